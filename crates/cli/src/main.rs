@@ -1,0 +1,3 @@
+//! The rotproof command.
+
+fn main() {}
