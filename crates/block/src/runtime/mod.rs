@@ -409,6 +409,32 @@ mod tests {
     }
 
     #[test]
+    fn completions_arrive_while_another_task_never_rests() {
+        let runtime = Runtime::uring(RuntimeOptions::new(1)).expect("this machine has io_uring");
+        let file: Arc<OwnedFd> = Arc::new(tempfile::tempfile().expect("a temporary file").into());
+        let done = Rc::new(Cell::new(false));
+        let busy = {
+            let (runtime, done) = (runtime.clone(), Rc::clone(&done));
+            async move {
+                let mut turns = 0u64;
+                while !done.get() {
+                    runtime.yield_now().await;
+                    turns += 1;
+                    assert!(turns < 100_000_000, "the completion never came");
+                }
+            }
+        };
+        let busy = runtime.spawn(busy);
+        runtime
+            .block_on(async {
+                runtime.write(&file, 0, Buffer::zeroed(4096), true).await.0.expect("written");
+                done.set(true);
+                busy.await;
+            })
+            .expect("completes");
+    }
+
+    #[test]
     fn more_requests_than_the_ring_has_entries_all_complete() {
         let runtime = Runtime::uring(RuntimeOptions { ring_entries: 4, ..RuntimeOptions::new(1) })
             .expect("this machine has io_uring");

@@ -44,8 +44,13 @@ pub(super) struct Uring {
 
 impl Uring {
     pub(super) fn new(entries: u32) -> Result<Self> {
-        // Completions are then processed in our own calls only, which saves interrupts between the threads.
-        let modern = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(entries);
+        // Completions are then processed in our own calls only, which saves interrupts between the threads; the flag
+        // tells without a call that there are some to process.
+        let modern = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .build(entries);
         let ring = modern.or_else(|_| IoUring::new(entries)).map_err(|error| {
             Error::new(
                 ErrorKind::Missing,
@@ -180,12 +185,14 @@ impl Uring {
             unsafe { self.queue(&entry) }?;
             self.wake_armed = true;
         }
+        let idle = {
+            let submission = self.ring.submission();
+            submission.is_empty() && !submission.taskrun() && !submission.cq_overflow()
+        };
         let submitter = self.ring.submitter();
         let result = match (wait, timeout) {
-            (false, _) => {
-                // With deferred task work, completions appear only in a call that asks for them.
-                if self.in_flight == 0 { Ok(0) } else { submitter.submit_and_wait(0) }
-            }
+            (false, _) if idle => Ok(0),
+            (false, _) => submitter.submit_and_wait(0),
             (true, None) => submitter.submit_and_wait(1),
             (true, Some(timeout)) => {
                 let limit = Timespec::from(timeout);
