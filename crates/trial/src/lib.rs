@@ -1,1 +1,3 @@
-//! trial
+//! What a trial is: its file, its subjects, its runner and its verdict.
+
+pub mod file;

@@ -1,0 +1,290 @@
+//! What a trial file says of its subject: a name, or for a file system a name with options.
+//!
+//! Owns the words of the file (`raw`, `device`, `ext4`, `xfs`, `btrfs`) and what each file system needs at least.
+//! It does not know how a subject is made.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use rotproof_spec::{Bytes, Path, Problems};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// What is on trial, and thus where the load goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SubjectSpec {
+    /// The stack itself, in process.
+    #[default]
+    Raw,
+    /// A loop device over the exported stack.
+    Device,
+    /// A file system on that loop device.
+    FileSystem(FileSystemSpec),
+}
+
+/// A file system and its options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileSystemSpec {
+    /// Which one.
+    pub kind: FileSystem,
+    /// Further arguments of mkfs, one each.
+    pub mkfs: Vec<String>,
+    /// Further mount options, one each.
+    pub mount: Vec<String>,
+}
+
+/// The file systems that Rotproof can put on trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileSystem {
+    /// The fourth extended file system.
+    Ext4,
+    /// XFS.
+    Xfs,
+    /// Btrfs.
+    Btrfs,
+}
+
+impl FileSystem {
+    /// All of them, in the order in which messages name them.
+    pub const ALL: [FileSystem; 3] = [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Btrfs];
+
+    /// The name in trial files, of the kernel's driver, and behind `mkfs.`.
+    pub fn name(self) -> &'static str {
+        match self {
+            FileSystem::Ext4 => "ext4",
+            FileSystem::Xfs => "xfs",
+            FileSystem::Btrfs => "btrfs",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The smallest device that makes sense. mkfs.xfs refuses less than 300 MiB, mkfs.btrfs less than 109 MiB
+    /// (versions 6.1 and 6.2, default options); mkfs.ext4 takes less, but below 8 MiB leaves out the journal.
+    pub fn device_size_min(self) -> Bytes {
+        Bytes(match self {
+            FileSystem::Ext4 => 8 << 20,
+            FileSystem::Xfs => 300 << 20,
+            FileSystem::Btrfs => 109 << 20,
+        })
+    }
+}
+
+impl fmt::Display for FileSystem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Every word that `subject:` takes.
+const SUBJECTS: [&str; 5] = ["raw", "device", "ext4", "xfs", "btrfs"];
+
+impl SubjectSpec {
+    /// The word in the trial file.
+    pub fn name(&self) -> &'static str {
+        match self {
+            SubjectSpec::Raw => "raw",
+            SubjectSpec::Device => "device",
+            SubjectSpec::FileSystem(spec) => spec.kind.name(),
+        }
+    }
+
+    /// The file system, if it is one.
+    pub fn file_system(&self) -> Option<&FileSystemSpec> {
+        match self {
+            SubjectSpec::FileSystem(spec) => Some(spec),
+            SubjectSpec::Raw | SubjectSpec::Device => None,
+        }
+    }
+
+    /// Reports options that cannot be what was meant.
+    pub fn validate(&self, path: &Path, problems: &mut Problems) {
+        let Some(spec) = self.file_system() else { return };
+        let options = path.key(spec.kind.name());
+        for (key, list) in [("mkfs", &spec.mkfs), ("mount", &spec.mount)] {
+            for (index, option) in list.iter().enumerate() {
+                if option.trim().is_empty() {
+                    problems.add(&options.key(key).index(index), format!("an empty {key} option"));
+                } else if option.contains('\0') {
+                    problems.add(&options.key(key).index(index), "an option cannot contain a zero byte");
+                }
+            }
+        }
+        for (index, option) in spec.mount.iter().enumerate() {
+            if option.split(',').any(|word| word.trim() == "ro") {
+                problems.add_with_help(
+                    &options.key("mount").index(index),
+                    "a load cannot work on a file system mounted read-only",
+                    "remove `ro`",
+                );
+            }
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "raw" => Some(SubjectSpec::Raw),
+            "device" => Some(SubjectSpec::Device),
+            other => FileSystem::from_name(other).map(|kind| {
+                SubjectSpec::FileSystem(FileSystemSpec { kind, mkfs: Vec::new(), mount: Vec::new() })
+            }),
+        }
+    }
+}
+
+impl fmt::Display for SubjectSpec {
+    /// As in a sentence: `ext4 (mkfs -b 4096; mount noatime)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        let Some(spec) = self.file_system() else { return Ok(()) };
+        match (spec.mkfs.as_slice(), spec.mount.as_slice()) {
+            ([], []) => Ok(()),
+            (mkfs, []) => write!(f, " (mkfs {})", mkfs.join(" ")),
+            ([], mount) => write!(f, " (mount {})", mount.join(",")),
+            (mkfs, mount) => write!(f, " (mkfs {}; mount {})", mkfs.join(" "), mount.join(",")),
+        }
+    }
+}
+
+/// The options of a file system as they stand in the file.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct Options {
+    /// Further arguments of mkfs, one each: `["-b", "4096"]`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    mkfs: Vec<String>,
+    /// Further mount options, one each: `["noatime"]`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    mount: Vec<String>,
+}
+
+impl Serialize for SubjectSpec {
+    /// The plain word where there are no options.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.file_system() {
+            Some(spec) if !(spec.mkfs.is_empty() && spec.mount.is_empty()) => {
+                let mut map = serializer.serialize_map(Some(1))?;
+                let options = Options { mkfs: spec.mkfs.clone(), mount: spec.mount.clone() };
+                map.serialize_entry(self.name(), &options)?;
+                map.end()
+            }
+            _ => serializer.serialize_str(self.name()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for SubjectSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Subject;
+        impl<'de> Visitor<'de> for Subject {
+            type Value = SubjectSpec;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a subject such as raw, or ext4 with options: { ext4: { mount: [noatime] } }")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<SubjectSpec, E> {
+                SubjectSpec::from_name(name).ok_or_else(|| E::unknown_variant(name, &SUBJECTS))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<SubjectSpec, A::Error> {
+                use serde::de::Error as _;
+                let subject = map
+                    .next_key::<SubjectSpec>()?
+                    .ok_or_else(|| A::Error::custom("name one subject: raw, device, ext4, xfs or btrfs"))?;
+                let SubjectSpec::FileSystem(FileSystemSpec { kind, .. }) = subject else {
+                    return Err(A::Error::custom(format!(
+                        "{} takes no options; write `subject: {0}`",
+                        subject.name()
+                    )));
+                };
+                let Options { mkfs, mount } = map.next_value()?;
+                if map.next_key::<SubjectSpec>()?.is_some() {
+                    return Err(A::Error::custom("a trial has one subject"));
+                }
+                Ok(SubjectSpec::FileSystem(FileSystemSpec { kind, mkfs, mount }))
+            }
+        }
+        deserializer.deserialize_any(Subject)
+    }
+}
+
+impl JsonSchema for SubjectSpec {
+    fn schema_name() -> Cow<'static, str> {
+        "Subject".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let options = generator.subschema_for::<Options>();
+        json_schema!({
+            "description": "What is on trial: the stack itself (raw), a loop device over it (device), or a file system on that loop device.",
+            "anyOf": [
+                { "enum": SUBJECTS },
+                {
+                    "type": "object",
+                    "properties": { "ext4": options, "xfs": options, "btrfs": options },
+                    "additionalProperties": false,
+                    "minProperties": 1,
+                    "maxProperties": 1
+                }
+            ]
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(yaml: &str) -> Result<SubjectSpec, String> {
+        serde_saphyr::from_str(yaml).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_subject_is_a_word_or_a_word_with_options_and_reads_back_as_written() {
+        let options = FileSystemSpec {
+            kind: FileSystem::Ext4,
+            mkfs: vec!["-b".into(), "4096".into()],
+            mount: vec!["noatime".into()],
+        };
+        for (yaml, wanted) in [
+            ("raw", SubjectSpec::Raw),
+            ("device", SubjectSpec::Device),
+            ("{ xfs: {} }", SubjectSpec::from_name("xfs").expect("xfs is a subject")),
+            ("ext4: { mkfs: [\"-b\", \"4096\"], mount: [noatime] }", SubjectSpec::FileSystem(options)),
+        ] {
+            let subject = read(yaml).expect(yaml);
+            assert_eq!(subject, wanted);
+            let written = serde_saphyr::to_string(&subject).expect("a subject can be written");
+            assert_eq!(read(&written), Ok(wanted), "{written}");
+        }
+    }
+
+    #[test]
+    fn unknown_subjects_misplaced_options_and_several_subjects_are_refused() {
+        for (yaml, words) in [
+            ("zfs", "unknown variant `zfs`"),
+            ("{ raw: { mkfs: [] } }", "takes no options"),
+            ("{ ext4: {}, xfs: {} }", "one subject"),
+            ("{ ext4: { mkf: [] } }", "unknown field `mkf`"),
+            ("{}", "name one subject"),
+        ] {
+            let error = read(yaml).expect_err(yaml);
+            assert!(error.contains(words), "{yaml}: {error}");
+        }
+    }
+
+    #[test]
+    fn options_that_cannot_work_are_reported_with_their_place() {
+        let mut problems = Problems::default();
+        read("ext4: { mkfs: [\"\"], mount: [\"noatime,ro\"] }")
+            .expect("well-formed")
+            .validate(&Path::root().key("subject"), &mut problems);
+        let paths: Vec<_> = problems.iter().map(|problem| problem.path.to_string()).collect();
+        assert_eq!(paths, ["subject.ext4.mkfs[0]", "subject.ext4.mount[0]"]);
+    }
+}
