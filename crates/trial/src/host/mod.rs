@@ -1,0 +1,22 @@
+//! The machine below a trial: what it is, what it has, what is in use, and what must not be touched.
+//!
+//! Everything here looks; only [`program`] starts something. It knows nothing of stacks, subjects or runs.
+
+pub mod cancel;
+mod environment;
+pub mod kernel_log;
+pub mod mounts;
+mod precious;
+pub mod process;
+pub mod program;
+mod signatures;
+mod space;
+mod usage;
+
+pub use cancel::Cancel;
+pub use environment::{Environment, ToolVersion, environment};
+pub use kernel_log::KernelLog;
+pub use precious::refuse_precious;
+pub use program::{Program, RunningProgram};
+pub use space::{free_bytes, require_free, require_image_fits};
+pub use usage::{ProcessorUse, Usage, UsageMeter};

@@ -1,0 +1,276 @@
+//! The refusal to write on something that may be dear to somebody.
+//!
+//! What is in use (mounted, swap, part of another device) is refused always. What is recognised as holding something
+//! is refused unless the user permits it with `--overwrite`. It looks only; nothing is written, and no mounted file
+//! system is touched other than that of the path in question.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rotproof_block::error::IoContext;
+use rotproof_block::{Error, ErrorKind, Result};
+
+use super::mounts::{Mount, mounts, unescape};
+use super::signatures::recognise;
+
+/// Ok if `path` may be made a leaf and written all over: it does not exist, or is a regular file or block device
+/// that nobody uses and that holds nothing recognisable, or `overwrite` says that its content may be destroyed.
+///
+/// Fails with [`ErrorKind::Refused`] and a text that says what was found and what permits it, or with
+/// [`ErrorKind::Invalid`] if the path is neither file nor block device.
+pub fn refuse_precious(path: &Path, overwrite: bool) -> Result<()> {
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).doing(|| format!("looking at {}", path.display())),
+    };
+    let file_type = metadata.file_type();
+    let use_found = if file_type.is_block_device() {
+        use_of_device(path, &metadata)?
+    } else if file_type.is_file() {
+        use_of_file(path, &metadata)?
+    } else {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!("{} is neither a file nor a block device; give the path of one", path.display()),
+        ));
+    };
+    if let Some(found) = use_found {
+        return Err(Error::new(
+            ErrorKind::Refused,
+            format!(
+                "refusing to write on {}: it {found}; end that use first (--overwrite does not permit this)",
+                path.display()
+            ),
+        ));
+    }
+    if overwrite {
+        return Ok(());
+    }
+    match content_of(path, &metadata)? {
+        None => Ok(()),
+        Some(found) => Err(Error::new(
+            ErrorKind::Refused,
+            format!(
+                "refusing to write on {}: it holds {found}; if all of it may be destroyed, say so with --overwrite",
+                path.display()
+            ),
+        )),
+    }
+}
+
+/// How the kernel or somebody else uses the block device or one of its partitions, as the end of "it ...".
+fn use_of_device(path: &Path, metadata: &Metadata) -> Result<Option<String>> {
+    let number = device_number(metadata.rdev());
+    let mounts = mounts()?;
+    for (device, name) in std::iter::once((number, None))
+        .chain(partitions(number).into_iter().map(|(device, name)| (device, Some(name))))
+    {
+        let part = name.map_or_else(String::new, |name| format!("has the partition {name}, which "));
+        if let Some(mount) = mounts.iter().find(|mount| is_on_device(mount, device)) {
+            return Ok(Some(format!("{part}is mounted on {}", mount.path.display())));
+        }
+        if swaps().iter().any(|swap| device_of(swap) == Some(device)) {
+            return Ok(Some(format!("{part}is in use as swap space")));
+        }
+        let holders = names_in(&sys_folder(device).join("holders"));
+        if !holders.is_empty() {
+            return Ok(Some(format!("{part}is in use by {}", holders.join(", "))));
+        }
+    }
+    // What no table shows (further devices of a btrfs, members of a ZFS pool), the kernel's own claim does.
+    match OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC).open(path) {
+        Ok(_) => Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(Some(
+            "is in use, the kernel says, though by none of its mounts (a further device of a file system, \
+                     or another program that holds it)"
+                .into(),
+        )),
+        Err(error) => Err(error).doing(|| format!("opening {}", path.display())),
+    }
+}
+
+/// How the regular file is in use, as the end of "it ...".
+fn use_of_file(path: &Path, metadata: &Metadata) -> Result<Option<String>> {
+    let identity = (metadata.dev(), metadata.ino());
+    let full_path = fs::canonicalize(path).doing(|| format!("looking at {}", path.display()))?;
+    let mounts = mounts()?;
+    if let Some(mount) = mounts.iter().find(|mount| mount.source == full_path && mount.path != full_path) {
+        return Ok(Some(format!("is mounted on {}", mount.path.display())));
+    }
+    let is_same = |other: &Path| {
+        other == full_path
+            || !is_on_fuse(&mounts, other)
+                && fs::metadata(other).is_ok_and(|other| (other.dev(), other.ino()) == identity)
+    };
+    if swaps().iter().any(|swap| is_same(swap)) {
+        return Ok(Some("is in use as swap space".into()));
+    }
+    for name in names_in(Path::new("/sys/block")).into_iter().filter(|name| name.starts_with("loop")) {
+        let Ok(backing_file) = fs::read(format!("/sys/block/{name}/loop/backing_file")) else { continue };
+        let backing_file = unescape(backing_file.trim_ascii_end());
+        if is_same(&backing_file) {
+            let device = PathBuf::from(format!("/dev/{name}"));
+            let mounted = device_of(&device)
+                .and_then(|number| mounts.iter().find(|mount| is_on_device(mount, number)))
+                .map_or_else(String::new, |mount| format!(" and mounted on {}", mount.path.display()));
+            return Ok(Some(format!("is attached to {}{mounted}", device.display())));
+        }
+    }
+    Ok(None)
+}
+
+/// What the file or device holds, as the end of "it holds ...".
+fn content_of(path: &Path, metadata: &Metadata) -> Result<Option<String>> {
+    let mut file = File::open(path).doing(|| format!("opening {}", path.display()))?;
+    let size = file.seek(SeekFrom::End(0)).doing(|| format!("asking for the size of {}", path.display()))?;
+    if let Some(found) = recognise(&file, size).map_err(|error| error.while_doing(path.display()))? {
+        return Ok(Some(found));
+    }
+    if metadata.is_file() {
+        return Ok((!size.is_multiple_of(512))
+            .then(|| format!("{size} bytes, which is no multiple of 512, so it is no disk image")));
+    }
+    // A table that we do not know, but the kernel does.
+    let partitions: Vec<String> =
+        partitions(device_number(metadata.rdev())).into_iter().map(|(_, name)| name).collect();
+    Ok((!partitions.is_empty()).then(|| format!("the partitions {}", partitions.join(", "))))
+}
+
+fn device_number(device: u64) -> (u32, u32) {
+    (libc::major(device), libc::minor(device))
+}
+
+/// The number of the block device at `path`, if it is one.
+fn device_of(path: &Path) -> Option<(u32, u32)> {
+    // Sources of mounts are often mere words; only what is in /dev is looked at, so nothing can hang.
+    if !path.starts_with("/dev") {
+        return None;
+    }
+    let metadata = fs::metadata(path).ok()?;
+    metadata.file_type().is_block_device().then(|| device_number(metadata.rdev()))
+}
+
+/// By its number, or by its source where the file system has numbers of its own (btrfs).
+fn is_on_device(mount: &Mount, device: (u32, u32)) -> bool {
+    mount.device == device || device_of(&mount.source) == Some(device)
+}
+
+fn sys_folder(device: (u32, u32)) -> PathBuf {
+    PathBuf::from(format!("/sys/dev/block/{}:{}", device.0, device.1))
+}
+
+/// Numbers and names of the partitions of a whole disk, as the kernel knows them.
+fn partitions(device: (u32, u32)) -> Vec<((u32, u32), String)> {
+    let folder = sys_folder(device);
+    names_in(&folder)
+        .into_iter()
+        .filter(|name| folder.join(name).join("partition").exists())
+        .filter_map(|name| {
+            let number = fs::read_to_string(folder.join(&name).join("dev")).ok()?;
+            let (major, minor) = number.trim().split_once(':')?;
+            Some(((major.parse().ok()?, minor.parse().ok()?), name))
+        })
+        .collect()
+}
+
+/// Devices and files in use as swap space.
+fn swaps() -> Vec<PathBuf> {
+    fs::read("/proc/swaps")
+        .unwrap_or_default()
+        .split(|&byte| byte == b'\n')
+        .skip(1)
+        .filter_map(|line| line.split(u8::is_ascii_whitespace).next())
+        .filter(|name| !name.is_empty())
+        .map(unescape)
+        .collect()
+}
+
+/// Whether `path` lies on a FUSE file system, whose server may be dead or hang.
+fn is_on_fuse(mounts: &[Mount], path: &Path) -> bool {
+    mounts
+        .iter()
+        .filter(|mount| path.starts_with(&mount.path))
+        .max_by_key(|mount| mount.path.components().count())
+        .is_some_and(|mount| mount.filesystem.starts_with("fuse"))
+}
+
+/// The names in a folder, sorted; none if it cannot be read.
+fn names_in(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(path: &Path, overwrite: bool) -> String {
+        let error = refuse_precious(path, overwrite).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        error.to_string()
+    }
+
+    #[test]
+    fn nothing_zeros_and_unknown_content_are_no_reason_to_refuse() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let image = folder.path().join("disk.img");
+        refuse_precious(&image, false).expect("it does not exist");
+        fs::write(&image, b"").expect("written");
+        refuse_precious(&image, false).expect("it is empty");
+        fs::write(&image, vec![0; 1 << 20]).expect("written");
+        refuse_precious(&image, false).expect("only zeros");
+        fs::write(&image, vec![0xa5; 1 << 20]).expect("written");
+        refuse_precious(&image, false).expect("what an earlier trial left");
+    }
+
+    #[test]
+    fn a_recognised_content_needs_permission_and_the_text_says_which() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let image = folder.path().join("disk.img");
+        let mut content = vec![0; 1 << 20];
+        content[..4].copy_from_slice(b"XFSB");
+        fs::write(&image, content).expect("written");
+        let text = refusal(&image, false);
+        assert!(text.contains("an XFS file system") && text.contains("--overwrite"), "{text}");
+        refuse_precious(&image, true).expect("permitted");
+    }
+
+    #[test]
+    fn a_document_is_no_disk_image() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let letter = folder.path().join("letter.txt");
+        fs::write(&letter, "Dear reader,").expect("written");
+        assert!(refusal(&letter, false).contains("no disk image"));
+    }
+
+    #[test]
+    fn a_folder_and_a_character_device_are_senseless() {
+        for path in ["/", "/dev/null"] {
+            let error = refuse_precious(Path::new(path), true).expect_err("neither file nor block device");
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+        }
+    }
+
+    #[test]
+    fn a_path_belongs_to_the_deepest_mount_above_it() {
+        let mount = |path: &str, filesystem: &str| Mount {
+            device: (0, 1),
+            root: "/".into(),
+            path: path.into(),
+            filesystem: filesystem.into(),
+            source: "none".into(),
+        };
+        let mounts = [mount("/", "ext4"), mount("/mnt", "fuse.sshfs"), mount("/mnt/real", "xfs")];
+        assert!(is_on_fuse(&mounts, Path::new("/mnt/file")));
+        assert!(!is_on_fuse(&mounts, Path::new("/mnt/real/file")));
+        assert!(!is_on_fuse(&mounts, Path::new("/mntfile")));
+    }
+}

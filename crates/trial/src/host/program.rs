@@ -1,0 +1,209 @@
+//! Programs of the machine that a subject needs: finding them, and running them so that none stays behind.
+//!
+//! A program that is missing is an error that names the package to install. A running one is killed by the kernel
+//! if Rotproof dies, ended if the user cancels, and its words are in the error if it fails.
+
+use std::ffi::OsStr;
+use std::io::{PipeReader, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rotproof_block::error::IoContext;
+use rotproof_block::{Error, ErrorKind, Result};
+
+use super::cancel::Cancel;
+use super::process::ProcessIdentity;
+
+/// Where distributions keep what administrators use; not always in the `PATH` of others.
+const MORE_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+/// How often a running program is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// How much of a program's output an error quotes.
+const QUOTED_BYTES_MAX: usize = 2000;
+
+/// A program that exists on this machine.
+#[derive(Clone, Debug)]
+pub struct Program {
+    path: PathBuf,
+}
+
+impl Program {
+    /// Looks `name` up in `PATH` and where administrators' programs are. `package` is the package that has it, by
+    /// the name that Debian and Fedora share. Fails with [`ErrorKind::Missing`].
+    pub fn find(name: &str, package: &str) -> Result<Self> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path)
+            .chain(MORE_FOLDERS.iter().map(PathBuf::from))
+            .map(|folder| folder.join(name))
+            .find(|candidate| is_executable(candidate))
+            .map(|path| Self { path })
+            .ok_or_else(|| {
+                Error::new(
+                    ErrorKind::Missing,
+                    format!(
+                        "the program {name} is not on this machine; install it with \
+                         `apt install {package}` (Debian, Ubuntu) or `dnf install {package}` (Fedora)"
+                    ),
+                )
+            })
+    }
+
+    /// The first line that the program prints when it is called with `argument`, if it does.
+    pub fn version(&self, argument: &str) -> Option<String> {
+        let running = self.start([argument]).ok()?;
+        let (_, output) = running.finish(&Cancel::new()).ok()?;
+        output.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
+    }
+
+    /// Starts it, without input.
+    pub fn start(&self, arguments: impl IntoIterator<Item: AsRef<OsStr>>) -> Result<RunningProgram> {
+        let doing = || format!("starting {}", self.path.display());
+        let (mut reader, writer) = std::io::pipe().doing(doing)?;
+        let mut command = Command::new(&self.path);
+        command.args(arguments).env("LC_ALL", "C").stdin(Stdio::null());
+        // Its own process group, so that Ctrl-C in the terminal reaches only us, and we end it in order.
+        command.process_group(0);
+        command.stdout(writer.try_clone().doing(doing)?).stderr(writer);
+        // SAFETY: between fork and exec only `prctl`, which is async-signal-safe, is called.
+        unsafe {
+            command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
+        let child = command.spawn().doing(doing)?;
+        // The command owns our copies of the pipe's writing end; without this the reader would never see its end.
+        drop(command);
+        let output = std::thread::spawn(move || read_all(&mut reader));
+        Ok(RunningProgram { program: self.clone(), child, output: Some(output) })
+    }
+}
+
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+fn read_all(reader: &mut PipeReader) -> String {
+    let mut bytes = Vec::new();
+    // What could be read before an error is still worth showing.
+    let _ = reader.read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A program under way. Dropped before its end, it is killed and waited for.
+///
+/// The kernel kills it when the thread that started it ends, so that thread must wait for it.
+#[derive(Debug)]
+pub struct RunningProgram {
+    program: Program,
+    child: Child,
+    output: Option<JoinHandle<String>>,
+}
+
+impl RunningProgram {
+    /// Which process it is.
+    pub fn identity(&self) -> Result<ProcessIdentity> {
+        ProcessIdentity::of(self.child.id())
+    }
+
+    /// Waits for its end, and gives what it printed. Fails if it failed, with what it printed in the text, and with
+    /// [`ErrorKind::Cancelled`] if the user did not want to wait.
+    pub fn wait(self, cancel: &Cancel) -> Result<String> {
+        let name = self.program.path.display().to_string();
+        let (status, output) = self.finish(cancel)?;
+        if status.success() {
+            return Ok(output);
+        }
+        let how = match (status.code(), status.signal()) {
+            (Some(code), _) => format!("exit code {code}"),
+            (None, Some(signal)) => format!("killed by signal {signal}"),
+            (None, None) => "unknown end".to_owned(),
+        };
+        let said = quoted(&output);
+        let said = if said.is_empty() { "it said nothing" } else { &said };
+        Err(Error::new(ErrorKind::Invalid, format!("{name} failed ({how}): {said}")))
+    }
+
+    fn finish(mut self, cancel: &Cancel) -> Result<(ExitStatus, String)> {
+        let status = loop {
+            cancel.check()?;
+            match self.child.try_wait().doing(|| format!("waiting for {}", self.program.path.display()))? {
+                Some(status) => break status,
+                None => std::thread::sleep(POLL_INTERVAL),
+            }
+        };
+        let output = self.output.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
+        Ok((status, output))
+    }
+}
+
+impl Drop for RunningProgram {
+    fn drop(&mut self) {
+        // Both fail only if the program has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The end of what a program said: there is the reason.
+fn quoted(output: &str) -> String {
+    let output = output.trim();
+    let mut start = output.len().saturating_sub(QUOTED_BYTES_MAX);
+    while !output.is_char_boundary(start) {
+        start += 1;
+    }
+    output[start..].lines().map(str::trim_end).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell() -> Program {
+        Program::find("sh", "dash").expect("every machine has a shell")
+    }
+
+    #[test]
+    fn a_missing_program_names_its_package() {
+        let error = Program::find("mkfs.nonexistent", "nonexistent-progs").expect_err("does not exist");
+        assert_eq!(error.kind(), ErrorKind::Missing);
+        assert!(error.to_string().contains("apt install nonexistent-progs"));
+    }
+
+    #[test]
+    fn a_failing_program_is_quoted_with_its_exit_code() {
+        let running = shell().start(["-c", "echo to stdout; echo to stderr >&2; exit 3"]).expect("starts");
+        let error = running.wait(&Cancel::new()).expect_err("exit code 3").to_string();
+        for part in ["exit code 3", "to stdout", "to stderr"] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_says_a_lot_does_not_block() {
+        let script =
+            "i=0; while [ $i -lt 4000 ]; do echo 0123456789012345678901234567890123456789; i=$((i+1)); done";
+        let running = shell().start(["-c", script]).expect("starts");
+        assert_eq!(running.wait(&Cancel::new()).expect("succeeds").lines().count(), 4000);
+    }
+
+    #[test]
+    fn cancelling_ends_the_program() {
+        let cancel = Cancel::new();
+        let running = shell().start(["-c", "exec sleep 60"]).expect("starts");
+        let identity = running.identity().expect("it runs");
+        cancel.cancel(libc::SIGINT);
+        assert_eq!(running.wait(&cancel).expect_err("cancelled").kind(), ErrorKind::Cancelled);
+        assert_eq!(identity.liveness(), crate::host::process::Liveness::Gone);
+    }
+
+    #[test]
+    fn the_version_is_the_first_line_that_says_something() {
+        let program = Program::find("bash", "bash").expect("the test script needs bash");
+        assert!(program.version("--version").expect("has a version").contains("bash"));
+    }
+}
