@@ -1,1 +1,21 @@
-//! load
+//! The load: what it writes where, how every block of it is recognised again, and what became of each.
+//!
+//! A [`Workload`] is a pure description: every worker's requests and contents are functions of the seed, the worker
+//! and an index ([`stream`], [`content`]), so they can be replayed without I/O. [`run()`] sends them through a
+//! [`Driver`] and keeps the [`Oracle`], [`check()`] reads everything back, [`classify()`] says of every failing block
+//! what it holds instead and who wrote that. [`target`] names contents before they are written, for faults that
+//! follow them.
+//!
+//! This crate knows nothing of subjects, exports or trials: the objects it works on are given to it.
+
+pub mod object;
+pub mod spec;
+
+pub use object::ObjectInfo;
+pub use spec::{End, FilesSpec, LoadSpec, Pattern};
+
+/// The unit of content: what is generated, verified and targeted as one. The same as the fault engine's.
+pub const BLOCK_BYTES: usize = 4096;
+
+/// The largest request of a load: the largest buffer that is pooled.
+pub const MAX_REQUEST_BYTES: u64 = 4 << 20;
