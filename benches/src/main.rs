@@ -1,3 +1,99 @@
-//! Benchmarks.
+//! Every benchmark of the project, behind `./bench`. Figures are ratios against a peer measured in the same run, as
+//! machines differ and are noisy.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
-fn main() {}
+mod fault_overhead;
+mod figure;
+mod fio;
+mod machine;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use rotproof_block::Result;
+
+use figure::Figure;
+
+/// Measures, against a peer in the same run.
+#[derive(Parser)]
+#[command(name = "./bench", disable_version_flag = true)]
+struct Arguments {
+    /// Which benchmark; see --list.
+    #[arg(required_unless_present = "list")]
+    name: Option<String>,
+    /// Names the benchmarks.
+    #[arg(long)]
+    list: bool,
+    /// Fewer and shorter rounds: for a look, not for a figure to quote.
+    #[arg(long)]
+    quick: bool,
+    /// One array of objects with the keys name, ours, peer, ratio, unit, bar, holds.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Pairs of measurements; the figures are medians over them.
+    pub rounds: usize,
+    /// Seconds of one measurement.
+    pub seconds: f64,
+}
+
+struct Benchmark {
+    name: &'static str,
+    about: &'static str,
+    run: fn(Effort, &mut dyn FnMut(Figure)) -> Result<()>,
+}
+
+const BENCHMARKS: &[Benchmark] = &[Benchmark {
+    name: "fault-overhead",
+    about: "the fault layer with 0 and 10,000 rules that do not match, against the stack without it",
+    run: fault_overhead::run,
+}];
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if arguments.list {
+        for benchmark in BENCHMARKS {
+            println!("{:<16} {}", benchmark.name, benchmark.about);
+        }
+        return ExitCode::SUCCESS;
+    }
+    let name = arguments.name.unwrap_or_default();
+    let Some(benchmark) = BENCHMARKS.iter().find(|benchmark| benchmark.name == name) else {
+        eprintln!("./bench: there is no benchmark `{name}`; ./bench --list names them");
+        return ExitCode::from(2);
+    };
+    let effort = if arguments.quick {
+        Effort { rounds: 3, seconds: 0.3 }
+    } else {
+        Effort { rounds: 11, seconds: 1.0 }
+    };
+    if !arguments.json {
+        println!("{}", machine::describe());
+        println!("{}: {} rounds of {} s each", benchmark.name, effort.rounds, effort.seconds);
+        println!("{}", Figure::header());
+    }
+    let mut figures = Vec::new();
+    let result = (benchmark.run)(effort, &mut |figure| {
+        if !arguments.json {
+            println!("{figure}");
+        }
+        figures.push(figure);
+    });
+    if arguments.json {
+        match serde_json::to_string_pretty(&figures) {
+            Ok(text) => println!("{text}"),
+            Err(error) => eprintln!("./bench: writing JSON: {error}"),
+        }
+    }
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("./bench: {error}");
+            ExitCode::from(3)
+        }
+    }
+}

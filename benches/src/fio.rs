@@ -1,0 +1,47 @@
+//! fio as the client: one run, its figures.
+
+use std::path::Path;
+use std::process::Command;
+
+use rotproof_block::{Error, ErrorKind, Result};
+use serde_json::Value;
+
+/// What to run, for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Job<'a> {
+    /// fio's `--rw`: `randread`, `randwrite`, `read`, `write`.
+    pub pattern: &'a str,
+    /// Bytes of one request.
+    pub block_bytes: u64,
+    /// Requests in flight.
+    pub depth: u32,
+    /// Seconds to measure, after a quarter of a second that is not.
+    pub seconds: f64,
+}
+
+/// Runs `job` on `target` with io_uring and direct I/O; returns requests per second.
+pub fn run(target: &Path, job: Job<'_>) -> Result<f64> {
+    let output = Command::new("fio")
+        .args(["--name=job", "--ioengine=io_uring", "--direct=1", "--time_based", "--norandommap"])
+        .args(["--randrepeat=1", "--output-format=json", "--ramp_time=250ms"])
+        .arg(format!("--filename={}", target.display()))
+        .arg(format!("--rw={}", job.pattern))
+        .arg(format!("--bs={}", job.block_bytes))
+        .arg(format!("--iodepth={}", job.depth))
+        .arg(format!("--runtime={}ms", (job.seconds * 1000.0) as u64))
+        .output()
+        .map_err(|error| Error::from_io(error, "starting fio"))?;
+    if !output.status.success() {
+        return Err(Error::new(
+            ErrorKind::Internal,
+            format!("fio failed: {}", String::from_utf8_lossy(&output.stderr).trim()),
+        ));
+    }
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .map_err(|error| Error::new(ErrorKind::Internal, "reading fio's report").caused_by(error))?;
+    let direction = if job.pattern.ends_with("read") { "read" } else { "write" };
+    report["jobs"][0][direction]["iops"]
+        .as_f64()
+        .filter(|&iops| iops > 0.0)
+        .ok_or_else(|| Error::new(ErrorKind::Internal, "fio's report has no IOPS"))
+}

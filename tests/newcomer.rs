@@ -1,0 +1,86 @@
+//! What the README and the docs promise a newcomer is run here, as written.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace exists")
+}
+
+/// The commands of a page: lines that begin with `$ ` inside ```` ```console ```` blocks.
+fn commands(page: &str) -> Vec<String> {
+    let text = fs::read_to_string(root().join(page)).expect("the page exists");
+    let mut inside = false;
+    let mut found = Vec::new();
+    for line in text.lines() {
+        match line.trim_start() {
+            "```console" => inside = true,
+            "```" => inside = false,
+            line if inside => found.extend(line.strip_prefix("$ ").map(str::to_owned)),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Runs a command in a scratch copy of nothing but what it names: the working folder is the workspace, results go to
+/// a temporary folder.
+fn run(command: &str, results: &Path) -> (i32, String) {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let binary = Path::new(env!("CARGO_BIN_EXE_rotproof")).parent().expect("a binary lies in a folder").to_owned();
+    let output = Command::new("bash")
+        .args(["-c", command])
+        .current_dir(root())
+        .env("PATH", format!("{}:{path}", binary.display()))
+        .env("ROTPROOF_RESULTS", results)
+        .output()
+        .expect("bash starts");
+    let text = format!(
+        "$ {command}\n{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    (output.status.code().unwrap_or(-1), text)
+}
+
+#[test]
+#[ignore = "builds in release mode; ./test runs it"]
+fn every_command_of_the_readme_works() {
+    let results = tempfile::tempdir().expect("a temporary folder");
+    let commands = commands("README.md");
+    assert!(commands.len() >= 3, "the README shows its commands: {commands:?}");
+    for command in commands {
+        // This is the test suite; cloning needs a network.
+        if command == "./test" || command.starts_with("git clone") || command.starts_with("cd ") {
+            continue;
+        }
+        let (code, text) = run(&command, results.path());
+        assert_eq!(code, 0, "{text}");
+    }
+}
+
+#[test]
+fn every_example_is_a_valid_trial() {
+    let mut examples = Vec::new();
+    let mut folders = vec![root().join("examples")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "yaml") {
+                examples.push(path);
+            }
+        }
+    }
+    assert!(examples.len() >= 10, "{examples:?}");
+    for example in examples {
+        let output = Command::new(env!("CARGO_BIN_EXE_rotproof"))
+            .arg("check")
+            .arg(&example)
+            .output()
+            .expect("the binary starts");
+        assert!(output.status.success(), "{}: {}", example.display(), String::from_utf8_lossy(&output.stderr));
+    }
+}

@@ -1,0 +1,192 @@
+//! Runs the binary as a user would, in a folder and a state folder of the test's own, and looks at what it leaves.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A trial file's text.
+pub struct Trial(String);
+
+impl Trial {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+/// A finished run.
+pub struct Run {
+    pub code: i32,
+    /// Standard output and standard error.
+    pub text: String,
+    /// `run.json`, where there is one.
+    pub json: Value,
+    folder: PathBuf,
+}
+
+impl Run {
+    pub fn assert_passed(&self) {
+        assert_eq!(self.code, 0, "{}", self.text);
+        assert_eq!(self.json["verdict"], "pass", "{}", self.text);
+    }
+
+    pub fn count(&self, name: &str) -> u64 {
+        self.json["counts"][name].as_u64().expect("a count")
+    }
+
+    /// The lines of `failures.jsonl`.
+    pub fn failures(&self) -> Vec<Value> {
+        fs::read_to_string(self.folder.join("failures.jsonl"))
+            .expect("the results have failures")
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("a JSON object a line"))
+            .collect()
+    }
+}
+
+/// The folders of one test.
+pub struct Rig {
+    folder: TempDir,
+}
+
+impl Rig {
+    pub fn new() -> Self {
+        Self { folder: tempfile::Builder::new().prefix("rotproof-test-").tempdir().expect("a temporary folder") }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rotproof"));
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            // State and mount points of this test lie in its own folder, so tests can run side by side.
+            .env("XDG_RUNTIME_DIR", self.folder.path())
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn write(&self, trial: &Trial) -> PathBuf {
+        let path = self.path("trial.yaml");
+        fs::write(&path, &trial.0).expect("the trial is written");
+        path
+    }
+
+    pub fn rotproof(&self, arguments: &[&str]) -> Run {
+        let output = self.command(arguments).output().expect("the binary starts");
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).join("\n");
+        Run {
+            code: output.status.code().unwrap_or(-1),
+            text,
+            json: Value::Null,
+            folder: PathBuf::new(),
+        }
+    }
+
+    /// Runs a trial and reads its results, if there are any.
+    pub fn run_raw(&self, trial: &Trial, options: &[&str]) -> Run {
+        let file = self.write(trial);
+        let results = tempfile::Builder::new()
+            .prefix("results-")
+            .tempdir_in(self.folder.path())
+            .expect("a results folder")
+            .keep();
+        let (file, folder) = (file.to_string_lossy().into_owned(), results.to_string_lossy().into_owned());
+        let mut arguments = vec!["run", file.as_str(), "--results", folder.as_str()];
+        arguments.extend(options);
+        let mut run = self.rotproof(&arguments);
+        // One folder for each run inside.
+        let inside = fs::read_dir(&results).into_iter().flatten().flatten().map(|entry| entry.path()).find(|path| path.is_dir());
+        if let Some(folder) = inside {
+            if let Ok(text) = fs::read_to_string(folder.join("run.json")) {
+                run.json = serde_json::from_str(&text).expect("run.json is JSON");
+            }
+            run.folder = folder;
+        }
+        run
+    }
+
+    /// Runs a trial to its end; afterwards nothing may be left of it.
+    pub fn run(&self, trial: &Trial) -> Run {
+        let run = self.run_raw(trial, &[]);
+        self.assert_nothing_left();
+        run
+    }
+
+    /// Starts a trial, waits until its load runs, sends `signal`, and waits for the end.
+    pub fn interrupt(&self, trial: &Trial, signal: i32) -> (Option<i32>, String) {
+        let file = self.write(trial);
+        let log = fs::File::create(self.path("log")).expect("a log");
+        let mut child = self
+            .command(&["run", &file.to_string_lossy()])
+            .stdout(log.try_clone().expect("a second handle"))
+            .stderr(log)
+            .spawn()
+            .expect("the binary starts");
+        let began = Instant::now();
+        while self.leftovers().iter().all(|mount| mount.contains("fuse")) {
+            assert!(began.elapsed() < Duration::from_secs(60), "the subject was never mounted");
+            assert!(child.try_wait().expect("a child").is_none(), "{}", fs::read_to_string(self.path("log")).unwrap_or_default());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        // SAFETY: the process is our child and has not been waited for.
+        assert_eq!(unsafe { libc::kill(child.id().cast_signed(), signal) }, 0);
+        let status = child.wait().expect("the child ends");
+        (status.code(), fs::read_to_string(self.path("log")).unwrap_or_default())
+    }
+
+    pub fn shell(&self, script: &str) -> String {
+        let output = Command::new("bash").args(["-ec", script]).output().expect("bash starts");
+        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Mounts below our folder and loop devices over files below it.
+    pub fn leftovers(&self) -> Vec<String> {
+        let ours = self.folder.path().to_string_lossy().into_owned();
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let mut found: Vec<String> =
+            mounts.lines().filter(|line| line.contains(&ours)).map(str::to_owned).collect();
+        for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+            let backing = fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
+            if backing.contains(&ours) && !backing.contains("foreign.img") {
+                found.push(format!("loop fuse {} over {}", entry.file_name().to_string_lossy(), backing.trim()));
+            }
+        }
+        found
+    }
+
+    pub fn assert_nothing_left(&self) {
+        assert_eq!(self.leftovers(), Vec::<String>::new());
+    }
+
+    /// A loop device that belongs to somebody else.
+    pub fn foreign_loop(&self) -> ForeignLoop {
+        let image = self.path("foreign.img");
+        let device = self.shell(&format!("truncate -s 1M {0} && losetup -f --show {0}", image.display()));
+        ForeignLoop(PathBuf::from(device.trim()))
+    }
+}
+
+pub struct ForeignLoop(PathBuf);
+
+impl ForeignLoop {
+    pub fn is_attached(&self) -> bool {
+        let name = self.0.file_name().expect("a device has a name");
+        Path::new("/sys/block").join(name).join("loop/backing_file").exists()
+    }
+}
+
+impl Drop for ForeignLoop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("-d").arg(&self.0).status();
+    }
+}
