@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Error as _, Visitor};
+use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A number of bytes: `4096`, `4KiB`, `1.5 GiB`, `10MB`. Binary units are powers of 1024, decimal ones of 1000.
@@ -210,7 +210,7 @@ macro_rules! as_text {
                         }
                     }
                 }
-                deserializer.deserialize_any(Text).map_err(D::Error::custom)
+                deserializer.deserialize_any(Text)
             }
         }
 

@@ -1,3 +1,5 @@
 //! What a trial is: its file, its subjects, its runner and its verdict.
 
+pub mod expect;
 pub mod file;
+pub mod host;

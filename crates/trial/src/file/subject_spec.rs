@@ -64,10 +64,10 @@ impl FileSystem {
     }
 
     /// The smallest device that makes sense. mkfs.xfs refuses less than 300 MiB, mkfs.btrfs less than 109 MiB
-    /// (versions 6.1 and 6.2, default options); mkfs.ext4 takes less, but below 8 MiB leaves out the journal.
+    /// (versions 6.1 and 6.2, default options); mkfs.ext4 takes less, but below 2 MiB leaves out the journal.
     pub fn device_size_min(self) -> Bytes {
         Bytes(match self {
-            FileSystem::Ext4 => 8 << 20,
+            FileSystem::Ext4 => 2 << 20,
             FileSystem::Xfs => 300 << 20,
             FileSystem::Btrfs => 109 << 20,
         })

@@ -1,0 +1,393 @@
+//! `expect:`: what the counts of a verdict must be for the trial to pass.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use rotproof_spec::{Path, Problems};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// What a count must be: a number, or a comparison such as `">= 1"`, `"< 5"` or `"0..5"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// Exactly this: `64`.
+    Equal(u64),
+    /// `">= 64"`.
+    AtLeast(u64),
+    /// `"> 64"`.
+    Above(u64),
+    /// `"<= 64"`.
+    AtMost(u64),
+    /// `"< 64"`; never of zero.
+    Below(u64),
+    /// `"0..5"`: from the first to the second, both included.
+    Within(u64, u64),
+}
+
+impl Comparison {
+    /// Whether `count` is as wanted.
+    pub fn holds(self, count: u64) -> bool {
+        match self {
+            Comparison::Equal(number) => count == number,
+            Comparison::AtLeast(number) => count >= number,
+            Comparison::Above(number) => count > number,
+            Comparison::AtMost(number) => count <= number,
+            Comparison::Below(number) => count < number,
+            Comparison::Within(first, last) => (first..=last).contains(&count),
+        }
+    }
+}
+
+impl FromStr for Comparison {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is no count; write for example 64, \">= 1\", \"< 5\" or \"0..5\"");
+        let number = |digits: &str| {
+            let digits = digits.trim();
+            if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None }
+                .ok_or_else(wrong)
+        };
+        let trimmed = text.trim();
+        if let Some((first, last)) = trimmed.split_once("..") {
+            let (first, last) = (number(first)?, number(last)?);
+            return if first <= last {
+                Ok(Comparison::Within(first, last))
+            } else {
+                Err(format!("`{text}` is empty; the smaller number comes first"))
+            };
+        }
+        // The longer signs first, as they begin with the shorter.
+        let signs: [(&str, fn(u64) -> Comparison); 6] = [
+            (">=", Comparison::AtLeast),
+            ("<=", Comparison::AtMost),
+            ("==", Comparison::Equal),
+            (">", Comparison::Above),
+            ("<", Comparison::Below),
+            ("=", Comparison::Equal),
+        ];
+        let comparison = match signs.iter().find_map(|(sign, make)| Some((trimmed.strip_prefix(sign)?, make)))
+        {
+            Some((digits, make)) => make(number(digits)?),
+            None => Comparison::Equal(number(trimmed)?),
+        };
+        match comparison {
+            Comparison::Below(0) => Err("no count is below 0; write 0 for none".into()),
+            other => Ok(other),
+        }
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Comparison::Equal(number) => number.to_string(),
+            Comparison::AtLeast(number) => format!(">= {number}"),
+            Comparison::Above(number) => format!("> {number}"),
+            Comparison::AtMost(number) => format!("<= {number}"),
+            Comparison::Below(number) => format!("< {number}"),
+            Comparison::Within(first, last) => format!("{first}..{last}"),
+        };
+        f.pad(&text)
+    }
+}
+
+impl Serialize for Comparison {
+    /// A plain number where one is wanted exactly, otherwise text.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Comparison::Equal(number) => serializer.serialize_u64(*number),
+            other => serializer.collect_str(other),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Comparison {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Count;
+        impl Visitor<'_> for Count {
+            type Value = Comparison;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a count such as 64, \">= 1\" or \"0..5\"")
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Comparison, E> {
+                Ok(Comparison::Equal(number))
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Comparison, E> {
+                match u64::try_from(number) {
+                    Ok(number) => Ok(Comparison::Equal(number)),
+                    Err(_) => Err(E::custom(format!("a count is never {number}; write 0 for none"))),
+                }
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Comparison, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(Count)
+    }
+}
+
+impl JsonSchema for Comparison {
+    fn schema_name() -> Cow<'static, str> {
+        "Count".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A number, or a comparison: 64, \">= 1\", \"< 5\", or \"0..5\" (both included).",
+            "anyOf": [
+                { "type": "integer", "minimum": 0 },
+                { "type": "string", "pattern": r"^\s*((>=?|<=?|==?)?\s*[0-9]+|[0-9]+\s*\.\.\s*[0-9]+)\s*$" }
+            ]
+        })
+    }
+}
+
+/// What the counts of a verdict must be. Absent altogether: nothing silently wrong, nothing failed, nothing
+/// unexplained.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "counts, such as `silent: 0`")]
+pub struct Expect {
+    /// Blocks that the load or the check found wrong or unreadable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failures: Option<Comparison>,
+    /// Files with such blocks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing_files: Option<Comparison>,
+    /// Requests of the load and the check that ended with an error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errors: Option<Comparison>,
+    /// Injections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hits: Option<Comparison>,
+    /// Faults that nobody ever saw.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub masked: Option<Comparison>,
+    /// Faults that came back as an error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reported: Option<Comparison>,
+    /// Faults over which the right data was put back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repaired: Option<Comparison>,
+    /// Faults that were handed out as if they were right.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent: Option<Comparison>,
+    /// Faults that never met a request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untriggered: Option<Comparison>,
+    /// Failures that no injected fault accounts for; 0 unless given otherwise.
+    #[serde(default = "none_unexplained", skip_serializing_if = "Option::is_none")]
+    pub unexplained: Option<Comparison>,
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the type of the field it is the default of")]
+fn none_unexplained() -> Option<Comparison> {
+    Some(Comparison::Equal(0))
+}
+
+impl Default for Expect {
+    fn default() -> Self {
+        let zero = Some(Comparison::Equal(0));
+        Self {
+            failures: zero,
+            failing_files: None,
+            errors: None,
+            hits: None,
+            masked: None,
+            reported: None,
+            repaired: None,
+            silent: zero,
+            untriggered: None,
+            unexplained: zero,
+        }
+    }
+}
+
+/// What a verdict counted, named as in [`Expect`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Blocks that the load or the check found wrong or unreadable.
+    pub failures: u64,
+    /// Files with such blocks.
+    pub failing_files: u64,
+    /// Requests of the load and the check that ended with an error.
+    pub errors: u64,
+    /// Injections.
+    pub hits: u64,
+    /// Faults that nobody ever saw.
+    pub masked: u64,
+    /// Faults that came back as an error.
+    pub reported: u64,
+    /// Faults over which the right data was put back.
+    pub repaired: u64,
+    /// Faults that were handed out as if they were right.
+    pub silent: u64,
+    /// Faults that never met a request.
+    pub untriggered: u64,
+    /// Failures that no injected fault accounts for.
+    pub unexplained: u64,
+}
+
+/// One line of `expect:` held against what was counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Expectation {
+    /// The key in `expect:`.
+    pub name: &'static str,
+    /// What it must be.
+    pub wanted: Comparison,
+    /// What it is.
+    pub found: u64,
+    /// Whether it is as it must be.
+    pub holds: bool,
+}
+
+impl Expect {
+    /// Every count something is expected of, in the order of the documentation.
+    pub fn wanted(&self) -> Vec<(&'static str, Comparison)> {
+        self.against(&Counts::default()).map(|(name, wanted, _)| (name, wanted)).collect()
+    }
+
+    /// Holds `counts` against everything expected. The verdict passes if every one holds.
+    pub fn evaluate(&self, counts: &Counts) -> Vec<Expectation> {
+        self.against(counts)
+            .map(|(name, wanted, found)| Expectation { name, wanted, found, holds: wanted.holds(found) })
+            .collect()
+    }
+
+    fn against(&self, counts: &Counts) -> impl Iterator<Item = (&'static str, Comparison, u64)> {
+        [
+            ("failures", self.failures, counts.failures),
+            ("failing_files", self.failing_files, counts.failing_files),
+            ("errors", self.errors, counts.errors),
+            ("hits", self.hits, counts.hits),
+            ("masked", self.masked, counts.masked),
+            ("reported", self.reported, counts.reported),
+            ("repaired", self.repaired, counts.repaired),
+            ("silent", self.silent, counts.silent),
+            ("untriggered", self.untriggered, counts.untriggered),
+            ("unexplained", self.unexplained, counts.unexplained),
+        ]
+        .into_iter()
+        .filter_map(|(name, wanted, found)| Some((name, wanted?, found)))
+    }
+
+    /// Reports expectations that no run can fulfil together.
+    pub fn validate(&self, faults: usize, path: &Path, problems: &mut Problems) {
+        if faults > 0 {
+            return;
+        }
+        let of_faults = [
+            ("hits", self.hits),
+            ("masked", self.masked),
+            ("reported", self.reported),
+            ("repaired", self.repaired),
+            ("silent", self.silent),
+            ("untriggered", self.untriggered),
+        ];
+        for (name, wanted) in of_faults {
+            if wanted.is_some_and(|wanted| !wanted.holds(0)) {
+                problems.add_with_help(
+                    &path.key(name),
+                    format!("`{name}` counts faults, and this trial has none"),
+                    "describe them under `faults:`, or expect 0",
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comparison_reads_back_as_it_is_written() {
+        for (text, wanted, written) in [
+            ("64", Comparison::Equal(64), "64"),
+            ("= 64", Comparison::Equal(64), "64"),
+            ("==64", Comparison::Equal(64), "64"),
+            (">= 1", Comparison::AtLeast(1), ">= 1"),
+            (">0", Comparison::Above(0), "> 0"),
+            ("<= 5", Comparison::AtMost(5), "<= 5"),
+            ("< 5", Comparison::Below(5), "< 5"),
+            ("0..5", Comparison::Within(0, 5), "0..5"),
+        ] {
+            assert_eq!(text.parse(), Ok(wanted), "{text}");
+            assert_eq!(wanted.to_string(), written);
+            assert_eq!(written.parse(), Ok(wanted));
+        }
+        for text in [
+            "",
+            "=",
+            "many",
+            "-1",
+            "+1",
+            ">= -1",
+            "5..2",
+            "< 0",
+            "1..",
+            "1.5",
+            "=> 3",
+            "18446744073709551616",
+        ] {
+            assert!(text.parse::<Comparison>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn bounds_are_where_the_signs_say() {
+        for (text, holding, failing) in [
+            ("5", 5, 4),
+            (">= 5", 5, 4),
+            ("> 5", 6, 5),
+            ("<= 5", 5, 6),
+            ("< 5", 4, 5),
+            ("2..5", 5, 6),
+            ("2..5", 2, 1),
+        ] {
+            let comparison: Comparison = text.parse().expect(text);
+            assert!(comparison.holds(holding), "{holding} {text}");
+            assert!(!comparison.holds(failing), "{failing} {text}");
+        }
+    }
+
+    #[test]
+    fn nothing_expected_means_nothing_lost_and_something_expected_still_forbids_the_unexplained() {
+        assert_eq!(
+            Expect::default().wanted(),
+            ["failures", "silent", "unexplained"].map(|name| (name, Comparison::Equal(0)))
+        );
+        let expect: Expect = serde_saphyr::from_str("silent: '>= 1'").expect("well-formed");
+        assert_eq!(
+            expect.wanted(),
+            [("silent", Comparison::AtLeast(1)), ("unexplained", Comparison::Equal(0))]
+        );
+    }
+
+    #[test]
+    fn an_expectation_tells_what_was_wanted_and_what_was_found() {
+        let expect: Expect = serde_saphyr::from_str("{ failures: 64, hits: '>= 64' }").expect("well-formed");
+        let found = expect.evaluate(&Counts { failures: 63, hits: 70, ..Counts::default() });
+        let summary: Vec<_> = found.iter().map(|e| (e.name, e.found, e.holds)).collect();
+        assert_eq!(summary, [("failures", 63, false), ("hits", 70, true), ("unexplained", 0, true)]);
+    }
+
+    #[test]
+    fn faults_cannot_be_expected_where_there_are_none() {
+        let expect: Expect =
+            serde_saphyr::from_str("{ hits: 1, silent: 0, failures: 3 }").expect("well-formed");
+        let mut problems = Problems::default();
+        expect.validate(0, &Path::root().key("expect"), &mut problems);
+        let paths: Vec<_> = problems.iter().map(|problem| problem.path.to_string()).collect();
+        assert_eq!(paths, ["expect.hits"]);
+        let mut problems = Problems::default();
+        expect.validate(1, &Path::root(), &mut problems);
+        assert!(problems.is_empty());
+    }
+}

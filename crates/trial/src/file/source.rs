@@ -1,0 +1,88 @@
+//! The texts a trial comes from, and places in them.
+//!
+//! A trial is read from its file, and changed by options of the command line; each of these is a [`Source`], so
+//! that a mistake is shown where it was written.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A text and what to call it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The path of the file, or the option of the command line.
+    pub name: String,
+    /// All of it.
+    pub text: String,
+}
+
+/// A place in a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which source.
+    pub source: Arc<Source>,
+    /// First byte and first byte after; on character boundaries, within the text.
+    pub bytes: Range<usize>,
+}
+
+impl Place {
+    /// The place of `bytes`, moved onto character boundaries and into the text where they are not.
+    pub fn new(source: &Arc<Source>, bytes: Range<usize>) -> Self {
+        let text = &source.text;
+        let boundary = |mut at: usize| {
+            at = at.min(text.len());
+            while !text.is_char_boundary(at) {
+                at -= 1;
+            }
+            at
+        };
+        let start = boundary(bytes.start);
+        Self { source: source.clone(), bytes: start..boundary(bytes.end).max(start) }
+    }
+
+    /// The line of the first character, counted from one.
+    pub fn line(&self) -> usize {
+        1 + self.before().bytes().filter(|&byte| byte == b'\n').count()
+    }
+
+    /// The column of the first character in characters, counted from one.
+    pub fn column(&self) -> usize {
+        let before = self.before();
+        1 + before[before.rfind('\n').map_or(0, |at| at + 1)..].chars().count()
+    }
+
+    /// How many characters of the first line are concerned.
+    pub fn width(&self) -> usize {
+        self.text().lines().next().unwrap_or("").chars().count()
+    }
+
+    /// The text at this place.
+    pub fn text(&self) -> &str {
+        &self.source.text[self.bytes.clone()]
+    }
+
+    fn before(&self) -> &str {
+        &self.source.text[..self.bytes.start]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(text: &str, bytes: Range<usize>) -> Place {
+        Place::new(&Arc::new(Source { name: "t.yaml".into(), text: text.into() }), bytes)
+    }
+
+    #[test]
+    fn lines_and_columns_count_from_one_in_characters() {
+        let place = place("a: 1\nµé: wrong\n", 11..16);
+        assert_eq!((place.line(), place.column(), place.width(), place.text()), (2, 5, 5, "wrong"));
+    }
+
+    #[test]
+    fn a_place_outside_the_text_or_inside_a_character_is_moved_to_one_that_exists() {
+        assert_eq!(place("é", 1..2).bytes, 0..2);
+        assert_eq!(place("ab", 7..9).bytes, 2..2);
+        assert_eq!((place("", 3..1).line(), place("", 3..1).column()), (1, 1));
+    }
+}
