@@ -1,1 +1,14 @@
-//! export
+//! Exports: the ways for other programs to reach a stack. So far a file in a FUSE file system and, over it, a loop
+//! device, which is the block device a real file system can be put on.
+//!
+//! An export turns a protocol's requests into requests of a device and errors into errnos ([`errno`]). It knows
+//! nothing of faults, trials or the layers of the stack; it sees a [`rotproof_block::Device`].
+
+pub mod errno;
+pub mod fuse;
+mod loop_device;
+mod stripes;
+mod system;
+
+pub use fuse::{FuseExport, FuseOptions, unmount_path};
+pub use loop_device::{LoopDevice, LoopEntry, LoopOptions, detach_path, find_by_backing_file};

@@ -1,0 +1,214 @@
+//! A stack as one file in a FUSE file system of its own, for anything that can open a file: a loop device, QEMU,
+//! user-mode Linux, a database, `dd`.
+//!
+//! The protocol is ours (`docs/decisions/002-own-fuse-protocol.md`): `wire` has its layout, `parse` reads untrusted
+//! bytes, `channel` moves them, `handshake` agrees on abilities, `tree` answers what concerns names and attributes,
+//! `data` what concerns bytes, `reply` sees that every request is answered, `session` is the loop of one thread,
+//! `mount` attaches it all to a directory. This file starts and ends it.
+
+mod channel;
+mod data;
+mod handshake;
+mod mount;
+mod parse;
+mod reply;
+mod session;
+mod threads;
+mod tree;
+mod wire;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rotproof_block::{Device, Error, ErrorKind, Result};
+
+pub use mount::unmount_path;
+pub use parse::{FuseOperation, Malformed, Message, NAME_BYTES_MAX, Name, TRANSFER_BYTES_MAX, parse};
+
+use crate::system;
+use mount::{Mount, MountOptions};
+use session::Channels;
+use threads::{Setup, Threads};
+use tree::Tree;
+
+/// Bytes that [`parse`] wants in its first part.
+pub const HEAD_BYTES: usize = wire::HEAD_BYTES;
+
+/// How long an unmount waits for what is just being closed, such as the file under a detached loop device.
+const BUSY_PATIENCE: Duration = Duration::from_millis(1000);
+/// How long threads get to end before the connection is aborted, and again after that.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How to export a device as a file.
+#[derive(Clone, Debug)]
+pub struct FuseOptions {
+    /// Threads that serve, each with a queue of the device on a runtime of its own.
+    pub threads: usize,
+    /// Name of the file in the directory.
+    pub file_name: String,
+    /// Seed of the threads' runtimes.
+    pub seed: u64,
+    /// Time zero of the threads' runtimes.
+    pub epoch: Instant,
+    /// Number of the [`rotproof_block::Phase`] that every request gets in its context; may change at any time.
+    pub phase: Arc<AtomicU8>,
+    /// Lets users other than the one who mounts use the file. Without root this needs `user_allow_other` in
+    /// `/etc/fuse.conf`.
+    pub allow_other: bool,
+}
+
+impl Default for FuseOptions {
+    fn default() -> Self {
+        Self {
+            threads: 2,
+            file_name: "disk".into(),
+            seed: 1,
+            epoch: Instant::now(),
+            phase: Arc::default(),
+            allow_other: false,
+        }
+    }
+}
+
+/// A device served as a file. Unmount it; dropping it does so too, by force if need be, but cannot tell of errors.
+pub struct FuseExport {
+    file: PathBuf,
+    mount: Arc<Mount>,
+    threads: Threads,
+    is_mounted: Mutex<bool>,
+}
+
+impl FuseExport {
+    /// Serves `device` as the file [`FuseExport::path`] in the directory `mountpoint`, which must exist.
+    ///
+    /// As root by `mount(2)`, else through `fusermount3`. Fails with [`ErrorKind::Missing`] where one of them, FUSE
+    /// or io_uring is not to be had, and with [`ErrorKind::Invalid`] for options that make no sense.
+    pub fn mount(device: Arc<dyn Device>, mountpoint: &Path, options: FuseOptions) -> Result<Self> {
+        check_options(&options)?;
+        let info = device.info();
+        let (uid, gid) = system::user();
+        let tree =
+            Tree { file_name: options.file_name.clone(), info, uid, gid, open_to_all: options.allow_other };
+        let setup = Setup { device, tree, options };
+        // Queues first: nothing is mounted that could not be served.
+        let threads = Threads::start(&setup)?;
+        let options = setup.options;
+        let mount_options = MountOptions { read_only: info.read_only, allow_other: options.allow_other };
+        let (mount, first) = Mount::new(mountpoint, &mount_options)?;
+        let mount = Arc::new(mount);
+        let export = Self {
+            file: mount.point().join(&options.file_name),
+            mount: Arc::clone(&mount),
+            threads,
+            is_mounted: Mutex::new(true),
+        };
+        // From here on a failure drops the export, which unmounts.
+        handshake::shake_hands(&first)?;
+        let channels = (0..options.threads)
+            .map(|_| Ok(Channels { blocking: first.another(true)?, polled: first.another(false)? }))
+            .collect::<Result<_>>()?;
+        export.threads.serve(channels, &mount);
+        Ok(export)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.file
+    }
+
+    /// The directory it is in.
+    pub fn mountpoint(&self) -> &Path {
+        self.mount.point()
+    }
+
+    /// Unmounts and waits for the threads to end. Without effect if that has been done.
+    ///
+    /// While something has the file open this fails and everything stays as it is; close it and try again, or
+    /// [`FuseExport::abort`]. An error of kind [`ErrorKind::Internal`] tells of a thread that failed while it served.
+    pub fn unmount(&self) -> Result<()> {
+        let mut is_mounted = self.is_mounted.lock();
+        if *is_mounted {
+            let deadline = Instant::now() + BUSY_PATIENCE;
+            while let Err(error) = self.mount.unmount(false) {
+                match error.kind() {
+                    ErrorKind::Os(libc::EBUSY) if Instant::now() < deadline => {
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                    ErrorKind::Os(libc::EBUSY) => {
+                        let file = self.file.display();
+                        return Err(error.while_doing(format_args!(
+                            "a program or a loop device still has {file} open; close it and unmount again"
+                        )));
+                    }
+                    // Somebody else has unmounted it.
+                    ErrorKind::Os(libc::EINVAL) => break,
+                    _ => return Err(error),
+                }
+            }
+            *is_mounted = false;
+        }
+        self.end_threads()
+    }
+
+    /// Ends the connection, whatever is open or under way: every request to the file fails from now on, those under
+    /// way too. The dead mount stays until [`FuseExport::unmount`] or the drop.
+    pub fn abort(&self) {
+        self.mount.abort();
+    }
+
+    fn end_threads(&self) -> Result<()> {
+        if !self.threads.wait(END_PATIENCE) {
+            // The file system lives on in another mount namespace, or a lazy unmount waits for open files.
+            self.mount.abort();
+            if !self.threads.wait(END_PATIENCE) {
+                let message =
+                    "a thread of the export does not end: the device does not complete its requests";
+                return Err(Error::new(ErrorKind::TimedOut, message));
+            }
+        }
+        match self.threads.failure() {
+            Some(failure) => {
+                Err(Error::new(ErrorKind::Internal, format!("a thread of the export failed: {failure}")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for FuseExport {
+    fn drop(&mut self) {
+        let is_mounted = self.is_mounted.get_mut();
+        if *is_mounted && self.mount.unmount(false).is_err() {
+            self.mount.abort();
+            // What is open now belongs to a dead connection; the place in the tree becomes free.
+            let _ = self.mount.unmount(true);
+        }
+        *is_mounted = false;
+        let _ = self.end_threads();
+    }
+}
+
+impl fmt::Debug for FuseExport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FuseExport({})", self.file.display())
+    }
+}
+
+fn check_options(options: &FuseOptions) -> Result<()> {
+    let invalid = |message: String| Err(Error::new(ErrorKind::Invalid, message));
+    if !(1..=64).contains(&options.threads) {
+        return invalid(format!("{} threads for a FUSE export; give 1 to 64", options.threads));
+    }
+    let name = &options.file_name;
+    let is_name = !matches!(name.as_str(), "" | "." | "..") && !name.contains(['/', '\0']);
+    if !is_name || name.len() > NAME_BYTES_MAX {
+        return invalid(format!(
+            "{name:?} cannot be the name of a file; give 1 to 255 bytes without a slash"
+        ));
+    }
+    Ok(())
+}

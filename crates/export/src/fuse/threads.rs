@@ -1,0 +1,166 @@
+//! The threads of an export: started before anything is mounted, told what to serve, awaited with patience.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rotproof_block::error::IoContext;
+use rotproof_block::runtime::RuntimeOptions;
+use rotproof_block::{Device, Error, ErrorKind, Queue, Result, Runtime};
+
+use super::FuseOptions;
+use super::data::DataPath;
+use super::mount::Mount;
+use super::session::{Channels, Session, describe};
+use super::tree::Tree;
+use crate::stripes::SharedStripes;
+
+/// What threads serve.
+#[derive(Clone)]
+pub(super) struct Setup {
+    pub device: Arc<dyn Device>,
+    pub tree: Tree,
+    pub options: FuseOptions,
+}
+
+/// What a thread waits for: its channels, and whom to abort if it fails.
+type Work = (Channels, Arc<Mount>);
+
+pub(super) struct Threads {
+    /// Threads that have not been told what to serve; dropping a sender ends its thread.
+    idle: Mutex<Vec<mpsc::Sender<Work>>>,
+    running: Arc<Running>,
+}
+
+#[derive(Default)]
+struct Running {
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    running: usize,
+    failure: Option<String>,
+}
+
+impl Threads {
+    /// Starts the threads and waits until each has a queue of the device.
+    pub(super) fn start(setup: &Setup) -> Result<Self> {
+        let threads = Self { idle: Mutex::default(), running: Arc::default() };
+        let stripes = SharedStripes::new();
+        let (ready, is_ready) = mpsc::channel();
+        for number in 0..setup.options.threads {
+            let (work, next_work) = mpsc::channel();
+            let (setup, stripes, ready, running) =
+                (setup.clone(), stripes.clone(), ready.clone(), Arc::clone(&threads.running));
+            running.state.lock().running += 1;
+            let ended = EndMark(Arc::clone(&running));
+            std::thread::Builder::new()
+                .name(format!("fuse-{number}"))
+                .spawn(move || {
+                    let _ended = ended;
+                    run(&setup, number, &stripes, &ready, &next_work, &running);
+                })
+                .doing(|| "starting a thread of the export".into())?;
+            threads.idle.lock().push(work);
+        }
+        drop(ready);
+        for _ in 0..setup.options.threads {
+            is_ready.recv().map_err(|_| {
+                Error::new(ErrorKind::Internal, "a thread of the export panicked while it opened its queue")
+            })??;
+        }
+        Ok(threads)
+    }
+
+    /// Gives each thread its channels.
+    pub(super) fn serve(&self, channels: Vec<Channels>, mount: &Arc<Mount>) {
+        for (thread, channels) in self.idle.lock().drain(..).zip(channels) {
+            // A thread that is gone has recorded why, and its channels close here.
+            let _ = thread.send((channels, Arc::clone(mount)));
+        }
+    }
+
+    /// Waits until all have ended; false if they have not in that time.
+    pub(super) fn wait(&self, patience: Duration) -> bool {
+        self.idle.lock().clear();
+        let deadline = Instant::now() + patience;
+        let mut state = self.running.state.lock();
+        while state.running > 0 {
+            if self.running.ended.wait_until(&mut state, deadline).timed_out() {
+                return state.running == 0;
+            }
+        }
+        true
+    }
+
+    /// Why a thread failed while it served, if one did.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.running.state.lock().failure.clone()
+    }
+}
+
+/// Counts a thread out, on whatever way it ends, also if it never began.
+struct EndMark(Arc<Running>);
+
+impl Drop for EndMark {
+    fn drop(&mut self) {
+        self.0.state.lock().running -= 1;
+        self.0.ended.notify_all();
+    }
+}
+
+fn run(
+    setup: &Setup,
+    number: usize,
+    stripes: &SharedStripes,
+    ready: &mpsc::Sender<Result<()>>,
+    next_work: &mpsc::Receiver<Work>,
+    running: &Running,
+) {
+    mark_as_io_flusher();
+    let (runtime, queue) = match open(setup) {
+        Ok(opened) => opened,
+        Err(error) => {
+            let _ = ready.send(Err(error));
+            return;
+        }
+    };
+    let data = DataPath {
+        runtime,
+        queue,
+        info: setup.tree.info,
+        stripes: stripes.on_this_thread(),
+        phase: Arc::clone(&setup.options.phase),
+        thread: u16::try_from(number).expect("at most 64 threads"),
+        requests: Default::default(),
+        writes_late: Default::default(),
+    };
+    let _ = ready.send(Ok(()));
+    let Ok((channels, mount)) = next_work.recv() else { return };
+    let outcome = catch_unwind(AssertUnwindSafe(|| Session::new(data, setup.tree.clone(), channels).run()));
+    if let Some(failure) = describe(&outcome) {
+        running.state.lock().failure.get_or_insert(failure);
+        // What was under way here has been answered with an error. Nobody can say what state the device is in, so
+        // no other request may reach it, nor wait for this thread.
+        mount.abort();
+    }
+}
+
+fn open(setup: &Setup) -> Result<(Runtime, Rc<dyn Queue>)> {
+    let options = RuntimeOptions { epoch: setup.options.epoch, ..RuntimeOptions::new(setup.options.seed) };
+    let runtime = Runtime::uring(options)?;
+    let queue = setup.device.open_queue(&runtime)?;
+    Ok((runtime, queue))
+}
+
+/// A file system on the export may be mounted on this machine. When the kernel is short of memory it writes that
+/// file system's pages back through these threads, so their own allocations must not wait for such a write.
+fn mark_as_io_flusher() {
+    const PR_SET_IO_FLUSHER: libc::c_int = 57;
+    // SAFETY: plain numbers. It needs a right that users without root lack, for whom nothing is mounted on top.
+    unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) };
+}

@@ -1,0 +1,46 @@
+//! Thin wrappers of system calls that the standard library lacks, with errors that say what was being done.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rotproof_block::{Error, ErrorKind, Result};
+
+/// The path as the kernel takes it.
+pub(crate) fn c_path(path: &Path) -> Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| {
+        Error::new(ErrorKind::Invalid, format!("the path {} contains a zero byte", path.display()))
+    })
+}
+
+/// Turns the `-1` of a system call into the error it left in `errno`.
+pub(crate) fn check(answer: libc::c_int) -> io::Result<libc::c_int> {
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
+}
+
+/// `open(2)` with the flags given and close-on-exec.
+pub(crate) fn open(path: &Path, flags: libc::c_int) -> Result<OwnedFd> {
+    let name = c_path(path)?;
+    loop {
+        // SAFETY: the path is a string with its zero byte that lives across the call.
+        match check(unsafe { libc::open(name.as_ptr(), flags | libc::O_CLOEXEC) }) {
+            // SAFETY: just opened, owned by nobody else.
+            Ok(fd) => return Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::from_io(error, format!("opening {}", path.display()))),
+        }
+    }
+}
+
+/// The user and the group as whom the calling thread acts.
+pub(crate) fn user() -> (u32, u32) {
+    // SAFETY: both take nothing and cannot fail.
+    unsafe { (libc::geteuid(), libc::getegid()) }
+}
+
+/// Whether the calling thread acts as root.
+pub(crate) fn is_root() -> bool {
+    user().0 == 0
+}
