@@ -4,8 +4,10 @@
 //! is refused unless the user permits it with `--overwrite`. It looks only; nothing is written, and no mounted file
 //! system is touched other than that of the path in question.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -110,8 +112,9 @@ fn use_of_file(path: &Path, metadata: &Metadata) -> Result<Option<String>> {
     }
     for name in names_in(Path::new("/sys/block")).into_iter().filter(|name| name.starts_with("loop")) {
         let Ok(backing_file) = fs::read(format!("/sys/block/{name}/loop/backing_file")) else { continue };
-        let backing_file = unescape(backing_file.trim_ascii_end());
-        if is_same(&backing_file) {
+        let backing_file =
+            Path::new(OsStr::from_bytes(backing_file.strip_suffix(b"\n").unwrap_or(&backing_file)));
+        if is_same(backing_file) {
             let device = PathBuf::from(format!("/dev/{name}"));
             let mounted = device_of(&device)
                 .and_then(|number| mounts.iter().find(|mount| is_on_device(mount, number)))

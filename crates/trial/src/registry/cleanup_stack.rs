@@ -1,0 +1,134 @@
+//! Undoing what was created, in reverse order, on every way out of the process: success, error, cancellation, panic.
+//!
+//! Owns the objects behind the resources by way of the closures that undo them. Where a closure fails or is missing
+//! (its maker failed half-way), the resource is removed by what the record says of it, as `rotproof clean` would.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use rotproof_block::error::IoContext;
+use rotproof_block::{Error, Result};
+
+use super::resource::Resource;
+use super::run::{Entry, Run};
+
+/// How to undo one creation the regular way.
+pub type Undo = Box<dyn FnOnce() -> Result<()> + Send>;
+
+/// What has been created so far, the last on top. Dropping it undoes everything.
+#[derive(Debug)]
+pub struct CleanupStack {
+    run: Run,
+    steps: Vec<Step>,
+}
+
+struct Step {
+    entry: Entry,
+    what: String,
+    undo: Option<Undo>,
+}
+
+impl std::fmt::Debug for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl CleanupStack {
+    /// Nothing yet; what comes is recorded with `run`.
+    pub fn new(run: &Run) -> Self {
+        Self { run: run.clone(), steps: Vec::new() }
+    }
+
+    /// Records `resource`, then creates it with `make`, which also says how to undo it. If `make` fails, whatever it
+    /// left of the resource is removed.
+    pub fn create<T>(&mut self, resource: Resource, make: impl FnOnce() -> Result<(T, Undo)>) -> Result<T> {
+        let what = resource.to_string();
+        let entry = self.run.record(resource)?;
+        let height = self.steps.len();
+        // On the stack before it is made, so that a panic in `make` is cleaned up too.
+        self.steps.push(Step { entry, what, undo: None });
+        match make() {
+            Ok((made, undo)) => {
+                self.steps[height].undo = Some(undo);
+                Ok(made)
+            }
+            Err(error) => {
+                let failures = self.undo_to(height);
+                self.run.add_failures(failures);
+                Err(error)
+            }
+        }
+    }
+
+    /// Creates a folder that only this user may enter. It is removed when it is empty.
+    pub fn create_directory(&mut self, path: &Path) -> Result<()> {
+        let resource = Resource::Directory { path: path.to_owned() };
+        self.create_path(resource, path, || DirBuilder::new().mode(0o700).create(path))
+    }
+
+    /// Creates a file that did not exist, for reading and writing by this user only.
+    pub fn create_file(&mut self, path: &Path) -> Result<File> {
+        let resource = Resource::File { path: path.to_owned() };
+        self.create_path(resource, path, || {
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
+        })
+    }
+
+    fn create_path<T>(
+        &mut self,
+        resource: Resource,
+        path: &Path,
+        make: impl FnOnce() -> std::io::Result<T>,
+    ) -> Result<T> {
+        let what = resource.to_string();
+        let entry = self.run.record(resource)?;
+        match make() {
+            Ok(made) => {
+                let identified = self.run.created(&entry, path);
+                self.steps.push(Step { entry, what, undo: None });
+                identified.map(|()| made)
+            }
+            Err(error) => {
+                // What is there now is not ours: `make` creates or fails, never half.
+                self.run.gone(entry)?;
+                Err(error).doing(|| format!("creating {what}"))
+            }
+        }
+    }
+
+    /// How many creations it holds: a mark for [`CleanupStack::undo_to`].
+    pub fn height(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Undoes everything above the mark, the last first. Goes on after a failure, and gives all of them; what
+    /// could not be removed stays in the run's record.
+    #[must_use = "failures of the clean-up are to be reported"]
+    pub fn undo_to(&mut self, height: usize) -> Vec<Error> {
+        let mut failures = Vec::new();
+        while self.steps.len() > height {
+            let Some(step) = self.steps.pop() else { break };
+            let doing = format!("removing {}", step.what);
+            let regular = step.undo.map_or(Ok(()), |undo| undo());
+            failures.extend(regular.err().map(|error| error.while_doing(&doing)));
+            // Finds nothing if the regular way has done its work; if not, it is the second attempt, with force.
+            failures.extend(self.run.undo(step.entry).err().map(|error| error.while_doing(&doing)));
+        }
+        failures
+    }
+
+    /// Undoes everything.
+    #[must_use = "failures of the clean-up are to be reported"]
+    pub fn undo_all(&mut self) -> Vec<Error> {
+        self.undo_to(0)
+    }
+}
+
+impl Drop for CleanupStack {
+    fn drop(&mut self) {
+        let failures = self.undo_all();
+        self.run.add_failures(failures);
+    }
+}
