@@ -1,0 +1,179 @@
+//! A rule: which requests are hit, when, with what, and for how long.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use rotproof_block::Phase;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::effect::Effect;
+use crate::matching::{Match, OperationKind};
+use crate::one_or_many::OneOrMany;
+use crate::schedule::Schedule;
+
+/// One rule of a fault plan.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// How reports call the rule. Default: fault-1, fault-2, ...
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Which requests. Default: every read and write.
+    #[serde(rename = "match", default)]
+    pub matching: Match,
+    /// Which of those. Default: all.
+    #[serde(default)]
+    pub schedule: Schedule,
+    /// What happens to them.
+    pub effect: Effect,
+    /// Whether the place stays bad after the first hit. Default: transient.
+    #[serde(default)]
+    pub persistence: Persistence,
+    /// The parts of the trial in which the rule is awake. Default: run and check.
+    #[serde(default = "during_default")]
+    pub during: OneOrMany<AwakePhase>,
+}
+
+fn during_default() -> OneOrMany<AwakePhase> {
+    OneOrMany(vec![AwakePhase::Run, AwakePhase::Check])
+}
+
+impl Rule {
+    /// A rule with this effect and the default for everything else.
+    pub fn new(effect: Effect) -> Self {
+        Self {
+            name: None,
+            matching: Match::default(),
+            schedule: Schedule::default(),
+            effect,
+            persistence: Persistence::default(),
+            during: during_default(),
+        }
+    }
+
+    /// The name, or what a rule without one is called at position `index` (from 0) of the plan.
+    pub fn name_or_default(&self, index: usize) -> Cow<'_, str> {
+        match &self.name {
+            Some(name) => name.into(),
+            None => format!("fault-{}", index + 1).into(),
+        }
+    }
+
+    /// Whether the rule can ever hit such an operation in that phase.
+    pub fn concerns(&self, operation: OperationKind, phase: Phase) -> bool {
+        self.concerns_operation(operation) && self.during.iter().any(|awake| Phase::from(*awake) == phase)
+    }
+
+    /// Whether the rule can ever hit such an operation.
+    pub fn concerns_operation(&self, operation: OperationKind) -> bool {
+        let possible = match operation {
+            OperationKind::Read => self.effect != Effect::LostWrite,
+            OperationKind::Write => true,
+            OperationKind::Flush => !self.effect.is_on_data() && !self.matching.is_by_place(),
+            OperationKind::Discard => !self.effect.is_on_data() && !self.matching.is_by_content(),
+        };
+        possible && operation.is_matched_by(self.matching.operation)
+    }
+}
+
+/// What remains of a fault after the request that was hit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Persistence {
+    /// That request deviates, no other. What a write stored wrong stays wrong until it is overwritten.
+    #[default]
+    Transient,
+    /// The place stays bad for the rest of the run, also after it is rewritten.
+    Sticky,
+}
+
+/// A part of a trial in which rules may be awake. Never while the subject is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AwakePhase {
+    /// Filling the target before the load.
+    Prefill,
+    /// The load.
+    Run,
+    /// Reading everything back.
+    Check,
+}
+
+impl AwakePhase {
+    /// The words they are written with, in the order of the variants.
+    pub(crate) const WORDS: [(&'static str, AwakePhase); 3] =
+        [("prefill", Self::Prefill), ("run", Self::Run), ("check", Self::Check)];
+
+    /// The word it is written with.
+    pub fn word(self) -> &'static str {
+        Self::WORDS[self as usize].0
+    }
+}
+
+impl From<AwakePhase> for Phase {
+    fn from(phase: AwakePhase) -> Self {
+        match phase {
+            AwakePhase::Prefill => Self::Prefill,
+            AwakePhase::Run => Self::Run,
+            AwakePhase::Check => Self::Check,
+        }
+    }
+}
+
+/// An entry of a list of rules: a map, or the short form `"write, every=3: bit_flip"`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(transparent)]
+pub struct RuleEntry(pub Rule);
+
+impl From<RuleEntry> for Rule {
+    fn from(entry: RuleEntry) -> Self {
+        entry.0
+    }
+}
+
+impl<'de> Deserialize<'de> for RuleEntry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Form;
+
+        impl<'de> Visitor<'de> for Form {
+            type Value = RuleEntry;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a fault: a map with at least `effect`, or its short form such as \"write, every=3: bit_flip\"")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<RuleEntry, E> {
+                text.parse().map(RuleEntry).map_err(E::custom)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RuleEntry, A::Error> {
+                Rule::deserialize(MapAccessDeserializer::new(map)).map(RuleEntry)
+            }
+        }
+
+        deserializer.deserialize_any(Form)
+    }
+}
+
+impl JsonSchema for RuleEntry {
+    fn schema_name() -> Cow<'static, str> {
+        "RuleEntry".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let rule = generator.subschema_for::<Rule>();
+        json_schema!({
+            "description": "A fault: a map, or its short form.",
+            "anyOf": [
+                rule,
+                {
+                    "description": "Conditions, a colon, the effect: \"write, offset=1MiB..2MiB, every=3, sticky: bit_flip(byte=0, bit=0)\".",
+                    "type": "string"
+                }
+            ]
+        })
+    }
+}

@@ -1,0 +1,428 @@
+//! The short form of a rule, for the command line and for lists that want one line per rule:
+//!
+//! ```text
+//! rule       = [ condition { "," condition } ":" ] effect
+//! condition  = "read" | "write" | "flush" | "discard" | "any"
+//!            | "offset=" range { "|" range }  | "content=" hash { "|" hash }
+//!            | "target=" target
+//!            | "all" | "once" | "after=" n | "every=" n | "nth=" n
+//!            | "transient" | "sticky"
+//!            | "during=" phase { "|" phase }  | "name=" text
+//! target     = "most_duplicated" [ "(" n ")" ] | "unique" [ "(" n ")" ]
+//!            | "file(" text "," "block=" n ")" | "last_block_of_every(" size ")"
+//! effect     = "bit_flip" [ "(" ( "random" | [ "byte=" n ] [ "," ] [ "bit=" n ] ) ")" ]
+//!            | "zeros" | "lost_write" | "error" | "delay(" span ")"
+//! text       = letters, digits and . _ - /, or anything in double quotes with \" and \\
+//! ```
+//!
+//! What `Display` prints reads back as the same rule. No text makes the parser panic.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rotproof_spec::nearest;
+
+use crate::effect::{Bit, Effect};
+use crate::matching::{Match, OperationMatch};
+use crate::one_or_many::OneOrMany;
+use crate::rule::{AwakePhase, Persistence, Rule};
+use crate::schedule::Schedule;
+use crate::short_text::{Quoted, quoted, split_outside};
+use crate::target::Target;
+use crate::word_or_map::WordOrMap;
+
+/// Words that stand alone before the colon, and keys that take a value.
+const CONDITIONS: [&str; 17] = [
+    "read",
+    "write",
+    "flush",
+    "discard",
+    "any",
+    "offset",
+    "content",
+    "target",
+    "all",
+    "once",
+    "after",
+    "every",
+    "nth",
+    "transient",
+    "sticky",
+    "during",
+    "name",
+];
+
+impl FromStr for Rule {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = split_outside(text, ':')?;
+        let (conditions, effect) = match parts.as_slice() {
+            [effect] => ("", *effect),
+            [conditions, effect] => (*conditions, *effect),
+            _ => return Err(format!("`{text}` has more than one colon; write conditions: effect")),
+        };
+        let mut rule = Rule::new(parse_effect(effect)?);
+        let mut given = Given::default();
+        if !conditions.trim().is_empty() {
+            for condition in split_outside(conditions, ',')? {
+                apply_condition(&mut rule, &mut given, condition.trim())?;
+            }
+        }
+        Ok(rule)
+    }
+}
+
+/// Which parts of the rule have been given already, by the word that gave them.
+#[derive(Default)]
+struct Given<'a>(Vec<(&'static str, &'a str)>);
+
+impl<'a> Given<'a> {
+    fn note(&mut self, part: &'static str, word: &'a str) -> Result<(), String> {
+        match self.0.iter().find(|(known, _)| *known == part) {
+            Some((_, first)) if *first == word => Err(format!("`{word}` is given twice")),
+            Some((_, first)) => Err(format!("`{word}` and `{first}` both give the {part}; keep one")),
+            None => {
+                self.0.push((part, word));
+                Ok(())
+            }
+        }
+    }
+}
+
+fn apply_condition<'a>(rule: &mut Rule, given: &mut Given<'a>, condition: &'a str) -> Result<(), String> {
+    let (word, value) = match condition.split_once('=') {
+        Some((word, value)) => (word.trim(), Some(value.trim())),
+        None => (condition, None),
+    };
+    if let Some(&(_, operation)) = OperationMatch::WORDS.iter().find(|(known, _)| *known == word) {
+        no_value(word, value)?;
+        given.note("operation", word)?;
+        rule.matching.operation = Some(operation);
+        return Ok(());
+    }
+    match word {
+        "offset" => {
+            given.note("offset", word)?;
+            rule.matching.offset = list(word, value, "1MiB..2MiB")?;
+        }
+        "content" => {
+            given.note("content", word)?;
+            rule.matching.content = list(word, value, "<32 hexadecimal digits>")?;
+        }
+        "target" => {
+            given.note("target", word)?;
+            rule.matching.target = Some(parse_target(needed(word, value, "most_duplicated")?)?);
+        }
+        "all" | "once" => {
+            no_value(word, value)?;
+            given.note("schedule", word)?;
+            rule.schedule = if word == "all" { Schedule::All } else { Schedule::Once };
+        }
+        "after" | "every" | "nth" => {
+            given.note("schedule", word)?;
+            let n = number(word, needed(word, value, "3")?)?;
+            rule.schedule = match word {
+                "after" => Schedule::After(n),
+                "every" => Schedule::Every(n),
+                _ => Schedule::Nth(n),
+            };
+        }
+        "transient" | "sticky" => {
+            no_value(word, value)?;
+            given.note("persistence", word)?;
+            rule.persistence = if word == "sticky" { Persistence::Sticky } else { Persistence::Transient };
+        }
+        "during" => {
+            given.note("during", word)?;
+            rule.during =
+                needed(word, value, "run|check")?.split('|').map(parse_phase).collect::<Result<_, _>>()?;
+        }
+        "name" => {
+            given.note("name", word)?;
+            rule.name = Some(quoted(needed(word, value, "rot")?)?);
+        }
+        "" => return Err("an empty condition; is there a comma too many?".to_owned()),
+        _ => return Err(unknown("condition", word, &CONDITIONS)),
+    }
+    Ok(())
+}
+
+/// "unknown condition `wirte`; did you mean `write`?"
+fn unknown(what: &str, word: &str, known: &[&str]) -> String {
+    match nearest(word, known.iter().copied()) {
+        Some(meant) => format!("unknown {what} `{word}`; did you mean `{meant}`?"),
+        None => format!("unknown {what} `{word}`; known are {}", known.join(", ")),
+    }
+}
+
+fn no_value(word: &str, value: Option<&str>) -> Result<(), String> {
+    match value {
+        None => Ok(()),
+        Some(_) => Err(format!("`{word}` takes no value")),
+    }
+}
+
+fn needed<'a>(word: &str, value: Option<&'a str>, example: &str) -> Result<&'a str, String> {
+    value.filter(|value| !value.is_empty()).ok_or_else(|| format!("`{word}` needs a value: {word}={example}"))
+}
+
+fn number<N: FromStr>(what: &str, text: &str) -> Result<N, String> {
+    text.trim()
+        .parse()
+        .map_err(|_| format!("`{what}` needs a whole number that is not negative, not `{text}`"))
+}
+
+fn list<T: FromStr<Err = String>>(
+    word: &str,
+    value: Option<&str>,
+    example: &str,
+) -> Result<OneOrMany<T>, String> {
+    needed(word, value, example)?.split('|').map(|element| element.trim().parse()).collect()
+}
+
+fn parse_phase(text: &str) -> Result<AwakePhase, String> {
+    let text = text.trim();
+    AwakePhase::WORDS
+        .iter()
+        .find(|(word, _)| *word == text)
+        .map(|&(_, phase)| phase)
+        .ok_or_else(|| unknown("phase", text, &AwakePhase::WORDS.map(|(word, _)| word)))
+}
+
+/// Takes `word(a, b)` apart; without parentheses there are no arguments.
+fn call(text: &str) -> Result<(&str, Vec<&str>), String> {
+    let text = text.trim();
+    let Some((word, rest)) = text.split_once('(') else { return Ok((text, Vec::new())) };
+    let arguments =
+        rest.strip_suffix(')').ok_or_else(|| format!("`{text}` must end with its closing parenthesis"))?;
+    let arguments = if arguments.trim().is_empty() { Vec::new() } else { split_outside(arguments, ',')? };
+    Ok((word.trim(), arguments.into_iter().map(str::trim).collect()))
+}
+
+fn parse_effect(text: &str) -> Result<Effect, String> {
+    let (word, arguments) = call(text)?;
+    match (word, arguments.as_slice()) {
+        ("", _) => Err("the effect is missing; write conditions: effect, for example read: error".to_owned()),
+        ("bit_flip", arguments) => parse_bit(arguments).map(Effect::BitFlip),
+        ("delay", [span]) => {
+            let span = span.strip_prefix("time=").unwrap_or(span);
+            span.parse().map(Effect::Delay)
+        }
+        ("delay", _) => Err("`delay` needs one span of time: delay(10ms)".to_owned()),
+        ("zeros" | "lost_write" | "error", [_, ..]) => Err(format!("`{word}` takes no argument")),
+        ("zeros", []) => Ok(Effect::Zeros),
+        ("lost_write", []) => Ok(Effect::LostWrite),
+        ("error", []) => Ok(Effect::Error),
+        _ if CONDITIONS.contains(&word.split('=').next().unwrap_or(word)) => {
+            Err(format!("`{text}` is a condition; the effect is missing: {text}: error"))
+        }
+        _ => Err(unknown("effect", word, Effect::WORDS)),
+    }
+}
+
+fn parse_bit(arguments: &[&str]) -> Result<Bit, String> {
+    if arguments == ["random"] {
+        return Ok(Bit::Random);
+    }
+    let (mut byte, mut bit) = (None, None);
+    for argument in arguments {
+        let (key, value) = argument.split_once('=').unwrap_or((argument, ""));
+        match key.trim() {
+            "byte" if byte.is_none() => byte = Some(number("byte", value)?),
+            "bit" if bit.is_none() => bit = Some(number("bit", value)?),
+            "byte" | "bit" => return Err(format!("`{}` is given twice", key.trim())),
+            other => return Err(unknown("argument of bit_flip", other, &["byte", "bit", "random"])),
+        }
+    }
+    Ok(Bit::At { byte: byte.unwrap_or(0), bit: bit.unwrap_or(0) })
+}
+
+fn parse_target(text: &str) -> Result<Target, String> {
+    let (word, arguments) = call(text)?;
+    let count = || match arguments.as_slice() {
+        [] => Ok(1),
+        [count] => number(word, count.strip_prefix("count=").unwrap_or(count)),
+        _ => Err(format!("`{word}` takes one number: {word}(3)")),
+    };
+    match word {
+        "most_duplicated" => count().map(|count| Target::MostDuplicated { count }),
+        "unique" => count().map(|count| Target::Unique { count }),
+        "file" => match arguments.as_slice() {
+            [file, block] => {
+                let block = number("block", block.strip_prefix("block=").unwrap_or(block))?;
+                Ok(Target::File { file: quoted(file)?, block })
+            }
+            _ => Err("`file` needs a name and a block: target=file(a, block=7)".to_owned()),
+        },
+        "last_block_of_every" => match arguments.as_slice() {
+            [size] => size.parse().map(Target::LastBlockOfEvery),
+            _ => Err("`last_block_of_every` needs one size: target=last_block_of_every(64MiB)".to_owned()),
+        },
+        _ => Err(unknown("target", word, &["most_duplicated", "unique", "file", "last_block_of_every"])),
+    }
+}
+
+impl fmt::Display for Effect {
+    /// As in the short form.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BitFlip(Bit::At { byte, bit }) => write!(f, "bit_flip(byte={byte}, bit={bit})"),
+            Self::BitFlip(Bit::Random) => f.write_str("bit_flip(random)"),
+            Self::Delay(span) => write!(f, "delay({span})"),
+            Self::Zeros | Self::LostWrite | Self::Error => f.write_str(self.word()),
+        }
+    }
+}
+
+impl FromStr for Effect {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse_effect(text)
+    }
+}
+
+impl fmt::Display for Target {
+    /// As in the short form.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MostDuplicated { count } => write!(f, "most_duplicated({count})"),
+            Self::Unique { count } => write!(f, "unique({count})"),
+            Self::File { file, block } => write!(f, "file({}, block={block})", Quoted(file)),
+            Self::LastBlockOfEvery(bytes) => write!(f, "last_block_of_every({bytes})"),
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    /// The short form; what is left out is the default.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut conditions = Vec::new();
+        if let Some(name) = &self.name {
+            conditions.push(format!("name={}", Quoted(name)));
+        }
+        let Match { operation, offset, content, target } = &self.matching;
+        if let Some(operation) = operation {
+            conditions.push(operation.word().to_owned());
+        }
+        if !offset.is_empty() {
+            conditions.push(format!("offset={}", joined(offset)));
+        }
+        if !content.is_empty() {
+            conditions.push(format!("content={}", joined(content)));
+        }
+        if let Some(target) = target {
+            conditions.push(format!("target={target}"));
+        }
+        match self.schedule {
+            Schedule::All => {}
+            Schedule::Once => conditions.push("once".to_owned()),
+            Schedule::After(n) => conditions.push(format!("after={n}")),
+            Schedule::Every(n) => conditions.push(format!("every={n}")),
+            Schedule::Nth(n) => conditions.push(format!("nth={n}")),
+        }
+        if self.persistence == Persistence::Sticky {
+            conditions.push("sticky".to_owned());
+        }
+        if self.during != Rule::new(self.effect).during {
+            let phases: Vec<_> = self.during.iter().map(|phase| phase.word()).collect();
+            conditions.push(format!("during={}", phases.join("|")));
+        }
+        if !conditions.is_empty() {
+            write!(f, "{}: ", conditions.join(", "))?;
+        }
+        self.effect.fmt(f)
+    }
+}
+
+fn joined<T: fmt::Display>(list: &OneOrMany<T>) -> String {
+    list.iter().map(ToString::to_string).collect::<Vec<_>>().join("|")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_rules::any_rule;
+
+    fn rule(text: &str) -> Rule {
+        text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    fn complaint(text: &str) -> String {
+        text.parse::<Rule>().expect_err(text)
+    }
+
+    #[test]
+    fn the_documented_examples_say_what_they_look_like() {
+        let first = rule("write, offset=1MiB..2MiB, every=3, sticky: bit_flip(byte=0, bit=0)");
+        assert_eq!(first.matching.operation, Some(OperationMatch::Write));
+        assert_eq!(first.matching.offset.0, ["1MiB..2MiB".parse().expect("a range")]);
+        assert_eq!(first.schedule, Schedule::Every(3));
+        assert_eq!(first.persistence, Persistence::Sticky);
+        assert_eq!(first.effect, Effect::BitFlip(Bit::default()));
+        let second = rule("read, target=most_duplicated: error");
+        assert_eq!(second.matching.target, Some(Target::MostDuplicated { count: 1 }));
+        let third = rule("content=000102030405060708090a0b0c0d0e0f, once: delay(10ms)");
+        assert_eq!(third.matching.content.0.len(), 1);
+        assert_eq!(third.schedule, Schedule::Once);
+        assert_eq!(rule("error"), Rule::new(Effect::Error), "all conditions are optional");
+        let fourth = rule("target=file(\"odd, name\", block=7), during=prefill|run, name=\"a: b\": zeros");
+        assert_eq!(fourth.matching.target, Some(Target::File { file: "odd, name".to_owned(), block: 7 }));
+        assert_eq!(fourth.name.as_deref(), Some("a: b"));
+        assert_eq!(fourth.during.0, [AwakePhase::Prefill, AwakePhase::Run]);
+    }
+
+    #[test]
+    fn mistakes_are_explained_with_the_nearest_word() {
+        for (text, part) in [
+            ("wirte: error", "did you mean `write`"),
+            ("write: eror", "did you mean `error`"),
+            ("write, every: error", "every=3"),
+            ("write, every=x: error", "whole number"),
+            ("write, every=-1: error", "whole number"),
+            ("read, write: error", "both give the operation"),
+            ("once, every=3: error", "both give the schedule"),
+            ("sticky, sticky: error", "twice"),
+            ("write, offset=1MB..x: error", "size"),
+            ("write, content=12: error", "32 hexadecimal digits"),
+            ("write, target=uniq: error", "did you mean `unique`"),
+            ("write, target=file(a): error", "target=file(a, block=7)"),
+            ("write: delay", "delay(10ms)"),
+            ("write: delay(10)", "span of time"),
+            ("write: bit_flip(byt=1)", "did you mean `byte`"),
+            ("write: bit_flip(byte=1", "parenthesis"),
+            ("write, name=\"a: error", "quote"),
+            ("write, , once: error", "comma too many"),
+            ("write: zeros(3)", "no argument"),
+            ("write", "the effect is missing"),
+            ("", "the effect is missing"),
+            ("write: error: error", "more than one colon"),
+            ("during=setup: error", "unknown phase"),
+            ("sticky=yes: error", "takes no value"),
+        ] {
+            let complaint = complaint(text);
+            assert!(complaint.contains(part), "{text}: {complaint}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_printed_reads_back_as_the_same_rule(rule in any_rule()) {
+            let text = rule.to_string();
+            proptest::prop_assert_eq!(text.parse::<Rule>(), Ok(rule), "{}", text);
+        }
+
+        #[test]
+        fn no_text_makes_the_parser_panic(text: String) {
+            let _ = text.parse::<Rule>();
+        }
+
+        #[test]
+        fn no_text_of_its_own_words_makes_the_parser_panic(
+            text in "((write|read|offset=|content=|target=|file|every=|during=|name=|bit_flip|delay|byte=|[0-9]{1,3}|[:,()\"|=. \\\\]|ms|KiB))*"
+        ) {
+            let _ = text.parse::<Rule>();
+        }
+    }
+}

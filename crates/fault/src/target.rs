@@ -1,0 +1,187 @@
+//! Contents that the load works out before it writes, so that a fault follows a file's block to wherever the stack
+//! puts it. Source: AchillesBench, whose benchmark tells its injector what it will write.
+
+use std::borrow::Cow;
+
+use rotproof_spec::Bytes;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Error, MapAccess};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::word_or_map::{self, WordOrMap};
+
+/// A symbolic choice of contents. Only the load can resolve it, to the hashes of a
+/// [`ResolvedRule`](crate::ResolvedRule).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// The contents written most often.
+    MostDuplicated {
+        /// How many contents.
+        count: u64,
+    },
+    /// Contents written exactly once.
+    Unique {
+        /// How many contents.
+        count: u64,
+    },
+    /// What the load first writes to a block of one of its files (or to its device).
+    File {
+        /// Name of the file: a, b, c, ...
+        file: String,
+        /// Block of the file, from 0.
+        block: u64,
+    },
+    /// The last block of each stretch of that many bytes of every file (or of the device).
+    LastBlockOfEvery(Bytes),
+}
+
+impl WordOrMap for Target {
+    const WORDS: &'static [&'static str] =
+        &["most_duplicated", "unique", "file", "block", "last_block_of_every"];
+    const EXPECTING: &'static str =
+        "a target: most_duplicated, unique, { file: a, block: 7 } or { last_block_of_every: 64MiB }";
+
+    fn from_word(word: &str) -> Option<Result<Self, String>> {
+        match word {
+            "most_duplicated" => Some(Ok(Self::MostDuplicated { count: 1 })),
+            "unique" => Some(Ok(Self::Unique { count: 1 })),
+            "file" | "block" => Some(Err(format!("`{word}` needs values: {{ file: a, block: 7 }}"))),
+            "last_block_of_every" => {
+                Some(Err("`last_block_of_every` needs a size: { last_block_of_every: 64MiB }".to_owned()))
+            }
+            _ => None,
+        }
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(key: &str, map: &mut A) -> Result<Self, A::Error> {
+        match key {
+            "most_duplicated" => map.next_value().map(|count| Self::MostDuplicated { count }),
+            "unique" => map.next_value().map(|count| Self::Unique { count }),
+            "last_block_of_every" => map.next_value().map(Self::LastBlockOfEvery),
+            _ => file_from_map(key, map),
+        }
+    }
+}
+
+/// `file` and `block` in either order; `first` has been read already.
+fn file_from_map<'de, A: MapAccess<'de>>(first: &str, map: &mut A) -> Result<Target, A::Error> {
+    let (mut file, mut block) = (None, None);
+    let mut key = first.to_owned();
+    loop {
+        match key.as_str() {
+            "file" if file.is_none() => file = Some(map.next_value()?),
+            "block" if block.is_none() => block = Some(map.next_value()?),
+            "file" | "block" => return Err(A::Error::custom(format!("`{key}` is given twice"))),
+            other => return Err(A::Error::unknown_field(other, &["file", "block"])),
+        }
+        match (&mut file, &mut block) {
+            (Some(file), Some(block)) => {
+                return Ok(Target::File { file: std::mem::take(file), block: *block });
+            }
+            (None, _) => key = map.next_key()?.ok_or_else(|| A::Error::missing_field("file"))?,
+            (_, None) => key = map.next_key()?.ok_or_else(|| A::Error::missing_field("block"))?,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Target {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        word_or_map::deserialize(deserializer)
+    }
+}
+
+impl Serialize for Target {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        match self {
+            Self::MostDuplicated { count } => map.serialize_entry("most_duplicated", count)?,
+            Self::Unique { count } => map.serialize_entry("unique", count)?,
+            Self::File { file, block } => {
+                map.serialize_entry("file", file)?;
+                map.serialize_entry("block", block)?;
+            }
+            Self::LastBlockOfEvery(bytes) => map.serialize_entry("last_block_of_every", bytes)?,
+        }
+        map.end()
+    }
+}
+
+impl JsonSchema for Target {
+    fn schema_name() -> Cow<'static, str> {
+        "Target".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let bytes = generator.subschema_for::<Bytes>();
+        let with_count = |word: &str, description: &str| {
+            json_schema!({
+                "description": description,
+                "type": "object",
+                "properties": { word: { "type": "integer", "minimum": 1 } },
+                "required": [word],
+                "additionalProperties": false
+            })
+        };
+        json_schema!({
+            "description": "A content that the load works out before it writes; the fault follows it to wherever the stack puts it.",
+            "anyOf": [
+                {
+                    "description": "most_duplicated: the content written most often. unique: one written exactly once.",
+                    "enum": ["most_duplicated", "unique"]
+                },
+                with_count("most_duplicated", "That many of the contents written most often."),
+                with_count("unique", "That many contents written exactly once."),
+                {
+                    "description": "What the load first writes to that block of that file.",
+                    "type": "object",
+                    "properties": {
+                        "file": { "description": "Name of the file: a, b, c, ...", "type": "string" },
+                        "block": { "description": "Block of the file, from 0.", "type": "integer", "minimum": 0 }
+                    },
+                    "required": ["file", "block"],
+                    "additionalProperties": false
+                },
+                {
+                    "description": "The last block of each stretch of that many bytes.",
+                    "type": "object",
+                    "properties": { "last_block_of_every": bytes },
+                    "required": ["last_block_of_every"],
+                    "additionalProperties": false
+                }
+            ]
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_survives_json() {
+        for target in [
+            Target::MostDuplicated { count: 3 },
+            Target::Unique { count: 1 },
+            Target::File { file: "a".to_owned(), block: 7 },
+            Target::LastBlockOfEvery(Bytes(64 << 20)),
+        ] {
+            let text = serde_json::to_string(&target).expect("plain data");
+            assert_eq!(serde_json::from_str::<Target>(&text).expect(&text), target);
+        }
+        let bare: Target = serde_json::from_str("\"most_duplicated\"").expect("the word alone");
+        assert_eq!(bare, Target::MostDuplicated { count: 1 });
+        let turned: Target = serde_json::from_str("{\"block\": 7, \"file\": \"a\"}").expect("any order");
+        assert_eq!(turned, Target::File { file: "a".to_owned(), block: 7 });
+    }
+
+    #[test]
+    fn half_a_target_is_explained() {
+        let complaint = |text| serde_json::from_str::<Target>(text).expect_err(text).to_string();
+        assert!(complaint("{\"file\": \"a\"}").contains("missing field `block`"));
+        assert!(complaint("{\"file\": \"a\", \"blok\": 7}").contains("unknown field"));
+        assert!(complaint("{\"file\": \"a\", \"file\": \"b\"}").contains("twice"));
+        assert!(complaint("\"last_block_of_every\"").contains("64MiB"));
+        assert!(complaint("{\"file\": \"a\", \"block\": 7, \"unique\": 1}").contains("only one"));
+    }
+}
