@@ -94,7 +94,8 @@ impl Tag {
         if name.is_empty() {
             return Self::NONE;
         }
-        if let Some(&number) = INTERNER.read().unwrap_or_else(std::sync::PoisonError::into_inner).numbers.get(name)
+        if let Some(&number) =
+            INTERNER.read().unwrap_or_else(std::sync::PoisonError::into_inner).numbers.get(name)
         {
             return Self(number);
         }
@@ -140,8 +141,12 @@ mod tests {
 
     #[test]
     fn a_child_names_its_parent_and_keeps_the_rest() {
-        let parent = Context { id: 7, tag: Tag::intern("x"), queue: 3, phase: Phase::Run, ..Context::default() };
+        let parent =
+            Context { id: 7, tag: Tag::intern("x"), queue: 3, phase: Phase::Run, ..Context::default() };
         let child = parent.child(8);
-        assert_eq!((child.id, child.parent, child.queue, child.phase, child.tag), (8, 7, 3, Phase::Run, parent.tag));
+        assert_eq!(
+            (child.id, child.parent, child.queue, child.phase, child.tag),
+            (8, 7, 3, Phase::Run, parent.tag)
+        );
     }
 }

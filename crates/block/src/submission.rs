@@ -15,7 +15,11 @@ pub struct Submission(Inner);
 enum Inner {
     Ready(Option<Completion>),
     /// A transfer in the runtime's file I/O.
-    File { io: FileIo, context: Context, length: u64 },
+    File {
+        io: FileIo,
+        context: Context,
+        length: u64,
+    },
     Pooled(PooledFuture<Completion>),
 }
 

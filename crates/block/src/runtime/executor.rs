@@ -123,7 +123,8 @@ impl Executor {
             // SAFETY: just made, owned by nobody else.
             wake_fd: unsafe { OwnedFd::from_raw_fd(fd) },
         });
-        let main = Arc::new(TaskWaker { id: MAIN, scheduled: AtomicBool::new(false), shared: Arc::clone(&shared) });
+        let main =
+            Arc::new(TaskWaker { id: MAIN, scheduled: AtomicBool::new(false), shared: Arc::clone(&shared) });
         Self {
             shared,
             slots: RefCell::default(),
@@ -146,8 +147,7 @@ impl Executor {
         let mut slots = self.slots.borrow_mut();
         let id = self.free.borrow_mut().pop().unwrap_or_else(|| {
             let id = slots.len();
-            let waker =
-                TaskWaker { id, scheduled: AtomicBool::new(false), shared: Arc::clone(&self.shared) };
+            let waker = TaskWaker { id, scheduled: AtomicBool::new(false), shared: Arc::clone(&self.shared) };
             slots.push(Slot { future: None, waker: Arc::new(waker) });
             id
         });
@@ -245,7 +245,9 @@ struct TaskState<T> {
 }
 
 impl<T: 'static> Task<T> {
-    pub(super) fn wrap(future: impl Future<Output = T> + 'static) -> (Self, impl Future<Output = ()> + 'static) {
+    pub(super) fn wrap(
+        future: impl Future<Output = T> + 'static,
+    ) -> (Self, impl Future<Output = ()> + 'static) {
         let state = Rc::new(TaskState { result: Cell::new(None), waiting: Cell::new(None) });
         let task = Self(Rc::clone(&state));
         let wrapped = async move {

@@ -24,7 +24,9 @@ impl FileOperation {
             Self::Read { offset } => format!("reading the file at {offset}"),
             Self::Write { offset, .. } => format!("writing the file at {offset}"),
             Self::SyncData => "making the file's data durable".into(),
-            Self::Allocate { offset, length, .. } => format!("allocating {length} bytes of the file at {offset}"),
+            Self::Allocate { offset, length, .. } => {
+                format!("allocating {length} bytes of the file at {offset}")
+            }
             Self::PollReadable => "waiting for input".into(),
         }
     }
@@ -95,7 +97,9 @@ impl Future for FileIo {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let output = match &mut self.0 {
-            State::Done(output) => output.take().expect("a file operation is not awaited after it has completed"),
+            State::Done(output) => {
+                output.take().expect("a file operation is not awaited after it has completed")
+            }
             State::InKernel { runtime, slot } => {
                 let slot = *slot;
                 match runtime.with_ring(|ring| ring.poll(slot, context)) {

@@ -76,6 +76,7 @@ struct Core {
     seed: u64,
 }
 
+#[expect(clippy::large_enum_variant, reason = "one for each thread, and never moved")]
 enum Driver {
     Uring { ring: RefCell<Uring>, epoch: Instant },
     Simulated { now: Cell<Time> },
@@ -202,7 +203,8 @@ impl Runtime {
     fn turn(&self) -> Result<()> {
         match &self.0.driver {
             Driver::Uring { ring, .. } => {
-                let timeout = self.0.timers.borrow().next_deadline().map(|deadline| deadline.since(self.now()));
+                let timeout =
+                    self.0.timers.borrow().next_deadline().map(|deadline| deadline.since(self.now()));
                 let executor = &self.0.executor;
                 let wait = executor.begin_wait();
                 let result = ring.borrow_mut().turn(wait, timeout, executor.wake_fd());
@@ -303,10 +305,7 @@ mod tests {
     use super::*;
 
     fn both() -> [Runtime; 2] {
-        [
-            Runtime::uring(RuntimeOptions::new(1)).expect("this machine has io_uring"),
-            Runtime::simulated(1),
-        ]
+        [Runtime::uring(RuntimeOptions::new(1)).expect("this machine has io_uring"), Runtime::simulated(1)]
     }
 
     #[test]

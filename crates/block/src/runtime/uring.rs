@@ -252,7 +252,8 @@ impl Drop for Uring {
             let _ = self.ring.submitter().register_sync_cancel(None, CancelBuilder::any());
             let waited = self.ring.submit_and_wait(1);
             self.reap();
-            let hopeless = |result: &std::io::Result<usize>| result.as_ref().is_err_and(|error| !would_pass(error));
+            let hopeless =
+                |result: &std::io::Result<usize>| result.as_ref().is_err_and(|error| !would_pass(error));
             if hopeless(&submitted) || hopeless(&waited) {
                 // Leaking is the only safe way left.
                 mem::forget(mem::take(&mut self.slots));
