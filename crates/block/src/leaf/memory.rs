@@ -95,7 +95,7 @@ impl Memory {
                         self.map
                             .at(region.start)
                             .as_ptr()
-                            .copy_to_nonoverlapping(part.as_mut_ptr(), part.len())
+                            .copy_to_nonoverlapping(part.as_mut_ptr(), part.len());
                     };
                 }
             }
@@ -107,7 +107,10 @@ impl Memory {
                     let _exclusive = self.stripe(region.start).write();
                     // SAFETY: as above; the lock keeps everybody else out of the range.
                     unsafe {
-                        self.map.at(region.start).as_ptr().copy_from_nonoverlapping(part.as_ptr(), part.len())
+                        self.map
+                            .at(region.start)
+                            .as_ptr()
+                            .copy_from_nonoverlapping(part.as_ptr(), part.len());
                     };
                 }
             }
