@@ -8,11 +8,17 @@
 //!
 //! This crate knows nothing of subjects, exports or trials: the objects it works on are given to it.
 
+pub mod content;
+pub mod layout;
 pub mod object;
 pub mod spec;
+pub mod stream;
+mod workload;
 
+pub use content::{Content, ContentId, Stage};
 pub use object::ObjectInfo;
 pub use spec::{End, FilesSpec, LoadSpec, Pattern};
+pub use workload::Workload;
 
 /// The unit of content: what is generated, verified and targeted as one. The same as the fault engine's.
 pub const BLOCK_BYTES: usize = 4096;

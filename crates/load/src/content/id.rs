@@ -1,0 +1,101 @@
+//! The number of a content: says in which stage, by which worker, and as which of its contents it was made.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// Names one content of one run. Eight bytes, so the oracle needs no more for a block.
+///
+/// The layout, from the top: 2 bits that are free for the oracle, 6 bits stage, 16 bits worker, 40 bits index.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ContentId(pub u64);
+
+/// A part of a run that writes contents of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Stage {
+    /// Everything is written once, before the load.
+    Prefill = 1,
+    /// The load itself.
+    Run = 2,
+}
+
+const INDEX_BITS: u32 = 40;
+const WORKER_BITS: u32 = 16;
+/// The bits that an id uses.
+pub(crate) const ID_BITS: u32 = 62;
+
+impl ContentId {
+    /// What a block has that was never written: no content at all.
+    pub const NEVER_WRITTEN: ContentId = ContentId(0);
+
+    /// Content number `index` of a worker; below 2^40.
+    pub fn new(stage: Stage, worker: u16, index: u64) -> Self {
+        debug_assert!(index < 1 << INDEX_BITS, "4 PiB of contents");
+        Self((stage as u64) << (INDEX_BITS + WORKER_BITS) | u64::from(worker) << INDEX_BITS | index)
+    }
+
+    /// Which stage made it; `None` if none did, and so no run of ours.
+    pub fn stage(self) -> Option<Stage> {
+        match self.0 >> (INDEX_BITS + WORKER_BITS) {
+            1 => Some(Stage::Prefill),
+            2 => Some(Stage::Run),
+            _ => None,
+        }
+    }
+
+    /// Which worker made it.
+    pub fn worker(self) -> u16 {
+        (self.0 >> INDEX_BITS) as u16
+    }
+
+    /// The how-manieth content of that worker in that stage it is, counted from zero.
+    pub fn index(self) -> u64 {
+        self.0 & ((1 << INDEX_BITS) - 1)
+    }
+}
+
+impl fmt::Display for ContentId {
+    /// `run:0:17`: stage, worker, index.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = match self.stage() {
+            Some(Stage::Prefill) => "prefill",
+            Some(Stage::Run) => "run",
+            None if *self == Self::NEVER_WRITTEN => return f.pad("never written"),
+            None => "unknown",
+        };
+        f.pad(&format!("{stage}:{}:{}", self.worker(), self.index()))
+    }
+}
+
+impl fmt::Debug for ContentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ContentId({self})")
+    }
+}
+
+impl Serialize for ContentId {
+    /// As `Display` has it: numbers of 64 bits do not survive every reader of JSON.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_tells_its_stage_worker_and_index() {
+        for stage in [Stage::Prefill, Stage::Run] {
+            for (worker, index) in [(0, 0), (7, 12), (u16::MAX, (1 << 40) - 1)] {
+                let id = ContentId::new(stage, worker, index);
+                assert_eq!((id.stage(), id.worker(), id.index()), (Some(stage), worker, index));
+                assert!(id.0 < 1 << ID_BITS && id != ContentId::NEVER_WRITTEN);
+            }
+        }
+        assert_eq!(ContentId::new(Stage::Run, 3, 17).to_string(), "run:3:17");
+        assert_eq!(ContentId::NEVER_WRITTEN.stage(), None);
+    }
+}

@@ -1,0 +1,285 @@
+//! What blocks hold: a pure function of the run's seed and a content id, recognisable from the bytes alone.
+//!
+//! A content is one block of 4096 bytes. Each of its 512-byte sectors begins with a word that holds the content id
+//! and the number of the sector, keyed by the seed; the rest is a stream that grows from (seed, id). So a sector that
+//! turns up elsewhere, too early, too late or beside sectors of another version says whose it is, and the 504 bytes
+//! after the claim prove it. To a stack the content is incompressible, and two contents share nothing.
+
+mod generator;
+mod id;
+
+use std::cell::RefCell;
+
+use rotproof_block::ContentHash;
+use rotproof_block::hash::mix;
+
+use crate::BLOCK_BYTES;
+pub(crate) use generator::Block;
+use generator::{Generator, Headers};
+pub use generator::{SECTOR_BYTES, SECTORS};
+pub(crate) use id::ID_BITS;
+pub use id::{ContentId, Stage};
+
+/// Streams of [`mix`] that belong to contents.
+const ROOTS: u64 = 0xc0_47e1;
+const KEYS: u64 = 0xc0_4e15;
+
+/// An odd number and its inverse modulo 2^64: spreads the id over its word, and gathers it again.
+const SPREAD: u64 = 0xd6e8_feb8_6659_fd93;
+const GATHER: u64 = inverse(SPREAD);
+
+/// Newton's iteration doubles the correct bits of an inverse modulo 2^64; an odd number begins with three.
+const fn inverse(odd: u64) -> u64 {
+    let mut inverse = odd;
+    let mut round = 0;
+    while round < 5 {
+        inverse = inverse.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(inverse)));
+        round += 1;
+    }
+    inverse
+}
+
+/// All contents of one run.
+#[derive(Clone, Copy)]
+pub struct Content {
+    seed: u64,
+    keys: [u64; SECTORS],
+    generator: Generator,
+}
+
+/// A sector that was recognised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SectorIdentity {
+    /// The content it is of.
+    pub id: ContentId,
+    /// Which sector of that content, counted from zero.
+    pub sector: u8,
+}
+
+/// A sector whose header is intact is recognised as long as fewer of its other bits than this are wrong. A sector of
+/// another content differs in about half of its 4032 bits.
+const DAMAGED_BITS_MAX: u32 = 256;
+
+impl Content {
+    /// The contents of the run with this seed.
+    pub fn new(seed: u64) -> Self {
+        Self::with_generator(seed, Generator::best())
+    }
+
+    fn with_generator(seed: u64, generator: Generator) -> Self {
+        let keys = std::array::from_fn(|sector| mix(seed, KEYS, sector as u64));
+        Self { seed, keys, generator }
+    }
+
+    /// Which instructions make the contents on this CPU.
+    pub fn instructions(&self) -> &'static str {
+        self.generator.name
+    }
+
+    fn root(&self, id: ContentId) -> u64 {
+        mix(self.seed, ROOTS, id.0)
+    }
+
+    fn headers(&self, id: ContentId) -> Headers {
+        self.keys.map(|key| (id.0 ^ key).wrapping_mul(SPREAD))
+    }
+
+    /// Fills one block with a content.
+    ///
+    /// # Panics
+    /// If `block` has not 4096 bytes.
+    pub fn fill(&self, id: ContentId, block: &mut [u8]) {
+        let block = block.try_into().expect("a content fills exactly one block");
+        self.generator.fill(self.root(id), &self.headers(id), block);
+    }
+
+    /// Whether one block holds exactly this content. False for any length but 4096.
+    pub fn matches(&self, id: ContentId, block: &[u8]) -> bool {
+        block.try_into().is_ok_and(|block| self.generator.matches(self.root(id), &self.headers(id), block))
+    }
+
+    /// The content that a block holds, if it is one of this run and undamaged.
+    pub fn identify(&self, block: &[u8]) -> Option<ContentId> {
+        let header = u64::from_le_bytes(block.get(..8)?.try_into().ok()?);
+        let id = self.claimed(header, 0);
+        self.matches(id, block).then_some(id)
+    }
+
+    /// The content and place in it that one sector of 512 bytes comes from, if it is of this run. A few damaged bits
+    /// after its first word do not hide it.
+    pub fn identify_sector(&self, sector: &[u8]) -> Option<SectorIdentity> {
+        let header = u64::from_le_bytes(sector.get(..8)?.try_into().ok()?);
+        (0..SECTORS).find_map(|number| {
+            let id = self.claimed(header, number);
+            if id.stage().is_none() {
+                return None;
+            }
+            let differing = self.with_block(id, |truth| differing_bits(sector_of(truth, number), sector));
+            (differing < DAMAGED_BITS_MAX).then(|| SectorIdentity { id, sector: number as u8 })
+        })
+    }
+
+    /// The hash that names a content to the faults.
+    pub fn hash(&self, id: ContentId) -> ContentHash {
+        self.with_block(id, |block| ContentHash::of(block))
+    }
+
+    /// Lends a content that was made for this call only. Must not be called from within itself.
+    pub(crate) fn with_block<T>(&self, id: ContentId, look: impl FnOnce(&Block) -> T) -> T {
+        thread_local! {
+            static SCRATCH: RefCell<Box<Block>> = RefCell::new(Box::new([0; BLOCK_BYTES]));
+        }
+        SCRATCH.with_borrow_mut(|block| {
+            self.fill(id, &mut block[..]);
+            look(block)
+        })
+    }
+
+    fn claimed(&self, header: u64, sector: usize) -> ContentId {
+        ContentId(header.wrapping_mul(GATHER) ^ self.keys[sector])
+    }
+}
+
+/// Sector number `sector` of a block.
+pub(crate) fn sector_of(block: &[u8], sector: usize) -> &[u8] {
+    &block[sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES]
+}
+
+/// In how many bits two pieces of equal length differ.
+pub(crate) fn differing_bits(one: &[u8], other: &[u8]) -> u32 {
+    one.iter().zip(other).map(|(a, b)| (a ^ b).count_ones()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    fn block_of(content: &Content, id: ContentId) -> Vec<u8> {
+        let mut block = vec![0; BLOCK_BYTES];
+        content.fill(id, &mut block);
+        block
+    }
+
+    #[test]
+    fn contents_never_change_silently() {
+        for (seed, id, hash) in [
+            (1, ContentId::new(Stage::Run, 0, 0), "41be0db5c7df0887e7223366e48609d8"),
+            (1, ContentId::new(Stage::Prefill, 0, 0), "4985d05b3cd089730cf634b1bfa7a9a1"),
+            (42, ContentId::new(Stage::Run, 7, 123_456_789), "2919da17b4c76b231882d39a7d250b58"),
+        ] {
+            assert_eq!(Content::new(seed).hash(id).to_string(), hash, "seed {seed}, {id}");
+        }
+    }
+
+    #[test]
+    fn all_instruction_sets_make_the_same_bytes_and_accept_them() {
+        let portable = Content::with_generator(5, Generator::available()[0]);
+        for generator in Generator::available() {
+            let content = Content::with_generator(5, generator);
+            for index in 0..50 {
+                let id = ContentId::new(Stage::Run, 3, index * 7919);
+                let mut block = block_of(&content, id);
+                assert_eq!(block, block_of(&portable, id), "{}", generator.name);
+                assert!(content.matches(id, &block), "{}", generator.name);
+                assert!(!content.matches(ContentId(id.0 + 1), &block), "{}", generator.name);
+                let bit = (index as usize * 653) % (BLOCK_BYTES * 8);
+                block[bit / 8] ^= 1 << (bit % 8);
+                assert!(!content.matches(id, &block), "{} bit {bit}", generator.name);
+            }
+        }
+    }
+
+    #[test]
+    fn one_wrong_bit_anywhere_is_seen() {
+        for generator in Generator::available() {
+            let content = Content::with_generator(9, generator);
+            let id = ContentId::new(Stage::Run, 0, 1);
+            let mut block = block_of(&content, id);
+            for byte in 0..BLOCK_BYTES {
+                block[byte] ^= 1 << (byte % 8);
+                assert!(!content.matches(id, &block), "{} byte {byte}", generator.name);
+                block[byte] ^= 1 << (byte % 8);
+            }
+            assert!(content.matches(id, &block));
+        }
+    }
+
+    #[test]
+    fn a_block_of_another_length_matches_nothing() {
+        let content = Content::new(1);
+        let id = ContentId::new(Stage::Run, 0, 1);
+        let block = block_of(&content, id);
+        assert!(!content.matches(id, &block[..512]));
+        assert!(!content.matches(id, &[]));
+        assert_eq!(content.identify(&[]), None);
+        assert_eq!(content.identify_sector(&block[..4]), None);
+    }
+
+    #[test]
+    fn every_sector_names_itself_even_when_damaged_after_its_first_word() {
+        let content = Content::new(77);
+        let id = ContentId::new(Stage::Prefill, 2, 99);
+        let block = block_of(&content, id);
+        for sector in 0..SECTORS {
+            let mut bytes = sector_of(&block, sector).to_vec();
+            let identity = Some(SectorIdentity { id, sector: sector as u8 });
+            assert_eq!(content.identify_sector(&bytes), identity);
+            bytes[8..24].fill(0);
+            assert_eq!(content.identify_sector(&bytes), identity);
+            bytes[0] ^= 1;
+            assert_eq!(content.identify_sector(&bytes), None, "no claim, no identity");
+        }
+    }
+
+    #[test]
+    fn zeros_and_contents_of_another_seed_are_nobodys() {
+        let content = Content::new(1);
+        assert_eq!(content.identify(&[0; BLOCK_BYTES]), None);
+        assert_eq!(content.identify_sector(&[0; SECTOR_BYTES]), None);
+        let foreign = block_of(&Content::new(2), ContentId::new(Stage::Run, 0, 0));
+        assert_eq!(content.identify(&foreign), None);
+        assert_eq!(content.identify_sector(&foreign[..SECTOR_BYTES]), None);
+    }
+
+    #[test]
+    fn contents_leave_a_compressor_nothing_to_find() {
+        let content = Content::new(3);
+        let mut counts = [0u64; 256];
+        let mut words = HashSet::new();
+        const BLOCKS: u64 = 256;
+        for index in 0..BLOCKS {
+            let block = block_of(&content, ContentId::new(Stage::Run, 0, index));
+            for &byte in &block {
+                counts[usize::from(byte)] += 1;
+            }
+            for word in block.chunks_exact(4) {
+                words.insert(u32::from_le_bytes(word.try_into().expect("four bytes")));
+            }
+        }
+        let expected = (BLOCKS * BLOCK_BYTES as u64) as f64 / 256.0;
+        let chi_square: f64 = counts.iter().map(|&count| (count as f64 - expected).powi(2) / expected).sum();
+        // 255 degrees of freedom: above 360 with probability 1e-5.
+        assert!(chi_square < 360.0, "bytes are not equally likely: chi-square {chi_square}");
+        // Of n random 32-bit words about n^2 / 2^33 repeat: 8 of 262144.
+        let words_drawn = BLOCKS as usize * BLOCK_BYTES / 4;
+        assert!(
+            words_drawn - words.len() < 40,
+            "{} of {words_drawn} words repeat",
+            words_drawn - words.len()
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_filled_matches_and_identifies_itself(seed: u64, worker: u16, index in 0u64..1 << 40) {
+            let content = Content::new(seed);
+            let id = ContentId::new(Stage::Run, worker, index);
+            let block = block_of(&content, id);
+            prop_assert!(content.matches(id, &block));
+            prop_assert_eq!(content.identify(&block), Some(id));
+            prop_assert_eq!(content.hash(id), ContentHash::of(&block));
+        }
+    }
+}

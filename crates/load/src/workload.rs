@@ -1,0 +1,191 @@
+//! A load on a given target: everything about it that is known before the first request.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_spec::{Bytes, Path, Problems, Span};
+
+use crate::content::{Content, ContentId, Stage};
+use crate::layout::{Layout, Part};
+use crate::object::{ObjectInfo, content_bytes};
+use crate::spec::{End, LoadSpec};
+use crate::stream::{Budget, Share, Stream, StreamOptions};
+
+/// A described load, its seed and the objects it works on. Clones share everything.
+#[derive(Clone)]
+pub struct Workload(Arc<Inner>);
+
+struct Inner {
+    spec: LoadSpec,
+    seed: u64,
+    objects: Vec<ObjectInfo>,
+    layout: Arc<Layout>,
+    content: Content,
+}
+
+impl Workload {
+    /// Puts a load onto a target. Fails with [`ErrorKind::Invalid`] if the description makes no sense, or not on
+    /// these objects.
+    pub fn new(spec: &LoadSpec, seed: u64, objects: &[ObjectInfo]) -> Result<Self> {
+        let mut problems = Problems::default();
+        spec.validate(&Path::root().key("load"), &mut problems);
+        if let Some(problem) = problems.into_iter().next() {
+            return Err(Error::new(ErrorKind::Invalid, format!("{}: {}", problem.path, problem.message)));
+        }
+        let layout = Layout::new(objects, spec.block_size.0)?;
+        if layout.places() < u64::from(spec.workers) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "{} workers cannot share {} requests of {}; take fewer workers, smaller requests or a larger target",
+                    spec.workers,
+                    layout.places(),
+                    spec.block_size
+                ),
+            ));
+        }
+        Ok(Self(Arc::new(Inner {
+            spec: spec.resolve(objects),
+            seed,
+            objects: objects.to_vec(),
+            layout: Arc::new(layout),
+            content: Content::new(seed),
+        })))
+    }
+
+    /// The description with every default filled in.
+    pub fn spec(&self) -> &LoadSpec {
+        &self.0.spec
+    }
+
+    /// What everything is derived from.
+    pub fn seed(&self) -> u64 {
+        self.0.seed
+    }
+
+    /// What the load works on.
+    pub fn objects(&self) -> &[ObjectInfo] {
+        &self.0.objects
+    }
+
+    /// Where blocks and requests lie on the objects.
+    pub fn layout(&self) -> &Layout {
+        &self.0.layout
+    }
+
+    /// What blocks hold.
+    pub fn content(&self) -> &Content {
+        &self.0.content
+    }
+
+    /// How many workers there are.
+    pub fn workers(&self) -> u16 {
+        u16::try_from(self.0.spec.workers).expect("validated to be at most 256")
+    }
+
+    /// Whether everything is written once before the load.
+    pub fn has_prefill(&self) -> bool {
+        self.0.spec.prefill == Some(true)
+    }
+
+    /// The stages that write, in their order.
+    pub fn stages(&self) -> &'static [Stage] {
+        if self.has_prefill() { &[Stage::Prefill, Stage::Run] } else { &[Stage::Run] }
+    }
+
+    /// How long the load runs, if it ends by time.
+    pub fn duration(&self) -> Option<Span> {
+        match self.0.spec.end() {
+            Some(End::Duration(duration)) => Some(duration),
+            _ => None,
+        }
+    }
+
+    /// Bytes that a stage will move, if that is known beforehand; flushes move none.
+    pub fn planned_bytes(&self, stage: Stage) -> Option<u64> {
+        match (stage, self.0.spec.end()) {
+            (Stage::Prefill, _) => Some(content_bytes(&self.0.objects)),
+            (Stage::Run, Some(End::Total(Bytes(bytes)))) => Some(bytes),
+            (Stage::Run, Some(End::Requests(requests))) => {
+                Some(requests.saturating_mul(self.0.spec.block_size.0))
+            }
+            (Stage::Run, _) => None,
+        }
+    }
+
+    /// What belongs to a worker.
+    pub fn part(&self, worker: u16) -> Part {
+        self.0.layout.part(u32::from(worker), self.0.spec.workers)
+    }
+
+    /// Everything that a worker does in a stage.
+    pub fn stream(&self, stage: Stage, worker: u16) -> Stream {
+        let Inner { spec, seed, layout, .. } = &*self.0;
+        Stream::new(StreamOptions {
+            seed: *seed,
+            stage,
+            worker,
+            layout: Arc::clone(layout),
+            part: self.part(worker),
+            pattern: spec.pattern,
+            reads: Share::new(spec.reads.0),
+            flush_every: spec.flush_every,
+            duplicates: Share::new(spec.duplicates.0),
+            budget: self.budget(worker),
+        })
+    }
+
+    /// The worker's share of the load. Bytes are shared by the size of the parts, so that a load as large as its
+    /// target covers it exactly; requests equally.
+    fn budget(&self, worker: u16) -> Budget {
+        let share = |total: u64, until: u64, whole: u64| {
+            let amount = u128::from(total) * u128::from(until) / u128::from(whole);
+            u64::try_from(amount).expect("a fraction of a u64")
+        };
+        match self.0.spec.end() {
+            Some(End::Total(Bytes(total))) => {
+                let blocks = self.part(worker).blocks;
+                let all = self.0.layout.blocks();
+                Budget::Bytes(share(total, blocks.end, all) - share(total, blocks.start, all))
+            }
+            Some(End::Requests(requests)) => {
+                let (worker, workers) = (u64::from(worker), u64::from(self.workers()));
+                Budget::Requests(share(requests, worker + 1, workers) - share(requests, worker, workers))
+            }
+            Some(End::Duration(_)) | None => Budget::Endless,
+        }
+    }
+
+    /// Who owns a block of the target.
+    pub fn worker_of_block(&self, block: u64) -> u16 {
+        let workers = self.workers();
+        // Parts are of nearly equal numbers of places; a binary search over their ends is exact.
+        let (mut low, mut high) = (0, workers - 1);
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.part(middle).blocks.end > block { high = middle } else { low = middle + 1 }
+        }
+        low
+    }
+
+    /// A block of the target as people name it: `a: block 7`.
+    pub fn name_of_block(&self, block: u64) -> String {
+        let (object, block) = self.0.layout.locate(block);
+        format!("{}: block {block}", self.0.objects[object as usize].name)
+    }
+
+    /// Whether a content can have come from this load at all: one of its workers makes such.
+    pub fn may_have_made(&self, id: ContentId) -> bool {
+        id.stage().is_some() && id.worker() < self.workers()
+    }
+}
+
+impl fmt::Debug for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workload")
+            .field("seed", &self.0.seed)
+            .field("spec", &self.0.spec)
+            .finish_non_exhaustive()
+    }
+}
