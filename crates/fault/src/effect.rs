@@ -2,12 +2,10 @@
 
 use std::borrow::Cow;
 
-use rotproof_spec::Span;
+use rotproof_spec::{Span, WordOrMap, deserialize_word_or_map};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, MapAccess};
 use serde::{Deserialize, Deserializer, Serialize};
-
-use crate::word_or_map::{self, WordOrMap};
 
 /// The deviation that a hit brings.
 ///
@@ -94,7 +92,7 @@ impl WordOrMap for Effect {
 
 impl<'de> Deserialize<'de> for Effect {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        word_or_map::deserialize(deserializer)
+        deserialize_word_or_map(deserializer)
     }
 }
 

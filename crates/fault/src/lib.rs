@@ -17,7 +17,6 @@ mod short_text;
 mod target;
 #[cfg(test)]
 mod test_rules;
-mod word_or_map;
 
 pub use effect::{Bit, Effect};
 pub use hash_text::HashText;

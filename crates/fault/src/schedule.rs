@@ -3,11 +3,10 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use rotproof_spec::{WordOrMap, deserialize_word_or_map};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, MapAccess};
 use serde::{Deserialize, Deserializer, Serialize};
-
-use crate::word_or_map::{self, WordOrMap};
 
 /// Which of a rule's matches are hits. Matches are numbered from 1, per rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
@@ -84,7 +83,7 @@ impl WordOrMap for Schedule {
 
 impl<'de> Deserialize<'de> for Schedule {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        word_or_map::deserialize(deserializer)
+        deserialize_word_or_map(deserializer)
     }
 }
 

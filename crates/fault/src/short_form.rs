@@ -20,7 +20,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rotproof_spec::nearest;
+use rotproof_spec::{WordOrMap, nearest};
 
 use crate::effect::{Bit, Effect};
 use crate::matching::{Match, OperationMatch};
@@ -29,7 +29,6 @@ use crate::rule::{AwakePhase, Persistence, Rule};
 use crate::schedule::Schedule;
 use crate::short_text::{Quoted, quoted, split_outside};
 use crate::target::Target;
-use crate::word_or_map::WordOrMap;
 
 /// Words that stand alone before the colon, and keys that take a value.
 const CONDITIONS: [&str; 17] = [

@@ -3,13 +3,11 @@
 
 use std::borrow::Cow;
 
-use rotproof_spec::Bytes;
+use rotproof_spec::{Bytes, WordOrMap, deserialize_word_or_map};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, MapAccess};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-use crate::word_or_map::{self, WordOrMap};
 
 /// A symbolic choice of contents. Only the load can resolve it, to the hashes of a
 /// [`ResolvedRule`](crate::ResolvedRule).
@@ -87,7 +85,7 @@ fn file_from_map<'de, A: MapAccess<'de>>(first: &str, map: &mut A) -> Result<Tar
 
 impl<'de> Deserialize<'de> for Target {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        word_or_map::deserialize(deserializer)
+        deserialize_word_or_map(deserializer)
     }
 }
 

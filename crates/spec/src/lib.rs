@@ -7,7 +7,9 @@
 mod number;
 mod problem;
 mod quantity;
+mod word_or_map;
 
 pub use number::{Percent, number_in_range};
 pub use problem::{Path, Problem, Problems, nearest};
 pub use quantity::{ByteRange, Bytes, End, Span};
+pub use word_or_map::{WordOrMap, deserialize_word_or_map};

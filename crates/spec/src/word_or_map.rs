@@ -1,7 +1,7 @@
 //! Values that are written as a word, `once`, or as a word with an argument, `{ every: 3 }`.
 //!
-//! Serde's own enums refuse the bare word where a variant carries data; effects and targets have defaults for
-//! theirs, and where an argument is missing the message should show how to give it.
+//! Serde's own enums refuse the bare word where a variant carries data; many of ours have defaults for theirs, and
+//! where an argument is missing the message should show how to give it.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,7 +10,7 @@ use serde::Deserializer;
 use serde::de::{Error, MapAccess, Visitor};
 
 /// A type with a fixed set of words, each alone or as the key of a map with its argument.
-pub(crate) trait WordOrMap: Sized {
+pub trait WordOrMap: Sized {
     /// Every word there is; for messages and for the nearest word.
     const WORDS: &'static [&'static str];
     /// What is expected, with an example.
@@ -24,7 +24,9 @@ pub(crate) trait WordOrMap: Sized {
 }
 
 /// Deserialises either form.
-pub(crate) fn deserialize<'de, T: WordOrMap, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+pub fn deserialize_word_or_map<'de, T: WordOrMap, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     struct Form<T>(PhantomData<T>);
 
     impl<'de, T: WordOrMap> Visitor<'de> for Form<T> {

@@ -1,0 +1,302 @@
+//! The description of a stack: its devices from bottom to top, the first one the leaf.
+//!
+//! Owns the words of `stack:` and what makes no sense in them. It does not know how anything is opened; that is the
+//! factory's.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use rotproof_spec::{Bytes, Path, Problems, WordOrMap, deserialize_word_or_map};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Error, MapAccess};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Devices bottom to top: a leaf, then layers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct StackSpec(pub Vec<DeviceSpec>);
+
+/// One device of a stack.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceSpec {
+    /// RAM of this process.
+    Memory(MemorySpec),
+    /// A file or block device.
+    File(FileSpec),
+    /// A simulated disk over RAM.
+    Disk(DiskSpec),
+    /// The place where the fault plan acts.
+    Faults,
+    /// Counts what passes.
+    Stats(StatsSpec),
+}
+
+/// A leaf in RAM; its content is gone afterwards.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MemorySpec {
+    /// Capacity.
+    pub size: Bytes,
+    /// Unit of addressing: 512 to 4096, a power of two. Default 512.
+    #[serde(default = "block_size_default")]
+    pub block_size: Bytes,
+}
+
+fn block_size_default() -> Bytes {
+    Bytes(512)
+}
+
+/// A leaf in a file or on a block device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FileSpec {
+    /// The file; one that does not exist is created sparse, and then the size is needed.
+    pub path: PathBuf,
+    /// Capacity. Default: the size of the file that is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Bytes>,
+    /// Past the page cache (O_DIRECT). Default true.
+    #[serde(default = "direct_default")]
+    pub direct: bool,
+}
+
+fn direct_default() -> bool {
+    true
+}
+
+/// A simulated disk: a model of latency and bandwidth over RAM.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskSpec {
+    /// What it behaves like.
+    pub profile: DiskProfile,
+    /// Capacity.
+    pub size: Bytes,
+}
+
+/// The disks that can be simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DiskProfile {
+    /// A disk with one arm, 7200 revolutions per minute.
+    Hdd,
+    /// A SATA solid state disk.
+    Ssd,
+    /// An NVMe solid state disk.
+    Nvme,
+}
+
+/// The layer that counts requests and bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StatsSpec {
+    /// How results call it. Default: stats-1, stats-2, ...
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+impl WordOrMap for DeviceSpec {
+    const WORDS: &'static [&'static str] = &["memory", "file", "disk", "faults", "stats"];
+    const EXPECTING: &'static str = "a device: { memory: { size: 256MiB } }, { file: { path: disk.img } }, { disk: { profile: nvme, size: 1GiB } }, faults or stats";
+
+    fn from_word(word: &str) -> Option<Result<Self, String>> {
+        let needs = |example: &str| Some(Err(format!("`{word}` needs more: {example}")));
+        match word {
+            "memory" => needs("{ memory: { size: 256MiB } }"),
+            "file" => needs("{ file: { path: disk.img, size: 1GiB } }"),
+            "disk" => needs("{ disk: { profile: nvme, size: 1GiB } }"),
+            "faults" => Some(Ok(Self::Faults)),
+            "stats" => Some(Ok(Self::Stats(StatsSpec::default()))),
+            _ => None,
+        }
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(key: &str, map: &mut A) -> Result<Self, A::Error> {
+        match key {
+            "memory" => map.next_value().map(Self::Memory),
+            "file" => map.next_value().map(Self::File),
+            "disk" => map.next_value().map(Self::Disk),
+            "stats" => map.next_value().map(Self::Stats),
+            word => Err(A::Error::custom(format!("`{word}` takes no options; write `- {word}`"))),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for DeviceSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserialize_word_or_map(deserializer)
+    }
+}
+
+impl JsonSchema for DeviceSpec {
+    fn schema_name() -> Cow<'static, str> {
+        "DeviceSpec".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let with_options = |word: &str, description: &str, options: Schema| {
+            json_schema!({
+                "description": description,
+                "type": "object",
+                "properties": { word: options },
+                "required": [word],
+                "additionalProperties": false
+            })
+        };
+        let memory = generator.subschema_for::<MemorySpec>();
+        let file = generator.subschema_for::<FileSpec>();
+        let disk = generator.subschema_for::<DiskSpec>();
+        let stats = generator.subschema_for::<StatsSpec>();
+        json_schema!({
+            "description": "One device of the stack: first a leaf, then layers.",
+            "anyOf": [
+                {
+                    "description": "faults: where the fault plan acts. stats: counts what passes.",
+                    "enum": ["faults", "stats"]
+                },
+                with_options("memory", "Leaf: RAM of this process.", memory),
+                with_options("file", "Leaf: a file or block device.", file),
+                with_options("disk", "Leaf: a simulated disk over RAM.", disk),
+                with_options("stats", "Layer: counts requests and bytes.", stats)
+            ]
+        })
+    }
+}
+
+impl DeviceSpec {
+    /// Whether it can stand at the bottom, and only there.
+    pub fn is_leaf(&self) -> bool {
+        matches!(self, Self::Memory(_) | Self::File(_) | Self::Disk(_))
+    }
+
+    /// The word it is written with.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Memory(_) => "memory",
+            Self::File(_) => "file",
+            Self::Disk(_) => "disk",
+            Self::Faults => "faults",
+            Self::Stats(_) => "stats",
+        }
+    }
+}
+
+impl StackSpec {
+    /// The leaf, if the description begins with one.
+    pub fn leaf(&self) -> Option<&DeviceSpec> {
+        self.0.first().filter(|device| device.is_leaf())
+    }
+
+    /// The size in bytes of every device of the stack, as far as it is known before the leaf is opened: layers do
+    /// not change it, and a file without `size` is as large as it is found.
+    pub fn size(&self) -> Option<u64> {
+        match self.leaf()? {
+            DeviceSpec::Memory(memory) => Some(memory.size.0),
+            DeviceSpec::Disk(disk) => Some(disk.size.0),
+            DeviceSpec::File(file) => file.size.map(|size| size.0),
+            DeviceSpec::Faults | DeviceSpec::Stats(_) => None,
+        }
+    }
+
+    /// Reports everything that makes no sense. `path` is where the list stands in the document.
+    pub fn validate(&self, path: &Path, problems: &mut Problems) {
+        let Some(first) = self.0.first() else {
+            problems.add_with_help(
+                path,
+                "the stack is empty",
+                "begin with a leaf: - memory: { size: 256MiB }",
+            );
+            return;
+        };
+        if !first.is_leaf() {
+            problems.add_with_help(
+                &path.index(0),
+                format!("a stack begins with a leaf, and {} is none", first.word()),
+                "begin with memory, file or disk",
+            );
+        }
+        let mut faults_at = None;
+        let mut names: Vec<&str> = Vec::new();
+        for (index, device) in self.0.iter().enumerate() {
+            let place = path.index(index);
+            if index > 0 && device.is_leaf() {
+                problems.add_with_help(
+                    &place,
+                    format!("{} is a leaf and can only be at the bottom", device.word()),
+                    "a stack has one leaf, its first entry",
+                );
+            }
+            let place = place.key(device.word());
+            match device {
+                DeviceSpec::Memory(memory) => memory.validate(&place, problems),
+                DeviceSpec::File(file) => file.validate(&place, problems),
+                DeviceSpec::Disk(disk) => validate_size(disk.size, 512, &place, problems),
+                DeviceSpec::Faults => {
+                    if let Some(before) = faults_at.replace(index) {
+                        problems.add_with_help(
+                            &path.index(index),
+                            format!("faults stands at entry {} already", before + 1),
+                            "a trial has one fault plan, which acts in one place",
+                        );
+                    }
+                }
+                DeviceSpec::Stats(stats) => {
+                    let Some(name) = stats.name.as_deref() else { continue };
+                    if name.is_empty() {
+                        problems.add(&place.key("name"), "the name is empty");
+                    } else if names.contains(&name) {
+                        problems
+                            .add(&place.key("name"), format!("another stats layer is called `{name}` too"));
+                    }
+                    names.push(name);
+                }
+            }
+        }
+    }
+}
+
+impl MemorySpec {
+    fn validate(&self, path: &Path, problems: &mut Problems) {
+        let Bytes(block_size) = self.block_size;
+        if !block_size.is_power_of_two() || !(512..=4096).contains(&block_size) {
+            problems.add(
+                &path.key("block_size"),
+                format!("a block of {block_size} bytes; it must be 512, 1024, 2048 or 4096"),
+            );
+            return;
+        }
+        validate_size(self.size, block_size, path, problems);
+    }
+}
+
+impl FileSpec {
+    fn validate(&self, path: &Path, problems: &mut Problems) {
+        if self.path.as_os_str().is_empty() {
+            problems.add(&path.key("path"), "the path is empty");
+        }
+        if let Some(size) = self.size {
+            validate_size(size, 512, path, problems);
+        }
+    }
+}
+
+/// The kernel counts file offsets in signed 64-bit numbers; this is far below, so that no sum of an offset and a
+/// length can overflow.
+const SIZE_MAX: u64 = 1 << 60;
+
+fn validate_size(size: Bytes, block_size: u64, path: &Path, problems: &mut Problems) {
+    let Bytes(bytes) = size;
+    if bytes == 0 {
+        problems.add(&path.key("size"), "a device without any block");
+    } else if bytes > SIZE_MAX {
+        problems
+            .add(&path.key("size"), format!("{size} is more than a device can have ({})", Bytes(SIZE_MAX)));
+    } else if !bytes.is_multiple_of(block_size) {
+        problems.add_with_help(
+            &path.key("size"),
+            format!("{bytes} bytes are no multiple of the block of {block_size} bytes"),
+            format!("write {} or {}", bytes - bytes % block_size, bytes.next_multiple_of(block_size)),
+        );
+    }
+}
