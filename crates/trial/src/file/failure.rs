@@ -5,7 +5,7 @@ use std::fmt;
 use rotproof_spec::nearest;
 use serde::de::{Error, Expected, Unexpected};
 
-use super::tree::NodeId;
+use super::tree::{NodeId, Tree};
 
 /// A mistake that a `Deserialize` found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub struct Failure {
     pub help: Option<String>,
     /// Where; unknown as long as it is on its way out of the value concerned.
     pub node: Option<NodeId>,
+    /// The word it is about, if that may be a key of the value it is found in.
+    pub word: Option<String>,
 }
 
 impl Failure {
@@ -25,8 +27,15 @@ impl Failure {
         self
     }
 
+    /// Places a failure of a mapping that has no place yet: at the key with its word, if there is one, unless it may
+    /// only follow from another mistake in the mapping.
+    pub fn within(self, mapping: NodeId, tree: &Tree) -> Self {
+        let key = self.word.as_deref().and_then(|word| tree.key(mapping, word));
+        self.at(key.filter(|_| !tree.is_wounded(mapping)).unwrap_or(mapping))
+    }
+
     pub(super) fn new(message: impl Into<String>, help: Option<String>) -> Self {
-        Self { message: message.into(), help, node: None }
+        Self { message: message.into(), help, node: None, word: None }
     }
 
     fn unknown(what: &str, word: &str, known: &'static [&'static str]) -> Self {
@@ -36,7 +45,7 @@ impl Failure {
             (None, [one]) => Some(format!("the only one is `{one}`")),
             (None, _) => Some(format!("one of {}", list(known))),
         };
-        Self::new(format!("unknown {what} `{}`", short(word)), help)
+        Self { word: Some(word.to_owned()), ..Self::new(format!("unknown {what} `{}`", short(word)), help) }
     }
 }
 

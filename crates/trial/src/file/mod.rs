@@ -1,4 +1,8 @@
 //! The trial file: what it may say, how mistakes in it are found and shown, and what makes sense as a whole.
+//!
+//! A file travels [`document`] (bytes and options of the command line) -> [`parse`] (YAML) -> [`tree`] (values that
+//! know their place) -> [`read`] (any `Deserialize`) -> [`TrialFile`] -> [`validate`]. Each step adds what it finds
+//! wrong to one list of [`Diagnostic`]s. Nothing here opens a device or knows what a terminal looks like.
 
 mod diagnostic;
 mod document;
@@ -9,7 +13,11 @@ mod scalar;
 mod source;
 mod subject_spec;
 mod tree;
+mod trial_file;
+mod validate;
 
 pub use diagnostic::{Diagnostic, Diagnostics};
+pub use document::Overrides;
 pub use source::{Place, Source};
 pub use subject_spec::{FileSystem, FileSystemSpec, SubjectSpec};
+pub use trial_file::{RuntimeKind, TrialFile};

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde_saphyr::granit_parser::{self as granit, Event, Parser, ScalarStyle, ScanError};
 
 use super::diagnostic::Diagnostic;
+use super::read::MISTAKES_MAX;
 use super::source::{Place, Source};
 use super::tree::{NodeId, Tree, Value};
 
@@ -153,7 +154,7 @@ impl Builder<'_> {
     /// Pairs keys and values, and leaves out what is no key or is one already.
     fn entries(&mut self, children: &[NodeId]) -> Vec<(NodeId, NodeId)> {
         let mut entries: Vec<(NodeId, NodeId)> = Vec::with_capacity(children.len() / 2);
-        let mut seen: HashMap<String, usize> = HashMap::new();
+        let mut seen: HashMap<String, NodeId> = HashMap::new();
         for pair in children.chunks_exact(2) {
             let (key, value) = (pair[0], pair[1]);
             let place = self.tree.node(key).place.clone();
@@ -162,13 +163,16 @@ impl Builder<'_> {
                 continue;
             };
             let text = text.clone();
-            if let Some(line) = seen.get(&text) {
-                let message = format!("`{text}` is given twice");
-                let help = format!("it stands on line {line} already; remove one of them");
-                self.report(place, message, help);
+            if let Some(first) = seen.get(&text) {
+                // Finding a line takes a walk through the text, so not for a million of them.
+                if self.diagnostics.len() < MISTAKES_MAX {
+                    let line = self.tree.node(*first).place.line();
+                    let help = format!("it stands on line {line} already; remove one of them");
+                    self.report(place, format!("`{text}` is given twice"), help);
+                }
                 continue;
             }
-            seen.insert(text, place.line());
+            seen.insert(text, key);
             self.tree.put_under(value, key);
             entries.push((key, value));
         }

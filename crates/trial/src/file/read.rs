@@ -16,7 +16,7 @@ use super::scalar::Meaning;
 use super::tree::{NodeId, Tree, Value};
 
 /// Mistakes reported at once. More help nobody, and bound the work.
-const MISTAKES_MAX: usize = 20;
+pub const MISTAKES_MAX: usize = 20;
 
 /// The value that the document describes; `None` if there were mistakes, all of them in `diagnostics`.
 pub fn read<T: DeserializeOwned>(tree: &mut Tree, diagnostics: &mut Vec<Diagnostic>) -> Option<T> {
@@ -108,7 +108,7 @@ impl<'de> Deserializer<'de> for NodeReader<'_> {
                 visitor.visit_map(Entries { reader: self, left: self.tree.entries(entries), value: None })
             }
         }
-        .map_err(|failure: Failure| failure.at(self.id))
+        .map_err(|failure: Failure| failure.within(self.id, self.tree))
     }
 
     /// A text may look like a number: a file may be called 42.

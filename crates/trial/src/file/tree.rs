@@ -111,14 +111,22 @@ impl Tree {
         }
     }
 
-    /// The value under `key`, if `id` is a mapping that has it.
-    pub fn get(&self, id: NodeId, key: &str) -> Option<NodeId> {
+    /// The entry under `key`, if `id` is a mapping that has it.
+    fn entry(&self, id: NodeId, key: &str) -> Option<(NodeId, NodeId)> {
         match &self.node(id).value {
-            Value::Mapping(entries) => {
-                entries.iter().find(|(entry, _)| self.text(*entry) == key).map(|(_, value)| *value)
-            }
+            Value::Mapping(entries) => entries.iter().copied().find(|(entry, _)| self.text(*entry) == key),
             Value::Scalar { .. } | Value::Sequence(_) => None,
         }
+    }
+
+    /// The value under `key`, if `id` is a mapping that has it.
+    pub fn get(&self, id: NodeId, key: &str) -> Option<NodeId> {
+        self.entry(id, key).map(|(_, value)| value)
+    }
+
+    /// The node of the key `key`, if `id` is a mapping that has it.
+    pub fn key(&self, id: NodeId, key: &str) -> Option<NodeId> {
+        self.entry(id, key).map(|(key, _)| key)
     }
 
     /// Where to point for a mistake in this node: at a scalar itself; at the key of a list or mapping, as its
