@@ -1,7 +1,11 @@
 //! The devices at the bottom of a stack.
 
+mod disk;
+mod disk_model;
 mod file;
 mod memory;
 
+pub use disk::SimulatedDisk;
+pub use disk_model::{Access, DiskModel, DiskProfile, FlashProfile, RotatingProfile};
 pub use file::{FileDevice, FileOptions};
 pub use memory::MemoryDevice;
