@@ -1,8 +1,9 @@
 //! Serves memory as a FUSE file until standard input ends: `serve_memory DIRECTORY SIZE_MIB [THREADS]`.
 //!
-//! For measuring the export alone, with `fio` on the file or on a loop device over it.
+//! Prints the file's path when it is there. For measuring the export alone, with `fio` on the file or on a loop device over it.
 
 use std::alloc::{Layout, alloc_zeroed};
+use std::io::Write;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -65,6 +66,7 @@ fn main() -> Result<()> {
     let memory = Memory { start, size: size as u64 };
     let options = FuseOptions { threads, ..FuseOptions::default() };
     let export = FuseExport::mount(Arc::new(memory), Path::new(&directory), options)?;
+    writeln!(std::io::stdout(), "{}", export.path().display()).expect("standard output can be written");
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).expect("standard input can be read");
     export.unmount()
 }
