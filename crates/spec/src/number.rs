@@ -105,7 +105,8 @@ pub fn number_in_range(
     range: RangeInclusive<u64>,
 ) {
     if !range.contains(&number) {
-        problems.add(path, format!("{what} is {number}; it must be from {} to {}", range.start(), range.end()));
+        problems
+            .add(path, format!("{what} is {number}; it must be from {} to {}", range.start(), range.end()));
     }
 }
 

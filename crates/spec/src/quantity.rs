@@ -48,7 +48,8 @@ fn scale(number: &str, unit: u64) -> Option<u64> {
             return None;
         }
         let numerator: u128 = fraction.parse().ok()?;
-        value = value.checked_add(numerator * u128::from(unit) / 10u128.pow(u32::try_from(fraction.len()).ok()?))?;
+        value = value
+            .checked_add(numerator * u128::from(unit) / 10u128.pow(u32::try_from(fraction.len()).ok()?))?;
     }
     u64::try_from(value).ok()
 }
@@ -62,9 +63,9 @@ impl FromStr for Bytes {
             .iter()
             .find(|(name, _)| *name == unit)
             .ok_or_else(|| format!("`{text}` is no size; write for example 4096, 4KiB or 1.5GiB"))?;
-        scale(number, *factor)
-            .map(Self)
-            .ok_or_else(|| format!("`{text}` is no size below 2^64 bytes; write for example 4096, 4KiB or 1.5GiB"))
+        scale(number, *factor).map(Self).ok_or_else(|| {
+            format!("`{text}` is no size below 2^64 bytes; write for example 4096, 4KiB or 1.5GiB")
+        })
     }
 }
 
@@ -198,9 +199,8 @@ macro_rules! as_text {
 
                     fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<$type, E> {
                         let from_number: fn(u64) -> Option<$type> = $number;
-                        from_number(number).ok_or_else(|| {
-                            E::custom(format!("{number} needs a unit: {}", $expecting))
-                        })
+                        from_number(number)
+                            .ok_or_else(|| E::custom(format!("{number} needs a unit: {}", $expecting)))
                     }
 
                     fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<$type, E> {
@@ -271,9 +271,14 @@ mod tests {
 
     #[test]
     fn sizes_read_as_people_write_them() {
-        for (text, bytes) in
-            [("4096", 4096), ("4KiB", 4096), ("4k", 4096), ("1.5 GiB", 3 << 29), ("10MB", 10_000_000), ("1_000", 1000)]
-        {
+        for (text, bytes) in [
+            ("4096", 4096),
+            ("4KiB", 4096),
+            ("4k", 4096),
+            ("1.5 GiB", 3 << 29),
+            ("10MB", 10_000_000),
+            ("1_000", 1000),
+        ] {
             assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
         }
         for text in ["", "KiB", "4 apples", "-1", "1e9", "99999999TiB", "1..2", "1.2.3"] {
