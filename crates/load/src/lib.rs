@@ -2,21 +2,28 @@
 //!
 //! A [`Workload`] is a pure description: every worker's requests and contents are functions of the seed, the worker
 //! and an index ([`stream`], [`content`]), so they can be replayed without I/O. [`run()`] sends them through a
-//! [`Driver`] and keeps the [`Oracle`], [`check()`] reads everything back, [`classify()`] says of every failing block
+//! [`Driver`], keeps the [`Oracle`] and, as the check, reads everything back; [`classify()`] says of every failing block
 //! what it holds instead and who wrote that. [`target`] names contents before they are written, for faults that
 //! follow them.
 //!
 //! This crate knows nothing of subjects, exports or trials: the objects it works on are given to it.
 
 pub mod content;
+pub mod driver;
+pub mod engine;
+pub mod evidence;
 pub mod layout;
 pub mod object;
+pub mod oracle;
 pub mod spec;
 pub mod stream;
 mod workload;
 
 pub use content::{Content, ContentId, Stage};
+pub use driver::{DeviceDriver, Driver, FileSet};
+pub use engine::{LoadReport, Progress, RunOn, RunOptions, run};
 pub use object::ObjectInfo;
+pub use oracle::Oracle;
 pub use spec::{End, FilesSpec, LoadSpec, Pattern};
 pub use workload::Workload;
 

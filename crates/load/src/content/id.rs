@@ -23,8 +23,6 @@ pub enum Stage {
 
 const INDEX_BITS: u32 = 40;
 const WORKER_BITS: u32 = 16;
-/// The bits that an id uses.
-pub(crate) const ID_BITS: u32 = 62;
 
 impl ContentId {
     /// What a block has that was never written: no content at all.
@@ -92,7 +90,7 @@ mod tests {
             for (worker, index) in [(0, 0), (7, 12), (u16::MAX, (1 << 40) - 1)] {
                 let id = ContentId::new(stage, worker, index);
                 assert_eq!((id.stage(), id.worker(), id.index()), (Some(stage), worker, index));
-                assert!(id.0 < 1 << ID_BITS && id != ContentId::NEVER_WRITTEN);
+                assert!(id.0 < 1 << 62 && id != ContentId::NEVER_WRITTEN, "the oracle needs the upper bits");
             }
         }
         assert_eq!(ContentId::new(Stage::Run, 3, 17).to_string(), "run:3:17");

@@ -17,7 +17,6 @@ use crate::BLOCK_BYTES;
 pub(crate) use generator::Block;
 use generator::{Generator, Headers};
 pub use generator::{SECTOR_BYTES, SECTORS};
-pub(crate) use id::ID_BITS;
 pub use id::{ContentId, Stage};
 
 /// Streams of [`mix`] that belong to contents.
@@ -111,11 +110,9 @@ impl Content {
         let header = u64::from_le_bytes(sector.get(..8)?.try_into().ok()?);
         (0..SECTORS).find_map(|number| {
             let id = self.claimed(header, number);
-            if id.stage().is_none() {
-                return None;
-            }
+            id.stage()?;
             let differing = self.with_block(id, |truth| differing_bits(sector_of(truth, number), sector));
-            (differing < DAMAGED_BITS_MAX).then(|| SectorIdentity { id, sector: number as u8 })
+            (differing < DAMAGED_BITS_MAX).then_some(SectorIdentity { id, sector: number as u8 })
         })
     }
 

@@ -85,7 +85,7 @@ impl Contents {
 /// then any number of that magnitude.
 fn skewed(draw: u64, count: u64) -> u64 {
     let magnitudes = u64::from(count.ilog2()) + 1;
-    let pick = |bits: u64| (bits & 0xffff) * magnitudes >> 16;
+    let pick = |bits: u64| ((bits & 0xffff) * magnitudes) >> 16;
     let magnitude = pick(draw).max(pick(draw >> 16));
     let first = (1 << magnitude) - 1;
     let end = count.min((1 << (magnitude + 1)) - 1);

@@ -189,7 +189,7 @@ impl Stream {
                 let places = &self.part.places;
                 let draw = mix(self.seed, PLACES ^ self.key << 32, self.requests);
                 // Multiply and shift: every place, the last one too, with a bias below 2^-32 for any real target.
-                let chosen = u128::from(draw) * u128::from(places.end - places.start) >> 64;
+                let chosen = (u128::from(draw) * u128::from(places.end - places.start)) >> 64;
                 self.layout.extent(places.start + chosen as u64)
             }
         }

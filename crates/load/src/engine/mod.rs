@@ -1,0 +1,206 @@
+//! Sends a workload through a driver, phase by phase: prefill, run, check.
+//!
+//! Under io_uring each worker has a thread and a runtime of its own; simulated, all are tasks of one runtime, and the
+//! same seed gives the same report and the same oracle, bit for bit.
+
+mod in_flight;
+mod progress;
+mod report;
+mod source;
+mod threads;
+mod worker;
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use rotproof_block::{Error, ErrorKind, Phase, Queue, Result, Runtime};
+
+use crate::content::Stage;
+use crate::driver::Driver;
+use crate::oracle::{Drawn, Oracle, OraclePart};
+use crate::workload::Workload;
+pub use progress::{Progress, ProgressCounts};
+pub use report::{INCIDENTS_MAX, Incident, LoadOperation, LoadReport, OperationReport, Sighting};
+use source::Source;
+use worker::{Outcome, Worker, WorkerOptions};
+
+/// How to run one phase of a load.
+pub struct RunOptions<'a> {
+    /// On what.
+    pub runtime: RunOn<'a>,
+    /// Prefill, run or check. A check reads every block that was ever written.
+    pub phase: Phase,
+    /// Anything but zero asks to stop: the phase then ends at once with [`ErrorKind::Cancelled`].
+    pub cancel: Arc<AtomicUsize>,
+    /// Where to say how far it has come.
+    pub progress: Arc<Progress>,
+}
+
+/// The runtime of a load.
+#[derive(Clone, Copy)]
+pub enum RunOn<'a> {
+    /// A thread with an io_uring runtime for each worker.
+    Uring {
+        /// Time zero of all of them.
+        epoch: Instant,
+    },
+    /// All workers on this runtime, which is simulated.
+    Simulated(&'a Runtime),
+}
+
+/// Requests that a check keeps in flight for each worker.
+const CHECK_DEPTH: usize = 4;
+/// How often a worker looks whether it shall stop while its requests do not complete.
+const CANCEL_EVERY: Duration = Duration::from_millis(50);
+
+/// Runs one phase of a load. The oracle learns what was written, and judges what is read.
+///
+/// An error of a request is no error of the phase: it is counted, and the blocks concerned appear among
+/// [`LoadReport::sightings`]. The phase itself fails with [`ErrorKind::Cancelled`] if it was asked to stop, and then
+/// the oracle is of no further use; with [`ErrorKind::Invalid`] if driver and workload do not fit; and with whatever
+/// prevented the objects from being opened.
+pub fn run(
+    workload: &Workload,
+    driver: &dyn Driver,
+    oracle: &mut Oracle,
+    options: &RunOptions<'_>,
+) -> Result<LoadReport> {
+    if driver.objects() != workload.objects() {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            "the driver's objects are not those that the workload was made for; make the workload from \
+             `Driver::objects`",
+        ));
+    }
+    if oracle.is_lost() {
+        return Err(Error::new(ErrorKind::Invalid, "the oracle belongs to a phase that did not end"));
+    }
+    let stage = match options.phase {
+        Phase::Prefill => Some(Stage::Prefill),
+        Phase::Run => Some(Stage::Run),
+        Phase::Check => None,
+        Phase::Setup => return Err(Error::new(ErrorKind::Invalid, "a load has no setup phase")),
+    };
+    let RunOptions { phase, cancel, progress, .. } = options;
+    let job = Job { workload, driver, stage, phase: *phase, cancel, progress };
+    let parts = oracle.take_parts();
+    let finished = match options.runtime {
+        RunOn::Uring { epoch } => threads::run(&job, parts, epoch)?,
+        RunOn::Simulated(runtime) => job.run_simulated(runtime, parts)?,
+    };
+    let Finished { outcomes, started, cpu } = finished;
+    let (mut parts, mut tallies, mut requests) = (Vec::new(), Vec::new(), Vec::new());
+    for outcome in outcomes {
+        parts.push(outcome.part);
+        tallies.push(outcome.tally);
+        requests.push(outcome.requests);
+    }
+    oracle.restore(parts);
+    if let Some(stage) = stage {
+        oracle.record_drawn(Drawn { stage, requests });
+    }
+    Ok(LoadReport::merge(options.phase, started, cpu, tallies))
+}
+
+/// All that the workers of one phase have in common.
+struct Job<'a> {
+    workload: &'a Workload,
+    driver: &'a dyn Driver,
+    /// Whose streams to run; none for a check.
+    stage: Option<Stage>,
+    phase: Phase,
+    cancel: &'a Arc<AtomicUsize>,
+    progress: &'a Arc<Progress>,
+}
+
+struct Finished {
+    /// By worker.
+    outcomes: Vec<Outcome>,
+    started: rotproof_block::Time,
+    cpu: Option<Duration>,
+}
+
+impl Job<'_> {
+    fn worker(
+        &self,
+        runtime: &Runtime,
+        queues: Vec<Rc<dyn Queue>>,
+        number: u16,
+        part: OraclePart,
+    ) -> Rc<Worker> {
+        let spec = self.workload.spec();
+        let (source, lanes) = match self.stage {
+            Some(stage) => (Source::Stream(self.workload.stream(stage, number)), spec.queue_depth as usize),
+            None => (Source::Sweep(part.blocks()), CHECK_DEPTH),
+        };
+        let duration = self.workload.duration().filter(|_| self.stage == Some(Stage::Run));
+        Worker::new(WorkerOptions {
+            number,
+            phase: self.phase,
+            runtime: runtime.clone(),
+            queues,
+            workload: self.workload.clone(),
+            source,
+            part,
+            lanes,
+            duration: duration.map(|span| span.0),
+            cancel: Arc::clone(self.cancel),
+            progress: Arc::clone(self.progress),
+        })
+    }
+
+    fn run_simulated(&self, runtime: &Runtime, parts: Vec<OraclePart>) -> Result<Finished> {
+        if !runtime.is_simulated() {
+            return Err(Error::new(ErrorKind::Invalid, "a simulated load needs a simulated runtime"));
+        }
+        let mut workers = Vec::new();
+        for (number, part) in (0..).zip(parts) {
+            let queues = self.driver.open(runtime)?;
+            workers.push(self.worker(runtime, queues, number, part));
+        }
+        let started = runtime.now();
+        drive(runtime, &workers)?;
+        let outcomes = workers.into_iter().map(Worker::into_outcome).collect::<Result<_>>()?;
+        Ok(Finished { outcomes, started, cpu: None })
+    }
+}
+
+/// Runs the workers of one runtime to their end, or fails with [`ErrorKind::Cancelled`].
+fn drive(runtime: &Runtime, workers: &[Rc<Worker>]) -> Result<()> {
+    for worker in workers {
+        worker.start();
+    }
+    let is_cancelled = || workers.iter().any(|worker| worker.is_cancelled());
+    // Virtual time needs no watch: it never waits for anything. A timer would also hide a lost completion, which
+    // shows as a simulation that has nothing left to do.
+    let mut watch = (!runtime.is_simulated()).then(|| Box::pin(runtime.sleep(CANCEL_EVERY)));
+    runtime.block_on(poll_fn(|context| {
+        let mut all_ended = true;
+        for worker in workers {
+            all_ended &= worker.poll_ended(context.waker()).is_ready();
+        }
+        if all_ended {
+            return Poll::Ready(());
+        }
+        while let Some(sleep) = &mut watch {
+            if is_cancelled() {
+                return Poll::Ready(());
+            }
+            if Pin::as_mut(sleep).poll(context).is_pending() {
+                break;
+            }
+            *sleep = Box::pin(runtime.sleep(CANCEL_EVERY));
+        }
+        Poll::Pending
+    }))?;
+    if is_cancelled() {
+        runtime.abandon_tasks();
+        return Err(Error::new(ErrorKind::Cancelled, "the load was asked to stop"));
+    }
+    Ok(())
+}

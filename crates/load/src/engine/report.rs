@@ -1,0 +1,246 @@
+//! What one phase of a load did: counts and latencies by operation, errors, and the blocks that failed.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use rotproof_block::{ErrorKind, Phase, Time};
+
+use crate::evidence::Evidence;
+
+/// What a load does to its objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LoadOperation {
+    /// A read, verified.
+    Read,
+    /// A write.
+    Write,
+    /// A flush, of the device or of one file.
+    Flush,
+}
+
+/// What one phase did. Under the simulated runtime equal seeds give equal reports.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadReport {
+    /// Which phase.
+    pub phase: Phase,
+    /// The reads. Reads that the check repeats to find out which block of a failed one is to blame do not count.
+    pub reads: OperationReport,
+    /// The writes.
+    pub writes: OperationReport,
+    /// The flushes, those at the end of the phase among them.
+    pub flushes: OperationReport,
+    /// When the first worker began.
+    pub started: Time,
+    /// When the last worker ended, its last flush completed.
+    pub ended: Time,
+    /// CPU time of the load's threads, in the kernel and outside; `None` under the simulated runtime, where it would
+    /// mean nothing.
+    pub cpu: Option<Duration>,
+    /// Blocks that failed, by target block; see [`crate::classify()`].
+    pub sightings: Vec<Sighting>,
+    /// Requests that completed with an error, by time, at most [`INCIDENTS_MAX`] for each worker.
+    pub incidents: Vec<Incident>,
+    /// How many more there were.
+    pub incidents_omitted: u64,
+}
+
+/// How many [`Incident`]s are kept for each worker.
+pub const INCIDENTS_MAX: usize = 10_000;
+
+/// What one kind of operation did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OperationReport {
+    /// Requests that completed, whatever the result.
+    pub requests: u64,
+    /// Bytes of those that succeeded.
+    pub bytes: u64,
+    /// Requests that completed with an error, by its kind.
+    pub errors: Vec<(ErrorKind, u64)>,
+    /// From submission to completion, in nanoseconds, of all requests that completed.
+    pub latency: Histogram<u64>,
+}
+
+/// A request of the load that completed with an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Incident {
+    /// Which object, by its position.
+    pub object: u32,
+    /// Where; zero for a flush.
+    pub offset_bytes: u64,
+    /// How much; zero for a flush.
+    pub length_bytes: u64,
+    /// What was tried.
+    pub operation: LoadOperation,
+    /// With what result.
+    pub error: ErrorKind,
+    /// When it completed.
+    pub time: Time,
+}
+
+/// One way in which one block was seen to fail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    /// Which block of the target.
+    pub block: u64,
+    /// In which phase.
+    pub phase: Phase,
+    /// When first.
+    pub time: Time,
+    /// What was being done.
+    pub operation: LoadOperation,
+    /// What it might have held: the contents that were legal then. For a write, what was to be written.
+    pub expected: Vec<crate::ContentId>,
+    /// What was seen instead.
+    pub evidence: Evidence,
+    /// How often.
+    pub count: u64,
+}
+
+/// More ways of one block to fail than this are counted with the last.
+const WAYS_PER_BLOCK_MAX: usize = 8;
+
+/// Longest latency that is told apart: an hour.
+const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
+
+impl OperationReport {
+    pub(super) fn new() -> Self {
+        let latency = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("the bounds are in order");
+        Self { requests: 0, bytes: 0, errors: Vec::new(), latency }
+    }
+
+    /// Requests that completed with an error.
+    pub fn error_count(&self) -> u64 {
+        self.errors.iter().map(|(_, count)| count).sum()
+    }
+
+    #[inline]
+    pub(super) fn record(&mut self, latency: Duration, bytes: u64, error: Option<ErrorKind>) {
+        self.requests += 1;
+        self.latency.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+        match error {
+            None => self.bytes += bytes,
+            Some(kind) => self.count_error(kind, 1),
+        }
+    }
+
+    #[cold]
+    fn count_error(&mut self, kind: ErrorKind, count: u64) {
+        match self.errors.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, known)) => *known += count,
+            None => self.errors.push((kind, count)),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+        for &(kind, count) in &other.errors {
+            self.count_error(kind, count);
+        }
+        self.latency.add(&other.latency).expect("all have the same bounds");
+    }
+}
+
+/// What one worker did in a phase.
+pub(super) struct Tally {
+    pub(super) reads: OperationReport,
+    pub(super) writes: OperationReport,
+    pub(super) flushes: OperationReport,
+    pub(super) ended: Time,
+    sightings: HashMap<u64, Vec<Sighting>>,
+    incidents: Vec<Incident>,
+    incidents_omitted: u64,
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        Self {
+            reads: OperationReport::new(),
+            writes: OperationReport::new(),
+            flushes: OperationReport::new(),
+            ended: Time::default(),
+            sightings: HashMap::new(),
+            incidents: Vec::new(),
+            incidents_omitted: 0,
+        }
+    }
+
+    /// Adds what was seen, to what was seen of the block before if it is the same. Whether the block is a new one.
+    pub(super) fn saw(&mut self, sighting: Sighting) -> bool {
+        let ways = self.sightings.entry(sighting.block).or_default();
+        let is_new = ways.is_empty();
+        let is_same = |way: &&mut Sighting| {
+            way.operation == sighting.operation
+                && way.evidence == sighting.evidence
+                && way.expected == sighting.expected
+        };
+        if let Some(way) = ways.iter_mut().find(is_same) {
+            way.count += sighting.count;
+        } else if ways.len() < WAYS_PER_BLOCK_MAX {
+            ways.push(sighting);
+        } else if let Some(last) = ways.last_mut() {
+            last.count += sighting.count;
+        }
+        is_new
+    }
+
+    pub(super) fn failed(&mut self, incident: Incident) {
+        if self.incidents.len() < INCIDENTS_MAX {
+            self.incidents.push(incident);
+        } else {
+            self.incidents_omitted += 1;
+        }
+    }
+}
+
+impl LoadReport {
+    /// Puts the workers' tallies together.
+    pub(super) fn merge(phase: Phase, started: Time, cpu: Option<Duration>, tallies: Vec<Tally>) -> Self {
+        let mut report = Self {
+            phase,
+            reads: OperationReport::new(),
+            writes: OperationReport::new(),
+            flushes: OperationReport::new(),
+            started,
+            ended: started,
+            cpu,
+            sightings: Vec::new(),
+            incidents: Vec::new(),
+            incidents_omitted: 0,
+        };
+        for tally in tallies {
+            report.reads.add(&tally.reads);
+            report.writes.add(&tally.writes);
+            report.flushes.add(&tally.flushes);
+            report.ended = report.ended.max(tally.ended);
+            report.sightings.extend(tally.sightings.into_values().flatten());
+            report.incidents.extend(tally.incidents);
+            report.incidents_omitted += tally.incidents_omitted;
+        }
+        // The ways of one block stay in the order in which they were seen: the sort is stable.
+        report.sightings.sort_by_key(|sighting| sighting.block);
+        report.incidents.sort_by_key(|incident| (incident.time, incident.object, incident.offset_bytes));
+        report
+    }
+
+    /// How long the phase took.
+    pub fn elapsed(&self) -> Duration {
+        self.ended.since(self.started)
+    }
+
+    /// Requests that completed with an error.
+    pub fn error_count(&self) -> u64 {
+        self.reads.error_count() + self.writes.error_count() + self.flushes.error_count()
+    }
+
+    /// The figures of one operation.
+    pub fn operation(&self, operation: LoadOperation) -> &OperationReport {
+        match operation {
+            LoadOperation::Read => &self.reads,
+            LoadOperation::Write => &self.writes,
+            LoadOperation::Flush => &self.flushes,
+        }
+    }
+}

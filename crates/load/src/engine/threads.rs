@@ -1,0 +1,131 @@
+//! The workers of a phase on threads of their own, with an io_uring runtime each. They begin together, once every
+//! one of them has its queues open.
+
+use std::sync::mpsc;
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rotproof_block::error::IoContext;
+use rotproof_block::runtime::RuntimeOptions;
+use rotproof_block::{Error, ErrorKind, Result, Runtime, Time};
+
+use super::worker::{Outcome, Worker};
+use super::{Finished, Job, drive};
+use crate::oracle::OraclePart;
+
+/// Holds the threads back until all are ready, or tells them that it was in vain.
+#[derive(Default)]
+struct Gate {
+    may_pass: Mutex<Option<bool>>,
+    decided: Condvar,
+}
+
+impl Gate {
+    fn decide(&self, may_pass: bool) {
+        *self.may_pass.lock() = Some(may_pass);
+        self.decided.notify_all();
+    }
+
+    fn wait(&self) -> bool {
+        let mut may_pass = self.may_pass.lock();
+        loop {
+            match *may_pass {
+                Some(decision) => return decision,
+                None => self.decided.wait(&mut may_pass),
+            }
+        }
+    }
+}
+
+struct ThreadOutcome {
+    outcome: Outcome,
+    started: Time,
+    cpu: Duration,
+}
+
+pub(super) fn run(job: &Job<'_>, parts: Vec<OraclePart>, epoch: Instant) -> Result<Finished> {
+    let wanted = parts.len();
+    let gate = Gate::default();
+    let results: Vec<Result<ThreadOutcome>> = thread::scope(|scope| {
+        let (ready, all_ready) = mpsc::channel();
+        let mut handles: Vec<Result<ScopedJoinHandle<'_, _>>> = Vec::new();
+        for (number, part) in (0..).zip(parts) {
+            let (gate, ready) = (&gate, ready.clone());
+            let handle = thread::Builder::new()
+                .name(format!("load-{number}"))
+                .spawn_scoped(scope, move || work(job, number, part, epoch, ready, gate))
+                .doing(|| format!("starting a thread for worker {number}"));
+            handles.push(handle);
+        }
+        drop(ready);
+        // Ends when every thread has reported or died.
+        gate.decide(all_ready.iter().count() == wanted);
+        handles.into_iter().map(join).collect()
+    });
+    // A thread that was held back reports that it was; the one that failed says why.
+    if let Some(first) = first_failure(&results) {
+        return Err(results.into_iter().nth(first).and_then(Result::err).expect("it is a failure"));
+    }
+    let (mut outcomes, mut started, mut cpu) = (Vec::new(), Time(u64::MAX), Duration::ZERO);
+    for thread in results.into_iter().flatten() {
+        outcomes.push(thread.outcome);
+        started = started.min(thread.started);
+        cpu += thread.cpu;
+    }
+    Ok(Finished { outcomes, started, cpu: Some(cpu) })
+}
+
+/// The failure to report: one that says more than that somebody stopped, if there is one.
+fn first_failure(results: &[Result<ThreadOutcome>]) -> Option<usize> {
+    let failed = |result: &Result<ThreadOutcome>| result.as_ref().err().map(Error::kind);
+    results
+        .iter()
+        .position(|result| failed(result).is_some_and(|kind| kind != ErrorKind::Cancelled))
+        .or_else(|| results.iter().position(Result::is_err))
+}
+
+fn join(handle: Result<ScopedJoinHandle<'_, Result<ThreadOutcome>>>) -> Result<ThreadOutcome> {
+    handle?.join().unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "a worker of the load panicked")))
+}
+
+fn work(
+    job: &Job<'_>,
+    number: u16,
+    part: OraclePart,
+    epoch: Instant,
+    ready: mpsc::Sender<()>,
+    gate: &Gate,
+) -> Result<ThreadOutcome> {
+    let lanes = job.workload.spec().queue_depth;
+    let options = RuntimeOptions {
+        seed: job.workload.seed(),
+        epoch,
+        ring_entries: lanes.next_power_of_two().clamp(64, 1024),
+    };
+    let runtime = Runtime::uring(options)?;
+    let queues = job.driver.open(&runtime)?;
+    let worker = job.worker(&runtime, queues, number, part);
+    // The other end lives until all threads have reported; if it is gone, the gate is decided as well.
+    let _ = ready.send(());
+    drop(ready);
+    if !gate.wait() {
+        return Err(Error::new(ErrorKind::Cancelled, "another worker of the load could not start"));
+    }
+    let started = runtime.now();
+    let cpu_before = thread_cpu_time();
+    let driven = drive(&runtime, std::slice::from_ref(&worker));
+    let cpu = thread_cpu_time().saturating_sub(cpu_before);
+    let outcome = driven.and_then(|()| Worker::into_outcome(worker));
+    // Tasks of layers below may still be pending.
+    runtime.abandon_tasks();
+    Ok(ThreadOutcome { outcome: outcome?, started, cpu })
+}
+
+/// CPU time of this thread, in the kernel and outside.
+fn thread_cpu_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the clock exists on every Linux, and the structure is ours to be written.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
