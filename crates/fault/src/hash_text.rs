@@ -73,6 +73,37 @@ impl JsonSchema for HashText {
     }
 }
 
+/// For `#[serde(with)]` on a [`ContentHash`].
+pub(crate) mod plain {
+    use super::{ContentHash, Deserialize, Deserializer, HashText, Serialize, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(hash: &ContentHash, serializer: S) -> Result<S::Ok, S::Error> {
+        HashText(*hash).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ContentHash, D::Error> {
+        HashText::deserialize(deserializer).map(|text| text.0)
+    }
+}
+
+/// For `#[serde(with)]` on an `Option<ContentHash>`.
+pub(crate) mod option {
+    use super::{ContentHash, Deserialize, Deserializer, HashText, Serialize, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(
+        hash: &Option<ContentHash>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        hash.map(HashText).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<ContentHash>, D::Error> {
+        Ok(Option::<HashText>::deserialize(deserializer)?.map(|text| text.0))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

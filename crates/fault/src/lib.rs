@@ -3,13 +3,31 @@
 //! A [`Rule`] says which requests are hit ([`Match`]), when ([`Schedule`]), with what ([`Effect`]) and for how long
 //! ([`Persistence`]).
 //!
+//! The [`Engine`] holds rules whose targets have been resolved, what they have done to the device (an overlay over
+//! its pristine data), and the [`Ledger`] of it. Each queue asks through an [`Evaluator`].
+//!
 //! This crate decides; it knows no device, so that the same engine can stand behind a C interface in a stack that is
 //! not ours. Who carries requests to a device and back is the layer above.
 
+mod active_rule;
+mod coarse_map;
+mod content_index;
 mod effect;
+mod engine;
+mod evaluator;
+mod geometry;
 mod hash_text;
+mod index;
+mod injection;
+mod interval;
+mod ledger;
+mod lie;
 mod matching;
 mod one_or_many;
+mod overlay;
+mod read_ledger;
+mod record;
+mod resolved;
 mod rule;
 mod schedule;
 mod short_form;
@@ -17,14 +35,25 @@ mod short_text;
 mod target;
 #[cfg(test)]
 mod test_rules;
+mod verdict;
+mod zeros;
 
 pub use effect::{Bit, Effect};
+pub use engine::{Engine, EngineOptions, RuleReport, TargetReport};
+pub use evaluator::{Decision, Evaluator, Piece};
+pub use geometry::Header;
 pub use hash_text::HashText;
+pub use injection::ReadOutcome;
+pub use ledger::{Ledger, digest};
 pub use matching::{Match, OperationKind, OperationMatch};
 pub use one_or_many::OneOrMany;
+pub use read_ledger::read_ledger;
+pub use record::{BlockContent, Record, TargetKey};
+pub use resolved::{ResolvedRule, TargetContent};
 pub use rule::{AwakePhase, Persistence, Rule, RuleEntry};
 pub use schedule::Schedule;
 pub use target::Target;
+pub use verdict::Verdict;
 
 /// The unit of faults: a block of the device, aligned to this many bytes. Contents are hashed and effects on data
 /// act per such block, as in AchillesBench.

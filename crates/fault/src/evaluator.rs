@@ -1,0 +1,296 @@
+//! The way of one request through the engine, for the queue that carries it:
+//!
+//! ```text
+//! decide ──> Pass      nothing can happen: pass the request on as it is
+//!        ──> Inspect   pass it on, and call read_done / mutation_done when it has succeeded
+//!        ──> Act       as its verdict says:
+//!
+//! write, discard, flush: before_submit, wait for the delay, fail or
+//!                        read lost_ranges below (stale), pass on, read edges below, mutation_done
+//! read:                  pass on, read edges below, read_done, wait for the delay, fail or complete
+//! ```
+//!
+//! Reading below and waiting are the caller's: the engine knows no device and no clock.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Cache};
+use rotproof_block::{Buffer, ContentHash, Operation};
+
+use crate::engine::Engine;
+use crate::geometry::{Header, extent};
+use crate::index::{Index, Table};
+use crate::lie::Lie;
+use crate::matching::OperationKind;
+use crate::overlay::PlaceKind;
+use crate::verdict::{BlockHit, RequestHit, Verdict};
+use crate::zeros::zeros_hash;
+
+/// What to do with a request.
+#[derive(Debug)]
+pub enum Decision {
+    /// Nothing can happen to it.
+    Pass,
+    /// Nothing has happened yet, but what it brings back or leaves behind must be looked at.
+    Inspect,
+    /// Something happens to it.
+    Act(Box<Verdict>),
+}
+
+/// Bytes of the device that the caller has read below on the engine's behalf.
+#[derive(Debug)]
+pub struct Piece {
+    /// First byte on the device.
+    pub offset: u64,
+    /// What the device holds there.
+    pub bytes: Buffer,
+}
+
+/// The engine as one queue sees it. Not shared between threads: it keeps a copy of the pointer to the rules, and
+/// memory to work in.
+#[derive(Debug)]
+pub struct Evaluator {
+    pub(crate) engine: Arc<Engine>,
+    index: RefCell<Cache<Arc<ArcSwap<Index>>, Arc<Index>>>,
+    scratch: RefCell<Scratch>,
+}
+
+#[derive(Debug, Default)]
+struct Scratch {
+    rules: Vec<u32>,
+    contents: Vec<WantedContent>,
+    matched: Vec<Range<u64>>,
+}
+
+/// A block of a request whose content a rule wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct WantedContent {
+    rule: u32,
+    block: u64,
+    content: ContentHash,
+}
+
+impl Evaluator {
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        let index = RefCell::new(Cache::new(Arc::clone(&engine.index)));
+        Self { engine, index, scratch: RefCell::default() }
+    }
+
+    /// Decides on a request that is about to be passed on, and counts its matches. `payload` is the data of a write,
+    /// empty otherwise. The request must be one that the device below accepts.
+    pub fn decide(&self, header: &Header, payload: &[u8]) -> Decision {
+        let operation = OperationKind::from(header.operation);
+        let blocks = header.blocks();
+        if blocks.is_empty() && operation != OperationKind::Flush {
+            return Decision::Pass;
+        }
+        let is_touched = self.engine.overlay.touches(&blocks);
+        let mut cache = self.index.borrow_mut();
+        let index = cache.load();
+        let Some(table) = index.table(operation, header.context.phase) else {
+            return if is_touched { Decision::Inspect } else { Decision::Pass };
+        };
+        let has_place = table.places.as_ref().is_some_and(|places| places.map.may_have(&blocks));
+        if table.always.is_empty() && !has_place && table.contents.is_none() && !is_touched {
+            return Decision::Pass;
+        }
+        let mut scratch = self.scratch.borrow_mut();
+        let mut verdict = Verdict::default();
+        scratch.find_rules(table, &blocks, has_place);
+        scratch.evaluate_rules(index, header, &mut verdict);
+        if operation == OperationKind::Write {
+            scratch.find_contents(table, header, payload);
+            scratch.evaluate_contents(index, header, &mut verdict);
+        }
+        if is_touched {
+            self.meet_bad_places(header, operation, &mut verdict);
+        }
+        let must_inspect = is_touched || (operation == OperationKind::Read && table.contents.is_some());
+        match (verdict.is_empty(), must_inspect) {
+            (false, _) => {
+                verdict.settle();
+                Decision::Act(Box::new(verdict))
+            }
+            (true, true) => Decision::Inspect,
+            (true, false) => Decision::Pass,
+        }
+    }
+
+    /// Decides on the content of a read that has come back pristine.
+    pub(crate) fn decide_on_content(&self, header: &Header, data: &[u8], verdict: &mut Verdict) {
+        let mut cache = self.index.borrow_mut();
+        let index = cache.load();
+        let Some(table) = index.table(OperationKind::Read, header.context.phase) else { return };
+        let mut scratch = self.scratch.borrow_mut();
+        scratch.find_contents(table, header, data);
+        scratch.evaluate_contents(index, header, verdict);
+        verdict.settle();
+    }
+
+    /// Adds what sticky rules do to requests that touch the places they have hit.
+    fn meet_bad_places(&self, header: &Header, operation: OperationKind, verdict: &mut Verdict) {
+        let phase = header.context.phase;
+        let states = self.engine.overlay.lock();
+        for (block, state) in states.within(header.blocks()) {
+            for place in state.places.iter().filter(|place| place.rule.rule.concerns(operation, phase)) {
+                let (rule, key) = (Arc::clone(&place.rule), place.key.clone());
+                match place.kind {
+                    PlaceKind::Wrong { .. } => {}
+                    PlaceKind::Lost => verdict.blocks.push(BlockHit { rule, block, number: 0, key }),
+                    PlaceKind::Request => {
+                        let is_known = verdict.requests.iter().any(|hit| hit.rule.index == rule.index);
+                        if !is_known {
+                            verdict.requests.push(RequestHit { rule, key, matched: Vec::new() });
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The blocks that the request touches in part only and of which the ledger wants the whole: ranges of the device
+    /// to be read below once the request has succeeded. At most two, nearly always none.
+    pub fn edges(&self, header: &Header, verdict: Option<&Verdict>) -> Vec<Range<u64>> {
+        let blocks = header.blocks();
+        let mut edges = Vec::new();
+        if blocks.is_empty() {
+            return edges;
+        }
+        let last = blocks.end - 1;
+        for block in std::iter::once(blocks.start).chain((last != blocks.start).then_some(last)) {
+            let extent = extent(block, self.engine.device_size);
+            let is_whole = header.offset <= extent.start && header.end() >= extent.end;
+            let is_hit =
+                || verdict.is_some_and(|verdict| verdict.blocks.iter().any(|hit| hit.block == block));
+            if !is_whole && (is_hit() || self.engine.overlay.touches(&(block..block + 1))) {
+                edges.push(extent);
+            }
+        }
+        edges
+    }
+
+    /// Makes what has been read below for [`Verdict::lost_ranges`] look as it reads, so that it can stand in for the
+    /// write that will be lost.
+    pub fn make_stale(&self, piece: &mut Piece) {
+        let header = Header {
+            operation: Operation::Read,
+            offset: piece.offset,
+            length: piece.bytes.len() as u64,
+            context: rotproof_block::Context::default(),
+        };
+        if !self.engine.overlay.touches(&header.blocks()) {
+            return;
+        }
+        let states = self.engine.overlay.lock();
+        for (block, state) in states.within(header.blocks()) {
+            // Without what sticky rules do: it will be done again to whatever is read here.
+            for lie in &state.lies {
+                lie.apply(header.part(block).start, &mut piece.bytes[header.in_buffer(block)]);
+            }
+        }
+    }
+
+    /// The deviation that a hit lays over the touched part of its block, and the effect with what chance decided
+    /// filled in. `None` for a lost write whose old data the caller has not read.
+    pub(crate) fn lie_of(
+        &self,
+        hit: &BlockHit,
+        header: &Header,
+        stale: &[Piece],
+    ) -> Option<(Lie, crate::Effect)> {
+        use crate::effect::{Bit, Effect};
+        let part = header.part(hit.block);
+        match hit.rule.effect() {
+            Effect::BitFlip(Bit::At { byte, bit }) => {
+                Some((Lie::flip(byte as usize, bit), Effect::BitFlip(Bit::At { byte, bit })))
+            }
+            Effect::BitFlip(Bit::Random) => {
+                let (byte, bit) = hit.rule.random_bit(self.engine.seed, hit.block, hit.number, &part);
+                let place = Bit::At { byte: u32::try_from(byte).ok()?, bit };
+                Some((Lie::flip(byte, bit), Effect::BitFlip(place)))
+            }
+            Effect::Zeros => Some((Lie::zeros(part), Effect::Zeros)),
+            Effect::LostWrite => {
+                let start = extent(hit.block, self.engine.device_size).start + part.start as u64;
+                let old = stale.iter().find_map(|piece| {
+                    let from = usize::try_from(start.checked_sub(piece.offset)?).ok()?;
+                    piece.bytes.get(from..from + part.len())
+                })?;
+                Some((Lie::stale(part, old), Effect::LostWrite))
+            }
+            Effect::Error | Effect::Delay(_) => None,
+        }
+    }
+}
+
+impl Scratch {
+    fn find_rules(&mut self, table: &Table, blocks: &Range<u64>, has_place: bool) {
+        self.rules.clear();
+        self.rules.extend_from_slice(&table.always);
+        if let (true, Some(places)) = (has_place, &table.places) {
+            places.intervals.find(blocks.clone(), |rule| self.rules.push(rule));
+            // A rule with several ranges is found for each of them.
+            self.rules.sort_unstable();
+            self.rules.dedup();
+        }
+    }
+
+    fn evaluate_rules(&mut self, index: &Index, header: &Header, verdict: &mut Verdict) {
+        for &number in &self.rules {
+            let rule = &index.rules[number as usize];
+            match &rule.places {
+                Some(places) => self.matched.extend(places.within(header.blocks())),
+                None if header.length > 0 => self.matched.push(header.blocks()),
+                None => {}
+            }
+            rule.evaluate(header, &mut self.matched, |_| None, verdict);
+        }
+    }
+
+    fn find_contents(&mut self, table: &Table, header: &Header, data: &[u8]) {
+        self.contents.clear();
+        let Some(contents) = &table.contents else { return };
+        if header.operation == Operation::WriteZeroes {
+            let content = zeros_hash();
+            for &rule in contents.find(content) {
+                self.contents.extend(header.full_blocks().map(|block| WantedContent {
+                    rule,
+                    block,
+                    content,
+                }));
+            }
+        } else {
+            for block in header.full_blocks() {
+                let content = ContentHash::of(&data[header.in_buffer(block)]);
+                self.contents.extend(contents.find(content).iter().map(|&rule| WantedContent {
+                    rule,
+                    block,
+                    content,
+                }));
+            }
+        }
+        if self.contents.len() > 1 {
+            self.contents.sort_unstable();
+        }
+    }
+
+    fn evaluate_contents(&mut self, index: &Index, header: &Header, verdict: &mut Verdict) {
+        for wanted in self.contents.chunk_by(|one, other| one.rule == other.rule) {
+            let rule = &index.rules[wanted[0].rule as usize];
+            self.matched.extend(
+                wanted
+                    .iter()
+                    .map(|wanted| wanted.block)
+                    .filter(|block| rule.places.as_ref().is_none_or(|places| places.contains(*block)))
+                    .map(|block| block..block + 1),
+            );
+            let content = |block: u64| {
+                let at = wanted.binary_search_by_key(&block, |wanted| wanted.block).ok()?;
+                Some(wanted[at].content)
+            };
+            rule.evaluate(header, &mut self.matched, content, verdict);
+        }
+    }
+}

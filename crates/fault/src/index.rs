@@ -1,0 +1,96 @@
+//! From a request to the rules that concern it, at a cost that does not grow with the rules that do not.
+//!
+//! For each operation and phase there is a table; the same set of rules shares one. A table has three parts: rules
+//! for any place, rules by place (a coarse bitmap before an interval index), and rules by content (a filter before a
+//! hash map). An index is immutable: adding a rule makes a new one, and the counters live in the rules.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rotproof_block::{ContentHash, Phase};
+
+use crate::BLOCK_BYTES;
+use crate::active_rule::ActiveRule;
+use crate::coarse_map::CoarseMap;
+use crate::content_index::ContentIndex;
+use crate::interval::IntervalIndex;
+use crate::matching::OperationKind;
+
+/// All rules, ready to be asked.
+#[derive(Debug)]
+pub(crate) struct Index {
+    pub(crate) rules: Vec<Arc<ActiveRule>>,
+    tables: [[Option<Arc<Table>>; OperationKind::ALL.len()]; Phase::ALL.len()],
+}
+
+/// The rules that concern one operation in one phase; at least one.
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// Rules for every request, in their order.
+    pub(crate) always: Vec<u32>,
+    pub(crate) places: Option<PlaceIndex>,
+    pub(crate) contents: Option<ContentIndex>,
+}
+
+#[derive(Debug)]
+pub(crate) struct PlaceIndex {
+    pub(crate) map: CoarseMap,
+    pub(crate) intervals: IntervalIndex,
+}
+
+impl Index {
+    pub(crate) fn new(rules: Vec<Arc<ActiveRule>>, device_size: u64) -> Self {
+        let mut shared: HashMap<Vec<u32>, Arc<Table>> = HashMap::new();
+        let tables = Phase::ALL.map(|phase| {
+            OperationKind::ALL.map(|operation| {
+                let concerned: Vec<u32> = rules
+                    .iter()
+                    .filter(|rule| rule.rule.concerns(operation, phase))
+                    .map(|rule| rule.index)
+                    .collect();
+                if concerned.is_empty() {
+                    return None;
+                }
+                let table = shared
+                    .entry(concerned)
+                    .or_insert_with_key(|concerned| Arc::new(Table::new(concerned, &rules, device_size)));
+                Some(Arc::clone(table))
+            })
+        });
+        Self { rules, tables }
+    }
+
+    /// The rules that concern `operation` in `phase`, if there are any.
+    pub(crate) fn table(&self, operation: OperationKind, phase: Phase) -> Option<&Table> {
+        self.tables[phase as usize][operation as usize].as_deref()
+    }
+}
+
+impl Table {
+    fn new(concerned: &[u32], rules: &[Arc<ActiveRule>], device_size: u64) -> Self {
+        let mut always = Vec::new();
+        let mut places = Vec::new();
+        let mut contents: Vec<(ContentHash, u32)> = Vec::new();
+        for &number in concerned {
+            let rule = &rules[number as usize];
+            if let Some(wanted) = &rule.contents {
+                contents.extend(wanted.keys().map(|content| (*content, number)));
+            } else if let Some(set) = &rule.places {
+                places.extend(set.ranges().iter().map(|range| (range.clone(), number)));
+            } else {
+                always.push(number);
+            }
+        }
+        // A hash map gives its keys in a different order each time; rules are asked in theirs.
+        contents.sort_unstable();
+        let place_index = (!places.is_empty()).then(|| PlaceIndex {
+            map: CoarseMap::new(
+                device_size.div_ceil(BLOCK_BYTES),
+                places.iter().map(|(range, _)| range.clone()),
+            ),
+            intervals: IntervalIndex::new(places),
+        });
+        let content_index = (!contents.is_empty()).then(|| ContentIndex::new(contents));
+        Self { always, places: place_index, contents: content_index }
+    }
+}

@@ -1,0 +1,339 @@
+//! Carrying out what was decided: distorting data, laying lies, and recording each hit.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rotproof_block::{ContentHash, Operation, Time};
+
+use crate::BLOCK_BYTES;
+use crate::active_rule::ActiveRule;
+use crate::effect::Effect;
+use crate::evaluator::{Evaluator, Piece};
+use crate::geometry::{Header, extent};
+use crate::matching::OperationKind;
+use crate::overlay::{BlockState, Place, PlaceKind, Unrepaired};
+use crate::record::{BlockContent, Record, TargetKey};
+use crate::verdict::{BlockHit, Verdict};
+use crate::zeros::{ZEROS, zeros_hash};
+
+/// What is left to do with a read that has come back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadOutcome {
+    /// It is to fail.
+    pub fails: bool,
+    /// It is to take that much longer.
+    pub delay: Option<Duration>,
+}
+
+/// A request that has succeeded below, with what the caller has read for it.
+#[derive(Clone, Copy)]
+struct Done<'a> {
+    header: &'a Header,
+    stale: &'a [Piece],
+    edges: &'a [Piece],
+    now: Time,
+}
+
+impl Evaluator {
+    /// Records the errors and delays of a write, discard or flush that is about to be passed on or to fail. `payload`
+    /// is the data of a write, empty otherwise.
+    pub fn before_submit(&self, header: &Header, verdict: &Verdict, payload: &[u8], now: Time) {
+        self.record_requests(header, verdict, payload, now);
+    }
+
+    /// Finishes a write, write of zeros or discard that has succeeded below: forgets the lies about what was
+    /// overwritten and lays those that were decided. `payload` is the data of a write, empty otherwise; `stale` what
+    /// was read for [`Verdict::lost_ranges`], `edges` for [`Evaluator::edges`].
+    pub fn mutation_done(
+        &self,
+        header: &Header,
+        verdict: Option<&Verdict>,
+        payload: &[u8],
+        stale: &[Piece],
+        edges: &[Piece],
+        now: Time,
+    ) {
+        let hits = verdict.map_or(&[][..], |verdict| &verdict.blocks);
+        let mut states = self.engine.overlay.lock();
+        let done = Done { header, stale, edges, now };
+        for (block, hits) in concerned_blocks(states.within(header.blocks()).map(|(block, _)| block), hits) {
+            states.update(block, |state| self.overwrite_block(state, done, block, hits, payload));
+        }
+    }
+
+    fn overwrite_block(
+        &self,
+        state: &mut BlockState,
+        done: Done<'_>,
+        block: u64,
+        hits: &[BlockHit],
+        payload: &[u8],
+    ) {
+        let Done { header, stale, now, .. } = done;
+        let truth = self.truth(done, block, payload);
+        let truth_hash = truth.map(ContentHash::of);
+        state.overwrite(&header.part(block));
+        self.settle_repairs(state, !hits.is_empty(), truth_hash, now);
+        for hit in hits {
+            let Some((lie, effect)) = self.lie_of(hit, header, stale) else { continue };
+            let is_place = hit.rule.is_sticky() && effect != Effect::LostWrite;
+            if is_place && state.has_place_of(&hit.rule) {
+                continue;
+            }
+            if is_place {
+                let kind = PlaceKind::Wrong { lie, effect, truth_recorded: truth_hash };
+                state.places.push(Place { rule: Arc::clone(&hit.rule), key: hit.key.clone(), kind });
+            } else {
+                state.lies.push(lie);
+                if hit.rule.is_sticky() && !state.has_place_of(&hit.rule) {
+                    let (rule, key) = (Arc::clone(&hit.rule), hit.key.clone());
+                    state.places.push(Place { rule, key, kind: PlaceKind::Lost });
+                }
+            }
+            let hashes = truth.zip(truth_hash).map(|(truth, before)| (before, distorted_hash(state, truth)));
+            let record = self.record_block(done, block, &hit.rule, &hit.key, effect, hashes);
+            if !hit.rule.is_sticky()
+                && let Some(truth) = truth_hash
+            {
+                state.unrepaired.push(Unrepaired { record, truth });
+            }
+        }
+        // A place that was bad before now distorts other content.
+        let after = truth.filter(|_| state.has_wrong_place()).map(|truth| distorted_hash(state, truth));
+        for place in &mut state.places {
+            let PlaceKind::Wrong { effect, truth_recorded, .. } = &mut place.kind else { continue };
+            let Some(hashes) = truth_hash.zip(after) else { continue };
+            if *truth_recorded != truth_hash && place.rule.rule.concerns_operation(OperationKind::Write) {
+                *truth_recorded = truth_hash;
+                self.record_block(done, block, &place.rule, &place.key, *effect, Some(hashes));
+            }
+        }
+    }
+
+    /// Marks the records whose damage this write has put right.
+    fn settle_repairs(&self, state: &mut BlockState, is_hit: bool, truth: Option<ContentHash>, now: Time) {
+        if state.unrepaired.is_empty() {
+            return;
+        }
+        let is_clean = !is_hit && state.lies.is_empty() && !state.has_wrong_place();
+        let ledger = self.engine.ledger();
+        state.unrepaired.retain(|unrepaired| {
+            let is_right = truth == Some(unrepaired.truth);
+            if is_right && is_clean {
+                ledger.block_repaired(unrepaired.record, now.0);
+            } else if !is_right || is_hit {
+                ledger.block_replaced(unrepaired.record);
+            }
+            // The right bytes in part, with lies left in the rest: it may still be put right.
+            is_right && !is_clean && !is_hit
+        });
+    }
+
+    /// Finishes a read that has succeeded below: records its errors and delays, and unless it fails makes `data`
+    /// what the reader is to see. `edges` is what was read for [`Evaluator::edges`].
+    pub fn read_done(
+        &self,
+        header: &Header,
+        verdict: Option<Box<Verdict>>,
+        data: &mut [u8],
+        edges: &[Piece],
+        now: Time,
+    ) -> ReadOutcome {
+        let mut verdict = verdict.map_or_else(Verdict::default, |verdict| *verdict);
+        self.decide_on_content(header, data, &mut verdict);
+        self.record_requests(header, &verdict, data, now);
+        let outcome = ReadOutcome { fails: verdict.fails(), delay: verdict.delay() };
+        let is_touched = self.engine.overlay.touches(&header.blocks());
+        if !outcome.fails && (is_touched || !verdict.blocks.is_empty()) {
+            let mut states = self.engine.overlay.lock();
+            let touched = states.within(header.blocks()).map(|(block, _)| block);
+            let done = Done { header, stale: &[], edges, now };
+            for (block, hits) in concerned_blocks(touched, &verdict.blocks) {
+                states.update(block, |state| self.show_block(state, done, block, hits, data));
+            }
+        }
+        outcome
+    }
+
+    fn show_block(
+        &self,
+        state: &mut BlockState,
+        done: Done<'_>,
+        block: u64,
+        hits: &[BlockHit],
+        data: &mut [u8],
+    ) {
+        let header = done.header;
+        let start = header.part(block).start;
+        let range = header.in_buffer(block);
+        if hits.is_empty() && !state.has_wrong_place() {
+            return state.distort(start, &mut data[range]);
+        }
+        let truth = self.truth(done, block, data);
+        let before = truth.map(ContentHash::of);
+        let mut image = truth.map(<[u8]>::to_vec);
+        // The reader's part and the whole block for the ledger go the same way.
+        let mut show = |lie: &crate::lie::Lie| {
+            lie.apply(start, &mut data[range.clone()]);
+            let image = image.as_mut()?;
+            lie.apply(0, image);
+            before.map(|before| (before, ContentHash::of(image)))
+        };
+        for lie in &state.lies {
+            show(lie);
+        }
+        for place in &mut state.places {
+            let PlaceKind::Wrong { lie, effect, truth_recorded } = &mut place.kind else { continue };
+            let hashes = show(lie);
+            if hashes.is_some() && *truth_recorded != before {
+                *truth_recorded = before;
+                self.record_block(done, block, &place.rule, &place.key, *effect, hashes);
+            }
+        }
+        for hit in hits {
+            let Some((lie, effect)) = self.lie_of(hit, header, &[]) else { continue };
+            if hit.rule.is_sticky() && state.has_place_of(&hit.rule) {
+                continue;
+            }
+            let hashes = show(&lie);
+            let record = self.record_block(done, block, &hit.rule, &hit.key, effect, hashes);
+            if hit.rule.is_sticky() {
+                let kind = PlaceKind::Wrong { lie, effect, truth_recorded: before };
+                state.places.push(Place { rule: Arc::clone(&hit.rule), key: hit.key.clone(), kind });
+            } else if let Some(truth) = before {
+                state.unrepaired.push(Unrepaired { record, truth });
+            }
+        }
+    }
+
+    /// The whole of `block` as it should be, if it is known.
+    fn truth<'a>(&self, done: Done<'a>, block: u64, payload: &'a [u8]) -> Option<&'a [u8]> {
+        let header = done.header;
+        let extent = extent(block, self.engine.device_size);
+        if header.offset <= extent.start && header.end() >= extent.end {
+            return match header.operation {
+                Operation::Read | Operation::Write { .. } => payload.get(header.in_buffer(block)),
+                Operation::WriteZeroes => ZEROS.get(..(extent.end - extent.start) as usize),
+                Operation::Discard | Operation::Flush => None,
+            };
+        }
+        done.edges.iter().find(|piece| piece.offset == extent.start).map(|piece| &*piece.bytes)
+    }
+
+    fn record_requests(&self, header: &Header, verdict: &Verdict, data: &[u8], now: Time) {
+        if verdict.requests.is_empty() {
+            return;
+        }
+        let contents = contents_of(header, data);
+        let mut states = self.engine.overlay.lock();
+        for hit in &verdict.requests {
+            let effect = hit.rule.effect();
+            let is_repairable = effect == Effect::Error && !hit.rule.is_sticky();
+            let mut record = record_of(header, &hit.rule, &hit.key, effect, now);
+            record.blocks.clone_from(&contents);
+            let repairable_blocks = if is_repairable { contents.len() } else { 0 };
+            let sequence = self.engine.ledger().append(record, repairable_blocks);
+            hit.rule.count_hit();
+            if is_repairable {
+                for &BlockContent { offset, content: truth } in &contents {
+                    let unrepaired = Unrepaired { record: sequence, truth };
+                    states.update(offset / BLOCK_BYTES, |state| state.unrepaired.push(unrepaired));
+                }
+            }
+            if hit.rule.is_sticky() {
+                for block in hit.matched.iter().cloned().flatten() {
+                    states.update(block, |state| {
+                        if !state.has_place_of(&hit.rule) {
+                            let (rule, key) = (Arc::clone(&hit.rule), hit.key.clone());
+                            state.places.push(Place { rule, key, kind: PlaceKind::Request });
+                        }
+                    });
+                }
+            }
+        }
+    }
+
+    fn record_block(
+        &self,
+        done: Done<'_>,
+        block: u64,
+        rule: &ActiveRule,
+        key: &Option<TargetKey>,
+        effect: Effect,
+        hashes: Option<(ContentHash, ContentHash)>,
+    ) -> u64 {
+        let part = done.header.part(block);
+        let mut record = record_of(done.header, rule, key, effect, done.now);
+        record.offset = block * BLOCK_BYTES + part.start as u64;
+        record.length = part.len() as u64;
+        (record.before, record.after) = hashes.unzip();
+        rule.count_hit();
+        self.engine.ledger().append(record, 1)
+    }
+}
+
+/// A record of a hit on the whole request, which the ledger will number.
+fn record_of(
+    header: &Header,
+    rule: &ActiveRule,
+    key: &Option<TargetKey>,
+    effect: Effect,
+    now: Time,
+) -> Record {
+    Record {
+        sequence: 0,
+        rule: rule.index,
+        name: Arc::clone(&rule.name),
+        target: key.clone(),
+        operation: header.operation.into(),
+        offset: header.offset,
+        length: header.length,
+        effect,
+        time_ns: now.0,
+        phase: header.context.phase,
+        request: header.context.id,
+        tag: Cow::Borrowed(header.context.tag.name()),
+        before: None,
+        after: None,
+        blocks: Vec::new(),
+        repaired_at_ns: None,
+    }
+}
+
+/// The content hash of `truth` as the block reads.
+fn distorted_hash(state: &BlockState, truth: &[u8]) -> ContentHash {
+    let mut image = truth.to_vec();
+    state.distort(0, &mut image);
+    ContentHash::of(&image)
+}
+
+/// What the request's whole blocks hold or would have held.
+fn contents_of(header: &Header, data: &[u8]) -> Vec<BlockContent> {
+    let content = |block: u64| match header.operation {
+        Operation::Read | Operation::Write { .. } => data.get(header.in_buffer(block)).map(ContentHash::of),
+        Operation::WriteZeroes => Some(zeros_hash()),
+        Operation::Flush | Operation::Discard => None,
+    };
+    header
+        .full_blocks()
+        .filter_map(|block| Some(BlockContent { offset: block * BLOCK_BYTES, content: content(block)? }))
+        .collect()
+}
+
+/// The blocks that have a state or are hit, in order, each with its hits; `hits` are sorted by block.
+fn concerned_blocks(touched: impl Iterator<Item = u64>, hits: &[BlockHit]) -> Vec<(u64, &[BlockHit])> {
+    let mut blocks: Vec<u64> = touched.chain(hits.iter().map(|hit| hit.block)).collect();
+    blocks.sort_unstable();
+    blocks.dedup();
+    let mut rest = hits;
+    blocks
+        .into_iter()
+        .map(|block| {
+            let count = rest.partition_point(|hit| hit.block <= block);
+            let (own, others) = rest.split_at(count);
+            rest = others;
+            (block, own)
+        })
+        .collect()
+}

@@ -1,0 +1,191 @@
+//! The ledger: every fault that was injected, in the order in which it was. Append-only, but for the mark that a
+//! fault was repaired later.
+//!
+//! As a file it is JSON Lines: one [`Record`] per line, fields as documented there, absent where they say nothing.
+//! Hashes are 32 hexadecimal digits, times nanoseconds since the run began, offsets and lengths bytes.
+
+use std::io::Write;
+
+use parking_lot::Mutex;
+use rotproof_block::ContentHash;
+use serde::Serialize;
+
+use crate::record::{BlockContent, Record, TargetKey};
+
+/// The record of every fault that was actually injected.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    entries: Mutex<Vec<Entry>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    record: Record,
+    /// How many blocks must still be put right for the fault to count as repaired. `None`: it cannot be repaired, or
+    /// one of its blocks was overwritten with something else.
+    unrepaired: Option<usize>,
+}
+
+impl Ledger {
+    /// Appends a record, and gives its sequence number. `repairable_blocks` is how many blocks must be put right for
+    /// it to count as repaired; 0 for a fault that cannot be.
+    pub(crate) fn append(&self, mut record: Record, repairable_blocks: usize) -> u64 {
+        let mut entries = self.entries.lock();
+        let sequence = entries.len() as u64;
+        record.sequence = sequence;
+        entries.push(Entry { record, unrepaired: (repairable_blocks > 0).then_some(repairable_blocks) });
+        sequence
+    }
+
+    /// One of the record's blocks holds its true content again.
+    pub(crate) fn block_repaired(&self, sequence: u64, time_ns: u64) {
+        let mut entries = self.entries.lock();
+        let Some(entry) = entries.get_mut(sequence as usize) else { return };
+        if let Some(unrepaired) = &mut entry.unrepaired {
+            *unrepaired = unrepaired.saturating_sub(1);
+            if *unrepaired == 0 {
+                entry.unrepaired = None;
+                entry.record.repaired_at_ns = Some(time_ns);
+            }
+        }
+    }
+
+    /// One of the record's blocks has been overwritten with something else, so it will never be repaired.
+    pub(crate) fn block_replaced(&self, sequence: u64) {
+        if let Some(entry) = self.entries.lock().get_mut(sequence as usize) {
+            entry.unrepaired = None;
+        }
+    }
+
+    /// How many faults have been injected.
+    pub fn len(&self) -> usize {
+        self.entries.lock().len()
+    }
+
+    /// Whether none has.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A copy of all records so far, in their order.
+    pub fn records(&self) -> Vec<Record> {
+        self.entries.lock().iter().map(|entry| entry.record.clone()).collect()
+    }
+
+    /// [`digest`] of all records so far.
+    pub fn digest(&self) -> ContentHash {
+        let entries = self.entries.lock();
+        digest(entries.iter().map(|entry| &entry.record))
+    }
+
+    /// Writes all records so far as JSON Lines.
+    pub fn write_to(&self, output: &mut impl Write) -> std::io::Result<()> {
+        // Not under the lock: the output may be slow, and requests must go on.
+        for record in self.records() {
+            serde_json::to_writer(&mut *output, &record)?;
+            output.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+}
+
+/// What of a record two runs must have in common to be equal: everything but when and in which order it happened,
+/// and how requests were numbered.
+#[derive(Serialize, PartialEq, Eq, PartialOrd, Ord)]
+struct Canonical<'a> {
+    rule: u32,
+    name: &'a str,
+    offset: u64,
+    length: u64,
+    operation: crate::OperationKind,
+    effect: String,
+    phase: u8,
+    tag: &'a str,
+    target: &'a Option<TargetKey>,
+    #[serde(with = "crate::hash_text::option")]
+    before: Option<ContentHash>,
+    #[serde(with = "crate::hash_text::option")]
+    after: Option<ContentHash>,
+    blocks: &'a [BlockContent],
+    is_repaired: bool,
+}
+
+/// A hash that is equal for two ledgers with the same faults, whatever their order and times.
+pub fn digest<'a>(records: impl IntoIterator<Item = &'a Record>) -> ContentHash {
+    let mut canonical: Vec<Canonical<'a>> = records
+        .into_iter()
+        .map(|record| Canonical {
+            rule: record.rule,
+            name: &record.name,
+            offset: record.offset,
+            length: record.length,
+            operation: record.operation,
+            effect: record.effect.to_string(),
+            phase: record.phase as u8,
+            tag: &record.tag,
+            target: &record.target,
+            before: record.before,
+            after: record.after,
+            blocks: &record.blocks,
+            is_repaired: record.repaired_at_ns.is_some(),
+        })
+        .collect();
+    canonical.sort_unstable();
+    let text = serde_json::to_vec(&canonical).expect("plain data in memory is always JSON");
+    ContentHash::of(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read_ledger::read_ledger;
+    use crate::read_ledger::tests::record;
+
+    #[test]
+    fn the_digest_ignores_order_and_times_and_nothing_else() {
+        let (first, second) = (record(0, 4096), record(1, 8192));
+        let mut later = first.clone();
+        (later.time_ns, later.sequence, later.request) = (9_999, 1, 77);
+        assert_eq!(digest([&first, &second]), digest([&second, &later]));
+        let mut other = first.clone();
+        other.after = other.before;
+        assert_ne!(digest([&first, &second]), digest([&other, &second]));
+        let mut repaired = first.clone();
+        repaired.repaired_at_ns = Some(5_000);
+        assert_ne!(digest([&first]), digest([&repaired]));
+        assert_ne!(digest([&first]), digest([&first, &first]));
+    }
+
+    #[test]
+    fn what_was_written_reads_back() {
+        let ledger = Ledger::default();
+        for n in 0..5 {
+            ledger.append(record(99, n * 4096), 1);
+        }
+        ledger.block_repaired(3, 7_000);
+        let mut file = Vec::new();
+        ledger.write_to(&mut file).expect("memory takes everything");
+        let again = read_ledger(file.as_slice()).expect("what was written is valid");
+        assert_eq!(again, ledger.records());
+        assert_eq!(digest(&again), ledger.digest());
+        assert_eq!(again[3].repaired_at_ns, Some(7_000));
+        assert_eq!(again.iter().map(|record| record.sequence).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_fault_over_several_blocks_is_repaired_with_the_last_of_them() {
+        let ledger = Ledger::default();
+        let whole = ledger.append(record(0, 0), 2);
+        let spoilt = ledger.append(record(0, 0), 2);
+        let never = ledger.append(record(0, 0), 0);
+        for sequence in [whole, spoilt, never] {
+            ledger.block_repaired(sequence, 6_000);
+        }
+        ledger.block_replaced(spoilt);
+        for sequence in [whole, spoilt, never] {
+            ledger.block_repaired(sequence, 7_000);
+        }
+        let repaired: Vec<_> = ledger.records().iter().map(|record| record.repaired_at_ns).collect();
+        assert_eq!(repaired, [Some(7_000), None, None]);
+    }
+}

@@ -1,0 +1,215 @@
+//! What is wrong with each block of the device: lies over the pristine data, places that stay bad, and damage that
+//! a later write may repair.
+//!
+//! Nearly every request meets a device without any of it, so the question "is there anything in this range" costs
+//! one load then, and a few counters otherwise. The rest is behind one lock, taken only by requests that touch
+//! something.
+//!
+//! A read that overlaps a write in flight may see either version with either version's lies, as on any device: the
+//! contract orders them by completion only.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use rotproof_block::ContentHash;
+
+use crate::active_rule::ActiveRule;
+use crate::effect::Effect;
+use crate::lie::Lie;
+use crate::record::TargetKey;
+
+/// At most so many counters (256 KiB).
+const CHUNKS_MAX: u64 = 1 << 16;
+/// At least so many blocks per counter (64 KiB of the device), so that a usual request meets one or two.
+const CHUNK_SHIFT_MIN: u32 = 4;
+
+#[derive(Debug)]
+pub(crate) struct Overlay {
+    states: Mutex<BTreeMap<u64, BlockState>>,
+    /// How many blocks have a state.
+    count: AtomicUsize,
+    /// How many of them are in each chunk of the device.
+    chunks: Box<[AtomicU32]>,
+    chunk_shift: u32,
+}
+
+/// Everything that is wrong with one block.
+#[derive(Debug, Default)]
+pub(crate) struct BlockState {
+    /// Deviations until the bytes are overwritten, in the order in which they act.
+    pub(crate) lies: Vec<Lie>,
+    /// What sticky rules have left, in the order in which they act, after the lies.
+    pub(crate) places: Vec<Place>,
+    /// Records whose damage to this block is still there, or was seen by a reader who may put it right.
+    pub(crate) unrepaired: Vec<Unrepaired>,
+}
+
+/// A block that has been bad since a sticky rule hit it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) rule: Arc<ActiveRule>,
+    pub(crate) key: Option<TargetKey>,
+    pub(crate) kind: PlaceKind,
+}
+
+#[derive(Debug)]
+pub(crate) enum PlaceKind {
+    /// Data read from here is wrong.
+    Wrong {
+        lie: Lie,
+        /// The rule's effect, with what chance decided filled in.
+        effect: Effect,
+        /// The content that it last distorted for the ledger: one record for each content is enough.
+        truth_recorded: Option<ContentHash>,
+    },
+    /// Writes to here are lost.
+    Lost,
+    /// Requests that touch this fail or are slow.
+    Request,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unrepaired {
+    pub(crate) record: u64,
+    pub(crate) truth: ContentHash,
+}
+
+impl BlockState {
+    fn is_empty(&self) -> bool {
+        self.lies.is_empty() && self.places.is_empty() && self.unrepaired.is_empty()
+    }
+
+    pub(crate) fn has_place_of(&self, rule: &ActiveRule) -> bool {
+        self.places.iter().any(|place| place.rule.index == rule.index)
+    }
+
+    pub(crate) fn has_wrong_place(&self) -> bool {
+        self.places.iter().any(|place| matches!(place.kind, PlaceKind::Wrong { .. }))
+    }
+
+    /// Forgets the lies about bytes that have been overwritten.
+    pub(crate) fn overwrite(&mut self, part: &Range<usize>) {
+        if !self.lies.is_empty() {
+            let lies = std::mem::take(&mut self.lies);
+            self.lies = lies.into_iter().flat_map(|lie| lie.without(part)).flatten().collect();
+        }
+    }
+
+    /// Makes `bytes`, which begin at byte `start` of the block, look as the block reads.
+    pub(crate) fn distort(&self, start: usize, bytes: &mut [u8]) {
+        for lie in &self.lies {
+            lie.apply(start, bytes);
+        }
+        for place in &self.places {
+            if let PlaceKind::Wrong { lie, .. } = &place.kind {
+                lie.apply(start, bytes);
+            }
+        }
+    }
+}
+
+impl Overlay {
+    pub(crate) fn new(device_blocks: u64) -> Self {
+        let mut chunk_shift = CHUNK_SHIFT_MIN;
+        while device_blocks >> chunk_shift >= CHUNKS_MAX {
+            chunk_shift += 1;
+        }
+        let chunks = (0..=device_blocks >> chunk_shift).map(|_| AtomicU32::new(0)).collect();
+        Self { states: Mutex::default(), count: AtomicUsize::new(0), chunks, chunk_shift }
+    }
+
+    /// Whether a block of `blocks` may have a state; false is certain.
+    ///
+    /// Relaxed loads are enough: what must be seen was stored before an earlier request completed, and whoever
+    /// relies on that completion has synchronised with it.
+    pub(crate) fn touches(&self, blocks: &Range<u64>) -> bool {
+        if self.count.load(Ordering::Relaxed) == 0 || blocks.is_empty() {
+            return false;
+        }
+        let first = (blocks.start >> self.chunk_shift) as usize;
+        let last = ((blocks.end - 1) >> self.chunk_shift) as usize;
+        let last = last.min(self.chunks.len() - 1);
+        self.chunks
+            .get(first..=last)
+            .is_some_and(|chunks| chunks.iter().any(|count| count.load(Ordering::Relaxed) != 0))
+    }
+
+    pub(crate) fn lock(&self) -> States<'_> {
+        States { overlay: self, states: self.states.lock() }
+    }
+}
+
+/// The states of all blocks, locked.
+pub(crate) struct States<'a> {
+    overlay: &'a Overlay,
+    states: MutexGuard<'a, BTreeMap<u64, BlockState>>,
+}
+
+impl States<'_> {
+    /// The states in `blocks`, in order.
+    pub(crate) fn within(&self, blocks: Range<u64>) -> impl Iterator<Item = (u64, &BlockState)> {
+        // A map refuses ranges that end before they begin.
+        let blocks = blocks.start..blocks.end.max(blocks.start);
+        self.states.range(blocks).map(|(block, state)| (*block, state))
+    }
+
+    /// Changes the state of `block`, which may be empty before and after.
+    pub(crate) fn update<T>(&mut self, block: u64, change: impl FnOnce(&mut BlockState) -> T) -> T {
+        let mut is_new = false;
+        let state = self.states.entry(block).or_insert_with(|| {
+            is_new = true;
+            BlockState::default()
+        });
+        let result = change(state);
+        let is_empty = state.is_empty();
+        if is_empty {
+            self.states.remove(&block);
+        }
+        let last = self.overlay.chunks.len() - 1;
+        let chunk = &self.overlay.chunks[((block >> self.overlay.chunk_shift) as usize).min(last)];
+        if is_new && !is_empty {
+            chunk.fetch_add(1, Ordering::Relaxed);
+            self.overlay.count.fetch_add(1, Ordering::Relaxed);
+        } else if !is_new && is_empty {
+            chunk.fetch_sub(1, Ordering::Relaxed);
+            self.overlay.count.fetch_sub(1, Ordering::Relaxed);
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_noticed_as_long_as_something_is_wrong_with_it() {
+        let overlay = Overlay::new(1 << 30);
+        assert!(!overlay.touches(&(0..1 << 30)));
+        let near_the_end = (1 << 30) - 1;
+        for block in [5, 6, near_the_end] {
+            overlay.lock().update(block, |state| state.lies.push(Lie::flip(0, 0)));
+        }
+        assert!(overlay.touches(&(5..6)));
+        assert!(overlay.touches(&(0..near_the_end)));
+        assert!(overlay.touches(&(near_the_end..near_the_end + 1)));
+        assert!(!overlay.touches(&(1 << 29..(1 << 29) + 100)));
+        assert_eq!(overlay.lock().within(0..1 << 30).count(), 3);
+        for block in [5, 6, near_the_end] {
+            assert!(overlay.touches(&(block..block + 1)));
+            overlay.lock().update(block, |state| state.overwrite(&(0..4096)));
+        }
+        assert!(!overlay.touches(&(0..1 << 30)));
+        assert_eq!(overlay.count.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn an_update_without_change_leaves_nothing() {
+        let overlay = Overlay::new(100);
+        overlay.lock().update(7, |state| assert!(state.is_empty()));
+        assert!(!overlay.touches(&(0..100)));
+    }
+}

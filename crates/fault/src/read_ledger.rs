@@ -1,0 +1,183 @@
+//! Reading a ledger file back, whoever has edited it since, and saying what is wrong with it.
+
+use std::io::BufRead;
+
+use rotproof_block::{Error, ErrorKind, Result};
+
+use crate::BLOCK_BYTES;
+use crate::effect::{Bit, Effect};
+use crate::matching::OperationKind;
+use crate::record::Record;
+
+/// All records of a ledger file. Fails with [`ErrorKind::Invalid`], naming the line, if it is not a ledger that could
+/// have been written.
+pub fn read_ledger(input: impl BufRead) -> Result<Vec<Record>> {
+    let mut records = Vec::new();
+    for (index, line) in input.lines().enumerate() {
+        let number = index + 1;
+        let line =
+            line.map_err(|error| Error::from_io(error, format!("reading line {number} of the ledger")))?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let wrong =
+            |what: String| Error::new(ErrorKind::Invalid, format!("line {number} of the ledger: {what}"));
+        let record: Record = serde_json::from_str(&line).map_err(|error| wrong(error.to_string()))?;
+        validate(&record, records.len() as u64).map_err(wrong)?;
+        records.push(record);
+    }
+    Ok(records)
+}
+
+fn validate(record: &Record, expected_sequence: u64) -> Result<(), String> {
+    let Record { sequence, offset, length, operation, effect, .. } = record;
+    if *sequence != expected_sequence {
+        return Err(format!(
+            "sequence is {sequence}, but this is record {expected_sequence}; is a line missing?"
+        ));
+    }
+    let end = offset.checked_add(*length).ok_or_else(|| "offset and length reach beyond 2^64".to_owned())?;
+    match operation {
+        OperationKind::Flush if (*offset, *length) != (0, 0) => {
+            return Err("a flush has no offset and no length; both must be 0".to_owned());
+        }
+        OperationKind::Read | OperationKind::Write | OperationKind::Discard if *length == 0 => {
+            return Err("length is 0; only a flush concerns no bytes".to_owned());
+        }
+        _ => {}
+    }
+    if effect.is_on_data() {
+        if !matches!(operation, OperationKind::Read | OperationKind::Write) {
+            return Err(format!("{} acts on data, which a {operation:?} does not carry", effect.word()));
+        }
+        if *effect == Effect::LostWrite && *operation != OperationKind::Write {
+            return Err("only a write can be lost".to_owned());
+        }
+        if offset / BLOCK_BYTES != (end - 1) / BLOCK_BYTES {
+            return Err(format!(
+                "{} acts on one block, but {length} bytes at {offset} are in several",
+                effect.word()
+            ));
+        }
+        if let Effect::BitFlip(Bit::At { byte, bit }) = effect {
+            let position = offset / BLOCK_BYTES * BLOCK_BYTES + u64::from(*byte);
+            if *bit > 7 || !(*offset..end).contains(&position) {
+                return Err(format!("bit {bit} of byte {byte} is not among the {length} bytes at {offset}"));
+            }
+        }
+        if *effect == Effect::BitFlip(Bit::Random) {
+            return Err("a record names the bit that was flipped: bit_flip(byte=0, bit=0)".to_owned());
+        }
+        if record.before.is_some() != record.after.is_some() {
+            return Err("`before` and `after` come together".to_owned());
+        }
+        if !record.blocks.is_empty() {
+            return Err(format!("`blocks` belong to errors and delays, not to {}", effect.word()));
+        }
+    } else if record.before.is_some() || record.after.is_some() {
+        return Err(format!("`before` and `after` belong to effects on data, not to {}", effect.word()));
+    }
+    for block in &record.blocks {
+        let block_end = block.offset.checked_add(BLOCK_BYTES);
+        if !block.offset.is_multiple_of(BLOCK_BYTES)
+            || block.offset < *offset
+            || block_end.is_none_or(|at| at > end)
+        {
+            return Err(format!("the block at {} is not one of the request's whole blocks", block.offset));
+        }
+    }
+    if record.repaired_at_ns.is_some_and(|time| time < record.time_ns) {
+        return Err("it was repaired before it happened".to_owned());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::record::{BlockContent, TargetKey};
+    use rotproof_block::{ContentHash, Phase};
+
+    pub(crate) fn record(sequence: u64, offset: u64) -> Record {
+        Record {
+            sequence,
+            rule: 0,
+            name: "rot".into(),
+            target: Some(TargetKey::Offset(offset)),
+            operation: OperationKind::Write,
+            offset,
+            length: 4096,
+            effect: Effect::BitFlip(Bit::At { byte: 1, bit: 2 }),
+            time_ns: 1_000,
+            phase: Phase::Run,
+            request: 7,
+            tag: "a".into(),
+            before: Some(ContentHash::of(b"before")),
+            after: Some(ContentHash::of(b"after")),
+            blocks: Vec::new(),
+            repaired_at_ns: None,
+        }
+    }
+
+    fn complaint(records: &[Record]) -> String {
+        let lines: Vec<String> =
+            records.iter().map(|record| serde_json::to_string(record).expect("plain data")).collect();
+        let error = read_ledger(lines.join("\n").as_bytes()).expect_err("invalid");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        error.to_string()
+    }
+
+    #[test]
+    fn a_line_looks_as_documented() {
+        let text = serde_json::to_string(&record(0, 4096)).expect("plain data");
+        let (before, after) = (ContentHash::of(b"before"), ContentHash::of(b"after"));
+        assert_eq!(
+            text,
+            format!(
+                "{{\"sequence\":0,\"rule\":0,\"name\":\"rot\",\"target\":{{\"offset\":4096}},\"operation\":\"write\",\
+                 \"offset\":4096,\"length\":4096,\"effect\":\"bit_flip(byte=1, bit=2)\",\"time_ns\":1000,\
+                 \"phase\":\"run\",\"request\":7,\"tag\":\"a\",\"before\":\"{before}\",\"after\":\"{after}\"}}"
+            )
+        );
+    }
+
+    #[test]
+    fn an_edited_ledger_is_refused_with_its_line_and_the_reason() {
+        assert!(complaint(&[record(0, 0), record(2, 0)]).contains("line 2"));
+        let edited = |edit: fn(&mut Record)| {
+            let mut record = record(0, 4096);
+            edit(&mut record);
+            complaint(&[record])
+        };
+        for (edit, part) in [
+            ((|record| record.length = 0) as fn(&mut Record), "only a flush"),
+            (|record| record.offset = u64::MAX, "2^64"),
+            (|record| record.length = 8192, "one block"),
+            (|record| record.operation = OperationKind::Flush, "a flush has no offset"),
+            (|record| record.operation = OperationKind::Discard, "does not carry"),
+            (|record| record.effect = Effect::BitFlip(Bit::At { byte: 4096, bit: 0 }), "not among"),
+            (|record| record.effect = Effect::BitFlip(Bit::Random), "names the bit"),
+            (
+                |record| (record.effect, record.operation) = (Effect::LostWrite, OperationKind::Read),
+                "only a write",
+            ),
+            (|record| record.after = None, "come together"),
+            (|record| record.effect = Effect::Error, "not to error"),
+            (|record| record.repaired_at_ns = Some(1), "before it happened"),
+            (
+                |record| record.blocks = vec![BlockContent { offset: 0, content: ContentHash(0) }],
+                "belong to errors",
+            ),
+        ] {
+            let complaint = edited(edit);
+            assert!(complaint.contains(part) && complaint.contains("line 1"), "{complaint}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(text: String) {
+            let _ = read_ledger(text.as_bytes());
+        }
+    }
+}

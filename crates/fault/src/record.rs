@@ -1,0 +1,123 @@
+//! One injected fault, as the ledger keeps it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use rotproof_block::{ContentHash, Phase};
+use serde::{Deserialize, Serialize};
+
+use crate::effect::Effect;
+use crate::hash_text;
+use crate::matching::OperationKind;
+
+/// One line of `ledger.jsonl`: a hit, with everything needed to find its consequences and to inject it again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// Number of the record in its ledger, from 0.
+    pub sequence: u64,
+    /// Position of the rule in the fault plan, from 0.
+    pub rule: u32,
+    /// Name of the rule.
+    pub name: Arc<str>,
+    /// Which of the rule's aims was hit; absent for a rule that hits anywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<TargetKey>,
+    /// What the request was to do.
+    pub operation: OperationKind,
+    /// First byte concerned on the device under the faults layer.
+    pub offset: u64,
+    /// Bytes concerned: the touched part of one block for an effect on data, the whole request for an error or a
+    /// delay; 0 for a flush.
+    pub length: u64,
+    /// What was done, in the words of the short form, with what chance decided filled in.
+    #[serde(with = "effect_text")]
+    pub effect: Effect,
+    /// When, in nanoseconds since the run began.
+    pub time_ns: u64,
+    /// In which part of the trial.
+    #[serde(with = "phase_text")]
+    pub phase: Phase,
+    /// Id of the request in its context.
+    pub request: u64,
+    /// Tag of the request's context; absent without one.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub tag: Cow<'static, str>,
+    /// Content hash of the whole block as it should be; absent for errors and delays.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_text::option")]
+    pub before: Option<ContentHash>,
+    /// Content hash of the whole block as it reads after this hit; absent for errors and delays.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_text::option")]
+    pub after: Option<ContentHash>,
+    /// For errors and delays: the content of every whole block in the request, so that what happens to neighbours can
+    /// be laid to this fault. Of a read, what the device really holds; of a write, what was to be written.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blocks: Vec<BlockContent>,
+    /// When a later write put the true content back, in nanoseconds since the run began; absent if none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repaired_at_ns: Option<u64>,
+}
+
+/// What of a rule's aims was hit.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum TargetKey {
+    /// Start in bytes of the range, as the rule gives it, that the hit lies in.
+    Offset(u64),
+    /// A content.
+    Content {
+        /// XXH3-128 of the 4096 bytes.
+        #[serde(with = "hash_text::plain")]
+        hash: ContentHash,
+        /// What it is to people; the hash itself for a rule that gives hashes.
+        label: Arc<str>,
+    },
+}
+
+impl TargetKey {
+    pub(crate) fn content(hash: ContentHash, label: Arc<str>) -> Self {
+        Self::Content { hash, label }
+    }
+}
+
+/// A block and what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BlockContent {
+    /// First byte of the block on the device.
+    pub offset: u64,
+    /// XXH3-128 of its 4096 bytes.
+    #[serde(with = "hash_text::plain")]
+    pub content: ContentHash,
+}
+
+mod effect_text {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::effect::Effect;
+
+    pub(super) fn serialize<S: Serializer>(effect: &Effect, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(effect)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Effect, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+mod phase_text {
+    use rotproof_block::Phase;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    const WORDS: [&str; 4] = ["setup", "prefill", "run", "check"];
+
+    pub(super) fn serialize<S: Serializer>(phase: &Phase, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(WORDS[*phase as usize])
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Phase, D::Error> {
+        let word = String::deserialize(deserializer)?;
+        let found = Phase::ALL.into_iter().find(|phase| WORDS[*phase as usize] == word);
+        found.ok_or_else(|| serde::de::Error::unknown_variant(&word, &WORDS))
+    }
+}
