@@ -110,6 +110,14 @@ impl Look {
 }
 
 impl SectorLook {
+    /// The content it is of, if that is not the expected one in its place.
+    pub(crate) fn identity(self) -> Option<SectorIdentity> {
+        match self {
+            Self::Content(identity) => Some(identity),
+            _ => None,
+        }
+    }
+
     fn of(content: &Content, bytes: &[u8]) -> Self {
         if bytes.iter().all(|&byte| byte == 0) {
             return Self::Zeros;

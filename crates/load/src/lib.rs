@@ -8,20 +8,25 @@
 //!
 //! This crate knows nothing of subjects, exports or trials: the objects it works on are given to it.
 
+mod classify;
 pub mod content;
 pub mod driver;
 pub mod engine;
 pub mod evidence;
+pub mod failure;
 pub mod layout;
 pub mod object;
 pub mod oracle;
 pub mod spec;
 pub mod stream;
+pub mod target;
 mod workload;
 
+pub use classify::classify;
 pub use content::{Content, ContentId, Stage};
 pub use driver::{DeviceDriver, Driver, FileSet};
 pub use engine::{LoadReport, Progress, RunOn, RunOptions, run};
+pub use failure::{Classification, Failure};
 pub use object::ObjectInfo;
 pub use oracle::Oracle;
 pub use spec::{End, FilesSpec, LoadSpec, Pattern};

@@ -37,6 +37,11 @@ impl Contents {
         ContentId::new(self.stage, self.worker, self.index(n))
     }
 
+    /// Whether block number `n` repeats a content that the worker has written before.
+    pub fn is_duplicate(&self, n: u64) -> bool {
+        self.duplicates_before(n + 1) > self.duplicates_before(n)
+    }
+
     /// How many different contents the first `n` blocks have.
     pub fn distinct(&self, n: u64) -> u64 {
         n - self.duplicates_before(n)
@@ -53,9 +58,8 @@ impl Contents {
         if self.duplicates.is_zero() {
             return n;
         }
-        let before = self.duplicates_before(n);
-        let distinct = n - before;
-        if self.duplicates_before(n + 1) == before { distinct } else { self.earlier(n, distinct) }
+        let distinct = self.distinct(n);
+        if self.is_duplicate(n) { self.earlier(n, distinct) } else { distinct }
     }
 
     /// One of the `distinct` contents written before block `n`.

@@ -231,6 +231,8 @@ pub struct WrittenBlock {
     pub content: ContentId,
     /// Which request of the worker does it, counted from zero.
     pub request: u64,
+    /// The how-manieth block it is that the worker writes in this stage, counted from zero.
+    pub n: u64,
 }
 
 impl Stream {
@@ -250,6 +252,7 @@ impl Stream {
                 block,
                 content: contents.content(n),
                 request,
+                n,
             })
         })
     }

@@ -1,0 +1,233 @@
+//! What became of a block that failed, for people and programs: where, what it holds instead, and whose that is.
+
+use rotproof_block::{ContentHash, ErrorKind, Phase, Time};
+use serde::{Serialize, Serializer};
+
+use crate::content::ContentId;
+use crate::engine::LoadOperation;
+use crate::evidence::BitPosition;
+
+/// One block that failed, in one or several ways.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// Position of the object among those of the load.
+    pub object_index: u32,
+    /// Its name.
+    pub object: String,
+    /// The block, counted within the object.
+    pub block: u64,
+    /// Where it begins in the object.
+    pub offset_bytes: u64,
+    /// How it failed, in the order in which it was seen. Never empty.
+    pub ways: Vec<Way>,
+}
+
+impl Failure {
+    /// The worst of the ways: the first wrong data that was handed out as if it were right, else the first error.
+    pub fn worst(&self) -> &Way {
+        self.ways.iter().find(|way| way.found.is_some()).unwrap_or(&self.ways[0])
+    }
+}
+
+/// One way in which a block failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Way {
+    /// In which phase.
+    #[serde(serialize_with = "phase_name")]
+    pub phase: Phase,
+    /// When first.
+    #[serde(serialize_with = "nanoseconds", rename = "time_ns")]
+    pub time: Time,
+    /// What was being done.
+    pub operation: LoadOperation,
+    /// What it might have held, the last successful write first; for a write, what was to be written.
+    pub expected: Vec<Version>,
+    /// The hash of what it held; `None` after an error.
+    #[serde(serialize_with = "hash_text")]
+    pub found: Option<ContentHash>,
+    /// What that is.
+    pub what: Classification,
+    /// How often it was seen.
+    pub count: u64,
+}
+
+/// A content and its hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Version {
+    /// Which content of the run.
+    pub content: ContentId,
+    /// Its hash; `None` for a block that was never written.
+    #[serde(serialize_with = "hash_text")]
+    pub hash: Option<ContentHash>,
+}
+
+/// What a failing block is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Classification {
+    /// What is expected, but for some bits.
+    FlippedBits {
+        /// How many.
+        count: u32,
+        /// The first 64 of them.
+        bits: Vec<BitPosition>,
+    },
+    /// Nothing but zeros.
+    Zeroed,
+    /// Nothing but ones.
+    Ones,
+    /// An earlier content of this very block.
+    Stale(Stale),
+    /// The content of another place.
+    Foreign(Foreign),
+    /// Sectors of different contents, each where it would belong.
+    Torn {
+        /// What each sector holds.
+        sectors: Vec<SectorFinding>,
+    },
+    /// Sectors of contents of this run, but not where they belong.
+    Misplaced {
+        /// What each sector holds.
+        sectors: Vec<SectorFinding>,
+    },
+    /// Nothing that the load ever wrote.
+    Noise,
+    /// An error instead of data.
+    Unreadable {
+        /// Which.
+        #[serde(serialize_with = "error_text")]
+        error: ErrorKind,
+    },
+    /// A write that ended with an error.
+    Unwritable {
+        /// Which.
+        #[serde(serialize_with = "error_text")]
+        error: ErrorKind,
+    },
+}
+
+impl Classification {
+    /// The name of the kind, as in the results.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::FlippedBits { .. } => "flipped_bits",
+            Self::Zeroed => "zeroed",
+            Self::Ones => "ones",
+            Self::Stale(_) => "stale",
+            Self::Foreign(_) => "foreign",
+            Self::Torn { .. } => "torn",
+            Self::Misplaced { .. } => "misplaced",
+            Self::Noise => "noise",
+            Self::Unreadable { .. } => "unreadable",
+            Self::Unwritable { .. } => "unwritable",
+        }
+    }
+}
+
+/// An earlier content of the same block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Stale {
+    /// Which.
+    pub content: ContentId,
+    /// It was the write of this block with this number, counted from one (the last such write, if there were several).
+    pub write: u64,
+    /// Writes of this block in the whole run.
+    pub writes: u64,
+}
+
+/// A content of another block.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Foreign {
+    /// Which; its worker and stage are part of its name.
+    pub content: ContentId,
+    /// The first few places where the load put it.
+    pub places: Vec<Place>,
+    /// In how many writes.
+    pub writes: u64,
+}
+
+/// A block of an object, and the request that wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// Name of the object.
+    pub object: String,
+    /// The block, counted within the object.
+    pub block: u64,
+    /// Which request of the content's worker, counted from zero.
+    pub request: u64,
+}
+
+/// What one sector of 512 bytes holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum SectorFinding {
+    /// What it should, perhaps but for a few bits.
+    Expected,
+    /// Nothing but zeros.
+    Zeros,
+    /// Nothing but ones.
+    Ones,
+    /// A sector of an earlier content of this very block.
+    Stale {
+        /// Which content.
+        content: ContentId,
+        /// Which sector of it.
+        sector: u8,
+        /// Which write of this block, counted from one.
+        write: u64,
+    },
+    /// A sector of a content of another place.
+    Foreign {
+        /// Which content.
+        content: ContentId,
+        /// Which sector of it.
+        sector: u8,
+        /// Where the load first put it.
+        place: Option<Place>,
+    },
+    /// Nothing that the load makes.
+    Noise,
+}
+
+fn phase_name<S: Serializer>(phase: &Phase, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match phase {
+        Phase::Setup => "setup",
+        Phase::Prefill => "prefill",
+        Phase::Run => "run",
+        Phase::Check => "check",
+    })
+}
+
+fn nanoseconds<S: Serializer>(time: &Time, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(time.0)
+}
+
+fn hash_text<S: Serializer>(hash: &Option<ContentHash>, serializer: S) -> Result<S::Ok, S::Error> {
+    match hash {
+        Some(hash) => serializer.collect_str(hash),
+        None => serializer.serialize_none(),
+    }
+}
+
+fn error_text<S: Serializer>(error: &ErrorKind, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&error_name(*error))
+}
+
+/// The name of a kind of error in results.
+pub fn error_name(kind: ErrorKind) -> String {
+    let name = match kind {
+        ErrorKind::Medium => "medium",
+        ErrorKind::OutOfRange => "out_of_range",
+        ErrorKind::Misaligned => "misaligned",
+        ErrorKind::NoSpace => "no_space",
+        ErrorKind::ReadOnly => "read_only",
+        ErrorKind::Unsupported => "unsupported",
+        ErrorKind::Gone => "gone",
+        ErrorKind::TimedOut => "timed_out",
+        ErrorKind::Cancelled => "cancelled",
+        ErrorKind::Missing => "missing",
+        ErrorKind::Os(errno) => return format!("errno_{errno}"),
+        _ => "internal",
+    };
+    name.to_owned()
+}
