@@ -3,3 +3,7 @@
 pub mod expect;
 pub mod file;
 pub mod host;
+pub mod registry;
+pub mod runner;
+pub mod subject;
+pub mod verdict;

@@ -24,6 +24,8 @@ pub struct Mount {
     pub filesystem: String,
     /// A block device, a file, or a word; the file system decides.
     pub source: PathBuf,
+    /// Options of the mount and then of the file system, separated by commas.
+    pub options: String,
 }
 
 /// All mounts of this mount namespace, in the order in which they were made; of two on one path the later is on top.
@@ -48,10 +50,13 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let (major, minor) = device.split_once(':')?;
     let root = unescape(fields.next()?);
     let path = unescape(fields.next()?);
+    let of_mount = String::from_utf8_lossy(fields.next()?);
     fields.find(|field| *field == b"-")?;
     let filesystem = String::from_utf8_lossy(fields.next()?).into_owned();
     let source = unescape(fields.next()?);
-    Some(Mount { device: (major.parse().ok()?, minor.parse().ok()?), root, path, filesystem, source })
+    let options = format!("{of_mount},{}", String::from_utf8_lossy(fields.next()?));
+    let device = (major.parse().ok()?, minor.parse().ok()?);
+    Some(Mount { device, root, path, filesystem, source, options })
 }
 
 /// Undoes the kernel's octal escapes of space, tab, newline and backslash.
@@ -91,6 +96,7 @@ mod tests {
         assert_eq!(mounts[0].device, (98, 0));
         assert_eq!(mounts[0].path, Path::new("/mnt/a b"));
         assert_eq!(mounts[0].root, Path::new("/sub"));
+        assert_eq!(mounts[0].options, "rw,noatime,rw");
         assert_eq!(
             (mounts[0].filesystem.as_str(), mounts[0].source.as_path()),
             ("ext4", Path::new("/dev/loop7"))

@@ -270,6 +270,7 @@ mod tests {
             path: path.into(),
             filesystem: filesystem.into(),
             source: "none".into(),
+            options: "rw".into(),
         };
         let mounts = [mount("/", "ext4"), mount("/mnt", "fuse.sshfs"), mount("/mnt/real", "xfs")];
         assert!(is_on_fuse(&mounts, Path::new("/mnt/file")));

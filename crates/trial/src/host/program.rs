@@ -60,10 +60,19 @@ impl Program {
 
     /// Starts it, without input.
     pub fn start(&self, arguments: impl IntoIterator<Item: AsRef<OsStr>>) -> Result<RunningProgram> {
+        self.start_with(arguments, &[])
+    }
+
+    /// Starts it, without input, with further variables in its environment.
+    pub fn start_with(
+        &self,
+        arguments: impl IntoIterator<Item: AsRef<OsStr>>,
+        variables: &[(&str, &str)],
+    ) -> Result<RunningProgram> {
         let doing = || format!("starting {}", self.path.display());
         let (mut reader, writer) = std::io::pipe().doing(doing)?;
         let mut command = Command::new(&self.path);
-        command.args(arguments).env("LC_ALL", "C").stdin(Stdio::null());
+        command.args(arguments).env("LC_ALL", "C").envs(variables.iter().copied()).stdin(Stdio::null());
         // Its own process group, so that Ctrl-C in the terminal reaches only us, and we end it in order.
         command.process_group(0);
         command.stdout(writer.try_clone().doing(doing)?).stderr(writer);
@@ -110,8 +119,9 @@ impl RunningProgram {
         ProcessIdentity::of(self.child.id())
     }
 
-    /// Waits for its end, and gives what it printed. Fails if it failed, with what it printed in the text, and with
-    /// [`ErrorKind::Cancelled`] if the user did not want to wait.
+    /// Waits for its end, and gives what it printed. Fails with [`ErrorKind::Missing`] if it failed (this machine does
+    /// not do what was needed), with what it printed in the text, and with [`ErrorKind::Cancelled`] if the user did
+    /// not want to wait.
     pub fn wait(self, cancel: &Cancel) -> Result<String> {
         let name = self.program.path.display().to_string();
         let (status, output) = self.finish(cancel)?;
@@ -125,7 +135,7 @@ impl RunningProgram {
         };
         let said = quoted(&output);
         let said = if said.is_empty() { "it said nothing" } else { &said };
-        Err(Error::new(ErrorKind::Invalid, format!("{name} failed ({how}): {said}")))
+        Err(Error::new(ErrorKind::Missing, format!("{name} failed ({how}): {said}")))
     }
 
     fn finish(mut self, cancel: &Cancel) -> Result<(ExitStatus, String)> {

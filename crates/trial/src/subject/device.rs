@@ -1,0 +1,55 @@
+//! The subject `device`: the stack as a block device of the kernel.
+
+use std::sync::Arc;
+
+use rotproof_block::{Device, Error, Result};
+use rotproof_load::{DeviceDriver, Driver, LoadSpec};
+
+use super::exported::Exported;
+use super::{Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
+use crate::registry::CleanupStack;
+
+/// A loop device over the exported stack.
+pub(super) struct LoopSubject(Exported);
+
+impl LoopSubject {
+    pub(super) fn prepare(device: Arc<dyn Device>, environment: &SubjectEnvironment) -> Result<Self> {
+        Exported::new(CleanupStack::new(&environment.run), device, environment).map(Self)
+    }
+}
+
+impl Prepared for LoopSubject {
+    fn place(&self) -> Place {
+        Place::BlockDevice(self.0.device().to_owned())
+    }
+
+    fn driver(&mut self, _load: &LoadSpec) -> Result<Box<dyn Driver>> {
+        Ok(Box::new(DeviceDriver::open_path(self.0.device())?))
+    }
+
+    fn remount(&mut self) -> Result<Remount> {
+        let reported = self.0.flush().err().into_iter().collect();
+        self.0.detach()?;
+        // The kernel looks for partitions at once; that is no part of the load.
+        let phase = self.0.enter_setup();
+        let attached = self.0.attach();
+        self.0.leave_setup(phase);
+        attached.map(|()| Remount::Done { reported })
+    }
+
+    fn describe(&self) -> SubjectDescription {
+        SubjectDescription { name: "device".into(), ..SubjectDescription::default() }
+    }
+
+    fn kernel_messages(&mut self) -> Vec<String> {
+        self.0.kernel_messages()
+    }
+
+    fn abort(&self) {
+        self.0.abort();
+    }
+
+    fn teardown(self: Box<Self>) -> Vec<Error> {
+        self.0.teardown()
+    }
+}

@@ -1,0 +1,199 @@
+//! The subjects `ext4`, `xfs` and `btrfs`: a file system of the kernel on the exported stack.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rotproof_block::error::IoContext;
+use rotproof_block::{Device, Error, ErrorKind, Result};
+use rotproof_export::unmount_path;
+use rotproof_load::{Driver, FileSet, FilesSpec, LoadSpec};
+
+use super::exported::Exported;
+use super::mkfs::{self, Made, Recipe};
+use super::mount::mount;
+use super::{Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
+use crate::file::{FileSystem, FileSystemSpec};
+use crate::host::free_bytes;
+use crate::host::mounts::mounts;
+use crate::registry::{CleanupStack, Resource, Undo};
+
+/// How long a file system may be busy when it is unmounted: programs that watch new mounts look into them for a
+/// moment.
+const BUSY_MAX: Duration = Duration::from_secs(10);
+const BUSY_INTERVAL: Duration = Duration::from_millis(20);
+/// Lines of the kernel's log that go with an error.
+const EXPLAINING_LINES: usize = 4;
+
+/// A file system on a loop device over the stack, mounted on a folder of the run.
+pub(super) struct FileSystemSubject {
+    exported: Exported,
+    kind: FileSystem,
+    mountpoint: PathBuf,
+    mount_options: Vec<String>,
+    made: Made,
+    options_in_force: Option<String>,
+    /// The files of the load, once they have been made.
+    files: Option<FilesSpec>,
+}
+
+impl FileSystemSubject {
+    pub(super) fn prepare(
+        spec: &FileSystemSpec,
+        device: Arc<dyn Device>,
+        environment: &SubjectEnvironment,
+    ) -> Result<Self> {
+        let mut stack = CleanupStack::new(&environment.run);
+        let mountpoint = environment.run.scratch().join("mount");
+        stack.create_directory(&mountpoint)?;
+        let exported = Exported::new(stack, device, environment)?;
+        let made =
+            mkfs::make(spec, exported.device(), environment.seed, &environment.run, &environment.cancel)?;
+        let mut mount_options: Vec<String> =
+            Recipe::of(spec.kind).mount.iter().map(|&option| option.to_owned()).collect();
+        mount_options.extend(spec.mount.iter().cloned());
+        let mut subject = Self {
+            exported,
+            kind: spec.kind,
+            mountpoint,
+            mount_options,
+            made,
+            options_in_force: None,
+            files: None,
+        };
+        subject.mount()?;
+        Ok(subject)
+    }
+
+    fn mount(&mut self) -> Result<()> {
+        let (kind, device) = (self.kind, self.exported.device().to_owned());
+        let (mountpoint, options) = (self.mountpoint.clone(), &self.mount_options);
+        let resource = Resource::Mount { path: mountpoint.clone(), filesystem: kind.name().to_owned() };
+        self.exported.stack().create(resource, || {
+            mount(kind.name(), &device, &mountpoint, options)?;
+            let undo: Undo = Box::new(move || unmount(kind, &device, &mountpoint));
+            Ok(((), undo))
+        })?;
+        self.options_in_force = options_in_force(&self.mountpoint)?;
+        Ok(())
+    }
+
+    /// Asks the file system to write what it has in memory, and to say whether it could.
+    fn sync(&self) -> Result<()> {
+        let doing = || format!("writing what {} still has in memory", self.kind);
+        let root = File::open(&self.mountpoint).doing(doing)?;
+        // SAFETY: takes an open descriptor.
+        match unsafe { libc::syncfs(root.as_raw_fd()) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()).doing(doing),
+        }
+    }
+
+    /// The kernel's last words on the device, to go with an error.
+    fn explained(&mut self, error: Error) -> Error {
+        let messages = self.exported.kernel_messages();
+        let last: Vec<&str> =
+            messages[messages.len().saturating_sub(EXPLAINING_LINES)..].iter().map(String::as_str).collect();
+        if last.is_empty() {
+            return error;
+        }
+        Error::new(error.kind(), format!("{error}; the kernel says: {}", last.join(" | ")))
+    }
+}
+
+impl Prepared for FileSystemSubject {
+    fn place(&self) -> Place {
+        Place::Folder(self.mountpoint.clone())
+    }
+
+    fn driver(&mut self, load: &LoadSpec) -> Result<Box<dyn Driver>> {
+        if let Some(files) = self.files {
+            return Ok(Box::new(FileSet::open(&self.mountpoint, files)));
+        }
+        let files = match load.files {
+            Some(files) => files,
+            None => load.files_in(free_bytes(&self.mountpoint)?),
+        };
+        let driver = FileSet::create(&self.mountpoint, files)?;
+        self.files = Some(files);
+        Ok(Box::new(driver))
+    }
+
+    fn remount(&mut self) -> Result<Remount> {
+        let reported = self.sync().err().into_iter().collect();
+        self.exported.detach()?;
+        let phase = self.exported.enter_setup();
+        let attached = self.exported.attach();
+        let mounted = attached.map(|()| self.mount());
+        self.exported.leave_setup(phase);
+        match mounted? {
+            Ok(()) => Ok(Remount::Done { reported }),
+            Err(error) => Ok(Remount::Failed(self.explained(error))),
+        }
+    }
+
+    fn describe(&self) -> SubjectDescription {
+        SubjectDescription {
+            name: self.kind.name().to_owned(),
+            tool: self.made.tool.clone(),
+            mkfs: Some(self.made.command_line.clone()),
+            mount_options: Some(self.mount_options.join(",")),
+            mount_options_in_force: self.options_in_force.clone(),
+        }
+    }
+
+    fn kernel_messages(&mut self) -> Vec<String> {
+        self.exported.kernel_messages()
+    }
+
+    fn abort(&self) {
+        self.exported.abort();
+    }
+
+    fn teardown(self: Box<Self>) -> Vec<Error> {
+        self.exported.teardown()
+    }
+}
+
+/// Unmounts, and waits a while if somebody still looks into the file system.
+fn unmount(kind: FileSystem, device: &Path, mountpoint: &Path) -> Result<()> {
+    let deadline = Instant::now() + BUSY_MAX;
+    while let Err(error) = unmount_path(mountpoint, false) {
+        if error.kind() != ErrorKind::Os(libc::EBUSY) || Instant::now() >= deadline {
+            return Err(error);
+        }
+        sleep(BUSY_INTERVAL);
+    }
+    if kind == FileSystem::Btrfs {
+        forget_btrfs_device(device);
+    }
+    Ok(())
+}
+
+/// Btrfs remembers every device that it has ever seen, by its number; the next user of that number shall not be
+/// taken for ours. Where the kernel cannot forget (before 5.1) it does no harm that we could undo.
+fn forget_btrfs_device(device: &Path) {
+    /// `struct btrfs_ioctl_vol_args`, and `_IOW(0x94, 5, ...)` on it.
+    #[repr(C)]
+    struct VolumeArguments {
+        fd: i64,
+        name: [u8; 4088],
+    }
+    const BTRFS_IOC_FORGET_DEV: libc::Ioctl = 0x5000_9405;
+    let name = device.as_os_str().as_bytes();
+    let mut arguments = VolumeArguments { fd: 0, name: [0; 4088] };
+    let Some(place) = arguments.name.get_mut(..name.len()) else { return };
+    place.copy_from_slice(name);
+    if let Ok(control) = File::options().read(true).write(true).open("/dev/btrfs-control") {
+        // SAFETY: the structure is that of this call, and its name ends with zero: no path is 4088 bytes long.
+        unsafe { libc::ioctl(control.as_raw_fd(), BTRFS_IOC_FORGET_DEV, &raw const arguments) };
+    }
+}
+
+fn options_in_force(mountpoint: &Path) -> Result<Option<String>> {
+    Ok(mounts()?.into_iter().rfind(|mount| mount.path == mountpoint).map(|mount| mount.options))
+}

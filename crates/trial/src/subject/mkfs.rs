@@ -1,0 +1,224 @@
+//! Making file systems: which program, from which package, with which arguments.
+//!
+//! What would be random or lazy is fixed: identifiers come from the seed, times are constant, and nothing is left for
+//! the kernel to initialise later, so that two runs send the same requests. Nothing is discarded first, as the stack
+//! is new. The user's arguments come last and win where the program lets them.
+
+use std::path::Path;
+
+use rotproof_block::hash::mix;
+use rotproof_block::{Error, ErrorKind, Result};
+
+use crate::file::{FileSystem, FileSystemSpec};
+use crate::host::{Cancel, Program};
+use crate::registry::{Resource, Run};
+
+/// Volume label of everything we make.
+const LABEL: &str = "rotproof";
+/// Streams of [`mix`]: one for each identifier.
+const STREAM_VOLUME: u64 = 0x766f_6c75;
+const STREAM_DIRECTORY_HASH: u64 = 0x6469_7268;
+/// The time that every new file system carries, 2023-11-14: any that is the same each time.
+const CREATION_TIME: &str = "1700000000";
+
+/// What is particular to a file system.
+pub(super) struct Recipe {
+    /// The program that makes it.
+    pub(super) program: &'static str,
+    /// The package that has it, in Debian and Fedora.
+    pub(super) package: &'static str,
+    /// The argument that asks for its version.
+    version: &'static str,
+    /// Mount options that are always needed.
+    pub(super) mount: &'static [&'static str],
+}
+
+impl Recipe {
+    pub(super) fn of(kind: FileSystem) -> Self {
+        match kind {
+            FileSystem::Ext4 => {
+                Self { program: "mkfs.ext4", package: "e2fsprogs", version: "-V", mount: &[] }
+            }
+            // With identifiers from the seed, two runs at once have the same one, which XFS would refuse.
+            FileSystem::Xfs => {
+                Self { program: "mkfs.xfs", package: "xfsprogs", version: "-V", mount: &["nouuid"] }
+            }
+            FileSystem::Btrfs => {
+                Self { program: "mkfs.btrfs", package: "btrfs-progs", version: "-V", mount: &[] }
+            }
+        }
+    }
+}
+
+/// What was made, for the results.
+pub(super) struct Made {
+    /// Version of the program.
+    pub(super) tool: Option<String>,
+    /// Its command line, with `DEVICE` for the device.
+    pub(super) command_line: String,
+}
+
+/// Makes the file system on `device`, which it overwrites. The program is recorded with `run` while it works. If it
+/// fails, what it said is in the error.
+pub(super) fn make(
+    spec: &FileSystemSpec,
+    device: &Path,
+    seed: u64,
+    run: &Run,
+    cancel: &Cancel,
+) -> Result<Made> {
+    let recipe = Recipe::of(spec.kind);
+    let program = Program::find(recipe.program, recipe.package)?;
+    let mut arguments = arguments(spec, seed);
+    let command_line = format!("{} {} DEVICE", recipe.program, arguments.join(" "));
+    arguments.push(device.to_string_lossy().into_owned());
+    let environment = [
+        // Honoured by libext2fs, and by newer versions of e2fsprogs and xfsprogs.
+        ("E2FSPROGS_FAKE_TIME", CREATION_TIME),
+        ("SOURCE_DATE_EPOCH", CREATION_TIME),
+        ("DETERMINISTIC_SEED", "1"),
+    ];
+    let running = program.start_with(&arguments, &environment)?;
+    let entry = run.record(Resource::Process(running.identity()?))?;
+    let result = running.wait(cancel);
+    run.gone(entry)?;
+    result.map_err(|error| {
+        if error.kind() == ErrorKind::Cancelled {
+            return error;
+        }
+        Error::new(
+            ErrorKind::Missing,
+            format!("no {} could be made (`{command_line}`); check the mkfs options and the size", spec.kind),
+        )
+        .caused_by(error)
+    })?;
+    Ok(Made { tool: program.version(recipe.version), command_line })
+}
+
+fn arguments(spec: &FileSystemSpec, seed: u64) -> Vec<String> {
+    let volume = uuid(seed, STREAM_VOLUME);
+    let mut own = vec!["-q".to_owned()];
+    match spec.kind {
+        FileSystem::Ext4 => {
+            // Only the last `-E` counts, so the user's and ours are one. Of two equal keys in it, the last counts.
+            let (extended, user) = take_option(&spec.mkfs, "-E");
+            let mut keys = vec![
+                format!("hash_seed={}", uuid(seed, STREAM_DIRECTORY_HASH)),
+                "lazy_itable_init=0,lazy_journal_init=0,nodiscard".to_owned(),
+            ];
+            keys.extend(extended);
+            own.extend([
+                "-F".into(),
+                "-L".into(),
+                LABEL.into(),
+                "-U".into(),
+                volume,
+                "-E".into(),
+                keys.join(","),
+            ]);
+            own.extend(user);
+        }
+        FileSystem::Xfs => {
+            own.extend(["-f", "-K", "-L", LABEL].map(str::to_owned));
+            // Given twice it is an error, and the user's counts.
+            if !spec.mkfs.iter().any(|argument| argument.contains("uuid=")) {
+                own.extend(["-m".into(), format!("uuid={volume}")]);
+            }
+            own.extend(spec.mkfs.iter().cloned());
+        }
+        FileSystem::Btrfs => {
+            own.extend(["-f", "-K", "-L", LABEL, "-U"].map(str::to_owned));
+            own.push(volume);
+            own.extend(spec.mkfs.iter().cloned());
+        }
+    }
+    own
+}
+
+/// Splits the values of `option` (`-E a`, `-Eb`) from the other arguments.
+fn take_option(arguments: &[String], option: &str) -> (Vec<String>, Vec<String>) {
+    let (mut values, mut others) = (Vec::new(), Vec::new());
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        match argument.strip_prefix(option) {
+            Some("") => values.extend(rest.next().cloned()),
+            Some(value) => values.push(value.trim().to_owned()),
+            None => others.push(argument.clone()),
+        }
+    }
+    (values, others)
+}
+
+/// A random (version 4) identifier of RFC 9562, from the seed.
+fn uuid(seed: u64, stream: u64) -> String {
+    let high = mix(seed, stream, 0) & !0xf000 | 0x4000;
+    let low = mix(seed, stream, 1) & !(0b11 << 62) | 0b10 << 62;
+    format!(
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        high >> 32,
+        high >> 16 & 0xffff,
+        high & 0xffff,
+        low >> 48,
+        low & 0xffff_ffff_ffff
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(kind: FileSystem, mkfs: &[&str]) -> FileSystemSpec {
+        FileSystemSpec { kind, mkfs: mkfs.iter().map(|&text| text.to_owned()).collect(), mount: Vec::new() }
+    }
+
+    #[test]
+    fn an_identifier_has_the_form_of_version_4_and_depends_on_the_seed() {
+        let one = uuid(1, STREAM_VOLUME);
+        assert_eq!(one, uuid(1, STREAM_VOLUME));
+        assert_ne!(one, uuid(2, STREAM_VOLUME));
+        assert_ne!(one, uuid(1, STREAM_DIRECTORY_HASH));
+        assert_eq!(one.split('-').map(str::len).collect::<Vec<_>>(), [8, 4, 4, 4, 12]);
+        assert_eq!(&one[14..15], "4");
+        assert!(matches!(&one[19..20], "8" | "9" | "a" | "b"), "{one}");
+    }
+
+    #[test]
+    fn two_ext4_images_from_one_seed_are_identical_to_the_byte() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let registry = crate::registry::Registry::at(&folder.path().join("registry")).expect("created");
+        let run = registry.begin().expect("begun");
+        let image = |name: &str, seed| {
+            let path = folder.path().join(name);
+            std::fs::File::create(&path).and_then(|file| file.set_len(8 << 20)).expect("a sparse image");
+            let made = make(&spec(FileSystem::Ext4, &[]), &path, seed, &run, &Cancel::new())
+                .expect("mkfs.ext4 works");
+            assert!(made.command_line.ends_with("DEVICE") && made.tool.is_some());
+            std::fs::read(&path).expect("readable")
+        };
+        let one = image("one", 7);
+        assert!(one == image("two", 7), "mkfs.ext4 is not deterministic");
+        assert!(one != image("three", 8));
+        let failures = run.finish();
+        assert!(failures.is_empty(), "the program is still recorded: {failures:?}");
+    }
+
+    #[test]
+    fn the_users_extended_options_of_ext4_join_ours() {
+        let arguments = arguments(&spec(FileSystem::Ext4, &["-E", "stride=4", "-b", "1024", "-Ediscard"]), 1);
+        assert_eq!(arguments.iter().filter(|argument| *argument == "-E").count(), 1);
+        assert!(
+            arguments.iter().any(|argument| argument.ends_with("nodiscard,stride=4,discard")),
+            "{arguments:?}"
+        );
+        assert_eq!(arguments[arguments.len() - 2..], ["-b", "1024"]);
+    }
+
+    #[test]
+    fn the_users_identifier_of_xfs_replaces_ours() {
+        let given = "uuid=00000000-0000-4000-8000-000000000001";
+        let with = arguments(&spec(FileSystem::Xfs, &["-m", given]), 1);
+        assert_eq!(with.iter().filter(|argument| argument.contains("uuid=")).count(), 1);
+        let without = arguments(&spec(FileSystem::Xfs, &[]), 1);
+        assert_eq!(without.iter().filter(|argument| argument.contains("uuid=")).count(), 1);
+    }
+}

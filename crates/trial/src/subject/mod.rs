@@ -1,0 +1,164 @@
+//! Subjects: what is on trial. A subject turns a stack into a place to put load, and takes it down again.
+//!
+//! `raw` is the stack itself; `device` a loop device over the stack's export; `ext4`, `xfs` and `btrfs` are made and
+//! mounted on such a device. Everything a subject creates is recorded with the run first. Subjects know nothing of
+//! faults, loads' patterns or verdicts.
+
+mod device;
+mod exported;
+mod file_system;
+mod mkfs;
+mod mount;
+mod raw;
+mod requirements;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
+use std::time::Instant;
+
+use rotproof_block::{Device, Error, Result};
+use rotproof_load::{Driver, LoadSpec};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use requirements::check_requirements;
+
+use crate::file::SubjectSpec;
+use crate::host::Cancel;
+use crate::registry::Run;
+
+/// What a subject is given beside its stack.
+#[derive(Clone, Debug)]
+pub struct SubjectEnvironment {
+    /// Where everything created is recorded; its scratch folder takes the mount points.
+    pub run: Run,
+    /// Root of what would else be random, such as the identifiers of a file system.
+    pub seed: u64,
+    /// Time zero of the run.
+    pub epoch: Instant,
+    /// The [`rotproof_block::Phase`] of the trial, as a number. A subject sets it while it mounts, and sets it back.
+    pub phase: Arc<AtomicU8>,
+    /// Threads that serve the export.
+    pub export_threads: usize,
+    /// Ends a program under way, and lets the teardown be quick rather than careful.
+    pub cancel: Cancel,
+}
+
+/// Makes the subject on `device`. Checks first what it needs ([`check_requirements`]); on an error nothing that it
+/// created is left.
+pub fn prepare(
+    spec: &SubjectSpec,
+    device: Arc<dyn Device>,
+    environment: &SubjectEnvironment,
+) -> Result<Box<dyn Prepared>> {
+    check_requirements(spec, &device.info())?;
+    Ok(match spec {
+        SubjectSpec::Raw => Box::new(raw::Raw::new(device)),
+        SubjectSpec::Device => Box::new(device::LoopSubject::prepare(device, environment)?),
+        SubjectSpec::FileSystem(spec) => {
+            Box::new(file_system::FileSystemSubject::prepare(spec, device, environment)?)
+        }
+    })
+}
+
+/// A subject that is ready for load.
+///
+/// Dropped without [`Prepared::teardown`], it ends everything at once, by force where it must.
+pub trait Prepared: Send {
+    /// Where the load goes. Another after each [`Prepared::remount`].
+    fn place(&self) -> Place;
+
+    /// What brings the load there. On a file system the first call makes the files that `load` describes, and later
+    /// ones open them. Drop it before [`Prepared::remount`], as it keeps its files open. After a
+    /// [`Remount::Failed`] every request of the new one fails.
+    fn driver(&mut self, load: &LoadSpec) -> Result<Box<dyn Driver>>;
+
+    /// Makes sure that what is read next comes from the stack and from no cache above it: unmounts, detaches the
+    /// loop device, attaches and mounts again. All files of the subject must be closed.
+    ///
+    /// The phase stays what it is until the unmount is over, because that still writes what the load has left in
+    /// caches; mounting is [`rotproof_block::Phase::Setup`]; then the phase is set back. An `Err` is a failure of
+    /// the machine or of Rotproof, not a finding.
+    fn remount(&mut self) -> Result<Remount>;
+
+    /// What was made, and how, for the results.
+    fn describe(&self) -> SubjectDescription;
+
+    /// What the kernel has said about the subject's devices so far, where its log may be read.
+    fn kernel_messages(&mut self) -> Vec<String>;
+
+    /// Ends the export, so that every request to the subject, those under way too, fails at once: for a load that
+    /// must end. What was not yet written to the stack is lost.
+    fn abort(&self);
+
+    /// Takes everything down, the last made first, with the faults asleep. Gives all that went wrong; what could not
+    /// be removed stays in the run's record. If the run was cancelled, it aborts first.
+    fn teardown(self: Box<Self>) -> Vec<Error>;
+}
+
+/// Where the load goes.
+#[derive(Clone)]
+pub enum Place {
+    /// To a device in this process.
+    Device(Arc<dyn Device>),
+    /// To a block device of the kernel.
+    BlockDevice(PathBuf),
+    /// To files in a folder, which is the root of a file system.
+    Folder(PathBuf),
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Place::Device(device) => write!(f, "Device({} bytes)", device.info().size),
+            Place::BlockDevice(path) => write!(f, "BlockDevice({})", path.display()),
+            Place::Folder(path) => write!(f, "Folder({})", path.display()),
+        }
+    }
+}
+
+/// How a remount went.
+#[derive(Debug)]
+pub enum Remount {
+    /// The subject is there again. `reported` are errors that it told of on the way, such as data that it could not
+    /// write: it has noticed a fault.
+    Done {
+        /// In the order in which they came.
+        reported: Vec<Error>,
+    },
+    /// The subject could not be brought back: a finding, and a grave one. All its data is out of reach.
+    Failed(Error),
+}
+
+/// What was made, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SubjectDescription {
+    /// `raw`, `device`, `ext4` ...
+    pub name: String,
+    /// Version of the program that made the file system, as it says.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tool: Option<String>,
+    /// Its command line; `DEVICE` stands for the loop device, whose number differs from run to run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub mkfs: Option<String>,
+    /// The mount options asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub mount_options: Option<String>,
+    /// The mount options in force, as the kernel lists them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub mount_options_in_force: Option<String>,
+}
+
+/// One error for several, none of which may be hidden.
+fn joined(errors: Vec<Error>) -> Option<Error> {
+    let mut errors = errors.into_iter();
+    let first = errors.next()?;
+    let rest: Vec<String> = errors.map(|error| error.to_string()).collect();
+    Some(if rest.is_empty() {
+        first
+    } else {
+        Error::new(first.kind(), format!("{first}; {}", rest.join("; ")))
+    })
+}

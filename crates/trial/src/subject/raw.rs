@@ -1,0 +1,45 @@
+//! The subject `raw`: the stack itself, driven in this process, without the kernel.
+
+use std::sync::Arc;
+
+use rotproof_block::{Device, Error, Result};
+use rotproof_load::{DeviceDriver, Driver, LoadSpec};
+
+use super::{Place, Prepared, Remount, SubjectDescription};
+
+/// Nothing lies between the load and the stack, so there is nothing to mount and no cache to empty.
+pub(super) struct Raw(Arc<dyn Device>);
+
+impl Raw {
+    pub(super) fn new(device: Arc<dyn Device>) -> Self {
+        Self(device)
+    }
+}
+
+impl Prepared for Raw {
+    fn place(&self) -> Place {
+        Place::Device(Arc::clone(&self.0))
+    }
+
+    fn driver(&mut self, _load: &LoadSpec) -> Result<Box<dyn Driver>> {
+        Ok(Box::new(DeviceDriver::new(Arc::clone(&self.0))?))
+    }
+
+    fn remount(&mut self) -> Result<Remount> {
+        Ok(Remount::Done { reported: Vec::new() })
+    }
+
+    fn describe(&self) -> SubjectDescription {
+        SubjectDescription { name: "raw".into(), ..SubjectDescription::default() }
+    }
+
+    fn kernel_messages(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn abort(&self) {}
+
+    fn teardown(self: Box<Self>) -> Vec<Error> {
+        Vec::new()
+    }
+}

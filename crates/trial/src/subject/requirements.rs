@@ -1,0 +1,92 @@
+//! What a subject needs of the machine, asked for before anything is created.
+
+use rotproof_block::error::IoContext;
+use rotproof_block::{DeviceInfo, Error, ErrorKind, Result};
+use rotproof_spec::Bytes;
+
+use super::mkfs::Recipe;
+use crate::file::{FileSystem, SubjectSpec};
+use crate::host::{Cancel, Program};
+
+/// Ok if this machine can make the subject on such a device. Fails with [`ErrorKind::Missing`] and a text that says
+/// what to install or how to get the right, or with [`ErrorKind::Invalid`] if the device is too small.
+pub fn check_requirements(spec: &SubjectSpec, info: &DeviceInfo) -> Result<()> {
+    let missing = |what: String| Err(Error::new(ErrorKind::Missing, what));
+    if *spec == SubjectSpec::Raw {
+        return Ok(());
+    }
+    // SAFETY: takes nothing and cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        return missing(format!(
+            "the subject {} needs root, to attach a loop device{}; run with sudo, or take `subject: raw`",
+            spec.name(),
+            if spec.file_system().is_some() { " and to mount a file system" } else { "" }
+        ));
+    }
+    for (path, what) in [
+        ("/dev/fuse", "FUSE (CONFIG_FUSE_FS); try `modprobe fuse`"),
+        ("/dev/loop-control", "loop devices (CONFIG_BLK_DEV_LOOP); try `modprobe loop`"),
+    ] {
+        if !std::path::Path::new(path).exists() {
+            return missing(format!("{path} does not exist, so the kernel has no {what}"));
+        }
+    }
+    let Some(spec) = spec.file_system() else { return Ok(()) };
+    let recipe = Recipe::of(spec.kind);
+    Program::find(recipe.program, recipe.package)?;
+    if !kernel_knows(spec.kind)? {
+        return missing(format!(
+            "the kernel has no file system {}: neither built in nor as a module that `modprobe {0}` could load",
+            spec.kind
+        ));
+    }
+    let size_min = spec.kind.device_size_min();
+    if info.size < size_min.0 {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!(
+                "{} needs a device of at least {size_min}, but the stack has {}",
+                spec.kind,
+                Bytes(info.size)
+            ),
+        ));
+    }
+    if info.read_only {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!("no file system can be made on a stack that is read-only; {} needs to write", spec.kind),
+        ));
+    }
+    Ok(())
+}
+
+fn kernel_knows(kind: FileSystem) -> Result<bool> {
+    let is_listed = || -> Result<bool> {
+        let list =
+            std::fs::read_to_string("/proc/filesystems").doing(|| "reading /proc/filesystems".into())?;
+        Ok(list.lines().any(|line| line.trim_start_matches("nodev").trim() == kind.name()))
+    };
+    if is_listed()? {
+        return Ok(true);
+    }
+    // As a module it is listed only once it is loaded. Without modprobe there are no modules.
+    let Ok(modprobe) = Program::find("modprobe", "kmod") else { return Ok(false) };
+    let loaded = modprobe.start(["--quiet", kind.name()]).and_then(|running| running.wait(&Cancel::new()));
+    Ok(loaded.is_ok() && is_listed()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rotproof_block::Features;
+
+    fn info(size: u64) -> DeviceInfo {
+        let features = Features { flush: true, fua: false, discard: false, write_zeroes: false };
+        DeviceInfo { size, block_size: 512, atomic_write_bytes: 512, read_only: false, features }
+    }
+
+    #[test]
+    fn the_stack_itself_needs_nothing() {
+        check_requirements(&SubjectSpec::Raw, &info(4096)).expect("nothing is needed");
+    }
+}

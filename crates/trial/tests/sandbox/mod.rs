@@ -1,0 +1,202 @@
+//! What the tests with real mounts and loop devices share: a registry of their own, so that they can run side by
+//! side; a device that misbehaves on demand; and a look at what is left on the machine.
+
+// Each test binary uses its own part of this.
+#![allow(dead_code)]
+
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Instant;
+
+use rotproof_block::leaf::MemoryDevice;
+use rotproof_block::{
+    Device, DeviceInfo, Error, Operation, Phase, Queue, Request, Result, Runtime, Submission,
+};
+use rotproof_trial::file::{FileSystem, FileSystemSpec, SubjectSpec};
+use rotproof_trial::host::Cancel;
+use rotproof_trial::host::mounts::mounts;
+use rotproof_trial::registry::{Registry, Run};
+use rotproof_trial::subject::SubjectEnvironment;
+
+/// A temporary folder with a registry in it.
+pub struct Sandbox {
+    // Declared first, dropped first: if something is left mounted, its removal fails rather than hides it.
+    folder: tempfile::TempDir,
+    pub registry: Registry,
+}
+
+impl Sandbox {
+    pub fn new() -> Self {
+        let folder = tempfile::Builder::new().prefix("rotproof-test-").tempdir().expect("a temporary folder");
+        let registry = Registry::at(&folder.path().join("registry")).expect("created");
+        Self { folder, registry }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn environment(&self, seed: u64) -> SubjectEnvironment {
+        environment(self.registry.begin().expect("begun"), seed)
+    }
+
+    /// Fails if anything of this sandbox's runs is left: mounts, loop devices, folders, records.
+    pub fn assert_nothing_left(&self) {
+        let left = leftovers(self.registry.folder());
+        assert!(left.is_empty(), "left behind: {left:#?}");
+    }
+}
+
+pub fn environment(run: Run, seed: u64) -> SubjectEnvironment {
+    SubjectEnvironment {
+        run,
+        seed,
+        epoch: Instant::now(),
+        phase: Arc::new(AtomicU8::new(Phase::Setup as u8)),
+        export_threads: 2,
+        cancel: Cancel::new(),
+    }
+}
+
+/// Mounts and loop devices below `folder`, and what is in it.
+pub fn leftovers(folder: &Path) -> Vec<String> {
+    let mut left = mounts_and_loops(folder);
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        left.push(format!("entry {}", entry.path().display()));
+    }
+    left
+}
+
+pub fn mounts_and_loops(folder: &Path) -> Vec<String> {
+    let mut left = Vec::new();
+    for mount in mounts().expect("readable").into_iter().filter(|mount| mount.path.starts_with(folder)) {
+        left.push(format!("mount {} ({})", mount.path.display(), mount.filesystem));
+    }
+    for entry in std::fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+        let Ok(backing_file) = std::fs::read_to_string(entry.path().join("loop/backing_file")) else {
+            continue;
+        };
+        if Path::new(backing_file.trim_end()).starts_with(folder) {
+            left.push(format!("{} over {}", entry.file_name().to_string_lossy(), backing_file.trim_end()));
+        }
+    }
+    left
+}
+
+pub fn file_system(kind: FileSystem, mkfs: &[&str], mount: &[&str]) -> SubjectSpec {
+    let owned = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect();
+    SubjectSpec::FileSystem(FileSystemSpec { kind, mkfs: owned(mkfs), mount: owned(mount) })
+}
+
+/// A memory stack of a size that suits the file system.
+pub fn stack_for(kind: FileSystem) -> Arc<Rigged> {
+    Rigged::new(match kind {
+        FileSystem::Ext4 => 64 << 20,
+        FileSystem::Xfs => 320 << 20,
+        FileSystem::Btrfs => 256 << 20,
+    })
+}
+
+/// How a [`Rigged`] device behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Behaviour {
+    /// As memory does.
+    Good,
+    /// Every read gives zeros: nothing on it is recognisable any more.
+    Blank,
+    /// Every write and flush fails.
+    FailsToWrite,
+    /// No request ever completes.
+    Silent,
+}
+
+/// A memory device that counts, and misbehaves on demand.
+pub struct Rigged {
+    below: Arc<MemoryDevice>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    behaviour: AtomicU8,
+    reads: [AtomicU64; 4],
+    writes: [AtomicU64; 4],
+    unanswered: AtomicU64,
+}
+
+impl Rigged {
+    pub fn new(size_bytes: u64) -> Arc<Self> {
+        let shared = Shared {
+            behaviour: AtomicU8::new(Behaviour::Good as u8),
+            reads: Default::default(),
+            writes: Default::default(),
+            unanswered: AtomicU64::new(0),
+        };
+        let below = MemoryDevice::new(size_bytes, 512).expect("memory");
+        Arc::new(Self { below, shared: Arc::new(shared) })
+    }
+
+    pub fn behave(&self, behaviour: Behaviour) {
+        self.shared.behaviour.store(behaviour as u8, Ordering::SeqCst);
+    }
+
+    /// Reads that arrived in this phase.
+    pub fn reads(&self, phase: Phase) -> u64 {
+        self.shared.reads[phase as usize].load(Ordering::SeqCst)
+    }
+
+    /// Writes that arrived in this phase.
+    pub fn writes(&self, phase: Phase) -> u64 {
+        self.shared.writes[phase as usize].load(Ordering::SeqCst)
+    }
+
+    /// Requests that were never answered.
+    pub fn unanswered(&self) -> u64 {
+        self.shared.unanswered.load(Ordering::SeqCst)
+    }
+}
+
+impl Device for Rigged {
+    fn info(&self) -> DeviceInfo {
+        self.below.info()
+    }
+
+    fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {
+        let below = self.below.open_queue(runtime)?;
+        Ok(Rc::new(RiggedQueue { below, shared: Arc::clone(&self.shared) }))
+    }
+}
+
+struct RiggedQueue {
+    below: Rc<dyn Queue>,
+    shared: Arc<Shared>,
+}
+
+impl Queue for RiggedQueue {
+    fn submit(&self, mut request: Request) -> Submission {
+        let phase = request.context.phase as usize;
+        if request.operation == Operation::Read {
+            self.shared.reads[phase].fetch_add(1, Ordering::SeqCst);
+        } else if request.operation.is_mutation() {
+            self.shared.writes[phase].fetch_add(1, Ordering::SeqCst);
+        }
+        let behaviour = self.shared.behaviour.load(Ordering::SeqCst);
+        if behaviour == Behaviour::Silent as u8 {
+            self.shared.unanswered.fetch_add(1, Ordering::SeqCst);
+            return Submission::pending(async move {
+                std::future::pending::<()>().await;
+                request.succeed()
+            });
+        }
+        if behaviour == Behaviour::FailsToWrite as u8 && request.operation != Operation::Read {
+            return request.fail(Error::medium()).into();
+        }
+        if behaviour == Behaviour::Blank as u8 && request.operation == Operation::Read {
+            request.buffer.fill(0);
+            return request.succeed().into();
+        }
+        self.below.submit(request)
+    }
+}
