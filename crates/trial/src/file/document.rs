@@ -68,7 +68,7 @@ pub fn build(source: &Arc<Source>, overrides: &Overrides, diagnostics: &mut Vec<
         Some(tree) => tree,
         None if diagnostics.is_empty() => {
             diagnostics.push(Diagnostic {
-                message: "there is nothing in this file".into(),
+                message: format!("there is nothing in {}", source.name),
                 help: Some("describe at least a stack; see examples/first-trial.yaml".into()),
                 place: None,
                 path: String::new(),

@@ -22,7 +22,7 @@ use crate::expect::Expect;
 
 /// A trial: a storage stack, what is built on it, the load, the faults, and what is expected of the verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a trial: keys such as stack, load and faults")]
+#[serde(deny_unknown_fields, expecting = "keys such as stack, load and faults")]
 pub struct TrialFile {
     /// How results call the trial. Default: the name of the file, without its extension.
     #[serde(default)]

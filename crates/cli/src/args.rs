@@ -1,0 +1,129 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Puts a storage stack on trial: faults below, a verifiable load above, a verdict
+/// for every fault.
+#[derive(Debug, Parser)]
+#[command(name = "rotproof", version, about, max_term_width = 80)]
+#[command(after_help = "Exit codes: 0 pass, 1 verdict failed, 2 wrong usage or trial file, 3 something is
+missing on this machine, 4 internal error, 130 interrupted, 143 terminated.
+
+Start with: rotproof run examples/first-trial.yaml")]
+pub struct Cli {
+    /// When to use colours [auto, always, never]; NO_COLOR is respected
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t,
+        hide_possible_values = true
+    )]
+    #[arg(hide_default_value = true)]
+    pub color: ColorChoice,
+
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ColorChoice {
+    /// On a terminal, unless NO_COLOR is set
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// The verbs, one file each.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run trials and print their verdicts
+    Run(RunArgs),
+    /// Check trial files and show what they mean, with every default filled in
+    Check(CheckArgs),
+    /// Print the JSON Schema of trial files, for completion and checks in editors
+    Schema(SchemaArgs),
+    /// Remove what killed runs have left: mounts, loop devices, folders
+    Clean(CleanArgs),
+}
+
+/// `rotproof run`.
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub trials: TrialArgs,
+
+    /// Where the results go, a folder per trial
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    pub results: PathBuf,
+
+    /// Permit the loss of what a device or file of the stack holds
+    #[arg(long)]
+    pub overwrite: bool,
+
+    /// Print the verdicts as JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Show no progress
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+/// `rotproof check`.
+#[derive(Clone, Debug, Args)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub trials: TrialArgs,
+
+    /// Print the resolved trials, or all mistakes, as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The trials of a command, and what it changes of them.
+#[derive(Clone, Debug, Args)]
+pub struct TrialArgs {
+    /// Trial files
+    #[arg(required = true, value_name = "TRIAL")]
+    pub files: Vec<PathBuf>,
+
+    /// Use another seed than the file's
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+
+    /// Add a fault, such as "write, offset=1MiB..2MiB: bit_flip"
+    #[arg(long = "fault", value_name = "RULE")]
+    pub faults: Vec<String>,
+
+    /// Set a value, such as load.block_size=64KiB
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    pub values: Vec<String>,
+}
+
+/// `rotproof schema`.
+#[derive(Clone, Debug, Args)]
+pub struct SchemaArgs {
+    /// Write to this file instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// `rotproof clean`.
+#[derive(Clone, Debug, Args)]
+pub struct CleanArgs {
+    /// Only say what would be removed
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Print what was removed as JSON
+    #[arg(long)]
+    pub json: bool,
+}

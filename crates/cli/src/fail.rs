@@ -1,0 +1,97 @@
+//! How a command says that it could not do what was asked.
+
+use rotproof_block::{Error, ErrorKind};
+use rotproof_trial::file::Diagnostics;
+use serde_json::{Value, json};
+
+use crate::exit::Exit;
+use crate::output::Output;
+use crate::snippet;
+
+/// Why a command ends early.
+#[derive(Debug)]
+pub enum Failure {
+    /// Trial files with mistakes.
+    Mistakes(Vec<Diagnostics>),
+    /// Anything else.
+    Error(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Error(error)
+    }
+}
+
+impl Failure {
+    /// The exit code that says the same.
+    pub fn exit(&self) -> Exit {
+        match self {
+            Failure::Mistakes(_) => Exit::Usage,
+            Failure::Error(error) => Exit::of_error(error.kind()),
+        }
+    }
+
+    /// Tells people, and with `json` programs too.
+    pub fn report(&self, output: Output, json: bool) {
+        let paint = output.stderr_paint();
+        match self {
+            Failure::Mistakes(files) => {
+                for mistakes in files {
+                    output.note(snippet::render(mistakes, paint));
+                }
+            }
+            Failure::Error(error) => output.note(format_args!("{} {error}", paint.bad("error:"))),
+        }
+        if self.exit() == Exit::Internal {
+            output.note(DEFECT);
+        }
+        if json {
+            output.json(&self.to_json());
+        }
+    }
+
+    /// `{"error": {"kind", "message", "exit_code"}}`, with `mistakes` if trial files are to blame.
+    pub fn to_json(&self) -> Value {
+        match self {
+            Failure::Mistakes(files) => {
+                let mistakes: Vec<_> = files.iter().flat_map(|file| &file.list).collect();
+                let message = files.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+                let mut object = error_json("trial_file", &message, self.exit());
+                object["error"]["mistakes"] = json!(mistakes);
+                object
+            }
+            Failure::Error(error) => error_json(kind_word(error.kind()), &error.to_string(), self.exit()),
+        }
+    }
+}
+
+/// What to do about a defect.
+pub const DEFECT: &str =
+    "This is a defect of Rotproof. Please report it, with the trial file and this message.";
+
+/// The object that ends a failed command under `--json`.
+pub fn error_json(kind: &str, message: &str, exit: Exit) -> Value {
+    json!({ "error": { "kind": kind, "message": message, "exit_code": exit.code() } })
+}
+
+/// The word for a kind of error in JSON.
+pub fn kind_word(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Medium => "medium",
+        ErrorKind::OutOfRange => "out_of_range",
+        ErrorKind::Misaligned => "misaligned",
+        ErrorKind::NoSpace => "no_space",
+        ErrorKind::ReadOnly => "read_only",
+        ErrorKind::Unsupported => "unsupported",
+        ErrorKind::Gone => "gone",
+        ErrorKind::TimedOut => "timed_out",
+        ErrorKind::Cancelled => "cancelled",
+        ErrorKind::Invalid => "invalid",
+        ErrorKind::Missing => "missing",
+        ErrorKind::Refused => "refused",
+        ErrorKind::Stalled => "stalled",
+        ErrorKind::Os(_) => "os",
+        _ => "internal",
+    }
+}

@@ -1,0 +1,184 @@
+//! A trial as a picture in 80 columns: the stack from the load down to the leaf, the faults, and what is expected.
+
+use rotproof_fault::{Match, Rule, RuleEntry};
+use rotproof_layers::{DeviceSpec, DiskProfile};
+use rotproof_load::{End, LoadSpec, Pattern};
+use rotproof_spec::Percent;
+use rotproof_trial::file::{SubjectSpec, TrialFile};
+
+use crate::output::Paint;
+use crate::table::clip;
+use crate::trials::Trial;
+use crate::units::counted;
+
+/// Rules that are listed one by one; a plan may have thousands.
+const RULES_MAX: usize = 20;
+
+/// Columns of the first word of each line, and of a line.
+const WORD_WIDTH: usize = 10;
+const WIDTH: usize = 80;
+
+/// The whole picture, without a line break at its end.
+pub fn render(trial: &Trial, paint: Paint) -> String {
+    let file = &trial.file;
+    let mut lines =
+        vec![format!("{}  {}", paint.bold(&file.name), paint.dim(trial.path.display())), String::new()];
+    lines.extend(path_of_requests(file, paint));
+    if !file.faults.is_empty() {
+        lines.extend([String::new(), paint.bold("Faults").to_string()]);
+        lines.extend(rules(&file.faults));
+    }
+    lines.extend([String::new(), paint.bold("Expected").to_string()]);
+    lines.extend(file.expect.wanted().iter().map(|(name, wanted)| format!("  {name:13} {wanted}")));
+    lines.extend([String::new(), format!("Seed {}, runtime {}.", file.seed, file.runtime.word())]);
+    lines.join("\n")
+}
+
+/// From the load down to the leaf.
+fn path_of_requests(file: &TrialFile, paint: Paint) -> Vec<String> {
+    let mut floors = vec![("load".to_owned(), load(&file.load))];
+    let subject = match &file.subject {
+        SubjectSpec::Raw => vec!["the stack itself, in process".to_owned()],
+        SubjectSpec::Device => vec!["a loop device over the exported stack".to_owned()],
+        SubjectSpec::FileSystem(spec) => {
+            let mut lines = vec![format!("files on {}, on a loop device over the exported stack", spec.kind)];
+            if !spec.mkfs.is_empty() {
+                lines.push(format!("mkfs {}", spec.mkfs.join(" ")));
+            }
+            if !spec.mount.is_empty() {
+                lines.push(format!("mount {}", spec.mount.join(",")));
+            }
+            lines
+        }
+    };
+    floors.push((file.subject.name().to_owned(), subject));
+    let faults = || ("faults".to_owned(), vec![counted(file.faults.len() as u64, "rule")]);
+    let devices = &file.stack.0;
+    let has_place_for_faults = devices.contains(&DeviceSpec::Faults);
+    for (index, device) in devices.iter().enumerate().rev() {
+        // Where the file names no place, faults act just above the leaf.
+        if index == 0 && !has_place_for_faults && !file.faults.is_empty() {
+            floors.push(faults());
+        }
+        floors.push(match device {
+            DeviceSpec::Faults => faults(),
+            other => (other.word().to_owned(), vec![describe(other)]),
+        });
+    }
+    let mut lines = Vec::new();
+    for (index, (word, description)) in floors.iter().enumerate() {
+        let is_last = index + 1 == floors.len();
+        for (number, text) in description.iter().enumerate() {
+            let first = match (number, is_last) {
+                (0, _) => paint.bold(format!("{word:WORD_WIDTH$}")).to_string(),
+                (_, false) => paint.dim(format!("{:WORD_WIDTH$}", "  │")).to_string(),
+                (_, true) => " ".repeat(WORD_WIDTH),
+            };
+            lines.push(format!("  {first}{}", clip(text, WIDTH - 2 - WORD_WIDTH)).trim_end().to_owned());
+        }
+        if !is_last {
+            lines.push(paint.dim("    │").to_string());
+        }
+    }
+    lines
+}
+
+fn describe(device: &DeviceSpec) -> String {
+    match device {
+        DeviceSpec::Memory(memory) => format!("{} of RAM, blocks of {}", memory.size, memory.block_size),
+        DeviceSpec::File(file) => {
+            let size = file.size.map_or("as large as it is".to_owned(), |size| size.to_string());
+            let cache = if file.direct { "" } else { ", through the page cache" };
+            format!("{}, {size}{cache}", file.path.display())
+        }
+        DeviceSpec::Disk(disk) => {
+            let profile = match disk.profile {
+                DiskProfile::Hdd => "hdd",
+                DiskProfile::Ssd => "ssd",
+                DiskProfile::Nvme => "nvme",
+            };
+            format!("simulated {profile}, {}", disk.size)
+        }
+        DeviceSpec::Stats(stats) => stats.name.clone().unwrap_or_else(|| "counts what passes".into()),
+        DeviceSpec::Faults => String::new(),
+    }
+}
+
+fn load(load: &LoadSpec) -> Vec<String> {
+    let pattern = match load.pattern {
+        Pattern::Sequential => "sequential",
+        Pattern::Random => "random",
+    };
+    let mix = match load.reads {
+        Percent(reads) if reads <= 0.0 => "writes".to_owned(),
+        Percent(reads) if reads >= 1.0 => "reads".to_owned(),
+        reads => format!("{reads} reads and {} writes", Percent(1.0 - reads.0)),
+    };
+    let mut lines = vec![
+        format!("{pattern}, {mix} of {} each", load.block_size),
+        format!(
+            "{}, {} in flight each",
+            counted(load.workers.into(), "worker"),
+            counted(load.queue_depth.into(), "request")
+        ),
+    ];
+    let end = match load.end() {
+        Some(End::Total(bytes)) => format!("{bytes} in all"),
+        Some(End::Requests(requests)) => format!("{} in all", counted(requests, "request")),
+        Some(End::Duration(span)) => format!("for {span}"),
+        None => "as many bytes as the target has".into(),
+    };
+    let mut rest = vec![end];
+    if load.prefill.unwrap_or(load.reads.0 > 0.0) {
+        rest.push("everything written once before".into());
+    }
+    if load.duplicates.0 > 0.0 {
+        rest.push(format!("{} duplicates", load.duplicates));
+    }
+    if let Some(writes) = load.flush_every {
+        rest.push(format!("a flush after {}", counted(writes, "write")));
+    }
+    lines.push(rest.join(", "));
+    if let Some(files) = &load.files {
+        lines.push(format!("{} of {}", counted(files.count.into(), "file"), files.size));
+    }
+    lines
+}
+
+fn rules(entries: &[RuleEntry]) -> Vec<String> {
+    let listed = &entries[..entries.len().min(RULES_MAX)];
+    let name = |index: usize, rule: &Rule| clip(&rule.name_or_default(index), 24);
+    let width =
+        listed.iter().enumerate().map(|(index, RuleEntry(rule))| name(index, rule).chars().count()).max();
+    let width = width.unwrap_or(0);
+    let mut lines: Vec<String> = listed
+        .iter()
+        .enumerate()
+        .map(|(index, RuleEntry(rule))| {
+            clip(&format!("  {:width$}  {}", name(index, rule), without_lists(rule)), WIDTH)
+        })
+        .collect();
+    if entries.len() > RULES_MAX {
+        lines.push(format!("  and {} more", counted((entries.len() - RULES_MAX) as u64, "rule")));
+    }
+    lines
+}
+
+/// The short form of a rule without its name, and with the first element of each list only, so that the effect at
+/// its end stays in sight.
+fn without_lists(rule: &Rule) -> String {
+    let mut rule = Rule { name: None, ..rule.clone() };
+    let more = |list: usize, first: Option<String>| {
+        let first = first.filter(|_| list > 1)?;
+        Some((first.clone(), format!("{first} and {} more", list - 1)))
+    };
+    let Match { offset, content, .. } = &mut rule.matching;
+    let shortened = [
+        more(offset.0.len(), offset.0.first().map(ToString::to_string)),
+        more(content.0.len(), content.0.first().map(ToString::to_string)),
+    ];
+    offset.0.truncate(1);
+    content.0.truncate(1);
+    let text = rule.to_string();
+    shortened.into_iter().flatten().fold(text, |text, (first, all)| text.replacen(&first, &all, 1))
+}

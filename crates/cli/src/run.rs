@@ -1,0 +1,115 @@
+//! `rotproof run`: runs trials and prints their verdicts.
+
+use std::sync::Arc;
+
+use rotproof_block::{Error, ErrorKind};
+use rotproof_trial::host::Cancel;
+use rotproof_trial::runner::{self, Finished, Moment, Monitor, RunOptions};
+use serde_json::{Value, json};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::args::RunArgs;
+use crate::exit::Exit;
+use crate::fail::{Failure, error_json, kind_word};
+use crate::output::Output;
+use crate::progress::{Progress, Snapshot};
+use crate::trials::{self, Trial};
+use crate::verdict;
+
+/// Reads all trials before the first one runs; then runs them in turn. A trial that cannot be run does not keep the
+/// next from running, an interruption does.
+pub fn run(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
+    let trials = trials::open(&args.trials)?;
+    let cancel = cancel_on_signals()?;
+    let mut exit = Exit::Pass;
+    let mut results = Vec::new();
+    for (index, trial) in trials.iter().enumerate() {
+        if index > 0 && !args.json {
+            output.result("");
+        }
+        let ended = run_one(trial, args, &cancel, output);
+        if let Some(signal) = cancel.signal() {
+            exit = Exit::of_signal(signal);
+            output.note(format_args!("{}: interrupted; everything it had created is removed", trial.file.name));
+            results.push(error_json("cancelled", "interrupted", exit));
+            break;
+        }
+        match ended {
+            Ok(finished) => {
+                exit = exit.and(exit_of(&finished));
+                if args.json {
+                    results.push(verdict_json(&finished)?);
+                } else {
+                    output.result(verdict::render(trial, &finished, output.stdout_paint()));
+                }
+            }
+            Err(error) => {
+                let this = Exit::of_error(error.kind());
+                exit = exit.and(this);
+                results.push(error_json(kind_word(error.kind()), &error.to_string(), this));
+                Failure::from(error).report(output, false);
+            }
+        }
+    }
+    if args.json {
+        match <[Value; 1]>::try_from(results) {
+            Ok([only]) => output.json(&only),
+            Err(several) => output.json(&Value::Array(several)),
+        }
+    }
+    Ok(exit)
+}
+
+fn run_one(trial: &Trial, args: &RunArgs, cancel: &Cancel, output: Output) -> Result<Finished, Error> {
+    let monitor = Arc::new(Monitor::default());
+    let options = RunOptions {
+        results: args.results.clone(),
+        overwrite: args.overwrite,
+        cancel: cancel.clone(),
+        monitor: Arc::clone(&monitor),
+    };
+    let _progress = Progress::start(output, args.quiet, move || snapshot(&monitor.moment()));
+    runner::run(&trial.file, &options)
+}
+
+/// Steps into which a phase that ends by time is cut for its display.
+const TIME_STEPS: u64 = 1000;
+
+fn snapshot(moment: &Moment) -> Snapshot {
+    let bytes = moment.counts.bytes;
+    let (position, length) = match (moment.time_share, moment.bytes_planned) {
+        (Some(share), _) => ((share * TIME_STEPS as f64) as u64, TIME_STEPS),
+        (None, Some(planned)) => (bytes, planned),
+        (None, None) => (0, 0),
+    };
+    Snapshot {
+        phase: moment.phase.to_owned(),
+        position,
+        length,
+        bytes,
+        errors: moment.counts.errors + moment.counts.failures,
+    }
+}
+
+fn exit_of(finished: &Finished) -> Exit {
+    if finished.report.verdict == "pass" { Exit::Pass } else { Exit::VerdictFailed }
+}
+
+/// The report, and where the rest is.
+fn verdict_json(finished: &Finished) -> Result<Value, Failure> {
+    let mut report = serde_json::to_value(&finished.report)
+        .map_err(|error| Error::new(ErrorKind::Internal, "writing the verdict as JSON").caused_by(error))?;
+    report["results"] = json!(finished.folder.display().to_string());
+    Ok(report)
+}
+
+/// A signal asks the run to stop, and it cleans up; a second one does not interrupt that.
+fn cancel_on_signals() -> Result<Cancel, Error> {
+    let cancel = Cancel::new();
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let number = usize::try_from(signal).unwrap_or_default();
+        signal_hook::flag::register_usize(signal, cancel.signal_cell(), number)
+            .map_err(|error| Error::from_io(error, "installing the handlers of signals"))?;
+    }
+    Ok(cancel)
+}

@@ -1,0 +1,88 @@
+//! Numbers with units, for people: at most four digits and one decimal. Files have exact numbers instead.
+
+use std::time::Duration;
+
+/// `465.4 MiB`, `512 B`.
+pub fn bytes(count: u64) -> String {
+    scaled(count as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"])
+}
+
+/// `465.4 MiB/s`.
+pub fn rate(bytes_per_second: f64) -> String {
+    format!("{}/s", scaled(bytes_per_second, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]))
+}
+
+/// `1.2 ms`, `850 ns`, `12.0 s`, `3 min 20 s`.
+pub fn duration(span: Duration) -> String {
+    let seconds = span.as_secs();
+    if seconds >= 3600 {
+        return format!("{} h {} min", seconds / 3600, seconds / 60 % 60);
+    }
+    if seconds >= 100 {
+        return format!("{} min {} s", seconds / 60, seconds % 60);
+    }
+    scaled(span.as_nanos() as f64, 1000.0, &["ns", "us", "ms", "s"])
+}
+
+/// `1_234_567` as `1,234,567`.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 fault`, `2 faults`, `1,000 faults`.
+pub fn counted(number: u64, thing: &str) -> String {
+    format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// `number` in the largest unit in which it is at least one. The smallest unit has no decimals.
+fn scaled(number: f64, step: f64, units: &[&str]) -> String {
+    let mut value = number;
+    let mut left = units;
+    while let [_, larger @ ..] = left {
+        // What would be shown as 1024.0 KiB is shown as 1.0 MiB.
+        if larger.is_empty() || value < step - 0.05 {
+            break;
+        }
+        value /= step;
+        left = larger;
+    }
+    let decimals = usize::from(left.len() < units.len());
+    format!("{value:.decimals$} {}", left.first().copied().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_the_unit_that_keeps_them_short() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(512), "512 B");
+        assert_eq!(bytes(4096), "4.0 KiB");
+        assert_eq!(bytes((1 << 20) - 1), "1.0 MiB");
+        assert_eq!(bytes(u64::MAX), "16.0 EiB");
+        assert_eq!(rate(487_981_875.2), "465.4 MiB/s");
+        assert_eq!(duration(Duration::from_nanos(850)), "850 ns");
+        assert_eq!(duration(Duration::from_micros(1234)), "1.2 ms");
+        assert_eq!(duration(Duration::from_secs(12)), "12.0 s");
+        assert_eq!(duration(Duration::from_secs(200)), "3 min 20 s");
+        assert_eq!(duration(Duration::from_secs(7260)), "2 h 1 min");
+    }
+
+    #[test]
+    fn counts_have_their_thousands_apart() {
+        assert_eq!(count(7), "7");
+        assert_eq!(count(1234), "1,234");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(counted(1, "fault"), "1 fault");
+        assert_eq!(counted(1000, "fault"), "1,000 faults");
+    }
+}

@@ -1,0 +1,240 @@
+//! The verdict of a run for a person, in 80 columns: what the load did, what became of the faults, what failed, and
+//! whether that was expected.
+
+use std::time::Duration;
+
+use rotproof_load::{Classification, Failure, LoadOperation, SectorFinding};
+use rotproof_trial::runner::{FailureRecord, Finished, Performance, Report};
+use rotproof_trial::verdict::CauseRecord;
+
+use crate::output::Paint;
+use crate::table::{Align, Table, clip};
+use crate::trials::Trial;
+use crate::units;
+
+/// Failing blocks that are listed one by one.
+const LISTED_MAX: usize = 8;
+const WIDTH: usize = 80;
+
+/// The whole text, without a line break at its end.
+pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
+    let report = &finished.report;
+    let heading = format!("{}, seed {}, runtime {}", report.subject.name, report.seed, report.runtime.word());
+    let mut lines = vec![format!("{}  {}", paint.bold(&report.name), paint.dim(heading)), String::new()];
+    lines.extend([paint.bold("Load").to_string(), performance(&report.performance, paint), cost(report, paint)]);
+    if !report.faults.is_empty() {
+        lines.extend([String::new(), paint.bold("Faults").to_string()]);
+        lines.extend(faults(report, paint));
+    }
+    if !finished.failures.is_empty() {
+        lines.push(String::new());
+        lines.extend(failures(finished, paint));
+    }
+    lines.extend(report.noticed.iter().map(|text| clip(&format!("  noticed: {text}"), WIDTH)));
+    lines.extend([String::new(), paint.bold("Expected").to_string()]);
+    lines.extend(report.expectations.iter().map(|expectation| {
+        let mark = if expectation.holds { paint.good("yes").to_string() } else { paint.bad("NO ").to_string() };
+        let wanted = expectation.wanted.to_string();
+        format!("  {mark}  {:13} {wanted:10} found {}", expectation.name, units::count(expectation.found))
+    }));
+    lines.push(String::new());
+    lines.push(if report.verdict == "pass" {
+        format!("{}  every expectation holds", paint.good("PASS"))
+    } else {
+        let broken = report.expectations.iter().filter(|expectation| !expectation.holds).count();
+        format!("{}  {} not met", paint.bad("FAIL"), units::counted(broken as u64, "expectation"))
+    });
+    lines.push(format!("Results: {}", finished.folder.display()));
+    lines.extend(next(trial, report).into_iter().map(|line| paint.dim(line).to_string()));
+    lines.join("\n")
+}
+
+fn performance(lines: &[Performance], paint: Paint) -> String {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[
+        ("phase", Left),
+        ("", Left),
+        ("requests", Right),
+        ("throughput", Right),
+        ("IOPS", Right),
+        ("p50", Right),
+        ("p99", Right),
+        ("max", Right),
+        ("errors", Right),
+    ]);
+    let span = |nanoseconds| units::duration(Duration::from_nanos(nanoseconds));
+    for line in lines {
+        let operation = match line.operation {
+            LoadOperation::Read => "read",
+            LoadOperation::Write => "write",
+            LoadOperation::Flush => "flush",
+        };
+        let throughput = if line.bytes == 0 { String::new() } else { units::rate(line.bytes_per_second) };
+        table.row([
+            line.phase.to_owned(),
+            operation.to_owned(),
+            units::count(line.requests),
+            throughput,
+            units::count(line.requests_per_second as u64),
+            span(line.latency_ns.p50),
+            span(line.latency_ns.p99),
+            span(line.latency_ns.max),
+            units::count(line.errors),
+        ]);
+    }
+    table.render(paint)
+}
+
+fn cost(report: &Report, paint: Paint) -> String {
+    let usage = &report.wall_clock.usage;
+    let seconds = |seconds: f64| units::duration(Duration::try_from_secs_f64(seconds).unwrap_or_default());
+    let text = format!(
+        "  CPU {} user, {} system; machine {:.0}% busy; memory {} at most; {} in all",
+        seconds(usage.user_seconds),
+        seconds(usage.system_seconds),
+        usage.machine_busy_share * 100.0,
+        units::bytes(usage.resident_bytes_max),
+        seconds(usage.elapsed_seconds),
+    );
+    paint.dim(clip(&text, WIDTH)).to_string()
+}
+
+fn faults(report: &Report, paint: Paint) -> Vec<String> {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[
+        ("rule", Left),
+        ("hits", Right),
+        ("faults", Right),
+        ("silent", Right),
+        ("reported", Right),
+        ("repaired", Right),
+        ("masked", Right),
+        ("untriggered", Right),
+        ("blocks", Right),
+    ]);
+    for rule in &report.faults {
+        let (outcome, fates) = (&rule.outcome, &rule.outcome.fates);
+        table.row(
+            std::iter::once(clip(&rule.name, 14)).chain(
+                [
+                    outcome.hits,
+                    outcome.faults,
+                    fates.silent,
+                    fates.reported,
+                    fates.repaired,
+                    fates.masked,
+                    fates.untriggered,
+                    outcome.failing_blocks,
+                ]
+                .map(units::count),
+            ),
+        );
+    }
+    let mut lines = vec![table.render(paint)];
+    for rule in &report.faults {
+        if let Some(note) = &rule.note {
+            lines.extend(wrapped(&format!("{}: {note}", rule.name)));
+        }
+    }
+    lines
+}
+
+/// Lines of at most 80 columns, indented.
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines = vec![" ".to_owned()];
+    for word in text.split_whitespace() {
+        if lines.last().is_some_and(|line| line.chars().count() + 1 + word.chars().count() > WIDTH) {
+            lines.push("   ".to_owned());
+        }
+        if let Some(line) = lines.last_mut() {
+            line.push(' ');
+            line.push_str(word);
+        }
+    }
+    lines
+}
+
+fn failures(finished: &Finished, paint: Paint) -> Vec<String> {
+    let report = &finished.report;
+    let kinds: Vec<String> = report
+        .failures
+        .by_kind
+        .iter()
+        .map(|(kind, number)| format!("{} {}", units::count(*number), kind.replace('_', " ")))
+        .collect();
+    let mut lines = vec![format!(
+        "{}  {} in {}: {}",
+        paint.bold("Failures"),
+        units::counted(report.counts.failures, "block"),
+        units::counted(report.failures.by_object.len() as u64, "object"),
+        kinds.join(", ")
+    )];
+    let mut table =
+        Table::new(&[("object", Align::Left), ("block", Align::Right), ("what", Align::Left), ("cause", Align::Left)]);
+    // One of each kind first, so that a short list shows all there is.
+    let mut seen = std::collections::BTreeSet::new();
+    let (first, rest): (Vec<_>, Vec<_>) =
+        finished.failures.iter().partition(|record| seen.insert(record.failure.worst().what.kind()));
+    for record in first.into_iter().chain(rest).take(LISTED_MAX) {
+        let Failure { object, block, .. } = &record.failure;
+        table.row([
+            clip(object, 12),
+            units::count(*block),
+            clip(&what(&record.failure.worst().what), 34),
+            cause(record),
+        ]);
+    }
+    lines.push(table.render(paint));
+    if finished.failures.len() > LISTED_MAX {
+        let more = (finished.failures.len() - LISTED_MAX) as u64;
+        lines.push(paint.dim(format!("  and {} more, all in failures.jsonl", units::count(more))).to_string());
+    }
+    lines
+}
+
+fn cause(record: &FailureRecord) -> String {
+    match record.cause {
+        CauseRecord::Hit(number) => format!("ledger {}", units::count(number)),
+        CauseRecord::Consequence(number) => format!("follows from ledger {}", units::count(number)),
+        CauseRecord::Unexplained => "unexplained".to_owned(),
+    }
+}
+
+/// A classification in a few words.
+fn what(what: &Classification) -> String {
+    let sectors = |sectors: &[SectorFinding]| {
+        let right = sectors.iter().filter(|sector| matches!(sector, SectorFinding::Expected)).count();
+        format!("{right} of {} sectors are right", sectors.len())
+    };
+    match what {
+        Classification::FlippedBits { count: 1, bits } => match bits.first() {
+            Some(bit) => format!("bit {} of byte {} flipped", bit.bit, bit.byte),
+            None => "a bit flipped".into(),
+        },
+        Classification::FlippedBits { count, .. } => format!("{} flipped", units::counted((*count).into(), "bit")),
+        Classification::Zeroed => "zeros".into(),
+        Classification::Ones => "ones".into(),
+        Classification::Stale(stale) => format!("stale: write {} of {}", stale.write, stale.writes),
+        Classification::Foreign(foreign) => match foreign.places.first() {
+            Some(place) => format!("foreign: {} block {}", place.object, units::count(place.block)),
+            None => "foreign".into(),
+        },
+        Classification::Torn { sectors: found } => format!("torn: {}", sectors(found)),
+        Classification::Misplaced { sectors: found } => format!("misplaced: {}", sectors(found)),
+        Classification::Noise => "noise".into(),
+        Classification::Unreadable { error } => format!("unreadable: {}", rotproof_load::error_name(*error)),
+        Classification::Unwritable { error } => format!("unwritable: {}", rotproof_load::error_name(*error)),
+    }
+}
+
+/// What to try after this.
+fn next(trial: &Trial, report: &Report) -> Vec<String> {
+    let path = trial.path.display();
+    let mut lines = vec![format!("Repeat it: rotproof run {path} --seed {}", report.seed)];
+    if report.subject.name == "raw" {
+        lines.push(format!("On a file system, as root: rotproof run {path} --set runtime=io_uring --set subject=ext4"));
+    } else if report.subject.name == "ext4" {
+        lines.push(format!("On one with checksums: rotproof run {path} --set subject=btrfs"));
+    }
+    lines
+}
