@@ -12,6 +12,7 @@
 mod active_rule;
 mod coarse_map;
 mod content_index;
+mod contradiction;
 mod effect;
 mod engine;
 mod evaluator;
@@ -35,9 +36,11 @@ mod short_text;
 mod target;
 #[cfg(test)]
 mod test_rules;
+mod validate;
 mod verdict;
 mod zeros;
 
+pub use contradiction::validate_all;
 pub use effect::{Bit, Effect};
 pub use engine::{Engine, EngineOptions, RuleReport, TargetReport};
 pub use evaluator::{Decision, Evaluator, Piece};

@@ -1,0 +1,280 @@
+//! What makes no sense in one rule.
+
+use rotproof_spec::{ByteRange, Bytes, End, Path, Problems};
+
+use crate::BLOCK_BYTES;
+use crate::effect::{Bit, Effect};
+use crate::matching::{OperationKind, OperationMatch};
+use crate::rule::Rule;
+use crate::schedule::Schedule;
+use crate::target::Target;
+
+impl Rule {
+    /// Reports everything in the rule that makes no sense. `path` is where it stands in the document, `device_size`
+    /// that of the device under the faults layer in bytes, as far as it is known.
+    pub fn validate(&self, path: &Path, device_size: Option<u64>, problems: &mut Problems) {
+        if self.name.as_ref().is_some_and(|name| name.trim().is_empty()) {
+            problems.add_with_help(
+                &path.key("name"),
+                "the name is empty",
+                "leave it out, and the fault is numbered",
+            );
+        }
+        let matching = path.key("match");
+        for (index, range) in self.matching.offset.iter().enumerate() {
+            let place = match self.matching.offset.0.len() {
+                1 => matching.key("offset"),
+                _ => matching.key("offset").index(index),
+            };
+            validate_range(range, &place, device_size, problems);
+        }
+        if let Some(target) = &self.matching.target {
+            validate_target(target, &matching.key("target"), problems);
+        }
+        self.validate_schedule(&path.key("schedule"), problems);
+        self.validate_effect(&path.key("effect"), problems);
+        self.validate_combination(path, problems);
+        self.validate_phases(&path.key("during"), problems);
+    }
+
+    fn validate_schedule(&self, path: &Path, problems: &mut Problems) {
+        let (word, help) = match self.schedule {
+            Schedule::Every(0) => ("every", "every: 1 hits every match"),
+            Schedule::Nth(0) => ("nth", "matches are counted from 1"),
+            _ => return,
+        };
+        problems.add_with_help(&path.key(word), format!("`{word}: 0` never hits"), help);
+    }
+
+    fn validate_effect(&self, path: &Path, problems: &mut Problems) {
+        match self.effect {
+            Effect::BitFlip(Bit::At { byte, bit }) => {
+                let place = path.key("bit_flip");
+                if u64::from(byte) >= BLOCK_BYTES {
+                    problems.add(
+                        &place.key("byte"),
+                        format!("byte {byte} is beyond the block; its bytes are 0 to {}", BLOCK_BYTES - 1),
+                    );
+                }
+                if bit > 7 {
+                    problems
+                        .add(&place.key("bit"), format!("bit {bit} is beyond the byte; its bits are 0 to 7"));
+                }
+            }
+            Effect::Delay(span) if span.0.is_zero() => {
+                problems.add_with_help(
+                    &path.key("delay"),
+                    "a delay of 0 changes nothing",
+                    "give a span of time such as 10ms",
+                );
+            }
+            _ => {}
+        }
+    }
+
+    /// Conditions and effect that exclude each other, so that the rule can never hit.
+    fn validate_combination(&self, path: &Path, problems: &mut Problems) {
+        if OperationKind::ALL.into_iter().any(|operation| self.concerns_operation(operation)) {
+            return;
+        }
+        let word = self.matching.operation.map_or("reads and writes", OperationMatch::word);
+        let effect = self.effect.word();
+        let operation = path.key("match").key("operation");
+        if self.effect == Effect::LostWrite {
+            problems.add_with_help(
+                &operation,
+                format!("lost_write only concerns writes, but the operation is {word}"),
+                "take `operation: write`, or another effect",
+            );
+        } else if self.effect.is_on_data() {
+            problems.add_with_help(
+                &operation,
+                format!("{effect} changes data, and a {word} carries none"),
+                "take `operation: read` or `write`, or the effect error or delay",
+            );
+        } else if self.matching.operation == Some(OperationMatch::Flush) {
+            problems.add_with_help(
+                &operation,
+                "a flush concerns the whole device, so it never matches an offset, content or target",
+                "leave those conditions out",
+            );
+        } else {
+            problems.add_with_help(
+                &operation,
+                format!("a {word} carries no data, so it never matches a content or target"),
+                "choose the blocks by offset",
+            );
+        }
+    }
+
+    fn validate_phases(&self, path: &Path, problems: &mut Problems) {
+        if self.during.is_empty() {
+            problems.add_with_help(
+                path,
+                "the rule is awake in no phase",
+                "leave it out for run and check, or name one of prefill, run, check",
+            );
+        }
+        for (index, phase) in self.during.iter().enumerate() {
+            if self.during.0[..index].contains(phase) {
+                problems.add(&path.index(index), format!("{} is named twice", phase.word()));
+            }
+        }
+    }
+}
+
+fn validate_range(range: &ByteRange, path: &Path, device_size: Option<u64>, problems: &mut Problems) {
+    let ByteRange { start, end } = *range;
+    if let Some(size) = device_size
+        && start >= size
+    {
+        problems.add(path, format!("{range} is beyond the device, which has {}", Bytes(size)));
+        return;
+    }
+    if !start.is_multiple_of(BLOCK_BYTES) {
+        add_unaligned(start, path, problems);
+        return;
+    }
+    let End::At(end) = end else { return };
+    if end == start {
+        problems.add(path, format!("{range} is empty; the end is not included"));
+    } else if end < start {
+        problems.add_with_help(
+            path,
+            format!("{range} ends before it begins"),
+            format!("did you mean {}..{}?", Bytes(end), Bytes(start)),
+        );
+    } else if let Some(size) = device_size
+        && end > size
+    {
+        problems.add_with_help(
+            path,
+            format!("{range} reaches beyond the device, which has {}", Bytes(size)),
+            format!("write {}.. for everything up to the end", Bytes(start)),
+        );
+    } else if !end.is_multiple_of(BLOCK_BYTES) && Some(end) != device_size {
+        // A device need not end with a whole block.
+        add_unaligned(end, path, problems);
+    }
+}
+
+fn add_unaligned(offset: u64, path: &Path, problems: &mut Problems) {
+    let below = offset - offset % BLOCK_BYTES;
+    let above = below.saturating_add(BLOCK_BYTES);
+    problems.add_with_help(
+        path,
+        format!("{offset} is inside a block; faults act on whole blocks of {BLOCK_BYTES} bytes"),
+        format!("write {} or {}", Bytes(below), Bytes(above)),
+    );
+}
+
+fn validate_target(target: &Target, path: &Path, problems: &mut Problems) {
+    match target {
+        Target::MostDuplicated { count: 0 } => {
+            problems.add(&path.key("most_duplicated"), "0 contents are none");
+        }
+        Target::Unique { count: 0 } => {
+            problems.add(&path.key("unique"), "0 contents are none");
+        }
+        Target::File { file, .. } if file.is_empty() => {
+            problems.add_with_help(
+                &path.key("file"),
+                "the file has no name",
+                "files are called a, b, c, ...",
+            );
+        }
+        Target::LastBlockOfEvery(bytes) if bytes.0 == 0 || !bytes.0.is_multiple_of(BLOCK_BYTES) => {
+            problems.add_with_help(
+                &path.key("last_block_of_every"),
+                format!("{bytes} are no whole number of blocks of {BLOCK_BYTES} bytes"),
+                "give a multiple of 4KiB such as 64MiB",
+            );
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_rules::any_rule;
+
+    /// Path and message of every problem of the rule on a device of 16 MiB.
+    fn problems(text: &str) -> Vec<(String, String)> {
+        let rule: Rule = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+        let mut problems = Problems::default();
+        rule.validate(&Path::root().key("faults").index(0), Some(16 << 20), &mut problems);
+        problems.into_iter().map(|problem| (problem.path.to_string(), problem.message)).collect()
+    }
+
+    #[test]
+    fn sensible_rules_have_no_problems() {
+        for text in [
+            "error",
+            "write, offset=1MiB..2MiB, every=3, sticky: bit_flip(byte=4095, bit=7)",
+            "offset=0|4096|8MiB..16MiB|15MiB..: zeros",
+            "flush: error",
+            "discard, offset=0..1MiB: delay(1ms)",
+            "any: lost_write",
+            "any: bit_flip(random)",
+            "any, target=most_duplicated(3): error",
+            "target=last_block_of_every(64MiB), after=0: lost_write",
+        ] {
+            assert_eq!(problems(text), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn each_mistake_is_found_at_its_place() {
+        for (text, place, part) in [
+            ("offset=2MiB..1MiB: error", "match.offset", "ends before"),
+            ("offset=1MiB..1MiB: error", "match.offset", "empty"),
+            ("offset=0..17MiB: error", "match.offset", "beyond the device"),
+            ("offset=16MiB: error", "match.offset", "beyond the device"),
+            ("offset=0|16MiB..: error", "match.offset[1]", "beyond the device"),
+            ("offset=512: error", "match.offset", "inside a block"),
+            ("offset=0..5000: error", "match.offset", "inside a block"),
+            ("every=0: error", "schedule.every", "never hits"),
+            ("nth=0: error", "schedule.nth", "never hits"),
+            ("bit_flip(byte=4096)", "effect.bit_flip.byte", "beyond the block"),
+            ("bit_flip(bit=8)", "effect.bit_flip.bit", "beyond the byte"),
+            ("delay(0)", "effect.delay", "changes nothing"),
+            ("read: lost_write", "match.operation", "only concerns writes"),
+            ("flush: lost_write", "match.operation", "only concerns writes"),
+            ("flush: zeros", "match.operation", "changes data"),
+            ("discard: bit_flip", "match.operation", "changes data"),
+            ("flush, offset=0: error", "match.operation", "whole device"),
+            ("flush, target=unique: error", "match.operation", "whole device"),
+            ("discard, target=unique: error", "match.operation", "carries no data"),
+            ("target=unique(0): error", "match.target.unique", "none"),
+            ("target=most_duplicated(0): error", "match.target.most_duplicated", "none"),
+            ("target=file(\"\", block=1): error", "match.target.file", "no name"),
+            ("target=last_block_of_every(100): error", "match.target.last_block_of_every", "whole number"),
+            ("target=last_block_of_every(0): error", "match.target.last_block_of_every", "whole number"),
+            ("during=run|run: error", "during[1]", "twice"),
+            ("name=\" \": error", "name", "empty"),
+        ] {
+            let found = problems(text);
+            assert_eq!(found.len(), 1, "{text}: {found:?}");
+            assert_eq!(found[0].0, format!("faults[0].{place}"), "{text}");
+            assert!(found[0].1.contains(part), "{text}: {}", found[0].1);
+        }
+    }
+
+    #[test]
+    fn a_device_may_end_inside_a_block() {
+        let rule: Rule = "offset=0..4608: error".parse().expect("a rule");
+        let mut problems = Problems::default();
+        rule.validate(&Path::root(), Some(4608), &mut problems);
+        assert!(problems.is_empty());
+        rule.validate(&Path::root(), None, &mut problems);
+        assert!(!problems.is_empty(), "on another device the range ends inside a block");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_rule_makes_the_validation_panic(rule in any_rule(), size: Option<u64>) {
+            rule.validate(&Path::root(), size, &mut Problems::default());
+        }
+    }
+}
