@@ -218,3 +218,201 @@ impl History {
         Some(Stale { content, write, writes: self.block_writes[&block] })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::{Probe, Reaction, Rig};
+    use crate::{LoadSpec, Pattern, Stage};
+    use rotproof_block::{ErrorKind, Operation, Phase};
+    use rotproof_spec::{Bytes, Percent};
+
+    /// 64 blocks, each written by the prefill and then twice by the load.
+    fn thrice_written() -> Rig {
+        let spec = LoadSpec {
+            prefill: Some(true),
+            total: Some(Bytes(128 * BLOCK_BYTES as u64)),
+            workers: 2,
+            ..LoadSpec::default()
+        };
+        let mut rig = Rig::new(&spec, 1, Probe::new(64, |_| Reaction::Pass).expect("a probe"));
+        rig.phase(Phase::Prefill);
+        rig.phase(Phase::Run);
+        rig
+    }
+
+    /// The only failure after `change` has been done to block 40.
+    fn damaged(change: impl FnOnce(&Rig, &mut [u8])) -> Failure {
+        let mut rig = thrice_written();
+        rig.damage(40, |data| change(&rig, data));
+        rig.phase(Phase::Check);
+        let failures = rig.failures();
+        assert_eq!(failures.len(), 1);
+        let failure = failures.into_iter().next().expect("there is one");
+        assert_eq!((failure.object.as_str(), failure.block, failure.offset_bytes), ("device", 40, 40 * 4096));
+        assert_eq!(failure.ways.len(), 1);
+        let way = failure.worst();
+        assert_eq!((way.phase, way.operation, way.count), (Phase::Check, LoadOperation::Read, 1));
+        let current = run(1, 40);
+        assert_eq!(
+            way.expected,
+            [Version { content: current, hash: Some(rig.workload.content().hash(current)) }]
+        );
+        failure
+    }
+
+    /// What worker 1 wrote in the run: its 32 blocks are 32 to 63, and went round twice.
+    fn run(round: u64, block: u64) -> ContentId {
+        ContentId::new(Stage::Run, 1, round * 32 + block - 32)
+    }
+
+    fn what(change: impl FnOnce(&Rig, &mut [u8])) -> Classification {
+        damaged(change).worst().what.clone()
+    }
+
+    #[test]
+    fn flips_zeros_ones_and_noise_need_no_history() {
+        assert!(matches!(
+            what(|_, data| data[100] ^= 8),
+            Classification::FlippedBits { count: 1, bits } if bits[0].byte == 100 && bits[0].bit == 3
+        ));
+        assert_eq!(what(|_, data| data.fill(0)), Classification::Zeroed);
+        assert_eq!(what(|_, data| data.fill(0xff)), Classification::Ones);
+        let noise = |_: &Rig, data: &mut [u8]| {
+            data.iter_mut()
+                .zip(0u32..)
+                .for_each(|(byte, at)| *byte = (at.wrapping_mul(2_654_435_761) >> 24) as u8);
+        };
+        assert_eq!(what(noise), Classification::Noise);
+    }
+
+    #[test]
+    fn a_stale_block_names_its_version() {
+        let old = ContentId::new(Stage::Prefill, 1, 8);
+        let stale = what(|rig, data| rig.workload.content().fill(old, data));
+        assert_eq!(stale, Classification::Stale(Stale { content: old, write: 1, writes: 3 }));
+        let stale = what(|rig, data| rig.workload.content().fill(run(0, 40), data));
+        assert_eq!(stale, Classification::Stale(Stale { content: run(0, 40), write: 2, writes: 3 }));
+    }
+
+    #[test]
+    fn a_foreign_block_names_who_wrote_it_where() {
+        let foreign = ContentId::new(Stage::Run, 0, 5);
+        let places = vec![Place { object: "device".into(), block: 5, request: 5 }];
+        assert_eq!(
+            what(|rig, data| rig.workload.content().fill(foreign, data)),
+            Classification::Foreign(Foreign { content: foreign, places, writes: 1 })
+        );
+    }
+
+    #[test]
+    fn a_torn_block_says_what_each_sector_holds() {
+        let torn = what(|rig, data| {
+            rig.workload.content().with_block(run(0, 40), |old| data[2048..].copy_from_slice(&old[2048..]));
+            data[512..1024].fill(0);
+        });
+        let Classification::Torn { sectors } = torn else { panic!("{torn:?}") };
+        assert_eq!(sectors[..3], [SectorFinding::Expected, SectorFinding::Zeros, SectorFinding::Expected]);
+        assert_eq!(sectors[7], SectorFinding::Stale { content: run(0, 40), sector: 7, write: 2 });
+    }
+
+    #[test]
+    fn sectors_in_the_wrong_place_are_misplaced() {
+        let foreign = ContentId::new(Stage::Run, 0, 5);
+        let misplaced = what(|rig, data| {
+            rig.workload
+                .content()
+                .with_block(foreign, |other| data[..512].copy_from_slice(&other[1024..1536]));
+        });
+        let Classification::Misplaced { sectors } = misplaced else { panic!("{misplaced:?}") };
+        let place = Some(Place { object: "device".into(), block: 5, request: 5 });
+        assert_eq!(sectors[0], SectorFinding::Foreign { content: foreign, sector: 2, place });
+        assert!(sectors[1..].iter().all(|sector| *sector == SectorFinding::Expected));
+    }
+
+    #[test]
+    fn a_duplicate_found_elsewhere_names_several_places() {
+        let spec = LoadSpec { duplicates: Percent(0.9), ..LoadSpec::default() };
+        let mut rig = Rig::new(&spec, 1, Probe::new(64, |_| Reaction::Pass).expect("a probe"));
+        rig.phase(Phase::Run);
+        let mut counts: HashMap<ContentId, Vec<u64>> = HashMap::new();
+        for written in rig.workload.stream(Stage::Run, 0).written() {
+            counts.entry(written.content).or_default().push(written.block);
+        }
+        let (&popular, blocks) =
+            counts.iter().max_by_key(|(id, blocks)| (blocks.len(), **id)).expect("there are some");
+        let elsewhere = (0..64).find(|block| !blocks.contains(block)).expect("not everywhere");
+        rig.damage(elsewhere, |data| rig.workload.content().fill(popular, data));
+        rig.phase(Phase::Check);
+        let failures = rig.failures();
+        let Classification::Foreign(foreign) = &failures[0].worst().what else { panic!("{failures:?}") };
+        assert_eq!((foreign.content, foreign.writes), (popular, blocks.len() as u64));
+        let places: Vec<u64> = foreign.places.iter().map(|place| place.block).collect();
+        assert_eq!(places, blocks[..PLACES_MAX]);
+    }
+
+    #[test]
+    fn several_ways_of_one_block_are_one_failure() {
+        let react = |request: &rotproof_block::Request| {
+            let is_block = request.offset <= 7 * 4096 && request.end() > 7 * 4096;
+            match (request.operation, request.context.phase) {
+                (Operation::Read, Phase::Run) if is_block => Reaction::Fail,
+                (Operation::Write { .. }, Phase::Run) if is_block => Reaction::Ignore,
+                _ => Reaction::Pass,
+            }
+        };
+        let spec = LoadSpec {
+            pattern: Pattern::Random,
+            reads: Percent(0.5),
+            requests: Some(100),
+            ..LoadSpec::default()
+        };
+        let mut rig = Rig::new(&spec, 1, Probe::new(8, react).expect("a probe"));
+        for phase in [Phase::Prefill, Phase::Run, Phase::Check] {
+            rig.phase(phase);
+        }
+        let failures = rig.failures();
+        assert_eq!(failures.len(), 1);
+        let ways: Vec<_> = failures[0].ways.iter().map(|way| (way.phase, way.what.kind())).collect();
+        assert_eq!(ways.last(), Some(&(Phase::Check, "stale")));
+        assert_eq!(ways[0], (Phase::Run, "unreadable"));
+        assert_eq!(failures[0].worst().what.kind(), "stale", "wrong data is worse than an error");
+        let Classification::Stale(stale) = &failures[0].worst().what else { panic!("just seen") };
+        assert_eq!((stale.content.stage(), stale.write), (Some(Stage::Prefill), 1));
+        assert!(stale.writes > 1);
+    }
+
+    #[test]
+    fn errors_are_unreadable_or_unwritable() {
+        let react = |request: &rotproof_block::Request| {
+            let fails = match request.operation {
+                Operation::Write { .. } => request.offset == 4096,
+                Operation::Read => request.end() == 8 * 4096,
+                _ => false,
+            };
+            if fails { Reaction::Fail } else { Reaction::Pass }
+        };
+        let mut rig = Rig::new(&LoadSpec::default(), 1, Probe::new(8, react).expect("a probe"));
+        rig.phase(Phase::Run);
+        rig.phase(Phase::Check);
+        let found: Vec<_> =
+            rig.failures().into_iter().map(|failure| (failure.block, failure.worst().what.clone())).collect();
+        let error = ErrorKind::Medium;
+        assert_eq!(
+            found,
+            [(1, Classification::Unwritable { error }), (7, Classification::Unreadable { error })]
+        );
+    }
+
+    #[test]
+    fn a_failure_in_results_names_kind_hashes_and_contents() {
+        let failure = damaged(|rig, data| rig.workload.content().fill(run(0, 40), data));
+        let json = serde_json::to_value(&failure).expect("can be written");
+        let way = &json["ways"][0];
+        assert_eq!(way["what"]["kind"], "stale");
+        assert_eq!(way["what"]["content"], "run:1:8");
+        assert_eq!(way["phase"], "check");
+        assert_eq!(way["found"].as_str().map(str::len), Some(32));
+        assert_eq!(way["expected"][0]["content"], "run:1:40");
+    }
+}

@@ -38,7 +38,7 @@ pub enum Look {
 /// What one sector holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SectorLook {
-    /// What it should.
+    /// What it should, but for a few bits at the most.
     Expected,
     /// Nothing but zeros.
     Zeros,
@@ -73,6 +73,9 @@ const LISTED_BITS_MAX: usize = 64;
 /// More wrong bits than this are no flips any more: a single foreign sector differs in about 2000.
 const FLIPPED_BITS_MAX: u32 = 512;
 
+/// A sector of another content differs in about 2000 bits.
+const SECTOR_FLIPPED_BITS_MAX: u32 = 64;
+
 impl Evidence {
     /// Looks at a block whose `data` is none of the `expected` contents.
     #[cold]
@@ -100,7 +103,10 @@ impl Look {
             }
             _ => Self::Sectors(std::array::from_fn(|sector| {
                 let bytes = sector_of(data, sector);
-                if expected.iter().any(|truth| sector_of(truth, sector) == bytes) {
+                let is_expected = |truth: &Vec<u8>| {
+                    differing_bits(sector_of(truth, sector), bytes) <= SECTOR_FLIPPED_BITS_MAX
+                };
+                if expected.iter().any(is_expected) {
                     return SectorLook::Expected;
                 }
                 SectorLook::of(content, bytes)
@@ -148,4 +154,81 @@ fn flipped(truth: &[u8], data: &[u8], count: u32) -> FlippedBits {
         .take(LISTED_BITS_MAX)
         .collect();
     FlippedBits { count, first }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Stage;
+
+    fn id(index: u64) -> ContentId {
+        ContentId::new(Stage::Run, 0, index)
+    }
+
+    fn look(change: impl FnOnce(&mut [u8])) -> Look {
+        let content = Content::new(1);
+        let mut data = block_of(&content, id(1));
+        change(&mut data);
+        match Evidence::of(&content, &[id(1)], &data) {
+            Evidence::Data { found, look } => {
+                assert_eq!(found, ContentHash::of(&data));
+                look
+            }
+            Evidence::Error(_) => unreachable!("there is no error in bytes"),
+        }
+    }
+
+    #[test]
+    fn flipped_bits_are_counted_and_the_first_are_listed() {
+        let flipped = look(|data| {
+            data[0] ^= 1;
+            data[4095] ^= 0b1000_0001;
+        });
+        let first = [(0, 0), (4095, 0), (4095, 7)].map(|(byte, bit)| BitPosition { byte, bit }).to_vec();
+        assert_eq!(flipped, Look::FlippedBits(FlippedBits { count: 3, first }));
+        let Look::FlippedBits(many) = look(|data| data[100..130].iter_mut().for_each(|byte| *byte ^= 0xff))
+        else {
+            panic!("240 bits are still flips")
+        };
+        assert_eq!((many.count, many.first.len()), (240, 64));
+    }
+
+    #[test]
+    fn flips_are_told_against_the_nearest_legal_version() {
+        let content = Content::new(1);
+        let mut data = block_of(&content, id(2));
+        data[9] ^= 4;
+        let Evidence::Data { look, .. } = Evidence::of(&content, &[id(1), id(2)], &data) else {
+            panic!("bytes, no error")
+        };
+        let first = vec![BitPosition { byte: 9, bit: 2 }];
+        assert_eq!(look, Look::FlippedBits(FlippedBits { count: 1, first }));
+    }
+
+    #[test]
+    fn whole_blocks_of_zeros_or_ones_are_seen_as_such() {
+        assert_eq!(look(|data| data.fill(0)), Look::Zeroed);
+        assert_eq!(look(|data| data.fill(0xff)), Look::Ones);
+    }
+
+    #[test]
+    fn sectors_are_told_apart() {
+        let content = Content::new(1);
+        let other = block_of(&content, id(2));
+        let found = look(|data| {
+            data[512..1024].copy_from_slice(&other[512..1024]);
+            data[1024..1536].fill(0);
+            data[1536..2048].fill(0xff);
+            data[2048..2560].copy_from_slice(&other[..512]);
+            data[2560..3072].iter_mut().enumerate().for_each(|(at, byte)| *byte = (at * 37) as u8);
+            data[3072] ^= 1;
+        });
+        let of = |sector| SectorLook::Content(SectorIdentity { id: id(2), sector });
+        let Look::Sectors(sectors) = found else { panic!("not a matter of bits") };
+        assert_eq!(
+            sectors[..6],
+            [SectorLook::Expected, of(1), SectorLook::Zeros, SectorLook::Ones, of(0), SectorLook::Noise]
+        );
+        assert_eq!(sectors[6..], [SectorLook::Expected; 2], "one flipped bit does not hide what a sector is");
+    }
 }

@@ -17,6 +17,8 @@ pub mod failure;
 pub mod layout;
 pub mod object;
 pub mod oracle;
+#[cfg(test)]
+mod probe;
 pub mod spec;
 pub mod stream;
 pub mod target;

@@ -111,3 +111,77 @@ impl Queue for Lost {
         request.fail(Error::new(self.0, "the file cannot be opened")).into()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::uring;
+    use crate::{LoadSpec, Oracle, Pattern, Workload, classify, run};
+    use rotproof_block::Phase;
+    use rotproof_spec::{Bytes, Percent};
+
+    const SPEC: FilesSpec = FilesSpec { count: 3, size: Bytes(64 * 4096) };
+
+    #[test]
+    fn a_load_on_files_writes_them_verifies_them_and_flushes_each() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let files = FileSet::create(directory.path(), SPEC).expect("room enough");
+        let load = LoadSpec {
+            pattern: Pattern::Random,
+            reads: Percent(0.3),
+            workers: 2,
+            queue_depth: 4,
+            ..LoadSpec::default()
+        };
+        let workload = Workload::new(&load, 1, files.objects()).expect("makes sense");
+        let mut oracle = Oracle::new(&workload);
+        let prefill = run(&workload, &files, &mut oracle, &uring(Phase::Prefill)).expect("prefills");
+        assert_eq!(prefill.flushes.requests, 4, "two workers share the second file");
+        let report = run(&workload, &files, &mut oracle, &uring(Phase::Run)).expect("runs");
+        assert_eq!((report.error_count(), report.sightings.len()), (0, 0));
+        drop(files);
+        let length = |name| directory.path().join(name).metadata().expect("it is there").len();
+        assert_eq!(["a", "b", "c"].map(length), [64 * 4096; 3]);
+        let files = FileSet::open(directory.path(), SPEC);
+        let check = run(&workload, &files, &mut oracle, &uring(Phase::Check)).expect("checks");
+        assert_eq!((check.reads.bytes, check.sightings.len()), (3 * 64 * 4096, 0));
+    }
+
+    #[test]
+    fn a_lost_file_and_a_cut_one_fail_block_by_block() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let files = FileSet::create(directory.path(), SPEC).expect("room enough");
+        let workload = Workload::new(&LoadSpec::default(), 1, files.objects()).expect("makes sense");
+        let mut oracle = Oracle::new(&workload);
+        run(&workload, &files, &mut oracle, &uring(Phase::Run)).expect("runs");
+        drop(files);
+        std::fs::remove_file(directory.path().join("b")).expect("it is there");
+        let cut =
+            std::fs::OpenOptions::new().write(true).open(directory.path().join("c")).expect("it is there");
+        cut.set_len(60 * 4096).expect("cut");
+        let files = FileSet::open(directory.path(), SPEC);
+        let check = run(&workload, &files, &mut oracle, &uring(Phase::Check)).expect("checks");
+        let failures = classify(&workload, &oracle, [&check]);
+        let of = |name: &str| -> Vec<u64> {
+            failures.iter().filter(|failure| failure.object == name).map(|failure| failure.block).collect()
+        };
+        assert!(of("a").is_empty());
+        assert_eq!(of("b"), (0..64).collect::<Vec<u64>>());
+        assert_eq!(of("c"), [60, 61, 62, 63]);
+        assert!(failures.iter().all(|failure| failure.worst().what.kind() == "unreadable"));
+    }
+
+    #[test]
+    fn files_that_exist_and_files_without_room_are_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        std::fs::write(directory.path().join("b"), "precious").expect("written");
+        let error = FileSet::create(directory.path(), SPEC).err().expect("b exists");
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(!directory.path().join("a").exists(), "nothing is made before all is clear");
+        let none = FilesSpec { count: 4, size: Bytes(0) };
+        assert_eq!(
+            FileSet::create(directory.path(), none).err().expect("no room").kind(),
+            ErrorKind::NoSpace
+        );
+    }
+}

@@ -7,6 +7,8 @@ mod in_flight;
 mod progress;
 mod report;
 mod source;
+#[cfg(test)]
+mod tests;
 mod threads;
 mod worker;
 

@@ -119,7 +119,7 @@ const PUBLISHED_EVERY: Duration = Duration::from_millis(50);
 /// Requests that a lane may complete in a row before it lets others run.
 const IMMEDIATE_IN_A_ROW_MAX: u32 = 64;
 /// So many steps without any time passing mean that a load which ends by time never will.
-const STEPS_WITHOUT_TIME_MAX: u64 = 20_000_000;
+const STEPS_WITHOUT_TIME_MAX: u64 = 1_000_000;
 
 impl Worker {
     pub(super) fn new(options: WorkerOptions) -> Rc<Self> {

@@ -5,6 +5,8 @@
 
 mod contents;
 mod share;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,0 +1,343 @@
+//! Loads on devices that behave and on devices that do not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rotproof_block::hash::mix;
+use rotproof_block::leaf::{DiskProfile, MemoryDevice, SimulatedDisk};
+use rotproof_block::{ErrorKind, Operation, Phase, Request};
+use rotproof_spec::{Bytes, Percent, Span};
+
+use super::*;
+use crate::evidence::Evidence;
+use crate::probe::{Probe, Reaction, Rig, uring};
+use crate::stream::Step;
+use crate::{BLOCK_BYTES, ContentId, DeviceDriver, LoadSpec, Pattern};
+
+fn memory(blocks: u64) -> Arc<MemoryDevice> {
+    MemoryDevice::new(blocks * BLOCK_BYTES as u64, 512).expect("a small device")
+}
+
+fn mixed() -> LoadSpec {
+    LoadSpec {
+        pattern: Pattern::Random,
+        reads: Percent(0.4),
+        queue_depth: 8,
+        workers: 2,
+        requests: Some(3000),
+        duplicates: Percent(0.2),
+        ..LoadSpec::default()
+    }
+}
+
+#[test]
+fn what_a_sequential_load_writes_is_all_there_and_right() {
+    let mut rig = Rig::new(&LoadSpec::default(), 1, memory(300));
+    let report = rig.phase(Phase::Run);
+    assert_eq!((report.writes.requests, report.writes.bytes, report.reads.requests), (300, 300 * 4096, 0));
+    assert_eq!(report.flushes.requests, 1, "what was written is flushed in the end");
+    assert_eq!(rig.oracle.written_blocks(), 300);
+    let report = rig.phase(Phase::Check);
+    assert_eq!(
+        (report.reads.requests, report.reads.bytes),
+        (5, 300 * 4096),
+        "large reads: 4 of 64 blocks and a rest"
+    );
+    assert!(report.sightings.is_empty());
+}
+
+#[test]
+fn a_mixed_load_verifies_its_reads_on_threads_with_io_uring() {
+    let driver = DeviceDriver::new(memory(500)).expect("suits");
+    let workload = Workload::new(&mixed(), 3, driver.objects()).expect("makes sense");
+    let mut oracle = Oracle::new(&workload);
+    let options = uring(Phase::Prefill);
+    let prefill = run(&workload, &driver, &mut oracle, &options).expect("prefills");
+    assert_eq!(prefill.writes.bytes, 500 * 4096);
+    assert_eq!(options.progress.counts().bytes, 500 * 4096);
+    let report = run(&workload, &driver, &mut oracle, &uring(Phase::Run)).expect("runs");
+    assert_eq!(report.reads.requests + report.writes.requests, 3000);
+    assert!((1150..=1250).contains(&report.reads.requests), "{} of 3000 are reads", report.reads.requests);
+    assert!(report.cpu.is_some() && report.elapsed() > Duration::ZERO);
+    let check = run(&workload, &driver, &mut oracle, &uring(Phase::Check)).expect("checks");
+    assert_eq!(check.reads.bytes, 500 * 4096);
+    assert!(report.sightings.is_empty() && check.sightings.is_empty());
+}
+
+#[test]
+fn equal_seeds_give_equal_reports_and_oracles_under_the_simulated_runtime() {
+    let once = |seed| {
+        let disk = SimulatedDisk::new(500 * BLOCK_BYTES as u64, 512, DiskProfile::SSD).expect("a disk");
+        let mut rig = Rig::new(&mixed(), seed, disk);
+        for phase in [Phase::Prefill, Phase::Run, Phase::Check] {
+            rig.phase(phase);
+        }
+        (rig.reports, rig.oracle)
+    };
+    let first = once(7);
+    assert_eq!(first, once(7));
+    assert_ne!(first, once(8));
+    assert!(first.0[1].elapsed() > Duration::from_micros(100), "virtual time passes");
+}
+
+#[test]
+fn requests_in_flight_never_overlap_and_keep_the_order_of_the_stream() {
+    // Ten places and sixteen lanes: most steps find their place taken.
+    let draws = AtomicU64::new(0);
+    let probe = Probe::new(20, move |_| {
+        let draw = draws.fetch_add(1, Ordering::Relaxed);
+        Reaction::Delay(Duration::from_micros(mix(1, 2, draw) % 1000))
+    })
+    .expect("a probe");
+    let spec =
+        LoadSpec { block_size: Bytes(8192), queue_depth: 16, workers: 1, prefill: Some(false), ..mixed() };
+    let mut rig = Rig::new(&spec, 5, probe.clone());
+    rig.phase(Phase::Run);
+    assert_eq!(probe.overlaps(), 0);
+    let seen: Vec<_> = probe.seen().iter().map(|seen| (seen.operation, seen.offset)).collect();
+    let mut expected: Vec<_> = rig
+        .workload
+        .stream(Stage::Run, 0)
+        .map(|step| match step {
+            Step::Read(extent) => (Operation::Read, extent.offset_bytes()),
+            Step::Write { extent, .. } => (Operation::WRITE, extent.offset_bytes()),
+            Step::Flush => (Operation::Flush, 0),
+        })
+        .collect();
+    expected.push((Operation::Flush, 0));
+    assert_eq!(seen, expected);
+    assert!(rig.phase(Phase::Check).sightings.is_empty());
+    assert!(rig.reports[0].sightings.is_empty());
+}
+
+#[test]
+fn lanes_work_at_once() {
+    let probe = Probe::new(64, |_| Reaction::Delay(Duration::from_millis(1))).expect("a probe");
+    let spec = LoadSpec { queue_depth: 8, ..LoadSpec::default() };
+    let mut rig = Rig::new(&spec, 1, probe);
+    // 64 writes, eight at a time, and a flush.
+    assert_eq!(rig.phase(Phase::Run).elapsed(), Duration::from_millis(9));
+}
+
+#[test]
+fn a_failed_write_is_a_failure_then_and_either_version_is_right_later() {
+    for reaction in [Reaction::Fail, Reaction::FailAfter] {
+        let is_hit = |request: &Request| {
+            request.context.phase == Phase::Run
+                && request.operation == Operation::WRITE
+                && request.offset == 5 * 4096
+        };
+        let probe = Probe::new(8, move |request| if is_hit(request) { reaction } else { Reaction::Pass });
+        let spec = LoadSpec { prefill: Some(true), ..LoadSpec::default() };
+        let mut rig = Rig::new(&spec, 1, probe.expect("a probe"));
+        rig.phase(Phase::Prefill);
+        let report = rig.phase(Phase::Run);
+        assert_eq!(report.writes.errors, [(ErrorKind::Medium, 1)]);
+        assert_eq!((report.incidents.len(), report.incidents[0].offset_bytes), (1, 5 * 4096));
+        assert_eq!(report.sightings.len(), 1);
+        assert_eq!(report.sightings[0].evidence, Evidence::Error(ErrorKind::Medium));
+        let old = ContentId::new(Stage::Prefill, 0, 5);
+        let new = ContentId::new(Stage::Run, 0, 5);
+        assert_eq!(rig.oracle.legal(5), [old, new]);
+        assert!(rig.phase(Phase::Check).sightings.is_empty(), "{reaction:?}");
+    }
+}
+
+#[test]
+fn an_ignored_write_is_found_by_the_check() {
+    let is_hit = |request: &Request| request.operation == Operation::WRITE && request.offset == 5 * 4096;
+    let probe = Probe::new(8, move |request| if is_hit(request) { Reaction::Ignore } else { Reaction::Pass });
+    let mut rig = Rig::new(&LoadSpec::default(), 1, probe.expect("a probe"));
+    assert!(rig.phase(Phase::Run).sightings.is_empty());
+    let sightings = &rig.phase(Phase::Check).sightings;
+    assert_eq!(sightings.iter().map(|sighting| sighting.block).collect::<Vec<_>>(), [5]);
+}
+
+#[test]
+fn the_check_names_exactly_the_unreadable_blocks() {
+    let bad = [3u64, 64, 65, 199];
+    let touches = move |request: &Request| {
+        request.operation == Operation::Read
+            && bad.iter().any(|block| (request.offset..request.end()).contains(&(block * BLOCK_BYTES as u64)))
+    };
+    let probe =
+        Probe::new(200, move |request| if touches(request) { Reaction::Fail } else { Reaction::Pass });
+    let mut rig = Rig::new(&LoadSpec::default(), 1, probe.expect("a probe"));
+    rig.phase(Phase::Run);
+    let report = rig.phase(Phase::Check);
+    assert_eq!(report.sightings.iter().map(|sighting| sighting.block).collect::<Vec<_>>(), bad);
+    assert_eq!(
+        report.reads.error_count(),
+        3,
+        "of four reads three hold a bad block; looking closer does not count"
+    );
+    assert_eq!(report.incidents.len(), 3);
+}
+
+#[test]
+fn an_error_that_passes_is_an_incident_but_no_failing_block() {
+    let count = AtomicU64::new(0);
+    let probe = Probe::new(64, move |request| {
+        let is_first_read =
+            request.operation == Operation::Read && count.fetch_add(1, Ordering::Relaxed) == 0;
+        if is_first_read { Reaction::Fail } else { Reaction::Pass }
+    });
+    let mut rig = Rig::new(&LoadSpec::default(), 1, probe.expect("a probe"));
+    rig.phase(Phase::Run);
+    let report = rig.phase(Phase::Check);
+    assert_eq!((report.reads.error_count(), report.incidents.len(), report.sightings.len()), (1, 1, 0));
+}
+
+#[test]
+fn a_failed_read_of_the_load_fails_all_its_blocks_and_is_not_repeated() {
+    let probe = Probe::new(64, |request| {
+        let is_hit = request.operation == Operation::Read && request.offset == 0;
+        if is_hit { Reaction::Fail } else { Reaction::Pass }
+    })
+    .expect("a probe");
+    let spec = LoadSpec {
+        reads: Percent(1.0),
+        prefill: Some(true),
+        block_size: Bytes(16384),
+        requests: Some(32),
+        ..LoadSpec::default()
+    };
+    let mut rig = Rig::new(&spec, 1, probe.clone());
+    rig.phase(Phase::Prefill);
+    let report = rig.phase(Phase::Run);
+    assert_eq!(report.sightings.iter().map(|sighting| sighting.block).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert!(report.sightings.iter().all(|sighting| sighting.count == 2), "32 requests come round twice");
+    let reads = probe.seen().iter().filter(|seen| seen.phase == Phase::Run).count();
+    assert_eq!(reads, 32);
+}
+
+#[test]
+fn a_read_that_returns_without_having_read_is_seen() {
+    let probe =
+        Probe::new(
+            64,
+            |request| {
+                if request.operation == Operation::Read { Reaction::Ignore } else { Reaction::Pass }
+            },
+        );
+    let mut rig = Rig::new(&LoadSpec::default(), 1, probe.expect("a probe"));
+    rig.phase(Phase::Run);
+    assert_eq!(rig.phase(Phase::Check).sightings.len(), 64);
+}
+
+#[test]
+fn never_written_blocks_are_no_failures_unless_zeros_are_expected() {
+    let spec = LoadSpec { requests: Some(10), ..LoadSpec::default() };
+    let mut rig = Rig::new(&spec, 1, memory(40));
+    rig.phase(Phase::Run);
+    rig.damage(30, |block| block[17] = 1);
+    let report = rig.phase(Phase::Check);
+    assert_eq!((report.reads.bytes, report.sightings.len()), (10 * 4096, 0));
+    rig.oracle.expect_zeros_where_never_written();
+    let report = rig.phase(Phase::Check);
+    assert_eq!(report.reads.bytes, 40 * 4096);
+    assert_eq!(report.sightings.iter().map(|sighting| sighting.block).collect::<Vec<_>>(), [30]);
+}
+
+#[test]
+fn flushes_come_after_so_many_writes_and_at_the_end() {
+    let probe = Probe::new(20, |_| Reaction::Pass).expect("a probe");
+    let spec = LoadSpec { flush_every: Some(8), ..LoadSpec::default() };
+    let mut rig = Rig::new(&spec, 1, probe.clone());
+    assert_eq!(rig.phase(Phase::Run).flushes.requests, 3);
+    let flushes: Vec<_> = (0..)
+        .zip(probe.seen())
+        .filter(|(_, seen)| seen.operation == Operation::Flush)
+        .map(|(at, _)| at)
+        .collect();
+    assert_eq!(flushes, [8, 17, 22]);
+}
+
+#[test]
+fn a_failed_flush_is_an_error_of_the_load() {
+    let probe =
+        Probe::new(
+            20,
+            |request| {
+                if request.operation == Operation::Flush { Reaction::Fail } else { Reaction::Pass }
+            },
+        );
+    let mut rig = Rig::new(&LoadSpec::default(), 1, probe.expect("a probe"));
+    let report = rig.phase(Phase::Run);
+    assert_eq!((report.error_count(), report.incidents[0].operation), (1, LoadOperation::Flush));
+}
+
+#[test]
+fn a_load_by_time_ends_in_time_and_one_without_time_says_so() {
+    let spec = LoadSpec { duration: Some(Span(Duration::from_millis(20))), requests: None, ..mixed() };
+    let disk = SimulatedDisk::new(500 * BLOCK_BYTES as u64, 512, DiskProfile::NVME).expect("a disk");
+    let mut rig = Rig::new(&spec, 1, disk);
+    rig.phase(Phase::Prefill);
+    let elapsed = rig.phase(Phase::Run).elapsed();
+    assert!((20..25).contains(&elapsed.as_millis()), "{elapsed:?}");
+    let drawn: u64 = rig.oracle.drawn()[1].requests.iter().sum();
+    let report = &rig.reports[1];
+    assert_eq!(drawn, report.reads.requests + report.writes.requests, "what was drawn was done");
+    assert!(rig.phase(Phase::Check).sightings.is_empty());
+    let mut rig = Rig::new(&spec, 1, memory(500));
+    let error = rig.try_phase(Phase::Run).expect_err("no virtual time passes on a memory leaf");
+    assert!(error.to_string().contains("virtual time"), "{error}");
+}
+
+#[test]
+fn a_load_that_shall_stop_stops_at_once_even_if_its_requests_hang() {
+    for reaction in [Reaction::Hang, Reaction::Delay(Duration::from_micros(10))] {
+        let driver = DeviceDriver::new(Probe::new(20, move |_| reaction).expect("a probe")).expect("suits");
+        let spec = LoadSpec { duration: Some(Span(Duration::from_secs(3600))), ..LoadSpec::default() };
+        let workload = Workload::new(&spec, 1, driver.objects()).expect("makes sense");
+        let mut oracle = Oracle::new(&workload);
+        let options = uring(Phase::Run);
+        let cancel = Arc::clone(&options.cancel);
+        let began = Instant::now();
+        let error = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(50));
+                cancel.store(2, Ordering::Relaxed);
+            });
+            run(&workload, &driver, &mut oracle, &options).expect_err("it was stopped")
+        });
+        assert_eq!(error.kind(), ErrorKind::Cancelled);
+        assert!(began.elapsed() < Duration::from_secs(20), "{reaction:?}: {:?}", began.elapsed());
+        let error =
+            run(&workload, &driver, &mut oracle, &uring(Phase::Check)).expect_err("the oracle is gone");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+    }
+}
+
+#[test]
+fn a_driver_with_other_objects_and_a_setup_phase_are_refused() {
+    let mut rig = Rig::new(&LoadSpec::default(), 1, memory(8));
+    assert_eq!(rig.try_phase(Phase::Setup).expect_err("no such phase").kind(), ErrorKind::Invalid);
+    rig.driver = DeviceDriver::new(memory(9)).expect("suits");
+    assert_eq!(rig.try_phase(Phase::Run).expect_err("another size").kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn a_worker_that_cannot_open_its_queue_stops_the_others_before_they_begin() {
+    struct Broken(DeviceDriver, AtomicU64);
+    impl Driver for Broken {
+        fn objects(&self) -> &[crate::ObjectInfo] {
+            self.0.objects()
+        }
+
+        fn open(&self, runtime: &Runtime) -> Result<Vec<Rc<dyn Queue>>> {
+            if self.1.fetch_add(1, Ordering::Relaxed) == 1 {
+                return Err(Error::new(ErrorKind::Gone, "unplugged"));
+            }
+            self.0.open(runtime)
+        }
+    }
+    let probe = Probe::new(20, |_| Reaction::Pass).expect("a probe");
+    let driver = Broken(DeviceDriver::new(probe.clone()).expect("suits"), AtomicU64::new(0));
+    let spec = LoadSpec { workers: 3, ..LoadSpec::default() };
+    let workload = Workload::new(&spec, 1, driver.objects()).expect("makes sense");
+    let error = run(&workload, &driver, &mut Oracle::new(&workload), &uring(Phase::Run)).expect_err("fails");
+    assert_eq!(error.kind(), ErrorKind::Gone, "{error}");
+    assert!(probe.seen().is_empty());
+}
