@@ -1,5 +1,18 @@
 //! Layers over devices, the description of a stack, and the factory that opens it.
+//!
+//! One file per layer: [`FaultDevice`] makes the device below lie, [`StatsDevice`] counts. A [`StackSpec`] is what a
+//! trial file says of the stack, and [`open`] is the only way from there to devices.
+//!
+//! This crate does not know what a trial is.
 
+mod disk_spec;
+mod fault;
+mod stack;
 mod stack_spec;
+mod stats;
 
-pub use stack_spec::{DeviceSpec, DiskProfile, DiskSpec, FileSpec, MemorySpec, StackSpec, StatsSpec};
+pub use disk_spec::{DiskProfile, DiskSpec};
+pub use fault::FaultDevice;
+pub use stack::{Stack, StackEnvironment, open};
+pub use stack_spec::{DeviceSpec, FileSpec, MemorySpec, StackSpec, StatsSpec};
+pub use stats::{StatsDevice, StatsReport, StatsRow};

@@ -11,6 +11,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, MapAccess};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::disk_spec::DiskSpec;
+
 /// Devices bottom to top: a leaf, then layers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
@@ -63,28 +65,6 @@ pub struct FileSpec {
 
 fn direct_default() -> bool {
     true
-}
-
-/// A simulated disk: a model of latency and bandwidth over RAM.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct DiskSpec {
-    /// What it behaves like.
-    pub profile: DiskProfile,
-    /// Capacity.
-    pub size: Bytes,
-}
-
-/// The disks that can be simulated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum DiskProfile {
-    /// A disk with one arm, 7200 revolutions per minute.
-    Hdd,
-    /// A SATA solid state disk.
-    Ssd,
-    /// An NVMe solid state disk.
-    Nvme,
 }
 
 /// The layer that counts requests and bytes.
@@ -231,7 +211,7 @@ impl StackSpec {
             match device {
                 DeviceSpec::Memory(memory) => memory.validate(&place, problems),
                 DeviceSpec::File(file) => file.validate(&place, problems),
-                DeviceSpec::Disk(disk) => validate_size(disk.size, 512, &place, problems),
+                DeviceSpec::Disk(disk) => disk.validate(&place, problems),
                 DeviceSpec::Faults => {
                     if let Some(before) = faults_at.replace(index) {
                         problems.add_with_help(
@@ -285,7 +265,7 @@ impl FileSpec {
 /// length can overflow.
 const SIZE_MAX: u64 = 1 << 60;
 
-fn validate_size(size: Bytes, block_size: u64, path: &Path, problems: &mut Problems) {
+pub(crate) fn validate_size(size: Bytes, block_size: u64, path: &Path, problems: &mut Problems) {
     let Bytes(bytes) = size;
     if bytes == 0 {
         problems.add(&path.key("size"), "a device without any block");

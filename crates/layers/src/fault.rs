@@ -1,0 +1,231 @@
+//! The layer that makes the device below it lie, fail and be slow, as its fault engine decides.
+//!
+//! It owns the way of a request: what is read below for the engine, when to wait, what to answer. It does not know
+//! how anything is decided. A request that nothing can happen to is the submission of the device below, unwrapped.
+//!
+//! The device below always gets the pristine data; what is wrong with them lies in the engine's overlay.
+
+use std::cell::Cell;
+use std::fmt;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rotproof_block::{
+    Buffer, Completion, Context, Device, DeviceInfo, Error, Operation, Queue, Request, Result, Runtime,
+    Submission,
+};
+use rotproof_fault::{Decision, Engine, Evaluator, Header, Piece, ReadOutcome, Verdict};
+
+/// A device with faults.
+pub struct FaultDevice {
+    below: Arc<dyn Device>,
+    engine: Arc<Engine>,
+}
+
+impl FaultDevice {
+    /// Faults as `engine` decides over `below`, for whose size the engine was made.
+    pub fn new(below: Arc<dyn Device>, engine: Arc<Engine>) -> Arc<Self> {
+        Arc::new(Self { below, engine })
+    }
+}
+
+impl Device for FaultDevice {
+    fn info(&self) -> DeviceInfo {
+        self.below.info()
+    }
+
+    fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {
+        let lane = Lane {
+            below: self.below.open_queue(runtime)?,
+            info: self.below.info(),
+            evaluator: self.engine.evaluator(),
+            runtime: runtime.clone(),
+            children: Cell::new(FIRST_CHILD),
+        };
+        Ok(Rc::new(FaultQueue(Rc::new(lane))))
+    }
+}
+
+impl fmt::Debug for FaultDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FaultDevice({:?})", self.info())
+    }
+}
+
+/// Ids of requests that this layer makes start here, far above those that origins count.
+const FIRST_CHILD: u64 = 1 << 63;
+
+struct FaultQueue(Rc<Lane>);
+
+/// What the requests of one queue need while they are under way.
+struct Lane {
+    below: Rc<dyn Queue>,
+    info: DeviceInfo,
+    evaluator: Evaluator,
+    runtime: Runtime,
+    children: Cell<u64>,
+}
+
+impl Queue for FaultQueue {
+    fn submit(&self, request: Request) -> Submission {
+        let lane = &self.0;
+        // A request that cannot be carried out matches nothing; the device below says what is wrong with it.
+        if lane.info.check(&request).is_err() {
+            return lane.below.submit(request);
+        }
+        let header = Header::of(&request);
+        match lane.evaluator.decide(&header, payload(&header, &request.buffer)) {
+            Decision::Pass => lane.below.submit(request),
+            Decision::Inspect => inspect(lane, header, request),
+            Decision::Act(verdict) => {
+                let lane = Rc::clone(lane);
+                if header.operation == Operation::Read {
+                    Submission::pending(async move { lane.read(header, verdict, request).await })
+                } else {
+                    Submission::pending(async move { lane.mutate(header, verdict, request).await })
+                }
+            }
+        }
+    }
+}
+
+/// The data that a request carries down.
+fn payload<'a>(header: &Header, buffer: &'a [u8]) -> &'a [u8] {
+    if matches!(header.operation, Operation::Write { .. }) { buffer } else { &[] }
+}
+
+/// Passes a request on and looks at it afterwards; at once, where the device below is done at once.
+fn inspect(lane: &Rc<Lane>, header: Header, request: Request) -> Submission {
+    let mut completion = match lane.below.submit(request).try_take() {
+        Ok(completion) => completion,
+        Err(submission) => {
+            let lane = Rc::clone(lane);
+            return Submission::pending(async move {
+                let completion = submission.await;
+                if completion.result.is_err() { completion } else { lane.finish(header, completion).await }
+            });
+        }
+    };
+    if completion.result.is_err() {
+        return completion.into();
+    }
+    let lane = Rc::clone(lane);
+    if !lane.evaluator.edges(&header, None).is_empty() {
+        return Submission::pending(async move { lane.finish(header, completion).await });
+    }
+    if header.operation != Operation::Read {
+        lane.finish_mutation(&header, None, &completion.buffer, &[], &[]);
+        return completion.into();
+    }
+    let outcome = lane.evaluator.read_done(&header, None, &mut completion.buffer, &[], lane.runtime.now());
+    if outcome == ReadOutcome::default() {
+        return completion.into();
+    }
+    Submission::pending(async move { lane.conclude(outcome, completion).await })
+}
+
+impl Lane {
+    /// Finishes a request that has succeeded below and on which nothing was decided before.
+    async fn finish(&self, header: Header, completion: Completion) -> Completion {
+        if header.operation == Operation::Read {
+            return self.finish_read(header, None, completion).await;
+        }
+        let edges = self.read_below(self.evaluator.edges(&header, None), header.context).await;
+        self.finish_mutation(&header, None, &completion.buffer, &[], &edges);
+        completion
+    }
+
+    /// A write, write of zeros, discard or flush to which something happens.
+    async fn mutate(&self, header: Header, verdict: Box<Verdict>, request: Request) -> Completion {
+        let data = payload(&header, &request.buffer);
+        self.evaluator.before_submit(&header, &verdict, data, self.runtime.now());
+        if let Some(delay) = verdict.delay() {
+            self.runtime.sleep(delay).await;
+        }
+        if verdict.fails() {
+            return request.fail(Error::medium());
+        }
+        let mut stale = self.read_below(verdict.lost_ranges(&header), header.context).await;
+        for piece in &mut stale {
+            self.evaluator.make_stale(piece);
+        }
+        let completion = self.below.submit(request).await;
+        if completion.result.is_ok() && header.operation.is_mutation() {
+            let edges = self.read_below(self.evaluator.edges(&header, Some(&verdict)), header.context).await;
+            self.finish_mutation(&header, Some(&verdict), &completion.buffer, &stale, &edges);
+        }
+        completion
+    }
+
+    fn finish_mutation(
+        &self,
+        header: &Header,
+        verdict: Option<&Verdict>,
+        buffer: &[u8],
+        stale: &[Piece],
+        edges: &[Piece],
+    ) {
+        let data = payload(header, buffer);
+        self.evaluator.mutation_done(header, verdict, data, stale, edges, self.runtime.now());
+    }
+
+    /// A read to which something happens.
+    async fn read(&self, header: Header, verdict: Box<Verdict>, mut request: Request) -> Completion {
+        if !verdict.fails() {
+            let completion = self.below.submit(request).await;
+            return match completion.result {
+                Ok(()) => self.finish_read(header, Some(verdict), completion).await,
+                Err(_) => completion,
+            };
+        }
+        // The ledger wants what the device really holds; the reader's buffer stays as it is.
+        let untouched = std::mem::replace(&mut request.buffer, Buffer::stale(header.length as usize));
+        let completion = self.below.submit(request).await;
+        let completion = match completion.result {
+            Ok(()) => self.finish_read(header, Some(verdict), completion).await,
+            Err(_) => completion,
+        };
+        Completion { buffer: untouched, ..completion }
+    }
+
+    /// Makes of a read that has succeeded below what the reader is to see.
+    async fn finish_read(
+        &self,
+        header: Header,
+        verdict: Option<Box<Verdict>>,
+        mut completion: Completion,
+    ) -> Completion {
+        let edges = self.read_below(self.evaluator.edges(&header, verdict.as_deref()), header.context).await;
+        let now = self.runtime.now();
+        let outcome = self.evaluator.read_done(&header, verdict, &mut completion.buffer, &edges, now);
+        self.conclude(outcome, completion).await
+    }
+
+    async fn conclude(&self, outcome: ReadOutcome, mut completion: Completion) -> Completion {
+        if let Some(delay) = outcome.delay {
+            self.runtime.sleep(delay).await;
+        }
+        if outcome.fails {
+            // A reader that overlooks the error must not find the right data all the same.
+            completion.buffer.fill(0);
+            completion.result = Err(Error::medium());
+        }
+        completion
+    }
+
+    /// What the device below holds in `ranges`; one that cannot be read is left out.
+    async fn read_below(&self, ranges: Vec<Range<u64>>, context: Context) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        for range in ranges {
+            let id = self.children.get();
+            self.children.set(id + 1);
+            let buffer = Buffer::stale((range.end - range.start) as usize);
+            let completion = self.below.submit(Request::read(range.start, buffer, context.child(id))).await;
+            if completion.result.is_ok() {
+                pieces.push(Piece { offset: range.start, bytes: completion.buffer });
+            }
+        }
+        pieces
+    }
+}

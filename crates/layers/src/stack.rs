@@ -1,0 +1,105 @@
+//! The one factory: from the description of a stack to its devices, opened bottom to top.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rotproof_block::leaf::{FileDevice, FileOptions, MemoryDevice, SimulatedDisk};
+use rotproof_block::{Device, Error, ErrorKind, Result};
+use rotproof_fault::{Engine, EngineOptions};
+use rotproof_spec::{Path, Problems};
+
+use crate::disk_spec::DiskSpec;
+use crate::fault::FaultDevice;
+use crate::stack_spec::{DeviceSpec, FileSpec, MemorySpec, StackSpec};
+use crate::stats::StatsDevice;
+
+/// What a stack needs besides its description.
+#[derive(Clone, Copy, Debug)]
+pub struct StackEnvironment {
+    /// Root of everything that chance decides.
+    pub seed: u64,
+    /// Put a faults layer just above the leaf if the description names no place for it.
+    pub needs_faults: bool,
+}
+
+/// An open stack.
+pub struct Stack {
+    /// The device at the top.
+    pub device: Arc<dyn Device>,
+    /// The engine of the faults layer, still without rules, if there is such a layer.
+    pub engine: Option<Arc<Engine>>,
+    /// The stats layers, bottom to top.
+    pub stats: Vec<Arc<StatsDevice>>,
+}
+
+impl fmt::Debug for Stack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stack({:?})", self.device.info())
+    }
+}
+
+/// Opens every device of `spec`. The leaf creates and enlarges files as it is told; whether that is permitted is for
+/// the caller to know. Rules are given to the engine later ([`Engine::add_rules`]), when their targets are known.
+///
+/// Fails with [`ErrorKind::Invalid`] on a description that [`StackSpec::validate`] complains about, and as the leaf
+/// fails.
+pub fn open(spec: &StackSpec, environment: &StackEnvironment) -> Result<Stack> {
+    let mut problems = Problems::default();
+    spec.validate(&Path::root().key("stack"), &mut problems);
+    if let Some(problem) = problems.iter().next() {
+        return Err(Error::new(ErrorKind::Invalid, format!("{}: {}", problem.path, problem.message)));
+    }
+    let Some((leaf, layers)) = spec.0.split_first() else {
+        return Err(Error::new(ErrorKind::Invalid, "the stack is empty; begin with a leaf"));
+    };
+    let mut stack = Stack { device: open_leaf(leaf)?, engine: None, stats: Vec::new() };
+    if environment.needs_faults && !layers.contains(&DeviceSpec::Faults) {
+        stack.add_faults(environment);
+    }
+    for layer in layers {
+        match layer {
+            DeviceSpec::Faults => stack.add_faults(environment),
+            DeviceSpec::Stats(stats) => {
+                let name = stats.name.clone().unwrap_or_else(|| format!("stats-{}", stack.stats.len() + 1));
+                let layer = StatsDevice::new(Arc::clone(&stack.device), name);
+                stack.stats.push(Arc::clone(&layer));
+                stack.device = layer;
+            }
+            DeviceSpec::Memory(_) | DeviceSpec::File(_) | DeviceSpec::Disk(_) => {
+                return Err(Error::new(ErrorKind::Invalid, "a stack has one leaf, its first entry"));
+            }
+        }
+    }
+    Ok(stack)
+}
+
+impl Stack {
+    fn add_faults(&mut self, environment: &StackEnvironment) {
+        let device_size = self.device.info().size;
+        let engine = Engine::new(Vec::new(), EngineOptions { seed: environment.seed, device_size });
+        self.device = FaultDevice::new(Arc::clone(&self.device), Arc::clone(&engine));
+        self.engine = Some(engine);
+    }
+}
+
+fn open_leaf(leaf: &DeviceSpec) -> Result<Arc<dyn Device>> {
+    Ok(match leaf {
+        DeviceSpec::Memory(MemorySpec { size, block_size }) => {
+            // Validated to be 4096 at the most.
+            MemoryDevice::new(size.0, u32::try_from(block_size.0).unwrap_or(u32::MAX))?
+        }
+        DeviceSpec::File(FileSpec { path, size, direct }) => {
+            let options = FileOptions {
+                size_bytes: size.map(|size| size.0),
+                direct: *direct,
+                create: size.is_some(),
+                ..FileOptions::default()
+            };
+            FileDevice::open(path, options)?
+        }
+        DeviceSpec::Disk(disk) => SimulatedDisk::new(disk.size.0, DiskSpec::BLOCK_SIZE, disk.model())?,
+        DeviceSpec::Faults | DeviceSpec::Stats(_) => {
+            return Err(Error::new(ErrorKind::Invalid, format!("{} is no leaf", leaf.word())));
+        }
+    })
+}

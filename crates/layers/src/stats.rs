@@ -1,0 +1,197 @@
+//! The layer that counts requests, bytes and errors, per phase of the trial and operation.
+//!
+//! Each queue counts in memory of its own, which only it writes; reading adds them up. So counting costs a few plain
+//! stores, and no queue waits for another.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rotproof_block::{
+    Completion, Context, Device, DeviceInfo, Operation, Phase, Queue, Request, Result, Runtime, Submission,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+const PHASES: [&str; Phase::ALL.len()] = ["setup", "prefill", "run", "check"];
+const OPERATIONS: [&str; 5] = ["read", "write", "flush", "discard", "write_zeroes"];
+const CELLS: usize = PHASES.len() * OPERATIONS.len();
+
+/// A device that counts what passes.
+pub struct StatsDevice {
+    below: Arc<dyn Device>,
+    name: String,
+    counters: Arc<Counters>,
+}
+
+#[derive(Default)]
+struct Counters {
+    open: Mutex<Vec<Arc<QueueCounters>>>,
+    /// What queues that are gone have counted.
+    closed: QueueCounters,
+}
+
+/// Written by the thread of one queue only, read by any.
+#[derive(Default)]
+struct QueueCounters([Cell; CELLS]);
+
+#[derive(Default)]
+struct Cell {
+    requests: AtomicU64,
+    bytes: AtomicU64,
+    errors: AtomicU64,
+}
+
+/// One writer, so a load and a store do, which cost less than a locked addition.
+fn add(counter: &AtomicU64, amount: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+}
+
+fn cell_of(phase: Phase, operation: Operation) -> usize {
+    let operation = match operation {
+        Operation::Read => 0,
+        Operation::Write { .. } => 1,
+        Operation::Flush => 2,
+        Operation::Discard => 3,
+        Operation::WriteZeroes => 4,
+    };
+    phase as usize * OPERATIONS.len() + operation
+}
+
+/// What passed a stats layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StatsReport {
+    /// Name of the layer.
+    pub name: String,
+    /// A row for each phase and operation that occurred, in the order of the trial.
+    pub rows: Vec<StatsRow>,
+}
+
+/// What passed in one phase with one operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StatsRow {
+    /// setup, prefill, run or check.
+    pub phase: String,
+    /// read, write, flush, discard or write_zeroes.
+    pub operation: String,
+    /// Requests that were submitted.
+    pub requests: u64,
+    /// Bytes that they concerned.
+    pub bytes: u64,
+    /// Those that completed with an error.
+    pub errors: u64,
+}
+
+impl StatsDevice {
+    /// Counts what passes to `below`, under the name `name`.
+    pub fn new(below: Arc<dyn Device>, name: impl Into<String>) -> Arc<Self> {
+        Arc::new(Self { below, name: name.into(), counters: Arc::default() })
+    }
+
+    /// What has passed so far.
+    pub fn report(&self) -> StatsReport {
+        let mut rows = Vec::new();
+        // A queue closes under this lock, so its counts are seen either here or there.
+        let open = self.counters.open.lock();
+        let all: Vec<&QueueCounters> =
+            open.iter().map(|counters| &**counters).chain(std::iter::once(&self.counters.closed)).collect();
+        let sum = |of: fn(&Cell) -> &AtomicU64, cell: usize| -> u64 {
+            all.iter().map(|counters| of(&counters.0[cell]).load(Ordering::Relaxed)).sum()
+        };
+        for (phase, phase_word) in PHASES.iter().enumerate() {
+            for (operation, operation_word) in OPERATIONS.iter().enumerate() {
+                let cell = phase * OPERATIONS.len() + operation;
+                let requests = sum(|cell| &cell.requests, cell);
+                if requests > 0 {
+                    rows.push(StatsRow {
+                        phase: (*phase_word).to_owned(),
+                        operation: (*operation_word).to_owned(),
+                        requests,
+                        bytes: sum(|cell| &cell.bytes, cell),
+                        errors: sum(|cell| &cell.errors, cell),
+                    });
+                }
+            }
+        }
+        StatsReport { name: self.name.clone(), rows }
+    }
+}
+
+impl Device for StatsDevice {
+    fn info(&self) -> DeviceInfo {
+        self.below.info()
+    }
+
+    fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {
+        let below = self.below.open_queue(runtime)?;
+        let own = Arc::new(QueueCounters::default());
+        self.counters.open.lock().push(Arc::clone(&own));
+        Ok(Rc::new(StatsQueue { below, own, all: Arc::clone(&self.counters) }))
+    }
+}
+
+impl fmt::Debug for StatsDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StatsDevice({})", self.name)
+    }
+}
+
+struct StatsQueue {
+    below: Rc<dyn Queue>,
+    own: Arc<QueueCounters>,
+    all: Arc<Counters>,
+}
+
+impl Queue for StatsQueue {
+    fn submit(&self, request: Request) -> Submission {
+        let Request { operation, length, context: Context { phase, .. }, .. } = request;
+        let cell = cell_of(phase, operation);
+        add(&self.own.0[cell].requests, 1);
+        add(&self.own.0[cell].bytes, length);
+        match self.below.submit(request).try_take() {
+            Ok(completion) => {
+                self.own.note(cell, &completion);
+                completion.into()
+            }
+            Err(submission) => {
+                let own = Arc::clone(&self.own);
+                Submission::pending(async move {
+                    let completion = submission.await;
+                    own.note(cell, &completion);
+                    completion
+                })
+            }
+        }
+    }
+}
+
+impl QueueCounters {
+    fn note(&self, cell: usize, completion: &Completion) {
+        if completion.result.is_err() {
+            add(&self.0[cell].errors, 1);
+        }
+    }
+}
+
+impl Drop for StatsQueue {
+    fn drop(&mut self) {
+        // Requests under way still hold the counters; they may count errors after this, so only a queue without any
+        // is folded away.
+        let mut open = self.all.open.lock();
+        let under_way = Arc::strong_count(&self.own) > 2;
+        if under_way {
+            return;
+        }
+        open.retain(|counters| !Arc::ptr_eq(counters, &self.own));
+        for (total, own) in self.all.closed.0.iter().zip(&self.own.0) {
+            // The lock makes this the only writer of the total.
+            add(&total.requests, own.requests.load(Ordering::Relaxed));
+            add(&total.bytes, own.bytes.load(Ordering::Relaxed));
+            add(&total.errors, own.errors.load(Ordering::Relaxed));
+        }
+    }
+}
