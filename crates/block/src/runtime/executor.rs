@@ -156,6 +156,7 @@ impl Executor {
         slot.waker.wake_by_ref();
     }
 
+    /// Whether a task waits to be polled, also by the word of another thread.
     pub(super) fn has_ready(&self) -> bool {
         self.shared.has_local() || !self.shared.remote.lock().is_empty()
     }
@@ -227,7 +228,8 @@ impl Executor {
         self.take_remote();
     }
 
-    fn take_remote(&self) {
+    /// Collects wakes from other threads.
+    pub(super) fn take_remote(&self) {
         let mut remote = self.shared.remote.lock();
         for id in remote.drain(..) {
             // SAFETY: the owner thread, no other reference into the queue alive.

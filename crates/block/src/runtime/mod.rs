@@ -206,7 +206,8 @@ impl Runtime {
                 let timeout =
                     self.0.timers.borrow().next_deadline().map(|deadline| deadline.since(self.now()));
                 let executor = &self.0.executor;
-                let wait = executor.begin_wait();
+                // A full submission queue may have reaped completions whose wakers nobody has called yet.
+                let wait = executor.begin_wait() && ring.borrow().woken.is_empty();
                 let result = ring.borrow_mut().turn(wait, timeout, executor.wake_fd());
                 executor.end_wait();
                 // Wakers run only now, with the ring no longer borrowed.
@@ -220,6 +221,7 @@ impl Runtime {
                 }
             }
             Driver::Simulated { now } => {
+                self.0.executor.take_remote();
                 if !self.0.executor.has_ready() {
                     let Some(deadline) = self.0.timers.borrow().next_deadline() else {
                         return Err(Error::new(
@@ -347,6 +349,22 @@ mod tests {
         let runtime = Runtime::simulated(1);
         let error = runtime.block_on(std::future::pending::<()>()).expect_err("nothing can wake it");
         assert_eq!(error.kind(), ErrorKind::Stalled);
+    }
+
+    #[test]
+    fn a_wake_from_another_thread_arrives_under_virtual_time_too() {
+        let runtime = Runtime::simulated(1);
+        let mut woken = false;
+        runtime
+            .block_on(std::future::poll_fn(|context| {
+                if std::mem::replace(&mut woken, true) {
+                    return Poll::Ready(());
+                }
+                let waker = context.waker().clone();
+                std::thread::spawn(move || waker.wake()).join().expect("ends well");
+                Poll::Pending
+            }))
+            .expect("does not stall");
     }
 
     #[test]
