@@ -7,7 +7,7 @@ use std::task::{Context as TaskContext, Poll, ready};
 
 use crate::pooled::PooledFuture;
 use crate::runtime::FileIo;
-use crate::{Completion, Context, Error};
+use crate::{Completion, Context, Error, ErrorKind};
 
 /// A request under way. Await it, once, for its [`Completion`].
 pub struct Submission(Inner);
@@ -19,6 +19,7 @@ enum Inner {
         io: FileIo,
         context: Context,
         length: u64,
+        short: ErrorKind,
     },
     Pooled(PooledFuture<Completion>),
 }
@@ -29,9 +30,9 @@ impl Submission {
         Self(Inner::Ready(Some(completion)))
     }
 
-    /// Completes when the file I/O does; a transfer of fewer than `length` bytes is an error.
-    pub(crate) fn file(io: FileIo, context: Context, length: u64) -> Self {
-        Self(Inner::File { io, context, length })
+    /// Completes when the file I/O does; a transfer of fewer than `length` bytes is an error of the kind `short`.
+    pub(crate) fn file(io: FileIo, context: Context, length: u64, short: ErrorKind) -> Self {
+        Self(Inner::File { io, context, length, short })
     }
 
     /// Runs `future`; its memory is pooled. For layers that act after the one below.
@@ -63,10 +64,13 @@ impl Future for Submission {
             Inner::Ready(completion) => {
                 Poll::Ready(completion.take().expect("a submission is not awaited after it has completed"))
             }
-            Inner::File { io, context, length } => {
+            Inner::File { io, context, length, short } => {
                 let (result, buffer) = ready!(Pin::new(io).poll(task));
                 let result = result.and_then(|transferred| {
-                    if transferred as u64 == *length { Ok(()) } else { Err(Error::medium()) }
+                    if transferred as u64 == *length {
+                        return Ok(());
+                    }
+                    Err(Error::new(*short, format!("only {transferred} of {length} bytes were transferred")))
                 });
                 Poll::Ready(Completion { result, buffer, context: *context })
             }
@@ -82,5 +86,27 @@ impl fmt::Debug for Submission {
             Inner::File { .. } => "Submission(in the kernel)",
             Inner::Pooled(_) => "Submission(in a layer)",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Buffer, Runtime};
+
+    #[test]
+    fn a_short_transfer_is_an_error_of_the_kind_it_was_given() {
+        let runtime = Runtime::simulated(1);
+        let file: Arc<OwnedFd> = Arc::new(tempfile::tempfile().expect("a temporary file").into());
+        for (short, length) in [(ErrorKind::NoSpace, 8192), (ErrorKind::Medium, 4097)] {
+            let io = runtime.write(&file, 0, Buffer::zeroed(4096), false);
+            let submission = Submission::file(io, Context::default(), length, short);
+            let completion = runtime.block_on(submission).expect("completes");
+            assert_eq!(completion.result.expect_err("too few bytes").kind(), short);
+            assert_eq!(completion.buffer.len(), 4096);
+        }
     }
 }

@@ -4,6 +4,7 @@ mod disk;
 mod disk_model;
 mod file;
 mod memory;
+mod opened_file;
 
 pub use disk::SimulatedDisk;
 pub use disk_model::{Access, DiskModel, DiskProfile, FlashProfile, RotatingProfile};
