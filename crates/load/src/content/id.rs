@@ -48,7 +48,7 @@ impl ContentId {
         (self.0 >> INDEX_BITS) as u16
     }
 
-    /// The how-manieth content of that worker in that stage it is, counted from zero.
+    /// Its number among the contents of that worker in that stage, counted from zero.
     pub fn index(self) -> u64 {
         self.0 & ((1 << INDEX_BITS) - 1)
     }

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_and_contents_of_another_seed_are_nobodys() {
+    fn zeros_and_contents_of_another_seed_are_not_recognised() {
         let content = Content::new(1);
         assert_eq!(content.identify(&[0; BLOCK_BYTES]), None);
         assert_eq!(content.identify_sector(&[0; SECTOR_BYTES]), None);

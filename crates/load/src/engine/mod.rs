@@ -6,6 +6,7 @@
 mod in_flight;
 mod progress;
 mod report;
+mod requests;
 mod source;
 #[cfg(test)]
 mod tests;

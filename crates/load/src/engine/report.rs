@@ -101,12 +101,13 @@ pub struct Sighting {
 /// More ways of one block to fail than this are counted with the last.
 const WAYS_PER_BLOCK_MAX: usize = 8;
 
-/// Longest latency that is told apart: an hour.
-const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
+/// Latencies are told apart to so many decimal digits: within 0.1%.
+const LATENCY_DIGITS: u8 = 3;
 
 impl OperationReport {
     pub(super) fn new() -> Self {
-        let latency = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("the bounds are in order");
+        // Grows by itself, to the largest order of magnitude seen.
+        let latency = Histogram::new(LATENCY_DIGITS).expect("at most five digits are possible");
         Self { requests: 0, bytes: 0, errors: Vec::new(), latency }
     }
 
@@ -139,7 +140,7 @@ impl OperationReport {
         for &(kind, count) in &other.errors {
             self.count_error(kind, count);
         }
-        self.latency.add(&other.latency).expect("all have the same bounds");
+        self.latency.add(&other.latency).expect("a histogram that grows takes every latency");
     }
 }
 

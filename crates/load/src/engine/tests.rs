@@ -214,16 +214,19 @@ fn a_failed_read_of_the_load_fails_all_its_blocks_and_is_not_repeated() {
 
 #[test]
 fn a_read_that_returns_without_having_read_is_seen() {
+    // With one block, the memory of a read is that of the write before, and holds the very content expected.
     let probe =
         Probe::new(
-            64,
+            1,
             |request| {
                 if request.operation == Operation::Read { Reaction::Ignore } else { Reaction::Pass }
             },
         );
-    let mut rig = Rig::new(&LoadSpec::default(), 1, probe.expect("a probe"));
-    rig.phase(Phase::Run);
-    assert_eq!(rig.phase(Phase::Check).sightings.len(), 64);
+    let spec = LoadSpec { reads: Percent(0.5), requests: Some(640), ..LoadSpec::default() };
+    let mut rig = Rig::new(&spec, 1, probe.expect("a probe"));
+    rig.phase(Phase::Prefill);
+    let sightings = &rig.phase(Phase::Run).sightings;
+    assert_eq!(sightings.iter().map(|sighting| sighting.count).sum::<u64>(), 320, "every read is wrong");
 }
 
 #[test]
@@ -255,6 +258,15 @@ fn flushes_come_after_so_many_writes_and_at_the_end() {
 }
 
 #[test]
+fn a_flush_is_sent_even_when_all_writes_before_it_are_still_in_flight() {
+    let probe = Probe::new(32, |_| Reaction::Delay(Duration::from_millis(1))).expect("a probe");
+    let spec = LoadSpec { flush_every: Some(8), queue_depth: 16, ..LoadSpec::default() };
+    let mut rig = Rig::new(&spec, 1, probe.clone());
+    assert_eq!(rig.phase(Phase::Run).flushes.requests, 5, "one after each eight writes, and one in the end");
+    assert_eq!(probe.seen()[8].operation, Operation::Flush);
+}
+
+#[test]
 fn a_failed_flush_is_an_error_of_the_load() {
     let probe =
         Probe::new(
@@ -283,6 +295,22 @@ fn a_load_by_time_ends_in_time_and_one_without_time_says_so() {
     let mut rig = Rig::new(&spec, 1, memory(500));
     let error = rig.try_phase(Phase::Run).expect_err("no virtual time passes on a memory leaf");
     assert!(error.to_string().contains("virtual time"), "{error}");
+}
+
+#[test]
+fn a_step_that_was_still_waiting_when_time_was_over_does_not_count_as_done() {
+    for seed in 0..20 {
+        let probe = Probe::new(2, |_| Reaction::Delay(Duration::from_micros(300))).expect("a probe");
+        let spec = LoadSpec {
+            pattern: Pattern::Random,
+            queue_depth: 4,
+            duration: Some(Span(Duration::from_millis(1))),
+            ..LoadSpec::default()
+        };
+        let mut rig = Rig::new(&spec, seed, probe);
+        let done = rig.phase(Phase::Run).writes.requests;
+        assert_eq!(rig.oracle.drawn()[0].requests, [done], "seed {seed}");
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! One worker: its lanes draw steps, send them as requests, verify what comes back and keep the books.
+//! One worker: the state its lanes share, and the order in which they draw steps.
 //!
 //! A lane is a task with at most one request in flight; the worker has as many as its queue depth. Steps are drawn
 //! and submitted in the order of their source, whatever completes first: a step that overlaps one in flight holds up
@@ -13,21 +13,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use rotproof_block::{
-    Buffer, Completion, Context, Error, ErrorKind, Phase, Queue, Request, Runtime, Tag, Time,
-};
+use rotproof_block::{Error, ErrorKind, Phase, Queue, Runtime, Tag, Time};
 
 use super::in_flight::InFlight;
 use super::progress::{Progress, ProgressCounts};
-use super::report::{Incident, LoadOperation, Sighting, Tally};
+use super::report::Tally;
 use super::source::Source;
-use crate::content::{ContentId, SECTOR_BYTES};
-use crate::evidence::Evidence;
-use crate::layout::Extent;
+use crate::Content;
 use crate::oracle::OraclePart;
 use crate::stream::{Contents, Step};
 use crate::workload::Workload;
-use crate::{BLOCK_BYTES, Content};
 
 /// What a worker is made from.
 pub(super) struct WorkerOptions {
@@ -45,49 +40,49 @@ pub(super) struct WorkerOptions {
 }
 
 pub(super) struct Worker {
-    number: u16,
-    phase: Phase,
-    runtime: Runtime,
-    queues: Vec<Rc<dyn Queue>>,
+    pub(super) number: u16,
+    pub(super) phase: Phase,
+    pub(super) runtime: Runtime,
+    pub(super) queues: Vec<Rc<dyn Queue>>,
     /// The name of each object.
-    tags: Vec<Tag>,
-    workload: Workload,
-    content: Content,
+    pub(super) tags: Vec<Tag>,
+    pub(super) workload: Workload,
+    pub(super) content: Content,
     /// What its writes hold; a check writes nothing.
-    contents: Option<Contents>,
-    lanes: usize,
-    duration: Option<Duration>,
-    cancel: Arc<AtomicUsize>,
-    progress: Arc<Progress>,
-    state: RefCell<State>,
+    pub(super) contents: Option<Contents>,
+    pub(super) lanes: usize,
+    pub(super) duration: Option<Duration>,
+    pub(super) cancel: Arc<AtomicUsize>,
+    pub(super) progress: Arc<Progress>,
+    pub(super) state: RefCell<State>,
 }
 
-struct State {
-    source: Source,
-    part: OraclePart,
-    in_flight: InFlight,
+pub(super) struct State {
+    pub(super) source: Source,
+    pub(super) part: OraclePart,
+    pub(super) in_flight: InFlight,
     /// Drawn, but waiting for a request that it overlaps.
-    pending: Option<Step>,
+    pub(super) pending: Option<Step>,
     /// Lanes that wait for the same.
-    blocked: Vec<Waker>,
-    active_lanes: usize,
-    has_ended: bool,
+    pub(super) blocked: Vec<Waker>,
+    pub(super) active_lanes: usize,
+    pub(super) has_ended: bool,
     /// Who waits for the end.
-    waiting: Option<Waker>,
+    pub(super) waiting: Option<Waker>,
     /// No more steps: time is over, or something is wrong with the load itself.
-    is_stopped: bool,
-    broken: Option<Error>,
-    deadline: Option<Time>,
+    pub(super) is_stopped: bool,
+    pub(super) broken: Option<Error>,
+    pub(super) deadline: Option<Time>,
     /// The last time that any lane read.
-    now: Time,
+    pub(super) now: Time,
     /// Steps since `now` last changed.
-    steps_at_now: u64,
+    pub(super) steps_at_now: u64,
     /// Objects written to since their last flush.
-    is_dirty: Vec<bool>,
-    requests: u64,
-    unpublished: ProgressCounts,
-    published: Time,
-    tally: Tally,
+    pub(super) is_dirty: Vec<bool>,
+    pub(super) requests: u64,
+    pub(super) unpublished: ProgressCounts,
+    pub(super) published: Time,
+    pub(super) tally: Tally,
 }
 
 /// What a worker leaves behind.
@@ -104,18 +99,6 @@ enum Draw {
     End,
 }
 
-/// One request's answer.
-struct Answer {
-    error: Option<Error>,
-    buffer: Buffer,
-    submitted: Time,
-    completed: Time,
-    /// The lane never had to wait.
-    was_immediate: bool,
-}
-
-const PUBLISHED_REQUESTS: u64 = 64;
-const PUBLISHED_EVERY: Duration = Duration::from_millis(50);
 /// Requests that a lane may complete in a row before it lets others run.
 const IMMEDIATE_IN_A_ROW_MAX: u32 = 64;
 /// So many steps without any time passing mean that a load which ends by time never will.
@@ -305,230 +288,4 @@ impl Worker {
         })
         .await;
     }
-
-    async fn submit(&self, object: u32, request: impl FnOnce(Context) -> Request) -> Answer {
-        let id = {
-            let mut state = self.state.borrow_mut();
-            state.requests += 1;
-            state.requests
-        };
-        let submitted = self.runtime.now();
-        let object = object as usize;
-        let context = Context {
-            id,
-            submitted,
-            tag: self.tags[object],
-            queue: self.number,
-            phase: self.phase,
-            ..Context::default()
-        };
-        let (completion, was_immediate) = match self.queues[object].submit(request(context)).try_take() {
-            Ok(completion) => (completion, true),
-            Err(submission) => (submission.await, false),
-        };
-        let Completion { result, buffer, .. } = completion;
-        Answer { error: result.err(), buffer, submitted, completed: self.runtime.now(), was_immediate }
-    }
-
-    async fn write(&self, lane: usize, extent: Extent, first: u64) -> bool {
-        let contents = self.contents.expect("only a stream writes, and it has contents");
-        let mut buffer = Buffer::stale(extent.len_bytes());
-        for (block, n) in buffer.chunks_exact_mut(BLOCK_BYTES).zip(first..) {
-            self.content.fill(contents.content(n), block);
-        }
-        let answer = self
-            .submit(extent.object, |context| Request::write(extent.offset_bytes(), buffer, context))
-            .await;
-        let mut guard = self.state.borrow_mut();
-        let state = &mut *guard;
-        state.is_dirty[extent.object as usize] = true;
-        let written = extent.target_blocks().zip(first..).map(|(block, n)| (block, contents.content(n)));
-        if answer.error.is_none() {
-            for (block, content) in written {
-                state.part.written(block, content);
-            }
-        } else {
-            for (block, content) in written {
-                state.part.write_failed(block, content);
-                self.saw_error(state, block, LoadOperation::Write, vec![content], &answer);
-            }
-        }
-        self.complete(state, LoadOperation::Write, Some((lane, &extent)), &answer);
-        answer.was_immediate
-    }
-
-    async fn read(&self, lane: usize, extent: Extent) -> bool {
-        let answer = self.submit_read(extent).await;
-        if answer.error.is_some() && self.phase == Phase::Check {
-            self.narrow_down(extent).await;
-        }
-        let mut guard = self.state.borrow_mut();
-        let state = &mut *guard;
-        if answer.error.is_none() {
-            self.verify(state, &extent, &answer);
-        } else if self.phase != Phase::Check {
-            // The request failed as a whole, and so did every block that its user wanted.
-            for block in extent.target_blocks() {
-                let expected = state.part.legal(block);
-                self.saw_error(state, block, LoadOperation::Read, expected, &answer);
-            }
-        }
-        self.complete(state, LoadOperation::Read, Some((lane, &extent)), &answer);
-        answer.was_immediate
-    }
-
-    async fn submit_read(&self, extent: Extent) -> Answer {
-        let mut buffer = Buffer::stale(extent.len_bytes());
-        // Old memory may hold the very content that is expected. No sector without its first word is recognised, so
-        // a read that returns without having read is seen.
-        for sector in buffer.chunks_exact_mut(SECTOR_BYTES) {
-            sector[..8].fill(0);
-        }
-        self.submit(extent.object, |context| Request::read(extent.offset_bytes(), buffer, context)).await
-    }
-
-    /// Reads the halves of an extent that failed, and theirs, down to the single blocks that cannot be read.
-    async fn narrow_down(&self, failed: Extent) {
-        let mut open =
-            if failed.blocks == 1 { vec![failed] } else { halves(self.workload.layout(), failed).to_vec() };
-        while let Some(extent) = open.pop() {
-            if self.is_cancelled() {
-                return;
-            }
-            let answer = self.submit_read(extent).await;
-            let mut state = self.state.borrow_mut();
-            if answer.error.is_none() {
-                self.verify(&mut state, &extent, &answer);
-            } else if extent.blocks == 1 {
-                let expected = state.part.legal(extent.first_block);
-                self.saw_error(&mut state, extent.first_block, LoadOperation::Read, expected, &answer);
-            } else {
-                open.extend(halves(self.workload.layout(), extent));
-            }
-        }
-    }
-
-    #[inline]
-    fn verify(&self, state: &mut State, extent: &Extent, answer: &Answer) {
-        for (block, data) in extent.target_blocks().zip(answer.buffer.chunks_exact(BLOCK_BYTES)) {
-            if !state.part.accepts(&self.content, block, data) {
-                let expected = state.part.legal(block);
-                let evidence = Evidence::of(&self.content, &expected, data);
-                self.saw(state, block, LoadOperation::Read, expected, evidence, answer.completed);
-            }
-        }
-    }
-
-    #[cold]
-    fn saw_error(
-        &self,
-        state: &mut State,
-        block: u64,
-        operation: LoadOperation,
-        expected: Vec<ContentId>,
-        answer: &Answer,
-    ) {
-        if let Some(error) = &answer.error {
-            self.saw(state, block, operation, expected, Evidence::Error(error.kind()), answer.completed);
-        }
-    }
-
-    #[cold]
-    fn saw(
-        &self,
-        state: &mut State,
-        block: u64,
-        operation: LoadOperation,
-        expected: Vec<ContentId>,
-        evidence: Evidence,
-        time: Time,
-    ) {
-        let sighting = Sighting { block, phase: self.phase, time, operation, expected, evidence, count: 1 };
-        if state.tally.saw(sighting) {
-            state.unpublished.failures += 1;
-        }
-    }
-
-    /// Makes durable what has been written, object by object.
-    async fn flush(&self) {
-        for object in 0..self.queues.len() {
-            if !std::mem::take(&mut self.state.borrow_mut().is_dirty[object]) {
-                continue;
-            }
-            let answer = self.submit(object as u32, Request::flush).await;
-            let mut state = self.state.borrow_mut();
-            if let Some(error) = &answer.error {
-                state.tally.failed(Incident {
-                    object: object as u32,
-                    offset_bytes: 0,
-                    length_bytes: 0,
-                    operation: LoadOperation::Flush,
-                    error: error.kind(),
-                    time: answer.completed,
-                });
-            }
-            self.complete(&mut state, LoadOperation::Flush, None, &answer);
-        }
-    }
-
-    /// Enters a completed request into the books and lets those go on that waited for it.
-    fn complete(
-        &self,
-        state: &mut State,
-        operation: LoadOperation,
-        transfer: Option<(usize, &Extent)>,
-        answer: &Answer,
-    ) {
-        let error = answer.error.as_ref().map(Error::kind);
-        let mut bytes = 0;
-        if let Some((lane, extent)) = transfer {
-            bytes = extent.len_bytes() as u64;
-            state.in_flight.end(lane);
-            if let Some(error) = error {
-                state.tally.failed(Incident {
-                    object: extent.object,
-                    offset_bytes: extent.offset_bytes(),
-                    length_bytes: bytes,
-                    operation,
-                    error,
-                    time: answer.completed,
-                });
-            }
-        }
-        let report = match operation {
-            LoadOperation::Read => &mut state.tally.reads,
-            LoadOperation::Write => &mut state.tally.writes,
-            LoadOperation::Flush => &mut state.tally.flushes,
-        };
-        report.record(answer.completed.since(answer.submitted), bytes, error);
-        for waker in state.blocked.drain(..) {
-            waker.wake();
-        }
-        if state.now != answer.completed {
-            state.now = answer.completed;
-            state.steps_at_now = 0;
-        }
-        state.unpublished.requests += 1;
-        match error {
-            None => state.unpublished.bytes += bytes,
-            Some(_) => state.unpublished.errors += 1,
-        }
-        if state.unpublished.requests >= PUBLISHED_REQUESTS
-            || state.now.since(state.published) >= PUBLISHED_EVERY
-        {
-            self.publish(state);
-        }
-    }
-
-    fn publish(&self, state: &mut State) {
-        self.progress.add(std::mem::take(&mut state.unpublished));
-        state.published = state.now;
-    }
-}
-
-/// Both halves of an extent of more than one block.
-fn halves(layout: &crate::layout::Layout, extent: Extent) -> [Extent; 2] {
-    let first = u64::from(extent.blocks / 2);
-    let second = u64::from(extent.blocks) - first;
-    [layout.extent_at(extent.first_block, first), layout.extent_at(extent.first_block + first, second)]
 }

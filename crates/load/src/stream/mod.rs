@@ -8,7 +8,6 @@ mod share;
 #[cfg(test)]
 mod tests;
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use rotproof_block::hash::mix;
@@ -36,7 +35,7 @@ pub enum Step {
     Write {
         /// Where.
         extent: Extent,
-        /// The how-manieth block of this worker in this stage the first one is.
+        /// Number of the first block among all that this worker writes in this stage, counted from zero.
         first: u64,
     },
     /// Makes durable what the worker has written.
@@ -148,24 +147,9 @@ impl Stream {
         self.contents
     }
 
-    /// The blocks that the worker works on.
-    pub fn target_blocks(&self) -> Range<u64> {
-        self.part.blocks.clone()
-    }
-
     /// Requests so far, flushes not among them.
     pub fn requests(&self) -> u64 {
         self.requests
-    }
-
-    /// Blocks written so far.
-    pub fn written_blocks(&self) -> u64 {
-        self.written_blocks
-    }
-
-    /// Whether the stream has no end of its own.
-    pub fn is_endless(&self) -> bool {
-        self.budget == Budget::Endless
     }
 
     fn has_ended(&self) -> bool {
@@ -233,7 +217,7 @@ pub struct WrittenBlock {
     pub content: ContentId,
     /// Which request of the worker does it, counted from zero.
     pub request: u64,
-    /// The how-manieth block it is that the worker writes in this stage, counted from zero.
+    /// Its number among all blocks that the worker writes in this stage, counted from zero.
     pub n: u64,
 }
 

@@ -1,0 +1,254 @@
+//! What a worker's lanes do with one step: the request, its verification, and the entry in the books.
+
+use std::time::Duration;
+
+use rotproof_block::{Buffer, Completion, Context, Error, Phase, Request, Time};
+
+use super::report::{Incident, LoadOperation, Sighting};
+use super::worker::{State, Worker};
+use crate::BLOCK_BYTES;
+use crate::content::{ContentId, SECTOR_BYTES};
+use crate::evidence::Evidence;
+use crate::layout::{Extent, Layout};
+
+/// One request's answer.
+struct Answer {
+    error: Option<Error>,
+    buffer: Buffer,
+    submitted: Time,
+    completed: Time,
+    /// The lane never had to wait.
+    was_immediate: bool,
+}
+
+const PUBLISHED_REQUESTS: u64 = 64;
+const PUBLISHED_EVERY: Duration = Duration::from_millis(50);
+impl Worker {
+    async fn submit(&self, object: u32, request: impl FnOnce(Context) -> Request) -> Answer {
+        let id = {
+            let mut state = self.state.borrow_mut();
+            state.requests += 1;
+            state.requests
+        };
+        let submitted = self.runtime.now();
+        let object = object as usize;
+        let context = Context {
+            id,
+            submitted,
+            tag: self.tags[object],
+            queue: self.number,
+            phase: self.phase,
+            ..Context::default()
+        };
+        let (completion, was_immediate) = match self.queues[object].submit(request(context)).try_take() {
+            Ok(completion) => (completion, true),
+            Err(submission) => (submission.await, false),
+        };
+        let Completion { result, buffer, .. } = completion;
+        Answer { error: result.err(), buffer, submitted, completed: self.runtime.now(), was_immediate }
+    }
+
+    pub(super) async fn write(&self, lane: usize, extent: Extent, first: u64) -> bool {
+        let contents = self.contents.expect("only a stream writes, and it has contents");
+        let mut buffer = Buffer::stale(extent.len_bytes());
+        for (block, n) in buffer.chunks_exact_mut(BLOCK_BYTES).zip(first..) {
+            self.content.fill(contents.content(n), block);
+        }
+        // Both now and when it has completed: a flush in between is due, but does not cover it.
+        self.state.borrow_mut().is_dirty[extent.object as usize] = true;
+        let answer = self
+            .submit(extent.object, |context| Request::write(extent.offset_bytes(), buffer, context))
+            .await;
+        let mut guard = self.state.borrow_mut();
+        let state = &mut *guard;
+        state.is_dirty[extent.object as usize] = true;
+        let written = extent.target_blocks().zip(first..).map(|(block, n)| (block, contents.content(n)));
+        if answer.error.is_none() {
+            for (block, content) in written {
+                state.part.written(block, content);
+            }
+        } else {
+            for (block, content) in written {
+                state.part.write_failed(block, content);
+                self.saw_error(state, block, LoadOperation::Write, vec![content], &answer);
+            }
+        }
+        self.complete(state, LoadOperation::Write, Some((lane, &extent)), &answer);
+        answer.was_immediate
+    }
+
+    pub(super) async fn read(&self, lane: usize, extent: Extent) -> bool {
+        let answer = self.submit_read(extent).await;
+        if answer.error.is_some() && self.phase == Phase::Check {
+            self.narrow_down(extent).await;
+        }
+        let mut guard = self.state.borrow_mut();
+        let state = &mut *guard;
+        if answer.error.is_none() {
+            self.verify(state, &extent, &answer);
+        } else if self.phase != Phase::Check {
+            // The request failed as a whole, and so did every block that its user wanted.
+            for block in extent.target_blocks() {
+                let expected = state.part.legal(block);
+                self.saw_error(state, block, LoadOperation::Read, expected, &answer);
+            }
+        }
+        self.complete(state, LoadOperation::Read, Some((lane, &extent)), &answer);
+        answer.was_immediate
+    }
+
+    async fn submit_read(&self, extent: Extent) -> Answer {
+        let mut buffer = Buffer::stale(extent.len_bytes());
+        // Old memory may hold the very content that is expected. No sector without its first word is recognised, so
+        // a read that returns without having read is seen.
+        for sector in buffer.chunks_exact_mut(SECTOR_BYTES) {
+            sector[..8].fill(0);
+        }
+        self.submit(extent.object, |context| Request::read(extent.offset_bytes(), buffer, context)).await
+    }
+
+    /// Reads the halves of an extent that failed, and theirs, down to the single blocks that cannot be read.
+    async fn narrow_down(&self, failed: Extent) {
+        let mut open =
+            if failed.blocks == 1 { vec![failed] } else { halves(self.workload.layout(), failed).to_vec() };
+        while let Some(extent) = open.pop() {
+            if self.is_cancelled() {
+                return;
+            }
+            let answer = self.submit_read(extent).await;
+            let mut state = self.state.borrow_mut();
+            if answer.error.is_none() {
+                self.verify(&mut state, &extent, &answer);
+            } else if extent.blocks == 1 {
+                let expected = state.part.legal(extent.first_block);
+                self.saw_error(&mut state, extent.first_block, LoadOperation::Read, expected, &answer);
+            } else {
+                open.extend(halves(self.workload.layout(), extent));
+            }
+        }
+    }
+
+    #[inline]
+    fn verify(&self, state: &mut State, extent: &Extent, answer: &Answer) {
+        for (block, data) in extent.target_blocks().zip(answer.buffer.chunks_exact(BLOCK_BYTES)) {
+            if !state.part.accepts(&self.content, block, data) {
+                let expected = state.part.legal(block);
+                let evidence = Evidence::of(&self.content, &expected, data);
+                self.saw(state, block, LoadOperation::Read, expected, evidence, answer.completed);
+            }
+        }
+    }
+
+    #[cold]
+    fn saw_error(
+        &self,
+        state: &mut State,
+        block: u64,
+        operation: LoadOperation,
+        expected: Vec<ContentId>,
+        answer: &Answer,
+    ) {
+        if let Some(error) = &answer.error {
+            self.saw(state, block, operation, expected, Evidence::Error(error.kind()), answer.completed);
+        }
+    }
+
+    #[cold]
+    fn saw(
+        &self,
+        state: &mut State,
+        block: u64,
+        operation: LoadOperation,
+        expected: Vec<ContentId>,
+        evidence: Evidence,
+        time: Time,
+    ) {
+        let sighting = Sighting { block, phase: self.phase, time, operation, expected, evidence, count: 1 };
+        if state.tally.saw(sighting) {
+            state.unpublished.failures += 1;
+        }
+    }
+
+    /// Makes durable what has been written, object by object.
+    pub(super) async fn flush(&self) {
+        for object in 0..self.queues.len() {
+            if !std::mem::take(&mut self.state.borrow_mut().is_dirty[object]) {
+                continue;
+            }
+            let answer = self.submit(object as u32, Request::flush).await;
+            let mut state = self.state.borrow_mut();
+            if let Some(error) = &answer.error {
+                state.tally.failed(Incident {
+                    object: object as u32,
+                    offset_bytes: 0,
+                    length_bytes: 0,
+                    operation: LoadOperation::Flush,
+                    error: error.kind(),
+                    time: answer.completed,
+                });
+            }
+            self.complete(&mut state, LoadOperation::Flush, None, &answer);
+        }
+    }
+
+    /// Enters a completed request into the books and lets those go on that waited for it.
+    fn complete(
+        &self,
+        state: &mut State,
+        operation: LoadOperation,
+        transfer: Option<(usize, &Extent)>,
+        answer: &Answer,
+    ) {
+        let error = answer.error.as_ref().map(Error::kind);
+        let mut bytes = 0;
+        if let Some((lane, extent)) = transfer {
+            bytes = extent.len_bytes() as u64;
+            state.in_flight.end(lane);
+            if let Some(error) = error {
+                state.tally.failed(Incident {
+                    object: extent.object,
+                    offset_bytes: extent.offset_bytes(),
+                    length_bytes: bytes,
+                    operation,
+                    error,
+                    time: answer.completed,
+                });
+            }
+        }
+        let report = match operation {
+            LoadOperation::Read => &mut state.tally.reads,
+            LoadOperation::Write => &mut state.tally.writes,
+            LoadOperation::Flush => &mut state.tally.flushes,
+        };
+        report.record(answer.completed.since(answer.submitted), bytes, error);
+        for waker in state.blocked.drain(..) {
+            waker.wake();
+        }
+        if state.now != answer.completed {
+            state.now = answer.completed;
+            state.steps_at_now = 0;
+        }
+        state.unpublished.requests += 1;
+        match error {
+            None => state.unpublished.bytes += bytes,
+            Some(_) => state.unpublished.errors += 1,
+        }
+        if state.unpublished.requests >= PUBLISHED_REQUESTS
+            || state.now.since(state.published) >= PUBLISHED_EVERY
+        {
+            self.publish(state);
+        }
+    }
+
+    pub(super) fn publish(&self, state: &mut State) {
+        self.progress.add(std::mem::take(&mut state.unpublished));
+        state.published = state.now;
+    }
+}
+
+/// Both halves of an extent of more than one block.
+fn halves(layout: &Layout, extent: Extent) -> [Extent; 2] {
+    let first = u64::from(extent.blocks / 2);
+    let second = u64::from(extent.blocks) - first;
+    [layout.extent_at(extent.first_block, first), layout.extent_at(extent.first_block + first, second)]
+}
