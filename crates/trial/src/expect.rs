@@ -40,6 +40,9 @@ impl Comparison {
     }
 }
 
+/// What a sign makes of the number behind it.
+type Sign = fn(u64) -> Comparison;
+
 impl FromStr for Comparison {
     type Err = String;
 
@@ -60,7 +63,7 @@ impl FromStr for Comparison {
             };
         }
         // The longer signs first, as they begin with the shorter.
-        let signs: [(&str, fn(u64) -> Comparison); 6] = [
+        let signs: [(&str, Sign); 6] = [
             (">=", Comparison::AtLeast),
             ("<=", Comparison::AtMost),
             ("==", Comparison::Equal),

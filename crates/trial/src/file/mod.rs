@@ -12,6 +12,7 @@ mod read;
 mod scalar;
 mod source;
 mod subject_spec;
+mod targets;
 mod tree;
 mod trial_file;
 mod validate;

@@ -78,7 +78,7 @@ mod tests {
             ("0.5", Meaning::Fraction(0.5)),
             ("-1e3", Meaning::Fraction(-1000.0)),
             (".5", Meaning::Fraction(0.5)),
-            ("340282366920938463463374607431768211456", Meaning::Fraction(3.402_823_669_209_384_6e38)),
+            ("340282366920938463463374607431768211456", Meaning::Fraction(2f64.powi(128))),
             ("infinity", Meaning::Text("infinity")),
             ("4KiB", Meaning::Text("4KiB")),
             ("1..2", Meaning::Text("1..2")),

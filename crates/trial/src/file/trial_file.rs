@@ -132,6 +132,18 @@ impl TrialFile {
     pub fn schema() -> Value {
         let mut schema = schemars::schema_for!(TrialFile);
         schema.insert("title".into(), "Rotproof trial file".into());
+        // Only the parser takes a file without a stack, to tell what else is wrong with it.
+        schema.insert("required".into(), serde_json::json!(["stack"]));
+        for name in ["stack", "name"] {
+            if let Some(property) =
+                schema.pointer_mut(&format!("/properties/{name}")).and_then(Value::as_object_mut)
+            {
+                property.remove("default");
+            }
+        }
+        if let Some(stack) = schema.pointer_mut("/properties/stack").and_then(Value::as_object_mut) {
+            stack.insert("minItems".into(), 1.into());
+        }
         schema.to_value()
     }
 }
@@ -143,5 +155,151 @@ fn placed(tree: &Tree, problem: rotproof_spec::Problem) -> Diagnostic {
         path: problem.path.as_str().to_owned(),
         message: problem.message,
         help: problem.help,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// Every example of the repository, with what a check of it on its own needs.
+    fn examples() -> Vec<PathBuf> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+        let mut files = Vec::new();
+        let mut folders = vec![folder];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).expect("the folder of examples") {
+                let path = entry.expect("an entry").path();
+                match path.extension() {
+                    _ if path.is_dir() => folders.push(path),
+                    Some(extension) if extension == "yaml" => files.push(path),
+                    _ => {}
+                }
+            }
+        }
+        files
+    }
+
+    #[test]
+    fn every_example_makes_sense_and_reads_back_as_it_is_written() {
+        let examples = examples();
+        assert!(examples.len() > 10, "the examples are there");
+        for path in examples {
+            let trial =
+                TrialFile::open(&path, &Overrides::default()).unwrap_or_else(|error| panic!("{error}"));
+            let yaml = trial.to_yaml().expect("a trial can be written");
+            let again = TrialFile::parse("resolved.yaml", yaml.as_bytes(), &Overrides::default())
+                .unwrap_or_else(|error| panic!("{error}\n{yaml}"));
+            assert_eq!(again, trial, "{yaml}");
+        }
+    }
+
+    #[test]
+    fn our_reader_takes_every_example_as_the_one_of_serde_saphyr_does() {
+        for path in examples() {
+            let text = std::fs::read_to_string(&path).expect("an example");
+            let mut other: TrialFile = serde_saphyr::from_str(&text).expect("an example is YAML");
+            other.fill_in(&path.file_stem().expect("it has a name").to_string_lossy());
+            assert_eq!(TrialFile::open(&path, &Overrides::default()), Ok(other), "{}", path.display());
+        }
+    }
+
+    const SMALL: &str = "stack: [memory: { size: 1MiB }]\nfaults:\n  - 'write, once: zeros'\n  - { match: { operation: flush }, effect: error }\n";
+
+    #[test]
+    fn names_come_from_the_file_and_the_place_in_the_plan() {
+        let trial = TrialFile::parse("dir/nightly.yaml", SMALL.as_bytes(), &Overrides::default())
+            .expect("it makes sense");
+        assert_eq!(trial.name, "nightly");
+        let names: Vec<_> = trial.rules().into_iter().map(|rule| rule.name).collect();
+        assert_eq!(names, [Some("fault-1".into()), Some("fault-2".into())]);
+    }
+
+    #[test]
+    fn the_command_line_changes_what_the_file_says() {
+        let overrides = Overrides {
+            seed: Some(u64::MAX),
+            faults: vec![
+                "discard: error".into(),
+                "{ name: last, match: { operation: read }, effect: zeros, schedule: once }".into(),
+            ],
+            values: vec![
+                "load.block_size=64KiB".into(),
+                "stack[0].memory.size=2MiB".into(),
+                "expect={ failures: '>= 0', silent: 3 }".into(),
+                "faults.0='write, nth=2: lost_write'".into(),
+            ],
+        };
+        let changed = TrialFile::parse("t.yaml", SMALL.as_bytes(), &overrides);
+        let same = "seed: 18446744073709551615\nstack: [memory: { size: 2MiB }]\nload: { block_size: 64KiB }\n\
+                    faults: ['write, nth=2: lost_write', 'flush: error', 'discard: error', 'read, name=last, once: zeros']\n\
+                    expect: { failures: '>= 0', silent: 3 }\n";
+        let same = TrialFile::parse("t.yaml", same.as_bytes(), &Overrides::default());
+        assert!(same.is_ok(), "{same:?}");
+        assert_eq!(changed, same);
+    }
+
+    #[test]
+    fn a_mistake_on_the_command_line_is_shown_there() {
+        for (overrides, wanted) in [
+            (
+                Overrides { values: vec!["load.blocksize=4KiB".into()], ..Overrides::default() },
+                "--set:1:1: unknown key `blocksize`; did you mean `block_size`?",
+            ),
+            (
+                Overrides { values: vec!["load.block_size=6KiB".into()], ..Overrides::default() },
+                "--set:1:17: a request of 6KiB is not possible; give a power of two from 4KiB to 4MiB",
+            ),
+            (
+                Overrides { values: vec!["load.block_size=".into()], ..Overrides::default() },
+                "--set:1:1: no value stands here; write a path and a value: --set load.workers=4",
+            ),
+            (
+                Overrides { values: vec!["=3".into()], ..Overrides::default() },
+                "--set:1:1: this sets nothing; write a path and a value: --set load.block_size=64KiB",
+            ),
+            (
+                Overrides { values: vec!["stack.size=3".into()], ..Overrides::default() },
+                "t.yaml:1:1: an option of the command line cannot be set inside this; set the whole value, or change the file",
+            ),
+            (
+                Overrides { faults: vec!["read, offset=1GiB: error".into()], ..Overrides::default() },
+                "--fault:1:1: 1GiB is beyond the device, which has 1MiB",
+            ),
+        ] {
+            let error = TrialFile::parse("t.yaml", SMALL.as_bytes(), &overrides).expect_err(wanted);
+            assert_eq!(error.to_string(), wanted);
+        }
+    }
+
+    #[test]
+    fn a_mistake_in_the_file_is_told_once_and_in_the_order_of_the_file() {
+        let yaml = "load: { block_size: 3 }\nstack: []\nexpect: { hits: 2 }\n";
+        let error = TrialFile::parse("t.yaml", yaml.as_bytes(), &Overrides::default()).expect_err("mistakes");
+        let places: Vec<_> =
+            error.list.iter().map(|d| d.place.as_ref().map(super::super::Place::line)).collect();
+        assert_eq!(places, [Some(1), Some(2), Some(3)]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_the_parser_panic(bytes: Vec<u8>) {
+            let _ = TrialFile::parse("t.yaml", &bytes, &Overrides::default());
+        }
+
+        #[test]
+        fn no_change_to_a_sensible_file_makes_the_parser_panic(
+            at in 0usize..2000, length in 0usize..20, instead in "[ -~\n]{0,8}",
+        ) {
+            let mut text = include_str!("../../../../examples/first-trial.yaml").to_owned();
+            let start = at.min(text.len());
+            let end = (start + length).min(text.len());
+            if text.is_char_boundary(start) && text.is_char_boundary(end) {
+                text.replace_range(start..end, &instead);
+            }
+            let _ = TrialFile::parse("t.yaml", text.as_bytes(), &Overrides::default());
+        }
     }
 }

@@ -2,13 +2,19 @@
 //!
 //! The parts check themselves; here is what takes two of them, or a look at the backing file. Nothing is created.
 
+use rotproof_fault::validate_all;
 use rotproof_layers::DeviceSpec;
+use rotproof_load::FilesSpec;
 use rotproof_load::layout::Layout;
 use rotproof_load::object::{ObjectInfo, file_name};
 use rotproof_spec::{Bytes, Path, Problems};
 
 use super::subject_spec::SubjectSpec;
+use super::targets::validate_targets;
 use super::trial_file::{RuntimeKind, TrialFile};
+
+/// Files that targets are looked up in; a load may not have more.
+const FILES_MAX: u32 = 10_000;
 
 /// Characters of a trial's name, which becomes that of a folder.
 const NAME_LENGTH_MAX: usize = 100;
@@ -23,11 +29,13 @@ impl TrialFile {
         self.load.validate(&root.key("load"), problems);
         self.expect.validate(self.faults.len(), &root.key("expect"), problems);
         self.validate_runtime(&root, problems);
-        let size =
-            self.stack.size().or_else(|| self.validate_backing_file(&root.key("stack").index(0), problems));
+        let backing = root.key("stack").index(0);
+        let size = self.stack.size().or_else(|| self.validate_backing_file(&backing, problems));
+        validate_all(&self.rules(), &root.key("faults"), size, problems);
         if let Some(size) = size {
             self.validate_room(size, &root, problems);
         }
+        validate_targets(&self.faults, &self.load, &self.objects(size), &root.key("faults"), problems);
         if self.load.files.is_some() && self.subject.file_system().is_none() {
             problems.add_with_help(
                 &root.key("load").key("files"),
@@ -88,39 +96,47 @@ impl TrialFile {
         }
     }
 
+    /// What the load works on, as far as it is known; sizes that are not are 0.
+    fn objects(&self, size: Option<u64>) -> Vec<ObjectInfo> {
+        if self.subject.file_system().is_none() {
+            return vec![ObjectInfo::new("device", size.unwrap_or(0))];
+        }
+        let unknown = FilesSpec { size: Bytes(0), ..self.load.files_in(0) };
+        let FilesSpec { count, size } = self.load.files.unwrap_or(unknown);
+        // More are reported by the load itself.
+        let count = count.min(FILES_MAX);
+        (0..count).map(|index| ObjectInfo::new(file_name(index), size.0)).collect()
+    }
+
     /// Whether everything fits a device of `size` bytes.
     fn validate_room(&self, size: u64, root: &Path, problems: &mut Problems) {
         let load = root.key("load");
-        let Some(file_system) = self.subject.file_system() else {
-            self.validate_layout(&[ObjectInfo::new("device", size)], &load, problems);
-            return;
-        };
-        let size_min = file_system.kind.device_size_min();
-        if size < size_min.0 {
-            problems.add_with_help(
-                &root.key("subject"),
-                format!(
-                    "{} needs a device of at least {size_min}, and this stack has {}",
-                    file_system.kind,
-                    Bytes(size)
-                ),
-                "give the leaf of the stack a larger `size`",
-            );
-            return;
+        if let Some(file_system) = self.subject.file_system() {
+            let (kind, size_min) = (file_system.kind, file_system.kind.device_size_min());
+            if size < size_min.0 {
+                problems.add_with_help(
+                    &root.key("subject"),
+                    format!(
+                        "{kind} needs a device of at least {size_min}, and this stack has {}",
+                        Bytes(size)
+                    ),
+                    "give the leaf of the stack a larger `size`",
+                );
+                return;
+            }
+            let Some(files) = self.load.files else { return };
+            let all = u64::from(files.count).checked_mul(files.size.0);
+            if all.is_none_or(|all| all >= size) {
+                let (count, each) = (files.count, files.size);
+                problems.add_with_help(
+                    &load.key("files"),
+                    format!("{count} files of {each} do not fit a device of {}", Bytes(size)),
+                    "leave the file system a tenth of it, btrfs more",
+                );
+                return;
+            }
         }
-        let Some(files) = self.load.files else { return };
-        let all = u64::from(files.count).checked_mul(files.size.0);
-        if all.is_none_or(|all| all >= size) {
-            problems.add_with_help(
-                &load.key("files"),
-                format!("{} files of {} do not fit a device of {}", files.count, files.size, Bytes(size)),
-                "leave the file system a tenth for itself, btrfs more",
-            );
-            return;
-        }
-        let objects: Vec<_> =
-            (0..files.count).map(|index| ObjectInfo::new(file_name(index), files.size.0)).collect();
-        self.validate_layout(&objects, &load, problems);
+        self.validate_layout(&self.objects(Some(size)), &load, problems);
     }
 
     /// Whether each worker gets at least one place of its own.
@@ -138,5 +154,127 @@ impl TrialFile {
                 "take fewer workers, smaller requests or a larger target",
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::file::{Overrides, TrialFile};
+
+    /// The mistakes of a trial on a stack of `size`, as `path: message`.
+    fn mistakes(size: &str, rest: &str) -> Vec<String> {
+        let yaml = format!("stack: [memory: {{ size: {size} }}]\n{rest}\n");
+        match TrialFile::parse("t.yaml", yaml.as_bytes(), &Overrides::default()) {
+            Ok(_) => Vec::new(),
+            Err(found) => found.list.into_iter().map(|d| format!("{}: {}", d.path, d.message)).collect(),
+        }
+    }
+
+    #[test]
+    fn what_takes_two_parts_to_be_wrong_is_refused() {
+        for (size, rest, wanted) in [
+            (
+                "64MiB",
+                "runtime: simulated\nsubject: ext4",
+                "runtime: a kernel knows no virtual time, so ext4 cannot run in it",
+            ),
+            (
+                "64MiB",
+                "load: { files: { count: 1, size: 1MiB } }",
+                "load.files: there are no files on the subject raw",
+            ),
+            (
+                "299MiB",
+                "subject: xfs",
+                "subject: xfs needs a device of at least 300MiB, and this stack has 299MiB",
+            ),
+            (
+                "108MiB",
+                "subject: btrfs",
+                "subject: btrfs needs a device of at least 109MiB, and this stack has 108MiB",
+            ),
+            (
+                "64MiB",
+                "subject: ext4\nload: { files: { count: 4, size: 16MiB } }",
+                "load.files: 4 files of 16MiB do not fit a device of 64MiB",
+            ),
+            (
+                "64MiB",
+                "subject: ext4\nload: { files: { count: 2, size: 8388608TiB } }",
+                "load.files: 2 files of 8388608TiB do not fit a device of 64MiB",
+            ),
+            ("64KiB", "load: { workers: 20 }", "load.workers: 20 workers cannot share 16 requests of 4KiB"),
+            (
+                "64MiB",
+                "faults: ['read, offset=64MiB: error']",
+                "faults[0].match.offset: 64MiB is beyond the device, which has 64MiB",
+            ),
+            (
+                "64MiB",
+                "name: a/b",
+                "name: the results go into a folder with the trial's name, and no folder can be called so",
+            ),
+            ("64MiB", "expect: { hits: 1 }", "expect.hits: `hits` counts faults, and this trial has none"),
+            (
+                "64MiB",
+                "faults: ['target=file(b, block=1): zeros']",
+                "faults[0].match.target.file: the load has no file `b`",
+            ),
+            (
+                "64MiB",
+                "faults: ['target=file(device, block=16384): zeros']",
+                "faults[0].match.target.block: `device` has 16384 blocks of 4KiB, counted from 0",
+            ),
+            (
+                "64MiB",
+                "faults: ['target=most_duplicated: zeros']",
+                "faults[0].match.target: this load writes no duplicates",
+            ),
+            (
+                "64MiB",
+                "load: { duration: 1s }\nfaults: ['target=unique: zeros']",
+                "faults[0].match.target: what a load writes until its time is up is not known beforehand",
+            ),
+            (
+                "64MiB",
+                "load: { reads: 100%, prefill: false }\nfaults: ['target=unique: zeros']",
+                "faults[0].match.target: a load that only reads writes no content that a target could name",
+            ),
+        ] {
+            assert_eq!(mistakes(size, rest), [wanted], "{rest}");
+        }
+    }
+
+    #[test]
+    fn the_smallest_device_that_will_do_is_taken() {
+        for (size, rest) in [
+            ("300MiB", "subject: xfs"),
+            ("109MiB", "subject: btrfs"),
+            ("64KiB", "load: { workers: 16 }"),
+            ("64MiB", "faults: ['target=file(device, block=16383): zeros']"),
+            ("64MiB", "subject: ext4\nfaults: ['target=file(d, block=3): zeros']"),
+            ("64MiB", "load: { duration: 1s }\nfaults: ['target=file(device, block=3): zeros']"),
+        ] {
+            assert_eq!(mistakes(size, rest), [""; 0], "{rest}");
+        }
+    }
+
+    #[test]
+    fn a_backing_file_must_be_there_or_have_a_size() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let image = folder.path().join("disk.img");
+        let check = |options: &str| {
+            let yaml =
+                format!("stack: [file: {{ path: {}{options} }}]\nload: {{ workers: 5 }}", image.display());
+            TrialFile::parse("t.yaml", yaml.as_bytes(), &Overrides::default())
+                .map_err(|found| found.list.into_iter().map(|d| d.path).collect::<Vec<_>>().join(" "))
+                .map(|_| ())
+        };
+        assert_eq!(check(""), Err("stack[0].file.path".into()));
+        assert_eq!(check(", size: 1MiB"), Ok(()));
+        std::fs::write(&image, [0; 4 * 4096]).expect("the image is written");
+        assert_eq!(check(""), Err("load.workers".into()), "its size is taken from the file");
+        std::fs::write(&image, [0; 5 * 4096]).expect("the image is written");
+        assert_eq!(check(""), Ok(()));
     }
 }

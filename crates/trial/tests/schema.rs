@@ -1,0 +1,227 @@
+//! The published JSON Schema takes what the parser takes, and refuses what it can see to be wrong, so that an editor
+//! and `rotproof check` agree.
+//!
+//! The validator here knows exactly the keywords that the schema uses, and fails on any other: a small one, because
+//! those to be had bring forty crates.
+
+use std::path::{Path, PathBuf};
+
+use regex_lite::Regex;
+use rotproof_trial::file::{Overrides, TrialFile};
+use serde_json::Value;
+
+/// Why `value` does not satisfy `schema`; references are looked up in `root`.
+fn refuse(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
+    let schema = match schema {
+        Value::Bool(true) => return Ok(()),
+        Value::Object(schema) => schema,
+        other => return Err(format!("no schema: {other}")),
+    };
+    for (keyword, rule) in schema {
+        let holds = match (keyword.as_str(), value) {
+            ("$schema" | "$defs" | "title" | "description" | "default" | "format", _) => true,
+            ("$ref", _) => {
+                let pointer = rule.as_str().expect("a reference").trim_start_matches('#');
+                refuse(root, root.pointer(pointer).expect("a definition"), value)?;
+                true
+            }
+            ("type", _) => match rule {
+                Value::Array(types) => types.iter().any(|name| has_type(name, value)),
+                name => has_type(name, value),
+            },
+            ("enum", _) => rule.as_array().expect("a list").contains(value),
+            ("const", _) => rule == value,
+            ("anyOf", _) => any(root, rule, value) > 0,
+            ("oneOf", _) => any(root, rule, value) == 1,
+            ("minimum", Value::Number(number)) => number.as_f64() >= rule.as_f64(),
+            ("maximum", Value::Number(number)) => number.as_f64() <= rule.as_f64(),
+            ("pattern", Value::String(text)) => {
+                Regex::new(rule.as_str().expect("a pattern")).expect("a good pattern").is_match(text)
+            }
+            ("items", Value::Array(items)) => {
+                items.iter().try_for_each(|item| refuse(root, rule, item))?;
+                true
+            }
+            ("minItems", Value::Array(items)) => items.len() as u64 >= rule.as_u64().expect("a number"),
+            ("minProperties", Value::Object(object)) => {
+                object.len() as u64 >= rule.as_u64().expect("a number")
+            }
+            ("maxProperties", Value::Object(object)) => {
+                object.len() as u64 <= rule.as_u64().expect("a number")
+            }
+            ("required", Value::Object(object)) => rule
+                .as_array()
+                .expect("a list")
+                .iter()
+                .all(|key| object.contains_key(key.as_str().expect("a key"))),
+            ("properties", Value::Object(object)) => {
+                for (key, value) in object {
+                    if let Some(schema) = rule.get(key) {
+                        refuse(root, schema, value).map_err(|why| format!("{key}: {why}"))?;
+                    }
+                }
+                true
+            }
+            ("additionalProperties", Value::Object(object)) => {
+                assert_eq!(rule, &Value::Bool(false), "only closed objects are known here");
+                let known = schema.get("properties").and_then(Value::as_object);
+                object.keys().all(|key| known.is_some_and(|known| known.contains_key(key)))
+            }
+            (
+                "minimum"
+                | "maximum"
+                | "pattern"
+                | "items"
+                | "minItems"
+                | "minProperties"
+                | "maxProperties"
+                | "required"
+                | "properties"
+                | "additionalProperties",
+                _,
+            ) => true,
+            (other, _) => panic!("the keyword `{other}` is not known here"),
+        };
+        if !holds {
+            return Err(format!("{keyword} {rule} does not hold for {value}"));
+        }
+    }
+    Ok(())
+}
+
+fn any(root: &Value, alternatives: &Value, value: &Value) -> usize {
+    let alternatives = alternatives.as_array().expect("a list");
+    alternatives.iter().filter(|schema| refuse(root, schema, value).is_ok()).count()
+}
+
+fn has_type(name: &Value, value: &Value) -> bool {
+    match name.as_str().expect("the name of a type") {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        "number" => value.is_number(),
+        "integer" => value.is_u64() || value.is_i64(),
+        other => panic!("the type `{other}` is not known here"),
+    }
+}
+
+fn check(yaml: &str) -> Result<(), String> {
+    let schema = TrialFile::schema();
+    let value: Value = serde_saphyr::from_str(yaml).expect("well-formed YAML");
+    refuse(&schema, &schema, &value)
+}
+
+fn examples(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder of examples") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            files.extend(examples(&path));
+        } else if path.extension().is_some_and(|extension| extension == "yaml") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+#[test]
+fn the_schema_takes_every_example_and_every_resolved_trial() {
+    let examples = examples(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples"));
+    assert!(examples.len() > 10, "the examples are there");
+    for path in examples {
+        let text = std::fs::read_to_string(&path).expect("an example");
+        check(&text).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+        let trial = TrialFile::open(&path, &Overrides::default()).unwrap_or_else(|error| panic!("{error}"));
+        check(&trial.to_yaml().expect("it can be written")).unwrap_or_else(|why| panic!("resolved: {why}"));
+    }
+}
+
+#[test]
+fn the_schema_and_the_parser_take_every_form_of_every_value() {
+    for yaml in [
+        "stack: [memory: { size: 1048576, block_size: 4096 }, stats, stats: { name: low }, faults]",
+        "stack: [file: { path: disk.img, size: 1.5 GiB, direct: false }]",
+        "stack: [disk: { profile: hdd, size: 512MB }]\nruntime: simulated",
+        "stack: [memory: { size: 1GiB }]\nsubject: { ext4: { mkfs: ['-O', '^has_journal'], mount: [noatime] } }",
+        "stack: [memory: { size: 1GiB }]\nsubject: { xfs: {} }\nload: { files: { count: 2, size: 8MiB } }",
+        "stack: [memory: { size: 1GiB }]\nload: { reads: 0.3, duplicates: 12.5%, duration: 1.5s, prefill: false, flush_every: 3 }",
+        "stack: [memory: { size: 1GiB }]\nload: { pattern: sequential, requests: 10, queue_depth: 2, workers: 3 }",
+        "stack: [memory: { size: 1GiB }]\nfaults: ['read, offset=1MiB..2MiB, every=3: error']",
+        "stack: [memory: { size: 1GiB }]\nfaults: [{ match: { operation: any, offset: [4096, 1MiB..2MiB, 8MiB..] }, effect: { delay: 10ms } }]",
+        "stack: [memory: { size: 1GiB }]\nfaults: [{ match: { content: [00000000000000000000000000000abc] }, effect: zeros, schedule: { nth: 3 }, during: run }]",
+        "stack: [memory: { size: 1GiB }]\nfaults: [{ match: { target: { last_block_of_every: 64MiB } }, effect: bit_flip, persistence: sticky, during: [prefill, check] }]",
+        "stack: [memory: { size: 1GiB }]\nload: { duplicates: 30% }\nfaults: [{ match: { target: { most_duplicated: 3 } }, effect: { bit_flip: { byte: 4095, bit: 7 } } }]",
+        "stack: [memory: { size: 1GiB }]\nfaults: [{ match: { target: { file: device, block: 7 } }, effect: lost_write, schedule: { after: 2 } }]",
+        "stack: [memory: { size: 1GiB }]\nfaults: ['write: zeros']\nexpect: { silent: '>= 1', hits: 3, masked: '0..5', errors: '< 9', repaired: '== 0' }",
+    ] {
+        TrialFile::parse("t.yaml", yaml.as_bytes(), &Overrides::default())
+            .unwrap_or_else(|why| panic!("{yaml}: {why}"));
+        check(yaml).unwrap_or_else(|why| panic!("{yaml}: {why}"));
+    }
+}
+
+#[test]
+fn the_schema_refuses_what_it_can_see_to_be_wrong_as_the_parser_does() {
+    for yaml in [
+        "stack: [memory: { size: 64 apples }]",
+        "load: { workers: 2 }",
+        "stack: []",
+        "stack: [memory: { sise: 1MiB }]",
+        "stack: [memory: { size: 1MiB }]\nload: { blocksize: 4KiB }",
+        "stack: [memory: { size: 1MiB }]\nload: { workers: many }",
+        "stack: [memory: { size: 1MiB }]\nload: { workers: -1 }",
+        "stack: [memory: { size: 1MiB }]\nload: { duration: -10ms }",
+        "stack: [memory: { size: 1MiB }]\nload: { duration: 10 }",
+        "stack: [memory: { size: 1MiB }]\nload: { pattern: zipf }",
+        "stack: [memory: { size: 1MiB }]\nsubject: zfs",
+        "stack: [memory: { size: 1MiB }]\nsubject: { raw: {} }",
+        "stack: [memory: { size: 1MiB }]\nruntime: tokio",
+        "stack: [floppy: { size: 1MiB }]",
+        "stack: [disk: { profile: tape, size: 1MiB }]",
+        "stack: [memory: { size: 1MiB }]\ncolour: red",
+        "stack: [memory: { size: 1MiB }]\nfaults: [{ match: { operation: read } }]",
+        "stack: [memory: { size: 1MiB }]\nfaults: [{ effect: melt }]",
+        "stack: [memory: { size: 1MiB }]\nfaults: [{ effect: error, schedule: { evry: 3 } }]",
+        "stack: [memory: { size: 1MiB }]\nfaults: [{ effect: error, during: setup }]",
+        "stack: [memory: { size: 1MiB }]\nexpect: { silent: lots }",
+        "stack: [memory: { size: 1MiB }]\nexpect: { silence: 0 }",
+    ] {
+        assert!(
+            TrialFile::parse("t.yaml", yaml.as_bytes(), &Overrides::default()).is_err(),
+            "the parser: {yaml}"
+        );
+        assert!(check(yaml).is_err(), "the schema: {yaml}");
+    }
+}
+
+#[test]
+fn every_key_of_the_schema_is_described() {
+    fn undescribed(name: &str, schema: &Value, found: &mut Vec<String>) {
+        match schema {
+            Value::Object(object) => {
+                for (key, value) in object {
+                    if key == "properties" {
+                        for (property, schema) in value.as_object().expect("properties by name") {
+                            // A key alone in its mapping may be described with it.
+                            let own = schema.get("description").or(schema.get("$ref"));
+                            if own.or(schema.get("anyOf")).or(object.get("description")).is_none() {
+                                found.push(format!("{name}.{property}"));
+                            }
+                        }
+                    }
+                    undescribed(&format!("{name}.{key}"), value, found);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| undescribed(name, item, found)),
+            _ => {}
+        }
+    }
+    let schema = TrialFile::schema();
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    assert_eq!(schema["title"], "Rotproof trial file");
+    let mut found = Vec::new();
+    undescribed("", &schema, &mut found);
+    assert_eq!(found, [""; 0]);
+}
