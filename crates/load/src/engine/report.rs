@@ -58,7 +58,7 @@ pub struct OperationReport {
     pub bytes: u64,
     /// Requests that completed with an error, by its kind.
     pub errors: Vec<(ErrorKind, u64)>,
-    /// From submission to completion, in nanoseconds, of all requests that completed.
+    /// From submission to completion, in nanoseconds, of all requests that completed; to three digits, a day at most.
     pub latency: Histogram<u64>,
 }
 
@@ -103,6 +103,8 @@ const WAYS_PER_BLOCK_MAX: usize = 8;
 
 /// Latencies are told apart to so many decimal digits: within 0.1%.
 const LATENCY_DIGITS: u8 = 3;
+/// Longer ones count as this, a day.
+const LATENCY_MAX_NS: u64 = 86_400_000_000_000;
 
 impl OperationReport {
     pub(super) fn new() -> Self {
@@ -119,7 +121,9 @@ impl OperationReport {
     #[inline]
     pub(super) fn record(&mut self, latency: Duration, bytes: u64, error: Option<ErrorKind>) {
         self.requests += 1;
-        self.latency.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+        let latency_ns =
+            u64::try_from(latency.as_nanos()).map_or(LATENCY_MAX_NS, |ns| ns.min(LATENCY_MAX_NS));
+        self.latency.record(latency_ns).expect("a histogram that grows takes every latency");
         match error {
             None => self.bytes += bytes,
             Some(kind) => self.count_error(kind, 1),
@@ -243,5 +247,39 @@ impl LoadReport {
             LoadOperation::Write => &self.writes,
             LoadOperation::Flush => &self.flushes,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_of_every_magnitude_are_kept_to_three_digits() {
+        let mut report = OperationReport::new();
+        let latencies = [0, 5, 1234, 987_654, 123_456_789, 3_600_000_000_000, u64::MAX];
+        for latency in latencies {
+            report.record(Duration::from_nanos(latency), 1, None);
+        }
+        let mut sum = OperationReport::new();
+        sum.add(&report);
+        for (position, latency) in (0..).zip(latencies) {
+            let quantile = (f64::from(position) + 0.5) / latencies.len() as f64;
+            let expected = latency.min(LATENCY_MAX_NS);
+            let found = sum.latency.value_at_quantile(quantile);
+            assert!(found.abs_diff(expected) <= expected / 1000, "{found} instead of {expected}");
+        }
+    }
+
+    #[test]
+    fn errors_are_counted_by_kind_and_move_no_bytes() {
+        let mut report = OperationReport::new();
+        report.record(Duration::ZERO, 4096, None);
+        report.record(Duration::ZERO, 4096, Some(ErrorKind::Medium));
+        report.record(Duration::ZERO, 4096, Some(ErrorKind::TimedOut));
+        let mut sum = report.clone();
+        sum.add(&report);
+        assert_eq!((sum.requests, sum.bytes, sum.error_count()), (6, 8192, 4));
+        assert_eq!(sum.errors, [(ErrorKind::Medium, 2), (ErrorKind::TimedOut, 2)]);
     }
 }

@@ -117,7 +117,10 @@ fn lanes_work_at_once() {
     let spec = LoadSpec { queue_depth: 8, ..LoadSpec::default() };
     let mut rig = Rig::new(&spec, 1, probe);
     // 64 writes, eight at a time, and a flush.
-    assert_eq!(rig.phase(Phase::Run).elapsed(), Duration::from_millis(9));
+    let report = rig.phase(Phase::Run);
+    assert_eq!(report.elapsed(), Duration::from_millis(9));
+    assert!(report.writes.latency.min().abs_diff(1_000_000) <= 1000, "{}", report.writes.latency.min());
+    assert!(report.writes.latency.max().abs_diff(1_000_000) <= 1000, "{}", report.writes.latency.max());
 }
 
 #[test]
