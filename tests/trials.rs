@@ -44,7 +44,7 @@ fn a_flip_by_offset_on_a_device_fails_exactly_the_blocks_named() {
     );
     let run = rig.run(&achilles("device", &faults, "hits: 8, failures: 8, silent: 8, reported: 0"));
     run.assert_passed();
-    let blocks: Vec<u64> = run.failures().iter().map(|failure| failure["offset"].as_u64().expect("a number")).collect();
+    let blocks: Vec<u64> = run.failures().iter().map(|failure| failure["offset_bytes"].as_u64().expect("a number")).collect();
     assert_eq!(blocks, (1..=8).map(|k| k * (8 << 20) - 4096).collect::<Vec<u64>>());
 }
 
@@ -58,7 +58,7 @@ fn a_flip_by_content_is_found_in_its_file_and_block_on_a_device_ext4_and_xfs() {
         let failures = run.failures();
         assert_eq!(failures.len(), 8, "{subject}");
         for failure in &failures {
-            assert_eq!(failure["what"]["kind"], "flipped_bits", "{subject}: {failure}");
+            assert_eq!(failure["ways"][0]["what"]["kind"], "flipped_bits", "{subject}: {failure}");
             assert!(failure["cause"]["hit"].is_u64(), "attributed to its fault: {failure}");
         }
         if subject != "device" {

@@ -30,7 +30,8 @@ pub fn run(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
         let ended = run_one(trial, args, &cancel, output);
         if let Some(signal) = cancel.signal() {
             exit = Exit::of_signal(signal);
-            output.note(format_args!("{}: interrupted; everything it had created is removed", trial.file.name));
+            output
+                .note(format_args!("{}: interrupted; everything it had created is removed", trial.file.name));
             results.push(error_json("cancelled", "interrupted", exit));
             break;
         }

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use rotproof_load::{Classification, Failure, LoadOperation, SectorFinding};
+use rotproof_load::engine::LoadOperation;
+use rotproof_load::failure::{SectorFinding, error_name};
+use rotproof_load::{Classification, Failure};
 use rotproof_trial::runner::{FailureRecord, Finished, Performance, Report};
 use rotproof_trial::verdict::CauseRecord;
 
@@ -21,7 +23,11 @@ pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
     let report = &finished.report;
     let heading = format!("{}, seed {}, runtime {}", report.subject.name, report.seed, report.runtime.word());
     let mut lines = vec![format!("{}  {}", paint.bold(&report.name), paint.dim(heading)), String::new()];
-    lines.extend([paint.bold("Load").to_string(), performance(&report.performance, paint), cost(report, paint)]);
+    lines.extend([
+        paint.bold("Load").to_string(),
+        performance(&report.performance, paint),
+        cost(report, paint),
+    ]);
     if !report.faults.is_empty() {
         lines.extend([String::new(), paint.bold("Faults").to_string()]);
         lines.extend(faults(report, paint));
@@ -33,7 +39,8 @@ pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
     lines.extend(report.noticed.iter().map(|text| clip(&format!("  noticed: {text}"), WIDTH)));
     lines.extend([String::new(), paint.bold("Expected").to_string()]);
     lines.extend(report.expectations.iter().map(|expectation| {
-        let mark = if expectation.holds { paint.good("yes").to_string() } else { paint.bad("NO ").to_string() };
+        let mark =
+            if expectation.holds { paint.good("yes").to_string() } else { paint.bad("NO ").to_string() };
         let wanted = expectation.wanted.to_string();
         format!("  {mark}  {:13} {wanted:10} found {}", expectation.name, units::count(expectation.found))
     }));
@@ -89,10 +96,9 @@ fn cost(report: &Report, paint: Paint) -> String {
     let usage = &report.wall_clock.usage;
     let seconds = |seconds: f64| units::duration(Duration::try_from_secs_f64(seconds).unwrap_or_default());
     let text = format!(
-        "  CPU {} user, {} system; machine {:.0}% busy; memory {} at most; {} in all",
+        "  CPU {} user, {} system; memory {} at most; {} in all",
         seconds(usage.user_seconds),
         seconds(usage.system_seconds),
-        usage.machine_busy_share * 100.0,
         units::bytes(usage.resident_bytes_max),
         seconds(usage.elapsed_seconds),
     );
@@ -104,7 +110,6 @@ fn faults(report: &Report, paint: Paint) -> Vec<String> {
     let mut table = Table::new(&[
         ("rule", Left),
         ("hits", Right),
-        ("faults", Right),
         ("silent", Right),
         ("reported", Right),
         ("repaired", Right),
@@ -118,7 +123,6 @@ fn faults(report: &Report, paint: Paint) -> Vec<String> {
             std::iter::once(clip(&rule.name, 14)).chain(
                 [
                     outcome.hits,
-                    outcome.faults,
                     fates.silent,
                     fates.reported,
                     fates.repaired,
@@ -169,8 +173,12 @@ fn failures(finished: &Finished, paint: Paint) -> Vec<String> {
         units::counted(report.failures.by_object.len() as u64, "object"),
         kinds.join(", ")
     )];
-    let mut table =
-        Table::new(&[("object", Align::Left), ("block", Align::Right), ("what", Align::Left), ("cause", Align::Left)]);
+    let mut table = Table::new(&[
+        ("object", Align::Left),
+        ("block", Align::Right),
+        ("what", Align::Left),
+        ("cause", Align::Left),
+    ]);
     // One of each kind first, so that a short list shows all there is.
     let mut seen = std::collections::BTreeSet::new();
     let (first, rest): (Vec<_>, Vec<_>) =
@@ -187,7 +195,8 @@ fn failures(finished: &Finished, paint: Paint) -> Vec<String> {
     lines.push(table.render(paint));
     if finished.failures.len() > LISTED_MAX {
         let more = (finished.failures.len() - LISTED_MAX) as u64;
-        lines.push(paint.dim(format!("  and {} more, all in failures.jsonl", units::count(more))).to_string());
+        lines
+            .push(paint.dim(format!("  and {} more, all in failures.jsonl", units::count(more))).to_string());
     }
     lines
 }
@@ -211,7 +220,9 @@ fn what(what: &Classification) -> String {
             Some(bit) => format!("bit {} of byte {} flipped", bit.bit, bit.byte),
             None => "a bit flipped".into(),
         },
-        Classification::FlippedBits { count, .. } => format!("{} flipped", units::counted((*count).into(), "bit")),
+        Classification::FlippedBits { count, .. } => {
+            format!("{} flipped", units::counted((*count).into(), "bit"))
+        }
         Classification::Zeroed => "zeros".into(),
         Classification::Ones => "ones".into(),
         Classification::Stale(stale) => format!("stale: write {} of {}", stale.write, stale.writes),
@@ -222,8 +233,8 @@ fn what(what: &Classification) -> String {
         Classification::Torn { sectors: found } => format!("torn: {}", sectors(found)),
         Classification::Misplaced { sectors: found } => format!("misplaced: {}", sectors(found)),
         Classification::Noise => "noise".into(),
-        Classification::Unreadable { error } => format!("unreadable: {}", rotproof_load::error_name(*error)),
-        Classification::Unwritable { error } => format!("unwritable: {}", rotproof_load::error_name(*error)),
+        Classification::Unreadable { error } => format!("unreadable: {}", error_name(*error)),
+        Classification::Unwritable { error } => format!("unwritable: {}", error_name(*error)),
     }
 }
 
@@ -232,7 +243,9 @@ fn next(trial: &Trial, report: &Report) -> Vec<String> {
     let path = trial.path.display();
     let mut lines = vec![format!("Repeat it: rotproof run {path} --seed {}", report.seed)];
     if report.subject.name == "raw" {
-        lines.push(format!("On a file system, as root: rotproof run {path} --set runtime=io_uring --set subject=ext4"));
+        lines.push(format!(
+            "On a file system, as root: rotproof run {path} --set runtime=io_uring --set subject=ext4"
+        ));
     } else if report.subject.name == "ext4" {
         lines.push(format!("On one with checksums: rotproof run {path} --set subject=btrfs"));
     }

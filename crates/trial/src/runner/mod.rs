@@ -1,0 +1,310 @@
+//! Runs one trial: builds the stack and the subject, drives the load, checks everything, and judges.
+//!
+//! Owns the order of the steps and what is cleaned up when one of them fails. It knows nothing of terminals.
+
+mod monitor;
+mod performance;
+mod report;
+mod results;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Instant, SystemTime};
+
+use rotproof_block::{Error, ErrorKind, Phase, Result, Runtime};
+use rotproof_fault::{Engine, ResolvedRule, Rule};
+use rotproof_layers::{DeviceSpec, Stack, StackEnvironment};
+use rotproof_load::{
+    DeviceDriver, Driver, Failure, FileSet, FilesSpec, LoadReport, Oracle, RunOn, RunOptions as LoadOptions,
+    Workload, classify,
+};
+
+pub use monitor::{Moment, Monitor};
+pub use performance::{LatencySummary, Performance};
+pub use report::{FailureSummary, Report, RuleReport, WallClock};
+pub use results::{FORMAT, FailureRecord};
+
+use crate::file::{RuntimeKind, TrialFile};
+use crate::host::{self, Cancel, UsageMeter};
+use crate::registry::{Registry, Run};
+use crate::subject::{self, Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
+use crate::verdict::{Evidence, Verdict};
+
+/// What a run is given beside its trial.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// The folder in which the run makes its own for the results.
+    pub results: PathBuf,
+    /// Permits writing to a device or file that holds something recognisable.
+    pub overwrite: bool,
+    /// The wish to stop.
+    pub cancel: Cancel,
+    /// Where to say how far it has come.
+    pub monitor: Arc<Monitor>,
+}
+
+/// A run that has ended with a verdict.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// The folder with the results.
+    pub folder: PathBuf,
+    /// What they say.
+    pub report: Report,
+    /// The failing blocks.
+    pub failures: Vec<FailureRecord>,
+}
+
+/// Runs a trial that has been checked. An error is one of the machine or of Rotproof, never a finding; whatever had
+/// been created is gone then.
+pub fn run(trial: &TrialFile, options: &RunOptions) -> Result<Finished> {
+    refuse_precious(trial, options)?;
+    let started = SystemTime::now();
+    let run = Registry::of_user()?.begin()?;
+    let conducted = conduct(trial, options, &run);
+    let left = run.finish();
+    let conducted = match (conducted, left.is_empty()) {
+        (conducted, true) => conducted?,
+        (Ok(_), false) => return Err(not_removed(&left)),
+        // Why it failed comes first; what is left is told with it.
+        (Err(error), false) => return Err(error.while_doing(not_removed(&left))),
+    };
+    results::write(trial, options, &conducted, started)
+}
+
+fn not_removed(left: &[Error]) -> Error {
+    let list: Vec<String> = left.iter().map(Error::to_string).collect();
+    Error::new(
+        ErrorKind::Internal,
+        format!("not everything could be removed ({}); `rotproof clean` tries again", list.join("; ")),
+    )
+}
+
+fn refuse_precious(trial: &TrialFile, options: &RunOptions) -> Result<()> {
+    for device in &trial.stack.0 {
+        if let DeviceSpec::File(file) = device {
+            host::refuse_precious(&file.path, options.overwrite)?;
+            if let Some(size) = file.size {
+                host::require_image_fits(&file.path, size.0)?;
+            }
+        }
+    }
+    results::check_folder(&options.results)
+}
+
+/// All that a run found out.
+struct Conducted {
+    verdict: Verdict,
+    load: Vec<LoadReport>,
+    workload: Workload,
+    records: Vec<rotproof_fault::Record>,
+    rules: Vec<rotproof_fault::RuleReport>,
+    ledger_digest: String,
+    failures: Vec<Failure>,
+    stack: Stack,
+    subject: SubjectDescription,
+    /// What the subject noticed by itself: errors of an unmount, a remount that failed.
+    noticed: Vec<String>,
+    kernel_messages: Vec<String>,
+    usage: host::Usage,
+}
+
+fn conduct(trial: &TrialFile, options: &RunOptions, run: &Run) -> Result<Conducted> {
+    let meter = UsageMeter::start()?;
+    let phase = Arc::new(AtomicU8::new(Phase::Setup as u8));
+    let environment = SubjectEnvironment {
+        run: run.clone(),
+        seed: trial.seed,
+        epoch: Instant::now(),
+        phase: Arc::clone(&phase),
+        export_threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(2),
+        cancel: options.cancel.clone(),
+    };
+    options.monitor.begin("setup", None);
+    let stack = rotproof_layers::open(
+        &trial.stack,
+        &StackEnvironment { seed: trial.seed, needs_faults: !trial.faults.is_empty() },
+    )?;
+    let mut subject = subject::prepare(&trial.subject, Arc::clone(&stack.device), &environment)?;
+    let outcome = {
+        let mut conductor =
+            Conductor { trial, options, stack: &stack, environment: &environment, noticed: Vec::new() };
+        conductor.load_and_check(subject.as_mut())
+    };
+    phase.store(Phase::Setup as u8, Ordering::Relaxed);
+    let description = subject.describe();
+    let kernel_messages = subject.kernel_messages();
+    let torn_down = subject.teardown();
+    let Loaded { load, workload, oracle, noticed } = outcome?;
+    if let Some(error) = torn_down.into_iter().next() {
+        return Err(error.while_doing("taking the subject down"));
+    }
+    let usage = meter.read()?;
+    options.monitor.begin("verdict", None);
+    let (records, rules, ledger_digest) = match &stack.engine {
+        Some(engine) => (engine.ledger().records(), engine.report(), engine.ledger().digest().to_string()),
+        None => (Vec::new(), Vec::new(), String::new()),
+    };
+    let failures = classify(&workload, &oracle, &load);
+    let verdict = Verdict::reach(
+        &Evidence {
+            records: &records,
+            rules: &rules,
+            failures: &failures,
+            reports: &load,
+            blocks_stay: trial.subject.file_system().is_none(),
+            load: (&workload, &oracle),
+        },
+        &trial.expect,
+    );
+    Ok(Conducted {
+        verdict,
+        load,
+        workload,
+        records,
+        rules,
+        ledger_digest,
+        failures,
+        stack,
+        subject: description,
+        noticed,
+        kernel_messages,
+        usage,
+    })
+}
+
+/// What is needed while the subject is up.
+struct Conductor<'a> {
+    trial: &'a TrialFile,
+    options: &'a RunOptions,
+    stack: &'a Stack,
+    environment: &'a SubjectEnvironment,
+    noticed: Vec<String>,
+}
+
+/// What the load found out.
+struct Loaded {
+    load: Vec<LoadReport>,
+    workload: Workload,
+    oracle: Oracle,
+    noticed: Vec<String>,
+}
+
+impl Conductor<'_> {
+    fn load_and_check(&mut self, subject: &mut dyn Prepared) -> Result<Loaded> {
+        let simulated =
+            (self.trial.runtime == RuntimeKind::Simulated).then(|| Runtime::simulated(self.trial.seed));
+        let mut target = Target::new(self.trial, &subject.place())?;
+        let workload = Workload::new(&self.trial.load, self.trial.seed, target.driver.objects())?;
+        if let Some(engine) = &self.stack.engine {
+            arm(engine, &workload, self.trial.rules())?;
+        }
+        let mut oracle = Oracle::new(&workload);
+        let mut load = Vec::new();
+        let stages: &[Phase] =
+            if workload.has_prefill() { &[Phase::Prefill, Phase::Run] } else { &[Phase::Run] };
+        for &phase in stages {
+            load.push(self.run_phase(phase, &workload, &target, &mut oracle, simulated.as_ref())?);
+        }
+        // Its files must be closed before the unmount.
+        let Target { files, driver } = target;
+        drop(driver);
+        self.options.monitor.begin("remount", None);
+        match subject.remount()? {
+            Remount::Done { reported } => {
+                self.noticed.extend(reported.iter().map(|error| format!("unmount: {error}")));
+            }
+            // The check then finds every file lost, which is what a user of this file system would find.
+            Remount::Failed(error) => self.noticed.push(format!("it could not be mounted again: {error}")),
+        }
+        target = Target::again(&subject.place(), files)?;
+        load.push(self.run_phase(Phase::Check, &workload, &target, &mut oracle, simulated.as_ref())?);
+        Ok(Loaded { load, workload, oracle, noticed: std::mem::take(&mut self.noticed) })
+    }
+
+    fn run_phase(
+        &self,
+        phase: Phase,
+        workload: &Workload,
+        target: &Target,
+        oracle: &mut Oracle,
+        simulated: Option<&Runtime>,
+    ) -> Result<LoadReport> {
+        self.options.cancel.check()?;
+        let (name, bytes) = match phase {
+            Phase::Prefill => ("prefill", workload.planned_bytes(rotproof_load::Stage::Prefill)),
+            Phase::Run => ("run", workload.planned_bytes(rotproof_load::Stage::Run)),
+            Phase::Check | Phase::Setup => {
+                ("check", Some(oracle.written_blocks() * rotproof_load::BLOCK_BYTES as u64))
+            }
+        };
+        self.environment.phase.store(phase as u8, Ordering::Relaxed);
+        let duration = workload.duration().filter(|_| phase == Phase::Run).map(|span| span.0);
+        let progress = self.options.monitor.begin_load(name, bytes, duration);
+        let runtime = match simulated {
+            Some(runtime) => RunOn::Simulated(runtime),
+            None => RunOn::Uring { epoch: self.environment.epoch },
+        };
+        let options = LoadOptions { runtime, phase, cancel: self.options.cancel.signal_cell(), progress };
+        let result = rotproof_load::run(workload, target.driver.as_ref(), oracle, &options);
+        // The load only knows that it was stopped; who asked is known here.
+        self.options.cancel.check()?;
+        result
+    }
+}
+
+/// Where the load goes, opened.
+struct Target {
+    driver: Box<dyn Driver>,
+    /// The files of a file system.
+    files: Option<FilesSpec>,
+}
+
+impl Target {
+    fn new(trial: &TrialFile, place: &Place) -> Result<Self> {
+        Ok(match place {
+            Place::Folder(folder) => {
+                let files = trial.load.files_in(host::free_bytes(folder)?);
+                Self { driver: Box::new(FileSet::create(folder, files)?), files: Some(files) }
+            }
+            other => Self::again(other, None)?,
+        })
+    }
+
+    /// Opens what is there already.
+    fn again(place: &Place, files: Option<FilesSpec>) -> Result<Self> {
+        let driver: Box<dyn Driver> = match (place, files) {
+            (Place::Device(device), _) => Box::new(DeviceDriver::new(Arc::clone(device))?),
+            (Place::BlockDevice(path), _) => Box::new(DeviceDriver::open_path(path)?),
+            (Place::Folder(folder), Some(files)) => Box::new(FileSet::open(folder, files)),
+            (Place::Folder(folder), None) => return Err(no_files(folder)),
+        };
+        Ok(Self { driver, files })
+    }
+}
+
+fn no_files(folder: &Path) -> Error {
+    Error::new(ErrorKind::Internal, format!("the files of the load in {} are not known", folder.display()))
+}
+
+/// Works out what the rules aim at, and wakes them.
+fn arm(engine: &Engine, workload: &Workload, rules: Vec<Rule>) -> Result<()> {
+    let targets: Vec<_> = rules.iter().filter_map(|rule| rule.matching.target.clone()).collect();
+    let mut contents = rotproof_load::target::resolve(workload, &targets)?.into_iter();
+    let resolved = rules
+        .into_iter()
+        .map(|rule| {
+            let contents = match &rule.matching.target {
+                Some(_) => contents.next().unwrap_or_default(),
+                None => Vec::new(),
+            };
+            let contents = contents
+                .into_iter()
+                .map(|target| rotproof_fault::TargetContent { content: target.hash, label: target.label })
+                .collect();
+            ResolvedRule { rule, contents }
+        })
+        .collect();
+    engine.add_rules(resolved);
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! The figures of one operation in one phase, as results and tables show them.
+
+use rotproof_block::Phase;
+use rotproof_load::LoadReport;
+use rotproof_load::engine::LoadOperation;
+use serde::Serialize;
+
+/// What one operation did in one phase.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Performance {
+    /// `prefill`, `run` or `check`.
+    pub phase: &'static str,
+    /// What was done.
+    pub operation: LoadOperation,
+    /// Requests that completed, whatever the result.
+    pub requests: u64,
+    /// Bytes of those that succeeded.
+    pub bytes: u64,
+    /// Requests that ended with an error.
+    pub errors: u64,
+    /// Seconds that the phase took, under the simulated runtime virtual ones.
+    pub seconds: f64,
+    /// Bytes divided by the seconds of the phase.
+    pub bytes_per_second: f64,
+    /// Requests divided by the seconds of the phase.
+    pub requests_per_second: f64,
+    /// From submission to completion.
+    pub latency_ns: LatencySummary,
+}
+
+/// Latencies in nanoseconds, to three significant digits.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct LatencySummary {
+    pub min: u64,
+    pub mean: f64,
+    pub p50: u64,
+    pub p90: u64,
+    pub p99: u64,
+    pub p99_9: u64,
+    pub max: u64,
+}
+
+/// The name of a phase in results.
+pub(super) fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Setup => "setup",
+        Phase::Prefill => "prefill",
+        Phase::Run => "run",
+        Phase::Check => "check",
+    }
+}
+
+/// A line for each operation that a phase did, the load's own phase first.
+pub(super) fn summarise(reports: &[LoadReport]) -> Vec<Performance> {
+    let mut ordered: Vec<&LoadReport> = reports.iter().collect();
+    ordered.sort_by_key(|report| (report.phase != Phase::Run, report.phase));
+    ordered
+        .into_iter()
+        .flat_map(|report| {
+            [LoadOperation::Write, LoadOperation::Read, LoadOperation::Flush]
+                .into_iter()
+                .filter(|&operation| report.operation(operation).requests > 0)
+                .map(|operation| line(report, operation))
+        })
+        .collect()
+}
+
+fn line(report: &LoadReport, operation: LoadOperation) -> Performance {
+    let figures = report.operation(operation);
+    let seconds = report.elapsed().as_secs_f64();
+    let per_second = |amount: u64| if seconds > 0.0 { amount as f64 / seconds } else { 0.0 };
+    let latency = &figures.latency;
+    Performance {
+        phase: phase_name(report.phase),
+        operation,
+        requests: figures.requests,
+        bytes: figures.bytes,
+        errors: figures.error_count(),
+        seconds,
+        bytes_per_second: per_second(figures.bytes),
+        requests_per_second: per_second(figures.requests),
+        latency_ns: LatencySummary {
+            min: latency.min(),
+            mean: latency.mean(),
+            p50: latency.value_at_quantile(0.5),
+            p90: latency.value_at_quantile(0.9),
+            p99: latency.value_at_quantile(0.99),
+            p99_9: latency.value_at_quantile(0.999),
+            max: latency.max(),
+        },
+    }
+}

@@ -1,0 +1,88 @@
+//! What a run found, as `run.json` holds it.
+
+use std::collections::BTreeMap;
+
+use rotproof_layers::StatsReport;
+use serde::Serialize;
+
+use super::performance::Performance;
+use crate::expect::{Counts, Expectation};
+use crate::file::RuntimeKind;
+use crate::host::{Environment, Usage};
+use crate::subject::SubjectDescription;
+use crate::verdict::RuleOutcome;
+
+/// The content of `run.json`. Under the simulated runtime everything but [`Report::wall_clock`] is the same for
+/// equal trials, to the byte.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Version of this form.
+    pub format: u32,
+    /// Version of the program.
+    pub rotproof: &'static str,
+    /// Name of the trial.
+    pub name: String,
+    /// Its seed.
+    pub seed: u64,
+    /// Its runtime.
+    pub runtime: RuntimeKind,
+    /// What was on trial, and how it was made.
+    pub subject: SubjectDescription,
+    /// `pass` or `fail`.
+    pub verdict: &'static str,
+    /// What was expected, and whether it holds.
+    pub expectations: Vec<Expectation>,
+    /// Every number that can be expected.
+    pub counts: Counts,
+    /// What came of each rule, in the order of the plan.
+    pub faults: Vec<RuleReport>,
+    /// The failing blocks in numbers; `failures.jsonl` has them one by one.
+    pub failures: FailureSummary,
+    /// What the subject noticed by itself between load and check.
+    pub noticed: Vec<String>,
+    /// Figures by phase and operation.
+    pub performance: Vec<Performance>,
+    /// What each `stats` layer counted.
+    pub layers: Vec<StatsReport>,
+    /// One hash of all injections without their times: equal for equal runs. Absent without a fault layer.
+    pub ledger_digest: Option<String>,
+    /// What differs between two equal runs.
+    pub wall_clock: WallClock,
+}
+
+/// What came of one rule.
+#[derive(Clone, Debug, Serialize)]
+pub struct RuleReport {
+    /// Its name.
+    pub name: String,
+    /// The rule in its short form.
+    pub rule: String,
+    /// Its numbers.
+    #[serde(flatten)]
+    pub outcome: RuleOutcome,
+    /// What may surprise in the numbers, explained.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// The failing blocks in numbers.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct FailureSummary {
+    /// By what they are.
+    pub by_kind: BTreeMap<&'static str, u64>,
+    /// By the object they are in; objects without any are not listed.
+    pub by_object: BTreeMap<String, u64>,
+}
+
+/// What differs between two equal runs: times of day, cost, machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct WallClock {
+    /// When the run began, in seconds since 1970.
+    pub started_unix_seconds: f64,
+    /// What it cost.
+    pub usage: Usage,
+    /// The machine.
+    pub environment: Environment,
+    /// What the kernel said about the subject's devices.
+    pub kernel_messages: Vec<String>,
+}

@@ -1,0 +1,170 @@
+//! The results folder of a run: `trial.yaml`, `run.json`, `ledger.jsonl`, `failures.jsonl` (`docs/results.md`).
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rotproof_block::error::IoContext;
+use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_fault::{Effect, Record};
+use rotproof_load::Failure;
+use serde::Serialize;
+
+use super::performance::summarise;
+use super::report::{FailureSummary, Report, RuleReport, WallClock};
+use super::{Conducted, Finished, RunOptions};
+use crate::file::TrialFile;
+use crate::host;
+use crate::verdict::{CauseRecord, RuleOutcome};
+
+/// Version of the form of all files in a results folder.
+pub const FORMAT: u32 = 1;
+
+/// A line of `failures.jsonl`.
+#[derive(Clone, Debug, Serialize)]
+pub struct FailureRecord {
+    /// Where and how.
+    #[serde(flatten)]
+    pub failure: Failure,
+    /// Why.
+    pub cause: CauseRecord,
+}
+
+/// Makes sure that results can be written, before anything is tried.
+pub(super) fn check_folder(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).doing(|| format!("creating the results folder {}", folder.display()))?;
+    host::require_free(folder, 1 << 20, "the results folder")
+}
+
+/// Writes everything that a run found out.
+pub(super) fn write(
+    trial: &TrialFile,
+    options: &RunOptions,
+    conducted: &Conducted,
+    started: SystemTime,
+) -> Result<Finished> {
+    let report = report(trial, conducted, started);
+    let failures: Vec<FailureRecord> = conducted
+        .failures
+        .iter()
+        .zip(&conducted.verdict.causes)
+        .map(|(failure, &cause)| FailureRecord {
+            failure: failure.clone(),
+            cause: CauseRecord::new(cause, &conducted.records),
+        })
+        .collect();
+    let folder = new_folder(&options.results, trial, started)?;
+    let resolved = TrialFile { load: conducted.workload.spec().clone(), ..trial.clone() };
+    write_file(&folder.join("trial.yaml"), |file| Ok(file.write_all(resolved.to_yaml()?.as_bytes())?))?;
+    write_file(&folder.join("run.json"), |file| {
+        serde_json::to_writer_pretty(&mut *file, &report)?;
+        Ok(file.write_all(b"\n")?)
+    })?;
+    write_lines(&folder.join("ledger.jsonl"), &conducted.records)?;
+    write_lines(&folder.join("failures.jsonl"), &failures)?;
+    Ok(Finished { folder, report, failures })
+}
+
+/// A new folder `NAME-SEED-TIME`, with a number behind it if that exists.
+fn new_folder(parent: &Path, trial: &TrialFile, started: SystemTime) -> Result<PathBuf> {
+    let name: String = trial
+        .name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' })
+        .collect();
+    let seconds = started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let stem = format!("{}-{}-{seconds}", name.trim_start_matches('.'), trial.seed);
+    for attempt in 1..1000u32 {
+        let folder = parent.join(if attempt == 1 { stem.clone() } else { format!("{stem}-{attempt}") });
+        match fs::create_dir(&folder) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            result => {
+                return result.map(|()| folder.clone()).doing(|| format!("creating {}", folder.display()));
+            }
+        }
+    }
+    Err(Error::new(ErrorKind::Invalid, format!("{} has too many results of this second", parent.display())))
+}
+
+type Written = std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+fn write_file(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Written) -> Result<()> {
+    let doing = || format!("writing {}", path.display());
+    let mut file = BufWriter::new(File::create(path).doing(doing)?);
+    let written = write(&mut file).and_then(|()| Ok(file.flush()?));
+    written.map_err(|error| match error.downcast::<std::io::Error>() {
+        Ok(error) => Error::from_io(*error, doing()),
+        Err(error) => Error::new(ErrorKind::Internal, doing()).caused_by(error),
+    })
+}
+
+fn write_lines<T: Serialize>(path: &Path, lines: &[T]) -> Result<()> {
+    write_file(path, |file| {
+        for line in lines {
+            serde_json::to_writer(&mut *file, line)?;
+            file.write_all(b"\n")?;
+        }
+        Ok(())
+    })
+}
+
+fn report(trial: &TrialFile, conducted: &Conducted, started: SystemTime) -> Report {
+    let verdict = &conducted.verdict;
+    let mut failures = FailureSummary { by_kind: verdict.kinds.clone(), ..FailureSummary::default() };
+    for failure in &conducted.failures {
+        *failures.by_object.entry(failure.object.clone()).or_default() += 1;
+    }
+    let faults = conducted
+        .rules
+        .iter()
+        .zip(&verdict.rules)
+        .enumerate()
+        .map(|(index, (rule, outcome))| RuleReport {
+            name: rule.name.clone(),
+            rule: rule.rule.to_string(),
+            outcome: outcome.clone(),
+            note: note(index, outcome, &conducted.records),
+        })
+        .collect();
+    Report {
+        format: FORMAT,
+        rotproof: env!("CARGO_PKG_VERSION"),
+        name: trial.name.clone(),
+        seed: trial.seed,
+        runtime: trial.runtime,
+        subject: conducted.subject.clone(),
+        verdict: if verdict.passes() { "pass" } else { "fail" },
+        expectations: verdict.expectations.clone(),
+        counts: verdict.counts,
+        faults,
+        failures,
+        noticed: conducted.noticed.clone(),
+        performance: summarise(&conducted.load),
+        layers: conducted.stack.stats.iter().map(|layer| layer.report()).collect(),
+        ledger_digest: (!conducted.ledger_digest.is_empty()).then(|| conducted.ledger_digest.clone()),
+        wall_clock: WallClock {
+            started_unix_seconds: started.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
+            usage: conducted.usage,
+            environment: host::environment(),
+            kernel_messages: conducted.kernel_messages.clone(),
+        },
+    }
+}
+
+/// Explains why an error spread beyond its block.
+fn note(rule: usize, outcome: &RuleOutcome, records: &[Record]) -> Option<String> {
+    let errors =
+        || records.iter().filter(|record| record.rule as usize == rule && record.effect == Effect::Error);
+    let (requests, blocks) = errors()
+        .fold((0u64, 0u64), |(requests, blocks), record| (requests + 1, blocks + record.blocks.len() as u64));
+    (outcome.failing_blocks > outcome.faults && blocks > requests).then(|| {
+        format!(
+            "an error fails its whole request; these had been merged to {:.1} blocks on average, so the \
+             neighbours of {} bad {} failed too",
+            blocks as f64 / requests as f64,
+            outcome.faults,
+            if outcome.faults == 1 { "block" } else { "blocks" }
+        )
+    })
+}

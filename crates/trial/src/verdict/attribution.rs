@@ -1,0 +1,244 @@
+//! Which injected fault is to blame for which failing block.
+//!
+//! A file system moves blocks about, so a place alone says little. The content does: the ledger names the hash of the
+//! truth that a fault damaged, the load the hash of what it expected and of what it found.
+
+use std::collections::HashMap;
+
+use rotproof_block::{ContentHash, Time};
+
+/// What one ledger record means for the verdict.
+#[derive(Clone, Debug)]
+pub struct Hit {
+    /// Index of the rule.
+    pub rule: usize,
+    /// Offset on the device of the block that matched; what makes two hits of a rule the same fault.
+    pub place: u64,
+    /// When.
+    pub time: Time,
+    /// Bytes of the device that suffered.
+    pub suffered: std::ops::Range<u64>,
+    /// Hashes of the true content of every whole block that suffered.
+    pub truths: Vec<ContentHash>,
+    /// Hash of what took its place; `None` for errors and delays.
+    pub lie: Option<ContentHash>,
+    /// Whether it can make anything fail by itself; a delay cannot.
+    pub harmful: bool,
+    /// Whether what suffered is no content of the load: the subject's own metadata.
+    pub metadata: bool,
+    /// Whether the subject later put the truth back.
+    pub repaired: bool,
+}
+
+/// What one way in which a block failed means for the verdict.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// Which failing block; several findings may be of one. `None` for a request that failed and then succeeded when
+    /// it was repeated: the application was told, but no block is lost.
+    pub failure: Option<usize>,
+    /// Which object it is in.
+    pub object: u32,
+    /// Hashes of what may be there.
+    pub expected: Vec<ContentHash>,
+    /// Hash of what was read; `None` if there was an error.
+    pub found: Option<ContentHash>,
+    /// The place on the device, where the subject does not move blocks.
+    pub device_offset: Option<u64>,
+    /// When it was first seen.
+    pub time: Time,
+}
+
+/// Why a block failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// This hit damaged this very block.
+    Hit(usize),
+    /// This hit damaged something the block depends on: metadata, or a file system that gave up after an error.
+    Consequence(usize),
+    /// No injected fault accounts for it.
+    Unexplained,
+}
+
+impl Cause {
+    /// The hit to blame, if there is one.
+    pub fn hit(self) -> Option<usize> {
+        match self {
+            Cause::Hit(hit) | Cause::Consequence(hit) => Some(hit),
+            Cause::Unexplained => None,
+        }
+    }
+}
+
+/// Finds the cause of every finding; `causes[i]` belongs to `findings[i]`.
+pub fn attribute(hits: &[Hit], findings: &[Finding]) -> Vec<Cause> {
+    let mut index = Index::new(hits);
+    findings.iter().map(|finding| index.cause_of(finding)).collect()
+}
+
+struct Index<'a> {
+    hits: &'a [Hit],
+    by_truth: HashMap<ContentHash, Candidates>,
+}
+
+/// Hits that damaged one content. Where it lies in several places and the finding's place on the device is unknown,
+/// findings are dealt out among them in turn.
+#[derive(Default)]
+struct Candidates {
+    hits: Vec<usize>,
+    next: usize,
+}
+
+impl<'a> Index<'a> {
+    fn new(hits: &'a [Hit]) -> Self {
+        let mut by_truth: HashMap<ContentHash, Candidates> = HashMap::new();
+        for (number, hit) in hits.iter().enumerate().filter(|(_, hit)| hit.harmful) {
+            for &truth in &hit.truths {
+                by_truth.entry(truth).or_default().hits.push(number);
+            }
+        }
+        Self { hits, by_truth }
+    }
+
+    fn cause_of(&mut self, finding: &Finding) -> Cause {
+        let (by_content, by_place) = (self.by_content(finding), self.by_place(finding));
+        match by_content.or(by_place) {
+            Some(hit) => Cause::Hit(hit),
+            None => self.consequence_of(finding).map_or(Cause::Unexplained, Cause::Consequence),
+        }
+    }
+
+    fn by_content(&mut self, finding: &Finding) -> Option<usize> {
+        finding.expected.iter().find_map(|truth| {
+            let candidates = self.by_truth.get_mut(truth)?;
+            let fits = |number: &&usize| {
+                let hit = &self.hits[**number];
+                hit.time <= finding.time
+                    && hit.lie.is_none() == finding.found.is_none()
+                    && finding.device_offset.is_none_or(|offset| hit.suffered.contains(&offset))
+            };
+            // Best: it left exactly what was found. A later fault of the same block may have changed the lie since.
+            let fitting: Vec<usize> = candidates.hits.iter().filter(fits).copied().collect();
+            let exact: Vec<usize> =
+                fitting.iter().copied().filter(|&number| self.hits[number].lie == finding.found).collect();
+            let chosen = if exact.is_empty() { fitting } else { exact };
+            let turn = candidates.next;
+            candidates.next += 1;
+            (!chosen.is_empty()).then(|| chosen[turn % chosen.len()])
+        })
+    }
+
+    /// The last harmful hit of the right kind at the finding's place, where blocks do not move.
+    fn by_place(&self, finding: &Finding) -> Option<usize> {
+        let offset = finding.device_offset?;
+        self.hits.iter().rposition(|hit| {
+            hit.harmful
+                && hit.time <= finding.time
+                && hit.lie.is_none() == finding.found.is_none()
+                && hit.suffered.contains(&offset)
+        })
+    }
+
+    /// The last hit before the finding that can bring down more than its own block: any damage to metadata, or, for an
+    /// error, any error (a journal that aborts refuses every later write).
+    fn consequence_of(&self, finding: &Finding) -> Option<usize> {
+        if finding.device_offset.is_some() {
+            return None;
+        }
+        let is_error = finding.found.is_none();
+        self.hits.iter().rposition(|hit| {
+            hit.harmful && hit.time <= finding.time && (hit.metadata || (is_error && hit.lie.is_none()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(number: u128) -> ContentHash {
+        ContentHash(number)
+    }
+
+    fn flip(place: u64, truth: u128, lie: u128) -> Hit {
+        Hit {
+            rule: 0,
+            place,
+            time: Time(10),
+            suffered: place..place + 4096,
+            truths: vec![hash(truth)],
+            lie: Some(hash(lie)),
+            harmful: true,
+            metadata: false,
+            repaired: false,
+        }
+    }
+
+    fn error(place: u64, length: u64, truths: &[u128]) -> Hit {
+        let truths = truths.iter().copied().map(hash).collect();
+        Hit { suffered: place..place + length, truths, lie: None, ..flip(place, 0, 0) }
+    }
+
+    fn wrong(expected: u128, found: u128) -> Finding {
+        Finding {
+            failure: Some(0),
+            object: 0,
+            expected: vec![hash(expected)],
+            found: Some(hash(found)),
+            device_offset: None,
+            time: Time(20),
+        }
+    }
+
+    fn unreadable(expected: u128) -> Finding {
+        Finding { found: None, ..wrong(expected, 0) }
+    }
+
+    #[test]
+    fn a_block_is_traced_by_its_content_wherever_it_lies() {
+        let hits = [flip(0, 1, 101), flip(8192, 2, 102)];
+        assert_eq!(attribute(&hits, &[wrong(2, 102), wrong(1, 101)]), [Cause::Hit(1), Cause::Hit(0)]);
+    }
+
+    #[test]
+    fn neighbours_in_a_merged_request_are_blamed_on_its_error() {
+        let hits = [error(0, 12288, &[1, 2, 3])];
+        let causes = attribute(&hits, &[unreadable(1), unreadable(3)]);
+        assert_eq!(causes, [Cause::Hit(0), Cause::Hit(0)]);
+    }
+
+    #[test]
+    fn an_error_does_not_explain_wrong_data_nor_a_flip_an_error() {
+        assert_eq!(attribute(&[error(0, 4096, &[1])], &[wrong(1, 9)]), [Cause::Unexplained]);
+        assert_eq!(attribute(&[flip(0, 1, 9)], &[unreadable(1)]), [Cause::Unexplained]);
+    }
+
+    #[test]
+    fn a_finding_before_the_fault_is_not_its_doing() {
+        let early = Finding { time: Time(5), ..wrong(1, 101) };
+        assert_eq!(attribute(&[flip(0, 1, 101)], &[early]), [Cause::Unexplained]);
+    }
+
+    #[test]
+    fn copies_of_one_content_are_dealt_out_among_its_hits() {
+        let hits = [flip(0, 1, 101), flip(4096, 1, 101)];
+        assert_eq!(attribute(&hits, &[wrong(1, 101), wrong(1, 101)]), [Cause::Hit(0), Cause::Hit(1)]);
+        let placed = Finding { device_offset: Some(4096), ..wrong(1, 101) };
+        assert_eq!(attribute(&hits, &[placed.clone(), placed]), [Cause::Hit(1), Cause::Hit(1)]);
+    }
+
+    #[test]
+    fn the_place_decides_where_the_content_is_unknown() {
+        let placed = Finding { expected: Vec::new(), device_offset: Some(4096), ..wrong(0, 7) };
+        assert_eq!(attribute(&[flip(0, 1, 101), flip(4096, 2, 102)], &[placed]), [Cause::Hit(1)]);
+    }
+
+    #[test]
+    fn damaged_metadata_explains_what_comes_after_it() {
+        let metadata = Hit { metadata: true, ..flip(0, 500, 501) };
+        assert_eq!(attribute(&[metadata], &[wrong(1, 9), unreadable(2)]), [Cause::Consequence(0); 2]);
+        // A file system that gave up after an error on other data.
+        assert_eq!(attribute(&[error(0, 4096, &[77])], &[unreadable(2)]), [Cause::Consequence(0)]);
+        // Damage to other data explains nothing.
+        assert_eq!(attribute(&[flip(0, 77, 78)], &[wrong(1, 9)]), [Cause::Unexplained]);
+    }
+}

@@ -1,0 +1,229 @@
+//! The verdict: what became of every fault, why every failing block failed, and whether that is what was expected.
+//!
+//! Built from three accounts that know nothing of each other: the ledger of what was injected, the failures that the
+//! load and the check saw, and the expectations of the trial.
+
+mod attribution;
+mod fates;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use rotproof_block::{ContentHash, Phase, Time};
+use rotproof_fault::{BLOCK_BYTES, Effect, Record, RuleReport, TargetKey};
+use rotproof_load::engine::{Incident, LoadOperation};
+use rotproof_load::{ContentId, Failure, LoadReport, Oracle, Workload};
+use serde::Serialize;
+
+pub use attribution::{Cause, Finding, Hit, attribute};
+pub use fates::{Fate, FateCounts, RuleOutcome, outcomes};
+
+use crate::expect::{Counts, Expect, Expectation};
+
+/// What a verdict is made from.
+pub struct Evidence<'a> {
+    /// What was injected.
+    pub records: &'a [Record],
+    /// The rules, in the order of the plan.
+    pub rules: &'a [RuleReport],
+    /// What was seen to fail.
+    pub failures: &'a [Failure],
+    /// What the load and the check did.
+    pub reports: &'a [LoadReport],
+    /// Whether an offset in the object is one on the device, as on a subject that moves no blocks.
+    pub blocks_stay: bool,
+    /// The load and what it knows at the end.
+    pub load: (&'a Workload, &'a Oracle),
+}
+
+/// What a trial found.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// The numbers that expectations are held against.
+    pub counts: Counts,
+    /// Each expectation, held against them.
+    pub expectations: Vec<Expectation>,
+    /// What came of each rule.
+    pub rules: Vec<RuleOutcome>,
+    /// Why each failure failed; `causes[i]` belongs to `failures[i]`.
+    pub causes: Vec<Cause>,
+    /// Failing blocks by the kind of the worst way in which they failed.
+    pub kinds: BTreeMap<&'static str, u64>,
+}
+
+impl Verdict {
+    /// Judges.
+    pub fn reach(evidence: &Evidence<'_>, expect: &Expect) -> Self {
+        let hits = hits(evidence);
+        let findings = findings(evidence);
+        let causes = attribute(&hits, &findings);
+        let never_met: Vec<u64> = evidence.rules.iter().map(never_met).collect();
+        let rules = outcomes(evidence.rules.len(), &hits, &findings, &causes, &never_met);
+        let mut by_failure = vec![Cause::Unexplained; evidence.failures.len()];
+        for (finding, cause) in findings.iter().zip(causes) {
+            let Some(failure) = finding.failure else { continue };
+            let known = &mut by_failure[failure];
+            // Wrong data matters more than an error, an own hit more than a consequence.
+            let is_worse = finding.found.is_some() && cause != Cause::Unexplained;
+            if *known == Cause::Unexplained || is_worse {
+                *known = cause;
+            }
+        }
+        let mut kinds = BTreeMap::new();
+        for failure in evidence.failures {
+            *kinds.entry(failure.worst().what.kind()).or_default() += 1;
+        }
+        let counts = count(evidence, &rules, &by_failure);
+        let expectations = expect.evaluate(&counts);
+        Self { counts, expectations, rules, causes: by_failure, kinds }
+    }
+
+    /// Whether every expectation holds.
+    pub fn passes(&self) -> bool {
+        self.expectations.iter().all(|expectation| expectation.holds)
+    }
+}
+
+/// Why a failure failed, for the results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CauseRecord {
+    /// The ledger record with this number damaged it.
+    Hit(u64),
+    /// It depends on something that the ledger record with this number damaged.
+    Consequence(u64),
+    /// No fault accounts for it.
+    Unexplained,
+}
+
+impl CauseRecord {
+    /// From a cause, whose hits are in the order of `records`.
+    pub fn new(cause: Cause, records: &[Record]) -> Self {
+        match cause {
+            Cause::Hit(hit) => Self::Hit(records[hit].sequence),
+            Cause::Consequence(hit) => Self::Consequence(records[hit].sequence),
+            Cause::Unexplained => Self::Unexplained,
+        }
+    }
+}
+
+fn hits(evidence: &Evidence<'_>) -> Vec<Hit> {
+    // Costs a pass over the oracle, so only where it can matter: a rule by content never hits metadata.
+    let by_place = |record: &Record| !matches!(record.target, Some(TargetKey::Content { .. }));
+    let contents =
+        (!evidence.blocks_stay && evidence.records.iter().any(by_place)).then(|| contents(evidence.load));
+    let is_metadata = |hash: &ContentHash| contents.as_ref().is_some_and(|contents| !contents.contains(hash));
+    evidence
+        .records
+        .iter()
+        .map(|record| {
+            let truths: Vec<ContentHash> =
+                record.before.into_iter().chain(record.blocks.iter().map(|block| block.content)).collect();
+            Hit {
+                rule: record.rule as usize,
+                place: place(record),
+                time: Time(record.time_ns),
+                suffered: record.offset..record.offset + record.length,
+                lie: record.after,
+                harmful: !matches!(record.effect, Effect::Delay(_)),
+                metadata: truths.iter().any(is_metadata),
+                repaired: record.repaired_at_ns.is_some(),
+                truths,
+            }
+        })
+        .collect()
+}
+
+/// What makes hits of one rule the same fault: for an effect on data the block; for an error or a delay, which hits
+/// requests of any shape, what the rule aimed at.
+fn place(record: &Record) -> u64 {
+    match (&record.effect, &record.target) {
+        (Effect::Error | Effect::Delay(_), Some(TargetKey::Offset(start))) => *start,
+        (Effect::Error | Effect::Delay(_), Some(TargetKey::Content { hash, .. })) => hash.0 as u64,
+        _ => record.offset / BLOCK_BYTES * BLOCK_BYTES,
+    }
+}
+
+/// Hashes of everything that the load may have on the subject.
+fn contents((workload, oracle): (&Workload, &Oracle)) -> HashSet<ContentHash> {
+    (0..workload.layout().blocks())
+        .flat_map(|block| oracle.legal(block))
+        .filter(|&content| content != ContentId::NEVER_WRITTEN)
+        .map(|content| workload.content().hash(content))
+        .collect()
+}
+
+fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (number, failure) in evidence.failures.iter().enumerate() {
+        findings.extend(failure.ways.iter().map(|way| Finding {
+            failure: Some(number),
+            object: failure.object_index,
+            expected: way.expected.iter().filter_map(|version| version.hash).collect(),
+            found: way.found,
+            device_offset: evidence.blocks_stay.then_some(failure.offset_bytes),
+            time: way.time,
+        }));
+    }
+    for report in evidence.reports {
+        for incident in &report.incidents {
+            // All others have their blocks among the failures.
+            let is_silent_retry = report.phase == Phase::Check && incident.operation == LoadOperation::Read;
+            if !is_silent_retry && incident.operation != LoadOperation::Flush {
+                continue;
+            }
+            findings.push(Finding {
+                failure: None,
+                object: incident.object,
+                expected: contents_of(evidence.load, incident),
+                found: None,
+                device_offset: None,
+                time: incident.time,
+            });
+        }
+    }
+    findings
+}
+
+/// Hashes of all that may lie where a request of the check failed; none for a flush.
+fn contents_of((workload, oracle): (&Workload, &Oracle), incident: &Incident) -> Vec<ContentHash> {
+    let block_bytes = rotproof_load::BLOCK_BYTES as u64;
+    let first = workload.layout().target_block(incident.object, incident.offset_bytes / block_bytes);
+    (first..first + incident.length_bytes / block_bytes)
+        .flat_map(|block| oracle.legal(block))
+        .filter(|&content| content != ContentId::NEVER_WRITTEN)
+        .map(|content| workload.content().hash(content))
+        .collect()
+}
+
+/// Aims of a rule that no request ever met.
+fn never_met(rule: &RuleReport) -> u64 {
+    if rule.targets.is_empty() {
+        return u64::from(rule.hits == 0);
+    }
+    // With a schedule, an aim may be met and spared; then the rule as a whole has been triggered.
+    let spares = rule.rule.schedule != rotproof_fault::Schedule::All;
+    if spares && rule.hits > 0 {
+        return 0;
+    }
+    rule.targets.iter().filter(|target| target.hits == 0).count() as u64
+}
+
+fn count(evidence: &Evidence<'_>, rules: &[RuleOutcome], causes: &[Cause]) -> Counts {
+    let mut fates = FateCounts::default();
+    for rule in rules {
+        fates.add_all(&rule.fates);
+    }
+    let files: BTreeSet<u32> = evidence.failures.iter().map(|failure| failure.object_index).collect();
+    Counts {
+        failures: evidence.failures.len() as u64,
+        failing_files: files.len() as u64,
+        errors: evidence.reports.iter().map(LoadReport::error_count).sum(),
+        hits: evidence.records.len() as u64,
+        masked: fates.masked,
+        reported: fates.reported,
+        repaired: fates.repaired,
+        silent: fates.silent,
+        untriggered: fates.untriggered,
+        unexplained: causes.iter().filter(|&&cause| cause == Cause::Unexplained).count() as u64,
+    }
+}
