@@ -13,7 +13,7 @@ use rotproof_spec::{ByteRange, End};
 use crate::BLOCK_BYTES;
 use crate::effect::{Bit, Effect};
 use crate::geometry::Header;
-use crate::interval::BlockSet;
+use crate::interval::{BlockSet, IntervalIndex};
 use crate::record::TargetKey;
 use crate::resolved::ResolvedRule;
 use crate::rule::{Persistence, Rule};
@@ -26,51 +26,48 @@ pub(crate) struct ActiveRule {
     pub(crate) name: Arc<str>,
     /// The blocks of `offset`; `None` is everywhere.
     pub(crate) places: Option<BlockSet>,
-    /// The entries of `offset` as written, sorted by start.
-    entries: Vec<Range<u64>>,
-    /// What `content` and `target` ask for, with labels; `None` is anything.
-    pub(crate) contents: Option<HashMap<ContentHash, Arc<str>>>,
-    /// Labels of the contents in the order in which the target named them.
-    content_order: Vec<ContentHash>,
+    /// What `content` and `target` ask for, with the number of the aim; `None` is anything.
+    pub(crate) contents: Option<HashMap<ContentHash, u32>>,
+    /// What can be said to be hit or missed: each content, else each range of `offset`, as they were written.
+    aims: Vec<Aim>,
+    /// From blocks to aims, for a rule by place alone.
+    aims_by_place: IntervalIndex,
     matches: AtomicU64,
     hits: AtomicU64,
     /// A sticky rule has hit a flush, which has no place: from now on every flush is hit.
     flush_is_bad: AtomicBool,
 }
 
+#[derive(Debug)]
+struct Aim {
+    key: TargetKey,
+    hits: AtomicU64,
+}
+
 impl ActiveRule {
     pub(crate) fn new(resolved: ResolvedRule, index: u32, device_size: u64) -> Self {
-        let ResolvedRule { rule, contents: of_target } = resolved;
-        let mut entries: Vec<Range<u64>> =
+        let contents = resolved.rule.matching.is_by_content().then(|| wanted_contents(&resolved));
+        let rule = resolved.rule;
+        let ranges: Vec<Range<u64>> =
             rule.matching.offset.iter().map(|range| blocks_of(range, device_size)).collect();
-        entries.sort_unstable_by_key(|entry| (entry.start, entry.end));
-        let places = (!entries.is_empty()).then(|| BlockSet::new(entries.iter().cloned()));
-        let given: Vec<ContentHash> = rule.matching.content.iter().map(|text| text.0).collect();
-        let wanted: HashSet<ContentHash> = given.iter().copied().collect();
-        let mut labelled: Vec<(ContentHash, Arc<str>)> = if rule.matching.target.is_some() {
-            of_target.into_iter().map(|target| (target.content, target.label.into())).collect()
-        } else {
-            given.iter().map(|content| (*content, content.to_string().into())).collect()
-        };
-        if !wanted.is_empty() {
-            labelled.retain(|(content, _)| wanted.contains(content));
-        }
-        let content_order = labelled.iter().map(|(content, _)| *content).collect();
-        let contents = rule.matching.is_by_content().then(|| {
-            let mut by_content = HashMap::with_capacity(labelled.len());
-            for (content, label) in labelled {
-                by_content.entry(content).or_insert(label);
+        let places = (!ranges.is_empty()).then(|| BlockSet::new(ranges.iter().cloned()));
+        let (keys, ranges): (Vec<TargetKey>, _) = match &contents {
+            Some(wanted) => {
+                (wanted.iter().map(|(hash, label)| TargetKey::content(*hash, label)).collect(), vec![])
             }
-            by_content
-        });
+            None => {
+                (ranges.iter().map(|range| TargetKey::Offset(range.start * BLOCK_BYTES)).collect(), ranges)
+            }
+        };
+        let ranges = ranges.into_iter().zip(0..).filter(|(range, _)| !range.is_empty());
         Self {
             name: rule.name_or_default(index as usize).into(),
             rule,
             index,
             places,
-            entries,
-            contents,
-            content_order,
+            contents: contents.map(|wanted| wanted.iter().map(|(hash, _)| *hash).zip(0..).collect()),
+            aims: keys.into_iter().map(|key| Aim { key, hits: AtomicU64::new(0) }).collect(),
+            aims_by_place: IntervalIndex::new(ranges),
             matches: AtomicU64::new(0),
             hits: AtomicU64::new(0),
             flush_is_bad: AtomicBool::new(false),
@@ -95,32 +92,42 @@ impl ActiveRule {
         self.hits.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn count_hit(&self) {
+    /// Counts a record of the ledger, for all the aims that it is a hit on.
+    pub(crate) fn count_hit(&self, aims: &[u32]) {
         self.hits.fetch_add(1, Ordering::Relaxed);
+        for &aim in aims {
+            self.aims[aim as usize].hits.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
-    /// Everything that the rule can be said to aim at, in the order in which it was written.
-    pub(crate) fn targets(&self) -> Vec<TargetKey> {
+    /// What the ledger calls an aim.
+    pub(crate) fn key(&self, aim: Option<u32>) -> Option<TargetKey> {
+        aim.map(|aim| self.aims[aim as usize].key.clone())
+    }
+
+    /// Every aim with its hits, in the order in which they were written.
+    pub(crate) fn aims(&self) -> impl Iterator<Item = (&TargetKey, u64)> {
+        self.aims.iter().map(|aim| (&aim.key, aim.hits.load(Ordering::Relaxed)))
+    }
+
+    /// The aims that blocks belong to, each once, in order. `content` is that of a block, where the rule has asked
+    /// for it.
+    fn aims_of(&self, matched: &[Range<u64>], content: impl Fn(u64) -> Option<ContentHash>) -> Vec<u32> {
+        let mut aims = Vec::new();
         match &self.contents {
-            Some(contents) => self
-                .content_order
-                .iter()
-                .map(|content| TargetKey::content(*content, Arc::clone(&contents[content])))
-                .collect(),
-            None => self.entries.iter().map(|entry| TargetKey::Offset(entry.start * BLOCK_BYTES)).collect(),
+            Some(contents) => {
+                let blocks = matched.iter().cloned().flatten();
+                aims.extend(blocks.filter_map(|block| contents.get(&content(block)?)));
+            }
+            None => {
+                for range in matched {
+                    self.aims_by_place.find(range.clone(), |aim| aims.push(aim));
+                }
+            }
         }
-    }
-
-    /// What of the rule's aims a hit on `block` belongs to. `content` is that of the block, where the rule has asked
-    /// for one.
-    fn key(&self, block: u64, content: Option<ContentHash>) -> Option<TargetKey> {
-        if let Some(contents) = &self.contents {
-            let content = content?;
-            return contents.get(&content).map(|label| TargetKey::content(content, Arc::clone(label)));
-        }
-        let upto = self.entries.partition_point(|entry| entry.start <= block);
-        let entry = self.entries[..upto].iter().rev().find(|entry| entry.contains(&block))?;
-        Some(TargetKey::Offset(entry.start * BLOCK_BYTES))
+        aims.sort_unstable();
+        aims.dedup();
+        aims
     }
 
     /// Counts the matches of a request and adds the hits among them to `verdict`.
@@ -167,8 +174,8 @@ impl ActiveRule {
                 range = next.clone();
             }
             let block = range.start + (number - number_of_start);
-            let key = self.key(block, content(block));
-            verdict.blocks.push(BlockHit { rule: Arc::clone(self), block, number, key });
+            let aims = self.aims_of(std::slice::from_ref(&(block..block + 1)), &content);
+            verdict.blocks.push(BlockHit { rule: Arc::clone(self), block, number, aims });
         }
     }
 
@@ -180,8 +187,7 @@ impl ActiveRule {
         verdict: &mut Verdict,
     ) {
         let is_flush = header.operation == Operation::Flush;
-        let first = matched.first().map(|range| range.start);
-        if first.is_none() && !is_flush {
+        if matched.is_empty() && !is_flush {
             return;
         }
         let number = self.matches.fetch_add(1, Ordering::Relaxed) + 1;
@@ -192,9 +198,9 @@ impl ActiveRule {
         if is_flush && self.is_sticky() {
             self.flush_is_bad.store(true, Ordering::Relaxed);
         }
-        let key = first.and_then(|block| self.key(block, content(block)));
+        let aims = self.aims_of(matched, content);
         let rule = Arc::clone(self);
-        verdict.requests.push(RequestHit { rule, key, matched: std::mem::take(matched) });
+        verdict.requests.push(RequestHit { rule, aims, matched: std::mem::take(matched) });
     }
 
     /// The bit of a random flip among the `part` of a block: a pure function of seed, rule, place and number of the
@@ -208,6 +214,22 @@ impl ActiveRule {
 
 /// Separates the bits of flips from other decisions that may come to draw from the same seed.
 const BIT_STREAM: u64 = 0x6269_7466_6c69_7073;
+
+/// The contents that a rule wants, with what people call them, in the order in which they were written.
+fn wanted_contents(resolved: &ResolvedRule) -> Vec<(ContentHash, Arc<str>)> {
+    let matching = &resolved.rule.matching;
+    let given: HashSet<ContentHash> = matching.content.iter().map(|text| text.0).collect();
+    let mut wanted: Vec<(ContentHash, Arc<str>)> = match matching.target {
+        Some(_) => {
+            resolved.contents.iter().map(|target| (target.content, target.label.as_str().into())).collect()
+        }
+        None => matching.content.iter().map(|text| (text.0, text.to_string().into())).collect(),
+    };
+    // Both conditions given, both must hold. And a content that is named twice is one aim.
+    let mut seen = HashSet::new();
+    wanted.retain(|(content, _)| (given.is_empty() || given.contains(content)) && seen.insert(*content));
+    wanted
+}
 
 fn blocks_of(range: &ByteRange, device_size: u64) -> Range<u64> {
     let first = range.start / BLOCK_BYTES;

@@ -81,29 +81,17 @@ impl Engine {
 
     /// What each rule has met and done so far, in the order of the plan.
     pub fn report(&self) -> Vec<RuleReport> {
-        let records = self.ledger.records();
-        let rules = self.index.load().rules.clone();
-        let mut reports: Vec<RuleReport> = rules
-            .iter()
-            .map(|rule| RuleReport {
-                name: rule.name.to_string(),
-                rule: rule.rule.clone(),
-                matches: rule.matches(),
-                hits: rule.hits(),
-                targets: rule.targets().into_iter().map(|target| TargetReport { target, hits: 0 }).collect(),
-            })
-            .collect();
-        let positions: Vec<std::collections::HashMap<TargetKey, usize>> = reports
-            .iter()
-            .map(|report| report.targets.iter().map(|entry| entry.target.clone()).zip(0..).collect())
-            .collect();
-        for record in records {
-            let (Some(target), rule) = (&record.target, record.rule as usize) else { continue };
-            // A rule added since the rules were listed is not in this report.
-            let Some(position) = positions.get(rule).and_then(|known| known.get(target)) else { continue };
-            reports[rule].targets[*position].hits += 1;
-        }
-        reports
+        let report = |rule: &Arc<ActiveRule>| RuleReport {
+            name: rule.name.to_string(),
+            rule: rule.rule.clone(),
+            matches: rule.matches(),
+            hits: rule.hits(),
+            targets: rule
+                .aims()
+                .map(|(target, hits)| TargetReport { target: target.clone(), hits })
+                .collect(),
+        };
+        self.index.load().rules.iter().map(report).collect()
     }
 }
 
@@ -129,6 +117,6 @@ pub struct RuleReport {
 pub struct TargetReport {
     /// Which one.
     pub target: TargetKey,
-    /// Records that the ledger has of it.
+    /// How often it was hit; a request that hits several aims at once counts for each.
     pub hits: u64,
 }

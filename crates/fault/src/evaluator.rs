@@ -89,25 +89,26 @@ impl Evaluator {
         let is_touched = self.engine.overlay.touches(&blocks);
         let mut cache = self.index.borrow_mut();
         let index = cache.load();
-        let Some(table) = index.table(operation, header.context.phase) else {
-            return if is_touched { Decision::Inspect } else { Decision::Pass };
-        };
-        let has_place = table.places.as_ref().is_some_and(|places| places.map.may_have(&blocks));
-        if table.always.is_empty() && !has_place && table.contents.is_none() && !is_touched {
+        let table = index.table(operation, header.context.phase);
+        let has_place = table.is_some_and(|table| table.has_place(&blocks));
+        let wants_content = table.is_some_and(|table| table.contents.is_some());
+        if !has_place && !wants_content && !is_touched && table.is_none_or(|table| table.always.is_empty()) {
             return Decision::Pass;
         }
-        let mut scratch = self.scratch.borrow_mut();
         let mut verdict = Verdict::default();
-        scratch.find_rules(table, &blocks, has_place);
-        scratch.evaluate_rules(index, header, &mut verdict);
-        if operation == OperationKind::Write {
-            scratch.find_contents(table, header, payload);
-            scratch.evaluate_contents(index, header, &mut verdict);
+        if let Some(table) = table {
+            let mut scratch = self.scratch.borrow_mut();
+            scratch.find_rules(table, &blocks, has_place);
+            scratch.evaluate_rules(index, header, &mut verdict);
+            if operation == OperationKind::Write {
+                scratch.find_contents(table, header, payload);
+                scratch.evaluate_contents(index, header, &mut verdict);
+            }
         }
         if is_touched {
             self.meet_bad_places(header, operation, &mut verdict);
         }
-        let must_inspect = is_touched || (operation == OperationKind::Read && table.contents.is_some());
+        let must_inspect = is_touched || (operation == OperationKind::Read && wants_content);
         match (verdict.is_empty(), must_inspect) {
             (false, _) => {
                 verdict.settle();
@@ -134,15 +135,16 @@ impl Evaluator {
         let phase = header.context.phase;
         let states = self.engine.overlay.lock();
         for (block, state) in states.within(header.blocks()) {
-            for place in state.places.iter().filter(|place| place.rule.rule.concerns(operation, phase)) {
-                let (rule, key) = (Arc::clone(&place.rule), place.key.clone());
+            for place in state.places.iter().filter(|place| place.rule.rule.keeps_bad(operation, phase)) {
+                let (rule, aims) = (Arc::clone(&place.rule), place.aims.clone());
                 match place.kind {
                     PlaceKind::Wrong { .. } => {}
-                    PlaceKind::Lost => verdict.blocks.push(BlockHit { rule, block, number: 0, key }),
+                    PlaceKind::Lost if operation != OperationKind::Write => {}
+                    PlaceKind::Lost => verdict.blocks.push(BlockHit { rule, block, number: 0, aims }),
                     PlaceKind::Request => {
-                        let is_known = verdict.requests.iter().any(|hit| hit.rule.index == rule.index);
-                        if !is_known {
-                            verdict.requests.push(RequestHit { rule, key, matched: Vec::new() });
+                        match verdict.requests.iter_mut().find(|hit| hit.rule.index == rule.index) {
+                            Some(hit) => hit.aims.extend(aims),
+                            None => verdict.requests.push(RequestHit { rule, aims, matched: Vec::new() }),
                         }
                     }
                 }
@@ -292,5 +294,58 @@ impl Scratch {
             };
             rule.evaluate(header, &mut self.matched, content, verdict);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::EngineOptions;
+    use crate::resolved::ResolvedRule;
+    use crate::rule::Rule;
+    use rotproof_block::{Context, Phase};
+
+    fn engine(rules: impl Iterator<Item = String>) -> Arc<Engine> {
+        let rules: Vec<ResolvedRule> =
+            rules.map(|text| text.parse::<Rule>().expect("a rule").into()).collect();
+        // So large that one bit of the coarse map stands for many blocks.
+        Engine::new(rules, EngineOptions { seed: 1, device_size: 1 << 40 })
+    }
+
+    fn header(operation: Operation, block: u64, blocks: u64) -> Header {
+        let context = Context { phase: Phase::Run, ..Context::default() };
+        Header { operation, offset: block * 4096, length: blocks * 4096, context }
+    }
+
+    #[test]
+    fn of_ten_thousand_rules_for_other_blocks_none_is_looked_at() {
+        let evaluator = engine((0..10_000u64).map(|n| format!("offset={}: error", n * 2 * 4096))).evaluator();
+        for block in [1, 9_999, 19_999, 1 << 27] {
+            for operation in [Operation::Read, Operation::WRITE] {
+                let decision = evaluator.decide(&header(operation, block, 1), &[0; 4096]);
+                assert!(matches!(decision, Decision::Pass), "block {block}");
+                assert!(evaluator.scratch.borrow().rules.is_empty());
+            }
+        }
+        let hit = evaluator.decide(&header(Operation::Read, 4_001, 2), &[]);
+        assert!(matches!(hit, Decision::Act(_)));
+        assert_eq!(evaluator.scratch.borrow().rules, [2_001]);
+    }
+
+    #[test]
+    fn of_ten_thousand_rules_for_other_contents_none_is_looked_at() {
+        let evaluator = engine((0..10_000u64).map(|n| {
+            let content = ContentHash::of(&n.to_le_bytes());
+            format!("content={content}: error")
+        }))
+        .evaluator();
+        let payload = vec![7; 32 * 4096];
+        assert!(matches!(evaluator.decide(&header(Operation::WRITE, 0, 32), &payload), Decision::Pass));
+        assert!(evaluator.scratch.borrow().contents.is_empty());
+        // Of a read it takes the data to know.
+        assert!(matches!(evaluator.decide(&header(Operation::Read, 0, 32), &[]), Decision::Inspect));
+        // What carries no data is not asked about.
+        assert!(matches!(evaluator.decide(&header(Operation::Discard, 0, 32), &[]), Decision::Pass));
+        assert!(matches!(evaluator.decide(&header(Operation::Flush, 0, 0), &[]), Decision::Pass));
     }
 }

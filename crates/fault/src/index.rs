@@ -5,6 +5,7 @@
 //! hash map). An index is immutable: adding a rule makes a new one, and the counters live in the rules.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use rotproof_block::{ContentHash, Phase};
@@ -67,6 +68,11 @@ impl Index {
 }
 
 impl Table {
+    /// Whether a rule may have a place in `blocks`; false is certain.
+    pub(crate) fn has_place(&self, blocks: &Range<u64>) -> bool {
+        self.places.as_ref().is_some_and(|places| places.map.may_have(blocks))
+    }
+
     fn new(concerned: &[u32], rules: &[Arc<ActiveRule>], device_size: u64) -> Self {
         let mut always = Vec::new();
         let mut places = Vec::new();

@@ -13,7 +13,7 @@ use crate::evaluator::{Evaluator, Piece};
 use crate::geometry::{Header, extent};
 use crate::matching::OperationKind;
 use crate::overlay::{BlockState, Place, PlaceKind, Unrepaired};
-use crate::record::{BlockContent, Record, TargetKey};
+use crate::record::{BlockContent, Record};
 use crate::verdict::{BlockHit, Verdict};
 use crate::zeros::{ZEROS, zeros_hash};
 
@@ -73,7 +73,8 @@ impl Evaluator {
         let Done { header, stale, now, .. } = done;
         let truth = self.truth(done, block, payload);
         let truth_hash = truth.map(ContentHash::of);
-        state.overwrite(&header.part(block));
+        let part = header.part(block);
+        state.overwrite(&part);
         self.settle_repairs(state, !hits.is_empty(), truth_hash, now);
         for hit in hits {
             let Some((lie, effect)) = self.lie_of(hit, header, stale) else { continue };
@@ -83,16 +84,16 @@ impl Evaluator {
             }
             if is_place {
                 let kind = PlaceKind::Wrong { lie, effect, truth_recorded: truth_hash };
-                state.places.push(Place { rule: Arc::clone(&hit.rule), key: hit.key.clone(), kind });
+                state.places.push(Place { rule: Arc::clone(&hit.rule), aims: hit.aims.clone(), kind });
             } else {
                 state.lies.push(lie);
                 if hit.rule.is_sticky() && !state.has_place_of(&hit.rule) {
-                    let (rule, key) = (Arc::clone(&hit.rule), hit.key.clone());
-                    state.places.push(Place { rule, key, kind: PlaceKind::Lost });
+                    let (rule, aims) = (Arc::clone(&hit.rule), hit.aims.clone());
+                    state.places.push(Place { rule, aims, kind: PlaceKind::Lost });
                 }
             }
             let hashes = truth.zip(truth_hash).map(|(truth, before)| (before, distorted_hash(state, truth)));
-            let record = self.record_block(done, block, &hit.rule, &hit.key, effect, hashes);
+            let record = self.record_block(done, block, &hit.rule, &hit.aims, effect, hashes);
             if !hit.rule.is_sticky()
                 && let Some(truth) = truth_hash
             {
@@ -102,11 +103,13 @@ impl Evaluator {
         // A place that was bad before now distorts other content.
         let after = truth.filter(|_| state.has_wrong_place()).map(|truth| distorted_hash(state, truth));
         for place in &mut state.places {
-            let PlaceKind::Wrong { effect, truth_recorded, .. } = &mut place.kind else { continue };
+            let PlaceKind::Wrong { lie, effect, truth_recorded } = &mut place.kind else { continue };
             let Some(hashes) = truth_hash.zip(after) else { continue };
-            if *truth_recorded != truth_hash && place.rule.rule.concerns_operation(OperationKind::Write) {
+            let is_concerned = lie.touches(&part)
+                && place.rule.rule.concerns_operation(OperationKind::from(header.operation));
+            if is_concerned && *truth_recorded != truth_hash {
                 *truth_recorded = truth_hash;
-                self.record_block(done, block, &place.rule, &place.key, *effect, Some(hashes));
+                self.record_block(done, block, &place.rule, &place.aims, *effect, Some(hashes));
             }
         }
     }
@@ -165,7 +168,8 @@ impl Evaluator {
         data: &mut [u8],
     ) {
         let header = done.header;
-        let start = header.part(block).start;
+        let part = header.part(block);
+        let start = part.start;
         let range = header.in_buffer(block);
         if hits.is_empty() && !state.has_wrong_place() {
             return state.distort(start, &mut data[range]);
@@ -186,9 +190,9 @@ impl Evaluator {
         for place in &mut state.places {
             let PlaceKind::Wrong { lie, effect, truth_recorded } = &mut place.kind else { continue };
             let hashes = show(lie);
-            if hashes.is_some() && *truth_recorded != before {
+            if lie.touches(&part) && hashes.is_some() && *truth_recorded != before {
                 *truth_recorded = before;
-                self.record_block(done, block, &place.rule, &place.key, *effect, hashes);
+                self.record_block(done, block, &place.rule, &place.aims, *effect, hashes);
             }
         }
         for hit in hits {
@@ -197,10 +201,10 @@ impl Evaluator {
                 continue;
             }
             let hashes = show(&lie);
-            let record = self.record_block(done, block, &hit.rule, &hit.key, effect, hashes);
+            let record = self.record_block(done, block, &hit.rule, &hit.aims, effect, hashes);
             if hit.rule.is_sticky() {
                 let kind = PlaceKind::Wrong { lie, effect, truth_recorded: before };
-                state.places.push(Place { rule: Arc::clone(&hit.rule), key: hit.key.clone(), kind });
+                state.places.push(Place { rule: Arc::clone(&hit.rule), aims: hit.aims.clone(), kind });
             } else if let Some(truth) = before {
                 state.unrepaired.push(Unrepaired { record, truth });
             }
@@ -230,11 +234,11 @@ impl Evaluator {
         for hit in &verdict.requests {
             let effect = hit.rule.effect();
             let is_repairable = effect == Effect::Error && !hit.rule.is_sticky();
-            let mut record = record_of(header, &hit.rule, &hit.key, effect, now);
+            let mut record = record_of(header, &hit.rule, &hit.aims, effect, now);
             record.blocks.clone_from(&contents);
             let repairable_blocks = if is_repairable { contents.len() } else { 0 };
             let sequence = self.engine.ledger().append(record, repairable_blocks);
-            hit.rule.count_hit();
+            hit.rule.count_hit(&hit.aims);
             if is_repairable {
                 for &BlockContent { offset, content: truth } in &contents {
                     let unrepaired = Unrepaired { record: sequence, truth };
@@ -245,8 +249,8 @@ impl Evaluator {
                 for block in hit.matched.iter().cloned().flatten() {
                     states.update(block, |state| {
                         if !state.has_place_of(&hit.rule) {
-                            let (rule, key) = (Arc::clone(&hit.rule), hit.key.clone());
-                            state.places.push(Place { rule, key, kind: PlaceKind::Request });
+                            let (rule, aims) = (Arc::clone(&hit.rule), hit.aims.clone());
+                            state.places.push(Place { rule, aims, kind: PlaceKind::Request });
                         }
                     });
                 }
@@ -259,33 +263,27 @@ impl Evaluator {
         done: Done<'_>,
         block: u64,
         rule: &ActiveRule,
-        key: &Option<TargetKey>,
+        aims: &[u32],
         effect: Effect,
         hashes: Option<(ContentHash, ContentHash)>,
     ) -> u64 {
         let part = done.header.part(block);
-        let mut record = record_of(done.header, rule, key, effect, done.now);
+        let mut record = record_of(done.header, rule, aims, effect, done.now);
         record.offset = block * BLOCK_BYTES + part.start as u64;
         record.length = part.len() as u64;
         (record.before, record.after) = hashes.unzip();
-        rule.count_hit();
+        rule.count_hit(aims);
         self.engine.ledger().append(record, 1)
     }
 }
 
 /// A record of a hit on the whole request, which the ledger will number.
-fn record_of(
-    header: &Header,
-    rule: &ActiveRule,
-    key: &Option<TargetKey>,
-    effect: Effect,
-    now: Time,
-) -> Record {
+fn record_of(header: &Header, rule: &ActiveRule, aims: &[u32], effect: Effect, now: Time) -> Record {
     Record {
         sequence: 0,
         rule: rule.index,
         name: Arc::clone(&rule.name),
-        target: key.clone(),
+        target: rule.key(aims.first().copied()),
         operation: header.operation.into(),
         offset: header.offset,
         length: header.length,

@@ -35,6 +35,11 @@ impl Lie {
         Self { kind: Kind::Stale { bytes: bytes.into(), base: range.start }, range }
     }
 
+    /// Whether a byte of `part` is concerned.
+    pub(crate) fn touches(&self, part: &Range<usize>) -> bool {
+        self.range.start < part.end && part.start < self.range.end
+    }
+
     /// Changes `bytes`, which begin at byte `start` of the block.
     pub(crate) fn apply(&self, start: usize, bytes: &mut [u8]) {
         let from = self.range.start.max(start);

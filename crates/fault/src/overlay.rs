@@ -19,7 +19,6 @@ use rotproof_block::ContentHash;
 use crate::active_rule::ActiveRule;
 use crate::effect::Effect;
 use crate::lie::Lie;
-use crate::record::TargetKey;
 
 /// At most so many counters (256 KiB).
 const CHUNKS_MAX: u64 = 1 << 16;
@@ -51,7 +50,8 @@ pub(crate) struct BlockState {
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) rule: Arc<ActiveRule>,
-    pub(crate) key: Option<TargetKey>,
+    /// Which of the rule's aims the block is.
+    pub(crate) aims: Vec<u32>,
     pub(crate) kind: PlaceKind,
 }
 

@@ -20,7 +20,7 @@ pub struct Record {
     pub rule: u32,
     /// Name of the rule.
     pub name: Arc<str>,
-    /// Which of the rule's aims was hit; absent for a rule that hits anywhere.
+    /// Which of the rule's aims was hit, the first if it was several at once; absent for a rule that hits anywhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<TargetKey>,
     /// What the request was to do.
@@ -75,8 +75,8 @@ pub enum TargetKey {
 }
 
 impl TargetKey {
-    pub(crate) fn content(hash: ContentHash, label: Arc<str>) -> Self {
-        Self::Content { hash, label }
+    pub(crate) fn content(hash: ContentHash, label: &Arc<str>) -> Self {
+        Self::Content { hash, label: Arc::clone(label) }
     }
 }
 

@@ -64,7 +64,17 @@ impl Rule {
 
     /// Whether the rule can ever hit such an operation in that phase.
     pub fn concerns(&self, operation: OperationKind, phase: Phase) -> bool {
-        self.concerns_operation(operation) && self.during.iter().any(|awake| Phase::from(*awake) == phase)
+        self.concerns_operation(operation) && self.is_awake(phase)
+    }
+
+    fn is_awake(&self, phase: Phase) -> bool {
+        self.during.iter().any(|awake| Phase::from(*awake) == phase)
+    }
+
+    /// Whether such an operation suffers in that phase when it touches a place that the rule, being sticky, has left
+    /// bad. Then only the operation counts: a discard carries no content, but it touches the place.
+    pub(crate) fn keeps_bad(&self, operation: OperationKind, phase: Phase) -> bool {
+        operation.is_matched_by(self.matching.operation) && self.is_awake(phase)
     }
 
     /// Whether the rule can ever hit such an operation.

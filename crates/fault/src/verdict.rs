@@ -8,7 +8,6 @@ use crate::BLOCK_BYTES;
 use crate::active_rule::ActiveRule;
 use crate::effect::Effect;
 use crate::geometry::Header;
-use crate::record::TargetKey;
 
 /// The hits of one request.
 #[derive(Debug, Default)]
@@ -23,7 +22,8 @@ pub struct Verdict {
 #[derive(Debug)]
 pub(crate) struct RequestHit {
     pub(crate) rule: Arc<ActiveRule>,
-    pub(crate) key: Option<TargetKey>,
+    /// Which of the rule's aims are among them.
+    pub(crate) aims: Vec<u32>,
     /// The blocks that fulfilled the rule's conditions: what a sticky rule leaves bad.
     pub(crate) matched: Vec<Range<u64>>,
 }
@@ -35,7 +35,8 @@ pub(crate) struct BlockHit {
     pub(crate) block: u64,
     /// Number of the match.
     pub(crate) number: u64,
-    pub(crate) key: Option<TargetKey>,
+    /// Which of the rule's aims the block is.
+    pub(crate) aims: Vec<u32>,
 }
 
 impl Verdict {
@@ -75,12 +76,23 @@ impl Verdict {
         ranges
     }
 
-    /// Brings the hits into the order in which they act, and drops what was found twice: by the schedule and because
-    /// the place was bad already.
+    /// Brings the hits into the order in which they act, and makes one of what was found twice: by the schedule and
+    /// because the place was bad already.
     pub(crate) fn settle(&mut self) {
         self.blocks.sort_by_key(|hit| (hit.block, hit.rule.index));
         self.blocks.dedup_by_key(|hit| (hit.block, hit.rule.index));
         self.requests.sort_by_key(|hit| hit.rule.index);
-        self.requests.dedup_by_key(|hit| hit.rule.index);
+        self.requests.dedup_by(|later, earlier| {
+            let is_same = later.rule.index == earlier.rule.index;
+            if is_same {
+                earlier.matched.append(&mut later.matched);
+                earlier.aims.append(&mut later.aims);
+            }
+            is_same
+        });
+        for hit in &mut self.requests {
+            hit.aims.sort_unstable();
+            hit.aims.dedup();
+        }
     }
 }

@@ -11,7 +11,7 @@ use rotproof_spec::{Path, Problems};
 use crate::disk_spec::DiskSpec;
 use crate::fault::FaultDevice;
 use crate::stack_spec::{DeviceSpec, FileSpec, MemorySpec, StackSpec};
-use crate::stats::StatsDevice;
+use crate::stats::{StatsDevice, StatsReport};
 
 /// What a stack needs besides its description.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +74,11 @@ pub fn open(spec: &StackSpec, environment: &StackEnvironment) -> Result<Stack> {
 }
 
 impl Stack {
+    /// What each stats layer has counted so far, bottom to top.
+    pub fn statistics(&self) -> Vec<StatsReport> {
+        self.stats.iter().map(|layer| layer.report()).collect()
+    }
+
     fn add_faults(&mut self, environment: &StackEnvironment) {
         let device_size = self.device.info().size;
         let engine = Engine::new(Vec::new(), EngineOptions { seed: environment.seed, device_size });

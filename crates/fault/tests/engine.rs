@@ -1,0 +1,217 @@
+//! What the engine promises beside single decisions: purity, exact counts, rules added while it works, and a cost
+//! that does not grow with rules that do not match.
+
+use std::sync::Arc;
+
+use rotproof_block::{ContentHash, Context, Operation, Phase, Time};
+use rotproof_fault::{
+    BLOCK_BYTES, Bit, Decision, Effect, Engine, EngineOptions, Evaluator, Header, ResolvedRule, Rule,
+    TargetContent, TargetKey,
+};
+
+const DEVICE_BYTES: u64 = 1 << 30;
+
+fn rule(text: &str) -> Rule {
+    text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn engine_with(seed: u64, rules: Vec<ResolvedRule>) -> Arc<Engine> {
+    Engine::new(rules, EngineOptions { seed, device_size: DEVICE_BYTES })
+}
+
+fn engine(rules: &[&str]) -> Arc<Engine> {
+    engine_with(1, rules.iter().map(|text| rule(text).into()).collect())
+}
+
+fn header(operation: Operation, offset: u64, length: u64) -> Header {
+    Header { operation, offset, length, context: Context { phase: Phase::Run, ..Context::default() } }
+}
+
+/// Writes as a layer over a device that always succeeds.
+fn write(evaluator: &Evaluator, offset: u64, payload: &[u8]) {
+    let header = header(Operation::WRITE, offset, payload.len() as u64);
+    match evaluator.decide(&header, payload) {
+        Decision::Pass => {}
+        Decision::Inspect => evaluator.mutation_done(&header, None, payload, &[], &[], Time(0)),
+        Decision::Act(verdict) => {
+            evaluator.before_submit(&header, &verdict, payload, Time(0));
+            if !verdict.fails() {
+                evaluator.mutation_done(&header, Some(&verdict), payload, &[], &[], Time(0));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_500_of_interleaved_large_and_small_writes_hits_the_floor_of_a_500th_of_the_blocks() {
+    let engine = engine(&["write, every=500: bit_flip"]);
+    let evaluator = engine.evaluator();
+    let payload = vec![1; 32 * 4096];
+    let mut blocks = 0;
+    for n in 0..2_000u64 {
+        let count = 1 + n % 32;
+        write(&evaluator, n * 32 * BLOCK_BYTES % DEVICE_BYTES, &payload[..(count * BLOCK_BYTES) as usize]);
+        blocks += count;
+    }
+    assert_eq!(engine.report()[0].matches, blocks);
+    assert_eq!(engine.ledger().len() as u64, blocks / 500);
+}
+
+#[test]
+fn two_queues_on_two_threads_share_one_count() {
+    let engine = engine(&["write, every=7: error"]);
+    std::thread::scope(|scope| {
+        for thread in 0..2u64 {
+            let engine = Arc::clone(&engine);
+            scope.spawn(move || {
+                let evaluator = engine.evaluator();
+                for n in 0..5_000 {
+                    write(&evaluator, (thread * 5_000 + n) * BLOCK_BYTES, &[0; BLOCK_BYTES as usize]);
+                }
+            });
+        }
+    });
+    assert_eq!(engine.report()[0].hits, 10_000 / 7);
+    assert_eq!(engine.report()[0].matches, 10_000);
+}
+
+#[test]
+fn the_bit_that_chance_flips_depends_on_seed_rule_place_and_count_alone() {
+    let flipped = |seed: u64, rules: &[&str], offset: u64| {
+        let rules = rules.iter().map(|text| rule(text).into()).collect();
+        let engine = engine_with(seed, rules);
+        write(&engine.evaluator(), offset, &[0; 4096]);
+        engine.ledger().records().last().map(|record| record.effect)
+    };
+    let random = ["write: bit_flip(random)"];
+    let first = flipped(1, &random, 0);
+    assert!(matches!(first, Some(Effect::BitFlip(Bit::At { byte: 0..4096, bit: 0..8 }))), "{first:?}");
+    assert_eq!(first, flipped(1, &random, 0));
+    assert_ne!(first, flipped(2, &random, 0));
+    assert_ne!(first, flipped(1, &random, 4096));
+    assert_ne!(first, flipped(1, &["read: error", "write: bit_flip(random)"], 0));
+}
+
+#[test]
+fn random_bits_reach_every_part_of_the_block() {
+    let engine = engine(&["write: bit_flip(random)"]);
+    let evaluator = engine.evaluator();
+    for n in 0..2_000 {
+        write(&evaluator, n * BLOCK_BYTES, &[0; 4096]);
+    }
+    let mut eighths = [0; 8];
+    let mut bits = [0; 8];
+    for record in engine.ledger().records() {
+        let Effect::BitFlip(Bit::At { byte, bit }) = record.effect else { panic!("{:?}", record.effect) };
+        eighths[byte as usize / 512] += 1;
+        bits[bit as usize] += 1;
+    }
+    // 250 expected in each of the eight, standard deviation 15.
+    assert!(eighths.iter().chain(&bits).all(|count| (175..325).contains(count)), "{eighths:?} {bits:?}");
+}
+
+#[test]
+fn a_rule_added_later_keeps_the_counts_and_places_of_the_others() {
+    let engine = engine(&["write, every=3: bit_flip"]);
+    let evaluator = engine.evaluator();
+    for n in 0..4 {
+        write(&evaluator, n * BLOCK_BYTES, &[0; 4096]);
+    }
+    engine.add_rules(vec![rule("name=late, write, offset=20480: zeros").into()]);
+    for n in 4..6 {
+        write(&evaluator, n * BLOCK_BYTES, &[0xff; 4096]);
+    }
+    let report = engine.report();
+    assert_eq!((report[0].matches, report[0].hits), (6, 2));
+    assert_eq!((report[1].name.as_str(), report[1].matches, report[1].hits), ("late", 1, 1));
+}
+
+#[test]
+fn the_report_counts_every_aim_that_a_merged_request_met() {
+    let engine = engine(&["write, offset=8192|0|40960|4096: error"]);
+    write(&engine.evaluator(), 0, &[0; 4 * 4096]);
+    let report = engine.report();
+    assert_eq!(report[0].hits, 1);
+    let hits: Vec<_> = report[0].targets.iter().map(|aim| (aim.target.clone(), aim.hits)).collect();
+    assert_eq!(
+        hits,
+        [8192, 0, 40960, 4096].map(|offset| (TargetKey::Offset(offset), u64::from(offset != 40960)))
+    );
+}
+
+#[test]
+fn a_target_hits_the_contents_that_it_was_resolved_to_and_says_which() {
+    let content = |fill: u8| ContentHash::of(&[fill; 4096]);
+    let contents = [1, 2]
+        .map(|fill| TargetContent { content: content(fill), label: format!("block {fill} of file a") })
+        .to_vec();
+    let rule = rule("write, target=unique(2): bit_flip");
+    let engine = engine_with(1, vec![ResolvedRule { rule, contents }]);
+    let evaluator = engine.evaluator();
+    for fill in [0, 2, 3, 2] {
+        write(&evaluator, u64::from(fill) * BLOCK_BYTES, &[fill; 4096]);
+    }
+    let records = engine.ledger().records();
+    let expected = TargetKey::Content { hash: content(2), label: "block 2 of file a".into() };
+    assert_eq!(
+        records.iter().map(|record| record.target.clone()).collect::<Vec<_>>(),
+        [Some(expected.clone()), Some(expected)]
+    );
+    assert_eq!(engine.report()[0].targets.iter().map(|aim| aim.hits).collect::<Vec<_>>(), [0, 2]);
+}
+
+#[test]
+fn content_and_target_together_hit_what_both_name() {
+    let hashes = [1u8, 2].map(|fill| ContentHash::of(&[fill; 4096]));
+    let rule = rule(&format!("write, content={}, target=unique(2): bit_flip", hashes[0]));
+    let contents = hashes.map(|content| TargetContent { content, label: "one of them".to_owned() }).to_vec();
+    let engine = engine_with(1, vec![ResolvedRule { rule, contents }]);
+    for fill in [1, 2] {
+        write(&engine.evaluator(), u64::from(fill) * BLOCK_BYTES, &[fill; 4096]);
+    }
+    assert_eq!(
+        engine.ledger().records().iter().map(|record| record.offset).collect::<Vec<_>>(),
+        [BLOCK_BYTES]
+    );
+}
+
+#[test]
+fn a_target_that_was_not_resolved_hits_nothing() {
+    let engine = engine(&["write, target=unique: bit_flip"]);
+    write(&engine.evaluator(), 0, &[1; 4096]);
+    assert_eq!(engine.report()[0].matches, 0);
+}
+
+#[test]
+fn rules_sleep_during_setup() {
+    let engine = engine(&["any: error"]);
+    let mut header = header(Operation::Flush, 0, 0);
+    header.context.phase = Phase::Setup;
+    assert!(matches!(engine.evaluator().decide(&header, &[]), Decision::Pass));
+    header.context.phase = Phase::Check;
+    assert!(matches!(engine.evaluator().decide(&header, &[]), Decision::Act(_)));
+}
+
+#[test]
+fn a_flush_that_a_sticky_rule_has_hit_fails_ever_after() {
+    let engine = engine(&["flush, nth=2, sticky: error"]);
+    let evaluator = engine.evaluator();
+    let fails: Vec<bool> = (0..4)
+        .map(|_| matches!(evaluator.decide(&header(Operation::Flush, 0, 0), &[]), Decision::Act(_)))
+        .collect();
+    assert_eq!(fails, [false, true, true, true]);
+}
+
+#[test]
+fn equal_runs_have_equal_digests_and_different_ones_have_not() {
+    let digest = |fill: u8| {
+        let engine = engine(&["write, every=3: bit_flip(random)", "write, offset=0..1MiB, every=5: error"]);
+        let evaluator = engine.evaluator();
+        for n in 0..100 {
+            write(&evaluator, n * BLOCK_BYTES, &[fill; 4096]);
+        }
+        engine.ledger().digest()
+    };
+    assert_eq!(digest(1), digest(1));
+    assert_ne!(digest(1), digest(2));
+}

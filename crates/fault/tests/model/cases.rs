@@ -1,0 +1,123 @@
+//! Random rules and requests on a device so small that they meet all the time.
+
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use rotproof_block::{ContentHash, Operation, Phase};
+use rotproof_fault::{
+    AwakePhase, Bit, Effect, HashText, Match, OneOrMany, OperationMatch, Persistence, Rule, Schedule,
+};
+use rotproof_spec::{ByteRange, End, Span};
+
+pub const SECTOR: u64 = 512;
+/// Six blocks and a piece of a seventh.
+pub const DEVICE_BYTES: u64 = 6 * 4096 + 3 * SECTOR;
+/// Every block that is written is filled with a byte below this, so that contents repeat.
+pub const CONTENTS: u8 = 3;
+
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub rules: Vec<Rule>,
+    pub requests: Vec<Ask>,
+}
+
+/// A request, and whether the device below fails it.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    pub operation: Operation,
+    pub offset: u64,
+    pub length: u64,
+    pub fill: u8,
+    pub phase: Phase,
+    pub fails_below: bool,
+}
+
+pub fn any_case() -> impl Strategy<Value = Case> {
+    (vec(any_rule(), 0..5), vec(any_request(), 1..60)).prop_map(|(rules, requests)| Case { rules, requests })
+}
+
+fn any_request() -> impl Strategy<Value = Ask> {
+    let operation = prop_oneof![
+        4 => Just(Operation::WRITE),
+        4 => Just(Operation::Read),
+        1 => Just(Operation::WriteZeroes),
+        1 => Just(Operation::Discard),
+        1 => Just(Operation::Flush),
+    ];
+    let sectors = DEVICE_BYTES / SECTOR;
+    let by_sector =
+        (0..sectors, 0..sectors).prop_map(move |(start, count)| (start, count.min(sectors - start)));
+    let by_block = (0u64..7, 1u64..4).prop_map(move |(start, count)| {
+        let start = start * 8;
+        (start, (count * 8).min(sectors - start))
+    });
+    let range = prop_oneof![2 => by_block, 1 => by_sector];
+    let phase = prop_oneof![
+        8 => Just(Phase::Run),
+        1 => Just(Phase::Setup),
+        1 => Just(Phase::Prefill),
+        2 => Just(Phase::Check),
+    ];
+    (operation, range, 0..CONTENTS, phase, prop::bool::weighted(0.05)).prop_map(
+        |(operation, (start, count), fill, phase, fails_below)| {
+            let is_flush = operation == Operation::Flush;
+            let (offset, length) = if is_flush { (0, 0) } else { (start * SECTOR, count * SECTOR) };
+            Ask { operation, offset, length, fill, phase, fails_below }
+        },
+    )
+}
+
+fn any_rule() -> impl Strategy<Value = Rule> {
+    use OperationMatch::{Any, Discard, Flush, Read, Write};
+    let operation = option::of(select(vec![Read, Write, Flush, Discard, Any]));
+    let range = (0u64..8, 0u64..4, 0u8..3).prop_map(|(start, length, kind)| ByteRange {
+        start: start * 4096,
+        end: match kind {
+            0 => End::OneBlock,
+            1 => End::At((start + length) * 4096),
+            _ => End::Open,
+        },
+    });
+    let content = (0..CONTENTS).prop_map(|fill| HashText(ContentHash::of(&[fill; 4096])));
+    let schedule = prop_oneof![
+        3 => Just(Schedule::All),
+        1 => Just(Schedule::Once),
+        1 => (0u64..4).prop_map(Schedule::After),
+        1 => (1u64..4).prop_map(Schedule::Every),
+        1 => (1u64..4).prop_map(Schedule::Nth),
+    ];
+    let bit = (0u32..4096, 0u8..8).prop_map(|(byte, bit)| Bit::At { byte, bit });
+    let effect = prop_oneof![
+        Just(Effect::BitFlip(Bit::default())),
+        bit.prop_map(Effect::BitFlip),
+        Just(Effect::Zeros),
+        Just(Effect::LostWrite),
+        Just(Effect::Error),
+        (1u64..5).prop_map(|milliseconds| Effect::Delay(Span(Duration::from_millis(milliseconds)))),
+    ];
+    let phases = select(vec![
+        vec![AwakePhase::Run, AwakePhase::Check],
+        vec![AwakePhase::Prefill, AwakePhase::Run],
+        vec![AwakePhase::Check],
+    ]);
+    let matching = (operation, vec(range, 0..3), subsequence(vec![0u8, 1, 2], 0..3), vec(content, 0..3))
+        .prop_map(|(operation, offset, which, content)| Match {
+            operation,
+            offset: if which.contains(&0) { OneOrMany(offset) } else { OneOrMany::default() },
+            content: if which.contains(&1) { OneOrMany(content) } else { OneOrMany::default() },
+            target: None,
+        });
+    (matching, schedule, effect, any::<bool>(), phases).prop_map(
+        |(matching, schedule, effect, sticky, during)| Rule {
+            name: None,
+            matching,
+            schedule,
+            effect,
+            persistence: if sticky { Persistence::Sticky } else { Persistence::Transient },
+            during: OneOrMany(during),
+        },
+    )
+}

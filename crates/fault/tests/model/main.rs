@@ -1,0 +1,53 @@
+//! The engine against a slow, obvious model of it: random rules, random requests, and every completion, every byte
+//! read, every record of the ledger and every counter compared.
+//!
+//! The model walks the list of rules for each block and keeps the whole device three times: as it should be, as it
+//! reads, and which bytes lie.
+
+mod carrier;
+mod cases;
+mod model;
+
+use proptest::prelude::*;
+use rotproof_fault::{Engine, EngineOptions, ResolvedRule};
+
+use crate::carrier::Carrier;
+use crate::cases::{Case, DEVICE_BYTES, any_case};
+use crate::model::Model;
+
+fn compare(case: &Case) -> Result<(), TestCaseError> {
+    let rules: Vec<ResolvedRule> = case.rules.iter().cloned().map(ResolvedRule::from).collect();
+    let engine = Engine::new(rules, EngineOptions { seed: 7, device_size: DEVICE_BYTES });
+    let mut carrier = Carrier::new(&engine);
+    let mut model = Model::new(&case.rules);
+    for (step, request) in case.requests.iter().enumerate() {
+        let time_ns = step as u64 * 1000;
+        let expected = model.carry(request, time_ns);
+        let found = carrier.carry(request, time_ns);
+        prop_assert_eq!(found, expected, "request {} {:?}", step, request);
+    }
+    let records = engine.ledger().records();
+    for (record, expected) in records.iter().zip(&model.records) {
+        prop_assert_eq!(&model::Record::of(record), expected);
+    }
+    prop_assert_eq!(records.len(), model.records.len());
+    for (index, report) in engine.report().iter().enumerate() {
+        prop_assert_eq!(report.matches, model.matches[index], "matches of rule {}", index);
+        let hits = model.records.iter().filter(|record| record.rule == index).count();
+        prop_assert_eq!(report.hits, hits as u64, "hits of rule {}", index);
+    }
+    let mut file = Vec::new();
+    engine.ledger().write_to(&mut file).expect("memory takes everything");
+    let again = rotproof_fault::read_ledger(file.as_slice());
+    prop_assert_eq!(again.map_err(|error| TestCaseError::fail(error.to_string()))?, records);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_engine_does_what_the_model_does(case in any_case()) {
+        compare(&case)?;
+    }
+}

@@ -1,0 +1,480 @@
+//! The model: what the documentation says, in the most obvious way.
+
+use std::time::Duration;
+
+use rotproof_block::{ContentHash, Operation, Phase};
+use rotproof_fault::{Bit, Effect, OperationKind, Persistence, Rule};
+use rotproof_spec::{ByteRange, End};
+
+use crate::carrier::Outcome;
+use crate::cases::{Ask, DEVICE_BYTES};
+
+const BLOCK: u64 = 4096;
+
+/// What of a record the model knows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    pub rule: usize,
+    pub operation: OperationKind,
+    pub offset: u64,
+    pub length: u64,
+    pub effect: Effect,
+    pub phase: Phase,
+    pub time_ns: u64,
+    pub before: Option<ContentHash>,
+    pub after: Option<ContentHash>,
+    pub blocks: Vec<(u64, ContentHash)>,
+    pub repaired_at_ns: Option<u64>,
+}
+
+impl Record {
+    pub fn of(record: &rotproof_fault::Record) -> Self {
+        Self {
+            rule: record.rule as usize,
+            operation: record.operation,
+            offset: record.offset,
+            length: record.length,
+            effect: record.effect,
+            phase: record.phase,
+            time_ns: record.time_ns,
+            before: record.before,
+            after: record.after,
+            blocks: record.blocks.iter().map(|block| (block.offset, block.content)).collect(),
+            repaired_at_ns: record.repaired_at_ns,
+        }
+    }
+}
+
+/// A block that a sticky rule has left bad.
+struct Place {
+    rule: usize,
+    block: u64,
+    /// For data: the bytes it acts on, and the last content recorded.
+    range: std::ops::Range<usize>,
+    recorded: Option<ContentHash>,
+}
+
+pub struct Model {
+    rules: Vec<Rule>,
+    pub matches: Vec<u64>,
+    pub records: Vec<Record>,
+    /// The device as it should be.
+    truth: Vec<u8>,
+    /// The device as it reads, but for sticky places.
+    shown: Vec<u8>,
+    /// Which bytes of `shown` are the doing of a fault.
+    lying: Vec<bool>,
+    places: Vec<Place>,
+    bad_flush: Vec<bool>,
+    /// Record, block and true content of damage that may be put right.
+    unrepaired: Vec<(usize, u64, ContentHash)>,
+}
+
+impl Model {
+    pub fn new(rules: &[Rule]) -> Self {
+        let size = DEVICE_BYTES as usize;
+        Self {
+            rules: rules.to_vec(),
+            matches: vec![0; rules.len()],
+            records: Vec::new(),
+            truth: vec![0; size],
+            shown: vec![0; size],
+            lying: vec![false; size],
+            places: Vec::new(),
+            bad_flush: vec![false; rules.len()],
+            unrepaired: Vec::new(),
+        }
+    }
+
+    pub fn carry(&mut self, ask: &Ask, time_ns: u64) -> Outcome {
+        let is_read = ask.operation == Operation::Read;
+        let mut delay = Duration::ZERO;
+        let mut fails = false;
+        let mut hits: Vec<(u64, usize)> = Vec::new();
+        let mut request_hits: Vec<(usize, Vec<u64>)> = Vec::new();
+        for rule in 0..self.rules.len() {
+            let by_content = !self.rules[rule].matching.content.is_empty();
+            // What a read brings is known only if it succeeds below.
+            if is_read && by_content && ask.fails_below {
+                continue;
+            }
+            self.match_rule(rule, ask, &mut hits, &mut request_hits);
+        }
+        hits.sort_unstable();
+        if is_read && ask.fails_below {
+            return Outcome { succeeds: false, delay, data: Vec::new() };
+        }
+        for (rule, matched) in request_hits {
+            let effect = self.rules[rule].effect;
+            match effect {
+                Effect::Delay(span) => delay += span.0,
+                _ => fails = true,
+            }
+            self.record_request(rule, ask, effect, time_ns);
+            if self.is_sticky(rule) {
+                for block in matched {
+                    self.add_place(rule, block, 0..0, None);
+                }
+            }
+        }
+        if fails {
+            return Outcome { succeeds: false, delay, data: Vec::new() };
+        }
+        if ask.fails_below {
+            return Outcome { succeeds: false, delay, data: Vec::new() };
+        }
+        let data = if is_read { self.read(ask, &hits, time_ns) } else { self.mutate(ask, &hits, time_ns) };
+        Outcome { succeeds: true, delay, data }
+    }
+
+    fn match_rule(
+        &mut self,
+        index: usize,
+        ask: &Ask,
+        hits: &mut Vec<(u64, usize)>,
+        request_hits: &mut Vec<(usize, Vec<u64>)>,
+    ) {
+        let rule = self.rules[index].clone();
+        let kind = OperationKind::from(ask.operation);
+        if ask.length == 0 && kind != OperationKind::Flush {
+            return;
+        }
+        let is_awake = rule.during.iter().any(|phase| Phase::from(*phase) == ask.phase);
+        if !is_awake || !kind.is_matched_by(rule.matching.operation) {
+            return;
+        }
+        let matched: Vec<u64> = touched(ask).filter(|&block| self.block_matches(&rule, ask, block)).collect();
+        if rule.effect.is_on_data() {
+            let is_possible = match kind {
+                OperationKind::Write => true,
+                OperationKind::Read => rule.effect != Effect::LostWrite,
+                _ => false,
+            };
+            if !is_possible {
+                return;
+            }
+            for block in matched {
+                let is_bad = self.has_place(index, block) && rule.effect == Effect::LostWrite;
+                let carries = match rule.effect {
+                    Effect::BitFlip(Bit::At { byte, .. }) => part(ask, block).contains(&(byte as usize)),
+                    _ => true,
+                };
+                let mut is_hit = is_bad;
+                if carries {
+                    self.matches[index] += 1;
+                    is_hit |= rule.schedule.hits(self.matches[index]);
+                }
+                if is_hit {
+                    hits.push((block, index));
+                }
+            }
+            // Writes to a place whose writes are lost, whatever they contain.
+            if rule.effect == Effect::LostWrite && kind == OperationKind::Write {
+                for block in touched(ask) {
+                    if self.has_place(index, block) && !hits.contains(&(block, index)) {
+                        hits.push((block, index));
+                    }
+                }
+            }
+            return;
+        }
+        let is_flush = kind == OperationKind::Flush;
+        let flush_matches = is_flush && rule.matching.offset.is_empty() && rule.matching.content.is_empty();
+        let mut is_hit = touched(ask).any(|block| self.has_place(index, block));
+        let mut spreads = false;
+        if !matched.is_empty() || flush_matches {
+            self.matches[index] += 1;
+            spreads = rule.schedule.hits(self.matches[index]);
+            is_hit |= spreads || (is_flush && self.bad_flush[index]);
+        }
+        if is_hit {
+            self.bad_flush[index] |= is_flush && self.is_sticky(index);
+            request_hits.push((index, if spreads { matched } else { Vec::new() }));
+        }
+    }
+
+    fn block_matches(&self, rule: &Rule, ask: &Ask, block: u64) -> bool {
+        let in_range = |range: &ByteRange| {
+            let first = range.start / BLOCK;
+            match range.end {
+                End::At(end) => (first..end.div_ceil(BLOCK)).contains(&block),
+                End::Open => block >= first,
+                End::OneBlock => block == first,
+            }
+        };
+        let by_place = rule.matching.offset.is_empty() || rule.matching.offset.iter().any(in_range);
+        let by_content = rule.matching.content.is_empty() || {
+            let content = match ask.operation {
+                Operation::Read => {
+                    let start = (block * BLOCK) as usize;
+                    self.truth.get(start..start + BLOCK as usize).map(ContentHash::of)
+                }
+                Operation::Write { .. } => Some(ContentHash::of(&[ask.fill; BLOCK as usize])),
+                Operation::WriteZeroes => Some(ContentHash::of(&[0; BLOCK as usize])),
+                _ => None,
+            };
+            part(ask, block).len() as u64 == BLOCK
+                && rule.matching.content.iter().any(|wanted| Some(wanted.0) == content)
+        };
+        by_place && by_content
+    }
+
+    fn is_sticky(&self, rule: usize) -> bool {
+        self.rules[rule].persistence == Persistence::Sticky
+    }
+
+    fn has_place(&self, rule: usize, block: u64) -> bool {
+        self.places.iter().any(|place| (place.rule, place.block) == (rule, block))
+    }
+
+    fn add_place(
+        &mut self,
+        rule: usize,
+        block: u64,
+        range: std::ops::Range<usize>,
+        recorded: Option<ContentHash>,
+    ) {
+        if !self.has_place(rule, block) {
+            self.places.push(Place { rule, block, range, recorded });
+        }
+    }
+
+    fn is_data_place(&self, place: &Place) -> bool {
+        matches!(self.rules[place.rule].effect, Effect::BitFlip(_) | Effect::Zeros)
+    }
+
+    /// Whether a place distorts any byte of that part of its block.
+    fn distorts(&self, number: usize, part: &std::ops::Range<usize>) -> bool {
+        let place = &self.places[number];
+        match self.rules[place.rule].effect {
+            Effect::BitFlip(Bit::At { byte, .. }) => part.contains(&(byte as usize)),
+            _ => place.range.start < part.end && part.start < place.range.end,
+        }
+    }
+
+    /// Distorts a whole block as the first `count` places do.
+    fn distort(&self, block: u64, bytes: &mut [u8], count: usize) {
+        for place in
+            self.places[..count].iter().filter(|place| place.block == block && self.is_data_place(place))
+        {
+            apply(self.rules[place.rule].effect, &place.range, bytes);
+        }
+    }
+
+    fn read(&mut self, ask: &Ask, hits: &[(u64, usize)], time_ns: u64) -> Vec<u8> {
+        let mut data = Vec::new();
+        for block in touched(ask) {
+            let extent = extent(block);
+            let before = ContentHash::of(&self.truth[extent.clone()]);
+            let mut image = self.shown[extent.clone()].to_vec();
+            for number in 0..self.places.len() {
+                let place = &self.places[number];
+                if place.block != block || !self.is_data_place(place) {
+                    continue;
+                }
+                let (rule, effect) = (place.rule, self.rules[place.rule].effect);
+                apply(effect, &place.range, &mut image);
+                if self.distorts(number, &part(ask, block)) && self.places[number].recorded != Some(before) {
+                    self.places[number].recorded = Some(before);
+                    self.record_block(rule, ask, block, before, &image, time_ns, false);
+                }
+            }
+            for &(_, rule) in hits.iter().filter(|(hit, _)| *hit == block) {
+                if self.is_sticky(rule) && self.has_place(rule, block) {
+                    continue;
+                }
+                apply(self.rules[rule].effect, &part(ask, block), &mut image);
+                self.record_block(rule, ask, block, before, &image, time_ns, !self.is_sticky(rule));
+                if self.is_sticky(rule) {
+                    self.add_place(rule, block, part(ask, block), Some(before));
+                }
+            }
+            data.extend_from_slice(&image[part(ask, block)]);
+        }
+        data
+    }
+
+    fn mutate(&mut self, ask: &Ask, hits: &[(u64, usize)], time_ns: u64) -> Vec<u8> {
+        let fill = if ask.operation == Operation::WRITE { ask.fill } else { 0 };
+        for block in touched(ask) {
+            let extent = extent(block);
+            let inside = part(ask, block);
+            let written = extent.start + inside.start..extent.start + inside.end;
+            let old = self.shown[written.clone()].to_vec();
+            self.truth[written.clone()].fill(fill);
+            self.shown[written.clone()].fill(fill);
+            self.lying[written.clone()].fill(false);
+            // What a discard of the whole block leaves is nobody's content.
+            let is_known = ask.operation != Operation::Discard || inside.len() < extent.len();
+            let before = is_known.then(|| ContentHash::of(&self.truth[extent.clone()]));
+            let own: Vec<usize> =
+                hits.iter().filter(|(hit, _)| *hit == block).map(|(_, rule)| *rule).collect();
+            self.settle_repairs(block, before, !own.is_empty(), time_ns);
+            for rule in own {
+                let effect = self.rules[rule].effect;
+                let is_place = self.is_sticky(rule) && effect != Effect::LostWrite;
+                if is_place && self.has_place(rule, block) {
+                    continue;
+                }
+                let before = before.expect("nothing on data hits a discard");
+                if is_place {
+                    self.add_place(rule, block, inside.clone(), Some(before));
+                } else {
+                    self.lie(block, effect, &inside, &old);
+                    if self.is_sticky(rule) {
+                        self.add_place(rule, block, 0..0, None);
+                    }
+                }
+                let mut image = self.shown[extent.clone()].to_vec();
+                self.distort(block, &mut image, self.places.len());
+                self.record_block(rule, ask, block, before, &image, time_ns, !self.is_sticky(rule));
+            }
+            let Some(before) = before else { continue };
+            for number in 0..self.places.len() {
+                let place = &self.places[number];
+                let wanted = self.rules[place.rule].matching.operation;
+                let concerned =
+                    ask.operation != Operation::Discard && OperationKind::Write.is_matched_by(wanted);
+                if place.block == block
+                    && self.is_data_place(place)
+                    && concerned
+                    && self.distorts(number, &inside)
+                    && place.recorded != Some(before)
+                {
+                    let rule = place.rule;
+                    self.places[number].recorded = Some(before);
+                    let mut image = self.shown[extent.clone()].to_vec();
+                    self.distort(block, &mut image, self.places.len());
+                    self.record_block(rule, ask, block, before, &image, time_ns, false);
+                }
+            }
+        }
+        Vec::new()
+    }
+
+    fn lie(&mut self, block: u64, effect: Effect, inside: &std::ops::Range<usize>, old: &[u8]) {
+        let extent = extent(block);
+        match effect {
+            Effect::LostWrite => {
+                self.shown[extent.start + inside.start..extent.start + inside.end].copy_from_slice(old);
+            }
+            other => apply(other, inside, &mut self.shown[extent.clone()]),
+        }
+        let lying = match effect {
+            Effect::BitFlip(Bit::At { byte, .. }) => byte as usize..byte as usize + 1,
+            _ => inside.clone(),
+        };
+        self.lying[extent.start + lying.start..extent.start + lying.end].fill(true);
+    }
+
+    fn settle_repairs(&mut self, block: u64, truth: Option<ContentHash>, is_hit: bool, time_ns: u64) {
+        let is_clean = !is_hit
+            && !self.lying[extent(block)].contains(&true)
+            && !self.places.iter().any(|place| place.block == block && self.is_data_place(place));
+        let (here, elsewhere) =
+            std::mem::take(&mut self.unrepaired).into_iter().partition(|entry| entry.1 == block);
+        self.unrepaired = elsewhere;
+        let here: Vec<(usize, u64, ContentHash)> = here;
+        for (record, _, wanted) in here {
+            if truth == Some(wanted) && is_clean {
+                // The last of the record's blocks repairs it.
+                if !self.unrepaired.iter().any(|entry| entry.0 == record) {
+                    self.records[record].repaired_at_ns = Some(time_ns);
+                }
+            } else if truth == Some(wanted) && !is_hit {
+                self.unrepaired.push((record, block, wanted));
+            } else {
+                // It will never be whole again.
+                self.unrepaired.retain(|entry| entry.0 != record);
+                self.unrepaired.push((record, u64::MAX, wanted));
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all of them are one hit")]
+    fn record_block(
+        &mut self,
+        rule: usize,
+        ask: &Ask,
+        block: u64,
+        before: ContentHash,
+        image: &[u8],
+        time_ns: u64,
+        is_repairable: bool,
+    ) {
+        let inside = part(ask, block);
+        if is_repairable {
+            self.unrepaired.push((self.records.len(), block, before));
+        }
+        self.records.push(Record {
+            rule,
+            operation: ask.operation.into(),
+            offset: block * BLOCK + inside.start as u64,
+            length: inside.len() as u64,
+            effect: self.rules[rule].effect,
+            phase: ask.phase,
+            time_ns,
+            before: Some(before),
+            after: Some(ContentHash::of(image)),
+            blocks: Vec::new(),
+            repaired_at_ns: None,
+        });
+    }
+
+    fn record_request(&mut self, rule: usize, ask: &Ask, effect: Effect, time_ns: u64) {
+        let content = |block: u64| match ask.operation {
+            Operation::Read => Some(ContentHash::of(&self.truth[extent(block)])),
+            Operation::Write { .. } => Some(ContentHash::of(&[ask.fill; BLOCK as usize])),
+            Operation::WriteZeroes => Some(ContentHash::of(&[0; BLOCK as usize])),
+            _ => None,
+        };
+        let blocks: Vec<(u64, ContentHash)> = touched(ask)
+            .filter(|&block| part(ask, block).len() as u64 == BLOCK)
+            .filter_map(|block| Some((block * BLOCK, content(block)?)))
+            .collect();
+        if effect == Effect::Error && !self.is_sticky(rule) {
+            let record = self.records.len();
+            self.unrepaired.extend(blocks.iter().map(|(offset, content)| (record, offset / BLOCK, *content)));
+        }
+        self.records.push(Record {
+            rule,
+            operation: ask.operation.into(),
+            offset: ask.offset,
+            length: ask.length,
+            effect,
+            phase: ask.phase,
+            time_ns,
+            before: None,
+            after: None,
+            blocks,
+            repaired_at_ns: None,
+        });
+    }
+}
+
+/// What an effect does to the bytes `range` of a block, given the whole of it.
+fn apply(effect: Effect, range: &std::ops::Range<usize>, block: &mut [u8]) {
+    match effect {
+        Effect::BitFlip(Bit::At { byte, bit }) => block[byte as usize] ^= 1 << bit,
+        Effect::Zeros => block[range.clone()].fill(0),
+        other => unreachable!("{other:?} is no change of data"),
+    }
+}
+
+fn touched(ask: &Ask) -> impl Iterator<Item = u64> + use<> {
+    let end = if ask.length == 0 { 0 } else { (ask.offset + ask.length).div_ceil(BLOCK) };
+    ask.offset / BLOCK..end
+}
+
+fn extent(block: u64) -> std::ops::Range<usize> {
+    let start = block * BLOCK;
+    start as usize..(start + BLOCK).min(DEVICE_BYTES) as usize
+}
+
+/// The bytes of a block that the request touches.
+fn part(ask: &Ask, block: u64) -> std::ops::Range<usize> {
+    let start = block * BLOCK;
+    let from = ask.offset.max(start) - start;
+    let to = (ask.offset + ask.length).min(start + BLOCK) - start;
+    from as usize..to as usize
+}
