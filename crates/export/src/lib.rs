@@ -10,5 +10,5 @@ mod loop_device;
 mod stripes;
 mod system;
 
-pub use fuse::{FuseExport, FuseOptions, unmount_path};
+pub use fuse::{FuseExport, FuseOptions, abort_path, unmount_path};
 pub use loop_device::{LoopDevice, LoopEntry, LoopOptions, detach_path, find_by_backing_file};

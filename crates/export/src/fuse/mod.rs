@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rotproof_block::{Device, Error, ErrorKind, Result};
 
-pub use mount::unmount_path;
+pub use mount::{abort_path, unmount_path};
 pub use parse::{FuseOperation, Malformed, Message, NAME_BYTES_MAX, Name, TRANSFER_BYTES_MAX, parse};
 
 use crate::system;
@@ -157,13 +157,16 @@ impl FuseExport {
     /// Ends the connection, whatever is open or under way: every request to the file fails from now on, those under
     /// way too. The dead mount stays until [`FuseExport::unmount`] or the drop.
     pub fn abort(&self) {
-        self.mount.abort();
+        if self.mount.abort().is_err() {
+            // Without root and without the control file system.
+            self.threads.stop(self.mount.point());
+        }
     }
 
     fn end_threads(&self) -> Result<()> {
         if !self.threads.wait(END_PATIENCE) {
             // The file system lives on in another mount namespace, or a lazy unmount waits for open files.
-            self.mount.abort();
+            self.abort();
             if !self.threads.wait(END_PATIENCE) {
                 let message =
                     "a thread of the export does not end: the device does not complete its requests";
@@ -181,13 +184,11 @@ impl FuseExport {
 
 impl Drop for FuseExport {
     fn drop(&mut self) {
-        let is_mounted = self.is_mounted.get_mut();
-        if *is_mounted && self.mount.unmount(false).is_err() {
-            self.mount.abort();
+        if std::mem::take(self.is_mounted.get_mut()) && self.mount.unmount(false).is_err() {
+            self.abort();
             // What is open now belongs to a dead connection; the place in the tree becomes free.
             let _ = self.mount.unmount(true);
         }
-        *is_mounted = false;
         let _ = self.end_threads();
     }
 }

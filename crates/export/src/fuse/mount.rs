@@ -59,16 +59,8 @@ impl Mount {
     }
 
     /// Ends the connection whatever is open or under way: all requests, those to come too, fail.
-    pub(super) fn abort(&self) {
-        if self.connection.is_some_and(|number| abort_connection(number).is_ok()) {
-            return;
-        }
-        if let Ok(point) = c_path(&self.point) {
-            // The control file system is not mounted. A forced unmount aborts first; that it then finds the mount
-            // busy does not matter.
-            // SAFETY: the path is a string with its zero byte that lives across the call.
-            unsafe { libc::umount2(point.as_ptr(), libc::MNT_FORCE | libc::UMOUNT_NOFOLLOW) };
-        }
+    pub(super) fn abort(&self) -> Result<()> {
+        abort(&self.point, self.connection)
     }
 }
 
@@ -222,10 +214,31 @@ pub fn unmount_path(point: &Path, lazy: bool) -> Result<()> {
     })
 }
 
-fn abort_connection(number: u32) -> io::Result<()> {
-    let mut file =
-        fs::OpenOptions::new().write(true).open(format!("/sys/fs/fuse/connections/{number}/abort"))?;
-    file.write_all(b"1")
+/// Ends the FUSE connection mounted at `point`, whoever serves it: every request to it fails, those under way too.
+///
+/// After a program that served was killed this comes first, before anything on top is unmounted or detached: a thread
+/// of that program may have been waiting for its own export, uninterruptibly, and then keeps the program, its
+/// descriptors and with them the connection alive for ever. Fails with [`ErrorKind::Missing`] without root where the
+/// control file system (`/sys/fs/fuse/connections`) is not mounted.
+pub fn abort_path(point: &Path) -> Result<()> {
+    abort(point, connection_at(point))
+}
+
+fn abort(point: &Path, connection: Option<u32>) -> Result<()> {
+    let control = connection.map(|number| format!("/sys/fs/fuse/connections/{number}/abort"));
+    let write = |control| fs::OpenOptions::new().write(true).open(control)?.write_all(b"1");
+    if control.is_some_and(|control| write(control).is_ok()) {
+        return Ok(());
+    }
+    let name = c_path(point)?;
+    // A forced unmount aborts first; that it then finds the mount busy does not matter.
+    // SAFETY: the path is a string with its zero byte that lives across the call.
+    match check(unsafe { libc::umount2(name.as_ptr(), libc::MNT_FORCE | libc::UMOUNT_NOFOLLOW) }) {
+        Err(error) if error.raw_os_error() != Some(libc::EBUSY) => {
+            Err(Error::from_io(error, format!("aborting the FUSE connection at {}", point.display())))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The number of the FUSE connection mounted last at `point`: the minor number of its device.
@@ -235,11 +248,11 @@ fn connection_at(point: &Path) -> Option<u32> {
 
 /// The minor device numbers of what is mounted at `point`, the topmost last.
 fn mounts_at(point: &Path) -> Result<Vec<u32>> {
-    let table = fs::read("/proc/self/mountinfo").doing(|| "reading the table of mounts".into())?;
+    let table = fs::read("/proc/thread-self/mountinfo").doing(|| "reading the table of mounts".into())?;
     Ok(table.split(|&byte| byte == b'\n').filter_map(|line| mount_line(line, point)).collect())
 }
 
-/// The minor device number in a line of `/proc/self/mountinfo` (`36 35 0:98 / /mnt ...`), if it is of `point`.
+/// The minor device number in a line of that table (`36 35 0:98 / /mnt ...`), if it is of `point`.
 fn mount_line(line: &[u8], point: &Path) -> Option<u32> {
     let mut words = line.split(|&byte| byte == b' ');
     let device = words.nth(2)?;

@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Buffer, Error, Result, Runtime};
@@ -51,15 +52,15 @@ impl Session {
         }
     }
 
-    /// Serves until the file system is unmounted or its connection aborted.
-    pub(super) fn run(mut self) -> Result<()> {
+    /// Serves until the file system is unmounted, its connection aborted, or `stop` set.
+    pub(super) fn run(mut self, stop: &AtomicBool) -> Result<()> {
         let runtime = self.runtime.clone();
         loop {
             let ended = if self.is_idle() {
                 let channel = Rc::clone(&self.blocking);
-                self.serve_one(&channel)? == Received::End
+                self.serve_one(&channel, stop)? == Received::End
             } else {
-                runtime.block_on(self.serve_while_busy())??
+                runtime.block_on(self.serve_while_busy(stop))??
             };
             if ended {
                 return Ok(());
@@ -74,7 +75,7 @@ impl Session {
     }
 
     /// Returns whether the connection has ended.
-    async fn serve_while_busy(&mut self) -> Result<bool> {
+    async fn serve_while_busy(&mut self, stop: &AtomicBool) -> Result<bool> {
         let channel = Rc::clone(&self.polled);
         loop {
             // Tasks and completions come first.
@@ -82,7 +83,7 @@ impl Session {
             if self.is_idle() {
                 return Ok(false);
             }
-            match self.serve_one(&channel)? {
+            match self.serve_one(&channel, stop)? {
                 Received::Request(_) => {}
                 Received::Nothing => {
                     self.runtime.readable(channel.fd()).await.0?;
@@ -92,13 +93,16 @@ impl Session {
         }
     }
 
-    fn serve_one(&mut self, channel: &Rc<Channel>) -> Result<Received> {
+    fn serve_one(&mut self, channel: &Rc<Channel>, stop: &AtomicBool) -> Result<Received> {
         let received = channel
             .receive(&mut self.head, &mut self.payload)
             .doing(|| "reading from the FUSE device".into())?;
-        if let Received::Request(bytes) = received {
-            self.serve(channel, bytes);
+        let Received::Request(bytes) = received else { return Ok(received) };
+        if stop.load(Ordering::Relaxed) {
+            // Closing the channel answers the request with an error.
+            return Ok(Received::End);
         }
+        self.serve(channel, bytes);
         Ok(received)
     }
 
@@ -173,6 +177,117 @@ pub(super) fn describe(outcome: &std::thread::Result<Result<()>>) -> Option<Stri
             let text = panic.downcast_ref::<&str>().map(ToString::to_string);
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
             Some(format!("panicked: {}", text.unwrap_or_default()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+    use rotproof_block::leaf::MemoryDevice;
+    use rotproof_block::runtime::RuntimeOptions;
+    use rotproof_block::{Device, Runtime};
+
+    use super::super::data::DataPath;
+    use super::super::wire::{AttrOut, InHeader, OutHeader, Plain, opcode};
+    use super::*;
+    use crate::stripes::SharedStripes;
+    use crate::system::check;
+
+    /// Two ends that keep messages apart, as the FUSE device does.
+    fn pair() -> (OwnedFd, OwnedFd) {
+        use std::os::fd::FromRawFd;
+        let mut ends = [0; 2];
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+        // SAFETY: room for two descriptors, which are ours afterwards.
+        unsafe {
+            check(libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr())).expect("a pair of sockets");
+            (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
+        }
+    }
+
+    /// A session served by a thread, and the end from which the test plays the kernel.
+    fn with_session(test: impl FnOnce(&Channel)) {
+        let ((kernel, session), (polled, _other)) = (pair(), pair());
+        let thread = std::thread::spawn(move || {
+            let runtime = Runtime::uring(RuntimeOptions::new(1)).expect("this machine has io_uring");
+            let device = MemoryDevice::new(1 << 20, 4096).expect("sizes that fit");
+            let (queue, info) = (device.open_queue(&runtime).expect("opens"), device.info());
+            let stripes = SharedStripes::new().on_this_thread();
+            let data = DataPath {
+                runtime,
+                queue,
+                info,
+                stripes,
+                phase: Arc::default(),
+                thread: 0,
+                requests: Default::default(),
+                writes_late: Default::default(),
+            };
+            let tree = Tree { file_name: "disk".into(), info, uid: 0, gid: 0, open_to_all: false };
+            let channels = Channels { blocking: Channel::from_fd(session), polled: Channel::from_fd(polled) };
+            Session::new(data, tree, channels).run(&AtomicBool::new(false))
+        });
+        let kernel = Channel::from_fd(kernel);
+        test(&kernel);
+        drop(kernel);
+        thread.join().expect("no message makes it panic").expect("the end of the connection is no error");
+    }
+
+    /// Sends a message that is not an answer.
+    fn send(kernel: &Channel, bytes: &[u8]) {
+        use std::os::fd::AsRawFd;
+        // SAFETY: the bytes live across the call.
+        let answer = unsafe {
+            libc::send(kernel.fd().as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL)
+        };
+        assert_eq!(usize::try_from(answer), Ok(bytes.len()), "{}", std::io::Error::last_os_error());
+    }
+
+    /// The next answer: its header and how many bytes it has.
+    fn answer(kernel: &Channel) -> (OutHeader, usize) {
+        let (mut head, mut payload) = ([0; HEAD_BYTES], Buffer::stale(TRANSFER_BYTES_MAX));
+        match kernel.receive(&mut head, &mut payload).expect("it answers") {
+            Received::Request(bytes) => (OutHeader::from_prefix(&head).expect("a whole header"), bytes),
+            other => panic!("{other:?} instead of an answer"),
+        }
+    }
+
+    fn header(opcode: u32, unique: u64, node: u64, body_len: usize) -> Vec<u8> {
+        let len = u32::try_from(40 + body_len).expect("short");
+        InHeader { len, opcode, unique, nodeid: node, ..InHeader::default() }.as_bytes().to_vec()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn hostile_messages_are_answered_and_the_next_is_served(
+            messages in prop::collection::vec(
+                (0u32..60, 0u64..4, prop::collection::vec(any::<u8>(), 0..200)), 1..20
+            ),
+            garbage in prop::collection::vec(any::<u8>(), 1..40),
+        ) {
+            with_session(|kernel| {
+                for (unique, (opcode, node, body)) in (1..).zip(&messages) {
+                    send(kernel, &[header(*opcode, unique, *node, body.len()), body.clone()].concat());
+                    if matches!(*opcode, opcode::FORGET | opcode::BATCH_FORGET) {
+                        continue;
+                    }
+                    let (header, bytes) = answer(kernel);
+                    assert_eq!((header.unique, header.len as usize), (unique, bytes));
+                    assert!((-511..=0).contains(&header.error));
+                }
+                // Shorter than a header, so there is nobody to answer.
+                send(kernel, &garbage[..garbage.len().min(39)]);
+                send(kernel, &header(opcode::GETATTR, 1000, 2, 0));
+                let (header, bytes) = answer(kernel);
+                assert_eq!((header.unique, header.error), (1000, 0));
+                assert_eq!(bytes, size_of::<OutHeader>() + size_of::<AttrOut>());
+            });
         }
     }
 }

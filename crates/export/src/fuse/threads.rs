@@ -1,7 +1,10 @@
 //! The threads of an export: started before anything is mounted, told what to serve, awaited with patience.
 
+use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -16,6 +19,7 @@ use super::mount::Mount;
 use super::session::{Channels, Session, describe};
 use super::tree::Tree;
 use crate::stripes::SharedStripes;
+use crate::system;
 
 /// What threads serve.
 #[derive(Clone)]
@@ -36,6 +40,8 @@ pub(super) struct Threads {
 
 #[derive(Default)]
 struct Running {
+    /// Serve nothing more and end.
+    stop: AtomicBool,
     state: Mutex<State>,
     ended: Condvar,
 }
@@ -97,6 +103,31 @@ impl Threads {
         true
     }
 
+    /// Makes the threads end although the connection does not; when the last is gone, the kernel aborts it. They
+    /// sleep in the kernel until there is a request, so a helper makes some, in the directory `point`.
+    pub(super) fn stop(&self, point: &Path) {
+        self.running.stop.store(true, Ordering::Relaxed);
+        let Ok(directory) = system::open(point, libc::O_PATH) else { return };
+        let running = Arc::clone(&self.running);
+        let wake = move || {
+            while running.state.lock().running > 0 {
+                // SAFETY: all zeros is a value of this structure, which lives across the call that fills it.
+                let answer = unsafe {
+                    let mut statistics: libc::statfs = std::mem::zeroed();
+                    libc::fstatfs(directory.as_raw_fd(), &raw mut statistics)
+                };
+                // Each thread that ends fails the request that woke it, so only the end of all is an end here.
+                if answer != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOTCONN) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        // A thread of its own, because it hangs with a thread of the export that hangs in its device. If there can
+        // be none, the next request of any program does the same.
+        let _ = std::thread::Builder::new().name("fuse-stop".into()).spawn(wake);
+    }
+
     /// Why a thread failed while it served, if one did.
     pub(super) fn failure(&self) -> Option<String> {
         self.running.state.lock().failure.clone()
@@ -141,12 +172,15 @@ fn run(
     };
     let _ = ready.send(Ok(()));
     let Ok((channels, mount)) = next_work.recv() else { return };
-    let outcome = catch_unwind(AssertUnwindSafe(|| Session::new(data, setup.tree.clone(), channels).run()));
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        Session::new(data, setup.tree.clone(), channels).run(&running.stop)
+    }));
     if let Some(failure) = describe(&outcome) {
         running.state.lock().failure.get_or_insert(failure);
         // What was under way here has been answered with an error. Nobody can say what state the device is in, so
-        // no other request may reach it, nor wait for this thread.
-        mount.abort();
+        // no other request may reach it: if the connection cannot be aborted, the next one ends its thread.
+        running.stop.store(true, Ordering::Relaxed);
+        let _ = mount.abort();
     }
 }
 

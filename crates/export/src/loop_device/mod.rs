@@ -50,6 +50,9 @@ pub struct LoopDevice {
 
 impl LoopDevice {
     /// Attaches `file` to a free loop device. Needs root ([`ErrorKind::Missing`] otherwise).
+    ///
+    /// The driver makes the file durable while it holds its locks, so a file whose flush is never answered holds up
+    /// every loop device of the machine until its server is aborted.
     pub fn attach(file: &Path, options: LoopOptions) -> Result<Self> {
         Self::attach_real(file, options)
             .map_err(|error| error.while_doing(format_args!("attaching {} to a loop device", file.display())))
