@@ -10,12 +10,19 @@
 //! ```
 
 mod clauses;
+mod content;
 mod history;
+mod page;
+mod refusals;
+mod together;
 
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use crate::runtime::RuntimeOptions;
 use crate::{Buffer, Completion, Context, Device, DeviceInfo, Error, Queue, Request, Result, Runtime};
@@ -112,7 +119,7 @@ impl Stand {
     }
 
     fn drive<T>(&self, future: impl Future<Output = T>) -> Result<T, String> {
-        self.runtime.block_on(future).map_err(|error| format!("it never completes: {error}"))
+        drive(&self.runtime, future)
     }
 
     fn complete(&self, request: Request) -> Result<Completion, String> {
@@ -150,6 +157,33 @@ impl Stand {
     }
 }
 
+/// Far more than any request takes, even on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs `future` to its end. A completion that was lost ends it too: under virtual time at once, else when patience does.
+fn drive<T>(runtime: &Runtime, future: impl Future<Output = T>) -> Result<T, String> {
+    let (mut future, mut patience) = (pin!(future), pin!(runtime.sleep(PATIENCE)));
+    let either = std::future::poll_fn(|task| {
+        if let Poll::Ready(output) = future.as_mut().poll(task) {
+            return Poll::Ready(Some(output));
+        }
+        // Virtual time has no other measure of "too long" than that nothing can happen any more.
+        if !runtime.is_simulated() && patience.as_mut().poll(task).is_ready() {
+            return Poll::Ready(None);
+        }
+        Poll::Pending
+    });
+    runtime
+        .block_on(either)
+        .map_err(|error| format!("it never completes: {error}"))?
+        .ok_or_else(|| format!("it never completes: not within {} s", PATIENCE.as_secs()))
+}
+
+/// An error in words unless `holds`.
+fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Finding {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}
+
 fn context(id: u64) -> Context {
     Context { id, ..Context::default() }
 }
@@ -159,5 +193,7 @@ fn pattern(seed: u64, length: usize) -> Vec<u8> {
     (0..length as u64).map(|index| crate::hash::mix(seed, 0, index) as u8 | 1).collect()
 }
 
+#[cfg(test)]
+mod broken;
 #[cfg(test)]
 mod tests;

@@ -1,250 +1,349 @@
-//! The kit must find what is broken: one broken device for each clause that a device can break by itself.
+//! The kit must find what is broken: for every clause at least one device that breaks it and that it must reject.
 
-use super::{Make, On, check};
-use crate::leaf::MemoryDevice;
-use crate::{
-    Buffer, Completion, Context, Device, DeviceInfo, Error, ErrorKind, Operation, Queue, Request, Result,
-    Runtime, Submission,
-};
-use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::sync::Arc;
 
-/// How a device is broken.
-#[derive(Clone, Copy)]
-struct Fault {
-    info: fn(DeviceInfo) -> DeviceInfo,
-    /// Changes the request on its way down.
-    down: fn(Request, u64) -> Request,
-    /// Changes the completion on its way up; given the operation and offset.
-    up: fn(Completion, Operation, u64) -> Completion,
+use super::broken::{Below, Broken, Fault, SOUND};
+use super::{Breach, On, check, clauses, run};
+use crate::{
+    Buffer, Completion, Context, DeviceInfo, Error, ErrorKind, Operation, Queue, Request, Submission, Tag,
+};
+
+/// Clauses and faults of a device that break them.
+const BREACHES: &[(&str, Fault)] = &[
+    (
+        "the information page fits together",
+        Fault { info: |info| DeviceInfo { size: info.size - 100, ..info }, ..SOUND },
+    ),
+    (
+        "the information page fits together",
+        Fault { info: |info| DeviceInfo { atomic_write_bytes: 256, ..info }, ..SOUND },
+    ),
+    ("what was never written reads as zeros", serving(fill_zeros_with_ones)),
+    ("what was never written reads as zeros", serving(leave_the_space_of_reads_alone)),
+    (
+        "a completed write is what later reads return",
+        serving(|below, request| lose_if(request.operation == Operation::WRITE, below, request)),
+    ),
+    ("a completed write is what later reads return", serving(lose_the_end_of_large_writes)),
+    (
+        "the first and the last block can be used",
+        serving(|below, request| {
+            let at_the_end = request.operation.is_mutation() && request.end() == below.size;
+            lose_if(at_the_end, below, request)
+        }),
+    ),
+    (
+        "the buffer of a write comes back unchanged",
+        serving(|below, request| {
+            let is_read = request.operation == Operation::Read;
+            below.and_then(request, move |mut completion| {
+                if !is_read {
+                    completion.buffer.fill(9);
+                }
+                completion
+            })
+        }),
+    ),
+    (
+        "the buffer comes back whatever the result",
+        serving(|below, request| {
+            below.if_failed(request, ErrorKind::OutOfRange, |completion| Completion {
+                buffer: Buffer::empty(),
+                ..completion
+            })
+        }),
+    ),
+    (
+        "a request beyond the end is out of range and touches nothing",
+        serving(|below, request| {
+            below.if_failed(request, ErrorKind::OutOfRange, |completion| Completion {
+                result: Ok(()),
+                ..completion
+            })
+        }),
+    ),
+    ("a request beyond the end is out of range and touches nothing", serving(write_what_fits)),
+    (
+        "a request off the blocks is misaligned and touches nothing",
+        serving(|below, request| {
+            below.if_failed(request, ErrorKind::Misaligned, |completion| Completion {
+                result: Err(Error::medium()),
+                ..completion
+            })
+        }),
+    ),
+    ("a request off the blocks is misaligned and touches nothing", serving(discard_the_block_around)),
+    (
+        "a request whose length is not its buffer's is refused and touches nothing",
+        serving(|below, mut request| {
+            if request.operation.has_payload() {
+                request.length = request.buffer.len() as u64;
+            }
+            below.queue.submit(request)
+        }),
+    ),
+    (
+        "a request of length zero succeeds without effect",
+        serving(|below, request| fail_if(request.buffer.is_empty(), below, request)),
+    ),
+    (
+        "a request of length zero succeeds without effect",
+        serving(|below, mut request| {
+            if request.operation == Operation::Discard && request.length == 0 {
+                request.length = below.size - request.offset;
+            }
+            below.queue.submit(request)
+        }),
+    ),
+    (
+        "the context comes back as it was",
+        serving(|below, request| {
+            below.and_then(request, |completion| Completion {
+                context: Context { parent: 0, ..completion.context },
+                ..completion
+            })
+        }),
+    ),
+    (
+        "the context comes back as it was",
+        serving(|below, mut request| {
+            if request.operation == Operation::WriteZeroes {
+                request.context.tag = Tag::NONE;
+            }
+            below.queue.submit(request)
+        }),
+    ),
+    (
+        "a read-only device refuses mutations",
+        Fault { info: |info| DeviceInfo { read_only: true, ..info }, ..SOUND },
+    ),
+    (
+        "a read-only device refuses mutations",
+        Fault {
+            info: |info| DeviceInfo { read_only: true, ..info },
+            serve: |below, request| {
+                let refuse = request.operation.is_mutation();
+                below.and_then(request, move |completion| Completion {
+                    result: if refuse { Err(Error::new(ErrorKind::ReadOnly, "")) } else { Ok(()) },
+                    ..completion
+                })
+            },
+            ..SOUND
+        },
+    ),
+    (
+        "flush and fua always succeed",
+        serving(|below, request| {
+            fail_if(request.operation == Operation::Write { fua: true }, below, request)
+        }),
+    ),
+    (
+        "flush and fua always succeed",
+        serving(|below, request| fail_if(request.operation == Operation::Flush, below, request)),
+    ),
+    (
+        "discarded and zeroed ranges read as zeros, and only they",
+        serving(|below, request| lose_if(request.operation == Operation::Discard, below, request)),
+    ),
+    (
+        "discarded and zeroed ranges read as zeros, and only they",
+        serving(|below, mut request| {
+            if request.operation == Operation::WriteZeroes {
+                request.length += 512;
+            }
+            below.queue.submit(request)
+        }),
+    ),
+    (
+        "an operation the device lacks is unsupported and touches nothing",
+        Fault {
+            info: |mut info| {
+                info.features.discard = false;
+                info
+            },
+            ..SOUND
+        },
+    ),
+    (
+        "requests in flight together do not disturb each other",
+        serving(|below, mut request| {
+            if request.operation == Operation::WRITE && request.context.id == 150 {
+                request.offset += 512;
+            }
+            below.queue.submit(request)
+        }),
+    ),
+    ("overlapping writes tear each other between atomic units only", serving(write_in_pieces)),
+    ("what one queue wrote another reads", Fault { apart: true, ..SOUND }),
+    (
+        "queues on several threads do not disturb each other",
+        serving(|below, request| lose_if(below.away && request.operation.is_mutation(), below, request)),
+    ),
+    ("a request completes though its queue has gone", serving(forget_without_the_queue)),
+    ("a dropped submission does no harm", serving(scribble_when_dropped)),
+    (
+        "any history of requests ends as a plain array would",
+        serving(|below, request| {
+            let unlucky = below.count > 450 && below.count.is_multiple_of(50);
+            lose_if(unlucky && request.operation == Operation::WRITE, below, request)
+        }),
+    ),
+];
+
+const fn serving(serve: fn(&Below, Request) -> Submission) -> Fault {
+    Fault { serve, ..SOUND }
 }
 
-const SOUND: Fault =
-    Fault { info: |info| info, down: |request, _| request, up: |completion, _, _| completion };
-
-struct Broken(Arc<MemoryDevice>, Fault);
-
-struct BrokenQueue(Rc<dyn Queue>, Fault, Cell<u64>);
-
-impl Device for Broken {
-    fn info(&self) -> DeviceInfo {
-        (self.1.info)(self.0.info())
-    }
-
-    fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {
-        Ok(Rc::new(BrokenQueue(self.0.open_queue(runtime)?, self.1, Cell::new(0))))
-    }
+fn lose_if(lost: bool, below: &Below, request: Request) -> Submission {
+    if lost { request.succeed().into() } else { below.queue.submit(request) }
 }
 
-impl Queue for BrokenQueue {
-    fn submit(&self, request: Request) -> Submission {
-        self.2.set(self.2.get() + 1);
-        let (operation, offset, up) = (request.operation, request.offset, self.1.up);
-        let below = self.0.submit((self.1.down)(request, self.2.get()));
-        Submission::pending(async move { up(below.await, operation, offset) })
-    }
+fn fail_if(fails: bool, below: &Below, request: Request) -> Submission {
+    if fails { request.fail(Error::medium()).into() } else { below.queue.submit(request) }
 }
 
-fn clause_broken_by(fault: Fault) -> Option<&'static str> {
-    let make: Make<'_> = &|| Ok(Arc::new(Broken(MemoryDevice::new(2 << 20, 512)?, fault)));
-    check(On::Simulated, make).err().map(|breach| breach.clause)
+fn fill_zeros_with_ones(below: &Below, request: Request) -> Submission {
+    below.and_then(request, |mut completion| {
+        if completion.buffer.iter().all(|&byte| byte == 0) {
+            completion.buffer.fill(0xff);
+        }
+        completion
+    })
+}
+
+fn leave_the_space_of_reads_alone(below: &Below, request: Request) -> Submission {
+    lose_if(request.operation == Operation::Read, below, request)
+}
+
+/// Serves a part of a write and returns the whole with `result`.
+fn serve_part(below: &Below, request: Request, bytes: usize, result: crate::Result<()>) -> Submission {
+    let part = Request::write(request.offset, Buffer::copy_of(&request.buffer[..bytes]), request.context);
+    let (part, Request { buffer, context, .. }) = (below.queue.submit(part), request);
+    Submission::pending(async move {
+        part.await;
+        Completion { result, buffer, context }
+    })
+}
+
+fn lose_the_end_of_large_writes(below: &Below, request: Request) -> Submission {
+    if request.operation == Operation::WRITE && request.length > 256 << 10 {
+        return serve_part(below, request, 256 << 10, Ok(()));
+    }
+    below.queue.submit(request)
+}
+
+fn write_what_fits(below: &Below, request: Request) -> Submission {
+    if request.operation == Operation::WRITE && request.offset < below.size && request.end() > below.size {
+        let fits = (below.size - request.offset) as usize;
+        return serve_part(below, request, fits, Err(Error::new(ErrorKind::OutOfRange, "")));
+    }
+    below.queue.submit(request)
+}
+
+fn discard_the_block_around(below: &Below, request: Request) -> Submission {
+    if request.operation == Operation::Discard && !request.offset.is_multiple_of(512) {
+        let around = Request::discard(request.offset / 512 * 512, 512, request.context);
+        return below.and_then(around, |completion| Completion {
+            result: Err(Error::new(ErrorKind::Misaligned, "")),
+            ..completion
+        });
+    }
+    below.queue.submit(request)
+}
+
+/// Block by block and not at once; every other write from its end.
+fn write_in_pieces(below: &Below, request: Request) -> Submission {
+    if request.operation != Operation::WRITE {
+        return below.queue.submit(request);
+    }
+    let Below { queue, runtime, .. } = below.clone();
+    Submission::pending(async move {
+        let count = request.buffer.len() / 512;
+        for index in 0..count {
+            let start = 512 * if request.context.id.is_multiple_of(2) { index } else { count - 1 - index };
+            let piece = Buffer::copy_of(&request.buffer[start..start + 512]);
+            let piece = Request::write(request.offset + start as u64, piece, request.context);
+            if let Err(error) = queue.submit(piece).await.result {
+                return request.fail(error);
+            }
+            runtime.yield_now().await;
+        }
+        request.succeed()
+    })
+}
+
+fn forget_without_the_queue(below: &Below, request: Request) -> Submission {
+    let queue = Rc::downgrade(&below.queue);
+    Submission::pending(async move {
+        match queue.upgrade() {
+            Some(queue) => queue.submit(request).await,
+            None => std::future::pending().await,
+        }
+    })
+}
+
+fn scribble_when_dropped(below: &Below, request: Request) -> Submission {
+    struct Pending(Option<Rc<dyn Queue>>);
+    impl Drop for Pending {
+        fn drop(&mut self) {
+            if let Some(queue) = &self.0 {
+                let garbage = Buffer::copy_of(&[0xbd; 512]);
+                drop(queue.submit(Request::write(40 * 512, garbage, Context::default())));
+            }
+        }
+    }
+    let mut pending = Pending(Some(Rc::clone(&below.queue)));
+    let Below { queue, runtime, .. } = below.clone();
+    Submission::pending(async move {
+        runtime.yield_now().await;
+        let completion = queue.submit(request).await;
+        drop(pending.0.take());
+        completion
+    })
+}
+
+/// Threads exist on the real runtime only; there alone can a device fail them.
+fn where_it_shows(says: &str) -> On {
+    if says.contains("threads") { On::Uring } else { On::Simulated }
 }
 
 #[test]
 fn a_sound_device_passes() {
-    assert_eq!(clause_broken_by(SOUND), None);
-}
-
-#[test]
-fn every_kind_of_breach_is_found() {
-    let cases: [(&str, Fault); 12] = [
-        (
-            "the information page fits together",
-            Fault { info: |info| DeviceInfo { size: 1000, ..info }, ..SOUND },
-        ),
-        (
-            "what was never written reads as zeros",
-            Fault {
-                up: |mut completion, operation, _| {
-                    if operation == Operation::Read && completion.buffer.iter().all(|&byte| byte == 0) {
-                        completion.buffer.fill(0xff);
-                    }
-                    completion
-                },
-                ..SOUND
-            },
-        ),
-        (
-            "a completed write is what later reads return",
-            Fault {
-                down: |request, _| {
-                    if request.operation.is_mutation() { Request::flush(request.context) } else { request }
-                },
-                ..SOUND
-            },
-        ),
-        (
-            "the buffer of a write comes back unchanged",
-            Fault {
-                up: |mut completion, operation, _| {
-                    if matches!(operation, Operation::Write { .. }) && completion.result.is_ok() {
-                        completion.buffer.fill(9);
-                    }
-                    completion
-                },
-                ..SOUND
-            },
-        ),
-        (
-            "the buffer comes back whatever the result",
-            Fault {
-                up: |mut completion, _, _| {
-                    if completion.result.is_err() {
-                        completion.buffer = Buffer::empty();
-                    }
-                    completion
-                },
-                ..SOUND
-            },
-        ),
-        (
-            "a request beyond the end is out of range and touches nothing",
-            Fault {
-                up: |completion, _, _| match completion.result {
-                    Err(error) if error.kind() == ErrorKind::OutOfRange => {
-                        Completion { result: Ok(()), ..completion }
-                    }
-                    result => Completion { result, ..completion },
-                },
-                ..SOUND
-            },
-        ),
-        (
-            "a request off the blocks is misaligned and touches nothing",
-            Fault {
-                up: |completion, _, _| match completion.result {
-                    Err(error) if error.kind() == ErrorKind::Misaligned => {
-                        Completion { result: Err(Error::medium()), ..completion }
-                    }
-                    result => Completion { result, ..completion },
-                },
-                ..SOUND
-            },
-        ),
-        (
-            "a request of length zero succeeds without effect",
-            Fault {
-                up: |completion, operation, _| {
-                    if operation == Operation::Read && completion.buffer.is_empty() {
-                        return Completion { result: Err(Error::medium()), ..completion };
-                    }
-                    completion
-                },
-                ..SOUND
-            },
-        ),
-        (
-            "the context comes back as it was",
-            Fault {
-                up: |completion, _, _| Completion {
-                    context: Context { parent: 0, ..completion.context },
-                    ..completion
-                },
-                ..SOUND
-            },
-        ),
-        (
-            "flush and fua always succeed",
-            Fault {
-                up: |completion, operation, _| {
-                    if operation == (Operation::Write { fua: true }) {
-                        return Completion { result: Err(Error::medium()), ..completion };
-                    }
-                    completion
-                },
-                ..SOUND
-            },
-        ),
-        (
-            "discarded and zeroed ranges read as zeros, and only they",
-            Fault {
-                down: |request, _| {
-                    if request.operation == Operation::Discard {
-                        Request::flush(request.context)
-                    } else {
-                        request
-                    }
-                },
-                ..SOUND
-            },
-        ),
-        (
-            "any history of requests ends as a plain array would",
-            // Now and then a write is lost, but only after more requests than any other clause makes on a queue.
-            Fault {
-                down: |request, count| {
-                    let lost = count > 450 && count % 50 == 0 && request.operation == Operation::WRITE;
-                    if lost { Request::flush(request.context) } else { request }
-                },
-                ..SOUND
-            },
-        ),
-    ];
-    for (clause, fault) in cases {
-        let found = clause_broken_by(fault);
-        assert_eq!(found, Some(clause));
+    for on in [On::Uring, On::Simulated] {
+        check(on, &|| Ok(Broken::new(SOUND)?)).expect("nothing is broken");
     }
 }
 
 #[test]
-fn an_operation_that_is_not_there_must_say_so() {
-    let hides_discard = Fault {
-        info: |mut info| {
-            info.features.discard = false;
-            info
-        },
-        ..SOUND
-    };
+fn every_breach_is_found_by_its_clause() {
+    for (index, &(says, fault)) in BREACHES.iter().enumerate() {
+        let clause = clauses::ALL.iter().find(|clause| clause.says == says).expect("a clause of this name");
+        let found = run(clause, where_it_shows(says), &|| Ok(Broken::new(fault)?));
+        assert!(found.is_err(), "number {index} breaks the clause that {says}, and passes");
+    }
+}
+
+#[test]
+fn every_clause_has_a_device_that_breaks_it() {
+    let names = |names: Vec<&'static str>| names.into_iter().collect::<BTreeSet<_>>();
     assert_eq!(
-        clause_broken_by(hides_discard),
-        Some("an operation the device lacks is unsupported and touches nothing")
+        names(BREACHES.iter().map(|(says, _)| *says).collect()),
+        names(clauses::ALL.iter().map(|clause| clause.says).collect())
     );
 }
 
 #[test]
-fn a_device_that_mixes_up_its_requests_is_found() {
-    // Writes in flight together land one block further whenever two are submitted without a read between.
-    let shifted = Fault {
-        down: |mut request, count| {
-            if request.operation == Operation::WRITE && request.context.id == 150 && count > 100 {
-                request.offset += 512;
-            }
-            request
-        },
-        ..SOUND
-    };
-    assert_eq!(clause_broken_by(shifted), Some("requests in flight together do not disturb each other"));
+fn the_check_of_a_broken_device_names_the_clause_and_what_was_seen() {
+    let fault = serving(lose_the_end_of_large_writes);
+    let Breach { clause, seen } = check(On::Simulated, &|| Ok(Broken::new(fault)?)).expect_err("is found");
+    assert_eq!(clause, "a completed write is what later reads return");
+    assert!(seen.starts_with("byte 262656 reads as 0x"), "{seen}");
 }
 
 #[test]
 fn a_lost_completion_is_found_and_not_waited_for_under_virtual_time() {
-    struct Silent(Arc<MemoryDevice>);
-    struct SilentQueue;
-    impl Device for Silent {
-        fn info(&self) -> DeviceInfo {
-            self.0.info()
-        }
-        fn open_queue(&self, _: &Runtime) -> Result<Rc<dyn Queue>> {
-            Ok(Rc::new(SilentQueue))
-        }
-    }
-    impl Queue for SilentQueue {
-        fn submit(&self, _: Request) -> Submission {
-            Submission::pending(std::future::pending())
-        }
-    }
-    let make: Make<'_> = &|| Ok(Arc::new(Silent(MemoryDevice::new(1 << 20, 512)?)));
-    let breach = check(On::Simulated, make).expect_err("nothing ever completes");
+    let fault = serving(|_, _| Submission::pending(std::future::pending()));
+    let breach = check(On::Simulated, &|| Ok(Broken::new(fault)?)).expect_err("nothing ever completes");
     assert!(breach.seen.contains("never completes"), "{breach}");
 }
