@@ -60,7 +60,7 @@ pub fn open(spec: &StackSpec, environment: &StackEnvironment) -> Result<Stack> {
         match layer {
             DeviceSpec::Faults => stack.add_faults(environment),
             DeviceSpec::Stats(stats) => {
-                let name = stats.name.clone().unwrap_or_else(|| format!("stats-{}", stack.stats.len() + 1));
+                let name = stats.name_or_default(stack.stats.len());
                 let layer = StatsDevice::new(Arc::clone(&stack.device), name);
                 stack.stats.push(Arc::clone(&layer));
                 stack.device = layer;
@@ -107,4 +107,60 @@ fn open_leaf(leaf: &DeviceSpec) -> Result<Arc<dyn Device>> {
             return Err(Error::new(ErrorKind::Invalid, format!("{} is no leaf", leaf.word())));
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(json: &str, needs_faults: bool) -> Result<Stack> {
+        let spec: StackSpec = serde_json::from_str(json).expect(json);
+        open(&spec, &StackEnvironment { seed: 1, needs_faults })
+    }
+
+    #[test]
+    fn faults_are_where_the_description_says_or_above_the_leaf_if_they_are_needed() {
+        let memory = r#"{"memory":{"size":"1MiB"}}"#;
+        for (layers, needs_faults, has_engine) in [
+            ("", false, false),
+            ("", true, true),
+            (r#","faults""#, false, true),
+            (r#","stats","faults""#, true, true),
+        ] {
+            let stack = opened(&format!("[{memory}{layers}]"), needs_faults).expect("opens");
+            assert_eq!(stack.engine.is_some(), has_engine, "{layers}");
+            assert_eq!(stack.device.info().size, 1 << 20);
+        }
+    }
+
+    #[test]
+    fn stats_layers_without_a_name_are_numbered_from_the_bottom() {
+        let stack = opened(
+            r#"[{"disk":{"profile":"nvme","size":"1MiB"}},"stats",{"stats":{"name":"top"}},"stats"]"#,
+            true,
+        )
+        .expect("opens");
+        let names: Vec<String> = stack.statistics().into_iter().map(|report| report.name).collect();
+        assert_eq!(names, ["stats-1", "top", "stats-3"]);
+    }
+
+    #[test]
+    fn a_file_is_made_where_a_size_is_given_and_missed_where_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = |name: &str, size: &str| {
+            let path = folder.path().join(name).display().to_string();
+            opened(&format!(r#"[{{"file":{{"path":"{path}","direct":false{size}}}}}]"#), false)
+        };
+        assert_eq!(file("absent.img", "").expect_err("not there").kind(), ErrorKind::Missing);
+        let stack = file("made.img", r#","size":"1MiB""#).expect("is made");
+        assert_eq!(stack.device.info().size, 1 << 20);
+        assert_eq!(file("made.img", "").expect("is there now").device.info().size, 1 << 20);
+    }
+
+    #[test]
+    fn a_description_without_sense_is_refused_with_its_place() {
+        let error = opened(r#"[{"memory":{"size":1000}}]"#, false).expect_err("no multiple");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().starts_with("stack[0].memory.size: "), "{error}");
+    }
 }

@@ -197,7 +197,7 @@ impl StackSpec {
             );
         }
         let mut faults_at = None;
-        let mut names: Vec<&str> = Vec::new();
+        let mut names: Vec<String> = Vec::new();
         for (index, device) in self.0.iter().enumerate() {
             let place = path.index(index);
             if index > 0 && device.is_leaf() {
@@ -222,7 +222,7 @@ impl StackSpec {
                     }
                 }
                 DeviceSpec::Stats(stats) => {
-                    let Some(name) = stats.name.as_deref() else { continue };
+                    let name = stats.name_or_default(names.len());
                     if name.is_empty() {
                         problems.add(&place.key("name"), "the name is empty");
                     } else if names.contains(&name) {
@@ -233,6 +233,13 @@ impl StackSpec {
                 }
             }
         }
+    }
+}
+
+impl StatsSpec {
+    /// The name, or what a layer without one is called that has `below` stats layers below it.
+    pub(crate) fn name_or_default(&self, below: usize) -> String {
+        self.name.clone().unwrap_or_else(|| format!("stats-{}", below + 1))
     }
 }
 
@@ -278,5 +285,98 @@ pub(crate) fn validate_size(size: Bytes, block_size: u64, path: &Path, problems:
             format!("{bytes} bytes are no multiple of the block of {block_size} bytes"),
             format!("write {} or {}", bytes - bytes % block_size, bytes.next_multiple_of(block_size)),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(json: &str) -> StackSpec {
+        serde_json::from_str(json).unwrap_or_else(|error| panic!("{json}: {error}"))
+    }
+
+    fn problems(json: &str) -> Vec<String> {
+        let mut problems = Problems::default();
+        spec(json).validate(&Path::root().key("stack"), &mut problems);
+        problems.into_iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect()
+    }
+
+    #[test]
+    fn a_stack_survives_its_text_with_every_default_filled_in() {
+        for (short, long) in [
+            (
+                r#"[{"memory":{"size":"256MiB"}},"faults",{"stats":{"name":"below_fs"}}]"#,
+                r#"[{"memory":{"size":"256MiB","block_size":"512"}},"faults",{"stats":{"name":"below_fs"}}]"#,
+            ),
+            (
+                r#"[{"file":{"path":"disk.img"}},"stats"]"#,
+                r#"[{"file":{"path":"disk.img","direct":true}},{"stats":{}}]"#,
+            ),
+            (
+                r#"[{"disk":{"profile":"hdd","size":"1GiB","seek_max":"8ms"}}]"#,
+                r#"[{"disk":{"profile":"hdd","size":"1GiB","seek_max":"8ms"}}]"#,
+            ),
+        ] {
+            let stack = spec(short);
+            assert_eq!(serde_json::to_string(&stack).expect("plain data"), long);
+            assert_eq!(spec(long), stack);
+            assert_eq!(problems(short), [] as [String; 0]);
+        }
+    }
+
+    #[test]
+    fn the_size_is_known_where_the_leaf_tells_it() {
+        assert_eq!(spec(r#"[{"memory":{"size":"1MiB"}}, "faults"]"#).size(), Some(1 << 20));
+        assert_eq!(spec(r#"[{"disk":{"profile":"ssd","size":"1MiB"}}]"#).size(), Some(1 << 20));
+        assert_eq!(spec(r#"[{"file":{"path":"x","size":"1MiB"}}]"#).size(), Some(1 << 20));
+        assert_eq!(spec(r#"[{"file":{"path":"x"}}]"#).size(), None);
+        assert_eq!(spec(r#"["faults"]"#).size(), None);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_reported_at_its_place() {
+        for (json, place, part) in [
+            ("[]", "stack", "empty"),
+            (r#"["faults"]"#, "stack[0]", "begins with a leaf"),
+            (r#"[{"memory":{"size":"1MiB"}},{"file":{"path":"x"}}]"#, "stack[1]", "only be at the bottom"),
+            (r#"[{"memory":{"size":"1MiB"}},"faults","stats","faults"]"#, "stack[3]", "entry 2"),
+            (r#"[{"memory":{"size":0}}]"#, "stack[0].memory.size", "without any block"),
+            (r#"[{"memory":{"size":1000}}]"#, "stack[0].memory.size", "no multiple"),
+            (r#"[{"memory":{"size":18446744073709551615}}]"#, "stack[0].memory.size", "more than a device"),
+            (
+                r#"[{"memory":{"size":"1MiB","block_size":1000}}]"#,
+                "stack[0].memory.block_size",
+                "must be 512",
+            ),
+            (
+                r#"[{"memory":{"size":"1MiB","block_size":8192}}]"#,
+                "stack[0].memory.block_size",
+                "must be 512",
+            ),
+            (r#"[{"memory":{"size":512,"block_size":4096}}]"#, "stack[0].memory.size", "no multiple"),
+            (r#"[{"file":{"path":""}}]"#, "stack[0].file.path", "empty"),
+            (
+                r#"[{"memory":{"size":512}},{"stats":{"name":"a"}},{"stats":{"name":"a"}}]"#,
+                "stack[2].stats.name",
+                "called `a`",
+            ),
+        ] {
+            let found = problems(json);
+            assert_eq!(found.len(), 1, "{json}: {found:?}");
+            assert!(
+                found[0].starts_with(&format!("{place}: ")) && found[0].contains(part),
+                "{json}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_word_that_needs_more_or_does_not_exist_is_explained() {
+        let complaint = |json| serde_json::from_str::<StackSpec>(json).expect_err(json).to_string();
+        assert!(complaint(r#"["memory"]"#).contains("{ memory: { size: 256MiB } }"));
+        assert!(complaint(r#"[{"faults": 3}]"#).contains("takes no options"));
+        assert!(complaint(r#"["fautls"]"#).contains("unknown variant"));
+        assert!(complaint(r#"[{"memory": {"sise": 3}}]"#).contains("unknown field"));
     }
 }

@@ -195,3 +195,73 @@ impl Drop for StatsQueue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rotproof_block::Buffer;
+    use rotproof_block::leaf::{DiskProfile, MemoryDevice, SimulatedDisk};
+
+    fn context(phase: Phase) -> Context {
+        Context { phase, ..Context::default() }
+    }
+
+    fn row(phase: &str, operation: &str, requests: u64, bytes: u64, errors: u64) -> StatsRow {
+        StatsRow { phase: phase.to_owned(), operation: operation.to_owned(), requests, bytes, errors }
+    }
+
+    #[test]
+    fn requests_are_counted_by_phase_and_operation_also_when_they_fail_or_take_time() {
+        let memory: Arc<dyn Device> = MemoryDevice::new(1 << 20, 512).expect("memory");
+        let disk: Arc<dyn Device> = SimulatedDisk::new(1 << 20, 512, DiskProfile::NVME).expect("memory");
+        for below in [memory, disk] {
+            let device = StatsDevice::new(below, "below");
+            let runtime = Runtime::simulated(1);
+            let queue = device.open_queue(&runtime).expect("a queue");
+            let beyond = 1 << 20;
+            for request in [
+                Request::write(0, Buffer::zeroed(4096), context(Phase::Prefill)),
+                Request::write(0, Buffer::zeroed(512), context(Phase::Run)),
+                Request::write(beyond, Buffer::zeroed(512), context(Phase::Run)),
+                Request::read(0, Buffer::zeroed(1024), context(Phase::Run)),
+                Request::flush(context(Phase::Run)),
+                Request::discard(0, 8192, context(Phase::Check)),
+                Request::write_zeroes(0, 512, context(Phase::Setup)),
+            ] {
+                runtime.block_on(queue.submit(request)).expect("completes");
+            }
+            let expected = [
+                row("setup", "write_zeroes", 1, 512, 0),
+                row("prefill", "write", 1, 4096, 0),
+                row("run", "read", 1, 1024, 0),
+                row("run", "write", 2, 1024, 1),
+                row("run", "flush", 1, 0, 0),
+                row("check", "discard", 1, 8192, 0),
+            ];
+            assert_eq!(device.report(), StatsReport { name: "below".to_owned(), rows: expected.to_vec() });
+            drop(queue);
+            assert_eq!(device.report().rows, expected, "counts outlive their queue");
+        }
+    }
+
+    #[test]
+    fn queues_of_many_threads_add_up_and_leave_no_counters_behind() {
+        let device = StatsDevice::new(MemoryDevice::new(1 << 20, 512).expect("memory"), "all");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10 {
+                        let runtime = Runtime::simulated(1);
+                        let queue = device.open_queue(&runtime).expect("a queue");
+                        for _ in 0..100 {
+                            let request = Request::read(0, Buffer::zeroed(512), context(Phase::Run));
+                            runtime.block_on(queue.submit(request)).expect("completes");
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(device.report().rows, [row("run", "read", 4000, 4000 * 512, 0)]);
+        assert!(device.counters.open.lock().is_empty());
+    }
+}

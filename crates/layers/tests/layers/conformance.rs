@@ -1,0 +1,83 @@
+//! The contract of every device, held against layers and whole stacks, asleep and awake.
+
+use std::sync::Arc;
+
+use rotproof_block::conformance::{On, check};
+use rotproof_block::leaf::MemoryDevice;
+use rotproof_block::{ContentHash, Device, Result};
+use rotproof_layers::{StackEnvironment, StackSpec, StatsDevice, open};
+
+use crate::devices::{Awake, with_faults};
+
+const DEVICE_BYTES: u64 = 4 << 20;
+
+fn memory(block_size: u32) -> Result<Arc<dyn Device>> {
+    Ok(MemoryDevice::new(DEVICE_BYTES, block_size)?)
+}
+
+fn holds(make: &dyn Fn() -> Result<Arc<dyn Device>>) {
+    for on in [On::Simulated, On::Uring] {
+        if let Err(breach) = check(on, make) {
+            panic!("{on:?}: {breach}");
+        }
+    }
+}
+
+fn holds_with(rules: &[String]) {
+    for block_size in [512, 4096] {
+        holds(&|| Ok(Arc::new(Awake(with_faults(memory(block_size)?, rules).0))));
+    }
+}
+
+#[test]
+fn the_fault_layer_without_rules_keeps_the_contract() {
+    holds_with(&[]);
+    holds(&|| Ok(with_faults(memory(512)?, &[]).0));
+}
+
+#[test]
+fn the_fault_layer_with_a_thousand_rules_that_do_not_match_keeps_the_contract() {
+    let mut rules: Vec<String> =
+        (0..500u64).map(|n| format!("content={}: error", ContentHash::of(&n.to_le_bytes()))).collect();
+    rules.extend((0..500u64).map(|n| format!("any, offset={}, nth={}: error", n * 8192, 1u64 << 40)));
+    holds_with(&rules);
+}
+
+#[test]
+fn the_fault_layer_keeps_the_contract_while_it_delays_every_request() {
+    holds_with(&["any: delay(1us)".to_owned()]);
+}
+
+#[test]
+fn places_that_are_bad_in_other_phases_only_do_not_disturb_the_contract() {
+    let rules = ["during=prefill, sticky: error", "any, sticky, during=run: delay(1us)"].map(str::to_owned);
+    holds_with(&rules);
+}
+
+#[test]
+fn the_stats_layer_keeps_the_contract() {
+    holds(&|| Ok(StatsDevice::new(memory(512)?, "below")));
+}
+
+#[test]
+fn whole_stacks_keep_the_contract() {
+    let folder = tempfile::tempdir().expect("a folder for the files");
+    let mut count = 0;
+    let stacks = [
+        r#"[{"memory": {"size": "4MiB"}}, "faults", "stats"]"#.to_owned(),
+        r#"[{"memory": {"size": "4MiB", "block_size": 4096}}, "stats", "faults", {"stats": {"name": "top"}}]"#.to_owned(),
+        r#"[{"disk": {"profile": "nvme", "size": "4MiB"}}, "stats"]"#.to_owned(),
+        r#"[{"file": {"path": "PATH", "size": "4MiB", "direct": false}}, "faults"]"#.to_owned(),
+    ];
+    for text in stacks {
+        let make = || -> Result<Arc<dyn Device>> {
+            count += 1;
+            let path = folder.path().join(format!("{count}.img"));
+            let text = text.replace("PATH", &path.display().to_string());
+            let spec: StackSpec = serde_json::from_str(&text).expect(&text);
+            Ok(open(&spec, &StackEnvironment { seed: 1, needs_faults: true })?.device)
+        };
+        let make = std::cell::RefCell::new(make);
+        holds(&|| (make.borrow_mut())());
+    }
+}
