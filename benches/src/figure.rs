@@ -58,7 +58,12 @@ impl Serialize for Bar {
 
 impl Figure {
     /// From the rounds of one run: `rounds[i]` is (ours, peer), measured one after the other.
-    pub fn from_rounds(name: impl Into<String>, unit: &'static str, rounds: &[(f64, f64)], bar: Option<Bar>) -> Self {
+    pub fn from_rounds(
+        name: impl Into<String>,
+        unit: &'static str,
+        rounds: &[(f64, f64)],
+        bar: Option<Bar>,
+    ) -> Self {
         let ours = median(rounds.iter().map(|&(ours, _)| ours));
         let peer = median(rounds.iter().map(|&(_, peer)| peer));
         let ratio = median(rounds.iter().map(|&(ours, peer)| ours / peer));

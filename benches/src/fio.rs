@@ -17,6 +17,8 @@ pub struct Job<'a> {
     pub depth: u32,
     /// Seconds to measure, after a quarter of a second that is not.
     pub seconds: f64,
+    /// Bytes of the target that are used, from its beginning.
+    pub size_bytes: u64,
 }
 
 /// Runs `job` on `target` with io_uring and direct I/O; returns requests per second.
@@ -28,6 +30,7 @@ pub fn run(target: &Path, job: Job<'_>) -> Result<f64> {
         .arg(format!("--rw={}", job.pattern))
         .arg(format!("--bs={}", job.block_bytes))
         .arg(format!("--iodepth={}", job.depth))
+        .arg(format!("--size={}", job.size_bytes))
         .arg(format!("--runtime={}ms", (job.seconds * 1000.0) as u64))
         .output()
         .map_err(|error| Error::from_io(error, "starting fio"))?;
@@ -44,4 +47,18 @@ pub fn run(target: &Path, job: Job<'_>) -> Result<f64> {
         .as_f64()
         .filter(|&iops| iops > 0.0)
         .ok_or_else(|| Error::new(ErrorKind::Internal, "fio's report has no IOPS"))
+}
+
+/// Writes the first `bytes` of the target once, so that no measurement meets memory for the first time.
+pub fn fill(target: &Path, bytes: u64) -> Result<()> {
+    let status = Command::new("fio")
+        .args(["--name=fill", "--ioengine=io_uring", "--direct=1", "--rw=write", "--bs=1m", "--iodepth=4"])
+        .args(["--output=/dev/null", &format!("--size={bytes}"), &format!("--filename={}", target.display())])
+        .status()
+        .map_err(|error| Error::from_io(error, "starting fio"))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Error::new(ErrorKind::Internal, format!("fio could not fill {}", target.display())))
+    }
 }

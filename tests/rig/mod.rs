@@ -67,7 +67,7 @@ impl Rig {
             .args(arguments)
             .current_dir(self.folder.path())
             // State and mount points of this test lie in its own folder, so tests can run side by side.
-            .env("XDG_RUNTIME_DIR", self.folder.path())
+            .env("ROTPROOF_STATE_DIR", self.folder.path().join("state"))
             .env("NO_COLOR", "1")
             .stdin(Stdio::null());
         command

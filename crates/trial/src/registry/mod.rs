@@ -39,7 +39,8 @@ pub struct Registry {
 static RUNS: AtomicU32 = AtomicU32::new(0);
 
 impl Registry {
-    /// That of this user: `/run/rotproof` for root, whatever the environment says, so that `sudo rotproof clean`
+    /// That of this user: `$ROTPROOF_STATE_DIR` if it is set, for jobs that must not see each other; else
+    /// `/run/rotproof` for root, whatever the environment says, so that `sudo rotproof clean`
     /// finds what `sudo rotproof run` left; else `$XDG_RUNTIME_DIR/rotproof`; else `/tmp/rotproof-UID`. It is created
     /// if need be. Fails with [`ErrorKind::Missing`] if none of them can be.
     pub fn of_user() -> Result<Self> {
@@ -110,6 +111,11 @@ pub fn clean(dry_run: bool) -> Result<Vec<CleanReport>> {
 
 /// Where records may be, best first.
 fn candidates() -> Vec<PathBuf> {
+    if let Some(folder) =
+        std::env::var_os("ROTPROOF_STATE_DIR").map(PathBuf::from).filter(|path| path.is_absolute())
+    {
+        return vec![folder];
+    }
     let user = user_id();
     let mut folders = Vec::new();
     if user == 0 {

@@ -187,7 +187,7 @@ fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
 /// Hashes of all that may lie where a request of the check failed; none for a flush.
 fn contents_of((workload, oracle): (&Workload, &Oracle), incident: &Incident) -> Vec<ContentHash> {
     let block_bytes = rotproof_load::BLOCK_BYTES as u64;
-    let first = workload.layout().target_block(incident.object, incident.offset_bytes / block_bytes);
+    let first = workload.layout().object_blocks(incident.object).start + incident.offset_bytes / block_bytes;
     (first..first + incident.length_bytes / block_bytes)
         .flat_map(|block| oracle.legal(block))
         .filter(|&content| content != ContentId::NEVER_WRITTEN)
