@@ -33,10 +33,8 @@ pub(super) fn exists(resource: &Resource) -> Result<bool> {
             // Something dead may be mounted there; then it is there, and `stat` could hang.
             Ok(is_mounted_at_or_below(&mounts()?, path) || path.symlink_metadata().is_ok())
         }
-        Resource::FuseMount { path } => Ok(mounted_at(path, is_fuse)?.is_some()),
-        Resource::Mount { path, filesystem } => {
-            Ok(mounted_at(path, |mount| mount.filesystem == *filesystem)?.is_some())
-        }
+        Resource::FuseMount { path } => is_mounted(path, is_fuse),
+        Resource::Mount { path, filesystem } => is_mounted(path, |mount| mount.filesystem == *filesystem),
         Resource::Loop { backing_file } => Ok(!find_by_backing_file(backing_file).is_empty()),
         Resource::Process(process) => Ok(process.liveness() == Liveness::Alive),
     }
@@ -58,13 +56,28 @@ fn is_fuse(mount: &Mount) -> bool {
     mount.filesystem == "fuse" || mount.filesystem.starts_with("fuse.")
 }
 
-/// The mount that is on top at `path`, if it is `ours`.
-fn mounted_at(path: &Path, ours: impl Fn(&Mount) -> bool) -> Result<Option<Mount>> {
-    Ok(mounts()?.into_iter().rfind(|mount| mount.path == path).filter(|mount| ours(mount)))
+/// Whether a mount that is `ours` is at `path`, on top or below another.
+fn is_mounted(path: &Path, ours: impl Fn(&Mount) -> bool) -> Result<bool> {
+    Ok(mounts()?.iter().any(|mount| mount.path == path && ours(mount)))
+}
+
+/// The mount that is on top at `path`.
+fn top_mount(path: &Path) -> Result<Option<Mount>> {
+    Ok(mounts()?.into_iter().rfind(|mount| mount.path == path))
 }
 
 fn unmount_all(path: &Path, ours: impl Fn(&Mount) -> bool) -> Result<()> {
-    while mounted_at(path, &ours)?.is_some() {
+    while is_mounted(path, &ours)? {
+        if let Some(foreign) = top_mount(path)?.filter(|mount| !ours(mount)) {
+            return Err(Error::new(
+                ErrorKind::Refused,
+                format!(
+                    "left alone: somebody has mounted {} over it on {}; unmount that first",
+                    foreign.filesystem,
+                    path.display()
+                ),
+            ));
+        }
         unmount(path)?;
     }
     Ok(())
@@ -111,7 +124,7 @@ fn detach_all(backing_file: &Path) -> Result<()> {
 /// Ends the connection of a FUSE file system whose server is dead or dying, so that everybody who waits for an answer
 /// gets an error. Does not unmount. Without a mount at `path` nothing happens.
 pub(super) fn abort_fuse(path: &Path) -> Result<()> {
-    let Some(mount) = mounted_at(path, is_fuse)? else { return Ok(()) };
+    let Some(mount) = top_mount(path)?.filter(is_fuse) else { return Ok(()) };
     let control = format!("/sys/fs/fuse/connections/{}/abort", mount.device.1);
     if std::fs::write(&control, "1").is_ok() {
         return Ok(());

@@ -21,6 +21,9 @@ const STREAM_DIRECTORY_HASH: u64 = 0x6469_7268;
 /// The time that every new file system carries, 2023-11-14: any that is the same each time.
 const CREATION_TIME: &str = "1700000000";
 
+/// What mkfs.btrfs says when it looks at the files of all loop devices, and one of them lies on a dead FUSE mount.
+const DEAD_MOUNT: &str = "Transport endpoint is not connected";
+
 /// What is particular to a file system.
 pub(super) struct Recipe {
     /// The program that makes it.
@@ -77,6 +80,9 @@ pub(super) fn make(
         ("E2FSPROGS_FAKE_TIME", CREATION_TIME),
         ("SOURCE_DATE_EPOCH", CREATION_TIME),
         ("DETERMINISTIC_SEED", "1"),
+        // libblkid believes what it has cached for some seconds, so that mkfs.btrfs would find the identifier of the
+        // run before on a loop device that is long another's.
+        ("BLKID_FILE", "/dev/null"),
     ];
     let running = program.start_with(&arguments, &environment)?;
     let entry = run.record(Resource::Process(running.identity()?))?;
@@ -86,11 +92,13 @@ pub(super) fn make(
         if error.kind() == ErrorKind::Cancelled {
             return error;
         }
-        Error::new(
-            ErrorKind::Missing,
-            format!("no {} could be made (`{command_line}`); check the mkfs options and the size", spec.kind),
-        )
-        .caused_by(error)
+        let advice = if error.context().contains(DEAD_MOUNT) {
+            "a killed run has left a dead mount, into which the program looks; remove it with `rotproof clean`"
+        } else {
+            "check the mkfs options and the size"
+        };
+        let what = format!("no {} could be made (`{command_line}`); {advice}", spec.kind);
+        Error::new(ErrorKind::Missing, what).caused_by(error)
     })?;
     Ok(Made { tool: program.version(recipe.version), command_line })
 }

@@ -4,6 +4,8 @@
 // Each test binary uses its own part of this.
 #![allow(dead_code)]
 
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,14 +24,16 @@ use rotproof_trial::subject::SubjectEnvironment;
 
 /// A temporary folder with a registry in it.
 pub struct Sandbox {
-    // Declared first, dropped first: if something is left mounted, its removal fails rather than hides it.
     folder: tempfile::TempDir,
     pub registry: Registry,
 }
 
 impl Sandbox {
     pub fn new() -> Self {
-        let folder = tempfile::Builder::new().prefix("rotproof-test-").tempdir().expect("a temporary folder");
+        let mut folder =
+            tempfile::Builder::new().prefix("rotproof-test-").tempdir().expect("a temporary folder");
+        // Removed only when nothing is mounted in it: a walk into a dead mount would hang.
+        folder.disable_cleanup(true);
         let registry = Registry::at(&folder.path().join("registry")).expect("created");
         Self { folder, registry }
     }
@@ -46,6 +50,23 @@ impl Sandbox {
     pub fn assert_nothing_left(&self) {
         let left = leftovers(self.registry.folder());
         assert!(left.is_empty(), "left behind: {left:#?}");
+    }
+}
+
+impl Drop for Sandbox {
+    /// After a failed test: as much as can be done.
+    fn drop(&mut self) {
+        for mount in mounts().unwrap_or_default() {
+            if mount.path.starts_with(self.path()) && mount.filesystem.starts_with("fuse") {
+                let path = CString::new(mount.path.as_os_str().as_bytes()).expect("a path of the kernel's");
+                // SAFETY: a string that ends with zero and lives across the call.
+                unsafe { libc::umount2(path.as_ptr(), libc::MNT_FORCE) };
+            }
+        }
+        let _ = self.registry.clean(false);
+        if mounts_and_loops(self.path()).is_empty() {
+            self.folder.disable_cleanup(false);
+        }
     }
 }
 
@@ -111,6 +132,8 @@ pub enum Behaviour {
     FailsToWrite,
     /// No request ever completes.
     Silent,
+    /// No write ever completes; all else does.
+    SilentToWrites,
 }
 
 /// A memory device that counts, and misbehaves on demand.
@@ -183,7 +206,9 @@ impl Queue for RiggedQueue {
             self.shared.writes[phase].fetch_add(1, Ordering::SeqCst);
         }
         let behaviour = self.shared.behaviour.load(Ordering::SeqCst);
-        if behaviour == Behaviour::Silent as u8 {
+        let silent = behaviour == Behaviour::Silent as u8
+            || behaviour == Behaviour::SilentToWrites as u8 && request.operation.is_mutation();
+        if silent {
             self.shared.unanswered.fetch_add(1, Ordering::SeqCst);
             return Submission::pending(async move {
                 std::future::pending::<()>().await;
