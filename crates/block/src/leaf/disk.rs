@@ -7,7 +7,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::MemoryDevice;
-use super::disk_model::{Access, DiskModel, DiskProfile};
+use super::disk_model::{Access, DiskModel};
+use super::disk_profile::DiskProfile;
 use crate::{Device, DeviceInfo, Features, Operation, Queue, Request, Result, Runtime, Submission};
 
 /// A disk of a given profile. Writes are acknowledged when the model says so; what a power cut would lose is not
@@ -27,10 +28,10 @@ struct State {
 const STREAM: u64 = 0x6469_736b;
 
 impl SimulatedDisk {
-    /// A disk of `size_bytes` zeros. Fails as [`MemoryDevice::new`] does.
+    /// A disk of `size_bytes` zeros. Fails as [`MemoryDevice::new`] and [`DiskModel::new`] do.
     pub fn new(size_bytes: u64, block_size: u32, profile: DiskProfile) -> Result<Arc<Self>> {
         let memory = MemoryDevice::new(size_bytes, block_size)?;
-        let state = State { model: DiskModel::new(profile, size_bytes), taken: 0 };
+        let state = State { model: DiskModel::new(profile, size_bytes)?, taken: 0 };
         Ok(Arc::new(Self { memory, state: Arc::new(Mutex::new(state)) }))
     }
 }
@@ -63,9 +64,12 @@ impl Queue for DiskQueue {
         if let Err(error) = self.info.check(&request) {
             return request.fail(error).into();
         }
+        if request.length == 0 && request.operation != Operation::Flush {
+            return request.succeed().into();
+        }
         let access = match request.operation {
             Operation::Read => Access::Read,
-            Operation::Write { .. } => Access::Write,
+            Operation::Write { fua } => Access::Write { durable: fua },
             Operation::Flush => Access::Flush,
             Operation::Discard | Operation::WriteZeroes => Access::Command,
         };

@@ -1,105 +1,25 @@
 //! How long a disk takes: a pure state machine from (arrival, access) to the time of completion. No data, no I/O.
 //!
-//! The figures are typical of their kind, not of one product, and all can be changed. Sources: for the arm and the
-//! platter Ruemmler and Wilkes, "An Introduction to Disk Drive Modeling" (IEEE Computer 27(3), 1994): seek time grows
+//! Sources: for the arm and the platter Ruemmler and Wilkes, "An Introduction to Disk Drive Modeling" (IEEE Computer 27(3), 1994): seek time grows
 //! with the square root of the distance, then a wait for the sector, then the transfer at the speed of its zone. For
 //! flash, Agrawal et al., "Design Tradeoffs for SSD Performance" (USENIX ATC 2008): independent units behind one
 //! interface.
 
 use std::time::Duration;
 
-use crate::Time;
-
-/// What a disk is made of.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum DiskProfile {
-    /// One arm over rotating platters.
-    Rotating(RotatingProfile),
-    /// Many flash units behind one interface.
-    Flash(FlashProfile),
-}
-
-/// A disk with one arm. It serves one request after the other, in the order of their arrival.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RotatingProfile {
-    /// Revolutions per minute.
-    pub revolutions_per_minute: u32,
-    /// Seek to the next track.
-    pub seek_min: Duration,
-    /// Seek over the whole disk; between them it grows with the square root of the distance.
-    pub seek_max: Duration,
-    /// Bytes per second of the outermost zone, where the disk begins.
-    pub outer_bytes_per_s: u64,
-    /// Bytes per second of the innermost zone.
-    pub inner_bytes_per_s: u64,
-    /// Time to take a command.
-    pub command: Duration,
-}
-
-/// A flash disk. Units work side by side, each on one page at a time; all data pass one interface.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FlashProfile {
-    /// Units that work side by side.
-    pub units: u32,
-    /// Consecutive bytes that lie in one unit.
-    pub page_bytes: u64,
-    /// Time of a unit to read a page.
-    pub read: Duration,
-    /// Time until a written page is taken: programming itself is hidden by the disk's own memory.
-    pub write: Duration,
-    /// Bytes per second of the interface.
-    pub interface_bytes_per_s: u64,
-    /// Time to take a command.
-    pub command: Duration,
-    /// Time of a flush once everything before it is done.
-    pub flush: Duration,
-    /// Unit times vary by this share of themselves, up or down.
-    pub jitter: f64,
-}
-
-impl DiskProfile {
-    /// A 7200 rpm disk: 8.9 ms mean seek, 4.2 ms mean rotational wait, 260 to 120 MB/s.
-    pub const HDD: Self = Self::Rotating(RotatingProfile {
-        revolutions_per_minute: 7200,
-        seek_min: Duration::from_micros(800),
-        seek_max: Duration::from_millis(16),
-        outer_bytes_per_s: 260_000_000,
-        inner_bytes_per_s: 120_000_000,
-        command: Duration::from_micros(100),
-    });
-
-    /// A SATA flash disk: about 10,000 reads per second one by one, 550 MB/s.
-    pub const SSD: Self = Self::Flash(FlashProfile {
-        units: 32,
-        page_bytes: 4096,
-        read: Duration::from_micros(80),
-        write: Duration::from_micros(30),
-        interface_bytes_per_s: 550_000_000,
-        command: Duration::from_micros(15),
-        flush: Duration::from_micros(900),
-        jitter: 0.1,
-    });
-
-    /// An NVMe flash disk: about 13,000 reads per second one by one, 3.5 GB/s.
-    pub const NVME: Self = Self::Flash(FlashProfile {
-        units: 128,
-        page_bytes: 4096,
-        read: Duration::from_micros(70),
-        write: Duration::from_micros(12),
-        interface_bytes_per_s: 3_500_000_000,
-        command: Duration::from_micros(5),
-        flush: Duration::from_micros(500),
-        jitter: 0.1,
-    });
-}
+use super::disk_profile::{DiskProfile, FlashProfile, RotatingProfile};
+use crate::{Result, Time};
 
 /// What a request asks of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Data from the medium.
     Read,
-    /// Data to the medium.
-    Write,
+    /// Data to the medium, or into the disk's own memory unless durable.
+    Write {
+        /// Force unit access.
+        durable: bool,
+    },
     /// Everything before it done.
     Flush,
     /// No data moves: discard, write zeroes.
@@ -122,19 +42,21 @@ enum Mechanics {
 }
 
 impl DiskModel {
-    /// An idle disk of `size` bytes, its arm at the beginning.
-    pub fn new(profile: DiskProfile, size: u64) -> Self {
+    /// An idle disk of `size` bytes, its arm at the beginning. Fails with [`ErrorKind::Invalid`] on a profile that no
+    /// disk can have.
+    pub fn new(profile: DiskProfile, size: u64) -> Result<Self> {
+        profile.check()?;
         let mechanics = match profile {
             DiskProfile::Rotating(profile) => {
                 Mechanics::Rotating { profile, free_at: Time::default(), head: 0 }
             }
             DiskProfile::Flash(profile) => Mechanics::Flash {
-                units_free_at: vec![Time::default(); profile.units.max(1) as usize],
+                units_free_at: vec![Time::default(); profile.units as usize],
                 profile,
                 interface_free_at: Time::default(),
             },
         };
-        Self { size, mechanics, all_done: Time::default() }
+        Ok(Self { size: size.max(1), mechanics, all_done: Time::default() })
     }
 
     /// Takes a request that arrives at `now`, and says when it will be done. Requests are given in the order of their
@@ -146,7 +68,7 @@ impl DiskModel {
             (Mechanics::Flash { profile, .. }, Access::Flush) => self.all_done.max(now).after(profile.flush),
             (Mechanics::Rotating { profile, .. }, Access::Command) => now.after(profile.command),
             (Mechanics::Flash { profile, .. }, Access::Command) => now.after(profile.command),
-            (Mechanics::Rotating { profile, free_at, head }, Access::Read | Access::Write) => {
+            (Mechanics::Rotating { profile, free_at, head }, Access::Read | Access::Write { .. }) => {
                 let start = now.max(*free_at).after(profile.command);
                 let positioned =
                     if offset == *head { start } else { profile.position(start, *head, offset, size) };
@@ -156,7 +78,7 @@ impl DiskModel {
             }
             (
                 Mechanics::Flash { profile, units_free_at, interface_free_at },
-                Access::Read | Access::Write,
+                Access::Read | Access::Write { .. },
             ) => {
                 let start = now.after(profile.command);
                 let unit_time = if access == Access::Read { profile.read } else { profile.write };
@@ -169,7 +91,8 @@ impl DiskModel {
                 // Data pass the interface while the units work, so the slower of the two counts.
                 *interface_free_at =
                     start.max(*interface_free_at).after(per_second(length, profile.interface_bytes_per_s));
-                units_done.max(*interface_free_at)
+                let done = units_done.max(*interface_free_at);
+                if access == (Access::Write { durable: true }) { done.after(profile.flush) } else { done }
             }
         };
         self.all_done = self.all_done.max(done);
@@ -179,14 +102,13 @@ impl DiskModel {
 
 impl RotatingProfile {
     fn revolution_ns(&self) -> u64 {
-        60_000_000_000 / u64::from(self.revolutions_per_minute.max(1))
+        60_000_000_000 / u64::from(self.revolutions_per_minute)
     }
 
     /// When the head stands over `offset`, having left `head` at `start`.
     fn position(&self, start: Time, head: u64, offset: u64, size: u64) -> Time {
-        let distance = head.abs_diff(offset) as f64 / size.max(1) as f64;
-        let seek =
-            self.seek_min + (self.seek_max.saturating_sub(self.seek_min)).mul_f64(distance.sqrt().min(1.0));
+        let distance = head.abs_diff(offset) as f64 / size as f64;
+        let seek = self.seek_min + (self.seek_max - self.seek_min).mul_f64(distance.sqrt().min(1.0));
         let arrived = start.after(seek);
         let revolution = self.revolution_ns();
         let track_bytes = (self.bytes_per_s(offset, size) * revolution as f64 / 1e9).max(1.0);
@@ -197,7 +119,7 @@ impl RotatingProfile {
     }
 
     fn bytes_per_s(&self, offset: u64, size: u64) -> f64 {
-        let inward = offset as f64 / size.max(1) as f64;
+        let inward = offset as f64 / size as f64;
         self.outer_bytes_per_s as f64 * (1.0 - inward) + self.inner_bytes_per_s as f64 * inward
     }
 
@@ -214,7 +136,7 @@ fn per_second(bytes: u64, bytes_per_s: u64) -> Duration {
 /// `time`, more or less by at most the share `jitter`, as `draw` decides.
 fn vary(time: Duration, jitter: f64, draw: u64) -> Duration {
     let unit = (crate::hash::mix(draw, 0, 0) >> 11) as f64 / (1u64 << 53) as f64;
-    time.mul_f64((1.0 + jitter * (2.0 * unit - 1.0)).max(0.0))
+    time.mul_f64(1.0 + jitter * (2.0 * unit - 1.0))
 }
 
 #[cfg(test)]
@@ -223,10 +145,11 @@ mod tests {
     use crate::hash::mix;
 
     const SIZE: u64 = 100 << 30;
+    const WRITE: Access = Access::Write { durable: false };
 
     /// Requests per second of a closed loop at `depth`.
     fn requests_per_s(profile: DiskProfile, access: Access, depth: usize, length: u64, random: bool) -> f64 {
-        let mut model = DiskModel::new(profile, SIZE);
+        let mut model = DiskModel::new(profile, SIZE).expect("a disk");
         let mut lanes = vec![Time::default(); depth];
         let requests = 4000;
         for index in 0..requests {
@@ -267,8 +190,8 @@ mod tests {
     #[test]
     fn a_flush_waits_for_what_came_before() {
         for profile in [DiskProfile::HDD, DiskProfile::SSD, DiskProfile::NVME] {
-            let mut model = DiskModel::new(profile, SIZE);
-            let written = model.take(Time(0), Access::Write, 1 << 30, 1 << 20, 1);
+            let mut model = DiskModel::new(profile, SIZE).expect("a disk");
+            let written = model.take(Time(0), WRITE, 1 << 30, 1 << 20, 1);
             assert!(model.take(Time(1), Access::Flush, 0, 0, 2) >= written, "{profile:?}");
         }
     }
@@ -276,12 +199,49 @@ mod tests {
     #[test]
     fn the_same_requests_take_the_same_time() {
         let run = || {
-            let mut model = DiskModel::new(DiskProfile::SSD, SIZE);
-            (0..100)
-                .map(|index| model.take(Time(index * 50_000), Access::Write, index * 4096, 4096, index))
-                .collect()
+            let mut model = DiskModel::new(DiskProfile::SSD, SIZE).expect("a disk");
+            (0..100).map(|index| model.take(Time(index * 50_000), WRITE, index * 4096, 4096, index)).collect()
         };
         let first: Vec<Time> = run();
         assert_eq!(first, run());
+    }
+
+    #[test]
+    fn a_durable_write_costs_a_flush_more_on_flash_and_nothing_on_a_platter() {
+        let cost = |profile, durable| {
+            let mut model = DiskModel::new(profile, SIZE).expect("a disk");
+            model.take(Time(0), Access::Write { durable }, 0, 4096, 1).since(Time(0))
+        };
+        for profile in [DiskProfile::SSD, DiskProfile::NVME] {
+            let DiskProfile::Flash(flash) = profile else { unreachable!("a constant") };
+            assert_eq!(cost(profile, true), cost(profile, false) + flash.flush);
+        }
+        assert_eq!(cost(DiskProfile::HDD, true), cost(DiskProfile::HDD, false));
+    }
+
+    #[test]
+    fn a_request_waits_for_the_arm_and_the_sector_never_longer_than_seek_and_turn() {
+        let DiskProfile::Rotating(hdd) = DiskProfile::HDD else { unreachable!("a constant") };
+        let mut model = DiskModel::new(DiskProfile::HDD, SIZE).expect("a disk");
+        let mut now = Time(0);
+        for index in 0..1000 {
+            let offset = mix(3, 4, index) % (SIZE / 4096) * 4096;
+            let done = model.take(now, Access::Read, offset, 4096, index);
+            let turn = Duration::from_nanos(hdd.revolution_ns());
+            let longest = hdd.command + hdd.seek_max + turn + hdd.transfer(SIZE, 4096, SIZE);
+            assert!(done.since(now) >= hdd.command && done.since(now) <= longest, "{:?}", done.since(now));
+            // Some think time, so that the platter is met in every position.
+            now = done.after(Duration::from_nanos(mix(5, 6, index) % 9_000_000));
+        }
+    }
+
+    #[test]
+    fn requests_at_the_end_of_time_do_not_overflow() {
+        for profile in [DiskProfile::HDD, DiskProfile::SSD, DiskProfile::NVME] {
+            let mut model = DiskModel::new(profile, SIZE).expect("a disk");
+            for access in [Access::Read, Access::Write { durable: true }, Access::Flush, Access::Command] {
+                assert_eq!(model.take(Time(u64::MAX), access, 0, 1 << 20, 7), Time(u64::MAX));
+            }
+        }
     }
 }

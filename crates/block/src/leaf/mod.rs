@@ -2,11 +2,13 @@
 
 mod disk;
 mod disk_model;
+mod disk_profile;
 mod file;
 mod memory;
 mod opened_file;
 
 pub use disk::SimulatedDisk;
-pub use disk_model::{Access, DiskModel, DiskProfile, FlashProfile, RotatingProfile};
+pub use disk_model::{Access, DiskModel};
+pub use disk_profile::{DiskProfile, FlashProfile, RotatingProfile};
 pub use file::{FileDevice, FileOptions};
 pub use memory::MemoryDevice;
