@@ -12,8 +12,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rotproof_block::{Device, ErrorKind, Phase};
-use rotproof_load::{FilesSpec, LoadSpec};
-use rotproof_spec::Bytes;
 use rotproof_trial::file::{FileSystem, SubjectSpec};
 use rotproof_trial::subject::{Place, Prepared, Remount, prepare};
 
@@ -55,8 +53,8 @@ fn raw_is_the_stack_itself() {
     let sandbox = Sandbox::new();
     let environment = sandbox.environment(1);
     let mut subject = prepare(&SubjectSpec::Raw, Rigged::new(1 << 20), &environment).expect("prepared");
-    let driver = subject.driver(&LoadSpec::default()).expect("a driver");
-    assert_eq!(driver.objects()[0].size_bytes, 1 << 20);
+    let Place::Device(device) = subject.place() else { panic!("the stack itself is a device") };
+    assert_eq!(device.info().size, 1 << 20);
     assert_eq!(remounted(&mut *subject), 0);
     teardown(subject);
     assert!(environment.run.finish().is_empty());
@@ -84,9 +82,6 @@ fn a_device_gives_back_what_was_written_and_asks_the_stack_after_a_remount() {
     drop(device);
     assert!(back == data);
     assert!(stack.reads(Phase::Check) > 0, "a cache answered");
-    let driver = subject.driver(&LoadSpec::default()).expect("a driver");
-    assert_eq!(driver.objects()[0].size_bytes, 16 << 20);
-    drop(driver);
     teardown(subject);
     assert!(environment.run.finish().is_empty());
     sandbox.assert_nothing_left();
@@ -136,30 +131,6 @@ fn xfs_gives_back_what_was_written_and_leaves_nothing() {
 #[test]
 fn btrfs_gives_back_what_was_written_and_leaves_nothing() {
     round(FileSystem::Btrfs, 13);
-}
-
-#[test]
-fn the_driver_makes_the_files_once_and_opens_them_after_a_remount() {
-    let sandbox = Sandbox::new();
-    let environment = sandbox.environment(21);
-    let kind = FileSystem::Ext4;
-    let mut subject = prepare(&file_system(kind, &[], &[]), stack_for(kind), &environment).expect("prepared");
-    let files = FilesSpec { count: 3, size: Bytes(1 << 20) };
-    let load = LoadSpec { files: Some(files), ..LoadSpec::default() };
-    let driver = subject.driver(&load).expect("a driver");
-    let names: Vec<_> = driver.objects().iter().map(|object| object.name.clone()).collect();
-    assert_eq!(names, ["a", "b", "c"]);
-    drop(driver);
-    assert_eq!(remounted(&mut *subject), 0);
-    let driver = subject.driver(&load).expect("a driver");
-    assert_eq!(driver.objects().len(), 3);
-    drop(driver);
-    for name in names {
-        assert_eq!(fs::metadata(folder(&*subject).join(name)).expect("there").len(), 1 << 20);
-    }
-    teardown(subject);
-    assert!(environment.run.finish().is_empty());
-    sandbox.assert_nothing_left();
 }
 
 #[test]
@@ -275,17 +246,13 @@ fn a_file_system_that_cannot_be_mounted_again_is_a_finding() {
         let stack = stack_for(kind);
         let mut subject =
             prepare(&file_system(kind, &[], &[]), stack.clone(), &environment).expect("prepared");
-        let load =
-            LoadSpec { files: Some(FilesSpec { count: 1, size: Bytes(1 << 20) }), ..LoadSpec::default() };
-        drop(subject.driver(&load).expect("a driver"));
+        fs::write(folder(&*subject).join("a"), "data").expect("written");
         stack.behave(Behaviour::Blank);
         match subject.remount().expect("the machine can remount") {
             Remount::Failed(error) => assert!(error.to_string().contains(kind.name()), "{error}"),
             Remount::Done { .. } => panic!("{kind} was mounted from zeros"),
         }
-        let driver = subject.driver(&load).expect("a driver all of whose requests fail");
-        assert_eq!(driver.objects().len(), 1);
-        drop(driver);
+        assert!(!folder(&*subject).join("a").exists(), "its data is out of reach");
         teardown(subject);
         assert!(environment.run.finish().is_empty());
         sandbox.assert_nothing_left();

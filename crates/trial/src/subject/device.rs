@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use rotproof_block::{Device, Error, Result};
-use rotproof_load::{DeviceDriver, Driver, LoadSpec};
 
 use super::exported::Exported;
 use super::{Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
@@ -21,10 +20,6 @@ impl LoopSubject {
 impl Prepared for LoopSubject {
     fn place(&self) -> Place {
         Place::BlockDevice(self.0.device().to_owned())
-    }
-
-    fn driver(&mut self, _load: &LoadSpec) -> Result<Box<dyn Driver>> {
-        Ok(Box::new(DeviceDriver::open_path(self.0.device())?))
     }
 
     fn remount(&mut self) -> Result<Remount> {

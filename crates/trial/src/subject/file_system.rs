@@ -11,14 +11,12 @@ use std::time::{Duration, Instant};
 use rotproof_block::error::IoContext;
 use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_export::unmount_path;
-use rotproof_load::{Driver, FileSet, FilesSpec, LoadSpec};
 
 use super::exported::Exported;
 use super::mkfs::{self, Made, Recipe};
 use super::mount::mount;
 use super::{Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
 use crate::file::{FileSystem, FileSystemSpec};
-use crate::host::free_bytes;
 use crate::host::mounts::mounts;
 use crate::registry::{CleanupStack, Resource, Undo};
 
@@ -37,8 +35,6 @@ pub(super) struct FileSystemSubject {
     mount_options: Vec<String>,
     made: Made,
     options_in_force: Option<String>,
-    /// The files of the load, once they have been made.
-    files: Option<FilesSpec>,
 }
 
 impl FileSystemSubject {
@@ -56,15 +52,8 @@ impl FileSystemSubject {
         let mut mount_options: Vec<String> =
             Recipe::of(spec.kind).mount.iter().map(|&option| option.to_owned()).collect();
         mount_options.extend(spec.mount.iter().cloned());
-        let mut subject = Self {
-            exported,
-            kind: spec.kind,
-            mountpoint,
-            mount_options,
-            made,
-            options_in_force: None,
-            files: None,
-        };
+        let mut subject =
+            Self { exported, kind: spec.kind, mountpoint, mount_options, made, options_in_force: None };
         subject.mount()?;
         Ok(subject)
     }
@@ -108,19 +97,6 @@ impl FileSystemSubject {
 impl Prepared for FileSystemSubject {
     fn place(&self) -> Place {
         Place::Folder(self.mountpoint.clone())
-    }
-
-    fn driver(&mut self, load: &LoadSpec) -> Result<Box<dyn Driver>> {
-        if let Some(files) = self.files {
-            return Ok(Box::new(FileSet::open(&self.mountpoint, files)));
-        }
-        let files = match load.files {
-            Some(files) => files,
-            None => load.files_in(free_bytes(&self.mountpoint)?),
-        };
-        let driver = FileSet::create(&self.mountpoint, files)?;
-        self.files = Some(files);
-        Ok(Box::new(driver))
     }
 
     fn remount(&mut self) -> Result<Remount> {

@@ -18,7 +18,6 @@ use std::sync::atomic::AtomicU8;
 use std::time::Instant;
 
 use rotproof_block::{Device, Error, Result};
-use rotproof_load::{Driver, LoadSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -68,11 +67,6 @@ pub fn prepare(
 pub trait Prepared: Send {
     /// Where the load goes. Another after each [`Prepared::remount`].
     fn place(&self) -> Place;
-
-    /// What brings the load there. On a file system the first call makes the files that `load` describes, and later
-    /// ones open them. Drop it before [`Prepared::remount`], as it keeps its files open. After a
-    /// [`Remount::Failed`] every request of the new one fails.
-    fn driver(&mut self, load: &LoadSpec) -> Result<Box<dyn Driver>>;
 
     /// Makes sure that what is read next comes from the stack and from no cache above it: unmounts, detaches the
     /// loop device, attaches and mounts again. All files of the subject must be closed.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use rotproof_block::{Device, Error, Result};
-use rotproof_load::{DeviceDriver, Driver, LoadSpec};
 
 use super::{Place, Prepared, Remount, SubjectDescription};
 
@@ -19,10 +18,6 @@ impl Raw {
 impl Prepared for Raw {
     fn place(&self) -> Place {
         Place::Device(Arc::clone(&self.0))
-    }
-
-    fn driver(&mut self, _load: &LoadSpec) -> Result<Box<dyn Driver>> {
-        Ok(Box::new(DeviceDriver::new(Arc::clone(&self.0))?))
     }
 
     fn remount(&mut self) -> Result<Remount> {
