@@ -28,7 +28,8 @@ fn commands(page: &str) -> Vec<String> {
 /// a temporary folder.
 fn run(command: &str, results: &Path) -> (i32, String) {
     let path = std::env::var("PATH").unwrap_or_default();
-    let binary = Path::new(env!("CARGO_BIN_EXE_rotproof")).parent().expect("a binary lies in a folder").to_owned();
+    let binary =
+        Path::new(env!("CARGO_BIN_EXE_rotproof")).parent().expect("a binary lies in a folder").to_owned();
     let output = Command::new("bash")
         .args(["-c", command])
         .current_dir(root())
@@ -81,6 +82,11 @@ fn every_example_is_a_valid_trial() {
             .arg(&example)
             .output()
             .expect("the binary starts");
-        assert!(output.status.success(), "{}: {}", example.display(), String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}: {}",
+            example.display(),
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 }

@@ -44,7 +44,8 @@ fn a_flip_by_offset_on_a_device_fails_exactly_the_blocks_named() {
     );
     let run = rig.run(&achilles("device", &faults, "hits: 8, failures: 8, silent: 8, reported: 0"));
     run.assert_passed();
-    let blocks: Vec<u64> = run.failures().iter().map(|failure| failure["offset_bytes"].as_u64().expect("a number")).collect();
+    let blocks: Vec<u64> =
+        run.failures().iter().map(|failure| failure["offset_bytes"].as_u64().expect("a number")).collect();
     assert_eq!(blocks, (1..=8).map(|k| k * (8 << 20) - 4096).collect::<Vec<u64>>());
 }
 
@@ -52,8 +53,11 @@ fn a_flip_by_offset_on_a_device_fails_exactly_the_blocks_named() {
 fn a_flip_by_content_is_found_in_its_file_and_block_on_a_device_ext4_and_xfs() {
     let rig = Rig::new();
     for subject in ["device", "ext4", "xfs"] {
-        let run =
-            rig.run(&achilles(subject, &at_last_blocks("bit_flip"), "hits: 8, failures: 8, silent: 8, reported: 0"));
+        let run = rig.run(&achilles(
+            subject,
+            &at_last_blocks("bit_flip"),
+            "hits: 8, failures: 8, silent: 8, reported: 0",
+        ));
         run.assert_passed();
         let failures = run.failures();
         assert_eq!(failures.len(), 8, "{subject}");
@@ -66,11 +70,16 @@ fn a_flip_by_content_is_found_in_its_file_and_block_on_a_device_ext4_and_xfs() {
             let places: Vec<(String, u64)> = failures
                 .iter()
                 .map(|failure| {
-                    (failure["object"].as_str().expect("a name").to_owned(), failure["block"].as_u64().expect("one"))
+                    (
+                        failure["object"].as_str().expect("a name").to_owned(),
+                        failure["block"].as_u64().expect("one"),
+                    )
                 })
                 .collect();
-            let expected: Vec<(String, u64)> =
-                ["a", "b", "c", "d"].iter().flat_map(|&file| [(file.to_owned(), 2047), (file.to_owned(), 4095)]).collect();
+            let expected: Vec<(String, u64)> = ["a", "b", "c", "d"]
+                .iter()
+                .flat_map(|&file| [(file.to_owned(), 2047), (file.to_owned(), 4095)])
+                .collect();
             assert_eq!(places, expected, "{subject}");
         }
     }
@@ -169,10 +178,8 @@ fn a_file_that_holds_a_file_system_is_refused_without_overwrite() {
     let rig = Rig::new();
     let image = rig.path("precious.img");
     rig.shell(&format!("truncate -s 64M {0} && mkfs.ext4 -q {0}", image.display()));
-    let trial = Trial::new(format!(
-        "stack:\n  - file: {{ path: {} }}\nload: {{ total: 1MiB }}\n",
-        image.display()
-    ));
+    let trial =
+        Trial::new(format!("stack:\n  - file: {{ path: {} }}\nload: {{ total: 1MiB }}\n", image.display()));
     let before = rig.shell(&format!("sha256sum {}", image.display()));
     let refused = rig.run_raw(&trial, &[]);
     assert_eq!(refused.code, 2, "{}", refused.text);

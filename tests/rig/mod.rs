@@ -54,7 +54,9 @@ pub struct Rig {
 
 impl Rig {
     pub fn new() -> Self {
-        Self { folder: tempfile::Builder::new().prefix("rotproof-test-").tempdir().expect("a temporary folder") }
+        Self {
+            folder: tempfile::Builder::new().prefix("rotproof-test-").tempdir().expect("a temporary folder"),
+        }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -81,13 +83,10 @@ impl Rig {
 
     pub fn rotproof(&self, arguments: &[&str]) -> Run {
         let output = self.command(arguments).output().expect("the binary starts");
-        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).join("\n");
-        Run {
-            code: output.status.code().unwrap_or(-1),
-            text,
-            json: Value::Null,
-            folder: PathBuf::new(),
-        }
+        let text = [output.stdout, output.stderr]
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .join("\n");
+        Run { code: output.status.code().unwrap_or(-1), text, json: Value::Null, folder: PathBuf::new() }
     }
 
     /// Runs a trial and reads its results, if there are any.
@@ -103,7 +102,12 @@ impl Rig {
         arguments.extend(options);
         let mut run = self.rotproof(&arguments);
         // One folder for each run inside.
-        let inside = fs::read_dir(&results).into_iter().flatten().flatten().map(|entry| entry.path()).find(|path| path.is_dir());
+        let inside = fs::read_dir(&results)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+            .find(|path| path.is_dir());
         if let Some(folder) = inside {
             if let Ok(text) = fs::read_to_string(folder.join("run.json")) {
                 run.json = serde_json::from_str(&text).expect("run.json is JSON");
@@ -133,7 +137,11 @@ impl Rig {
         let began = Instant::now();
         while self.leftovers().iter().all(|mount| mount.contains("fuse")) {
             assert!(began.elapsed() < Duration::from_secs(60), "the subject was never mounted");
-            assert!(child.try_wait().expect("a child").is_none(), "{}", fs::read_to_string(self.path("log")).unwrap_or_default());
+            assert!(
+                child.try_wait().expect("a child").is_none(),
+                "{}",
+                fs::read_to_string(self.path("log")).unwrap_or_default()
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
         std::thread::sleep(Duration::from_millis(500));
@@ -158,7 +166,11 @@ impl Rig {
         for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
             let backing = fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
             if backing.contains(&ours) && !backing.contains("foreign.img") {
-                found.push(format!("loop fuse {} over {}", entry.file_name().to_string_lossy(), backing.trim()));
+                found.push(format!(
+                    "loop fuse {} over {}",
+                    entry.file_name().to_string_lossy(),
+                    backing.trim()
+                ));
             }
         }
         found

@@ -4,16 +4,16 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// Puts a storage stack on trial: faults below, a verifiable load above, a verdict
-/// for every fault.
+/// Puts a storage stack on trial: faults below, a load above, and a verdict
 #[derive(Debug, Parser)]
-#[command(name = "rotproof", version, about, max_term_width = 80)]
-#[command(after_help = "Exit codes: 0 pass, 1 verdict failed, 2 wrong usage or trial file, 3 something is
-missing on this machine, 4 internal error, 130 interrupted, 143 terminated.
+#[command(name = "rotproof", version)]
+#[command(after_help = "\
+Exit codes: 0 pass, 1 verdict failed, 2 wrong usage or trial file, 3 something
+is missing on this machine, 4 internal error, 130 interrupted, 143 terminated.
 
 Start with: rotproof run examples/first-trial.yaml")]
 pub struct Cli {
-    /// When to use colours [auto, always, never]; NO_COLOR is respected
+    /// Use colours: auto, always or never
     #[arg(
         long,
         global = true,
@@ -46,9 +46,9 @@ pub enum ColorChoice {
 pub enum Command {
     /// Run trials and print their verdicts
     Run(RunArgs),
-    /// Check trial files and show what they mean, with every default filled in
+    /// Check trial files and show what they mean, defaults filled in
     Check(CheckArgs),
-    /// Print the JSON Schema of trial files, for completion and checks in editors
+    /// Print the JSON Schema of trial files, for editors
     Schema(SchemaArgs),
     /// Remove what killed runs have left: mounts, loop devices, folders
     Clean(CleanArgs),
@@ -60,11 +60,11 @@ pub struct RunArgs {
     #[command(flatten)]
     pub trials: TrialArgs,
 
-    /// Where the results go, a folder per trial
+    /// Where the results go
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub results: PathBuf,
 
-    /// Permit the loss of what a device or file of the stack holds
+    /// Permit writing over what a device or file holds
     #[arg(long)]
     pub overwrite: bool,
 
@@ -99,7 +99,7 @@ pub struct TrialArgs {
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 
-    /// Add a fault, such as "write, offset=1MiB..2MiB: bit_flip"
+    /// Add a fault, such as "read, offset=1MiB..2MiB: error"
     #[arg(long = "fault", value_name = "RULE")]
     pub faults: Vec<String>,
 

@@ -37,9 +37,9 @@ impl Failure {
         let paint = output.stderr_paint();
         match self {
             Failure::Mistakes(files) => {
-                for mistakes in files {
-                    output.note(snippet::render(mistakes, paint));
-                }
+                let all: Vec<String> =
+                    files.iter().map(|mistakes| snippet::render(mistakes, paint)).collect();
+                output.note(all.join("\n\n"));
             }
             Failure::Error(error) => output.note(format_args!("{} {error}", paint.bad("error:"))),
         }

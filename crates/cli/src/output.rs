@@ -1,6 +1,7 @@
 //! The two streams of the command: results on standard output, everything else on standard error.
 //!
-//! Nothing else in this crate prints. A reader that goes away (`| head`) ends the command quietly, not in a panic.
+//! Nothing else in this crate prints. A reader that goes away (`| head`) changes nothing: what a command does, it does
+//! to its end.
 
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, IsTerminal, Write};
@@ -8,6 +9,7 @@ use std::io::{self, IsTerminal, Write};
 use serde_json::Value;
 
 use crate::args::ColorChoice;
+use crate::exit::Exit;
 
 /// What each stream can show.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +56,15 @@ impl Output {
 
     /// Prints a result.
     pub fn result(self, text: impl Display) {
-        write_all(io::stdout().lock(), &format!("{text}\n"));
+        if let Err(error) = write_all(io::stdout().lock(), &format!("{text}\n")) {
+            // Results are printed when everything that a run had created is gone, so the process may end here. To go
+            // on would let a script believe that it has them.
+            self.note(format_args!(
+                "{} writing to standard output: {error}",
+                self.stderr_paint().bad("error:")
+            ));
+            std::process::exit(Exit::Machine.code().into());
+        }
     }
 
     /// Prints a result for programs.
@@ -64,16 +74,26 @@ impl Output {
 
     /// Prints something that is no result: progress, a mistake, an error.
     pub fn note(self, text: impl Display) {
-        write_all(io::stderr().lock(), &format!("{text}\n"));
+        // Where it cannot be written, there is nowhere left to complain.
+        let _ = write_all(io::stderr().lock(), &format!("{text}\n"));
     }
 }
 
-/// Writes, and ends the process where nobody reads any more: what it would still have to say is for nobody.
-fn write_all(mut stream: impl Write, text: &str) {
-    if stream.write_all(text.as_bytes()).and_then(|()| stream.flush()).is_err() {
-        // 128 + SIGPIPE, as a shell shows a command that was ended by a closed pipe. Only ever reached outside of
-        // runs: those print when everything is removed again.
-        std::process::exit(141);
+/// Writes; a reader that has gone is none of our business.
+fn write_all(mut stream: impl Write, text: &str) -> io::Result<()> {
+    match stream.write_all(text.as_bytes()).and_then(|()| stream.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+/// A character of somebody else's text that moves no cursor and turns no line around: itself, or a stand-in.
+pub fn visible(c: char) -> char {
+    match c {
+        '\t' => ' ',
+        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+        c if c.is_control() => '\u{fffd}',
+        c => c,
     }
 }
 

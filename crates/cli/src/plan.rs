@@ -21,8 +21,10 @@ const WIDTH: usize = 80;
 /// The whole picture, without a line break at its end.
 pub fn render(trial: &Trial, paint: Paint) -> String {
     let file = &trial.file;
-    let mut lines =
-        vec![format!("{}  {}", paint.bold(&file.name), paint.dim(trial.path.display())), String::new()];
+    let mut lines = vec![
+        format!("{}  {}", paint.bold(clip(&file.name, WIDTH)), paint.dim(trial.path.display())),
+        String::new(),
+    ];
     lines.extend(path_of_requests(file, paint));
     if !file.faults.is_empty() {
         lines.extend([String::new(), paint.bold("Faults").to_string()]);
@@ -128,17 +130,19 @@ fn load(load: &LoadSpec) -> Vec<String> {
         Some(End::Duration(span)) => format!("for {span}"),
         None => "as many bytes as the target has".into(),
     };
-    let mut rest = vec![end];
-    if load.prefill.unwrap_or(load.reads.0 > 0.0) {
-        rest.push("everything written once before".into());
-    }
+    let before =
+        if load.prefill.unwrap_or(load.reads.0 > 0.0) { ", everything written once before" } else { "" };
+    lines.push(end + before);
+    let mut rest = Vec::new();
     if load.duplicates.0 > 0.0 {
         rest.push(format!("{} duplicates", load.duplicates));
     }
     if let Some(writes) = load.flush_every {
         rest.push(format!("a flush after {}", counted(writes, "write")));
     }
-    lines.push(rest.join(", "));
+    if !rest.is_empty() {
+        lines.push(rest.join(", "));
+    }
     if let Some(files) = &load.files {
         lines.push(format!("{} of {}", counted(files.count.into(), "file"), files.size));
     }

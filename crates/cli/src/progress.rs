@@ -23,7 +23,7 @@ pub struct Snapshot {
     pub length: u64,
     /// Bytes moved in this phase, for the rate.
     pub bytes: u64,
-    /// Requests of this phase that ended with an error, and blocks found wrong.
+    /// Requests of this phase that ended with an error, and blocks found wrong, so far.
     pub errors: u64,
 }
 
@@ -32,6 +32,9 @@ const REDRAW: Duration = Duration::from_millis(100);
 
 /// How often there is a line elsewhere.
 const LINE: Duration = Duration::from_secs(5);
+
+/// How long a phase runs before its pace means anything.
+const SETTLING: Duration = Duration::from_millis(300);
 
 /// The display, as long as it is kept.
 #[derive(Debug)]
@@ -62,7 +65,9 @@ impl Progress {
                     phase = Phase { since: Instant::now(), ..Phase::default() };
                 }
                 phase.snapshot = snapshot;
-                view.show(&phase);
+                if !phase.snapshot.phase.is_empty() {
+                    view.show(&phase);
+                }
                 // The other side says stop by hanging up.
                 if stopped.recv_timeout(REDRAW) != Err(RecvTimeoutError::Timeout) {
                     break;
@@ -107,9 +112,10 @@ impl Default for Phase {
 }
 
 impl Phase {
-    /// Bytes per second since the phase began.
-    fn rate(&self) -> f64 {
-        self.snapshot.bytes as f64 / self.since.elapsed().as_secs_f64().max(1e-3)
+    /// Bytes per second since the phase began; none before it has run for long enough to tell.
+    fn rate(&self) -> Option<f64> {
+        let elapsed = self.since.elapsed();
+        (elapsed >= SETTLING).then(|| self.snapshot.bytes as f64 / elapsed.as_secs_f64())
     }
 
     /// The share that is done, if that can be known.
@@ -120,7 +126,7 @@ impl Phase {
 
     /// How long it will still take at the pace so far; nothing before there is a pace.
     fn left(&self) -> Option<Duration> {
-        let share = self.share().filter(|&share| share > 0.001)?;
+        let share = self.share().filter(|&share| share > 0.001 && self.since.elapsed() >= SETTLING)?;
         Duration::try_from_secs_f64(self.since.elapsed().as_secs_f64() * (1.0 - share) / share).ok()
     }
 
@@ -129,30 +135,20 @@ impl Phase {
         let mut words = Vec::new();
         if self.snapshot.bytes > 0 {
             words.push(units::bytes(self.snapshot.bytes));
-            words.push(units::rate(self.rate()));
+            words.extend(self.rate().map(units::rate));
         }
         if let Some(left) = self.left() {
             words.push(format!("{} left", whole_seconds(left)));
         }
-        self.push_errors(&mut words);
-        words.join("  ")
-    }
-
-    /// `done in 2.3 s  512.0 MiB  222.6 MiB/s  3 errors`
-    fn summary(&self) -> String {
-        let mut words = vec![format!("done in {}", units::duration(self.since.elapsed()))];
-        if self.snapshot.bytes > 0 {
-            words.push(units::bytes(self.snapshot.bytes));
-            words.push(units::rate(self.rate()));
-        }
-        self.push_errors(&mut words);
-        words.join("  ")
-    }
-
-    fn push_errors(&self, words: &mut Vec<String>) {
         if self.snapshot.errors > 0 {
             words.push(units::counted(self.snapshot.errors, "error"));
         }
+        words.join("  ")
+    }
+
+    /// `done in 2.3 s`. Nothing else: what was counted last is a little older than the end of the phase.
+    fn summary(&self) -> String {
+        format!("done in {}", units::duration(self.since.elapsed()))
     }
 }
 
@@ -169,36 +165,40 @@ trait View {
     fn close(&mut self);
 }
 
-/// One line that is redrawn.
+/// One line that is redrawn. It is composed here as a whole, so that no frame shows a half of it.
 struct Bar {
     bar: ProgressBar,
     output: Output,
 }
 
-/// Steps of the bar; fine enough for its width.
-const BAR_STEPS: u64 = 1000;
+/// Characters of the bar.
+const BAR_WIDTH: usize = 20;
 
 impl Bar {
     fn new(output: Output) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(BAR_STEPS), ProgressDrawTarget::stderr());
-        let colors = if output.stderr_paint().is_on() { ".cyan/dim" } else { "" };
-        let template = format!("  {{prefix:8}} {{bar:20{colors}}} {{percent:>3}}%  {{msg}}");
-        let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        bar.set_style(style.progress_chars("━╸─"));
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        bar.set_style(ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_bar()));
         Self { bar, output }
     }
 }
 
 impl View for Bar {
     fn show(&mut self, phase: &Phase) {
-        self.bar.set_prefix(phase.snapshot.phase.clone());
-        self.bar.set_message(phase.details());
-        self.bar.set_position((phase.share().unwrap_or(0.0) * BAR_STEPS as f64) as u64);
+        let mut text = phase.details();
+        if let Some(share) = phase.share() {
+            let paint = self.output.stderr_paint();
+            let full = (share * BAR_WIDTH as f64) as usize;
+            let (done, left) = ("━".repeat(full), "─".repeat(BAR_WIDTH - full));
+            let percent = (share * 100.0) as u64;
+            text = format!("{}{} {percent:3}%  {text}", paint.bold(done), paint.dim(left));
+        }
+        self.bar.set_message(line(phase, &text));
     }
 
     fn end(&mut self, phase: &Phase) {
-        let paint = self.output.stderr_paint();
-        self.bar.suspend(|| self.output.note(line(phase, &paint.dim(phase.summary()).to_string())));
+        let text = self.output.stderr_paint().dim(phase.summary()).to_string();
+        self.bar.set_message("");
+        self.bar.suspend(|| self.output.note(line(phase, &text)));
     }
 
     fn close(&mut self) {

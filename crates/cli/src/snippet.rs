@@ -1,6 +1,6 @@
 //! Mistakes of a trial file on a terminal: message, the line with the mistake underlined, and what to do.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use miette::{
     GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, MietteSpanContents, SourceCode,
@@ -8,7 +8,7 @@ use miette::{
 };
 use rotproof_trial::file::{Diagnostic, Diagnostics, Place};
 
-use crate::output::Paint;
+use crate::output::{Paint, visible};
 use crate::units::counted;
 
 /// Characters of a line that are shown; a longer one is cut around the mistake.
@@ -29,6 +29,7 @@ pub fn render(diagnostics: &Diagnostics, paint: Paint) -> String {
         }
         text.push('\n');
     }
+    let text = text.lines().map(|line| line.trim_end().to_owned() + "\n").collect::<String>();
     if let [Diagnostic { place: None, .. }] = diagnostics.list.as_slice() {
         // It is about the file as a whole, and says so.
         return text.trim_end().to_owned();
@@ -46,7 +47,7 @@ struct Report<'a> {
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.diagnostic.message)
+        self.diagnostic.message.chars().map(visible).try_for_each(|c| f.write_char(c))
     }
 }
 
@@ -54,7 +55,8 @@ impl std::error::Error for Report<'_> {}
 
 impl miette::Diagnostic for Report<'_> {
     fn help(&self) -> Option<Box<dyn fmt::Display + '_>> {
-        self.diagnostic.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+        let help: String = self.diagnostic.help.as_ref()?.chars().map(visible).collect();
+        Some(Box::new(help))
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
@@ -85,12 +87,12 @@ impl Snippet {
     fn new(place: &Place) -> Self {
         let line = place.line() - 1;
         let column = place.column() - 1;
-        // Columns left of the window are not shown, on any of the lines.
-        let skipped = if column > LINE_MAX / 2 { column - LINE_MAX / 2 } else { 0 };
-        let first = line.saturating_sub(1);
+        // In a long line the window is moved to the mistake; its neighbours say nothing then.
+        let skipped = column.saturating_sub(LINE_MAX / 2);
+        let (first, last) = if skipped > 0 { (line, line) } else { (line.saturating_sub(1), line + 1) };
         let mut text = String::new();
         let mut marked = 0..0;
-        for (index, content) in place.source.text.lines().enumerate().skip(first).take(line + 2 - first) {
+        for (index, content) in place.source.text.lines().enumerate().skip(first).take(last + 1 - first) {
             let is_long = content.chars().count() > skipped + LINE_MAX;
             let shown = content.chars().skip(skipped).take(LINE_MAX).map(visible);
             let start = text.len();
@@ -109,15 +111,6 @@ impl Snippet {
         }
         let marked = (marked.start, marked.len()).into();
         Self { name: place.source.name.clone(), text, marked, first, line, column }
-    }
-}
-
-/// A character that moves no cursor.
-fn visible(c: char) -> char {
-    match c {
-        '\t' => ' ',
-        c if c.is_control() => '\u{fffd}',
-        c => c,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tables of plain text: columns as wide as their widest cell, numbers to the right, two spaces between, no lines.
 
-use crate::output::Paint;
+use crate::output::{Paint, visible};
 
 /// To which side a column's cells go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,12 +61,13 @@ impl Table {
     }
 }
 
-/// `text` within `width` characters, with an ellipsis where something was cut.
+/// `text` within `width` characters, with an ellipsis where something was cut, and without characters that a
+/// terminal would obey.
 pub fn clip(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
-        return text.to_owned();
+        return text.chars().map(visible).collect();
     }
-    let mut clipped: String = text.chars().take(width.saturating_sub(1)).collect();
+    let mut clipped: String = text.chars().take(width.saturating_sub(1)).map(visible).collect();
     clipped.push('…');
     clipped
 }

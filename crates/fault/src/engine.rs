@@ -45,7 +45,7 @@ impl Engine {
         let engine = Arc::new(Self {
             seed,
             device_size,
-            index: Arc::new(ArcSwap::from_pointee(Index::new(Vec::new(), device_size))),
+            index: Arc::new(ArcSwap::from_pointee(Index::new(Vec::new()))),
             adding: Mutex::new(()),
             overlay: Overlay::new(device_size.div_ceil(BLOCK_BYTES)),
             ledger: Ledger::default(),
@@ -66,7 +66,7 @@ impl Engine {
             let index = u32::try_from(all.len()).expect("fewer than 2^32 rules fit in memory");
             all.push(Arc::new(ActiveRule::new(rule, index, self.device_size)));
         }
-        self.index.store(Arc::new(Index::new(all, self.device_size)));
+        self.index.store(Arc::new(Index::new(all)));
     }
 
     /// What one queue asks.

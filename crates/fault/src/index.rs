@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use rotproof_block::{ContentHash, Phase};
 
-use crate::BLOCK_BYTES;
 use crate::active_rule::ActiveRule;
 use crate::coarse_map::CoarseMap;
 use crate::content_index::ContentIndex;
@@ -40,7 +39,7 @@ pub(crate) struct PlaceIndex {
 }
 
 impl Index {
-    pub(crate) fn new(rules: Vec<Arc<ActiveRule>>, device_size: u64) -> Self {
+    pub(crate) fn new(rules: Vec<Arc<ActiveRule>>) -> Self {
         let mut shared: HashMap<Vec<u32>, Arc<Table>> = HashMap::new();
         let tables = Phase::ALL.map(|phase| {
             OperationKind::ALL.map(|operation| {
@@ -54,7 +53,7 @@ impl Index {
                 }
                 let table = shared
                     .entry(concerned)
-                    .or_insert_with_key(|concerned| Arc::new(Table::new(concerned, &rules, device_size)));
+                    .or_insert_with_key(|concerned| Arc::new(Table::new(concerned, &rules)));
                 Some(Arc::clone(table))
             })
         });
@@ -68,12 +67,12 @@ impl Index {
 }
 
 impl Table {
-    /// Whether a rule may have a place in `blocks`; false is certain.
+    /// Whether a rule has a place in `blocks`.
     pub(crate) fn has_place(&self, blocks: &Range<u64>) -> bool {
-        self.places.as_ref().is_some_and(|places| places.map.may_have(blocks))
+        self.places.as_ref().is_some_and(|places| places.map.may_have(blocks) && places.intervals.has(blocks))
     }
 
-    fn new(concerned: &[u32], rules: &[Arc<ActiveRule>], device_size: u64) -> Self {
+    fn new(concerned: &[u32], rules: &[Arc<ActiveRule>]) -> Self {
         let mut always = Vec::new();
         let mut places = Vec::new();
         let mut contents: Vec<(ContentHash, u32)> = Vec::new();
@@ -90,10 +89,7 @@ impl Table {
         // A hash map gives its keys in a different order each time; rules are asked in theirs.
         contents.sort_unstable();
         let place_index = (!places.is_empty()).then(|| PlaceIndex {
-            map: CoarseMap::new(
-                device_size.div_ceil(BLOCK_BYTES),
-                places.iter().map(|(range, _)| range.clone()),
-            ),
+            map: CoarseMap::new(places.iter().map(|(range, _)| range.clone())),
             intervals: IntervalIndex::new(places),
         });
         let content_index = (!contents.is_empty()).then(|| ContentIndex::new(contents));

@@ -43,14 +43,18 @@ impl BlockSet {
     }
 }
 
-/// Which rules have a place in a range: O(log n) for none, and for each that is found O(log n) at the most, however
-/// much the ranges overlap.
+/// Which rules have a place in a range: one binary search for none, and O(log n) for each that is found, however much
+/// the ranges overlap.
 ///
-/// Sorted by start, read as a balanced binary tree whose root is the middle of the slice, and each node knows the
-/// largest end below it (an interval tree, Cormen et al., chapter 14, without pointers).
+/// The nodes are sorted by start and read as a balanced binary tree whose root is the middle of the slice, and each node
+/// knows the largest end below it (an interval tree, Cormen et al., chapter 14, without pointers).
 #[derive(Debug, Default)]
 pub(crate) struct IntervalIndex {
     nodes: Vec<Node>,
+    /// Start of each node, apart, so that a search touches little memory.
+    starts: Vec<u64>,
+    /// Largest end of each node and all before it.
+    ends_so_far: Vec<u64>,
 }
 
 #[derive(Debug)]
@@ -67,7 +71,22 @@ impl IntervalIndex {
             ranges.into_iter().map(|(range, rule)| Node { end_max: range.end, range, rule }).collect();
         nodes.sort_unstable_by_key(|node| (node.range.start, node.rule));
         fill_end_max(&mut nodes);
-        Self { nodes }
+        let starts = nodes.iter().map(|node| node.range.start).collect();
+        let ends_so_far = nodes
+            .iter()
+            .scan(0, |end, node| {
+                *end = node.range.end.max(*end);
+                Some(*end)
+            })
+            .collect();
+        Self { nodes, starts, ends_so_far }
+    }
+
+    /// Whether any range has a block in `wanted`.
+    pub(crate) fn has(&self, wanted: &Range<u64>) -> bool {
+        // Of those that start early enough one ends late enough, or none does.
+        let started = self.starts.partition_point(|&start| start < wanted.end);
+        started > 0 && self.ends_so_far[started - 1] > wanted.start
     }
 
     /// Calls `found` with the rule of every range that has a block in `wanted`. Returns how many nodes were looked
@@ -148,6 +167,7 @@ mod tests {
                 .filter(|(range, _)| range.start < wanted.end && wanted.start < range.end)
                 .map(|(_, rule)| rule)
                 .collect();
+            prop_assert_eq!(index.has(&wanted), !expected.is_empty());
             prop_assert_eq!(found, expected);
         }
     }

@@ -40,6 +40,10 @@ impl Failure {
 
     fn unknown(what: &str, word: &str, known: &'static [&'static str]) -> Self {
         let help = match (nearest(word, known.iter().copied()), known) {
+            // The short form of a fault has a colon, which YAML takes for the end of a key.
+            (None, _) if word.contains([' ', ',', '=']) => {
+                Some("if this line is one text, put quotes around all of it".into())
+            }
             (Some(word), _) => Some(format!("did you mean `{word}`?")),
             (None, []) => None,
             (None, [one]) => Some(format!("the only one is `{one}`")),
@@ -121,14 +125,18 @@ impl Error for Failure {
     }
 
     fn invalid_type(unexpected: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        let wanted = wanted(expected);
+        let is_plural = wanted.starts_with("keys");
         match unexpected {
-            Unexpected::Unit => Self::new(
-                "no value stands here",
-                Some(format!("give {}, or remove the key", wanted(expected))),
-            ),
+            Unexpected::Unit if is_plural => {
+                let help = "give its keys on the lines below, indented deeper, or in braces";
+                Self::new("no value stands here", Some(help.into()))
+            }
+            Unexpected::Unit => {
+                Self::new("no value stands here", Some(format!("give {wanted}, or remove the key")))
+            }
             other => {
-                let wanted = wanted(expected);
-                let belongs = if wanted.starts_with("keys") { "belong" } else { "belongs" };
+                let belongs = if is_plural { "belong" } else { "belongs" };
                 Self::new(format!("{} where {wanted} {belongs}", found(other)), None)
             }
         }
