@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -37,6 +38,17 @@ impl Run {
         self.json["counts"][name].as_u64().expect("a count")
     }
 
+    /// All that two equal runs have in common, as text: `run.json` without its clock, and the files beside it.
+    pub fn repeatable(&self) -> String {
+        let mut json = self.json.clone();
+        json.as_object_mut().expect("an object").remove("wall_clock").expect("the clock is apart");
+        let mut text = json.to_string();
+        for name in ["ledger.jsonl", "failures.jsonl"] {
+            text += &fs::read_to_string(self.folder.join(name)).expect("it is among the results");
+        }
+        text
+    }
+
     /// The lines of `failures.jsonl`.
     pub fn failures(&self) -> Vec<Value> {
         fs::read_to_string(self.folder.join("failures.jsonl"))
@@ -47,16 +59,36 @@ impl Run {
     }
 }
 
+/// A run that is killed leaves a dead FUSE mount until it is cleaned, and mkfs.btrfs looks into every one on the
+/// machine. So tests that kill are alone, and all others run side by side.
+static COMPANY: RwLock<()> = RwLock::new(());
+
+/// Kept for its lifetime: what a test has taken of [`COMPANY`].
+enum Place {
+    Shared(#[expect(dead_code, reason = "held, not used")] RwLockReadGuard<'static, ()>),
+    Alone(#[expect(dead_code, reason = "held, not used")] RwLockWriteGuard<'static, ()>),
+}
+
 /// The folders of one test.
 pub struct Rig {
     folder: TempDir,
+    _place: Place,
 }
 
 impl Rig {
     pub fn new() -> Self {
-        Self {
-            folder: tempfile::Builder::new().prefix("rotproof-test-").tempdir().expect("a temporary folder"),
-        }
+        // A test that failed has poisoned nothing that others use.
+        Self::at(Place::Shared(COMPANY.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// For a test that kills what it starts.
+    pub fn alone() -> Self {
+        Self::at(Place::Alone(COMPANY.write().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    fn at(place: Place) -> Self {
+        let folder = tempfile::Builder::new().prefix("rotproof-test-").tempdir().expect("a temporary folder");
+        Self { folder, _place: place }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -126,6 +158,18 @@ impl Rig {
 
     /// Starts a trial, waits until its load runs, sends `signal`, and waits for the end.
     pub fn interrupt(&self, trial: &Trial, signal: i32) -> (Option<i32>, String) {
+        self.in_the_middle(trial, |child| {
+            // SAFETY: the process is our child and has not been waited for.
+            assert_eq!(unsafe { libc::kill(child.cast_signed(), signal) }, 0);
+        })
+    }
+
+    /// The same with a script instead of a signal.
+    pub fn disturb(&self, trial: &Trial, script: &str) -> (Option<i32>, String) {
+        self.in_the_middle(trial, |_| drop(self.shell(script)))
+    }
+
+    fn in_the_middle(&self, trial: &Trial, disturb: impl FnOnce(u32)) -> (Option<i32>, String) {
         let file = self.write(trial);
         let log = fs::File::create(self.path("log")).expect("a log");
         let mut child = self
@@ -135,8 +179,8 @@ impl Rig {
             .spawn()
             .expect("the binary starts");
         let began = Instant::now();
-        while self.leftovers().iter().all(|mount| mount.contains("fuse")) {
-            assert!(began.elapsed() < Duration::from_secs(60), "the subject was never mounted");
+        while cpu_ticks(child.id()) < LOAD_RUNS_TICKS {
+            assert!(began.elapsed() < Duration::from_secs(60), "the load never ran");
             assert!(
                 child.try_wait().expect("a child").is_none(),
                 "{}",
@@ -144,9 +188,7 @@ impl Rig {
             );
             std::thread::sleep(Duration::from_millis(50));
         }
-        std::thread::sleep(Duration::from_millis(500));
-        // SAFETY: the process is our child and has not been waited for.
-        assert_eq!(unsafe { libc::kill(child.id().cast_signed(), signal) }, 0);
+        disturb(child.id());
         let status = child.wait().expect("the child ends");
         (status.code(), fs::read_to_string(self.path("log")).unwrap_or_default())
     }
@@ -180,11 +222,45 @@ impl Rig {
         assert_eq!(self.leftovers(), Vec::<String>::new());
     }
 
+    /// A file system of that size in memory.
+    pub fn small_folder(&self, size: &str) -> SmallFolder {
+        let path = tempfile::Builder::new().prefix("small-").tempdir().expect("a folder").keep();
+        self.shell(&format!("mount -t tmpfs -o size={size} none {}", path.display()));
+        SmallFolder(path)
+    }
+
     /// A loop device that belongs to somebody else.
     pub fn foreign_loop(&self) -> ForeignLoop {
         let image = self.path("foreign.img");
         let device = self.shell(&format!("truncate -s 1M {0} && losetup -f --show {0}", image.display()));
         ForeignLoop(PathBuf::from(device.trim()))
+    }
+}
+
+/// Processor time of a process, in hundredths of a second.
+fn cpu_ticks(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // After the name, which ends with the last parenthesis, the 12th and 13th fields.
+    let fields = status.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
+    fields.filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+}
+
+/// More than everything before the load ever takes; programs that are called count for themselves.
+const LOAD_RUNS_TICKS: u64 = 30;
+
+/// Gone with everything in it when it is dropped.
+pub struct SmallFolder(PathBuf);
+
+impl SmallFolder {
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for SmallFolder {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+        let _ = fs::remove_dir(&self.0);
     }
 }
 

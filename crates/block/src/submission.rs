@@ -3,8 +3,10 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll, ready};
 
+use crate::leaf::Witness;
 use crate::pooled::PooledFuture;
 use crate::runtime::FileIo;
 use crate::{Completion, Context, Error, ErrorKind};
@@ -20,6 +22,7 @@ enum Inner {
         context: Context,
         length: u64,
         short: ErrorKind,
+        witness: Rc<Witness>,
     },
     Pooled(PooledFuture<Completion>),
 }
@@ -30,9 +33,16 @@ impl Submission {
         Self(Inner::Ready(Some(completion)))
     }
 
-    /// Completes when the file I/O does; a transfer of fewer than `length` bytes is an error of the kind `short`.
-    pub(crate) fn file(io: FileIo, context: Context, length: u64, short: ErrorKind) -> Self {
-        Self(Inner::File { io, context, length, short })
+    /// Completes when the file I/O does; a transfer of fewer than `length` bytes is an error of the kind `short`. A
+    /// failure is told to `witness`.
+    pub(crate) fn file(
+        io: FileIo,
+        context: Context,
+        length: u64,
+        short: ErrorKind,
+        witness: Rc<Witness>,
+    ) -> Self {
+        Self(Inner::File { io, context, length, short, witness })
     }
 
     /// Runs `future`; its memory is pooled. For layers that act after the one below.
@@ -64,14 +74,21 @@ impl Future for Submission {
             Inner::Ready(completion) => {
                 Poll::Ready(completion.take().expect("a submission is not awaited after it has completed"))
             }
-            Inner::File { io, context, length, short } => {
+            Inner::File { io, context, length, short, witness } => {
                 let (result, buffer) = ready!(Pin::new(io).poll(task));
                 let result = result.and_then(|transferred| {
                     if transferred as u64 == *length {
                         return Ok(());
                     }
-                    Err(Error::new(*short, format!("only {transferred} of {length} bytes were transferred")))
+                    let why = if *short == ErrorKind::NoSpace { "no space is left: " } else { "" };
+                    Err(Error::new(
+                        *short,
+                        format!("{why}only {transferred} of {length} bytes were transferred"),
+                    ))
                 });
+                if let Err(error) = &result {
+                    witness.note(error);
+                }
                 Poll::Ready(Completion { result, buffer, context: *context })
             }
             Inner::Pooled(future) => Pin::new(future).poll(task),
@@ -103,10 +120,12 @@ mod tests {
         let file: Arc<OwnedFd> = Arc::new(tempfile::tempfile().expect("a temporary file").into());
         for (short, length) in [(ErrorKind::NoSpace, 8192), (ErrorKind::Medium, 4097)] {
             let io = runtime.write(&file, 0, Buffer::zeroed(4096), false);
-            let submission = Submission::file(io, Context::default(), length, short);
+            let witness = Rc::new(Witness::default());
+            let submission = Submission::file(io, Context::default(), length, short, Rc::clone(&witness));
             let completion = runtime.block_on(submission).expect("completes");
             assert_eq!(completion.result.expect_err("too few bytes").kind(), short);
             assert_eq!(completion.buffer.len(), 4096);
+            assert_eq!(witness.0.first_failure().expect("noted").kind(), short);
         }
     }
 }

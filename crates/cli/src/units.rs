@@ -24,6 +24,46 @@ pub fn duration(span: Duration) -> String {
     scaled(span.as_nanos() as f64, 1000.0, &["ns", "us", "ms", "s"])
 }
 
+/// The same in at most seven characters, three digits and a unit, for columns: `1.23 ms`, `850 ns`, `200 s`.
+pub fn short_duration(span: Duration) -> String {
+    short(span.as_nanos() as f64, 1000.0, &["ns", "us", "ms", "s"])
+}
+
+/// A rate in at most ten characters, for columns: `466 MiB/s`.
+pub fn short_rate(bytes_per_second: f64) -> String {
+    format!("{}/s", short(bytes_per_second, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]))
+}
+
+/// A count in at most five characters, for columns: `9,999`, `61.6k`, `1.23M`.
+pub fn short_count(number: f64) -> String {
+    if number < 9_999.5 {
+        count(number.round() as u64)
+    } else {
+        short(number, 1000.0, &["", "k", "M", "G", "T"]).replace(' ', "")
+    }
+}
+
+/// `number` with three significant digits in the largest unit in which it is at least one.
+fn short(number: f64, step: f64, units: &[&str]) -> String {
+    let mut value = number;
+    let mut left = units;
+    while let [_, larger @ ..] = left {
+        if larger.is_empty() || value < 999.5 {
+            break;
+        }
+        value /= step;
+        left = larger;
+    }
+    let is_smallest = left.len() == units.len();
+    let decimals = match value {
+        _ if is_smallest => 0,
+        value if value < 9.995 => 2,
+        value if value < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$} {}", left.first().copied().unwrap_or_default())
+}
+
 /// `1_234_567` as `1,234,567`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -75,6 +115,20 @@ mod tests {
         assert_eq!(duration(Duration::from_secs(12)), "12.0 s");
         assert_eq!(duration(Duration::from_secs(200)), "3 min 20 s");
         assert_eq!(duration(Duration::from_secs(7260)), "2 h 1 min");
+    }
+
+    #[test]
+    fn in_columns_three_digits_say_enough() {
+        assert_eq!(short_duration(Duration::from_nanos(850)), "850 ns");
+        assert_eq!(short_duration(Duration::from_nanos(999_600)), "1.00 ms");
+        assert_eq!(short_duration(Duration::from_micros(12_340)), "12.3 ms");
+        assert_eq!(short_duration(Duration::from_secs(7260)), "7260 s");
+        assert_eq!(short_rate(487_981_875.2), "465 MiB/s");
+        assert_eq!(short_rate(1000.0 * 1024.0), "0.98 MiB/s");
+        assert_eq!(short_rate(2.5 * 1073741824.0), "2.50 GiB/s");
+        assert_eq!(short_count(9_999.0), "9,999");
+        assert_eq!(short_count(61_626.0), "61.6k");
+        assert_eq!(short_count(1_234_567.0), "1.23M");
     }
 
     #[test]

@@ -60,7 +60,6 @@ fn performance(lines: &[Performance], paint: Paint) -> String {
     use Align::{Left, Right};
     let mut table = Table::new(&[
         ("phase", Left),
-        ("", Left),
         ("requests", Right),
         ("throughput", Right),
         ("IOPS", Right),
@@ -69,20 +68,20 @@ fn performance(lines: &[Performance], paint: Paint) -> String {
         ("max", Right),
         ("errors", Right),
     ]);
-    let span = |nanoseconds| units::duration(Duration::from_nanos(nanoseconds));
+    let span = |nanoseconds| units::short_duration(Duration::from_nanos(nanoseconds));
     for line in lines {
         let operation = match line.operation {
             LoadOperation::Read => "read",
             LoadOperation::Write => "write",
             LoadOperation::Flush => "flush",
         };
-        let throughput = if line.bytes == 0 { String::new() } else { units::rate(line.bytes_per_second) };
+        let throughput =
+            if line.bytes == 0 { String::new() } else { units::short_rate(line.bytes_per_second) };
         table.row([
-            line.phase.to_owned(),
-            operation.to_owned(),
+            format!("{} {operation}", line.phase),
             units::count(line.requests),
             throughput,
-            units::count(line.requests_per_second as u64),
+            units::short_count(line.requests_per_second),
             span(line.latency_ns.p50),
             span(line.latency_ns.p99),
             span(line.latency_ns.max),

@@ -216,7 +216,12 @@ fn parse_effect(text: &str) -> Result<Effect, String> {
         _ if CONDITIONS.contains(&word.split('=').next().unwrap_or(word)) => {
             Err(format!("`{text}` is a condition; the effect is missing: {text}: error"))
         }
-        _ => Err(unknown("effect", word, Effect::WORDS)),
+        _ => match word.split_once(['=', ' ']) {
+            Some((effect, argument)) if Effect::WORDS.contains(&effect) => {
+                Err(format!("what an effect takes stands in parentheses: {effect}({})", argument.trim()))
+            }
+            _ => Err(unknown("effect", word, Effect::WORDS)),
+        },
     }
 }
 
@@ -373,6 +378,15 @@ mod tests {
     }
 
     #[test]
+    fn every_line_of_the_documentation_is_a_rule() {
+        let page = include_str!("../../../docs/faults.md");
+        let (_, section) = page.split_once("## The short form").expect("the section");
+        let (_, block) = section.split_once("```text\n").expect("a block of text");
+        let (lines, _) = block.split_once("```").expect("its end");
+        assert!(lines.lines().map(rule).count() >= 4);
+    }
+
+    #[test]
     fn mistakes_are_explained_with_the_nearest_word() {
         for (text, part) in [
             ("wirte: error", "did you mean `write`"),
@@ -388,6 +402,8 @@ mod tests {
             ("write, target=uniq: error", "did you mean `unique`"),
             ("write, target=file(a): error", "target=file(a, block=7)"),
             ("write: delay", "delay(10ms)"),
+            ("write: delay=2ms", "delay(2ms)"),
+            ("write: delay 2ms", "delay(2ms)"),
             ("write: delay(10)", "span of time"),
             ("write: bit_flip(byt=1)", "did you mean `byte`"),
             ("write: bit_flip(byte=1", "parenthesis"),

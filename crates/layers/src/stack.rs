@@ -30,6 +30,8 @@ pub struct Stack {
     pub engine: Option<Arc<Engine>>,
     /// The stats layers, bottom to top.
     pub stats: Vec<Arc<StatsDevice>>,
+    /// The leaf, if it is a file or device of this machine, which may fail by itself.
+    file: Option<Arc<FileDevice>>,
 }
 
 impl fmt::Debug for Stack {
@@ -52,7 +54,8 @@ pub fn open(spec: &StackSpec, environment: &StackEnvironment) -> Result<Stack> {
     let Some((leaf, layers)) = spec.0.split_first() else {
         return Err(Error::new(ErrorKind::Invalid, "the stack is empty; begin with a leaf"));
     };
-    let mut stack = Stack { device: open_leaf(leaf)?, engine: None, stats: Vec::new() };
+    let (device, file) = open_leaf(leaf)?;
+    let mut stack = Stack { device, engine: None, stats: Vec::new(), file };
     if environment.needs_faults && !layers.contains(&DeviceSpec::Faults) {
         stack.add_faults(environment);
     }
@@ -79,6 +82,17 @@ impl Stack {
         self.stats.iter().map(|layer| layer.report()).collect()
     }
 
+    /// What [`Stack::check_leaf`] does, for another thread; `None` where the leaf cannot fail by itself.
+    pub fn leaf_check(&self) -> Option<impl Fn() -> Result<()> + Send + use<>> {
+        let file = Arc::clone(self.file.as_ref()?);
+        Some(move || file.check())
+    }
+
+    /// Ok as long as the leaf has not failed by itself: see [`FileDevice::check`].
+    pub fn check_leaf(&self) -> Result<()> {
+        self.file.as_ref().map_or(Ok(()), |file| file.check())
+    }
+
     fn add_faults(&mut self, environment: &StackEnvironment) {
         let device_size = self.device.info().size;
         let engine = Engine::new(Vec::new(), EngineOptions { seed: environment.seed, device_size });
@@ -87,11 +101,13 @@ impl Stack {
     }
 }
 
-fn open_leaf(leaf: &DeviceSpec) -> Result<Arc<dyn Device>> {
+type Leaf = (Arc<dyn Device>, Option<Arc<FileDevice>>);
+
+fn open_leaf(leaf: &DeviceSpec) -> Result<Leaf> {
     Ok(match leaf {
         DeviceSpec::Memory(MemorySpec { size, block_size }) => {
             // Validated to be 4096 at the most.
-            MemoryDevice::new(size.0, u32::try_from(block_size.0).unwrap_or(u32::MAX))?
+            (MemoryDevice::new(size.0, u32::try_from(block_size.0).unwrap_or(u32::MAX))?, None)
         }
         DeviceSpec::File(FileSpec { path, size, direct }) => {
             let options = FileOptions {
@@ -100,9 +116,12 @@ fn open_leaf(leaf: &DeviceSpec) -> Result<Arc<dyn Device>> {
                 create: size.is_some(),
                 ..FileOptions::default()
             };
-            FileDevice::open(path, options)?
+            let file = FileDevice::open(path, options)?;
+            (Arc::<FileDevice>::clone(&file), Some(file))
         }
-        DeviceSpec::Disk(disk) => SimulatedDisk::new(disk.size.0, DiskSpec::BLOCK_SIZE, disk.model())?,
+        DeviceSpec::Disk(disk) => {
+            (SimulatedDisk::new(disk.size.0, DiskSpec::BLOCK_SIZE, disk.model())?, None)
+        }
         DeviceSpec::Faults | DeviceSpec::Stats(_) => {
             return Err(Error::new(ErrorKind::Invalid, format!("{} is no leaf", leaf.word())));
         }

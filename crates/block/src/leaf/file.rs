@@ -1,11 +1,13 @@
 //! A file or block device through the runtime's file I/O.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::health::{Health, Witness};
 use super::opened_file::OpenedFile;
+use crate::error::IoContext;
 use crate::{
     Buffer, Completion, Device, DeviceInfo, Error, ErrorKind, Features, Operation, Queue, Request, Result,
     Runtime, Submission,
@@ -40,6 +42,7 @@ pub struct FileDevice {
     file: Arc<OwnedFd>,
     info: DeviceInfo,
     path: PathBuf,
+    health: Arc<Health>,
 }
 
 impl FileDevice {
@@ -55,12 +58,48 @@ impl FileDevice {
             read_only: options.read_only,
             features: Features { flush: true, fua: true, discard: true, write_zeroes: true },
         };
-        Ok(Arc::new(Self { file: Arc::new(file.into()), info, path: path.to_owned() }))
+        Ok(Arc::new(Self {
+            file: Arc::new(file.into()),
+            info,
+            path: path.to_owned(),
+            health: Arc::default(),
+        }))
     }
 
     /// The path it was opened by.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Ok as long as the file is what it was and has served every request. After that, what is read from it says
+    /// nothing about what was written. Fails with [`ErrorKind::Gone`] if it was deleted or has become smaller, else as
+    /// its first failed request did.
+    pub fn check(&self) -> Result<()> {
+        let path = self.path.display();
+        // SAFETY: all zeros is a valid `stat`, which the call fills; the descriptor is open.
+        let (answer, status) = unsafe {
+            let mut status: libc::stat = std::mem::zeroed();
+            (libc::fstat(self.file.as_raw_fd(), &raw mut status), status)
+        };
+        if answer != 0 {
+            return Err(std::io::Error::last_os_error()).doing(|| format!("looking at {path}"));
+        }
+        if status.st_mode & libc::S_IFMT == libc::S_IFREG {
+            let size = u64::try_from(status.st_size).unwrap_or_default();
+            if status.st_nlink == 0 {
+                return Err(Error::new(ErrorKind::Gone, format!("{path} was deleted while it was in use")));
+            }
+            if size < self.info.size {
+                return Err(Error::new(
+                    ErrorKind::Gone,
+                    format!("{path} was cut from {} to {size} bytes while it was in use", self.info.size),
+                ));
+            }
+        }
+        match self.health.first_failure() {
+            Some(error) => Err(error.while_doing(path)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -70,7 +109,12 @@ impl Device for FileDevice {
     }
 
     fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {
-        Ok(Rc::new(FileQueue { file: Arc::clone(&self.file), info: self.info, runtime: runtime.clone() }))
+        Ok(Rc::new(FileQueue {
+            file: Arc::clone(&self.file),
+            info: self.info,
+            runtime: runtime.clone(),
+            witness: Rc::new(Witness(Arc::clone(&self.health))),
+        }))
     }
 }
 
@@ -78,6 +122,7 @@ struct FileQueue {
     file: Arc<OwnedFd>,
     info: DeviceInfo,
     runtime: Runtime,
+    witness: Rc<Witness>,
 }
 
 impl Queue for FileQueue {
@@ -89,7 +134,7 @@ impl Queue for FileQueue {
         if length == 0 && operation != Operation::Flush {
             return Completion { result: Ok(()), buffer, context }.into();
         }
-        let transferred = |io, short| Submission::file(io, context, length, short);
+        let transferred = |io, short| Submission::file(io, context, length, short, Rc::clone(&self.witness));
         match operation {
             Operation::Read => {
                 // Short only where the file has shrunk since it was opened.
@@ -107,8 +152,12 @@ impl Queue for FileQueue {
                     [libc::FALLOC_FL_ZERO_RANGE, libc::FALLOC_FL_PUNCH_HOLE]
                 };
                 let (runtime, file) = (self.runtime.clone(), Arc::clone(&self.file));
+                let witness = Rc::clone(&self.witness);
                 Submission::pending(async move {
                     let result = clear(&runtime, &file, modes, offset, length).await;
+                    if let Err(error) = &result {
+                        witness.note(error);
+                    }
                     Completion { result, buffer, context }
                 })
             }

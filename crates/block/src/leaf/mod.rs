@@ -4,6 +4,7 @@ mod disk;
 mod disk_model;
 mod disk_profile;
 mod file;
+mod health;
 mod memory;
 mod opened_file;
 
@@ -11,4 +12,5 @@ pub use disk::SimulatedDisk;
 pub use disk_model::{Access, DiskModel};
 pub use disk_profile::{DiskProfile, FlashProfile, RotatingProfile};
 pub use file::{FileDevice, FileOptions};
+pub(crate) use health::Witness;
 pub use memory::MemoryDevice;

@@ -2,6 +2,7 @@
 //!
 //! Owns the order of the steps and what is cleaned up when one of them fails. It knows nothing of terminals.
 
+mod leaf_watch;
 mod monitor;
 mod performance;
 mod report;
@@ -20,6 +21,7 @@ use rotproof_load::{
     Workload, classify,
 };
 
+use leaf_watch::LeafWatch;
 pub use monitor::{Moment, Monitor};
 pub use performance::{LatencySummary, Performance};
 pub use report::{FailureSummary, Report, RuleReport, WallClock};
@@ -125,7 +127,8 @@ fn conduct(trial: &TrialFile, options: &RunOptions, run: &Run) -> Result<Conduct
         &trial.stack,
         &StackEnvironment { seed: trial.seed, needs_faults: !trial.faults.is_empty() },
     )?;
-    let mut subject = subject::prepare(&trial.subject, Arc::clone(&stack.device), &environment)?;
+    let mut subject = subject::prepare(&trial.subject, Arc::clone(&stack.device), &environment)
+        .map_err(|error| leaf_watch::blame(&stack, error))?;
     let outcome = {
         let mut conductor =
             Conductor { trial, options, stack: &stack, environment: &environment, noticed: Vec::new() };
@@ -135,7 +138,8 @@ fn conduct(trial: &TrialFile, options: &RunOptions, run: &Run) -> Result<Conduct
     let description = subject.describe();
     let kernel_messages = subject.kernel_messages();
     let torn_down = subject.teardown();
-    let Loaded { load, workload, oracle, noticed } = outcome?;
+    let Loaded { load, workload, oracle, noticed } =
+        outcome.map_err(|error| leaf_watch::blame(&stack, error))?;
     if let Some(error) = torn_down.into_iter().next() {
         return Err(error.while_doing("taking the subject down"));
     }
@@ -245,10 +249,13 @@ impl Conductor<'_> {
             Some(runtime) => RunOn::Simulated(runtime),
             None => RunOn::Uring { epoch: self.environment.epoch },
         };
-        let options = LoadOptions { runtime, phase, cancel: self.options.cancel.signal_cell(), progress };
+        let watch = LeafWatch::start(self.stack, &self.options.cancel);
+        let options = LoadOptions { runtime, phase, cancel: watch.stop_cell(), progress };
         let result = rotproof_load::run(workload, target.driver.as_ref(), oracle, &options);
+        let leaf = watch.end();
         // The load only knows that it was stopped; who asked is known here.
         self.options.cancel.check()?;
+        leaf?;
         result
     }
 }

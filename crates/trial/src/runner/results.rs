@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
-use rotproof_fault::{Effect, Record};
+use rotproof_fault::{Effect, Record, TargetKey, TargetReport};
 use rotproof_load::Failure;
 use serde::Serialize;
 
@@ -124,7 +124,7 @@ fn report(trial: &TrialFile, conducted: &Conducted, started: SystemTime) -> Repo
             name: rule.name.clone(),
             rule: rule.rule.to_string(),
             outcome: outcome.clone(),
-            note: note(index, outcome, &conducted.records),
+            note: note(index, rule, outcome, &conducted.records),
         })
         .collect();
     Report {
@@ -152,8 +152,21 @@ fn report(trial: &TrialFile, conducted: &Conducted, started: SystemTime) -> Repo
     }
 }
 
-/// Explains why an error spread beyond its block.
-fn note(rule: usize, outcome: &RuleOutcome, records: &[Record]) -> Option<String> {
+/// Explains what may surprise: an error that spread beyond its block, or contents that never came by.
+fn note(
+    rule: usize,
+    aims: &rotproof_fault::RuleReport,
+    outcome: &RuleOutcome,
+    records: &[Record],
+) -> Option<String> {
+    let by_content = |target: &TargetReport| matches!(target.target, TargetKey::Content { .. });
+    if outcome.hits == 0 && aims.targets.iter().any(by_content) {
+        return Some(
+            "no request carried what it aims at; a content is met only where its 4 KiB reach the device as one \
+             aligned block, not changed on the way (smaller blocks, compression, encryption)"
+                .to_owned(),
+        );
+    }
     let errors =
         || records.iter().filter(|record| record.rule as usize == rule && record.effect == Effect::Error);
     let (requests, blocks) = errors()

@@ -4,6 +4,8 @@
 //! the kernel to initialise later, so that two runs send the same requests. Nothing is discarded first, as the stack
 //! is new. The user's arguments come last and win where the program lets them.
 
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 
 use rotproof_block::hash::mix;
@@ -23,6 +25,11 @@ const CREATION_TIME: &str = "1700000000";
 
 /// What mkfs.btrfs says when it looks at the files of all loop devices, and one of them lies on a dead FUSE mount.
 const DEAD_MOUNT: &str = "Transport endpoint is not connected";
+
+/// What mkfs.btrfs says of an identifier that another device on this machine has.
+const TAKEN: &str = "non-unique UUID";
+/// How many runs of one seed can have a btrfs at the same time.
+const CLAIMS_MAX: u64 = 256;
 
 /// What is particular to a file system.
 pub(super) struct Recipe {
@@ -59,6 +66,20 @@ pub(super) struct Made {
     pub(super) tool: Option<String>,
     /// Its command line, with `DEVICE` for the device.
     pub(super) command_line: String,
+    /// Keeps other runs from the file system's identifier for as long as it exists.
+    _claim: Option<Claim>,
+}
+
+/// The identifier of a btrfs, which the kernel wants to be the only one on the machine. Held as a name of the network
+/// namespace, which the kernel frees however the process ends.
+struct Claim(#[expect(dead_code, reason = "held, not used")] UnixListener);
+
+impl Claim {
+    /// `None` if a run that is under way has it.
+    fn take(identifier: &str) -> Option<Self> {
+        let name = SocketAddr::from_abstract_name(format!("rotproof-btrfs-{identifier}")).ok()?;
+        UnixListener::bind_addr(&name).ok().map(Self)
+    }
 }
 
 /// Makes the file system on `device`, which it overwrites. The program is recorded with `run` while it works. If it
@@ -70,9 +91,35 @@ pub(super) fn make(
     run: &Run,
     cancel: &Cancel,
 ) -> Result<Made> {
+    if spec.kind != FileSystem::Btrfs {
+        return make_with(spec, device, (seed, &uuid(seed, STREAM_VOLUME)), None, run, cancel);
+    }
+    // Where runs of one seed are under way at the same time, all but the first get other identifiers.
+    for attempt in 0..CLAIMS_MAX {
+        let volume = uuid(seed, STREAM_VOLUME.wrapping_add(attempt));
+        let Some(claim) = Claim::take(&volume) else { continue };
+        match make_with(spec, device, (seed, &volume), Some(claim), run, cancel) {
+            Err(error) if error.to_string().contains(TAKEN) => {}
+            made => return made,
+        }
+    }
+    Err(Error::new(
+        ErrorKind::Missing,
+        format!("{CLAIMS_MAX} file systems of seed {seed} exist already; remove some, or take another seed"),
+    ))
+}
+
+fn make_with(
+    spec: &FileSystemSpec,
+    device: &Path,
+    (seed, volume): (u64, &str),
+    claim: Option<Claim>,
+    run: &Run,
+    cancel: &Cancel,
+) -> Result<Made> {
     let recipe = Recipe::of(spec.kind);
     let program = Program::find(recipe.program, recipe.package)?;
-    let mut arguments = arguments(spec, seed);
+    let mut arguments = arguments(spec, seed, volume);
     let command_line = format!("{} {} DEVICE", recipe.program, arguments.join(" "));
     arguments.push(device.to_string_lossy().into_owned());
     let environment = [
@@ -100,11 +147,10 @@ pub(super) fn make(
         let what = format!("no {} could be made (`{command_line}`); {advice}", spec.kind);
         Error::new(ErrorKind::Missing, what).caused_by(error)
     })?;
-    Ok(Made { tool: program.version(recipe.version), command_line })
+    Ok(Made { tool: program.version(recipe.version), command_line, _claim: claim })
 }
 
-fn arguments(spec: &FileSystemSpec, seed: u64) -> Vec<String> {
-    let volume = uuid(seed, STREAM_VOLUME);
+fn arguments(spec: &FileSystemSpec, seed: u64, volume: &str) -> Vec<String> {
     let mut own = vec!["-q".to_owned()];
     match spec.kind {
         FileSystem::Ext4 => {
@@ -115,15 +161,11 @@ fn arguments(spec: &FileSystemSpec, seed: u64) -> Vec<String> {
                 "lazy_itable_init=0,lazy_journal_init=0,nodiscard".to_owned(),
             ];
             keys.extend(extended);
-            own.extend([
-                "-F".into(),
-                "-L".into(),
-                LABEL.into(),
-                "-U".into(),
-                volume,
-                "-E".into(),
-                keys.join(","),
-            ]);
+            own.extend(["-F", "-L", LABEL, "-U", volume, "-E", &keys.join(",")].map(str::to_owned));
+            // On a small device mkfs.ext4 would take 1 KiB, and a block of the load would lie across two of the device.
+            if !user.iter().any(|argument| argument.starts_with("-b")) {
+                own.extend(["-b", "4096"].map(str::to_owned));
+            }
             own.extend(user);
         }
         FileSystem::Xfs => {
@@ -136,7 +178,7 @@ fn arguments(spec: &FileSystemSpec, seed: u64) -> Vec<String> {
         }
         FileSystem::Btrfs => {
             own.extend(["-f", "-K", "-L", LABEL, "-U"].map(str::to_owned));
-            own.push(volume);
+            own.push(volume.to_owned());
             own.extend(spec.mkfs.iter().cloned());
         }
     }
@@ -212,21 +254,42 @@ mod tests {
 
     #[test]
     fn the_users_extended_options_of_ext4_join_ours() {
-        let arguments = arguments(&spec(FileSystem::Ext4, &["-E", "stride=4", "-b", "1024", "-Ediscard"]), 1);
+        let user = ["-E", "stride=4", "-b", "1024", "-Ediscard"];
+        let arguments = arguments(&spec(FileSystem::Ext4, &user), 1, "volume");
         assert_eq!(arguments.iter().filter(|argument| *argument == "-E").count(), 1);
         assert!(
             arguments.iter().any(|argument| argument.ends_with("nodiscard,stride=4,discard")),
             "{arguments:?}"
         );
         assert_eq!(arguments[arguments.len() - 2..], ["-b", "1024"]);
+        assert_eq!(arguments.iter().filter(|argument| *argument == "-b").count(), 1);
+    }
+
+    #[test]
+    fn two_runs_of_one_seed_can_have_a_btrfs_at_once() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let registry = crate::registry::Registry::at(&folder.path().join("registry")).expect("created");
+        let run = registry.begin().expect("begun");
+        let image = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::File::create(&path).and_then(|file| file.set_len(128 << 20)).expect("a sparse image");
+            make(&spec(FileSystem::Btrfs, &[]), &path, 11, &run, &Cancel::new()).expect("mkfs.btrfs works")
+        };
+        let first = image("one");
+        let second = image("two");
+        assert_ne!(first.command_line, second.command_line, "the identifier of the first is taken");
+        let identifier = first.command_line.clone();
+        drop(first);
+        assert_eq!(image("three").command_line, identifier, "and free again once it is gone");
+        assert!(run.finish().is_empty());
     }
 
     #[test]
     fn the_users_identifier_of_xfs_replaces_ours() {
         let given = "uuid=00000000-0000-4000-8000-000000000001";
-        let with = arguments(&spec(FileSystem::Xfs, &["-m", given]), 1);
+        let with = arguments(&spec(FileSystem::Xfs, &["-m", given]), 1, "volume");
         assert_eq!(with.iter().filter(|argument| argument.contains("uuid=")).count(), 1);
-        let without = arguments(&spec(FileSystem::Xfs, &[]), 1);
+        let without = arguments(&spec(FileSystem::Xfs, &[]), 1, "volume");
         assert_eq!(without.iter().filter(|argument| argument.contains("uuid=")).count(), 1);
     }
 }

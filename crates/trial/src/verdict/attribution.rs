@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use rotproof_block::{ContentHash, Time};
+use rotproof_fault::BLOCK_BYTES;
 
 /// What one ledger record means for the verdict.
 #[derive(Clone, Debug)]
@@ -28,6 +29,13 @@ pub struct Hit {
     pub metadata: bool,
     /// Whether the subject later put the truth back.
     pub repaired: bool,
+}
+
+impl Hit {
+    /// Wrong data takes a lie; an error also comes of a lie that the subject saw through.
+    fn can_cause(&self, finding: &Finding) -> bool {
+        self.lie.is_some() || finding.found.is_none()
+    }
 }
 
 /// What one way in which a block failed means for the verdict.
@@ -78,6 +86,11 @@ pub fn attribute(hits: &[Hit], findings: &[Finding]) -> Vec<Cause> {
 struct Index<'a> {
     hits: &'a [Hit],
     by_truth: HashMap<ContentHash, Candidates>,
+    /// The hits that a block of the device suffered, by its number.
+    by_block: HashMap<u64, Vec<usize>>,
+    /// Hits that can bring down more than their own block, in order of time: damage to metadata, and errors.
+    metadata: Vec<usize>,
+    errors: Vec<usize>,
 }
 
 /// Hits that damaged one content. Where it lies in several places and the finding's place on the device is unknown,
@@ -90,13 +103,30 @@ struct Candidates {
 
 impl<'a> Index<'a> {
     fn new(hits: &'a [Hit]) -> Self {
-        let mut by_truth: HashMap<ContentHash, Candidates> = HashMap::new();
+        let mut index = Self {
+            hits,
+            by_truth: HashMap::new(),
+            by_block: HashMap::new(),
+            metadata: Vec::new(),
+            errors: Vec::new(),
+        };
         for (number, hit) in hits.iter().enumerate().filter(|(_, hit)| hit.harmful) {
             for &truth in &hit.truths {
-                by_truth.entry(truth).or_default().hits.push(number);
+                index.by_truth.entry(truth).or_default().hits.push(number);
+            }
+            for block in hit.suffered.start / BLOCK_BYTES..hit.suffered.end.div_ceil(BLOCK_BYTES) {
+                index.by_block.entry(block).or_default().push(number);
+            }
+            if hit.metadata {
+                index.metadata.push(number);
+            }
+            if hit.lie.is_none() {
+                index.errors.push(number);
             }
         }
-        Self { hits, by_truth }
+        index.metadata.sort_by_key(|&number| hits[number].time);
+        index.errors.sort_by_key(|&number| hits[number].time);
+        index
     }
 
     fn cause_of(&mut self, finding: &Finding) -> Cause {
@@ -113,7 +143,7 @@ impl<'a> Index<'a> {
             let fits = |number: &&usize| {
                 let hit = &self.hits[**number];
                 hit.time <= finding.time
-                    && hit.lie.is_none() == finding.found.is_none()
+                    && hit.can_cause(finding)
                     && finding.device_offset.is_none_or(|offset| hit.suffered.contains(&offset))
             };
             // Best: it left exactly what was found. A later fault of the same block may have changed the lie since.
@@ -130,11 +160,10 @@ impl<'a> Index<'a> {
     /// The last harmful hit of the right kind at the finding's place, where blocks do not move.
     fn by_place(&self, finding: &Finding) -> Option<usize> {
         let offset = finding.device_offset?;
-        self.hits.iter().rposition(|hit| {
-            hit.harmful
-                && hit.time <= finding.time
-                && hit.lie.is_none() == finding.found.is_none()
-                && hit.suffered.contains(&offset)
+        let suffered = self.by_block.get(&(offset / BLOCK_BYTES))?;
+        suffered.iter().copied().rev().find(|&number| {
+            let hit = &self.hits[number];
+            hit.time <= finding.time && hit.can_cause(finding) && hit.suffered.contains(&offset)
         })
     }
 
@@ -144,10 +173,12 @@ impl<'a> Index<'a> {
         if finding.device_offset.is_some() {
             return None;
         }
-        let is_error = finding.found.is_none();
-        self.hits.iter().rposition(|hit| {
-            hit.harmful && hit.time <= finding.time && (hit.metadata || (is_error && hit.lie.is_none()))
-        })
+        let last = |numbers: &[usize]| {
+            let earlier = numbers.partition_point(|&number| self.hits[number].time <= finding.time);
+            earlier.checked_sub(1).map(|last| numbers[last])
+        };
+        let error = if finding.found.is_none() { last(&self.errors) } else { None };
+        last(&self.metadata).max(error)
     }
 }
 
@@ -207,9 +238,15 @@ mod tests {
     }
 
     #[test]
-    fn an_error_does_not_explain_wrong_data_nor_a_flip_an_error() {
+    fn an_error_does_not_explain_wrong_data() {
         assert_eq!(attribute(&[error(0, 4096, &[1])], &[wrong(1, 9)]), [Cause::Unexplained]);
-        assert_eq!(attribute(&[flip(0, 1, 9)], &[unreadable(1)]), [Cause::Unexplained]);
+    }
+
+    #[test]
+    fn a_flip_explains_the_error_of_a_subject_that_saw_through_it() {
+        assert_eq!(attribute(&[flip(0, 1, 9)], &[unreadable(1)]), [Cause::Hit(0)]);
+        // An error of its own is the better explanation.
+        assert_eq!(attribute(&[error(0, 4096, &[1]), flip(0, 1, 9)], &[unreadable(1)]), [Cause::Hit(0)]);
     }
 
     #[test]

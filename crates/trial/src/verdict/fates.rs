@@ -153,9 +153,14 @@ mod tests {
     fn every_fault_has_one_fate_and_the_worst_wins() {
         let mut hits = vec![hit(0, 0), hit(0, 0), hit(0, 4096), hit(0, 8192), hit(1, 0)];
         hits[3].repaired = true;
-        let findings =
-            [finding(0, 0, None), finding(0, 0, Some(2)), finding(1, 1, None), finding(2, 1, Some(2))];
-        let causes = [Cause::Hit(0), Cause::Hit(1), Cause::Consequence(2), Cause::Unexplained];
+        let findings = [
+            finding(0, 0, None),
+            finding(0, 0, Some(2)),
+            finding(1, 1, None),
+            finding(2, 1, Some(2)),
+            finding(None, 0, None),
+        ];
+        let causes = [Cause::Hit(0), Cause::Hit(1), Cause::Consequence(2), Cause::Unexplained, Cause::Hit(4)];
         let outcomes = outcomes(2, &hits, &findings, &causes, &[3, 0]);
         assert_eq!(
             outcomes[0],
