@@ -24,17 +24,13 @@ fn commands(page: &str) -> Vec<String> {
     found
 }
 
-/// Runs a command in a scratch copy of nothing but what it names: the working folder is the workspace, results go to
-/// a temporary folder.
-fn run(command: &str, results: &Path) -> (i32, String) {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let binary =
-        Path::new(env!("CARGO_BIN_EXE_rotproof")).parent().expect("a binary lies in a folder").to_owned();
+/// Runs a command as written, in the workspace.
+fn run(command: &str) -> (i32, String) {
+    // Where the build goes elsewhere, `target` is there.
+    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "./target".into());
     let output = Command::new("bash")
-        .args(["-c", command])
+        .args(["-c", &command.replace("./target/", &format!("{target}/"))])
         .current_dir(root())
-        .env("PATH", format!("{}:{path}", binary.display()))
-        .env("ROTPROOF_RESULTS", results)
         .output()
         .expect("bash starts");
     let text = format!(
@@ -45,10 +41,27 @@ fn run(command: &str, results: &Path) -> (i32, String) {
     (output.status.code().unwrap_or(-1), text)
 }
 
+/// Removes from the workspace what the commands leave there, unless it was there before.
+struct Tidy(Vec<PathBuf>);
+
+impl Tidy {
+    fn up(names: &[&str]) -> Self {
+        Self(names.iter().map(|name| root().join(name)).filter(|path| !path.exists()).collect())
+    }
+}
+
+impl Drop for Tidy {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            let _ = fs::remove_dir_all(path).or_else(|_| fs::remove_file(path));
+        }
+    }
+}
+
 #[test]
 #[ignore = "builds in release mode; ./test runs it"]
 fn every_command_of_the_readme_works() {
-    let results = tempfile::tempdir().expect("a temporary folder");
+    let _tidy = Tidy::up(&["results", "rotproof.schema.json"]);
     let commands = commands("README.md");
     assert!(commands.len() >= 3, "the README shows its commands: {commands:?}");
     for command in commands {
@@ -56,7 +69,7 @@ fn every_command_of_the_readme_works() {
         if command == "./test" || command.starts_with("git clone") || command.starts_with("cd ") {
             continue;
         }
-        let (code, text) = run(&command, results.path());
+        let (code, text) = run(&command);
         assert_eq!(code, 0, "{text}");
     }
 }
