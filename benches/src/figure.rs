@@ -30,6 +30,8 @@ pub enum Bar {
     AtLeast(f64),
     /// At most.
     AtMost(f64),
+    /// Exactly: for counts.
+    Is(f64),
 }
 
 impl Bar {
@@ -37,6 +39,7 @@ impl Bar {
         match self {
             Bar::AtLeast(bound) => ratio >= bound,
             Bar::AtMost(bound) => ratio <= bound,
+            Bar::Is(value) => (ratio - value).abs() < 1e-9,
         }
     }
 }
@@ -46,6 +49,7 @@ impl fmt::Display for Bar {
         match self {
             Bar::AtLeast(bound) => write!(f, ">= {bound:.2}"),
             Bar::AtMost(bound) => write!(f, "<= {bound:.2}"),
+            Bar::Is(value) => write!(f, "= {value:.2}"),
         }
     }
 }
@@ -72,7 +76,7 @@ impl Figure {
 
     /// The header of the table that [`Figure`] prints lines of.
     pub fn header() -> String {
-        format!("{:<36} {:>9} {:>9} {:>6} {:<6} {:<8} holds", "name", "ours", "peer", "ratio", "unit", "bar")
+        format!("{:<42} {:>9} {:>9} {:>6} {:<6} {:<8} holds", "name", "ours", "peer", "ratio", "unit", "bar")
     }
 }
 
@@ -86,7 +90,7 @@ impl fmt::Display for Figure {
         };
         write!(
             f,
-            "{:<36} {:>9} {:>9} {:>6.3} {:<6} {bar:<8} {holds}",
+            "{:<42} {:>9} {:>9} {:>6.3} {:<6} {bar:<8} {holds}",
             self.name,
             rounded(self.ours),
             rounded(self.peer),

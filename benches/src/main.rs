@@ -2,6 +2,7 @@
 //! machines differ and are noisy.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
+mod achilles;
 mod fault_overhead;
 mod figure;
 mod fio;
@@ -47,11 +48,18 @@ struct Benchmark {
     run: fn(Effort, &mut dyn FnMut(Figure)) -> Result<()>,
 }
 
-const BENCHMARKS: &[Benchmark] = &[Benchmark {
-    name: "fault-overhead",
-    about: "the fault layer with 0 and 10,000 rules that do not match, against the stack without it",
-    run: fault_overhead::run,
-}];
+const BENCHMARKS: &[Benchmark] = &[
+    Benchmark {
+        name: "fault-overhead",
+        about: "the fault layer with 0 and 10,000 rules that do not match, against none",
+        run: fault_overhead::run,
+    },
+    Benchmark {
+        name: "achilles",
+        about: "the trials of examples/achilles: throughput and failures against no fault",
+        run: achilles::run,
+    },
+];
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();

@@ -1,0 +1,94 @@
+//! The table of AchillesBench (docs/achilles.md): every trial in `examples/achilles`, its throughput against the trial
+//! without a fault on the same subject in the same round, and the failing blocks that the check found against the
+//! faults that were planned.
+//!
+//! Source: C. Borges, J. Paulo, Realistic Assessment of Faults in Storage Systems.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_load::engine::LoadOperation;
+use rotproof_trial::file::{Overrides, TrialFile};
+use rotproof_trial::host::Cancel;
+use rotproof_trial::runner::{self, Monitor, Report, RunOptions};
+
+use crate::figure::{Bar, Figure};
+use crate::{Effort, machine};
+
+/// Faults in each trial that has any.
+const FAULTS: f64 = 64.0;
+/// Rounds of the published experiment.
+const ROUNDS_MAX: usize = 5;
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// A row: its trial without the subject, and how the failing blocks must relate to the faults.
+struct Row {
+    trial: &'static str,
+    failures: Bar,
+}
+
+const DEVICE: &[Row] = &[
+    Row { trial: "bit-flip-by-offset", failures: Bar::Is(1.0) },
+    Row { trial: "bit-flip-by-content", failures: Bar::Is(1.0) },
+    Row { trial: "medium-error", failures: Bar::AtLeast(1.01) },
+    Row { trial: "slow-disk", failures: Bar::Is(0.0) },
+];
+const EXT4: &[Row] = &[
+    Row { trial: "bit-flip-by-content", failures: Bar::Is(1.0) },
+    Row { trial: "medium-error", failures: Bar::AtLeast(1.01) },
+    Row { trial: "slow-disk", failures: Bar::Is(0.0) },
+];
+
+/// Measures everything; hands out the figures of a subject when all its rounds are done.
+pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    machine::need("mkfs.ext4", "e2fsprogs")?;
+    for (subject, rows) in [("device", DEVICE), ("ext4", EXT4)] {
+        let mut throughputs = vec![Vec::new(); rows.len()];
+        let mut failures = vec![Vec::new(); rows.len()];
+        for _ in 0..effort.rounds.min(ROUNDS_MAX) {
+            let healthy = trial(subject, "none")?;
+            for (index, row) in rows.iter().enumerate() {
+                let report = trial(subject, row.trial)?;
+                throughputs[index].push((throughput(&report), throughput(&healthy)));
+                failures[index].push((report.counts.failures as f64, FAULTS));
+            }
+        }
+        for (index, row) in rows.iter().enumerate() {
+            let name = format!("{subject}, {}", row.trial.replace('-', " "));
+            found(Figure::from_rounds(name.clone(), "MiB/s", &throughputs[index], None));
+            found(Figure::from_rounds(name, "blocks", &failures[index], Some(row.failures)));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes per second that the load wrote, in MiB.
+fn throughput(report: &Report) -> f64 {
+    let line =
+        report.performance.iter().find(|line| line.phase == "run" && line.operation == LoadOperation::Write);
+    line.map_or(0.0, |line| line.bytes_per_second / MIB)
+}
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/achilles")
+}
+
+fn trial(subject: &str, name: &str) -> Result<Report> {
+    let path = examples().join(format!("{subject}-{name}.yaml"));
+    let trial = TrialFile::open(&path, &Overrides::default()).map_err(|mistakes| {
+        Error::new(ErrorKind::Invalid, format!("{} has {} mistakes", path.display(), mistakes.list.len()))
+    })?;
+    let results = tempfile::tempdir().map_err(|error| Error::from_io(error, "creating a folder"))?;
+    let options = RunOptions {
+        results: results.path().to_owned(),
+        overwrite: false,
+        cancel: Cancel::new(),
+        monitor: Arc::new(Monitor::default()),
+    };
+    let report = runner::run(&trial, &options)?.report;
+    if report.verdict != "pass" {
+        return Err(Error::new(ErrorKind::Internal, format!("the trial {} did not pass", path.display())));
+    }
+    Ok(report)
+}
