@@ -11,13 +11,16 @@ use rotproof_block::{ContentHash, Operation};
 use rotproof_spec::{ByteRange, End};
 
 use crate::BLOCK_BYTES;
+use crate::clock::Clock;
 use crate::effect::{Bit, Effect};
 use crate::geometry::Header;
 use crate::interval::{BlockSet, IntervalIndex};
 use crate::record::TargetKey;
 use crate::resolved::ResolvedRule;
 use crate::rule::{Persistence, Rule};
+use crate::schedule::{Per, Schedule};
 use crate::verdict::{BlockHit, RequestHit, Verdict};
+use crate::visits::Visits;
 
 #[derive(Debug)]
 pub(crate) struct ActiveRule {
@@ -34,6 +37,10 @@ pub(crate) struct ActiveRule {
     aims_by_place: IntervalIndex,
     matches: AtomicU64,
     hits: AtomicU64,
+    /// Where chance decides.
+    visits: Option<Visits>,
+    seed: u64,
+    clock: Arc<Clock>,
     /// A sticky rule has hit a flush, which has no place: from now on every flush is hit.
     flush_is_bad: AtomicBool,
 }
@@ -45,7 +52,13 @@ struct Aim {
 }
 
 impl ActiveRule {
-    pub(crate) fn new(resolved: ResolvedRule, index: u32, device_size: u64) -> Self {
+    pub(crate) fn new(
+        resolved: ResolvedRule,
+        index: u32,
+        seed: u64,
+        device_size: u64,
+        clock: &Arc<Clock>,
+    ) -> Self {
         let contents = resolved.rule.matching.is_by_content().then(|| wanted_contents(&resolved));
         let rule = resolved.rule;
         let ranges: Vec<Range<u64>> =
@@ -62,6 +75,10 @@ impl ActiveRule {
         let ranges = ranges.into_iter().zip(0..).filter(|(range, _)| !range.is_empty());
         Self {
             name: rule.name_or_default(index as usize).into(),
+            visits: matches!(rule.schedule, Schedule::Probability { .. })
+                .then(|| Visits::new(device_size.div_ceil(BLOCK_BYTES))),
+            seed,
+            clock: Arc::clone(clock),
             rule,
             index,
             places,
@@ -164,6 +181,22 @@ impl ActiveRule {
             return;
         }
         let first = self.matches.fetch_add(count, Ordering::Relaxed) + 1;
+        let mut push = |block: u64, number: u64| {
+            let aims = self.aims_of(std::slice::from_ref(&(block..block + 1)), &content);
+            verdict.blocks.push(BlockHit { rule: Arc::clone(self), block, number, aims });
+        };
+        if !self.rule.schedule.is_counted() {
+            let per_block = self.draws_per_block(Per::Block);
+            if !per_block && !self.comes_true(header, matched[0].start) {
+                return;
+            }
+            for (block, number) in matched.iter().cloned().flatten().zip(first..) {
+                if !per_block || self.comes_true(header, block) {
+                    push(block, number);
+                }
+            }
+            return;
+        }
         let mut ranges = matched.iter();
         // The range at hand and the number of its first block.
         let (mut range, mut number_of_start) = (ranges.next().cloned().unwrap_or_default(), first);
@@ -173,9 +206,30 @@ impl ActiveRule {
                 let Some(next) = ranges.next() else { return };
                 range = next.clone();
             }
-            let block = range.start + (number - number_of_start);
-            let aims = self.aims_of(std::slice::from_ref(&(block..block + 1)), &content);
-            verdict.blocks.push(BlockHit { rule: Arc::clone(self), block, number, aims });
+            push(range.start + (number - number_of_start), number);
+        }
+    }
+
+    /// Whether a schedule that does not count draws for each block; `default` is the unit of the effect.
+    fn draws_per_block(&self, default: Per) -> bool {
+        match self.rule.schedule {
+            Schedule::Probability { per, .. } => per.unwrap_or(default) == Per::Block,
+            _ => false,
+        }
+    }
+
+    /// What time or chance says of a block, or of a request that begins with it.
+    fn comes_true(&self, header: &Header, block: u64) -> bool {
+        match (self.rule.schedule, &self.visits) {
+            (Schedule::Probability { chance, .. }, Some(visits)) => {
+                let visit = u64::from(visits.next(block));
+                let stream = mix(self.seed, CHANCE_STREAM, u64::from(self.index));
+                chance.comes_true(mix(stream, block, visit))
+            }
+            _ => {
+                let since = self.clock.since_begin_ns(header.context.phase, header.context.submitted);
+                since.is_some_and(|since| self.rule.schedule.is_open(since))
+            }
         }
     }
 
@@ -192,7 +246,7 @@ impl ActiveRule {
         }
         let number = self.matches.fetch_add(1, Ordering::Relaxed) + 1;
         let is_bad = is_flush && self.flush_is_bad.load(Ordering::Relaxed);
-        if !is_bad && !self.rule.schedule.hits(number) {
+        if !is_bad && !self.hits_request(header, matched, number) {
             return;
         }
         if is_flush && self.is_sticky() {
@@ -201,6 +255,22 @@ impl ActiveRule {
         let aims = self.aims_of(matched, content);
         let rule = Arc::clone(self);
         verdict.requests.push(RequestHit { rule, aims, matched: std::mem::take(matched) });
+    }
+
+    /// Whether match `number` is a hit; of `matched` it leaves the blocks that are to blame.
+    fn hits_request(&self, header: &Header, matched: &mut Vec<Range<u64>>, number: u64) -> bool {
+        if self.rule.schedule.is_counted() {
+            return self.rule.schedule.hits(number);
+        }
+        if !self.draws_per_block(Per::Request) || matched.is_empty() {
+            // A flush has no block of its own.
+            let first = matched.first().map_or(u64::MAX, |range| range.start);
+            return self.comes_true(header, first);
+        }
+        let blocks: Vec<u64> =
+            matched.iter().cloned().flatten().filter(|&block| self.comes_true(header, block)).collect();
+        *matched = blocks.into_iter().map(|block| block..block + 1).collect();
+        !matched.is_empty()
     }
 
     /// The bit of a random flip among the `part` of a block: a pure function of seed, rule, place and number of the
@@ -214,6 +284,7 @@ impl ActiveRule {
 
 /// Separates the bits of flips from other decisions that may come to draw from the same seed.
 const BIT_STREAM: u64 = 0x6269_7466_6c69_7073;
+const CHANCE_STREAM: u64 = 0x6368_616e_6365_7300;
 
 /// The contents that a rule wants, with what people call them, in the order in which they were written.
 fn wanted_contents(resolved: &ResolvedRule) -> Vec<(ContentHash, Arc<str>)> {

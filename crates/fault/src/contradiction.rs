@@ -11,7 +11,7 @@ use crate::BLOCK_BYTES;
 use crate::effect::{Bit, Effect};
 use crate::matching::OperationKind;
 use crate::rule::Rule;
-use crate::schedule::Schedule;
+use crate::schedule::{Cycle, Schedule};
 use crate::target::Target;
 
 /// More contradictions than this are not reported: a plan with so many has one cause.
@@ -165,8 +165,10 @@ fn comparable(target: &Target) -> Comparable<'_> {
 }
 
 fn always_hits(rule: &Rule) -> bool {
-    matches!(rule.schedule, Schedule::All | Schedule::After(0) | Schedule::Every(1))
-        && !matches!(rule.effect, Effect::Delay(_))
+    let is_every = |schedule| {
+        matches!(schedule, Schedule::All | Schedule::After(0)) || schedule == Schedule::Every(Cycle::every(1))
+    };
+    is_every(rule.schedule) && !matches!(rule.effect, Effect::Delay(_))
 }
 
 fn blocks(rule: &Rule) -> Vec<Range<u64>> {

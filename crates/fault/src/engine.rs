@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::BLOCK_BYTES;
 use crate::active_rule::ActiveRule;
+use crate::clock::Clock;
 use crate::evaluator::Evaluator;
 use crate::index::Index;
 use crate::ledger::Ledger;
@@ -36,6 +37,7 @@ pub struct Engine {
     adding: Mutex<()>,
     pub(crate) overlay: Overlay,
     ledger: Ledger,
+    clock: Arc<Clock>,
 }
 
 impl Engine {
@@ -49,6 +51,7 @@ impl Engine {
             adding: Mutex::new(()),
             overlay: Overlay::new(device_size.div_ceil(BLOCK_BYTES)),
             ledger: Ledger::default(),
+            clock: Arc::default(),
         });
         engine.add_rules(rules);
         engine
@@ -64,7 +67,7 @@ impl Engine {
         let mut all = self.index.load().rules.clone();
         for rule in rules {
             let index = u32::try_from(all.len()).expect("fewer than 2^32 rules fit in memory");
-            all.push(Arc::new(ActiveRule::new(rule, index, self.device_size)));
+            all.push(Arc::new(ActiveRule::new(rule, index, self.seed, self.device_size, &self.clock)));
         }
         self.index.store(Arc::new(Index::new(all)));
     }

@@ -10,6 +10,8 @@
 //! not ours. Who carries requests to a device and back is the layer above.
 
 mod active_rule;
+mod chance;
+mod clock;
 mod coarse_map;
 mod content_index;
 mod contradiction;
@@ -38,8 +40,10 @@ mod target;
 mod test_rules;
 mod validate;
 mod verdict;
+mod visits;
 mod zeros;
 
+pub use chance::Chance;
 pub use contradiction::validate_all;
 pub use effect::{Bit, Effect};
 pub use engine::{Engine, EngineOptions, RuleReport, TargetReport};
@@ -54,7 +58,7 @@ pub use read_ledger::read_ledger;
 pub use record::{BlockContent, Record, TargetKey};
 pub use resolved::{ResolvedRule, TargetContent};
 pub use rule::{AwakePhase, Persistence, Rule, RuleEntry};
-pub use schedule::Schedule;
+pub use schedule::{Cycle, Per, Schedule};
 pub use target::Target;
 pub use verdict::Verdict;
 

@@ -5,7 +5,9 @@
 //! condition  = "read" | "write" | "flush" | "discard" | "any"
 //!            | "offset=" range { "|" range }  | "content=" hash { "|" hash }
 //!            | "target=" target
-//!            | "all" | "once" | "after=" n | "every=" n | "nth=" n
+//!            | "all" | "once" | "after=" n | "nth=" n | "matches=" n ".." n
+//!            | "every=" n [ "+" offset ] | "burst=" n "/" n [ "+" offset ]
+//!            | "probability=" chance [ "/block" | "/request" ] | "at=" span [ "+" span ]
 //!            | "transient" | "sticky"
 //!            | "during=" phase { "|" phase }  | "name=" text
 //! target     = "most_duplicated" [ "(" n ")" ] | "unique" [ "(" n ")" ]
@@ -26,12 +28,12 @@ use crate::effect::{Bit, Effect};
 use crate::matching::{Match, OperationMatch};
 use crate::one_or_many::OneOrMany;
 use crate::rule::{AwakePhase, Persistence, Rule};
-use crate::schedule::Schedule;
+use crate::schedule::{Cycle, Per, Schedule};
 use crate::short_text::{Quoted, quoted, split_outside};
 use crate::target::Target;
 
 /// Words that stand alone before the colon, and keys that take a value.
-const CONDITIONS: [&str; 17] = [
+const CONDITIONS: [&str; 21] = [
     "read",
     "write",
     "flush",
@@ -45,6 +47,10 @@ const CONDITIONS: [&str; 17] = [
     "after",
     "every",
     "nth",
+    "burst",
+    "matches",
+    "probability",
+    "at",
     "transient",
     "sticky",
     "during",
@@ -118,14 +124,9 @@ fn apply_condition<'a>(rule: &mut Rule, given: &mut Given<'a>, condition: &'a st
             given.note("schedule", word)?;
             rule.schedule = if word == "all" { Schedule::All } else { Schedule::Once };
         }
-        "after" | "every" | "nth" => {
+        "after" | "every" | "nth" | "burst" | "matches" | "probability" | "at" => {
             given.note("schedule", word)?;
-            let n = number(word, needed(word, value, "3")?)?;
-            rule.schedule = match word {
-                "after" => Schedule::After(n),
-                "every" => Schedule::Every(n),
-                _ => Schedule::Nth(n),
-            };
+            rule.schedule = parse_schedule(word, value)?;
         }
         "transient" | "sticky" => {
             no_value(word, value)?;
@@ -178,6 +179,59 @@ fn list<T: FromStr<Err = String>>(
     example: &str,
 ) -> Result<OneOrMany<T>, String> {
     needed(word, value, example)?.split('|').map(|element| element.trim().parse()).collect()
+}
+
+fn parse_schedule(word: &str, value: Option<&str>) -> Result<Schedule, String> {
+    match word {
+        "after" => number(word, needed(word, value, "3")?).map(Schedule::After),
+        "nth" => number(word, needed(word, value, "3")?).map(Schedule::Nth),
+        "every" => {
+            let (n, offset) = with_offset(word, needed(word, value, "3")?)?;
+            Ok(Schedule::Every(Cycle { n: number(word, n)?, burst: 1, offset }))
+        }
+        "burst" => {
+            let (cycle, offset) = with_offset(word, needed(word, value, "5/100")?)?;
+            let (burst, n) = cycle
+                .split_once('/')
+                .ok_or_else(|| format!("`burst` needs hits and a cycle: burst={cycle}/100"))?;
+            Ok(Schedule::Every(Cycle { n: number(word, n)?, burst: number(word, burst)?, offset }))
+        }
+        "matches" => {
+            let text = needed(word, value, "10..20")?;
+            let (from, to) = text
+                .split_once("..")
+                .ok_or_else(|| format!("`matches` needs two ends: matches={text}..{text}"))?;
+            Ok(Schedule::Between { from: number(word, from)?, to: number(word, to)? })
+        }
+        "probability" => {
+            let text = needed(word, value, "1%")?;
+            let (chance, per) = match text.split_once('/') {
+                None => (text, None),
+                Some((chance, "block")) => (chance, Some(Per::Block)),
+                Some((chance, "request")) => (chance, Some(Per::Request)),
+                Some((_, other)) => {
+                    return Err(unknown("unit of a probability", other, &["block", "request"]));
+                }
+            };
+            Ok(Schedule::Probability { chance: chance.parse()?, per })
+        }
+        _ => {
+            let text = needed(word, value, "10s+5s")?;
+            let (at, lasts) = match text.split_once('+') {
+                None => (text, None),
+                Some((at, lasts)) => (at, Some(lasts.parse()?)),
+            };
+            Ok(Schedule::Time { at: at.parse()?, lasts })
+        }
+    }
+}
+
+/// Splits `500+10` into `500` and 10.
+fn with_offset<'a>(word: &str, text: &'a str) -> Result<(&'a str, u64), String> {
+    match text.split_once('+') {
+        None => Ok((text, 0)),
+        Some((rest, offset)) => Ok((rest, number(word, offset)?)),
+    }
 }
 
 fn parse_phase(text: &str) -> Result<AwakePhase, String> {
@@ -323,8 +377,23 @@ impl fmt::Display for Rule {
             Schedule::All => {}
             Schedule::Once => conditions.push("once".to_owned()),
             Schedule::After(n) => conditions.push(format!("after={n}")),
-            Schedule::Every(n) => conditions.push(format!("every={n}")),
             Schedule::Nth(n) => conditions.push(format!("nth={n}")),
+            Schedule::Every(Cycle { n, burst, offset }) => {
+                let offset = if offset == 0 { String::new() } else { format!("+{offset}") };
+                conditions.push(match burst {
+                    1 => format!("every={n}{offset}"),
+                    _ => format!("burst={burst}/{n}{offset}"),
+                });
+            }
+            Schedule::Between { from, to } => conditions.push(format!("matches={from}..{to}")),
+            Schedule::Probability { chance, per } => {
+                let per = per.map_or_else(String::new, |per| format!("/{}", per.word()));
+                conditions.push(format!("probability={chance}{per}"));
+            }
+            Schedule::Time { at, lasts } => {
+                let lasts = lasts.map_or_else(String::new, |lasts| format!("+{lasts}"));
+                conditions.push(format!("at={at}{lasts}"));
+            }
         }
         if self.persistence == Persistence::Sticky {
             conditions.push("sticky".to_owned());
@@ -362,7 +431,7 @@ mod tests {
         let first = rule("write, offset=1MiB..2MiB, every=3, sticky: bit_flip(byte=0, bit=0)");
         assert_eq!(first.matching.operation, Some(OperationMatch::Write));
         assert_eq!(first.matching.offset.0, ["1MiB..2MiB".parse().expect("a range")]);
-        assert_eq!(first.schedule, Schedule::Every(3));
+        assert_eq!(first.schedule, Schedule::Every(Cycle::every(3)));
         assert_eq!(first.persistence, Persistence::Sticky);
         assert_eq!(first.effect, Effect::BitFlip(Bit::default()));
         let second = rule("read, target=most_duplicated: error");
@@ -396,6 +465,12 @@ mod tests {
             ("write, every=-1: error", "whole number"),
             ("read, write: error", "both give the operation"),
             ("once, every=3: error", "both give the schedule"),
+            ("burst=5: error", "burst=5/100"),
+            ("matches=5: error", "matches=5..5"),
+            ("probability=2: error", "between 0 and 1"),
+            ("probability=1%/file: error", "block, request"),
+            ("at=5: error", "span of time"),
+            ("every=3+x: error", "whole number"),
             ("sticky, sticky: error", "twice"),
             ("write, offset=1MB..x: error", "size"),
             ("write, content=12: error", "32 hexadecimal digits"),

@@ -9,7 +9,8 @@ use rotproof_block::ContentHash;
 use rotproof_spec::{ByteRange, Bytes, End, Span};
 
 use crate::{
-    AwakePhase, Bit, Effect, HashText, Match, OneOrMany, OperationMatch, Persistence, Rule, Schedule, Target,
+    AwakePhase, Bit, Cycle, Effect, HashText, Match, OneOrMany, OperationMatch, Per, Persistence, Rule,
+    Schedule, Target,
 };
 
 fn any_range() -> impl Strategy<Value = ByteRange> {
@@ -42,7 +43,18 @@ fn any_schedule() -> impl Strategy<Value = Schedule> {
         Just(Schedule::All),
         Just(Schedule::Once),
         any::<u64>().prop_map(Schedule::After),
-        any::<u64>().prop_map(Schedule::Every),
+        any::<[u64; 3]>().prop_map(|[n, burst, offset]| Schedule::Every(Cycle { n, burst, offset })),
+        any::<[u64; 2]>().prop_map(|[from, to]| Schedule::Between { from, to }),
+        (0..1_000_000u64, prop::sample::select(vec![None, Some(Per::Block), Some(Per::Request)])).prop_map(
+            |(millionths, per)| {
+                let chance = format!("{millionths}e-6").parse().expect("a probability");
+                Schedule::Probability { chance, per }
+            }
+        ),
+        (any::<u64>(), option::of(any::<u64>())).prop_map(|(at, lasts)| Schedule::Time {
+            at: Span(Duration::from_nanos(at)),
+            lasts: lasts.map(|lasts| Span(Duration::from_nanos(lasts))),
+        }),
         any::<u64>().prop_map(Schedule::Nth),
     ]
 }

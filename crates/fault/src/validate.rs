@@ -3,10 +3,11 @@
 use rotproof_spec::{ByteRange, Bytes, End, Path, Problems};
 
 use crate::BLOCK_BYTES;
+use crate::chance::Chance;
 use crate::effect::{Bit, Effect};
 use crate::matching::{OperationKind, OperationMatch};
 use crate::rule::Rule;
-use crate::schedule::Schedule;
+use crate::schedule::{Cycle, Schedule};
 use crate::target::Target;
 
 impl Rule {
@@ -38,12 +39,32 @@ impl Rule {
     }
 
     fn validate_schedule(&self, path: &Path, problems: &mut Problems) {
-        let (word, help) = match self.schedule {
-            Schedule::Every(0) => ("every", "every: 1 hits every match"),
-            Schedule::Nth(0) => ("nth", "matches are counted from 1"),
+        let never = |word: &str, what: String| (path.key(word), format!("{what} never hits"));
+        let ((place, message), help) = match self.schedule {
+            Schedule::Every(Cycle { n: 0, .. }) => {
+                (never("every", "`every: 0`".into()), "every: 1 hits every match")
+            }
+            Schedule::Every(Cycle { burst: 0, .. }) => {
+                (never("burst", "`burst: 0`".into()), "leave it out for one hit in every cycle")
+            }
+            Schedule::Every(Cycle { n, burst, .. }) if burst > n => (
+                (path.key("burst"), format!("{burst} matches are more than the {n} of a cycle")),
+                "to hit every match, leave the schedule out",
+            ),
+            Schedule::Nth(0) => (never("nth", "`nth: 0`".into()), "matches are counted from 1"),
+            Schedule::Between { from, to } if from > to || to == 0 => (
+                never("from", format!("{from} to {to}")),
+                "matches are counted from 1, and both ends are hit",
+            ),
+            Schedule::Probability { chance: Chance::NEVER, .. } => {
+                (never("probability", "a probability of 0".into()), "give one such as 1% or 1e-6")
+            }
+            Schedule::Time { lasts: Some(lasts), .. } if lasts.0.is_zero() => {
+                (never("for", "a window of 0".into()), "leave it out for everything up to the end")
+            }
             _ => return,
         };
-        problems.add_with_help(&path.key(word), format!("`{word}: 0` never hits"), help);
+        problems.add_with_help(&place, message, help);
     }
 
     fn validate_effect(&self, path: &Path, problems: &mut Problems) {
@@ -236,6 +257,11 @@ mod tests {
             ("offset=0..5000: error", "match.offset", "inside a block"),
             ("every=0: error", "schedule.every", "never hits"),
             ("nth=0: error", "schedule.nth", "never hits"),
+            ("burst=0/5: error", "schedule.burst", "never hits"),
+            ("burst=6/5: error", "schedule.burst", "more than the 5"),
+            ("matches=5..4: error", "schedule.from", "never hits"),
+            ("probability=0: error", "schedule.probability", "never hits"),
+            ("at=1s+0s: error", "schedule.for", "never hits"),
             ("bit_flip(byte=4096)", "effect.bit_flip.byte", "beyond the block"),
             ("bit_flip(bit=8)", "effect.bit_flip.bit", "beyond the byte"),
             ("delay(0)", "effect.delay", "changes nothing"),

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use rotproof_block::{ContentHash, Operation, Phase};
 use rotproof_fault::{
-    AwakePhase, Bit, Effect, HashText, Match, OneOrMany, OperationMatch, Persistence, Rule, Schedule,
+    AwakePhase, Bit, Cycle, Effect, HashText, Match, OneOrMany, OperationMatch, Persistence, Rule, Schedule,
 };
 use rotproof_spec::{ByteRange, End, Span};
 
@@ -86,7 +86,8 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         3 => Just(Schedule::All),
         1 => Just(Schedule::Once),
         1 => (0u64..4).prop_map(Schedule::After),
-        1 => (1u64..4).prop_map(Schedule::Every),
+        1 => (1u64..4, 1u64..4, 0u64..4).prop_map(|(n, burst, offset)| Schedule::Every(Cycle { n, burst, offset })),
+        1 => (1u64..6, 0u64..6).prop_map(|(from, more)| Schedule::Between { from, to: from + more }),
         1 => (1u64..4).prop_map(Schedule::Nth),
     ];
     let bit = (0u32..4096, 0u8..8).prop_map(|(byte, bit)| Bit::At { byte, bit });
