@@ -17,7 +17,7 @@ use rotproof_block::{
     Runtime, Submission,
 };
 use rotproof_export::{FuseExport, FuseOptions, LoopDevice, LoopOptions};
-use rotproof_fault::{Engine, EngineOptions, ResolvedRule, Rule};
+use rotproof_fault::{Engine, EngineOptions, ResolvedRule, Rule, TargetContent};
 use rotproof_layers::FaultDevice;
 use tempfile::TempDir;
 
@@ -35,8 +35,11 @@ const RULES: u64 = 10_000;
 
 #[derive(Clone, Copy)]
 enum Rules {
-    ByOffset(u64),
-    ByContent(u64),
+    Offset(u64),
+    /// Contents of which only the hash is known, so that every block is hashed.
+    Hash(u64),
+    /// Contents that a load has worked out, so that their first bytes are known.
+    Target(u64),
 }
 
 /// Measures everything; hands out each figure as soon as it is known.
@@ -55,21 +58,34 @@ fn with_layer(below: Arc<dyn Device>, rules: Rules) -> Result<Arc<dyn Device>> {
     };
     let rules: Vec<ResolvedRule> = match rules {
         // Single blocks, apart from each other, over the whole second half.
-        Rules::ByOffset(count) => (0..count)
+        Rules::Offset(count) => (0..count)
             .map(|index| {
                 let stride = USED_BYTES / RULES / BLOCK as u64 * BLOCK as u64;
                 rule(format!("offset={}: error", USED_BYTES + index * stride))
             })
             .collect::<Result<_>>()?,
-        Rules::ByContent(count) => (0..count)
-            .map(|index| {
-                let hash = u128::from(mix(1, 0, index)) << 64 | u128::from(mix(2, 0, index));
-                rule(format!("content={}: error", ContentHash(hash)))
-            })
+        Rules::Hash(count) => (0..count)
+            .map(|index| rule(format!("content={}: error", foreign_content(index))))
             .collect::<Result<_>>()?,
+        Rules::Target(count) => {
+            let mut rule = rule("target=unique: error".to_owned())?;
+            rule.contents = (0..count)
+                .map(|index| TargetContent {
+                    content: foreign_content(index),
+                    label: format!("content {index}"),
+                    beginning: Some(mix(3, 0, index)),
+                })
+                .collect();
+            vec![rule]
+        }
     };
     let engine = Engine::new(rules, EngineOptions { seed: 1, device_size: DEVICE_BYTES });
     Ok(FaultDevice::new(below, engine))
+}
+
+/// A content that no block of the load has.
+fn foreign_content(index: u64) -> ContentHash {
+    ContentHash(u128::from(mix(1, 0, index)) << 64 | u128::from(mix(2, 0, index)))
 }
 
 /// A queue of the memory leaf, alone or under the layer, driven by one thread at depth 1.
@@ -129,9 +145,10 @@ fn in_process(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     let plain = InProcess::new(None)?;
     let span = Duration::from_secs_f64(effort.seconds / 4.0);
     let variants = [
-        ("0 rules", Rules::ByOffset(0), None),
-        ("10,000 by offset", Rules::ByOffset(RULES), None),
-        ("10,000 by content", Rules::ByContent(RULES), None),
+        ("0 rules", Rules::Offset(0), None),
+        ("10,000 by offset", Rules::Offset(RULES), None),
+        ("10,000 by target", Rules::Target(RULES), None),
+        ("10,000 by hash", Rules::Hash(RULES), None),
     ];
     for (name, rules, bar) in variants {
         let layered = InProcess::new(Some(rules))?;
@@ -150,8 +167,9 @@ fn in_process(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
 fn grows_with_rules(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     let span = Duration::from_secs_f64(effort.seconds / 4.0);
     for (kind, many, few) in [
-        ("offset", Rules::ByOffset(RULES), Rules::ByOffset(10)),
-        ("content", Rules::ByContent(RULES), Rules::ByContent(10)),
+        ("offset", Rules::Offset(RULES), Rules::Offset(10)),
+        ("target", Rules::Target(RULES), Rules::Target(10)),
+        ("hash", Rules::Hash(RULES), Rules::Hash(10)),
     ] {
         let (many, few) = (InProcess::new(Some(many))?, InProcess::new(Some(few))?);
         let mut rounds = Vec::new();
@@ -248,9 +266,10 @@ impl Exported {
 
 fn exported(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     let variants = [
-        ("0 rules", Rules::ByOffset(0), Some(Bar::AtLeast(0.98))),
-        ("10,000 by offset", Rules::ByOffset(RULES), Some(Bar::AtLeast(0.98))),
-        ("10,000 by content", Rules::ByContent(RULES), Some(Bar::AtLeast(0.95))),
+        ("0 rules", Rules::Offset(0), Some(Bar::AtLeast(0.98))),
+        ("10,000 by offset", Rules::Offset(RULES), Some(Bar::AtLeast(0.98))),
+        ("10,000 by target", Rules::Target(RULES), Some(Bar::AtLeast(0.95))),
+        ("10,000 by hash", Rules::Hash(RULES), Some(Bar::AtLeast(0.95))),
     ];
     for (name, rules, bar) in variants {
         let stack = Exported::new(rules)?;

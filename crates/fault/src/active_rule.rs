@@ -30,7 +30,7 @@ pub(crate) struct ActiveRule {
     /// The blocks of `offset`; `None` is everywhere.
     pub(crate) places: Option<BlockSet>,
     /// What `content` and `target` ask for, with the number of the aim; `None` is anything.
-    pub(crate) contents: Option<HashMap<ContentHash, u32>>,
+    pub(crate) contents: Option<HashMap<ContentHash, WantedContent>>,
     /// What can be said to be hit or missed: each content, else each range of `offset`, as they were written.
     aims: Vec<Aim>,
     /// From blocks to aims, for a rule by place alone.
@@ -43,6 +43,15 @@ pub(crate) struct ActiveRule {
     clock: Arc<Clock>,
     /// A sticky rule has hit a flush, which has no place: from now on every flush is hit.
     flush_is_bad: AtomicBool,
+}
+
+/// A content that a rule asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WantedContent {
+    /// The number of the aim.
+    aim: u32,
+    /// Its first eight bytes, where they are known.
+    pub(crate) beginning: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -65,9 +74,10 @@ impl ActiveRule {
             rule.matching.offset.iter().map(|range| blocks_of(range, device_size)).collect();
         let places = (!ranges.is_empty()).then(|| BlockSet::new(ranges.iter().cloned()));
         let (keys, ranges): (Vec<TargetKey>, _) = match &contents {
-            Some(wanted) => {
-                (wanted.iter().map(|(hash, label)| TargetKey::content(*hash, label)).collect(), vec![])
-            }
+            Some(wanted) => (
+                wanted.iter().map(|wanted| TargetKey::content(wanted.content, &wanted.label)).collect(),
+                vec![],
+            ),
             None => {
                 (ranges.iter().map(|range| TargetKey::Offset(range.start * BLOCK_BYTES)).collect(), ranges)
             }
@@ -82,7 +92,12 @@ impl ActiveRule {
             rule,
             index,
             places,
-            contents: contents.map(|wanted| wanted.iter().map(|(hash, _)| *hash).zip(0..).collect()),
+            contents: contents.map(|wanted| {
+                let numbered = wanted.iter().zip(0..);
+                numbered
+                    .map(|(wanted, aim)| (wanted.content, WantedContent { aim, beginning: wanted.beginning }))
+                    .collect()
+            }),
             aims: keys.into_iter().map(|key| Aim { key, hits: AtomicU64::new(0) }).collect(),
             aims_by_place: IntervalIndex::new(ranges),
             matches: AtomicU64::new(0),
@@ -134,7 +149,7 @@ impl ActiveRule {
         match &self.contents {
             Some(contents) => {
                 let blocks = matched.iter().cloned().flatten();
-                aims.extend(blocks.filter_map(|block| contents.get(&content(block)?)));
+                aims.extend(blocks.filter_map(|block| Some(contents.get(&content(block)?)?.aim)));
             }
             None => {
                 for range in matched {
@@ -286,19 +301,38 @@ impl ActiveRule {
 const BIT_STREAM: u64 = 0x6269_7466_6c69_7073;
 const CHANCE_STREAM: u64 = 0x6368_616e_6365_7300;
 
-/// The contents that a rule wants, with what people call them, in the order in which they were written.
-fn wanted_contents(resolved: &ResolvedRule) -> Vec<(ContentHash, Arc<str>)> {
+/// A content that a rule wants, with what people call it.
+struct NamedContent {
+    content: ContentHash,
+    label: Arc<str>,
+    beginning: Option<u64>,
+}
+
+/// The contents that a rule wants, in the order in which they were written.
+fn wanted_contents(resolved: &ResolvedRule) -> Vec<NamedContent> {
     let matching = &resolved.rule.matching;
     let given: HashSet<ContentHash> = matching.content.iter().map(|text| text.0).collect();
-    let mut wanted: Vec<(ContentHash, Arc<str>)> = match matching.target {
-        Some(_) => {
-            resolved.contents.iter().map(|target| (target.content, target.label.as_str().into())).collect()
-        }
-        None => matching.content.iter().map(|text| (text.0, text.to_string().into())).collect(),
+    let mut wanted: Vec<NamedContent> = match matching.target {
+        Some(_) => resolved
+            .contents
+            .iter()
+            .map(|target| NamedContent {
+                content: target.content,
+                label: target.label.as_str().into(),
+                beginning: target.beginning,
+            })
+            .collect(),
+        None => matching
+            .content
+            .iter()
+            .map(|text| NamedContent { content: text.0, label: text.to_string().into(), beginning: None })
+            .collect(),
     };
     // Both conditions given, both must hold. And a content that is named twice is one aim.
     let mut seen = HashSet::new();
-    wanted.retain(|(content, _)| (given.is_empty() || given.contains(content)) && seen.insert(*content));
+    wanted.retain(|wanted| {
+        (given.is_empty() || given.contains(&wanted.content)) && seen.insert(wanted.content)
+    });
     wanted
 }
 

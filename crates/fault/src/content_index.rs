@@ -1,4 +1,5 @@
-//! Which rules want a content: a small filter in front of a hash map whose keys are hashes already.
+//! Which rules want a content: a small filter in front of a hash map whose keys are hashes already. Where the first
+//! bytes of every wanted content are known, blocks that begin otherwise are not even hashed.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -12,14 +13,21 @@ const FILTER_BITS_PER_CONTENT: usize = 16;
 #[derive(Debug)]
 pub(crate) struct ContentIndex {
     filter: Box<[u64]>,
+    /// How wanted contents begin, if that is known of all.
+    beginnings: Option<Box<[u64]>>,
     rules: HashMap<u128, Vec<u32>, BuildHasherDefault<Identity>>,
 }
 
 impl ContentIndex {
-    pub(crate) fn new(contents: impl IntoIterator<Item = (ContentHash, u32)>) -> Self {
+    /// Contents with their first eight bytes, where those are known, and the rule that wants them.
+    pub(crate) fn new(contents: impl IntoIterator<Item = (ContentHash, Option<u64>, u32)>) -> Self {
         let mut rules: HashMap<u128, Vec<u32>, _> = HashMap::default();
-        for (content, rule) in contents {
+        let mut known = Vec::new();
+        let mut count = 0;
+        for (content, beginning, rule) in contents {
             rules.entry(content.0).or_default().push(rule);
+            known.extend(beginning);
+            count += 1;
         }
         let bits = (rules.len() * FILTER_BITS_PER_CONTENT).next_power_of_two().max(64);
         let mut filter = vec![0u64; bits / 64].into_boxed_slice();
@@ -27,7 +35,23 @@ impl ContentIndex {
             let (word, bit) = filter_place(content, bits / 64);
             filter[word] |= bit;
         }
-        Self { filter, rules }
+        let beginnings = (known.len() == count).then(|| {
+            let mut filter = vec![0u64; bits / 64].into_boxed_slice();
+            for beginning in known {
+                let (word, bit) = beginning_place(beginning, bits / 64);
+                filter[word] |= bit;
+            }
+            filter
+        });
+        Self { filter, beginnings, rules }
+    }
+
+    /// Whether a block may hold a wanted content, by its first bytes; false is certain.
+    pub(crate) fn may_want(&self, block: &[u8]) -> bool {
+        let Some(beginnings) = &self.beginnings else { return true };
+        let Some(beginning) = block.first_chunk() else { return true };
+        let (word, bit) = beginning_place(u64::from_le_bytes(*beginning), beginnings.len());
+        beginnings[word] & bit != 0
     }
 
     /// The rules that want `content`; nearly always none.
@@ -44,6 +68,12 @@ impl ContentIndex {
 fn filter_place(content: u128, words: usize) -> (usize, u64) {
     let upper = (content >> 64) as u64;
     ((upper >> 6) as usize & (words - 1), 1 << (upper & 63))
+}
+
+/// What blocks begin with is rarely random, so its bits are spread first (Knuth's multiplicative hashing).
+fn beginning_place(beginning: u64, words: usize) -> (usize, u64) {
+    let spread = beginning.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ((spread >> 32) as usize & (words - 1), 1 << (spread >> 58))
 }
 
 /// Takes the lower half of a content hash as it is.
@@ -77,7 +107,7 @@ mod tests {
 
     #[test]
     fn every_content_finds_its_rules_and_a_foreign_one_none() {
-        let index = ContentIndex::new((0..10_000).map(|n| (content(n / 2), n as u32)));
+        let index = ContentIndex::new((0..10_000).map(|n| (content(n / 2), None, n as u32)));
         for n in 0..5000 {
             assert_eq!(index.find(content(n)), [2 * n as u32, 2 * n as u32 + 1]);
         }
@@ -87,8 +117,28 @@ mod tests {
     }
 
     #[test]
+    fn a_block_that_begins_as_none_that_is_wanted_is_not_hashed() {
+        let wanted =
+            |known: bool| ContentIndex::new((0..1000u64).map(|n| (content(n), known.then_some(n), 0)));
+        let block = |beginning: u64| {
+            let mut block = [0; 4096];
+            block[..8].copy_from_slice(&beginning.to_le_bytes());
+            block
+        };
+        let index = wanted(true);
+        assert!((0..1000).all(|n| index.may_want(&block(n))));
+        let passed = (1000..101_000).filter(|&n| index.may_want(&block(n))).count();
+        assert!(passed < 12_000, "{passed} of 100000 foreign blocks passed");
+        let blind = wanted(false);
+        assert!((1000..2000).all(|n| blind.may_want(&block(n))), "nothing is known of how they begin");
+        let mixed =
+            ContentIndex::new([(content(1), Some(1), 0), (content(2), None, 1), (content(3), Some(3), 2)]);
+        assert!(mixed.may_want(&block(7)), "one that is not known may begin in any way");
+    }
+
+    #[test]
     fn the_filter_answers_for_most_foreign_contents() {
-        let index = ContentIndex::new((0..10_000).map(|n| (content(n), 0)));
+        let index = ContentIndex::new((0..10_000).map(|n| (content(n), None, 0)));
         let passed = (10_000..110_000u64)
             .filter(|&n| {
                 let (word, bit) = filter_place(content(n).0, index.filter.len());

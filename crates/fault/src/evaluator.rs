@@ -265,7 +265,11 @@ impl Scratch {
             }
         } else {
             for block in header.full_blocks() {
-                let content = ContentHash::of(&data[header.in_buffer(block)]);
+                let data = &data[header.in_buffer(block)];
+                if !contents.may_want(data) {
+                    continue;
+                }
+                let content = ContentHash::of(data);
                 self.contents.extend(contents.find(content).iter().map(|&rule| WantedContent {
                     rule,
                     block,

@@ -75,11 +75,11 @@ impl Table {
     fn new(concerned: &[u32], rules: &[Arc<ActiveRule>]) -> Self {
         let mut always = Vec::new();
         let mut places = Vec::new();
-        let mut contents: Vec<(ContentHash, u32)> = Vec::new();
+        let mut contents: Vec<(ContentHash, Option<u64>, u32)> = Vec::new();
         for &number in concerned {
             let rule = &rules[number as usize];
             if let Some(wanted) = &rule.contents {
-                contents.extend(wanted.keys().map(|content| (*content, number)));
+                contents.extend(wanted.iter().map(|(content, wanted)| (*content, wanted.beginning, number)));
             } else if let Some(set) = &rule.places {
                 places.extend(set.ranges().iter().map(|range| (range.clone(), number)));
             } else {

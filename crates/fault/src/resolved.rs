@@ -27,4 +27,6 @@ pub struct TargetContent {
     pub content: ContentHash,
     /// What it is to people: "last block of 64 MiB #3", "block 7 of file a".
     pub label: String,
+    /// Its first eight bytes (little-endian), if they are known: blocks that begin otherwise need not be hashed.
+    pub beginning: Option<u64>,
 }

@@ -143,7 +143,11 @@ fn the_report_counts_every_aim_that_a_merged_request_met() {
 fn a_target_hits_the_contents_that_it_was_resolved_to_and_says_which() {
     let content = |fill: u8| ContentHash::of(&[fill; 4096]);
     let contents = [1, 2]
-        .map(|fill| TargetContent { content: content(fill), label: format!("block {fill} of file a") })
+        .map(|fill| TargetContent {
+            content: content(fill),
+            label: format!("block {fill} of file a"),
+            beginning: None,
+        })
         .to_vec();
     let rule = rule("write, target=unique(2): bit_flip");
     let engine = engine_with(1, vec![ResolvedRule { rule, contents }]);
@@ -164,7 +168,9 @@ fn a_target_hits_the_contents_that_it_was_resolved_to_and_says_which() {
 fn content_and_target_together_hit_what_both_name() {
     let hashes = [1u8, 2].map(|fill| ContentHash::of(&[fill; 4096]));
     let rule = rule(&format!("write, content={}, target=unique(2): bit_flip", hashes[0]));
-    let contents = hashes.map(|content| TargetContent { content, label: "one of them".to_owned() }).to_vec();
+    let contents = hashes
+        .map(|content| TargetContent { content, label: "one of them".to_owned(), beginning: None })
+        .to_vec();
     let engine = engine_with(1, vec![ResolvedRule { rule, contents }]);
     for fill in [1, 2] {
         write(&engine.evaluator(), u64::from(fill) * BLOCK_BYTES, &[fill; 4096]);
@@ -214,4 +220,70 @@ fn equal_runs_have_equal_digests_and_different_ones_have_not() {
     };
     assert_eq!(digest(1), digest(1));
     assert_ne!(digest(1), digest(2));
+}
+
+/// Blocks of records, in order.
+fn hit_blocks(engine: &Engine) -> Vec<u64> {
+    engine.ledger().records().iter().map(|record| record.offset / BLOCK_BYTES).collect()
+}
+
+#[test]
+fn chance_hits_as_often_as_it_says_and_depends_on_block_and_visit_alone() {
+    let run = |seed: u64, order: &[u64]| {
+        let engine = engine_with(seed, vec![rule("write, probability=2%: bit_flip").into()]);
+        let evaluator = engine.evaluator();
+        for &block in order {
+            write(&evaluator, block * BLOCK_BYTES, &[7; BLOCK_BYTES as usize]);
+        }
+        let mut hits = hit_blocks(&engine);
+        hits.sort_unstable();
+        hits
+    };
+    let forward: Vec<u64> = (0..20_000).map(|n| n % 10_000).collect();
+    let mut backward = forward.clone();
+    backward.reverse();
+    let hits = run(1, &forward);
+    assert_eq!(hits, run(1, &backward), "the order of the requests changes nothing");
+    assert_ne!(hits, run(2, &forward));
+    // 400 expected, within five standard deviations.
+    assert!((300..500).contains(&hits.len()), "{}", hits.len());
+}
+
+#[test]
+fn a_probability_per_request_hits_all_its_blocks_or_none() {
+    let engine =
+        engine(&["write, probability=50%/request: bit_flip", "write, probability=1e-3/block: error"]);
+    let evaluator = engine.evaluator();
+    for n in 0..1000u64 {
+        write(&evaluator, n * 4 * BLOCK_BYTES, &[7; 4 * BLOCK_BYTES as usize]);
+    }
+    let report = engine.report();
+    let failed = engine.ledger().records().iter().filter(|record| record.rule == 1).count() as u64;
+    assert_eq!(report[1].hits, failed);
+    // One block in a thousand, four blocks a request.
+    assert!((1..=15).contains(&failed), "{failed}");
+    assert_eq!(report[0].hits % 4, 0);
+    assert!((1600..2400).contains(&report[0].hits), "{}", report[0].hits);
+}
+
+#[test]
+fn a_window_in_time_begins_with_the_load() {
+    let engine = engine(&["write, at=10ms+5ms, during=prefill|run|check: error"]);
+    let evaluator = engine.evaluator();
+    let mut failed = Vec::new();
+    for (phase, ms) in [
+        (Phase::Prefill, 500),
+        (Phase::Run, 1000),
+        (Phase::Run, 1009),
+        (Phase::Run, 1010),
+        (Phase::Check, 1014),
+        (Phase::Check, 1015),
+    ] {
+        let context = Context { phase, submitted: Time(ms * 1_000_000), ..Context::default() };
+        let header = Header { context, ..header(Operation::WRITE, 0, BLOCK_BYTES) };
+        if matches!(evaluator.decide(&header, &[0; BLOCK_BYTES as usize]), Decision::Act(_)) {
+            failed.push(ms);
+        }
+    }
+    assert_eq!(failed, [1010, 1014]);
 }

@@ -121,6 +121,13 @@ impl Content {
         self.with_block(id, |block| ContentHash::of(block))
     }
 
+    /// The first eight bytes of a content, little-endian; no other content of the run begins with them.
+    pub fn beginning(&self, id: ContentId) -> u64 {
+        self.with_block(id, |block| {
+            block.iter().take(8).rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+        })
+    }
+
     /// Lends a content that was made for this call only. Must not be called from within itself.
     pub(crate) fn with_block<T>(&self, id: ContentId, look: impl FnOnce(&Block) -> T) -> T {
         thread_local! {

@@ -307,7 +307,11 @@ fn arm(engine: &Engine, workload: &Workload, rules: Vec<Rule>) -> Result<()> {
             };
             let contents = contents
                 .into_iter()
-                .map(|target| rotproof_fault::TargetContent { content: target.hash, label: target.label })
+                .map(|target| rotproof_fault::TargetContent {
+                    content: target.hash,
+                    label: target.label,
+                    beginning: Some(workload.content().beginning(target.content)),
+                })
                 .collect();
             ResolvedRule { rule, contents }
         })
