@@ -4,17 +4,20 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use rotproof_block::hash::mix;
 use rotproof_block::{ContentHash, Operation};
-use rotproof_spec::{ByteRange, End};
+use rotproof_spec::{ByteRange, End, Span};
 
 use crate::BLOCK_BYTES;
 use crate::clock::Clock;
-use crate::effect::{Bit, Effect};
+use crate::delay::Delay;
+use crate::effect::{Bits, Draw, Effect};
 use crate::geometry::Header;
 use crate::interval::{BlockSet, IntervalIndex};
+use crate::matching::OperationKind;
 use crate::record::TargetKey;
 use crate::resolved::ResolvedRule;
 use crate::rule::{Persistence, Rule};
@@ -41,6 +44,10 @@ pub(crate) struct ActiveRule {
     visits: Option<Visits>,
     seed: u64,
     clock: Arc<Clock>,
+    /// When the last request under a rate has passed.
+    free_at_ns: AtomicU64,
+    /// Blocks that can still be remapped.
+    spares: AtomicU32,
     /// A sticky rule has hit a flush, which has no place: from now on every flush is hit.
     flush_is_bad: AtomicBool,
 }
@@ -89,6 +96,11 @@ impl ActiveRule {
                 .then(|| Visits::new(device_size.div_ceil(BLOCK_BYTES))),
             seed,
             clock: Arc::clone(clock),
+            free_at_ns: AtomicU64::new(0),
+            spares: AtomicU32::new(match rule.persistence {
+                Persistence::UntilRewritten { spares } => spares.unwrap_or(0),
+                Persistence::Transient | Persistence::Sticky => 0,
+            }),
             rule,
             index,
             places,
@@ -111,7 +123,7 @@ impl ActiveRule {
     }
 
     pub(crate) fn is_sticky(&self) -> bool {
-        self.rule.persistence == Persistence::Sticky
+        self.rule.persistence.leaves_place()
     }
 
     /// How many matches the schedule has seen.
@@ -173,7 +185,9 @@ impl ActiveRule {
         content: impl Fn(u64) -> Option<ContentHash>,
         verdict: &mut Verdict,
     ) {
-        if self.effect().is_on_data() {
+        if self.rule.watches(OperationKind::from(header.operation)) {
+            verdict.watched.append(matched);
+        } else if self.effect().is_on_data() {
             self.evaluate_blocks(header, matched, content, verdict);
         } else {
             self.evaluate_request(header, matched, content, verdict);
@@ -188,8 +202,8 @@ impl ActiveRule {
         content: impl Fn(u64) -> Option<ContentHash>,
         verdict: &mut Verdict,
     ) {
-        if let Effect::BitFlip(Bit::At { byte, .. }) = self.effect() {
-            keep_blocks_with_byte(matched, header, byte as usize);
+        if let Some(byte) = self.effect().byte_needed() {
+            keep_blocks_with_byte(matched, header, byte);
         }
         let count: u64 = matched.iter().map(|range| range.end - range.start).sum();
         if count == 0 {
@@ -198,7 +212,8 @@ impl ActiveRule {
         let first = self.matches.fetch_add(count, Ordering::Relaxed) + 1;
         let mut push = |block: u64, number: u64| {
             let aims = self.aims_of(std::slice::from_ref(&(block..block + 1)), &content);
-            verdict.blocks.push(BlockHit { rule: Arc::clone(self), block, number, aims });
+            let effect = self.effect_on(header, block, number);
+            verdict.blocks.push(BlockHit { rule: Arc::clone(self), block, effect, aims });
         };
         if !self.rule.schedule.is_counted() {
             let per_block = self.draws_per_block(Per::Block);
@@ -269,7 +284,64 @@ impl ActiveRule {
         }
         let aims = self.aims_of(matched, content);
         let rule = Arc::clone(self);
-        verdict.requests.push(RequestHit { rule, aims, matched: std::mem::take(matched) });
+        let effect = self.effect_on_request(header, number);
+        verdict.requests.push(RequestHit { rule, effect, aims, matched: std::mem::take(matched) });
+    }
+
+    /// What chance decides on one hit: a pure function of seed, rule, place and number.
+    fn draw(&self, place: u64, number: u64) -> u64 {
+        mix(mix(self.seed, EFFECT_STREAM, u64::from(self.index)), place, number)
+    }
+
+    /// The effect of match `number` on a block, with what chance decides filled in.
+    pub(crate) fn effect_on(&self, header: &Header, block: u64, number: u64) -> Effect {
+        let draw = self.draw(block, number);
+        match self.effect() {
+            // One bit can be named.
+            Effect::BitFlip(Bits::Random { count: 1, draw: Draw(None) }) => {
+                let part = header.part(block);
+                let bit = draw % (part.len() as u64 * 8).max(1);
+                let byte = u32::try_from(part.start as u64 + bit / 8).unwrap_or_default();
+                Effect::BitFlip(Bits::At { byte, bit: (bit % 8) as u8 })
+            }
+            effect if effect.draw().is_some() => effect,
+            effect => effect.resolved(draw),
+        }
+    }
+
+    /// The effect on a request, with what chance, the rate and the time decide filled in.
+    pub(crate) fn effect_on_request(&self, header: &Header, number: u64) -> Effect {
+        match self.effect() {
+            Effect::Bandwidth(rate) => Effect::Delay(Delay::Constant(self.turn(header, rate.0))),
+            effect => effect.resolved(self.draw(header.offset / BLOCK_BYTES, number)),
+        }
+    }
+
+    /// How long the request waits for its turn where only so many bytes a second pass, its own transfer included.
+    fn turn(&self, header: &Header, bytes_per_second: u64) -> Span {
+        let now = header.context.submitted.0;
+        let takes = u128::from(header.length) * 1_000_000_000 / u128::from(bytes_per_second.max(1));
+        let takes = u64::try_from(takes).unwrap_or(u64::MAX);
+        let mut free = self.free_at_ns.load(Ordering::Relaxed);
+        loop {
+            let done = free.max(now).saturating_add(takes);
+            match self.free_at_ns.compare_exchange_weak(free, done, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Span(Duration::from_nanos(done - now)),
+                Err(other) => free = other,
+            }
+        }
+    }
+
+    /// Whether a place that this rule has left bad may become good again; uses up a spare.
+    pub(crate) fn remaps(&self) -> bool {
+        match self.rule.persistence {
+            Persistence::UntilRewritten { spares: None } => true,
+            Persistence::UntilRewritten { spares: Some(_) } => self
+                .spares
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |spares| spares.checked_sub(1))
+                .is_ok(),
+            Persistence::Transient | Persistence::Sticky => false,
+        }
     }
 
     /// Whether match `number` is a hit; of `matched` it leaves the blocks that are to blame.
@@ -287,18 +359,10 @@ impl ActiveRule {
         *matched = blocks.into_iter().map(|block| block..block + 1).collect();
         !matched.is_empty()
     }
-
-    /// The bit of a random flip among the `part` of a block: a pure function of seed, rule, place and number of the
-    /// match.
-    pub(crate) fn random_bit(&self, seed: u64, block: u64, number: u64, part: &Range<usize>) -> (usize, u8) {
-        let bits = part.len() as u64 * 8;
-        let bit = mix(mix(seed, BIT_STREAM, u64::from(self.index)), block, number) % bits.max(1);
-        (part.start + (bit / 8) as usize, (bit % 8) as u8)
-    }
 }
 
-/// Separates the bits of flips from other decisions that may come to draw from the same seed.
-const BIT_STREAM: u64 = 0x6269_7466_6c69_7073;
+/// Keep apart what is drawn from the same seed.
+const EFFECT_STREAM: u64 = 0x6566_6665_6374_7300;
 const CHANCE_STREAM: u64 = 0x6368_616e_6365_7300;
 
 /// A content that a rule wants, with what people call it.

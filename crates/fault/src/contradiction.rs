@@ -8,7 +8,7 @@ use rotproof_block::ContentHash;
 use rotproof_spec::{End, Path, Problems};
 
 use crate::BLOCK_BYTES;
-use crate::effect::{Bit, Effect};
+use crate::effect::{Bits, Effect};
 use crate::matching::OperationKind;
 use crate::rule::Rule;
 use crate::schedule::{Cycle, Schedule};
@@ -168,7 +168,7 @@ fn always_hits(rule: &Rule) -> bool {
     let is_every = |schedule| {
         matches!(schedule, Schedule::All | Schedule::After(0)) || schedule == Schedule::Every(Cycle::every(1))
     };
-    is_every(rule.schedule) && !matches!(rule.effect, Effect::Delay(_))
+    is_every(rule.schedule) && !rule.effect.only_delays()
 }
 
 fn blocks(rule: &Rule) -> Vec<Range<u64>> {
@@ -203,20 +203,29 @@ fn meet(one: &Rule, other: &Rule) -> bool {
 
 /// Why the two effects on the same block make no sense together.
 fn incompatible(one: &Rule, other: &Rule) -> Option<&'static str> {
-    use Effect::{BitFlip, Delay, Error, LostWrite, Zeros};
+    use Effect::{BitFlip, Gone, LostWrite, MisdirectedWrite, Zeros};
+    let fails =
+        |effect: Effect| matches!(effect, Effect::Error { after: false, .. } | Gone | Effect::ReadOnly);
+    let loses = |effect: Effect| matches!(effect, LostWrite | MisdirectedWrite(_));
     match (one.effect, other.effect) {
-        (Delay(_), _) | (_, Delay(_)) => None,
-        (Error, Error) => Some("both fail the same requests"),
-        (Error, _) | (_, Error) => Some("one of them always fails the requests whose data the other changes"),
+        (one, other) if one.only_delays() || other.only_delays() => None,
+        (one, other) if fails(one) && fails(other) => Some("both fail the same requests"),
+        (one, other) if fails(one) || fails(other) => {
+            Some("one of them always fails the requests whose data the other changes")
+        }
         (LostWrite, LostWrite) => Some("both lose the same writes"),
-        (LostWrite, _) | (_, LostWrite) => {
+        (one, other)
+            if loses(one) && other != Effect::StaleRead || loses(other) && one != Effect::StaleRead =>
+        {
             Some("one of them always loses the writes whose data the other changes")
         }
         (Zeros, Zeros) => Some("both zero the same blocks"),
-        (BitFlip(one @ Bit::At { .. }), BitFlip(other)) if one == other => {
+        (BitFlip(one @ (Bits::At { .. } | Bits::Mask { .. } | Bits::Burst { .. })), BitFlip(other))
+            if one == other =>
+        {
             Some("both flip the same bit, which leaves it as it was")
         }
-        (BitFlip(_) | Zeros, BitFlip(_) | Zeros) => None,
+        _ => None,
     }
 }
 
@@ -290,7 +299,7 @@ mod tests {
         let mut found = Problems::default();
         validate_all(&disjoint, &Path::root(), None, &mut found);
         assert!(found.is_empty());
-        let same: Vec<Rule> = vec![Rule::new(Effect::Error); 10_000];
+        let same: Vec<Rule> = vec![Rule::new(Effect::ERROR); 10_000];
         validate_all(&same, &Path::root(), None, &mut found);
         assert_eq!(found.iter().count(), REPORTED_MAX);
     }

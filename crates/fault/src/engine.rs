@@ -1,6 +1,7 @@
 //! The engine: the rules at work on one device, what they have done to it, and the ledger of it.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -38,6 +39,8 @@ pub struct Engine {
     pub(crate) overlay: Overlay,
     ledger: Ledger,
     clock: Arc<Clock>,
+    /// Position, counted from 1, of the rule that has made the device read-only or has taken it away; 0 is none.
+    pub(crate) latch: AtomicU32,
 }
 
 impl Engine {
@@ -52,6 +55,7 @@ impl Engine {
             overlay: Overlay::new(device_size.div_ceil(BLOCK_BYTES)),
             ledger: Ledger::default(),
             clock: Arc::default(),
+            latch: AtomicU32::new(0),
         });
         engine.add_rules(rules);
         engine
@@ -70,6 +74,10 @@ impl Engine {
             all.push(Arc::new(ActiveRule::new(rule, index, self.seed, self.device_size, &self.clock)));
         }
         self.index.store(Arc::new(Index::new(all)));
+    }
+
+    pub(crate) fn device_blocks(&self) -> u64 {
+        self.device_size.div_ceil(BLOCK_BYTES)
     }
 
     /// What one queue asks.

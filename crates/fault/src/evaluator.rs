@@ -5,8 +5,9 @@
 //!        ──> Inspect   pass it on, and call read_done / mutation_done when it has succeeded
 //!        ──> Act       as its verdict says:
 //!
-//! write, discard, flush: before_submit, wait for the delay, fail or
-//!                        read lost_ranges below (stale), pass on, read edges below, mutation_done
+//! write, discard, flush: before_submit, wait for the delay, fail (failure) or
+//!                        read lost_ranges below (stale), pass on, read edges below, mutation_done,
+//!                        complete or fail all the same (late_failure)
 //! read:                  pass on, read edges below, read_done, wait for the delay, fail or complete
 //! ```
 //!
@@ -15,14 +16,16 @@
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use arc_swap::{ArcSwap, Cache};
 use rotproof_block::{Buffer, ContentHash, Operation};
 
+use crate::effect::{Effect, SECTOR_BYTES};
 use crate::engine::Engine;
 use crate::geometry::{Header, extent};
 use crate::index::{Index, Table};
-use crate::lie::Lie;
+use crate::lie::{ALL_SECTORS, Lie};
 use crate::matching::OperationKind;
 use crate::overlay::PlaceKind;
 use crate::verdict::{BlockHit, RequestHit, Verdict};
@@ -86,6 +89,9 @@ impl Evaluator {
         if blocks.is_empty() && operation != OperationKind::Flush {
             return Decision::Pass;
         }
+        if let Some(verdict) = self.meet_latch(header, operation) {
+            return Decision::Act(Box::new(verdict));
+        }
         let is_touched = self.engine.overlay.touches(&blocks);
         let mut cache = self.index.borrow_mut();
         let index = cache.load();
@@ -119,6 +125,23 @@ impl Evaluator {
         }
     }
 
+    /// What a device that has become read-only, or is gone, says to everything.
+    fn meet_latch(&self, header: &Header, operation: OperationKind) -> Option<Verdict> {
+        let rule = self.engine.latch.load(Ordering::Relaxed).checked_sub(1)?;
+        let mut cache = self.index.borrow_mut();
+        let rule = cache.load().rules.get(rule as usize).map(Arc::clone)?;
+        let refuses = rule.effect() == Effect::Gone || operation != OperationKind::Read;
+        if !refuses || operation == OperationKind::Flush && rule.effect() == Effect::ReadOnly {
+            return None;
+        }
+        if !rule.rule.is_awake(header.context.phase) {
+            return None;
+        }
+        let effect = rule.effect();
+        let hit = RequestHit { rule, effect, aims: Vec::new(), matched: Vec::new() };
+        Some(Verdict { requests: vec![hit], ..Verdict::default() })
+    }
+
     /// Decides on the content of a read that has come back pristine.
     pub(crate) fn decide_on_content(&self, header: &Header, data: &[u8], verdict: &mut Verdict) {
         let mut cache = self.index.borrow_mut();
@@ -139,12 +162,19 @@ impl Evaluator {
                 let (rule, aims) = (Arc::clone(&place.rule), place.aims.clone());
                 match place.kind {
                     PlaceKind::Wrong { .. } => {}
-                    PlaceKind::Lost if operation != OperationKind::Write => {}
-                    PlaceKind::Lost => verdict.blocks.push(BlockHit { rule, block, number: 0, aims }),
+                    PlaceKind::Again if !rule.rule.concerns_operation(operation) => {}
+                    PlaceKind::Again => {
+                        let effect = rule.effect_on(header, block, 0);
+                        verdict.blocks.push(BlockHit { rule, block, effect, aims });
+                    }
                     PlaceKind::Request => {
                         match verdict.requests.iter_mut().find(|hit| hit.rule.index == rule.index) {
                             Some(hit) => hit.aims.extend(aims),
-                            None => verdict.requests.push(RequestHit { rule, aims, matched: Vec::new() }),
+                            None => {
+                                let effect = rule.effect_on_request(header, 0);
+                                let matched = Vec::new();
+                                verdict.requests.push(RequestHit { rule, effect, aims, matched });
+                            }
                         }
                     }
                 }
@@ -167,6 +197,15 @@ impl Evaluator {
             let is_hit =
                 || verdict.is_some_and(|verdict| verdict.blocks.iter().any(|hit| hit.block == block));
             if !is_whole && (is_hit() || self.engine.overlay.touches(&(block..block + 1))) {
+                edges.push(extent);
+            }
+        }
+        // Where misdirected writes land.
+        for hit in verdict.iter().flat_map(|verdict| &verdict.blocks) {
+            let Some(foreign) = hit.effect.lands_on(hit.block, self.engine.device_blocks()) else { continue };
+            let extent = extent(foreign, self.engine.device_size);
+            let is_whole = header.offset <= extent.start && header.end() >= extent.end;
+            if !is_whole && !edges.contains(&extent) {
                 edges.push(extent);
             }
         }
@@ -194,36 +233,55 @@ impl Evaluator {
         }
     }
 
-    /// The deviation that a hit lays over the touched part of its block, and the effect with what chance decided
-    /// filled in. `None` for a lost write whose old data the caller has not read.
+    /// The deviation that a hit lays over the touched part of its block. `None` where there is none to lay: old data
+    /// that the caller has not read, a write too small to tear, no previous version.
     pub(crate) fn lie_of(
         &self,
         hit: &BlockHit,
         header: &Header,
         stale: &[Piece],
-    ) -> Option<(Lie, crate::Effect)> {
-        use crate::effect::{Bit, Effect};
+        previous: Option<&Lie>,
+    ) -> Option<Lie> {
         let part = header.part(hit.block);
-        match hit.rule.effect() {
-            Effect::BitFlip(Bit::At { byte, bit }) => {
-                Some((Lie::flip(byte as usize, bit), Effect::BitFlip(Bit::At { byte, bit })))
+        let old = |sectors: u8| {
+            let bytes = self.old_bytes(hit.block, &part, stale)?;
+            Some(Lie::old(part.clone(), bytes, sectors))
+        };
+        match hit.effect {
+            Effect::BitFlip(bits) => Lie::bits(bits, &part),
+            Effect::Zeros => Some(Lie::fill(part, 0)),
+            Effect::Ones => Some(Lie::fill(part, 0xff)),
+            Effect::Noise(draw) => Some(Lie::noise(part, draw.number())),
+            Effect::LostWrite | Effect::MisdirectedWrite(_) => old(ALL_SECTORS),
+            Effect::MediumError if header.operation != Operation::Read => old(ALL_SECTORS),
+            // The reader sees an error, and zeros beside it.
+            Effect::MediumError => Some(Lie::fill(part, 0)),
+            Effect::TornWrite(tear) => {
+                let sectors = part.start.div_ceil(SECTOR_BYTES) as u8..(part.end / SECTOR_BYTES) as u8;
+                old(!tear.stored(sectors)?)
             }
-            Effect::BitFlip(Bit::Random) => {
-                let (byte, bit) = hit.rule.random_bit(self.engine.seed, hit.block, hit.number, &part);
-                let place = Bit::At { byte: u32::try_from(byte).ok()?, bit };
-                Some((Lie::flip(byte, bit), Effect::BitFlip(place)))
-            }
-            Effect::Zeros => Some((Lie::zeros(part), Effect::Zeros)),
-            Effect::LostWrite => {
-                let start = extent(hit.block, self.engine.device_size).start + part.start as u64;
-                let old = stale.iter().find_map(|piece| {
-                    let from = usize::try_from(start.checked_sub(piece.offset)?).ok()?;
-                    piece.bytes.get(from..from + part.len())
-                })?;
-                Some((Lie::stale(part, old), Effect::LostWrite))
-            }
-            Effect::Error | Effect::Delay(_) => None,
+            Effect::StaleRead => previous.cloned(),
+            Effect::Error { .. }
+            | Effect::ReadOnly
+            | Effect::Gone
+            | Effect::Delay(_)
+            | Effect::Bandwidth(_)
+            | Effect::Hang(_) => None,
         }
+    }
+
+    /// The bytes of a block that a write replaces, if the caller has read them.
+    pub(crate) fn old_bytes<'a>(
+        &self,
+        block: u64,
+        part: &Range<usize>,
+        stale: &'a [Piece],
+    ) -> Option<&'a [u8]> {
+        let start = extent(block, self.engine.device_size).start + part.start as u64;
+        stale.iter().find_map(|piece| {
+            let from = usize::try_from(start.checked_sub(piece.offset)?).ok()?;
+            piece.bytes.get(from..from + part.len())
+        })
     }
 }
 

@@ -45,7 +45,9 @@ impl Index {
             OperationKind::ALL.map(|operation| {
                 let concerned: Vec<u32> = rules
                     .iter()
-                    .filter(|rule| rule.rule.concerns(operation, phase))
+                    .filter(|rule| {
+                        rule.rule.concerns(operation, phase) || rule.rule.watches_in(operation, phase)
+                    })
                     .map(|rule| rule.index)
                     .collect();
                 if concerned.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rotproof_block::{ContentHash, Operation, Time};
@@ -9,8 +10,10 @@ use rotproof_block::{ContentHash, Operation, Time};
 use crate::BLOCK_BYTES;
 use crate::active_rule::ActiveRule;
 use crate::effect::Effect;
+use crate::errno::Errno;
 use crate::evaluator::{Evaluator, Piece};
 use crate::geometry::{Header, extent};
+use crate::lie::{ALL_SECTORS, Lie};
 use crate::matching::OperationKind;
 use crate::overlay::{BlockState, Place, PlaceKind, Unrepaired};
 use crate::record::{BlockContent, Record};
@@ -20,8 +23,10 @@ use crate::zeros::{ZEROS, zeros_hash};
 /// What is left to do with a read that has come back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadOutcome {
-    /// It is to fail.
-    pub fails: bool,
+    /// It is to fail with this error.
+    pub failure: Option<Errno>,
+    /// If it fails: whether it brings what could be read all the same.
+    pub transfers: bool,
     /// It is to take that much longer.
     pub delay: Option<Duration>,
 }
@@ -55,11 +60,60 @@ impl Evaluator {
         now: Time,
     ) {
         let hits = verdict.map_or(&[][..], |verdict| &verdict.blocks);
+        let watched = verdict.map_or(&[][..], |verdict| &verdict.watched);
         let mut states = self.engine.overlay.lock();
         let done = Done { header, stale, edges, now };
-        for (block, hits) in concerned_blocks(states.within(header.blocks()).map(|(block, _)| block), hits) {
-            states.update(block, |state| self.overwrite_block(state, done, block, hits, payload));
+        let touched = states.within(header.blocks()).map(|(block, _)| block);
+        let touched = touched.chain(watched.iter().cloned().flatten());
+        for (block, hits) in concerned_blocks(touched, hits) {
+            states.update(block, |state| {
+                if watched.iter().any(|range| range.contains(&block)) {
+                    let part = header.part(block);
+                    let old = self.old_bytes(block, &part, stale);
+                    state.previous = old.map(|bytes| Lie::old(part, bytes, ALL_SECTORS));
+                }
+                self.overwrite_block(state, done, block, hits, payload);
+            });
         }
+        for hit in hits {
+            let foreign = hit.effect.lands_on(hit.block, self.engine.device_blocks());
+            if let Some(foreign) = foreign.filter(|&foreign| foreign != hit.block) {
+                states.update(foreign, |state| self.damage_foreign_block(state, done, hit, foreign, payload));
+            }
+        }
+    }
+
+    /// A misdirected write has landed on `foreign`.
+    fn damage_foreign_block(
+        &self,
+        state: &mut BlockState,
+        done: Done<'_>,
+        hit: &BlockHit,
+        foreign: u64,
+        payload: &[u8],
+    ) {
+        let extent = extent(foreign, self.engine.device_size);
+        let part = done.header.part(hit.block);
+        let part = part.start..part.end.min((extent.end - extent.start) as usize);
+        if part.is_empty() {
+            return;
+        }
+        let landed = match done.header.operation {
+            Operation::Write { .. } => payload.get(done.header.in_buffer(hit.block)),
+            _ => ZEROS.get(part.clone()),
+        };
+        let Some(landed) = landed.and_then(|bytes| bytes.get(..part.len())) else { return };
+        state.lies.push(Lie::old(part.clone(), landed, ALL_SECTORS));
+        let truth = self.truth(done, foreign, payload);
+        let mut record = record_of(done.header, &hit.rule, &hit.aims, hit.effect, done.now);
+        record.offset = extent.start + part.start as u64;
+        record.length = part.len() as u64;
+        record.before = truth.map(ContentHash::of);
+        record.after = truth.map(|truth| distorted_hash(state, truth));
+        hit.rule.count_hit(&hit.aims);
+        let before = record.before;
+        let number = self.engine.ledger().append(record, 1);
+        state.unrepaired.extend(before.map(|truth| Unrepaired { record: number, truth }));
     }
 
     fn overwrite_block(
@@ -75,10 +129,14 @@ impl Evaluator {
         let truth_hash = truth.map(ContentHash::of);
         let part = header.part(block);
         state.overwrite(&part);
+        if part.len() as u64 == extent(block, self.engine.device_size).end - block * BLOCK_BYTES {
+            state.remap();
+        }
         self.settle_repairs(state, !hits.is_empty(), truth_hash, now);
         for hit in hits {
-            let Some((lie, effect)) = self.lie_of(hit, header, stale) else { continue };
-            let is_place = hit.rule.is_sticky() && effect != Effect::LostWrite;
+            let Some(lie) = self.lie_of(hit, header, stale, None) else { continue };
+            let effect = hit.effect;
+            let is_place = hit.rule.is_sticky() && effect.distorts();
             if is_place && state.has_place_of(&hit.rule) {
                 continue;
             }
@@ -89,10 +147,12 @@ impl Evaluator {
                 state.lies.push(lie);
                 if hit.rule.is_sticky() && !state.has_place_of(&hit.rule) {
                     let (rule, aims) = (Arc::clone(&hit.rule), hit.aims.clone());
-                    state.places.push(Place { rule, aims, kind: PlaceKind::Lost });
+                    state.places.push(Place { rule, aims, kind: PlaceKind::Again });
                 }
             }
-            let hashes = truth.zip(truth_hash).map(|(truth, before)| (before, distorted_hash(state, truth)));
+            let after =
+                truth.filter(|_| effect != Effect::MediumError).map(|truth| distorted_hash(state, truth));
+            let hashes = (truth_hash, after);
             let record = self.record_block(done, block, &hit.rule, &hit.aims, effect, hashes);
             if !hit.rule.is_sticky()
                 && let Some(truth) = truth_hash
@@ -104,12 +164,15 @@ impl Evaluator {
         let after = truth.filter(|_| state.has_wrong_place()).map(|truth| distorted_hash(state, truth));
         for place in &mut state.places {
             let PlaceKind::Wrong { lie, effect, truth_recorded } = &mut place.kind else { continue };
-            let Some(hashes) = truth_hash.zip(after) else { continue };
+            let hashes = (truth_hash, after);
+            if truth_hash.is_none() {
+                continue;
+            }
             let is_concerned = lie.touches(&part)
                 && place.rule.rule.concerns_operation(OperationKind::from(header.operation));
             if is_concerned && *truth_recorded != truth_hash {
                 *truth_recorded = truth_hash;
-                self.record_block(done, block, &place.rule, &place.aims, *effect, Some(hashes));
+                self.record_block(done, block, &place.rule, &place.aims, *effect, hashes);
             }
         }
     }
@@ -146,9 +209,14 @@ impl Evaluator {
         let mut verdict = verdict.map_or_else(Verdict::default, |verdict| *verdict);
         self.decide_on_content(header, data, &mut verdict);
         self.record_requests(header, &verdict, data, now);
-        let outcome = ReadOutcome { fails: verdict.fails(), delay: verdict.delay() };
+        let failure = verdict.failure();
+        let outcome = ReadOutcome {
+            failure: failure.or(verdict.late_failure()),
+            transfers: failure.is_none(),
+            delay: verdict.delay(),
+        };
         let is_touched = self.engine.overlay.touches(&header.blocks());
-        if !outcome.fails && (is_touched || !verdict.blocks.is_empty()) {
+        if failure.is_none() && (is_touched || !verdict.blocks.is_empty()) {
             let mut states = self.engine.overlay.lock();
             let touched = states.within(header.blocks()).map(|(block, _)| block);
             let done = Done { header, stale: &[], edges, now };
@@ -178,11 +246,13 @@ impl Evaluator {
         let before = truth.map(ContentHash::of);
         let mut image = truth.map(<[u8]>::to_vec);
         // The reader's part and the whole block for the ledger go the same way.
-        let mut show = |lie: &crate::lie::Lie| {
+        let mut show = |lie: &Lie| {
             lie.apply(start, &mut data[range.clone()]);
-            let image = image.as_mut()?;
-            lie.apply(0, image);
-            before.map(|before| (before, ContentHash::of(image)))
+            let after = image.as_mut().map(|image| {
+                lie.apply(0, image);
+                ContentHash::of(image)
+            });
+            (before, after)
         };
         for lie in &state.lies {
             show(lie);
@@ -190,21 +260,31 @@ impl Evaluator {
         for place in &mut state.places {
             let PlaceKind::Wrong { lie, effect, truth_recorded } = &mut place.kind else { continue };
             let hashes = show(lie);
-            if lie.touches(&part) && hashes.is_some() && *truth_recorded != before {
+            if lie.touches(&part) && before.is_some() && *truth_recorded != before {
                 *truth_recorded = before;
                 self.record_block(done, block, &place.rule, &place.aims, *effect, hashes);
             }
         }
         for hit in hits {
-            let Some((lie, effect)) = self.lie_of(hit, header, &[]) else { continue };
-            if hit.rule.is_sticky() && state.has_place_of(&hit.rule) {
+            let Some(lie) = self.lie_of(hit, header, &[], state.previous.as_ref()) else { continue };
+            let effect = hit.effect;
+            if state.is_distorted_by(&hit.rule) {
                 continue;
             }
-            let hashes = show(&lie);
-            let record = self.record_block(done, block, &hit.rule, &hit.aims, effect, hashes);
+            let (before, mut after) = show(&lie);
+            if effect == Effect::MediumError {
+                after = None;
+            }
+            let record = self.record_block(done, block, &hit.rule, &hit.aims, effect, (before, after));
             if hit.rule.is_sticky() {
-                let kind = PlaceKind::Wrong { lie, effect, truth_recorded: before };
-                state.places.push(Place { rule: Arc::clone(&hit.rule), aims: hit.aims.clone(), kind });
+                if !state.has_place_of(&hit.rule) {
+                    let kind = if effect.distorts() {
+                        PlaceKind::Wrong { lie, effect, truth_recorded: before }
+                    } else {
+                        PlaceKind::Again
+                    };
+                    state.places.push(Place { rule: Arc::clone(&hit.rule), aims: hit.aims.clone(), kind });
+                }
             } else if let Some(truth) = before {
                 state.unrepaired.push(Unrepaired { record, truth });
             }
@@ -232,13 +312,20 @@ impl Evaluator {
         let contents = contents_of(header, data);
         let mut states = self.engine.overlay.lock();
         for hit in &verdict.requests {
-            let effect = hit.rule.effect();
-            let is_repairable = effect == Effect::Error && !hit.rule.is_sticky();
+            let effect = hit.effect;
+            let is_repairable = matches!(effect, Effect::Error { .. }) && !hit.rule.is_sticky();
             let mut record = record_of(header, &hit.rule, &hit.aims, effect, now);
             record.blocks.clone_from(&contents);
             let repairable_blocks = if is_repairable { contents.len() } else { 0 };
             let sequence = self.engine.ledger().append(record, repairable_blocks);
             hit.rule.count_hit(&hit.aims);
+            if matches!(effect, Effect::ReadOnly | Effect::Gone) {
+                let latch = &self.engine.latch;
+                // The first one stays, but what is gone is gone.
+                let _ = latch.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |latched| {
+                    (latched == 0 || effect == Effect::Gone).then_some(hit.rule.index + 1)
+                });
+            }
             if is_repairable {
                 for &BlockContent { offset, content: truth } in &contents {
                     let unrepaired = Unrepaired { record: sequence, truth };
@@ -265,13 +352,13 @@ impl Evaluator {
         rule: &ActiveRule,
         aims: &[u32],
         effect: Effect,
-        hashes: Option<(ContentHash, ContentHash)>,
+        (before, after): (Option<ContentHash>, Option<ContentHash>),
     ) -> u64 {
         let part = done.header.part(block);
         let mut record = record_of(done.header, rule, aims, effect, done.now);
         record.offset = block * BLOCK_BYTES + part.start as u64;
         record.length = part.len() as u64;
-        (record.before, record.after) = hashes.unzip();
+        (record.before, record.after) = (before, after);
         rule.count_hit(aims);
         self.engine.ledger().append(record, 1)
     }

@@ -1,7 +1,12 @@
 //! What a block pretends to hold: a deviation over a range of its bytes, laid over the pristine data.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
+
+use rotproof_block::hash::mix;
+
+use crate::effect::{Bits, SECTOR_BYTES};
 
 /// One deviation. Positions are counted from the start of the block.
 #[derive(Clone, Debug)]
@@ -14,25 +19,74 @@ pub(crate) struct Lie {
 enum Kind {
     /// These bits of the one byte of the range are turned.
     Flip { mask: u8 },
-    /// All zeros.
-    Zeros,
-    /// What was there before; byte `i` of the block is `bytes[i - base]`.
-    Stale { bytes: Arc<[u8]>, base: usize },
+    /// These bits are turned; byte `i` of the block by `masks[i - base]`.
+    Flips { masks: Arc<[u8]>, base: usize },
+    /// All bytes are this.
+    Fill(u8),
+    /// Noise that grows from the key.
+    Noise { key: u64 },
+    /// What was there before, in these sectors; byte `i` of the block is `bytes[i - base]`.
+    Old { bytes: Arc<[u8]>, base: usize, sectors: u8 },
 }
 
+/// All sectors of a block.
+pub(crate) const ALL_SECTORS: u8 = u8::MAX;
+
 impl Lie {
-    pub(crate) fn flip(byte: usize, bit: u8) -> Self {
-        Self { range: byte..byte + 1, kind: Kind::Flip { mask: 1 << (bit % 8) } }
+    /// Bits are turned. Those that chance places lie within `part`; `None` where none of the bits is in the block.
+    pub(crate) fn bits(bits: Bits, part: &Range<usize>) -> Option<Self> {
+        let block = crate::BLOCK_BYTES as usize;
+        let of_byte = |byte: u32, mask: u8| {
+            let byte = byte as usize;
+            (byte < block).then(|| Self { range: byte..byte + 1, kind: Kind::Flip { mask } })
+        };
+        let room = part.len() as u64 * 8;
+        match bits {
+            Bits::At { byte, bit } => of_byte(byte, 1 << (bit % 8)),
+            Bits::Mask { byte, mask } => of_byte(byte, mask),
+            Bits::Burst { byte, bit, count } => {
+                let first = u64::from(byte) * 8 + u64::from(bit);
+                Self::flips((first..first.saturating_add(count.into()).min(block as u64 * 8)).collect())
+            }
+            Bits::RandomBurst { count, draw } => {
+                let count = u64::from(count).min(room);
+                let first = part.start as u64 * 8 + mix(draw.number(), 0, 0) % (room - count + 1);
+                Self::flips((first..first + count).collect())
+            }
+            Bits::Random { count, draw } => {
+                let mut places = BTreeSet::new();
+                let mut step = 0;
+                while (places.len() as u64) < u64::from(count).min(room) {
+                    places.insert(part.start as u64 * 8 + mix(draw.number(), 0, step) % room);
+                    step += 1;
+                }
+                Self::flips(places)
+            }
+        }
     }
 
-    pub(crate) fn zeros(range: Range<usize>) -> Self {
-        Self { range, kind: Kind::Zeros }
+    /// Bits by their numbers from the start of the block.
+    fn flips(places: BTreeSet<u64>) -> Option<Self> {
+        let (first, last) = (*places.first()? as usize / 8, *places.last()? as usize / 8);
+        let mut masks = vec![0u8; last + 1 - first];
+        for place in places {
+            masks[place as usize / 8 - first] |= 1 << (place % 8);
+        }
+        Some(Self { range: first..last + 1, kind: Kind::Flips { masks: masks.into(), base: first } })
     }
 
-    /// `bytes` where `range` begins.
-    pub(crate) fn stale(range: Range<usize>, bytes: &[u8]) -> Self {
+    pub(crate) fn fill(range: Range<usize>, byte: u8) -> Self {
+        Self { range, kind: Kind::Fill(byte) }
+    }
+
+    pub(crate) fn noise(range: Range<usize>, key: u64) -> Self {
+        Self { range, kind: Kind::Noise { key } }
+    }
+
+    /// `bytes` where `range` begins, in those of its sectors that are set in `sectors`.
+    pub(crate) fn old(range: Range<usize>, bytes: &[u8], sectors: u8) -> Self {
         debug_assert_eq!(range.len(), bytes.len());
-        Self { kind: Kind::Stale { bytes: bytes.into(), base: range.start }, range }
+        Self { kind: Kind::Old { bytes: bytes.into(), base: range.start, sectors }, range }
     }
 
     /// Whether a byte of `part` is concerned.
@@ -50,8 +104,27 @@ impl Lie {
         let changed = &mut bytes[from - start..to - start];
         match &self.kind {
             Kind::Flip { mask } => changed[0] ^= mask,
-            Kind::Zeros => changed.fill(0),
-            Kind::Stale { bytes, base } => changed.copy_from_slice(&bytes[from - base..to - base]),
+            Kind::Flips { masks, base } => {
+                for (byte, mask) in changed.iter_mut().zip(&masks[from - base..to - base]) {
+                    *byte ^= mask;
+                }
+            }
+            Kind::Fill(byte) => changed.fill(*byte),
+            Kind::Noise { key } => {
+                for (place, byte) in (from..to).zip(changed) {
+                    *byte = mix(*key, 1, place as u64 / 8).to_le_bytes()[place % 8];
+                }
+            }
+            Kind::Old { bytes, base, sectors: ALL_SECTORS } => {
+                changed.copy_from_slice(&bytes[from - base..to - base]);
+            }
+            Kind::Old { bytes, base, sectors } => {
+                for (place, byte) in (from..to).zip(changed) {
+                    if sectors >> (place / SECTOR_BYTES) & 1 != 0 {
+                        *byte = bytes[place - base];
+                    }
+                }
+            }
         }
     }
 
@@ -68,17 +141,54 @@ impl Lie {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::effect::Draw;
     use proptest::prelude::*;
 
     fn any_lie() -> impl Strategy<Value = Lie> {
-        (0usize..64, 1usize..64, 0u8..8, 0usize..3).prop_map(|(start, length, bit, kind)| {
+        (0usize..64, 1usize..64, 0u8..8, 0usize..7).prop_map(|(start, length, bit, kind)| {
             let range = start..(start + length).min(64);
+            let draw = Draw(Some(start as u64 * 64 + length as u64));
+            let bits = |bits| Lie::bits(bits, &range).expect("within the block");
             match kind {
-                0 => Lie::flip(start, bit),
-                1 => Lie::zeros(range),
-                _ => Lie::stale(range.clone(), &range.map(|at| at as u8 ^ 0x55).collect::<Vec<_>>()),
+                0 => bits(Bits::At { byte: start as u32, bit }),
+                1 => bits(Bits::Burst { byte: start as u32, bit, count: length as u32 }),
+                2 => bits(Bits::Random { count: length as u32, draw }),
+                3 => Lie::fill(range, 0),
+                4 => Lie::noise(range, 7),
+                5 => bits(Bits::RandomBurst { count: length as u32, draw }),
+                _ => {
+                    Lie::old(range.clone(), &range.map(|at| at as u8 ^ 0x55).collect::<Vec<_>>(), ALL_SECTORS)
+                }
             }
         })
+    }
+
+    #[test]
+    fn as_many_bits_flip_as_are_asked_for_and_only_within_the_part() {
+        let part = 512..1024;
+        for count in [1, 2, 17, 4096] {
+            let draw = Draw(Some(u64::from(count)));
+            for bits in [Bits::Random { count, draw }, Bits::RandomBurst { count, draw }] {
+                let mut block = vec![0u8; 4096];
+                Lie::bits(bits, &part).expect("within the block").apply(0, &mut block);
+                let flipped: u32 = block.iter().map(|byte| byte.count_ones()).sum();
+                assert_eq!(flipped, count, "{bits:?}");
+                assert!(block[..512].iter().chain(&block[1024..]).all(|byte| *byte == 0));
+            }
+        }
+        let mut block = vec![0u8; 4096];
+        Lie::bits(Bits::Burst { byte: 4095, bit: 6, count: 100 }, &(0..4096))
+            .expect("two bits")
+            .apply(0, &mut block);
+        assert_eq!(block[4095], 0b1100_0000);
+    }
+
+    #[test]
+    fn old_data_shows_in_the_sectors_that_were_not_stored() {
+        let mut block = vec![2u8; 4096];
+        Lie::old(0..4096, &[1; 4096], 0b1000_0001).apply(0, &mut block);
+        let sectors: Vec<u8> = block.chunks(512).map(|sector| sector[9]).collect();
+        assert_eq!(sectors, [1, 2, 2, 2, 2, 2, 2, 1]);
     }
 
     proptest! {

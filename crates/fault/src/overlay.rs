@@ -42,6 +42,8 @@ pub(crate) struct BlockState {
     pub(crate) lies: Vec<Lie>,
     /// What sticky rules have left, in the order in which they act, after the lies.
     pub(crate) places: Vec<Place>,
+    /// What the last write has replaced, where a stale read may want it.
+    pub(crate) previous: Option<Lie>,
     /// Records whose damage to this block is still there, or was seen by a reader who may put it right.
     pub(crate) unrepaired: Vec<Unrepaired>,
 }
@@ -65,8 +67,8 @@ pub(crate) enum PlaceKind {
         /// The content that it last distorted for the ledger: one record for each content is enough.
         truth_recorded: Option<ContentHash>,
     },
-    /// Writes to here are lost.
-    Lost,
+    /// Requests that touch this are hit in the same way again.
+    Again,
     /// Requests that touch this fail or are slow.
     Request,
 }
@@ -79,11 +81,21 @@ pub(crate) struct Unrepaired {
 
 impl BlockState {
     fn is_empty(&self) -> bool {
-        self.lies.is_empty() && self.places.is_empty() && self.unrepaired.is_empty()
+        self.lies.is_empty()
+            && self.places.is_empty()
+            && self.previous.is_none()
+            && self.unrepaired.is_empty()
     }
 
     pub(crate) fn has_place_of(&self, rule: &ActiveRule) -> bool {
         self.places.iter().any(|place| place.rule.index == rule.index)
+    }
+
+    /// Whether that rule already distorts what is read from here.
+    pub(crate) fn is_distorted_by(&self, rule: &ActiveRule) -> bool {
+        self.places
+            .iter()
+            .any(|place| place.rule.index == rule.index && matches!(place.kind, PlaceKind::Wrong { .. }))
     }
 
     pub(crate) fn has_wrong_place(&self) -> bool {
@@ -96,6 +108,11 @@ impl BlockState {
             let lies = std::mem::take(&mut self.lies);
             self.lies = lies.into_iter().flat_map(|lie| lie.without(part)).flatten().collect();
         }
+    }
+
+    /// Forgets bad places whose rules let a rewrite heal them.
+    pub(crate) fn remap(&mut self) {
+        self.places.retain(|place| !place.rule.remaps());
     }
 
     /// Makes `bytes`, which begin at byte `start` of the block, look as the block reads.
@@ -191,7 +208,7 @@ mod tests {
         assert!(!overlay.touches(&(0..1 << 30)));
         let near_the_end = (1 << 30) - 1;
         for block in [5, 6, near_the_end] {
-            overlay.lock().update(block, |state| state.lies.push(Lie::flip(0, 0)));
+            overlay.lock().update(block, |state| state.lies.push(Lie::fill(0..4096, 0)));
         }
         assert!(overlay.touches(&(5..6)));
         assert!(overlay.touches(&(0..near_the_end)));

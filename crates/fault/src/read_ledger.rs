@@ -5,7 +5,7 @@ use std::io::BufRead;
 use rotproof_block::{Error, ErrorKind, Result};
 
 use crate::BLOCK_BYTES;
-use crate::effect::{Bit, Effect};
+use crate::effect::{Bits, Effect};
 use crate::matching::OperationKind;
 use crate::record::Record;
 
@@ -50,8 +50,8 @@ fn validate(record: &Record, expected_sequence: u64) -> Result<(), String> {
         if !matches!(operation, OperationKind::Read | OperationKind::Write) {
             return Err(format!("{} acts on data, which a {operation:?} does not carry", effect.word()));
         }
-        if *effect == Effect::LostWrite && *operation != OperationKind::Write {
-            return Err("only a write can be lost".to_owned());
+        if effect.is_on_writes_alone() && *operation != OperationKind::Write {
+            return Err(format!("only a write can be hit by {}", effect.word()));
         }
         if offset / BLOCK_BYTES != (end - 1) / BLOCK_BYTES {
             return Err(format!(
@@ -59,16 +59,16 @@ fn validate(record: &Record, expected_sequence: u64) -> Result<(), String> {
                 effect.word()
             ));
         }
-        if let Effect::BitFlip(Bit::At { byte, bit }) = effect {
+        if let Effect::BitFlip(Bits::At { byte, bit }) = effect {
             let position = offset / BLOCK_BYTES * BLOCK_BYTES + u64::from(*byte);
             if *bit > 7 || !(*offset..end).contains(&position) {
                 return Err(format!("bit {bit} of byte {byte} is not among the {length} bytes at {offset}"));
             }
         }
-        if *effect == Effect::BitFlip(Bit::Random) {
-            return Err("a record names the bit that was flipped: bit_flip(byte=0, bit=0)".to_owned());
+        if *effect != effect.resolved(0) && effect.draw().is_none() {
+            return Err(format!("a record says what chance decided: {}", effect.resolved(0)));
         }
-        if record.before.is_some() != record.after.is_some() {
+        if record.before.is_some() != record.after.is_some() && *effect != Effect::MediumError {
             return Err("`before` and `after` come together".to_owned());
         }
         if !record.blocks.is_empty() {
@@ -107,7 +107,7 @@ pub(crate) mod tests {
             operation: OperationKind::Write,
             offset,
             length: 4096,
-            effect: Effect::BitFlip(Bit::At { byte: 1, bit: 2 }),
+            effect: Effect::BitFlip(Bits::At { byte: 1, bit: 2 }),
             time_ns: 1_000,
             phase: Phase::Run,
             request: 7,
@@ -155,14 +155,17 @@ pub(crate) mod tests {
             (|record| record.length = 8192, "one block"),
             (|record| record.operation = OperationKind::Flush, "a flush has no offset"),
             (|record| record.operation = OperationKind::Discard, "does not carry"),
-            (|record| record.effect = Effect::BitFlip(Bit::At { byte: 4096, bit: 0 }), "not among"),
-            (|record| record.effect = Effect::BitFlip(Bit::Random), "names the bit"),
+            (|record| record.effect = Effect::BitFlip(Bits::At { byte: 4096, bit: 0 }), "not among"),
+            (
+                |record| record.effect = "bit_flip(random=3)".parse().expect("an effect"),
+                "what chance decided",
+            ),
             (
                 |record| (record.effect, record.operation) = (Effect::LostWrite, OperationKind::Read),
                 "only a write",
             ),
             (|record| record.after = None, "come together"),
-            (|record| record.effect = Effect::Error, "not to error"),
+            (|record| record.effect = Effect::ERROR, "not to error"),
             (|record| record.repaired_at_ns = Some(1), "before it happened"),
             (
                 |record| record.blocks = vec![BlockContent { offset: 0, content: ContentHash(0) }],

@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::fmt;
 
 use rotproof_block::Phase;
+use rotproof_spec::{WordOrMap, deserialize_word_or_map};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::effect::Effect;
 use crate::matching::{Match, OperationKind};
@@ -67,8 +68,21 @@ impl Rule {
         self.concerns_operation(operation) && self.is_awake(phase)
     }
 
-    fn is_awake(&self, phase: Phase) -> bool {
+    pub(crate) fn is_awake(&self, phase: Phase) -> bool {
         self.during.iter().any(|awake| Phase::from(*awake) == phase)
+    }
+
+    /// Whether such an operation must be watched, though it is not hit: what a stale read will bring was there before
+    /// a write.
+    pub(crate) fn watches(&self, operation: OperationKind) -> bool {
+        self.effect == Effect::StaleRead
+            && operation == OperationKind::Write
+            && OperationKind::Read.is_matched_by(self.matching.operation)
+    }
+
+    pub(crate) fn watches_in(&self, operation: OperationKind, phase: Phase) -> bool {
+        // What was there before is wanted whenever it was written.
+        self.watches(operation) && phase != Phase::Setup
     }
 
     /// Whether such an operation suffers in that phase when it touches a place that the rule, being sticky, has left
@@ -80,9 +94,11 @@ impl Rule {
     /// Whether the rule can ever hit such an operation.
     pub fn concerns_operation(&self, operation: OperationKind) -> bool {
         let possible = match operation {
-            OperationKind::Read => self.effect != Effect::LostWrite,
-            OperationKind::Write => true,
-            OperationKind::Flush => !self.effect.is_on_data() && !self.matching.is_by_place(),
+            OperationKind::Read => !self.effect.is_on_writes_alone() && self.effect != Effect::ReadOnly,
+            OperationKind::Write => self.effect != Effect::StaleRead,
+            OperationKind::Flush => {
+                !self.effect.is_on_data() && self.effect != Effect::ReadOnly && !self.matching.is_by_place()
+            }
             OperationKind::Discard => !self.effect.is_on_data() && !self.matching.is_by_content(),
         };
         possible && operation.is_matched_by(self.matching.operation)
@@ -90,14 +106,108 @@ impl Rule {
 }
 
 /// What remains of a fault after the request that was hit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Persistence {
     /// That request deviates, no other. What a write stored wrong stays wrong until it is overwritten.
     #[default]
     Transient,
     /// The place stays bad for the rest of the run, also after it is rewritten.
     Sticky,
+    /// The place stays bad until the whole block is rewritten, as a sector that the drive then remaps.
+    UntilRewritten {
+        /// How many blocks can be remapped; afterwards places stay bad. `None` is any number.
+        spares: Option<u32>,
+    },
+}
+
+impl Persistence {
+    /// Whether a hit leaves a bad place.
+    pub fn leaves_place(self) -> bool {
+        self != Self::Transient
+    }
+}
+
+impl WordOrMap for Persistence {
+    const WORDS: &'static [&'static str] = &["transient", "sticky", "until_rewritten"];
+    const EXPECTING: &'static str =
+        "a persistence: transient, sticky, until_rewritten or { until_rewritten: { spares: 8 } }";
+
+    fn from_word(word: &str) -> Option<Result<Self, String>> {
+        match word {
+            "transient" => Some(Ok(Self::Transient)),
+            "sticky" => Some(Ok(Self::Sticky)),
+            "until_rewritten" => Some(Ok(Self::UntilRewritten { spares: None })),
+            _ => None,
+        }
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(key: &str, map: &mut A) -> Result<Self, A::Error> {
+        match key {
+            "until_rewritten" => map
+                .next_value::<Spares>()
+                .map(|Spares { spares }| Self::UntilRewritten { spares: Some(spares) }),
+            word => Err(A::Error::custom(format!("`{word}` takes no argument; write `persistence: {word}`"))),
+        }
+    }
+}
+
+/// What `until_rewritten` takes.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Spares {
+    spares: u32,
+}
+
+impl Serialize for Persistence {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match *self {
+            Self::Transient => serializer.serialize_str("transient"),
+            Self::Sticky => serializer.serialize_str("sticky"),
+            Self::UntilRewritten { spares: None } => serializer.serialize_str("until_rewritten"),
+            Self::UntilRewritten { spares: Some(spares) } => {
+                serializer.collect_map([("until_rewritten", Spares { spares })])
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Persistence {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserialize_word_or_map(deserializer)
+    }
+}
+
+impl JsonSchema for Persistence {
+    fn schema_name() -> Cow<'static, str> {
+        "Persistence".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "What remains of a fault after the request that was hit.",
+            "anyOf": [
+                {
+                    "description": "transient: that request deviates, no other; what a write stored wrong stays wrong until it is overwritten. sticky: the place stays bad for the rest of the run. until_rewritten: the place stays bad until the whole block is rewritten.",
+                    "enum": ["transient", "sticky", "until_rewritten"]
+                },
+                {
+                    "type": "object",
+                    "properties": {
+                        "until_rewritten": {
+                            "type": "object",
+                            "properties": {
+                                "spares": { "description": "How many blocks can be remapped; afterwards places stay bad.", "type": "integer", "minimum": 0 }
+                            },
+                            "required": ["spares"],
+                            "additionalProperties": false
+                        }
+                    },
+                    "required": ["until_rewritten"],
+                    "additionalProperties": false
+                }
+            ]
+        })
+    }
 }
 
 /// A part of a trial in which rules may be awake. Never while the subject is set up.

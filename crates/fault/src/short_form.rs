@@ -8,12 +8,12 @@
 //!            | "all" | "once" | "after=" n | "nth=" n | "matches=" n ".." n
 //!            | "every=" n [ "+" offset ] | "burst=" n "/" n [ "+" offset ]
 //!            | "probability=" chance [ "/block" | "/request" ] | "at=" span [ "+" span ]
-//!            | "transient" | "sticky"
+//!            | "transient" | "sticky" | "until_rewritten" [ "=" spares ]
 //!            | "during=" phase { "|" phase }  | "name=" text
 //! target     = "most_duplicated" [ "(" n ")" ] | "unique" [ "(" n ")" ]
 //!            | "file(" text "," "block=" n ")" | "last_block_of_every(" size ")"
-//! effect     = "bit_flip" [ "(" ( "random" | [ "byte=" n ] [ "," ] [ "bit=" n ] ) ")" ]
-//!            | "zeros" | "lost_write" | "error" | "delay(" span ")"
+//! effect     = word [ "(" argument { "," argument } ")" ]
+//! argument   = value | key "=" value { "|" value }
 //! text       = letters, digits and . _ - /, or anything in double quotes with \" and \\
 //! ```
 //!
@@ -22,9 +22,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rotproof_spec::{WordOrMap, nearest};
+use rotproof_spec::nearest;
 
-use crate::effect::{Bit, Effect};
+use crate::effect::Effect;
+use crate::effect_form::{NAMES, effect_of};
 use crate::matching::{Match, OperationMatch};
 use crate::one_or_many::OneOrMany;
 use crate::rule::{AwakePhase, Persistence, Rule};
@@ -33,7 +34,7 @@ use crate::short_text::{Quoted, quoted, split_outside};
 use crate::target::Target;
 
 /// Words that stand alone before the colon, and keys that take a value.
-const CONDITIONS: [&str; 21] = [
+const CONDITIONS: [&str; 22] = [
     "read",
     "write",
     "flush",
@@ -53,6 +54,7 @@ const CONDITIONS: [&str; 21] = [
     "at",
     "transient",
     "sticky",
+    "until_rewritten",
     "during",
     "name",
 ];
@@ -132,6 +134,11 @@ fn apply_condition<'a>(rule: &mut Rule, given: &mut Given<'a>, condition: &'a st
             no_value(word, value)?;
             given.note("persistence", word)?;
             rule.persistence = if word == "sticky" { Persistence::Sticky } else { Persistence::Transient };
+        }
+        "until_rewritten" => {
+            given.note("persistence", word)?;
+            let spares = value.map(|value| number("until_rewritten", value)).transpose()?;
+            rule.persistence = Persistence::UntilRewritten { spares };
         }
         "during" => {
             given.note("during", word)?;
@@ -255,45 +262,21 @@ fn call(text: &str) -> Result<(&str, Vec<&str>), String> {
 
 fn parse_effect(text: &str) -> Result<Effect, String> {
     let (word, arguments) = call(text)?;
-    match (word, arguments.as_slice()) {
-        ("", _) => Err("the effect is missing; write conditions: effect, for example read: error".to_owned()),
-        ("bit_flip", arguments) => parse_bit(arguments).map(Effect::BitFlip),
-        ("delay", [span]) => {
-            let span = span.strip_prefix("time=").unwrap_or(span);
-            span.parse().map(Effect::Delay)
-        }
-        ("delay", _) => Err("`delay` needs one span of time: delay(10ms)".to_owned()),
-        ("zeros" | "lost_write" | "error", [_, ..]) => Err(format!("`{word}` takes no argument")),
-        ("zeros", []) => Ok(Effect::Zeros),
-        ("lost_write", []) => Ok(Effect::LostWrite),
-        ("error", []) => Ok(Effect::Error),
-        _ if CONDITIONS.contains(&word.split('=').next().unwrap_or(word)) => {
-            Err(format!("`{text}` is a condition; the effect is missing: {text}: error"))
-        }
-        _ => match word.split_once(['=', ' ']) {
-            Some((effect, argument)) if Effect::WORDS.contains(&effect) => {
-                Err(format!("what an effect takes stands in parentheses: {effect}({})", argument.trim()))
-            }
-            _ => Err(unknown("effect", word, Effect::WORDS)),
-        },
+    if word.is_empty() {
+        return Err("the effect is missing; write conditions: effect, for example read: error".to_owned());
     }
-}
-
-fn parse_bit(arguments: &[&str]) -> Result<Bit, String> {
-    if arguments == ["random"] {
-        return Ok(Bit::Random);
+    if NAMES.contains(&word) {
+        return effect_of(word, &arguments);
     }
-    let (mut byte, mut bit) = (None, None);
-    for argument in arguments {
-        let (key, value) = argument.split_once('=').unwrap_or((argument, ""));
-        match key.trim() {
-            "byte" if byte.is_none() => byte = Some(number("byte", value)?),
-            "bit" if bit.is_none() => bit = Some(number("bit", value)?),
-            "byte" | "bit" => return Err(format!("`{}` is given twice", key.trim())),
-            other => return Err(unknown("argument of bit_flip", other, &["byte", "bit", "random"])),
+    if CONDITIONS.contains(&word.split('=').next().unwrap_or(word)) {
+        return Err(format!("`{text}` is a condition; the effect is missing: {text}: error"));
+    }
+    match word.split_once(['=', ' ']) {
+        Some((effect, argument)) if NAMES.contains(&effect) => {
+            Err(format!("what an effect takes stands in parentheses: {effect}({})", argument.trim()))
         }
+        _ => effect_of(word, &arguments),
     }
-    Ok(Bit::At { byte: byte.unwrap_or(0), bit: bit.unwrap_or(0) })
 }
 
 fn parse_target(text: &str) -> Result<Target, String> {
@@ -318,18 +301,6 @@ fn parse_target(text: &str) -> Result<Target, String> {
             _ => Err("`last_block_of_every` needs one size: target=last_block_of_every(64MiB)".to_owned()),
         },
         _ => Err(unknown("target", word, &["most_duplicated", "unique", "file", "last_block_of_every"])),
-    }
-}
-
-impl fmt::Display for Effect {
-    /// As in the short form.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BitFlip(Bit::At { byte, bit }) => write!(f, "bit_flip(byte={byte}, bit={bit})"),
-            Self::BitFlip(Bit::Random) => f.write_str("bit_flip(random)"),
-            Self::Delay(span) => write!(f, "delay({span})"),
-            Self::Zeros | Self::LostWrite | Self::Error => f.write_str(self.word()),
-        }
     }
 }
 
@@ -395,8 +366,13 @@ impl fmt::Display for Rule {
                 conditions.push(format!("at={at}{lasts}"));
             }
         }
-        if self.persistence == Persistence::Sticky {
-            conditions.push("sticky".to_owned());
+        match self.persistence {
+            Persistence::Transient => {}
+            Persistence::Sticky => conditions.push("sticky".to_owned()),
+            Persistence::UntilRewritten { spares: None } => conditions.push("until_rewritten".to_owned()),
+            Persistence::UntilRewritten { spares: Some(spares) } => {
+                conditions.push(format!("until_rewritten={spares}"));
+            }
         }
         if self.during != Rule::new(self.effect).during {
             let phases: Vec<_> = self.during.iter().map(|phase| phase.word()).collect();
@@ -416,6 +392,7 @@ fn joined<T: fmt::Display>(list: &OneOrMany<T>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::effect::Bits;
     use crate::test_rules::any_rule;
 
     fn rule(text: &str) -> Rule {
@@ -433,13 +410,13 @@ mod tests {
         assert_eq!(first.matching.offset.0, ["1MiB..2MiB".parse().expect("a range")]);
         assert_eq!(first.schedule, Schedule::Every(Cycle::every(3)));
         assert_eq!(first.persistence, Persistence::Sticky);
-        assert_eq!(first.effect, Effect::BitFlip(Bit::default()));
+        assert_eq!(first.effect, Effect::BitFlip(Bits::default()));
         let second = rule("read, target=most_duplicated: error");
         assert_eq!(second.matching.target, Some(Target::MostDuplicated { count: 1 }));
         let third = rule("content=000102030405060708090a0b0c0d0e0f, once: delay(10ms)");
         assert_eq!(third.matching.content.0.len(), 1);
         assert_eq!(third.schedule, Schedule::Once);
-        assert_eq!(rule("error"), Rule::new(Effect::Error), "all conditions are optional");
+        assert_eq!(rule("error"), Rule::new(Effect::ERROR), "all conditions are optional");
         let fourth = rule("target=file(\"odd, name\", block=7), during=prefill|run, name=\"a: b\": zeros");
         assert_eq!(fourth.matching.target, Some(Target::File { file: "odd, name".to_owned(), block: 7 }));
         assert_eq!(fourth.name.as_deref(), Some("a: b"));

@@ -9,8 +9,8 @@ use rotproof_block::ContentHash;
 use rotproof_spec::{ByteRange, Bytes, End, Span};
 
 use crate::{
-    AwakePhase, Bit, Cycle, Effect, HashText, Match, OneOrMany, OperationMatch, Per, Persistence, Rule,
-    Schedule, Target,
+    AwakePhase, Bits, Cycle, Delay, Direction, Draw, Effect, Errno, HashText, Histogram, Match, NewPart,
+    OneOrMany, OperationMatch, Per, Persistence, Rule, Schedule, Target, Tear,
 };
 
 fn any_range() -> impl Strategy<Value = ByteRange> {
@@ -29,12 +29,70 @@ fn any_target() -> impl Strategy<Value = Target> {
 
 pub(crate) fn any_effect() -> impl Strategy<Value = Effect> {
     prop_oneof![
-        (any::<u32>(), any::<u8>()).prop_map(|(byte, bit)| Effect::BitFlip(Bit::At { byte, bit })),
-        Just(Effect::BitFlip(Bit::Random)),
-        Just(Effect::Zeros),
-        Just(Effect::LostWrite),
-        Just(Effect::Error),
-        any::<u64>().prop_map(|nanoseconds| Effect::Delay(Span(Duration::from_nanos(nanoseconds)))),
+        any_bits().prop_map(Effect::BitFlip),
+        prop::sample::select(vec![
+            Effect::Zeros,
+            Effect::Ones,
+            Effect::LostWrite,
+            Effect::StaleRead,
+            Effect::MediumError,
+            Effect::ReadOnly,
+            Effect::Gone,
+        ]),
+        any_draw().prop_map(Effect::Noise),
+        prop_oneof![
+            any::<u64>().prop_map(|by| Direction::By(Bytes(by))),
+            any::<u64>().prop_map(|to| Direction::To(Bytes(to))),
+            any_draw().prop_map(Direction::Anywhere),
+        ]
+        .prop_map(Effect::MisdirectedWrite),
+        (
+            prop::sample::select(vec![NewPart::First, NewPart::Last, NewPart::Scattered, NewPart::Shorn]),
+            option::of(any::<u8>()),
+            any_draw()
+        )
+            .prop_map(|(new, sectors, draw)| Effect::TornWrite(Tear { new, sectors, draw })),
+        (prop::sample::select(Errno::NAMES.to_vec()), any::<bool>())
+            .prop_map(|(name, after)| Effect::Error { errno: name.parse().expect("a name"), after }),
+        any_delay().prop_map(Effect::Delay),
+        any::<u64>().prop_map(|rate| Effect::Bandwidth(Bytes(rate))),
+        any_span().prop_map(Effect::Hang),
+    ]
+}
+
+fn any_span() -> impl Strategy<Value = Span> {
+    any::<u64>().prop_map(|nanoseconds| Span(Duration::from_nanos(nanoseconds)))
+}
+
+fn any_draw() -> impl Strategy<Value = Draw> {
+    option::of(any::<u64>()).prop_map(Draw)
+}
+
+fn any_bits() -> impl Strategy<Value = Bits> {
+    prop_oneof![
+        (any::<u32>(), any::<u8>()).prop_map(|(byte, bit)| Bits::At { byte, bit }),
+        (any::<u32>(), any::<u8>()).prop_map(|(byte, mask)| Bits::Mask { byte, mask }),
+        (any::<u32>(), any::<u8>(), any::<u32>()).prop_map(|(byte, bit, count)| Bits::Burst {
+            byte,
+            bit,
+            count
+        }),
+        (any::<u32>(), any_draw()).prop_map(|(count, draw)| Bits::Random { count, draw }),
+        (any::<u32>(), any_draw()).prop_map(|(count, draw)| Bits::RandomBurst { count, draw }),
+    ]
+}
+
+fn any_delay() -> impl Strategy<Value = Delay> {
+    prop_oneof![
+        any_span().prop_map(Delay::Constant),
+        (any_span(), any_span()).prop_map(|(from, to)| Delay::Uniform(from, to)),
+        (any_span(), any_span()).prop_map(|(mean, deviation)| Delay::Normal(mean, deviation)),
+        any_span().prop_map(Delay::Exponential),
+        // Kept for the life of the process, so few of them.
+        (1u64..9, 1u32..9).prop_map(|(ms, weight)| {
+            let bars = [(Span(Duration::from_millis(ms)), weight), (Span::default(), 1)];
+            Delay::Histogram(Histogram::new(&bars).expect("weights"))
+        }),
     ]
 }
 
@@ -75,13 +133,18 @@ pub(crate) fn any_rule() -> impl Strategy<Value = Rule> {
             target,
         });
     let phases = prop::sample::subsequence(AwakePhase::WORDS.map(|(_, phase)| phase).to_vec(), 1..=3);
-    (option::of(any::<String>()), matching, any_schedule(), any_effect(), any::<bool>(), phases).prop_map(
-        |(name, matching, schedule, effect, sticky, during)| Rule {
+    let persistence = prop_oneof![
+        Just(Persistence::Transient),
+        Just(Persistence::Sticky),
+        option::of(any::<u32>()).prop_map(|spares| Persistence::UntilRewritten { spares }),
+    ];
+    (option::of(any::<String>()), matching, any_schedule(), any_effect(), persistence, phases).prop_map(
+        |(name, matching, schedule, effect, persistence, during)| Rule {
             name,
             matching,
             schedule,
             effect,
-            persistence: if sticky { Persistence::Sticky } else { Persistence::Transient },
+            persistence,
             during: OneOrMany(during),
         },
     )

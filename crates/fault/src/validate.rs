@@ -4,7 +4,8 @@ use rotproof_spec::{ByteRange, Bytes, End, Path, Problems};
 
 use crate::BLOCK_BYTES;
 use crate::chance::Chance;
-use crate::effect::{Bit, Effect};
+use crate::delay::Delay;
+use crate::effect::{Bits, Direction, Effect, SECTORS, Tear};
 use crate::matching::{OperationKind, OperationMatch};
 use crate::rule::Rule;
 use crate::schedule::{Cycle, Schedule};
@@ -69,24 +70,47 @@ impl Rule {
 
     fn validate_effect(&self, path: &Path, problems: &mut Problems) {
         match self.effect {
-            Effect::BitFlip(Bit::At { byte, bit }) => {
-                let place = path.key("bit_flip");
-                if u64::from(byte) >= BLOCK_BYTES {
-                    problems.add(
-                        &place.key("byte"),
-                        format!("byte {byte} is beyond the block; its bytes are 0 to {}", BLOCK_BYTES - 1),
-                    );
-                }
-                if bit > 7 {
-                    problems
-                        .add(&place.key("bit"), format!("bit {bit} is beyond the byte; its bits are 0 to 7"));
-                }
-            }
-            Effect::Delay(span) if span.0.is_zero() => {
+            Effect::BitFlip(bits) => validate_bits(bits, &path.key("bit_flip"), problems),
+            Effect::Delay(delay) if delay.is_nothing() => {
                 problems.add_with_help(
                     &path.key("delay"),
                     "a delay of 0 changes nothing",
                     "give a span of time such as 10ms",
+                );
+            }
+            Effect::Delay(Delay::Uniform(from, to)) if from > to => {
+                problems.add(&path.key("delay").key("uniform"), format!("{from} is more than {to}"));
+            }
+            Effect::Hang(span) if span.0.is_zero() => {
+                problems.add(&path.key("hang"), "a hang of 0 changes nothing");
+            }
+            Effect::Bandwidth(Bytes(0)) => {
+                problems.add_with_help(
+                    &path.key("bandwidth"),
+                    "at 0 bytes a second nothing ever passes",
+                    "take the effect hang",
+                );
+            }
+            Effect::TornWrite(Tear { sectors: Some(sectors), .. }) if sectors == 0 || sectors >= SECTORS => {
+                problems.add(
+                    &path.key(self.effect.word()).key("sectors"),
+                    format!("{sectors} of the {SECTORS} sectors of a block are no part of it; give 1 to 7"),
+                );
+            }
+            Effect::MisdirectedWrite(Direction::By(by) | Direction::To(by))
+                if !by.0.is_multiple_of(BLOCK_BYTES) =>
+            {
+                add_unaligned(by.0, &path.key("misdirected_write"), problems);
+            }
+            Effect::MisdirectedWrite(Direction::By(Bytes(0))) => {
+                problems
+                    .add(&path.key("misdirected_write").key("by"), "a write 0 bytes off is where it belongs");
+            }
+            Effect::StaleRead if self.matching.is_by_content() => {
+                problems.add_with_help(
+                    path,
+                    "a stale read cannot be chosen by content: what a block will hold is not known when its old data must be kept",
+                    "choose the blocks by offset",
                 );
             }
             _ => {}
@@ -101,11 +125,23 @@ impl Rule {
         let word = self.matching.operation.map_or("reads and writes", OperationMatch::word);
         let effect = self.effect.word();
         let operation = path.key("match").key("operation");
-        if self.effect == Effect::LostWrite {
+        if self.effect.is_on_writes_alone() {
             problems.add_with_help(
                 &operation,
-                format!("lost_write only concerns writes, but the operation is {word}"),
+                format!("{effect} only concerns writes, but the operation is {word}"),
                 "take `operation: write`, or another effect",
+            );
+        } else if self.effect == Effect::StaleRead {
+            problems.add_with_help(
+                &operation,
+                format!("{effect} only concerns reads, but the operation is {word}"),
+                "take `operation: read`, or another effect",
+            );
+        } else if self.effect == Effect::ReadOnly {
+            problems.add_with_help(
+                &operation,
+                format!("{effect} begins with a write or discard, but the operation is {word}"),
+                "take `operation: write`",
             );
         } else if self.effect.is_on_data() {
             problems.add_with_help(
@@ -141,6 +177,29 @@ impl Rule {
                 problems.add(&path.index(index), format!("{} is named twice", phase.word()));
             }
         }
+    }
+}
+
+fn validate_bits(bits: Bits, path: &Path, problems: &mut Problems) {
+    let (byte, bit, count) = match bits {
+        Bits::At { byte, bit } => (byte, bit, 1),
+        Bits::Mask { byte, mask } => (byte, 0, u32::from(mask)),
+        Bits::Burst { byte, bit, count } => (byte, bit, count),
+        Bits::Random { count, .. } | Bits::RandomBurst { count, .. } => (0, 0, count),
+    };
+    if u64::from(byte) >= BLOCK_BYTES {
+        problems.add(
+            &path.key("byte"),
+            format!("byte {byte} is beyond the block; its bytes are 0 to {}", BLOCK_BYTES - 1),
+        );
+    }
+    if bit > 7 {
+        problems.add(&path.key("bit"), format!("bit {bit} is beyond the byte; its bits are 0 to 7"));
+    }
+    if count == 0 {
+        problems.add(path, "no bit flips; give at least one");
+    } else if u64::from(count) > BLOCK_BYTES * 8 {
+        problems.add(path, format!("a block has only {} bits", BLOCK_BYTES * 8));
     }
 }
 
@@ -265,6 +324,18 @@ mod tests {
             ("bit_flip(byte=4096)", "effect.bit_flip.byte", "beyond the block"),
             ("bit_flip(bit=8)", "effect.bit_flip.bit", "beyond the byte"),
             ("delay(0)", "effect.delay", "changes nothing"),
+            ("delay(uniform=2s|1s)", "effect.delay.uniform", "more than"),
+            ("hang(0)", "effect.hang", "changes nothing"),
+            ("bandwidth(0)", "effect.bandwidth", "nothing ever passes"),
+            ("bit_flip(mask=0)", "effect.bit_flip", "no bit"),
+            ("bit_flip(random=40000)", "effect.bit_flip", "only 32768"),
+            ("write: torn_write(sectors=8)", "effect.torn_write.sectors", "no part"),
+            ("write: misdirected_write(by=0)", "effect.misdirected_write.by", "where it belongs"),
+            ("write: misdirected_write(to=100)", "effect.misdirected_write", "inside a block"),
+            ("read, target=unique: stale_read", "effect", "by content"),
+            ("read: torn_write", "match.operation", "only concerns writes"),
+            ("write: stale_read", "match.operation", "only concerns reads"),
+            ("read: read_only", "match.operation", "begins with a write"),
             ("read: lost_write", "match.operation", "only concerns writes"),
             ("flush: lost_write", "match.operation", "only concerns writes"),
             ("flush: zeros", "match.operation", "changes data"),

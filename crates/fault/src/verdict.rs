@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use crate::BLOCK_BYTES;
 use crate::active_rule::ActiveRule;
+use crate::delay::Delay;
 use crate::effect::Effect;
+use crate::errno::Errno;
 use crate::geometry::Header;
 
 /// The hits of one request.
@@ -16,12 +18,16 @@ pub struct Verdict {
     pub(crate) requests: Vec<RequestHit>,
     /// Effects on data, by block and then by rule once sorted.
     pub(crate) blocks: Vec<BlockHit>,
+    /// Blocks of a write of which what they hold so far must be kept, as a read may show it later.
+    pub(crate) watched: Vec<Range<u64>>,
 }
 
 /// A rule hits a whole request.
 #[derive(Debug)]
 pub(crate) struct RequestHit {
     pub(crate) rule: Arc<ActiveRule>,
+    /// The rule's effect, with what chance, rate and time decided filled in.
+    pub(crate) effect: Effect,
     /// Which of the rule's aims are among them.
     pub(crate) aims: Vec<u32>,
     /// The blocks that fulfilled the rule's conditions: what a sticky rule leaves bad.
@@ -33,40 +39,61 @@ pub(crate) struct RequestHit {
 pub(crate) struct BlockHit {
     pub(crate) rule: Arc<ActiveRule>,
     pub(crate) block: u64,
-    /// Number of the match.
-    pub(crate) number: u64,
+    /// The rule's effect, with what chance decided filled in.
+    pub(crate) effect: Effect,
     /// Which of the rule's aims the block is.
     pub(crate) aims: Vec<u32>,
 }
 
 impl Verdict {
     pub(crate) fn is_empty(&self) -> bool {
-        self.requests.is_empty() && self.blocks.is_empty()
+        self.requests.is_empty() && self.blocks.is_empty() && self.watched.is_empty()
     }
 
-    /// Whether the request is to fail.
-    pub fn fails(&self) -> bool {
-        self.requests.iter().any(|hit| hit.rule.effect() == Effect::Error)
+    /// The error with which the request is to fail before anything of it is carried out.
+    pub fn failure(&self) -> Option<Errno> {
+        self.requests.iter().find_map(|hit| match hit.effect {
+            Effect::Error { errno, after: false } => Some(errno),
+            Effect::ReadOnly => Some(Errno::EROFS),
+            Effect::Gone => Some(Errno::ENODEV),
+            _ => None,
+        })
+    }
+
+    /// The error with which the request is to come back after it has been carried out, but for bad blocks.
+    pub fn late_failure(&self) -> Option<Errno> {
+        let of_request = self.requests.iter().find_map(|hit| match hit.effect {
+            Effect::Error { errno, after: true } => Some(errno),
+            _ => None,
+        });
+        of_request.or_else(|| {
+            let is_bad = |hit: &BlockHit| hit.effect == Effect::MediumError;
+            self.blocks.iter().any(is_bad).then_some(Errno::EIO)
+        })
     }
 
     /// How much longer the request is to take: the sum of all delays that hit it.
     pub fn delay(&self) -> Option<Duration> {
         let mut sum = None;
         for hit in &self.requests {
-            if let Effect::Delay(span) = hit.rule.effect() {
+            if let Effect::Delay(Delay::Constant(span)) | Effect::Hang(span) = hit.effect {
                 sum = Some(sum.unwrap_or(Duration::ZERO).saturating_add(span.0));
             }
         }
         sum
     }
 
-    /// The bytes of the device that a lost write will leave as they are, as ranges in order: to be read before the
-    /// write is passed on.
+    /// The bytes of the device of which the write will leave the old data, or which a read may show later, as ranges
+    /// in order: to be read before the write is passed on.
     pub fn lost_ranges(&self, header: &Header) -> Vec<Range<u64>> {
+        let kept = self.blocks.iter().filter(|hit| hit.effect.keeps_old()).map(|hit| hit.block);
+        let mut blocks: Vec<u64> = kept.chain(self.watched.iter().cloned().flatten()).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
         let mut ranges: Vec<Range<u64>> = Vec::new();
-        for hit in self.blocks.iter().filter(|hit| hit.rule.effect() == Effect::LostWrite) {
-            let part = header.part(hit.block);
-            let start = hit.block * BLOCK_BYTES;
+        for block in blocks {
+            let part = header.part(block);
+            let start = block * BLOCK_BYTES;
             let range = start + part.start as u64..start + part.end as u64;
             match ranges.last_mut() {
                 Some(last) if range.start <= last.end => last.end = last.end.max(range.end),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rotproof_block::{ContentHash, Context, Operation, Phase, Time};
 use rotproof_fault::{
-    BLOCK_BYTES, Bit, Decision, Effect, Engine, EngineOptions, Evaluator, Header, ResolvedRule, Rule,
+    BLOCK_BYTES, Bits, Decision, Effect, Engine, EngineOptions, Evaluator, Header, ResolvedRule, Rule,
     TargetContent, TargetKey,
 };
 
@@ -35,7 +35,7 @@ fn write(evaluator: &Evaluator, offset: u64, payload: &[u8]) {
         Decision::Inspect => evaluator.mutation_done(&header, None, payload, &[], &[], Time(0)),
         Decision::Act(verdict) => {
             evaluator.before_submit(&header, &verdict, payload, Time(0));
-            if !verdict.fails() {
+            if verdict.failure().is_none() {
                 evaluator.mutation_done(&header, Some(&verdict), payload, &[], &[], Time(0));
             }
         }
@@ -85,7 +85,7 @@ fn the_bit_that_chance_flips_depends_on_seed_rule_place_and_count_alone() {
     };
     let random = ["write: bit_flip(random)"];
     let first = flipped(1, &random, 0);
-    assert!(matches!(first, Some(Effect::BitFlip(Bit::At { byte: 0..4096, bit: 0..8 }))), "{first:?}");
+    assert!(matches!(first, Some(Effect::BitFlip(Bits::At { byte: 0..4096, bit: 0..8 }))), "{first:?}");
     assert_eq!(first, flipped(1, &random, 0));
     assert_ne!(first, flipped(2, &random, 0));
     assert_ne!(first, flipped(1, &random, 4096));
@@ -102,7 +102,7 @@ fn random_bits_reach_every_part_of_the_block() {
     let mut eighths = [0; 8];
     let mut bits = [0; 8];
     for record in engine.ledger().records() {
-        let Effect::BitFlip(Bit::At { byte, bit }) = record.effect else { panic!("{:?}", record.effect) };
+        let Effect::BitFlip(Bits::At { byte, bit }) = record.effect else { panic!("{:?}", record.effect) };
         eighths[byte as usize / 512] += 1;
         bits[bit as usize] += 1;
     }

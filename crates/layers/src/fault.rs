@@ -12,8 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rotproof_block::{
-    Buffer, Completion, Context, Device, DeviceInfo, Error, Operation, Queue, Request, Result, Runtime,
-    Submission,
+    Buffer, Completion, Context, Device, DeviceInfo, Operation, Queue, Request, Result, Runtime, Submission,
 };
 use rotproof_fault::{Decision, Engine, Evaluator, Header, Piece, ReadOutcome, Verdict};
 
@@ -143,17 +142,23 @@ impl Lane {
         if let Some(delay) = verdict.delay() {
             self.runtime.sleep(delay).await;
         }
-        if verdict.fails() {
-            return request.fail(Error::medium());
+        if let Some(errno) = verdict.failure() {
+            return request.fail(errno.error());
         }
         let mut stale = self.read_below(verdict.lost_ranges(&header), header.context).await;
         for piece in &mut stale {
             self.evaluator.make_stale(piece);
         }
-        let completion = self.below.submit(request).await;
-        if completion.result.is_ok() && header.operation.is_mutation() {
-            let edges = self.read_below(self.evaluator.edges(&header, Some(&verdict)), header.context).await;
-            self.finish_mutation(&header, Some(&verdict), &completion.buffer, &stale, &edges);
+        let mut completion = self.below.submit(request).await;
+        if completion.result.is_ok() {
+            if header.operation.is_mutation() {
+                let edges =
+                    self.read_below(self.evaluator.edges(&header, Some(&verdict)), header.context).await;
+                self.finish_mutation(&header, Some(&verdict), &completion.buffer, &stale, &edges);
+            }
+            if let Some(errno) = verdict.late_failure() {
+                completion.result = Err(errno.error());
+            }
         }
         completion
     }
@@ -172,7 +177,7 @@ impl Lane {
 
     /// A read to which something happens.
     async fn read(&self, header: Header, verdict: Box<Verdict>, mut request: Request) -> Completion {
-        if !verdict.fails() {
+        if verdict.failure().is_none() {
             let completion = self.below.submit(request).await;
             return match completion.result {
                 Ok(()) => self.finish_read(header, Some(verdict), completion).await,
@@ -206,10 +211,12 @@ impl Lane {
         if let Some(delay) = outcome.delay {
             self.runtime.sleep(delay).await;
         }
-        if outcome.fails {
-            // A reader that overlooks the error must not find the right data all the same.
-            completion.buffer.fill(0);
-            completion.result = Err(Error::medium());
+        if let Some(errno) = outcome.failure {
+            if !outcome.transfers {
+                // A reader that overlooks the error must not find the right data all the same.
+                completion.buffer.fill(0);
+            }
+            completion.result = Err(errno.error());
         }
         completion
     }

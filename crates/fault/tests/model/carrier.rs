@@ -53,17 +53,21 @@ impl Carrier {
             }
             let edges = self.read(self.evaluator.edges(&header, verdict.as_deref()));
             let outcome = self.evaluator.read_done(&header, verdict, &mut data, &edges, now);
-            if outcome.fails {
+            if outcome.failure.is_some() {
                 data.clear();
             }
-            return Outcome { succeeds: !outcome.fails, delay: outcome.delay.unwrap_or_default(), data };
+            return Outcome {
+                succeeds: !outcome.failure.is_some(),
+                delay: outcome.delay.unwrap_or_default(),
+                data,
+            };
         }
         let mut delay = Duration::ZERO;
         let mut stale = Vec::new();
         if let Some(verdict) = &verdict {
             self.evaluator.before_submit(&header, verdict, payload, now);
             delay = verdict.delay().unwrap_or_default();
-            if verdict.fails() {
+            if verdict.failure().is_some() {
                 return Outcome { succeeds: false, delay, data: Vec::new() };
             }
             stale = self.read(verdict.lost_ranges(&header));

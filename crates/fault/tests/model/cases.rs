@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use rotproof_block::{ContentHash, Operation, Phase};
 use rotproof_fault::{
-    AwakePhase, Bit, Cycle, Effect, HashText, Match, OneOrMany, OperationMatch, Persistence, Rule, Schedule,
+    AwakePhase, Bits, Cycle, Delay, Effect, HashText, Match, OneOrMany, OperationMatch, Persistence, Rule,
+    Schedule,
 };
 use rotproof_spec::{ByteRange, End, Span};
 
@@ -90,14 +91,18 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         1 => (1u64..6, 0u64..6).prop_map(|(from, more)| Schedule::Between { from, to: from + more }),
         1 => (1u64..4).prop_map(Schedule::Nth),
     ];
-    let bit = (0u32..4096, 0u8..8).prop_map(|(byte, bit)| Bit::At { byte, bit });
+    let bit = (0u32..4096, 0u8..8).prop_map(|(byte, bit)| Bits::At { byte, bit });
     let effect = prop_oneof![
-        Just(Effect::BitFlip(Bit::default())),
+        Just(Effect::BitFlip(Bits::default())),
         bit.prop_map(Effect::BitFlip),
+        (0u32..4096, 1u8..=255).prop_map(|(byte, mask)| Effect::BitFlip(Bits::Mask { byte, mask })),
+        Just(Effect::Ones),
         Just(Effect::Zeros),
         Just(Effect::LostWrite),
-        Just(Effect::Error),
-        (1u64..5).prop_map(|milliseconds| Effect::Delay(Span(Duration::from_millis(milliseconds)))),
+        Just(Effect::ERROR),
+        (1u64..5).prop_map(|milliseconds| Effect::Delay(Delay::Constant(Span(Duration::from_millis(
+            milliseconds
+        ))))),
     ];
     let phases = select(vec![
         vec![AwakePhase::Run, AwakePhase::Check],
@@ -111,13 +116,18 @@ fn any_rule() -> impl Strategy<Value = Rule> {
             content: if which.contains(&1) { OneOrMany(content) } else { OneOrMany::default() },
             target: None,
         });
-    (matching, schedule, effect, any::<bool>(), phases).prop_map(
-        |(matching, schedule, effect, sticky, during)| Rule {
+    let persistence = select(vec![
+        Persistence::Transient,
+        Persistence::Sticky,
+        Persistence::UntilRewritten { spares: None },
+    ]);
+    (matching, schedule, effect, persistence, phases).prop_map(
+        |(matching, schedule, effect, persistence, during)| Rule {
             name: None,
             matching,
             schedule,
             effect,
-            persistence: if sticky { Persistence::Sticky } else { Persistence::Transient },
+            persistence,
             during: OneOrMany(during),
         },
     )

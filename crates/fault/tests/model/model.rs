@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rotproof_block::{ContentHash, Operation, Phase};
-use rotproof_fault::{Bit, Effect, OperationKind, Persistence, Rule};
+use rotproof_fault::{Bits, Delay, Effect, OperationKind, Persistence, Rule};
 use rotproof_spec::{ByteRange, End};
 
 use crate::carrier::Outcome;
@@ -107,7 +107,7 @@ impl Model {
         for (rule, matched) in request_hits {
             let effect = self.rules[rule].effect;
             match effect {
-                Effect::Delay(span) => delay += span.0,
+                Effect::Delay(Delay::Constant(span)) => delay += span.0,
                 _ => fails = true,
             }
             self.record_request(rule, ask, effect, time_ns);
@@ -156,7 +156,9 @@ impl Model {
             for block in matched {
                 let is_bad = self.has_place(index, block) && rule.effect == Effect::LostWrite;
                 let carries = match rule.effect {
-                    Effect::BitFlip(Bit::At { byte, .. }) => part(ask, block).contains(&(byte as usize)),
+                    Effect::BitFlip(Bits::At { byte, .. } | Bits::Mask { byte, .. }) => {
+                        part(ask, block).contains(&(byte as usize))
+                    }
                     _ => true,
                 };
                 let mut is_hit = is_bad;
@@ -220,7 +222,7 @@ impl Model {
     }
 
     fn is_sticky(&self, rule: usize) -> bool {
-        self.rules[rule].persistence == Persistence::Sticky
+        self.rules[rule].persistence.leaves_place()
     }
 
     fn has_place(&self, rule: usize, block: u64) -> bool {
@@ -240,14 +242,16 @@ impl Model {
     }
 
     fn is_data_place(&self, place: &Place) -> bool {
-        matches!(self.rules[place.rule].effect, Effect::BitFlip(_) | Effect::Zeros)
+        matches!(self.rules[place.rule].effect, Effect::BitFlip(_) | Effect::Zeros | Effect::Ones)
     }
 
     /// Whether a place distorts any byte of that part of its block.
     fn distorts(&self, number: usize, part: &std::ops::Range<usize>) -> bool {
         let place = &self.places[number];
         match self.rules[place.rule].effect {
-            Effect::BitFlip(Bit::At { byte, .. }) => part.contains(&(byte as usize)),
+            Effect::BitFlip(Bits::At { byte, .. } | Bits::Mask { byte, .. }) => {
+                part.contains(&(byte as usize))
+            }
             _ => place.range.start < part.end && part.start < place.range.end,
         }
     }
@@ -304,6 +308,13 @@ impl Model {
             self.truth[written.clone()].fill(fill);
             self.shown[written.clone()].fill(fill);
             self.lying[written.clone()].fill(false);
+            if inside.len() == extent.len() {
+                let rules = &self.rules;
+                self.places.retain(|place| {
+                    let heals = Persistence::UntilRewritten { spares: None };
+                    place.block != block || rules[place.rule].persistence != heals
+                });
+            }
             // What a discard of the whole block leaves is nobody's content.
             let is_known = ask.operation != Operation::Discard || inside.len() < extent.len();
             let before = is_known.then(|| ContentHash::of(&self.truth[extent.clone()]));
@@ -361,7 +372,9 @@ impl Model {
             other => apply(other, inside, &mut self.shown[extent.clone()]),
         }
         let lying = match effect {
-            Effect::BitFlip(Bit::At { byte, .. }) => byte as usize..byte as usize + 1,
+            Effect::BitFlip(Bits::At { byte, .. } | Bits::Mask { byte, .. }) => {
+                byte as usize..byte as usize + 1
+            }
             _ => inside.clone(),
         };
         self.lying[extent.start + lying.start..extent.start + lying.end].fill(true);
@@ -432,7 +445,7 @@ impl Model {
             .filter(|&block| part(ask, block).len() as u64 == BLOCK)
             .filter_map(|block| Some((block * BLOCK, content(block)?)))
             .collect();
-        if effect == Effect::Error && !self.is_sticky(rule) {
+        if effect == Effect::ERROR && !self.is_sticky(rule) {
             let record = self.records.len();
             self.unrepaired.extend(blocks.iter().map(|(offset, content)| (record, offset / BLOCK, *content)));
         }
@@ -455,8 +468,10 @@ impl Model {
 /// What an effect does to the bytes `range` of a block, given the whole of it.
 fn apply(effect: Effect, range: &std::ops::Range<usize>, block: &mut [u8]) {
     match effect {
-        Effect::BitFlip(Bit::At { byte, bit }) => block[byte as usize] ^= 1 << bit,
+        Effect::BitFlip(Bits::At { byte, bit }) => block[byte as usize] ^= 1 << bit,
+        Effect::BitFlip(Bits::Mask { byte, mask }) => block[byte as usize] ^= mask,
         Effect::Zeros => block[range.clone()].fill(0),
+        Effect::Ones => block[range.clone()].fill(0xff),
         other => unreachable!("{other:?} is no change of data"),
     }
 }

@@ -167,8 +167,11 @@ fn note(
                 .to_owned(),
         );
     }
-    let errors =
-        || records.iter().filter(|record| record.rule as usize == rule && record.effect == Effect::Error);
+    let errors = || {
+        records
+            .iter()
+            .filter(|record| record.rule as usize == rule && matches!(record.effect, Effect::Error { .. }))
+    };
     let (requests, blocks) = errors()
         .fold((0u64, 0u64), |(requests, blocks), record| (requests + 1, blocks + record.blocks.len() as u64));
     (outcome.failing_blocks > outcome.faults && blocks > requests).then(|| {

@@ -9,7 +9,7 @@ mod fates;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use rotproof_block::{ContentHash, Phase, Time};
-use rotproof_fault::{BLOCK_BYTES, Effect, Record, RuleReport, TargetKey};
+use rotproof_fault::{BLOCK_BYTES, Record, RuleReport, TargetKey};
 use rotproof_load::engine::{Incident, LoadOperation};
 use rotproof_load::{ContentId, Failure, LoadReport, Oracle, Workload};
 use serde::Serialize;
@@ -124,7 +124,7 @@ fn hits(evidence: &Evidence<'_>) -> Vec<Hit> {
                 time: Time(record.time_ns),
                 suffered: record.offset..record.offset + record.length,
                 lie: record.after,
-                harmful: !matches!(record.effect, Effect::Delay(_)),
+                harmful: !record.effect.only_delays(),
                 metadata: truths.iter().any(is_metadata),
                 repaired: record.repaired_at_ns.is_some(),
                 truths,
@@ -137,8 +137,8 @@ fn hits(evidence: &Evidence<'_>) -> Vec<Hit> {
 /// requests of any shape, what the rule aimed at.
 fn place(record: &Record) -> u64 {
     match (&record.effect, &record.target) {
-        (Effect::Error | Effect::Delay(_), Some(TargetKey::Offset(start))) => *start,
-        (Effect::Error | Effect::Delay(_), Some(TargetKey::Content { hash, .. })) => hash.0 as u64,
+        (effect, Some(TargetKey::Offset(start))) if !effect.is_on_data() => *start,
+        (effect, Some(TargetKey::Content { hash, .. })) if !effect.is_on_data() => hash.0 as u64,
         _ => record.offset / BLOCK_BYTES * BLOCK_BYTES,
     }
 }
