@@ -264,6 +264,69 @@ fn the_same_seed_under_virtual_time_gives_the_same_results_to_the_byte() {
     assert_ne!(first.repeatable(), other.repeatable());
 }
 
+/// What the load and the check say of a fault, of whose nature they know nothing: kinds of failing blocks and how many.
+#[test]
+fn the_forensics_name_every_effect_from_the_data_alone() {
+    let rig = Rig::new();
+    let places = "offset=1MiB|3MiB";
+    for (fault, kinds) in [
+        (format!("write, {places}: bit_flip(byte=9, bit=2)"), "flipped_bits 2"),
+        (format!("write, {places}: bit_flip(random=7)"), "flipped_bits 2"),
+        (format!("write, {places}: bit_flip(byte=100, bit=3, burst=20)"), "flipped_bits 2"),
+        (format!("write, {places}: zeros"), "zeroed 2"),
+        (format!("write, {places}: ones"), "ones 2"),
+        (format!("write, {places}: noise"), "noise 2"),
+        (format!("write, {places}: lost_write"), "stale 2"),
+        (format!("write, {places}: misdirected_write(to=0)"), "foreign 1 stale 2"),
+        (format!("read, {places}: stale_read"), "stale 2"),
+        (format!("write, {places}: torn_write"), "torn 2"),
+        (format!("write, {places}: torn_write(new=last, sectors=3)"), "torn 2"),
+        (format!("write, {places}: torn_write(scattered)"), "torn 2"),
+        (format!("write, {places}: shorn_write"), "torn 2"),
+        (format!("write, {places}: medium_error"), "unwritable 2"),
+        (format!("read, {places}: medium_error"), "unreadable 2"),
+        (format!("write, {places}: error(ETIMEDOUT, after)"), "unwritable 2"),
+        (format!("write, {places}: no_space"), "unwritable 2"),
+        ("write, offset=7MiB: read_only".to_owned(), "unwritable 256"),
+        (format!("read, {places}: error"), "unreadable 2"),
+        (format!("{places}: delay(exponential=1ms)"), ""),
+        ("write, offset=1MiB..: bandwidth(100MiB)".to_owned(), ""),
+        (format!("write, {places}: hang(2s)"), ""),
+    ] {
+        let trial = Trial::new(format!(
+            "seed: 3\nruntime: simulated\nstack: [ memory: {{ size: 8MiB }} ]\nload: {{ total: 8MiB, prefill: true, \
+             queue_depth: 4 }}\nfaults: [ \"{fault}\" ]\nexpect: {{ failures: \">= 0\", silent: \">= 0\" }}\n"
+        ));
+        let run = rig.run(&trial);
+        run.assert_passed();
+        assert!(run.count("hits") > 0, "{fault}");
+        let found = run.json["failures"]["by_kind"].as_object().expect("a map");
+        let found: Vec<String> = found.iter().map(|(kind, number)| format!("{kind} {number}")).collect();
+        assert_eq!(found.join(" "), kinds, "{fault}:\n{}", run.text);
+    }
+}
+
+#[test]
+fn a_bad_place_heals_when_it_is_rewritten_as_long_as_there_are_spares() {
+    let rig = Rig::new();
+    let unreadable = |fault: &str| {
+        // Read at random, then overwritten in order, then checked.
+        let trial = Trial::new(format!(
+            "runtime: simulated\nstack: [ memory: {{ size: 1MiB }} ]\nload: {{ total: 1MiB, prefill: true }}\n\
+             faults: [ \"{fault}\" ]\nexpect: {{ failures: \">= 0\" }}\n"
+        ));
+        let run = rig.run(&trial);
+        run.assert_passed();
+        run.json["failures"]["by_kind"]
+            .get("flipped_bits")
+            .map_or(0, |number| number.as_u64().expect("a number"))
+    };
+    let fault = "write, offset=64KiB..128KiB, during=prefill";
+    assert_eq!(unreadable(&format!("{fault}, sticky: bit_flip")), 16);
+    assert_eq!(unreadable(&format!("{fault}, until_rewritten: bit_flip")), 0);
+    assert_eq!(unreadable(&format!("{fault}, until_rewritten=5: bit_flip")), 11);
+}
+
 #[test]
 fn a_checker_that_must_fail_does() {
     let rig = Rig::new();

@@ -579,13 +579,21 @@ impl JsonSchema for Effect {
                 }
             ]
         });
+        // Those that need an argument are not words alone.
+        let alone: Vec<&str> =
+            NAMES.into_iter().filter(|name| build(name, &Arguments::default()).is_ok()).collect();
         let sectors = json_schema!({ "description": "How many sectors of 512 bytes are stored. Default: chance.", "type": "integer", "minimum": 1, "maximum": 7 });
         json_schema!({
             "description": "What a hit does.",
             "anyOf": [
                 {
-                    "description": "bit_flip: the lowest bit of byte 0 of the block flips. zeros, ones, noise: the block is that. lost_write: acknowledged, but the old data stays. misdirected_write: lands on another block. stale_read: brings what was there before the last write. torn_write: some sectors are stored. shorn_write: the first 3 or 7 eighths are stored. medium_error: the block cannot be transferred. error: the whole request fails (EIO). no_space: ENOSPC. read_only, gone: from now on. Arguments may stand in parentheses: torn_write(new=last).",
-                    "type": "string"
+                    "description": "bit_flip: the lowest bit of byte 0 of the block flips. zeros, ones, noise: the block is that. lost_write: acknowledged, but the old data stays. misdirected_write: lands on another block. stale_read: brings what was there before the last write. torn_write: some sectors are stored. shorn_write: the first 3 or 7 eighths are stored. medium_error: the block cannot be transferred. error: the whole request fails (EIO). no_space: ENOSPC. read_only, gone: from now on.",
+                    "enum": alone
+                },
+                {
+                    "description": "The short form, arguments in parentheses: torn_write(new=last).",
+                    "type": "string",
+                    "pattern": r"^[a-z_]+\(.*\)$"
                 },
                 with("bit_flip", "Bits of the block flip.", bits),
                 with("noise", "The block is noise.", json_schema!({ "type": "object", "properties": { "draw": draw.clone() }, "additionalProperties": false })),
@@ -599,7 +607,7 @@ impl JsonSchema for Effect {
                         { "enum": ["first", "last", "scattered"] },
                         {
                             "type": "object",
-                            "properties": { "new": { "enum": ["first", "last", "scattered"] }, "sectors": sectors.clone(), "draw": draw.clone() },
+                            "properties": { "new": { "description": "Which sectors are stored. Default first.", "enum": ["first", "last", "scattered"] }, "sectors": sectors.clone(), "draw": draw.clone() },
                             "additionalProperties": false
                         }
                     ]
@@ -615,7 +623,7 @@ impl JsonSchema for Effect {
                         {
                             "type": "object",
                             "properties": {
-                                "errno": { "enum": Errno::NAMES },
+                                "errno": { "description": "The error. Default EIO.", "enum": Errno::NAMES },
                                 "after": { "description": "Only after it took effect.", "type": "boolean" }
                             },
                             "additionalProperties": false

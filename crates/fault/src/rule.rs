@@ -194,6 +194,7 @@ impl JsonSchema for Persistence {
                     "type": "object",
                     "properties": {
                         "until_rewritten": {
+                            "description": "The place stays bad until the whole block is rewritten, as long as there are spares.",
                             "type": "object",
                             "properties": {
                                 "spares": { "description": "How many blocks can be remapped; afterwards places stay bad.", "type": "integer", "minimum": 0 }

@@ -57,7 +57,7 @@ impl Carrier {
                 data.clear();
             }
             return Outcome {
-                succeeds: !outcome.failure.is_some(),
+                succeeds: outcome.failure.is_none(),
                 delay: outcome.delay.unwrap_or_default(),
                 data,
             };
