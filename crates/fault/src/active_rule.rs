@@ -185,7 +185,9 @@ impl ActiveRule {
         content: impl Fn(u64) -> Option<ContentHash>,
         verdict: &mut Verdict,
     ) {
-        if self.rule.watches(OperationKind::from(header.operation)) {
+        if !self.rule.matching.permits_tag(header.context.tag) {
+            // Other requests at this place concern it, this one does not.
+        } else if self.rule.watches(OperationKind::from(header.operation)) {
             verdict.watched.append(matched);
         } else if self.effect().is_on_data() {
             self.evaluate_blocks(header, matched, content, verdict);

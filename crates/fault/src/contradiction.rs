@@ -196,6 +196,7 @@ fn share_a_place(one: &Rule, other: &Rule) -> bool {
 /// Whether some request concerns both.
 fn meet(one: &Rule, other: &Rule) -> bool {
     one.during.iter().any(|phase| other.during.0.contains(phase))
+        && one.matching.tag == other.matching.tag
         && OperationKind::ALL
             .into_iter()
             .any(|operation| one.concerns_operation(operation) && other.concerns_operation(operation))

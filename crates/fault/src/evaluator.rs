@@ -98,13 +98,16 @@ impl Evaluator {
         let table = index.table(operation, header.context.phase);
         let has_place = table.is_some_and(|table| table.has_place(&blocks));
         let wants_content = table.is_some_and(|table| table.contents.is_some());
-        if !has_place && !wants_content && !is_touched && table.is_none_or(|table| table.always.is_empty()) {
+        let tagged = table.and_then(|table| table.tagged.as_ref()).map(|tags| tags.find(header.context.tag));
+        let is_anywhere = tagged.as_ref().is_some_and(|rules| !rules.is_empty())
+            || table.is_some_and(|table| !table.always.is_empty());
+        if !has_place && !wants_content && !is_touched && !is_anywhere {
             return Decision::Pass;
         }
         let mut verdict = Verdict::default();
         if let Some(table) = table {
             let mut scratch = self.scratch.borrow_mut();
-            scratch.find_rules(table, &blocks, has_place);
+            scratch.find_rules(table, tagged.as_deref().unwrap_or_default(), &blocks, has_place);
             scratch.evaluate_rules(index, header, &mut verdict);
             if operation == OperationKind::Write {
                 scratch.find_contents(table, header, payload);
@@ -286,9 +289,13 @@ impl Evaluator {
 }
 
 impl Scratch {
-    fn find_rules(&mut self, table: &Table, blocks: &Range<u64>, has_place: bool) {
+    fn find_rules(&mut self, table: &Table, tagged: &[u32], blocks: &Range<u64>, has_place: bool) {
         self.rules.clear();
         self.rules.extend_from_slice(&table.always);
+        if !tagged.is_empty() {
+            self.rules.extend_from_slice(tagged);
+            self.rules.sort_unstable();
+        }
         if let (true, Some(places)) = (has_place, &table.places) {
             places.intervals.find(blocks.clone(), |rule| self.rules.push(rule));
             // A rule with several ranges is found for each of them.

@@ -15,6 +15,7 @@ use crate::coarse_map::CoarseMap;
 use crate::content_index::ContentIndex;
 use crate::interval::IntervalIndex;
 use crate::matching::OperationKind;
+use crate::tag::TagIndex;
 
 /// All rules, ready to be asked.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub(crate) struct Index {
 pub(crate) struct Table {
     /// Rules for every request, in their order.
     pub(crate) always: Vec<u32>,
+    /// Rules for any place, but only for some tags.
+    pub(crate) tagged: Option<TagIndex>,
     pub(crate) places: Option<PlaceIndex>,
     pub(crate) contents: Option<ContentIndex>,
 }
@@ -75,7 +78,7 @@ impl Table {
     }
 
     fn new(concerned: &[u32], rules: &[Arc<ActiveRule>]) -> Self {
-        let mut always = Vec::new();
+        let (mut always, mut tagged) = (Vec::new(), Vec::new());
         let mut places = Vec::new();
         let mut contents: Vec<(ContentHash, Option<u64>, u32)> = Vec::new();
         for &number in concerned {
@@ -85,7 +88,10 @@ impl Table {
             } else if let Some(set) = &rule.places {
                 places.extend(set.ranges().iter().map(|range| (range.clone(), number)));
             } else {
-                always.push(number);
+                match &rule.rule.matching.tag {
+                    tags if tags.is_empty() => always.push(number),
+                    tags => tagged.push((number, tags.0.clone())),
+                }
             }
         }
         // A hash map gives its keys in a different order each time; rules are asked in theirs.
@@ -95,6 +101,7 @@ impl Table {
             intervals: IntervalIndex::new(places),
         });
         let content_index = (!contents.is_empty()).then(|| ContentIndex::new(contents));
-        Self { always, places: place_index, contents: content_index }
+        let tagged = (!tagged.is_empty()).then(|| TagIndex::new(tagged));
+        Self { always, tagged, places: place_index, contents: content_index }
     }
 }

@@ -38,6 +38,7 @@ mod rule;
 mod schedule;
 mod short_form;
 mod short_text;
+mod tag;
 mod target;
 #[cfg(test)]
 mod test_rules;
@@ -64,6 +65,7 @@ pub use record::{BlockContent, Record, TargetKey};
 pub use resolved::{ResolvedRule, TargetContent};
 pub use rule::{AwakePhase, Persistence, Rule, RuleEntry};
 pub use schedule::{Cycle, Per, Schedule};
+pub use tag::TagPattern;
 pub use target::Target;
 pub use verdict::Verdict;
 

@@ -1,12 +1,13 @@
 //! Which requests a rule concerns.
 
-use rotproof_block::Operation;
+use rotproof_block::{Operation, Tag};
 use rotproof_spec::ByteRange;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::hash_text::HashText;
 use crate::one_or_many::OneOrMany;
+use crate::tag::TagPattern;
 use crate::target::Target;
 
 /// The conditions of a rule; all that are given must hold.
@@ -26,12 +27,21 @@ pub struct Match {
     /// A content that the load works out before it writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
+    /// The tag of the request: the name of a file, or whatever its origin has marked it with; a pattern with * and ?,
+    /// or a list.
+    #[serde(default, skip_serializing_if = "OneOrMany::is_empty")]
+    pub tag: OneOrMany<TagPattern>,
 }
 
 impl Match {
     /// Whether blocks are chosen by what they contain.
     pub fn is_by_content(&self) -> bool {
         !self.content.is_empty() || self.target.is_some()
+    }
+
+    /// Whether a request with this tag can match.
+    pub fn permits_tag(&self, tag: Tag) -> bool {
+        self.tag.is_empty() || self.tag.iter().any(|pattern| pattern.matches(tag.name()))
     }
 
     /// Whether a request needs a place on the device to match; a flush has none.

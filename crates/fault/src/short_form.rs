@@ -9,6 +9,7 @@
 //!            | "every=" n [ "+" offset ] | "burst=" n "/" n [ "+" offset ]
 //!            | "probability=" chance [ "/block" | "/request" ] | "at=" span [ "+" span ]
 //!            | "transient" | "sticky" | "until_rewritten" [ "=" spares ]
+//!            | "tag=" text { "|" text }
 //!            | "during=" phase { "|" phase }  | "name=" text
 //! target     = "most_duplicated" [ "(" n ")" ] | "unique" [ "(" n ")" ]
 //!            | "file(" text "," "block=" n ")" | "last_block_of_every(" size ")"
@@ -34,7 +35,7 @@ use crate::short_text::{Quoted, quoted, split_outside};
 use crate::target::Target;
 
 /// Words that stand alone before the colon, and keys that take a value.
-const CONDITIONS: [&str; 22] = [
+const CONDITIONS: [&str; 23] = [
     "read",
     "write",
     "flush",
@@ -57,6 +58,7 @@ const CONDITIONS: [&str; 22] = [
     "until_rewritten",
     "during",
     "name",
+    "tag",
 ];
 
 impl FromStr for Rule {
@@ -148,6 +150,11 @@ fn apply_condition<'a>(rule: &mut Rule, given: &mut Given<'a>, condition: &'a st
         "name" => {
             given.note("name", word)?;
             rule.name = Some(quoted(needed(word, value, "rot")?)?);
+        }
+        "tag" => {
+            given.note("tag", word)?;
+            let patterns = split_outside(needed(word, value, "*.img")?, '|')?;
+            rule.matching.tag = patterns.into_iter().map(str::parse).collect::<Result<_, _>>()?;
         }
         "" => return Err("an empty condition; is there a comma too many?".to_owned()),
         _ => return Err(unknown("condition", word, &CONDITIONS)),
@@ -331,7 +338,7 @@ impl fmt::Display for Rule {
         if let Some(name) = &self.name {
             conditions.push(format!("name={}", Quoted(name)));
         }
-        let Match { operation, offset, content, target } = &self.matching;
+        let Match { operation, offset, content, target, tag } = &self.matching;
         if let Some(operation) = operation {
             conditions.push(operation.word().to_owned());
         }
@@ -343,6 +350,9 @@ impl fmt::Display for Rule {
         }
         if let Some(target) = target {
             conditions.push(format!("target={target}"));
+        }
+        if !tag.is_empty() {
+            conditions.push(format!("tag={}", joined(tag)));
         }
         match self.schedule {
             Schedule::All => {}

@@ -38,7 +38,7 @@ pub(crate) fn split_outside(text: &str, separator: char) -> Result<Vec<&str>, St
     Ok(parts)
 }
 
-fn is_plain(character: char) -> bool {
+pub(crate) fn is_plain(character: char) -> bool {
     character.is_alphanumeric() || matches!(character, '.' | '_' | '-' | '/')
 }
 

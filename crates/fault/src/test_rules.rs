@@ -10,7 +10,7 @@ use rotproof_spec::{ByteRange, Bytes, End, Span};
 
 use crate::{
     AwakePhase, Bits, Cycle, Delay, Direction, Draw, Effect, Errno, HashText, Histogram, Match, NewPart,
-    OneOrMany, OperationMatch, Per, Persistence, Rule, Schedule, Target, Tear,
+    OneOrMany, OperationMatch, Per, Persistence, Rule, Schedule, TagPattern, Target, Tear,
 };
 
 fn any_range() -> impl Strategy<Value = ByteRange> {
@@ -125,12 +125,14 @@ pub(crate) fn any_rule() -> impl Strategy<Value = Rule> {
         vec(any_range(), 0..4),
         vec(any::<u128>().prop_map(|hash| HashText(ContentHash(hash))), 0..4),
         option::of(any_target()),
+        vec(any::<String>().prop_map(TagPattern), 0..3),
     )
-        .prop_map(|(operation, offset, content, target)| Match {
+        .prop_map(|(operation, offset, content, target, tag)| Match {
             operation,
             offset: OneOrMany(offset),
             content: OneOrMany(content),
             target,
+            tag: OneOrMany(tag),
         });
     let phases = prop::sample::subsequence(AwakePhase::WORDS.map(|(_, phase)| phase).to_vec(), 1..=3);
     let persistence = prop_oneof![

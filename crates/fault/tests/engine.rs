@@ -287,3 +287,23 @@ fn a_window_in_time_begins_with_the_load() {
     }
     assert_eq!(failed, [1010, 1014]);
 }
+
+#[test]
+fn a_rule_with_a_tag_hits_the_requests_of_that_file_alone() {
+    let engine =
+        engine(&["write, tag=focal.img, every=3: bit_flip", "write, tag=*.log|x?, offset=0..1GiB: zeros"]);
+    let evaluator = engine.evaluator();
+    let send = |tag: &str, block: u64| {
+        let context =
+            Context { phase: Phase::Run, tag: rotproof_block::Tag::intern(tag), ..Context::default() };
+        let header = Header { context, ..header(Operation::WRITE, block * BLOCK_BYTES, BLOCK_BYTES) };
+        matches!(evaluator.decide(&header, &[0; BLOCK_BYTES as usize]), Decision::Act(_))
+    };
+    let hits = |tag: &str| (0..9).filter(|&block| send(tag, block)).count();
+    assert_eq!(hits("focal.img"), 3);
+    assert_eq!(hits("bionic.img"), 0);
+    assert_eq!(hits("a.log"), 9);
+    assert_eq!(hits("x1"), 9);
+    assert_eq!(hits(""), 0);
+    assert_eq!(engine.report()[0].matches, 9);
+}

@@ -115,6 +115,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
             offset: if which.contains(&0) { OneOrMany(offset) } else { OneOrMany::default() },
             content: if which.contains(&1) { OneOrMany(content) } else { OneOrMany::default() },
             target: None,
+            tag: OneOrMany::default(),
         });
     let persistence = select(vec![
         Persistence::Transient,

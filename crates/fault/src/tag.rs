@@ -1,0 +1,157 @@
+//! Which tags a rule concerns: names, in which `*` stands for any characters and `?` for one.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use rotproof_block::Tag;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+use crate::short_text::{Quoted, is_plain, quoted};
+
+/// A tag, or a pattern of tags.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TagPattern(pub String);
+
+impl TagPattern {
+    /// Whether it fits a tag of that name. Linear in the name but for `*`, which is tried at each place once.
+    pub fn matches(&self, name: &str) -> bool {
+        let (pattern, name): (Vec<char>, Vec<char>) = (self.0.chars().collect(), name.chars().collect());
+        let (mut p, mut n) = (0, 0);
+        // Where the last star stands, and how much of the name it has taken so far.
+        let mut star: Option<(usize, usize)> = None;
+        while n < name.len() {
+            match pattern.get(p) {
+                Some('*') => {
+                    star = Some((p, n));
+                    p += 1;
+                }
+                Some(&wanted) if wanted == '?' || wanted == name[n] => {
+                    p += 1;
+                    n += 1;
+                }
+                _ => {
+                    let Some((at, taken)) = star else { return false };
+                    star = Some((at, taken + 1));
+                    (p, n) = (at + 1, taken + 1);
+                }
+            }
+        }
+        pattern[p..].iter().all(|&rest| rest == '*')
+    }
+}
+
+fn is_wild(character: char) -> bool {
+    matches!(character, '*' | '?')
+}
+
+impl FromStr for TagPattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        // Wildcards need no quotes.
+        let is_bare =
+            !text.is_empty() && text.chars().all(|character| is_plain(character) || is_wild(character));
+        if is_bare { Ok(Self(text.to_owned())) } else { quoted(text).map(Self) }
+    }
+}
+
+impl fmt::Display for TagPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_bare = self.0.chars().all(|character| is_plain(character) || is_wild(character));
+        if is_bare && !self.0.is_empty() { f.write_str(&self.0) } else { Quoted(&self.0).fmt(f) }
+    }
+}
+
+impl JsonSchema for TagPattern {
+    fn schema_name() -> Cow<'static, str> {
+        "TagPattern".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A tag such as focal.img, or a pattern with * and ?: *.img.",
+            "type": "string",
+            "minLength": 1
+        })
+    }
+}
+
+/// From a tag to the rules that concern it. What a tag finds is kept, so that the patterns are tried once for each tag
+/// of a run, not for each request.
+#[derive(Debug)]
+pub(crate) struct TagIndex {
+    rules: Vec<(u32, Vec<TagPattern>)>,
+    found: RwLock<HashMap<Tag, Arc<[u32]>>>,
+}
+
+impl TagIndex {
+    pub(crate) fn new(rules: Vec<(u32, Vec<TagPattern>)>) -> Self {
+        Self { rules, found: RwLock::default() }
+    }
+
+    /// The rules that concern `tag`, in their order.
+    pub(crate) fn find(&self, tag: Tag) -> Arc<[u32]> {
+        if let Some(found) = self.found.read().get(&tag) {
+            return Arc::clone(found);
+        }
+        let name = tag.name();
+        let fits = |patterns: &[TagPattern]| patterns.iter().any(|pattern| pattern.matches(name));
+        let found: Arc<[u32]> =
+            self.rules.iter().filter(|(_, patterns)| fits(patterns)).map(|(rule, _)| *rule).collect();
+        Arc::clone(self.found.write().entry(tag).or_insert(found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_fit_what_they_look_like() {
+        for (pattern, name, fits) in [
+            ("focal.img", "focal.img", true),
+            ("focal.img", "focal.im", false),
+            ("*.img", "focal.img", true),
+            ("*.img", ".img", true),
+            ("*.img", "focal.img.bak", false),
+            ("f*l*", "focal.img", true),
+            ("????l.img", "focal.img", true),
+            ("???l.img", "focal.img", false),
+            ("*", "", true),
+            ("?", "", false),
+            ("a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaa", false),
+        ] {
+            assert_eq!(TagPattern(pattern.into()).matches(name), fits, "{pattern} on {name}");
+        }
+    }
+
+    #[test]
+    fn a_tag_finds_its_rules_again_and_again() {
+        let pattern = |text: &str| vec![TagPattern(text.into())];
+        let index = TagIndex::new(vec![(3, pattern("*.img")), (5, pattern("b*")), (9, pattern("x"))]);
+        for _ in 0..2 {
+            assert_eq!(*index.find(Tag::intern("bionic.img")), [3, 5]);
+            assert_eq!(*index.find(Tag::intern("focal.img")), [3]);
+            assert!(index.find(Tag::NONE).is_empty());
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_pattern_without_wildcards_is_equality_and_nothing_panics(pattern in "[ab*?]{0,8}", name in "[ab]{0,8}") {
+            let fits = TagPattern(pattern.clone()).matches(&name);
+            if !pattern.contains(['*', '?']) {
+                proptest::prop_assert_eq!(fits, pattern == name);
+            }
+            let stars = TagPattern(format!("*{pattern}*")).matches(&name);
+            proptest::prop_assert!(!fits || stars);
+        }
+    }
+}
