@@ -4,7 +4,10 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use rotproof_block::ContentHash;
+use rotproof_block::{ContentHash, Operation};
+
+use crate::geometry::Header;
+use crate::zeros::zeros_hash;
 
 /// Filter bits per content: about one in sixteen foreign contents passes, and then meets the map.
 const FILTER_BITS_PER_CONTENT: usize = 16;
@@ -52,6 +55,18 @@ impl ContentIndex {
         let Some(beginning) = block.first_chunk() else { return true };
         let (word, bit) = beginning_place(u64::from_le_bytes(*beginning), beginnings.len());
         beginnings[word] & bit != 0
+    }
+
+    /// Whether a rule wants the content of any whole block of the request, whose data is `data`.
+    pub(crate) fn concerns(&self, header: &Header, data: &[u8]) -> bool {
+        match header.operation {
+            Operation::WriteZeroes => !self.find(zeros_hash()).is_empty(),
+            Operation::Read | Operation::Write { .. } => header.full_blocks().any(|block| {
+                let data = &data[header.in_buffer(block)];
+                self.may_want(data) && !self.find(ContentHash::of(data)).is_empty()
+            }),
+            Operation::Discard | Operation::Flush => false,
+        }
     }
 
     /// The rules that want `content`; nearly always none.

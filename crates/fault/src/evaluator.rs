@@ -97,7 +97,11 @@ impl Evaluator {
         let index = cache.load();
         let table = index.table(operation, header.context.phase);
         let has_place = table.is_some_and(|table| table.has_place(&blocks));
-        let wants_content = table.is_some_and(|table| table.contents.is_some());
+        // Of a read it takes the data to know.
+        let wants_content = match (operation, table.and_then(|table| table.contents.as_ref())) {
+            (OperationKind::Read, contents) => contents.is_some(),
+            (_, contents) => contents.is_some_and(|contents| contents.concerns(header, payload)),
+        };
         let tagged = table.and_then(|table| table.tagged.as_ref()).map(|tags| tags.find(header.context.tag));
         let is_anywhere = tagged.as_ref().is_some_and(|rules| !rules.is_empty())
             || table.is_some_and(|table| !table.always.is_empty());
@@ -109,7 +113,7 @@ impl Evaluator {
             let mut scratch = self.scratch.borrow_mut();
             scratch.find_rules(table, tagged.as_deref().unwrap_or_default(), &blocks, has_place);
             scratch.evaluate_rules(index, header, &mut verdict);
-            if operation == OperationKind::Write {
+            if wants_content && operation == OperationKind::Write {
                 scratch.find_contents(table, header, payload);
                 scratch.evaluate_contents(index, header, &mut verdict);
             }
@@ -126,6 +130,18 @@ impl Evaluator {
             (true, true) => Decision::Inspect,
             (true, false) => Decision::Pass,
         }
+    }
+
+    /// Whether a read on which nothing was decided before is any rule's business, now that it has come back: whether
+    /// [`Evaluator::read_done`] has anything to do.
+    pub fn concerns_read(&self, header: &Header, data: &[u8]) -> bool {
+        if self.engine.overlay.touches(&header.blocks()) {
+            return true;
+        }
+        let mut cache = self.index.borrow_mut();
+        let table = cache.load().table(OperationKind::Read, header.context.phase);
+        let contents = table.and_then(|table| table.contents.as_ref());
+        contents.is_some_and(|contents| contents.concerns(header, data))
     }
 
     /// What a device that has become read-only, or is gone, says to everything.

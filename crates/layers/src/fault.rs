@@ -106,14 +106,15 @@ fn inspect(lane: &Rc<Lane>, header: Header, request: Request) -> Submission {
             });
         }
     };
-    if completion.result.is_err() {
+    let is_read = header.operation == Operation::Read;
+    if completion.result.is_err() || is_read && !lane.evaluator.concerns_read(&header, &completion.buffer) {
         return completion.into();
     }
     let lane = Rc::clone(lane);
     if !lane.evaluator.edges(&header, None).is_empty() {
         return Submission::pending(async move { lane.finish(header, completion).await });
     }
-    if header.operation != Operation::Read {
+    if !is_read {
         lane.finish_mutation(&header, None, &completion.buffer, &[], &[]);
         return completion.into();
     }
