@@ -166,12 +166,12 @@ fn failures(finished: &Finished, paint: Paint) -> Vec<String> {
         .map(|(kind, number)| format!("{} {}", units::count(*number), kind.replace('_', " ")))
         .collect();
     let mut lines = vec![format!(
-        "{}  {} in {}: {}",
+        "{}  {} in {}",
         paint.bold("Failures"),
         units::counted(report.counts.failures, "block"),
         units::counted(report.failures.by_object.len() as u64, "object"),
-        kinds.join(", ")
     )];
+    lines.extend(wrapped(&kinds.join(", ")));
     let mut table = Table::new(&[
         ("object", Align::Left),
         ("block", Align::Right),
