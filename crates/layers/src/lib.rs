@@ -1,16 +1,19 @@
 //! Layers over devices, the description of a stack, and the factory that opens it.
 //!
-//! One file per layer: [`FaultDevice`] makes the device below lie, [`StatsDevice`] counts. A [`StackSpec`] is what a
-//! trial file says of the stack, and [`open`] is the only way from there to devices.
+//! One file per layer: [`FaultDevice`] makes the device below lie, [`StatsDevice`] counts, [`DedupDevice`] stores equal
+//! blocks once. A [`StackSpec`] is what a trial file says of the stack, and [`open`] is the only way from there to
+//! devices.
 //!
 //! This crate does not know what a trial is.
 
+mod dedup;
 mod disk_spec;
 mod fault;
 mod stack;
 mod stack_spec;
 mod stats;
 
+pub use dedup::{DedupDevice, DedupOptions, DedupReport};
 pub use disk_spec::{DiskProfile, DiskSpec};
 pub use fault::FaultDevice;
 pub use stack::{Stack, StackEnvironment, open};
