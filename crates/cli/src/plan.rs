@@ -102,6 +102,11 @@ fn describe(device: &DeviceSpec) -> String {
             format!("simulated {profile}, {}", disk.size)
         }
         DeviceSpec::Stats(stats) => stats.name.clone().unwrap_or_else(|| "counts what passes".into()),
+        DeviceSpec::Dedup(dedup) => {
+            let size = dedup.size.map_or(String::new(), |size| format!(", {size}"));
+            let verify = if dedup.verify { ", compared before they are shared" } else { "" };
+            format!("equal blocks of 4KiB stored once{size}{verify}")
+        }
         DeviceSpec::Faults => String::new(),
     }
 }

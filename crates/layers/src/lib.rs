@@ -7,6 +7,7 @@
 //! This crate does not know what a trial is.
 
 mod dedup;
+mod dedup_spec;
 mod disk_spec;
 mod fault;
 mod stack;
@@ -14,8 +15,9 @@ mod stack_spec;
 mod stats;
 
 pub use dedup::{DedupDevice, DedupOptions, DedupReport};
+pub use dedup_spec::DedupSpec;
 pub use disk_spec::{DiskProfile, DiskSpec};
 pub use fault::FaultDevice;
-pub use stack::{Stack, StackEnvironment, open};
+pub use stack::{LayerReport, Stack, StackEnvironment, open};
 pub use stack_spec::{DeviceSpec, FileSpec, MemorySpec, StackSpec, StatsSpec};
 pub use stats::{StatsDevice, StatsReport, StatsRow};

@@ -7,7 +7,9 @@ use rotproof_block::leaf::{FileDevice, FileOptions, MemoryDevice, SimulatedDisk}
 use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_fault::{Engine, EngineOptions};
 use rotproof_spec::{Path, Problems};
+use serde::Serialize;
 
+use crate::dedup::{DedupDevice, DedupReport};
 use crate::disk_spec::DiskSpec;
 use crate::fault::FaultDevice;
 use crate::stack_spec::{DeviceSpec, FileSpec, MemorySpec, StackSpec};
@@ -28,10 +30,25 @@ pub struct Stack {
     pub device: Arc<dyn Device>,
     /// The engine of the faults layer, still without rules, if there is such a layer.
     pub engine: Option<Arc<Engine>>,
-    /// The stats layers, bottom to top.
-    pub stats: Vec<Arc<StatsDevice>>,
+    /// The layers that have something to report, bottom to top.
+    reporters: Vec<Reporter>,
     /// The leaf, if it is a file or device of this machine, which may fail by itself.
     file: Option<Arc<FileDevice>>,
+}
+
+enum Reporter {
+    Stats(Arc<StatsDevice>),
+    Dedup(Arc<DedupDevice>),
+}
+
+/// What one layer has to report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum LayerReport {
+    /// What passed a stats layer.
+    Stats(StatsReport),
+    /// What a dedup layer has saved.
+    Dedup(DedupReport),
 }
 
 impl fmt::Debug for Stack {
@@ -55,17 +72,24 @@ pub fn open(spec: &StackSpec, environment: &StackEnvironment) -> Result<Stack> {
         return Err(Error::new(ErrorKind::Invalid, "the stack is empty; begin with a leaf"));
     };
     let (device, file) = open_leaf(leaf)?;
-    let mut stack = Stack { device, engine: None, stats: Vec::new(), file };
+    let mut stack = Stack { device, engine: None, reporters: Vec::new(), file };
     if environment.needs_faults && !layers.contains(&DeviceSpec::Faults) {
         stack.add_faults(environment);
     }
+    let mut stats_layers = 0;
     for layer in layers {
         match layer {
             DeviceSpec::Faults => stack.add_faults(environment),
             DeviceSpec::Stats(stats) => {
-                let name = stats.name_or_default(stack.stats.len());
+                let name = stats.name_or_default(stats_layers);
+                stats_layers += 1;
                 let layer = StatsDevice::new(Arc::clone(&stack.device), name);
-                stack.stats.push(Arc::clone(&layer));
+                stack.reporters.push(Reporter::Stats(Arc::clone(&layer)));
+                stack.device = layer;
+            }
+            DeviceSpec::Dedup(dedup) => {
+                let layer = DedupDevice::new(Arc::clone(&stack.device), dedup.options())?;
+                stack.reporters.push(Reporter::Dedup(Arc::clone(&layer)));
                 stack.device = layer;
             }
             DeviceSpec::Memory(_) | DeviceSpec::File(_) | DeviceSpec::Disk(_) => {
@@ -77,9 +101,13 @@ pub fn open(spec: &StackSpec, environment: &StackEnvironment) -> Result<Stack> {
 }
 
 impl Stack {
-    /// What each stats layer has counted so far, bottom to top.
-    pub fn statistics(&self) -> Vec<StatsReport> {
-        self.stats.iter().map(|layer| layer.report()).collect()
+    /// What each layer that counts something has to report so far, bottom to top.
+    pub fn reports(&self) -> Vec<LayerReport> {
+        let report = |layer: &Reporter| match layer {
+            Reporter::Stats(layer) => LayerReport::Stats(layer.report()),
+            Reporter::Dedup(layer) => LayerReport::Dedup(layer.report()),
+        };
+        self.reporters.iter().map(report).collect()
     }
 
     /// What [`Stack::check_leaf`] does, for another thread; `None` where the leaf cannot fail by itself.
@@ -122,7 +150,7 @@ fn open_leaf(leaf: &DeviceSpec) -> Result<Leaf> {
         DeviceSpec::Disk(disk) => {
             (SimulatedDisk::new(disk.size.0, DiskSpec::BLOCK_SIZE, disk.model())?, None)
         }
-        DeviceSpec::Faults | DeviceSpec::Stats(_) => {
+        DeviceSpec::Faults | DeviceSpec::Stats(_) | DeviceSpec::Dedup(_) => {
             return Err(Error::new(ErrorKind::Invalid, format!("{} is no leaf", leaf.word())));
         }
     })
@@ -153,14 +181,18 @@ mod tests {
     }
 
     #[test]
-    fn stats_layers_without_a_name_are_numbered_from_the_bottom() {
+    fn layers_report_from_the_bottom_and_stats_without_a_name_are_numbered() {
         let stack = opened(
-            r#"[{"disk":{"profile":"nvme","size":"1MiB"}},"stats",{"stats":{"name":"top"}},"stats"]"#,
+            r#"[{"disk":{"profile":"nvme","size":"1MiB"}},"stats","dedup",{"stats":{"name":"top"}},"stats"]"#,
             true,
         )
         .expect("opens");
-        let names: Vec<String> = stack.statistics().into_iter().map(|report| report.name).collect();
-        assert_eq!(names, ["stats-1", "top", "stats-3"]);
+        let name = |report| match report {
+            LayerReport::Stats(stats) => stats.name,
+            LayerReport::Dedup(dedup) => dedup.name,
+        };
+        let names: Vec<String> = stack.reports().into_iter().map(name).collect();
+        assert_eq!(names, ["stats-1", "dedup", "top", "stats-3"]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, MapAccess};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::dedup_spec::DedupSpec;
 use crate::disk_spec::DiskSpec;
 
 /// Devices bottom to top: a leaf, then layers.
@@ -32,6 +33,8 @@ pub enum DeviceSpec {
     Faults,
     /// Counts what passes.
     Stats(StatsSpec),
+    /// Stores equal blocks once.
+    Dedup(DedupSpec),
 }
 
 /// A leaf in RAM; its content is gone afterwards.
@@ -77,8 +80,8 @@ pub struct StatsSpec {
 }
 
 impl WordOrMap for DeviceSpec {
-    const WORDS: &'static [&'static str] = &["memory", "file", "disk", "faults", "stats"];
-    const EXPECTING: &'static str = "a device: { memory: { size: 256MiB } }, { file: { path: disk.img } }, { disk: { profile: nvme, size: 1GiB } }, faults or stats";
+    const WORDS: &'static [&'static str] = &["memory", "file", "disk", "faults", "stats", "dedup"];
+    const EXPECTING: &'static str = "a device: { memory: { size: 256MiB } }, { file: { path: disk.img } }, { disk: { profile: nvme, size: 1GiB } }, faults, stats or dedup";
 
     fn from_word(word: &str) -> Option<Result<Self, String>> {
         let needs = |example: &str| Some(Err(format!("`{word}` needs more: {example}")));
@@ -88,6 +91,7 @@ impl WordOrMap for DeviceSpec {
             "disk" => needs("{ disk: { profile: nvme, size: 1GiB } }"),
             "faults" => Some(Ok(Self::Faults)),
             "stats" => Some(Ok(Self::Stats(StatsSpec::default()))),
+            "dedup" => Some(Ok(Self::Dedup(DedupSpec::default()))),
             _ => None,
         }
     }
@@ -98,6 +102,7 @@ impl WordOrMap for DeviceSpec {
             "file" => map.next_value().map(Self::File),
             "disk" => map.next_value().map(Self::Disk),
             "stats" => map.next_value().map(Self::Stats),
+            "dedup" => map.next_value().map(Self::Dedup),
             word => Err(A::Error::custom(format!("`{word}` takes no options; write `- {word}`"))),
         }
     }
@@ -128,17 +133,19 @@ impl JsonSchema for DeviceSpec {
         let file = generator.subschema_for::<FileSpec>();
         let disk = generator.subschema_for::<DiskSpec>();
         let stats = generator.subschema_for::<StatsSpec>();
+        let dedup = generator.subschema_for::<DedupSpec>();
         json_schema!({
             "description": "One device of the stack: first a leaf, then layers.",
             "anyOf": [
                 {
-                    "description": "faults: where the fault plan acts. stats: counts what passes.",
-                    "enum": ["faults", "stats"]
+                    "description": "faults: where the fault plan acts. stats: counts what passes. dedup: stores equal blocks once.",
+                    "enum": ["faults", "stats", "dedup"]
                 },
                 with_options("memory", "Leaf: RAM of this process.", memory),
                 with_options("file", "Leaf: a file or block device.", file),
                 with_options("disk", "Leaf: a simulated disk over RAM.", disk),
-                with_options("stats", "Layer: counts requests and bytes.", stats)
+                with_options("stats", "Layer: counts requests and bytes.", stats),
+                with_options("dedup", "Layer: stores equal blocks of 4 KiB once.", dedup)
             ]
         })
     }
@@ -158,6 +165,7 @@ impl DeviceSpec {
             Self::Disk(_) => "disk",
             Self::Faults => "faults",
             Self::Stats(_) => "stats",
+            Self::Dedup(_) => "dedup",
         }
     }
 }
@@ -168,15 +176,36 @@ impl StackSpec {
         self.0.first().filter(|device| device.is_leaf())
     }
 
-    /// The size in bytes of every device of the stack, as far as it is known before the leaf is opened: layers do
-    /// not change it, and a file without `size` is as large as it is found.
-    pub fn size(&self) -> Option<u64> {
+    /// The size in bytes of the leaf, as far as it is known before that is opened: a file without `size` is as large
+    /// as it is found.
+    pub fn leaf_size(&self) -> Option<u64> {
         match self.leaf()? {
             DeviceSpec::Memory(memory) => Some(memory.size.0),
             DeviceSpec::Disk(disk) => Some(disk.size.0),
             DeviceSpec::File(file) => file.size.map(|size| size.0),
-            DeviceSpec::Faults | DeviceSpec::Stats(_) => None,
+            DeviceSpec::Faults | DeviceSpec::Stats(_) | DeviceSpec::Dedup(_) => None,
         }
+    }
+
+    /// The size in bytes of the device on top, over a leaf of `leaf_size`.
+    pub fn top_size(&self, leaf_size: Option<u64>) -> Option<u64> {
+        size_over(&self.0, leaf_size)
+    }
+
+    /// The size in bytes of the device on which faults act, which is what their offsets mean.
+    pub fn faulty_size(&self, leaf_size: Option<u64>) -> Option<u64> {
+        size_over(&self.0[..self.place_of_faults()], leaf_size)
+    }
+
+    /// Whether what lies at an offset of the device on top lies at the same offset where faults act.
+    pub fn keeps_offsets(&self) -> bool {
+        !self.0[self.place_of_faults()..].iter().any(|device| matches!(device, DeviceSpec::Dedup(_)))
+    }
+
+    /// How many devices are below the faults: the leaf, if the description names no place for them.
+    fn place_of_faults(&self) -> usize {
+        let named = self.0.iter().position(|device| *device == DeviceSpec::Faults);
+        named.unwrap_or(self.0.len().min(1))
     }
 
     /// Reports everything that makes no sense. `path` is where the list stands in the document.
@@ -197,6 +226,7 @@ impl StackSpec {
             );
         }
         let mut faults_at = None;
+        let mut dedup_at = None;
         let mut names: Vec<String> = Vec::new();
         for (index, device) in self.0.iter().enumerate() {
             let place = path.index(index);
@@ -231,9 +261,28 @@ impl StackSpec {
                     }
                     names.push(name);
                 }
+                DeviceSpec::Dedup(dedup) => {
+                    if let Some(before) = dedup_at.replace(index) {
+                        problems.add_with_help(
+                            &path.index(index),
+                            format!("dedup stands at entry {} already", before + 1),
+                            "what has been deduplicated has no duplicates left",
+                        );
+                    }
+                    let below = size_over(&self.0[..index], self.leaf_size());
+                    dedup.validate(below, &place, problems);
+                }
             }
         }
     }
+}
+
+/// The size of the topmost of `devices` over a leaf of `leaf_size`: of all layers, only dedup has one of its own.
+fn size_over(devices: &[DeviceSpec], leaf_size: Option<u64>) -> Option<u64> {
+    devices.iter().fold(leaf_size, |below, device| match device {
+        DeviceSpec::Dedup(dedup) => dedup.size_over(below),
+        _ => below,
+    })
 }
 
 impl StatsSpec {
@@ -314,6 +363,10 @@ mod tests {
                 r#"[{"file":{"path":"disk.img","direct":true}},{"stats":{}}]"#,
             ),
             (
+                r#"[{"memory":{"size":"1GiB"}},"dedup"]"#,
+                r#"[{"memory":{"size":"1GiB","block_size":"512"}},{"dedup":{"verify":false}}]"#,
+            ),
+            (
                 r#"[{"disk":{"profile":"hdd","size":"1GiB","seek_max":"8ms"}}]"#,
                 r#"[{"disk":{"profile":"hdd","size":"1GiB","seek_max":"8ms"}}]"#,
             ),
@@ -327,11 +380,29 @@ mod tests {
 
     #[test]
     fn the_size_is_known_where_the_leaf_tells_it() {
-        assert_eq!(spec(r#"[{"memory":{"size":"1MiB"}}, "faults"]"#).size(), Some(1 << 20));
-        assert_eq!(spec(r#"[{"disk":{"profile":"ssd","size":"1MiB"}}]"#).size(), Some(1 << 20));
-        assert_eq!(spec(r#"[{"file":{"path":"x","size":"1MiB"}}]"#).size(), Some(1 << 20));
-        assert_eq!(spec(r#"[{"file":{"path":"x"}}]"#).size(), None);
-        assert_eq!(spec(r#"["faults"]"#).size(), None);
+        assert_eq!(spec(r#"[{"memory":{"size":"1MiB"}}, "faults"]"#).leaf_size(), Some(1 << 20));
+        assert_eq!(spec(r#"[{"disk":{"profile":"ssd","size":"1MiB"}}]"#).leaf_size(), Some(1 << 20));
+        assert_eq!(spec(r#"[{"file":{"path":"x","size":"1MiB"}}]"#).leaf_size(), Some(1 << 20));
+        assert_eq!(spec(r#"[{"file":{"path":"x"}}]"#).leaf_size(), None);
+        assert_eq!(spec(r#"["faults"]"#).leaf_size(), None);
+    }
+
+    #[test]
+    fn a_dedup_layer_has_a_size_of_its_own_and_moves_what_lies_below_it() {
+        const MIB: u64 = 1 << 20;
+        for (layers, top, faulty, keeps_offsets) in [
+            (r#""stats""#, Some(MIB), Some(MIB), true),
+            (r#""dedup""#, Some(MIB), Some(MIB), false),
+            (r#""faults",{"dedup":{"size":"4MiB"}},"stats""#, Some(4 * MIB), Some(MIB), false),
+            (r#"{"dedup":{"size":"4MiB"}},"stats","faults""#, Some(4 * MIB), Some(4 * MIB), true),
+        ] {
+            let spec = spec(&format!(r#"[{{"memory":{{"size":"1MiB"}}}},{layers}]"#));
+            let leaf = spec.leaf_size();
+            assert_eq!((spec.top_size(leaf), spec.faulty_size(leaf)), (top, faulty), "{layers}");
+            assert_eq!(spec.keeps_offsets(), keeps_offsets, "{layers}");
+        }
+        let file = spec(r#"[{"file":{"path":"x"}},"dedup"]"#);
+        assert_eq!((file.top_size(None), file.top_size(Some(4096 * 3 + 512))), (None, Some(4096 * 3)));
     }
 
     #[test]
@@ -361,6 +432,13 @@ mod tests {
                 "stack[2].stats.name",
                 "called `a`",
             ),
+            (r#"["dedup"]"#, "stack[0]", "begins with a leaf"),
+            (r#"[{"memory":{"size":"1MiB"}},"dedup","stats","dedup"]"#, "stack[3]", "entry 2"),
+            (r#"[{"memory":{"size":512}},"dedup"]"#, "stack[1].dedup", "needs 4096"),
+            (r#"[{"file":{"path":"x","size":"9TiB"}},"dedup"]"#, "stack[1].dedup", "can map"),
+            (r#"[{"memory":{"size":"1MiB"}},{"dedup":{"size":0}}]"#, "stack[1].dedup.size", "without any"),
+            (r#"[{"memory":{"size":"1MiB"}},{"dedup":{"size":5000}}]"#, "stack[1].dedup.size", "no multiple"),
+            (r#"[{"memory":{"size":"1MiB"}},{"dedup":{"size":"9TiB"}}]"#, "stack[1].dedup.size", "can map"),
         ] {
             let found = problems(json);
             assert_eq!(found.len(), 1, "{json}: {found:?}");

@@ -4,8 +4,8 @@
 //! physical block is seen by every logical block mapped to it, which is what this layer is for: to find out how far one
 //! bad block reaches.
 //!
-//! - **Content** is told by its XXH3-128. Among 2^32 blocks, 16 TiB, two different ones share a hash with a probability
-//!   of 2^-65, far below that of the machine failing meanwhile; so by default equal hashes are taken for equal blocks,
+//! - **Content** is told by its XXH3-128. Among 2^31 blocks, 8 TiB, two different ones share a hash with a probability
+//!   of 2^-67, far below that of the machine failing meanwhile; so by default equal hashes are taken for equal blocks,
 //!   which costs no read. Against blocks made to collide, and to try a store that looks before it shares,
 //!   [`DedupOptions::verify`] reads the block that is there and compares. Such a store also notices that a block has
 //!   gone bad before it shares it, and writes another.
@@ -83,8 +83,11 @@ impl DedupDevice {
     /// What a report calls the layer: a stack has one at the most.
     pub const NAME: &str = "dedup";
 
-    /// The largest size, logical or physical.
-    pub const SIZE_MAX: u64 = (u32::MAX as u64 - 1) * BLOCK_BYTES;
+    /// Bytes of what is stored once.
+    pub const BLOCK_BYTES: u64 = BLOCK_BYTES;
+
+    /// The largest size, logical or physical: blocks are numbered in 32 bits, and with room to spare.
+    pub const SIZE_MAX: u64 = 8 << 40;
 
     /// Deduplicates over `below`, beginning empty. Fails with [`ErrorKind::Invalid`] on sizes that do not fit.
     pub fn new(below: Arc<dyn Device>, options: DedupOptions) -> Result<Arc<Self>> {
@@ -96,7 +99,7 @@ impl DedupDevice {
                 info.block_size
             )));
         }
-        let physical_bytes = info.size / BLOCK_BYTES * BLOCK_BYTES;
+        let physical_bytes = Self::whole_blocks(info.size);
         let size = options.size_bytes.unwrap_or(physical_bytes);
         for bytes in [physical_bytes, size] {
             if bytes == 0 || bytes > Self::SIZE_MAX || !bytes.is_multiple_of(BLOCK_BYTES) {
@@ -116,6 +119,11 @@ impl DedupDevice {
             ..info
         };
         Ok(Arc::new(Self { below, info, store }))
+    }
+
+    /// What `bytes` hold of whole blocks, in bytes.
+    pub(crate) fn whole_blocks(bytes: u64) -> u64 {
+        bytes / BLOCK_BYTES * BLOCK_BYTES
     }
 
     /// How much is saved at this moment.

@@ -68,6 +68,8 @@ fn whole_stacks_keep_the_contract() {
         r#"[{"memory": {"size": "4MiB", "block_size": 4096}}, "stats", "faults", {"stats": {"name": "top"}}]"#.to_owned(),
         r#"[{"disk": {"profile": "nvme", "size": "4MiB"}}, "stats"]"#.to_owned(),
         r#"[{"file": {"path": "PATH", "size": "4MiB", "direct": false}}, "faults"]"#.to_owned(),
+        r#"[{"disk": {"profile": "ssd", "size": "4MiB"}}, "faults", "stats", {"dedup": {"size": "8MiB"}}]"#
+            .to_owned(),
     ];
     for text in stacks {
         let make = || -> Result<Arc<dyn Device>> {

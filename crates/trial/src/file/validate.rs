@@ -30,8 +30,9 @@ impl TrialFile {
         self.expect.validate(self.faults.len(), &root.key("expect"), problems);
         self.validate_runtime(&root, problems);
         let backing = root.key("stack").index(0);
-        let size = self.stack.size().or_else(|| self.validate_backing_file(&backing, problems));
-        validate_all(&self.rules(), &root.key("faults"), size, problems);
+        let leaf_size = self.stack.leaf_size().or_else(|| self.validate_backing_file(&backing, problems));
+        validate_all(&self.rules(), &root.key("faults"), self.stack.faulty_size(leaf_size), problems);
+        let size = self.stack.top_size(leaf_size);
         if let Some(size) = size {
             self.validate_room(size, &root, problems);
         }

@@ -156,7 +156,7 @@ fn conduct(trial: &TrialFile, options: &RunOptions, run: &Run) -> Result<Conduct
             rules: &rules,
             failures: &failures,
             reports: &load,
-            blocks_stay: trial.subject.file_system().is_none(),
+            blocks_stay: trial.subject.file_system().is_none() && trial.stack.keeps_offsets(),
             load: (&workload, &oracle),
         },
         &trial.expect,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rotproof_layers::StatsReport;
+use rotproof_layers::LayerReport;
 use serde::Serialize;
 
 use super::performance::Performance;
@@ -42,8 +42,8 @@ pub struct Report {
     pub noticed: Vec<String>,
     /// Figures by phase and operation.
     pub performance: Vec<Performance>,
-    /// What each `stats` layer counted.
-    pub layers: Vec<StatsReport>,
+    /// What each `stats` layer counted and how much a `dedup` layer saved, bottom to top.
+    pub layers: Vec<LayerReport>,
     /// One hash of all injections without their times: equal for equal runs. Absent without a fault layer.
     pub ledger_digest: Option<String>,
     /// What differs between two equal runs.

@@ -141,7 +141,7 @@ fn report(trial: &TrialFile, conducted: &Conducted, started: SystemTime) -> Repo
         failures,
         noticed: conducted.noticed.clone(),
         performance: summarise(&conducted.load),
-        layers: conducted.stack.stats.iter().map(|layer| layer.report()).collect(),
+        layers: conducted.stack.reports(),
         ledger_digest: (!conducted.ledger_digest.is_empty()).then(|| conducted.ledger_digest.clone()),
         wall_clock: WallClock {
             started_unix_seconds: started.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),

@@ -1,0 +1,53 @@
+//! The description of a dedup layer, as a stack has it: `dedup`, or `dedup: { size: 8GiB }`.
+
+use rotproof_spec::{Bytes, Path, Problems};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::dedup::{DedupDevice, DedupOptions};
+use crate::stack_spec::validate_size;
+
+/// The layer that stores equal blocks of 4 KiB once.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DedupSpec {
+    /// Size of the device that it is; more than there is below holds duplicates, less leaves room to overwrite.
+    /// Default: the size of the device below.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Bytes>,
+    /// Compares the bytes before it takes equal hashes for equal blocks. Default false.
+    #[serde(default)]
+    pub verify: bool,
+}
+
+impl DedupSpec {
+    pub(crate) fn options(&self) -> DedupOptions {
+        DedupOptions { size_bytes: self.size.map(|size| size.0), verify: self.verify }
+    }
+
+    /// Its size over a device of `below` bytes, as far as that is known.
+    pub(crate) fn size_over(&self, below: Option<u64>) -> Option<u64> {
+        self.size.map(|size| size.0).or(below.map(DedupDevice::whole_blocks))
+    }
+
+    pub(crate) fn validate(&self, below: Option<u64>, path: &Path, problems: &mut Problems) {
+        let too_large = |size: u64| {
+            format!("{} is more than a dedup layer can map ({})", Bytes(size), Bytes(DedupDevice::SIZE_MAX))
+        };
+        if let Some(below) = below {
+            if DedupDevice::whole_blocks(below) == 0 {
+                let message = format!("the device below has {below} bytes, and a dedup layer needs 4096");
+                problems.add(path, message);
+            } else if below > DedupDevice::SIZE_MAX {
+                problems.add(path, too_large(below));
+            }
+        }
+        if let Some(size) = self.size {
+            if size.0 > DedupDevice::SIZE_MAX {
+                problems.add(&path.key("size"), too_large(size.0));
+            } else {
+                validate_size(size, DedupDevice::BLOCK_BYTES, path, problems);
+            }
+        }
+    }
+}
