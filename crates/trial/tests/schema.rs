@@ -142,6 +142,8 @@ fn the_schema_takes_every_example_and_every_resolved_trial() {
 fn the_schema_and_the_parser_take_every_form_of_every_value() {
     for yaml in [
         "stack: [memory: { size: 1048576, block_size: 4096 }, stats, stats: { name: low }, faults]",
+        "stack: [memory: { size: 1MiB }, faults, dedup]",
+        "stack: [memory: { size: 1MiB }, dedup: { size: 4MiB, verify: true }]",
         "stack: [file: { path: disk.img, size: 1.5 GiB, direct: false }]",
         "stack: [disk: { profile: hdd, size: 512MB }]\nruntime: simulated",
         "stack: [memory: { size: 1GiB }]\nsubject: { ext4: { mkfs: ['-O', '^has_journal'], mount: [noatime] } }",
@@ -180,6 +182,8 @@ fn the_schema_refuses_what_it_can_see_to_be_wrong_as_the_parser_does() {
         "stack: [memory: { size: 1MiB }]\nruntime: tokio",
         "stack: [floppy: { size: 1MiB }]",
         "stack: [disk: { profile: tape, size: 1MiB }]",
+        "stack: [memory: { size: 1MiB }, dedup: { verify: 3 }]",
+        "stack: [memory: { size: 1MiB }, dedup: { ratio: 3 }]",
         "stack: [memory: { size: 1MiB }]\ncolour: red",
         "stack: [memory: { size: 1MiB }]\nfaults: [{ match: { operation: read } }]",
         "stack: [memory: { size: 1MiB }]\nfaults: [{ effect: melt }]",

@@ -247,6 +247,24 @@ mod tests {
     }
 
     #[test]
+    fn offsets_of_faults_and_places_of_the_load_are_held_against_the_device_that_each_is_on() {
+        let stack = |layers: &str, rest: &str| {
+            let yaml = format!("stack: [memory: {{ size: 1MiB }}, {layers}]\n{rest}\n");
+            TrialFile::parse("t.yaml", yaml.as_bytes(), &Overrides::default())
+                .map_err(|found| found.list.into_iter().map(|d| d.path).collect::<Vec<_>>().join(" "))
+                .map(|_| ())
+        };
+        let beyond = "faults: ['write, offset=3MiB: zeros']";
+        assert_eq!(stack("dedup: { size: 4MiB }, faults", beyond), Ok(()));
+        for below in ["faults, dedup: { size: 4MiB }", "dedup: { size: 4MiB }"] {
+            assert_eq!(stack(below, beyond), Err("faults[0].match.offset".into()), "{below}");
+        }
+        let workers = "load: { workers: 20, block_size: 64KiB }";
+        assert_eq!(stack("dedup", workers), Err("load.workers".into()));
+        assert_eq!(stack("dedup: { size: 4MiB }", workers), Ok(()));
+    }
+
+    #[test]
     fn the_smallest_device_that_will_do_is_taken() {
         for (size, rest) in [
             ("300MiB", "subject: xfs"),

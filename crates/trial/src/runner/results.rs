@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_fault::{Effect, Record, TargetKey, TargetReport};
+use rotproof_layers::DeviceSpec;
 use rotproof_load::Failure;
 use serde::Serialize;
 
@@ -115,6 +116,7 @@ fn report(trial: &TrialFile, conducted: &Conducted, started: SystemTime) -> Repo
     for failure in &conducted.failures {
         *failures.by_object.entry(failure.object.clone()).or_default() += 1;
     }
+    let shares_blocks = trial.stack.0.iter().any(|device| matches!(device, DeviceSpec::Dedup(_)));
     let faults = conducted
         .rules
         .iter()
@@ -124,7 +126,8 @@ fn report(trial: &TrialFile, conducted: &Conducted, started: SystemTime) -> Repo
             name: rule.name.clone(),
             rule: rule.rule.to_string(),
             outcome: outcome.clone(),
-            note: note(index, rule, outcome, &conducted.records),
+            note: note(index, rule, outcome, &conducted.records)
+                .or_else(|| shares_blocks.then(|| sharing_note(outcome)).flatten()),
         })
         .collect();
     Report {
@@ -181,6 +184,18 @@ fn note(
             blocks as f64 / requests as f64,
             outcome.faults,
             if outcome.faults == 1 { "block" } else { "blocks" }
+        )
+    })
+}
+
+/// Explains how few bad blocks of a store that deduplicates become many wrong ones.
+fn sharing_note(outcome: &RuleOutcome) -> Option<String> {
+    (outcome.failing_blocks > outcome.faults && outcome.fates.silent == outcome.faults).then(|| {
+        format!(
+            "the stack stores equal blocks once; each of the {} bad {} was handed out in {:.1} places on average",
+            outcome.faults,
+            if outcome.faults == 1 { "block" } else { "blocks" },
+            outcome.failing_blocks as f64 / outcome.faults as f64
         )
     })
 }
