@@ -1,5 +1,5 @@
 //! A rule at work: where it applies, in blocks, and its counters. Shared by every index that holds it, so that the
-//! counters survive when rules are added.
+//! counters survive when rules come and go.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -50,6 +50,8 @@ pub(crate) struct ActiveRule {
     spares: AtomicU32,
     /// A sticky rule has hit a flush, which has no place: from now on every flush is hit.
     flush_is_bad: AtomicBool,
+    /// It has made the device read-only, or has taken it away.
+    has_latched: AtomicBool,
 }
 
 /// A content that a rule asks for.
@@ -70,6 +72,7 @@ struct Aim {
 impl ActiveRule {
     pub(crate) fn new(
         resolved: ResolvedRule,
+        name: Arc<str>,
         index: u32,
         seed: u64,
         device_size: u64,
@@ -91,7 +94,7 @@ impl ActiveRule {
         };
         let ranges = ranges.into_iter().zip(0..).filter(|(range, _)| !range.is_empty());
         Self {
-            name: rule.name_or_default(index as usize).into(),
+            name,
             visits: matches!(rule.schedule, Schedule::Probability { .. })
                 .then(|| Visits::new(device_size.div_ceil(BLOCK_BYTES))),
             seed,
@@ -115,6 +118,7 @@ impl ActiveRule {
             matches: AtomicU64::new(0),
             hits: AtomicU64::new(0),
             flush_is_bad: AtomicBool::new(false),
+            has_latched: AtomicBool::new(false),
         }
     }
 
@@ -124,6 +128,20 @@ impl ActiveRule {
 
     pub(crate) fn is_sticky(&self) -> bool {
         self.rule.persistence.leaves_place()
+    }
+
+    /// Whether `block` is one of its places, or it has none in particular.
+    pub(crate) fn covers(&self, block: u64) -> bool {
+        self.places.as_ref().is_none_or(|places| places.contains(block))
+    }
+
+    /// Whether it has made the device read-only, or has taken it away.
+    pub(crate) fn has_latched(&self) -> bool {
+        self.has_latched.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn latch(&self) {
+        self.has_latched.store(true, Ordering::Relaxed);
     }
 
     /// How many matches the schedule has seen.

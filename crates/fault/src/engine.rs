@@ -1,15 +1,19 @@
 //! The engine: the rules at work on one device, what they have done to it, and the ledger of it.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::collections::HashSet;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_spec::nearest;
 use serde::{Deserialize, Serialize};
 
 use crate::BLOCK_BYTES;
 use crate::active_rule::ActiveRule;
 use crate::clock::Clock;
+use crate::effect::Effect;
 use crate::evaluator::Evaluator;
 use crate::index::Index;
 use crate::ledger::Ledger;
@@ -17,6 +21,7 @@ use crate::overlay::Overlay;
 use crate::record::TargetKey;
 use crate::resolved::ResolvedRule;
 use crate::rule::Rule;
+use crate::rule_state::RuleState;
 
 /// What an engine must know of where it acts.
 #[derive(Clone, Copy, Debug)]
@@ -34,46 +39,123 @@ pub struct Engine {
     pub(crate) seed: u64,
     pub(crate) device_size: u64,
     pub(crate) index: Arc<ArcSwap<Index>>,
-    /// Held while the index is replaced, so that no two additions lose each other.
-    adding: Mutex<()>,
+    /// Held while the index is replaced, so that no two changes lose each other.
+    changes: Mutex<Changes>,
     pub(crate) overlay: Overlay,
     ledger: Ledger,
     clock: Arc<Clock>,
-    /// Position, counted from 1, of the rule that has made the device read-only or has taken it away; 0 is none.
-    pub(crate) latch: AtomicU32,
+    /// Some rule, which knows it, has made the device read-only or has taken it away.
+    pub(crate) has_latched: AtomicBool,
+}
+
+/// What a change of the rules leaves to be done.
+#[derive(Debug, Default)]
+struct Changes {
+    /// Indexes that have been replaced, as long as a request may go by them.
+    replaced: Vec<Weak<Index>>,
+    /// Rules that were removed, whose places such a request may still have to find.
+    leaving: Vec<Arc<ActiveRule>>,
 }
 
 impl Engine {
-    /// An engine with these rules.
-    pub fn new(rules: Vec<ResolvedRule>, options: EngineOptions) -> Arc<Self> {
+    /// An engine with these rules. Of rules with one name, which [`crate::validate_all`] refuses, all but the first
+    /// are called as if they had none.
+    pub fn new(mut rules: Vec<ResolvedRule>, options: EngineOptions) -> Arc<Self> {
+        let mut names = HashSet::new();
+        for ResolvedRule { rule, .. } in &mut rules {
+            rule.name.take_if(|name| !names.insert(name.clone()));
+        }
         let EngineOptions { seed, device_size } = options;
         let engine = Arc::new(Self {
             seed,
             device_size,
-            index: Arc::new(ArcSwap::from_pointee(Index::new(Vec::new()))),
-            adding: Mutex::new(()),
+            index: Arc::new(ArcSwap::from_pointee(Index::new(Vec::new(), Vec::new()))),
+            changes: Mutex::default(),
             overlay: Overlay::new(device_size.div_ceil(BLOCK_BYTES)),
             ledger: Ledger::default(),
             clock: Arc::default(),
-            latch: AtomicU32::new(0),
+            has_latched: AtomicBool::new(false),
         });
-        engine.add_rules(rules);
+        engine.add_rules(rules).expect("no two of them have a name in common");
         engine
     }
 
-    /// Adds rules behind those that are there, whose positions and counters stay. They act on every request that is
-    /// submitted from now on, and never on part of one.
-    pub fn add_rules(&self, rules: Vec<ResolvedRule>) {
+    /// Adds rules behind those that are there, whose positions and counters stay, and gives their names: a rule
+    /// without one gets the next free of fault-1, fault-2, ... They act on every request that is submitted from now
+    /// on, all of them, and never on part of one.
+    ///
+    /// Fails with [`ErrorKind::Invalid`], and adds none, if a name is given twice or is that of a rule that has not
+    /// been removed.
+    pub fn add_rules(&self, rules: Vec<ResolvedRule>) -> Result<Vec<Arc<str>>> {
+        let mut changes = self.changes.lock();
+        let old = self.index.load_full();
+        let names = names_for(&old, &rules)?;
         if rules.is_empty() {
-            return;
+            return Ok(names);
         }
-        let _one_at_a_time = self.adding.lock();
-        let mut all = self.index.load().rules.clone();
-        for rule in rules {
+        let (mut all, mut states) = (old.rules.clone(), old.states.clone());
+        for (rule, name) in rules.into_iter().zip(&names) {
             let index = u32::try_from(all.len()).expect("fewer than 2^32 rules fit in memory");
-            all.push(Arc::new(ActiveRule::new(rule, index, self.seed, self.device_size, &self.clock)));
+            let name = Arc::clone(name);
+            let rule = ActiveRule::new(rule, name, index, self.seed, self.device_size, &self.clock);
+            all.push(Arc::new(rule));
+            states.push(RuleState::Active);
         }
-        self.index.store(Arc::new(Index::new(all)));
+        self.replace(&old, Index::new(all, states), &mut changes);
+        Ok(names)
+    }
+
+    /// Lets a rule act, pauses it, or removes it for good. As with [`Engine::add_rules`] that concerns requests which
+    /// are submitted from now on; those under way go by the rules as they were. What a rule has already stored wrong
+    /// stays wrong until it is overwritten.
+    ///
+    /// Fails with [`ErrorKind::Invalid`] if no rule has that name, or the one that had it was removed.
+    pub fn set_state(&self, name: &str, state: RuleState) -> Result<()> {
+        let mut changes = self.changes.lock();
+        let old = self.index.load_full();
+        let is_called = |rule: &&Arc<ActiveRule>| *rule.name == *name;
+        let Some(rule) = present(&old).find(is_called) else {
+            return Err(unknown(name, &old));
+        };
+        let mut states = old.states.clone();
+        if std::mem::replace(&mut states[rule.index as usize], state) != state {
+            if state == RuleState::Removed {
+                changes.leaving.push(Arc::clone(rule));
+            }
+            self.replace(&old, Index::new(old.rules.clone(), states), &mut changes);
+        }
+        Ok(())
+    }
+
+    /// Makes `new` what requests go by from now on.
+    fn replace(&self, old: &Arc<Index>, new: Index, changes: &mut Changes) {
+        let watches = |index: &Index, block: u64| {
+            let rules = index.rules.iter().filter(|rule| index.acts(rule));
+            rules.filter(|rule| rule.effect() == Effect::StaleRead).any(|rule| rule.covers(block))
+        };
+        let begins_to_watch =
+            |rule: &Arc<ActiveRule>| rule.effect() == Effect::StaleRead && new.acts(rule) && !old.acts(rule);
+        if new.rules.iter().any(begins_to_watch) {
+            // What was kept when such a rule last acted has been followed by writes that nobody watched.
+            self.overlay.change_all(|block, state| {
+                state.previous.take_if(|_| !watches(old, block));
+            });
+        }
+        changes.replaced.push(Arc::downgrade(old));
+        self.index.store(Arc::new(new));
+        self.forget_leaving(changes);
+    }
+
+    /// Forgets the places of removed rules, unless a request under way may go by an index in which they act. A queue
+    /// keeps the index that it has seen last, so that may be as late as the next change or report.
+    fn forget_leaving(&self, changes: &mut Changes) {
+        changes.replaced.retain(|index| index.strong_count() > 0);
+        if changes.replaced.is_empty() && !changes.leaving.is_empty() {
+            let leaving: HashSet<u32> = changes.leaving.drain(..).map(|rule| rule.index).collect();
+            self.overlay.change_all(|_, state| {
+                state.places.retain(|place| !leaving.contains(&place.rule.index));
+            });
+        }
     }
 
     pub(crate) fn device_blocks(&self) -> u64 {
@@ -90,11 +172,13 @@ impl Engine {
         &self.ledger
     }
 
-    /// What each rule has met and done so far, in the order of the plan.
+    /// What each rule has met and done so far, in the order in which they were added; removed ones too.
     pub fn report(&self) -> Vec<RuleReport> {
-        let report = |rule: &Arc<ActiveRule>| RuleReport {
+        self.forget_leaving(&mut self.changes.lock());
+        let report = |(rule, state): (&Arc<ActiveRule>, &RuleState)| RuleReport {
             name: rule.name.to_string(),
             rule: rule.rule.clone(),
+            state: *state,
             matches: rule.matches(),
             hits: rule.hits(),
             targets: rule
@@ -102,8 +186,61 @@ impl Engine {
                 .map(|(target, hits)| TargetReport { target: target.clone(), hits })
                 .collect(),
         };
-        self.index.load().rules.iter().map(report).collect()
+        let index = self.index.load();
+        index.rules.iter().zip(&index.states).map(report).collect()
     }
+}
+
+/// The rules that have not been removed.
+fn present(index: &Index) -> impl Iterator<Item = &Arc<ActiveRule>> {
+    let states = index.rules.iter().zip(&index.states);
+    states.filter(|(_, state)| **state != RuleState::Removed).map(|(rule, _)| rule)
+}
+
+/// What `rules` are called beside those that are there.
+fn names_for(index: &Index, rules: &[ResolvedRule]) -> Result<Vec<Arc<str>>> {
+    let mut taken: HashSet<Arc<str>> = present(index).map(|rule| Arc::clone(&rule.name)).collect();
+    for name in rules.iter().filter_map(|rule| rule.rule.name.as_deref()) {
+        if !taken.insert(name.into()) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "there is a rule called `{name}` already; give it another name, or remove that rule first"
+                ),
+            ));
+        }
+    }
+    // The name of a removed rule may be given again, but not by accident.
+    taken.extend(index.rules.iter().map(|rule| Arc::clone(&rule.name)));
+    let mut next_number = index.rules.len();
+    let names = rules.iter().map(|rule| {
+        next_number += 1;
+        if let Some(name) = &rule.rule.name {
+            return name.as_str().into();
+        }
+        loop {
+            let name: Arc<str> = format!("fault-{next_number}").into();
+            if taken.insert(Arc::clone(&name)) {
+                return name;
+            }
+            next_number += 1;
+        }
+    });
+    Ok(names.collect())
+}
+
+fn unknown(name: &str, index: &Index) -> Error {
+    let context = if index.rules.iter().any(|rule| *rule.name == *name) {
+        format!("the rule `{name}` was removed; add it again")
+    } else if let Some(meant) = nearest(name, present(index).map(|rule| &*rule.name)) {
+        format!("there is no rule called `{name}`; did you mean `{meant}`?")
+    } else {
+        match present(index).count() {
+            0 => format!("there is no rule called `{name}`: there are none at all"),
+            _ => format!("there is no rule called `{name}`; a list of the rules names them"),
+        }
+    };
+    Error::new(ErrorKind::Invalid, context)
 }
 
 /// What one rule has met and done.
@@ -114,6 +251,9 @@ pub struct RuleReport {
     pub name: String,
     /// The rule as it was written.
     pub rule: Rule,
+    /// Whether it acts.
+    #[serde(default)]
+    pub state: RuleState,
     /// Matches that its schedule has seen: blocks for effects on data, requests for errors and delays.
     pub matches: u64,
     /// Records that the ledger has of it.

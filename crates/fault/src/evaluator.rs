@@ -11,23 +11,26 @@
 //! read:                  pass on, read edges below, read_done, wait for the delay, fail or complete
 //! ```
 //!
-//! Reading below and waiting are the caller's: the engine knows no device and no clock.
+//! Reading below and waiting are the caller's: the engine knows no device and no clock. Both decisions hold the rules
+//! that they were made by, and what is done at the end goes by the same: a rule that comes or goes while a request is
+//! under way concerns the next one.
 
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use arc_swap::{ArcSwap, Cache};
 use rotproof_block::{Buffer, ContentHash, Operation};
 
+use crate::active_rule::ActiveRule;
 use crate::effect::{Effect, SECTOR_BYTES};
 use crate::engine::Engine;
 use crate::geometry::{Header, extent};
 use crate::index::{Index, Table};
 use crate::lie::{ALL_SECTORS, Lie};
 use crate::matching::OperationKind;
-use crate::overlay::PlaceKind;
+use crate::overlay::{Place, PlaceKind};
+use crate::rule_set::{Newest, RuleSet};
 use crate::verdict::{BlockHit, RequestHit, Verdict};
 use crate::zeros::zeros_hash;
 
@@ -36,8 +39,8 @@ use crate::zeros::zeros_hash;
 pub enum Decision {
     /// Nothing can happen to it.
     Pass,
-    /// Nothing has happened yet, but what it brings back or leaves behind must be looked at.
-    Inspect,
+    /// Nothing has happened yet, but what it brings back or leaves behind must be looked at, by these rules.
+    Inspect(RuleSet),
     /// Something happens to it.
     Act(Box<Verdict>),
 }
@@ -56,7 +59,7 @@ pub struct Piece {
 #[derive(Debug)]
 pub struct Evaluator {
     pub(crate) engine: Arc<Engine>,
-    index: RefCell<Cache<Arc<ArcSwap<Index>>, Arc<Index>>>,
+    rules: RefCell<Newest>,
     scratch: RefCell<Scratch>,
 }
 
@@ -77,8 +80,8 @@ struct WantedContent {
 
 impl Evaluator {
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        let index = RefCell::new(Cache::new(Arc::clone(&engine.index)));
-        Self { engine, index, scratch: RefCell::default() }
+        let rules = RefCell::new(Newest::new(&engine.index));
+        Self { engine, rules, scratch: RefCell::default() }
     }
 
     /// Decides on a request that is about to be passed on, and counts its matches. `payload` is the data of a write,
@@ -89,12 +92,13 @@ impl Evaluator {
         if blocks.is_empty() && operation != OperationKind::Flush {
             return Decision::Pass;
         }
-        if let Some(verdict) = self.meet_latch(header, operation) {
+        let mut newest = self.rules.borrow_mut();
+        let rules = newest.load();
+        if let Some(verdict) = self.meet_latch(rules, header, operation) {
             return Decision::Act(Box::new(verdict));
         }
         let is_touched = self.engine.overlay.touches(&blocks);
-        let mut cache = self.index.borrow_mut();
-        let index = cache.load();
+        let index = rules.index();
         let table = index.table(operation, header.context.phase);
         let has_place = table.is_some_and(|table| table.has_place(&blocks));
         // Of a read it takes the data to know.
@@ -108,7 +112,7 @@ impl Evaluator {
         if !has_place && !wants_content && !is_touched && !is_anywhere {
             return Decision::Pass;
         }
-        let mut verdict = Verdict::default();
+        let mut verdict = Verdict::from(rules.clone());
         if let Some(table) = table {
             let mut scratch = self.scratch.borrow_mut();
             scratch.find_rules(table, tagged.as_deref().unwrap_or_default(), &blocks, has_place);
@@ -127,44 +131,48 @@ impl Evaluator {
                 verdict.settle();
                 Decision::Act(Box::new(verdict))
             }
-            (true, true) => Decision::Inspect,
+            (true, true) => Decision::Inspect(verdict.rules),
             (true, false) => Decision::Pass,
         }
     }
 
-    /// Whether a read on which nothing was decided before is any rule's business, now that it has come back: whether
-    /// [`Evaluator::read_done`] has anything to do.
-    pub fn concerns_read(&self, header: &Header, data: &[u8]) -> bool {
+    /// Whether a read on which nothing was decided before is the business of any of `rules`, by which it goes, now that
+    /// it has come back: whether [`Evaluator::read_done`] has anything to do.
+    pub fn concerns_read(&self, header: &Header, rules: &RuleSet, data: &[u8]) -> bool {
         if self.engine.overlay.touches(&header.blocks()) {
             return true;
         }
-        let mut cache = self.index.borrow_mut();
-        let table = cache.load().table(OperationKind::Read, header.context.phase);
+        let table = rules.index().table(OperationKind::Read, header.context.phase);
         let contents = table.and_then(|table| table.contents.as_ref());
         contents.is_some_and(|contents| contents.concerns(header, data))
     }
 
     /// What a device that has become read-only, or is gone, says to everything.
-    fn meet_latch(&self, header: &Header, operation: OperationKind) -> Option<Verdict> {
-        let rule = self.engine.latch.load(Ordering::Relaxed).checked_sub(1)?;
-        let mut cache = self.index.borrow_mut();
-        let rule = cache.load().rules.get(rule as usize).map(Arc::clone)?;
-        let refuses = rule.effect() == Effect::Gone || operation != OperationKind::Read;
-        if !refuses || operation == OperationKind::Flush && rule.effect() == Effect::ReadOnly {
+    fn meet_latch(&self, rules: &RuleSet, header: &Header, operation: OperationKind) -> Option<Verdict> {
+        if !self.engine.has_latched.load(Ordering::Relaxed) {
             return None;
         }
-        if !rule.rule.is_awake(header.context.phase) {
-            return None;
-        }
+        let index = rules.index();
+        let latched = || {
+            let rules = index.latching.iter().map(|&number| &index.rules[number as usize]);
+            rules.filter(|rule| rule.has_latched() && rule.rule.is_awake(header.context.phase))
+        };
+        let refuses_mutations = |rule: &&Arc<ActiveRule>| {
+            rule.effect() == Effect::ReadOnly
+                && !matches!(operation, OperationKind::Read | OperationKind::Flush)
+        };
+        // What is gone is gone, whatever else it is.
+        let rule = latched().find(|rule| rule.effect() == Effect::Gone);
+        let rule = Arc::clone(rule.or_else(|| latched().find(refuses_mutations))?);
         let effect = rule.effect();
         let hit = RequestHit { rule, effect, aims: Vec::new(), matched: Vec::new() };
-        Some(Verdict { requests: vec![hit], ..Verdict::default() })
+        Some(Verdict { requests: vec![hit], ..Verdict::from(rules.clone()) })
     }
 
     /// Decides on the content of a read that has come back pristine.
     pub(crate) fn decide_on_content(&self, header: &Header, data: &[u8], verdict: &mut Verdict) {
-        let mut cache = self.index.borrow_mut();
-        let index = cache.load();
+        let rules = verdict.rules.clone();
+        let index = rules.index();
         let Some(table) = index.table(OperationKind::Read, header.context.phase) else { return };
         let mut scratch = self.scratch.borrow_mut();
         scratch.find_contents(table, header, data);
@@ -175,9 +183,12 @@ impl Evaluator {
     /// Adds what sticky rules do to requests that touch the places they have hit.
     fn meet_bad_places(&self, header: &Header, operation: OperationKind, verdict: &mut Verdict) {
         let phase = header.context.phase;
+        let rules = verdict.rules.clone();
+        let is_met =
+            |place: &&Place| rules.index().acts(&place.rule) && place.rule.rule.keeps_bad(operation, phase);
         let states = self.engine.overlay.lock();
         for (block, state) in states.within(header.blocks()) {
-            for place in state.places.iter().filter(|place| place.rule.rule.keeps_bad(operation, phase)) {
+            for place in state.places.iter().filter(is_met) {
                 let (rule, aims) = (Arc::clone(&place.rule), place.aims.clone());
                 match place.kind {
                     PlaceKind::Wrong { .. } => {}
@@ -428,7 +439,7 @@ mod tests {
         assert!(matches!(evaluator.decide(&header(Operation::WRITE, 0, 32), &payload), Decision::Pass));
         assert!(evaluator.scratch.borrow().contents.is_empty());
         // Of a read it takes the data to know.
-        assert!(matches!(evaluator.decide(&header(Operation::Read, 0, 32), &[]), Decision::Inspect));
+        assert!(matches!(evaluator.decide(&header(Operation::Read, 0, 32), &[]), Decision::Inspect(_)));
         // What carries no data is not asked about.
         assert!(matches!(evaluator.decide(&header(Operation::Discard, 0, 32), &[]), Decision::Pass));
         assert!(matches!(evaluator.decide(&header(Operation::Flush, 0, 0), &[]), Decision::Pass));

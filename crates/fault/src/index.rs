@@ -2,7 +2,8 @@
 //!
 //! For each operation and phase there is a table; the same set of rules shares one. A table has three parts: rules
 //! for any place, rules by place (a coarse bitmap before an interval index), and rules by content (a filter before a
-//! hash map). An index is immutable: adding a rule makes a new one, and the counters live in the rules.
+//! hash map). An index is immutable: a rule that comes, goes or pauses makes a new one, and the counters live in the
+//! rules.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,14 +14,21 @@ use rotproof_block::{ContentHash, Phase};
 use crate::active_rule::ActiveRule;
 use crate::coarse_map::CoarseMap;
 use crate::content_index::ContentIndex;
+use crate::effect::Effect;
 use crate::interval::IntervalIndex;
 use crate::matching::OperationKind;
+use crate::rule_state::RuleState;
 use crate::tag::TagIndex;
 
 /// All rules, ready to be asked.
 #[derive(Debug)]
 pub(crate) struct Index {
+    /// Every rule that ever was, each at its position.
     pub(crate) rules: Vec<Arc<ActiveRule>>,
+    /// For each rule. Only active ones are in what follows.
+    pub(crate) states: Vec<RuleState>,
+    /// Rules that change the device for good when they hit.
+    pub(crate) latching: Vec<u32>,
     tables: [[Option<Arc<Table>>; OperationKind::ALL.len()]; Phase::ALL.len()],
 }
 
@@ -42,12 +50,15 @@ pub(crate) struct PlaceIndex {
 }
 
 impl Index {
-    pub(crate) fn new(rules: Vec<Arc<ActiveRule>>) -> Self {
+    /// `states` has one for each rule.
+    pub(crate) fn new(rules: Vec<Arc<ActiveRule>>, states: Vec<RuleState>) -> Self {
+        let active = || rules.iter().filter(|rule| is_active(&states, rule));
+        let latches = |rule: &&Arc<ActiveRule>| matches!(rule.effect(), Effect::ReadOnly | Effect::Gone);
+        let latching = active().filter(latches).map(|rule| rule.index).collect();
         let mut shared: HashMap<Vec<u32>, Arc<Table>> = HashMap::new();
         let tables = Phase::ALL.map(|phase| {
             OperationKind::ALL.map(|operation| {
-                let concerned: Vec<u32> = rules
-                    .iter()
+                let concerned: Vec<u32> = active()
                     .filter(|rule| {
                         rule.rule.concerns(operation, phase) || rule.rule.watches_in(operation, phase)
                     })
@@ -62,13 +73,22 @@ impl Index {
                 Some(Arc::clone(table))
             })
         });
-        Self { rules, tables }
+        Self { rules, states, latching, tables }
+    }
+
+    /// Whether the rule is one of this index and active in it.
+    pub(crate) fn acts(&self, rule: &ActiveRule) -> bool {
+        is_active(&self.states, rule)
     }
 
     /// The rules that concern `operation` in `phase`, if there are any.
     pub(crate) fn table(&self, operation: OperationKind, phase: Phase) -> Option<&Table> {
         self.tables[phase as usize][operation as usize].as_deref()
     }
+}
+
+fn is_active(states: &[RuleState], rule: &ActiveRule) -> bool {
+    states.get(rule.index as usize) == Some(&RuleState::Active)
 }
 
 impl Table {

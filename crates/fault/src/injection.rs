@@ -13,6 +13,7 @@ use crate::effect::Effect;
 use crate::errno::Errno;
 use crate::evaluator::{Evaluator, Piece};
 use crate::geometry::{Header, extent};
+use crate::index::Index;
 use crate::lie::{ALL_SECTORS, Lie};
 use crate::matching::OperationKind;
 use crate::overlay::{BlockState, Place, PlaceKind, Unrepaired};
@@ -35,6 +36,8 @@ pub struct ReadOutcome {
 #[derive(Clone, Copy)]
 struct Done<'a> {
     header: &'a Header,
+    /// What the request goes by.
+    rules: &'a Index,
     stale: &'a [Piece],
     edges: &'a [Piece],
     now: Time,
@@ -48,21 +51,20 @@ impl Evaluator {
     }
 
     /// Finishes a write, write of zeros or discard that has succeeded below: forgets the lies about what was
-    /// overwritten and lays those that were decided. `payload` is the data of a write, empty otherwise; `stale` what
-    /// was read for [`Verdict::lost_ranges`], `edges` for [`Evaluator::edges`].
+    /// overwritten and lays those that were decided, if only by which rules. `payload` is the data of a write, empty
+    /// otherwise; `stale` what was read for [`Verdict::lost_ranges`], `edges` for [`Evaluator::edges`].
     pub fn mutation_done(
         &self,
         header: &Header,
-        verdict: Option<&Verdict>,
+        verdict: &Verdict,
         payload: &[u8],
         stale: &[Piece],
         edges: &[Piece],
         now: Time,
     ) {
-        let hits = verdict.map_or(&[][..], |verdict| &verdict.blocks);
-        let watched = verdict.map_or(&[][..], |verdict| &verdict.watched);
+        let Verdict { rules, blocks: hits, watched, .. } = verdict;
         let mut states = self.engine.overlay.lock();
-        let done = Done { header, stale, edges, now };
+        let done = Done { header, rules: rules.index(), stale, edges, now };
         let touched = states.within(header.blocks()).map(|(block, _)| block);
         let touched = touched.chain(watched.iter().cloned().flatten());
         for (block, hits) in concerned_blocks(touched, hits) {
@@ -109,7 +111,7 @@ impl Evaluator {
         record.offset = extent.start + part.start as u64;
         record.length = part.len() as u64;
         record.before = truth.map(ContentHash::of);
-        record.after = truth.map(|truth| distorted_hash(state, truth));
+        record.after = truth.map(|truth| distorted_hash(state, done.rules, truth));
         hit.rule.count_hit(&hit.aims);
         let before = record.before;
         let number = self.engine.ledger().append(record, 1);
@@ -124,15 +126,15 @@ impl Evaluator {
         hits: &[BlockHit],
         payload: &[u8],
     ) {
-        let Done { header, stale, now, .. } = done;
+        let Done { header, rules, stale, .. } = done;
         let truth = self.truth(done, block, payload);
         let truth_hash = truth.map(ContentHash::of);
         let part = header.part(block);
         state.overwrite(&part);
         if part.len() as u64 == extent(block, self.engine.device_size).end - block * BLOCK_BYTES {
-            state.remap();
+            state.remap(rules);
         }
-        self.settle_repairs(state, !hits.is_empty(), truth_hash, now);
+        self.settle_repairs(state, done, !hits.is_empty(), truth_hash);
         for hit in hits {
             let Some(lie) = self.lie_of(hit, header, stale, None) else { continue };
             let effect = hit.effect;
@@ -150,8 +152,9 @@ impl Evaluator {
                     state.places.push(Place { rule, aims, kind: PlaceKind::Again });
                 }
             }
-            let after =
-                truth.filter(|_| effect != Effect::MediumError).map(|truth| distorted_hash(state, truth));
+            let after = truth
+                .filter(|_| effect != Effect::MediumError)
+                .map(|truth| distorted_hash(state, done.rules, truth));
             let hashes = (truth_hash, after);
             let record = self.record_block(done, block, &hit.rule, &hit.aims, effect, hashes);
             if !hit.rule.is_sticky()
@@ -161,8 +164,10 @@ impl Evaluator {
             }
         }
         // A place that was bad before now distorts other content.
-        let after = truth.filter(|_| state.has_wrong_place()).map(|truth| distorted_hash(state, truth));
-        for place in &mut state.places {
+        let after = truth
+            .filter(|_| state.has_wrong_place(rules))
+            .map(|truth| distorted_hash(state, done.rules, truth));
+        for place in state.places.iter_mut().filter(|place| rules.acts(&place.rule)) {
             let PlaceKind::Wrong { lie, effect, truth_recorded } = &mut place.kind else { continue };
             let hashes = (truth_hash, after);
             if truth_hash.is_none() {
@@ -178,16 +183,22 @@ impl Evaluator {
     }
 
     /// Marks the records whose damage this write has put right.
-    fn settle_repairs(&self, state: &mut BlockState, is_hit: bool, truth: Option<ContentHash>, now: Time) {
+    fn settle_repairs(
+        &self,
+        state: &mut BlockState,
+        done: Done<'_>,
+        is_hit: bool,
+        truth: Option<ContentHash>,
+    ) {
         if state.unrepaired.is_empty() {
             return;
         }
-        let is_clean = !is_hit && state.lies.is_empty() && !state.has_wrong_place();
+        let is_clean = !is_hit && state.lies.is_empty() && !state.has_wrong_place(done.rules);
         let ledger = self.engine.ledger();
         state.unrepaired.retain(|unrepaired| {
             let is_right = truth == Some(unrepaired.truth);
             if is_right && is_clean {
-                ledger.block_repaired(unrepaired.record, now.0);
+                ledger.block_repaired(unrepaired.record, done.now.0);
             } else if !is_right || is_hit {
                 ledger.block_replaced(unrepaired.record);
             }
@@ -197,16 +208,16 @@ impl Evaluator {
     }
 
     /// Finishes a read that has succeeded below: records its errors and delays, and unless it fails makes `data`
-    /// what the reader is to see. `edges` is what was read for [`Evaluator::edges`].
+    /// what the reader is to see. `verdict` is what was decided before, if only by which rules; `edges` what was read
+    /// for [`Evaluator::edges`].
     pub fn read_done(
         &self,
         header: &Header,
-        verdict: Option<Box<Verdict>>,
+        mut verdict: Verdict,
         data: &mut [u8],
         edges: &[Piece],
         now: Time,
     ) -> ReadOutcome {
-        let mut verdict = verdict.map_or_else(Verdict::default, |verdict| *verdict);
         self.decide_on_content(header, data, &mut verdict);
         self.record_requests(header, &verdict, data, now);
         let failure = verdict.failure();
@@ -219,7 +230,7 @@ impl Evaluator {
         if failure.is_none() && (is_touched || !verdict.blocks.is_empty()) {
             let mut states = self.engine.overlay.lock();
             let touched = states.within(header.blocks()).map(|(block, _)| block);
-            let done = Done { header, stale: &[], edges, now };
+            let done = Done { header, rules: verdict.rules.index(), stale: &[], edges, now };
             for (block, hits) in concerned_blocks(touched, &verdict.blocks) {
                 states.update(block, |state| self.show_block(state, done, block, hits, data));
             }
@@ -235,12 +246,12 @@ impl Evaluator {
         hits: &[BlockHit],
         data: &mut [u8],
     ) {
-        let header = done.header;
+        let Done { header, rules, .. } = done;
         let part = header.part(block);
         let start = part.start;
         let range = header.in_buffer(block);
-        if hits.is_empty() && !state.has_wrong_place() {
-            return state.distort(start, &mut data[range]);
+        if hits.is_empty() && !state.has_wrong_place(rules) {
+            return state.distort(rules, start, &mut data[range]);
         }
         let truth = self.truth(done, block, data);
         let before = truth.map(ContentHash::of);
@@ -257,7 +268,7 @@ impl Evaluator {
         for lie in &state.lies {
             show(lie);
         }
-        for place in &mut state.places {
+        for place in state.places.iter_mut().filter(|place| rules.acts(&place.rule)) {
             let PlaceKind::Wrong { lie, effect, truth_recorded } = &mut place.kind else { continue };
             let hashes = show(lie);
             if lie.touches(&part) && before.is_some() && *truth_recorded != before {
@@ -320,11 +331,8 @@ impl Evaluator {
             let sequence = self.engine.ledger().append(record, repairable_blocks);
             hit.rule.count_hit(&hit.aims);
             if matches!(effect, Effect::ReadOnly | Effect::Gone) {
-                let latch = &self.engine.latch;
-                // The first one stays, but what is gone is gone.
-                let _ = latch.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |latched| {
-                    (latched == 0 || effect == Effect::Gone).then_some(hit.rule.index + 1)
-                });
+                hit.rule.latch();
+                self.engine.has_latched.store(true, Ordering::Relaxed);
             }
             if is_repairable {
                 for &BlockContent { offset, content: truth } in &contents {
@@ -387,9 +395,9 @@ fn record_of(header: &Header, rule: &ActiveRule, aims: &[u32], effect: Effect, n
 }
 
 /// The content hash of `truth` as the block reads.
-fn distorted_hash(state: &BlockState, truth: &[u8]) -> ContentHash {
+fn distorted_hash(state: &BlockState, rules: &Index, truth: &[u8]) -> ContentHash {
     let mut image = truth.to_vec();
-    state.distort(0, &mut image);
+    state.distort(rules, 0, &mut image);
     ContentHash::of(&image)
 }
 

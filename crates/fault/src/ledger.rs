@@ -72,6 +72,13 @@ impl Ledger {
         self.entries.lock().iter().map(|entry| entry.record.clone()).collect()
     }
 
+    /// A copy of at most `count_max` records from number `first` on, in their order.
+    pub fn records_from(&self, first: u64, count_max: usize) -> Vec<Record> {
+        let entries = self.entries.lock();
+        let first = usize::try_from(first).unwrap_or(usize::MAX).min(entries.len());
+        entries[first..].iter().take(count_max).map(|entry| entry.record.clone()).collect()
+    }
+
     /// [`digest`] of all records so far.
     pub fn digest(&self) -> ContentHash {
         let entries = self.entries.lock();
@@ -170,6 +177,21 @@ mod tests {
         assert_eq!(digest(&again), ledger.digest());
         assert_eq!(again[3].repaired_at_ns, Some(7_000));
         assert_eq!(again.iter().map(|record| record.sequence).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn records_are_had_in_parts() {
+        let ledger = Ledger::default();
+        for n in 0..5 {
+            ledger.append(record(99, n * 4096), 1);
+        }
+        let numbers = |first, count_max| -> Vec<u64> {
+            ledger.records_from(first, count_max).iter().map(|record| record.sequence).collect()
+        };
+        assert_eq!(numbers(0, 2), [0, 1]);
+        assert_eq!(numbers(3, 9), [3, 4]);
+        assert_eq!(numbers(5, 9), [0; 0]);
+        assert_eq!(numbers(u64::MAX, usize::MAX), [0; 0]);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use rotproof_block::ContentHash;
 
 use crate::active_rule::ActiveRule;
 use crate::effect::Effect;
+use crate::index::Index;
 use crate::lie::Lie;
 
 /// At most so many counters (256 KiB).
@@ -98,8 +99,11 @@ impl BlockState {
             .any(|place| place.rule.index == rule.index && matches!(place.kind, PlaceKind::Wrong { .. }))
     }
 
-    pub(crate) fn has_wrong_place(&self) -> bool {
-        self.places.iter().any(|place| matches!(place.kind, PlaceKind::Wrong { .. }))
+    /// Whether one of the rules at work distorts what is read from here, always.
+    pub(crate) fn has_wrong_place(&self, rules: &Index) -> bool {
+        self.places
+            .iter()
+            .any(|place| matches!(place.kind, PlaceKind::Wrong { .. }) && rules.acts(&place.rule))
     }
 
     /// Forgets the lies about bytes that have been overwritten.
@@ -110,17 +114,17 @@ impl BlockState {
         }
     }
 
-    /// Forgets bad places whose rules let a rewrite heal them.
-    pub(crate) fn remap(&mut self) {
-        self.places.retain(|place| !place.rule.remaps());
+    /// Forgets bad places whose rules, being at work, let a rewrite heal them.
+    pub(crate) fn remap(&mut self, rules: &Index) {
+        self.places.retain(|place| !rules.acts(&place.rule) || !place.rule.remaps());
     }
 
-    /// Makes `bytes`, which begin at byte `start` of the block, look as the block reads.
-    pub(crate) fn distort(&self, start: usize, bytes: &mut [u8]) {
+    /// Makes `bytes`, which begin at byte `start` of the block, look as the block reads under these rules.
+    pub(crate) fn distort(&self, rules: &Index, start: usize, bytes: &mut [u8]) {
         for lie in &self.lies {
             lie.apply(start, bytes);
         }
-        for place in &self.places {
+        for place in self.places.iter().filter(|place| rules.acts(&place.rule)) {
             if let PlaceKind::Wrong { lie, .. } = &place.kind {
                 lie.apply(start, bytes);
             }
@@ -156,6 +160,15 @@ impl Overlay {
 
     pub(crate) fn lock(&self) -> States<'_> {
         States { overlay: self, states: self.states.lock() }
+    }
+
+    /// Changes the state of every block that has one. Holds up the requests that touch one as long as that takes.
+    pub(crate) fn change_all(&self, change: impl Fn(u64, &mut BlockState)) {
+        let mut states = self.lock();
+        let blocks: Vec<u64> = states.states.keys().copied().collect();
+        for block in blocks {
+            states.update(block, |state| change(block, state));
+        }
     }
 }
 

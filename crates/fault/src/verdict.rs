@@ -10,10 +10,13 @@ use crate::delay::Delay;
 use crate::effect::Effect;
 use crate::errno::Errno;
 use crate::geometry::Header;
+use crate::rule_set::RuleSet;
 
 /// The hits of one request.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Verdict {
+    /// What they were decided by.
+    pub(crate) rules: RuleSet,
     /// Errors and delays, by rule.
     pub(crate) requests: Vec<RequestHit>,
     /// Effects on data, by block and then by rule once sorted.
@@ -43,6 +46,13 @@ pub(crate) struct BlockHit {
     pub(crate) effect: Effect,
     /// Which of the rule's aims the block is.
     pub(crate) aims: Vec<u32>,
+}
+
+impl From<RuleSet> for Verdict {
+    /// No hit, so far, by these rules.
+    fn from(rules: RuleSet) -> Self {
+        Self { rules, requests: Vec::new(), blocks: Vec::new(), watched: Vec::new() }
+    }
 }
 
 impl Verdict {

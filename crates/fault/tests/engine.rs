@@ -32,11 +32,13 @@ fn write(evaluator: &Evaluator, offset: u64, payload: &[u8]) {
     let header = header(Operation::WRITE, offset, payload.len() as u64);
     match evaluator.decide(&header, payload) {
         Decision::Pass => {}
-        Decision::Inspect => evaluator.mutation_done(&header, None, payload, &[], &[], Time(0)),
+        Decision::Inspect(rules) => {
+            evaluator.mutation_done(&header, &rules.into(), payload, &[], &[], Time(0));
+        }
         Decision::Act(verdict) => {
             evaluator.before_submit(&header, &verdict, payload, Time(0));
             if verdict.failure().is_none() {
-                evaluator.mutation_done(&header, Some(&verdict), payload, &[], &[], Time(0));
+                evaluator.mutation_done(&header, &verdict, payload, &[], &[], Time(0));
             }
         }
     }
@@ -117,7 +119,7 @@ fn a_rule_added_later_keeps_the_counts_and_places_of_the_others() {
     for n in 0..4 {
         write(&evaluator, n * BLOCK_BYTES, &[0; 4096]);
     }
-    engine.add_rules(vec![rule("name=late, write, offset=20480: zeros").into()]);
+    engine.add_rules(vec![rule("name=late, write, offset=20480: zeros").into()]).expect("a new name");
     for n in 4..6 {
         write(&evaluator, n * BLOCK_BYTES, &[0xff; 4096]);
     }

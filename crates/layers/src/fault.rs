@@ -14,7 +14,7 @@ use std::sync::Arc;
 use rotproof_block::{
     Buffer, Completion, Context, Device, DeviceInfo, Operation, Queue, Request, Result, Runtime, Submission,
 };
-use rotproof_fault::{Decision, Engine, Evaluator, Header, Piece, ReadOutcome, Verdict};
+use rotproof_fault::{Decision, Engine, Evaluator, Header, Piece, ReadOutcome, RuleSet, Verdict};
 
 /// A device with faults.
 pub struct FaultDevice {
@@ -76,11 +76,11 @@ impl Queue for FaultQueue {
         let header = Header::of(&request);
         match lane.evaluator.decide(&header, payload(&header, &request.buffer)) {
             Decision::Pass => lane.below.submit(request),
-            Decision::Inspect => inspect(lane, header, request),
+            Decision::Inspect(rules) => inspect(lane, header, rules, request),
             Decision::Act(verdict) => {
                 let lane = Rc::clone(lane);
                 if header.operation == Operation::Read {
-                    Submission::pending(async move { lane.read(header, verdict, request).await })
+                    Submission::pending(async move { lane.read(header, *verdict, request).await })
                 } else {
                     Submission::pending(async move { lane.mutate(header, verdict, request).await })
                 }
@@ -95,30 +95,37 @@ fn payload<'a>(header: &Header, buffer: &'a [u8]) -> &'a [u8] {
 }
 
 /// Passes a request on and looks at it afterwards; at once, where the device below is done at once.
-fn inspect(lane: &Rc<Lane>, header: Header, request: Request) -> Submission {
+fn inspect(lane: &Rc<Lane>, header: Header, rules: RuleSet, request: Request) -> Submission {
     let mut completion = match lane.below.submit(request).try_take() {
         Ok(completion) => completion,
         Err(submission) => {
             let lane = Rc::clone(lane);
             return Submission::pending(async move {
                 let completion = submission.await;
-                if completion.result.is_err() { completion } else { lane.finish(header, completion).await }
+                if completion.result.is_err() {
+                    completion
+                } else {
+                    lane.finish(header, rules, completion).await
+                }
             });
         }
     };
     let is_read = header.operation == Operation::Read;
-    if completion.result.is_err() || is_read && !lane.evaluator.concerns_read(&header, &completion.buffer) {
+    if completion.result.is_err()
+        || is_read && !lane.evaluator.concerns_read(&header, &rules, &completion.buffer)
+    {
         return completion.into();
     }
     let lane = Rc::clone(lane);
     if !lane.evaluator.edges(&header, None).is_empty() {
-        return Submission::pending(async move { lane.finish(header, completion).await });
+        return Submission::pending(async move { lane.finish(header, rules, completion).await });
     }
     if !is_read {
-        lane.finish_mutation(&header, None, &completion.buffer, &[], &[]);
+        lane.finish_mutation(&header, &rules.into(), &completion.buffer, &[], &[]);
         return completion.into();
     }
-    let outcome = lane.evaluator.read_done(&header, None, &mut completion.buffer, &[], lane.runtime.now());
+    let outcome =
+        lane.evaluator.read_done(&header, rules.into(), &mut completion.buffer, &[], lane.runtime.now());
     if outcome == ReadOutcome::default() {
         return completion.into();
     }
@@ -127,12 +134,12 @@ fn inspect(lane: &Rc<Lane>, header: Header, request: Request) -> Submission {
 
 impl Lane {
     /// Finishes a request that has succeeded below and on which nothing was decided before.
-    async fn finish(&self, header: Header, completion: Completion) -> Completion {
+    async fn finish(&self, header: Header, rules: RuleSet, completion: Completion) -> Completion {
         if header.operation == Operation::Read {
-            return self.finish_read(header, None, completion).await;
+            return self.finish_read(header, rules.into(), completion).await;
         }
         let edges = self.read_below(self.evaluator.edges(&header, None), header.context).await;
-        self.finish_mutation(&header, None, &completion.buffer, &[], &edges);
+        self.finish_mutation(&header, &rules.into(), &completion.buffer, &[], &edges);
         completion
     }
 
@@ -155,7 +162,7 @@ impl Lane {
             if header.operation.is_mutation() {
                 let edges =
                     self.read_below(self.evaluator.edges(&header, Some(&verdict)), header.context).await;
-                self.finish_mutation(&header, Some(&verdict), &completion.buffer, &stale, &edges);
+                self.finish_mutation(&header, &verdict, &completion.buffer, &stale, &edges);
             }
             if let Some(errno) = verdict.late_failure() {
                 completion.result = Err(errno.error());
@@ -167,7 +174,7 @@ impl Lane {
     fn finish_mutation(
         &self,
         header: &Header,
-        verdict: Option<&Verdict>,
+        verdict: &Verdict,
         buffer: &[u8],
         stale: &[Piece],
         edges: &[Piece],
@@ -177,11 +184,11 @@ impl Lane {
     }
 
     /// A read to which something happens.
-    async fn read(&self, header: Header, verdict: Box<Verdict>, mut request: Request) -> Completion {
+    async fn read(&self, header: Header, verdict: Verdict, mut request: Request) -> Completion {
         if verdict.failure().is_none() {
             let completion = self.below.submit(request).await;
             return match completion.result {
-                Ok(()) => self.finish_read(header, Some(verdict), completion).await,
+                Ok(()) => self.finish_read(header, verdict, completion).await,
                 Err(_) => completion,
             };
         }
@@ -189,20 +196,15 @@ impl Lane {
         let untouched = std::mem::replace(&mut request.buffer, Buffer::stale(header.length as usize));
         let completion = self.below.submit(request).await;
         let completion = match completion.result {
-            Ok(()) => self.finish_read(header, Some(verdict), completion).await,
+            Ok(()) => self.finish_read(header, verdict, completion).await,
             Err(_) => completion,
         };
         Completion { buffer: untouched, ..completion }
     }
 
     /// Makes of a read that has succeeded below what the reader is to see.
-    async fn finish_read(
-        &self,
-        header: Header,
-        verdict: Option<Box<Verdict>>,
-        mut completion: Completion,
-    ) -> Completion {
-        let edges = self.read_below(self.evaluator.edges(&header, verdict.as_deref()), header.context).await;
+    async fn finish_read(&self, header: Header, verdict: Verdict, mut completion: Completion) -> Completion {
+        let edges = self.read_below(self.evaluator.edges(&header, Some(&verdict)), header.context).await;
         let now = self.runtime.now();
         let outcome = self.evaluator.read_done(&header, verdict, &mut completion.buffer, &edges, now);
         self.conclude(outcome, completion).await

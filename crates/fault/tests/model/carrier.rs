@@ -43,15 +43,15 @@ impl Carrier {
                 let data = self.serve(ask);
                 return Outcome { succeeds: !ask.fails_below, delay: Duration::ZERO, data };
             }
-            Decision::Inspect => None,
-            Decision::Act(verdict) => Some(verdict),
+            Decision::Inspect(rules) => rules.into(),
+            Decision::Act(verdict) => *verdict,
         };
         if ask.operation == Operation::Read {
             let mut data = self.serve(ask);
             if ask.fails_below {
                 return Outcome { succeeds: false, delay: Duration::ZERO, data };
             }
-            let edges = self.read(self.evaluator.edges(&header, verdict.as_deref()));
+            let edges = self.read(self.evaluator.edges(&header, Some(&verdict)));
             let outcome = self.evaluator.read_done(&header, verdict, &mut data, &edges, now);
             if outcome.failure.is_some() {
                 data.clear();
@@ -62,23 +62,19 @@ impl Carrier {
                 data,
             };
         }
-        let mut delay = Duration::ZERO;
-        let mut stale = Vec::new();
-        if let Some(verdict) = &verdict {
-            self.evaluator.before_submit(&header, verdict, payload, now);
-            delay = verdict.delay().unwrap_or_default();
-            if verdict.failure().is_some() {
-                return Outcome { succeeds: false, delay, data: Vec::new() };
-            }
-            stale = self.read(verdict.lost_ranges(&header));
-            for piece in &mut stale {
-                self.evaluator.make_stale(piece);
-            }
+        self.evaluator.before_submit(&header, &verdict, payload, now);
+        let delay = verdict.delay().unwrap_or_default();
+        if verdict.failure().is_some() {
+            return Outcome { succeeds: false, delay, data: Vec::new() };
+        }
+        let mut stale = self.read(verdict.lost_ranges(&header));
+        for piece in &mut stale {
+            self.evaluator.make_stale(piece);
         }
         let data = self.serve(ask);
         if !ask.fails_below && ask.operation.is_mutation() {
-            let edges = self.read(self.evaluator.edges(&header, verdict.as_deref()));
-            self.evaluator.mutation_done(&header, verdict.as_deref(), payload, &stale, &edges, now);
+            let edges = self.read(self.evaluator.edges(&header, Some(&verdict)));
+            self.evaluator.mutation_done(&header, &verdict, payload, &stale, &edges, now);
         }
         Outcome { succeeds: !ask.fails_below, delay, data }
     }

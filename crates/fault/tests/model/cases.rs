@@ -1,4 +1,5 @@
-//! Random rules and requests on a device so small that they meet all the time.
+//! Random rules and requests on a device so small that they meet all the time, and rules that come and go between the
+//! requests.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use proptest::sample::{select, subsequence};
 use rotproof_block::{ContentHash, Operation, Phase};
 use rotproof_fault::{
     AwakePhase, Bits, Cycle, Delay, Effect, HashText, Match, OneOrMany, OperationMatch, Persistence, Rule,
-    Schedule,
+    RuleState, Schedule,
 };
 use rotproof_spec::{ByteRange, End, Span};
 
@@ -22,7 +23,15 @@ pub const CONTENTS: u8 = 3;
 #[derive(Clone, Debug)]
 pub struct Case {
     pub rules: Vec<Rule>,
-    pub requests: Vec<Ask>,
+    pub steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Step {
+    Ask(Ask),
+    Add(Box<Rule>),
+    /// The number of a rule, to be taken modulo how many there are.
+    Set(usize, RuleState),
 }
 
 /// A request, and whether the device below fails it.
@@ -37,7 +46,13 @@ pub struct Ask {
 }
 
 pub fn any_case() -> impl Strategy<Value = Case> {
-    (vec(any_rule(), 0..5), vec(any_request(), 1..60)).prop_map(|(rules, requests)| Case { rules, requests })
+    let state = select(vec![RuleState::Active, RuleState::Paused, RuleState::Removed]);
+    let step = prop_oneof![
+        12 => any_request().prop_map(Step::Ask),
+        1 => any_rule().prop_map(|rule| Step::Add(Box::new(rule))),
+        2 => (any::<usize>(), state).prop_map(|(rule, state)| Step::Set(rule, state)),
+    ];
+    (vec(any_rule(), 0..5), vec(step, 1..70)).prop_map(|(rules, steps)| Case { rules, steps })
 }
 
 fn any_request() -> impl Strategy<Value = Ask> {

@@ -1,5 +1,5 @@
-//! The engine against a slow, obvious model of it: random rules, random requests, and every completion, every byte
-//! read, every record of the ledger and every counter compared.
+//! The engine against a slow, obvious model of it: random rules that come, go and pause, random requests, and every
+//! completion, every byte read, every record of the ledger and every counter compared.
 //!
 //! The model walks the list of rules for each block and keeps the whole device three times: as it should be, as it
 //! reads, and which bytes lie.
@@ -9,10 +9,10 @@ mod cases;
 mod model;
 
 use proptest::prelude::*;
-use rotproof_fault::{Engine, EngineOptions, ResolvedRule};
+use rotproof_fault::{Engine, EngineOptions, ResolvedRule, Rule};
 
 use crate::carrier::Carrier;
-use crate::cases::{Case, DEVICE_BYTES, any_case};
+use crate::cases::{Case, DEVICE_BYTES, Step, any_case};
 use crate::model::Model;
 
 fn compare(case: &Case) -> Result<(), TestCaseError> {
@@ -20,11 +20,27 @@ fn compare(case: &Case) -> Result<(), TestCaseError> {
     let engine = Engine::new(rules, EngineOptions { seed: 7, device_size: DEVICE_BYTES });
     let mut carrier = Carrier::new(&engine);
     let mut model = Model::new(&case.rules);
-    for (step, request) in case.requests.iter().enumerate() {
-        let time_ns = step as u64 * 1000;
-        let expected = model.carry(request, time_ns);
-        let found = carrier.carry(request, time_ns);
-        prop_assert_eq!(found, expected, "request {} {:?}", step, request);
+    for (number, step) in case.steps.iter().enumerate() {
+        match step {
+            Step::Ask(request) => {
+                let time_ns = number as u64 * 1000;
+                let expected = model.carry(request, time_ns);
+                let found = carrier.carry(request, time_ns);
+                prop_assert_eq!(found, expected, "step {} {:?}", number, request);
+            }
+            Step::Add(rule) => {
+                let names = engine.add_rules(vec![Rule::clone(rule).into()]);
+                let names = names.map_err(|error| TestCaseError::fail(error.to_string()))?;
+                let expected = model.add(rule);
+                prop_assert_eq!(&*names[0], &*expected);
+            }
+            Step::Set(rule, state) if model.rule_count() > 0 => {
+                let rule = rule % model.rule_count();
+                let is_there = model.set_state(rule, *state);
+                prop_assert_eq!(engine.set_state(&Model::name(rule), *state).is_ok(), is_there);
+            }
+            Step::Set(..) => {}
+        }
     }
     let records = engine.ledger().records();
     for (record, expected) in records.iter().zip(&model.records) {
@@ -32,6 +48,7 @@ fn compare(case: &Case) -> Result<(), TestCaseError> {
     }
     prop_assert_eq!(records.len(), model.records.len());
     for (index, report) in engine.report().iter().enumerate() {
+        prop_assert_eq!(report.state, model.states[index], "state of rule {}", index);
         prop_assert_eq!(report.matches, model.matches[index], "matches of rule {}", index);
         let hits = model.records.iter().filter(|record| record.rule == index).count();
         prop_assert_eq!(report.hits, hits as u64, "hits of rule {}", index);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rotproof_block::{ContentHash, Operation, Phase};
-use rotproof_fault::{Bits, Delay, Effect, OperationKind, Persistence, Rule};
+use rotproof_fault::{Bits, Delay, Effect, OperationKind, Persistence, Rule, RuleState};
 use rotproof_spec::{ByteRange, End};
 
 use crate::carrier::Outcome;
@@ -56,6 +56,7 @@ struct Place {
 
 pub struct Model {
     rules: Vec<Rule>,
+    pub states: Vec<RuleState>,
     pub matches: Vec<u64>,
     pub records: Vec<Record>,
     /// The device as it should be.
@@ -75,6 +76,7 @@ impl Model {
         let size = DEVICE_BYTES as usize;
         Self {
             rules: rules.to_vec(),
+            states: vec![RuleState::Active; rules.len()],
             matches: vec![0; rules.len()],
             records: Vec::new(),
             truth: vec![0; size],
@@ -86,6 +88,36 @@ impl Model {
         }
     }
 
+    pub fn rule_count(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// What the rule with that number is called: none of them has a name of its own.
+    pub fn name(rule: usize) -> String {
+        format!("fault-{}", rule + 1)
+    }
+
+    pub fn add(&mut self, rule: &Rule) -> String {
+        self.rules.push(rule.clone());
+        self.states.push(RuleState::Active);
+        self.matches.push(0);
+        self.bad_flush.push(false);
+        Self::name(self.rules.len() - 1)
+    }
+
+    /// False if the rule is gone.
+    pub fn set_state(&mut self, rule: usize, state: RuleState) -> bool {
+        if self.states[rule] == RuleState::Removed {
+            return false;
+        }
+        self.states[rule] = state;
+        true
+    }
+
+    fn acts(&self, rule: usize) -> bool {
+        self.states[rule] == RuleState::Active
+    }
+
     pub fn carry(&mut self, ask: &Ask, time_ns: u64) -> Outcome {
         let is_read = ask.operation == Operation::Read;
         let mut delay = Duration::ZERO;
@@ -95,7 +127,7 @@ impl Model {
         for rule in 0..self.rules.len() {
             let by_content = !self.rules[rule].matching.content.is_empty();
             // What a read brings is known only if it succeeds below.
-            if is_read && by_content && ask.fails_below {
+            if !self.acts(rule) || is_read && by_content && ask.fails_below {
                 continue;
             }
             self.match_rule(rule, ask, &mut hits, &mut request_hits);
@@ -241,8 +273,10 @@ impl Model {
         }
     }
 
+    /// Whether it is a place that distorts data.
     fn is_data_place(&self, place: &Place) -> bool {
-        matches!(self.rules[place.rule].effect, Effect::BitFlip(_) | Effect::Zeros | Effect::Ones)
+        self.acts(place.rule)
+            && matches!(self.rules[place.rule].effect, Effect::BitFlip(_) | Effect::Zeros | Effect::Ones)
     }
 
     /// Whether a place distorts any byte of that part of its block.
@@ -309,10 +343,11 @@ impl Model {
             self.shown[written.clone()].fill(fill);
             self.lying[written.clone()].fill(false);
             if inside.len() == extent.len() {
-                let rules = &self.rules;
+                let (rules, states) = (&self.rules, &self.states);
                 self.places.retain(|place| {
                     let heals = Persistence::UntilRewritten { spares: None };
-                    place.block != block || rules[place.rule].persistence != heals
+                    let acts = states[place.rule] == RuleState::Active;
+                    place.block != block || rules[place.rule].persistence != heals || !acts
                 });
             }
             // What a discard of the whole block leaves is nobody's content.

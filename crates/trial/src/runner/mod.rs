@@ -316,6 +316,5 @@ fn arm(engine: &Engine, workload: &Workload, rules: Vec<Rule>) -> Result<()> {
             ResolvedRule { rule, contents }
         })
         .collect();
-    engine.add_rules(resolved);
-    Ok(())
+    engine.add_rules(resolved).map(drop)
 }
