@@ -264,6 +264,72 @@ fn the_same_seed_under_virtual_time_gives_the_same_results_to_the_byte() {
     assert_ne!(first.repeatable(), other.repeatable());
 }
 
+#[test]
+fn a_replayed_ledger_injects_the_same_faults_again_on_every_subject() {
+    let rig = Rig::new();
+    // Where two workers write at once, a file system may lay their files out in another way each time.
+    for (subject, workers) in [("raw", 2), ("ext4", 1)] {
+        let trial = Trial::new(format!(
+            "seed: 5\nstack: [ memory: {{ size: 64MiB }} ]\nsubject: {subject}\n\
+             load: {{ total: 16MiB, block_size: 16KiB, workers: {workers} }}\n\
+             faults:\n  - \"write, target=unique(400), probability=50%: noise\"\n  \
+             - \"name=late, read, during=check, target=unique(300), every=3: bit_flip(random=3)\"\n\
+             expect: {{ failures: \"> 0\", silent: \"> 0\" }}\n"
+        ));
+        let first = rig.run(&trial);
+        first.assert_passed();
+        let ledger = first.file("ledger.jsonl").to_string_lossy().into_owned();
+        let again = rig.run_raw(&trial, &["--replay", &ledger]);
+        again.assert_passed();
+        assert_eq!(again.json["ledger_digest"], first.json["ledger_digest"], "{subject}");
+        assert_eq!(again.json["replay"]["missing"], serde_json::json!([]));
+        assert_eq!(again.json["replay"]["recorded"], first.json["counts"]["hits"]);
+        assert!(again.text.contains("recorded faults; the ledger is the same"), "{}", again.text);
+
+        // With half of its lines taken out, the other half comes again and nothing else.
+        let text = std::fs::read_to_string(&ledger).expect("a ledger");
+        let half: String = text.lines().step_by(2).map(|line| format!("{line}\n")).collect();
+        let edited = rig.path(&format!("{subject}.jsonl"));
+        std::fs::write(&edited, &half).expect("written");
+        let fewer = rig.run_raw(&trial, &["--replay", &edited.to_string_lossy()]);
+        fewer.assert_passed();
+        assert_eq!(fewer.count("hits"), half.lines().count() as u64);
+        assert_eq!(fewer.json["replay"]["is_same_ledger"], true, "{}", fewer.text);
+    }
+}
+
+#[test]
+fn a_ledger_that_the_plan_cannot_have_written_is_refused() {
+    let rig = Rig::new();
+    let trial = Trial::new(
+        "stack: [ memory: { size: 1MiB } ]\nload: { total: 1MiB }\nfaults: [ \"write, name=rot, offset=64KiB..1MiB, \
+         every=9: zeros\" ]\nexpect: { failures: \"> 0\", silent: \"> 0\" }\n",
+    );
+    let run = rig.run(&trial);
+    let text = std::fs::read_to_string(run.file("ledger.jsonl")).expect("a ledger");
+    let ledger = rig.path("edited.jsonl");
+    let first = text.lines().next().expect("a record");
+    for (from, to, complaint) in [
+        ("\"effect\":\"zeros\"", "\"effect\":\"ones\"", "cannot have done ones; its effect is zeros"),
+        ("\"rule\":0", "\"rule\":3", "rule number 3 (from 0), but the plan has 1"),
+        ("\"name\":\"rot\"", "\"name\":\"rust\"", "rule number 0 (from 0) of the plan is `rot`"),
+        ("\"operation\":\"write\"", "\"operation\":\"read\"", "`rot` hits no read in the phase run"),
+        ("\"number\":1", "\"number\":0", "the first visit is number 1"),
+        ("\"phase\":\"run\"", "\"phase\":\"walk\"", "unknown variant `walk`"),
+    ] {
+        let edited = first.replace(from, to);
+        assert_ne!(edited, first);
+        std::fs::write(&ledger, edited).expect("written");
+        let refused = rig.run_raw(&trial, &["--replay", &ledger.to_string_lossy()]);
+        assert_eq!(refused.code, 2, "{}", refused.text);
+        let text = refused.text.split_whitespace().collect::<Vec<&str>>().join(" ");
+        assert!(text.contains(complaint) && text.contains("edited.jsonl"), "{text}");
+    }
+    std::fs::write(&ledger, format!("{text}{text}")).expect("written");
+    let refused = rig.run_raw(&trial, &["--replay", &ledger.to_string_lossy()]);
+    assert!(refused.text.contains("must rise"), "{}", refused.text);
+}
+
 /// What the load and the check say of a fault, of whose nature they know nothing: kinds of failing blocks and how many.
 #[test]
 fn the_forensics_name_every_effect_from_the_data_alone() {

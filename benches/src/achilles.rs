@@ -96,6 +96,7 @@ fn trial(subject: &str, name: &str) -> Result<Report> {
     })?;
     let results = tempfile::tempdir().map_err(|error| Error::from_io(error, "creating a folder"))?;
     let options = RunOptions {
+        replay: None,
         results: results.path().to_owned(),
         overwrite: false,
         cancel: Cancel::new(),

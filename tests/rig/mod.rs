@@ -49,6 +49,11 @@ impl Run {
         text
     }
 
+    /// A file of the results.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
     /// The lines of `failures.jsonl`.
     pub fn failures(&self) -> Vec<Value> {
         fs::read_to_string(self.folder.join("failures.jsonl"))

@@ -68,6 +68,10 @@ pub struct RunArgs {
     #[arg(long)]
     pub overwrite: bool,
 
+    /// Inject the faults of a ledger again
+    #[arg(long, value_name = "LEDGER")]
+    pub replay: Option<PathBuf>,
+
     /// Print the verdicts as JSON
     #[arg(long)]
     pub json: bool,

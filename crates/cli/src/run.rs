@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rotproof_block::{Error, ErrorKind};
 use rotproof_trial::host::Cancel;
-use rotproof_trial::runner::{self, Finished, Moment, Monitor, RunOptions};
+use rotproof_trial::runner::{self, Finished, Moment, Monitor, Recorded, RunOptions};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -20,6 +20,14 @@ use crate::verdict;
 /// next from running, an interruption does.
 pub fn run(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
     let trials = trials::open(&args.trials)?;
+    let replay = args.replay.as_deref().map(Recorded::read).transpose()?.map(Arc::new);
+    if replay.is_some() && trials.len() > 1 {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            "a ledger is of one trial; replay it with that one alone",
+        )
+        .into());
+    }
     let cancel = cancel_on_signals()?;
     let mut exit = Exit::Pass;
     let mut results = Vec::new();
@@ -27,7 +35,7 @@ pub fn run(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
         if index > 0 && !args.json {
             output.result("");
         }
-        let ended = run_one(trial, args, &cancel, output);
+        let ended = run_one(trial, args, replay.as_ref(), &cancel, output);
         if let Some(signal) = cancel.signal() {
             exit = Exit::of_signal(signal);
             output
@@ -61,11 +69,18 @@ pub fn run(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
-fn run_one(trial: &Trial, args: &RunArgs, cancel: &Cancel, output: Output) -> Result<Finished, Error> {
+fn run_one(
+    trial: &Trial,
+    args: &RunArgs,
+    replay: Option<&Arc<Recorded>>,
+    cancel: &Cancel,
+    output: Output,
+) -> Result<Finished, Error> {
     let monitor = Arc::new(Monitor::default());
     let options = RunOptions {
         results: args.results.clone(),
         overwrite: args.overwrite,
+        replay: replay.cloned(),
         cancel: cancel.clone(),
         monitor: Arc::clone(&monitor),
     };

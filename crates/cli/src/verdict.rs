@@ -6,7 +6,7 @@ use std::time::Duration;
 use rotproof_load::engine::LoadOperation;
 use rotproof_load::failure::{SectorFinding, error_name};
 use rotproof_load::{Classification, Failure};
-use rotproof_trial::runner::{FailureRecord, Finished, Performance, Report};
+use rotproof_trial::runner::{FailureRecord, Finished, Performance, ReplayReport, Report};
 use rotproof_trial::verdict::CauseRecord;
 
 use crate::output::Paint;
@@ -31,6 +31,7 @@ pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
     if !report.faults.is_empty() {
         lines.extend([String::new(), paint.bold("Faults").to_string()]);
         lines.extend(faults(report, paint));
+        lines.extend(report.replay.iter().flat_map(replay));
     }
     if !finished.failures.is_empty() {
         lines.push(String::new());
@@ -140,6 +141,25 @@ fn faults(report: &Report, paint: Paint) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Whether the faults of another run came again.
+fn replay(replay: &ReplayReport) -> Vec<String> {
+    let ReplayReport { recorded, injected, missing, is_same_ledger, .. } = replay;
+    let (recorded, injected) = (units::count(*recorded), units::count(*injected));
+    wrapped(&match missing.first() {
+        None if *is_same_ledger => {
+            format!("replay: {injected} of {recorded} recorded faults; the ledger is the same")
+        }
+        None => format!(
+            "replay: {injected} of {recorded} recorded faults, but not all at the same place or with the same \
+             consequences"
+        ),
+        Some(first) => format!(
+            "replay: {injected} of {recorded} recorded faults; the requests of the others did not come again, record \
+             {first} first"
+        ),
+    })
 }
 
 /// Lines of at most 80 columns, indented.

@@ -1,47 +1,39 @@
-//! A rule at work: where it applies, in blocks, and its counters. Shared by every index that holds it, so that the
-//! counters survive when rules come and go.
+//! A rule at work: its counters, and what it decides on a request that concerns it. Shared by every index that holds
+//! it, so that the counters survive when rules come and go.
 
-use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rotproof_block::hash::mix;
 use rotproof_block::{ContentHash, Operation};
-use rotproof_spec::{ByteRange, End, Span};
+use rotproof_spec::Span;
 
 use crate::BLOCK_BYTES;
+use crate::aims::Aims;
 use crate::clock::Clock;
 use crate::delay::Delay;
 use crate::effect::{Bits, Draw, Effect};
 use crate::geometry::Header;
-use crate::interval::{BlockSet, IntervalIndex};
 use crate::matching::OperationKind;
-use crate::record::TargetKey;
+use crate::record::{TargetKey, Visit};
+use crate::recorded::Recorded;
 use crate::resolved::ResolvedRule;
 use crate::rule::{Persistence, Rule};
 use crate::schedule::{Per, Schedule};
 use crate::verdict::{BlockHit, RequestHit, Verdict};
-use crate::visits::Visits;
 
 #[derive(Debug)]
 pub(crate) struct ActiveRule {
     pub(crate) rule: Rule,
     pub(crate) index: u32,
     pub(crate) name: Arc<str>,
-    /// The blocks of `offset`; `None` is everywhere.
-    pub(crate) places: Option<BlockSet>,
-    /// What `content` and `target` ask for, with the number of the aim; `None` is anything.
-    pub(crate) contents: Option<HashMap<ContentHash, WantedContent>>,
-    /// What can be said to be hit or missed: each content, else each range of `offset`, as they were written.
-    aims: Vec<Aim>,
-    /// From blocks to aims, for a rule by place alone.
-    aims_by_place: IntervalIndex,
+    aims: OnceLock<Aims>,
+    /// What it did in another run and is to do again, instead of what its schedule says.
+    recorded: Option<Recorded>,
     matches: AtomicU64,
     hits: AtomicU64,
-    /// Where chance decides.
-    visits: Option<Visits>,
     seed: u64,
     clock: Arc<Clock>,
     /// When the last request under a rate has passed.
@@ -54,21 +46,6 @@ pub(crate) struct ActiveRule {
     has_latched: AtomicBool,
 }
 
-/// A content that a rule asks for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WantedContent {
-    /// The number of the aim.
-    aim: u32,
-    /// Its first eight bytes, where they are known.
-    pub(crate) beginning: Option<u64>,
-}
-
-#[derive(Debug)]
-struct Aim {
-    key: TargetKey,
-    hits: AtomicU64,
-}
-
 impl ActiveRule {
     pub(crate) fn new(
         resolved: ResolvedRule,
@@ -78,25 +55,12 @@ impl ActiveRule {
         device_size: u64,
         clock: &Arc<Clock>,
     ) -> Self {
-        let contents = resolved.rule.matching.is_by_content().then(|| wanted_contents(&resolved));
-        let rule = resolved.rule;
-        let ranges: Vec<Range<u64>> =
-            rule.matching.offset.iter().map(|range| blocks_of(range, device_size)).collect();
-        let places = (!ranges.is_empty()).then(|| BlockSet::new(ranges.iter().cloned()));
-        let (keys, ranges): (Vec<TargetKey>, _) = match &contents {
-            Some(wanted) => (
-                wanted.iter().map(|wanted| TargetKey::content(wanted.content, &wanted.label)).collect(),
-                vec![],
-            ),
-            None => {
-                (ranges.iter().map(|range| TargetKey::Offset(range.start * BLOCK_BYTES)).collect(), ranges)
-            }
-        };
-        let ranges = ranges.into_iter().zip(0..).filter(|(range, _)| !range.is_empty());
+        let aims = OnceLock::from(Aims::of(&resolved, device_size));
+        let ResolvedRule { rule, recorded, .. } = resolved;
         Self {
             name,
-            visits: matches!(rule.schedule, Schedule::Probability { .. })
-                .then(|| Visits::new(device_size.div_ceil(BLOCK_BYTES))),
+            aims,
+            recorded,
             seed,
             clock: Arc::clone(clock),
             free_at_ns: AtomicU64::new(0),
@@ -106,15 +70,6 @@ impl ActiveRule {
             }),
             rule,
             index,
-            places,
-            contents: contents.map(|wanted| {
-                let numbered = wanted.iter().zip(0..);
-                numbered
-                    .map(|(wanted, aim)| (wanted.content, WantedContent { aim, beginning: wanted.beginning }))
-                    .collect()
-            }),
-            aims: keys.into_iter().map(|key| Aim { key, hits: AtomicU64::new(0) }).collect(),
-            aims_by_place: IntervalIndex::new(ranges),
             matches: AtomicU64::new(0),
             hits: AtomicU64::new(0),
             flush_is_bad: AtomicBool::new(false),
@@ -130,9 +85,9 @@ impl ActiveRule {
         self.rule.persistence.leaves_place()
     }
 
-    /// Whether `block` is one of its places, or it has none in particular.
-    pub(crate) fn covers(&self, block: u64) -> bool {
-        self.places.as_ref().is_none_or(|places| places.contains(block))
+    /// What it aims at, as far as that is known.
+    pub(crate) fn aims(&self) -> &Aims {
+        self.aims.get().unwrap_or_else(|| Aims::nothing())
     }
 
     /// Whether it has made the device read-only, or has taken it away.
@@ -157,39 +112,12 @@ impl ActiveRule {
     /// Counts a record of the ledger, for all the aims that it is a hit on.
     pub(crate) fn count_hit(&self, aims: &[u32]) {
         self.hits.fetch_add(1, Ordering::Relaxed);
-        for &aim in aims {
-            self.aims[aim as usize].hits.fetch_add(1, Ordering::Relaxed);
-        }
+        self.aims().count_hit(aims);
     }
 
     /// What the ledger calls an aim.
     pub(crate) fn key(&self, aim: Option<u32>) -> Option<TargetKey> {
-        aim.map(|aim| self.aims[aim as usize].key.clone())
-    }
-
-    /// Every aim with its hits, in the order in which they were written.
-    pub(crate) fn aims(&self) -> impl Iterator<Item = (&TargetKey, u64)> {
-        self.aims.iter().map(|aim| (&aim.key, aim.hits.load(Ordering::Relaxed)))
-    }
-
-    /// The aims that blocks belong to, each once, in order. `content` is that of a block, where the rule has asked
-    /// for it.
-    fn aims_of(&self, matched: &[Range<u64>], content: impl Fn(u64) -> Option<ContentHash>) -> Vec<u32> {
-        let mut aims = Vec::new();
-        match &self.contents {
-            Some(contents) => {
-                let blocks = matched.iter().cloned().flatten();
-                aims.extend(blocks.filter_map(|block| Some(contents.get(&content(block)?)?.aim)));
-            }
-            None => {
-                for range in matched {
-                    self.aims_by_place.find(range.clone(), |aim| aims.push(aim));
-                }
-            }
-        }
-        aims.sort_unstable();
-        aims.dedup();
-        aims
+        aim.map(|aim| self.aims().key(aim))
     }
 
     /// Counts the matches of a request and adds the hits among them to `verdict`.
@@ -230,33 +158,29 @@ impl ActiveRule {
             return;
         }
         let first = self.matches.fetch_add(count, Ordering::Relaxed) + 1;
-        let mut push = |block: u64, number: u64| {
-            let aims = self.aims_of(std::slice::from_ref(&(block..block + 1)), &content);
-            let effect = self.effect_on(header, block, number);
-            verdict.blocks.push(BlockHit { rule: Arc::clone(self), block, effect, aims });
-        };
-        if !self.rule.schedule.is_counted() {
-            let per_block = self.draws_per_block(Per::Block);
-            if !per_block && !self.comes_true(header, matched[0].start) {
-                return;
-            }
-            for (block, number) in matched.iter().cloned().flatten().zip(first..) {
-                if !per_block || self.comes_true(header, block) {
-                    push(block, number);
+        // Where it is decided for all blocks at once: what was.
+        let mut of_request = None;
+        for (block, number) in matched.iter().cloned().flatten().zip(first..) {
+            let visit = self.aims().visit(Some(block), &content);
+            let effect = match &self.recorded {
+                Some(recorded) => recorded.effect_at(visit),
+                None if self.rule.schedule.is_counted() => {
+                    self.rule.schedule.hits(number).then(|| self.effect_on(header, block, Some(visit)))
                 }
+                None => {
+                    let comes_true = if self.draws_per_block(Per::Block) {
+                        self.comes_true(header, visit)
+                    } else {
+                        *of_request.get_or_insert_with(|| self.comes_true(header, visit))
+                    };
+                    comes_true.then(|| self.effect_on(header, block, Some(visit)))
+                }
+            };
+            if let Some(effect) = effect {
+                let aims = self.aims().among(std::slice::from_ref(&(block..block + 1)), &content);
+                let (rule, visit) = (Arc::clone(self), Some(visit));
+                verdict.blocks.push(BlockHit { rule, block, effect, aims, visit });
             }
-            return;
-        }
-        let mut ranges = matched.iter();
-        // The range at hand and the number of its first block.
-        let (mut range, mut number_of_start) = (ranges.next().cloned().unwrap_or_default(), first);
-        for number in self.rule.schedule.hits_among(first..first + count) {
-            while number - number_of_start >= range.end - range.start {
-                number_of_start += range.end - range.start;
-                let Some(next) = ranges.next() else { return };
-                range = next.clone();
-            }
-            push(range.start + (number - number_of_start), number);
         }
     }
 
@@ -268,13 +192,12 @@ impl ActiveRule {
         }
     }
 
-    /// What time or chance says of a block, or of a request that begins with it.
-    fn comes_true(&self, header: &Header, block: u64) -> bool {
-        match (self.rule.schedule, &self.visits) {
-            (Schedule::Probability { chance, .. }, Some(visits)) => {
-                let visit = u64::from(visits.next(block));
+    /// What time or chance says of a block that the request meets, or of a request that begins with it.
+    fn comes_true(&self, header: &Header, visit: Visit) -> bool {
+        match self.rule.schedule {
+            Schedule::Probability { chance, .. } => {
                 let stream = mix(self.seed, CHANCE_STREAM, u64::from(self.index));
-                chance.comes_true(mix(stream, block, visit))
+                chance.comes_true(mix(stream, visit.key(), u64::from(visit.number.wrapping_sub(1))))
             }
             _ => {
                 let since = self.clock.since_begin_ns(header.context.phase, header.context.submitted);
@@ -295,27 +218,77 @@ impl ActiveRule {
             return;
         }
         let number = self.matches.fetch_add(1, Ordering::Relaxed) + 1;
+        let visit = self.aims().visit(matched.first().map(|range| range.start), &content);
         let is_bad = is_flush && self.flush_is_bad.load(Ordering::Relaxed);
-        if !is_bad && !self.hits_request(header, matched, number) {
-            return;
-        }
+        let hit = self.decide_on_request(header, matched, &content, visit, number);
+        let effect = hit.or_else(|| is_bad.then(|| self.effect_on_request(header, Some(visit))));
+        let Some(effect) = effect else { return };
         if is_flush && self.is_sticky() {
             self.flush_is_bad.store(true, Ordering::Relaxed);
         }
-        let aims = self.aims_of(matched, content);
-        let rule = Arc::clone(self);
-        let effect = self.effect_on_request(header, number);
-        verdict.requests.push(RequestHit { rule, effect, aims, matched: std::mem::take(matched) });
+        let aims = self.aims().among(matched, content);
+        let (rule, visit) = (Arc::clone(self), hit.map(|_| visit));
+        verdict.requests.push(RequestHit { rule, effect, aims, matched: std::mem::take(matched), visit });
     }
 
-    /// What chance decides on one hit: a pure function of seed, rule, place and number.
-    fn draw(&self, place: u64, number: u64) -> u64 {
-        mix(mix(self.seed, EFFECT_STREAM, u64::from(self.index)), place, number)
+    /// What match `number` is hit with, if it is; of `matched` it leaves the blocks that are to blame.
+    fn decide_on_request(
+        &self,
+        header: &Header,
+        matched: &mut Vec<Range<u64>>,
+        content: impl Fn(u64) -> Option<ContentHash>,
+        visit: Visit,
+        number: u64,
+    ) -> Option<Effect> {
+        let blamed = (self.draws_per_block(Per::Request) && !matched.is_empty())
+            .then(|| self.blocks_drawn(header, matched, content, visit));
+        let effect = match (&self.recorded, &blamed) {
+            (Some(recorded), _) => recorded.effect_at(visit).inspect(|_| {
+                // Under a rate, those behind it wait for their turn as they did.
+                self.effect_on_request(header, Some(visit));
+            }),
+            (None, Some(blamed)) => (!blamed.is_empty()).then(|| self.effect_on_request(header, Some(visit))),
+            (None, None) => {
+                let is_hit = if self.rule.schedule.is_counted() {
+                    self.rule.schedule.hits(number)
+                } else {
+                    self.comes_true(header, visit)
+                };
+                is_hit.then(|| self.effect_on_request(header, Some(visit)))
+            }
+        }?;
+        if let Some(blamed) = blamed.filter(|blamed| !blamed.is_empty()) {
+            *matched = blamed;
+        }
+        Some(effect)
     }
 
-    /// The effect of match `number` on a block, with what chance decides filled in.
-    pub(crate) fn effect_on(&self, header: &Header, block: u64, number: u64) -> Effect {
-        let draw = self.draw(block, number);
+    /// The blocks of a request for which chance says so; `first` is the visit of the first of them.
+    fn blocks_drawn(
+        &self,
+        header: &Header,
+        matched: &[Range<u64>],
+        content: impl Fn(u64) -> Option<ContentHash>,
+        first: Visit,
+    ) -> Vec<Range<u64>> {
+        let blocks = matched.iter().cloned().flatten().enumerate();
+        let drawn = blocks.filter(|&(position, block)| {
+            let visit = if position == 0 { first } else { self.aims().visit(Some(block), &content) };
+            self.comes_true(header, visit)
+        });
+        drawn.map(|(_, block)| block..block + 1).collect()
+    }
+
+    /// What chance decides on one hit: a pure function of seed, rule and visit, or of the block where that was bad
+    /// already.
+    fn draw(&self, visit: Option<Visit>, block: u64) -> u64 {
+        let (key, number) = visit.map_or((block, 0), |visit| (visit.key(), visit.number));
+        mix(mix(self.seed, EFFECT_STREAM, u64::from(self.index)), key, u64::from(number))
+    }
+
+    /// The effect on a block, with what chance decides filled in; `visit` is `None` for one that was bad already.
+    pub(crate) fn effect_on(&self, header: &Header, block: u64, visit: Option<Visit>) -> Effect {
+        let draw = self.draw(visit, block);
         match self.effect() {
             // One bit can be named.
             Effect::BitFlip(Bits::Random { count: 1, draw: Draw(None) }) => {
@@ -329,11 +302,12 @@ impl ActiveRule {
         }
     }
 
-    /// The effect on a request, with what chance, the rate and the time decide filled in.
-    pub(crate) fn effect_on_request(&self, header: &Header, number: u64) -> Effect {
+    /// The effect on a request, with what chance, the rate and the time decide filled in; `visit` is `None` for one that
+    /// meets a place that was bad already.
+    pub(crate) fn effect_on_request(&self, header: &Header, visit: Option<Visit>) -> Effect {
         match self.effect() {
             Effect::Bandwidth(rate) => Effect::Delay(Delay::Constant(self.turn(header, rate.0))),
-            effect => effect.resolved(self.draw(header.offset / BLOCK_BYTES, number)),
+            effect => effect.resolved(self.draw(visit, header.offset / BLOCK_BYTES)),
         }
     }
 
@@ -363,72 +337,11 @@ impl ActiveRule {
             Persistence::Transient | Persistence::Sticky => false,
         }
     }
-
-    /// Whether match `number` is a hit; of `matched` it leaves the blocks that are to blame.
-    fn hits_request(&self, header: &Header, matched: &mut Vec<Range<u64>>, number: u64) -> bool {
-        if self.rule.schedule.is_counted() {
-            return self.rule.schedule.hits(number);
-        }
-        if !self.draws_per_block(Per::Request) || matched.is_empty() {
-            // A flush has no block of its own.
-            let first = matched.first().map_or(u64::MAX, |range| range.start);
-            return self.comes_true(header, first);
-        }
-        let blocks: Vec<u64> =
-            matched.iter().cloned().flatten().filter(|&block| self.comes_true(header, block)).collect();
-        *matched = blocks.into_iter().map(|block| block..block + 1).collect();
-        !matched.is_empty()
-    }
 }
 
 /// Keep apart what is drawn from the same seed.
 const EFFECT_STREAM: u64 = 0x6566_6665_6374_7300;
 const CHANCE_STREAM: u64 = 0x6368_616e_6365_7300;
-
-/// A content that a rule wants, with what people call it.
-struct NamedContent {
-    content: ContentHash,
-    label: Arc<str>,
-    beginning: Option<u64>,
-}
-
-/// The contents that a rule wants, in the order in which they were written.
-fn wanted_contents(resolved: &ResolvedRule) -> Vec<NamedContent> {
-    let matching = &resolved.rule.matching;
-    let given: HashSet<ContentHash> = matching.content.iter().map(|text| text.0).collect();
-    let mut wanted: Vec<NamedContent> = match matching.target {
-        Some(_) => resolved
-            .contents
-            .iter()
-            .map(|target| NamedContent {
-                content: target.content,
-                label: target.label.as_str().into(),
-                beginning: target.beginning,
-            })
-            .collect(),
-        None => matching
-            .content
-            .iter()
-            .map(|text| NamedContent { content: text.0, label: text.to_string().into(), beginning: None })
-            .collect(),
-    };
-    // Both conditions given, both must hold. And a content that is named twice is one aim.
-    let mut seen = HashSet::new();
-    wanted.retain(|wanted| {
-        (given.is_empty() || given.contains(&wanted.content)) && seen.insert(wanted.content)
-    });
-    wanted
-}
-
-fn blocks_of(range: &ByteRange, device_size: u64) -> Range<u64> {
-    let first = range.start / BLOCK_BYTES;
-    let end = match range.end {
-        End::At(end) => end.min(device_size).div_ceil(BLOCK_BYTES),
-        End::Open => device_size.div_ceil(BLOCK_BYTES),
-        End::OneBlock => (first + 1).min(device_size.div_ceil(BLOCK_BYTES)),
-    };
-    first..end
-}
 
 /// Leaves out blocks of which the request does not carry `byte`: only its first and its last can be such.
 fn keep_blocks_with_byte(matched: &mut Vec<Range<u64>>, header: &Header, byte: usize) {

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use rotproof_block::ContentHash;
-use rotproof_spec::{End, Path, Problems};
+use rotproof_spec::{Path, Problems};
 
-use crate::BLOCK_BYTES;
 use crate::effect::{Bits, Effect};
+use crate::geometry::blocks_in;
 use crate::matching::OperationKind;
 use crate::rule::Rule;
 use crate::schedule::{Cycle, Schedule};
@@ -175,14 +175,7 @@ fn blocks(rule: &Rule) -> Vec<Range<u64>> {
     if rule.matching.offset.is_empty() {
         return std::iter::once(0..u64::MAX).collect();
     }
-    let of_range = |range: &rotproof_spec::ByteRange| {
-        let first = range.start / BLOCK_BYTES;
-        match range.end {
-            End::At(end) => first..end.div_ceil(BLOCK_BYTES),
-            End::Open => first..u64::MAX,
-            End::OneBlock => first..first + 1,
-        }
-    };
+    let of_range = |range| blocks_in(range, u64::MAX);
     rule.matching.offset.iter().map(of_range).filter(|range| !range.is_empty()).collect()
 }
 

@@ -131,7 +131,7 @@ impl Engine {
     fn replace(&self, old: &Arc<Index>, new: Index, changes: &mut Changes) {
         let watches = |index: &Index, block: u64| {
             let rules = index.rules.iter().filter(|rule| index.acts(rule));
-            rules.filter(|rule| rule.effect() == Effect::StaleRead).any(|rule| rule.covers(block))
+            rules.filter(|rule| rule.effect() == Effect::StaleRead).any(|rule| rule.aims().covers(block))
         };
         let begins_to_watch =
             |rule: &Arc<ActiveRule>| rule.effect() == Effect::StaleRead && new.acts(rule) && !old.acts(rule);
@@ -183,6 +183,7 @@ impl Engine {
             hits: rule.hits(),
             targets: rule
                 .aims()
+                .iter()
                 .map(|(target, hits)| TargetReport { target: target.clone(), hits })
                 .collect(),
         };

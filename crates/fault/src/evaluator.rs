@@ -165,7 +165,7 @@ impl Evaluator {
         let rule = latched().find(|rule| rule.effect() == Effect::Gone);
         let rule = Arc::clone(rule.or_else(|| latched().find(refuses_mutations))?);
         let effect = rule.effect();
-        let hit = RequestHit { rule, effect, aims: Vec::new(), matched: Vec::new() };
+        let hit = RequestHit { rule, effect, aims: Vec::new(), matched: Vec::new(), visit: None };
         Some(Verdict { requests: vec![hit], ..Verdict::from(rules.clone()) })
     }
 
@@ -194,16 +194,17 @@ impl Evaluator {
                     PlaceKind::Wrong { .. } => {}
                     PlaceKind::Again if !rule.rule.concerns_operation(operation) => {}
                     PlaceKind::Again => {
-                        let effect = rule.effect_on(header, block, 0);
-                        verdict.blocks.push(BlockHit { rule, block, effect, aims });
+                        let effect = rule.effect_on(header, block, None);
+                        verdict.blocks.push(BlockHit { rule, block, effect, aims, visit: None });
                     }
                     PlaceKind::Request => {
                         match verdict.requests.iter_mut().find(|hit| hit.rule.index == rule.index) {
                             Some(hit) => hit.aims.extend(aims),
                             None => {
-                                let effect = rule.effect_on_request(header, 0);
+                                let effect = rule.effect_on_request(header, None);
                                 let matched = Vec::new();
-                                verdict.requests.push(RequestHit { rule, effect, aims, matched });
+                                let hit = RequestHit { rule, effect, aims, matched, visit: None };
+                                verdict.requests.push(hit);
                             }
                         }
                     }
@@ -334,7 +335,7 @@ impl Scratch {
     fn evaluate_rules(&mut self, index: &Index, header: &Header, verdict: &mut Verdict) {
         for &number in &self.rules {
             let rule = &index.rules[number as usize];
-            match &rule.places {
+            match &rule.aims().places {
                 Some(places) => self.matched.extend(places.within(header.blocks())),
                 None if header.length > 0 => self.matched.push(header.blocks()),
                 None => {}
@@ -381,7 +382,7 @@ impl Scratch {
                 wanted
                     .iter()
                     .map(|wanted| wanted.block)
-                    .filter(|block| rule.places.as_ref().is_none_or(|places| places.contains(*block)))
+                    .filter(|block| rule.aims().covers(*block))
                     .map(|block| block..block + 1),
             );
             let content = |block: u64| {

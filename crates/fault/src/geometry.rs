@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use rotproof_block::{Context, Operation, Request};
+use rotproof_spec::{ByteRange, End};
 
 use crate::BLOCK_BYTES;
 
@@ -65,6 +66,18 @@ impl Header {
 pub(crate) fn extent(block: u64, device_size: u64) -> Range<u64> {
     let start = block * BLOCK_BYTES;
     start..(start + BLOCK_BYTES).min(device_size)
+}
+
+/// The blocks that a rule's range stands for on a device of so many bytes.
+pub(crate) fn blocks_in(range: &ByteRange, device_size: u64) -> Range<u64> {
+    let device_blocks = device_size.div_ceil(BLOCK_BYTES);
+    let first = range.start / BLOCK_BYTES;
+    let end = match range.end {
+        End::At(end) => end.min(device_size).div_ceil(BLOCK_BYTES),
+        End::Open => device_blocks,
+        End::OneBlock => (first + 1).min(device_blocks),
+    };
+    first..end
 }
 
 #[cfg(test)]

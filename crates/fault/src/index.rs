@@ -103,9 +103,9 @@ impl Table {
         let mut contents: Vec<(ContentHash, Option<u64>, u32)> = Vec::new();
         for &number in concerned {
             let rule = &rules[number as usize];
-            if let Some(wanted) = &rule.contents {
+            if let Some(wanted) = &rule.aims().contents {
                 contents.extend(wanted.iter().map(|(content, wanted)| (*content, wanted.beginning, number)));
-            } else if let Some(set) = &rule.places {
+            } else if let Some(set) = &rule.aims().places {
                 places.extend(set.ranges().iter().map(|range| (range.clone(), number)));
             } else {
                 match &rule.rule.matching.tag {

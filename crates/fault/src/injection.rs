@@ -17,8 +17,8 @@ use crate::index::Index;
 use crate::lie::{ALL_SECTORS, Lie};
 use crate::matching::OperationKind;
 use crate::overlay::{BlockState, Place, PlaceKind, Unrepaired};
-use crate::record::{BlockContent, Record};
-use crate::verdict::{BlockHit, Verdict};
+use crate::record::{BlockContent, Record, Visit};
+use crate::verdict::{BlockHit, RequestHit, Verdict};
 use crate::zeros::{ZEROS, zeros_hash};
 
 /// What is left to do with a read that has come back.
@@ -107,7 +107,9 @@ impl Evaluator {
         let Some(landed) = landed.and_then(|bytes| bytes.get(..part.len())) else { return };
         state.lies.push(Lie::old(part.clone(), landed, ALL_SECTORS));
         let truth = self.truth(done, foreign, payload);
-        let mut record = record_of(done.header, &hit.rule, &hit.aims, hit.effect, done.now);
+        // The decision stands in the record of the block that should have been written.
+        let cause = Cause { visit: None, ..Cause::from(hit) };
+        let mut record = record_of(done.header, cause, done.now);
         record.offset = extent.start + part.start as u64;
         record.length = part.len() as u64;
         record.before = truth.map(ContentHash::of);
@@ -134,15 +136,17 @@ impl Evaluator {
         if part.len() as u64 == extent(block, self.engine.device_size).end - block * BLOCK_BYTES {
             state.remap(rules);
         }
-        self.settle_repairs(state, done, !hits.is_empty(), truth_hash);
-        for hit in hits {
-            let Some(lie) = self.lie_of(hit, header, stale, None) else { continue };
+        // A hit may come to nothing: a write too small to tear, a place that is bad already.
+        let is_new = |hit: &&BlockHit| {
+            !(hit.rule.is_sticky() && hit.effect.distorts() && state.has_place_of(&hit.rule))
+        };
+        let hits = hits.iter().filter(is_new);
+        let lies: Vec<(&BlockHit, Lie)> =
+            hits.filter_map(|hit| Some((hit, self.lie_of(hit, header, stale, None)?))).collect();
+        self.settle_repairs(state, done, !lies.is_empty(), truth_hash);
+        for (hit, lie) in lies {
             let effect = hit.effect;
-            let is_place = hit.rule.is_sticky() && effect.distorts();
-            if is_place && state.has_place_of(&hit.rule) {
-                continue;
-            }
-            if is_place {
+            if hit.rule.is_sticky() && effect.distorts() {
                 let kind = PlaceKind::Wrong { lie, effect, truth_recorded: truth_hash };
                 state.places.push(Place { rule: Arc::clone(&hit.rule), aims: hit.aims.clone(), kind });
             } else {
@@ -156,7 +160,7 @@ impl Evaluator {
                 .filter(|_| effect != Effect::MediumError)
                 .map(|truth| distorted_hash(state, done.rules, truth));
             let hashes = (truth_hash, after);
-            let record = self.record_block(done, block, &hit.rule, &hit.aims, effect, hashes);
+            let record = self.record_block(done, block, Cause::from(hit), hashes);
             if !hit.rule.is_sticky()
                 && let Some(truth) = truth_hash
             {
@@ -177,7 +181,8 @@ impl Evaluator {
                 && place.rule.rule.concerns_operation(OperationKind::from(header.operation));
             if is_concerned && *truth_recorded != truth_hash {
                 *truth_recorded = truth_hash;
-                self.record_block(done, block, &place.rule, &place.aims, *effect, hashes);
+                let cause = Cause { rule: &place.rule, aims: &place.aims, effect: *effect, visit: None };
+                self.record_block(done, block, cause, hashes);
             }
         }
     }
@@ -273,7 +278,8 @@ impl Evaluator {
             let hashes = show(lie);
             if lie.touches(&part) && before.is_some() && *truth_recorded != before {
                 *truth_recorded = before;
-                self.record_block(done, block, &place.rule, &place.aims, *effect, hashes);
+                let cause = Cause { rule: &place.rule, aims: &place.aims, effect: *effect, visit: None };
+                self.record_block(done, block, cause, hashes);
             }
         }
         for hit in hits {
@@ -286,7 +292,7 @@ impl Evaluator {
             if effect == Effect::MediumError {
                 after = None;
             }
-            let record = self.record_block(done, block, &hit.rule, &hit.aims, effect, (before, after));
+            let record = self.record_block(done, block, Cause::from(hit), (before, after));
             if hit.rule.is_sticky() {
                 if !state.has_place_of(&hit.rule) {
                     let kind = if effect.distorts() {
@@ -325,7 +331,8 @@ impl Evaluator {
         for hit in &verdict.requests {
             let effect = hit.effect;
             let is_repairable = matches!(effect, Effect::Error { .. }) && !hit.rule.is_sticky();
-            let mut record = record_of(header, &hit.rule, &hit.aims, effect, now);
+            let RequestHit { rule, aims, visit, .. } = hit;
+            let mut record = record_of(header, Cause { rule, aims, effect, visit: *visit }, now);
             record.blocks.clone_from(&contents);
             let repairable_blocks = if is_repairable { contents.len() } else { 0 };
             let sequence = self.engine.ledger().append(record, repairable_blocks);
@@ -357,23 +364,36 @@ impl Evaluator {
         &self,
         done: Done<'_>,
         block: u64,
-        rule: &ActiveRule,
-        aims: &[u32],
-        effect: Effect,
+        cause: Cause<'_>,
         (before, after): (Option<ContentHash>, Option<ContentHash>),
     ) -> u64 {
         let part = done.header.part(block);
-        let mut record = record_of(done.header, rule, aims, effect, done.now);
+        let mut record = record_of(done.header, cause, done.now);
         record.offset = block * BLOCK_BYTES + part.start as u64;
         record.length = part.len() as u64;
         (record.before, record.after) = (before, after);
-        rule.count_hit(aims);
+        cause.rule.count_hit(cause.aims);
         self.engine.ledger().append(record, 1)
     }
 }
 
+/// Why something is recorded.
+#[derive(Clone, Copy)]
+struct Cause<'a> {
+    rule: &'a ActiveRule,
+    aims: &'a [u32],
+    effect: Effect,
+    visit: Option<Visit>,
+}
+
+impl<'a> From<&'a BlockHit> for Cause<'a> {
+    fn from(hit: &'a BlockHit) -> Self {
+        Self { rule: &hit.rule, aims: &hit.aims, effect: hit.effect, visit: hit.visit }
+    }
+}
+
 /// A record of a hit on the whole request, which the ledger will number.
-fn record_of(header: &Header, rule: &ActiveRule, aims: &[u32], effect: Effect, now: Time) -> Record {
+fn record_of(header: &Header, Cause { rule, aims, effect, visit }: Cause<'_>, now: Time) -> Record {
     Record {
         sequence: 0,
         rule: rule.index,
@@ -385,6 +405,7 @@ fn record_of(header: &Header, rule: &ActiveRule, aims: &[u32], effect: Effect, n
         effect,
         time_ns: now.0,
         phase: header.context.phase,
+        visit,
         request: header.context.id,
         tag: Cow::Borrowed(header.context.tag.name()),
         before: None,

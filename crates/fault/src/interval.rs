@@ -4,7 +4,11 @@ use std::ops::Range;
 
 /// Disjoint, sorted, non-empty ranges of blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BlockSet(Vec<Range<u64>>);
+pub(crate) struct BlockSet {
+    ranges: Vec<Range<u64>>,
+    /// For each range, how many blocks are in those before it.
+    blocks_before: Vec<u64>,
+}
 
 impl BlockSet {
     /// The union of `ranges`; empty ones are left out.
@@ -18,18 +22,39 @@ impl BlockSet {
                 _ => union.push(range),
             }
         }
-        Self(union)
+        let blocks_before = union
+            .iter()
+            .scan(0, |sum, range| {
+                let before = *sum;
+                *sum += range.end - range.start;
+                Some(before)
+            })
+            .collect();
+        Self { ranges: union, blocks_before }
+    }
+
+    /// How many blocks it has.
+    pub(crate) fn len(&self) -> u64 {
+        let last = self.ranges.last().zip(self.blocks_before.last());
+        last.map_or(0, |(range, before)| before + (range.end - range.start))
+    }
+
+    /// How many of its blocks come before `block`, which is one of them.
+    pub(crate) fn rank(&self, block: u64) -> u64 {
+        let number = self.ranges.partition_point(|range| range.end <= block);
+        let start = self.ranges.get(number).map_or(block, |range| range.start);
+        self.blocks_before.get(number).copied().unwrap_or_default() + block.saturating_sub(start)
     }
 
     /// All of them.
     pub(crate) fn ranges(&self) -> &[Range<u64>] {
-        &self.0
+        &self.ranges
     }
 
     /// What the set has in common with `wanted`, in order.
     pub(crate) fn within(&self, wanted: Range<u64>) -> impl Iterator<Item = Range<u64>> {
-        let first = self.0.partition_point(|range| range.end <= wanted.start);
-        self.0[first..]
+        let first = self.ranges.partition_point(|range| range.end <= wanted.start);
+        self.ranges[first..]
             .iter()
             .take_while({
                 let end = wanted.end;
@@ -151,6 +176,9 @@ mod tests {
             let common: Vec<u64> = set.within(wanted.clone()).flatten().collect();
             let expected: Vec<u64> = wanted.filter(|block| set.contains(*block)).collect();
             prop_assert_eq!(common, expected);
+            let all: Vec<u64> = set.ranges().iter().cloned().flatten().collect();
+            prop_assert_eq!(set.len(), all.len() as u64);
+            prop_assert!(all.iter().zip(0..).all(|(&block, rank)| set.rank(block) == rank));
         }
 
         #[test]

@@ -10,6 +10,7 @@
 //! not ours. Who carries requests to a device and back is the layer above.
 
 mod active_rule;
+mod aims;
 mod chance;
 mod clock;
 mod coarse_map;
@@ -33,6 +34,8 @@ mod one_or_many;
 mod overlay;
 mod read_ledger;
 mod record;
+mod recorded;
+mod replay;
 mod resolved;
 mod rule;
 mod rule_set;
@@ -63,7 +66,9 @@ pub use ledger::{Ledger, digest};
 pub use matching::{Match, OperationKind, OperationMatch};
 pub use one_or_many::OneOrMany;
 pub use read_ledger::read_ledger;
-pub use record::{BlockContent, Record, TargetKey};
+pub use record::{BlockContent, Record, TargetKey, Visit};
+pub use recorded::Recorded;
+pub use replay::Replay;
 pub use resolved::{ResolvedRule, TargetContent};
 pub use rule::{AwakePhase, Persistence, Rule, RuleEntry};
 pub use rule_set::RuleSet;

@@ -41,7 +41,12 @@ impl Match {
 
     /// Whether a request with this tag can match.
     pub fn permits_tag(&self, tag: Tag) -> bool {
-        self.tag.is_empty() || self.tag.iter().any(|pattern| pattern.matches(tag.name()))
+        self.tag.is_empty() || self.permits_tag_name(tag.name())
+    }
+
+    /// Whether a request with a tag of this name can match; an empty one is none.
+    pub(crate) fn permits_tag_name(&self, name: &str) -> bool {
+        self.tag.is_empty() || self.tag.iter().any(|pattern| pattern.matches(name))
     }
 
     /// Whether a request needs a place on the device to match; a flush has none.
@@ -109,6 +114,18 @@ impl OperationKind {
             Some(OperationMatch::Flush) => self == Self::Flush,
             Some(OperationMatch::Discard) => self == Self::Discard,
             Some(OperationMatch::Any) => true,
+        }
+    }
+}
+
+impl OperationKind {
+    /// The word it is written with.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Flush => "flush",
+            Self::Discard => "discard",
         }
     }
 }

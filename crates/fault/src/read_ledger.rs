@@ -23,17 +23,19 @@ pub fn read_ledger(input: impl BufRead) -> Result<Vec<Record>> {
         let wrong =
             |what: String| Error::new(ErrorKind::Invalid, format!("line {number} of the ledger: {what}"));
         let record: Record = serde_json::from_str(&line).map_err(|error| wrong(error.to_string()))?;
-        validate(&record, records.len() as u64).map_err(wrong)?;
+        validate(&record, records.last()).map_err(wrong)?;
         records.push(record);
     }
     Ok(records)
 }
 
-fn validate(record: &Record, expected_sequence: u64) -> Result<(), String> {
+fn validate(record: &Record, before: Option<&Record>) -> Result<(), String> {
     let Record { sequence, offset, length, operation, effect, .. } = record;
-    if *sequence != expected_sequence {
+    // Records may be taken out, but not put in another order or in twice.
+    if let Some(before) = before.filter(|before| before.sequence >= *sequence) {
         return Err(format!(
-            "sequence is {sequence}, but this is record {expected_sequence}; is a line missing?"
+            "sequence is {sequence}, but the record before it has {}; they must rise",
+            before.sequence
         ));
     }
     let end = offset.checked_add(*length).ok_or_else(|| "offset and length reach beyond 2^64".to_owned())?;
@@ -46,6 +48,7 @@ fn validate(record: &Record, expected_sequence: u64) -> Result<(), String> {
         }
         _ => {}
     }
+    validate_visit(record)?;
     if effect.is_on_data() {
         if !matches!(operation, OperationKind::Read | OperationKind::Write) {
             return Err(format!("{} acts on data, which a {operation:?} does not carry", effect.word()));
@@ -92,10 +95,39 @@ fn validate(record: &Record, expected_sequence: u64) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether what was decided on is among what was hit.
+fn validate_visit(record: &Record) -> Result<(), String> {
+    let Record { operation, offset, length, .. } = record;
+    let Some(visit) = record.visit else { return Ok(()) };
+    if visit.number == 0 {
+        return Err("visit.number is 0; the first visit is number 1".to_owned());
+    }
+    match (visit.offset, visit.content, operation) {
+        (None, None, OperationKind::Flush) | (None, Some(_), OperationKind::Read | OperationKind::Write) => {
+            Ok(())
+        }
+        (_, _, OperationKind::Flush) => Err("the visit of a flush has neither offset nor content".to_owned()),
+        (_, Some(_), OperationKind::Discard) => Err("a discard has no content".to_owned()),
+        (None, None, _) => Err("visit.offset is missing: the block that was decided on".to_owned()),
+        (Some(_), Some(_), _) => {
+            Err("visit.offset and visit.content are two; a visit is told by one".to_owned())
+        }
+        (Some(block), None, _) => {
+            let touches = block.is_multiple_of(BLOCK_BYTES)
+                && block.checked_add(BLOCK_BYTES).is_some_and(|end| end > *offset)
+                && block - offset.min(&block) < *length;
+            if touches {
+                return Ok(());
+            }
+            Err(format!("visit.offset {block} is no block of the {length} bytes at {offset}"))
+        }
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::record::{BlockContent, TargetKey};
+    use crate::record::{BlockContent, TargetKey, Visit};
     use rotproof_block::{ContentHash, Phase};
 
     pub(crate) fn record(sequence: u64, offset: u64) -> Record {
@@ -111,6 +143,7 @@ pub(crate) mod tests {
             time_ns: 1_000,
             phase: Phase::Run,
             request: 7,
+            visit: Some(Visit { offset: Some(offset), content: None, number: 1 }),
             tag: "a".into(),
             before: Some(ContentHash::of(b"before")),
             after: Some(ContentHash::of(b"after")),
@@ -136,14 +169,28 @@ pub(crate) mod tests {
             format!(
                 "{{\"sequence\":0,\"rule\":0,\"name\":\"rot\",\"target\":{{\"offset\":4096}},\"operation\":\"write\",\
                  \"offset\":4096,\"length\":4096,\"effect\":\"bit_flip(byte=1, bit=2)\",\"time_ns\":1000,\
-                 \"phase\":\"run\",\"request\":7,\"tag\":\"a\",\"before\":\"{before}\",\"after\":\"{after}\"}}"
+                 \"phase\":\"run\",\"visit\":{{\"offset\":4096,\"number\":1}},\"request\":7,\"tag\":\"a\",\"before\":\"{before}\",\"after\":\"{after}\"}}"
             )
         );
     }
 
+    fn edit_visit(record: &mut Record, edit: fn(&mut Visit)) {
+        edit(record.visit.as_mut().expect("it was decided on"));
+    }
+
+    #[test]
+    fn records_may_be_taken_out_of_a_ledger() {
+        let lines =
+            [record(1, 0), record(5, 0)].map(|record| serde_json::to_string(&record).expect("plain data"));
+        assert_eq!(read_ledger(lines.join("\n\n").as_bytes()).expect("a ledger").len(), 2);
+    }
+
     #[test]
     fn an_edited_ledger_is_refused_with_its_line_and_the_reason() {
-        assert!(complaint(&[record(0, 0), record(2, 0)]).contains("line 2"));
+        for (first, second) in [(2, 0), (1, 1)] {
+            let complaint = complaint(&[record(first, 0), record(second, 0)]);
+            assert!(complaint.contains("line 2") && complaint.contains("must rise"), "{complaint}");
+        }
         let edited = |edit: fn(&mut Record)| {
             let mut record = record(0, 4096);
             edit(&mut record);
@@ -165,6 +212,10 @@ pub(crate) mod tests {
                 "only a write",
             ),
             (|record| record.after = None, "come together"),
+            (|record| edit_visit(record, |visit| visit.number = 0), "number 1"),
+            (|record| edit_visit(record, |visit| visit.offset = None), "is missing"),
+            (|record| edit_visit(record, |visit| visit.offset = Some(8192)), "is no block"),
+            (|record| edit_visit(record, |visit| visit.content = Some(ContentHash(1))), "are two"),
             (|record| record.effect = Effect::ERROR, "not to error"),
             (|record| record.repaired_at_ns = Some(1), "before it happened"),
             (

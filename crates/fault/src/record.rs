@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rotproof_block::{ContentHash, Phase};
 use serde::{Deserialize, Serialize};
 
+use crate::BLOCK_BYTES;
 use crate::effect::Effect;
 use crate::hash_text;
 use crate::matching::OperationKind;
@@ -38,6 +39,10 @@ pub struct Record {
     /// In which part of the trial.
     #[serde(with = "phase_text")]
     pub phase: Phase,
+    /// Which meeting of a block with the rule was decided on: what a replay goes by. Absent for what a fault brought
+    /// about later, such as a place that had been left bad.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub visit: Option<Visit>,
     /// Id of the request in its context.
     pub request: u64,
     /// Tag of the request's context; absent without one.
@@ -56,6 +61,33 @@ pub struct Record {
     /// When a later write put the true content back, in nanoseconds since the run began; absent if none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repaired_at_ns: Option<u64>,
+}
+
+/// One meeting of a block with a rule, told by its place, or by its content for a rule that goes by contents, as the
+/// same content may lie elsewhere in another run. A flush has neither.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Visit {
+    /// First byte of the block; of a request that was hit as a whole, of the first that fulfilled the rule's
+    /// conditions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
+    /// Content of the block.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_text::option")]
+    pub content: Option<ContentHash>,
+    /// How many times it had met the rule by then, this time included.
+    pub number: u32,
+}
+
+impl Visit {
+    /// What stands for the block where chance decides.
+    pub(crate) fn key(self) -> u64 {
+        match (self.content, self.offset) {
+            (Some(ContentHash(content)), _) => content as u64,
+            (None, Some(offset)) => offset / BLOCK_BYTES,
+            (None, None) => u64::MAX,
+        }
+    }
 }
 
 /// What of a rule's aims was hit.
@@ -105,19 +137,26 @@ mod effect_text {
     }
 }
 
+const PHASE_WORDS: [&str; 4] = ["setup", "prefill", "run", "check"];
+
+/// How records call a phase.
+pub(crate) fn phase_word(phase: Phase) -> &'static str {
+    PHASE_WORDS[phase as usize]
+}
+
 mod phase_text {
     use rotproof_block::Phase;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    const WORDS: [&str; 4] = ["setup", "prefill", "run", "check"];
+    use super::{PHASE_WORDS, phase_word};
 
     pub(super) fn serialize<S: Serializer>(phase: &Phase, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(WORDS[*phase as usize])
+        serializer.serialize_str(phase_word(*phase))
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Phase, D::Error> {
         let word = String::deserialize(deserializer)?;
-        let found = Phase::ALL.into_iter().find(|phase| WORDS[*phase as usize] == word);
-        found.ok_or_else(|| serde::de::Error::unknown_variant(&word, &WORDS))
+        let found = Phase::ALL.into_iter().find(|phase| phase_word(*phase) == word);
+        found.ok_or_else(|| serde::de::Error::unknown_variant(&word, &PHASE_WORDS))
     }
 }

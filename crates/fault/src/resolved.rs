@@ -2,6 +2,7 @@
 
 use rotproof_block::ContentHash;
 
+use crate::recorded::Recorded;
 use crate::rule::Rule;
 
 /// A rule with the contents that its target stands for.
@@ -11,12 +12,14 @@ pub struct ResolvedRule {
     pub rule: Rule,
     /// The contents of `rule.matching.target`; empty without one.
     pub contents: Vec<TargetContent>,
+    /// What the rule did in another run and is to do again, whatever its schedule says.
+    pub recorded: Option<Recorded>,
 }
 
 impl From<Rule> for ResolvedRule {
     /// A rule without a target is resolved as it is. With one, this rule hits nothing.
     fn from(rule: Rule) -> Self {
-        Self { rule, contents: Vec::new() }
+        Self { rule, contents: Vec::new(), recorded: None }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
-use std::str::FromStr;
+use std::str::{Chars, FromStr};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -21,28 +21,27 @@ pub struct TagPattern(pub String);
 impl TagPattern {
     /// Whether it fits a tag of that name. Linear in the name but for `*`, which is tried at each place once.
     pub fn matches(&self, name: &str) -> bool {
-        let (pattern, name): (Vec<char>, Vec<char>) = (self.0.chars().collect(), name.chars().collect());
-        let (mut p, mut n) = (0, 0);
-        // Where the last star stands, and how much of the name it has taken so far.
-        let mut star: Option<(usize, usize)> = None;
-        while n < name.len() {
-            match pattern.get(p) {
+        let (mut pattern, mut rest) = (self.0.chars(), name.chars());
+        // What follows the last star, and the name from where that was last tried.
+        let mut star: Option<(Chars<'_>, Chars<'_>)> = None;
+        loop {
+            let before = rest.clone();
+            let Some(character) = rest.next() else { return pattern.all(|wanted| wanted == '*') };
+            let mut ahead = pattern.clone();
+            match ahead.next() {
                 Some('*') => {
-                    star = Some((p, n));
-                    p += 1;
+                    rest = before;
+                    pattern = ahead;
+                    star = Some((pattern.clone(), rest.clone()));
                 }
-                Some(&wanted) if wanted == '?' || wanted == name[n] => {
-                    p += 1;
-                    n += 1;
-                }
+                Some(wanted) if wanted == '?' || wanted == character => pattern = ahead,
                 _ => {
-                    let Some((at, taken)) = star else { return false };
-                    star = Some((at, taken + 1));
-                    (p, n) = (at + 1, taken + 1);
+                    let Some((behind, tried)) = &mut star else { return false };
+                    tried.next();
+                    (pattern, rest) = (behind.clone(), tried.clone());
                 }
             }
         }
-        pattern[p..].iter().all(|&rest| rest == '*')
     }
 }
 

@@ -10,6 +10,7 @@ use crate::delay::Delay;
 use crate::effect::Effect;
 use crate::errno::Errno;
 use crate::geometry::Header;
+use crate::record::Visit;
 use crate::rule_set::RuleSet;
 
 /// The hits of one request.
@@ -35,6 +36,8 @@ pub(crate) struct RequestHit {
     pub(crate) aims: Vec<u32>,
     /// The blocks that fulfilled the rule's conditions: what a sticky rule leaves bad.
     pub(crate) matched: Vec<Range<u64>>,
+    /// What was decided on; `None` where a place that was bad already is to blame.
+    pub(crate) visit: Option<Visit>,
 }
 
 /// A rule hits a block of a request.
@@ -46,6 +49,8 @@ pub(crate) struct BlockHit {
     pub(crate) effect: Effect,
     /// Which of the rule's aims the block is.
     pub(crate) aims: Vec<u32>,
+    /// What was decided on; `None` where a place that was bad already is to blame.
+    pub(crate) visit: Option<Visit>,
 }
 
 impl From<RuleSet> for Verdict {
@@ -117,13 +122,20 @@ impl Verdict {
     /// because the place was bad already.
     pub(crate) fn settle(&mut self) {
         self.blocks.sort_by_key(|hit| (hit.block, hit.rule.index));
-        self.blocks.dedup_by_key(|hit| (hit.block, hit.rule.index));
+        self.blocks.dedup_by(|later, earlier| {
+            let is_same = (later.block, later.rule.index) == (earlier.block, earlier.rule.index);
+            if is_same {
+                earlier.visit = earlier.visit.or(later.visit);
+            }
+            is_same
+        });
         self.requests.sort_by_key(|hit| hit.rule.index);
         self.requests.dedup_by(|later, earlier| {
             let is_same = later.rule.index == earlier.rule.index;
             if is_same {
                 earlier.matched.append(&mut later.matched);
                 earlier.aims.append(&mut later.aims);
+                earlier.visit = earlier.visit.or(later.visit);
             }
             is_same
         });

@@ -152,7 +152,7 @@ fn a_target_hits_the_contents_that_it_was_resolved_to_and_says_which() {
         })
         .to_vec();
     let rule = rule("write, target=unique(2): bit_flip");
-    let engine = engine_with(1, vec![ResolvedRule { rule, contents }]);
+    let engine = engine_with(1, vec![ResolvedRule { contents, ..ResolvedRule::from(rule) }]);
     let evaluator = engine.evaluator();
     for fill in [0, 2, 3, 2] {
         write(&evaluator, u64::from(fill) * BLOCK_BYTES, &[fill; 4096]);
@@ -173,7 +173,7 @@ fn content_and_target_together_hit_what_both_name() {
     let contents = hashes
         .map(|content| TargetContent { content, label: "one of them".to_owned(), beginning: None })
         .to_vec();
-    let engine = engine_with(1, vec![ResolvedRule { rule, contents }]);
+    let engine = engine_with(1, vec![ResolvedRule { contents, ..ResolvedRule::from(rule) }]);
     for fill in [1, 2] {
         write(&engine.evaluator(), u64::from(fill) * BLOCK_BYTES, &[fill; 4096]);
     }

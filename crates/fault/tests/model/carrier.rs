@@ -33,7 +33,7 @@ impl Carrier {
             operation: ask.operation,
             offset: ask.offset,
             length: ask.length,
-            context: Context { phase: ask.phase, ..Context::default() },
+            context: Context { phase: ask.phase, submitted: Time(time_ns), ..Context::default() },
         };
         let payload = vec![ask.fill; ask.length as usize];
         let payload = if ask.operation == Operation::WRITE { &payload[..] } else { &[] };
@@ -76,7 +76,8 @@ impl Carrier {
             let edges = self.read(self.evaluator.edges(&header, Some(&verdict)));
             self.evaluator.mutation_done(&header, &verdict, payload, &stale, &edges, now);
         }
-        Outcome { succeeds: !ask.fails_below, delay, data }
+        let succeeds = !ask.fails_below && verdict.late_failure().is_none();
+        Outcome { succeeds, delay, data }
     }
 
     /// The device below.

@@ -9,10 +9,10 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use rotproof_block::{ContentHash, Operation, Phase};
 use rotproof_fault::{
-    AwakePhase, Bits, Cycle, Delay, Effect, HashText, Match, OneOrMany, OperationMatch, Persistence, Rule,
-    RuleState, Schedule,
+    AwakePhase, Bits, Cycle, Delay, Direction, Draw, Effect, Errno, HashText, Match, NewPart, OneOrMany,
+    OperationMatch, Per, Persistence, Rule, RuleState, Schedule, Tear,
 };
-use rotproof_spec::{ByteRange, End, Span};
+use rotproof_spec::{ByteRange, Bytes, End, Span};
 
 pub const SECTOR: u64 = 512;
 /// Six blocks and a piece of a seventh.
@@ -53,6 +53,69 @@ pub fn any_case() -> impl Strategy<Value = Case> {
         2 => (any::<usize>(), state).prop_map(|(rule, state)| Step::Set(rule, state)),
     ];
     (vec(any_rule(), 0..5), vec(step, 1..70)).prop_map(|(rules, steps)| Case { rules, steps })
+}
+
+/// Rules with everything that chance and time decide, which the model does not know, and nothing but requests.
+pub fn any_chancy_case() -> impl Strategy<Value = Case> {
+    let rule = (any_rule(), option::of(any_chancy_schedule()), option::of(any_chancy_effect())).prop_map(
+        |(rule, schedule, effect)| Rule {
+            schedule: schedule.unwrap_or(rule.schedule),
+            effect: effect.unwrap_or(rule.effect),
+            ..rule
+        },
+    );
+    let steps = vec(any_request().prop_map(Step::Ask), 1..90);
+    (vec(rule, 1..5), steps).prop_map(|(rules, mut steps)| {
+        // A request that fails by itself has taken its turn under a rate, but no record says so.
+        let has_rate = rules.iter().any(|rule: &Rule| matches!(rule.effect, Effect::Bandwidth(_)));
+        for step in &mut steps {
+            if let Step::Ask(ask) = step {
+                ask.fails_below &= !has_rate;
+            }
+        }
+        Case { rules, steps }
+    })
+}
+
+fn any_chancy_schedule() -> impl Strategy<Value = Schedule> {
+    let per = select(vec![None, Some(Per::Block), Some(Per::Request)]);
+    prop_oneof![
+        3 => (1u32..100, per).prop_map(|(percent, per)| {
+            let chance = format!("{percent}%").parse().expect("a probability");
+            Schedule::Probability { chance, per }
+        }),
+        1 => (0u64..50, option::of(0u64..50)).prop_map(|(at, lasts)| Schedule::Time {
+            at: Span(Duration::from_micros(at)),
+            lasts: lasts.map(|lasts| Span(Duration::from_micros(lasts))),
+        }),
+    ]
+}
+
+fn any_chancy_effect() -> impl Strategy<Value = Effect> {
+    let part = select(vec![NewPart::First, NewPart::Last, NewPart::Scattered, NewPart::Shorn]);
+    let span = (1u64..9).prop_map(|milliseconds| Span(Duration::from_millis(milliseconds)));
+    prop_oneof![
+        (1u32..9).prop_map(|count| Effect::BitFlip(Bits::Random { count, draw: Draw(None) })),
+        (1u32..99).prop_map(|count| Effect::BitFlip(Bits::RandomBurst { count, draw: Draw(None) })),
+        Just(Effect::Noise(Draw(None))),
+        Just(Effect::StaleRead),
+        Just(Effect::MediumError),
+        Just(Effect::Error { errno: Errno::ENOSPC, after: true }),
+        select(vec![
+            Direction::Anywhere(Draw(None)),
+            Direction::By(Bytes(4096)),
+            Direction::To(Bytes(2 * 4096)),
+        ])
+        .prop_map(Effect::MisdirectedWrite),
+        (part, option::of(1u8..8)).prop_map(|(new, sectors)| Effect::TornWrite(Tear {
+            new,
+            sectors,
+            draw: Draw(None)
+        })),
+        span.prop_map(|span| Effect::Delay(Delay::Exponential(span))),
+        Just(Effect::Bandwidth(Bytes(1 << 30))),
+        select(vec![Effect::ReadOnly, Effect::Gone]),
+    ]
 }
 
 fn any_request() -> impl Strategy<Value = Ask> {

@@ -7,12 +7,13 @@
 mod carrier;
 mod cases;
 mod model;
+mod replaying;
 
 use proptest::prelude::*;
 use rotproof_fault::{Engine, EngineOptions, ResolvedRule, Rule};
 
 use crate::carrier::Carrier;
-use crate::cases::{Case, DEVICE_BYTES, Step, any_case};
+use crate::cases::{Case, DEVICE_BYTES, Step, any_case, any_chancy_case};
 use crate::model::Model;
 
 fn compare(case: &Case) -> Result<(), TestCaseError> {
@@ -66,5 +67,17 @@ proptest! {
     #[test]
     fn the_engine_does_what_the_model_does(case in any_case()) {
         compare(&case)?;
+    }
+
+    #[test]
+    fn a_replayed_ledger_gives_the_same_ledger(case in any_chancy_case()) {
+        replaying::same_ledger(&case)?;
+    }
+
+    #[test]
+    fn of_an_edited_ledger_exactly_what_is_left_comes_again(
+        case in any_chancy_case(), kept in proptest::collection::vec(any::<bool>(), 64)
+    ) {
+        replaying::what_is_left(&case, &kept)?;
     }
 }

@@ -355,13 +355,15 @@ impl Model {
             let before = is_known.then(|| ContentHash::of(&self.truth[extent.clone()]));
             let own: Vec<usize> =
                 hits.iter().filter(|(hit, _)| *hit == block).map(|(_, rule)| *rule).collect();
+            let makes_place =
+                |rule: usize| self.is_sticky(rule) && self.rules[rule].effect != Effect::LostWrite;
+            // A place that is bad already is not hit again.
+            let own: Vec<usize> =
+                own.into_iter().filter(|&rule| !(makes_place(rule) && self.has_place(rule, block))).collect();
             self.settle_repairs(block, before, !own.is_empty(), time_ns);
             for rule in own {
                 let effect = self.rules[rule].effect;
                 let is_place = self.is_sticky(rule) && effect != Effect::LostWrite;
-                if is_place && self.has_place(rule, block) {
-                    continue;
-                }
                 let before = before.expect("nothing on data hits a discard");
                 if is_place {
                     self.add_place(rule, block, inside.clone(), Some(before));

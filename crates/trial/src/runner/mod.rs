@@ -5,6 +5,7 @@
 mod leaf_watch;
 mod monitor;
 mod performance;
+mod replay;
 mod report;
 mod results;
 
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Instant, SystemTime};
 
 use rotproof_block::{Error, ErrorKind, Phase, Result, Runtime};
-use rotproof_fault::{Engine, ResolvedRule, Rule};
+use rotproof_fault::{Engine, Replay, ResolvedRule, Rule};
 use rotproof_layers::{DeviceSpec, Stack, StackEnvironment};
 use rotproof_load::{
     DeviceDriver, Driver, Failure, FileSet, FilesSpec, LoadReport, Oracle, RunOn, RunOptions as LoadOptions,
@@ -24,6 +25,7 @@ use rotproof_load::{
 use leaf_watch::LeafWatch;
 pub use monitor::{Moment, Monitor};
 pub use performance::{LatencySummary, Performance};
+pub use replay::{Recorded, ReplayReport};
 pub use report::{FailureSummary, Report, RuleReport, WallClock};
 pub use results::{FORMAT, FailureRecord};
 
@@ -40,6 +42,8 @@ pub struct RunOptions {
     pub results: PathBuf,
     /// Permits writing to a device or file that holds something recognisable.
     pub overwrite: bool,
+    /// A ledger whose faults are injected again, instead of what the schedules of the rules say.
+    pub replay: Option<Arc<Recorded>>,
     /// The wish to stop.
     pub cancel: Cancel,
     /// Where to say how far it has come.
@@ -60,10 +64,11 @@ pub struct Finished {
 /// Runs a trial that has been checked. An error is one of the machine or of Rotproof, never a finding; whatever had
 /// been created is gone then.
 pub fn run(trial: &TrialFile, options: &RunOptions) -> Result<Finished> {
+    let replay = options.replay.as_ref().map(|recorded| recorded.against(&trial.rules())).transpose()?;
     refuse_precious(trial, options)?;
     let started = SystemTime::now();
     let run = Registry::of_user()?.begin()?;
-    let conducted = conduct(trial, options, &run);
+    let conducted = conduct(trial, options, replay.as_ref(), &run);
     let left = run.finish();
     let conducted = match (conducted, left.is_empty()) {
         (conducted, true) => conducted?,
@@ -102,6 +107,7 @@ struct Conducted {
     records: Vec<rotproof_fault::Record>,
     rules: Vec<rotproof_fault::RuleReport>,
     ledger_digest: String,
+    replayed: Option<ReplayReport>,
     failures: Vec<Failure>,
     stack: Stack,
     subject: SubjectDescription,
@@ -111,7 +117,7 @@ struct Conducted {
     usage: host::Usage,
 }
 
-fn conduct(trial: &TrialFile, options: &RunOptions, run: &Run) -> Result<Conducted> {
+fn conduct(trial: &TrialFile, options: &RunOptions, replay: Option<&Replay>, run: &Run) -> Result<Conducted> {
     let meter = UsageMeter::start()?;
     let phase = Arc::new(AtomicU8::new(Phase::Setup as u8));
     let environment = SubjectEnvironment {
@@ -130,8 +136,14 @@ fn conduct(trial: &TrialFile, options: &RunOptions, run: &Run) -> Result<Conduct
     let mut subject = subject::prepare(&trial.subject, Arc::clone(&stack.device), &environment)
         .map_err(|error| leaf_watch::blame(&stack, error))?;
     let outcome = {
-        let mut conductor =
-            Conductor { trial, options, stack: &stack, environment: &environment, noticed: Vec::new() };
+        let mut conductor = Conductor {
+            trial,
+            options,
+            replay,
+            stack: &stack,
+            environment: &environment,
+            noticed: Vec::new(),
+        };
         conductor.load_and_check(subject.as_mut())
     };
     phase.store(Phase::Setup as u8, Ordering::Relaxed);
@@ -149,6 +161,8 @@ fn conduct(trial: &TrialFile, options: &RunOptions, run: &Run) -> Result<Conduct
         Some(engine) => (engine.ledger().records(), engine.report(), engine.ledger().digest().to_string()),
         None => (Vec::new(), Vec::new(), String::new()),
     };
+    let replayed =
+        replay.and_then(|replay| options.replay.as_ref().map(|recorded| recorded.report(replay, &records)));
     let failures = classify(&workload, &oracle, &load);
     let verdict = Verdict::reach(
         &Evidence {
@@ -168,6 +182,7 @@ fn conduct(trial: &TrialFile, options: &RunOptions, run: &Run) -> Result<Conduct
         records,
         rules,
         ledger_digest,
+        replayed,
         failures,
         stack,
         subject: description,
@@ -181,6 +196,7 @@ fn conduct(trial: &TrialFile, options: &RunOptions, run: &Run) -> Result<Conduct
 struct Conductor<'a> {
     trial: &'a TrialFile,
     options: &'a RunOptions,
+    replay: Option<&'a Replay>,
     stack: &'a Stack,
     environment: &'a SubjectEnvironment,
     noticed: Vec<String>,
@@ -201,7 +217,7 @@ impl Conductor<'_> {
         let mut target = Target::new(self.trial, &subject.place())?;
         let workload = Workload::new(&self.trial.load, self.trial.seed, target.driver.objects())?;
         if let Some(engine) = &self.stack.engine {
-            arm(engine, &workload, self.trial.rules())?;
+            arm(engine, &workload, self.trial.rules(), self.replay)?;
         }
         let mut oracle = Oracle::new(&workload);
         let mut load = Vec::new();
@@ -295,12 +311,13 @@ fn no_files(folder: &Path) -> Error {
 }
 
 /// Works out what the rules aim at, and wakes them.
-fn arm(engine: &Engine, workload: &Workload, rules: Vec<Rule>) -> Result<()> {
+fn arm(engine: &Engine, workload: &Workload, rules: Vec<Rule>, replay: Option<&Replay>) -> Result<()> {
     let targets: Vec<_> = rules.iter().filter_map(|rule| rule.matching.target.clone()).collect();
     let mut contents = rotproof_load::target::resolve(workload, &targets)?.into_iter();
     let resolved = rules
         .into_iter()
-        .map(|rule| {
+        .zip(0..)
+        .map(|(rule, index)| {
             let contents = match &rule.matching.target {
                 Some(_) => contents.next().unwrap_or_default(),
                 None => Vec::new(),
@@ -313,7 +330,7 @@ fn arm(engine: &Engine, workload: &Workload, rules: Vec<Rule>) -> Result<()> {
                     beginning: Some(workload.content().beginning(target.content)),
                 })
                 .collect();
-            ResolvedRule { rule, contents }
+            ResolvedRule { rule, contents, recorded: replay.map(|replay| replay.of_rule(index)) }
         })
         .collect();
     engine.add_rules(resolved).map(drop)

@@ -6,6 +6,7 @@ use rotproof_layers::LayerReport;
 use serde::Serialize;
 
 use super::performance::Performance;
+use super::replay::ReplayReport;
 use crate::expect::{Counts, Expectation};
 use crate::file::RuntimeKind;
 use crate::host::{Environment, Usage};
@@ -46,6 +47,9 @@ pub struct Report {
     pub layers: Vec<LayerReport>,
     /// One hash of all injections without their times: equal for equal runs. Absent without a fault layer.
     pub ledger_digest: Option<String>,
+    /// Whether the faults of another run came again; absent if none were to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayReport>,
     /// What differs between two equal runs.
     pub wall_clock: WallClock,
 }

@@ -146,6 +146,7 @@ fn report(trial: &TrialFile, conducted: &Conducted, started: SystemTime) -> Repo
         performance: summarise(&conducted.load),
         layers: conducted.stack.reports(),
         ledger_digest: (!conducted.ledger_digest.is_empty()).then(|| conducted.ledger_digest.clone()),
+        replay: conducted.replayed.clone(),
         wall_clock: WallClock {
             started_unix_seconds: started.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
             usage: conducted.usage,
