@@ -15,7 +15,8 @@ pub struct Context {
     pub parent: u64,
     /// When the request entered the stack.
     pub submitted: Time,
-    /// Free-form mark of the application: a file name, a tenant.
+    /// Free-form mark of the application: a file name, a tenant. Code that makes requests for others takes it from the
+    /// scope it runs in ([`Tag::current`]).
     pub tag: Tag,
     /// Which queue of the origin.
     pub queue: u16,

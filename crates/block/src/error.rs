@@ -79,11 +79,14 @@ impl Error {
         Self::new(kind, context).caused_by(std::io::Error::from_raw_os_error(errno))
     }
 
-    /// From a failed system call.
+    /// From a failed system call, or from a library over one of our devices, whose error went through it.
     pub fn from_io(error: std::io::Error, context: impl Into<String>) -> Self {
         match error.raw_os_error() {
             Some(errno) => Self::from_errno(errno, context),
-            None => Self::new(ErrorKind::Internal, context).caused_by(error),
+            None => match error.downcast::<Self>() {
+                Ok(ours) => ours.while_doing(context.into()),
+                Err(error) => Self::new(ErrorKind::Internal, context).caused_by(error),
+            },
         }
     }
 

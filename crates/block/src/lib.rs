@@ -7,6 +7,7 @@
 //! This crate knows nothing of faults, files, exports or trials.
 
 pub mod buffer;
+pub mod byte_stream;
 pub mod conformance;
 pub mod context;
 pub mod device;
@@ -16,8 +17,10 @@ pub mod leaf;
 mod pooled;
 pub mod runtime;
 mod submission;
+mod tag_scope;
 
 pub use buffer::Buffer;
+pub use byte_stream::ByteStream;
 pub use context::{Context, Origin, Phase, Tag};
 pub use device::{Completion, Device, DeviceInfo, Features, Operation, Queue, Request};
 pub use error::{Error, ErrorKind, Result};

@@ -8,7 +8,10 @@
 //!
 //! check(On::Simulated, &|| Ok(MemoryDevice::new(1 << 20, 512)?)).expect("the memory leaf keeps the contract");
 //! ```
+//!
+//! A layer is also held against what arrives below it: [`check_layer`].
 
+mod carriage;
 mod clauses;
 mod content;
 mod history;
@@ -23,6 +26,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+
+pub use carriage::{MakeLayer, check_layer};
 
 use crate::runtime::RuntimeOptions;
 use crate::{Buffer, Completion, Context, Device, DeviceInfo, Error, Queue, Request, Result, Runtime};

@@ -15,7 +15,9 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
 
+use crate::Tag;
 use crate::pooled::PooledFuture;
+use crate::tag_scope::Entered;
 
 /// The number of the future that `block_on` drives.
 pub(super) const MAIN: usize = usize::MAX;
@@ -179,6 +181,8 @@ impl Executor {
             let Some(future) = slot.future.take() else { return };
             (future, Waker::from(Arc::clone(&slot.waker)))
         };
+        // Whoever drives the runtime may do so within a scope, which is not this task's.
+        let _outside = Entered::new(Tag::NONE);
         match Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
             Poll::Pending => self.slots.borrow_mut()[id].future = Some(future),
             Poll::Ready(()) => {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use rotproof_block::conformance::{On, check};
+use rotproof_block::conformance::{On, check, check_layer};
 use rotproof_block::leaf::MemoryDevice;
 use rotproof_block::{ContentHash, Device, Result};
-use rotproof_layers::{StackEnvironment, StackSpec, StatsDevice, open};
+use rotproof_layers::{DedupDevice, DedupOptions, StackEnvironment, StackSpec, StatsDevice, open};
 
 use crate::devices::{Awake, with_faults};
 
@@ -57,6 +57,41 @@ fn places_that_are_bad_in_other_phases_only_do_not_disturb_the_contract() {
 #[test]
 fn the_stats_layer_keeps_the_contract() {
     holds(&|| Ok(StatsDevice::new(memory(512)?, "below")));
+}
+
+type Layer<'a> = &'a dyn Fn(Arc<dyn Device>) -> Arc<dyn Device>;
+
+/// Every layer there is must be in here.
+#[test]
+fn every_layer_passes_the_context_on_to_what_is_below_it() {
+    // So that the layer has requests of its own to make: old data, edges of blocks, places that stay bad.
+    let busy = [
+        "write, every=2: lost_write",
+        "write, every=3+1: bit_flip",
+        "write, every=5: misdirected_write(by=64KiB)",
+        "read, every=4: zeros",
+        "read, every=7: stale_read",
+        "any, tag=focal.img, every=6: delay(1us)",
+        "write, tag=jammy.*, every=4, sticky: medium_error",
+    ]
+    .map(str::to_owned);
+    let layers: [(&str, Layer<'_>); 5] = [
+        ("faults without rules", &|below| with_faults(below, &[]).0),
+        ("faults", &|below| with_faults(below, &busy).0),
+        ("stats", &|below| StatsDevice::new(below, "it")),
+        ("dedup", &|below| DedupDevice::new(below, DedupOptions::default()).expect("sizes fit")),
+        ("dedup that verifies, on faults", &|below| {
+            let options = DedupOptions { verify: true, ..DedupOptions::default() };
+            DedupDevice::new(with_faults(below, &[]).0, options).expect("sizes fit")
+        }),
+    ];
+    for (name, layer) in layers {
+        for on in [On::Simulated, On::Uring] {
+            if let Err(breach) = check_layer(on, &|below| Ok(layer(below))) {
+                panic!("{name}, {on:?}: {breach}");
+            }
+        }
+    }
 }
 
 #[test]
