@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use rotproof_trial::import::Format;
 
 /// Puts a storage stack on trial: faults below, a load above, and a verdict
 #[derive(Debug, Parser)]
@@ -48,6 +49,8 @@ pub enum Command {
     Run(RunArgs),
     /// Check trial files and show what they mean, defaults filled in
     Check(CheckArgs),
+    /// Turn the fault plan of another injector into the faults of a trial
+    Import(ImportArgs),
     /// Print the JSON Schema of trial files, for editors
     Schema(SchemaArgs),
     /// Remove what killed runs have left: mounts, loop devices, folders
@@ -110,6 +113,37 @@ pub struct TrialArgs {
     /// Set a value, such as load.block_size=64KiB
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub values: Vec<String>,
+}
+
+/// `rotproof import`.
+#[derive(Clone, Debug, Args)]
+pub struct ImportArgs {
+    /// The plan
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// What it is: fispdk; default: what it looks like
+    #[arg(long = "as", value_name = "FORMAT", value_enum, hide_possible_values = true)]
+    pub format: Option<ImportFormat>,
+
+    /// Print the rules, or what cannot be carried, as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A format that can be imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ImportFormat {
+    /// The JSON of FISPDK
+    Fispdk,
+}
+
+impl From<ImportFormat> for Format {
+    fn from(format: ImportFormat) -> Self {
+        match format {
+            ImportFormat::Fispdk => Format::Fispdk,
+        }
+    }
 }
 
 /// `rotproof schema`.

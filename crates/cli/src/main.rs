@@ -6,6 +6,7 @@ mod check;
 mod clean;
 mod exit;
 mod fail;
+mod import;
 mod output;
 mod plan;
 mod progress;
@@ -58,6 +59,7 @@ fn call(command: &Command, output: Output) -> Result<Exit, Failure> {
     match command {
         Command::Run(args) => run::run(args, output),
         Command::Check(args) => check::check(args, output),
+        Command::Import(args) => import::import(args, output),
         Command::Schema(args) => schema::schema(args, output),
         Command::Clean(args) => clean::clean(args, output),
     }

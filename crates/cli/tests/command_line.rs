@@ -327,6 +327,28 @@ fn with_json_the_resolved_trial_reads_back_as_the_same() {
 }
 
 #[test]
+fn an_imported_plan_is_printed_with_what_was_assumed_and_can_be_the_faults_of_a_trial() {
+    let plan = include_bytes!("../../../examples/import/fispdk.json");
+    let folder = Folder::with(&[("plan.json", plan)]);
+    let imported = folder.run(&["import", "plan.json"]);
+    assert_snapshot!(imported.all());
+    let trial = format!("stack: [memory: {{ size: 1GiB }}]\n{}", imported.stdout);
+    fs::write(folder.path("trial.yaml"), trial).expect("a file is written");
+    assert_eq!(folder.run(&["check", "trial.yaml"]).code, 0);
+    let json = folder.run(&["import", "plan.json", "--as", "fispdk", "--json"]).json();
+    assert_eq!(json["format"], "fispdk");
+    assert_eq!(json["rules"].as_array().map(Vec::len), Some(3));
+}
+
+#[test]
+fn what_cannot_be_imported_is_shown_where_it_stands() {
+    let plan = "{\n  \"write\": { \"files\": [\n    { \"fileName\": \"a.img\", \"faultInjection\": {\n      \"frequency\": \"ALWAYS\",\n      \"faultType\": { \"type\": \"CORRUPT_CONTENT\", \"corruptionPattern\": \"BITFLIP_CUSTOM_INDEX\", \"offset\": 5000 } } }\n  ] }\n}\n";
+    let folder = Folder::with(&[("plan.json", plan.as_bytes()), ("other.json", b"{ \"a\": 1 }")]);
+    assert_snapshot!(folder.run(&["import", "plan.json"]).all());
+    assert_snapshot!(folder.run(&["import", "other.json"]).all());
+}
+
+#[test]
 fn a_wrong_command_line_is_exit_2_and_help_is_no_mistake() {
     let folder = Folder::with(&[]);
     for wrong in
@@ -337,9 +359,14 @@ fn a_wrong_command_line_is_exit_2_and_help_is_no_mistake() {
         assert!(!ended.stderr.is_empty(), "{wrong:?}");
     }
     assert_snapshot!(folder.run(&["--help"]).all());
-    for arguments in
-        [&["--help"][..], &["run", "-h"], &["check", "-h"], &["schema", "-h"], &["clean", "--help"]]
-    {
+    for arguments in [
+        &["--help"][..],
+        &["run", "-h"],
+        &["check", "-h"],
+        &["import", "-h"],
+        &["schema", "-h"],
+        &["clean", "--help"],
+    ] {
         let ended = folder.run(arguments);
         assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{arguments:?}");
         assert!(ended.stdout.lines().all(|line| line.chars().count() <= 80), "{}", ended.stdout);

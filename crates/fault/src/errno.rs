@@ -48,6 +48,11 @@ impl Errno {
         names
     };
 
+    /// The one with this number on Linux, if a block device can end a request with it.
+    pub fn from_number(number: i32) -> Option<Self> {
+        KNOWN.iter().any(|(_, known, _)| *known == number).then_some(Self(number))
+    }
+
     /// The error that a request ends with. Nothing in it says that it was injected.
     pub fn error(self) -> Error {
         if self == Self::EIO {

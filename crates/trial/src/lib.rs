@@ -3,6 +3,7 @@
 pub mod expect;
 pub mod file;
 pub mod host;
+pub mod import;
 pub mod registry;
 pub mod runner;
 pub mod subject;

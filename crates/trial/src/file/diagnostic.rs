@@ -46,7 +46,7 @@ pub struct Diagnostics {
 
 impl Diagnostics {
     /// The mistakes of `file`, put into order: those of the file by their place, then those of the command line.
-    pub(super) fn new(file: &str, mut list: Vec<Diagnostic>) -> Self {
+    pub(crate) fn new(file: &str, mut list: Vec<Diagnostic>) -> Self {
         list.sort_by_key(|diagnostic| {
             diagnostic.place.as_ref().map(|place| (place.source.name != file, place.bytes.start))
         });
@@ -54,7 +54,7 @@ impl Diagnostics {
     }
 
     /// A single mistake.
-    pub(super) fn one(
+    pub(crate) fn one(
         file: &str,
         message: impl Into<String>,
         help: Option<&str>,

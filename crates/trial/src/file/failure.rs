@@ -54,7 +54,7 @@ impl Failure {
 }
 
 /// `a, b or c`.
-pub(super) fn list(words: &[&str]) -> String {
+pub(crate) fn list(words: &[&str]) -> String {
     match words {
         [] => String::new(),
         [one] => (*one).to_owned(),
@@ -63,7 +63,7 @@ pub(super) fn list(words: &[&str]) -> String {
 }
 
 /// A text fit for a message: on one line, its middle left out if it is long.
-pub(super) fn short(text: &str) -> String {
+pub(crate) fn short(text: &str) -> String {
     const LENGTH_MAX: usize = 60;
     let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if line.chars().count() <= LENGTH_MAX {

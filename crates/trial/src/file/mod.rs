@@ -5,15 +5,15 @@
 //! wrong to one list of [`Diagnostic`]s. Nothing here opens a device or knows what a terminal looks like.
 
 mod diagnostic;
-mod document;
-mod failure;
-mod parse;
+pub(crate) mod document;
+pub(crate) mod failure;
+pub(crate) mod parse;
 mod read;
-mod scalar;
+pub(crate) mod scalar;
 mod source;
 mod subject_spec;
 mod targets;
-mod tree;
+pub(crate) mod tree;
 mod trial_file;
 mod validate;
 

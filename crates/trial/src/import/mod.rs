@@ -1,0 +1,116 @@
+//! Fault plans that were written for other injectors, as rules of ours.
+//!
+//! A file is read by the same parser as a trial file, so that every mistake has its place. What a format leaves open
+//! is assumed, and the assumption told; what cannot be carried is a mistake. Nothing is guessed in silence and nothing
+//! left out. Knows no terminal.
+
+mod fispdk;
+mod reader;
+mod rules;
+mod written;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::file::document::{read_source, source_from_bytes};
+use crate::file::parse::parse;
+use crate::file::tree::Tree;
+use crate::file::{Diagnostics, Source};
+use reader::Reader;
+pub use rules::{Imported, ImportedRule};
+
+/// A format that can be imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    /// The JSON of FISPDK.
+    Fispdk,
+}
+
+impl Format {
+    /// All of them.
+    pub const ALL: [Self; 1] = [Self::Fispdk];
+
+    /// The word it is asked for with.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Fispdk => "fispdk",
+        }
+    }
+
+    /// The one that a document looks like: each has a key at the top that the others have not.
+    fn of(tree: &Tree) -> Option<Self> {
+        let has = |key| tree.get(tree.root(), key).is_some();
+        (has("write") || has("read")).then_some(Self::Fispdk)
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fispdk => "FISPDK",
+        })
+    }
+}
+
+/// Reads the fault plan at `path`; without a `format` it is told from the content.
+pub fn open(path: &Path, format: Option<Format>) -> Result<Imported, Diagnostics> {
+    from_source(&read_source(path)?, format)
+}
+
+/// As [`open`], from the content of a file called `name`.
+pub fn parse_bytes(name: &str, bytes: &[u8], format: Option<Format>) -> Result<Imported, Diagnostics> {
+    from_source(&source_from_bytes(name, bytes.to_vec())?, format)
+}
+
+fn from_source(source: &Arc<Source>, format: Option<Format>) -> Result<Imported, Diagnostics> {
+    let mut diagnostics = Vec::new();
+    let Some(tree) = parse(&without_tabs(source), &mut diagnostics) else {
+        if diagnostics.is_empty() {
+            return Err(Diagnostics::one(
+                &source.name,
+                format!("there is nothing in {}", source.name),
+                None,
+                None,
+            ));
+        }
+        return Err(Diagnostics::new(&source.name, diagnostics));
+    };
+    let Some(format) = format.or_else(|| Format::of(&tree)) else {
+        return Err(Diagnostics::one(
+            &source.name,
+            "this looks like no fault plan that can be imported",
+            Some("FISPDK's has `write` or `read` at the top; `--as` says which it is meant to be"),
+            Some(tree.mark(tree.root())),
+        ));
+    };
+    let mut reader = Reader::new(&tree, &mut diagnostics);
+    let imported = match format {
+        Format::Fispdk => fispdk::import(&mut reader),
+    };
+    let imported = imported.finish(format, &source.name, &mut reader);
+    if diagnostics.is_empty() { Ok(imported) } else { Err(Diagnostics::new(&source.name, diagnostics)) }
+}
+
+/// JSON may be indented with tabs, YAML may not: they become spaces where they are no part of a text, which moves
+/// nothing.
+fn without_tabs(source: &Arc<Source>) -> Arc<Source> {
+    if !source.text.trim_start().starts_with('{') || !source.text.contains('\t') {
+        return Arc::clone(source);
+    }
+    let (mut in_quotes, mut escaped) = (false, false);
+    let text = source.text.chars().map(|c| {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if in_quotes => escaped = true,
+            '"' => in_quotes = !in_quotes,
+            '\t' if !in_quotes => return ' ',
+            _ => {}
+        }
+        c
+    });
+    Arc::new(Source { name: source.name.clone(), text: text.collect() })
+}
