@@ -41,6 +41,7 @@ fn path_of_requests(file: &TrialFile, paint: Paint) -> Vec<String> {
     let mut floors = vec![("load".to_owned(), load(&file.load))];
     let subject = match &file.subject {
         SubjectSpec::Raw => vec!["the stack itself, in process".to_owned()],
+        SubjectSpec::Fat => vec!["files on FAT, by a library in process over the stack".to_owned()],
         SubjectSpec::Device => vec!["a loop device over the exported stack".to_owned()],
         SubjectSpec::FileSystem(spec) => {
             let mut lines = vec![format!("files on {}, on a loop device over the exported stack", spec.kind)];

@@ -26,7 +26,9 @@ mod workload;
 
 pub use classify::classify;
 pub use content::{Content, ContentId, Stage};
-pub use driver::{DeviceDriver, Driver, FileSet};
+pub use driver::{
+    DeviceDriver, Driver, FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FAT_LIBRARY, FatSet, FileSet,
+};
 pub use engine::{LoadReport, Progress, RunOn, RunOptions, run};
 pub use failure::{Classification, Failure};
 pub use object::ObjectInfo;

@@ -67,8 +67,12 @@ fn refuse(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
                 let known = schema.get("properties").and_then(Value::as_object);
                 object.keys().all(|key| known.is_some_and(|known| known.contains_key(key)))
             }
+            ("minLength", Value::String(text)) => {
+                text.chars().count() as u64 >= rule.as_u64().expect("a number")
+            }
             (
-                "minimum"
+                "minLength"
+                | "minimum"
                 | "maximum"
                 | "pattern"
                 | "items"
@@ -147,6 +151,7 @@ fn the_schema_and_the_parser_take_every_form_of_every_value() {
         "stack: [file: { path: disk.img, size: 1.5 GiB, direct: false }]",
         "stack: [disk: { profile: hdd, size: 512MB }]\nruntime: simulated",
         "stack: [memory: { size: 1GiB }]\nsubject: { ext4: { mkfs: ['-O', '^has_journal'], mount: [noatime] } }",
+        "stack: [disk: { profile: nvme, size: 64MiB }]\nsubject: fat\nruntime: simulated\nload: { files: { count: 3, size: 4MiB } }",
         "stack: [memory: { size: 1GiB }]\nsubject: { xfs: {} }\nload: { files: { count: 2, size: 8MiB } }",
         "stack: [memory: { size: 1GiB }]\nload: { reads: 0.3, duplicates: 12.5%, duration: 1.5s, prefill: false, flush_every: 3 }",
         "stack: [memory: { size: 1GiB }]\nload: { pattern: sequential, requests: 10, queue_depth: 2, workers: 3 }",
@@ -179,6 +184,7 @@ fn the_schema_refuses_what_it_can_see_to_be_wrong_as_the_parser_does() {
         "stack: [memory: { size: 1MiB }]\nload: { pattern: zipf }",
         "stack: [memory: { size: 1MiB }]\nsubject: zfs",
         "stack: [memory: { size: 1MiB }]\nsubject: { raw: {} }",
+        "stack: [memory: { size: 1MiB }]\nsubject: { fat: {} }",
         "stack: [memory: { size: 1MiB }]\nruntime: tokio",
         "stack: [floppy: { size: 1MiB }]",
         "stack: [disk: { profile: tape, size: 1MiB }]",

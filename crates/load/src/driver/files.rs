@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rotproof_block::leaf::{FileDevice, FileOptions};
-use rotproof_block::{Device, Error, ErrorKind, Queue, Request, Result, Runtime, Submission};
+use rotproof_block::{Device, Error, ErrorKind, Queue, Result, Runtime};
 
-use super::Driver;
+use super::{Driver, Lost};
 use crate::BLOCK_BYTES;
 use crate::object::{ObjectInfo, file_name};
 use crate::spec::FilesSpec;
@@ -100,15 +100,6 @@ impl Driver for FileSet {
                 File::Lost(kind) => Ok(Rc::new(Lost(*kind)) as Rc<dyn Queue>),
             })
             .collect()
-    }
-}
-
-/// Fails everything.
-struct Lost(ErrorKind);
-
-impl Queue for Lost {
-    fn submit(&self, request: Request) -> Submission {
-        request.fail(Error::new(self.0, "the file cannot be opened")).into()
     }
 }
 

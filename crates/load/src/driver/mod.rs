@@ -1,14 +1,17 @@
 //! How a load reaches its objects. Everything goes through [`Queue`]s, so there is one engine.
 
 mod device;
+mod fat;
 mod files;
 
 use std::rc::Rc;
 
-use rotproof_block::{Queue, Result, Runtime};
+use rotproof_block::{Error, ErrorKind, Phase, Queue, Request, Result, Runtime, Submission};
 
+use crate::engine::RunOn;
 use crate::object::ObjectInfo;
 pub use device::DeviceDriver;
+pub use fat::{FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FAT_LIBRARY, FatSet};
 pub use files::FileSet;
 
 /// Opens the objects of a load. Shared by the threads of all workers.
@@ -19,4 +22,19 @@ pub trait Driver: Send + Sync {
     /// Opens one queue for each object, for the runtime of the calling thread. A flush of a queue makes durable what
     /// was written to its object.
     fn open(&self, runtime: &Runtime) -> Result<Vec<Rc<dyn Queue>>>;
+
+    /// Ends the use of the objects after the last queue is gone, and writes what is still kept back, as requests of
+    /// `phase`. An error is one that users of the objects would see too. Nothing may be opened any more.
+    fn close(&self, _phase: Phase, _on: RunOn<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Fails everything: an object that cannot be opened.
+struct Lost(ErrorKind);
+
+impl Queue for Lost {
+    fn submit(&self, request: Request) -> Submission {
+        request.fail(Error::new(self.0, "the file cannot be opened")).into()
+    }
 }

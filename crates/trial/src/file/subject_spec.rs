@@ -1,6 +1,6 @@
 //! What a trial file says of its subject: a name, or for a file system a name with options.
 //!
-//! Owns the words of the file (`raw`, `device`, `ext4`, `xfs`, `btrfs`) and what each file system needs at least.
+//! Owns the words of the file (`raw`, `fat`, `device`, `ext4`, `xfs`, `btrfs`) and what each file system needs at least.
 //! It does not know how a subject is made.
 
 use std::borrow::Cow;
@@ -18,6 +18,8 @@ pub enum SubjectSpec {
     /// The stack itself, in process.
     #[default]
     Raw,
+    /// A FAT file system in process, by a library that runs over the stack.
+    Fat,
     /// A loop device over the exported stack.
     Device,
     /// A file system on that loop device.
@@ -81,23 +83,34 @@ impl fmt::Display for FileSystem {
 }
 
 /// Every word that `subject:` takes.
-const SUBJECTS: [&str; 5] = ["raw", "device", "ext4", "xfs", "btrfs"];
+const SUBJECTS: [&str; 6] = ["raw", "fat", "device", "ext4", "xfs", "btrfs"];
 
 impl SubjectSpec {
     /// The word in the trial file.
     pub fn name(&self) -> &'static str {
         match self {
             SubjectSpec::Raw => "raw",
+            SubjectSpec::Fat => "fat",
             SubjectSpec::Device => "device",
             SubjectSpec::FileSystem(spec) => spec.kind.name(),
         }
     }
 
-    /// The file system, if it is one.
+    /// Whether it needs no kernel: virtual time will do.
+    pub fn is_in_process(&self) -> bool {
+        matches!(self, SubjectSpec::Raw | SubjectSpec::Fat)
+    }
+
+    /// Whether the load works on files.
+    pub fn has_files(&self) -> bool {
+        matches!(self, SubjectSpec::Fat | SubjectSpec::FileSystem(_))
+    }
+
+    /// The file system of the kernel, if it is one.
     pub fn file_system(&self) -> Option<&FileSystemSpec> {
         match self {
             SubjectSpec::FileSystem(spec) => Some(spec),
-            SubjectSpec::Raw | SubjectSpec::Device => None,
+            SubjectSpec::Raw | SubjectSpec::Fat | SubjectSpec::Device => None,
         }
     }
 
@@ -128,6 +141,7 @@ impl SubjectSpec {
     fn from_name(name: &str) -> Option<Self> {
         match name {
             "raw" => Some(SubjectSpec::Raw),
+            "fat" => Some(SubjectSpec::Fat),
             "device" => Some(SubjectSpec::Device),
             other => FileSystem::from_name(other).map(|kind| {
                 SubjectSpec::FileSystem(FileSystemSpec { kind, mkfs: Vec::new(), mount: Vec::new() })
@@ -193,9 +207,9 @@ impl<'de> Deserialize<'de> for SubjectSpec {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<SubjectSpec, A::Error> {
                 use serde::de::Error as _;
-                let subject = map
-                    .next_key::<SubjectSpec>()?
-                    .ok_or_else(|| A::Error::custom("name one subject: raw, device, ext4, xfs or btrfs"))?;
+                let subject = map.next_key::<SubjectSpec>()?.ok_or_else(|| {
+                    A::Error::custom("name one subject: raw, fat, device, ext4, xfs or btrfs")
+                })?;
                 let SubjectSpec::FileSystem(FileSystemSpec { kind, .. }) = subject else {
                     return Err(A::Error::custom(format!(
                         "{} takes no options; write `subject: {0}`",
@@ -221,7 +235,7 @@ impl JsonSchema for SubjectSpec {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let options = generator.subschema_for::<Options>();
         json_schema!({
-            "description": "What is on trial: the stack itself (raw), a loop device over it (device), or a file system on that loop device.",
+            "description": "What is on trial: the stack itself (raw), a FAT file system in process (fat), a loop device over the stack (device), or a file system on that loop device.",
             "anyOf": [
                 { "enum": SUBJECTS },
                 {
@@ -253,6 +267,7 @@ mod tests {
         };
         for (yaml, wanted) in [
             ("raw", SubjectSpec::Raw),
+            ("fat", SubjectSpec::Fat),
             ("device", SubjectSpec::Device),
             ("{ xfs: {} }", SubjectSpec::from_name("xfs").expect("xfs is a subject")),
             ("ext4: { mkfs: [\"-b\", \"4096\"], mount: [noatime] }", SubjectSpec::FileSystem(options)),
@@ -269,6 +284,7 @@ mod tests {
         for (yaml, words) in [
             ("zfs", "unknown variant `zfs`"),
             ("{ raw: { mkfs: [] } }", "takes no options"),
+            ("{ fat: { mkfs: [] } }", "fat takes no options"),
             ("{ ext4: {}, xfs: {} }", "one subject"),
             ("{ ext4: { mkf: [] } }", "unknown field `mkf`"),
             ("{}", "name one subject"),

@@ -62,7 +62,7 @@ pub enum RuntimeKind {
     /// The kernel's io_uring, and its clock.
     #[default]
     IoUring,
-    /// Virtual time: thousands of trials in seconds, identical every time. Subject raw only.
+    /// Virtual time: thousands of trials in seconds, identical every time. Subjects raw and fat only.
     Simulated,
 }
 

@@ -4,9 +4,9 @@
 
 use rotproof_fault::validate_all;
 use rotproof_layers::DeviceSpec;
-use rotproof_load::FilesSpec;
 use rotproof_load::layout::Layout;
 use rotproof_load::object::{ObjectInfo, file_name};
+use rotproof_load::{FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FilesSpec};
 use rotproof_spec::{Bytes, Path, Problems};
 
 use super::subject_spec::SubjectSpec;
@@ -37,11 +37,11 @@ impl TrialFile {
             self.validate_room(size, &root, problems);
         }
         validate_targets(&self.faults, &self.load, &self.objects(size), &root.key("faults"), problems);
-        if self.load.files.is_some() && self.subject.file_system().is_none() {
+        if self.load.files.is_some() && !self.subject.has_files() {
             problems.add_with_help(
                 &root.key("load").key("files"),
                 format!("there are no files on the subject {}", self.subject.name()),
-                "remove `files`, or take ext4, xfs or btrfs as the subject",
+                "remove `files`, or take fat, ext4, xfs or btrfs as the subject",
             );
         }
     }
@@ -62,11 +62,11 @@ impl TrialFile {
     }
 
     fn validate_runtime(&self, root: &Path, problems: &mut Problems) {
-        if self.runtime == RuntimeKind::Simulated && self.subject != SubjectSpec::Raw {
+        if self.runtime == RuntimeKind::Simulated && !self.subject.is_in_process() {
             problems.add_with_help(
                 &root.key("runtime"),
                 format!("a kernel knows no virtual time, so {} cannot run in it", self.subject.name()),
-                "take `subject: raw`, or `runtime: io_uring`",
+                "take `subject: raw` or `subject: fat`, or `runtime: io_uring`",
             );
         }
     }
@@ -99,7 +99,7 @@ impl TrialFile {
 
     /// What the load works on, as far as it is known; sizes that are not are 0.
     fn objects(&self, size: Option<u64>) -> Vec<ObjectInfo> {
-        if self.subject.file_system().is_none() {
+        if !self.subject.has_files() {
             return vec![ObjectInfo::new("device", size.unwrap_or(0))];
         }
         let unknown = FilesSpec { size: Bytes(0), ..self.load.files_in(0) };
@@ -112,8 +112,12 @@ impl TrialFile {
     /// Whether everything fits a device of `size` bytes.
     fn validate_room(&self, size: u64, root: &Path, problems: &mut Problems) {
         let load = root.key("load");
-        if let Some(file_system) = self.subject.file_system() {
-            let (kind, size_min) = (file_system.kind, file_system.kind.device_size_min());
+        if self.subject.has_files() {
+            let kind = self.subject.name();
+            let size_min = self
+                .subject
+                .file_system()
+                .map_or(Bytes(FAT_DEVICE_BYTES_MIN), |file_system| file_system.kind.device_size_min());
             if size < size_min.0 {
                 problems.add_with_help(
                     &root.key("subject"),
@@ -133,6 +137,14 @@ impl TrialFile {
                     &load.key("files"),
                     format!("{count} files of {each} do not fit a device of {}", Bytes(size)),
                     "leave the file system a tenth of it, btrfs more",
+                );
+                return;
+            }
+            if self.subject == SubjectSpec::Fat && files.size.0 > FAT_FILE_BYTES_MAX {
+                problems.add_with_help(
+                    &load.key("files").key("size"),
+                    format!("a file of {} is too large for FAT", files.size),
+                    "FAT holds files below 4GiB; take smaller ones, and more of them",
                 );
                 return;
             }
@@ -178,6 +190,21 @@ mod tests {
                 "64MiB",
                 "runtime: simulated\nsubject: ext4",
                 "runtime: a kernel knows no virtual time, so ext4 cannot run in it",
+            ),
+            (
+                "512KiB",
+                "subject: fat",
+                "subject: fat needs a device of at least 1MiB, and this stack has 512KiB",
+            ),
+            (
+                "16GiB",
+                "subject: fat\nload: { files: { count: 1, size: 4GiB } }",
+                "load.files.size: a file of 4GiB is too large for FAT",
+            ),
+            (
+                "64MiB",
+                "subject: fat\nload: { files: { count: 4, size: 16MiB } }",
+                "load.files: 4 files of 16MiB do not fit a device of 64MiB",
             ),
             (
                 "64MiB",
@@ -270,6 +297,8 @@ mod tests {
             ("300MiB", "subject: xfs"),
             ("109MiB", "subject: btrfs"),
             ("64KiB", "load: { workers: 16 }"),
+            ("1MiB", "subject: fat\nruntime: simulated"),
+            ("16GiB", "subject: fat\nload: { files: { count: 2, size: 4194300KiB } }"),
             ("64MiB", "faults: ['target=file(device, block=16383): zeros']"),
             ("64MiB", "subject: ext4\nfaults: ['target=file(d, block=3): zeros']"),
             ("64MiB", "load: { duration: 1s }\nfaults: ['target=file(device, block=3): zeros']"),

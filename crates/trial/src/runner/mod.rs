@@ -9,7 +9,7 @@ mod replay;
 mod report;
 mod results;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Instant, SystemTime};
@@ -18,8 +18,8 @@ use rotproof_block::{Error, ErrorKind, Phase, Result, Runtime};
 use rotproof_fault::{Engine, Replay, ResolvedRule, Rule};
 use rotproof_layers::{DeviceSpec, Stack, StackEnvironment};
 use rotproof_load::{
-    DeviceDriver, Driver, Failure, FileSet, FilesSpec, LoadReport, Oracle, RunOn, RunOptions as LoadOptions,
-    Workload, classify,
+    DeviceDriver, Driver, Failure, FatSet, FileSet, FilesSpec, LoadReport, Oracle, RunOn,
+    RunOptions as LoadOptions, Workload, classify,
 };
 
 use leaf_watch::LeafWatch;
@@ -170,7 +170,7 @@ fn conduct(trial: &TrialFile, options: &RunOptions, replay: Option<&Replay>, run
             rules: &rules,
             failures: &failures,
             reports: &load,
-            blocks_stay: trial.subject.file_system().is_none() && trial.stack.keeps_offsets(),
+            blocks_stay: !trial.subject.has_files() && trial.stack.keeps_offsets(),
             load: (&workload, &oracle),
         },
         &trial.expect,
@@ -214,7 +214,11 @@ impl Conductor<'_> {
     fn load_and_check(&mut self, subject: &mut dyn Prepared) -> Result<Loaded> {
         let simulated =
             (self.trial.runtime == RuntimeKind::Simulated).then(|| Runtime::simulated(self.trial.seed));
-        let mut target = Target::new(self.trial, &subject.place())?;
+        let run_on = match &simulated {
+            Some(runtime) => RunOn::Simulated(runtime),
+            None => RunOn::Uring { epoch: self.environment.epoch },
+        };
+        let mut target = Target::new(self.trial, &subject.place(), run_on)?;
         let workload = Workload::new(&self.trial.load, self.trial.seed, target.driver.objects())?;
         if let Some(engine) = &self.stack.engine {
             arm(engine, &workload, self.trial.rules(), self.replay)?;
@@ -224,12 +228,15 @@ impl Conductor<'_> {
         let stages: &[Phase] =
             if workload.has_prefill() { &[Phase::Prefill, Phase::Run] } else { &[Phase::Run] };
         for &phase in stages {
-            load.push(self.run_phase(phase, &workload, &target, &mut oracle, simulated.as_ref())?);
+            load.push(self.run_phase(phase, &workload, &target, &mut oracle, run_on)?);
         }
-        // Its files must be closed before the unmount.
-        let Target { files, driver } = target;
-        drop(driver);
         self.options.monitor.begin("remount", None);
+        // Its files must be closed before the unmount.
+        let Target { files, driver, .. } = target;
+        if let Err(error) = driver.close(Phase::Run, run_on) {
+            self.noticed.push(format!("unmount: {error}"));
+        }
+        drop(driver);
         match subject.remount()? {
             Remount::Done { reported } => {
                 self.noticed.extend(reported.iter().map(|error| format!("unmount: {error}")));
@@ -237,8 +244,10 @@ impl Conductor<'_> {
             // The check then finds every file lost, which is what a user of this file system would find.
             Remount::Failed(error) => self.noticed.push(format!("it could not be mounted again: {error}")),
         }
-        target = Target::again(&subject.place(), files)?;
-        load.push(self.run_phase(Phase::Check, &workload, &target, &mut oracle, simulated.as_ref())?);
+        target = Target::again(self.trial, &subject.place(), files, run_on)?;
+        self.noticed
+            .extend(target.lost.take().map(|error| format!("it could not be mounted again: {error}")));
+        load.push(self.run_phase(Phase::Check, &workload, &target, &mut oracle, run_on)?);
         Ok(Loaded { load, workload, oracle, noticed: std::mem::take(&mut self.noticed) })
     }
 
@@ -248,7 +257,7 @@ impl Conductor<'_> {
         workload: &Workload,
         target: &Target,
         oracle: &mut Oracle,
-        simulated: Option<&Runtime>,
+        runtime: RunOn<'_>,
     ) -> Result<LoadReport> {
         self.options.cancel.check()?;
         let (name, bytes) = match phase {
@@ -261,10 +270,6 @@ impl Conductor<'_> {
         self.environment.phase.store(phase as u8, Ordering::Relaxed);
         let duration = workload.duration().filter(|_| phase == Phase::Run).map(|span| span.0);
         let progress = self.options.monitor.begin_load(name, bytes, duration);
-        let runtime = match simulated {
-            Some(runtime) => RunOn::Simulated(runtime),
-            None => RunOn::Uring { epoch: self.environment.epoch },
-        };
         let watch = LeafWatch::start(self.stack, &self.options.cancel);
         let options = LoadOptions { runtime, phase, cancel: watch.stop_cell(), progress };
         let result = rotproof_load::run(workload, target.driver.as_ref(), oracle, &options);
@@ -281,33 +286,46 @@ struct Target {
     driver: Box<dyn Driver>,
     /// The files of a file system.
     files: Option<FilesSpec>,
+    /// Why none of them can be reached any more.
+    lost: Option<Error>,
 }
 
 impl Target {
-    fn new(trial: &TrialFile, place: &Place) -> Result<Self> {
+    fn new(trial: &TrialFile, place: &Place, run_on: RunOn<'_>) -> Result<Self> {
         Ok(match place {
             Place::Folder(folder) => {
                 let files = trial.load.files_in(host::free_bytes(folder)?);
-                Self { driver: Box::new(FileSet::create(folder, files)?), files: Some(files) }
+                Self::with(FileSet::create(folder, files)?, Some(files))
             }
-            other => Self::again(other, None)?,
+            Place::Fat(device) => {
+                let (set, files) = FatSet::create(Arc::clone(device), &trial.load, trial.seed, run_on)?;
+                Self::with(set, Some(files))
+            }
+            other => Self::again(trial, other, None, run_on)?,
         })
     }
 
     /// Opens what is there already.
-    fn again(place: &Place, files: Option<FilesSpec>) -> Result<Self> {
-        let driver: Box<dyn Driver> = match (place, files) {
-            (Place::Device(device), _) => Box::new(DeviceDriver::new(Arc::clone(device))?),
-            (Place::BlockDevice(path), _) => Box::new(DeviceDriver::open_path(path)?),
-            (Place::Folder(folder), Some(files)) => Box::new(FileSet::open(folder, files)),
-            (Place::Folder(folder), None) => return Err(no_files(folder)),
-        };
-        Ok(Self { driver, files })
+    fn again(trial: &TrialFile, place: &Place, files: Option<FilesSpec>, run_on: RunOn<'_>) -> Result<Self> {
+        Ok(match (place, files) {
+            (Place::Device(device), _) => Self::with(DeviceDriver::new(Arc::clone(device))?, files),
+            (Place::BlockDevice(path), _) => Self::with(DeviceDriver::open_path(path)?, files),
+            (Place::Folder(folder), Some(files)) => Self::with(FileSet::open(folder, files), Some(files)),
+            (Place::Fat(device), Some(files)) => {
+                let (set, lost) = FatSet::open(Arc::clone(device), files, trial.seed, run_on)?;
+                Self { lost, ..Self::with(set, Some(files)) }
+            }
+            (Place::Folder(_) | Place::Fat(_), None) => return Err(no_files(place)),
+        })
+    }
+
+    fn with(driver: impl Driver + 'static, files: Option<FilesSpec>) -> Self {
+        Self { driver: Box::new(driver), files, lost: None }
     }
 }
 
-fn no_files(folder: &Path) -> Error {
-    Error::new(ErrorKind::Internal, format!("the files of the load in {} are not known", folder.display()))
+fn no_files(place: &Place) -> Error {
+    Error::new(ErrorKind::Internal, format!("the files of the load in {place:?} are not known"))
 }
 
 /// Works out what the rules aim at, and wakes them.

@@ -1,11 +1,12 @@
 //! Subjects: what is on trial. A subject turns a stack into a place to put load, and takes it down again.
 //!
-//! `raw` is the stack itself; `device` a loop device over the stack's export; `ext4`, `xfs` and `btrfs` are made and
+//! `raw` is the stack itself; `fat` a file system library in process over it; `device` a loop device over the stack's export; `ext4`, `xfs` and `btrfs` are made and
 //! mounted on such a device. Everything a subject creates is recorded with the run first. Subjects know nothing of
 //! faults, loads' patterns or verdicts.
 
 mod device;
 mod exported;
+mod fat;
 mod file_system;
 mod mkfs;
 mod mount;
@@ -54,6 +55,7 @@ pub fn prepare(
     check_requirements(spec, &device.info())?;
     Ok(match spec {
         SubjectSpec::Raw => Box::new(raw::Raw::new(device)),
+        SubjectSpec::Fat => Box::new(fat::Fat::new(device)),
         SubjectSpec::Device => Box::new(device::LoopSubject::prepare(device, environment)?),
         SubjectSpec::FileSystem(spec) => {
             Box::new(file_system::FileSystemSubject::prepare(spec, device, environment)?)
@@ -96,6 +98,9 @@ pub trait Prepared: Send {
 pub enum Place {
     /// To a device in this process.
     Device(Arc<dyn Device>),
+    /// To files on a FAT volume on a device in this process, which whoever drives the load makes and mounts: the
+    /// library works on the runtime of the load.
+    Fat(Arc<dyn Device>),
     /// To a block device of the kernel.
     BlockDevice(PathBuf),
     /// To files in a folder, which is the root of a file system.
@@ -106,6 +111,7 @@ impl std::fmt::Debug for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Place::Device(device) => write!(f, "Device({} bytes)", device.info().size),
+            Place::Fat(device) => write!(f, "Fat({} bytes)", device.info().size),
             Place::BlockDevice(path) => write!(f, "BlockDevice({})", path.display()),
             Place::Folder(path) => write!(f, "Folder({})", path.display()),
         }

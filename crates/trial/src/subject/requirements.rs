@@ -12,13 +12,19 @@ use crate::host::{Cancel, Program};
 /// what to install or how to get the right, or with [`ErrorKind::Invalid`] if the device is too small.
 pub fn check_requirements(spec: &SubjectSpec, info: &DeviceInfo) -> Result<()> {
     let missing = |what: String| Err(Error::new(ErrorKind::Missing, what));
-    if *spec == SubjectSpec::Raw {
+    if *spec == SubjectSpec::Fat && info.read_only {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            "no file system can be made on a stack that is read-only; fat needs to write",
+        ));
+    }
+    if spec.is_in_process() {
         return Ok(());
     }
     // SAFETY: takes nothing and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
         return missing(format!(
-            "the subject {} needs root, to attach a loop device{}; run with sudo, or take `subject: raw`",
+            "the subject {} needs root, to attach a loop device{}; run with sudo, or take `subject: raw` or `subject: fat`",
             spec.name(),
             if spec.file_system().is_some() { " and to mount a file system" } else { "" }
         ));
@@ -88,5 +94,13 @@ mod tests {
     #[test]
     fn the_stack_itself_needs_nothing() {
         check_requirements(&SubjectSpec::Raw, &info(4096)).expect("nothing is needed");
+        check_requirements(&SubjectSpec::Fat, &info(1 << 20)).expect("nothing is needed");
+    }
+
+    #[test]
+    fn fat_needs_to_write() {
+        let read_only = DeviceInfo { read_only: true, ..info(1 << 20) };
+        let error = check_requirements(&SubjectSpec::Fat, &read_only).expect_err("it cannot");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
     }
 }

@@ -1,0 +1,46 @@
+//! The subject `fat`: a FAT file system in this process, by a library that runs over the stack, without the kernel.
+
+use std::sync::Arc;
+
+use rotproof_block::{Device, Error, Result};
+use rotproof_load::FAT_LIBRARY;
+
+use super::{Place, Prepared, Remount, SubjectDescription};
+
+/// The library needs the runtime of the load, under virtual time too, so the load's driver makes the volume, mounts,
+/// unmounts and mounts it again; here is nothing to take down.
+pub(super) struct Fat(Arc<dyn Device>);
+
+impl Fat {
+    pub(super) fn new(device: Arc<dyn Device>) -> Self {
+        Self(device)
+    }
+}
+
+impl Prepared for Fat {
+    fn place(&self) -> Place {
+        Place::Fat(Arc::clone(&self.0))
+    }
+
+    fn remount(&mut self) -> Result<Remount> {
+        Ok(Remount::Done { reported: Vec::new() })
+    }
+
+    fn describe(&self) -> SubjectDescription {
+        SubjectDescription {
+            name: "fat".into(),
+            tool: Some(FAT_LIBRARY.into()),
+            ..SubjectDescription::default()
+        }
+    }
+
+    fn kernel_messages(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn abort(&self) {}
+
+    fn teardown(self: Box<Self>) -> Vec<Error> {
+        Vec::new()
+    }
+}
