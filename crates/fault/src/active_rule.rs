@@ -1,6 +1,7 @@
 //! A rule at work: its counters, and what it decides on a request that concerns it. Shared by every index that holds
 //! it, so that the counters survive when rules come and go.
 
+use std::mem::discriminant;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -22,6 +23,9 @@ use crate::recorded::Recorded;
 use crate::resolved::ResolvedRule;
 use crate::rule::{Persistence, Rule};
 use crate::schedule::{Per, Schedule};
+use crate::seen::{Moment, Seen};
+use crate::statistics::Statistics;
+use crate::target::Target;
 use crate::verdict::{BlockHit, RequestHit, Verdict};
 
 #[derive(Debug)]
@@ -30,6 +34,8 @@ pub(crate) struct ActiveRule {
     pub(crate) index: u32,
     pub(crate) name: Arc<str>,
     aims: OnceLock<Aims>,
+    /// Reads and writes that have come while it waits to know what it aims at.
+    awaited: AtomicU64,
     /// What it did in another run and is to do again, instead of what its schedule says.
     recorded: Option<Recorded>,
     matches: AtomicU64,
@@ -55,11 +61,15 @@ impl ActiveRule {
         device_size: u64,
         clock: &Arc<Clock>,
     ) -> Self {
-        let aims = OnceLock::from(Aims::of(&resolved, device_size));
+        let aims = match resolved.rule.matching.target {
+            Some(Target::Seen(_)) => OnceLock::new(),
+            _ => OnceLock::from(Aims::of(&resolved, device_size)),
+        };
         let ResolvedRule { rule, recorded, .. } = resolved;
         Self {
             name,
             aims,
+            awaited: AtomicU64::new(0),
             recorded,
             seed,
             clock: Arc::clone(clock),
@@ -88,6 +98,42 @@ impl ActiveRule {
     /// What it aims at, as far as that is known.
     pub(crate) fn aims(&self) -> &Aims {
         self.aims.get().unwrap_or_else(|| Aims::nothing())
+    }
+
+    /// What it is to choose from what passes by, if it has not.
+    pub(crate) fn waits_for(&self) -> Option<Seen> {
+        match self.rule.matching.target {
+            Some(Target::Seen(seen)) if self.aims.get().is_none() => Some(seen),
+            _ => None,
+        }
+    }
+
+    /// Chooses what it aims at, if the moment has come with this read or write and there is something to choose from.
+    /// The caller holds the lock on `statistics`. Returns whether it has chosen.
+    pub(crate) fn choose(
+        &self,
+        statistics: &mut Statistics,
+        header: &Header,
+        payload: &[u8],
+        device_size: u64,
+    ) -> bool {
+        let Some(seen) = self.waits_for() else { return false };
+        let before = self.awaited.fetch_add(1, Ordering::Relaxed);
+        let has_come = match seen.moment {
+            Moment::After(requests) => before >= requests,
+            Moment::At(at) => {
+                let since = self.clock.since_begin_ns(header.context.phase, header.context.submitted);
+                since.is_some_and(|since| u128::from(since) >= at.0.as_nanos())
+            }
+        };
+        if !has_come {
+            return false;
+        }
+        let Some(choice) = statistics.choose(seen.block, header, payload) else { return false };
+        // A replay chooses at the same moment what was chosen then.
+        let recorded = self.recorded.as_ref().and_then(Recorded::choice);
+        let choice = recorded.filter(|then| discriminant(then) == discriminant(&choice)).unwrap_or(choice);
+        self.aims.set(Aims::chosen(&self.rule, choice, device_size)).is_ok()
     }
 
     /// Whether it has made the device read-only, or has taken it away.

@@ -12,7 +12,10 @@ use crate::BLOCK_BYTES;
 use crate::geometry::blocks_in;
 use crate::interval::{BlockSet, IntervalIndex};
 use crate::record::{TargetKey, Visit};
-use crate::resolved::ResolvedRule;
+use crate::resolved::{ResolvedRule, TargetContent};
+use crate::rule::Rule;
+use crate::statistics::Choice;
+use crate::target::Target;
 use crate::visits::{VisitsByContent, VisitsByPlace};
 
 #[derive(Debug)]
@@ -53,10 +56,32 @@ static NOTHING: LazyLock<Aims> =
 impl Aims {
     /// Of a rule whose target has been resolved, on a device of so many bytes.
     pub(crate) fn of(resolved: &ResolvedRule, device_size: u64) -> Self {
+        let ranges = resolved.rule.matching.offset.iter().map(|range| blocks_in(range, device_size));
+        Self::within(resolved, ranges.collect(), device_size)
+    }
+
+    /// Of a rule that has chosen what it aims at; its other conditions hold all the same.
+    pub(crate) fn chosen(rule: &Rule, choice: Choice, device_size: u64) -> Self {
+        let mut resolved = ResolvedRule::from(rule.clone());
+        match choice {
+            Choice::Content(content) => {
+                let label = rule.matching.target.as_ref().map_or_else(String::new, Target::to_string);
+                resolved.contents.push(TargetContent { content, label, beginning: None });
+                Self::of(&resolved, device_size)
+            }
+            Choice::Place(block) => {
+                let offsets = rule.matching.offset.iter().map(|range| blocks_in(range, device_size));
+                let is_permitted = rule.matching.offset.is_empty() || BlockSet::new(offsets).contains(block);
+                let range = if is_permitted { block..block + 1 } else { 0..0 };
+                Self::within(&resolved, vec![range], device_size)
+            }
+        }
+    }
+
+    /// Limited to `ranges`, if there are any.
+    fn within(resolved: &ResolvedRule, ranges: Vec<Range<u64>>, device_size: u64) -> Self {
         let matching = &resolved.rule.matching;
         let device_blocks = device_size.div_ceil(BLOCK_BYTES);
-        let ranges: Vec<Range<u64>> =
-            matching.offset.iter().map(|range| blocks_in(range, device_size)).collect();
         let places = (!ranges.is_empty()).then(|| BlockSet::new(ranges.iter().cloned()));
         if matching.is_by_content() {
             let wanted = wanted_contents(resolved);
@@ -178,8 +203,8 @@ struct NamedContent {
 fn wanted_contents(resolved: &ResolvedRule) -> Vec<NamedContent> {
     let matching = &resolved.rule.matching;
     let given: HashSet<ContentHash> = matching.content.iter().map(|text| text.0).collect();
-    let mut wanted: Vec<NamedContent> = match matching.target {
-        Some(_) => resolved
+    let mut wanted: Vec<NamedContent> = match &matching.target {
+        Some(target) if target.is_by_content() => resolved
             .contents
             .iter()
             .map(|target| NamedContent {
@@ -188,7 +213,7 @@ fn wanted_contents(resolved: &ResolvedRule) -> Vec<NamedContent> {
                 beginning: target.beginning,
             })
             .collect(),
-        None => matching
+        _ => matching
             .content
             .iter()
             .map(|text| NamedContent { content: text.0, label: text.to_string().into(), beginning: None })

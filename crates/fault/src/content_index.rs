@@ -93,7 +93,7 @@ fn beginning_place(beginning: u64, words: usize) -> (usize, u64) {
 
 /// Takes the lower half of a content hash as it is.
 #[derive(Default)]
-struct Identity(u64);
+pub(crate) struct Identity(u64);
 
 impl Hasher for Identity {
     fn finish(&self) -> u64 {

@@ -10,8 +10,9 @@ use rotproof_spec::{Path, Problems};
 use crate::effect::{Bits, Effect};
 use crate::geometry::blocks_in;
 use crate::matching::OperationKind;
-use crate::rule::Rule;
+use crate::rule::{AwakePhase, Rule};
 use crate::schedule::{Cycle, Schedule};
+use crate::seen::{Seen, SeenBlock};
 use crate::target::Target;
 
 /// More contradictions than this are not reported: a plan with so many has one cause.
@@ -66,10 +67,10 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// The rules that always hit, by index: only between them can it be said for sure.
-    fn candidates(&self, by_content: bool) -> Vec<usize> {
+    fn candidates(&self, by_name: bool) -> Vec<usize> {
         (0..self.rules.len())
             .filter(|&index| always_hits(&self.rules[index]))
-            .filter(|&index| self.rules[index].matching.is_by_content() == by_content)
+            .filter(|&index| is_by_name(&self.rules[index]) == by_name)
             .collect()
     }
 
@@ -105,13 +106,13 @@ impl Search<'_> {
         }
     }
 
-    /// Rules that want the same content or the same target.
+    /// Rules that want the same content, or whose target is the same blocks.
     fn by_content(&mut self) {
         let mut wanted: HashMap<Wanted<'_>, Vec<usize>> = HashMap::new();
         for index in self.candidates(true) {
             let rule = &self.rules[index];
-            if let Some(target) = &rule.matching.target {
-                wanted.entry(Wanted::Target(comparable(target))).or_default().push(index);
+            if let Some(target) = rule.matching.target.as_ref().and_then(|target| comparable(target, rule)) {
+                wanted.entry(Wanted::Target(target)).or_default().push(index);
             }
             for content in &rule.matching.content {
                 wanted.entry(Wanted::Content(content.0)).or_default().push(index);
@@ -130,7 +131,7 @@ impl Search<'_> {
         }
     }
 
-    /// A rule for any place hits every content, too.
+    /// A rule for any place hits every content and target, too.
     fn by_content_anywhere(&mut self) {
         let mut anywhere = self.candidates(false);
         anywhere.retain(|&index| self.rules[index].matching.offset.is_empty());
@@ -153,15 +154,30 @@ enum Wanted<'a> {
 enum Comparable<'a> {
     MostDuplicated,
     Unique,
+    /// Chosen at the same moment if the rules are awake in the same phases.
+    Seen(Seen, &'a [AwakePhase]),
     Other(&'a Target),
 }
 
-fn comparable(target: &Target) -> Comparable<'_> {
-    match target {
+fn comparable<'a>(target: &'a Target, rule: &'a Rule) -> Option<Comparable<'a>> {
+    Some(match target {
         Target::MostDuplicated { .. } => Comparable::MostDuplicated,
         Target::Unique { .. } => Comparable::Unique,
+        // Never the same as any other rule's.
+        Target::Seen(Seen {
+            block: SeenBlock::MostDuplicated { apart } | SeenBlock::Unique { apart },
+            ..
+        }) if *apart => {
+            return None;
+        }
+        Target::Seen(seen) => Comparable::Seen(*seen, &rule.during.0),
         other => Comparable::Other(other),
-    }
+    })
+}
+
+/// Whether blocks are chosen by anything but their place alone, so that nobody knows which they are.
+fn is_by_name(rule: &Rule) -> bool {
+    !rule.matching.content.is_empty() || rule.matching.target.is_some()
 }
 
 fn always_hits(rule: &Rule) -> bool {
@@ -253,6 +269,9 @@ mod tests {
             ["target=file(a, block=1): error", "target=file(a, block=1): zeros"],
             ["zeros", "target=unique: lost_write"],
             [&flip, &error],
+            ["target=seen(last_written, after=9): zeros", "target=seen(last_written, after=9): error"],
+            ["target=seen(unique): zeros", "target=seen(unique): error"],
+            ["error", "target=seen(next_written): zeros"],
         ] {
             let found = problems(&rules);
             assert_eq!(found.len(), 1, "{rules:?}: {found:?}");
@@ -275,6 +294,10 @@ mod tests {
             ["offset=0: error", "target=unique: zeros"],
             ["target=unique, offset=0: error", "target=unique, offset=4096: zeros"],
             ["flush: error", "write: zeros"],
+            ["target=seen(last_written, after=9): zeros", "target=seen(last_written, after=8): error"],
+            ["target=seen(last_written): zeros", "target=seen(last_written), during=run: error"],
+            ["target=seen(unique, apart): zeros", "target=seen(unique, apart): error"],
+            ["offset=0: error", "target=seen(next_written): zeros"],
         ] {
             assert_eq!(problems(&rules), [] as [String; 0], "{rules:?}");
         }

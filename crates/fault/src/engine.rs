@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_block::{Error, ErrorKind, Phase, Result};
 use rotproof_spec::nearest;
 use serde::{Deserialize, Serialize};
 
@@ -15,13 +15,16 @@ use crate::active_rule::ActiveRule;
 use crate::clock::Clock;
 use crate::effect::Effect;
 use crate::evaluator::Evaluator;
+use crate::geometry::Header;
 use crate::index::Index;
 use crate::ledger::Ledger;
+use crate::matching::OperationKind;
 use crate::overlay::Overlay;
 use crate::record::TargetKey;
 use crate::resolved::ResolvedRule;
 use crate::rule::Rule;
 use crate::rule_state::RuleState;
+use crate::statistics::Statistics;
 
 /// What an engine must know of where it acts.
 #[derive(Clone, Copy, Debug)]
@@ -41,9 +44,11 @@ pub struct Engine {
     pub(crate) index: Arc<ArcSwap<Index>>,
     /// Held while the index is replaced, so that no two changes lose each other.
     changes: Mutex<Changes>,
+    /// What has passed by since a rule waits to choose from it.
+    statistics: Mutex<Statistics>,
     pub(crate) overlay: Overlay,
     ledger: Ledger,
-    clock: Arc<Clock>,
+    pub(crate) clock: Arc<Clock>,
     /// Some rule, which knows it, has made the device read-only or has taken it away.
     pub(crate) has_latched: AtomicBool,
 }
@@ -71,6 +76,7 @@ impl Engine {
             device_size,
             index: Arc::new(ArcSwap::from_pointee(Index::new(Vec::new(), Vec::new()))),
             changes: Mutex::default(),
+            statistics: Mutex::default(),
             overlay: Overlay::new(device_size.div_ceil(BLOCK_BYTES)),
             ledger: Ledger::default(),
             clock: Arc::default(),
@@ -141,9 +147,37 @@ impl Engine {
                 state.previous.take_if(|_| !watches(old, block));
             });
         }
+        if old.wanted != new.wanted {
+            self.statistics.lock().restart(old.wanted, new.wanted);
+        }
         changes.replaced.push(Arc::downgrade(old));
         self.index.store(Arc::new(new));
         self.forget_leaving(changes);
+    }
+
+    /// Takes note of a request for the rules that wait to choose from what passes by, and lets those choose whose
+    /// moment has come.
+    pub(crate) fn observe(&self, index: &Index, header: &Header, payload: &[u8]) {
+        let phase = header.context.phase;
+        let is_asked = matches!(header.operation.into(), OperationKind::Read | OperationKind::Write);
+        let mut has_chosen = false;
+        {
+            let mut statistics = self.statistics.lock();
+            for &number in index.waiting.iter().filter(|_| is_asked) {
+                let rule = &index.rules[number as usize];
+                if rule.rule.is_awake(phase) {
+                    has_chosen |= rule.choose(&mut statistics, header, payload, self.device_size);
+                }
+            }
+            if phase != Phase::Setup {
+                statistics.add(header, payload, index.wanted);
+            }
+        }
+        if has_chosen {
+            let mut changes = self.changes.lock();
+            let old = self.index.load_full();
+            self.replace(&old, Index::new(old.rules.clone(), old.states.clone()), &mut changes);
+        }
     }
 
     /// Forgets the places of removed rules, unless a request under way may go by an index in which they act. A queue
@@ -259,7 +293,8 @@ pub struct RuleReport {
     pub matches: u64,
     /// Records that the ledger has of it.
     pub hits: u64,
-    /// Everything it aims at: each range of `offset`, or each content. Empty for a rule that hits anywhere.
+    /// Everything it aims at: each range of `offset`, or each content. Empty for a rule that hits anywhere, or has not
+    /// chosen yet.
     pub targets: Vec<TargetReport>,
 }
 

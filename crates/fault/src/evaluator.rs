@@ -97,6 +97,16 @@ impl Evaluator {
         if let Some(verdict) = self.meet_latch(rules, header, operation) {
             return Decision::Act(Box::new(verdict));
         }
+        if rules.index().has_clock {
+            // Time begins whether or not the rules that go by it are awake.
+            self.engine.clock.since_begin_ns(header.context.phase, header.context.submitted);
+        }
+        let rules = if rules.index().waiting.is_empty() {
+            rules
+        } else {
+            self.engine.observe(rules.index(), header, payload);
+            newest.load()
+        };
         let is_touched = self.engine.overlay.touches(&blocks);
         let index = rules.index();
         let table = index.table(operation, header.context.phase);

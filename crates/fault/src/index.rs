@@ -18,6 +18,8 @@ use crate::effect::Effect;
 use crate::interval::IntervalIndex;
 use crate::matching::OperationKind;
 use crate::rule_state::RuleState;
+use crate::seen::Seen;
+use crate::statistics::Wanted;
 use crate::tag::TagIndex;
 
 /// All rules, ready to be asked.
@@ -27,6 +29,12 @@ pub(crate) struct Index {
     pub(crate) rules: Vec<Arc<ActiveRule>>,
     /// For each rule. Only active ones are in what follows.
     pub(crate) states: Vec<RuleState>,
+    /// Rules that wait to know what they aim at, from what passes by.
+    pub(crate) waiting: Vec<u32>,
+    /// What of it they want.
+    pub(crate) wanted: Wanted,
+    /// Whether a rule goes by the time since the phase *run* began.
+    pub(crate) has_clock: bool,
     /// Rules that change the device for good when they hit.
     pub(crate) latching: Vec<u32>,
     tables: [[Option<Arc<Table>>; OperationKind::ALL.len()]; Phase::ALL.len()],
@@ -55,6 +63,11 @@ impl Index {
         let active = || rules.iter().filter(|rule| is_active(&states, rule));
         let latches = |rule: &&Arc<ActiveRule>| matches!(rule.effect(), Effect::ReadOnly | Effect::Gone);
         let latching = active().filter(latches).map(|rule| rule.index).collect();
+        let waiting: Vec<(u32, Seen)> =
+            active().filter_map(|rule| Some((rule.index, rule.waits_for()?))).collect();
+        let wanted = Wanted::of(waiting.iter().map(|(_, seen)| seen.block));
+        let waiting = waiting.into_iter().map(|(number, _)| number).collect();
+        let has_clock = active().any(|rule| rule.rule.is_by_time());
         let mut shared: HashMap<Vec<u32>, Arc<Table>> = HashMap::new();
         let tables = Phase::ALL.map(|phase| {
             OperationKind::ALL.map(|operation| {
@@ -73,7 +86,7 @@ impl Index {
                 Some(Arc::clone(table))
             })
         });
-        Self { rules, states, latching, tables }
+        Self { rules, states, waiting, wanted, has_clock, latching, tables }
     }
 
     /// Whether the rule is one of this index and active in it.

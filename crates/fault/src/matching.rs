@@ -24,7 +24,7 @@ pub struct Match {
     /// XXH3-128 of the 4096 bytes of a block, 32 hexadecimal digits, or a list.
     #[serde(default, skip_serializing_if = "OneOrMany::is_empty")]
     pub content: OneOrMany<HashText>,
-    /// A content that the load works out before it writes.
+    /// A content that the load works out before it writes, or a block chosen from what has passed by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
     /// The tag of the request: the name of a file, or whatever its origin has marked it with; a pattern with * and ?,
@@ -36,7 +36,7 @@ pub struct Match {
 impl Match {
     /// Whether blocks are chosen by what they contain.
     pub fn is_by_content(&self) -> bool {
-        !self.content.is_empty() || self.target.is_some()
+        !self.content.is_empty() || self.target.as_ref().is_some_and(Target::is_by_content)
     }
 
     /// Whether a request with this tag can match.
@@ -51,7 +51,7 @@ impl Match {
 
     /// Whether a request needs a place on the device to match; a flush has none.
     pub fn is_by_place(&self) -> bool {
-        !self.offset.is_empty() || self.is_by_content()
+        !self.offset.is_empty() || !self.content.is_empty() || self.target.is_some()
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 
+use crate::BLOCK_BYTES;
 use crate::effect::Effect;
 use crate::record::Visit;
+use crate::statistics::Choice;
 
 /// The decisions of one rule, to be repeated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,6 +15,15 @@ impl Recorded {
     /// What that meeting was hit with, if it was, with what chance decided filled in.
     pub(crate) fn effect_at(&self, visit: Visit) -> Option<Effect> {
         self.0.get(&visit).copied()
+    }
+
+    /// What a rule that chooses one block, or one content, had chosen; `None` if it hit nothing.
+    pub(crate) fn choice(&self) -> Option<Choice> {
+        let visit = self.0.keys().min()?;
+        match (visit.content, visit.offset) {
+            (Some(content), _) => Some(Choice::Content(content)),
+            (None, offset) => Some(Choice::Place(offset? / BLOCK_BYTES)),
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::matching::OperationKind;
 use crate::record::{Record, Visit, phase_word};
 use crate::recorded::Recorded;
 use crate::rule::Rule;
+use crate::target::Target;
 
 /// The decisions of a ledger, checked against the rules that are to repeat them.
 #[derive(Clone, Debug)]
@@ -40,6 +41,7 @@ impl Replay {
     pub fn new(records: &[Record], plan: &[Rule]) -> Result<Self> {
         let mut decisions: HashMap<u32, Vec<Decided>> = HashMap::new();
         let mut seen = HashSet::new();
+        let mut chosen: HashMap<u32, Visit> = HashMap::new();
         for record in records {
             let wrong = |what: String| {
                 Error::new(ErrorKind::Invalid, format!("record {} of the ledger: {what}", record.sequence))
@@ -47,6 +49,16 @@ impl Replay {
             let rule = rule_of(record, plan).map_err(wrong)?;
             let Some(visit) = record.visit else { continue };
             check(record, rule).map_err(wrong)?;
+            let first = *chosen.entry(record.rule).or_insert(visit);
+            if matches!(rule.matching.target, Some(Target::Seen(_)))
+                && (first.offset, first.content) != (visit.offset, visit.content)
+                && (visit.offset.is_some() || rule.matching.content.is_empty())
+            {
+                return Err(wrong(format!(
+                    "`{}` chooses one block, and an earlier record has it at another",
+                    record.name
+                )));
+            }
             if !seen.insert((record.rule, visit)) {
                 return Err(wrong(format!(
                     "an earlier record has the same visit of `{}`; a visit is hit once",

@@ -14,6 +14,8 @@ use crate::effect::Effect;
 use crate::matching::{Match, OperationKind};
 use crate::one_or_many::OneOrMany;
 use crate::schedule::Schedule;
+use crate::seen::{Moment, Seen};
+use crate::target::Target;
 
 /// One rule of a fault plan.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -66,6 +68,13 @@ impl Rule {
     /// Whether the rule can ever hit such an operation in that phase.
     pub fn concerns(&self, operation: OperationKind, phase: Phase) -> bool {
         self.concerns_operation(operation) && self.is_awake(phase)
+    }
+
+    /// Whether it goes by the time since the phase *run* began.
+    pub(crate) fn is_by_time(&self) -> bool {
+        let is_chosen_by_time =
+            matches!(self.matching.target, Some(Target::Seen(Seen { moment: Moment::At(_), .. })));
+        is_chosen_by_time || matches!(self.schedule, Schedule::Time { .. })
     }
 
     pub(crate) fn is_awake(&self, phase: Phase) -> bool {

@@ -13,6 +13,8 @@
 //!            | "during=" phase { "|" phase }  | "name=" text
 //! target     = "most_duplicated" [ "(" n ")" ] | "unique" [ "(" n ")" ]
 //!            | "file(" text "," "block=" n ")" | "last_block_of_every(" size ")"
+//!            | "seen(" block { "," ( "after=" n | "at=" span | "by=" word | "apart" ) } ")"
+//! block      = "most_duplicated" | "unique" | "last_written" | "next_written"
 //! effect     = word [ "(" argument { "," argument } ")" ]
 //! argument   = value | key "=" value { "|" value }
 //! text       = letters, digits and . _ - /, or anything in double quotes with \" and \\
@@ -31,6 +33,7 @@ use crate::matching::{Match, OperationMatch};
 use crate::one_or_many::OneOrMany;
 use crate::rule::{AwakePhase, Persistence, Rule};
 use crate::schedule::{Cycle, Per, Schedule};
+use crate::seen::Seen;
 use crate::short_text::{Quoted, quoted, split_outside};
 use crate::target::Target;
 
@@ -307,7 +310,12 @@ fn parse_target(text: &str) -> Result<Target, String> {
             [size] => size.parse().map(Target::LastBlockOfEvery),
             _ => Err("`last_block_of_every` needs one size: target=last_block_of_every(64MiB)".to_owned()),
         },
-        _ => Err(unknown("target", word, &["most_duplicated", "unique", "file", "last_block_of_every"])),
+        "seen" => Seen::from_arguments(&arguments).map(Target::Seen),
+        _ => Err(unknown(
+            "target",
+            word,
+            &["most_duplicated", "unique", "file", "last_block_of_every", "seen"],
+        )),
     }
 }
 
@@ -327,6 +335,7 @@ impl fmt::Display for Target {
             Self::Unique { count } => write!(f, "unique({count})"),
             Self::File { file, block } => write!(f, "file({}, block={block})", Quoted(file)),
             Self::LastBlockOfEvery(bytes) => write!(f, "last_block_of_every({bytes})"),
+            Self::Seen(seen) => seen.fmt(f),
         }
     }
 }

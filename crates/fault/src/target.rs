@@ -1,15 +1,18 @@
-//! Contents that the load works out before it writes, so that a fault follows a file's block to wherever the stack
-//! puts it. Source: AchillesBench, whose benchmark tells its injector what it will write.
+//! Blocks that a rule names by what they are: contents that the load works out before it writes, so that a fault
+//! follows a file's block to wherever the stack puts it, and blocks that the engine chooses from what it has seen.
+//! Source: AchillesBench, whose benchmark tells its injector what it will write.
 
 use std::borrow::Cow;
 
-use rotproof_spec::{Bytes, WordOrMap, deserialize_word_or_map};
+use rotproof_spec::{Bytes, Span, WordOrMap, deserialize_word_or_map};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, MapAccess};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A symbolic choice of contents. Only the load can resolve it, to the hashes of a
+use crate::seen::{BLOCKS, OPTIONS, Seen, SeenParts};
+
+/// A symbolic choice of blocks. The load resolves all but [`Target::Seen`], to the hashes of a
 /// [`ResolvedRule`](crate::ResolvedRule).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
@@ -32,13 +35,43 @@ pub enum Target {
     },
     /// The last block of each stretch of that many bytes of every file (or of the device).
     LastBlockOfEvery(Bytes),
+    /// What the engine chooses from the requests that it has seen.
+    Seen(Seen),
+}
+
+impl Target {
+    /// Whether blocks are recognised by what they contain.
+    pub fn is_by_content(&self) -> bool {
+        match self {
+            Self::MostDuplicated { .. }
+            | Self::Unique { .. }
+            | Self::File { .. }
+            | Self::LastBlockOfEvery(_) => true,
+            Self::Seen(seen) => seen.is_by_content(),
+        }
+    }
+
+    /// Whether the load can say, before it writes, what is meant.
+    pub fn is_known_to_load(&self) -> bool {
+        !matches!(self, Self::Seen(_))
+    }
 }
 
 impl WordOrMap for Target {
-    const WORDS: &'static [&'static str] =
-        &["most_duplicated", "unique", "file", "block", "last_block_of_every"];
-    const EXPECTING: &'static str =
-        "a target: most_duplicated, unique, { file: a, block: 7 } or { last_block_of_every: 64MiB }";
+    const WORDS: &'static [&'static str] = &[
+        "most_duplicated",
+        "unique",
+        "file",
+        "block",
+        "last_block_of_every",
+        "seen",
+        "after",
+        "at",
+        "by",
+        "apart",
+    ];
+    const EXPECTING: &'static str = "a target: most_duplicated, unique, { file: a, block: 7 }, { last_block_of_every: 64MiB } or { seen: \
+         most_duplicated, after: 1000 }";
 
     fn from_word(word: &str) -> Option<Result<Self, String>> {
         match word {
@@ -47,6 +80,10 @@ impl WordOrMap for Target {
             "file" | "block" => Some(Err(format!("`{word}` needs values: {{ file: a, block: 7 }}"))),
             "last_block_of_every" => {
                 Some(Err("`last_block_of_every` needs a size: { last_block_of_every: 64MiB }".to_owned()))
+            }
+            "seen" => Some(Err(format!("`seen` needs what was seen: {{ seen: {} }}", BLOCKS[0]))),
+            word if OPTIONS.contains(&word) => {
+                Some(Err(format!("`{word}` needs what was seen: {{ seen: {}, {word}: ... }}", BLOCKS[0])))
             }
             _ => None,
         }
@@ -57,7 +94,8 @@ impl WordOrMap for Target {
             "most_duplicated" => map.next_value().map(|count| Self::MostDuplicated { count }),
             "unique" => map.next_value().map(|count| Self::Unique { count }),
             "last_block_of_every" => map.next_value().map(Self::LastBlockOfEvery),
-            _ => file_from_map(key, map),
+            "file" | "block" => file_from_map(key, map),
+            _ => seen_from_map(key, map).map(Self::Seen),
         }
     }
 }
@@ -83,6 +121,27 @@ fn file_from_map<'de, A: MapAccess<'de>>(first: &str, map: &mut A) -> Result<Tar
     }
 }
 
+/// `seen` and its options in any order; `first` has been read already. Takes every key that there is.
+fn seen_from_map<'de, A: MapAccess<'de>>(first: &str, map: &mut A) -> Result<Seen, A::Error> {
+    let mut parts = SeenParts::default();
+    let mut next = Some(first.to_owned());
+    while let Some(key) = next {
+        let is_given = match key.as_str() {
+            "seen" => parts.block.replace(map.next_value()?).is_some(),
+            "after" => parts.after.replace(map.next_value()?).is_some(),
+            "at" => parts.at.replace(map.next_value()?).is_some(),
+            "by" => parts.by.replace(map.next_value()?).is_some(),
+            "apart" => parts.apart.replace(map.next_value()?).is_some(),
+            other => return Err(A::Error::unknown_field(other, &["seen", "after", "at", "by", "apart"])),
+        };
+        if is_given {
+            return Err(A::Error::custom(format!("`{key}` is given twice")));
+        }
+        next = map.next_key()?;
+    }
+    parts.build().map_err(A::Error::custom)
+}
+
 impl<'de> Deserialize<'de> for Target {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserialize_word_or_map(deserializer)
@@ -100,6 +159,7 @@ impl Serialize for Target {
                 map.serialize_entry("block", block)?;
             }
             Self::LastBlockOfEvery(bytes) => map.serialize_entry("last_block_of_every", bytes)?,
+            Self::Seen(seen) => seen.write_map(&mut map)?,
         }
         map.end()
     }
@@ -112,6 +172,12 @@ impl JsonSchema for Target {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let bytes = generator.subschema_for::<Bytes>();
+        let span = generator.subschema_for::<Span>();
+        let after = json_schema!({
+            "description": "Chosen after so many reads and writes in phases in which the rule is awake. Default 0.",
+            "type": "integer",
+            "minimum": 0
+        });
         let with_count = |word: &str, description: &str| {
             json_schema!({
                 "description": description,
@@ -122,7 +188,7 @@ impl JsonSchema for Target {
             })
         };
         json_schema!({
-            "description": "A content that the load works out before it writes; the fault follows it to wherever the stack puts it.",
+            "description": "A content that the load works out before it writes, so that the fault follows it to wherever the stack puts it; or a block chosen from what has passed by.",
             "anyOf": [
                 {
                     "description": "most_duplicated: the content written most often. unique: one written exactly once.",
@@ -146,6 +212,33 @@ impl JsonSchema for Target {
                     "properties": { "last_block_of_every": bytes },
                     "required": ["last_block_of_every"],
                     "additionalProperties": false
+                },
+                {
+                    "description": "A content that is chosen at a moment, from what has been written until then.",
+                    "type": "object",
+                    "properties": {
+                        "seen": { "description": "The content written most often, or one written once.", "enum": ["most_duplicated", "unique"] },
+                        "after": after,
+                        "at": span,
+                        "by": { "description": "How it is recognised.", "const": "content" },
+                        "apart": { "description": "Only one that no other rule has chosen. Default false.", "type": "boolean" }
+                    },
+                    "required": ["seen"],
+                    "not": { "required": ["after", "at"] },
+                    "additionalProperties": false
+                },
+                {
+                    "description": "A block that is chosen at a moment: the last that was written by then, or the next.",
+                    "type": "object",
+                    "properties": {
+                        "seen": { "description": "Which.", "enum": ["last_written", "next_written"] },
+                        "after": after,
+                        "at": span,
+                        "by": { "description": "How it is recognised. Default place.", "enum": ["place", "content"] }
+                    },
+                    "required": ["seen"],
+                    "not": { "required": ["after", "at"] },
+                    "additionalProperties": false
                 }
             ]
         })
@@ -155,6 +248,7 @@ impl JsonSchema for Target {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seen::{By, Moment, SeenBlock};
 
     #[test]
     fn a_target_survives_json() {
@@ -163,6 +257,11 @@ mod tests {
             Target::Unique { count: 1 },
             Target::File { file: "a".to_owned(), block: 7 },
             Target::LastBlockOfEvery(Bytes(64 << 20)),
+            Target::Seen(Seen { block: SeenBlock::Unique { apart: true }, moment: Moment::After(7) }),
+            Target::Seen(Seen {
+                block: SeenBlock::LastWritten { by: By::Content },
+                moment: Moment::At("10s".parse().expect("a span")),
+            }),
         ] {
             let text = serde_json::to_string(&target).expect("plain data");
             assert_eq!(serde_json::from_str::<Target>(&text).expect(&text), target);
@@ -180,6 +279,10 @@ mod tests {
         assert!(complaint("{\"file\": \"a\", \"blok\": 7}").contains("unknown field"));
         assert!(complaint("{\"file\": \"a\", \"file\": \"b\"}").contains("twice"));
         assert!(complaint("\"last_block_of_every\"").contains("64MiB"));
+        assert!(complaint("\"seen\"").contains("{ seen: most_duplicated }"));
+        assert!(complaint("{\"after\": 3}").contains("`seen` is missing"));
+        assert!(complaint("{\"seen\": \"unique\", \"aftr\": 3}").contains("unknown field"));
+        assert!(complaint("{\"seen\": \"unique\", \"after\": 3, \"at\": \"3s\"}").contains("keep one"));
         assert!(complaint("{\"file\": \"a\", \"block\": 7, \"unique\": 1}").contains("only one"));
     }
 }

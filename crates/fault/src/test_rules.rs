@@ -9,8 +9,9 @@ use rotproof_block::ContentHash;
 use rotproof_spec::{ByteRange, Bytes, End, Span};
 
 use crate::{
-    AwakePhase, Bits, Cycle, Delay, Direction, Draw, Effect, Errno, HashText, Histogram, Match, NewPart,
-    OneOrMany, OperationMatch, Per, Persistence, Rule, Schedule, TagPattern, Target, Tear,
+    AwakePhase, Bits, By, Cycle, Delay, Direction, Draw, Effect, Errno, HashText, Histogram, Match, Moment,
+    NewPart, OneOrMany, OperationMatch, Per, Persistence, Rule, Schedule, Seen, SeenBlock, TagPattern,
+    Target, Tear,
 };
 
 fn any_range() -> impl Strategy<Value = ByteRange> {
@@ -24,7 +25,20 @@ fn any_target() -> impl Strategy<Value = Target> {
         any::<u64>().prop_map(|count| Target::Unique { count }),
         (any::<String>(), any::<u64>()).prop_map(|(file, block)| Target::File { file, block }),
         any::<u64>().prop_map(|bytes| Target::LastBlockOfEvery(Bytes(bytes))),
+        any_seen().prop_map(Target::Seen),
     ]
+}
+
+fn any_seen() -> impl Strategy<Value = Seen> {
+    let by = prop::sample::select(vec![By::Place, By::Content]);
+    let block = prop_oneof![
+        any::<bool>().prop_map(|apart| SeenBlock::MostDuplicated { apart }),
+        any::<bool>().prop_map(|apart| SeenBlock::Unique { apart }),
+        by.clone().prop_map(|by| SeenBlock::LastWritten { by }),
+        by.prop_map(|by| SeenBlock::NextWritten { by }),
+    ];
+    let moment = prop_oneof![any::<u64>().prop_map(Moment::After), any_span().prop_map(Moment::At)];
+    (block, moment).prop_map(|(block, moment)| Seen { block, moment })
 }
 
 pub(crate) fn any_effect() -> impl Strategy<Value = Effect> {

@@ -33,6 +33,7 @@ fn refuse(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
             ("const", _) => rule == value,
             ("anyOf", _) => any(root, rule, value) > 0,
             ("oneOf", _) => any(root, rule, value) == 1,
+            ("not", _) => refuse(root, rule, value).is_err(),
             ("minimum", Value::Number(number)) => number.as_f64() >= rule.as_f64(),
             ("maximum", Value::Number(number)) => number.as_f64() <= rule.as_f64(),
             ("pattern", Value::String(text)) => {
@@ -193,6 +194,10 @@ fn the_schema_refuses_what_it_can_see_to_be_wrong_as_the_parser_does() {
         "stack: [memory: { size: 1MiB }]\ncolour: red",
         "stack: [memory: { size: 1MiB }]\nfaults: [{ match: { operation: read } }]",
         "stack: [memory: { size: 1MiB }]\nfaults: [{ effect: melt }]",
+        "stack: [memory: { size: 1MiB }]\nfaults: [{ effect: error, match: { target: { seen: rarest } } }]",
+        "stack: [memory: { size: 1MiB }]\nfaults: [{ effect: error, match: { target: { seen: unique, after: 1, at: 1s } } }]",
+        "stack: [memory: { size: 1MiB }]\nfaults: [{ effect: error, match: { target: { seen: unique, by: place } } }]",
+        "stack: [memory: { size: 1MiB }]\nfaults: [{ effect: error, match: { target: { seen: last_written, apart: true } } }]",
         "stack: [memory: { size: 1MiB }]\nfaults: [{ effect: error, schedule: { evry: 3 } }]",
         "stack: [memory: { size: 1MiB }]\nfaults: [{ effect: error, during: setup }]",
         "stack: [memory: { size: 1MiB }]\nexpect: { silent: lots }",

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use rotproof_block::{ContentHash, Operation, Phase};
 use rotproof_fault::{
-    AwakePhase, Bits, Cycle, Delay, Direction, Draw, Effect, Errno, HashText, Match, NewPart, OneOrMany,
-    OperationMatch, Per, Persistence, Rule, RuleState, Schedule, Tear,
+    AwakePhase, Bits, By, Cycle, Delay, Direction, Draw, Effect, Errno, HashText, Match, Moment, NewPart,
+    OneOrMany, OperationMatch, Per, Persistence, Rule, RuleState, Schedule, Seen, SeenBlock, Target, Tear,
 };
 use rotproof_spec::{ByteRange, Bytes, End, Span};
 
@@ -149,6 +149,19 @@ fn any_request() -> impl Strategy<Value = Ask> {
     )
 }
 
+fn any_seen() -> impl Strategy<Value = Seen> {
+    let by = select(vec![By::Place, By::Content]);
+    let block = prop_oneof![
+        any::<bool>().prop_map(|apart| SeenBlock::MostDuplicated { apart }),
+        any::<bool>().prop_map(|apart| SeenBlock::Unique { apart }),
+        by.clone().prop_map(|by| SeenBlock::LastWritten { by }),
+        by.prop_map(|by| SeenBlock::NextWritten { by }),
+    ];
+    let time = (0u64..20).prop_map(|at| Moment::At(Span(Duration::from_micros(at))));
+    let moment = prop_oneof![2 => (0u64..8).prop_map(Moment::After), 1 => time];
+    (block, moment).prop_map(|(block, moment)| Seen { block, moment })
+}
+
 fn any_rule() -> impl Strategy<Value = Rule> {
     use OperationMatch::{Any, Discard, Flush, Read, Write};
     let operation = option::of(select(vec![Read, Write, Flush, Discard, Any]));
@@ -187,14 +200,15 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         vec![AwakePhase::Prefill, AwakePhase::Run],
         vec![AwakePhase::Check],
     ]);
-    let matching = (operation, vec(range, 0..3), subsequence(vec![0u8, 1, 2], 0..3), vec(content, 0..3))
-        .prop_map(|(operation, offset, which, content)| Match {
-            operation,
-            offset: if which.contains(&0) { OneOrMany(offset) } else { OneOrMany::default() },
-            content: if which.contains(&1) { OneOrMany(content) } else { OneOrMany::default() },
-            target: None,
-            tag: OneOrMany::default(),
-        });
+    let target = prop_oneof![4 => Just(None), 1 => any_seen().prop_map(|seen| Some(Target::Seen(seen)))];
+    let conditions = (vec(range, 0..3), subsequence(vec![0u8, 1, 2], 0..3), vec(content, 0..3), target);
+    let matching = (operation, conditions).prop_map(|(operation, (offset, which, content, target))| Match {
+        operation,
+        offset: if which.contains(&0) { OneOrMany(offset) } else { OneOrMany::default() },
+        content: if which.contains(&1) { OneOrMany(content) } else { OneOrMany::default() },
+        target,
+        tag: OneOrMany::default(),
+    });
     let persistence = select(vec![
         Persistence::Transient,
         Persistence::Sticky,

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use rotproof_block::{ContentHash, Operation, Phase};
-use rotproof_fault::{Bits, Delay, Effect, OperationKind, Persistence, Rule, RuleState};
+use rotproof_fault::{
+    Bits, By, Delay, Effect, Moment, OperationKind, Persistence, Rule, RuleState, Seen, SeenBlock, Target,
+};
 use rotproof_spec::{ByteRange, End};
 
 use crate::carrier::Outcome;
@@ -54,8 +56,25 @@ struct Place {
     recorded: Option<ContentHash>,
 }
 
+/// What a rule has chosen.
+#[derive(Clone, Copy)]
+enum Chosen {
+    Place(u64),
+    Content(ContentHash),
+}
+
 pub struct Model {
     rules: Vec<Rule>,
+    chosen: Vec<Option<Chosen>>,
+    /// Reads and writes that a rule has waited for.
+    awaited: Vec<u64>,
+    /// Blocks written since a rule waits for the last, and contents since one waits for the last of those, or for how
+    /// often each was written.
+    written: Vec<u64>,
+    contents: Vec<ContentHash>,
+    counted: Vec<ContentHash>,
+    /// When time began.
+    begin_ns: Option<u64>,
     pub states: Vec<RuleState>,
     pub matches: Vec<u64>,
     pub records: Vec<Record>,
@@ -76,6 +95,12 @@ impl Model {
         let size = DEVICE_BYTES as usize;
         Self {
             rules: rules.to_vec(),
+            chosen: vec![None; rules.len()],
+            awaited: vec![0; rules.len()],
+            written: Vec::new(),
+            contents: Vec::new(),
+            counted: Vec::new(),
+            begin_ns: None,
             states: vec![RuleState::Active; rules.len()],
             matches: vec![0; rules.len()],
             records: Vec::new(),
@@ -102,6 +127,8 @@ impl Model {
         self.states.push(RuleState::Active);
         self.matches.push(0);
         self.bad_flush.push(false);
+        self.chosen.push(None);
+        self.awaited.push(0);
         Self::name(self.rules.len() - 1)
     }
 
@@ -111,6 +138,7 @@ impl Model {
             return false;
         }
         self.states[rule] = state;
+        self.forget_unless_awaited();
         true
     }
 
@@ -118,14 +146,109 @@ impl Model {
         self.states[rule] == RuleState::Active
     }
 
+    /// The rules that wait to choose.
+    fn waiting(&self) -> Vec<(usize, Seen)> {
+        let seen = |rule: usize| match self.rules[rule].matching.target {
+            Some(Target::Seen(seen)) if self.acts(rule) && self.chosen[rule].is_none() => Some((rule, seen)),
+            _ => None,
+        };
+        (0..self.rules.len()).filter_map(seen).collect()
+    }
+
+    fn forget_unless_awaited(&mut self) {
+        let awaited: Vec<SeenBlock> = self.waiting().into_iter().map(|(_, seen)| seen.block).collect();
+        if !awaited.contains(&SeenBlock::LastWritten { by: By::Place }) {
+            self.written.clear();
+        }
+        if !awaited.contains(&SeenBlock::LastWritten { by: By::Content }) {
+            self.contents.clear();
+        }
+        let counts =
+            |block: &SeenBlock| matches!(block, SeenBlock::MostDuplicated { .. } | SeenBlock::Unique { .. });
+        if !awaited.iter().any(counts) {
+            self.counted.clear();
+        }
+    }
+
+    fn observe(&mut self, ask: &Ask, time_ns: u64) {
+        let goes_by_time = |rule: &Rule| {
+            matches!(rule.matching.target, Some(Target::Seen(Seen { moment: Moment::At(_), .. })))
+        };
+        let has_clock = (0..self.rules.len()).any(|rule| self.acts(rule) && goes_by_time(&self.rules[rule]));
+        if has_clock && ask.phase == Phase::Run {
+            self.begin_ns.get_or_insert(time_ns);
+        }
+        let is_write = matches!(ask.operation, Operation::Write { .. } | Operation::WriteZeroes);
+        let content =
+            ContentHash::of(&[if ask.operation == Operation::WRITE { ask.fill } else { 0 }; BLOCK as usize]);
+        let written: Vec<(u64, Option<ContentHash>)> = touched(ask)
+            .filter(|_| is_write)
+            .map(|block| (block, (part(ask, block).len() as u64 == BLOCK).then_some(content)))
+            .collect();
+        for (rule, seen) in self.waiting() {
+            let is_awake = self.rules[rule].during.iter().any(|phase| Phase::from(*phase) == ask.phase);
+            if !is_awake || !(is_write || ask.operation == Operation::Read) {
+                continue;
+            }
+            self.awaited[rule] += 1;
+            let has_come = match seen.moment {
+                Moment::After(requests) => self.awaited[rule] > requests,
+                Moment::At(at) => {
+                    self.begin_ns.is_some_and(|begin| u128::from(time_ns - begin) >= at.0.as_nanos())
+                }
+            };
+            if has_come {
+                self.chosen[rule] = self.choice(seen.block, &written);
+            }
+        }
+        if ask.phase != Phase::Setup {
+            for (place, content) in written {
+                self.written.push(place);
+                self.contents.extend(content);
+                self.counted.extend(content);
+            }
+        }
+        self.forget_unless_awaited();
+    }
+
+    fn choice(&self, block: SeenBlock, written: &[(u64, Option<ContentHash>)]) -> Option<Chosen> {
+        let count = |content: &ContentHash| self.counted.iter().filter(|other| *other == content).count();
+        let is_free = |content: &ContentHash, apart: bool| {
+            let is_chosen =
+                |chosen: &Option<Chosen>| matches!(chosen, Some(Chosen::Content(other)) if other == content);
+            !apart || !self.chosen.iter().any(is_chosen)
+        };
+        Some(match block {
+            SeenBlock::MostDuplicated { apart } => {
+                let wanted =
+                    self.counted.iter().filter(|content| count(content) > 1 && is_free(content, apart));
+                Chosen::Content(*wanted.max_by_key(|content| (count(content), std::cmp::Reverse(**content)))?)
+            }
+            SeenBlock::Unique { apart } => {
+                let wanted =
+                    self.counted.iter().filter(|content| count(content) == 1 && is_free(content, apart));
+                Chosen::Content(*wanted.min()?)
+            }
+            SeenBlock::LastWritten { by: By::Place } => Chosen::Place(*self.written.last()?),
+            SeenBlock::LastWritten { by: By::Content } => Chosen::Content(*self.contents.last()?),
+            SeenBlock::NextWritten { by: By::Place } => Chosen::Place(written.first()?.0),
+            SeenBlock::NextWritten { by: By::Content } => {
+                Chosen::Content(written.iter().find_map(|(_, content)| *content)?)
+            }
+        })
+    }
+
     pub fn carry(&mut self, ask: &Ask, time_ns: u64) -> Outcome {
+        if ask.length > 0 || ask.operation == Operation::Flush {
+            self.observe(ask, time_ns);
+        }
         let is_read = ask.operation == Operation::Read;
         let mut delay = Duration::ZERO;
         let mut fails = false;
         let mut hits: Vec<(u64, usize)> = Vec::new();
         let mut request_hits: Vec<(usize, Vec<u64>)> = Vec::new();
         for rule in 0..self.rules.len() {
-            let by_content = !self.rules[rule].matching.content.is_empty();
+            let by_content = self.rules[rule].matching.is_by_content();
             // What a read brings is known only if it succeeds below.
             if !self.acts(rule) || is_read && by_content && ask.fails_below {
                 continue;
@@ -175,7 +298,7 @@ impl Model {
         if !is_awake || !kind.is_matched_by(rule.matching.operation) {
             return;
         }
-        let matched: Vec<u64> = touched(ask).filter(|&block| self.block_matches(&rule, ask, block)).collect();
+        let matched: Vec<u64> = touched(ask).filter(|&block| self.block_matches(index, ask, block)).collect();
         if rule.effect.is_on_data() {
             let is_possible = match kind {
                 OperationKind::Write => true,
@@ -213,7 +336,10 @@ impl Model {
             return;
         }
         let is_flush = kind == OperationKind::Flush;
-        let flush_matches = is_flush && rule.matching.offset.is_empty() && rule.matching.content.is_empty();
+        let is_anywhere = rule.matching.offset.is_empty()
+            && rule.matching.content.is_empty()
+            && rule.matching.target.is_none();
+        let flush_matches = is_flush && is_anywhere;
         let mut is_hit = touched(ask).any(|block| self.has_place(index, block));
         let mut spreads = false;
         if !matched.is_empty() || flush_matches {
@@ -227,7 +353,8 @@ impl Model {
         }
     }
 
-    fn block_matches(&self, rule: &Rule, ask: &Ask, block: u64) -> bool {
+    fn block_matches(&self, index: usize, ask: &Ask, block: u64) -> bool {
+        let rule = &self.rules[index];
         let in_range = |range: &ByteRange| {
             let first = range.start / BLOCK;
             match range.end {
@@ -237,7 +364,7 @@ impl Model {
             }
         };
         let by_place = rule.matching.offset.is_empty() || rule.matching.offset.iter().any(in_range);
-        let by_content = rule.matching.content.is_empty() || {
+        let content = || {
             let content = match ask.operation {
                 Operation::Read => {
                     let start = (block * BLOCK) as usize;
@@ -247,10 +374,17 @@ impl Model {
                 Operation::WriteZeroes => Some(ContentHash::of(&[0; BLOCK as usize])),
                 _ => None,
             };
-            part(ask, block).len() as u64 == BLOCK
-                && rule.matching.content.iter().any(|wanted| Some(wanted.0) == content)
+            content.filter(|_| part(ask, block).len() as u64 == BLOCK)
         };
-        by_place && by_content
+        let given = &rule.matching.content;
+        let by_content = given.is_empty() || given.iter().any(|wanted| Some(wanted.0) == content());
+        let by_target = match (&rule.matching.target, self.chosen[index]) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(_), Some(Chosen::Place(place))) => place == block,
+            (Some(_), Some(Chosen::Content(wanted))) => content() == Some(wanted),
+        };
+        by_place && by_content && by_target
     }
 
     fn is_sticky(&self, rule: usize) -> bool {

@@ -100,6 +100,9 @@ impl Wish {
             Target::MostDuplicated { count } => Ok(Self::MostDuplicated(*count)),
             Target::Unique { count } => Ok(Self::Unique(*count)),
             Target::File { file, block } => block_of(workload, file, *block).map(Self::Block),
+            Target::Seen(_) => {
+                Err(invalid(format!("what `{target}` stands for is known only once requests have come")))
+            }
             Target::LastBlockOfEvery(bytes) => {
                 let Bytes(each) = *bytes;
                 if each == 0 || !each.is_multiple_of(BLOCK_BYTES as u64) {

@@ -18,7 +18,9 @@ pub fn validate_targets(
 ) {
     let has_prefill = load.prefill.unwrap_or(load.reads.0 > 0.0);
     for (index, RuleEntry(rule)) in faults.iter().enumerate() {
-        let Some(target) = &rule.matching.target else { continue };
+        let Some(target) = rule.matching.target.as_ref().filter(|target| target.is_known_to_load()) else {
+            continue;
+        };
         let path = path.index(index).key("match").key("target");
         if load.reads.0 >= 1.0 && !has_prefill {
             let message = "a load that only reads writes no content that a target could name";
@@ -32,6 +34,7 @@ pub fn validate_targets(
                 "this load writes no duplicates",
                 "give it some, such as `duplicates: 30%`, or take another target",
             ),
+            Target::Seen(_) => {}
             Target::MostDuplicated { .. } | Target::Unique { .. } | Target::LastBlockOfEvery(_) => {
                 if matches!(load.end(), Some(End::Duration(_))) && load.reads.0 < 1.0 {
                     problems.add_with_help(

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Instant, SystemTime};
 
 use rotproof_block::{Error, ErrorKind, Phase, Result, Runtime};
-use rotproof_fault::{Engine, Replay, ResolvedRule, Rule};
+use rotproof_fault::{self as fault, Engine, Replay, ResolvedRule, Rule};
 use rotproof_layers::{DeviceSpec, Stack, StackEnvironment};
 use rotproof_load::{
     DeviceDriver, Driver, Failure, FatSet, FileSet, FilesSpec, LoadReport, Oracle, RunOn,
@@ -330,13 +330,14 @@ fn no_files(place: &Place) -> Error {
 
 /// Works out what the rules aim at, and wakes them.
 fn arm(engine: &Engine, workload: &Workload, rules: Vec<Rule>, replay: Option<&Replay>) -> Result<()> {
-    let targets: Vec<_> = rules.iter().filter_map(|rule| rule.matching.target.clone()).collect();
+    let known = |rule: &Rule| rule.matching.target.clone().filter(fault::Target::is_known_to_load);
+    let targets: Vec<_> = rules.iter().filter_map(known).collect();
     let mut contents = rotproof_load::target::resolve(workload, &targets)?.into_iter();
     let resolved = rules
         .into_iter()
         .zip(0..)
         .map(|(rule, index)| {
-            let contents = match &rule.matching.target {
+            let contents = match known(&rule) {
                 Some(_) => contents.next().unwrap_or_default(),
                 None => Vec::new(),
             };

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
-use rotproof_fault::{Effect, Record, TargetKey, TargetReport};
+use rotproof_fault::{Effect, Record, Target, TargetKey, TargetReport};
 use rotproof_layers::DeviceSpec;
 use rotproof_load::Failure;
 use serde::Serialize;
@@ -163,6 +163,13 @@ fn note(
     outcome: &RuleOutcome,
     records: &[Record],
 ) -> Option<String> {
+    let chooses = matches!(aims.rule.matching.target, Some(Target::Seen(_)));
+    if chooses && aims.targets.is_empty() {
+        return Some(
+            "it chose no block: its moment did not come, or by then and later nothing was written that it could choose"
+                .to_owned(),
+        );
+    }
     let by_content = |target: &TargetReport| matches!(target.target, TargetKey::Content { .. });
     if outcome.hits == 0 && aims.targets.iter().any(by_content) {
         return Some(

@@ -9,7 +9,7 @@ mod fates;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use rotproof_block::{ContentHash, Phase, Time};
-use rotproof_fault::{BLOCK_BYTES, Record, RuleReport, TargetKey};
+use rotproof_fault::{BLOCK_BYTES, Record, RuleReport, Target, TargetKey};
 use rotproof_load::engine::{Incident, LoadOperation};
 use rotproof_load::{ContentId, Failure, LoadReport, Oracle, Workload};
 use serde::Serialize;
@@ -107,8 +107,12 @@ impl CauseRecord {
 }
 
 fn hits(evidence: &Evidence<'_>) -> Vec<Hit> {
-    // Costs a pass over the oracle, so only where it can matter: a rule by content never hits metadata.
-    let by_place = |record: &Record| !matches!(record.target, Some(TargetKey::Content { .. }));
+    // Costs a pass over the oracle, so only where it can matter: a content that the load has named is never metadata.
+    let chooses = |rule: &RuleReport| matches!(rule.rule.matching.target, Some(Target::Seen(_)));
+    let by_place = |record: &Record| {
+        !matches!(record.target, Some(TargetKey::Content { .. }))
+            || evidence.rules.get(record.rule as usize).is_some_and(chooses)
+    };
     let contents =
         (!evidence.blocks_stay && evidence.records.iter().any(by_place)).then(|| contents(evidence.load));
     let is_metadata = |hash: &ContentHash| contents.as_ref().is_some_and(|contents| !contents.contains(hash));
