@@ -122,7 +122,7 @@ pub struct ImportArgs {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// What it is: fispdk; default: what it looks like
+    /// What it is, fispdk or achilles, if it does not look like it
     #[arg(long = "as", value_name = "FORMAT", value_enum, hide_possible_values = true)]
     pub format: Option<ImportFormat>,
 
@@ -136,12 +136,15 @@ pub struct ImportArgs {
 pub enum ImportFormat {
     /// The JSON of FISPDK
     Fispdk,
+    /// The YAML of AchillesBench
+    Achilles,
 }
 
 impl From<ImportFormat> for Format {
     fn from(format: ImportFormat) -> Self {
         match format {
             ImportFormat::Fispdk => Format::Fispdk,
+            ImportFormat::Achilles => Format::Achilles,
         }
     }
 }

@@ -341,6 +341,12 @@ fn an_imported_plan_is_printed_with_what_was_assumed_and_can_be_the_faults_of_a_
 }
 
 #[test]
+fn a_plan_of_achillesbench_is_told_by_its_look_and_printed() {
+    let plan = include_bytes!("../../../examples/import/achilles.yml");
+    assert_snapshot!(Folder::with(&[("plan.yml", plan)]).run(&["import", "plan.yml"]).all());
+}
+
+#[test]
 fn what_cannot_be_imported_is_shown_where_it_stands() {
     let plan = "{\n  \"write\": { \"files\": [\n    { \"fileName\": \"a.img\", \"faultInjection\": {\n      \"frequency\": \"ALWAYS\",\n      \"faultType\": { \"type\": \"CORRUPT_CONTENT\", \"corruptionPattern\": \"BITFLIP_CUSTOM_INDEX\", \"offset\": 5000 } } }\n  ] }\n}\n";
     let folder = Folder::with(&[("plan.json", plan.as_bytes()), ("other.json", b"{ \"a\": 1 }")]);

@@ -4,6 +4,7 @@
 //! is assumed, and the assumption told; what cannot be carried is a mistake. Nothing is guessed in silence and nothing
 //! left out. Knows no terminal.
 
+mod achilles;
 mod fispdk;
 mod reader;
 mod rules;
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::file::document::{read_source, source_from_bytes};
 use crate::file::parse::parse;
-use crate::file::tree::Tree;
+use crate::file::tree::{NodeId, Tree, Value};
 use crate::file::{Diagnostics, Source};
 use reader::Reader;
 pub use rules::{Imported, ImportedRule};
@@ -28,23 +29,49 @@ pub use rules::{Imported, ImportedRule};
 pub enum Format {
     /// The JSON of FISPDK.
     Fispdk,
+    /// The YAML of AchillesBench.
+    Achilles,
 }
 
 impl Format {
     /// All of them.
-    pub const ALL: [Self; 1] = [Self::Fispdk];
+    pub const ALL: [Self; 2] = [Self::Fispdk, Self::Achilles];
 
     /// The word it is asked for with.
     pub fn word(self) -> &'static str {
         match self {
             Self::Fispdk => "fispdk",
+            Self::Achilles => "achilles",
+        }
+    }
+
+    /// Whether the key `faults` stands somewhere in a mapping of mappings.
+    fn has_faults(tree: &Tree, node: NodeId) -> bool {
+        match &tree.node(node).value {
+            Value::Mapping(entries) => entries
+                .iter()
+                .any(|(key, value)| tree.text(*key) == "faults" || Self::has_faults(tree, *value)),
+            Value::Scalar { .. } | Value::Sequence(_) => false,
         }
     }
 
     /// The one that a document looks like: each has a key at the top that the others have not.
     fn of(tree: &Tree) -> Option<Self> {
         let has = |key| tree.get(tree.root(), key).is_some();
-        (has("write") || has("read")).then_some(Self::Fispdk)
+        // A trial of ours has faults, too.
+        if has("faults") && !has("stack") {
+            return Some(Self::Achilles);
+        }
+        (has("write") || has("read")).then(|| {
+            let files =
+                |key| tree.get(tree.root(), key).is_some_and(|node| tree.get(node, "files").is_some());
+            // Achilles' keys may stand above its faults.
+            if Self::has_faults(tree, tree.root()) && !files("write") && !files("read") {
+                Self::Achilles
+            } else {
+                Self::Fispdk
+            }
+        })
     }
 }
 
@@ -52,6 +79,7 @@ impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Fispdk => "FISPDK",
+            Self::Achilles => "AchillesBench",
         })
     }
 }
@@ -83,13 +111,17 @@ fn from_source(source: &Arc<Source>, format: Option<Format>) -> Result<Imported,
         return Err(Diagnostics::one(
             &source.name,
             "this looks like no fault plan that can be imported",
-            Some("FISPDK's has `write` or `read` at the top; `--as` says which it is meant to be"),
+            Some(
+                "FISPDK's has `write` or `read` at the top, AchillesBench's `faults`; `--as` says which it is meant \
+                 to be",
+            ),
             Some(tree.mark(tree.root())),
         ));
     };
     let mut reader = Reader::new(&tree, &mut diagnostics);
     let imported = match format {
         Format::Fispdk => fispdk::import(&mut reader),
+        Format::Achilles => achilles::import(&mut reader),
     };
     let imported = imported.finish(format, &source.name, &mut reader);
     if diagnostics.is_empty() { Ok(imported) } else { Err(Diagnostics::new(&source.name, diagnostics)) }
