@@ -122,7 +122,7 @@ pub struct ImportArgs {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// What it is, fispdk or achilles, if it does not look like it
+    /// What it is: fispdk or achilles (default: as it looks)
     #[arg(long = "as", value_name = "FORMAT", value_enum, hide_possible_values = true)]
     pub format: Option<ImportFormat>,
 
