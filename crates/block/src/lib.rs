@@ -14,6 +14,7 @@ pub mod device;
 pub mod error;
 pub mod hash;
 pub mod leaf;
+pub mod nbd;
 mod pooled;
 pub mod runtime;
 mod submission;

@@ -94,6 +94,7 @@ fn describe(device: &DeviceSpec) -> String {
             let cache = if file.direct { "" } else { ", through the page cache" };
             format!("{}, {size}{cache}", file.path.display())
         }
+        DeviceSpec::Nbd(nbd) => nbd.uri.clone(),
         DeviceSpec::Disk(disk) => {
             let profile = match disk.profile {
                 DiskProfile::Hdd => "hdd",

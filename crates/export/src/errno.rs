@@ -20,6 +20,7 @@
 //! A loop device on top passes on the class that the block layer has for an errno: `EIO`, `ENOSPC`, `ENODATA`,
 //! `ETIMEDOUT`, `ENOLINK`, `EREMOTEIO`, `EILSEQ` and `ENOMEM` arrive unchanged, the others as `EIO`.
 
+use rotproof_block::nbd::ERRORS;
 use rotproof_block::{Error, ErrorKind};
 
 /// The largest errno the kernel accepts in an answer; from 512 on they are its own.
@@ -42,9 +43,46 @@ pub fn errno_of(error: &Error) -> i32 {
     }
 }
 
+/// The error of the NBD protocol that says most of an errno: itself where the protocol has it.
+///
+/// | errno | NBD |
+/// |---|---|
+/// | `EPERM`, `EIO`, `ENOMEM`, `EINVAL`, `ENOSPC`, `EOVERFLOW`, `EOPNOTSUPP`, `ESHUTDOWN` | the same |
+/// | `EROFS` | `EPERM` |
+/// | `EDQUOT`, `EFBIG` | `ENOSPC` |
+/// | all others | `EIO` |
+pub fn nbd_error(errno: i32) -> u32 {
+    let error = match errno {
+        libc::EROFS => libc::EPERM,
+        libc::EDQUOT | libc::EFBIG => libc::ENOSPC,
+        same if ERRORS.contains(&same) => same,
+        _ => libc::EIO,
+    };
+    error.unsigned_abs()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_nbd_client_sees_the_error_that_says_most() {
+        for (errno, expected) in [
+            (libc::EIO, libc::EIO),
+            (libc::ENOSPC, libc::ENOSPC),
+            (libc::EDQUOT, libc::ENOSPC),
+            (libc::EROFS, libc::EPERM),
+            (libc::EOPNOTSUPP, libc::EOPNOTSUPP),
+            (libc::ENOMEM, libc::ENOMEM),
+            (libc::EINVAL, libc::EINVAL),
+            (libc::ETIMEDOUT, libc::EIO),
+            (libc::ENODATA, libc::EIO),
+            (libc::ENODEV, libc::EIO),
+            (0, libc::EIO),
+        ] {
+            assert_eq!(nbd_error(errno), expected.unsigned_abs(), "{errno}");
+        }
+    }
 
     #[test]
     fn every_kind_has_the_errno_of_the_table() {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rotproof_block::leaf::{FileDevice, FileOptions, MemoryDevice, SimulatedDisk};
+use rotproof_block::leaf::{FileDevice, FileOptions, MemoryDevice, NbdDevice, SimulatedDisk};
 use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_fault::{Engine, EngineOptions};
 use rotproof_spec::{Path, Problems};
@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::dedup::{DedupDevice, DedupReport};
 use crate::disk_spec::DiskSpec;
 use crate::fault::FaultDevice;
-use crate::stack_spec::{DeviceSpec, FileSpec, MemorySpec, StackSpec};
+use crate::stack_spec::{DeviceSpec, FileSpec, MemorySpec, NbdSpec, StackSpec};
 use crate::stats::{StatsDevice, StatsReport};
 
 /// What a stack needs besides its description.
@@ -32,8 +32,24 @@ pub struct Stack {
     pub engine: Option<Arc<Engine>>,
     /// The layers that have something to report, bottom to top.
     reporters: Vec<Reporter>,
-    /// The leaf, if it is a file or device of this machine, which may fail by itself.
-    file: Option<Arc<FileDevice>>,
+    /// The leaf, if it is something real, which may fail by itself.
+    ground: Option<Ground>,
+}
+
+/// A leaf that may fail by itself.
+#[derive(Clone)]
+enum Ground {
+    File(Arc<FileDevice>),
+    Nbd(Arc<NbdDevice>),
+}
+
+impl Ground {
+    fn check(&self) -> Result<()> {
+        match self {
+            Self::File(file) => file.check(),
+            Self::Nbd(export) => export.check(),
+        }
+    }
 }
 
 enum Reporter {
@@ -71,8 +87,8 @@ pub fn open(spec: &StackSpec, environment: &StackEnvironment) -> Result<Stack> {
     let Some((leaf, layers)) = spec.0.split_first() else {
         return Err(Error::new(ErrorKind::Invalid, "the stack is empty; begin with a leaf"));
     };
-    let (device, file) = open_leaf(leaf)?;
-    let mut stack = Stack { device, engine: None, reporters: Vec::new(), file };
+    let (device, ground) = open_leaf(leaf)?;
+    let mut stack = Stack { device, engine: None, reporters: Vec::new(), ground };
     if environment.needs_faults && !layers.contains(&DeviceSpec::Faults) {
         stack.add_faults(environment);
     }
@@ -92,7 +108,7 @@ pub fn open(spec: &StackSpec, environment: &StackEnvironment) -> Result<Stack> {
                 stack.reporters.push(Reporter::Dedup(Arc::clone(&layer)));
                 stack.device = layer;
             }
-            DeviceSpec::Memory(_) | DeviceSpec::File(_) | DeviceSpec::Disk(_) => {
+            DeviceSpec::Memory(_) | DeviceSpec::File(_) | DeviceSpec::Disk(_) | DeviceSpec::Nbd(_) => {
                 return Err(Error::new(ErrorKind::Invalid, "a stack has one leaf, its first entry"));
             }
         }
@@ -112,13 +128,13 @@ impl Stack {
 
     /// What [`Stack::check_leaf`] does, for another thread; `None` where the leaf cannot fail by itself.
     pub fn leaf_check(&self) -> Option<impl Fn() -> Result<()> + Send + use<>> {
-        let file = Arc::clone(self.file.as_ref()?);
-        Some(move || file.check())
+        let ground = self.ground.clone()?;
+        Some(move || ground.check())
     }
 
-    /// Ok as long as the leaf has not failed by itself: see [`FileDevice::check`].
+    /// Ok as long as the leaf has not failed by itself: see [`FileDevice::check`] and [`NbdDevice::check`].
     pub fn check_leaf(&self) -> Result<()> {
-        self.file.as_ref().map_or(Ok(()), |file| file.check())
+        self.ground.as_ref().map_or(Ok(()), Ground::check)
     }
 
     fn add_faults(&mut self, environment: &StackEnvironment) {
@@ -129,7 +145,7 @@ impl Stack {
     }
 }
 
-type Leaf = (Arc<dyn Device>, Option<Arc<FileDevice>>);
+type Leaf = (Arc<dyn Device>, Option<Ground>);
 
 fn open_leaf(leaf: &DeviceSpec) -> Result<Leaf> {
     Ok(match leaf {
@@ -145,7 +161,11 @@ fn open_leaf(leaf: &DeviceSpec) -> Result<Leaf> {
                 ..FileOptions::default()
             };
             let file = FileDevice::open(path, options)?;
-            (Arc::<FileDevice>::clone(&file), Some(file))
+            (Arc::<FileDevice>::clone(&file), Some(Ground::File(file)))
+        }
+        DeviceSpec::Nbd(NbdSpec { uri }) => {
+            let export = NbdDevice::connect(&uri.parse()?)?;
+            (Arc::<NbdDevice>::clone(&export), Some(Ground::Nbd(export)))
         }
         DeviceSpec::Disk(disk) => {
             (SimulatedDisk::new(disk.size.0, DiskSpec::BLOCK_SIZE, disk.model())?, None)

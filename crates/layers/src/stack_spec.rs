@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 
+use rotproof_block::leaf::NbdUri;
 use rotproof_spec::{Bytes, Path, Problems, WordOrMap, deserialize_word_or_map};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, MapAccess};
@@ -27,6 +28,8 @@ pub enum DeviceSpec {
     Memory(MemorySpec),
     /// A file or block device.
     File(FileSpec),
+    /// An export of an NBD server.
+    Nbd(NbdSpec),
     /// A simulated disk over RAM.
     Disk(DiskSpec),
     /// The place where the fault plan acts.
@@ -70,6 +73,14 @@ fn direct_default() -> bool {
     true
 }
 
+/// A leaf on an export of an NBD server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NbdSpec {
+    /// Where it is: nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH.
+    pub uri: String,
+}
+
 /// The layer that counts requests and bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -80,14 +91,15 @@ pub struct StatsSpec {
 }
 
 impl WordOrMap for DeviceSpec {
-    const WORDS: &'static [&'static str] = &["memory", "file", "disk", "faults", "stats", "dedup"];
-    const EXPECTING: &'static str = "a device: { memory: { size: 256MiB } }, { file: { path: disk.img } }, { disk: { profile: nvme, size: 1GiB } }, faults, stats or dedup";
+    const WORDS: &'static [&'static str] = &["memory", "file", "nbd", "disk", "faults", "stats", "dedup"];
+    const EXPECTING: &'static str = "a device: { memory: { size: 256MiB } }, { file: { path: disk.img } }, { nbd: { uri: \"nbd://localhost/\" } }, { disk: { profile: nvme, size: 1GiB } }, faults, stats or dedup";
 
     fn from_word(word: &str) -> Option<Result<Self, String>> {
         let needs = |example: &str| Some(Err(format!("`{word}` needs more: {example}")));
         match word {
             "memory" => needs("{ memory: { size: 256MiB } }"),
             "file" => needs("{ file: { path: disk.img, size: 1GiB } }"),
+            "nbd" => needs("{ nbd: { uri: \"nbd+unix:///?socket=disk.sock\" } }"),
             "disk" => needs("{ disk: { profile: nvme, size: 1GiB } }"),
             "faults" => Some(Ok(Self::Faults)),
             "stats" => Some(Ok(Self::Stats(StatsSpec::default()))),
@@ -100,6 +112,7 @@ impl WordOrMap for DeviceSpec {
         match key {
             "memory" => map.next_value().map(Self::Memory),
             "file" => map.next_value().map(Self::File),
+            "nbd" => map.next_value().map(Self::Nbd),
             "disk" => map.next_value().map(Self::Disk),
             "stats" => map.next_value().map(Self::Stats),
             "dedup" => map.next_value().map(Self::Dedup),
@@ -131,6 +144,7 @@ impl JsonSchema for DeviceSpec {
         };
         let memory = generator.subschema_for::<MemorySpec>();
         let file = generator.subschema_for::<FileSpec>();
+        let nbd = generator.subschema_for::<NbdSpec>();
         let disk = generator.subschema_for::<DiskSpec>();
         let stats = generator.subschema_for::<StatsSpec>();
         let dedup = generator.subschema_for::<DedupSpec>();
@@ -143,6 +157,7 @@ impl JsonSchema for DeviceSpec {
                 },
                 with_options("memory", "Leaf: RAM of this process.", memory),
                 with_options("file", "Leaf: a file or block device.", file),
+                with_options("nbd", "Leaf: an export of an NBD server.", nbd),
                 with_options("disk", "Leaf: a simulated disk over RAM.", disk),
                 with_options("stats", "Layer: counts requests and bytes.", stats),
                 with_options("dedup", "Layer: stores equal blocks of 4 KiB once.", dedup)
@@ -154,7 +169,7 @@ impl JsonSchema for DeviceSpec {
 impl DeviceSpec {
     /// Whether it can stand at the bottom, and only there.
     pub fn is_leaf(&self) -> bool {
-        matches!(self, Self::Memory(_) | Self::File(_) | Self::Disk(_))
+        matches!(self, Self::Memory(_) | Self::File(_) | Self::Nbd(_) | Self::Disk(_))
     }
 
     /// The word it is written with.
@@ -162,6 +177,7 @@ impl DeviceSpec {
         match self {
             Self::Memory(_) => "memory",
             Self::File(_) => "file",
+            Self::Nbd(_) => "nbd",
             Self::Disk(_) => "disk",
             Self::Faults => "faults",
             Self::Stats(_) => "stats",
@@ -183,7 +199,8 @@ impl StackSpec {
             DeviceSpec::Memory(memory) => Some(memory.size.0),
             DeviceSpec::Disk(disk) => Some(disk.size.0),
             DeviceSpec::File(file) => file.size.map(|size| size.0),
-            DeviceSpec::Faults | DeviceSpec::Stats(_) | DeviceSpec::Dedup(_) => None,
+            // As large as the server says.
+            DeviceSpec::Nbd(_) | DeviceSpec::Faults | DeviceSpec::Stats(_) | DeviceSpec::Dedup(_) => None,
         }
     }
 
@@ -222,7 +239,7 @@ impl StackSpec {
             problems.add_with_help(
                 &path.index(0),
                 format!("a stack begins with a leaf, and {} is none", first.word()),
-                "begin with memory, file or disk",
+                "begin with memory, file, nbd or disk",
             );
         }
         let mut faults_at = None;
@@ -241,6 +258,7 @@ impl StackSpec {
             match device {
                 DeviceSpec::Memory(memory) => memory.validate(&place, problems),
                 DeviceSpec::File(file) => file.validate(&place, problems),
+                DeviceSpec::Nbd(nbd) => nbd.validate(&place, problems),
                 DeviceSpec::Disk(disk) => disk.validate(&place, problems),
                 DeviceSpec::Faults => {
                     if let Some(before) = faults_at.replace(index) {
@@ -289,6 +307,14 @@ impl StatsSpec {
     /// The name, or what a layer without one is called that has `below` stats layers below it.
     pub(crate) fn name_or_default(&self, below: usize) -> String {
         self.name.clone().unwrap_or_else(|| format!("stats-{}", below + 1))
+    }
+}
+
+impl NbdSpec {
+    fn validate(&self, path: &Path, problems: &mut Problems) {
+        if let Err(error) = self.uri.parse::<NbdUri>() {
+            problems.add(&path.key("uri"), error.context());
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod disk_profile;
 mod file;
 mod health;
 mod memory;
+mod nbd;
 mod opened_file;
 
 pub use disk::SimulatedDisk;
@@ -14,3 +15,4 @@ pub use disk_profile::{DiskProfile, FlashProfile, RotatingProfile};
 pub use file::{FileDevice, FileOptions};
 pub(crate) use health::Witness;
 pub use memory::MemoryDevice;
+pub use nbd::{NbdDevice, NbdUri};

@@ -17,6 +17,7 @@ use super::parse::{FuseOperation, Malformed, TRANSFER_BYTES_MAX, parse};
 use super::reply::Reply;
 use super::tree::Tree;
 use super::wire::HEAD_BYTES;
+use crate::lane::Lane;
 
 /// The channels of one thread.
 pub(super) struct Channels {
@@ -29,7 +30,7 @@ pub(super) struct Channels {
 /// A thread's state. Dropping it answers what is still owed.
 pub(super) struct Session {
     runtime: Runtime,
-    data: Rc<DataPath>,
+    data: DataPath,
     tree: Tree,
     blocking: Rc<Channel>,
     polled: Rc<Channel>,
@@ -39,10 +40,10 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(data: DataPath, tree: Tree, channels: Channels) -> Self {
+    pub(super) fn new(lane: Lane, tree: Tree, channels: Channels) -> Self {
         Self {
-            runtime: data.runtime.clone(),
-            data: Rc::new(data),
+            runtime: lane.runtime.clone(),
+            data: DataPath::new(lane),
             tree,
             blocking: Rc::new(channels.blocking),
             polled: Rc::new(channels.polled),
@@ -169,7 +170,7 @@ impl Drop for Session {
 }
 
 /// A failure in words, of a thread that ended by error or panic.
-pub(super) fn describe(outcome: &std::thread::Result<Result<()>>) -> Option<String> {
+pub(crate) fn describe(outcome: &std::thread::Result<Result<()>>) -> Option<String> {
     match outcome {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(Error::to_string(error)),
@@ -191,7 +192,6 @@ mod tests {
     use rotproof_block::runtime::RuntimeOptions;
     use rotproof_block::{Device, Runtime};
 
-    use super::super::data::DataPath;
     use super::super::wire::{AttrOut, InHeader, OutHeader, Plain, opcode};
     use super::*;
     use crate::stripes::SharedStripes;
@@ -217,7 +217,7 @@ mod tests {
             let device = MemoryDevice::new(1 << 20, 4096).expect("sizes that fit");
             let (queue, info) = (device.open_queue(&runtime).expect("opens"), device.info());
             let stripes = SharedStripes::new().on_this_thread();
-            let data = DataPath {
+            let lane = Lane {
                 runtime,
                 queue,
                 info,
@@ -225,11 +225,10 @@ mod tests {
                 phase: Arc::default(),
                 thread: 0,
                 requests: Default::default(),
-                writes_late: Default::default(),
             };
             let tree = Tree { file_name: "disk".into(), info, uid: 0, gid: 0, open_to_all: false };
             let channels = Channels { blocking: Channel::from_fd(session), polled: Channel::from_fd(polled) };
-            Session::new(data, tree, channels).run(&AtomicBool::new(false))
+            Session::new(lane, tree, channels).run(&AtomicBool::new(false))
         });
         let kernel = Channel::from_fd(kernel);
         test(&kernel);

@@ -14,10 +14,10 @@ use rotproof_block::runtime::RuntimeOptions;
 use rotproof_block::{Device, Error, ErrorKind, Queue, Result, Runtime};
 
 use super::FuseOptions;
-use super::data::DataPath;
 use super::mount::Mount;
 use super::session::{Channels, Session, describe};
 use super::tree::Tree;
+use crate::lane::Lane;
 use crate::stripes::SharedStripes;
 use crate::system;
 
@@ -160,7 +160,7 @@ fn run(
             return;
         }
     };
-    let data = DataPath {
+    let lane = Lane {
         runtime,
         queue,
         info: setup.tree.info,
@@ -168,12 +168,11 @@ fn run(
         phase: Arc::clone(&setup.options.phase),
         thread: u16::try_from(number).expect("at most 64 threads"),
         requests: Default::default(),
-        writes_late: Default::default(),
     };
     let _ = ready.send(Ok(()));
     let Ok((channels, mount)) = next_work.recv() else { return };
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        Session::new(data, setup.tree.clone(), channels).run(&running.stop)
+        Session::new(lane, setup.tree.clone(), channels).run(&running.stop)
     }));
     if let Some(failure) = describe(&outcome) {
         running.state.lock().failure.get_or_insert(failure);

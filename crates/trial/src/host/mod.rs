@@ -16,7 +16,7 @@ mod usage;
 pub use cancel::Cancel;
 pub use environment::{Environment, ToolVersion, environment};
 pub use kernel_log::KernelLog;
-pub use precious::refuse_precious;
+pub use precious::{refuse_precious, refuse_precious_export};
 pub use program::{Program, RunningProgram};
 pub use space::{free_bytes, require_free, require_image_fits};
 pub use usage::{ProcessorUse, Usage, UsageMeter};

@@ -6,16 +6,18 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use rotproof_block::error::IoContext;
-use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_block::leaf::NbdDevice;
+use rotproof_block::{Buffer, Context, Device, Error, ErrorKind, Queue, Request, Result, Runtime};
 
 use super::mounts::{Mount, mounts, unescape};
-use super::signatures::recognise;
+use super::signatures::{Content, recognise};
 
 /// Ok if `path` may be made a leaf and written all over: it does not exist, or is a regular file or block device
 /// that nobody uses and that holds nothing recognisable, or `overwrite` says that its content may be destroyed.
@@ -25,7 +27,7 @@ use super::signatures::recognise;
 pub fn refuse_precious(path: &Path, overwrite: bool) -> Result<()> {
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error).doing(|| format!("looking at {}", path.display())),
     };
     let file_type = metadata.file_type();
@@ -51,15 +53,45 @@ pub fn refuse_precious(path: &Path, overwrite: bool) -> Result<()> {
     if overwrite {
         return Ok(());
     }
-    match content_of(path, &metadata)? {
-        None => Ok(()),
-        Some(found) => Err(Error::new(
-            ErrorKind::Refused,
-            format!(
-                "refusing to write on {}: it holds {found}; if all of it may be destroyed, say so with --overwrite",
-                path.display()
-            ),
-        )),
+    refuse_content(path.display(), content_of(path, &metadata)?)
+}
+
+/// As [`refuse_precious`], for an export of an NBD server; who else uses it only the server knows.
+pub fn refuse_precious_export(device: &NbdDevice, overwrite: bool) -> Result<()> {
+    if overwrite {
+        return Ok(());
+    }
+    // Under virtual time a request to a server blocks this thread, which is what is wanted here.
+    let runtime = Runtime::simulated(0);
+    let content = Export { queue: device.open_queue(&runtime)?, runtime, block_size: device.info().block_size.into() };
+    let found = recognise(&content, device.info().size).map_err(|error| error.while_doing(device.uri()))?;
+    refuse_content(device.uri(), found)
+}
+
+fn refuse_content(what: impl std::fmt::Display, found: Option<String>) -> Result<()> {
+    let Some(found) = found else { return Ok(()) };
+    let message =
+        format!("refusing to write on {what}: it holds {found}; if all of it may be destroyed, say so with --overwrite");
+    Err(Error::new(ErrorKind::Refused, message))
+}
+
+/// What is on an export, read in whole blocks.
+struct Export {
+    queue: Rc<dyn Queue>,
+    runtime: Runtime,
+    block_size: u64,
+}
+
+impl Content for Export {
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        let start = offset - offset % self.block_size;
+        let end = (offset + bytes.len() as u64).next_multiple_of(self.block_size);
+        let request = Request::read(start, Buffer::stale((end - start) as usize), Context::default());
+        let completion = self.runtime.block_on(self.queue.submit(request)).map_err(io::Error::other)?;
+        completion.result.map_err(io::Error::other)?;
+        let lead = (offset - start) as usize;
+        bytes.copy_from_slice(&completion.buffer[lead..lead + bytes.len()]);
+        Ok(())
     }
 }
 

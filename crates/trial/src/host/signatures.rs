@@ -107,9 +107,21 @@ const MD_MAGIC: [u8; 4] = [0xfc, 0x4e, 0x2b, 0xa9];
 const ZFS_MAGICS: [[u8; 8]; 2] = [[0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0x00, 0xba, 0xb1, 0x0c]];
 const ZFS_LABEL_BYTES: u64 = 256 << 10;
 
-/// The first thing that is recognised in `file`, of `size` bytes, as words for a sentence: "an XFS file system".
-pub(super) fn recognise(file: &File, size: u64) -> Result<Option<String>> {
-    let probe = Probe { file, size };
+/// Something that may hold anything, wherever it is.
+pub(super) trait Content {
+    /// Fills `bytes` from `offset`.
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> std::io::Result<()>;
+}
+
+impl Content for File {
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> std::io::Result<()> {
+        FileExt::read_exact_at(self, bytes, offset)
+    }
+}
+
+/// The first thing that is recognised in `content`, of `size` bytes, as words for a sentence: "an XFS file system".
+pub(super) fn recognise(content: &dyn Content, size: u64) -> Result<Option<String>> {
+    let probe = Probe { content, size };
     for &(what, offset, magic) in AT_START {
         if probe.holds(offset, magic)? {
             return Ok(Some(what.to_owned()));
@@ -129,7 +141,7 @@ pub(super) fn recognise(file: &File, size: u64) -> Result<Option<String>> {
 }
 
 struct Probe<'a> {
-    file: &'a File,
+    content: &'a dyn Content,
     size: u64,
 }
 
@@ -145,7 +157,7 @@ impl Probe<'_> {
         if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > self.size) {
             return Ok(false);
         }
-        match self.file.read_exact_at(bytes, offset) {
+        match self.content.read_exact_at(bytes, offset) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
             Err(error) => Err(error).doing(|| format!("looking for a file system at byte {offset}")),

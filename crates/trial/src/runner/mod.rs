@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Instant, SystemTime};
 
+use rotproof_block::leaf::NbdDevice;
 use rotproof_block::{Error, ErrorKind, Phase, Result, Runtime};
 use rotproof_fault::{self as fault, Engine, Replay, ResolvedRule, Rule};
 use rotproof_layers::{DeviceSpec, Stack, StackEnvironment};
@@ -89,11 +90,18 @@ fn not_removed(left: &[Error]) -> Error {
 
 fn refuse_precious(trial: &TrialFile, options: &RunOptions) -> Result<()> {
     for device in &trial.stack.0 {
-        if let DeviceSpec::File(file) = device {
-            host::refuse_precious(&file.path, options.overwrite)?;
-            if let Some(size) = file.size {
-                host::require_image_fits(&file.path, size.0)?;
+        match device {
+            DeviceSpec::File(file) => {
+                host::refuse_precious(&file.path, options.overwrite)?;
+                if let Some(size) = file.size {
+                    host::require_image_fits(&file.path, size.0)?;
+                }
             }
+            DeviceSpec::Nbd(nbd) => {
+                let device = NbdDevice::connect(&nbd.uri.parse()?)?;
+                host::refuse_precious_export(&device, options.overwrite)?;
+            }
+            _ => {}
         }
     }
     results::check_folder(&options.results)
