@@ -41,14 +41,7 @@ impl DataPath {
 
     /// Stores the first `size` bytes of `arrived`, and leaves another buffer of its size there if it keeps it. At
     /// the end of the device the write is short, and beyond it an error, as on a block device.
-    pub(super) fn write(
-        &self,
-        reply: Reply,
-        arrived: &mut Buffer,
-        offset: u64,
-        size: usize,
-        durable: bool,
-    ) {
+    pub(super) fn write(&self, reply: Reply, arrived: &mut Buffer, offset: u64, size: usize, durable: bool) {
         let length = self.lane.clip(offset, size as u64) as usize;
         if length == 0 {
             return if size == 0 { reply.plain(&WriteOut::default()) } else { reply.errno(libc::ENOSPC) };

@@ -27,8 +27,8 @@ use parking_lot::Mutex;
 use rotproof_block::{Device, Error, ErrorKind, Result};
 
 pub use mount::{abort_path, unmount_path};
-pub(crate) use session::describe;
 pub use parse::{FuseOperation, Malformed, Message, NAME_BYTES_MAX, Name, TRANSFER_BYTES_MAX, parse};
+pub(crate) use session::describe;
 
 use crate::system;
 use mount::{Mount, MountOptions};

@@ -31,7 +31,10 @@ impl FromStr for NbdAddress {
     fn from_str(text: &str) -> Result<Self> {
         if let Some(path) = text.strip_prefix("unix:").or_else(|| text.contains('/').then_some(text)) {
             return if path.is_empty() {
-                Err(Error::new(ErrorKind::Invalid, "`unix:` needs the path of the socket, as unix:/run/x.sock"))
+                Err(Error::new(
+                    ErrorKind::Invalid,
+                    "`unix:` needs the path of the socket, as unix:/run/x.sock",
+                ))
             } else {
                 Ok(Self::Unix(path.into()))
             };

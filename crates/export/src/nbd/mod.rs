@@ -161,9 +161,10 @@ impl NbdServer {
             }
         }
         match server.state.lock().failure.take() {
-            Some(failure) => {
-                Err(Error::new(ErrorKind::Internal, format!("a connection of the NBD server failed: {failure}")))
-            }
+            Some(failure) => Err(Error::new(
+                ErrorKind::Internal,
+                format!("a connection of the NBD server failed: {failure}"),
+            )),
             None => Ok(()),
         }
     }

@@ -175,7 +175,9 @@ impl<S: Stream> Negotiation<'_, S> {
                 Next::Leave
             }
             option::STARTTLS => return self.start_tls(data),
-            option::EXPORT_NAME if locked => return Err(violation("an export was asked for without TLS".into())),
+            option::EXPORT_NAME if locked => {
+                return Err(violation("an export was asked for without TLS".into()));
+            }
             _ if locked => self.refuse(option, reply::TLS_REQUIRED, "this server wants TLS first"),
             option::EXPORT_NAME => return self.export_name(data),
             option::LIST => self.list(data),
@@ -334,9 +336,10 @@ impl<S: Stream> Negotiation<'_, S> {
             return self.refuse(option, reply::UNKNOWN, "there is no export of that name");
         };
         let is_list = option == option::LIST_META_CONTEXT;
-        let wanted = queries.iter().any(|&query| {
-            query == nbd::BASE_ALLOCATION.as_bytes() || (is_list && query == b"base:")
-        }) || (is_list && queries.is_empty());
+        let wanted = queries
+            .iter()
+            .any(|&query| query == nbd::BASE_ALLOCATION.as_bytes() || (is_list && query == b"base:"))
+            || (is_list && queries.is_empty());
         if wanted {
             let id = if is_list { 0 } else { BASE_ALLOCATION_ID };
             let mut data = id.to_be_bytes().to_vec();

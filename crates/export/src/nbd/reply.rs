@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::task::Waker;
 
-use rotproof_block::nbd::{self, chunk};
 use rotproof_block::Error;
+use rotproof_block::nbd::{self, chunk};
 
 use super::negotiation::BASE_ALLOCATION_ID;
 use super::transport::Transport;
@@ -51,7 +51,12 @@ enum Part {
 
 impl Desk {
     pub(super) fn new(style: Style) -> Rc<Self> {
-        Rc::new(Self { style, outbox: RefCell::default(), owed: Cell::default(), owed_bytes: Cell::default() })
+        Rc::new(Self {
+            style,
+            outbox: RefCell::default(),
+            owed: Cell::default(),
+            owed_bytes: Cell::default(),
+        })
     }
 
     /// Requests without a reply.

@@ -1,8 +1,6 @@
 //! Reads the header of a request, as it comes from a client that nobody trusts.
 
-use rotproof_block::nbd::{
-    self, EXTENDED_REQUEST_BYTES, Fields, REQUEST_BYTES, command, command_flag,
-};
+use rotproof_block::nbd::{self, EXTENDED_REQUEST_BYTES, Fields, REQUEST_BYTES, command, command_flag};
 
 /// A request's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +67,11 @@ mod tests {
         bytes.extend(command::WRITE.to_be_bytes());
         bytes.extend(7u64.to_be_bytes());
         bytes.extend(8192u64.to_be_bytes());
-        if extended { bytes.extend(512u64.to_be_bytes()) } else { bytes.extend(512u32.to_be_bytes()) }
+        if extended {
+            bytes.extend(512u64.to_be_bytes());
+        } else {
+            bytes.extend(512u32.to_be_bytes());
+        }
         bytes
     }
 

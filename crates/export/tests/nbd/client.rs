@@ -168,7 +168,8 @@ impl Client {
             chunk::ERROR => {
                 answer.error = fields.u32().expect("there");
                 let length = fields.u16().expect("there").into();
-                answer.message = String::from_utf8(fields.bytes(length).expect("there").into()).expect("UTF-8");
+                answer.message =
+                    String::from_utf8(fields.bytes(length).expect("there").into()).expect("UTF-8");
             }
             chunk::OFFSET_DATA => {
                 fields.u64();

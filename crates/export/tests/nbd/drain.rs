@@ -64,7 +64,8 @@ fn a_socket_that_is_taken_is_refused_and_left_alone() {
     let address = rotproof_export::NbdAddress::Unix(served.socket());
     let device = rotproof_block::leaf::MemoryDevice::new(1 << 20, 512).expect("sizes that fit");
     let exports = vec![crate::server::export("x", device)];
-    let error = rotproof_export::NbdServer::start(exports, &[address], Default::default()).expect_err("taken");
+    let error =
+        rotproof_export::NbdServer::start(exports, &[address], Default::default()).expect_err("taken");
     assert_eq!(error.kind(), ErrorKind::Refused);
     let mut client = Client::simple(&served.socket());
     assert_eq!(client.read(0, 5), [0; 5]);

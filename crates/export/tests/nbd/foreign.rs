@@ -18,8 +18,12 @@ fn nbdinfo_describes_the_exports() {
     let device = || MemoryDevice::new(SIZE, 512).expect("sizes that fit");
     let served = Served::new(vec![export("one", device()), export("two", device())], NbdOptions::default());
     let described = run("nbdinfo", &["--json", &served.uri()]);
-    for part in ["\"export-size\": 16777216", "\"can_multi_conn\": true", "\"structured\": true", "\"base:allocation\""]
-    {
+    for part in [
+        "\"export-size\": 16777216",
+        "\"can_multi_conn\": true",
+        "\"structured\": true",
+        "\"base:allocation\"",
+    ] {
         assert!(described.contains(part), "{part} in {described}");
     }
     let listed = run("nbdinfo", &["--list", &served.uri()]);
@@ -85,12 +89,21 @@ assert entries == [65536, 0], entries
 h.shutdown()
 "#;
     // The interpreter that libnbd's binding is installed for.
-    run("/usr/bin/python3", &["-c", &format!("
+    run(
+        "/usr/bin/python3",
+        &[
+            "-c",
+            &format!(
+                "
 import nbd
 h = nbd.NBD()
 h.add_meta_context('base:allocation')
 h.connect_uri('{}')
-{script}", served.uri())]);
+{script}",
+                served.uri()
+            ),
+        ],
+    );
 }
 
 #[test]

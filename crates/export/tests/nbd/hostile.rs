@@ -85,8 +85,7 @@ fn a_client_that_asks_without_reading_waits_alone() {
 fn more_clients_than_there_is_room_for_are_let_go() {
     let served = Served::memory(1 << 20);
     let mut clients: Vec<_> = (0..20).map(|_| Client::simple(&served.socket())).collect();
-    let silent: Vec<_> =
-        (0..300).filter_map(|_| UnixStream::connect(served.socket()).ok()).collect();
+    let silent: Vec<_> = (0..300).filter_map(|_| UnixStream::connect(served.socket()).ok()).collect();
     for client in &mut clients {
         assert_eq!(client.read(0, 5), [0; 5]);
     }
@@ -98,7 +97,11 @@ fn more_clients_than_there_is_room_for_are_let_go() {
 fn a_device_that_is_late_at_random_gives_everybody_the_right_data() {
     let device = Scripted::new(4 << 20, 512, |request| {
         let random = mix(request.context.id, 5, request.offset);
-        if random.is_multiple_of(2) { Action::Late(Duration::from_micros(random >> 8 & 1023)) } else { Action::Pass }
+        if random.is_multiple_of(2) {
+            Action::Late(Duration::from_micros(random >> 8 & 1023))
+        } else {
+            Action::Pass
+        }
     });
     let served = Served::one(Arc::new(device));
     let mut client = Client::structured(&served.socket());
@@ -124,12 +127,10 @@ fn a_device_that_is_late_at_random_gives_everybody_the_right_data() {
 
 #[test]
 fn a_queue_that_panics_ends_its_connection_and_no_other() {
-    let device = Scripted::new(1 << 20, 512, |request| {
-        match request.offset {
-            4096 => Action::Panic,
-            8192 => Action::PanicLater,
-            _ => Action::Pass,
-        }
+    let device = Scripted::new(1 << 20, 512, |request| match request.offset {
+        4096 => Action::Panic,
+        8192 => Action::PanicLater,
+        _ => Action::Pass,
     });
     let served = Served::one(Arc::new(device));
     let mut other = Client::simple(&served.socket());

@@ -14,7 +14,10 @@ use crate::server::{Served, export};
 
 fn two_exports() -> Served {
     let device = |size| MemoryDevice::new(size, 512).expect("sizes that fit");
-    Served::new(vec![export("one", device(1 << 20)), export("zwei ü", device(2 << 20))], NbdOptions::default())
+    Served::new(
+        vec![export("one", device(1 << 20)), export("zwei ü", device(2 << 20))],
+        NbdOptions::default(),
+    )
 }
 
 #[test]
@@ -80,10 +83,7 @@ fn options_that_are_unknown_or_too_long_are_refused_and_the_next_is_served() {
     assert_eq!(client.option(option::LIST_META_CONTEXT, &context)[0].0, option_reply::INVALID);
     assert_eq!(client.option(option::EXTENDED_HEADERS, &[])[0].0, option_reply::ACK);
     assert_eq!(client.option(option::EXTENDED_HEADERS, &[])[0].0, option_reply::INVALID);
-    assert_eq!(
-        client.option(option::STRUCTURED_REPLY, &[])[0].0,
-        option_reply::EXTENDED_HEADERS_REQUIRED
-    );
+    assert_eq!(client.option(option::STRUCTURED_REPLY, &[])[0].0, option_reply::EXTENDED_HEADERS_REQUIRED);
     let listed = client.option(option::LIST_META_CONTEXT, &context);
     assert!(listed[0].1.ends_with(b"base:allocation"), "{listed:?}");
     assert_eq!(client.option(option::ABORT, &[])[0].0, option_reply::ACK);
@@ -194,8 +194,7 @@ fn block_status_says_that_everything_is_data_to_those_who_chose_it() {
     assert_eq!(answer.data, [[0, 0, 0, 1], 5000u32.to_be_bytes(), [0; 4]].concat());
     let answer = extended.call(command::BLOCK_STATUS, 0, 512, 5000, &[]);
     assert_eq!(answer.chunk, Some(chunk::BLOCK_STATUS_EXTENDED));
-    let expected =
-        [&[0, 0, 0, 1, 0, 0, 0, 1][..], &5000u64.to_be_bytes(), &0u64.to_be_bytes()].concat();
+    let expected = [&[0, 0, 0, 1, 0, 0, 0, 1][..], &5000u64.to_be_bytes(), &0u64.to_be_bytes()].concat();
     assert_eq!(answer.data, expected);
     assert_eq!(structured.call(command::BLOCK_STATUS, 0, 0, 0, &[]).error, 22);
 }
@@ -257,7 +256,7 @@ fn names_that_clash_and_exports_that_are_missing_are_refused() {
     let address = rotproof_export::NbdAddress::Unix(folder.path().join("s"));
     let device = || MemoryDevice::new(1 << 20, 512).expect("sizes that fit");
     for exports in [vec![], vec![export("a", device()), export("a", device())]] {
-        let error = rotproof_export::NbdServer::start(exports, &[address.clone()], NbdOptions::default())
+        let error = rotproof_export::NbdServer::start(exports, std::slice::from_ref(&address), NbdOptions::default())
             .expect_err("senseless");
         assert_eq!(error.kind(), ErrorKind::Invalid);
     }

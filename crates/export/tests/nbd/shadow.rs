@@ -21,7 +21,11 @@ fn connections_that_share_blocks_lose_no_byte() {
     // Blocks of 4096 bytes and pieces that are smaller, so that most blocks belong to several clients.
     let device = Scripted::new(SIZE as u64, 4096, |request| {
         let random = mix(request.context.id, 3, request.offset);
-        if random.is_multiple_of(5) { Action::Late(Duration::from_micros(random >> 8 & 511)) } else { Action::Pass }
+        if random.is_multiple_of(5) {
+            Action::Late(Duration::from_micros(random >> 8 & 511))
+        } else {
+            Action::Pass
+        }
     });
     let served = Served::one(Arc::new(device));
     let mut pieces = vec![];

@@ -38,9 +38,8 @@ fn served(folder: &Path, verify_clients: bool) -> Served {
 }
 
 fn nbdsh(uri: &str, certificates: Option<&Path>) -> std::process::Output {
-    let with = certificates.map_or(String::new(), |folder| {
-        format!("h.set_tls_certificates('{}')\n", folder.display())
-    });
+    let with = certificates
+        .map_or(String::new(), |folder| format!("h.set_tls_certificates('{}')\n", folder.display()));
     let script = format!(
         "import nbd\nh = nbd.NBD()\nh.set_uri_allow_local_file(True)\n{with}h.set_tls_verify_peer(False)\n\
          h.connect_uri('{uri}')\nassert h.get_tls_negotiated()\nh.pwrite(b'secret' * 100000, 77)\n\

@@ -63,15 +63,17 @@ pub fn refuse_precious_export(device: &NbdDevice, overwrite: bool) -> Result<()>
     }
     // Under virtual time a request to a server blocks this thread, which is what is wanted here.
     let runtime = Runtime::simulated(0);
-    let content = Export { queue: device.open_queue(&runtime)?, runtime, block_size: device.info().block_size.into() };
+    let content =
+        Export { queue: device.open_queue(&runtime)?, runtime, block_size: device.info().block_size.into() };
     let found = recognise(&content, device.info().size).map_err(|error| error.while_doing(device.uri()))?;
     refuse_content(device.uri(), found)
 }
 
 fn refuse_content(what: impl std::fmt::Display, found: Option<String>) -> Result<()> {
     let Some(found) = found else { return Ok(()) };
-    let message =
-        format!("refusing to write on {what}: it holds {found}; if all of it may be destroyed, say so with --overwrite");
+    let message = format!(
+        "refusing to write on {what}: it holds {found}; if all of it may be destroyed, say so with --overwrite"
+    );
     Err(Error::new(ErrorKind::Refused, message))
 }
 

@@ -58,9 +58,14 @@ struct Message {
 
 enum State {
     /// With the room for what a read brings.
-    Waiting { room: Buffer, waker: Option<Waker> },
+    Waiting {
+        room: Buffer,
+        waker: Option<Waker>,
+    },
     /// The reply is being read.
-    Arriving { waker: Option<Waker> },
+    Arriving {
+        waker: Option<Waker>,
+    },
     Done(Result<()>, Buffer),
     /// Nobody waits any more; the length of the data to skip.
     Abandoned(usize),
@@ -94,7 +99,9 @@ impl Connection {
             completed: Condvar::new(),
         });
         let mut connection = Self { shared, threads: Vec::with_capacity(2) };
-        for (name, work) in [("nbd-send", Shared::send_all as fn(&Shared)), ("nbd-receive", Shared::receive_all)] {
+        for (name, work) in
+            [("nbd-send", Shared::send_all as fn(&Shared)), ("nbd-receive", Shared::receive_all)]
+        {
             let shared = Arc::clone(&connection.shared);
             let thread = std::thread::Builder::new().name(name.into()).spawn(move || work(&shared));
             connection.threads.push(thread.doing(|| "starting a thread of an NBD connection".into())?);
@@ -332,7 +339,9 @@ impl Shared {
             let failure = under_way.end.clone().unwrap_or_default();
             for state in under_way.requests.values_mut() {
                 let (room, waker) = match state {
-                    State::Waiting { room, waker } => (std::mem::replace(room, Buffer::empty()), waker.take()),
+                    State::Waiting { room, waker } => {
+                        (std::mem::replace(room, Buffer::empty()), waker.take())
+                    }
                     State::Arriving { waker } => (Buffer::empty(), waker.take()),
                     State::Done(..) | State::Abandoned(_) => continue,
                 };

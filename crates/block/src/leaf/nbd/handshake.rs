@@ -114,13 +114,16 @@ fn read_replies(stream: &mut impl Read, name: &str) -> Result<Export, Failure> {
                 let said = String::from_utf8_lossy(&data);
                 let said = if said.is_empty() { String::new() } else { format!(" (it says: {said})") };
                 return Err(match error {
-                    option_reply::UNKNOWN => {
-                        Failure::Refused(ErrorKind::Missing, format!("the server has no export {name:?}{said}"))
-                    }
+                    option_reply::UNKNOWN => Failure::Refused(
+                        ErrorKind::Missing,
+                        format!("the server has no export {name:?}{said}"),
+                    ),
                     option_reply::TLS_REQUIRED => {
                         odd(format!("the server wants TLS, which this client does not speak{said}"))
                     }
-                    option_reply::UNSUPPORTED => odd(format!("the server is too old: it has no NBD_OPT_GO{said}")),
+                    option_reply::UNSUPPORTED => {
+                        odd(format!("the server is too old: it has no NBD_OPT_GO{said}"))
+                    }
                     _ => odd(format!("the server refuses the export {name:?} with error {error:#x}{said}")),
                 });
             }

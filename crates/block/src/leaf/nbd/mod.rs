@@ -232,7 +232,13 @@ impl Queue for NbdQueue {
 }
 
 impl Lane {
-    async fn serve(&self, operation: Operation, offset: u64, length: u64, buffer: Buffer) -> (Result<()>, Buffer) {
+    async fn serve(
+        &self,
+        operation: Operation,
+        offset: u64,
+        length: u64,
+        buffer: Buffer,
+    ) -> (Result<()>, Buffer) {
         match operation {
             Operation::Read | Operation::Write { .. } if buffer.len() > self.transfer_bytes_max => {
                 self.transfer_parts(operation, offset, buffer).await
@@ -258,7 +264,12 @@ impl Lane {
     }
 
     /// One after the other what is larger than the server takes at once.
-    async fn transfer_parts(&self, operation: Operation, offset: u64, mut buffer: Buffer) -> (Result<()>, Buffer) {
+    async fn transfer_parts(
+        &self,
+        operation: Operation,
+        offset: u64,
+        mut buffer: Buffer,
+    ) -> (Result<()>, Buffer) {
         for start in (0..buffer.len()).step_by(self.transfer_bytes_max) {
             let end = buffer.len().min(start + self.transfer_bytes_max);
             let at = offset + start as u64;

@@ -30,9 +30,8 @@ impl FromStr for NbdUri {
     /// `nbd://HOST[:PORT]/[EXPORT]` or `nbd+unix:///[EXPORT]?socket=PATH`.
     fn from_str(text: &str) -> Result<Self> {
         let invalid = |why: &str| {
-            let message = format!(
-                "{text:?} {why}; write nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH"
-            );
+            let message =
+                format!("{text:?} {why}; write nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH");
             Error::new(ErrorKind::Invalid, message)
         };
         let (scheme, rest) = text.split_once("://").ok_or_else(|| invalid("is no URI of an NBD export"))?;
@@ -100,9 +99,8 @@ mod tests {
 
     #[test]
     fn uris_are_read_as_the_specification_has_them() {
-        let tcp = |host: &str, port, export: &str| {
-            (Place::Tcp { host: host.into(), port }, export.to_owned())
-        };
+        let tcp =
+            |host: &str, port, export: &str| (Place::Tcp { host: host.into(), port }, export.to_owned());
         let unix = |path: &str, export: &str| (Place::Unix(path.into()), export.to_owned());
         for (text, expected) in [
             ("nbd://host", tcp("host", 10809, "")),
