@@ -1,6 +1,6 @@
 //! A trial as a picture in 80 columns: the stack from the load down to the leaf, the faults, and what is expected.
 
-use rotproof_fault::{Match, Rule, RuleEntry};
+use rotproof_fault::{DrawnModel, FaultEntry, Match, Plan, Rule};
 use rotproof_layers::{DeviceSpec, DiskProfile};
 use rotproof_load::{End, LoadSpec, Pattern};
 use rotproof_spec::Percent;
@@ -21,14 +21,16 @@ const WIDTH: usize = 80;
 /// The whole picture, without a line break at its end.
 pub fn render(trial: &Trial, paint: Paint) -> String {
     let file = &trial.file;
+    // Without the size of the device, models are drawn when it is opened.
+    let plan = file.plan().ok();
     let mut lines = vec![
         format!("{}  {}", paint.bold(clip(&file.name, WIDTH)), paint.dim(trial.path.display())),
         String::new(),
     ];
-    lines.extend(path_of_requests(file, paint));
+    lines.extend(path_of_requests(file, plan.as_ref(), paint));
     if !file.faults.is_empty() {
         lines.extend([String::new(), paint.bold("Faults").to_string()]);
-        lines.extend(rules(&file.faults));
+        lines.extend(faults(&file.faults, plan.as_ref()));
     }
     lines.extend([String::new(), paint.bold("Expected").to_string()]);
     lines.extend(file.expect.wanted().iter().map(|(name, wanted)| format!("  {name:13} {wanted}")));
@@ -37,7 +39,7 @@ pub fn render(trial: &Trial, paint: Paint) -> String {
 }
 
 /// From the load down to the leaf.
-fn path_of_requests(file: &TrialFile, paint: Paint) -> Vec<String> {
+fn path_of_requests(file: &TrialFile, plan: Option<&Plan>, paint: Paint) -> Vec<String> {
     let mut floors = vec![("load".to_owned(), load(&file.load))];
     let subject = match &file.subject {
         SubjectSpec::Raw => vec!["the stack itself, in process".to_owned()],
@@ -55,7 +57,11 @@ fn path_of_requests(file: &TrialFile, paint: Paint) -> Vec<String> {
         }
     };
     floors.push((file.subject.name().to_owned(), subject));
-    let faults = || ("faults".to_owned(), vec![counted(file.faults.len() as u64, "rule")]);
+    let count = match plan {
+        Some(plan) => counted(plan.rules.len() as u64, "rule"),
+        None => counted(file.faults.len() as u64, "rule or model").replace("models", "models, not drawn yet"),
+    };
+    let faults = || ("faults".to_owned(), vec![count.clone()]);
     let devices = &file.stack.0;
     let has_place_for_faults = devices.contains(&DeviceSpec::Faults);
     for (index, device) in devices.iter().enumerate().rev() {
@@ -156,23 +162,77 @@ fn load(load: &LoadSpec) -> Vec<String> {
     lines
 }
 
-fn rules(entries: &[RuleEntry]) -> Vec<String> {
+/// Every fault in a line, and of a model what it is drawn into.
+fn faults(entries: &[FaultEntry], plan: Option<&Plan>) -> Vec<String> {
     let listed = &entries[..entries.len().min(RULES_MAX)];
-    let name = |index: usize, rule: &Rule| clip(&rule.name_or_default(index), 24);
-    let width =
-        listed.iter().enumerate().map(|(index, RuleEntry(rule))| name(index, rule).chars().count()).max();
+    let name = |index: usize, entry: &FaultEntry| clip(&entry.name_or_default(index), 24);
+    let width = listed.iter().enumerate().map(|(index, entry)| name(index, entry).chars().count()).max();
     let width = width.unwrap_or(0);
-    let mut lines: Vec<String> = listed
-        .iter()
-        .enumerate()
-        .map(|(index, RuleEntry(rule))| {
-            clip(&format!("  {:width$}  {}", name(index, rule), without_lists(rule)), WIDTH)
-        })
-        .collect();
+    let mut models = plan.iter().flat_map(|plan| &plan.models);
+    let mut lines = Vec::new();
+    for (index, entry) in listed.iter().enumerate() {
+        let name = name(index, entry);
+        match entry {
+            FaultEntry::Rule(rule) => {
+                lines.push(clip(&format!("  {name:width$}  {}", without_lists(rule)), WIDTH));
+            }
+            FaultEntry::Model(entry) => {
+                let drawn = match (plan, models.next()) {
+                    (Some(plan), Some(model)) => drawn(plan, model),
+                    _ => "drawn when the device is opened, whose size is not known yet".into(),
+                };
+                let text = wrapped(&format!("model({})", entry.model), WIDTH - width - 4);
+                let text = text.into_iter().chain(wrapped(&drawn, WIDTH - width - 4));
+                let heads = std::iter::once(name.as_str()).chain(std::iter::repeat(""));
+                lines.extend(text.zip(heads).map(|(text, head)| format!("  {head:width$}  {text}")));
+            }
+        }
+    }
     if entries.len() > RULES_MAX {
-        lines.push(format!("  and {} more", counted((entries.len() - RULES_MAX) as u64, "rule")));
+        lines.push(format!("  and {} more", counted((entries.len() - RULES_MAX) as u64, "fault")));
     }
     lines
+}
+
+/// Lines of at most so many columns, but for words that are longer.
+fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(format!("  {word}")),
+        }
+    }
+    lines
+}
+
+/// What chance makes of a model: "drawn into 12 rules: medium_error of 31 blocks".
+fn drawn(plan: &Plan, model: &DrawnModel) -> String {
+    let rules = plan.rules_of(model);
+    if rules.is_empty() {
+        return "drawn into nothing: with this seed, it does not come to that".into();
+    }
+    // Rules, and blocks where they name any, by effect.
+    let mut effects: Vec<(&str, usize, usize)> = Vec::new();
+    for rule in rules {
+        let (word, blocks) = (rule.effect.word(), rule.matching.offset.0.len());
+        match effects.iter_mut().find(|(known, ..)| *known == word) {
+            Some((_, rules, all)) => (*rules, *all) = (*rules + 1, *all + blocks),
+            None => effects.push((word, 1, blocks)),
+        }
+    }
+    let effects: Vec<String> = effects
+        .into_iter()
+        .map(|(word, rules, blocks)| match blocks {
+            0 => format!("{rules} {word}"),
+            blocks => format!("{rules} {word} of {}", counted(blocks as u64, "place")),
+        })
+        .collect();
+    format!("drawn into {}: {}", counted(rules.len() as u64, "rule"), effects.join(", "))
 }
 
 /// The short form of a rule without its name, and with the first element of each list only, so that the effect at

@@ -117,30 +117,52 @@ fn faults(report: &Report, paint: Paint) -> Vec<String> {
         ("untriggered", Right),
         ("blocks", Right),
     ]);
-    for rule in &report.faults {
-        let (outcome, fates) = (&rule.outcome, &rule.outcome.fates);
-        table.row(
-            std::iter::once(clip(&rule.name, 14)).chain(
-                [
-                    outcome.hits,
-                    fates.silent,
-                    fates.reported,
-                    fates.repaired,
-                    fates.masked,
-                    fates.untriggered,
-                    outcome.failing_blocks,
-                ]
-                .map(units::count),
-            ),
-        );
+    for (name, numbers) in rows(report) {
+        table.row(std::iter::once(clip(name, 14)).chain(numbers.map(units::count)));
     }
     let mut lines = vec![table.render(paint)];
+    for model in &report.models {
+        let rules = units::counted(model.rules, "rule");
+        lines.extend(wrapped(&format!("{}: model({}), drawn into {rules}", model.name, model.model)));
+    }
     for rule in &report.faults {
         if let Some(note) = &rule.note {
             lines.extend(wrapped(&format!("{}: {note}", rule.name)));
         }
     }
     lines
+}
+
+/// The numbers of the table: a row for each rule, and one for all rules of a model, which may have drawn none.
+fn rows(report: &Report) -> Vec<(&str, [u64; 7])> {
+    let mut rows: Vec<(&str, [u64; 7])> = Vec::new();
+    let mut models = report.models.iter().map(|model| model.name.as_str());
+    for rule in &report.faults {
+        let (outcome, fates) = (&rule.outcome, &rule.outcome.fates);
+        let numbers = [
+            outcome.hits,
+            fates.silent,
+            fates.reported,
+            fates.repaired,
+            fates.masked,
+            fates.untriggered,
+            outcome.failing_blocks,
+        ];
+        let Some(model) = rule.model.as_deref() else {
+            rows.push((&rule.name, numbers));
+            continue;
+        };
+        if rows.last().is_none_or(|(name, _)| *name != model) {
+            // Those before it have drawn no rule.
+            rows.extend(models.by_ref().take_while(|name| *name != model).map(|name| (name, [0; 7])));
+            rows.push((model, [0; 7]));
+        }
+        if let Some((_, sums)) = rows.last_mut() {
+            sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
+        }
+    }
+    rows.extend(models.map(|name| (name, [0; 7])));
+    rows
 }
 
 /// Whether the faults of another run came again.

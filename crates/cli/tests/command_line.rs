@@ -114,6 +114,28 @@ fn a_good_file_is_shown_as_it_is_understood() {
 }
 
 #[test]
+fn a_model_is_shown_with_what_it_is_drawn_into() {
+    assert_snapshot!(check(
+        "seed: 3\nstack: [memory: { size: 64MiB }]\nload: { duration: 30s }\nfaults:\n  - name: media\n    \
+         model: { latent_sector_errors: { acceleration: 1e6, front: 20%, distance: 50KiB, further: 1.5 } }\n  - \
+         'write, once: zeros'\n  - model: whole_disk_failure\n  - { name: worn, model: dying_disk }\n"
+    ));
+}
+
+#[test]
+fn what_is_wrong_with_a_model_is_shown_where_it_stands() {
+    assert_snapshot!(check(
+        "stack: [memory: { size: 64MiB }]\nfaults:\n  - { model: fail_slow, schedule: once }\n  - model: bitrot\n  - model: \
+         { dying_disk: { eror: 3 } }\n  - 'model(whole_disk_failure, afr=2)'\n"
+    ));
+    assert_snapshot!(check(
+        "stack: [memory: { size: 64MiB }]\nfaults:\n  - name: media\n    model:\n      latent_sector_errors:\n        \
+         acceleration: 1e11\n  - model: { bit_rot: { rate: 1e13 } }\n  - model: { fail_slow: { form: transient } }\n  - model: \
+         undetected_disk_errors\n  - 'model(dying_disk, growth=0.1)'\n"
+    ));
+}
+
+#[test]
 fn the_smallest_file_is_shown_with_every_default() {
     assert_snapshot!(check("stack: [memory: { size: 64MiB }]"));
 }

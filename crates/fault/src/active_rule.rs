@@ -1,12 +1,14 @@
 //! A rule at work: its counters, and what it decides on a request that concerns it. Shared by every index that holds
 //! it, so that the counters survive when rules come and go.
 
+use std::collections::HashSet;
 use std::mem::discriminant;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rotproof_block::hash::mix;
 use rotproof_block::{ContentHash, Operation};
 use rotproof_spec::Span;
@@ -26,7 +28,7 @@ use crate::schedule::{Per, Schedule};
 use crate::seen::{Moment, Seen};
 use crate::statistics::Statistics;
 use crate::target::Target;
-use crate::verdict::{BlockHit, RequestHit, Verdict};
+use crate::verdict::{BlockHit, RequestHit, Rewritten, Verdict};
 
 #[derive(Debug)]
 pub(crate) struct ActiveRule {
@@ -41,6 +43,7 @@ pub(crate) struct ActiveRule {
     matches: AtomicU64,
     hits: AtomicU64,
     seed: u64,
+    device_size: u64,
     clock: Arc<Clock>,
     /// When the last request under a rate has passed.
     free_at_ns: AtomicU64,
@@ -50,6 +53,8 @@ pub(crate) struct ActiveRule {
     flush_is_bad: AtomicBool,
     /// It has made the device read-only, or has taken it away.
     has_latched: AtomicBool,
+    /// Blocks that went bad by themselves and have been rewritten since.
+    healed: Mutex<HashSet<u64>>,
 }
 
 impl ActiveRule {
@@ -72,6 +77,7 @@ impl ActiveRule {
             awaited: AtomicU64::new(0),
             recorded,
             seed,
+            device_size,
             clock: Arc::clone(clock),
             free_at_ns: AtomicU64::new(0),
             spares: AtomicU32::new(match rule.persistence {
@@ -84,6 +90,7 @@ impl ActiveRule {
             hits: AtomicU64::new(0),
             flush_is_bad: AtomicBool::new(false),
             has_latched: AtomicBool::new(false),
+            healed: Mutex::default(),
         }
     }
 
@@ -181,6 +188,8 @@ impl ActiveRule {
             // Other requests at this place concern it, this one does not.
         } else if self.rule.watches(OperationKind::from(header.operation)) {
             verdict.watched.append(matched);
+        } else if self.rule.is_healed_by(OperationKind::from(header.operation)) {
+            self.note_rewritten(header, matched, verdict);
         } else if self.effect().is_on_data() {
             self.evaluate_blocks(header, matched, content, verdict);
         } else {
@@ -219,7 +228,8 @@ impl ActiveRule {
                     } else {
                         *of_request.get_or_insert_with(|| self.comes_true(header, visit))
                     };
-                    comes_true.then(|| self.effect_on(header, block, Some(visit)))
+                    let is_hit = comes_true && !(self.rule.goes_bad_once() && self.is_healed(block));
+                    is_hit.then(|| self.effect_on(header, block, Some(visit)))
                 }
             };
             if let Some(effect) = effect {
@@ -228,6 +238,32 @@ impl ActiveRule {
                 verdict.blocks.push(BlockHit { rule, block, effect, aims, visit });
             }
         }
+    }
+
+    /// Adds the blocks of `matched` that a write or discard replaces whole while the window in time is open.
+    fn note_rewritten(self: &Arc<Self>, header: &Header, matched: &[Range<u64>], verdict: &mut Verdict) {
+        let since = self.clock.since_begin_ns(header.context.phase, header.context.submitted);
+        if !since.is_some_and(|since| self.rule.schedule.is_open(since)) {
+            return;
+        }
+        // The last block of a device may be short, and is whole all the same.
+        let is_whole = |block: &u64| {
+            header.offset <= block * BLOCK_BYTES
+                && header.end() >= ((block + 1) * BLOCK_BYTES).min(self.device_size)
+        };
+        let blocks = matched.iter().cloned().flatten().filter(is_whole);
+        let unhealed = blocks.filter(|&block| !self.is_healed(block));
+        verdict.rewritten.extend(unhealed.map(|block| Rewritten { rule: Arc::clone(self), block }));
+    }
+
+    /// Whether a block that went bad by itself has been rewritten since.
+    fn is_healed(&self, block: u64) -> bool {
+        self.healed.lock().contains(&block)
+    }
+
+    /// From now on the block is good.
+    pub(crate) fn heal(&self, block: u64) {
+        self.healed.lock().insert(block);
     }
 
     /// Whether a schedule that does not count draws for each block; `default` is the unit of the effect.

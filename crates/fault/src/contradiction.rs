@@ -25,19 +25,22 @@ pub fn validate_all(rules: &[Rule], path: &Path, device_size: Option<u64>, probl
         rule.validate(&path.index(index), device_size, problems);
     }
     validate_names(rules, path, problems);
+    let placed: Vec<(usize, &Rule)> = rules.iter().enumerate().collect();
+    validate_rules(&placed, path, problems);
+}
+
+/// Reports rules that contradict each other, each with its position in the list.
+pub(crate) fn validate_rules(rules: &[(usize, &Rule)], path: &Path, problems: &mut Problems) {
     let mut search = Search { rules, found: vec![None; rules.len()], count: 0 };
     search.by_place();
     search.by_content();
     search.by_content_anywhere();
-    for (index, contradiction) in search.found.into_iter().enumerate() {
-        let Some((other, reason)) = contradiction else { continue };
+    for (found, (position, _)) in search.found.into_iter().zip(rules) {
+        let Some((other, reason)) = found else { continue };
+        let (other, rule) = rules[other];
         problems.add_with_help(
-            &path.index(index),
-            format!(
-                "this contradicts {} ({}): {reason}",
-                rules[other].name_or_default(other),
-                path.index(other)
-            ),
+            &path.index(*position),
+            format!("this contradicts {} ({}): {reason}", rule.name_or_default(other), path.index(other)),
             "separate their places, operations or phases, or let one hit only at times with a schedule",
         );
     }
@@ -59,7 +62,7 @@ fn validate_names(rules: &[Rule], path: &Path, problems: &mut Problems) {
 }
 
 struct Search<'a> {
-    rules: &'a [Rule],
+    rules: &'a [(usize, &'a Rule)],
     /// Per rule the first earlier one that it contradicts, and why.
     found: Vec<Option<(usize, &'static str)>>,
     count: usize,
@@ -69,8 +72,8 @@ impl Search<'_> {
     /// The rules that always hit, by index: only between them can it be said for sure.
     fn candidates(&self, by_name: bool) -> Vec<usize> {
         (0..self.rules.len())
-            .filter(|&index| always_hits(&self.rules[index]))
-            .filter(|&index| is_by_name(&self.rules[index]) == by_name)
+            .filter(|&index| always_hits(self.rules[index].1))
+            .filter(|&index| is_by_name(self.rules[index].1) == by_name)
             .collect()
     }
 
@@ -79,7 +82,7 @@ impl Search<'_> {
         if earlier == later || self.count == REPORTED_MAX || self.found[later].is_some() {
             return;
         }
-        let (first, second) = (&self.rules[earlier], &self.rules[later]);
+        let (first, second) = (self.rules[earlier].1, self.rules[later].1);
         if let Some(reason) = incompatible(first, second)
             && meet(first, second)
         {
@@ -93,7 +96,7 @@ impl Search<'_> {
         let mut ranges: Vec<(Range<u64>, usize)> = self
             .candidates(false)
             .into_iter()
-            .flat_map(|index| blocks(&self.rules[index]).into_iter().map(move |range| (range, index)))
+            .flat_map(|index| blocks(self.rules[index].1).into_iter().map(move |range| (range, index)))
             .collect();
         ranges.sort_unstable_by_key(|(range, index)| (range.start, *index));
         let mut open: Vec<(u64, usize)> = Vec::new();
@@ -110,7 +113,7 @@ impl Search<'_> {
     fn by_content(&mut self) {
         let mut wanted: HashMap<Wanted<'_>, Vec<usize>> = HashMap::new();
         for index in self.candidates(true) {
-            let rule = &self.rules[index];
+            let rule = self.rules[index].1;
             if let Some(target) = rule.matching.target.as_ref().and_then(|target| comparable(target, rule)) {
                 wanted.entry(Wanted::Target(target)).or_default().push(index);
             }
@@ -123,7 +126,7 @@ impl Search<'_> {
         for group in groups {
             for (position, &index) in group.iter().enumerate() {
                 for &other in &group[..position] {
-                    if share_a_place(&self.rules[other], &self.rules[index]) {
+                    if share_a_place(self.rules[other].1, self.rules[index].1) {
                         self.compare(other, index);
                     }
                 }
@@ -134,7 +137,7 @@ impl Search<'_> {
     /// A rule for any place hits every content and target, too.
     fn by_content_anywhere(&mut self) {
         let mut anywhere = self.candidates(false);
-        anywhere.retain(|&index| self.rules[index].matching.offset.is_empty());
+        anywhere.retain(|&index| self.rules[index].1.matching.offset.is_empty());
         for index in self.candidates(true) {
             for &other in &anywhere {
                 self.compare(other, index);

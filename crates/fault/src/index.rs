@@ -73,7 +73,10 @@ impl Index {
             OperationKind::ALL.map(|operation| {
                 let concerned: Vec<u32> = active()
                     .filter(|rule| {
-                        rule.rule.concerns(operation, phase) || rule.rule.watches_in(operation, phase)
+                        let rule = &rule.rule;
+                        rule.concerns(operation, phase)
+                            || rule.watches_in(operation, phase)
+                            || rule.is_healed_by(operation)
                     })
                     .map(|rule| rule.index)
                     .collect();

@@ -18,7 +18,7 @@ use crate::lie::{ALL_SECTORS, Lie};
 use crate::matching::OperationKind;
 use crate::overlay::{BlockState, Place, PlaceKind, Unrepaired};
 use crate::record::{BlockContent, Record, Visit};
-use crate::verdict::{BlockHit, RequestHit, Verdict};
+use crate::verdict::{BlockHit, RequestHit, Rewritten, Verdict};
 use crate::zeros::{ZEROS, zeros_hash};
 
 /// What is left to do with a read that has come back.
@@ -62,8 +62,16 @@ impl Evaluator {
         edges: &[Piece],
         now: Time,
     ) {
-        let Verdict { rules, blocks: hits, watched, .. } = verdict;
+        let Verdict { rules, blocks: hits, watched, rewritten, .. } = verdict;
         let mut states = self.engine.overlay.lock();
+        // A place that is known to be bad is remapped below, one that nobody has noticed here.
+        let is_noticed = |one: &Rewritten| {
+            let mut state = states.within(one.block..one.block + 1);
+            state.any(|(_, state)| state.has_place_of(&one.rule))
+        };
+        let (noticed, unnoticed): (Vec<&Rewritten>, Vec<_>) =
+            rewritten.iter().filter(|one| rules.index().acts(&one.rule)).partition(|one| is_noticed(one));
+        unnoticed.iter().filter(|one| one.rule.remaps()).for_each(|one| one.rule.heal(one.block));
         let done = Done { header, rules: rules.index(), stale, edges, now };
         let touched = states.within(header.blocks()).map(|(block, _)| block);
         let touched = touched.chain(watched.iter().cloned().flatten());
@@ -76,6 +84,12 @@ impl Evaluator {
                 }
                 self.overwrite_block(state, done, block, hits, payload);
             });
+        }
+        for one in noticed {
+            let mut state = states.within(one.block..one.block + 1);
+            if !state.any(|(_, state)| state.has_place_of(&one.rule)) {
+                one.rule.heal(one.block);
+            }
         }
         for hit in hits {
             let foreign = hit.effect.lands_on(hit.block, self.engine.device_blocks());

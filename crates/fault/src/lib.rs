@@ -3,6 +3,8 @@
 //! A [`Rule`] says which requests are hit ([`Match`]), when ([`Schedule`]), with what ([`Effect`]) and for how long
 //! ([`Persistence`]).
 //!
+//! A [`Model`] is drawn into rules before the run.
+//!
 //! The [`Engine`] holds rules whose targets have been resolved, what they have done to the device (an overlay over
 //! its pristine data), and the [`Ledger`] of it. Each queue asks through an [`Evaluator`].
 //!
@@ -31,6 +33,7 @@ mod interval;
 mod ledger;
 mod lie;
 mod matching;
+pub mod model;
 mod one_or_many;
 mod overlay;
 mod read_ledger;
@@ -67,6 +70,7 @@ pub use hash_text::HashText;
 pub use injection::ReadOutcome;
 pub use ledger::{Ledger, digest};
 pub use matching::{Match, OperationKind, OperationMatch};
+pub use model::{DrawnModel, FaultEntry, Model, ModelEntry, Plan, validate_plan};
 pub use one_or_many::OneOrMany;
 pub use read_ledger::read_ledger;
 pub use record::{BlockContent, Record, TargetKey, Visit};

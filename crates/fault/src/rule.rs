@@ -11,7 +11,7 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::effect::Effect;
-use crate::matching::{Match, OperationKind};
+use crate::matching::{Match, OperationKind, OperationMatch};
 use crate::one_or_many::OneOrMany;
 use crate::schedule::Schedule;
 use crate::seen::{Moment, Seen};
@@ -40,7 +40,7 @@ pub struct Rule {
     pub during: OneOrMany<AwakePhase>,
 }
 
-fn during_default() -> OneOrMany<AwakePhase> {
+pub(crate) fn during_default() -> OneOrMany<AwakePhase> {
     OneOrMany(vec![AwakePhase::Run, AwakePhase::Check])
 }
 
@@ -92,6 +92,23 @@ impl Rule {
     pub(crate) fn watches_in(&self, operation: OperationKind, phase: Phase) -> bool {
         // What was there before is wanted whenever it was written.
         self.watches(operation) && phase != Phase::Setup
+    }
+
+    /// Whether its places go bad once, when its window in time opens, and are good for ever once they have been
+    /// rewritten, whether anybody had read them by then or not: sectors that fail unnoticed.
+    pub(crate) fn goes_bad_once(&self) -> bool {
+        matches!(self.persistence, Persistence::UntilRewritten { .. })
+            && matches!(self.schedule, Schedule::Time { .. })
+            && self.matching.operation == Some(OperationMatch::Read)
+            && self.matching.target.is_none()
+            && self.matching.content.is_empty()
+            && self.effect.is_on_data()
+            && self.effect != Effect::StaleRead
+    }
+
+    /// Whether such an operation may put right a place of which nobody knows yet that it is bad.
+    pub(crate) fn is_healed_by(&self, operation: OperationKind) -> bool {
+        matches!(operation, OperationKind::Write | OperationKind::Discard) && self.goes_bad_once()
     }
 
     /// Whether such an operation suffers in that phase when it touches a place that the rule, being sticky, has left

@@ -412,6 +412,7 @@ fn joined<T: fmt::Display>(list: &OneOrMany<T>) -> String {
 mod tests {
     use super::*;
     use crate::effect::Bits;
+    use crate::model::FaultEntry;
     use crate::test_rules::any_rule;
 
     fn rule(text: &str) -> Rule {
@@ -443,12 +444,16 @@ mod tests {
     }
 
     #[test]
-    fn every_line_of_the_documentation_is_a_rule() {
+    fn every_line_of_the_documentation_is_a_rule_or_a_model() {
         let page = include_str!("../../../docs/faults.md");
         let (_, section) = page.split_once("## The short form").expect("the section");
         let (_, block) = section.split_once("```text\n").expect("a block of text");
         let (lines, _) = block.split_once("```").expect("its end");
-        assert!(lines.lines().map(rule).count() >= 4);
+        for line in lines.lines() {
+            let entry: Result<FaultEntry, String> = line.parse();
+            assert!(entry.is_ok(), "{line}: {entry:?}");
+        }
+        assert!(lines.lines().count() >= 4);
     }
 
     #[test]

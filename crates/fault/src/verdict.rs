@@ -24,6 +24,15 @@ pub struct Verdict {
     pub(crate) blocks: Vec<BlockHit>,
     /// Blocks of a write of which what they hold so far must be kept, as a read may show it later.
     pub(crate) watched: Vec<Range<u64>>,
+    /// Places that go bad by themselves and that the request rewrites.
+    pub(crate) rewritten: Vec<Rewritten>,
+}
+
+/// A request rewrites the whole of a block that a rule lets go bad once.
+#[derive(Debug)]
+pub(crate) struct Rewritten {
+    pub(crate) rule: Arc<ActiveRule>,
+    pub(crate) block: u64,
 }
 
 /// A rule hits a whole request.
@@ -56,13 +65,17 @@ pub(crate) struct BlockHit {
 impl From<RuleSet> for Verdict {
     /// No hit, so far, by these rules.
     fn from(rules: RuleSet) -> Self {
-        Self { rules, requests: Vec::new(), blocks: Vec::new(), watched: Vec::new() }
+        let (requests, blocks) = (Vec::new(), Vec::new());
+        Self { rules, requests, blocks, watched: Vec::new(), rewritten: Vec::new() }
     }
 }
 
 impl Verdict {
     pub(crate) fn is_empty(&self) -> bool {
-        self.requests.is_empty() && self.blocks.is_empty() && self.watched.is_empty()
+        self.requests.is_empty()
+            && self.blocks.is_empty()
+            && self.watched.is_empty()
+            && self.rewritten.is_empty()
     }
 
     /// The error with which the request is to fail before anything of it is carried out.

@@ -162,6 +162,13 @@ fn the_schema_and_the_parser_take_every_form_of_every_value() {
         "stack: [memory: { size: 1GiB }]\nfaults: [{ match: { target: { last_block_of_every: 64MiB } }, effect: bit_flip, persistence: sticky, during: [prefill, check] }]",
         "stack: [memory: { size: 1GiB }]\nload: { duplicates: 30% }\nfaults: [{ match: { target: { most_duplicated: 3 } }, effect: { bit_flip: { byte: 4095, bit: 7 } } }]",
         "stack: [memory: { size: 1GiB }]\nfaults: [{ match: { target: { file: device, block: 7 } }, effect: lost_write, schedule: { after: 2 } }]",
+        "stack: [memory: { size: 1GiB }]\nfaults: [{ model: latent_sector_errors }, { model: bit_rot, name: rot, during: run }]",
+        "stack: [memory: { size: 1GiB }]\nfaults: [{ model: { latent_sector_errors: { rate: 0.5, acceleration: 1e3, life: 730d, over: 10s, front: 20%, further: 1.5, distance: 50KiB, spread: 12h, single: 0.9, run: 8KiB } } }]",
+        "stack: [memory: { size: 1GiB }]\nfaults: [{ model: { undetected_disk_errors: { dropped: 1e-6, near_off_track: 1e-6, far_off_track: 1e-6, read: 1e-6, acceleration: 10 } } }]",
+        "stack: [memory: { size: 1GiB }]\nfaults: [{ model: { bit_rot: { rate: 2, life: 1h, bits: 3 } } }, 'during=check, name=x: model(bit_rot, rate=2)']",
+        "stack: [memory: { size: 1GiB }]\nfaults: [{ model: { fail_slow: { form: stops, share: 1%, spell: 1h, over: 10s } } }, { model: { fail_slow: { slowness: bandwidth=1MiB } } }]",
+        "stack: [memory: { size: 1GiB }]\nfaults: [{ model: { dying_disk: { errors: 10, growth: 2, spares: 3, delay_from: 0, delay_to: 1s, over: 5s } } }]",
+        "stack: [memory: { size: 1GiB }]\nfaults: [{ model: { whole_disk_failure: { afr: 2%, shape: 1.2, age: 1460d, acceleration: 50 } } }]",
         "stack: [memory: { size: 1GiB }]\nfaults: ['write: zeros']\nexpect: { silent: '>= 1', hits: 3, masked: '0..5', errors: '< 9', repaired: '== 0' }",
     ] {
         TrialFile::parse("t.yaml", yaml.as_bytes(), &Overrides::default())
@@ -200,6 +207,12 @@ fn the_schema_refuses_what_it_can_see_to_be_wrong_as_the_parser_does() {
         "stack: [memory: { size: 1MiB }]\nfaults: [{ effect: error, match: { target: { seen: last_written, apart: true } } }]",
         "stack: [memory: { size: 1MiB }]\nfaults: [{ effect: error, schedule: { evry: 3 } }]",
         "stack: [memory: { size: 1MiB }]\nfaults: [{ effect: error, during: setup }]",
+        "stack: [memory: { size: 1MiB }]\nfaults: [{ model: bitrot }]",
+        "stack: [memory: { size: 1MiB }]\nfaults: [{ model: { bit_rot: { raet: 1 } } }]",
+        "stack: [memory: { size: 1MiB }]\nfaults: [{ model: { bit_rot: { rate: lots } } }]",
+        "stack: [memory: { size: 1MiB }]\nfaults: [{ model: { bit_rot: { rate: -1 } } }]",
+        "stack: [memory: { size: 1MiB }]\nfaults: [{ model: { fail_slow: { form: odd } } }]",
+        "stack: [memory: { size: 1MiB }]\nfaults: [{ model: bit_rot, schedule: once }]",
         "stack: [memory: { size: 1MiB }]\nexpect: { silent: lots }",
         "stack: [memory: { size: 1MiB }]\nexpect: { silence: 0 }",
     ] {

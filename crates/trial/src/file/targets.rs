@@ -3,21 +3,23 @@
 //! Only what can be said without going through the load; whether it ever comes by a certain block is found out when
 //! the targets are resolved, before it runs.
 
-use rotproof_fault::{RuleEntry, Target};
+use rotproof_fault::{FaultEntry, Target};
 use rotproof_load::object::ObjectInfo;
 use rotproof_load::{End, LoadSpec};
 use rotproof_spec::{Path, Problems, nearest};
 
 /// Reports targets that `load` cannot have on `objects`. Where the sizes are not known yet, they are 0.
 pub fn validate_targets(
-    faults: &[RuleEntry],
+    faults: &[FaultEntry],
     load: &LoadSpec,
     objects: &[ObjectInfo],
     path: &Path,
     problems: &mut Problems,
 ) {
     let has_prefill = load.prefill.unwrap_or(load.reads.0 > 0.0);
-    for (index, RuleEntry(rule)) in faults.iter().enumerate() {
+    for (index, entry) in faults.iter().enumerate() {
+        // No model aims at what the load writes.
+        let Some(rule) = entry.rule() else { continue };
         let Some(target) = rule.matching.target.as_ref().filter(|target| target.is_known_to_load()) else {
             continue;
         };

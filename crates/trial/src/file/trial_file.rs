@@ -1,11 +1,13 @@
 //! The trial file as a type: read, written, and described by a schema.
 
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
 use rotproof_block::{Error, ErrorKind, Result};
-use rotproof_fault::{Rule, RuleEntry};
-use rotproof_layers::StackSpec;
+use rotproof_fault::{FaultEntry, Plan, validate_plan};
+use rotproof_layers::{DeviceSpec, StackSpec};
 use rotproof_load::LoadSpec;
 use rotproof_spec::Problems;
 use schemars::JsonSchema;
@@ -43,9 +45,9 @@ pub struct TrialFile {
     /// What is written and read. Default: the whole target is written once, in order.
     #[serde(default)]
     pub load: LoadSpec,
-    /// What goes wrong, each a map or its short form. Default: nothing.
+    /// What goes wrong: rules and models, each a map or its short form. Default: nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub faults: Vec<RuleEntry>,
+    pub faults: Vec<FaultEntry>,
     /// What decides between pass and fail. Default: nothing silent, failed or unexplained.
     #[serde(default)]
     pub expect: Expect,
@@ -106,20 +108,62 @@ impl TrialFile {
         }
     }
 
-    /// Gives the trial and its rules the names they have by default.
+    /// Gives the trial and its faults the names they have by default, and models the time over which they are laid out.
     fn fill_in(&mut self, stem: &str) {
         if self.name.is_empty() {
             stem.clone_into(&mut self.name);
         }
-        for (index, RuleEntry(rule)) in self.faults.iter_mut().enumerate() {
-            let name = rule.name_or_default(index).into_owned();
-            rule.name = Some(name);
+        for (index, entry) in self.faults.iter_mut().enumerate() {
+            let name = entry.name_or_default(index).into_owned();
+            entry.set_name(name);
+            if let (FaultEntry::Model(entry), Some(duration)) = (entry, self.load.duration) {
+                entry.model.fill_in_over(duration);
+            }
         }
     }
 
-    /// The fault plan.
-    pub fn rules(&self) -> Vec<Rule> {
-        self.faults.iter().map(|RuleEntry(rule)| rule.clone()).collect()
+    /// The fault plan: the rules, and those that the models are drawn into. Fails if there are models and the size of
+    /// the device that the faults act on cannot be found out.
+    pub fn plan(&self) -> Result<Plan> {
+        let has_models = self.faults.iter().any(|entry| entry.rule().is_none());
+        let size = match self.faulty_size() {
+            Some(size) => size,
+            // Rules as they are written need to know nothing.
+            None if !has_models => 0,
+            None => {
+                return Err(Error::new(
+                    ErrorKind::Missing,
+                    "fault models are drawn for the size of the device, and its size cannot be found out; give the \
+                     leaf of the stack a `size`, or run as a user who may read the device",
+                ));
+            }
+        };
+        if has_models {
+            // What depends on the size of a block device could not be checked before.
+            let mut problems = Problems::default();
+            validate_plan(
+                &self.faults,
+                &rotproof_spec::Path::root().key("faults"),
+                Some(size),
+                &mut problems,
+            );
+            if let Some(problem) = problems.into_iter().next() {
+                let help = problem.help.map_or_else(String::new, |help| format!("; {help}"));
+                let (path, message) = (problem.path, problem.message);
+                return Err(Error::new(ErrorKind::Invalid, format!("{path}: {message}{help}")));
+            }
+        }
+        Ok(Plan::draw(&self.faults, self.seed, size))
+    }
+
+    /// The size in bytes of the device that the faults act on, as far as it can be known before the stack is opened.
+    pub fn faulty_size(&self) -> Option<u64> {
+        let leaf_size = self.stack.leaf_size().or_else(|| match self.stack.leaf() {
+            // Of a file as of a block device, where it ends.
+            Some(DeviceSpec::File(file)) => File::open(&file.path).ok()?.seek(SeekFrom::End(0)).ok(),
+            _ => None,
+        });
+        self.stack.faulty_size(leaf_size)
     }
 
     /// As YAML that [`TrialFile::parse`] reads back as the same trial: the `trial.yaml` of the results.
@@ -206,6 +250,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_faults_that_the_documentation_shows_make_sense() {
+        let pages = [include_str!("../../../../docs/faults.md"), include_str!("../../../../docs/models.md")];
+        let blocks: Vec<&str> = pages
+            .iter()
+            .flat_map(|page| page.split("```yaml\n").skip(1))
+            .map(|rest| rest.split("```").next().expect("its end"))
+            .collect();
+        assert!(blocks.len() >= 3);
+        for block in blocks {
+            let yaml = format!("stack: [memory: {{ size: 64MiB }}]\n{block}");
+            let trial = TrialFile::parse("t.yaml", yaml.as_bytes(), &Overrides::default())
+                .unwrap_or_else(|error| panic!("{error}\n{block}"));
+            assert!(!trial.plan().expect("it can be drawn").rules.is_empty());
+        }
+    }
+
     const SMALL: &str = "stack: [memory: { size: 1MiB }]\nfaults:\n  - 'write, once: zeros'\n  - { match: { operation: flush }, effect: error }\n";
 
     #[test]
@@ -213,7 +274,8 @@ mod tests {
         let trial = TrialFile::parse("dir/nightly.yaml", SMALL.as_bytes(), &Overrides::default())
             .expect("it makes sense");
         assert_eq!(trial.name, "nightly");
-        let names: Vec<_> = trial.rules().into_iter().map(|rule| rule.name).collect();
+        let names: Vec<_> =
+            trial.plan().expect("no models").rules.into_iter().map(|rule| rule.name).collect();
         assert_eq!(names, [Some("fault-1".into()), Some("fault-2".into())]);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The parts check themselves; here is what takes two of them, or a look at the backing file. Nothing is created.
 
-use rotproof_fault::validate_all;
+use rotproof_fault::validate_plan;
 use rotproof_layers::DeviceSpec;
 use rotproof_load::layout::Layout;
 use rotproof_load::object::{ObjectInfo, file_name};
@@ -31,7 +31,7 @@ impl TrialFile {
         self.validate_runtime(&root, problems);
         let backing = root.key("stack").index(0);
         let leaf_size = self.stack.leaf_size().or_else(|| self.validate_backing_file(&backing, problems));
-        validate_all(&self.rules(), &root.key("faults"), self.stack.faulty_size(leaf_size), problems);
+        validate_plan(&self.faults, &root.key("faults"), self.stack.faulty_size(leaf_size), problems);
         let size = self.stack.top_size(leaf_size);
         if let Some(size) = size {
             self.validate_room(size, &root, problems);

@@ -451,7 +451,10 @@ mod tests {
             .unwrap_or_else(|error| panic!("{error}\n{imported}"));
         let written =
             |rule: &rotproof_fault::Rule| rotproof_fault::Rule { name: None, ..rule.clone() }.to_string();
-        assert_eq!(trial.rules().iter().map(written).collect::<Vec<_>>(), rules(SAMPLE));
+        assert_eq!(
+            trial.plan().expect("no models").rules.iter().map(written).collect::<Vec<_>>(),
+            rules(SAMPLE)
+        );
     }
 
     proptest::proptest! {
@@ -475,7 +478,7 @@ mod tests {
             if let Ok(imported) = parse_bytes("a.yml", text.as_bytes(), None) {
                 let trial = format!("stack: [memory: {{ size: 1GiB }}]\n{imported}\n");
                 let trial = TrialFile::parse("t.yaml", trial.as_bytes(), &Overrides::default());
-                proptest::prop_assert_eq!(trial.map(|trial| trial.rules().len()), Ok(imported.rules.len()), "{}", imported);
+                proptest::prop_assert_eq!(trial.map(|trial| trial.plan().expect("no models").rules.len()), Ok(imported.rules.len()), "{}", imported);
             }
         }
 

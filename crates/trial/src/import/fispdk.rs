@@ -450,7 +450,7 @@ mod tests {
         let trial = TrialFile::parse("t.yaml", trial.as_bytes(), &Overrides::default())
             .unwrap_or_else(|error| panic!("{error}\n{imported}"));
         let rules: Vec<_> = imported.rules.into_iter().map(|imported| imported.rule).collect();
-        assert_eq!(trial.rules(), rules);
+        assert_eq!(trial.plan().expect("no models").rules, rules);
     }
 
     proptest::proptest! {
@@ -475,7 +475,7 @@ mod tests {
                 let trial = format!("stack: [memory: {{ size: 1GiB }}]\n{imported}\n");
                 let trial = TrialFile::parse("t.yaml", trial.as_bytes(), &Overrides::default());
                 let rules: Vec<_> = imported.rules.iter().map(|imported| imported.rule.clone()).collect();
-                proptest::prop_assert_eq!(trial.map(|trial| trial.rules()), Ok(rules), "{}", imported);
+                proptest::prop_assert_eq!(trial.map(|trial| trial.plan().expect("no models").rules), Ok(rules), "{}", imported);
             }
         }
 

@@ -16,7 +16,7 @@ use std::time::{Instant, SystemTime};
 
 use rotproof_block::leaf::NbdDevice;
 use rotproof_block::{Error, ErrorKind, Phase, Result, Runtime};
-use rotproof_fault::{self as fault, Engine, Replay, ResolvedRule, Rule};
+use rotproof_fault::{self as fault, Engine, Plan, Replay, ResolvedRule, Rule};
 use rotproof_layers::{DeviceSpec, Stack, StackEnvironment};
 use rotproof_load::{
     DeviceDriver, Driver, Failure, FatSet, FileSet, FilesSpec, LoadReport, Oracle, RunOn,
@@ -27,7 +27,7 @@ use leaf_watch::LeafWatch;
 pub use monitor::{Moment, Monitor};
 pub use performance::{LatencySummary, Performance};
 pub use replay::{Recorded, ReplayReport};
-pub use report::{FailureSummary, Report, RuleReport, WallClock};
+pub use report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
 pub use results::{FORMAT, FailureRecord};
 
 use crate::file::{RuntimeKind, TrialFile};
@@ -65,11 +65,12 @@ pub struct Finished {
 /// Runs a trial that has been checked. An error is one of the machine or of Rotproof, never a finding; whatever had
 /// been created is gone then.
 pub fn run(trial: &TrialFile, options: &RunOptions) -> Result<Finished> {
-    let replay = options.replay.as_ref().map(|recorded| recorded.against(&trial.rules())).transpose()?;
+    let plan = trial.plan()?;
+    let replay = options.replay.as_ref().map(|recorded| recorded.against(&plan.rules)).transpose()?;
     refuse_precious(trial, options)?;
     let started = SystemTime::now();
     let run = Registry::of_user()?.begin()?;
-    let conducted = conduct(trial, options, replay.as_ref(), &run);
+    let conducted = conduct(trial, options, &plan, replay.as_ref(), &run);
     let left = run.finish();
     let conducted = match (conducted, left.is_empty()) {
         (conducted, true) => conducted?,
@@ -77,7 +78,7 @@ pub fn run(trial: &TrialFile, options: &RunOptions) -> Result<Finished> {
         // Why it failed comes first; what is left is told with it.
         (Err(error), false) => return Err(error.while_doing(not_removed(&left))),
     };
-    results::write(trial, options, &conducted, started)
+    results::write(trial, options, &plan, &conducted, started)
 }
 
 fn not_removed(left: &[Error]) -> Error {
@@ -125,7 +126,13 @@ struct Conducted {
     usage: host::Usage,
 }
 
-fn conduct(trial: &TrialFile, options: &RunOptions, replay: Option<&Replay>, run: &Run) -> Result<Conducted> {
+fn conduct(
+    trial: &TrialFile,
+    options: &RunOptions,
+    plan: &Plan,
+    replay: Option<&Replay>,
+    run: &Run,
+) -> Result<Conducted> {
     let meter = UsageMeter::start()?;
     let phase = Arc::new(AtomicU8::new(Phase::Setup as u8));
     let environment = SubjectEnvironment {
@@ -147,6 +154,7 @@ fn conduct(trial: &TrialFile, options: &RunOptions, replay: Option<&Replay>, run
         let mut conductor = Conductor {
             trial,
             options,
+            plan,
             replay,
             stack: &stack,
             environment: &environment,
@@ -204,6 +212,7 @@ fn conduct(trial: &TrialFile, options: &RunOptions, replay: Option<&Replay>, run
 struct Conductor<'a> {
     trial: &'a TrialFile,
     options: &'a RunOptions,
+    plan: &'a Plan,
     replay: Option<&'a Replay>,
     stack: &'a Stack,
     environment: &'a SubjectEnvironment,
@@ -229,7 +238,7 @@ impl Conductor<'_> {
         let mut target = Target::new(self.trial, &subject.place(), run_on)?;
         let workload = Workload::new(&self.trial.load, self.trial.seed, target.driver.objects())?;
         if let Some(engine) = &self.stack.engine {
-            arm(engine, &workload, self.trial.rules(), self.replay)?;
+            arm(engine, &workload, self.plan.rules.clone(), self.replay)?;
         }
         let mut oracle = Oracle::new(&workload);
         let mut load = Vec::new();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rotproof_fault::DrawnModel;
 use rotproof_layers::LayerReport;
 use serde::Serialize;
 
@@ -37,6 +38,9 @@ pub struct Report {
     pub counts: Counts,
     /// What came of each rule, in the order of the plan.
     pub faults: Vec<RuleReport>,
+    /// What each model was drawn into; absent without models.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<ModelReport>,
     /// The failing blocks in numbers; `failures.jsonl` has them one by one.
     pub failures: FailureSummary,
     /// What the subject noticed by itself between load and check.
@@ -54,6 +58,23 @@ pub struct Report {
     pub wall_clock: WallClock,
 }
 
+/// What a model was drawn into.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModelReport {
+    /// Its name.
+    pub name: String,
+    /// Which model, with the parameters that are not as by default.
+    pub model: String,
+    /// How many rules it was drawn into.
+    pub rules: u64,
+}
+
+impl ModelReport {
+    pub(super) fn of(model: &DrawnModel) -> Self {
+        Self { name: model.name.clone(), model: model.model.clone(), rules: model.rules.len() as u64 }
+    }
+}
+
 /// What came of one rule.
 #[derive(Clone, Debug, Serialize)]
 pub struct RuleReport {
@@ -61,6 +82,9 @@ pub struct RuleReport {
     pub name: String,
     /// The rule in its short form.
     pub rule: String,
+    /// The name of the model that it was drawn from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// Its numbers.
     #[serde(flatten)]
     pub outcome: RuleOutcome,

@@ -7,13 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
-use rotproof_fault::{Effect, Record, Target, TargetKey, TargetReport};
+use rotproof_fault::{Effect, Plan, Record, Target, TargetKey, TargetReport};
 use rotproof_layers::DeviceSpec;
 use rotproof_load::Failure;
 use serde::Serialize;
 
 use super::performance::summarise;
-use super::report::{FailureSummary, Report, RuleReport, WallClock};
+use super::report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
 use super::{Conducted, Finished, RunOptions};
 use crate::file::TrialFile;
 use crate::host;
@@ -42,10 +42,11 @@ pub(super) fn check_folder(folder: &Path) -> Result<()> {
 pub(super) fn write(
     trial: &TrialFile,
     options: &RunOptions,
+    plan: &Plan,
     conducted: &Conducted,
     started: SystemTime,
 ) -> Result<Finished> {
-    let report = report(trial, conducted, started);
+    let report = report(trial, plan, conducted, started);
     let failures: Vec<FailureRecord> = conducted
         .failures
         .iter()
@@ -110,7 +111,7 @@ fn write_lines<T: Serialize>(path: &Path, lines: &[T]) -> Result<()> {
     })
 }
 
-fn report(trial: &TrialFile, conducted: &Conducted, started: SystemTime) -> Report {
+fn report(trial: &TrialFile, plan: &Plan, conducted: &Conducted, started: SystemTime) -> Report {
     let verdict = &conducted.verdict;
     let mut failures = FailureSummary { by_kind: verdict.kinds.clone(), ..FailureSummary::default() };
     for failure in &conducted.failures {
@@ -125,6 +126,7 @@ fn report(trial: &TrialFile, conducted: &Conducted, started: SystemTime) -> Repo
         .map(|(index, (rule, outcome))| RuleReport {
             name: rule.name.clone(),
             rule: rule.rule.to_string(),
+            model: plan.model_of(index).map(|model| model.name.clone()),
             outcome: outcome.clone(),
             note: note(index, rule, outcome, &conducted.records)
                 .or_else(|| shares_blocks.then(|| sharing_note(outcome)).flatten()),
@@ -141,6 +143,7 @@ fn report(trial: &TrialFile, conducted: &Conducted, started: SystemTime) -> Repo
         expectations: verdict.expectations.clone(),
         counts: verdict.counts,
         faults,
+        models: plan.models.iter().map(ModelReport::of).collect(),
         failures,
         noticed: conducted.noticed.clone(),
         performance: summarise(&conducted.load),
