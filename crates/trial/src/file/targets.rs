@@ -62,12 +62,10 @@ fn validate_file(file: &str, block: u64, objects: &[ObjectInfo], path: &Path, pr
         problems.add_with_help(&path.key("file"), format!("the load has no file `{file}`"), help);
         return;
     };
-    if object.size_bytes > 0 && block >= object.blocks() {
-        let message = format!("`{file}` has {} blocks of 4KiB, counted from 0", object.blocks());
-        problems.add_with_help(
-            &path.key("block"),
-            message,
-            format!("the last one is {}", object.blocks() - 1),
-        );
+    // Of a file that is not even a block the load complains.
+    let blocks = object.blocks();
+    if blocks > 0 && block >= blocks {
+        let message = format!("`{file}` has {blocks} blocks of 4KiB, counted from 0");
+        problems.add_with_help(&path.key("block"), message, format!("the last one is {}", blocks - 1));
     }
 }

@@ -255,6 +255,11 @@ mod tests {
             ),
             (
                 "64MiB",
+                "subject: ext4\nload: { files: { count: 1, size: 3 } }\nfaults: ['target=file(a, block=7): zeros']",
+                "load.files.size: the size of a file is 3; it must be a multiple of 4KiB, and not 0",
+            ),
+            (
+                "64MiB",
                 "faults: ['target=most_duplicated: zeros']",
                 "faults[0].match.target: this load writes no duplicates",
             ),

@@ -261,7 +261,8 @@ fn moment(node: NodeId, reader: &mut Reader<'_>, import: &mut Import) -> Option<
         (Some(operation), None) => reader.whole(operation).map(Moment::After),
         (None, Some(time)) => {
             import.note(SECONDS);
-            reader.whole(time).map(|seconds| Moment::At(Span(Duration::from_secs(seconds))))
+            let seconds = reader.whole(time)?;
+            reader.span(time, Some(Duration::from_secs(seconds))).map(Moment::At)
         }
         (None, None) => {
             let help = "add `when_operation` or `when_time`; AchillesBench would leave the fault out";
@@ -285,7 +286,8 @@ fn effect(node: NodeId, kind: Type, reader: &mut Reader<'_>, notes: &mut Vec<Str
         }
         (Type::Slow, Some(delay)) => {
             let milliseconds = reader.whole(delay)?;
-            Some(Effect::Delay(Delay::Constant(Span(Duration::from_millis(milliseconds)))))
+            let span = reader.span(delay, Some(Duration::from_millis(milliseconds)))?;
+            Some(Effect::Delay(Delay::Constant(span)))
         }
     }
 }
@@ -430,6 +432,8 @@ mod tests {
             (one("").replace("yes", "true"), "one of yes or no"),
             (one("").replace("5", "five"), "a number that is not negative"),
             (one("delay: 0").replace("bit_flip", "slow_disk"), "a delay of 0 changes nothing"),
+            (one("delay: 18446744073709551615").replace("bit_flip", "slow_disk"), "less than 500 years"),
+            (one("").replace("when_operation: 5", "when_time: 18446744073709551615"), "less than 500 years"),
             (without("operation"), "a fault without `operation`"),
             (without("target"), "a fault without `target`"),
             (without("when_operation"), "a fault without a moment"),

@@ -10,7 +10,6 @@ use rotproof_fault::{
     BLOCK_BYTES, Bits, Cycle, Delay, Draw, Effect, Errno, OneOrMany, OperationMatch, Rule, Schedule,
     TagPattern,
 };
-use rotproof_spec::Span;
 
 use super::reader::{Number, Reader};
 use super::rules::Import;
@@ -257,17 +256,12 @@ fn delay(fault: NodeId, reader: &mut Reader<'_>, notes: &mut Vec<String>) -> Opt
         }
         Number::Fraction(seconds) => seconds,
     };
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(time) if !time.is_zero() => Some(Effect::Delay(Delay::Constant(Span(time)))),
-        _ => {
-            reader.report(
-                node,
-                format!("{seconds} seconds are no delay"),
-                "give a time above 0 and below 10^11",
-            );
-            None
-        }
+    let span = reader.span(node, Duration::try_from_secs_f64(seconds).ok())?;
+    if span.0.is_zero() {
+        reader.report(node, format!("{seconds} seconds are no delay"), "give a time above 0");
+        return None;
     }
+    Some(Effect::Delay(Delay::Constant(span)))
 }
 
 fn error(fault: NodeId, reader: &mut Reader<'_>, notes: &mut Vec<String>) -> Option<Effect> {
@@ -421,6 +415,10 @@ mod tests {
             (
                 one(r#"{"frequency": "ALL", "faultType": {"type": "DELAY_OPERATION", "time": 0.0}}"#),
                 "no delay",
+            ),
+            (
+                one(r#"{"frequency": "ALL", "faultType": {"type": "DELAY_OPERATION", "time": 1e18}}"#),
+                "less than 500 years",
             ),
             (
                 one(r#"{"frequency": "ALL", "faultType": {"type": "MEDIUM_ERROR", "error": 1}}"#),

@@ -2,7 +2,9 @@
 //!
 //! Deserializing into structures would lose the places that later mistakes, and what is said of an assumption, need.
 
-use rotproof_spec::nearest;
+use std::time::Duration;
+
+use rotproof_spec::{Span, nearest};
 
 use crate::file::Diagnostic;
 use crate::file::failure::{list, short};
@@ -162,6 +164,17 @@ impl<'a> Reader<'a> {
             }
             _ => {
                 self.report(node, "a number that is not negative belongs here", "without quotes");
+                None
+            }
+        }
+    }
+
+    /// The time that stands at `node`, if it is one that a trial file can say: below 2^64 nanoseconds.
+    pub fn span(&mut self, node: NodeId, time: Option<Duration>) -> Option<Span> {
+        match time.filter(|time| u64::try_from(time.as_nanos()).is_ok()) {
+            Some(time) => Some(Span(time)),
+            None => {
+                self.report(node, "this is no time of less than 500 years", "give a shorter one");
                 None
             }
         }

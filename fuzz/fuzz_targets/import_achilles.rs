@@ -1,0 +1,4 @@
+//! The fault plans of AchillesBench.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rotproof_fuzz_targets::import_plan::check_achilles(bytes));

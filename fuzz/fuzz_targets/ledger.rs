@@ -1,0 +1,4 @@
+//! Ledgers.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rotproof_fuzz_targets::ledger::check(bytes));

@@ -1,0 +1,34 @@
+//! What is fuzzed: everything that reads what strangers wrote, each with what must hold whatever that is, and with inputs
+//! to begin from.
+//!
+//! libFuzzer calls these through `fuzz/fuzz_targets/`, without end; the tests of this crate run each for a moment on
+//! mutations that are the same every time. To add a target, add a module, a row to [`TARGETS`], and a file and an entry
+//! of that name for cargo-fuzz; a test finds what was forgotten.
+
+pub mod fault_rule;
+pub mod fuse_request;
+pub mod import_plan;
+pub mod ledger;
+pub mod mutate;
+pub mod trial_file;
+
+/// Something that is fuzzed.
+#[derive(Clone, Copy, Debug)]
+pub struct FuzzTarget {
+    /// The name of its file in `fuzz/fuzz_targets/`.
+    pub name: &'static str,
+    /// Panics if something does not hold for these bytes.
+    pub check: fn(&[u8]),
+    /// Inputs to begin from.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All of them.
+pub const TARGETS: [FuzzTarget; 6] = [
+    FuzzTarget { name: "fault_rule", check: fault_rule::check, seeds: fault_rule::seeds },
+    FuzzTarget { name: "trial_file", check: trial_file::check, seeds: trial_file::seeds },
+    FuzzTarget { name: "fuse_request", check: fuse_request::check, seeds: fuse_request::seeds },
+    FuzzTarget { name: "import_fispdk", check: import_plan::check_fispdk, seeds: import_plan::seeds },
+    FuzzTarget { name: "import_achilles", check: import_plan::check_achilles, seeds: import_plan::seeds },
+    FuzzTarget { name: "ledger", check: ledger::check, seeds: ledger::seeds },
+];
