@@ -3,9 +3,11 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
 mod achilles;
+mod fault_decisions;
 mod fault_overhead;
 mod figure;
 mod fio;
+mod fispdk;
 mod machine;
 
 use std::process::ExitCode;
@@ -53,6 +55,16 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "fault-overhead",
         about: "the fault layer with 0 and 10,000 rules that do not match, against none",
         run: fault_overhead::run,
+    },
+    Benchmark {
+        name: "fault-decisions",
+        about: "decisions a second on one core where no rule matches, against 20 million or the hash",
+        run: fault_decisions::run,
+    },
+    Benchmark {
+        name: "fispdk",
+        about: "contexts and faults by file: seven set-ups, and the experiment with three files",
+        run: fispdk::run,
     },
     Benchmark {
         name: "achilles",

@@ -111,6 +111,11 @@ impl Tag {
         Self(number)
     }
 
+    /// Its number: 0 for [`Tag::NONE`], the others from 1 in the order in which they were interned.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
     /// The name, empty for [`Tag::NONE`].
     pub fn name(self) -> &'static str {
         if self == Self::NONE {

@@ -117,7 +117,7 @@ impl Evaluator {
             (_, contents) => contents.is_some_and(|contents| contents.concerns(header, payload)),
         };
         let tagged = table.and_then(|table| table.tagged.as_ref()).map(|tags| tags.find(header.context.tag));
-        let is_anywhere = tagged.as_ref().is_some_and(|rules| !rules.is_empty())
+        let is_anywhere = tagged.is_some_and(|rules| !rules.is_empty())
             || table.is_some_and(|table| !table.always.is_empty());
         if !has_place && !wants_content && !is_touched && !is_anywhere {
             return Decision::Pass;
@@ -125,7 +125,7 @@ impl Evaluator {
         let mut verdict = Verdict::from(rules.clone());
         if let Some(table) = table {
             let mut scratch = self.scratch.borrow_mut();
-            scratch.find_rules(table, tagged.as_deref().unwrap_or_default(), &blocks, has_place);
+            scratch.find_rules(table, tagged.unwrap_or_default(), &blocks, has_place);
             scratch.evaluate_rules(index, header, &mut verdict);
             if wants_content && operation == OperationKind::Write {
                 scratch.find_contents(table, header, payload);

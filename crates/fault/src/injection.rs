@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rotproof_block::{ContentHash, Operation, Time};
+use rotproof_block::{Buffer, ContentHash, Operation, Time};
 
 use crate::BLOCK_BYTES;
 use crate::active_rule::ActiveRule;
@@ -274,7 +274,7 @@ impl Evaluator {
         }
         let truth = self.truth(done, block, data);
         let before = truth.map(ContentHash::of);
-        let mut image = truth.map(<[u8]>::to_vec);
+        let mut image = truth.map(Buffer::copy_of);
         // The reader's part and the whole block for the ledger go the same way.
         let mut show = |lie: &Lie| {
             lie.apply(start, &mut data[range.clone()]);
@@ -431,7 +431,10 @@ fn record_of(header: &Header, Cause { rule, aims, effect, visit }: Cause<'_>, no
 
 /// The content hash of `truth` as the block reads.
 fn distorted_hash(state: &BlockState, rules: &Index, truth: &[u8]) -> ContentHash {
-    let mut image = truth.to_vec();
+    if state.reads_as_zeros(rules, truth.len()) {
+        return zeros_hash();
+    }
+    let mut image = Buffer::copy_of(truth);
     state.distort(rules, 0, &mut image);
     ContentHash::of(&image)
 }

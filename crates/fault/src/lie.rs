@@ -94,6 +94,11 @@ impl Lie {
         self.range.start < part.end && part.start < self.range.end
     }
 
+    /// Whether every byte of `part` is zero under it, whatever was there.
+    pub(crate) fn zeroes(&self, part: &Range<usize>) -> bool {
+        matches!(self.kind, Kind::Fill(0)) && self.range.start <= part.start && part.end <= self.range.end
+    }
+
     /// Changes `bytes`, which begin at byte `start` of the block.
     pub(crate) fn apply(&self, start: usize, bytes: &mut [u8]) {
         let from = self.range.start.max(start);

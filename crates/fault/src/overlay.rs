@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use rotproof_block::ContentHash;
 
+use crate::BLOCK_BYTES;
 use crate::active_rule::ActiveRule;
 use crate::effect::Effect;
 use crate::index::Index;
@@ -117,6 +118,14 @@ impl BlockState {
     /// Forgets bad places whose rules, being at work, let a rewrite heal them.
     pub(crate) fn remap(&mut self, rules: &Index) {
         self.places.retain(|place| !rules.acts(&place.rule) || !place.rule.remaps());
+    }
+
+    /// Whether a whole block of `length` bytes reads as nothing but zeros under these rules, whatever it holds; false if
+    /// that takes a look at the bytes.
+    pub(crate) fn reads_as_zeros(&self, rules: &Index, length: usize) -> bool {
+        length as u64 == BLOCK_BYTES
+            && !self.has_wrong_place(rules)
+            && self.lies.last().is_some_and(|lie| lie.zeroes(&(0..length)))
     }
 
     /// Makes `bytes`, which begin at byte `start` of the block, look as the block reads under these rules.

@@ -1,12 +1,10 @@
 //! Which tags a rule concerns: names, in which `*` stands for any characters and `?` for one.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::fmt;
 use std::str::{Chars, FromStr};
-use std::sync::Arc;
+use std::sync::OnceLock;
 
-use parking_lot::RwLock;
 use rotproof_block::Tag;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -83,28 +81,37 @@ impl JsonSchema for TagPattern {
 }
 
 /// From a tag to the rules that concern it. What a tag finds is kept, so that the patterns are tried once for each tag
-/// of a run, not for each request.
+/// of a run, not for each request; a request takes two loads, and no lock.
 #[derive(Debug)]
 pub(crate) struct TagIndex {
     rules: Vec<(u32, Vec<TagPattern>)>,
-    found: RwLock<HashMap<Tag, Arc<[u32]>>>,
+    /// By the number of the tag, and one more: chunk `k` has those from `2^k` on, so that what there is never moves.
+    found: [OnceLock<Chunk>; u32::BITS as usize + 1],
 }
+
+/// The rules that each of some tags has found.
+type Chunk = Box<[OnceLock<Box<[u32]>>]>;
 
 impl TagIndex {
     pub(crate) fn new(rules: Vec<(u32, Vec<TagPattern>)>) -> Self {
-        Self { rules, found: RwLock::default() }
+        Self { rules, found: [const { OnceLock::new() }; u32::BITS as usize + 1] }
     }
 
     /// The rules that concern `tag`, in their order.
-    pub(crate) fn find(&self, tag: Tag) -> Arc<[u32]> {
-        if let Some(found) = self.found.read().get(&tag) {
-            return Arc::clone(found);
-        }
+    #[inline]
+    pub(crate) fn find(&self, tag: Tag) -> &[u32] {
+        let number = u64::from(tag.number()) + 1;
+        let size = 1u64 << number.ilog2();
+        let chunk = &self.found[number.ilog2() as usize];
+        let chunk = chunk.get_or_init(|| (0..size).map(|_| OnceLock::new()).collect());
+        chunk[(number - size) as usize].get_or_init(|| self.search(tag))
+    }
+
+    #[cold]
+    fn search(&self, tag: Tag) -> Box<[u32]> {
         let name = tag.name();
         let fits = |patterns: &[TagPattern]| patterns.iter().any(|pattern| pattern.matches(name));
-        let found: Arc<[u32]> =
-            self.rules.iter().filter(|(_, patterns)| fits(patterns)).map(|(rule, _)| *rule).collect();
-        Arc::clone(self.found.write().entry(tag).or_insert(found))
+        self.rules.iter().filter(|(_, patterns)| fits(patterns)).map(|(rule, _)| *rule).collect()
     }
 }
 
@@ -139,6 +146,11 @@ mod tests {
             assert_eq!(*index.find(Tag::intern("bionic.img")), [3, 5]);
             assert_eq!(*index.find(Tag::intern("focal.img")), [3]);
             assert!(index.find(Tag::NONE).is_empty());
+        }
+        // Over the borders of several chunks.
+        for number in 0..300 {
+            let tag = Tag::intern(&format!("{}{number}", if number % 3 == 0 { "b" } else { "c" }));
+            assert_eq!(index.find(tag), if number % 3 == 0 { &[5][..] } else { &[] });
         }
     }
 
