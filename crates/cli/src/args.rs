@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rotproof_trial::import::Format;
+use rotproof_trial::serve::ExportKind;
 
 /// Puts a storage stack on trial: faults below, a load above, and a verdict
 #[derive(Debug, Parser)]
@@ -53,6 +54,10 @@ pub enum Command {
     Import(ImportArgs),
     /// Print the JSON Schema of trial files, for editors
     Schema(SchemaArgs),
+    /// Offer a stack to any program, with faults that may change meanwhile
+    Serve(ServeArgs),
+    /// Change and watch the faults of a stack that is served
+    Ctl(CtlArgs),
     /// Remove what killed runs have left: mounts, loop devices, folders
     Clean(CleanArgs),
 }
@@ -155,6 +160,126 @@ pub struct SchemaArgs {
     /// Write to this file instead of standard output
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
+}
+
+/// `rotproof serve`.
+#[derive(Clone, Debug, Args)]
+pub struct ServeArgs {
+    /// A file with the parts `stack:` and `faults:` of a trial file
+    #[arg(value_name = "STACK")]
+    pub file: PathBuf,
+
+    /// As file (default), device or nbd; repeat for several
+    #[arg(long = "as", value_name = "WAY", default_value = "file", hide_default_value = true)]
+    pub exports: Vec<ExportKind>,
+
+    /// How `rotproof ctl` calls it; default: the file's name
+    #[arg(long)]
+    pub name: Option<String>,
+
+    /// Where its control socket is; default: by its name
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+
+    /// Write every injected fault to this new file
+    #[arg(long, value_name = "FILE")]
+    pub ledger: Option<PathBuf>,
+
+    /// Use another seed than the file's
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+
+    /// Add a fault, such as "read, offset=1MiB..2MiB: error"
+    #[arg(long = "fault", value_name = "RULE")]
+    pub faults: Vec<String>,
+
+    /// Set a value, such as stack[0].memory.size=1GiB
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    pub values: Vec<String>,
+
+    /// Permit writing over what a device or file holds
+    #[arg(long)]
+    pub overwrite: bool,
+
+    /// Print one line of JSON when it is ready
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `rotproof ctl`.
+#[derive(Clone, Debug, Args)]
+pub struct CtlArgs {
+    /// Which stack, by its name, if several are served
+    #[arg(long, value_name = "NAME", global = true)]
+    pub name: Option<String>,
+
+    /// Which stack, by its control socket
+    #[arg(long, value_name = "PATH", global = true, conflicts_with = "name")]
+    pub socket: Option<PathBuf>,
+
+    /// Print the answer as JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    #[command(subcommand)]
+    pub command: CtlCommand,
+}
+
+/// The verbs of `rotproof ctl`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum CtlCommand {
+    /// Show what is served, and where
+    Status,
+    /// Show the rules, and how often they have hit
+    List {
+        /// Show removed rules too
+        #[arg(long)]
+        all: bool,
+    },
+    /// Add rules, all or none
+    Add {
+        /// Rules such as "write, every=3: zeros" or "{ effect: error }"
+        #[arg(value_name = "RULE", required_unless_present = "file")]
+        rules: Vec<String>,
+
+        /// Add those under `faults:` in this file too
+        #[arg(long, short, value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Pause rules
+    Pause {
+        /// Their names
+        #[arg(value_name = "NAME", required = true)]
+        rules: Vec<String>,
+    },
+    /// Let paused rules act again
+    Resume {
+        /// Their names
+        #[arg(value_name = "NAME", required = true)]
+        rules: Vec<String>,
+    },
+    /// Remove rules for good
+    Remove {
+        /// Their names
+        #[arg(value_name = "NAME", required = true)]
+        rules: Vec<String>,
+    },
+    /// Let requests that hang come back, those of all rules or of some
+    Release {
+        /// Names of rules
+        #[arg(value_name = "NAME")]
+        rules: Vec<String>,
+    },
+    /// Show the last injected faults
+    Hits {
+        /// Only those of this rule
+        #[arg(value_name = "NAME")]
+        rule: Option<String>,
+
+        /// How many
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        last: usize,
+    },
 }
 
 /// `rotproof clean`.

@@ -4,6 +4,7 @@
 mod args;
 mod check;
 mod clean;
+mod ctl;
 mod exit;
 mod fail;
 mod import;
@@ -12,6 +13,8 @@ mod plan;
 mod progress;
 mod run;
 mod schema;
+mod serve;
+mod signals;
 mod snippet;
 mod table;
 mod trials;
@@ -58,6 +61,8 @@ fn main() -> ExitCode {
 fn call(command: &Command, output: Output) -> Result<Exit, Failure> {
     match command {
         Command::Run(args) => run::run(args, output),
+        Command::Serve(args) => serve::serve(args, output),
+        Command::Ctl(args) => ctl::ctl(args, output),
         Command::Check(args) => check::check(args, output),
         Command::Import(args) => import::import(args, output),
         Command::Schema(args) => schema::schema(args, output),

@@ -6,13 +6,13 @@ use rotproof_block::{Error, ErrorKind};
 use rotproof_trial::host::Cancel;
 use rotproof_trial::runner::{self, Finished, Moment, Monitor, Recorded, RunOptions};
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::RunArgs;
 use crate::exit::Exit;
 use crate::fail::{Failure, error_json, kind_word};
 use crate::output::Output;
 use crate::progress::{Progress, Snapshot};
+use crate::signals::cancel_on_signals;
 use crate::trials::{self, Trial};
 use crate::verdict;
 
@@ -117,15 +117,4 @@ fn verdict_json(finished: &Finished) -> Result<Value, Failure> {
         .map_err(|error| Error::new(ErrorKind::Internal, "writing the verdict as JSON").caused_by(error))?;
     report["results"] = json!(finished.folder.display().to_string());
     Ok(report)
-}
-
-/// A signal asks the run to stop, and it cleans up; a second one does not interrupt that.
-fn cancel_on_signals() -> Result<Cancel, Error> {
-    let cancel = Cancel::new();
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        let number = usize::try_from(signal).unwrap_or_default();
-        signal_hook::flag::register_usize(signal, cancel.signal_cell(), number)
-            .map_err(|error| Error::from_io(error, "installing the handlers of signals"))?;
-    }
-    Ok(cancel)
 }

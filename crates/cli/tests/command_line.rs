@@ -47,16 +47,25 @@ impl Folder {
     }
 
     fn run(&self, arguments: &[&str]) -> Ended {
-        let output = self.command(arguments).output().expect("the command starts");
-        Ended {
+        Ended::of(&mut self.command(arguments))
+    }
+
+    /// As [`Folder::run`], where nothing of this machine is served.
+    fn run_alone(&self, arguments: &[&str]) -> Ended {
+        Ended::of(self.command(arguments).env("ROTPROOF_STATE_DIR", self.path("state")))
+    }
+}
+
+impl Ended {
+    fn of(command: &mut Command) -> Self {
+        let output = command.output().expect("the command starts");
+        Self {
             code: output.status.code().expect("an exit code"),
             stdout: String::from_utf8(output.stdout).expect("UTF-8 on standard output"),
             stderr: String::from_utf8(output.stderr).expect("UTF-8 on standard error"),
         }
     }
-}
 
-impl Ended {
     /// All three, as a snapshot.
     fn all(&self) -> String {
         let mut text = format!("exit code {}\n", self.code);
@@ -450,6 +459,52 @@ fn clean_says_what_it_finds_for_people_and_programs() {
     let ended = folder.run(&["clean", "--dry-run"]);
     assert_eq!((ended.code, ended.stderr.as_str()), (0, ""));
     assert!(!ended.stdout.is_empty());
+}
+
+#[test]
+fn serving_and_control_explain_themselves_in_80_columns() {
+    let folder = Folder::with(&[]);
+    let mut text = String::new();
+    for arguments in [&["serve", "-h"][..], &["ctl", "-h"], &["ctl", "add", "-h"], &["ctl", "hits", "-h"]] {
+        let ended = folder.run(arguments);
+        assert_eq!((ended.code, ended.stderr.as_str()), (0, ""));
+        text += &ended.stdout;
+        text.push('\n');
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert_snapshot!(text);
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_with_its_place() {
+    let stack = b"stack: [memory: { size: 1MiB }]\nruntime: simulated\nfaults:\n  - 'write, target=unique: zeros'\n  - 'read, during=check: hang'\n";
+    let folder = Folder::with(&[("disk.yaml", stack)]);
+    let text: String = [&["serve", "disk.yaml"][..], &["serve", "disk.yaml", "--as", "devise"], &["serve"]]
+        .map(|arguments| folder.run_alone(arguments).all())
+        .join("\n");
+    assert_snapshot!(text);
+}
+
+#[test]
+fn a_trial_in_which_something_would_hang_for_ever_is_refused() {
+    assert_snapshot!(check("stack: [memory: { size: 64MiB }]\nfaults:\n  - 'read, once: hang'\n"));
+}
+
+#[test]
+fn control_without_anything_served_and_with_mistakes_says_what_to_do() {
+    let folder = Folder::with(&[("rules.yaml", b"faults:\n  - read: zeros\n  - { effect: zeroes }\n")]);
+    let text: String = [
+        &["ctl", "list"][..],
+        &["ctl", "list", "--name", "disk"],
+        &["ctl", "list", "--socket", "no.sock"],
+        &["ctl", "add", "wirte: zeros", "{ effect: bit_flip, schedule: { evry: 3 } }"],
+        &["ctl", "add", "--file", "rules.yaml"],
+        &["ctl", "add", "target=unique: zeros"],
+        &["ctl", "status", "--json"],
+    ]
+    .map(|arguments| folder.run_alone(arguments).all())
+    .join("\n");
+    assert_snapshot!(text);
 }
 
 #[test]

@@ -47,8 +47,9 @@ pub enum Effect {
     Delay(Delay),
     /// Requests take as long as if no more than that many bytes a second could pass.
     Bandwidth(Bytes),
-    /// The request does not come back until this time has passed or the rule is removed or paused.
-    Hang(Span),
+    /// The request does not come back until this time has passed, or ever, if there is none; but in either case when
+    /// somebody releases it, or the rule is paused or removed.
+    Hang(Option<Span>),
 }
 
 /// What chance decided; `None` in a rule, where it has not yet.

@@ -106,9 +106,12 @@ fn build(word: &str, arguments: &Arguments) -> Result<Effect, String> {
             let text = arguments.plain(word, "bytes a second: { bandwidth: 10MiB }, bandwidth(10MiB)")?;
             return text.trim().trim_end_matches("/s").parse().map(Effect::Bandwidth);
         }
+        "hang" if arguments.0.is_empty() => Effect::Hang(None),
         "hang" => {
-            let text = arguments.plain(word, "a span of time: { hang: 30s }, hang(30s)")?;
-            return text.parse().map(Effect::Hang);
+            let example =
+                "a span of time: { hang: 30s }, hang(30s); or nothing, to hang until it is released";
+            let text = arguments.plain(word, example)?;
+            return text.parse().map(|span| Effect::Hang(Some(span)));
         }
         "zeros" => Effect::Zeros,
         "ones" => Effect::Ones,
@@ -305,7 +308,7 @@ impl Effect {
                 Delay::Histogram(histogram) => push("histogram", &histogram),
             },
             Self::Bandwidth(Bytes(rate)) => push("", &Bytes(rate)),
-            Self::Hang(span) => push("", &span),
+            Self::Hang(span) => span.iter().for_each(|span| push("", span)),
             Self::Zeros
             | Self::Ones
             | Self::LostWrite
@@ -587,7 +590,7 @@ impl JsonSchema for Effect {
             "description": "What a hit does.",
             "anyOf": [
                 {
-                    "description": "bit_flip: the lowest bit of byte 0 of the block flips. zeros, ones, noise: the block is that. lost_write: acknowledged, but the old data stays. misdirected_write: lands on another block. stale_read: brings what was there before the last write. torn_write: some sectors are stored. shorn_write: the first 3 or 7 eighths are stored. medium_error: the block cannot be transferred. error: the whole request fails (EIO). no_space: ENOSPC. read_only, gone: from now on.",
+                    "description": "bit_flip: the lowest bit of byte 0 of the block flips. zeros, ones, noise: the block is that. lost_write: acknowledged, but the old data stays. misdirected_write: lands on another block. stale_read: brings what was there before the last write. torn_write: some sectors are stored. shorn_write: the first 3 or 7 eighths are stored. medium_error: the block cannot be transferred. error: the whole request fails (EIO). no_space: ENOSPC. read_only, gone: from now on. hang: the request does not come back until it is released.",
                     "enum": alone
                 },
                 {
@@ -640,7 +643,7 @@ impl JsonSchema for Effect {
                     ]
                 })),
                 with("bandwidth", "Requests take as long as if no more than that many bytes a second could pass.", bytes),
-                with("hang", "The request does not come back until then, or until the rule is removed or paused.", span)
+                with("hang", "The request does not come back until then, or until it is released or the rule is removed or paused.", span)
             ]
         })
     }

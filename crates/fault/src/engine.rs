@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::effect::Effect;
 use crate::evaluator::Evaluator;
 use crate::geometry::Header;
+use crate::hang::Hangs;
 use crate::index::Index;
 use crate::ledger::Ledger;
 use crate::matching::OperationKind;
@@ -48,6 +49,7 @@ pub struct Engine {
     statistics: Mutex<Statistics>,
     pub(crate) overlay: Overlay,
     ledger: Ledger,
+    pub(crate) hangs: Hangs,
     pub(crate) clock: Arc<Clock>,
     /// Some rule, which knows it, has made the device read-only or has taken it away.
     pub(crate) has_latched: AtomicBool,
@@ -79,6 +81,7 @@ impl Engine {
             statistics: Mutex::default(),
             overlay: Overlay::new(device_size.div_ceil(BLOCK_BYTES)),
             ledger: Ledger::default(),
+            hangs: Hangs::default(),
             clock: Arc::default(),
             has_latched: AtomicBool::new(false),
         });
@@ -117,20 +120,45 @@ impl Engine {
     ///
     /// Fails with [`ErrorKind::Invalid`] if no rule has that name, or the one that had it was removed.
     pub fn set_state(&self, name: &str, state: RuleState) -> Result<()> {
+        self.set_states(&[name], state)
+    }
+
+    /// As [`Engine::set_state`], for several rules as one change: if a name is wrong, none is changed.
+    pub fn set_states(&self, names: &[impl AsRef<str>], state: RuleState) -> Result<()> {
         let mut changes = self.changes.lock();
         let old = self.index.load_full();
-        let is_called = |rule: &&Arc<ActiveRule>| *rule.name == *name;
-        let Some(rule) = present(&old).find(is_called) else {
-            return Err(unknown(name, &old));
-        };
         let mut states = old.states.clone();
-        if std::mem::replace(&mut states[rule.index as usize], state) != state {
-            if state == RuleState::Removed {
-                changes.leaving.push(Arc::clone(rule));
+        let mut changed = Vec::new();
+        for name in names {
+            let rule = find(&old, name.as_ref())?;
+            if std::mem::replace(&mut states[rule.index as usize], state) != state {
+                changed.push(Arc::clone(rule));
             }
-            self.replace(&old, Index::new(old.rules.clone(), states), &mut changes);
+        }
+        if changed.is_empty() {
+            return Ok(());
+        }
+        if state == RuleState::Removed {
+            changes.leaving.extend(changed.iter().cloned());
+        }
+        self.replace(&old, Index::new(old.rules.clone(), states), &mut changes);
+        if state != RuleState::Active {
+            // What they hold back was let go by the index that is in force now.
+            self.hangs.release(|rule| changed.iter().any(|changed| changed.index == rule));
         }
         Ok(())
+    }
+
+    /// Lets the requests that hang now come back: those that rules with these names hold, or all of them. Requests
+    /// that these rules hit later hang again. Gives how many were released.
+    ///
+    /// Fails with [`ErrorKind::Invalid`], and releases none, if no rule has one of the names.
+    pub fn release(&self, names: Option<&[impl AsRef<str>]>) -> Result<usize> {
+        let Some(names) = names else { return Ok(self.hangs.release(|_| true)) };
+        let index = self.index.load();
+        let rules: Vec<u32> =
+            names.iter().map(|name| Ok(find(&index, name.as_ref())?.index)).collect::<Result<_>>()?;
+        Ok(self.hangs.release(|rule| rules.contains(&rule)))
     }
 
     /// Makes `new` what requests go by from now on.
@@ -192,6 +220,11 @@ impl Engine {
         }
     }
 
+    /// Size in bytes of the device that the faults act on.
+    pub fn device_size(&self) -> u64 {
+        self.device_size
+    }
+
     pub(crate) fn device_blocks(&self) -> u64 {
         self.device_size.div_ceil(BLOCK_BYTES)
     }
@@ -209,12 +242,14 @@ impl Engine {
     /// What each rule has met and done so far, in the order in which they were added; removed ones too.
     pub fn report(&self) -> Vec<RuleReport> {
         self.forget_leaving(&mut self.changes.lock());
+        let hanging = self.hangs.counts();
         let report = |(rule, state): (&Arc<ActiveRule>, &RuleState)| RuleReport {
             name: rule.name.to_string(),
             rule: rule.rule.clone(),
             state: *state,
             matches: rule.matches(),
             hits: rule.hits(),
+            hanging: hanging.get(&rule.index).copied().unwrap_or(0),
             targets: rule
                 .aims()
                 .iter()
@@ -264,6 +299,11 @@ fn names_for(index: &Index, rules: &[ResolvedRule]) -> Result<Vec<Arc<str>>> {
     Ok(names.collect())
 }
 
+/// The rule that has this name and was not removed.
+fn find<'a>(index: &'a Index, name: &str) -> Result<&'a Arc<ActiveRule>> {
+    present(index).find(|rule| *rule.name == *name).ok_or_else(|| unknown(name, index))
+}
+
 fn unknown(name: &str, index: &Index) -> Error {
     let context = if index.rules.iter().any(|rule| *rule.name == *name) {
         format!("the rule `{name}` was removed; add it again")
@@ -293,9 +333,17 @@ pub struct RuleReport {
     pub matches: u64,
     /// Records that the ledger has of it.
     pub hits: u64,
+    /// Requests that it holds back now.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub hanging: u64,
     /// Everything it aims at: each range of `offset`, or each content. Empty for a rule that hits anywhere, or has not
     /// chosen yet.
     pub targets: Vec<TargetReport>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 /// How often one aim of a rule was hit.

@@ -5,10 +5,10 @@
 //!        ──> Inspect   pass it on, and call read_done / mutation_done when it has succeeded
 //!        ──> Act       as its verdict says:
 //!
-//! write, discard, flush: before_submit, wait for the delay, fail (failure) or
+//! write, discard, flush: before_submit, wait for the delay and the hangs, fail (failure) or
 //!                        read lost_ranges below (stale), pass on, read edges below, mutation_done,
 //!                        complete or fail all the same (late_failure)
-//! read:                  pass on, read edges below, read_done, wait for the delay, fail or complete
+//! read:                  pass on, read edges below, read_done, wait for the delay and the hangs, fail or complete
 //! ```
 //!
 //! Reading below and waiting are the caller's: the engine knows no device and no clock. Both decisions hold the rules
@@ -26,6 +26,7 @@ use crate::active_rule::ActiveRule;
 use crate::effect::{Effect, SECTOR_BYTES};
 use crate::engine::Engine;
 use crate::geometry::{Header, extent};
+use crate::hang::Hang;
 use crate::index::{Index, Table};
 use crate::lie::{ALL_SECTORS, Lie};
 use crate::matching::OperationKind;
@@ -272,6 +273,16 @@ impl Evaluator {
                 lie.apply(header.part(block).start, &mut piece.bytes[header.in_buffer(block)]);
             }
         }
+    }
+
+    /// What holds the request back after its delay, one after the other. For a write, discard or flush; of a read it
+    /// stands in the [`ReadOutcome`](crate::ReadOutcome).
+    pub fn hangs(&self, verdict: &Verdict) -> Vec<Hang> {
+        let hang = |hit: &RequestHit| match hit.effect {
+            Effect::Hang(span) => Some(Hang::new(&self.engine, &hit.rule, span)),
+            _ => None,
+        };
+        verdict.requests.iter().filter_map(hang).collect()
     }
 
     /// The deviation that a hit lays over the touched part of its block. `None` where there is none to lay: old data

@@ -13,6 +13,7 @@ use crate::effect::Effect;
 use crate::errno::Errno;
 use crate::evaluator::{Evaluator, Piece};
 use crate::geometry::{Header, extent};
+use crate::hang::Hang;
 use crate::index::Index;
 use crate::lie::{ALL_SECTORS, Lie};
 use crate::matching::OperationKind;
@@ -22,7 +23,7 @@ use crate::verdict::{BlockHit, RequestHit, Rewritten, Verdict};
 use crate::zeros::{ZEROS, zeros_hash};
 
 /// What is left to do with a read that has come back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct ReadOutcome {
     /// It is to fail with this error.
     pub failure: Option<Errno>,
@@ -30,6 +31,15 @@ pub struct ReadOutcome {
     pub transfers: bool,
     /// It is to take that much longer.
     pub delay: Option<Duration>,
+    /// What holds it back after that, one after the other.
+    pub hangs: Vec<Hang>,
+}
+
+impl ReadOutcome {
+    /// Whether it comes back as it is and at once.
+    pub fn is_nothing(&self) -> bool {
+        self.failure.is_none() && self.delay.is_none() && self.hangs.is_empty()
+    }
 }
 
 /// A request that has succeeded below, with what the caller has read for it.
@@ -244,6 +254,7 @@ impl Evaluator {
             failure: failure.or(verdict.late_failure()),
             transfers: failure.is_none(),
             delay: verdict.delay(),
+            hangs: self.hangs(&verdict),
         };
         let is_touched = self.engine.overlay.touches(&header.blocks());
         if failure.is_none() && (is_touched || !verdict.blocks.is_empty()) {

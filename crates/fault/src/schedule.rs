@@ -14,7 +14,7 @@ use crate::chance::Chance;
 /// Which of a rule's matches are hits. Matches are numbered from 1, per rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Schedule {
-    /// Every match.
+    /// Every match, until the rule is removed.
     #[default]
     All,
     /// The first match only.
@@ -234,7 +234,7 @@ impl<'de> Deserialize<'de> for Schedule {
 
             fn visit_str<E: Error>(self, word: &str) -> Result<Schedule, E> {
                 match word {
-                    "all" => Ok(Schedule::All),
+                    "all" | "until_removed" => Ok(Schedule::All),
                     "once" => Ok(Schedule::Once),
                     "after" | "every" | "nth" => {
                         Err(E::custom(format!("`{word}` needs a number: {{ {word}: 3 }}")))
@@ -279,7 +279,7 @@ impl JsonSchema for Schedule {
         json_schema!({
             "description": "Which of the rule's matches are hits. Matches are blocks for effects on data, requests for errors and delays.",
             "anyOf": [
-                { "description": "All: every match. Once: the first.", "enum": ["all", "once"] },
+                { "description": "all, until_removed: every match. once: the first.", "enum": ["all", "until_removed", "once"] },
                 with_number("after", "Every match beyond the first n."),
                 with_number("nth", "The n-th match only."),
                 {

@@ -5,7 +5,7 @@
 //! condition  = "read" | "write" | "flush" | "discard" | "any"
 //!            | "offset=" range { "|" range }  | "content=" hash { "|" hash }
 //!            | "target=" target
-//!            | "all" | "once" | "after=" n | "nth=" n | "matches=" n ".." n
+//!            | "all" | "until_removed" | "once" | "after=" n | "nth=" n | "matches=" n ".." n
 //!            | "every=" n [ "+" offset ] | "burst=" n "/" n [ "+" offset ]
 //!            | "probability=" chance [ "/block" | "/request" ] | "at=" span [ "+" span ]
 //!            | "transient" | "sticky" | "until_rewritten" [ "=" spares ]
@@ -38,7 +38,7 @@ use crate::short_text::{Quoted, quoted, split_outside};
 use crate::target::Target;
 
 /// Words that stand alone before the colon, and keys that take a value.
-const CONDITIONS: [&str; 23] = [
+const CONDITIONS: [&str; 24] = [
     "read",
     "write",
     "flush",
@@ -48,6 +48,7 @@ const CONDITIONS: [&str; 23] = [
     "content",
     "target",
     "all",
+    "until_removed",
     "once",
     "after",
     "every",
@@ -126,10 +127,10 @@ fn apply_condition<'a>(rule: &mut Rule, given: &mut Given<'a>, condition: &'a st
             given.note("target", word)?;
             rule.matching.target = Some(parse_target(needed(word, value, "most_duplicated")?)?);
         }
-        "all" | "once" => {
+        "all" | "until_removed" | "once" => {
             no_value(word, value)?;
             given.note("schedule", word)?;
-            rule.schedule = if word == "all" { Schedule::All } else { Schedule::Once };
+            rule.schedule = if word == "once" { Schedule::Once } else { Schedule::All };
         }
         "after" | "every" | "nth" | "burst" | "matches" | "probability" | "at" => {
             given.note("schedule", word)?;

@@ -70,7 +70,7 @@ pub(crate) fn any_effect() -> impl Strategy<Value = Effect> {
             .prop_map(|(name, after)| Effect::Error { errno: name.parse().expect("a name"), after }),
         any_delay().prop_map(Effect::Delay),
         any::<u64>().prop_map(|rate| Effect::Bandwidth(Bytes(rate))),
-        any_span().prop_map(Effect::Hang),
+        option::of(any_span()).prop_map(Effect::Hang),
     ]
 }
 

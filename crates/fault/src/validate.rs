@@ -81,7 +81,7 @@ impl Rule {
             Effect::Delay(Delay::Uniform(from, to)) if from > to => {
                 problems.add(&path.key("delay").key("uniform"), format!("{from} is more than {to}"));
             }
-            Effect::Hang(span) if span.0.is_zero() => {
+            Effect::Hang(Some(span)) if span.0.is_zero() => {
                 problems.add(&path.key("hang"), "a hang of 0 changes nothing");
             }
             Effect::Bandwidth(Bytes(0)) => {

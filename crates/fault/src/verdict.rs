@@ -100,11 +100,12 @@ impl Verdict {
         })
     }
 
-    /// How much longer the request is to take: the sum of all delays that hit it.
+    /// How much longer the request is to take: the sum of all delays that hit it. What hangs comes on top:
+    /// [`Evaluator::hangs`](crate::Evaluator::hangs).
     pub fn delay(&self) -> Option<Duration> {
         let mut sum = None;
         for hit in &self.requests {
-            if let Effect::Delay(Delay::Constant(span)) | Effect::Hang(span) = hit.effect {
+            if let Effect::Delay(Delay::Constant(span)) = hit.effect {
                 sum = Some(sum.unwrap_or(Duration::ZERO).saturating_add(span.0));
             }
         }

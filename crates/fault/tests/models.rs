@@ -6,8 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rotproof_block::{Buffer, Context, Operation, Phase, Time};
 use rotproof_fault::{
-    BLOCK_BYTES, Decision, Effect, Engine, EngineOptions, Evaluator, FaultEntry, Header, Piece, Plan, Replay,
-    ResolvedRule, Rule, Verdict,
+    BLOCK_BYTES, Decision, Effect, Engine, EngineOptions, Evaluator, FaultEntry, Hang, Header, Piece, Plan,
+    Replay, ResolvedRule, Rule, Verdict,
 };
 
 const SECTOR: u64 = 512;
@@ -25,6 +25,11 @@ struct Ended {
     succeeds: bool,
     delay: Duration,
     data: Vec<u8>,
+}
+
+/// How long what holds a request back does, if nobody releases it.
+fn hanging(hangs: &[Hang]) -> Duration {
+    hangs.iter().map(|hang| hang.span().expect("no model holds a request for ever")).sum()
 }
 
 impl Disk {
@@ -63,11 +68,11 @@ impl Disk {
             let mut data = self.serve(operation, range, fill);
             let edges = self.pieces(self.evaluator.edges(&header, Some(&verdict)));
             let outcome = self.evaluator.read_done(&header, verdict, &mut data, &edges, now);
-            let delay = outcome.delay.unwrap_or_default();
+            let delay = outcome.delay.unwrap_or_default() + hanging(&outcome.hangs);
             return Ended { succeeds: outcome.failure.is_none(), delay, data };
         }
         self.evaluator.before_submit(&header, &verdict, &payload, now);
-        let delay = verdict.delay().unwrap_or_default();
+        let delay = verdict.delay().unwrap_or_default() + hanging(&self.evaluator.hangs(&verdict));
         if verdict.failure().is_some() {
             return Ended { succeeds: false, delay, data: Vec::new() };
         }

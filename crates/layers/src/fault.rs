@@ -7,14 +7,17 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::future::Future;
 use std::ops::Range;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 
 use rotproof_block::{
     Buffer, Completion, Context, Device, DeviceInfo, Operation, Queue, Request, Result, Runtime, Submission,
 };
-use rotproof_fault::{Decision, Engine, Evaluator, Header, Piece, ReadOutcome, RuleSet, Verdict};
+use rotproof_fault::{Decision, Engine, Evaluator, Hang, Header, Piece, ReadOutcome, RuleSet, Verdict};
 
 /// A device with faults.
 pub struct FaultDevice {
@@ -126,7 +129,7 @@ fn inspect(lane: &Rc<Lane>, header: Header, rules: RuleSet, request: Request) ->
     }
     let outcome =
         lane.evaluator.read_done(&header, rules.into(), &mut completion.buffer, &[], lane.runtime.now());
-    if outcome == ReadOutcome::default() {
+    if outcome.is_nothing() {
         return completion.into();
     }
     Submission::pending(async move { lane.conclude(outcome, completion).await })
@@ -150,6 +153,7 @@ impl Lane {
         if let Some(delay) = verdict.delay() {
             self.runtime.sleep(delay).await;
         }
+        self.hang(self.evaluator.hangs(&verdict)).await;
         if let Some(errno) = verdict.failure() {
             return request.fail(errno.error());
         }
@@ -214,6 +218,7 @@ impl Lane {
         if let Some(delay) = outcome.delay {
             self.runtime.sleep(delay).await;
         }
+        self.hang(outcome.hangs).await;
         if let Some(errno) = outcome.failure {
             if !outcome.transfers {
                 // A reader that overlooks the error must not find the right data all the same.
@@ -222,6 +227,20 @@ impl Lane {
             completion.result = Err(errno.error());
         }
         completion
+    }
+
+    /// Waits until nothing holds the request back any more.
+    async fn hang(&self, hangs: Vec<Hang>) {
+        for hang in hangs {
+            let mut end = hang.span().map(|span| self.runtime.sleep(span));
+            std::future::poll_fn(|context| {
+                if hang.poll_released(context.waker()).is_ready() {
+                    return Poll::Ready(());
+                }
+                end.as_mut().map_or(Poll::Pending, |end| Pin::new(end).poll(context))
+            })
+            .await;
+        }
     }
 
     /// What the device below holds in `ranges`; one that cannot be read is left out.

@@ -1,10 +1,12 @@
 //! What a trial is: its file, its subjects, its runner and its verdict.
 
+pub mod control;
 pub mod expect;
 pub mod file;
 pub mod host;
 pub mod import;
 pub mod registry;
 pub mod runner;
+pub mod serve;
 pub mod subject;
 pub mod verdict;

@@ -5,6 +5,7 @@
 //! mutations that are the same every time. To add a target, add a module, a row to [`TARGETS`], and a file and an entry
 //! of that name for cargo-fuzz; a test finds what was forgotten.
 
+pub mod control;
 pub mod fault_rule;
 pub mod fuse_request;
 pub mod import_plan;
@@ -24,11 +25,12 @@ pub struct FuzzTarget {
 }
 
 /// All of them.
-pub const TARGETS: [FuzzTarget; 6] = [
+pub const TARGETS: [FuzzTarget; 7] = [
     FuzzTarget { name: "fault_rule", check: fault_rule::check, seeds: fault_rule::seeds },
     FuzzTarget { name: "trial_file", check: trial_file::check, seeds: trial_file::seeds },
     FuzzTarget { name: "fuse_request", check: fuse_request::check, seeds: fuse_request::seeds },
     FuzzTarget { name: "import_fispdk", check: import_plan::check_fispdk, seeds: import_plan::seeds },
     FuzzTarget { name: "import_achilles", check: import_plan::check_achilles, seeds: import_plan::seeds },
     FuzzTarget { name: "ledger", check: ledger::check, seeds: ledger::seeds },
+    FuzzTarget { name: "control", check: control::check, seeds: control::seeds },
 ];

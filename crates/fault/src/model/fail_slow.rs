@@ -143,7 +143,7 @@ impl FailSlow {
             .map(|number| {
                 let from = start + piece * number;
                 let until = if number + 1 == STOP_PIECES { stop } else { from + piece };
-                let hang = Effect::Hang(Span(stop.saturating_sub(from)));
+                let hang = Effect::Hang(Some(Span(stop.saturating_sub(from))));
                 rule_from(Span(from), Some(Span(until)), OperationMatch::Any, hang)
             })
             .collect()

@@ -12,7 +12,7 @@ use rotproof_block::{
     Buffer, Completion, ContentHash, Context, Device, DeviceInfo, Error, ErrorKind, Operation, Phase, Queue,
     Request, Result, Runtime, Submission,
 };
-use rotproof_fault::{Effect, Engine, Record};
+use rotproof_fault::{Effect, Engine, Record, RuleState};
 
 use crate::devices::with_faults;
 
@@ -462,6 +462,90 @@ fn delayed_requests_hold_no_one_up() {
             .expect("completes");
     });
     assert_eq!(took, Duration::from_secs(1), "the delays pass side by side");
+}
+
+#[test]
+fn a_request_hangs_until_it_is_released_its_rule_rests_or_its_span_is_over() {
+    type LetGo = fn(&Engine);
+    let ways: [(&str, LetGo, u64); 6] = [
+        ("hang", |engine| assert_eq!(engine.release(None::<&[&str]>).expect("all"), 1), 1000),
+        ("hang", |engine| assert_eq!(engine.release(Some(&["stuck"])).expect("it is there"), 1), 1000),
+        ("hang", |engine| engine.set_state("stuck", RuleState::Paused).expect("it is there"), 1000),
+        ("hang", |engine| engine.set_state("stuck", RuleState::Removed).expect("it is there"), 1000),
+        ("hang(30s)", |engine| assert_eq!(engine.release(Some(&["stuck"])).expect("it is there"), 1), 1000),
+        ("hang(500ms)", |engine| assert_eq!(engine.release(Some(&["stuck"])).expect("it is there"), 0), 500),
+    ];
+    for (effect, let_go, took_ms) in ways {
+        for operation in ["read", "write", "flush"] {
+            let stand =
+                Stand::new(&[&format!("name=stuck, {operation}: {effect}"), "name=other, discard: hang"]);
+            let request = match operation {
+                "read" => Request::read(0, Buffer::stale(BLOCK), context()),
+                "write" => Request::write(0, Buffer::copy_of(&block(1)), context()),
+                _ => Request::flush(context()),
+            };
+            let (queue, runtime) = (Rc::clone(&stand.queue), stand.runtime.clone());
+            let hung = stand.runtime.spawn(async move {
+                queue.submit(request).await.result.expect("succeeds in the end");
+                runtime.now()
+            });
+            stand.runtime.block_on(stand.runtime.sleep(Duration::from_secs(1))).expect("sleeps");
+            let is_over = took_ms < 1000;
+            assert_eq!(stand.engine.report()[0].hanging, u64::from(!is_over), "{operation}: {effect}");
+            assert!(stand.engine.release(Some(&["stcuk"])).is_err(), "a name that no rule has");
+            let_go(&stand.engine);
+            let came_back = stand.runtime.block_on(hung).expect("it comes back");
+            assert_eq!(
+                came_back.since(Default::default()),
+                Duration::from_millis(took_ms),
+                "{operation}: {effect}"
+            );
+            assert_eq!(stand.engine.report()[0].hanging, 0);
+            assert_eq!(stand.records().len(), 1, "a hang is on record");
+        }
+    }
+}
+
+#[test]
+fn a_release_concerns_what_hangs_now_and_reaches_other_threads() {
+    let below: Arc<dyn Device> = MemoryDevice::new(DEVICE_BYTES, 4096).expect("memory");
+    let (device, engine) = with_faults(below, &["name=stuck, read: hang".to_owned()]);
+    let hanging = || engine.report()[0].hanging;
+    let wait_until_it_hangs = || {
+        let began = std::time::Instant::now();
+        while hanging() == 0 {
+            assert!(began.elapsed() < Duration::from_secs(60), "the read never hung");
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let runtime = Runtime::uring(RuntimeOptions::new(1)).expect("this machine has io_uring");
+            let queue = device.open_queue(&runtime).expect("a queue");
+            for _ in 0..2 {
+                let request = Request::read(0, Buffer::stale(BLOCK), context());
+                runtime.block_on(queue.submit(request)).expect("completes").result.expect("reads");
+            }
+        });
+        for _ in 0..2 {
+            wait_until_it_hangs();
+            assert_eq!(engine.release(None::<&[&str]>).expect("all"), 1);
+        }
+        reader.join().expect("both reads came back");
+    });
+    assert_eq!((engine.report()[0].hits, hanging()), (2, 0));
+}
+
+#[test]
+fn a_request_that_is_given_up_no_longer_hangs() {
+    let stand = Stand::new(&["name=stuck, read: hang"]);
+    let submission = stand.queue.submit(Request::read(0, Buffer::stale(BLOCK), context()));
+    let task = stand.runtime.spawn(async move { drop(submission.await) });
+    stand.runtime.block_on(stand.runtime.sleep(Duration::from_secs(1))).expect("sleeps");
+    assert_eq!(stand.engine.report()[0].hanging, 1);
+    stand.runtime.abandon_tasks();
+    drop(task);
+    assert_eq!(stand.engine.report()[0].hanging, 0);
 }
 
 #[test]

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use rotproof_spec::Problem;
 use serde::Serialize;
 use serde::ser::SerializeStruct;
 
 use super::source::Place;
+use super::tree::Tree;
 
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +20,18 @@ pub struct Diagnostic {
     pub place: Option<Place>,
     /// The value concerned, as `faults[2].match.offset`; empty for the file as a whole.
     pub path: String,
+}
+
+impl Diagnostic {
+    /// A problem with the place in the document where it stands.
+    pub(super) fn at_its_place(tree: &Tree, problem: Problem) -> Self {
+        Self {
+            place: tree.locate(&problem.path).map(|node| tree.mark(node)),
+            path: problem.path.as_str().to_owned(),
+            message: problem.message,
+            help: problem.help,
+        }
+    }
 }
 
 impl Serialize for Diagnostic {

@@ -8,8 +8,14 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
+use rotproof_fault::{Rule, RuleEntry, validate_all};
+use rotproof_spec::{Path as ProblemPath, Problems};
+use serde::Deserialize;
+
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::parse::{append, parse};
+use super::read::read;
+use super::served::validate_rule_to_serve;
 use super::source::{Place, Source};
 use super::tree::{NodeId, Tree, steps};
 
@@ -87,9 +93,49 @@ pub fn build(source: &Arc<Source>, overrides: &Overrides, diagnostics: &mut Vec<
         set_value(&mut tree, text, diagnostics);
     }
     for rule in &overrides.faults {
-        add_fault(&mut tree, rule, diagnostics);
+        add_fault(&mut tree, "--fault", rule, diagnostics);
     }
     Some(tree)
+}
+
+/// A file with rules and nothing else.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "the key faults with a list of rules")]
+struct RulesFile {
+    #[serde(default)]
+    faults: Vec<RuleEntry>,
+}
+
+/// Rules that are not part of a trial: those under `faults:` of the file at `path`, if there is one, and then those
+/// of the command line, each in its short form or as a mapping in braces. What takes a device to know is not checked.
+pub fn rules_of_arguments(path: Option<&Path>, rules: &[String]) -> Result<Vec<Rule>, Diagnostics> {
+    let source = match path {
+        Some(path) => read_source(path)?,
+        None => Arc::new(Source { name: "RULE".into(), text: "{}".into() }),
+    };
+    let mut diagnostics = Vec::new();
+    let found = parse(&source, &mut diagnostics).and_then(|mut tree| {
+        for rule in rules {
+            add_fault(&mut tree, "RULE", rule, &mut diagnostics);
+        }
+        let RulesFile { faults } = read(&mut tree, &mut diagnostics)?;
+        let rules: Vec<Rule> = faults.into_iter().map(Rule::from).collect();
+        let (mut problems, root) = (Problems::default(), ProblemPath::root().key("faults"));
+        validate_all(&rules, &root, None, &mut problems);
+        for (index, rule) in rules.iter().enumerate() {
+            validate_rule_to_serve(rule, &root.index(index), &mut problems);
+        }
+        diagnostics.extend(problems.into_iter().map(|problem| Diagnostic::at_its_place(&tree, problem)));
+        Some(rules)
+    });
+    match found {
+        Some(rules) if diagnostics.is_empty() && !rules.is_empty() => Ok(rules),
+        _ if diagnostics.is_empty() => {
+            let help = "give one, such as \"write, once: zeros\", or a file with a list under `faults:`";
+            Err(Diagnostics::one(&source.name, "there is no rule here", Some(help), None))
+        }
+        _ => Err(Diagnostics::new(&source.name, diagnostics)),
+    }
 }
 
 /// `--set load.block_size=64KiB` or `--set stack[0].memory.size=1GiB`; the value is YAML, so that lists and mappings
@@ -124,9 +170,9 @@ fn set_value(tree: &mut Tree, text: &str, diagnostics: &mut Vec<Diagnostic>) {
     }
 }
 
-/// `--fault RULE`: a mapping in braces is YAML, anything else the short form.
-fn add_fault(tree: &mut Tree, rule: &str, diagnostics: &mut Vec<Diagnostic>) {
-    let option = Arc::new(Source { name: "--fault".into(), text: rule.to_owned() });
+/// A rule of the command line: a mapping in braces is YAML, anything else the short form.
+fn add_fault(tree: &mut Tree, option: &str, rule: &str, diagnostics: &mut Vec<Diagnostic>) {
+    let option = Arc::new(Source { name: option.into(), text: rule.to_owned() });
     let all = Place::new(&option, 0..rule.len());
     let value = if rule.trim_start().starts_with('{') {
         append(tree, &option, 0, diagnostics)

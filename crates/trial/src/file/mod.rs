@@ -10,6 +10,7 @@ pub(crate) mod failure;
 pub(crate) mod parse;
 mod read;
 pub(crate) mod scalar;
+mod served;
 mod source;
 mod subject_spec;
 mod targets;
@@ -18,7 +19,8 @@ mod trial_file;
 mod validate;
 
 pub use diagnostic::{Diagnostic, Diagnostics};
-pub use document::Overrides;
+pub use document::{Overrides, rules_of_arguments};
+pub use served::validate_rule_to_serve;
 pub use source::{Place, Source};
 pub use subject_spec::{FileSystem, FileSystemSpec, SubjectSpec};
 pub use trial_file::{RuntimeKind, TrialFile};

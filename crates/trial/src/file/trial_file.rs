@@ -19,7 +19,6 @@ use super::document::{self, Overrides};
 use super::read::read;
 use super::source::Source;
 use super::subject_spec::SubjectSpec;
-use super::tree::Tree;
 use crate::expect::Expect;
 
 /// A trial: a storage stack, what is built on it, the load, the faults, and what is expected of the verdict.
@@ -83,23 +82,36 @@ impl TrialFile {
     /// whole. Every default that does not depend on the running stack is filled in. Creates and touches nothing.
     pub fn open(path: &Path, overrides: &Overrides) -> Result<Self, Diagnostics> {
         let stem = path.file_stem().map_or_else(|| "trial".into(), |stem| stem.to_string_lossy());
-        Self::from_source(&document::read_source(path)?, overrides, &stem)
+        Self::from_source(&document::read_source(path)?, overrides, &stem, Self::validate)
+    }
+
+    /// As [`TrialFile::open`], for the stack and the faults alone, which are to be served to other programs: checks
+    /// what that needs, and looks at nothing else.
+    pub fn open_to_serve(path: &Path, overrides: &Overrides) -> Result<Self, Diagnostics> {
+        let stem = path.file_stem().map_or_else(|| "stack".into(), |stem| stem.to_string_lossy());
+        Self::from_source(&document::read_source(path)?, overrides, &stem, Self::validate_to_serve)
     }
 
     /// As [`TrialFile::open`], from the content of a file called `name`.
     pub fn parse(name: &str, bytes: &[u8], overrides: &Overrides) -> Result<Self, Diagnostics> {
         let stem = Path::new(name).file_stem().map_or_else(|| "trial".into(), |stem| stem.to_string_lossy());
-        Self::from_source(&document::source_from_bytes(name, bytes.to_vec())?, overrides, &stem)
+        let source = document::source_from_bytes(name, bytes.to_vec())?;
+        Self::from_source(&source, overrides, &stem, Self::validate)
     }
 
-    fn from_source(source: &Arc<Source>, overrides: &Overrides, stem: &str) -> Result<Self, Diagnostics> {
+    fn from_source(
+        source: &Arc<Source>,
+        overrides: &Overrides,
+        stem: &str,
+        validate: impl FnOnce(&Self, &mut Problems),
+    ) -> Result<Self, Diagnostics> {
         let mut diagnostics = Vec::new();
         let trial = document::build(source, overrides, &mut diagnostics).and_then(|mut tree| {
             let mut trial: Self = read(&mut tree, &mut diagnostics)?;
             trial.fill_in(stem);
             let mut problems = Problems::default();
-            trial.validate(&mut problems);
-            diagnostics.extend(problems.into_iter().map(|problem| placed(&tree, problem)));
+            validate(&trial, &mut problems);
+            diagnostics.extend(problems.into_iter().map(|problem| Diagnostic::at_its_place(&tree, problem)));
             Some(trial)
         });
         match trial {
@@ -189,16 +201,6 @@ impl TrialFile {
             stack.insert("minItems".into(), 1.into());
         }
         schema.to_value()
-    }
-}
-
-/// A problem with the place in the file where it stands.
-fn placed(tree: &Tree, problem: rotproof_spec::Problem) -> Diagnostic {
-    Diagnostic {
-        place: tree.locate(&problem.path).map(|node| tree.mark(node)),
-        path: problem.path.as_str().to_owned(),
-        message: problem.message,
-        help: problem.help,
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The parts check themselves; here is what takes two of them, or a look at the backing file. Nothing is created.
 
-use rotproof_fault::validate_plan;
+use rotproof_fault::{Effect, validate_plan};
 use rotproof_layers::DeviceSpec;
 use rotproof_load::layout::Layout;
 use rotproof_load::object::{ObjectInfo, file_name};
@@ -36,6 +36,7 @@ impl TrialFile {
         if let Some(size) = size {
             self.validate_room(size, &root, problems);
         }
+        self.validate_hangs(&root.key("faults"), problems);
         validate_targets(&self.faults, &self.load, &self.objects(size), &root.key("faults"), problems);
         if self.load.files.is_some() && !self.subject.has_files() {
             problems.add_with_help(
@@ -43,6 +44,19 @@ impl TrialFile {
                 format!("there are no files on the subject {}", self.subject.name()),
                 "remove `files`, or take fat, ext4, xfs or btrfs as the subject",
             );
+        }
+    }
+
+    /// A load waits for its requests, and in a trial nobody can release one.
+    fn validate_hangs(&self, path: &Path, problems: &mut Problems) {
+        for (index, entry) in self.faults.iter().enumerate() {
+            if entry.rule().is_some_and(|rule| rule.effect == Effect::Hang(None)) {
+                problems.add_with_help(
+                    &path.index(index).key("effect"),
+                    "in a trial nobody releases what hangs, so it would never end",
+                    "give it a span, such as { hang: 30s }; without one it is for `rotproof serve`",
+                );
+            }
         }
     }
 
@@ -72,7 +86,7 @@ impl TrialFile {
     }
 
     /// The size of a leaf on a file that is there and tells it; reports one that neither is there nor has a size.
-    fn validate_backing_file(&self, path: &Path, problems: &mut Problems) -> Option<u64> {
+    pub(super) fn validate_backing_file(&self, path: &Path, problems: &mut Problems) -> Option<u64> {
         let Some(DeviceSpec::File(file)) = self.stack.leaf() else { return None };
         match std::fs::metadata(&file.path) {
             Ok(metadata) if metadata.is_dir() => {

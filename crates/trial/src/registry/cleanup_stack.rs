@@ -4,7 +4,10 @@
 //! (its maker failed half-way), the resource is removed by what the record says of it, as `rotproof clean` would.
 
 use std::fs::{DirBuilder, File, OpenOptions};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use rotproof_block::error::IoContext;
@@ -76,6 +79,13 @@ impl CleanupStack {
         })
     }
 
+    /// Creates a Unix socket that only this user may connect to, and listens on it. Fails with
+    /// [`ErrorKind::Os`](rotproof_block::ErrorKind::Os) of `EADDRINUSE` if something has that name.
+    pub fn create_socket(&mut self, path: &Path) -> Result<UnixListener> {
+        let resource = Resource::Socket { path: path.to_owned() };
+        self.create_path(resource, path, || private_listener(path))
+    }
+
     fn create_path<T>(
         &mut self,
         resource: Resource,
@@ -125,6 +135,39 @@ impl CleanupStack {
         self.undo_to(0)
     }
 }
+
+/// A listening socket that never was open to others, not even for a moment.
+fn private_listener(path: &Path) -> std::io::Result<UnixListener> {
+    let check = |answer: libc::c_int| {
+        if answer < 0 { Err(std::io::Error::last_os_error()) } else { Ok(answer) }
+    };
+    // SAFETY: all zeros is a valid address.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.len() >= address.sun_path.len() || bytes.contains(&0) {
+        return Err(std::io::Error::from_raw_os_error(libc::ENAMETOOLONG));
+    }
+    for (place, byte) in address.sun_path.iter_mut().zip(bytes) {
+        *place = *byte as libc::c_char;
+    }
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    // SAFETY: takes numbers only, and what it gives belongs to nobody else.
+    let socket = unsafe { OwnedFd::from_raw_fd(check(libc::socket(libc::AF_UNIX, kind, 0))?) };
+    // SAFETY: a descriptor and a number. The mode of an unbound socket becomes that of its name (unix(7)).
+    check(unsafe { libc::fchmod(socket.as_raw_fd(), 0o600) })?;
+    let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+    // SAFETY: the address lives across the call and is as long as told.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) })?;
+    // SAFETY: takes numbers only.
+    check(unsafe { libc::listen(socket.as_raw_fd(), BACKLOG) }).inspect_err(|_| {
+        let _ = std::fs::remove_file(path);
+    })?;
+    Ok(UnixListener::from(socket))
+}
+
+/// Connections that wait to be accepted.
+const BACKLOG: libc::c_int = 64;
 
 impl Drop for CleanupStack {
     fn drop(&mut self) {

@@ -100,13 +100,16 @@ impl Registry {
 /// [`Registry::clean`] on every folder where a run of this user may have its record.
 pub fn clean(dry_run: bool) -> Result<Vec<CleanReport>> {
     let mut reports = Vec::new();
-    for folder in candidates() {
-        // Never created here, and one that belongs to another user holds no run of ours.
-        if refuse_foreign(&folder).is_ok() {
-            reports.extend(clean::clean_folder(&folder, dry_run)?);
-        }
+    // Never created here, and one that belongs to another user holds no run of ours.
+    for folder in folders() {
+        reports.extend(clean::clean_folder(&folder, dry_run)?);
     }
     Ok(reports)
+}
+
+/// Every folder where a run of this user may have its record and its socket, best first, that is there.
+pub fn folders() -> Vec<PathBuf> {
+    candidates().into_iter().filter(|folder| refuse_foreign(folder).is_ok()).collect()
 }
 
 /// Where records may be, best first.

@@ -24,6 +24,11 @@ pub enum Resource {
         /// Where, absolute.
         path: PathBuf,
     },
+    /// A Unix socket.
+    Socket {
+        /// Where, absolute.
+        path: PathBuf,
+    },
     /// A FUSE file system served by this run.
     FuseMount {
         /// Where it is mounted, absolute.
@@ -50,6 +55,7 @@ impl fmt::Display for Resource {
         match self {
             Resource::Directory { path } => write!(f, "the folder {}", path.display()),
             Resource::File { path } => write!(f, "the file {}", path.display()),
+            Resource::Socket { path } => write!(f, "the socket {}", path.display()),
             Resource::FuseMount { path } => write!(f, "the FUSE mount {}", path.display()),
             Resource::Loop { backing_file } => write!(f, "the loop device over {}", backing_file.display()),
             Resource::Mount { path, filesystem } => write!(f, "the {filesystem} mount {}", path.display()),

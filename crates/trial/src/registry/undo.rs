@@ -5,8 +5,11 @@
 //! already is no error. Nothing here looks into a mounted file system, as its server may be dead.
 
 use std::ffi::CString;
+use std::fs::Metadata;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -29,7 +32,7 @@ const KILL_MAX: Duration = Duration::from_secs(10);
 /// Whether the resource is there now. Never hangs.
 pub(super) fn exists(resource: &Resource) -> Result<bool> {
     match resource {
-        Resource::Directory { path } | Resource::File { path } => {
+        Resource::Directory { path } | Resource::File { path } | Resource::Socket { path } => {
             // Something dead may be mounted there; then it is there, and `stat` could hang.
             Ok(is_mounted_at_or_below(&mounts()?, path) || path.symlink_metadata().is_ok())
         }
@@ -43,8 +46,9 @@ pub(super) fn exists(resource: &Resource) -> Result<bool> {
 /// Removes the resource if it is there.
 pub(super) fn undo(outstanding: &Outstanding) -> Result<()> {
     match &outstanding.resource {
-        Resource::Directory { path } => remove_path(path, outstanding.identity, true),
-        Resource::File { path } => remove_path(path, outstanding.identity, false),
+        Resource::Directory { path } => remove_path(path, outstanding.identity, PathKind::Directory),
+        Resource::File { path } => remove_path(path, outstanding.identity, PathKind::File),
+        Resource::Socket { path } => remove_path(path, outstanding.identity, PathKind::Socket),
         Resource::FuseMount { path } => unmount_all(path, is_fuse),
         Resource::Mount { path, filesystem } => unmount_all(path, |mount| mount.filesystem == *filesystem),
         Resource::Loop { backing_file } => detach_all(backing_file),
@@ -143,7 +147,27 @@ pub(super) fn abort_fuse(path: &Path) -> Result<()> {
     }
 }
 
-fn remove_path(path: &Path, recorded: Option<FileIdentity>, is_directory: bool) -> Result<()> {
+/// What a path is the name of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PathKind {
+    Directory,
+    File,
+    Socket,
+}
+
+impl PathKind {
+    fn of(metadata: &Metadata) -> Option<Self> {
+        let kind = metadata.file_type();
+        match () {
+            () if kind.is_dir() => Some(Self::Directory),
+            () if kind.is_file() => Some(Self::File),
+            () if kind.is_socket() => Some(Self::Socket),
+            () => None,
+        }
+    }
+}
+
+fn remove_path(path: &Path, recorded: Option<FileIdentity>, kind: PathKind) -> Result<()> {
     if is_mounted_at_or_below(&mounts()?, path) {
         return Err(Error::new(
             ErrorKind::Refused,
@@ -158,15 +182,26 @@ fn remove_path(path: &Path, recorded: Option<FileIdentity>, is_directory: bool) 
     let is_ours = match recorded {
         Some(identity) => FileIdentity::of(path)? == identity,
         // Killed between creation and its record: only what is still as it was created can be it.
-        None => is_directory || metadata.len() == 0,
+        None => match kind {
+            PathKind::Directory => true,
+            PathKind::File => metadata.len() == 0,
+            // Somebody else may have been there first, and lives.
+            PathKind::Socket => {
+                let refused = std::io::ErrorKind::ConnectionRefused;
+                UnixStream::connect(path).is_err_and(|error| error.kind() == refused)
+            }
+        },
     };
-    if !is_ours || metadata.is_dir() != is_directory || !(is_directory || metadata.is_file()) {
+    if !is_ours || PathKind::of(&metadata) != Some(kind) {
         return Err(Error::new(
             ErrorKind::Refused,
             format!("left alone: {} is not what the run created there", path.display()),
         ));
     }
-    let removed = if is_directory { std::fs::remove_dir(path) } else { std::fs::remove_file(path) };
+    let removed = match kind {
+        PathKind::Directory => std::fs::remove_dir(path),
+        PathKind::File | PathKind::Socket => std::fs::remove_file(path),
+    };
     match removed {
         Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Err(Error::new(
             ErrorKind::Refused,
@@ -270,6 +305,28 @@ mod tests {
         fs::write(&path, "").expect("emptied");
         undo(&file(&path, None)).expect("removed");
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_socket_is_removed_only_if_it_is_the_recorded_one_or_nobody_listens() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("socket");
+        let listener = std::os::unix::net::UnixListener::bind(&path).expect("bound");
+        let identity = FileIdentity::of(&path).expect("is there");
+        let socket = |identity| Outstanding { resource: Resource::Socket { path: path.clone() }, identity };
+        assert!(undo(&socket(None)).is_err(), "somebody listens");
+        drop(listener);
+        undo(&socket(None)).expect("removed");
+        assert!(!path.exists());
+        let _other = std::os::unix::net::UnixListener::bind(&path).expect("bound again");
+        let other = FileIdentity::of(&path).expect("is there");
+        fs::write(folder.path().join("file"), "").expect("written");
+        if other != identity {
+            assert!(undo(&socket(Some(identity))).is_err(), "another one");
+        }
+        undo(&socket(Some(other))).expect("the one that was recorded");
+        fs::write(&path, "").expect("written");
+        assert!(undo(&socket(None)).is_err(), "a file is no socket");
     }
 
     #[test]

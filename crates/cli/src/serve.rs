@@ -1,0 +1,96 @@
+//! `rotproof serve`: offers a stack to other programs until it is interrupted.
+
+use rotproof_block::{Error, ErrorKind};
+use rotproof_spec::Bytes;
+use rotproof_trial::file::{Overrides, TrialFile};
+use rotproof_trial::serve::{ExportKind, Ready, ServeOptions, Served, name_of};
+use serde_json::{Value, json};
+
+use crate::args::ServeArgs;
+use crate::exit::Exit;
+use crate::fail::Failure;
+use crate::output::{Output, Paint};
+use crate::signals::cancel_on_signals;
+use crate::table::clip;
+use crate::units::counted;
+
+/// Serves, says where, and takes everything away again when a signal comes.
+pub fn serve(args: &ServeArgs, output: Output) -> Result<Exit, Failure> {
+    let overrides = Overrides { seed: args.seed, faults: args.faults.clone(), values: args.values.clone() };
+    let file = TrialFile::open_to_serve(&args.file, &overrides)
+        .map_err(|mistakes| Failure::Mistakes(vec![mistakes]))?;
+    let options = ServeOptions {
+        name: args.name.clone().unwrap_or_else(|| name_of(&file.name)),
+        exports: without_repeats(&args.exports),
+        socket: args.socket.clone(),
+        ledger: args.ledger.clone(),
+        overwrite: args.overwrite,
+    };
+    let cancel = cancel_on_signals()?;
+    let mut served = Served::begin(&file, &options)?;
+    if args.json {
+        output.result(ready_json(served.ready())?);
+    } else {
+        output.result(render(served.ready(), output.stdout_paint()));
+    }
+    let paint = output.stderr_paint();
+    let name = options.name;
+    let outcome = served.until_cancelled(&cancel, |text| {
+        output.note(format_args!("{name}: {} {text}", paint.notable("note:")));
+    });
+    let failures = served.end();
+    if let Some(error) = joined(&failures) {
+        return Err(error.into());
+    }
+    outcome?;
+    let Some(signal) = cancel.signal() else {
+        return Err(Error::new(ErrorKind::Internal, "it ended though nobody had asked").into());
+    };
+    output.note(format_args!("{name}: interrupted; everything it had created is removed"));
+    Ok(Exit::of_signal(signal))
+}
+
+fn without_repeats(kinds: &[ExportKind]) -> Vec<ExportKind> {
+    let mut seen = Vec::new();
+    for &kind in kinds {
+        if !seen.contains(&kind) {
+            seen.push(kind);
+        }
+    }
+    seen
+}
+
+/// One line, so that a script can wait for it.
+fn ready_json(ready: &Ready) -> Result<Value, Failure> {
+    let mut object = serde_json::to_value(ready)
+        .map_err(|error| Error::new(ErrorKind::Internal, "writing what is ready as JSON").caused_by(error))?;
+    object["ready"] = json!(true);
+    Ok(object)
+}
+
+fn render(ready: &Ready, paint: Paint) -> String {
+    let mut lines = vec![
+        format!(
+            "{}  {}, blocks of {}, {}",
+            paint.bold(clip(&ready.name, 48)),
+            Bytes(ready.size_bytes),
+            Bytes(ready.block_size_bytes.into()),
+            counted(ready.rules as u64, "rule")
+        ),
+        String::new(),
+    ];
+    // Addresses are never cut: they are there to be pasted.
+    lines.extend(ready.exports.iter().map(|export| format!("  {:8} {}", export.kind.word(), export.address)));
+    lines.push(format!("  {:8} rotproof ctl --name {} list", "control", ready.name));
+    lines.extend([String::new(), paint.dim("Ctrl-C ends it and takes all of this away.").to_string()]);
+    lines.join("\n")
+}
+
+/// All that went wrong at the end, as one error.
+fn joined(failures: &[Error]) -> Option<Error> {
+    let kind = failures.first()?.kind();
+    let list: Vec<String> = failures.iter().map(Error::to_string).collect();
+    let message =
+        format!("not everything could be removed: {}; `rotproof clean` tries again", list.join("; "));
+    Some(Error::new(kind, message))
+}

@@ -1,0 +1,222 @@
+//! Serving a stack to other programs, with faults that may change meanwhile.
+//!
+//! Owns the order of the steps: the stack is opened, its exports are made, the control socket listens; on the way out
+//! all of it goes again. How an export is made is known in `export`, what a command means in [`crate::control`]. It
+//! knows nothing of terminals.
+
+mod export;
+mod ledger_file;
+mod name;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use rotproof_block::{DeviceInfo, Error, ErrorKind, Phase, Result};
+use rotproof_fault::{Engine, ResolvedRule, RuleState};
+use rotproof_layers::{DeviceSpec, Stack, StackEnvironment};
+use serde::Serialize;
+
+pub use export::{Address, ExportKind};
+pub use name::{check_name, name_of, socket_of_name, sockets};
+
+use crate::control::{ControlLimits, ControlServer, Handler, ServedStack};
+use crate::file::TrialFile;
+use crate::host::{self, Cancel};
+use crate::registry::{CleanupStack, Registry, Run};
+use export::{Exporter, Surroundings};
+use ledger_file::LedgerFile;
+
+/// How often the ledger file, the leaf and the wish to stop are looked at.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// What a stack is served with.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// How commands call it ([`check_name`]).
+    pub name: String,
+    /// The ways in which it is offered; at least one.
+    pub exports: Vec<ExportKind>,
+    /// Where its control socket is; by default that of its name.
+    pub socket: Option<PathBuf>,
+    /// A file for the ledger, which must not exist yet.
+    pub ledger: Option<PathBuf>,
+    /// Permits writing to a device or file that holds something recognisable.
+    pub overwrite: bool,
+}
+
+/// Where a stack is to be found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ready {
+    /// How commands call it.
+    pub name: String,
+    /// The process that serves it.
+    pub pid: u32,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Unit of addressing in bytes.
+    pub block_size_bytes: u32,
+    /// Rules that it begins with.
+    pub rules: usize,
+    /// One for each way in which it is offered, in the order asked for.
+    pub exports: Vec<Address>,
+    /// The control socket.
+    pub control: PathBuf,
+}
+
+/// A stack that is served. Dropped without [`Served::end`], it ends everything by force where it must.
+pub struct Served {
+    run: Option<Run>,
+    stack: Stack,
+    engine: Arc<Engine>,
+    phase: Arc<AtomicU8>,
+    control: Option<ControlServer>,
+    cleanup: CleanupStack,
+    exporter: Exporter,
+    ledger: Option<LedgerFile>,
+    ready: Ready,
+}
+
+impl Served {
+    /// Opens and offers the stack of `file`, which was read by [`TrialFile::open_to_serve`]. On an error nothing that
+    /// it created is left.
+    pub fn begin(file: &TrialFile, options: &ServeOptions) -> Result<Self> {
+        check_name(&options.name)?;
+        for kind in &options.exports {
+            kind.check_requirements()?;
+        }
+        for device in &file.stack.0 {
+            if let DeviceSpec::File(leaf) = device {
+                host::refuse_precious(&leaf.path, options.overwrite)?;
+                if let Some(size) = leaf.size {
+                    host::require_image_fits(&leaf.path, size.0)?;
+                }
+            }
+        }
+        let registry = Registry::of_user()?;
+        let socket = match &options.socket {
+            Some(path) => std::path::absolute(path)
+                .map_err(|error| Error::from_io(error, format!("the path {}", path.display())))?,
+            None => socket_of_name(registry.folder(), &options.name),
+        };
+        let run = registry.begin()?;
+        let mut cleanup = CleanupStack::new(&run);
+        // First of all: it tells whether the name is free.
+        let listener = name::listen(&mut cleanup, &options.name, &socket)?;
+        let ledger = options.ledger.as_deref().map(LedgerFile::create).transpose()?;
+        let environment = StackEnvironment { seed: file.seed, needs_faults: true };
+        let stack = rotproof_layers::open(&file.stack, &environment)?;
+        let Some(engine) = stack.engine.clone() else {
+            return Err(Error::new(ErrorKind::Internal, "the stack was opened without its faults layer"));
+        };
+        let rules: Vec<ResolvedRule> = file.plan()?.rules.into_iter().map(ResolvedRule::from).collect();
+        let rule_count = rules.len();
+        engine.add_rules(rules)?;
+        // Faults sleep until all is ready: the kernel looks for partitions on a new device.
+        let phase = Arc::new(AtomicU8::new(Phase::Setup as u8));
+        let surroundings = Surroundings {
+            folder: run.scratch().to_owned(),
+            seed: file.seed,
+            epoch: Instant::now(),
+            phase: Arc::clone(&phase),
+            threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(2),
+        };
+        let mut exporter = Exporter::new(Arc::clone(&stack.device), surroundings);
+        let exports: Vec<Address> =
+            options.exports.iter().map(|&kind| exporter.open(kind, &mut cleanup)).collect::<Result<_>>()?;
+        let DeviceInfo { size, block_size, .. } = stack.device.info();
+        let ready = Ready {
+            name: options.name.clone(),
+            pid: std::process::id(),
+            size_bytes: size,
+            block_size_bytes: block_size,
+            rules: rule_count,
+            exports,
+            control: socket,
+        };
+        let served = ServedStack { ready: ready.clone(), began: Instant::now() };
+        let handler = Handler::new(Arc::clone(&engine), served);
+        let control = ControlServer::start(listener, handler, ControlLimits::default())?;
+        phase.store(Phase::Run as u8, Ordering::SeqCst);
+        Ok(Self {
+            run: Some(run),
+            stack,
+            engine,
+            phase,
+            control: Some(control),
+            cleanup,
+            exporter,
+            ledger,
+            ready,
+        })
+    }
+
+    /// Where it is to be found.
+    pub fn ready(&self) -> &Ready {
+        &self.ready
+    }
+
+    /// Serves until somebody wants it to stop. Tells `notice` once of the leaf's own failure, which is none of ours,
+    /// and goes on. Fails if the ledger cannot be written.
+    pub fn until_cancelled(&mut self, cancel: &Cancel, mut notice: impl FnMut(&str)) -> Result<()> {
+        let mut has_told = false;
+        while !cancel.is_cancelled() {
+            std::thread::sleep(INTERVAL);
+            if let Some(ledger) = &mut self.ledger {
+                ledger.append_new(self.engine.ledger())?;
+            }
+            if !has_told && let Err(error) = self.stack.check_leaf() {
+                has_told = true;
+                notice(&format!(
+                    "what the stack stands on has failed by itself, which is no fault of a rule: {error}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes everything down, the last made first, with the faults asleep and nothing hanging. Gives all that went
+    /// wrong; what could not be removed stays in the run's record, for `rotproof clean`.
+    pub fn end(mut self) -> Vec<Error> {
+        self.put_to_rest();
+        let mut failures = self.cleanup.undo_all();
+        if let Some(ledger) = self.ledger.take() {
+            failures.extend(ledger.finish(self.engine.ledger()).err());
+        }
+        if let Some(run) = self.run.take() {
+            failures.extend(run.finish());
+        }
+        failures
+    }
+
+    fn put_to_rest(&mut self) {
+        drop(self.control.take());
+        self.phase.store(Phase::Setup as u8, Ordering::SeqCst);
+        // One that has been decided on may begin to hang any moment; those of a paused rule do not.
+        let acting: Vec<String> = self
+            .engine
+            .report()
+            .into_iter()
+            .filter_map(|report| (report.state == RuleState::Active).then_some(report.name))
+            .collect();
+        // Nobody else changes rules any more, so none of the names is wrong.
+        let _ = self.engine.set_states(&acting, RuleState::Paused);
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.put_to_rest();
+        if self.run.is_some() {
+            // An error or a panic: nobody waits for the data any more. The clean-up stack is dropped next.
+            self.exporter.abort();
+        }
+    }
+}
+
+impl std::fmt::Debug for Served {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Served({})", self.ready.name)
+    }
+}

@@ -1,0 +1,388 @@
+//! `rotproof serve` and `rotproof ctl` as scripts use them: a program writes through a served stack while its faults
+//! come and go. They need root.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const BLOCK: usize = 4096;
+
+/// Folders of a test, and what it serves from there. Dropped, it kills and cleans.
+struct Stage {
+    folder: TempDir,
+    served: Vec<Child>,
+}
+
+struct Ended {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let folder =
+            tempfile::Builder::new().prefix("rotproof-serve-").tempdir().expect("a temporary folder");
+        std::fs::write(
+            folder.path().join("disk.yaml"),
+            "stack: [memory: { size: 1MiB, block_size: 4096 }]\n",
+        )
+        .expect("the stack is written");
+        Self { folder, served: Vec::new() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rotproof"));
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env("ROTPROOF_STATE_DIR", self.path("state"))
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ended {
+        let mut command = self.command(arguments);
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+        let began = Instant::now();
+        while child.try_wait().expect("a child").is_none() {
+            if began.elapsed() >= PATIENCE {
+                let _ = child.kill();
+                panic!("{arguments:?} does not end: {:?}", child.wait_with_output());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let output = child.wait_with_output().expect("it has ended");
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        let code = output.status.code().expect("an exit code");
+        Ended { code, stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// Runs a command that succeeds, and gives what it says.
+    fn ctl(&self, arguments: &[&str]) -> String {
+        let ended = self.run(&[&["ctl"], arguments].concat());
+        assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.stderr);
+        ended.stdout
+    }
+
+    fn ctl_json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.ctl(&[arguments, &["--json"]].concat())).expect("JSON")
+    }
+
+    /// Serves, and gives the number of the process and what it says when it is ready.
+    fn serve(&mut self, arguments: &[&str]) -> (usize, Value) {
+        let arguments = [&["serve", "disk.yaml", "--json"], arguments].concat();
+        let mut child = self
+            .command(&arguments)
+            .stdout(Stdio::piped())
+            .stderr(File::create(self.path("stderr")).expect("a log"))
+            .spawn()
+            .expect("the binary starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("it was asked for"));
+        self.served.push(child);
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let _ = stdout.read_line(&mut line);
+            let _ = sender.send(line);
+            // Until its end, so that it never writes to a closed pipe.
+            let _ = stdout.read_to_end(&mut Vec::new());
+        });
+        let line = receiver.recv_timeout(PATIENCE).expect("it is never ready");
+        let ready =
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}{}", self.stderr()));
+        (self.served.len() - 1, ready)
+    }
+
+    fn stderr(&self) -> String {
+        std::fs::read_to_string(self.path("stderr")).unwrap_or_default()
+    }
+
+    /// Sends a signal, and gives how it ended.
+    fn end(&mut self, index: usize, signal: i32) -> Option<i32> {
+        let child = &mut self.served[index];
+        let pid = child.id().cast_signed();
+        // SAFETY: the process is our child and has not been waited for.
+        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+        let began = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait().expect("a child") {
+                return status.code();
+            }
+            assert!(began.elapsed() < PATIENCE, "it does not end: {}", self.stderr());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn assert_nothing_left(&self) {
+        let left: Vec<_> = std::fs::read_dir(self.path("state"))
+            .expect("the state folder")
+            .map(|entry| entry.expect("an entry").path())
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+        let folder = self.folder.path().to_str().expect("UTF-8");
+        let mounts = std::fs::read_to_string("/proc/self/mounts").expect("proc is mounted");
+        assert!(!mounts.contains(folder), "{mounts}");
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        for child in &mut self.served {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = self.command(&["clean"]).output();
+    }
+}
+
+fn address(ready: &Value, kind: &str) -> PathBuf {
+    let exports = ready["exports"].as_array().expect("a list");
+    let export = exports.iter().find(|export| export["as"] == kind).expect("it was asked for");
+    PathBuf::from(export["address"].as_str().expect("a text"))
+}
+
+fn open(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).open(path).expect("it opens")
+}
+
+fn block(file: &File, index: u64) -> std::io::Result<Vec<u8>> {
+    let mut data = vec![0; BLOCK];
+    file.read_exact_at(&mut data, index * BLOCK as u64).map(|()| data)
+}
+
+/// Waits until so many requests hang.
+fn wait_for_hanging(stage: &Stage, count: u64) {
+    let began = Instant::now();
+    while stage.ctl_json(&["status"])["hanging"] != count {
+        assert!(began.elapsed() < PATIENCE, "nothing hangs");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_program_meets_the_faults_that_are_there_while_it_works() {
+    let mut stage = Stage::new();
+    let (index, ready) = stage.serve(&["--ledger", "ledger.jsonl", "--name", "first"]);
+    assert_eq!(
+        (&ready["ready"], &ready["name"], &ready["size_bytes"]),
+        (&true.into(), &"first".into(), &(1 << 20).into())
+    );
+    let control = PathBuf::from(ready["control"].as_str().expect("a path"));
+    assert_eq!(std::fs::metadata(&control).expect("is there").permissions().mode() & 0o777, 0o600);
+    let file = open(&address(&ready, "file"));
+    file.write_all_at(&[7; BLOCK], 0).expect("written");
+    assert_eq!(block(&file, 0).expect("read"), [7; BLOCK]);
+    assert_eq!(stage.ctl(&["list"]), "No rules: the stack does nothing wrong.\n");
+
+    assert_eq!(stage.ctl(&["add", "name=rot, read, offset=0: bit_flip"]), "added rot\n");
+    assert_eq!(
+        stage.ctl(&["add", "{ match: { operation: write, offset: 4KiB }, effect: lost_write }"]),
+        "added fault-2\n"
+    );
+    assert_eq!(block(&file, 0).expect("read")[0], 6, "the lie");
+    file.write_all_at(&[9; BLOCK], BLOCK as u64).expect("acknowledged");
+    assert_eq!(block(&file, 1).expect("read"), [0; BLOCK], "and lost");
+    assert_eq!(
+        stage.ctl(&["list"]),
+        "  name     state   matches  hits  rule\n  \
+         rot      active        1     1  read, offset=0: bit_flip(byte=0, bit=0)\n  \
+         fault-2  active        1     1  write, offset=4KiB: lost_write\n"
+    );
+
+    assert_eq!(stage.ctl(&["pause", "rot"]), "paused rot\n");
+    assert_eq!(block(&file, 0).expect("read")[0], 7, "the truth");
+    assert_eq!(stage.ctl(&["resume", "rot"]), "resumed rot\n");
+    assert_eq!(block(&file, 0).expect("read")[0], 6);
+    assert_eq!(stage.ctl(&["remove", "rot", "fault-2"]), "removed rot, fault-2\n");
+    assert_eq!(block(&file, 0).expect("read")[0], 7);
+    let hits = stage.ctl_json(&["hits", "rot", "--last", "1"]);
+    assert_eq!((&hits["total"], hits["hits"].as_array().map(Vec::len)), (&3.into(), Some(1)));
+    let table = stage.ctl(&["hits"]);
+    assert!(table.ends_with("\n\n3 of 3.\n") && table.contains("bit_flip(byte=0, bit=0)"), "{table}");
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+
+    drop(file);
+    assert_eq!(stage.end(index, libc::SIGINT), Some(130), "{}", stage.stderr());
+    let ledger = File::open(stage.path("ledger.jsonl")).expect("it was written");
+    let records = rotproof_fault::read_ledger(BufReader::new(ledger)).expect("it is a ledger");
+    let names: Vec<&str> = records.iter().map(|record| &*record.name).collect();
+    assert_eq!(names, ["rot", "fault-2", "rot"]);
+    stage.assert_nothing_left();
+}
+
+#[test]
+fn one_stack_is_a_file_and_a_device_at_once() {
+    let mut stage = Stage::new();
+    let (index, ready) =
+        stage.serve(&["--as", "device", "--as", "file", "--fault", "name=bad, read, offset=8KiB: error"]);
+    let file = open(&address(&ready, "file"));
+    let device = address(&ready, "device");
+    assert!(device.starts_with("/dev/"), "{ready}");
+    let direct =
+        OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&device).expect("the device opens");
+    file.write_all_at(&[5; BLOCK], 4096).expect("written");
+    let mut buffer = vec![0u8; 2 * BLOCK];
+    let start = buffer.as_ptr().align_offset(BLOCK);
+    let place = &mut buffer[start..start + BLOCK];
+    direct.read_exact_at(place, 4096).expect("read");
+    assert_eq!(place, [5; BLOCK], "what was written to the one is read from the other");
+    let error = direct.read_exact_at(place, 8192).expect_err("the rule acts on both");
+    assert_eq!(error.raw_os_error(), Some(libc::EIO));
+    assert!(block(&file, 2).is_err());
+    drop((file, direct));
+    assert_eq!(stage.end(index, libc::SIGTERM), Some(143), "{}", stage.stderr());
+    stage.assert_nothing_left();
+}
+
+#[test]
+fn a_stack_is_served_over_nbd_beside_a_file() {
+    let mut stage = Stage::new();
+    let (index, ready) =
+        stage.serve(&["--as", "nbd", "--as", "file", "--fault", "name=bad, read, offset=8KiB: error"]);
+    let exports = ready["exports"].as_array().expect("a list");
+    let uri = exports[0]["address"].as_str().expect("a text");
+    assert!(uri.starts_with("nbd+unix:"), "{uri}");
+    open(&address(&ready, "file")).write_all_at(&[5; BLOCK], 0).expect("written");
+    // Our own client: a stack that stands on that server.
+    let far = format!("stack: [nbd: {{ uri: '{uri}' }}]\n");
+    std::fs::write(stage.path("far.yaml"), far).expect("written");
+    let mut far = Stage { folder: tempfile::tempdir().expect("a folder"), served: Vec::new() };
+    std::fs::copy(stage.path("far.yaml"), far.path("disk.yaml")).expect("copied");
+    let (far_index, far_ready) = far.serve(&["--overwrite"]);
+    let file = open(&address(&far_ready, "file"));
+    assert_eq!(block(&file, 0).expect("read"), [5; BLOCK]);
+    assert!(block(&file, 2).is_err(), "the rule acts on what comes over NBD");
+    drop(file);
+    assert_eq!(far.end(far_index, libc::SIGTERM), Some(143), "{}", far.stderr());
+    far.assert_nothing_left();
+    assert_eq!(stage.end(index, libc::SIGTERM), Some(143), "{}", stage.stderr());
+    stage.assert_nothing_left();
+}
+
+#[test]
+fn what_hangs_comes_back_when_it_is_released_and_when_serving_ends() {
+    let mut stage = Stage::new();
+    let (index, ready) = stage.serve(&["--fault", "name=stuck, read, offset=0: hang"]);
+    let path = address(&ready, "file");
+    let read_in_background = || {
+        let path = path.clone();
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || sender.send(block(&open(&path), 0).map(drop).is_ok()));
+        receiver
+    };
+    let first = read_in_background();
+    wait_for_hanging(&stage, 1);
+    assert!(stage.ctl(&["list"]).contains("hanging"));
+    assert_eq!(block(&open(&path), 1).expect("others are served"), [0; BLOCK]);
+    assert_eq!(stage.ctl(&["release"]), "released 1 request\n");
+    assert!(first.recv_timeout(PATIENCE).expect("it comes back"));
+    let second = read_in_background();
+    wait_for_hanging(&stage, 1);
+    assert_eq!(stage.ctl(&["release", "stuck"]), "released 1 request\n");
+    assert!(second.recv_timeout(PATIENCE).expect("it comes back"));
+    let third = read_in_background();
+    wait_for_hanging(&stage, 1);
+    assert_eq!(stage.end(index, libc::SIGTERM), Some(143), "{}", stage.stderr());
+    third.recv_timeout(PATIENCE).expect("it comes back, with data or an error");
+    stage.assert_nothing_left();
+}
+
+#[test]
+fn what_a_killed_one_left_is_cleaned_and_its_name_is_free_again() {
+    let mut stage = Stage::new();
+    let (index, _) = stage.serve(&[
+        "--as",
+        "file",
+        "--as",
+        "device",
+        "--ledger",
+        "ledger.jsonl",
+        "--fault",
+        "read: error",
+    ]);
+    // Until the ledger file has what the kernel's look for partitions, or ours, has met.
+    let began = Instant::now();
+    let status = || stage.ctl_json(&["status"]);
+    let path = PathBuf::from(status()["exports"][0]["address"].as_str().expect("a path"));
+    assert!(block(&open(&path), 3).is_err());
+    while std::fs::metadata(stage.path("ledger.jsonl")).expect("is there").len() == 0 {
+        assert!(began.elapsed() < PATIENCE, "the ledger is not written while it is served");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(stage.end(index, libc::SIGKILL), None);
+    let orphan = stage.run(&["ctl", "--name", "disk", "list"]);
+    assert_eq!(orphan.code, 3, "{}", orphan.stderr);
+    assert!(orphan.stderr.contains("rotproof clean"), "{}", orphan.stderr);
+    let again = stage.run(&["serve", "disk.yaml"]);
+    assert_eq!(again.code, 2, "{}", again.stderr);
+    assert!(again.stderr.contains("rotproof clean"), "{}", again.stderr);
+    let cleaned = stage.run(&["clean"]);
+    assert_eq!(cleaned.code, 0, "{}{}", cleaned.stdout, cleaned.stderr);
+    assert!(cleaned.stdout.contains("the socket "), "{}", cleaned.stdout);
+    stage.assert_nothing_left();
+    let (index, _) = stage.serve(&[]);
+    assert_eq!(stage.end(index, libc::SIGTERM), Some(143));
+    stage.assert_nothing_left();
+}
+
+#[test]
+fn several_are_told_apart_by_their_names_and_sockets() {
+    let mut stage = Stage::new();
+    let (one, _) = stage.serve(&["--name", "one"]);
+    let (two, _) = stage.serve(&["--name", "two"]);
+    let taken = stage.run(&["serve", "disk.yaml", "--name", "one"]);
+    assert_eq!((taken.code, taken.stderr.contains("--name")), (2, true), "{}", taken.stderr);
+    let ambiguous = stage.run(&["ctl", "list"]);
+    assert_eq!((ambiguous.code, ambiguous.stderr.contains("one, two")), (2, true), "{}", ambiguous.stderr);
+    assert_eq!(stage.ctl(&["--name", "two", "add", "name=x, read: error"]), "added x\n");
+    assert!(stage.ctl(&["list", "--name", "one"]).starts_with("No rules"));
+    assert_eq!(stage.end(two, libc::SIGTERM), Some(143));
+    assert!(stage.ctl(&["list"]).starts_with("No rules"), "the only one needs no name");
+    let (far, ready) = stage.serve(&["--socket", "here.sock", "--name", "far"]);
+    assert!(ready["control"].as_str().is_some_and(|path| path.starts_with('/')), "{ready}");
+    assert_eq!(stage.ctl_json(&["status", "--socket", "here.sock"])["name"], "far");
+    assert!(stage.ctl(&["status"]).starts_with("one  1MiB, blocks of 4KiB, process "));
+    for index in [one, far] {
+        assert_eq!(stage.end(index, libc::SIGTERM), Some(143));
+    }
+    assert!(!stage.path("here.sock").exists());
+    stage.assert_nothing_left();
+}
+
+#[test]
+fn what_cannot_be_served_leaves_nothing_behind() {
+    let stage = Stage::new();
+    // The mark of Reiser4 where it stands.
+    let mut dear = vec![0u8; 128 << 10];
+    dear[65536..65543].copy_from_slice(b"ReIsEr4");
+    std::fs::write(stage.path("dear.img"), dear).expect("written");
+    std::fs::write(stage.path("dear.yaml"), "stack: [file: { path: dear.img }]\n").expect("written");
+    std::fs::write(stage.path("there.jsonl"), "").expect("written");
+    for (arguments, code, part) in [
+        (&["serve", "disk.yaml", "--ledger", "there.jsonl"][..], 2, "never overwritten"),
+        (&["serve", "disk.yaml", "--socket", "no/such/folder.sock"], 3, "no such"),
+        (&["serve", "disk.yaml", "--name", "a/b"], 2, "a name has"),
+        (&["serve", "dear.yaml"], 2, "--overwrite"),
+        (&["serve", "disk.yaml", "--fault", "read: erorr"], 2, "did you mean"),
+    ] {
+        let ended = stage.run(arguments);
+        assert!(ended.stderr.to_lowercase().contains(part), "{arguments:?}: {}", ended.stderr);
+        assert_eq!(ended.code, code, "{arguments:?}: {}", ended.stderr);
+    }
+    assert!(stage.run(&["clean"]).stdout.starts_with("Nothing to clean"));
+}
