@@ -5,11 +5,11 @@ mod rig;
 
 use rig::{Rig, Run, Trial};
 
-/// Three files of 4 MiB, 1024 blocks each, written block by block with a flush after each.
+/// Three files of 1 MiB, 256 blocks each, written block by block with a flush after each.
 fn three_files(runtime: &str, faults: &str, expect: &str) -> Trial {
     Trial::new(format!(
         "seed: 1\nruntime: {runtime}\nstack:\n  - disk: {{ profile: nvme, size: 32MiB }}\n  - faults\nsubject: fat\n\
-         load:\n  flush_every: 1\n  files: {{ count: 3, size: 4MiB }}\nfaults: [{faults}]\nexpect: {{ {expect} }}\n"
+         load:\n  flush_every: 1\n  files: {{ count: 3, size: 1MiB }}\nfaults: [{faults}]\nexpect: {{ {expect} }}\n"
     ))
 }
 
@@ -26,11 +26,11 @@ fn places(run: &Run) -> Vec<(String, u64)> {
 #[test]
 fn schedules_on_the_tag_of_one_file_hit_exactly_its_blocks_and_every_run_is_the_same() {
     let rig = Rig::new();
-    let blocks = 1024u64;
+    let blocks = 256u64;
     let schedules: [(&str, &str, Vec<u64>); 3] = [
-        ("interval", "every=100", (1..=blocks / 100).map(|number| number * 100 - 1).collect()),
+        ("interval", "every=50", (1..=blocks / 50).map(|number| number * 50 - 1).collect()),
         ("all", "all", (0..blocks).collect()),
-        ("all-after", "after=100", (100..blocks).collect()),
+        ("all-after", "after=50", (50..blocks).collect()),
     ];
     for (name, schedule, wanted) in schedules {
         let faults = format!("'write, tag=b, {schedule}: bit_flip(byte=0, bit=0)'");
@@ -74,7 +74,7 @@ fn damage_to_its_metadata_costs_the_volume_and_is_laid_to_the_fault() {
     let rig = Rig::new();
     // Written when the volume is unmounted.
     let faults = "'write, offset=0..4KiB: zeros'";
-    let run = rig.run(&three_files("simulated", faults, "failures: 3072, failing_files: 3, unexplained: 0"));
+    let run = rig.run(&three_files("simulated", faults, "failures: 768, failing_files: 3, unexplained: 0"));
     run.assert_passed();
     assert!(run.text.contains("could not be mounted again"), "{}", run.text);
 }
