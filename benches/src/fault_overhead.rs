@@ -22,7 +22,7 @@ use rotproof_layers::FaultDevice;
 use tempfile::TempDir;
 
 use crate::figure::{Bar, Figure};
-use crate::fio::{self, Job};
+use crate::fio::{self, Job, Target};
 use crate::{Effort, machine};
 
 /// The load uses the first half of the device, rules by offset lie in the second.
@@ -254,13 +254,13 @@ impl Exported {
         let loop_options = LoopOptions { direct_io: true, read_only: false, block_size: Some(512) };
         let loop_device = LoopDevice::attach(export.path(), loop_options)?;
         let this = Self { loop_device, _export: export, _folder: folder, is_layered };
-        fio::fill(this.loop_device.path(), USED_BYTES)?;
+        fio::fill(Target::Path(this.loop_device.path()), USED_BYTES)?;
         Ok(this)
     }
 
     fn measure(&self, is_layered: bool, job: Job<'_>) -> Result<f64> {
         self.is_layered.store(is_layered, Ordering::Relaxed);
-        fio::run(self.loop_device.path(), job)
+        fio::run(Target::Path(self.loop_device.path()), job).map(|measured| measured.iops)
     }
 }
 

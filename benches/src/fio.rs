@@ -21,12 +21,48 @@ pub struct Job<'a> {
     pub size_bytes: u64,
 }
 
-/// Runs `job` on `target` with io_uring and direct I/O; returns requests per second.
-pub fn run(target: &Path, job: Job<'_>) -> Result<f64> {
+/// How long it runs before it counts.
+const RAMP_MS: u32 = 250;
+
+/// What fio works on.
+#[derive(Clone, Copy, Debug)]
+pub enum Target<'a> {
+    /// A file or device, with io_uring and direct I/O.
+    Path(&'a Path),
+    /// An NBD export, by its URI.
+    Nbd(&'a str),
+}
+
+impl Target<'_> {
+    fn arguments(self) -> Vec<String> {
+        match self {
+            Self::Path(path) => {
+                vec![
+                    "--ioengine=io_uring".into(),
+                    "--direct=1".into(),
+                    format!("--filename={}", path.display()),
+                ]
+            }
+            Self::Nbd(uri) => vec!["--ioengine=nbd".into(), format!("--uri={uri}")],
+        }
+    }
+}
+
+/// What one run of fio found.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    /// Requests a second.
+    pub iops: f64,
+    /// Requests of the whole run, about: also of the time before it counts.
+    pub requests: f64,
+}
+
+/// Runs `job` on `target`.
+pub fn run(target: Target<'_>, job: Job<'_>) -> Result<Measured> {
     let output = Command::new("fio")
-        .args(["--name=job", "--ioengine=io_uring", "--direct=1", "--time_based", "--norandommap"])
-        .args(["--randrepeat=1", "--output-format=json", "--ramp_time=250ms"])
-        .arg(format!("--filename={}", target.display()))
+        .args(["--name=job", "--time_based", "--norandommap"])
+        .args(["--randrepeat=1", "--output-format=json", &format!("--ramp_time={RAMP_MS}ms")])
+        .args(target.arguments())
         .arg(format!("--rw={}", job.pattern))
         .arg(format!("--bs={}", job.block_bytes))
         .arg(format!("--iodepth={}", job.depth))
@@ -43,22 +79,27 @@ pub fn run(target: &Path, job: Job<'_>) -> Result<f64> {
     let report: Value = serde_json::from_slice(&output.stdout)
         .map_err(|error| Error::new(ErrorKind::Internal, "reading fio's report").caused_by(error))?;
     let direction = if job.pattern.ends_with("read") { "read" } else { "write" };
-    report["jobs"][0][direction]["iops"]
-        .as_f64()
-        .filter(|&iops| iops > 0.0)
+    let side = &report["jobs"][0][direction];
+    let iops = side["iops"].as_f64().filter(|&iops| iops > 0.0);
+    iops.zip(side["total_ios"].as_u64())
+        .map(|(iops, requests)| Measured {
+            iops,
+            requests: requests as f64 + iops * f64::from(RAMP_MS) / 1000.0,
+        })
         .ok_or_else(|| Error::new(ErrorKind::Internal, "fio's report has no IOPS"))
 }
 
 /// Writes the first `bytes` of the target once, so that no measurement meets memory for the first time.
-pub fn fill(target: &Path, bytes: u64) -> Result<()> {
+pub fn fill(target: Target<'_>, bytes: u64) -> Result<()> {
     let status = Command::new("fio")
-        .args(["--name=fill", "--ioengine=io_uring", "--direct=1", "--rw=write", "--bs=1m", "--iodepth=4"])
-        .args(["--output=/dev/null", &format!("--size={bytes}"), &format!("--filename={}", target.display())])
+        .args(["--name=fill", "--rw=write", "--bs=1m", "--iodepth=4"])
+        .args(["--output=/dev/null", &format!("--size={bytes}")])
+        .args(target.arguments())
         .status()
         .map_err(|error| Error::from_io(error, "starting fio"))?;
     if status.success() {
         Ok(())
     } else {
-        Err(Error::new(ErrorKind::Internal, format!("fio could not fill {}", target.display())))
+        Err(Error::new(ErrorKind::Internal, format!("fio could not fill {target:?}")))
     }
 }

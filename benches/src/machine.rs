@@ -50,3 +50,27 @@ pub fn thread_cpu() -> Duration {
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
+
+/// Seconds of CPU, user and system, that a process and its threads have taken so far, also those that have ended.
+pub fn cpu_of_process(process: u32) -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the values live across the calls. A process that is gone has no clock, and the time stays zero.
+    unsafe {
+        let mut clock = 0;
+        if libc::clock_getcpuclockid(process.cast_signed(), &raw mut clock) == 0 {
+            libc::clock_gettime(clock, &raw mut time);
+        }
+    }
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+/// A file of `size_bytes` zeros.
+pub fn make_file(path: &std::path::Path, size_bytes: u64) -> Result<()> {
+    let made = fs::File::create(path).and_then(|file| file.set_len(size_bytes));
+    made.map_err(|error| Error::from_io(error, format!("making {}", path.display())))
+}
+
+/// Why there is no folder to work in.
+pub fn no_folder(error: std::io::Error) -> Error {
+    Error::from_io(error, "making a folder to measure in")
+}

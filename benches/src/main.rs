@@ -3,12 +3,14 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
 mod achilles;
+mod export_nbd;
 mod fault_decisions;
 mod fault_overhead;
 mod figure;
 mod fio;
 mod fispdk;
 mod machine;
+mod nbd_peers;
 
 use std::process::ExitCode;
 
@@ -65,6 +67,11 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "fispdk",
         about: "contexts and faults by file: seven set-ups, and the experiment with three files",
         run: fispdk::run,
+    },
+    Benchmark {
+        name: "export-nbd",
+        about: "the NBD server against nbdkit and QEMU's storage daemon",
+        run: export_nbd::run,
     },
     Benchmark {
         name: "achilles",

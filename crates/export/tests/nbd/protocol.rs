@@ -256,8 +256,9 @@ fn names_that_clash_and_exports_that_are_missing_are_refused() {
     let address = rotproof_export::NbdAddress::Unix(folder.path().join("s"));
     let device = || MemoryDevice::new(1 << 20, 512).expect("sizes that fit");
     for exports in [vec![], vec![export("a", device()), export("a", device())]] {
-        let error = rotproof_export::NbdServer::start(exports, std::slice::from_ref(&address), NbdOptions::default())
-            .expect_err("senseless");
+        let error =
+            rotproof_export::NbdServer::start(exports, std::slice::from_ref(&address), NbdOptions::default())
+                .expect_err("senseless");
         assert_eq!(error.kind(), ErrorKind::Invalid);
     }
 }
