@@ -190,6 +190,13 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         Just(Effect::Ones),
         Just(Effect::Zeros),
         Just(Effect::LostWrite),
+        (1u64..3).prop_map(|draw| Effect::Noise(Draw(Some(draw)))),
+        (select(vec![NewPart::First, NewPart::Last]), 1u8..8).prop_map(|(new, sectors)| {
+            Effect::TornWrite(Tear { new, sectors: Some(sectors), draw: Draw(Some(0)) })
+        }),
+        (1u64..9).prop_map(|blocks| Effect::MisdirectedWrite(Direction::By(Bytes(blocks * 4096)))),
+        (0u64..9).prop_map(|block| Effect::MisdirectedWrite(Direction::To(Bytes(block * 4096)))),
+        Just(Effect::StaleRead),
         Just(Effect::ERROR),
         (1u64..5).prop_map(|milliseconds| Effect::Delay(Delay::Constant(Span(Duration::from_millis(
             milliseconds
@@ -215,13 +222,15 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         Persistence::UntilRewritten { spares: None },
     ]);
     (matching, schedule, effect, persistence, phases).prop_map(
-        |(matching, schedule, effect, persistence, during)| Rule {
-            name: None,
-            matching,
-            schedule,
-            effect,
-            persistence,
-            during: OneOrMany(during),
+        |(mut matching, schedule, effect, persistence, during)| {
+            if effect == Effect::StaleRead {
+                // As validation wants it.
+                matching =
+                    Match { offset: matching.offset, operation: matching.operation, ..Match::default() };
+                matching.operation = matching.operation.filter(|operation| matches!(operation, Read | Any));
+            }
+            let during = OneOrMany(during);
+            Rule { name: None, matching, schedule, effect, persistence, during }
         },
     )
 }

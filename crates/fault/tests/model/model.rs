@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use rotproof_block::hash::mix;
 use rotproof_block::{ContentHash, Operation, Phase};
 use rotproof_fault::{
-    Bits, By, Delay, Effect, Moment, OperationKind, Persistence, Rule, RuleState, Seen, SeenBlock, Target,
+    Bits, By, Delay, Direction, Draw, Effect, Moment, NewPart, OperationKind, Persistence, Rule, RuleState,
+    Seen, SeenBlock, Target, Tear,
 };
 use rotproof_spec::{ByteRange, End};
 
@@ -12,6 +14,8 @@ use crate::carrier::Outcome;
 use crate::cases::{Ask, DEVICE_BYTES};
 
 const BLOCK: u64 = 4096;
+const BLOCKS: u64 = DEVICE_BYTES.div_ceil(BLOCK);
+const SECTOR: usize = crate::cases::SECTOR as usize;
 
 /// What of a record the model knows.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,6 +90,8 @@ pub struct Model {
     lying: Vec<bool>,
     places: Vec<Place>,
     bad_flush: Vec<bool>,
+    /// For each block that a stale read watches: the bytes that the last write replaced, and what they were.
+    previous: Vec<Option<(std::ops::Range<usize>, Vec<u8>)>>,
     /// Record, block and true content of damage that may be put right.
     unrepaired: Vec<(usize, u64, ContentHash)>,
 }
@@ -109,6 +115,7 @@ impl Model {
             lying: vec![false; size],
             places: Vec::new(),
             bad_flush: vec![false; rules.len()],
+            previous: vec![None; BLOCKS as usize],
             unrepaired: Vec::new(),
         }
     }
@@ -123,6 +130,9 @@ impl Model {
     }
 
     pub fn add(&mut self, rule: &Rule) -> String {
+        if rule.effect == Effect::StaleRead {
+            self.begin_to_watch();
+        }
         self.rules.push(rule.clone());
         self.states.push(RuleState::Active);
         self.matches.push(0);
@@ -137,9 +147,29 @@ impl Model {
         if self.states[rule] == RuleState::Removed {
             return false;
         }
+        let begins = state == RuleState::Active && !self.acts(rule);
+        if begins && self.rules[rule].effect == Effect::StaleRead {
+            self.begin_to_watch();
+        }
         self.states[rule] = state;
         self.forget_unless_awaited();
         true
+    }
+
+    /// What nobody has watched so far is not known to be what was there before the last write.
+    fn begin_to_watch(&mut self) {
+        for block in 0..BLOCKS {
+            if !self.is_watched(block) {
+                self.previous[block as usize] = None;
+            }
+        }
+    }
+
+    fn is_watched(&self, block: u64) -> bool {
+        (0..self.rules.len()).any(|rule| {
+            let is_stale = self.rules[rule].effect == Effect::StaleRead;
+            is_stale && self.acts(rule) && in_places(&self.rules[rule], block)
+        })
     }
 
     fn acts(&self, rule: usize) -> bool {
@@ -301,15 +331,17 @@ impl Model {
         let matched: Vec<u64> = touched(ask).filter(|&block| self.block_matches(index, ask, block)).collect();
         if rule.effect.is_on_data() {
             let is_possible = match kind {
-                OperationKind::Write => true,
-                OperationKind::Read => rule.effect != Effect::LostWrite,
+                OperationKind::Write => rule.effect != Effect::StaleRead,
+                OperationKind::Read => !keeps_old(rule.effect),
                 _ => false,
             };
+            // Such a place does not lie by itself: what touches it is hit again.
+            let hits_again = keeps_old(rule.effect) || rule.effect == Effect::StaleRead;
             if !is_possible {
                 return;
             }
             for block in matched {
-                let is_bad = self.has_place(index, block) && rule.effect == Effect::LostWrite;
+                let is_bad = self.has_place(index, block) && hits_again;
                 let carries = match rule.effect {
                     Effect::BitFlip(Bits::At { byte, .. } | Bits::Mask { byte, .. }) => {
                         part(ask, block).contains(&(byte as usize))
@@ -325,8 +357,8 @@ impl Model {
                     hits.push((block, index));
                 }
             }
-            // Writes to a place whose writes are lost, whatever they contain.
-            if rule.effect == Effect::LostWrite && kind == OperationKind::Write {
+            // Whatever it contains.
+            if hits_again {
                 for block in touched(ask) {
                     if self.has_place(index, block) && !hits.contains(&(block, index)) {
                         hits.push((block, index));
@@ -355,15 +387,7 @@ impl Model {
 
     fn block_matches(&self, index: usize, ask: &Ask, block: u64) -> bool {
         let rule = &self.rules[index];
-        let in_range = |range: &ByteRange| {
-            let first = range.start / BLOCK;
-            match range.end {
-                End::At(end) => (first..end.div_ceil(BLOCK)).contains(&block),
-                End::Open => block >= first,
-                End::OneBlock => block == first,
-            }
-        };
-        let by_place = rule.matching.offset.is_empty() || rule.matching.offset.iter().any(in_range);
+        let by_place = in_places(rule, block);
         let content = || {
             let content = match ask.operation {
                 Operation::Read => {
@@ -409,8 +433,7 @@ impl Model {
 
     /// Whether it is a place that distorts data.
     fn is_data_place(&self, place: &Place) -> bool {
-        self.acts(place.rule)
-            && matches!(self.rules[place.rule].effect, Effect::BitFlip(_) | Effect::Zeros | Effect::Ones)
+        self.acts(place.rule) && distorts(self.rules[place.rule].effect)
     }
 
     /// Whether a place distorts any byte of that part of its block.
@@ -452,10 +475,16 @@ impl Model {
                 }
             }
             for &(_, rule) in hits.iter().filter(|(hit, _)| *hit == block) {
-                if self.is_sticky(rule) && self.has_place(rule, block) {
+                let effect = self.rules[rule].effect;
+                if distorts(effect) && self.is_sticky(rule) && self.has_place(rule, block) {
                     continue;
                 }
-                apply(self.rules[rule].effect, &part(ask, block), &mut image);
+                if effect == Effect::StaleRead {
+                    let Some((range, bytes)) = &self.previous[block as usize] else { continue };
+                    image[range.clone()].copy_from_slice(bytes);
+                } else {
+                    apply(effect, &part(ask, block), &mut image);
+                }
                 self.record_block(rule, ask, block, before, &image, time_ns, !self.is_sticky(rule));
                 if self.is_sticky(rule) {
                     self.add_place(rule, block, part(ask, block), Some(before));
@@ -473,6 +502,10 @@ impl Model {
             let inside = part(ask, block);
             let written = extent.start + inside.start..extent.start + inside.end;
             let old = self.shown[written.clone()].to_vec();
+            let is_write = OperationKind::from(ask.operation) == OperationKind::Write;
+            if is_write && ask.phase != Phase::Setup && self.is_watched(block) {
+                self.previous[block as usize] = Some((inside.clone(), old.clone()));
+            }
             self.truth[written.clone()].fill(fill);
             self.shown[written.clone()].fill(fill);
             self.lying[written.clone()].fill(false);
@@ -489,15 +522,19 @@ impl Model {
             let before = is_known.then(|| ContentHash::of(&self.truth[extent.clone()]));
             let own: Vec<usize> =
                 hits.iter().filter(|(hit, _)| *hit == block).map(|(_, rule)| *rule).collect();
-            let makes_place =
-                |rule: usize| self.is_sticky(rule) && self.rules[rule].effect != Effect::LostWrite;
-            // A place that is bad already is not hit again.
-            let own: Vec<usize> =
-                own.into_iter().filter(|&rule| !(makes_place(rule) && self.has_place(rule, block))).collect();
+            let makes_place = |rule: usize| self.is_sticky(rule) && distorts(self.rules[rule].effect);
+            // A place that is bad already is not hit again, and a sector alone is not torn.
+            let is_whole = |rule: usize| {
+                matches!(self.rules[rule].effect, Effect::TornWrite(_)) && inside.len() < 2 * SECTOR
+            };
+            let own: Vec<usize> = own
+                .into_iter()
+                .filter(|&rule| !(is_whole(rule) || makes_place(rule) && self.has_place(rule, block)))
+                .collect();
             self.settle_repairs(block, before, !own.is_empty(), time_ns);
             for rule in own {
                 let effect = self.rules[rule].effect;
-                let is_place = self.is_sticky(rule) && effect != Effect::LostWrite;
+                let is_place = self.is_sticky(rule) && distorts(effect);
                 let before = before.expect("nothing on data hits a discard");
                 if is_place {
                     self.add_place(rule, block, inside.clone(), Some(before));
@@ -531,14 +568,56 @@ impl Model {
                 }
             }
         }
+        for &(block, rule) in hits {
+            if let Effect::MisdirectedWrite(direction) = self.rules[rule].effect {
+                self.land(rule, direction, ask, block, fill, time_ns);
+            }
+        }
         Vec::new()
+    }
+
+    /// A write to `block` lands on another one.
+    fn land(&mut self, rule: usize, direction: Direction, ask: &Ask, block: u64, fill: u8, time_ns: u64) {
+        let foreign = match direction {
+            Direction::By(by) => (block + by.0 / BLOCK) % BLOCKS,
+            Direction::To(to) => (to.0 / BLOCK).min(BLOCKS - 1),
+            Direction::Anywhere(_) => unreachable!("chance is not the model's"),
+        };
+        let extent = extent(foreign);
+        let inside = part(ask, block);
+        let inside = inside.start..inside.end.min(extent.len());
+        if foreign == block || inside.is_empty() {
+            return;
+        }
+        let landed = extent.start + inside.start..extent.start + inside.end;
+        self.shown[landed.clone()].fill(fill);
+        self.lying[landed].fill(true);
+        let before = ContentHash::of(&self.truth[extent.clone()]);
+        let mut image = self.shown[extent].to_vec();
+        self.distort(foreign, &mut image, self.places.len());
+        // As if a request for just that part of the foreign block had been hit.
+        let offset = foreign * BLOCK + inside.start as u64;
+        let there = Ask { offset, length: inside.len() as u64, ..ask.clone() };
+        self.record_block(rule, &there, foreign, before, &image, time_ns, true);
     }
 
     fn lie(&mut self, block: u64, effect: Effect, inside: &std::ops::Range<usize>, old: &[u8]) {
         let extent = extent(block);
         match effect {
-            Effect::LostWrite => {
+            Effect::LostWrite | Effect::MisdirectedWrite(_) => {
                 self.shown[extent.start + inside.start..extent.start + inside.end].copy_from_slice(old);
+            }
+            Effect::TornWrite(Tear { new, sectors, .. }) => {
+                let all = inside.len() / SECTOR;
+                let stored = usize::from(sectors.expect("the model is told how many")).clamp(1, all - 1);
+                let kept = match new {
+                    NewPart::First => stored..all,
+                    NewPart::Last => 0..all - stored,
+                    other => unreachable!("{other} is not the model's"),
+                };
+                let kept = kept.start * SECTOR..kept.end * SECTOR;
+                let start = extent.start + inside.start;
+                self.shown[start + kept.start..start + kept.end].copy_from_slice(&old[kept]);
             }
             other => apply(other, inside, &mut self.shown[extent.clone()]),
         }
@@ -636,6 +715,28 @@ impl Model {
     }
 }
 
+fn in_places(rule: &Rule, block: u64) -> bool {
+    let in_range = |range: &ByteRange| {
+        let first = range.start / BLOCK;
+        match range.end {
+            End::At(end) => (first..end.div_ceil(BLOCK)).contains(&block),
+            End::Open => block >= first,
+            End::OneBlock => block == first,
+        }
+    };
+    rule.matching.offset.is_empty() || rule.matching.offset.iter().any(in_range)
+}
+
+/// Whether a write that is hit leaves old data where new should be.
+fn keeps_old(effect: Effect) -> bool {
+    matches!(effect, Effect::LostWrite | Effect::TornWrite(_) | Effect::MisdirectedWrite(_))
+}
+
+/// Whether a bad place lies by itself.
+fn distorts(effect: Effect) -> bool {
+    matches!(effect, Effect::BitFlip(_) | Effect::Zeros | Effect::Ones | Effect::Noise(_))
+}
+
 /// What an effect does to the bytes `range` of a block, given the whole of it.
 fn apply(effect: Effect, range: &std::ops::Range<usize>, block: &mut [u8]) {
     match effect {
@@ -643,6 +744,12 @@ fn apply(effect: Effect, range: &std::ops::Range<usize>, block: &mut [u8]) {
         Effect::BitFlip(Bits::Mask { byte, mask }) => block[byte as usize] ^= mask,
         Effect::Zeros => block[range.clone()].fill(0),
         Effect::Ones => block[range.clone()].fill(0xff),
+        Effect::Noise(Draw(draw)) => {
+            let key = draw.expect("the model is told what chance said");
+            for place in range.clone() {
+                block[place] = mix(key, 1, place as u64 / 8).to_le_bytes()[place % 8];
+            }
+        }
         other => unreachable!("{other:?} is no change of data"),
     }
 }

@@ -137,20 +137,26 @@ impl TrialFile {
     /// The fault plan: the rules, and those that the models are drawn into. Fails if there are models and the size of
     /// the device that the faults act on cannot be found out.
     pub fn plan(&self) -> Result<Plan> {
-        let has_models = self.faults.iter().any(|entry| entry.rule().is_none());
-        let size = match self.faulty_size() {
-            Some(size) => size,
+        match self.faulty_size() {
+            Some(size) => self.plan_on(size),
             // Rules as they are written need to know nothing.
-            None if !has_models => 0,
-            None => {
-                return Err(Error::new(
-                    ErrorKind::Missing,
-                    "fault models are drawn for the size of the device, and its size cannot be found out; give the \
+            None if !self.has_models() => self.plan_on(0),
+            None => Err(Error::new(
+                ErrorKind::Missing,
+                "fault models are drawn for the size of the device, and its size cannot be found out; give the \
                      leaf of the stack a `size`, or run as a user who may read the device",
-                ));
-            }
-        };
-        if has_models {
+            )),
+        }
+    }
+
+    /// Whether some of the faults are models.
+    pub fn has_models(&self) -> bool {
+        self.faults.iter().any(|entry| entry.rule().is_none())
+    }
+
+    /// The fault plan on a device of so many bytes.
+    pub fn plan_on(&self, size: u64) -> Result<Plan> {
+        if self.has_models() {
             // What depends on the size of a block device could not be checked before.
             let mut problems = Problems::default();
             validate_plan(

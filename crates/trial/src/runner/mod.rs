@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Instant, SystemTime};
 
 use rotproof_block::leaf::NbdDevice;
-use rotproof_block::{Error, ErrorKind, Phase, Result, Runtime};
+use rotproof_block::{Device, Error, ErrorKind, Phase, Result, Runtime};
 use rotproof_fault::{self as fault, Engine, Plan, Replay, ResolvedRule, Rule};
 use rotproof_layers::{DeviceSpec, Stack, StackEnvironment};
 use rotproof_load::{
@@ -65,7 +65,7 @@ pub struct Finished {
 /// Runs a trial that has been checked. An error is one of the machine or of Rotproof, never a finding; whatever had
 /// been created is gone then.
 pub fn run(trial: &TrialFile, options: &RunOptions) -> Result<Finished> {
-    let plan = trial.plan()?;
+    let plan = plan(trial)?;
     let replay = options.replay.as_ref().map(|recorded| recorded.against(&plan.rules)).transpose()?;
     refuse_precious(trial, options)?;
     let started = SystemTime::now();
@@ -79,6 +79,17 @@ pub fn run(trial: &TrialFile, options: &RunOptions) -> Result<Finished> {
         (Err(error), false) => return Err(error.while_doing(not_removed(&left))),
     };
     results::write(trial, options, &plan, &conducted, started)
+}
+
+/// The fault plan. How large an export of another server is, that server knows.
+fn plan(trial: &TrialFile) -> Result<Plan> {
+    match trial.stack.leaf() {
+        Some(DeviceSpec::Nbd(nbd)) if trial.has_models() => {
+            let leaf_size = NbdDevice::connect(&nbd.uri.parse()?)?.info().size;
+            trial.plan_on(trial.stack.faulty_size(Some(leaf_size)).unwrap_or(leaf_size))
+        }
+        _ => trial.plan(),
+    }
 }
 
 fn not_removed(left: &[Error]) -> Error {
@@ -370,4 +381,34 @@ fn arm(engine: &Engine, workload: &Workload, rules: Vec<Rule>, replay: Option<&R
         })
         .collect();
     engine.add_rules(resolved).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use rotproof_block::leaf::MemoryDevice;
+    use rotproof_export::{NbdAddress, NbdExport, NbdOptions, NbdServer};
+
+    use super::*;
+    use crate::file::Overrides;
+
+    #[test]
+    fn models_are_drawn_for_the_size_that_an_nbd_server_tells() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let address = NbdAddress::Unix(folder.path().join("nbd.sock"));
+        let device = MemoryDevice::new(8 << 20, 512).expect("a device");
+        let export = NbdExport { name: "disk".into(), description: String::new(), device };
+        let server = NbdServer::start(vec![export], &[address], NbdOptions::default()).expect("a server");
+        let uri = &server.uris()[0];
+        let yaml = format!(
+            "stack: [nbd: {{ uri: '{uri}' }}]\nfaults: ['name=media: model(latent_sector_errors, acceleration=1e6)']\n"
+        );
+        let trial = TrialFile::parse("t.yaml", yaml.as_bytes(), &Overrides::default())
+            .unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(trial.faulty_size(), None, "a check asks nobody");
+        let found = plan(&trial).expect("the server is there");
+        assert_eq!(found, trial.plan_on(8 << 20).expect("the same size"));
+        assert!(!found.rules.is_empty());
+        server.stop().expect("it ends");
+        assert!(plan(&trial).is_err());
+    }
 }
