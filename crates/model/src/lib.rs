@@ -8,6 +8,7 @@
 
 pub mod contour;
 pub mod estimate;
+pub mod fleet;
 
 pub mod systems;
 
