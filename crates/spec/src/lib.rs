@@ -4,11 +4,13 @@
 //! [`Problems`] collects everything that makes no sense, each with the path of the offending value, so that the
 //! user sees all mistakes at once, with line and column.
 
+mod measure;
 mod number;
 mod problem;
 mod quantity;
 mod word_or_map;
 
+pub use measure::Measure;
 pub use number::{Percent, number_in_range};
 pub use problem::{Path, Problem, Problems, nearest};
 pub use quantity::{ByteRange, Bytes, End, Span};

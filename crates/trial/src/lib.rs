@@ -5,6 +5,7 @@ pub mod expect;
 pub mod file;
 pub mod host;
 pub mod import;
+pub mod path_file;
 pub mod registry;
 pub mod runner;
 pub mod serve;

@@ -24,7 +24,7 @@ pub struct Diagnostic {
 
 impl Diagnostic {
     /// A problem with the place in the document where it stands.
-    pub(super) fn at_its_place(tree: &Tree, problem: Problem) -> Self {
+    pub(crate) fn at_its_place(tree: &Tree, problem: Problem) -> Self {
         Self {
             place: tree.locate(&problem.path).map(|node| tree.mark(node)),
             path: problem.path.as_str().to_owned(),

@@ -8,7 +8,7 @@ mod diagnostic;
 pub(crate) mod document;
 pub(crate) mod failure;
 pub(crate) mod parse;
-mod read;
+pub(crate) mod read;
 pub(crate) mod scalar;
 mod served;
 mod source;

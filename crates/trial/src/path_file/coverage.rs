@@ -1,0 +1,181 @@
+//! What past runs say of detection: their faults and fates, read from folders of results.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rotproof_block::error::IoContext;
+use rotproof_block::{Error, ErrorKind, Result};
+use serde::Deserialize;
+
+use crate::runner::FORMAT;
+
+/// Faults that somebody met, by whether they were noticed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Coverage {
+    /// Reported or repaired.
+    pub noticed: u64,
+    /// Handed out as if it were right.
+    pub silent: u64,
+}
+
+/// What came of one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Faults that were injected.
+    pub faults: u64,
+    /// Faults that were noticed, and that were not.
+    pub coverage: Coverage,
+    /// Blocks that could not be read or written, or a subject that gave up.
+    pub failures: u64,
+}
+
+/// The runs of a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Runs {
+    /// Each with its folder, in the order of their names.
+    pub list: Vec<(PathBuf, Run)>,
+}
+
+/// Largest `run.json` that is read, in bytes.
+const SIZE_MAX: u64 = 256 << 20;
+
+/// The part of `run.json` that matters here.
+#[derive(Debug, Deserialize)]
+struct RunFile {
+    format: u32,
+    counts: Counts,
+    faults: Vec<Rule>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Counts {
+    failures: u64,
+    reported: u64,
+    repaired: u64,
+    silent: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Rule {
+    faults: u64,
+    fates: Fates,
+}
+
+#[derive(Debug, Deserialize)]
+struct Fates {
+    untriggered: u64,
+}
+
+impl Runs {
+    /// Reads the run in `folder`, or all runs in the folders directly below it.
+    pub fn read(folder: &Path) -> Result<Self> {
+        let mut folders = vec![folder.to_owned()];
+        if !folder.join("run.json").exists() {
+            let entries =
+                fs::read_dir(folder).doing(|| format!("reading results in {}", folder.display()))?;
+            let mut below = Vec::new();
+            for entry in entries {
+                let path = entry.doing(|| format!("reading results in {}", folder.display()))?.path();
+                if path.join("run.json").exists() {
+                    below.push(path);
+                }
+            }
+            below.sort();
+            folders = below;
+        }
+        if folders.is_empty() {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "there is no run in {}; give the folder of a run, which has a run.json, or a folder of such",
+                    folder.display()
+                ),
+            ));
+        }
+        let read = |folder: PathBuf| read_run(&folder).map(|run| (folder, run));
+        Ok(Self { list: folders.into_iter().map(read).collect::<Result<_>>()? })
+    }
+
+    /// All their faults together.
+    pub fn coverage(&self) -> Coverage {
+        self.list.iter().fold(Coverage::default(), |sum, (_, run)| Coverage {
+            noticed: sum.noticed + run.coverage.noticed,
+            silent: sum.silent + run.coverage.silent,
+        })
+    }
+}
+
+fn read_run(folder: &Path) -> Result<Run> {
+    let path = folder.join("run.json");
+    let size = fs::metadata(&path).doing(|| format!("reading {}", path.display()))?.len();
+    let refuse = |why: String| Error::new(ErrorKind::Invalid, format!("{}: {why}", path.display()));
+    if size > SIZE_MAX {
+        return Err(refuse("larger than any run of ours".into()));
+    }
+    let text = fs::read(&path).doing(|| format!("reading {}", path.display()))?;
+    parse_run(&text).map_err(refuse)
+}
+
+/// From the content of `run.json`; the error says what is wrong with it.
+pub fn parse_run(text: &[u8]) -> Result<Run, String> {
+    let file: RunFile = serde_json::from_slice(text).map_err(|error| format!("no run of ours: {error}"))?;
+    if file.format != FORMAT {
+        return Err(format!(
+            "format {} where this program writes {FORMAT}; run the trial again",
+            file.format
+        ));
+    }
+    let injected = file.faults.iter().map(|rule| rule.faults.saturating_sub(rule.fates.untriggered));
+    Ok(Run {
+        faults: injected.fold(0, u64::saturating_add),
+        coverage: Coverage {
+            noticed: file.counts.reported.saturating_add(file.counts.repaired),
+            silent: file.counts.silent,
+        },
+        failures: file.counts.failures,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run_json(reported: u64, repaired: u64, silent: u64) -> String {
+        format!(
+            r#"{{"format":{FORMAT},"verdict":"fail","counts":{{"failures":3,"reported":{reported},"repaired":{repaired},"silent":{silent}}},
+            "faults":[{{"name":"a","faults":17,"fates":{{"untriggered":1}}}}]}}"#
+        )
+    }
+
+    #[test]
+    fn the_runs_of_a_folder_are_added_up() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, silent) in [("b", 2), ("a", 0)] {
+            fs::create_dir(folder.path().join(name)).expect("a folder");
+            fs::write(folder.path().join(name).join("run.json"), run_json(3, 4, silent)).expect("written");
+        }
+        fs::create_dir(folder.path().join("other")).expect("a folder");
+        let runs = Runs::read(folder.path()).expect("runs");
+        assert_eq!(runs.list.len(), 2);
+        assert!(runs.list[0].0.ends_with("a"));
+        assert_eq!(runs.list[0].1.faults, 16);
+        assert_eq!(runs.coverage(), Coverage { noticed: 14, silent: 2 });
+        assert_eq!(Runs::read(&folder.path().join("b")).expect("a run").coverage().silent, 2);
+    }
+
+    #[test]
+    fn what_is_no_run_is_refused_with_its_place() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let refused = |folder: &Path| Runs::read(folder).expect_err("no run").to_string();
+        assert!(refused(folder.path()).contains("there is no run in"));
+        fs::write(folder.path().join("run.json"), "{}").expect("written");
+        assert!(refused(folder.path()).contains("run.json: no run of ours"));
+        fs::write(
+            folder.path().join("run.json"),
+            run_json(0, 0, 0).replace(&format!("\"format\":{FORMAT}"), "\"format\":99"),
+        )
+        .expect("written");
+        assert!(refused(folder.path()).contains("format 99"));
+        assert!(refused(&folder.path().join("nowhere")).contains("reading results in"));
+    }
+}
