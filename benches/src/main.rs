@@ -10,6 +10,7 @@ mod figure;
 mod fio;
 mod fispdk;
 mod machine;
+mod model;
 mod nbd_peers;
 
 use std::process::ExitCode;
@@ -77,6 +78,11 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "achilles",
         about: "the trials of examples/achilles: throughput and failures against no fault",
         run: achilles::run,
+    },
+    Benchmark {
+        name: "model",
+        about: "the reliability model: a contour of five systems, device-years of a fleet a second",
+        run: model::run,
     },
 ];
 

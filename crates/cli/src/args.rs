@@ -6,6 +6,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use rotproof_trial::import::Format;
 use rotproof_trial::serve::ExportKind;
 
+use crate::model::ModelArgs;
+
 /// Puts a storage stack on trial: faults below, a load above, and a verdict
 #[derive(Debug, Parser)]
 #[command(name = "rotproof", version)]
@@ -52,6 +54,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Turn the fault plan of another injector into the faults of a trial
     Import(ImportArgs),
+    /// Reckon how probable undetected corruption is, and which checksum suffices
+    Model(ModelArgs),
     /// Print the JSON Schema of trial files, for editors
     Schema(SchemaArgs),
     /// Offer a stack to any program, with faults that may change meanwhile

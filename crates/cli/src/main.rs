@@ -8,6 +8,7 @@ mod ctl;
 mod exit;
 mod fail;
 mod import;
+mod model;
 mod output;
 mod plan;
 mod progress;
@@ -65,6 +66,7 @@ fn call(command: &Command, output: Output) -> Result<Exit, Failure> {
         Command::Ctl(args) => ctl::ctl(args, output),
         Command::Check(args) => check::check(args, output),
         Command::Import(args) => import::import(args, output),
+        Command::Model(args) => model::model(args, output),
         Command::Schema(args) => schema::schema(args, output),
         Command::Clean(args) => clean::clean(args, output),
     }

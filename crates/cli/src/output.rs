@@ -102,6 +102,9 @@ pub fn visible(c: char) -> char {
 pub struct Paint(bool);
 
 impl Paint {
+    /// No colours: for files.
+    pub const OFF: Self = Self(false);
+
     /// Whether there are colours.
     pub fn is_on(self) -> bool {
         self.0

@@ -99,7 +99,7 @@ mod tests {
     fn ticks_are_round_numbers_within_the_axis() {
         assert_eq!(names(&Axis::linear("", 10.0, 20.0), 5), ["10", "12", "14", "16", "18", "20"]);
         assert_eq!(names(&Axis::linear("", 0.0, 1.0), 4), ["0.0", "0.5", "1.0"]);
-        assert_eq!(names(&Axis::logarithmic("", 0.1, 1e7), 4), ["0.1", "100", "1e5"]);
+        assert_eq!(names(&Axis::logarithmic("", 0.1, 1e7), 4), ["0.1", "10", "1000", "1e5", "1e7"]);
         assert_eq!(names(&Axis::logarithmic("", 1.0, 1000.0), 6), ["1", "10", "100", "1000"]);
         assert!(Axis::linear("", 1.0, 1.0).ticks(5).len() < 1002, "an empty axis ends too");
     }

@@ -30,8 +30,6 @@ pub struct Panel {
     pub tiles: Vec<Tile>,
     /// Lines.
     pub curves: Vec<Curve>,
-    /// Texts along the right edge, at a number of the upward axis.
-    pub notes: Vec<Note>,
 }
 
 /// A filled rectangle, in numbers of the axes.
@@ -58,17 +56,6 @@ pub struct Curve {
     pub dashed: bool,
     /// A text on the line itself, where there is room.
     pub label: Option<String>,
-}
-
-/// A text inside a panel.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Note {
-    /// Number of the upward axis that it belongs to.
-    pub y: f64,
-    /// The text.
-    pub text: String,
-    /// Its colour.
-    pub color: Color,
 }
 
 /// What colours mean.

@@ -10,7 +10,7 @@ const TEXT: f64 = 13.0;
 const HEADING: f64 = 17.0;
 const MARGIN: f64 = 18.0;
 /// Room of a panel for the names of its axes.
-const LEFT: f64 = 62.0;
+const LEFT: f64 = 70.0;
 const BELOW: f64 = 50.0;
 const ABOVE: f64 = 30.0;
 const RIGHT: f64 = 16.0;
@@ -127,26 +127,6 @@ impl Page<'_> {
             1.0,
             false,
         );
-        for note in &panel.notes {
-            let y = at(panel.x.to, note.y).1;
-            if !(top..=bottom).contains(&y) {
-                continue;
-            }
-            // Above its line, or below it where the frame is near.
-            let base = if y - TEXT - 6.0 < top { y + TEXT + 2.0 } else { y - 5.0 };
-            let width = width_of(&note.text) * TEXT;
-            let place = [right - width - 11.0, base - TEXT + 1.0, width + 6.0, TEXT + 2.0];
-            self.items.push(Item::Area { place, color: Color::PAPER });
-            self.items.push(Item::Text {
-                at: (right - 8.0, base),
-                text: note.text.clone(),
-                size: TEXT,
-                color: note.color,
-                anchor: Anchor::End,
-                is_upright: false,
-                is_bold: false,
-            });
-        }
     }
 
     /// Grid, names of numbers, and titles.
@@ -171,7 +151,7 @@ impl Page<'_> {
         }
         self.text((f64::midpoint(left, right), bottom + 40.0), &panel.x.title, TEXT, Anchor::Middle, false);
         self.items.push(Item::Text {
-            at: (left - 44.0, f64::midpoint(top, bottom)),
+            at: (left - 54.0, f64::midpoint(top, bottom)),
             text: panel.y.title.clone(),
             size: TEXT,
             color: Color::INK,

@@ -16,7 +16,7 @@ mod svg;
 
 pub use axis::{Axis, Scaling};
 pub use color::{Color, LINE_COLORS, shade};
-pub use figure::{Curve, Figure, Legend, Note, Panel, Tile};
+pub use figure::{Curve, Figure, Legend, Panel, Tile};
 pub use html::html;
 pub use png::png;
 pub use scene::{Anchor, Item, Scene};

@@ -33,9 +33,9 @@ fn draw(canvas: &mut Pixmap, scaled: Transform, item: &Item) {
             let mut builder = PathBuilder::new();
             for (number, &(x, y)) in points.iter().enumerate() {
                 if number == 0 {
-                    builder.move_to(x as f32, y as f32)
+                    builder.move_to(x as f32, y as f32);
                 } else {
-                    builder.line_to(x as f32, y as f32)
+                    builder.line_to(x as f32, y as f32);
                 }
             }
             let dash = dashed.then(|| StrokeDash::new(vec![7.0, 4.0], 0.0)).flatten();
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_text_puts_ink_on_the_paper_where_its_anchor_says() {
-        for (anchor, columns) in [(Anchor::Start, 50..100), (Anchor::End, 0..50)] {
+        for (anchor, columns) in [(Anchor::Start, 50u32..100), (Anchor::End, 0..50)] {
             let items = vec![Item::Text {
                 at: (50.0, 15.0),
                 text: "W8".into(),

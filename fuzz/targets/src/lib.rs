@@ -11,6 +11,7 @@ pub mod fuse_request;
 pub mod import_plan;
 pub mod ledger;
 pub mod mutate;
+pub mod path_file;
 pub mod trial_file;
 
 /// Something that is fuzzed.
@@ -31,6 +32,7 @@ pub const TARGETS: [FuzzTarget; 7] = [
     FuzzTarget { name: "fuse_request", check: fuse_request::check, seeds: fuse_request::seeds },
     FuzzTarget { name: "import_fispdk", check: import_plan::check_fispdk, seeds: import_plan::seeds },
     FuzzTarget { name: "import_achilles", check: import_plan::check_achilles, seeds: import_plan::seeds },
+    FuzzTarget { name: "path_file", check: path_file::check, seeds: path_file::seeds },
     FuzzTarget { name: "ledger", check: ledger::check, seeds: ledger::seeds },
     FuzzTarget { name: "control", check: control::check, seeds: control::seeds },
 ];

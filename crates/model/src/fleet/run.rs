@@ -1,6 +1,6 @@
 //! All groups of a fleet, over the cores.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::group::Model;
 use super::random::Stream;
@@ -14,7 +14,7 @@ const CHUNK: u64 = 1 << 17;
 const CANCEL_CHECK: u64 = 1 << 10;
 
 /// How to simulate.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Options<'a> {
     /// Root of everything random.
     pub seed: u64,
@@ -24,8 +24,8 @@ pub struct Options<'a> {
     pub sampling: Sampling,
     /// Counts the groups that are done.
     pub done: &'a AtomicU64,
-    /// Becomes true when the simulation is to end early.
-    pub cancel: &'a AtomicBool,
+    /// Says whether the simulation is to end early; asked now and then by every thread.
+    pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
 /// Simulates a fleet that has no [`Fleet::mistake`]. `None` if it was cancelled.
@@ -38,13 +38,13 @@ pub fn simulate(fleet: &Fleet, options: &Options<'_>) -> Option<Outcome> {
         let mut tallies = Vec::new();
         loop {
             let chunk = next.fetch_add(1, Ordering::Relaxed);
-            if chunk >= chunks || options.cancel.load(Ordering::Relaxed) {
+            if chunk >= chunks || (options.is_cancelled)() {
                 return tallies;
             }
             let groups = chunk * CHUNK..fleet.groups.min((chunk + 1) * CHUNK);
             let mut tally = Tally { groups: groups.end - groups.start, ..Tally::default() };
             for group in groups {
-                if group % CANCEL_CHECK == 0 && options.cancel.load(Ordering::Relaxed) {
+                if group % CANCEL_CHECK == 0 && (options.is_cancelled)() {
                     return tallies;
                 }
                 if let Some(fate) = model.live(&mut Stream::new(seed, group)) {
@@ -66,7 +66,7 @@ pub fn simulate(fleet: &Fleet, options: &Options<'_>) -> Option<Outcome> {
         }
         tallies
     });
-    if options.cancel.load(Ordering::Relaxed) {
+    if (options.is_cancelled)() {
         return None;
     }
     // Floating point sums depend on the order, so it is always that of the chunks.
@@ -86,8 +86,8 @@ mod tests {
 
     fn run(fleet: &Fleet, sampling: Sampling, threads: usize, seed: u64) -> Outcome {
         assert_eq!(fleet.mistake(), None);
-        let (done, cancel) = (AtomicU64::new(0), AtomicBool::new(false));
-        let options = Options { seed, threads, sampling, done: &done, cancel: &cancel };
+        let done = AtomicU64::new(0);
+        let options = Options { seed, threads, sampling, done: &done, is_cancelled: &|| false };
         let outcome = simulate(fleet, &options).expect("it is not cancelled");
         assert_eq!(done.into_inner(), fleet.groups);
         outcome
@@ -212,9 +212,9 @@ mod tests {
 
     #[test]
     fn a_cancelled_simulation_has_no_result() {
-        let (done, cancel) = (AtomicU64::new(0), AtomicBool::new(true));
+        let done = AtomicU64::new(0);
         let options =
-            Options { seed: 1, threads: 2, sampling: Sampling::Plain, done: &done, cancel: &cancel };
+            Options { seed: 1, threads: 2, sampling: Sampling::Plain, done: &done, is_cancelled: &|| true };
         assert_eq!(simulate(&Fleet::default(), &options), None);
     }
 }

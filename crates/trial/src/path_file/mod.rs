@@ -20,8 +20,9 @@ use crate::file::read::read;
 use crate::file::{Diagnostic, Diagnostics, Source};
 use form::PathForm;
 
-pub use coverage::{Coverage, Runs};
-pub use rates::{DiskRate, GoalText, MemoryRate, SwitchText, residency};
+pub use build::parse_redundancy;
+pub use coverage::{Coverage, Run, Runs};
+pub use rates::{DiskRate, Fraction, GoalText, MemoryRate, SwitchText, residency};
 
 /// Where the coverage of a checksum that a file takes from results is looked up.
 pub type Lookup<'a> = dyn Fn(&Path) -> Result<Coverage, String> + 'a;

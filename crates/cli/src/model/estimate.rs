@@ -1,0 +1,209 @@
+//! `rotproof model estimate`: probabilities with 95% intervals, from numbers or from results.
+
+use std::path::Path;
+
+use rotproof_block::{Error, ErrorKind};
+use rotproof_model::{Bound, Uncertain, estimate as model};
+use rotproof_trial::path_file::{Coverage, Runs};
+use serde_json::{Value, json};
+
+use crate::exit::Exit;
+use crate::fail::Failure;
+use crate::output::{Output, Paint};
+use crate::table::{Align, Table, clip};
+use crate::units;
+
+use super::args::EstimateArgs;
+use super::text;
+
+/// What is known of some trials.
+struct Counts {
+    /// Trials in all.
+    trials: u64,
+    /// Faults injected into each.
+    faults: u32,
+    /// Each outcome with its number, and whether it is survival.
+    outcomes: Vec<(String, u64, bool)>,
+    /// Faults by whether they were noticed, if runs were read.
+    coverage: Option<Coverage>,
+}
+
+/// Prints P_k and P_1 of each outcome.
+pub fn estimate(args: &EstimateArgs, output: Output) -> Result<Exit, Failure> {
+    let counts = match args.counts.as_slice() {
+        [folder] if !folder.contains('=') => from_results(Path::new(folder), args)?,
+        all => from_numbers(all, args)?,
+    };
+    if args.write.json {
+        output.json(&to_json(&counts)?);
+    } else {
+        output.result(render(&counts, output.stdout_paint())?);
+    }
+    Ok(Exit::Pass)
+}
+
+fn refuse(message: String) -> Failure {
+    Error::new(ErrorKind::Invalid, message).into()
+}
+
+/// `R=9 W=2 C=0 --trials 100 --faults 16`. Whoever suffered none of the outcomes survived: S.
+fn from_numbers(texts: &[String], args: &EstimateArgs) -> Result<Counts, Failure> {
+    let mut outcomes: Vec<(String, u64, bool)> = Vec::new();
+    for text in texts {
+        let (name, count) = text
+            .split_once('=')
+            .and_then(|(name, count)| Some((name.trim(), count.trim().parse::<u64>().ok()?)))
+            .filter(|(name, _)| !name.is_empty())
+            .ok_or_else(|| {
+                refuse(format!("`{text}` is no outcome with its count, from 0 on; write for example R=9"))
+            })?;
+        if outcomes.iter().any(|(known, ..)| known == name) {
+            return Err(refuse(format!("the outcome {name} is given twice")));
+        }
+        outcomes.push((name.to_owned(), count, name == "S"));
+    }
+    let trials = args.trials.ok_or_else(|| refuse("how many trials were there? Give --trials N".into()))?;
+    let faults =
+        args.faults.ok_or_else(|| refuse("how many faults in each trial? Give --faults K".into()))?;
+    if trials == 0 {
+        return Err(refuse("no trials say nothing; --trials must be at least 1".into()));
+    }
+    let sum = outcomes.iter().try_fold(0u64, |sum, (_, count, _)| sum.checked_add(*count));
+    let Some(left) = sum.and_then(|sum| trials.checked_sub(sum)) else {
+        return Err(refuse(format!(
+            "there are more outcomes than the {trials} trials; each trial has one at most"
+        )));
+    };
+    if !outcomes.iter().any(|(.., is_survival)| *is_survival) {
+        outcomes.push(("S".into(), left, true));
+    }
+    Ok(Counts { trials, faults, outcomes, coverage: None })
+}
+
+/// Each run is a trial: R if it handed out corrupt data, E if something could not be read or written, else S.
+fn from_results(folder: &Path, args: &EstimateArgs) -> Result<Counts, Failure> {
+    let runs = Runs::read(folder)?;
+    let trials = runs.list.len() as u64;
+    if args.trials.is_some_and(|asked| asked != trials) {
+        return Err(refuse(format!("there are {trials} runs in {}; leave --trials out", folder.display())));
+    }
+    let faults = match (args.faults, runs.list.first().map(|(_, run)| run.faults)) {
+        (Some(faults), _) => faults,
+        (None, Some(first)) if first > 0 && runs.list.iter().all(|(_, run)| run.faults == first) => {
+            u32::try_from(first).unwrap_or(u32::MAX)
+        }
+        _ => {
+            return Err(refuse(format!(
+                "the runs in {} injected different numbers of faults, or none; give --faults K",
+                folder.display()
+            )));
+        }
+    };
+    let silent = runs.list.iter().filter(|(_, run)| run.coverage.silent > 0).count() as u64;
+    let failed = |run: &rotproof_trial::path_file::Run| run.coverage.silent == 0 && run.failures > 0;
+    let errors = runs.list.iter().filter(|(_, run)| failed(run)).count() as u64;
+    let outcomes = vec![
+        ("R".to_owned(), silent, false),
+        ("E".to_owned(), errors, false),
+        ("S".to_owned(), trials - silent - errors, true),
+    ];
+    Ok(Counts { trials, faults, outcomes, coverage: Some(runs.coverage()) })
+}
+
+fn shares(counts: &Counts) -> Result<Vec<(&str, u64, Uncertain, Uncertain)>, Failure> {
+    let each = counts.outcomes.iter().map(|(name, count, is_survival)| {
+        let share = model::share(*count, counts.trials)
+            .ok_or_else(|| refuse(format!("{count} of {} trials is no share", counts.trials)))?;
+        let one = if *is_survival {
+            model::of_surviving_one_fault(share, counts.faults)
+        } else {
+            model::of_one_fault(share, counts.faults)
+        };
+        Ok((name.as_str(), *count, share, one))
+    });
+    each.collect()
+}
+
+/// `9.0% [4.1, 16.4]`: the ends rounded outwards, so that the interval keeps its promise.
+fn percent(number: Uncertain) -> String {
+    let [low, value, high] = [Bound::Low, Bound::Value, Bound::High].map(|bound| number.at(bound) * 100.0);
+    // Enough decimals for two digits of the value.
+    let size = if value > 0.0 { value } else { high };
+    let decimals = if size > 0.0 { (1.0 - size.log10().floor()).clamp(1.0, 9.0) } else { 1.0 };
+    let step = 10f64.powf(decimals);
+    let (low, high) = ((low * step + 1e-9).floor() / step, ((high * step - 1e-9).ceil() / step).min(100.0));
+    let places = decimals as usize;
+    format!("{value:.places$}% [{low:.places$}, {high:.places$}]")
+}
+
+fn render(counts: &Counts, paint: Paint) -> Result<String, Failure> {
+    let k = counts.faults;
+    let headings = [format!("P_{k}"), "P_1".to_owned()];
+    let mut table = Table::new(&[
+        ("outcome", Align::Left),
+        ("trials", Align::Right),
+        (&headings[0], Align::Left),
+        (&headings[1], Align::Left),
+    ]);
+    for (name, count, share, one) in shares(counts)? {
+        table.row([clip(name, 24), units::count(count), percent(share), percent(one)]);
+    }
+    let heading =
+        format!("{}, {} in each", units::counted(counts.trials, "trial"), units::counted(k.into(), "fault"));
+    let mut text = format!("{}\n\n{}", paint.bold(heading), table.render(paint));
+    if let Some(Coverage { noticed, silent }) = counts.coverage {
+        text.push_str(&match model::undetected_fraction(silent, noticed + silent) {
+            None => "\n\nNo fault was ever met, so nothing is known of what would be noticed.".to_owned(),
+            Some(fraction) => format!(
+                "\n\n  {} met: {} noticed, {} silent\n  undetected fraction  {}",
+                units::counted(noticed + silent, "fault"),
+                units::count(noticed),
+                units::count(silent),
+                percent(fraction)
+            ),
+        });
+        text.push_str("\n\n");
+        text.push_str(&paint.dim("R: corrupt data was handed out; E: errors only; S: neither.").to_string());
+    }
+    text.push('\n');
+    text.push_str(&paint.dim("95% intervals of Clopper and Pearson, rounded outwards.").to_string());
+    Ok(text)
+}
+
+fn to_json(counts: &Counts) -> Result<Value, Failure> {
+    let outcomes: Vec<Value> = shares(counts)?
+        .into_iter()
+        .map(|(name, count, share, one)| {
+            json!({
+                "outcome": name,
+                "trials": count,
+                "p_k": text::uncertain_json(share),
+                "p_1": text::uncertain_json(one),
+            })
+        })
+        .collect();
+    let coverage = counts.coverage.map(|Coverage { noticed, silent }| {
+        let fraction = model::undetected_fraction(silent, noticed + silent).map(text::uncertain_json);
+        json!({ "noticed": noticed, "silent": silent, "undetected_fraction": fraction })
+    });
+    Ok(json!({
+        "trials": counts.trials,
+        "faults_per_trial": counts.faults,
+        "confidence": 0.95,
+        "outcomes": outcomes,
+        "coverage": coverage,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_is_rounded_outwards() {
+        let share = model::share(9, 100).expect("a share");
+        assert_eq!(percent(share), "9.0% [4.1, 16.4]");
+        assert_eq!(percent(Uncertain::exact(0.0)), "0.0% [0.0, 0.0]");
+        assert_eq!(percent(Uncertain::exact(1.0)), "100.0% [100.0, 100.0]");
+    }
+}

@@ -1,0 +1,4 @@
+//! Path files.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rotproof_fuzz_targets::path_file::check(bytes));
