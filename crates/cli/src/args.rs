@@ -54,7 +54,7 @@ pub enum Command {
     Check(CheckArgs),
     /// Turn the fault plan of another injector into the faults of a trial
     Import(ImportArgs),
-    /// Reckon how probable undetected corruption is, and which checksum suffices
+    /// Reckon how probable undetected corruption is in a design
     Model(ModelArgs),
     /// Print the JSON Schema of trial files, for editors
     Schema(SchemaArgs),

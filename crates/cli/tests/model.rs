@@ -40,13 +40,21 @@ fn good(arguments: &[&str]) -> String {
     let ended = model(arguments);
     assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.stderr);
     for line in ended.stdout.lines().filter(|_| !arguments.contains(&"--json")) {
-        assert!(line.chars().count() <= 90, "{line}");
+        assert!(line.chars().count() <= 80, "{line}");
     }
     ended.stdout
 }
 
 fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&good(&[arguments, &["--json"]].concat())).expect("JSON")
+}
+
+#[test]
+fn every_help_fits_a_terminal() {
+    for verb in ["score", "compare", "switch-time", "contour", "fleet", "estimate"] {
+        good(&[verb, "--help"]);
+    }
+    good(&["--help"]);
 }
 
 #[test]

@@ -43,8 +43,8 @@ const SCALE: [Color; 6] = [
 
 /// The colour of a share from 0 to 1 of a scale: dark is little.
 pub fn shade(share: f64) -> Color {
-    // Not `clamp`: what is no number is 0.
-    let at = share.max(0.0).min(1.0) * (SCALE.len() - 1) as f64;
+    let share = if share.is_nan() { 0.0 } else { share.clamp(0.0, 1.0) };
+    let at = share * (SCALE.len() - 1) as f64;
     let first = (at as usize).min(SCALE.len() - 2);
     let (a, b, part) = (SCALE[first], SCALE[first + 1], at - first as f64);
     let mix = |a: u8, b: u8| (f64::from(a) + (f64::from(b) - f64::from(a)) * part).round() as u8;

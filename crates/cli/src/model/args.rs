@@ -18,16 +18,22 @@ pub struct ModelArgs {
 #[derive(Clone, Debug, Subcommand)]
 pub enum Verb {
     /// How reliable one design is, stage by stage
+    #[command(next_line_help = true)]
     Score(ScoreArgs),
     /// How reliable several designs are, on one machine or on all
+    #[command(next_line_help = true)]
     Compare(CompareArgs),
     /// How long a weak checksum in memory is enough
+    #[command(next_line_help = true)]
     SwitchTime(SwitchTimeArgs),
     /// Scores over all memory and disk indices
+    #[command(next_line_help = true)]
     Contour(ContourArgs),
     /// What a fleet of devices loses over years, simulated
+    #[command(next_line_help = true)]
     Fleet(FleetArgs),
     /// Probabilities with 95% intervals from counts of trials
+    #[command(next_line_help = true)]
     Estimate(EstimateArgs),
 }
 
@@ -38,11 +44,11 @@ pub struct MachineArgs {
     #[arg(long, value_name = "WORD")]
     pub machine: Option<String>,
 
-    /// Rate of the memory: "25000 FIT/Mbit", "6.6e-15 errors/s/bit", "index 14.2"; with error bars "25000 [20000..70000] FIT/Mbit"
+    /// "25000 [20000..70000] FIT/Mbit", "7e-15 errors/s/bit" or "index 14"
     #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     pub memory: Option<MemoryRate>,
 
-    /// Undetected bit error rate of the disk: "1e-12 errors/bit" or "index 12"
+    /// Errors that the disk does not see: "1e-12 errors/bit" or "index 12"
     #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     pub disk: Option<DiskRate>,
 }
@@ -50,11 +56,11 @@ pub struct MachineArgs {
 /// How long a block stays in memory, and how reliable it must be.
 #[derive(Clone, Debug, Args)]
 pub struct ConditionArgs {
-    /// Time between reading a block from the disk and using it
+    /// From reading a block from the disk to using it
     #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = residency, allow_hyphen_values = true)]
     pub residency: f64,
 
-    /// zettabyte, exabyte, petabyte, terabyte, "score 17.5", or an amount
+    /// zettabyte to terabyte, "score 17", or an amount
     #[arg(long, value_name = "GOAL", default_value = "zettabyte", allow_hyphen_values = true)]
     pub goal: GoalText,
 }
@@ -78,7 +84,7 @@ pub struct PlotArgs {
 /// `rotproof model score`.
 #[derive(Clone, Debug, Args)]
 pub struct ScoreArgs {
-    /// A system (nc, zfs, e2e-CHECKSUM, z2-static, z2-dynamic) or a path file
+    /// nc, zfs, e2e-CHECKSUM, z2-static, z2-dynamic, or a path file
     #[arg(value_name = "DESIGN")]
     pub design: String,
     #[command(flatten)]
@@ -113,7 +119,7 @@ pub struct SwitchTimeArgs {
     pub designs: Vec<String>,
     #[command(flatten)]
     pub machine: MachineArgs,
-    /// zettabyte, exabyte, petabyte, terabyte, "score 17.5", or an amount
+    /// zettabyte to terabyte, "score 17", or an amount
     #[arg(long, value_name = "GOAL", default_value = "zettabyte", allow_hyphen_values = true)]
     pub goal: GoalText,
     #[command(flatten)]
@@ -125,7 +131,7 @@ pub struct SwitchTimeArgs {
 /// `rotproof model contour`.
 #[derive(Clone, Debug, Args)]
 pub struct ContourArgs {
-    /// Systems or path files; default: nc zfs e2e-xor e2e-fletcher z2-dynamic
+    /// Designs; default: nc zfs e2e-xor e2e-fletcher z2-dynamic
     #[arg(value_name = "DESIGN")]
     pub designs: Vec<String>,
 
@@ -156,7 +162,7 @@ pub struct FleetArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=fleet::GROUPS_MAX))]
     pub groups: u64,
 
-    /// Devices of data + devices that may be lost, of each group
+    /// Devices of data + devices that may be lost
     #[arg(long, value_name = "D+P", default_value = "1+0", value_parser = redundancy)]
     pub redundancy: Redundancy,
 
@@ -172,15 +178,15 @@ pub struct FleetArgs {
     #[arg(long, value_name = "SPAN", default_value = "1d", value_parser = years, allow_hyphen_values = true)]
     pub rebuild: f64,
 
-    /// Events that damage sectors of a device and stay latent
+    /// Events that damage sectors and stay latent
     #[arg(long, value_name = "RATE", default_value = "1.32 %/year", value_parser = per_year, allow_hyphen_values = true)]
     pub errors: f64,
 
-    /// After a damaged sector, the probability that the next belongs to the same event
+    /// Probability that a damaged sector has a damaged neighbour
     #[arg(long, value_name = "P", default_value_t = 0.0, allow_hyphen_values = true)]
     pub bursts: f64,
 
-    /// Shape of the distribution of errors over devices, such as 0.1; default: even
+    /// Shape of the distribution over devices, such as 0.1; default: even
     #[arg(long, value_name = "SHAPE", allow_hyphen_values = true)]
     pub clustering: Option<f64>,
 
@@ -188,7 +194,7 @@ pub struct FleetArgs {
     #[arg(long, value_name = "SPAN", default_value = "14d", value_parser = years, allow_hyphen_values = true)]
     pub scrub: f64,
 
-    /// Fraction of damaged sectors that their checksum does not see
+    /// Fraction of damaged sectors that pass their checksum
     #[arg(long, value_name = "FRACTION", default_value = "0", allow_hyphen_values = true)]
     pub undetected: Fraction,
 
@@ -200,7 +206,7 @@ pub struct FleetArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
 
-    /// importance: rare events more often, weighed down again; or plain
+    /// importance (rare events more often), or plain
     #[arg(long, value_name = "HOW", value_enum, default_value_t, hide_possible_values = true)]
     pub sampling: SamplingWord,
 
@@ -225,7 +231,7 @@ pub enum SamplingWord {
 /// `rotproof model estimate`.
 #[derive(Clone, Debug, Args)]
 pub struct EstimateArgs {
-    /// Outcomes with their counts, such as R=9 W=2 C=0; or a folder of results
+    /// Outcomes such as R=9 W=2 C=0, or a folder of results
     #[arg(required = true, value_name = "OUTCOME=COUNT | RESULTS")]
     pub counts: Vec<String>,
 

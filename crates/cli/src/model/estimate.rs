@@ -131,7 +131,8 @@ fn percent(number: Uncertain) -> String {
     let size = if value > 0.0 { value } else { high };
     let decimals = if size > 0.0 { (1.0 - size.log10().floor()).clamp(1.0, 9.0) } else { 1.0 };
     let step = 10f64.powf(decimals);
-    let (low, high) = ((low * step + 1e-9).floor() / step, ((high * step - 1e-9).ceil() / step).min(100.0));
+    let (low, high) =
+        ((low * step + 1e-9).floor() / step, ((high * step - 1e-9).ceil() / step).min(100.0) + 0.0);
     let places = decimals as usize;
     format!("{value:.places$}% [{low:.places$}, {high:.places$}]")
 }

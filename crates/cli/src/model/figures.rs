@@ -210,7 +210,7 @@ pub fn contours(grids: &[(String, Grid)], residency: f64, goal: Goal) -> Figure 
     let panels = grids.iter().map(|(name, grid)| {
         let mut curves: Vec<Curve> = levels(grid)
             .into_iter()
-            .flat_map(|level| level_curves(grid, level, Color::INK, 0.8, Some(level.to_string())))
+            .flat_map(|level| level_curves(grid, level, Color::INK, 0.8, Some(&level.to_string())))
             .collect();
         curves.extend(level_curves(grid, goal.score(), Color::GOAL, 2.2, None));
         Panel {
@@ -257,12 +257,12 @@ fn axis(title: &str, indices: &[f64]) -> Axis {
     Axis::linear(title, indices.first().copied().unwrap_or(0.0), indices.last().copied().unwrap_or(1.0))
 }
 
-fn level_curves(grid: &Grid, level: f64, color: Color, width: f64, label: Option<String>) -> Vec<Curve> {
+fn level_curves(grid: &Grid, level: f64, color: Color, width: f64, label: Option<&str>) -> Vec<Curve> {
     let lines = grid.lines(level);
     let longest = lines.iter().map(Vec::len).max().unwrap_or(0);
     let curve = |points: Vec<(f64, f64)>| {
         // One label for each level is enough.
-        let label = label.clone().filter(|_| points.len() == longest);
+        let label = label.filter(|_| points.len() == longest).map(str::to_owned);
         Curve { points, color, width, dashed: false, label }
     };
     lines.into_iter().map(curve).collect()

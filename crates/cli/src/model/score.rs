@@ -77,9 +77,7 @@ fn render(design: &Path, machine: &Machine, args: &ScoreArgs, paint: Paint) -> S
     lines.push(table.render(paint));
     lines.push(String::new());
     lines.push(
-        paint
-            .dim("Probabilities of one block of 4 KiB when it is read; lost: noticed, but not repairable.")
-            .to_string(),
+        paint.dim("Probabilities of one block of 4 KiB; lost: noticed, but not repairable.").to_string(),
     );
     lines.join("\n")
 }

@@ -31,7 +31,7 @@ pub fn number(number: f64) -> String {
     let size = number.abs();
     match size {
         _ if size == 0.0 => "0".into(),
-        _ if size >= 1e7 || size < 1e-3 => format!("{number:.2e}"),
+        _ if !(1e-3..1e7).contains(&size) => format!("{number:.2e}"),
         _ if size >= 999.5 => crate::units::count(number.round() as u64),
         _ => {
             let decimals = (2.0 - size.log10().floor()).clamp(0.0, 5.0) as usize;
@@ -56,7 +56,7 @@ pub fn seconds_down(seconds: f64) -> String {
 /// The unit in which a time is short, its name, and the decimals it is shown with.
 fn unit_of(seconds: f64) -> (f64, &'static str, usize) {
     match seconds {
-        s if s == 0.0 => (1.0, "s", 0),
+        0.0 => (1.0, "s", 0),
         s if s < 1e-3 => (1e-6, "us", 3),
         s if s < 1.0 => (1e-3, "ms", 1),
         s if s < 600.0 => (1.0, "s", 1),
@@ -77,7 +77,9 @@ pub fn memory_rate(rate: Uncertain) -> String {
     let fit = |rate: f64| number(rate / fit_per_mbit(1.0));
     let bars = bars(rate, fit);
     let value = rate.value();
-    format!("{}{bars} FIT/Mbit = {value:.2e} errors/s/bit = index {:.2}", fit(value), index_of(value))
+    // With error bars a line has no room for the third unit.
+    let absolute = if rate.is_exact() { format!(" = {value:.2e} errors/s/bit") } else { String::new() };
+    format!("{}{bars} FIT/Mbit{absolute} = index {:.2}", fit(value), index_of(value))
 }
 
 /// `1.00e-12 errors/bit = index 12.00`.

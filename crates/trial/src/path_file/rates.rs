@@ -169,7 +169,8 @@ macro_rules! deserialize_from_text {
                     }
 
                     fn visit_f64<E: Error>(self, number: f64) -> Result<$type, E> {
-                        self.visit_str(&format!("{number:e}"))
+                        let is_short = (1e-3..1e7).contains(&number.abs());
+                        self.visit_str(&if is_short { number.to_string() } else { format!("{number:e}") })
                     }
 
                     fn visit_u64<E: Error>(self, number: u64) -> Result<$type, E> {
