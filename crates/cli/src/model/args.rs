@@ -166,7 +166,7 @@ pub struct FleetArgs {
     #[arg(long, value_name = "D+P", default_value = "1+0", value_parser = redundancy)]
     pub redundancy: Redundancy,
 
-    /// How long each group is watched: "5 years" or a span
+    /// How long each group is watched, or a span
     #[arg(long, value_name = "TIME", default_value = "5 years", value_parser = years, allow_hyphen_values = true)]
     pub years: f64,
 
