@@ -48,6 +48,11 @@ impl Errno {
         names
     };
 
+    /// Its number on Linux.
+    pub fn number(self) -> i32 {
+        self.0
+    }
+
     /// The one with this number on Linux, if a block device can end a request with it.
     pub fn from_number(number: i32) -> Option<Self> {
         KNOWN.iter().any(|(_, known, _)| *known == number).then_some(Self(number))
