@@ -22,6 +22,7 @@
 
 use rotproof_block::nbd::ERRORS;
 use rotproof_block::{Error, ErrorKind};
+use virtio_bindings::virtio_blk::{VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_UNSUPP};
 
 /// The largest errno the kernel accepts in an answer; from 512 on they are its own.
 const LARGEST: i32 = 511;
@@ -61,9 +62,27 @@ pub fn nbd_error(errno: i32) -> u32 {
     error.unsigned_abs()
 }
 
+/// The status of a virtio block device (`VIRTIO_BLK_S_*`) that says most of an errno; it has but two.
+///
+/// | errno | status |
+/// |---|---|
+/// | `EOPNOTSUPP` | `UNSUPP`, which Linux makes `EOPNOTSUPP` again |
+/// | all others | `IOERR`, which Linux makes `EIO` |
+pub fn virtio_status(errno: i32) -> u8 {
+    if errno == libc::EOPNOTSUPP { VIRTIO_BLK_S_UNSUPP as u8 } else { VIRTIO_BLK_S_IOERR as u8 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_driver_sees_what_is_not_supported_and_errors() {
+        assert_eq!(virtio_status(libc::EOPNOTSUPP), 2);
+        for errno in [libc::EIO, libc::ENOSPC, libc::EROFS, libc::ETIMEDOUT, 0] {
+            assert_eq!(virtio_status(errno), 1);
+        }
+    }
 
     #[test]
     fn an_nbd_client_sees_the_error_that_says_most() {

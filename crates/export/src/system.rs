@@ -2,10 +2,11 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
 /// The path as the kernel takes it.
@@ -32,6 +33,23 @@ pub(crate) fn open(path: &Path, flags: libc::c_int) -> Result<OwnedFd> {
             Err(error) => return Err(Error::from_io(error, format!("opening {}", path.display()))),
         }
     }
+}
+
+/// An eventfd: nothing in it, non-blocking.
+pub(crate) fn event() -> Result<OwnedFd> {
+    // SAFETY: no pointers; the result is checked and owned by nobody else.
+    unsafe {
+        let fd = check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))
+            .doing(|| "making an event".into())?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Adds one to an eventfd. One that is full is readable already.
+pub(crate) fn signal(event: &OwnedFd) {
+    let one = 1u64;
+    // SAFETY: an eventfd takes eight bytes; the value lives across the call.
+    unsafe { libc::write(event.as_raw_fd(), (&raw const one).cast(), 8) };
 }
 
 /// The user and the group as whom the calling thread acts.

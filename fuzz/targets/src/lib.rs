@@ -13,6 +13,7 @@ pub mod ledger;
 pub mod mutate;
 pub mod path_file;
 pub mod trial_file;
+pub mod vhost_request;
 
 /// Something that is fuzzed.
 #[derive(Clone, Copy, Debug)]
@@ -26,10 +27,11 @@ pub struct FuzzTarget {
 }
 
 /// All of them.
-pub const TARGETS: [FuzzTarget; 8] = [
+pub const TARGETS: [FuzzTarget; 9] = [
     FuzzTarget { name: "fault_rule", check: fault_rule::check, seeds: fault_rule::seeds },
     FuzzTarget { name: "trial_file", check: trial_file::check, seeds: trial_file::seeds },
     FuzzTarget { name: "fuse_request", check: fuse_request::check, seeds: fuse_request::seeds },
+    FuzzTarget { name: "vhost_request", check: vhost_request::check, seeds: vhost_request::seeds },
     FuzzTarget { name: "import_fispdk", check: import_plan::check_fispdk, seeds: import_plan::seeds },
     FuzzTarget { name: "import_achilles", check: import_plan::check_achilles, seeds: import_plan::seeds },
     FuzzTarget { name: "path_file", check: path_file::check, seeds: path_file::seeds },

@@ -2,7 +2,7 @@
 //!
 //! `address` is where it listens, `export` what it offers, `negotiation` the handshake, `tls` and `transport` what is
 //! between the protocol and the socket, `request` and `reply` the two sides of the transmission, `session` its loop,
-//! `patience` how it waits, `connection` one client from beginning to end. This file starts and ends the server.
+//! `connection` one client from beginning to end. This file starts and ends the server.
 //!
 //! Source of the protocol: `doc/proto.md` of the NBD project.
 
@@ -10,23 +10,20 @@ mod address;
 mod connection;
 mod export;
 mod negotiation;
-mod patience;
 mod reply;
 mod request;
 mod session;
 mod tls;
 mod transport;
 
-use std::collections::HashMap;
 use std::fmt;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use rotproof_block::error::IoContext;
 use rotproof_block::runtime::RuntimeOptions;
 use rotproof_block::{Error, ErrorKind, Result, Runtime};
@@ -37,7 +34,7 @@ pub use export::NbdExport;
 pub use request::{BadMagic, NbdRequest};
 pub use tls::nbd_tls;
 
-use crate::system::check;
+use crate::clients::{Clients, Door};
 use address::Listener;
 use connection::Shared;
 
@@ -76,19 +73,8 @@ pub struct NbdServer {
 
 struct Server {
     shared: Shared,
-    stop: AtomicBool,
-    /// Readable when `stop` is set.
-    wake: OwnedFd,
-    state: Mutex<State>,
-    /// A connection has ended.
-    ended: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    connections: HashMap<u64, Arc<OwnedFd>>,
-    accepted: u64,
-    failure: Option<String>,
+    door: Door,
+    clients: Arc<Clients>,
 }
 
 impl NbdServer {
@@ -109,10 +95,8 @@ impl NbdServer {
         let NbdOptions { seed, epoch, phase, tls } = options;
         let server = Arc::new(Server {
             shared: Shared { exports, tls, seed, epoch, phase, abandon: AtomicBool::new(false) },
-            stop: AtomicBool::new(false),
-            wake: event()?,
-            state: Mutex::default(),
-            ended: Condvar::new(),
+            door: Door::new()?,
+            clients: Arc::default(),
         });
         let addresses = listeners.iter().map(|listener| listener.address.clone()).collect();
         let accepting = Arc::clone(&server);
@@ -140,7 +124,7 @@ impl NbdServer {
 
     /// Clients connected now.
     pub fn connections(&self) -> usize {
-        self.server.state.lock().connections.len()
+        self.server.clients.count()
     }
 
     /// Takes no more clients and no more requests, lets what was asked for complete and the replies be read, and ends.
@@ -148,19 +132,19 @@ impl NbdServer {
     /// by a fault of the server's, [`ErrorKind::TimedOut`] of a device that does not complete its requests.
     pub fn stop(&self) -> Result<()> {
         let Some(acceptor) = self.acceptor.lock().take() else { return Ok(()) };
-        self.server.stop();
+        self.server.door.close();
         let _ = acceptor.join();
-        let server = &self.server;
-        server.shut_down(libc::SHUT_RD);
-        if !server.wait(DRAIN_PATIENCE) {
-            server.shared.abandon.store(true, Ordering::Relaxed);
-            server.shut_down(libc::SHUT_RDWR);
-            if !server.wait(DRAIN_PATIENCE) {
+        let Server { shared, clients, .. } = &*self.server;
+        clients.shut_down(libc::SHUT_RD);
+        if !clients.wait(DRAIN_PATIENCE) {
+            shared.abandon.store(true, Ordering::Relaxed);
+            clients.shut_down(libc::SHUT_RDWR);
+            if !clients.wait(DRAIN_PATIENCE) {
                 let message = "a connection of the NBD server does not end: the device blocks its thread";
                 return Err(Error::new(ErrorKind::TimedOut, message));
             }
         }
-        match server.state.lock().failure.take() {
+        match clients.take_failure() {
             Some(failure) => Err(Error::new(
                 ErrorKind::Internal,
                 format!("a connection of the NBD server failed: {failure}"),
@@ -184,113 +168,13 @@ impl fmt::Debug for NbdServer {
 
 impl Server {
     fn accept(self: &Arc<Self>, listeners: &[Listener]) {
-        let mut polls: Vec<libc::pollfd> = listeners
-            .iter()
-            .map(|listener| &listener.socket)
-            .chain([&self.wake])
-            .map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 })
-            .collect();
-        while !self.stop.load(Ordering::Relaxed) {
-            // SAFETY: the list lives across the call and has the length that is given.
-            unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, -1) };
-            for (poll, listener) in polls.iter().zip(listeners) {
-                if poll.revents == 0 || self.stop.load(Ordering::Relaxed) {
-                    continue;
-                }
-                // SAFETY: plain numbers; the address of the client is not wanted.
-                let fd = unsafe {
-                    libc::accept4(
-                        listener.socket.as_raw_fd(),
-                        std::ptr::null_mut(),
-                        std::ptr::null_mut(),
-                        libc::SOCK_CLOEXEC,
-                    )
-                };
-                if fd >= 0 {
-                    // SAFETY: just opened, owned by nobody else.
-                    self.welcome(unsafe { OwnedFd::from_raw_fd(fd) });
-                } else if std::io::Error::last_os_error().raw_os_error() == Some(libc::EMFILE) {
-                    // The client stays in the queue, and there will be a descriptor when another has left.
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-            }
-        }
-    }
-
-    /// Gives a client its thread; lets it go if there is no room.
-    fn welcome(self: &Arc<Self>, socket: OwnedFd) {
-        tune(&socket);
-        let socket = Arc::new(socket);
-        let number = {
-            let mut state = self.state.lock();
-            if state.connections.len() >= CONNECTIONS_MAX {
-                return;
-            }
-            state.accepted += 1;
-            let number = state.accepted;
-            state.connections.insert(number, Arc::clone(&socket));
-            number
-        };
-        let server = Arc::clone(self);
-        let ended = EndMark { server: Arc::clone(self), number };
-        // Without a thread the mark counts the client out again, and the socket closes.
-        let _ = std::thread::Builder::new().name(format!("nbd-{number}")).spawn(move || {
-            let ended = ended;
-            let outcome =
-                catch_unwind(AssertUnwindSafe(|| connection::serve(socket, number, &server.shared)));
-            if let Some(failure) = crate::fuse::describe(&outcome) {
-                server.state.lock().failure.get_or_insert(failure);
-            }
-            drop(ended);
+        let sockets: Vec<_> = listeners.iter().map(|listener| &listener.socket).collect();
+        self.door.accept(&sockets, |_, socket| {
+            tune(&socket);
+            let server = Arc::clone(self);
+            let serve = move |socket, number| connection::serve(socket, number, &server.shared);
+            self.clients.welcome("nbd", CONNECTIONS_MAX, socket, serve);
         });
-    }
-
-    fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let one = 1u64;
-        // SAFETY: an eventfd takes eight bytes; the value lives across the call.
-        unsafe { libc::write(self.wake.as_raw_fd(), (&raw const one).cast(), 8) };
-    }
-
-    fn shut_down(&self, how: libc::c_int) {
-        for socket in self.state.lock().connections.values() {
-            // SAFETY: plain numbers; the descriptor is open. A client that has left is no error.
-            unsafe { libc::shutdown(socket.as_raw_fd(), how) };
-        }
-    }
-
-    /// Waits until all connections have ended; false if they have not in that time.
-    fn wait(&self, patience: Duration) -> bool {
-        let deadline = Instant::now() + patience;
-        let mut state = self.state.lock();
-        while !state.connections.is_empty() {
-            if self.ended.wait_until(&mut state, deadline).timed_out() {
-                return state.connections.is_empty();
-            }
-        }
-        true
-    }
-}
-
-/// Counts a connection out, on whatever way it ends, also if it never began.
-struct EndMark {
-    server: Arc<Server>,
-    number: u64,
-}
-
-impl Drop for EndMark {
-    fn drop(&mut self) {
-        self.server.state.lock().connections.remove(&self.number);
-        self.server.ended.notify_all();
-    }
-}
-
-fn event() -> Result<OwnedFd> {
-    // SAFETY: no pointers; the result is checked and owned by nobody else.
-    unsafe {
-        let fd = check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))
-            .doing(|| "making an event".into())?;
-        Ok(OwnedFd::from_raw_fd(fd))
     }
 }
 

@@ -18,11 +18,11 @@ use rotproof_block::{Buffer, Operation, Result};
 
 use super::export::TRANSFER_BYTES_MAX;
 use super::negotiation::Agreed;
-use super::patience::Patience;
 use super::reply::{Desk, Reply, Style};
 use super::request::NbdRequest;
 use super::transport::{Transport, Wait};
 use crate::lane::Lane;
+use crate::patience::Patience;
 
 /// Room for what one system call receives.
 const INBOX_BYTES: usize = 256 << 10;

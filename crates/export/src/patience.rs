@@ -11,29 +11,29 @@ const LOOK: Duration = Duration::from_micros(32);
 
 /// What the last waits have taught.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(crate) struct Patience {
     pays: bool,
 }
 
 impl Patience {
     /// Whether a look is likely to find something.
-    pub(super) fn pays(&self) -> bool {
+    pub(crate) fn pays(&self) -> bool {
         self.pays
     }
 
-    pub(super) fn deadline(&self) -> Instant {
+    pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + LOOK
     }
 
-    pub(super) fn is_over(&self, deadline: Instant) -> bool {
+    pub(crate) fn is_over(&self, deadline: Instant) -> bool {
         Instant::now() >= deadline
     }
 
-    pub(super) fn fall_asleep(&self) -> Instant {
+    pub(crate) fn fall_asleep(&self) -> Instant {
         Instant::now()
     }
 
-    pub(super) fn wake_up(&mut self, asleep: Instant) {
+    pub(crate) fn wake_up(&mut self, asleep: Instant) {
         self.slept(asleep.elapsed());
     }
 
