@@ -51,7 +51,7 @@ const EXPECTING: &str = "an effect such as bit_flip, { bit_flip: { byte: 0, bit:
                          { delay: 10ms }";
 
 /// The keys that the arguments of `word` may have; `None` if there is no such effect.
-fn keys_of(word: &str) -> Option<&'static [&'static str]> {
+pub(crate) fn keys_of(word: &str) -> Option<&'static [&'static str]> {
     WORDS.iter().find(|(known, _)| *known == word).map(|(_, keys)| *keys)
 }
 

@@ -20,6 +20,8 @@ mod content_counts;
 mod content_index;
 mod contradiction;
 mod delay;
+#[cfg(test)]
+mod documentation;
 mod effect;
 mod effect_form;
 mod engine;
