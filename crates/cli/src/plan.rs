@@ -2,7 +2,7 @@
 
 use rotproof_fault::{DrawnModel, FaultEntry, Match, Plan, Rule};
 use rotproof_layers::{DeviceSpec, DiskProfile};
-use rotproof_load::{End, LoadSpec, Pattern};
+use rotproof_load::{End, LoadSpec};
 use rotproof_spec::Percent;
 use rotproof_trial::file::{SubjectSpec, TrialFile};
 
@@ -120,10 +120,7 @@ fn describe(device: &DeviceSpec) -> String {
 }
 
 fn load(load: &LoadSpec) -> Vec<String> {
-    let pattern = match load.pattern {
-        Pattern::Sequential => "sequential",
-        Pattern::Random => "random",
-    };
+    let pattern = load.pattern.describe();
     let mix = match load.reads {
         Percent(reads) if reads <= 0.0 => "writes".to_owned(),
         Percent(reads) if reads >= 1.0 => "reads".to_owned(),

@@ -17,6 +17,7 @@ pub mod failure;
 pub mod layout;
 pub mod object;
 pub mod oracle;
+mod pattern;
 #[cfg(test)]
 mod probe;
 pub mod spec;
@@ -33,7 +34,8 @@ pub use engine::{LoadReport, Progress, RunOn, RunOptions, run};
 pub use failure::{Classification, Failure};
 pub use object::ObjectInfo;
 pub use oracle::Oracle;
-pub use spec::{End, FilesSpec, LoadSpec, Pattern};
+pub use pattern::{Pattern, Zone};
+pub use spec::{End, FilesSpec, LoadSpec};
 pub use workload::Workload;
 
 /// The unit of content: what is generated, verified and targeted as one. The same as the fault engine's.

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::object::{ObjectInfo, content_bytes};
+use crate::pattern::Pattern;
 use crate::{BLOCK_BYTES, MAX_REQUEST_BYTES};
 
 /// The load of a trial: where its requests go, what they are, how many at once, and when it ends.
@@ -44,17 +45,6 @@ pub struct LoadSpec {
     /// The files on a file system; default: 4 files in 80% of the free space.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<FilesSpec>,
-}
-
-/// The order of the places that a load works on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Pattern {
-    /// Each worker goes through its part of the target from front to back, again and again.
-    #[default]
-    Sequential,
-    /// Each request goes to any place of its worker's part, all equally likely.
-    Random,
 }
 
 /// A set of files of equal size, named a, b, c, ...
@@ -117,6 +107,7 @@ impl LoadSpec {
                 ),
             );
         }
+        self.pattern.validate(block_size, &path.key("pattern"), problems);
         let depth = u64::from(self.queue_depth);
         number_in_range(
             problems,

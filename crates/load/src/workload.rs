@@ -128,7 +128,7 @@ impl Workload {
             worker,
             layout: Arc::clone(layout),
             part: self.part(worker),
-            pattern: spec.pattern,
+            pattern: spec.pattern.clone(),
             reads: Share::new(spec.reads.0),
             flush_every: spec.flush_every,
             duplicates: Share::new(spec.duplicates.0),

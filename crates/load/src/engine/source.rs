@@ -9,6 +9,7 @@ use crate::stream::{Step, Stream};
 /// Blocks that a sweep reads at once.
 const SWEEP_BLOCKS: u64 = 64;
 
+#[expect(clippy::large_enum_variant, reason = "one for each worker, and never moved")]
 pub(super) enum Source {
     Stream(Stream),
     /// The blocks still to be looked at.

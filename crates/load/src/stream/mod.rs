@@ -4,23 +4,22 @@
 //! written ([`crate::target`]), and to find out later who wrote a content where and when ([`crate::classify()`]).
 
 mod contents;
+mod places;
 mod share;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-use rotproof_block::hash::mix;
-
 use crate::content::{ContentId, Stage};
 use crate::layout::{Extent, Layout, Part};
-use crate::spec::Pattern;
+use crate::pattern::Pattern;
 pub use contents::Contents;
+use places::Places;
 pub use share::Share;
 use share::is_chosen_irregularly;
 
 /// Streams of [`mix`] that belong to requests.
-const PLACES: u64 = 0x91_ace5;
 const READS: u64 = 0x5e_ad50;
 
 /// A prefill has no pattern of its own, so it takes requests of this size where the load's are smaller.
@@ -53,12 +52,12 @@ pub enum Budget {
     Endless,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Order {
     /// From this block of the part on, in requests of so many blocks; wraps.
     Sequential { next_block: u64, blocks: u64 },
-    /// Any place of the part.
-    Random,
+    /// A place of the part that follows from the request's number.
+    Placed(Places),
 }
 
 /// The steps of one worker in one stage.
@@ -101,7 +100,7 @@ impl Stream {
         let StreamOptions { seed, stage, worker, layout, part, .. } = options;
         let request_blocks = layout.request_blocks();
         let next_block = part.blocks.start;
-        let (order, reads, flush_every, budget) = match (stage, options.pattern) {
+        let (order, reads, flush_every, budget) = match (stage, &options.pattern) {
             (Stage::Prefill, _) => {
                 let blocks = request_blocks.max(PREFILL_BLOCKS);
                 let bytes = (part.blocks.end - part.blocks.start) * crate::BLOCK_BYTES as u64;
@@ -111,8 +110,12 @@ impl Stream {
                 let order = Order::Sequential { next_block, blocks: request_blocks };
                 (order, options.reads, options.flush_every, options.budget)
             }
-            (Stage::Run, Pattern::Random) => {
-                (Order::Random, options.reads, options.flush_every, options.budget)
+            (Stage::Run, pattern) => {
+                let places = (part.places.end - part.places.start).max(1);
+                let place_bytes = request_blocks * crate::BLOCK_BYTES as u64;
+                let key = u64::from(worker) | (stage as u64) << 16;
+                let places = Places::new(pattern, seed, key, places, place_bytes);
+                (Order::Placed(places), options.reads, options.flush_every, options.budget)
             }
         };
         // A worker without a place has nothing to do.
@@ -171,13 +174,7 @@ impl Stream {
                 }
                 extent
             }
-            Order::Random => {
-                let places = &self.part.places;
-                let draw = mix(self.seed, PLACES ^ self.key << 32, self.requests);
-                // Multiply and shift: every place, the last one too, with a bias below 2^-32 for any real target.
-                let chosen = (u128::from(draw) * u128::from(places.end - places.start)) >> 64;
-                self.layout.extent(places.start + chosen as u64)
-            }
+            Order::Placed(places) => self.layout.extent(self.part.places.start + places.place(self.requests)),
         }
     }
 }

@@ -13,7 +13,7 @@ use rotproof_spec::{Bytes, nearest};
 
 use crate::BLOCK_BYTES;
 use crate::content::{ContentId, Stage};
-use crate::spec::Pattern;
+use crate::pattern::Pattern;
 use crate::stream::WrittenBlock;
 use crate::workload::Workload;
 

@@ -170,7 +170,11 @@ fn a_load_by_time_still_knows_the_first_content_of_a_block() {
     let objects = [ObjectInfo::new("a", 64 * BLOCK)];
     let duration = Some(Span(Duration::from_secs(1)));
     for pattern in [Pattern::Sequential, Pattern::Random] {
-        let timed = Workload::new(&LoadSpec { pattern, duration, ..LoadSpec::default() }, 1, &objects);
+        let timed = Workload::new(
+            &LoadSpec { pattern: pattern.clone(), duration, ..LoadSpec::default() },
+            1,
+            &objects,
+        );
         let counted = LoadSpec { pattern, requests: Some(5000), ..LoadSpec::default() };
         let counted = Workload::new(&counted, 1, &objects).expect("makes sense");
         let target = Target::File { file: "a".into(), block: 33 };
