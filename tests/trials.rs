@@ -91,6 +91,46 @@ fn a_flip_by_content_is_found_in_its_file_and_block_on_a_device_ext4_and_xfs() {
 }
 
 #[test]
+fn a_fault_by_extent_hits_exactly_that_block_of_that_file_on_ext4_and_xfs() {
+    let rig = Rig::new();
+    for (subject, during) in [("ext4", "check"), ("xfs", "[run, check]")] {
+        let trial = Trial::new(format!(
+            "seed: 2\nstack: [ memory: {{ size: 320MiB }} ]\nsubject: {subject}\nload:\n  pattern: random\n  reads: 50%\n  \
+             prefill: true\n  total: 4MiB\n  files: {{ count: 3, size: 4MiB }}\nfaults:\n  - name: placed\n    match: {{ \
+             operation: read, target: {{ file: b, block: 77, by: extent }} }}\n    effect: bit_flip\n    during: {during}\n\
+             expect: {{ failures: 1, failing_files: 1, hits: \">= 1\", silent: \">= 1\" }}\n"
+        ));
+        let run = rig.run(&trial);
+        run.assert_passed();
+        let failures = run.failures();
+        assert_eq!(
+            (failures[0]["object"].as_str(), failures[0]["block"].as_u64()),
+            (Some("b"), Some(77)),
+            "{subject}"
+        );
+        let ledger = run.file("ledger.jsonl").to_string_lossy().into_owned();
+        let again = rig.run_raw(&trial, &["--replay", &ledger]);
+        again.assert_passed();
+        assert_eq!(again.json["ledger_digest"], run.json["ledger_digest"], "{subject}");
+    }
+}
+
+#[test]
+fn a_block_of_a_file_without_a_place_ends_the_trial_with_a_message() {
+    let rig = Rig::new();
+    // Only a part of the files is ever written.
+    let trial = Trial::new(
+        "stack: [ memory: { size: 64MiB } ]\nsubject: ext4\nload: { total: 1MiB, files: { count: 2, size: 4MiB } }\n\
+         faults: [ \"name=placed, read, target=file(b, block=1023, by=extent), during=check: error\" ]\n",
+    );
+    let run = rig.run_raw(&trial, &[]);
+    assert!(run.code > 1, "{}", run.text);
+    let text = run.text.split_whitespace().collect::<Vec<&str>>().join(" ");
+    assert!(text.contains("a hole") && text.contains("`placed`"), "{text}");
+    rig.assert_nothing_left();
+}
+
+#[test]
 fn btrfs_reports_a_flip_that_ext4_and_xfs_hand_out() {
     let rig = Rig::new();
     let run = rig.run(&achilles(

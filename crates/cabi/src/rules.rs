@@ -67,7 +67,7 @@ fn parse_lines(text: &str) -> Result<Vec<Rule>, Failure> {
 
 /// What only a trial can mean.
 fn validate(rule: &Rule, path: &Path, problems: &mut Problems) {
-    if rule.matching.target.as_ref().is_some_and(Target::is_known_to_load) {
+    if rule.matching.target.as_ref().is_some_and(Target::needs_trial) {
         problems.add_with_help(
             &path.key("match").key("target"),
             "this target is worked out from the load of a trial, and here there is none",

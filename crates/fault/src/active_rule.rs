@@ -26,7 +26,7 @@ use crate::resolved::ResolvedRule;
 use crate::rule::{Persistence, Rule};
 use crate::schedule::{Per, Schedule};
 use crate::seen::{Moment, Seen};
-use crate::statistics::Statistics;
+use crate::statistics::{Choice, Statistics};
 use crate::target::Target;
 use crate::verdict::{BlockHit, RequestHit, Rewritten, Verdict};
 
@@ -67,7 +67,7 @@ impl ActiveRule {
         clock: &Arc<Clock>,
     ) -> Self {
         let aims = match resolved.rule.matching.target {
-            Some(Target::Seen(_)) => OnceLock::new(),
+            Some(Target::Seen(_) | Target::Extent { .. }) => OnceLock::new(),
             _ => OnceLock::from(Aims::of(&resolved, device_size)),
         };
         let ResolvedRule { rule, recorded, .. } = resolved;
@@ -141,6 +141,14 @@ impl ActiveRule {
         let recorded = self.recorded.as_ref().and_then(Recorded::choice);
         let choice = recorded.filter(|then| discriminant(then) == discriminant(&choice)).unwrap_or(choice);
         self.aims.set(Aims::chosen(&self.rule, choice, device_size)).is_ok()
+    }
+
+    /// Lets it aim at a block of the device; in a replay at that which it had hit then. Returns whether it did not know
+    /// before what it aims at.
+    pub(crate) fn set_place(&self, block: u64) -> bool {
+        let recorded = self.recorded.as_ref().and_then(Recorded::choice);
+        let choice = recorded.filter(|then| matches!(then, Choice::Place(_))).unwrap_or(Choice::Place(block));
+        self.aims.set(Aims::chosen(&self.rule, choice, self.device_size)).is_ok()
     }
 
     /// Whether it has made the device read-only, or has taken it away.

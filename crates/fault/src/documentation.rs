@@ -191,6 +191,11 @@ fn hits(plan: Plan, seed: u64) -> u64 {
         ResolvedRule { contents, ..ResolvedRule::from(rule) }
     });
     let engine = Engine::new(resolved.collect(), EngineOptions { seed, device_size: DEVICE_BYTES });
+    for rule in
+        engine.report().iter().filter(|rule| matches!(rule.rule.matching.target, Some(Target::Extent { .. })))
+    {
+        engine.set_place(&rule.name, 2048 * BLOCK_BYTES).expect("it waits for its place");
+    }
     let mut disk = Disk { evaluator: engine.evaluator(), medium: vec![0; DEVICE_BYTES as usize] };
     let tags = ["", "focal.vdi", "bionic.img", "x1.log"].map(|name| match name {
         "" => Tag::default(),
@@ -207,7 +212,7 @@ fn hits(plan: Plan, seed: u64) -> u64 {
                 let context = Context { phase, submitted, tag, ..Context::default() };
                 disk.carry(&Header { operation, offset, length, context }, payload);
             };
-            // Few enough, so that they are met again.
+            // The place that an extent is said to have, and few others, so that they are met again.
             let block = if step % 5 == 4 { 2048 } else { step * 37 % 2048 };
             let mut content = [TARGET_FILL; BLOCK_BYTES as usize];
             match step % 3 {

@@ -26,6 +26,7 @@ use crate::resolved::ResolvedRule;
 use crate::rule::Rule;
 use crate::rule_state::RuleState;
 use crate::statistics::Statistics;
+use crate::target::Target;
 
 /// What an engine must know of where it acts.
 #[derive(Clone, Copy, Debug)]
@@ -159,6 +160,33 @@ impl Engine {
         let rules: Vec<u32> =
             names.iter().map(|name| Ok(find(&index, name.as_ref())?.index)).collect::<Result<_>>()?;
         Ok(self.hangs.release(|rule| rules.contains(&rule)))
+    }
+
+    /// Says where the block lies that a rule with [`Target::Extent`] is to hit: at `offset`, in bytes, on the device that
+    /// the faults act on. Until then the rule matches nothing. It is said once, and what is said later changes nothing:
+    /// what the rule has hit then stays hit. A rule that replays a ledger goes to where it hit then.
+    ///
+    /// Fails with [`ErrorKind::Invalid`] if no rule has that name or it has another target, and with
+    /// [`ErrorKind::OutOfRange`] if the device ends before.
+    pub fn set_place(&self, name: &str, offset: u64) -> Result<()> {
+        let mut changes = self.changes.lock();
+        let old = self.index.load_full();
+        let Some(rule) = present(&old).find(|rule| *rule.name == *name) else {
+            return Err(unknown(name, &old));
+        };
+        if !matches!(rule.rule.matching.target, Some(Target::Extent { .. })) {
+            let context =
+                format!("the rule `{name}` has no target that is told its place; give it `by: extent`");
+            return Err(Error::new(ErrorKind::Invalid, context));
+        }
+        if offset >= self.device_size {
+            let context = format!("the place {offset} of the rule `{name}` is beyond the device");
+            return Err(Error::new(ErrorKind::OutOfRange, context));
+        }
+        if rule.set_place(offset / BLOCK_BYTES) {
+            self.replace(&old, Index::new(old.rules.clone(), old.states.clone()), &mut changes);
+        }
+        Ok(())
     }
 
     /// Makes `new` what requests go by from now on.

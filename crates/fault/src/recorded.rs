@@ -17,7 +17,7 @@ impl Recorded {
         self.0.get(&visit).copied()
     }
 
-    /// What a rule that chooses one block, or one content, had chosen; `None` if it hit nothing.
+    /// What a rule that chooses one block, or one content, or is told of one had; `None` if it hit nothing.
     pub(crate) fn choice(&self) -> Option<Choice> {
         let visit = self.0.keys().min()?;
         match (visit.content, visit.offset) {

@@ -50,12 +50,12 @@ impl Replay {
             let Some(visit) = record.visit else { continue };
             check(record, rule).map_err(wrong)?;
             let first = *chosen.entry(record.rule).or_insert(visit);
-            if matches!(rule.matching.target, Some(Target::Seen(_)))
+            if matches!(rule.matching.target, Some(Target::Seen(_) | Target::Extent { .. }))
                 && (first.offset, first.content) != (visit.offset, visit.content)
                 && (visit.offset.is_some() || rule.matching.content.is_empty())
             {
                 return Err(wrong(format!(
-                    "`{}` chooses one block, and an earlier record has it at another",
+                    "`{}` has one block, and an earlier record has it at another",
                     record.name
                 )));
             }

@@ -12,7 +12,8 @@
 //!            | "tag=" text { "|" text }
 //!            | "during=" phase { "|" phase }  | "name=" text
 //! target     = "most_duplicated" [ "(" n ")" ] | "unique" [ "(" n ")" ]
-//!            | "file(" text "," "block=" n ")" | "last_block_of_every(" size ")"
+//!            | "file(" text "," "block=" n [ "," "by=" ( "content" | "extent" ) ] ")"
+//!            | "last_block_of_every(" size ")"
 //!            | "seen(" block { "," ( "after=" n | "at=" span | "by=" word | "apart" ) } ")"
 //! block      = "most_duplicated" | "unique" | "last_written" | "next_written"
 //! effect     = word [ "(" argument { "," argument } ")" ]
@@ -301,9 +302,10 @@ fn parse_target(text: &str) -> Result<Target, String> {
         "most_duplicated" => count().map(|count| Target::MostDuplicated { count }),
         "unique" => count().map(|count| Target::Unique { count }),
         "file" => match arguments.as_slice() {
-            [file, block] => {
+            [file, block, by @ ..] if by.len() <= 1 => {
                 let block = number("block", block.strip_prefix("block=").unwrap_or(block))?;
-                Ok(Target::File { file: quoted(file)?, block })
+                let by = by.first().map(|by| by.strip_prefix("by=").unwrap_or(by).trim());
+                Target::of_file(quoted(file)?, block, by)
             }
             _ => Err("`file` needs a name and a block: target=file(a, block=7)".to_owned()),
         },
@@ -335,6 +337,7 @@ impl fmt::Display for Target {
             Self::MostDuplicated { count } => write!(f, "most_duplicated({count})"),
             Self::Unique { count } => write!(f, "unique({count})"),
             Self::File { file, block } => write!(f, "file({}, block={block})", Quoted(file)),
+            Self::Extent { file, block } => write!(f, "file({}, block={block}, by=extent)", Quoted(file)),
             Self::LastBlockOfEvery(bytes) => write!(f, "last_block_of_every({bytes})"),
             Self::Seen(seen) => seen.fmt(f),
         }
@@ -464,6 +467,7 @@ mod tests {
             ("write, content=12: error", "32 hexadecimal digits"),
             ("write, target=uniq: error", "did you mean `unique`"),
             ("write, target=file(a): error", "target=file(a, block=7)"),
+            ("write, target=file(a, block=7, by=place): error", "content or extent"),
             ("write: delay", "delay(10ms)"),
             ("write: delay=2ms", "delay(2ms)"),
             ("write: delay 2ms", "delay(2ms)"),

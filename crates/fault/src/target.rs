@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::seen::{BLOCKS, OPTIONS, Seen, SeenParts};
 
-/// A symbolic choice of blocks. The load resolves all but [`Target::Seen`], to the hashes of a
+/// A symbolic choice of blocks. The load resolves those that it knows ([`Target::is_known_to_load`]), to the hashes of a
 /// [`ResolvedRule`](crate::ResolvedRule).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
@@ -33,6 +33,14 @@ pub enum Target {
         /// Block of the file, from 0.
         block: u64,
     },
+    /// The place on the device where a block of a file lies already, which whoever knows the file system says before the
+    /// rule acts ([`Engine::set_place`](crate::Engine::set_place)).
+    Extent {
+        /// Name of the file: a, b, c, ...
+        file: String,
+        /// Block of the file, from 0.
+        block: u64,
+    },
     /// The last block of each stretch of that many bytes of every file (or of the device).
     LastBlockOfEvery(Bytes),
     /// What the engine chooses from the requests that it has seen.
@@ -47,13 +55,30 @@ impl Target {
             | Self::Unique { .. }
             | Self::File { .. }
             | Self::LastBlockOfEvery(_) => true,
+            Self::Extent { .. } => false,
             Self::Seen(seen) => seen.is_by_content(),
         }
     }
 
+    /// Whether only a trial can say what is meant: it knows its load, and where the files of that lie.
+    pub fn needs_trial(&self) -> bool {
+        !matches!(self, Self::Seen(_))
+    }
+
     /// Whether the load can say, before it writes, what is meant.
     pub fn is_known_to_load(&self) -> bool {
-        !matches!(self, Self::Seen(_))
+        !matches!(self, Self::Seen(_) | Self::Extent { .. })
+    }
+}
+
+impl Target {
+    /// A block of a file, recognised as `by` says: by its content if it is not given.
+    pub(crate) fn of_file(file: String, block: u64, by: Option<&str>) -> Result<Self, String> {
+        match by {
+            None | Some("content") => Ok(Self::File { file, block }),
+            Some("extent") => Ok(Self::Extent { file, block }),
+            Some(other) => Err(format!("`by` of a block of a file is content or extent, not `{other}`")),
+        }
     }
 }
 
@@ -70,8 +95,8 @@ impl WordOrMap for Target {
         "by",
         "apart",
     ];
-    const EXPECTING: &'static str = "a target: most_duplicated, unique, { file: a, block: 7 }, { last_block_of_every: 64MiB } or { seen: \
-         most_duplicated, after: 1000 }";
+    const EXPECTING: &'static str = "a target: most_duplicated, unique, { file: a, block: 7 }, { file: a, block: 7, by: extent }, \
+         { last_block_of_every: 64MiB } or { seen: most_duplicated, after: 1000 }";
 
     fn from_word(word: &str) -> Option<Result<Self, String>> {
         match word {
@@ -94,44 +119,32 @@ impl WordOrMap for Target {
             "most_duplicated" => map.next_value().map(|count| Self::MostDuplicated { count }),
             "unique" => map.next_value().map(|count| Self::Unique { count }),
             "last_block_of_every" => map.next_value().map(Self::LastBlockOfEvery),
-            "file" | "block" => file_from_map(key, map),
-            _ => seen_from_map(key, map).map(Self::Seen),
+            _ => block_from_map(key, map),
         }
     }
 }
 
-/// `file` and `block` in either order; `first` has been read already.
-fn file_from_map<'de, A: MapAccess<'de>>(first: &str, map: &mut A) -> Result<Target, A::Error> {
+/// A block of a file, or one that was seen, with their options in any order; `first` has been read already. Takes every
+/// key that there is.
+fn block_from_map<'de, A: MapAccess<'de>>(first: &str, map: &mut A) -> Result<Target, A::Error> {
     let (mut file, mut block) = (None, None);
-    let mut key = first.to_owned();
-    loop {
-        match key.as_str() {
-            "file" if file.is_none() => file = Some(map.next_value()?),
-            "block" if block.is_none() => block = Some(map.next_value()?),
-            "file" | "block" => return Err(A::Error::custom(format!("`{key}` is given twice"))),
-            other => return Err(A::Error::unknown_field(other, &["file", "block"])),
-        }
-        match (&mut file, &mut block) {
-            (Some(file), Some(block)) => {
-                return Ok(Target::File { file: std::mem::take(file), block: *block });
-            }
-            (None, _) => key = map.next_key()?.ok_or_else(|| A::Error::missing_field("file"))?,
-            (_, None) => key = map.next_key()?.ok_or_else(|| A::Error::missing_field("block"))?,
-        }
-    }
-}
-
-/// `seen` and its options in any order; `first` has been read already. Takes every key that there is.
-fn seen_from_map<'de, A: MapAccess<'de>>(first: &str, map: &mut A) -> Result<Seen, A::Error> {
     let mut parts = SeenParts::default();
     let mut next = Some(first.to_owned());
     while let Some(key) = next {
         let is_given = match key.as_str() {
+            "file" => file.replace(map.next_value::<String>()?).is_some(),
+            "block" => block.replace(map.next_value::<u64>()?).is_some(),
             "seen" => parts.block.replace(map.next_value()?).is_some(),
             "after" => parts.after.replace(map.next_value()?).is_some(),
             "at" => parts.at.replace(map.next_value()?).is_some(),
             "by" => parts.by.replace(map.next_value()?).is_some(),
             "apart" => parts.apart.replace(map.next_value()?).is_some(),
+            other if <Target as WordOrMap>::WORDS.contains(&other) => {
+                return Err(A::Error::custom(format!("`{other}` beside `{first}`: only one of them can be")));
+            }
+            other if file.is_some() || block.is_some() => {
+                return Err(A::Error::unknown_field(other, &["file", "block", "by"]));
+            }
             other => return Err(A::Error::unknown_field(other, &["seen", "after", "at", "by", "apart"])),
         };
         if is_given {
@@ -139,7 +152,21 @@ fn seen_from_map<'de, A: MapAccess<'de>>(first: &str, map: &mut A) -> Result<See
         }
         next = map.next_key()?;
     }
-    parts.build().map_err(A::Error::custom)
+    if file.is_none() && block.is_none() {
+        return parts.build().map(Target::Seen).map_err(A::Error::custom);
+    }
+    let beside = [
+        ("seen", parts.block.is_some()),
+        ("after", parts.after.is_some()),
+        ("at", parts.at.is_some()),
+        ("apart", parts.apart.is_some()),
+    ];
+    if let Some((key, _)) = beside.into_iter().find(|(_, is_given)| *is_given) {
+        return Err(A::Error::custom(format!("`{key}` beside a block of a file: only one of them can be")));
+    }
+    let file = file.ok_or_else(|| A::Error::missing_field("file"))?;
+    let block = block.ok_or_else(|| A::Error::missing_field("block"))?;
+    Target::of_file(file, block, parts.by.as_deref()).map_err(A::Error::custom)
 }
 
 impl<'de> Deserialize<'de> for Target {
@@ -157,6 +184,11 @@ impl Serialize for Target {
             Self::File { file, block } => {
                 map.serialize_entry("file", file)?;
                 map.serialize_entry("block", block)?;
+            }
+            Self::Extent { file, block } => {
+                map.serialize_entry("file", file)?;
+                map.serialize_entry("block", block)?;
+                map.serialize_entry("by", "extent")?;
             }
             Self::LastBlockOfEvery(bytes) => map.serialize_entry("last_block_of_every", bytes)?,
             Self::Seen(seen) => seen.write_map(&mut map)?,
@@ -197,11 +229,12 @@ impl JsonSchema for Target {
                 with_count("most_duplicated", "That many of the contents written most often."),
                 with_count("unique", "That many contents written exactly once."),
                 {
-                    "description": "What the load first writes to that block of that file.",
+                    "description": "That block of that file: what the load first writes to it, wherever that goes; or with `by: extent` the place where it lies when the rule begins to act.",
                     "type": "object",
                     "properties": {
                         "file": { "description": "Name of the file: a, b, c, ...", "type": "string" },
-                        "block": { "description": "Block of the file, from 0.", "type": "integer", "minimum": 0 }
+                        "block": { "description": "Block of the file, from 0.", "type": "integer", "minimum": 0 },
+                        "by": { "description": "How it is recognised. Default content.", "enum": ["content", "extent"] }
                     },
                     "required": ["file", "block"],
                     "additionalProperties": false
@@ -256,6 +289,7 @@ mod tests {
             Target::MostDuplicated { count: 3 },
             Target::Unique { count: 1 },
             Target::File { file: "a".to_owned(), block: 7 },
+            Target::Extent { file: "a".to_owned(), block: 7 },
             Target::LastBlockOfEvery(Bytes(64 << 20)),
             Target::Seen(Seen { block: SeenBlock::Unique { apart: true }, moment: Moment::After(7) }),
             Target::Seen(Seen {
@@ -270,6 +304,10 @@ mod tests {
         assert_eq!(bare, Target::MostDuplicated { count: 1 });
         let turned: Target = serde_json::from_str("{\"block\": 7, \"file\": \"a\"}").expect("any order");
         assert_eq!(turned, Target::File { file: "a".to_owned(), block: 7 });
+        let by = |how| format!("{{\"by\": \"{how}\", \"file\": \"a\", \"block\": 7}}");
+        assert_eq!(serde_json::from_str::<Target>(&by("content")).expect("the default"), turned);
+        let extent: Target = serde_json::from_str(&by("extent")).expect("any order");
+        assert_eq!(extent, Target::Extent { file: "a".to_owned(), block: 7 });
     }
 
     #[test]
@@ -284,5 +322,9 @@ mod tests {
         assert!(complaint("{\"seen\": \"unique\", \"aftr\": 3}").contains("unknown field"));
         assert!(complaint("{\"seen\": \"unique\", \"after\": 3, \"at\": \"3s\"}").contains("keep one"));
         assert!(complaint("{\"file\": \"a\", \"block\": 7, \"unique\": 1}").contains("only one"));
+        assert!(complaint("{\"file\": \"a\", \"block\": 7, \"at\": \"3s\"}").contains("only one"));
+        assert!(
+            complaint("{\"file\": \"a\", \"block\": 7, \"by\": \"place\"}").contains("content or extent")
+        );
     }
 }

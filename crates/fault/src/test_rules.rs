@@ -24,6 +24,7 @@ fn any_target() -> impl Strategy<Value = Target> {
         any::<u64>().prop_map(|count| Target::MostDuplicated { count }),
         any::<u64>().prop_map(|count| Target::Unique { count }),
         (any::<String>(), any::<u64>()).prop_map(|(file, block)| Target::File { file, block }),
+        (any::<String>(), any::<u64>()).prop_map(|(file, block)| Target::Extent { file, block }),
         any::<u64>().prop_map(|bytes| Target::LastBlockOfEvery(Bytes(bytes))),
         any_seen().prop_map(Target::Seen),
     ]

@@ -256,7 +256,7 @@ fn validate_target(target: &Target, path: &Path, problems: &mut Problems) {
         Target::Unique { count: 0 } => {
             problems.add(&path.key("unique"), "0 contents are none");
         }
-        Target::File { file, .. } if file.is_empty() => {
+        Target::File { file, .. } | Target::Extent { file, .. } if file.is_empty() => {
             problems.add_with_help(
                 &path.key("file"),
                 "the file has no name",

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rotproof_block::{ContentHash, Context, Operation, Phase, Time};
 use rotproof_fault::{
-    BLOCK_BYTES, Bits, Decision, Effect, Engine, EngineOptions, Evaluator, Header, ResolvedRule, Rule,
-    TargetContent, TargetKey,
+    BLOCK_BYTES, Bits, Decision, Effect, Engine, EngineOptions, Evaluator, Header, Replay, ResolvedRule,
+    Rule, TargetContent, TargetKey,
 };
 
 const DEVICE_BYTES: u64 = 1 << 30;
@@ -188,6 +188,47 @@ fn a_target_that_was_not_resolved_hits_nothing() {
     let engine = engine(&["write, target=unique: bit_flip"]);
     write(&engine.evaluator(), 0, &[1; 4096]);
     assert_eq!(engine.report()[0].matches, 0);
+}
+
+#[test]
+fn a_rule_by_extent_hits_nothing_until_it_is_told_its_place_and_then_that_alone() {
+    let engine =
+        engine(&["write, name=placed, target=file(a, block=7, by=extent): error", "name=other: lost_write"]);
+    let evaluator = engine.evaluator();
+    let write_all = || (0..4).for_each(|block| write(&evaluator, block * BLOCK_BYTES, &[1; 4096]));
+    write_all();
+    assert_eq!(engine.report()[0].matches, 0);
+    engine.set_place("placed", 2 * BLOCK_BYTES).expect("it waits for its place");
+    write_all();
+    engine.set_place("placed", BLOCK_BYTES).expect("it keeps the first");
+    write_all();
+    let report = engine.report();
+    assert_eq!((report[0].matches, report[0].hits), (2, 2));
+    assert_eq!(report[0].targets[0].target, TargetKey::Offset(2 * BLOCK_BYTES));
+    for (name, offset, part) in [
+        ("other", 0, "by: extent"),
+        ("placd", 0, "did you mean `placed`"),
+        ("placed", DEVICE_BYTES, "beyond"),
+    ] {
+        let error = engine.set_place(name, offset).expect_err(part).to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn a_replay_by_extent_goes_to_where_it_hit_then() {
+    let rules = vec![rule("write, name=placed, target=file(a, block=7, by=extent): error")];
+    let first = engine_with(1, vec![rules[0].clone().into()]);
+    first.set_place("placed", 2 * BLOCK_BYTES).expect("it waits for its place");
+    write(&first.evaluator(), 2 * BLOCK_BYTES, &[1; 4096]);
+    let replay = Replay::new(&first.ledger().records(), &rules).expect("its own ledger");
+    let recorded = Some(replay.of_rule(0));
+    let again = engine_with(1, vec![ResolvedRule { recorded, ..ResolvedRule::from(rules[0].clone()) }]);
+    again.set_place("placed", 3 * BLOCK_BYTES).expect("it waits for its place");
+    for block in 0..4 {
+        write(&again.evaluator(), block * BLOCK_BYTES, &[1; 4096]);
+    }
+    assert_eq!(hit_blocks(&again), [2]);
 }
 
 #[test]

@@ -100,6 +100,9 @@ impl Wish {
             Target::MostDuplicated { count } => Ok(Self::MostDuplicated(*count)),
             Target::Unique { count } => Ok(Self::Unique(*count)),
             Target::File { file, block } => block_of(workload, file, *block).map(Self::Block),
+            Target::Extent { .. } => Err(invalid(format!(
+                "where `{target}` lies is known only to the file system, once it is written"
+            ))),
             Target::Seen(_) => {
                 Err(invalid(format!("what `{target}` stands for is known only once requests have come")))
             }

@@ -32,7 +32,7 @@ impl TrialFile {
 /// Reports what a rule cannot mean where a stack is served, however much sense it makes in a trial. `path` is where
 /// it stands in the document.
 pub fn validate_rule_to_serve(rule: &Rule, path: &Path, problems: &mut Problems) {
-    if rule.matching.target.as_ref().is_some_and(Target::is_known_to_load) {
+    if rule.matching.target.as_ref().is_some_and(Target::needs_trial) {
         problems.add_with_help(
             &path.key("match").key("target"),
             "this target is worked out from the load of a trial, and what is served has none",

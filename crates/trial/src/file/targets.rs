@@ -1,12 +1,16 @@
 //! Whether the load of a trial writes what its faults are to follow.
 //!
 //! Only what can be said without going through the load; whether it ever comes by a certain block is found out when
-//! the targets are resolved, before it runs.
+//! the targets are resolved, before it runs. Whether a block of a file has a place on the device is found out when its
+//! rule begins to act.
 
-use rotproof_fault::{FaultEntry, Target};
+use rotproof_fault::{AwakePhase, FaultEntry, Rule, Target};
+use rotproof_layers::StackSpec;
 use rotproof_load::object::ObjectInfo;
 use rotproof_load::{End, LoadSpec};
 use rotproof_spec::{Path, Problems, nearest};
+
+use super::subject_spec::{FileSystem, SubjectSpec};
 
 /// Reports targets that `load` cannot have on `objects`. Where the sizes are not known yet, they are 0.
 pub fn validate_targets(
@@ -16,7 +20,7 @@ pub fn validate_targets(
     path: &Path,
     problems: &mut Problems,
 ) {
-    let has_prefill = load.prefill.unwrap_or(load.reads.0 > 0.0);
+    let has_prefill = has_prefill(load);
     for (index, entry) in faults.iter().enumerate() {
         // No model aims at what the load writes.
         let Some(rule) = entry.rule() else { continue };
@@ -36,7 +40,7 @@ pub fn validate_targets(
                 "this load writes no duplicates",
                 "give it some, such as `duplicates: 30%`, or take another target",
             ),
-            Target::Seen(_) => {}
+            Target::Seen(_) | Target::Extent { .. } => {}
             Target::MostDuplicated { .. } | Target::Unique { .. } | Target::LastBlockOfEvery(_) => {
                 if matches!(load.end(), Some(End::Duration(_))) && load.reads.0 < 1.0 {
                     problems.add_with_help(
@@ -48,6 +52,68 @@ pub fn validate_targets(
             }
         }
     }
+}
+
+fn has_prefill(load: &LoadSpec) -> bool {
+    load.prefill.unwrap_or(load.reads.0 > 0.0)
+}
+
+/// Reports targets whose place on the device this trial cannot find out.
+pub fn validate_extents(
+    faults: &[FaultEntry],
+    (stack, subject, load): (&StackSpec, &SubjectSpec, &LoadSpec),
+    objects: &[ObjectInfo],
+    path: &Path,
+    problems: &mut Problems,
+) {
+    for (index, entry) in faults.iter().enumerate() {
+        let Some(rule) = entry.rule() else { continue };
+        let Some(Target::Extent { file, block }) = &rule.matching.target else { continue };
+        let path = path.index(index).key("match").key("target");
+        let kind = subject.file_system().map(|spec| spec.kind);
+        let by_content = "leave `by: extent` out, and the block is matched by its content";
+        let (message, help) = match kind {
+            None if subject.has_files() => {
+                (format!("{} does not say where a block of a file lies", subject.name()), by_content)
+            }
+            None => (
+                format!("there are no files on the subject {}, so none has extents", subject.name()),
+                "match by `offset`, or take ext4 or xfs as the subject",
+            ),
+            Some(FileSystem::Btrfs) => (
+                "btrfs tells where a block lies in its own address space, not on the device".to_owned(),
+                by_content,
+            ),
+            Some(_) if !stack.keeps_offsets() => (
+                "what lies at an offset of the file system lies elsewhere where the faults act: a layer between \
+                 them moves blocks"
+                    .to_owned(),
+                "put `faults` above `dedup`, or leave `by: extent` out to match by content",
+            ),
+            Some(_) => match not_there_yet(rule, load) {
+                Some(problem) => problem,
+                None => {
+                    validate_file(file, *block, objects, &path, problems);
+                    continue;
+                }
+            },
+        };
+        problems.add_with_help(&path, message, help);
+    }
+}
+
+/// Why there is no block of a file when the rule begins to act.
+fn not_there_yet(rule: &Rule, load: &LoadSpec) -> Option<(String, &'static str)> {
+    let is_awake = |phase| rule.during.iter().any(|awake| *awake == phase);
+    if is_awake(AwakePhase::Prefill) {
+        let message =
+            "a block has no place before the files are filled, and this rule is awake while they are";
+        return Some((message.to_owned(), "leave prefill out of `during`"));
+    }
+    (is_awake(AwakePhase::Run) && !has_prefill(load)).then(|| {
+        let message = "a block has no place before it is written, and this load begins with empty files";
+        (message.to_owned(), "add `prefill: true` to the load, or `during: check` to the rule")
+    })
 }
 
 fn validate_file(file: &str, block: u64, objects: &[ObjectInfo], path: &Path, problems: &mut Problems) {

@@ -277,6 +277,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_trial_files_that_the_documentation_shows_make_sense() {
+        let pages = [include_str!("../../../../docs/trial-file.md"), include_str!("../../../../README.md")];
+        let blocks = pages.iter().flat_map(|page| page.split("```yaml\n").skip(1));
+        let blocks = blocks.map(|rest| rest.split("```").next().expect("its end"));
+        let whole: Vec<&str> = blocks.filter(|block| block.contains("stack:")).collect();
+        assert!(!whole.is_empty());
+        for block in whole {
+            let trial = TrialFile::parse("t.yaml", block.as_bytes(), &Overrides::default())
+                .unwrap_or_else(|error| panic!("{error}\n{block}"));
+            assert!(!trial.plan().expect("it can be drawn").rules.is_empty());
+        }
+    }
+
     const SMALL: &str = "stack: [memory: { size: 1MiB }]\nfaults:\n  - 'write, once: zeros'\n  - { match: { operation: flush }, effect: error }\n";
 
     #[test]

@@ -10,7 +10,7 @@ use rotproof_load::{FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FilesSpec};
 use rotproof_spec::{Bytes, Path, Problems};
 
 use super::subject_spec::SubjectSpec;
-use super::targets::validate_targets;
+use super::targets::{validate_extents, validate_targets};
 use super::trial_file::{RuntimeKind, TrialFile};
 
 /// Files that targets are looked up in; a load may not have more.
@@ -37,7 +37,10 @@ impl TrialFile {
             self.validate_room(size, &root, problems);
         }
         self.validate_hangs(&root.key("faults"), problems);
-        validate_targets(&self.faults, &self.load, &self.objects(size), &root.key("faults"), problems);
+        let (objects, faults) = (self.objects(size), root.key("faults"));
+        validate_targets(&self.faults, &self.load, &objects, &faults, problems);
+        let parts = (&self.stack, &self.subject, &self.load);
+        validate_extents(&self.faults, parts, &objects, &faults, problems);
         if self.load.files.is_some() && !self.subject.has_files() {
             problems.add_with_help(
                 &root.key("load").key("files"),
@@ -274,6 +277,39 @@ mod tests {
             ),
             (
                 "64MiB",
+                "faults: ['read, target=file(device, block=7, by=extent): zeros']",
+                "faults[0].match.target: there are no files on the subject raw, so none has extents",
+            ),
+            (
+                "64MiB",
+                "subject: fat\nfaults: ['read, target=file(a, block=7, by=extent): zeros']",
+                "faults[0].match.target: fat does not say where a block of a file lies",
+            ),
+            (
+                "300MiB",
+                "subject: btrfs\nfaults: ['read, target=file(a, block=7, by=extent): zeros']",
+                "faults[0].match.target: btrfs tells where a block lies in its own address space, not on the device",
+            ),
+            (
+                "64MiB",
+                "subject: ext4\nfaults: ['read, target=file(a, block=7, by=extent): zeros']",
+                "faults[0].match.target: a block has no place before it is written, and this load begins with empty \
+                 files",
+            ),
+            (
+                "64MiB",
+                "subject: ext4\nload: { prefill: true }\nfaults: ['during=prefill|run, target=file(a, block=7, \
+                 by=extent): zeros']",
+                "faults[0].match.target: a block has no place before the files are filled, and this rule is awake \
+                 while they are",
+            ),
+            (
+                "64MiB",
+                "subject: ext4\nfaults: ['during=check, target=file(q, block=7, by=extent): zeros']",
+                "faults[0].match.target.file: the load has no file `q`",
+            ),
+            (
+                "64MiB",
                 "faults: ['target=most_duplicated: zeros']",
                 "faults[0].match.target: this load writes no duplicates",
             ),
@@ -305,6 +341,9 @@ mod tests {
         for below in ["faults, dedup: { size: 4MiB }", "dedup: { size: 4MiB }"] {
             assert_eq!(stack(below, beyond), Err("faults[0].match.offset".into()), "{below}");
         }
+        let extent = "subject: ext4\nfaults: ['during=check, target=file(a, block=7, by=extent): zeros']";
+        assert_eq!(stack("dedup: { size: 4MiB }, faults", extent), Ok(()));
+        assert_eq!(stack("faults, dedup: { size: 4MiB }", extent), Err("faults[0].match.target".into()));
         let workers = "load: { workers: 20, block_size: 64KiB }";
         assert_eq!(stack("dedup", workers), Err("load.workers".into()));
         assert_eq!(stack("dedup: { size: 4MiB }", workers), Ok(()));

@@ -4,6 +4,7 @@
 
 pub mod cancel;
 mod environment;
+mod extent_map;
 pub mod kernel_log;
 pub mod mounts;
 mod precious;
@@ -15,6 +16,7 @@ mod usage;
 
 pub use cancel::Cancel;
 pub use environment::{Environment, ToolVersion, environment};
+pub use extent_map::place_of;
 pub use kernel_log::KernelLog;
 pub use precious::{refuse_precious, refuse_precious_export};
 pub use program::{Program, RunningProgram};

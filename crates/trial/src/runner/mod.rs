@@ -2,6 +2,7 @@
 //!
 //! Owns the order of the steps and what is cleaned up when one of them fails. It knows nothing of terminals.
 
+mod extents;
 mod leaf_watch;
 mod monitor;
 mod performance;
@@ -23,6 +24,7 @@ use rotproof_load::{
     RunOptions as LoadOptions, Workload, classify,
 };
 
+use extents::place_extents;
 use leaf_watch::LeafWatch;
 pub use monitor::{Moment, Monitor};
 pub use performance::{LatencySummary, Performance};
@@ -256,6 +258,7 @@ impl Conductor<'_> {
         let stages: &[Phase] =
             if workload.has_prefill() { &[Phase::Prefill, Phase::Run] } else { &[Phase::Run] };
         for &phase in stages {
+            self.place(phase, subject)?;
             load.push(self.run_phase(phase, &workload, &target, &mut oracle, run_on)?);
         }
         self.options.monitor.begin("remount", None);
@@ -275,8 +278,17 @@ impl Conductor<'_> {
         target = Target::again(self.trial, &subject.place(), files, run_on)?;
         self.noticed
             .extend(target.lost.take().map(|error| format!("it could not be mounted again: {error}")));
+        self.place(Phase::Check, subject)?;
         load.push(self.run_phase(Phase::Check, &workload, &target, &mut oracle, run_on)?);
         Ok(Loaded { load, workload, oracle, noticed: std::mem::take(&mut self.noticed) })
+    }
+
+    /// Finds out where the blocks lie that rules awake in this phase are to hit by their place.
+    fn place(&self, phase: Phase, subject: &dyn Prepared) -> Result<()> {
+        match (&self.stack.engine, subject.place()) {
+            (Some(engine), Place::Folder(folder)) => place_extents(engine, &self.plan.rules, phase, &folder),
+            _ => Ok(()),
+        }
     }
 
     fn run_phase(

@@ -108,7 +108,9 @@ impl CauseRecord {
 
 fn hits(evidence: &Evidence<'_>) -> Vec<Hit> {
     // Costs a pass over the oracle, so only where it can matter: a content that the load has named is never metadata.
-    let chooses = |rule: &RuleReport| matches!(rule.rule.matching.target, Some(Target::Seen(_)));
+    let chooses = |rule: &RuleReport| {
+        matches!(rule.rule.matching.target, Some(Target::Seen(_) | Target::Extent { .. }))
+    };
     let by_place = |record: &Record| {
         !matches!(record.target, Some(TargetKey::Content { .. }))
             || evidence.rules.get(record.rule as usize).is_some_and(chooses)
