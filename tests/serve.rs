@@ -275,6 +275,24 @@ fn a_stack_is_served_over_nbd_beside_a_file() {
 }
 
 #[test]
+fn a_stack_is_served_as_the_disk_of_a_virtual_machine() {
+    let mut stage = Stage::new();
+    let (index, ready) = stage.serve(&["--as", "vhost"]);
+    let socket = address(&ready, "vhost");
+    let mut client = std::os::unix::net::UnixStream::connect(&socket).expect("it listens");
+    client.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+    // "Which features are there?", version 1, no body.
+    std::io::Write::write_all(&mut client, [1u32, 1, 0].map(u32::to_ne_bytes).as_flattened()).expect("sent");
+    let mut reply = [0; 20];
+    Read::read_exact(&mut client, &mut reply).expect("it answers");
+    let features = u64::from_ne_bytes(reply[12..].try_into().expect("eight bytes"));
+    assert_ne!(features & 1 << 32, 0, "a device of virtio 1");
+    drop(client);
+    assert_eq!(stage.end(index, libc::SIGTERM), Some(143), "{}", stage.stderr());
+    stage.assert_nothing_left();
+}
+
+#[test]
 fn what_hangs_comes_back_when_it_is_released_and_when_serving_ends() {
     let mut stage = Stage::new();
     let (index, ready) = stage.serve(&["--fault", "name=stuck, read, offset=0: hang"]);

@@ -173,7 +173,7 @@ pub struct ServeArgs {
     #[arg(value_name = "STACK")]
     pub file: PathBuf,
 
-    /// As file (default), device or nbd; repeat for several
+    /// As file (default), device, nbd or vhost; may repeat
     #[arg(long = "as", value_name = "WAY", default_value = "file", hide_default_value = true)]
     pub exports: Vec<ExportKind>,
 

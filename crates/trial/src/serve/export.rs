@@ -11,6 +11,7 @@ use std::time::Instant;
 use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_export::{
     FuseExport, FuseOptions, LoopDevice, LoopOptions, NbdAddress, NbdExport, NbdOptions, NbdServer,
+    VhostExport, VhostOptions, VhostServer,
 };
 use rotproof_spec::nearest;
 use serde::{Serialize, Serializer};
@@ -26,11 +27,13 @@ pub enum ExportKind {
     Device,
     /// An NBD server on a Unix socket.
     Nbd,
+    /// A vhost-user-blk server on a Unix socket.
+    Vhost,
 }
 
 impl ExportKind {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::File, Self::Device, Self::Nbd];
+    pub const ALL: [Self; 4] = [Self::File, Self::Device, Self::Nbd, Self::Vhost];
 
     /// The word it is asked for with.
     pub fn word(self) -> &'static str {
@@ -38,13 +41,14 @@ impl ExportKind {
             Self::File => "file",
             Self::Device => "device",
             Self::Nbd => "nbd",
+            Self::Vhost => "vhost",
         }
     }
 
     /// Ok if this machine can do it. Fails with [`ErrorKind::Missing`] and a text that says what is missing.
     pub fn check_requirements(self) -> Result<()> {
         let missing = |what: &str| Err(Error::new(ErrorKind::Missing, what));
-        if self == Self::Nbd {
+        if matches!(self, Self::Nbd | Self::Vhost) {
             return Ok(());
         }
         if !std::path::Path::new("/dev/fuse").exists() {
@@ -137,6 +141,7 @@ impl Exporter {
         let path = match kind {
             ExportKind::File => self.file(cleanup)?,
             ExportKind::Device => self.loop_device(cleanup)?,
+            ExportKind::Vhost => self.vhost(cleanup)?,
             ExportKind::Nbd => return Ok(Address { kind, address: self.nbd(cleanup)? }),
         };
         let Some(address) = path.to_str() else {
@@ -200,6 +205,21 @@ impl Exporter {
         })
     }
 
+    /// Gives the path of the socket.
+    fn vhost(&self, cleanup: &mut CleanupStack) -> Result<PathBuf> {
+        let Surroundings { folder, seed, epoch, phase, .. } = &self.surroundings;
+        let socket = folder.join("vhost");
+        let export =
+            VhostExport { name: "rotproof".into(), socket: socket.clone(), device: Arc::clone(&self.device) };
+        let options =
+            VhostOptions { seed: *seed, epoch: *epoch, phase: Arc::clone(phase), ..VhostOptions::default() };
+        cleanup.create(Resource::Socket { path: socket.clone() }, || {
+            let server = VhostServer::start(&[export], options)?;
+            let undo: Undo = Box::new(move || server.stop());
+            Ok((socket, undo))
+        })
+    }
+
     fn loop_device(&mut self, cleanup: &mut CleanupStack) -> Result<PathBuf> {
         let file = self.file(cleanup)?;
         let info = self.device.info();
@@ -224,6 +244,6 @@ mod tests {
             assert_eq!(kind.word().parse(), Ok(kind));
         }
         assert_eq!("devise".parse::<ExportKind>(), Err("did you mean `device`?".into()));
-        assert_eq!("".parse::<ExportKind>(), Err("known are file, device, nbd".into()));
+        assert_eq!("".parse::<ExportKind>(), Err("known are file, device, nbd, vhost".into()));
     }
 }
