@@ -76,7 +76,9 @@ pub fn run(target: Target<'_>, job: Job<'_>) -> Result<Measured> {
             format!("fio failed: {}", String::from_utf8_lossy(&output.stderr).trim()),
         ));
     }
-    let report: Value = serde_json::from_slice(&output.stdout)
+    // Its NBD engine greets before the report.
+    let start = output.stdout.iter().position(|&byte| byte == b'{').unwrap_or_default();
+    let report: Value = serde_json::from_slice(&output.stdout[start..])
         .map_err(|error| Error::new(ErrorKind::Internal, "reading fio's report").caused_by(error))?;
     let direction = if job.pattern.ends_with("read") { "read" } else { "write" };
     let side = &report["jobs"][0][direction];
