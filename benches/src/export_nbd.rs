@@ -33,11 +33,11 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     let servers = [
         NbdPeer::ours(folder.path(), DEVICE_BYTES)?,
         NbdPeer::nbdkit(folder.path(), DEVICE_BYTES)?,
-        // Stores nothing: what its server costs, without a device.
+        // Stores nothing, but sends what is asked for: what its server costs, without a device.
         NbdPeer::qemu(
             "qemu null",
             folder.path(),
-            &format!("driver=null-co,node-name=disk,read-zeroes=on,size={DEVICE_BYTES}"),
+            &format!("driver=null-co,node-name=disk,read-zeroes=off,size={DEVICE_BYTES}"),
         )?,
         NbdPeer::qemu("qemu tmpfs", folder.path(), &file)?,
     ];
