@@ -33,6 +33,7 @@ pub use report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
 pub use results::{FORMAT, FailureRecord};
 
 use crate::file::{RuntimeKind, TrialFile};
+use crate::ground;
 use crate::host::{self, Cancel, UsageMeter};
 use crate::registry::{Registry, Run};
 use crate::subject::{self, Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
@@ -103,21 +104,7 @@ fn not_removed(left: &[Error]) -> Error {
 }
 
 fn refuse_precious(trial: &TrialFile, options: &RunOptions) -> Result<()> {
-    for device in &trial.stack.0 {
-        match device {
-            DeviceSpec::File(file) => {
-                host::refuse_precious(&file.path, options.overwrite)?;
-                if let Some(size) = file.size {
-                    host::require_image_fits(&file.path, size.0)?;
-                }
-            }
-            DeviceSpec::Nbd(nbd) => {
-                let device = NbdDevice::connect(&nbd.uri.parse()?)?;
-                host::refuse_precious_export(&device, options.overwrite)?;
-            }
-            _ => {}
-        }
-    }
+    ground::refuse_precious(&trial.stack, options.overwrite)?;
     results::check_folder(&options.results)
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use rotproof_block::{DeviceInfo, Error, ErrorKind, Phase, Result};
 use rotproof_fault::{Engine, ResolvedRule, RuleState};
-use rotproof_layers::{DeviceSpec, Stack, StackEnvironment};
+use rotproof_layers::{Stack, StackEnvironment};
 use serde::Serialize;
 
 pub use export::{Address, ExportKind};
@@ -23,7 +23,8 @@ pub use name::{check_name, name_of, socket_of_name, sockets};
 
 use crate::control::{ControlLimits, ControlServer, Handler, ServedStack};
 use crate::file::TrialFile;
-use crate::host::{self, Cancel};
+use crate::ground;
+use crate::host::Cancel;
 use crate::registry::{CleanupStack, Registry, Run};
 use export::{Exporter, Surroundings};
 use ledger_file::LedgerFile;
@@ -86,14 +87,7 @@ impl Served {
         for kind in &options.exports {
             kind.check_requirements()?;
         }
-        for device in &file.stack.0 {
-            if let DeviceSpec::File(leaf) = device {
-                host::refuse_precious(&leaf.path, options.overwrite)?;
-                if let Some(size) = leaf.size {
-                    host::require_image_fits(&leaf.path, size.0)?;
-                }
-            }
-        }
+        ground::refuse_precious(&file.stack, options.overwrite)?;
         let registry = Registry::of_user()?;
         let socket = match &options.socket {
             Some(path) => std::path::absolute(path)
