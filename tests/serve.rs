@@ -1,160 +1,18 @@
 //! `rotproof serve` and `rotproof ctl` as scripts use them: a program writes through a served stack while its faults
 //! come and go. They need root.
 
+mod stage;
+
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-use tempfile::TempDir;
+use stage::{PATIENCE, Stage, address};
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCK: usize = 4096;
-
-/// Folders of a test, and what it serves from there. Dropped, it kills and cleans.
-struct Stage {
-    folder: TempDir,
-    served: Vec<Child>,
-}
-
-struct Ended {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
-impl Stage {
-    fn new() -> Self {
-        let folder =
-            tempfile::Builder::new().prefix("rotproof-serve-").tempdir().expect("a temporary folder");
-        std::fs::write(
-            folder.path().join("disk.yaml"),
-            "stack: [memory: { size: 1MiB, block_size: 4096 }]\n",
-        )
-        .expect("the stack is written");
-        Self { folder, served: Vec::new() }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rotproof"));
-        command
-            .args(arguments)
-            .current_dir(self.folder.path())
-            .env("ROTPROOF_STATE_DIR", self.path("state"))
-            .env("NO_COLOR", "1")
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Ended {
-        let mut command = self.command(arguments);
-        let mut child =
-            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
-        let began = Instant::now();
-        while child.try_wait().expect("a child").is_none() {
-            if began.elapsed() >= PATIENCE {
-                let _ = child.kill();
-                panic!("{arguments:?} does not end: {:?}", child.wait_with_output());
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let output = child.wait_with_output().expect("it has ended");
-        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-        let code = output.status.code().expect("an exit code");
-        Ended { code, stdout: text(output.stdout), stderr: text(output.stderr) }
-    }
-
-    /// Runs a command that succeeds, and gives what it says.
-    fn ctl(&self, arguments: &[&str]) -> String {
-        let ended = self.run(&[&["ctl"], arguments].concat());
-        assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.stderr);
-        ended.stdout
-    }
-
-    fn ctl_json(&self, arguments: &[&str]) -> Value {
-        serde_json::from_str(&self.ctl(&[arguments, &["--json"]].concat())).expect("JSON")
-    }
-
-    /// Serves, and gives the number of the process and what it says when it is ready.
-    fn serve(&mut self, arguments: &[&str]) -> (usize, Value) {
-        let arguments = [&["serve", "disk.yaml", "--json"], arguments].concat();
-        let mut child = self
-            .command(&arguments)
-            .stdout(Stdio::piped())
-            .stderr(File::create(self.path("stderr")).expect("a log"))
-            .spawn()
-            .expect("the binary starts");
-        let mut stdout = BufReader::new(child.stdout.take().expect("it was asked for"));
-        self.served.push(child);
-        let (sender, receiver) = mpsc::channel();
-        std::thread::spawn(move || {
-            let mut line = String::new();
-            let _ = stdout.read_line(&mut line);
-            let _ = sender.send(line);
-            // Until its end, so that it never writes to a closed pipe.
-            let _ = stdout.read_to_end(&mut Vec::new());
-        });
-        let line = receiver.recv_timeout(PATIENCE).expect("it is never ready");
-        let ready =
-            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}{}", self.stderr()));
-        (self.served.len() - 1, ready)
-    }
-
-    fn stderr(&self) -> String {
-        std::fs::read_to_string(self.path("stderr")).unwrap_or_default()
-    }
-
-    /// Sends a signal, and gives how it ended.
-    fn end(&mut self, index: usize, signal: i32) -> Option<i32> {
-        let child = &mut self.served[index];
-        let pid = child.id().cast_signed();
-        // SAFETY: the process is our child and has not been waited for.
-        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
-        let began = Instant::now();
-        loop {
-            if let Some(status) = child.try_wait().expect("a child") {
-                return status.code();
-            }
-            assert!(began.elapsed() < PATIENCE, "it does not end: {}", self.stderr());
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    fn assert_nothing_left(&self) {
-        let left: Vec<_> = std::fs::read_dir(self.path("state"))
-            .expect("the state folder")
-            .map(|entry| entry.expect("an entry").path())
-            .collect();
-        assert!(left.is_empty(), "{left:?}");
-        let folder = self.folder.path().to_str().expect("UTF-8");
-        let mounts = std::fs::read_to_string("/proc/self/mounts").expect("proc is mounted");
-        assert!(!mounts.contains(folder), "{mounts}");
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        for child in &mut self.served {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        let _ = self.command(&["clean"]).output();
-    }
-}
-
-fn address(ready: &Value, kind: &str) -> PathBuf {
-    let exports = ready["exports"].as_array().expect("a list");
-    let export = exports.iter().find(|export| export["as"] == kind).expect("it was asked for");
-    PathBuf::from(export["address"].as_str().expect("a text"))
-}
 
 fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).open(path).expect("it opens")

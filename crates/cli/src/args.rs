@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rotproof_trial::import::Format;
-use rotproof_trial::serve::ExportKind;
+use rotproof_trial::serve::{ExportKind, NbdAddress};
 
 use crate::model::ModelArgs;
 
@@ -177,7 +177,19 @@ pub struct ServeArgs {
     #[arg(long = "as", value_name = "WAY", default_value = "file", hide_default_value = true)]
     pub exports: Vec<ExportKind>,
 
-    /// How `rotproof ctl` calls it; default: the file's name
+    /// Where NBD listens: :10809 or unix:PATH; may repeat
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Vec<NbdAddress>,
+
+    /// Demand TLS of NBD clients; DIR has the certificates
+    #[arg(long, value_name = "DIR")]
+    pub tls: Option<PathBuf>,
+
+    /// Let in only NBD clients with a certificate
+    #[arg(long, requires = "tls")]
+    pub tls_verify_clients: bool,
+
+    /// Name for `rotproof ctl`; default: the file's name
     #[arg(long)]
     pub name: Option<String>,
 
@@ -193,7 +205,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 
-    /// Add a fault, such as "read, offset=1MiB..2MiB: error"
+    /// Add a fault, such as "read, offset=1MiB: error"
     #[arg(long = "fault", value_name = "RULE")]
     pub faults: Vec<String>,
 

@@ -3,7 +3,7 @@
 use rotproof_block::{Error, ErrorKind};
 use rotproof_spec::Bytes;
 use rotproof_trial::file::{Overrides, TrialFile};
-use rotproof_trial::serve::{ExportKind, Ready, ServeOptions, Served, name_of};
+use rotproof_trial::serve::{ExportKind, NbdServing, Ready, ServeOptions, Served, TlsServing, name_of};
 use serde_json::{Value, json};
 
 use crate::args::ServeArgs;
@@ -22,12 +22,20 @@ pub fn serve(args: &ServeArgs, output: Output) -> Result<Exit, Failure> {
     let options = ServeOptions {
         name: args.name.clone().unwrap_or_else(|| name_of(&file.name)),
         exports: without_repeats(&args.exports),
+        nbd: nbd_serving(args)?,
         socket: args.socket.clone(),
         ledger: args.ledger.clone(),
         overwrite: args.overwrite,
     };
     let cancel = cancel_on_signals()?;
     let mut served = Served::begin(&file, &options)?;
+    for address in options.nbd.open_to_strangers() {
+        let name = &options.name;
+        output.note(format_args!(
+            "{name}: {} whoever reaches {address} can read and write it; --tls DIR --tls-verify-clients keeps strangers out",
+            output.stderr_paint().notable("note:")
+        ));
+    }
     if args.json {
         output.result(ready_json(served.ready())?);
     } else {
@@ -48,6 +56,23 @@ pub fn serve(args: &ServeArgs, output: Output) -> Result<Exit, Failure> {
     };
     output.note(format_args!("{name}: interrupted; everything it had created is removed"));
     Ok(Exit::of_signal(signal))
+}
+
+fn nbd_serving(args: &ServeArgs) -> Result<NbdServing, Failure> {
+    if !args.exports.contains(&ExportKind::Nbd) && (args.tls.is_some() || !args.listen.is_empty()) {
+        let message =
+            "`--listen` and `--tls` are about NBD, which the stack is not offered by; add `--as nbd`";
+        return Err(Error::new(ErrorKind::Invalid, message).into());
+    }
+    let tls = args.tls.as_ref();
+    Ok(NbdServing {
+        listen: args.listen.clone(),
+        tls: tls.map(|folder| TlsServing {
+            // It is printed for clients, who may be in another folder.
+            folder: std::path::absolute(folder).unwrap_or_else(|_| folder.clone()),
+            verify_clients: args.tls_verify_clients,
+        }),
+    })
 }
 
 fn without_repeats(kinds: &[ExportKind]) -> Vec<ExportKind> {
@@ -79,8 +104,11 @@ fn render(ready: &Ready, paint: Paint) -> String {
         ),
         String::new(),
     ];
-    // Addresses are never cut: they are there to be pasted.
-    lines.extend(ready.exports.iter().map(|export| format!("  {:8} {}", export.kind.word(), export.address)));
+    // Addresses and commands are never cut: they are there to be pasted.
+    for export in &ready.exports {
+        lines.push(format!("  {:8} {}", export.kind.word(), export.address));
+        lines.extend(export.commands.iter().map(|command| format!("           {}", paint.dim(command))));
+    }
     lines.push(format!("  {:8} rotproof ctl --name {} list", "control", ready.name));
     lines.extend([String::new(), paint.dim("Ctrl-C ends it and takes all of this away.").to_string()]);
     lines.join("\n")

@@ -27,7 +27,8 @@ pub struct CleanupStack {
 }
 
 struct Step {
-    entry: Entry,
+    /// Nothing, if it ends with the process and has left nothing.
+    entry: Option<Entry>,
     what: String,
     undo: Option<Undo>,
 }
@@ -51,7 +52,7 @@ impl CleanupStack {
         let entry = self.run.record(resource)?;
         let height = self.steps.len();
         // On the stack before it is made, so that a panic in `make` is cleaned up too.
-        self.steps.push(Step { entry, what, undo: None });
+        self.steps.push(Step { entry: Some(entry), what, undo: None });
         match make() {
             Ok((made, undo)) => {
                 self.steps[height].undo = Some(undo);
@@ -63,6 +64,11 @@ impl CleanupStack {
                 Err(error)
             }
         }
+    }
+
+    /// Puts on the stack what leaves nothing behind when this process is gone, but is to be ended in its turn.
+    pub fn end_with(&mut self, what: &str, undo: Undo) {
+        self.steps.push(Step { entry: None, what: what.to_owned(), undo: Some(undo) });
     }
 
     /// Creates a folder that only this user may enter. It is removed when it is empty.
@@ -97,7 +103,7 @@ impl CleanupStack {
         match make() {
             Ok(made) => {
                 let identified = self.run.created(&entry, path);
-                self.steps.push(Step { entry, what, undo: None });
+                self.steps.push(Step { entry: Some(entry), what, undo: None });
                 identified.map(|()| made)
             }
             Err(error) => {
@@ -124,7 +130,8 @@ impl CleanupStack {
             let regular = step.undo.map_or(Ok(()), |undo| undo());
             failures.extend(regular.err().map(|error| error.while_doing(&doing)));
             // Finds nothing if the regular way has done its work; if not, it is the second attempt, with force.
-            failures.extend(self.run.undo(step.entry).err().map(|error| error.while_doing(&doing)));
+            let again = step.entry.map_or(Ok(()), |entry| self.run.undo(entry));
+            failures.extend(again.err().map(|error| error.while_doing(&doing)));
         }
         failures
     }

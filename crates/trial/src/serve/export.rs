@@ -10,12 +10,12 @@ use std::time::Instant;
 
 use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_export::{
-    FuseExport, FuseOptions, LoopDevice, LoopOptions, NbdAddress, NbdExport, NbdOptions, NbdServer,
-    VhostExport, VhostOptions, VhostServer,
+    FuseExport, FuseOptions, LoopDevice, LoopOptions, VhostExport, VhostOptions, VhostServer,
 };
 use rotproof_spec::nearest;
 use serde::{Serialize, Serializer};
 
+use super::nbd::NbdServing;
 use crate::registry::{CleanupStack, Resource, Undo};
 
 /// A way in which a stack is offered to other programs.
@@ -25,7 +25,7 @@ pub enum ExportKind {
     File,
     /// A loop device over that file.
     Device,
-    /// An NBD server on a Unix socket.
+    /// An NBD server on a Unix socket or over TCP.
     Nbd,
     /// A vhost-user-blk server on a Unix socket.
     Vhost,
@@ -107,6 +107,9 @@ pub struct Address {
     pub kind: ExportKind,
     /// The path, or whatever the other program takes.
     pub address: String,
+    /// Commands to paste into a shell, for people: how others reach it.
+    #[serde(skip)]
+    pub commands: Vec<String>,
 }
 
 /// What all exports of a stack have in common.
@@ -122,6 +125,8 @@ pub(super) struct Surroundings {
     pub(super) phase: Arc<AtomicU8>,
     /// Threads of each export.
     pub(super) threads: usize,
+    /// How it is offered over NBD.
+    pub(super) nbd: NbdServing,
 }
 
 /// Makes the exports of one stack. What several of them need is made once.
@@ -136,20 +141,23 @@ impl Exporter {
         Self { device, surroundings, fuse: None }
     }
 
-    /// Offers the stack in one more way; `cleanup` takes it back.
-    pub(super) fn open(&mut self, kind: ExportKind, cleanup: &mut CleanupStack) -> Result<Address> {
+    /// Offers the stack in one more way; `cleanup` takes it back. Gives at least one address.
+    pub(super) fn open(&mut self, kind: ExportKind, cleanup: &mut CleanupStack) -> Result<Vec<Address>> {
         let path = match kind {
             ExportKind::File => self.file(cleanup)?,
             ExportKind::Device => self.loop_device(cleanup)?,
             ExportKind::Vhost => self.vhost(cleanup)?,
-            ExportKind::Nbd => return Ok(Address { kind, address: self.nbd(cleanup)? }),
+            ExportKind::Nbd => {
+                let device = Arc::clone(&self.device);
+                return self.surroundings.nbd.open(device, &self.surroundings, cleanup);
+            }
         };
         let Some(address) = path.to_str() else {
             let message =
                 format!("the path {} is not UTF-8; set ROTPROOF_STATE_DIR to one that is", path.display());
             return Err(Error::new(ErrorKind::Invalid, message));
         };
-        Ok(Address { kind, address: address.to_owned() })
+        Ok(vec![Address { kind, address: address.to_owned(), commands: commands(kind, address) }])
     }
 
     /// Ends all exports at once, so that every request to them fails: for an end that must not wait.
@@ -163,7 +171,7 @@ impl Exporter {
         if let Some((path, _)) = &self.fuse {
             return Ok(path.clone());
         }
-        let Surroundings { folder, seed, epoch, phase, threads } = &self.surroundings;
+        let Surroundings { folder, seed, epoch, phase, threads, .. } = &self.surroundings;
         let mountpoint = folder.join("export");
         cleanup.create_directory(&mountpoint)?;
         let options = FuseOptions {
@@ -188,21 +196,6 @@ impl Exporter {
             Ok((made, undo))
         })?;
         Ok(self.fuse.insert(export).0.clone())
-    }
-
-    /// Gives the URI.
-    fn nbd(&self, cleanup: &mut CleanupStack) -> Result<String> {
-        let Surroundings { folder, seed, epoch, phase, .. } = &self.surroundings;
-        let socket = folder.join("nbd");
-        let export =
-            NbdExport { name: String::new(), description: String::new(), device: Arc::clone(&self.device) };
-        let options = NbdOptions { seed: *seed, epoch: *epoch, phase: Arc::clone(phase), tls: None };
-        cleanup.create(Resource::Socket { path: socket.clone() }, || {
-            let server = NbdServer::start(vec![export], &[NbdAddress::Unix(socket)], options)?;
-            let uri = server.uris().swap_remove(0);
-            let undo: Undo = Box::new(move || server.stop());
-            Ok((uri, undo))
-        })
     }
 
     /// Gives the path of the socket.
@@ -231,6 +224,24 @@ impl Exporter {
             let undo: Undo = Box::new(move || device.detach());
             Ok((path, undo))
         })
+    }
+}
+
+/// How others reach what is at a path.
+fn commands(kind: ExportKind, path: &str) -> Vec<String> {
+    match kind {
+        ExportKind::File => vec![
+            format!("fio --name=file --filename='{path}' --direct=1 --rw=randrw"),
+            format!("qemu-system-x86_64 -drive 'file={},format=raw,if=virtio'", path.replace(',', ",,")),
+        ],
+        ExportKind::Device => vec![format!("mkfs.ext4 {path} && mount {path} /mnt")],
+        ExportKind::Vhost => vec![format!(
+            "qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=m,size=1G,share=on -numa node,memdev=m \
+             -chardev 'socket,id=c,path={},reconnect=1' -device vhost-user-blk-pci,chardev=c,num-queues=4",
+            path.replace(',', ",,")
+        )],
+        // Knows more than a path.
+        ExportKind::Nbd => Vec::new(),
     }
 }
 

@@ -7,6 +7,7 @@
 mod export;
 mod ledger_file;
 mod name;
+mod nbd;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ use serde::Serialize;
 
 pub use export::{Address, ExportKind};
 pub use name::{check_name, name_of, socket_of_name, sockets};
+pub use nbd::{NbdServing, TlsServing};
+pub use rotproof_export::NbdAddress;
 
 use crate::control::{ControlLimits, ControlServer, Handler, ServedStack};
 use crate::file::TrialFile;
@@ -39,6 +42,8 @@ pub struct ServeOptions {
     pub name: String,
     /// The ways in which it is offered; at least one.
     pub exports: Vec<ExportKind>,
+    /// How it is offered over NBD, if it is.
+    pub nbd: NbdServing,
     /// Where its control socket is; by default that of its name.
     pub socket: Option<PathBuf>,
     /// A file for the ledger, which must not exist yet.
@@ -60,7 +65,7 @@ pub struct Ready {
     pub block_size_bytes: u32,
     /// Rules that it begins with.
     pub rules: usize,
-    /// One for each way in which it is offered, in the order asked for.
+    /// The ways in which it is offered, in the order asked for; NBD once for each place it listens at.
     pub exports: Vec<Address>,
     /// The control socket.
     pub control: PathBuf,
@@ -115,10 +120,13 @@ impl Served {
             epoch: Instant::now(),
             phase: Arc::clone(&phase),
             threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(2),
+            nbd: options.nbd.clone(),
         };
         let mut exporter = Exporter::new(Arc::clone(&stack.device), surroundings);
-        let exports: Vec<Address> =
-            options.exports.iter().map(|&kind| exporter.open(kind, &mut cleanup)).collect::<Result<_>>()?;
+        let mut exports: Vec<Address> = Vec::new();
+        for &kind in &options.exports {
+            exports.extend(exporter.open(kind, &mut cleanup)?);
+        }
         let DeviceInfo { size, block_size, .. } = stack.device.info();
         let ready = Ready {
             name: options.name.clone(),
