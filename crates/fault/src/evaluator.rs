@@ -238,7 +238,7 @@ impl Evaluator {
             let is_whole = header.offset <= extent.start && header.end() >= extent.end;
             let is_hit =
                 || verdict.is_some_and(|verdict| verdict.blocks.iter().any(|hit| hit.block == block));
-            if !is_whole && (is_hit() || self.engine.overlay.touches(&(block..block + 1))) {
+            if !is_whole && (is_hit() || self.has_open_record(header, block)) {
                 edges.push(extent);
             }
         }
@@ -252,6 +252,20 @@ impl Evaluator {
             }
         }
         edges
+    }
+
+    /// Whether what a request does to `block` is the ledger's business although no rule hits it: a bad place shows
+    /// what it may not have shown before, or a write may put right what a record says is wrong.
+    fn has_open_record(&self, header: &Header, block: u64) -> bool {
+        if !self.engine.overlay.touches(&(block..block + 1)) {
+            return false;
+        }
+        let states = self.engine.overlay.lock();
+        let mut states = states.within(block..block + 1);
+        states.any(|(_, state)| {
+            state.places.iter().any(|place| matches!(place.kind, PlaceKind::Wrong { .. }))
+                || header.operation.is_mutation() && !state.unrepaired.is_empty()
+        })
     }
 
     /// Makes what has been read below for [`Verdict::lost_ranges`] look as it reads, so that it can stand in for the

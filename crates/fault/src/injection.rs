@@ -84,8 +84,8 @@ impl Evaluator {
         unnoticed.iter().filter(|one| one.rule.remaps()).for_each(|one| one.rule.heal(one.block));
         let done = Done { header, rules: rules.index(), stale, edges, now };
         let touched = states.within(header.blocks()).map(|(block, _)| block);
-        let touched = touched.chain(watched.iter().cloned().flatten());
-        for (block, hits) in concerned_blocks(touched, hits) {
+        let concerned = concerned_blocks(header, &mut touched.chain(watched.iter().cloned().flatten()), hits);
+        for (block, hits) in concerned {
             states.update(block, |state| {
                 if watched.iter().any(|range| range.contains(&block)) {
                     let part = header.part(block);
@@ -260,8 +260,9 @@ impl Evaluator {
         if failure.is_none() && (is_touched || !verdict.blocks.is_empty()) {
             let mut states = self.engine.overlay.lock();
             let touched = states.within(header.blocks()).map(|(block, _)| block);
+            let concerned = concerned_blocks(header, &mut { touched }, &verdict.blocks);
             let done = Done { header, rules: verdict.rules.index(), stale: &[], edges, now };
-            for (block, hits) in concerned_blocks(touched, &verdict.blocks) {
+            for (block, hits) in concerned {
                 states.update(block, |state| self.show_block(state, done, block, hits, data));
             }
         }
@@ -464,18 +465,24 @@ fn contents_of(header: &Header, data: &[u8]) -> Vec<BlockContent> {
 }
 
 /// The blocks that have a state or are hit, in order, each with its hits; `hits` are sorted by block.
-fn concerned_blocks(touched: impl Iterator<Item = u64>, hits: &[BlockHit]) -> Vec<(u64, &[BlockHit])> {
-    let mut blocks: Vec<u64> = touched.chain(hits.iter().map(|hit| hit.block)).collect();
-    blocks.sort_unstable();
-    blocks.dedup();
+fn concerned_blocks<'a>(
+    header: &Header,
+    touched: &mut dyn Iterator<Item = u64>,
+    hits: &'a [BlockHit],
+) -> impl Iterator<Item = (u64, &'a [BlockHit])> + use<'a> {
+    let blocks = header.blocks();
+    let is_one = blocks.end == blocks.start + 1 && !hits.is_empty();
+    let mut several: Vec<u64> = Vec::new();
+    if !is_one {
+        several.extend(touched.chain(hits.iter().map(|hit| hit.block)));
+        several.sort_unstable();
+        several.dedup();
+    }
     let mut rest = hits;
-    blocks
-        .into_iter()
-        .map(|block| {
-            let count = rest.partition_point(|hit| hit.block <= block);
-            let (own, others) = rest.split_at(count);
-            rest = others;
-            (block, own)
-        })
-        .collect()
+    is_one.then_some(blocks.start).into_iter().chain(several).map(move |block| {
+        let count = rest.partition_point(|hit| hit.block <= block);
+        let (own, others) = rest.split_at(count);
+        rest = others;
+        (block, own)
+    })
 }

@@ -8,13 +8,15 @@
 //! A read that overlaps a write in flight may see either version with either version's lies, as on any device: the
 //! contract orders them by completion only.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use rotproof_block::ContentHash;
+use rotproof_block::hash::mix;
 
 use crate::BLOCK_BYTES;
 use crate::active_rule::ActiveRule;
@@ -24,12 +26,17 @@ use crate::lie::Lie;
 
 /// At most so many counters (256 KiB).
 const CHUNKS_MAX: u64 = 1 << 16;
+/// Of a request for more blocks than this, the states are looked through instead of the blocks.
+const LOOKUPS_MAX: u64 = 4096;
 /// At least so many blocks per counter (64 KiB of the device), so that a usual request meets one or two.
 const CHUNK_SHIFT_MIN: u32 = 4;
 
+/// By block. Not a tree: where every request meets a fault, its nodes are rarely in the cache.
+type StateMap = HashMap<u64, BlockState, BuildHasherDefault<BlockHasher>>;
+
 #[derive(Debug)]
 pub(crate) struct Overlay {
-    states: Mutex<BTreeMap<u64, BlockState>>,
+    states: Mutex<StateMap>,
     /// How many blocks have a state.
     count: AtomicUsize,
     /// How many of them are in each chunk of the device.
@@ -184,15 +191,21 @@ impl Overlay {
 /// The states of all blocks, locked.
 pub(crate) struct States<'a> {
     overlay: &'a Overlay,
-    states: MutexGuard<'a, BTreeMap<u64, BlockState>>,
+    states: MutexGuard<'a, StateMap>,
 }
 
 impl States<'_> {
     /// The states in `blocks`, in order.
     pub(crate) fn within(&self, blocks: Range<u64>) -> impl Iterator<Item = (u64, &BlockState)> {
-        // A map refuses ranges that end before they begin.
-        let blocks = blocks.start..blocks.end.max(blocks.start);
-        self.states.range(blocks).map(|(block, state)| (*block, state))
+        let is_large = blocks.end.saturating_sub(blocks.start) > LOOKUPS_MAX;
+        let mut found = Vec::new();
+        if is_large {
+            found.extend(self.states.keys().copied().filter(|block| blocks.contains(block)));
+            found.sort_unstable();
+        }
+        let few = if is_large { 0..0 } else { blocks };
+        let blocks = few.chain(found);
+        blocks.filter_map(|block| Some((block, self.states.get(&block)?)))
     }
 
     /// Changes the state of `block`, which may be empty before and after.
@@ -220,6 +233,26 @@ impl States<'_> {
     }
 }
 
+/// Spreads block numbers, which only this program chooses.
+#[derive(Default)]
+pub(crate) struct BlockHasher(u64);
+
+impl Hasher for BlockHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(byte.into());
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = mix(self.0, 0, number);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -236,7 +269,10 @@ mod tests {
         assert!(overlay.touches(&(0..near_the_end)));
         assert!(overlay.touches(&(near_the_end..near_the_end + 1)));
         assert!(!overlay.touches(&(1 << 29..(1 << 29) + 100)));
-        assert_eq!(overlay.lock().within(0..1 << 30).count(), 3);
+        let found: Vec<u64> = overlay.lock().within(0..1 << 30).map(|(block, _)| block).collect();
+        assert_eq!(found, [5, 6, near_the_end]);
+        let found: Vec<u64> = overlay.lock().within(0..100).map(|(block, _)| block).collect();
+        assert_eq!(found, [5, 6]);
         for block in [5, 6, near_the_end] {
             assert!(overlay.touches(&(block..block + 1)));
             overlay.lock().update(block, |state| state.overwrite(&(0..4096)));

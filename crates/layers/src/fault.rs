@@ -99,6 +99,12 @@ fn payload<'a>(header: &Header, buffer: &'a [u8]) -> &'a [u8] {
 
 /// Passes a request on and looks at it afterwards; at once, where the device below is done at once.
 fn inspect(lane: &Rc<Lane>, header: Header, rules: RuleSet, request: Request) -> Submission {
+    if header.operation.is_mutation() && !lane.evaluator.edges(&header, None).is_empty() {
+        let lane = Rc::clone(lane);
+        return Submission::pending(
+            async move { lane.mutate(header, Box::new(rules.into()), request).await },
+        );
+    }
     let mut completion = match lane.below.submit(request).try_take() {
         Ok(completion) => completion,
         Err(submission) => {
@@ -139,9 +145,9 @@ impl Lane {
     /// Finishes a request that has succeeded below and on which nothing was decided before.
     async fn finish(&self, header: Header, rules: RuleSet, completion: Completion) -> Completion {
         if header.operation == Operation::Read {
-            return self.finish_read(header, rules.into(), completion).await;
+            return self.finish_read(header, rules.into(), completion, Vec::new()).await;
         }
-        let edges = self.read_below(self.evaluator.edges(&header, None), header.context).await;
+        let edges = self.read_missing(Vec::new(), &header, None).await;
         self.finish_mutation(&header, &rules.into(), &completion.buffer, &[], &edges);
         completion
     }
@@ -161,11 +167,21 @@ impl Lane {
         for piece in &mut stale {
             self.evaluator.make_stale(piece);
         }
-        let mut completion = self.below.submit(request).await;
+        // What lies beside data that are known need not wait for them to be written.
+        let leaves_known_data = matches!(header.operation, Operation::Write { .. } | Operation::WriteZeroes);
+        let beside =
+            if leaves_known_data { self.evaluator.edges(&header, Some(&verdict)) } else { Vec::new() };
+        let (mut completion, mut edges) = if beside.is_empty() {
+            (self.below.submit(request).await, Vec::new())
+        } else {
+            both(self.below.submit(request), self.read_below(beside, header.context)).await
+        };
         if completion.result.is_ok() {
             if header.operation.is_mutation() {
-                let edges =
-                    self.read_below(self.evaluator.edges(&header, Some(&verdict)), header.context).await;
+                for piece in &mut edges {
+                    overwrite(piece, &header, &completion.buffer);
+                }
+                let edges = self.read_missing(edges, &header, Some(&verdict)).await;
                 self.finish_mutation(&header, &verdict, &completion.buffer, &stale, &edges);
             }
             if let Some(errno) = verdict.late_failure() {
@@ -190,9 +206,13 @@ impl Lane {
     /// A read to which something happens.
     async fn read(&self, header: Header, verdict: Verdict, mut request: Request) -> Completion {
         if verdict.failure().is_none() {
+            let edges = self.read_wide(&header, &verdict, &mut request).await;
+            if !edges.is_empty() {
+                return self.finish_read(header, verdict, request.succeed(), edges).await;
+            }
             let completion = self.below.submit(request).await;
             return match completion.result {
-                Ok(()) => self.finish_read(header, verdict, completion).await,
+                Ok(()) => self.finish_read(header, verdict, completion, Vec::new()).await,
                 Err(_) => completion,
             };
         }
@@ -200,15 +220,45 @@ impl Lane {
         let untouched = std::mem::replace(&mut request.buffer, Buffer::stale(header.length as usize));
         let completion = self.below.submit(request).await;
         let completion = match completion.result {
-            Ok(()) => self.finish_read(header, verdict, completion).await,
+            Ok(()) => self.finish_read(header, verdict, completion, Vec::new()).await,
             Err(_) => completion,
         };
         Completion { buffer: untouched, ..completion }
     }
 
+    /// Reads a request that is smaller than the blocks that the ledger wants together with the rest of those blocks, as
+    /// one read instead of two. Gives these blocks; none if there is nothing to gain, or the wider read has failed,
+    /// which says nothing about the narrower.
+    async fn read_wide(&self, header: &Header, verdict: &Verdict, request: &mut Request) -> Vec<Piece> {
+        let edges = self.evaluator.edges(header, Some(verdict));
+        let (Some(first), Some(last)) = (edges.first(), edges.last()) else { return Vec::new() };
+        let (start, end) = (first.start.min(header.offset), last.end.max(header.offset + header.length));
+        let buffer = Buffer::stale((end - start) as usize);
+        let wide = Request { offset: start, length: end - start, buffer, ..*request };
+        if self.info.check(&wide).is_err() {
+            return Vec::new();
+        }
+        let Completion { result: Ok(()), buffer, .. } = self.below.submit(wide).await else {
+            return Vec::new();
+        };
+        let within =
+            |range: Range<u64>| &buffer[(range.start - start) as usize..(range.end - start) as usize];
+        request.buffer.copy_from_slice(within(header.offset..header.offset + header.length));
+        edges
+            .into_iter()
+            .map(|edge| Piece { offset: edge.start, bytes: Buffer::copy_of(within(edge)) })
+            .collect()
+    }
+
     /// Makes of a read that has succeeded below what the reader is to see.
-    async fn finish_read(&self, header: Header, verdict: Verdict, mut completion: Completion) -> Completion {
-        let edges = self.read_below(self.evaluator.edges(&header, Some(&verdict)), header.context).await;
+    async fn finish_read(
+        &self,
+        header: Header,
+        verdict: Verdict,
+        mut completion: Completion,
+        edges: Vec<Piece>,
+    ) -> Completion {
+        let edges = self.read_missing(edges, &header, Some(&verdict)).await;
         let now = self.runtime.now();
         let outcome = self.evaluator.read_done(&header, verdict, &mut completion.buffer, &edges, now);
         self.conclude(outcome, completion).await
@@ -243,6 +293,19 @@ impl Lane {
         }
     }
 
+    /// The blocks that the ledger wants whole, as the request has left them; `edges` are those that are known.
+    async fn read_missing(
+        &self,
+        mut edges: Vec<Piece>,
+        header: &Header,
+        verdict: Option<&Verdict>,
+    ) -> Vec<Piece> {
+        let mut missing = self.evaluator.edges(header, verdict);
+        missing.retain(|range| edges.iter().all(|piece| piece.offset != range.start));
+        edges.extend(self.read_below(missing, header.context).await);
+        edges
+    }
+
     /// What the device below holds in `ranges`; one that cannot be read is left out.
     async fn read_below(&self, ranges: Vec<Range<u64>>, context: Context) -> Vec<Piece> {
         let mut pieces = Vec::new();
@@ -256,5 +319,45 @@ impl Lane {
             }
         }
         pieces
+    }
+}
+
+/// Makes of what a piece held while it was being written what it holds now.
+fn overwrite(piece: &mut Piece, header: &Header, data: &[u8]) {
+    let start = header.offset.max(piece.offset);
+    let end = (header.offset + header.length).min(piece.offset + piece.bytes.len() as u64);
+    if start >= end {
+        return;
+    }
+    let changed = &mut piece.bytes[(start - piece.offset) as usize..(end - piece.offset) as usize];
+    match header.operation {
+        Operation::Write { .. } => {
+            changed.copy_from_slice(&data[(start - header.offset) as usize..(end - header.offset) as usize]);
+        }
+        _ => changed.fill(0),
+    }
+}
+
+/// Waits for two futures at once.
+async fn both<A: Future, B: Future>(one: A, other: B) -> (A::Output, B::Output) {
+    let (mut one, mut other) = (std::pin::pin!(one), std::pin::pin!(other));
+    let (mut of_one, mut of_other) = (None, None);
+    std::future::poll_fn(|context| {
+        if of_one.is_none() {
+            of_one = poll_now(one.as_mut(), context);
+        }
+        if of_other.is_none() {
+            of_other = poll_now(other.as_mut(), context);
+        }
+        if of_one.is_none() || of_other.is_none() { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    (of_one.expect("it has ended"), of_other.expect("it has ended"))
+}
+
+fn poll_now<F: Future>(future: Pin<&mut F>, context: &mut std::task::Context<'_>) -> Option<F::Output> {
+    match future.poll(context) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
     }
 }

@@ -590,34 +590,81 @@ fn queues_on_several_threads_lose_no_hit_and_no_lie() {
     }
 }
 
-#[test]
-fn requests_that_the_layer_makes_are_children_of_the_one_they_serve() {
-    type Seen = Arc<parking_lot::Mutex<Vec<(Operation, Context)>>>;
-    struct Watch(Arc<dyn Device>, Seen);
-    struct WatchQueue(Rc<dyn Queue>, Seen);
-    impl Device for Watch {
-        fn info(&self) -> DeviceInfo {
-            self.0.info()
-        }
-        fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {
-            Ok(Rc::new(WatchQueue(self.0.open_queue(runtime)?, Arc::clone(&self.1))))
-        }
+/// What a device was asked for: operation, first byte, length, context.
+type Seen = Arc<parking_lot::Mutex<Vec<(Operation, u64, u64, Context)>>>;
+
+/// Notes every request.
+struct Watch(Arc<dyn Device>, Seen);
+
+struct WatchQueue(Rc<dyn Queue>, Seen);
+
+impl Device for Watch {
+    fn info(&self) -> DeviceInfo {
+        self.0.info()
     }
-    impl Queue for WatchQueue {
-        fn submit(&self, request: Request) -> Submission {
-            self.1.lock().push((request.operation, request.context));
-            self.0.submit(request)
-        }
+    fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {
+        Ok(Rc::new(WatchQueue(self.0.open_queue(runtime)?, Arc::clone(&self.1))))
     }
+}
+
+impl Queue for WatchQueue {
+    fn submit(&self, request: Request) -> Submission {
+        self.1.lock().push((request.operation, request.offset, request.length, request.context));
+        self.0.submit(request)
+    }
+}
+
+/// A faulty device, and what the one below it is asked for.
+fn watched(rules: &[&str]) -> (Stand, Seen) {
     let seen = Seen::default();
     let below = MemoryDevice::new(DEVICE_BYTES, 512).expect("memory");
-    let stand = Stand::over(Arc::new(Watch(below, Arc::clone(&seen))), &["write: lost_write"]);
+    (Stand::over(Arc::new(Watch(below, Arc::clone(&seen))), rules), seen)
+}
+
+#[test]
+fn requests_that_the_layer_makes_are_children_of_the_one_they_serve() {
+    let (stand, seen) = watched(&["write: lost_write"]);
     let own = Context { id: 42, ..context() };
     stand.complete(Request::write(0, Buffer::copy_of(&block(1)), own)).result.expect("acknowledged");
     let seen = seen.lock();
-    assert_eq!(
-        seen.iter().map(|(operation, _)| *operation).collect::<Vec<_>>(),
-        [Operation::Read, Operation::WRITE]
-    );
-    assert_eq!((seen[0].1.parent, seen[1].1), (42, own));
+    assert_eq!(seen.iter().map(|seen| seen.0).collect::<Vec<_>>(), [Operation::Read, Operation::WRITE]);
+    assert_eq!((seen[0].3.parent, seen[1].3), (42, own));
+}
+
+#[test]
+fn a_small_read_that_is_hit_takes_its_whole_block_along_and_no_second_read() {
+    let (stand, seen) = watched(&["read, once: bit_flip(byte=600, bit=0)"]);
+    stand.write(0, &block(1)).expect("writes");
+    stand.write(512, &[2; 512]).expect("writes");
+    seen.lock().clear();
+    let mut lie = vec![2; 512];
+    lie[88] ^= 1;
+    assert_eq!(stand.read(512, 512).expect("reads"), lie);
+    let asked: Vec<_> = seen.lock().iter().map(|seen| (seen.0, seen.1, seen.2)).collect();
+    assert_eq!(asked, [(Operation::Read, 0, 4096)]);
+    let truth = stand.pristine(0, BLOCK);
+    assert_eq!(stand.records()[0].before, Some(ContentHash::of(&truth)));
+    // What no rule hits is asked for as it is, although there is a record that a write may close.
+    seen.lock().clear();
+    assert_eq!(stand.read(512, 512).expect("reads"), [2; 512]);
+    let asked: Vec<_> = seen.lock().iter().map(|seen| (seen.0, seen.1, seen.2)).collect();
+    assert_eq!(asked, [(Operation::Read, 512, 512)]);
+}
+
+#[test]
+fn the_neighbours_of_a_small_write_that_is_hit_are_read_while_it_is_written() {
+    let (stand, seen) = watched(&["write, after=1: ones"]);
+    stand.write(0, &block(1)).expect("writes");
+    seen.lock().clear();
+    // It begins in one block and ends in the next.
+    stand.write(3584, &[7; 1024]).expect("writes");
+    let asked: Vec<_> = seen.lock().iter().map(|seen| (seen.0, seen.1, seen.2)).collect();
+    let expected =
+        [(Operation::WRITE, 3584, 1024), (Operation::Read, 0, 4096), (Operation::Read, 4096, 4096)];
+    assert_eq!(asked, expected);
+    for (record, place) in stand.records().iter().zip([0, 4096]) {
+        let truth = stand.pristine(place, BLOCK);
+        assert_eq!(record.before, Some(ContentHash::of(&truth)), "the block at {place}");
+    }
+    assert_eq!(stand.records().len(), 2);
 }
