@@ -284,7 +284,10 @@ impl Shared {
         };
         let result = match i32::try_from(error) {
             Ok(0) => {
-                self.receive_exact(&mut room)?;
+                if let Err(broken) = self.receive_exact(&mut room) {
+                    self.give_back(cookie, room);
+                    return Err(broken);
+                }
                 Ok(())
             }
             Ok(errno) => Err(Error::from_errno(errno, "the NBD server failed the request")),
@@ -304,6 +307,15 @@ impl Shared {
             waker.wake();
         }
         Ok(())
+    }
+
+    /// Undoes the beginning of a reply of which there will be no more, so that the request fails with its buffer.
+    fn give_back(&self, cookie: u64, room: Buffer) {
+        if let Some(state) = self.under_way.lock().requests.get_mut(&cookie)
+            && let State::Arriving { waker } = state
+        {
+            *state = State::Waiting { room, waker: waker.take() };
+        }
     }
 
     fn receive_exact(&self, mut bytes: &mut [u8]) -> io::Result<()> {
@@ -342,8 +354,8 @@ impl Shared {
                     State::Waiting { room, waker } => {
                         (std::mem::replace(room, Buffer::empty()), waker.take())
                     }
-                    State::Arriving { waker } => (Buffer::empty(), waker.take()),
-                    State::Done(..) | State::Abandoned(_) => continue,
+                    // The reader has its buffer; it completes the request, or gives it back and ends here itself.
+                    State::Arriving { .. } | State::Done(..) | State::Abandoned(_) => continue,
                 };
                 *state = State::Done(Err(Error::new(ErrorKind::Gone, failure.clone())), room);
                 wakers.extend(waker);
