@@ -19,5 +19,5 @@ pub mod vhost;
 
 pub use fuse::{FuseExport, FuseOptions, abort_path, unmount_path};
 pub use loop_device::{LoopDevice, LoopEntry, LoopOptions, detach_path, find_by_backing_file};
-pub use nbd::{NbdAddress, NbdExport, NbdOptions, NbdServer, nbd_tls};
+pub use nbd::{NbdAddress, NbdExport, NbdOptions, NbdServer, nbd_tls, serve_nbd_client};
 pub use vhost::{VhostExport, VhostOptions, VhostServer};

@@ -11,6 +11,8 @@ pub mod fuse_request;
 pub mod import_plan;
 pub mod ledger;
 pub mod mutate;
+pub mod nbd_client;
+pub mod nbd_server;
 pub mod path_file;
 pub mod trial_file;
 pub mod vhost_request;
@@ -27,11 +29,13 @@ pub struct FuzzTarget {
 }
 
 /// All of them.
-pub const TARGETS: [FuzzTarget; 9] = [
+pub const TARGETS: [FuzzTarget; 11] = [
     FuzzTarget { name: "fault_rule", check: fault_rule::check, seeds: fault_rule::seeds },
     FuzzTarget { name: "trial_file", check: trial_file::check, seeds: trial_file::seeds },
     FuzzTarget { name: "fuse_request", check: fuse_request::check, seeds: fuse_request::seeds },
     FuzzTarget { name: "vhost_request", check: vhost_request::check, seeds: vhost_request::seeds },
+    FuzzTarget { name: "nbd_client", check: nbd_client::check, seeds: nbd_client::seeds },
+    FuzzTarget { name: "nbd_server", check: nbd_server::check, seeds: nbd_server::seeds },
     FuzzTarget { name: "import_fispdk", check: import_plan::check_fispdk, seeds: import_plan::seeds },
     FuzzTarget { name: "import_achilles", check: import_plan::check_achilles, seeds: import_plan::seeds },
     FuzzTarget { name: "path_file", check: path_file::check, seeds: path_file::seeds },

@@ -11,6 +11,9 @@ use rotproof_fuzz_targets::{FuzzTarget, TARGETS};
 /// Mutations of each target in a run of ordinary length.
 const MUTATIONS: usize = 4000;
 
+/// Fewer of what is a whole session each time, with threads of its own.
+const SESSIONS: usize = 1000;
+
 fn times() -> usize {
     let given = std::env::var("ROTPROOF_FUZZ_TIMES").ok();
     given.map_or(1, |times| times.parse().expect("ROTPROOF_FUZZ_TIMES is a number"))
@@ -20,7 +23,8 @@ fn run(target: &FuzzTarget) {
     let seeds = (target.seeds)();
     assert!(!seeds.is_empty(), "{}: nothing to begin from", target.name);
     let check = target.check;
-    let mutations = Mutations::new(&seeds, 0).take(MUTATIONS * times());
+    let count = if target.name.starts_with("nbd_") { SESSIONS } else { MUTATIONS };
+    let mutations = Mutations::new(&seeds, 0).take(count * times());
     for input in seeds.iter().cloned().chain(mutations) {
         if catch_unwind(|| check(&input)).is_err() {
             panic!("{}: the message above is about {:?}", target.name, String::from_utf8_lossy(&input));

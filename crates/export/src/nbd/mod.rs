@@ -154,6 +154,16 @@ impl NbdServer {
     }
 }
 
+/// Serves one client over a socket that is connected already, on this thread, until the client leaves: for who has got
+/// the socket from elsewhere. Fails as [`NbdServer::start`] does, and never for what the client says.
+pub fn serve_nbd_client(socket: OwnedFd, exports: Vec<NbdExport>, options: NbdOptions) -> Result<()> {
+    let NbdOptions { seed, epoch, phase, tls } = options;
+    let exports = export::offer(exports)?;
+    tune(&socket);
+    let shared = Shared { exports, tls, seed, epoch, phase, abandon: AtomicBool::new(false) };
+    connection::serve(Arc::new(socket), 1, &shared)
+}
+
 impl Drop for NbdServer {
     fn drop(&mut self) {
         let _ = self.stop();
