@@ -2,7 +2,7 @@
 
 use rotproof_fault::{DrawnModel, FaultEntry, Match, Plan, Rule};
 use rotproof_layers::{DeviceSpec, DiskProfile};
-use rotproof_load::{End, LoadSpec};
+use rotproof_load::{BlockSizes, End, JobSpec, LoadSpec};
 use rotproof_spec::Percent;
 use rotproof_trial::file::{SubjectSpec, TrialFile};
 
@@ -120,41 +120,88 @@ fn describe(device: &DeviceSpec) -> String {
 }
 
 fn load(load: &LoadSpec) -> Vec<String> {
-    let pattern = load.pattern.describe();
-    let mix = match load.reads {
-        Percent(reads) if reads <= 0.0 => "writes".to_owned(),
-        Percent(reads) if reads >= 1.0 => "reads".to_owned(),
-        reads => format!("{reads} reads and {} writes", Percent(1.0 - reads.0)),
-    };
-    let mut lines = vec![
-        format!("{pattern}, {mix} of {} each", load.block_size),
-        format!(
-            "{}, {} in flight each",
-            counted(load.workers.into(), "worker"),
-            counted(load.queue_depth.into(), "request")
-        ),
-    ];
+    let jobs = load.jobs();
+    let mut lines = Vec::new();
+    for (index, job) in jobs.iter().enumerate() {
+        let own = job_lines(job);
+        if load.jobs.is_empty() {
+            lines.extend(own);
+        } else {
+            let name = job.name.clone().unwrap_or_else(|| (index + 1).to_string());
+            let space = job.space.map_or(String::new(), |space| format!(", {space} of the space"));
+            lines.push(format!("job {name}{space}"));
+            lines.extend(own.into_iter().map(|line| format!("  {line}")));
+        }
+    }
     let end = match load.end() {
         Some(End::Total(bytes)) => format!("{bytes} in all"),
         Some(End::Requests(requests)) => format!("{} in all", counted(requests, "request")),
         Some(End::Duration(span)) => format!("for {span}"),
         None => "as many bytes as the target has".into(),
     };
-    let before =
-        if load.prefill.unwrap_or(load.reads.0 > 0.0) { ", everything written once before" } else { "" };
-    lines.push(end + before);
+    let ramp_up = load.ramp_up.map_or(String::new(), |ramp_up| format!(", after {ramp_up} not recorded"));
+    let before = if load.prefill.unwrap_or_else(|| load.reads_anything()) {
+        ", everything written once before"
+    } else {
+        ""
+    };
+    lines.push(end + &ramp_up + before);
     let mut rest = Vec::new();
     if load.duplicates.0 > 0.0 {
         rest.push(format!("{} duplicates", load.duplicates));
     }
-    if let Some(writes) = load.flush_every {
+    if let (Some(writes), true) = (load.flush_every, load.jobs.is_empty()) {
         rest.push(format!("a flush after {}", counted(writes, "write")));
     }
+    rest.extend(load.retry.as_ref().map(ToString::to_string));
     if !rest.is_empty() {
         lines.push(rest.join(", "));
     }
     if let Some(files) = &load.files {
         lines.push(format!("{} of {}", counted(files.count.into(), "file"), files.size));
+    }
+    lines
+}
+
+/// What a job does, and how many at once.
+fn job_lines(job: &JobSpec) -> Vec<String> {
+    let pattern = match job.sequential {
+        Some(share) if share.0 > 0.0 => format!("{}, {share} sequential", job.pattern.describe()),
+        _ => job.pattern.describe(),
+    };
+    let mix = match job.reads {
+        Percent(reads) if reads <= 0.0 => "writes".to_owned(),
+        Percent(reads) if reads >= 1.0 => "reads".to_owned(),
+        reads => format!("{reads} reads and {} writes", Percent(1.0 - reads.0)),
+    };
+    let mut lines = Vec::new();
+    if job.block_size.is_one() {
+        lines.push(format!("{pattern}, {mix} of {} each", job.block_size));
+    } else {
+        lines.push(format!("{pattern}, {mix}"));
+        match &job.block_size {
+            BlockSizes::All(sizes) => lines.push(format!("of {sizes}")),
+            BlockSizes::Split { reads, writes } => {
+                lines.extend([format!("reads of {reads}"), format!("writes of {writes}")]);
+            }
+        }
+    }
+    lines.push(format!(
+        "{}, {} in flight each",
+        counted(job.workers.into(), "worker"),
+        counted(job.queue_depth.into(), "request")
+    ));
+    let mut pace = Vec::new();
+    pace.extend(job.align.map(|align| format!("at multiples of {align}")));
+    pace.extend(job.rate.map(|rate| rate.to_string()));
+    pace.extend(job.burst.map(|burst| format!("bursts of {} every {}", burst.requests, burst.every)));
+    pace.extend(job.think_time.map(|think| match think.after {
+        1 => format!("{} to think after each", think.pause),
+        after => format!("{} to think after {after}", think.pause),
+    }));
+    pace.extend(job.fua.filter(|share| share.0 > 0.0).map(|share| format!("{share} of the writes durable")));
+    if !pace.is_empty() {
+        lines.push(pace.join(", "));
     }
     lines
 }

@@ -135,20 +135,36 @@ impl Layout {
         self.first_block[object as usize]..self.first_block[object as usize + 1]
     }
 
+    /// The place that a target block lies in; for the end of all blocks, that of all places.
+    pub(crate) fn place_of_block(&self, block: u64) -> u64 {
+        if block == self.blocks() {
+            return self.places();
+        }
+        let object = position(&self.first_block, block);
+        self.first_place[object] + (block - self.first_block[object]) / self.request_blocks
+    }
+
     /// The first target block of a place; for the end of all places, that of all blocks.
-    fn block_of_place(&self, place: u64) -> u64 {
+    pub(crate) fn block_of_place(&self, place: u64) -> u64 {
         if place == self.places() { self.blocks() } else { self.extent(place).first_block }
     }
 
-    /// The part of worker number `worker` of `workers`: parts follow each other, and differ by one place at the most.
-    pub fn part(&self, worker: u32, workers: u32) -> Part {
+    /// The part of worker number `worker` of `workers` that share `places`: parts follow each other, and differ by one
+    /// place at the most.
+    pub fn part(&self, places: &Range<u64>, worker: u32, workers: u32) -> Part {
         let boundary = |worker: u32| {
-            let places = u128::from(self.places()) * u128::from(worker) / u128::from(workers);
-            u64::try_from(places).expect("a fraction of a u64")
+            let before = u128::from(places.end - places.start) * u128::from(worker) / u128::from(workers);
+            places.start + u64::try_from(before).expect("a fraction of a u64")
         };
         let places = boundary(worker)..boundary(worker + 1);
         let blocks = self.block_of_place(places.start)..self.block_of_place(places.end);
         Part { places, blocks }
+    }
+
+    /// The same part in places of this layout, if it begins and ends with some.
+    pub(crate) fn part_of_blocks(&self, blocks: &Range<u64>) -> Part {
+        let places = self.place_of_block(blocks.start)..self.place_of_block(blocks.end);
+        Part { places, blocks: blocks.clone() }
     }
 }
 
@@ -203,9 +219,10 @@ mod tests {
             let mut next_block = 0;
             let mut next_place = 0;
             for worker in 0..workers {
-                let part = layout.part(worker, workers);
+                let part = layout.part(&(0..layout.places()), worker, workers);
                 prop_assert_eq!(part.places.start, next_place);
                 prop_assert_eq!(part.blocks.start, next_block);
+                prop_assert_eq!(&layout.part_of_blocks(&part.blocks), &part);
                 next_place = part.places.end;
                 for place in part.places {
                     let extent = layout.extent(place);

@@ -8,23 +8,29 @@
 //!
 //! This crate knows nothing of subjects, exports or trials: the objects it works on are given to it.
 
+mod block_sizes;
 mod classify;
 pub mod content;
 pub mod driver;
 pub mod engine;
 pub mod evidence;
 pub mod failure;
+mod job;
 pub mod layout;
 pub mod object;
 pub mod oracle;
+mod pace;
+mod parts;
 mod pattern;
 #[cfg(test)]
 mod probe;
+mod retry;
 pub mod spec;
 pub mod stream;
 pub mod target;
 mod workload;
 
+pub use block_sizes::{BlockSizes, SizeMix};
 pub use classify::classify;
 pub use content::{Content, ContentId, Stage};
 pub use driver::{
@@ -32,9 +38,13 @@ pub use driver::{
 };
 pub use engine::{LoadReport, Progress, RunOn, RunOptions, run};
 pub use failure::{Classification, Failure};
+pub use job::JobSpec;
 pub use object::ObjectInfo;
 pub use oracle::Oracle;
+pub use pace::{Arrivals, Burst, RampUp, Rate, ThinkTime};
+pub use parts::{NoRoom, no_room};
 pub use pattern::{Pattern, Zone};
+pub use retry::{Retry, RetryOn};
 pub use spec::{End, FilesSpec, LoadSpec};
 pub use workload::Workload;
 

@@ -7,44 +7,44 @@ use rotproof_spec::{Bytes, Path, Percent, Problems, Span, number_in_range};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::BLOCK_BYTES;
+use crate::block_sizes::BlockSizes;
+use crate::job::{JobSpec, WORKERS_MAX, with_job_keys};
 use crate::object::{ObjectInfo, content_bytes};
+use crate::pace::{Burst, RampUp, Rate, ThinkTime};
 use crate::pattern::Pattern;
-use crate::{BLOCK_BYTES, MAX_REQUEST_BYTES};
+use crate::retry::Retry;
 
-/// The load of a trial: where its requests go, what they are, how many at once, and when it ends.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct LoadSpec {
-    /// The order of the places; default `sequential`.
-    pub pattern: Pattern,
-    /// Share of the requests that read; the rest write. Default 0%.
-    pub reads: Percent,
-    /// Bytes of one request, a power of two from 4KiB to 4MiB; default 4KiB.
-    pub block_size: Bytes,
-    /// Requests that each worker keeps in flight; default 1.
-    pub queue_depth: u32,
-    /// Workers, each with its own part of the target; default 1.
-    pub workers: u32,
-    /// The end: bytes moved by all workers together. Default: the size of the target.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub total: Option<Bytes>,
-    /// The end: requests of all workers together, instead of `total`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub requests: Option<u64>,
-    /// The end: how long the load runs, instead of `total`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub duration: Option<Span>,
-    /// Write the whole target once before the load; default: if there are reads.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub prefill: Option<bool>,
-    /// Share of the written blocks whose content the same worker has written before; default 0%.
-    pub duplicates: Percent,
-    /// A flush (fsync on files) after that many writes of a worker; default none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub flush_every: Option<u64>,
-    /// The files on a file system; default: 4 files in 80% of the free space.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub files: Option<FilesSpec>,
+with_job_keys! {
+    /// The load of a trial: where its requests go, what they are, how many at once, and when it ends.
+    pub struct LoadSpec {
+        /// Jobs of different kinds, instead of the keys of one.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub jobs: Vec<JobSpec>,
+        /// The end: bytes moved by all workers together. Default: the size of the target.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub total: Option<Bytes>,
+        /// The end: requests of all workers together, instead of `total`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub requests: Option<u64>,
+        /// The end: how long the load runs, instead of `total`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub duration: Option<Span>,
+        /// Requests of all workers together, or a time, that come first and are not recorded; default none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub ramp_up: Option<RampUp>,
+        /// How often a failed read or write is tried again; default never.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub retry: Option<Retry>,
+        /// Write the whole target once before the load; default: if there are reads.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub prefill: Option<bool>,
+        /// Share of the written blocks whose content the same worker has written before; default 0%.
+        pub duplicates: Percent,
+        /// The files on a file system; default: 4 files in 80% of the free space.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub files: Option<FilesSpec>,
+    }
 }
 
 /// A set of files of equal size, named a, b, c, ...
@@ -73,66 +73,111 @@ pub enum End {
 const DEFAULT_FILES: u32 = 4;
 const DEFAULT_SPACE_PERCENT: u64 = 80;
 
-impl Default for LoadSpec {
-    fn default() -> Self {
-        Self {
-            pattern: Pattern::default(),
-            reads: Percent(0.0),
-            block_size: Bytes(BLOCK_BYTES as u64),
-            queue_depth: 1,
-            workers: 1,
-            total: None,
-            requests: None,
-            duration: None,
-            prefill: None,
-            duplicates: Percent(0.0),
-            flush_every: None,
-            files: None,
-        }
-    }
-}
-
 impl LoadSpec {
     /// Reports everything that makes no sense whatever the target is.
     pub fn validate(&self, path: &Path, problems: &mut Problems) {
-        let Bytes(block_size) = self.block_size;
-        if !block_size.is_power_of_two() || !(BLOCK_BYTES as u64..=MAX_REQUEST_BYTES).contains(&block_size) {
+        self.own_job().validate(path, problems);
+        self.validate_jobs(path, problems);
+        self.validate_end(path, problems);
+        if let (Some(RampUp::Time(_)), false) = (self.ramp_up, matches!(self.end(), Some(End::Duration(_)))) {
             problems.add_with_help(
-                &path.key("block_size"),
-                format!("a request of {} is not possible", self.block_size),
-                format!(
-                    "give a power of two from {} to {}",
-                    Bytes(BLOCK_BYTES as u64),
-                    Bytes(MAX_REQUEST_BYTES)
-                ),
+                &path.key("ramp_up"),
+                "a ramp-up by time needs a load that ends by time, or nobody could say beforehand what it writes",
+                "give `duration`, or the ramp-up as a number of requests",
             );
         }
-        self.pattern.validate(block_size, &path.key("pattern"), problems);
-        let depth = u64::from(self.queue_depth);
-        number_in_range(
-            problems,
-            &path.key("queue_depth"),
-            "the number of requests in flight",
-            depth,
-            1..=1024,
-        );
-        let workers = u64::from(self.workers);
-        number_in_range(problems, &path.key("workers"), "the number of workers", workers, 1..=256);
-        self.validate_end(path, problems);
-        if let Some(flush_every) = self.flush_every {
-            if flush_every == 0 {
-                problems.add_with_help(
-                    &path.key("flush_every"),
-                    "a flush after no write would never end",
-                    "give at least 1, or leave it out for no flush",
-                );
-            } else if self.reads.0 >= 1.0 {
-                problems.add(&path.key("flush_every"), "a load that only reads has nothing to flush");
-            }
+        if let Some(retry) = &self.retry {
+            retry.validate(&path.key("retry"), problems);
         }
         if let Some(files) = &self.files {
             files.validate(&path.key("files"), problems);
         }
+    }
+
+    fn validate_jobs(&self, path: &Path, problems: &mut Problems) {
+        if self.jobs.is_empty() {
+            return;
+        }
+        let path_of_jobs = path.key("jobs");
+        if self.own_job() != JobSpec::default() {
+            problems.add_with_help(
+                &path_of_jobs,
+                "beside `jobs`, the keys of a single job say nothing",
+                "move pattern, reads, block_size, workers and the like into the jobs",
+            );
+        }
+        for (index, job) in self.jobs.iter().enumerate() {
+            job.validate(&path_of_jobs.index(index), problems);
+        }
+        let workers: u64 = self.jobs.iter().map(|job| u64::from(job.workers)).sum();
+        if self.jobs.len() > 1 {
+            number_in_range(
+                problems,
+                &path_of_jobs,
+                "the number of workers of all jobs",
+                workers,
+                1..=WORKERS_MAX,
+            );
+        }
+        let space: f64 = self.jobs.iter().filter_map(|job| job.space).map(|share| share.0).sum();
+        let have_all = self.jobs.iter().all(|job| job.space.is_some());
+        if space > 1.0 + 1e-6 || space > 1.0 - 1e-6 && !have_all {
+            problems.add_with_help(
+                &path_of_jobs,
+                format!("the jobs take {} of the target, and more is not there", Percent(space)),
+                "lower their `space` so that each has a part of its own",
+            );
+        }
+        for (index, job) in self.jobs.iter().enumerate() {
+            if job.space == Some(Percent(0.0)) {
+                problems.add(&path_of_jobs.index(index).key("space"), "a job without space has no places");
+            }
+        }
+    }
+
+    /// The job that the load's own keys describe.
+    fn own_job(&self) -> JobSpec {
+        JobSpec {
+            pattern: self.pattern.clone(),
+            sequential: self.sequential,
+            reads: self.reads,
+            block_size: self.block_size.clone(),
+            align: self.align,
+            queue_depth: self.queue_depth,
+            workers: self.workers,
+            rate: self.rate,
+            burst: self.burst,
+            think_time: self.think_time,
+            flush_every: self.flush_every,
+            fua: self.fua,
+            name: None,
+            space: None,
+        }
+    }
+
+    /// The jobs, one if there is but the load's own.
+    pub fn jobs(&self) -> Vec<JobSpec> {
+        if self.jobs.is_empty() { vec![self.own_job()] } else { self.jobs.clone() }
+    }
+
+    /// Whether any worker reads.
+    pub fn reads_anything(&self) -> bool {
+        self.jobs().iter().any(|job| job.reads.0 > 0.0)
+    }
+
+    /// Whether any worker writes.
+    pub fn writes_anything(&self) -> bool {
+        self.jobs().iter().any(|job| job.reads.0 < 1.0)
+    }
+
+    /// Whether everything is written front to back, and nothing read meanwhile.
+    pub fn is_in_order(&self) -> bool {
+        self.jobs().iter().all(|job| job.pattern == Pattern::Sequential && job.reads.0 <= 0.0)
+    }
+
+    /// The largest request, in bytes.
+    pub fn largest_request_bytes(&self) -> u64 {
+        self.jobs().iter().map(|job| job.block_size.largest_bytes()).max().unwrap_or(BLOCK_BYTES as u64)
     }
 
     fn validate_end(&self, path: &Path, problems: &mut Problems) {
@@ -175,14 +220,14 @@ impl LoadSpec {
         if self.end().is_none() {
             resolved.total = Some(Bytes(content_bytes(objects)));
         }
-        resolved.prefill = Some(self.prefill.unwrap_or(self.reads.0 > 0.0));
+        resolved.prefill = Some(self.prefill.unwrap_or_else(|| self.reads_anything()));
         resolved
     }
 
     /// The files for a file system with so much free space: those that are described, or the default.
     pub fn files_in(&self, free_bytes: u64) -> FilesSpec {
         self.files.unwrap_or_else(|| {
-            let unit = self.block_size.0.max(BLOCK_BYTES as u64);
+            let unit = self.largest_request_bytes().max(BLOCK_BYTES as u64);
             let each = free_bytes / 100 * DEFAULT_SPACE_PERCENT / u64::from(DEFAULT_FILES);
             FilesSpec { count: DEFAULT_FILES, size: Bytes(each / unit * unit) }
         })
@@ -239,7 +284,7 @@ mod tests {
     #[test]
     fn every_senseless_value_is_reported_at_its_place() {
         let spec = LoadSpec {
-            block_size: Bytes(3 << 10),
+            block_size: Bytes(3 << 10).into(),
             queue_depth: 0,
             workers: 1000,
             total: Some(Bytes(0)),
@@ -254,9 +299,9 @@ mod tests {
                 "load.block_size",
                 "load.queue_depth",
                 "load.workers",
+                "load.flush_every",
                 "load.total",
                 "load.requests",
-                "load.flush_every",
                 "load.files.count",
                 "load.files.size"
             ]
@@ -264,11 +309,49 @@ mod tests {
     }
 
     #[test]
+    fn jobs_and_paces_that_make_no_sense_are_reported_at_their_places() {
+        for (json, places) in [
+            (r#"{ "sequential": "20%" }"#, &["load.sequential"][..]),
+            (r#"{ "align": "5KiB" }"#, &["load.align"]),
+            (r#"{ "rate": 0 }"#, &["load.rate"]),
+            (r#"{ "rate": 5, "think_time": "1ms" }"#, &["load.think_time"]),
+            (
+                r#"{ "rate": 5, "burst": { "requests": 0, "every": "1ms" } }"#,
+                &["load.burst.requests", "load.burst"],
+            ),
+            (r#"{ "fua": "5%", "reads": "100%" }"#, &["load.fua"]),
+            (r#"{ "ramp_up": "5s" }"#, &["load.ramp_up"]),
+            (r#"{ "ramp_up": "5s", "duration": "5s" }"#, &[]),
+            (r#"{ "ramp_up": 5 }"#, &[]),
+            (r#"{ "retry": 0 }"#, &["load.retry"]),
+            (r#"{ "block_size": { "4KiB": "50%", "8KiB": "40%" } }"#, &["load.block_size"]),
+            (
+                r#"{ "pattern": { "strided": { "by": "8KiB" } }, "block_size": "16KiB" }"#,
+                &["load.pattern.strided.by"],
+            ),
+            (r#"{ "jobs": [{ "workers": 0 }], "reads": "5%" }"#, &["load.jobs", "load.jobs[0].workers"]),
+            (r#"{ "jobs": [{ "workers": 200 }, { "workers": 57 }] }"#, &["load.jobs"]),
+            (r#"{ "jobs": [{ "space": "60%" }, { "space": "50%" }] }"#, &["load.jobs"]),
+            (r#"{ "jobs": [{ "space": "100%" }, {}] }"#, &["load.jobs"]),
+            (r#"{ "jobs": [{ "space": "0%" }, {}] }"#, &["load.jobs[0].space"]),
+            (r#"{ "jobs": [{ "space": "60%" }, {}] }"#, &[]),
+        ] {
+            let spec: LoadSpec = serde_json::from_str(json).expect(json);
+            assert_eq!(problems_of(&spec), places, "{json}");
+        }
+        for json in
+            [r#"{ "jobs": [{ "total": "1GiB" }] }"#, r#"{ "name": "x" }"#, r#"{ "jobs": [{ "jobs": [] }] }"#]
+        {
+            serde_json::from_str::<LoadSpec>(json).expect_err(json);
+        }
+    }
+
+    #[test]
     fn a_block_size_below_a_content_block_is_refused() {
         for (block_size, is_refused) in
             [(0, true), (512, true), (4096, false), (4 << 20, false), (8 << 20, true)]
         {
-            let spec = LoadSpec { block_size: Bytes(block_size), ..LoadSpec::default() };
+            let spec = LoadSpec { block_size: Bytes(block_size).into(), ..LoadSpec::default() };
             assert_eq!(!problems_of(&spec).is_empty(), is_refused, "{block_size}");
         }
     }

@@ -6,9 +6,13 @@ use std::sync::Arc;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_spec::{Bytes, Path, Problems, Span};
 
+use crate::BLOCK_BYTES;
 use crate::content::{Content, ContentId, Stage};
+use crate::job::JobSpec;
 use crate::layout::{Layout, Part};
 use crate::object::{ObjectInfo, content_bytes};
+use crate::pace::RampUp;
+use crate::parts::{Parts, WorkerPart, no_room};
 use crate::spec::{End, LoadSpec};
 use crate::stream::{Budget, Share, Stream, StreamOptions};
 
@@ -20,6 +24,9 @@ struct Inner {
     spec: LoadSpec,
     seed: u64,
     objects: Vec<ObjectInfo>,
+    jobs: Vec<JobSpec>,
+    parts: Parts,
+    /// Of single blocks.
     layout: Arc<Layout>,
     content: Content,
 }
@@ -33,22 +40,17 @@ impl Workload {
         if let Some(problem) = problems.into_iter().next() {
             return Err(Error::new(ErrorKind::Invalid, format!("{}: {}", problem.path, problem.message)));
         }
-        let layout = Layout::new(objects, spec.block_size.0)?;
-        if layout.places() < u64::from(spec.workers) {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                format!(
-                    "{} workers cannot share {} requests of {}; take fewer workers, smaller requests or a larger target",
-                    spec.workers,
-                    layout.places(),
-                    spec.block_size
-                ),
-            ));
+        let layout = Layout::new(objects, BLOCK_BYTES as u64)?;
+        if let Some(no_room) = no_room(spec, objects) {
+            return Err(Error::new(ErrorKind::Invalid, format!("{}; {}", no_room.message, no_room.help)));
         }
+        let jobs = spec.jobs();
         Ok(Self(Arc::new(Inner {
             spec: spec.resolve(objects),
             seed,
             objects: objects.to_vec(),
+            parts: Parts::new(&jobs, objects)?,
+            jobs,
             layout: Arc::new(layout),
             content: Content::new(seed),
         })))
@@ -69,7 +71,7 @@ impl Workload {
         &self.0.objects
     }
 
-    /// Where blocks and requests lie on the objects.
+    /// Where blocks lie on the objects.
     pub fn layout(&self) -> &Layout {
         &self.0.layout
     }
@@ -81,7 +83,7 @@ impl Workload {
 
     /// How many workers there are.
     pub fn workers(&self) -> u16 {
-        u16::try_from(self.0.spec.workers).expect("validated to be at most 256")
+        u16::try_from(self.0.parts.workers.len()).expect("validated to be at most 256")
     }
 
     /// Whether everything is written once before the load.
@@ -102,13 +104,16 @@ impl Workload {
         }
     }
 
-    /// Bytes that a stage will move, if that is known beforehand; flushes move none.
+    /// Bytes that a stage will move, if that is known beforehand, with sizes that differ about so many; flushes move none.
     pub fn planned_bytes(&self, stage: Stage) -> Option<u64> {
         match (stage, self.0.spec.end()) {
             (Stage::Prefill, _) => Some(content_bytes(&self.0.objects)),
             (Stage::Run, Some(End::Total(Bytes(bytes)))) => Some(bytes),
             (Stage::Run, Some(End::Requests(requests))) => {
-                Some(requests.saturating_mul(self.0.spec.block_size.0))
+                let shares =
+                    self.0.parts.workers.iter().map(|worker| self.0.jobs[worker.job].mean_request_bytes());
+                let mean = shares.sum::<f64>() / f64::from(self.workers());
+                Some((requests as f64 * mean) as u64)
             }
             (Stage::Run, _) => None,
         }
@@ -116,43 +121,63 @@ impl Workload {
 
     /// What belongs to a worker.
     pub fn part(&self, worker: u16) -> Part {
-        self.0.layout.part(u32::from(worker), self.0.spec.workers)
+        self.worker(worker).part.clone()
+    }
+
+    fn worker(&self, worker: u16) -> &WorkerPart {
+        &self.0.parts.workers[usize::from(worker)]
+    }
+
+    /// The job that a worker belongs to.
+    pub fn job(&self, worker: u16) -> &JobSpec {
+        &self.0.jobs[self.worker(worker).job]
     }
 
     /// Everything that a worker does in a stage.
     pub fn stream(&self, stage: Stage, worker: u16) -> Stream {
-        let Inner { spec, seed, layout, .. } = &*self.0;
+        let Inner { spec, seed, .. } = &*self.0;
+        let WorkerPart { number, layout, part, .. } = self.worker(worker);
         Stream::new(StreamOptions {
             seed: *seed,
             stage,
             worker,
+            number: *number,
             layout: Arc::clone(layout),
-            part: self.part(worker),
-            pattern: spec.pattern.clone(),
-            reads: Share::new(spec.reads.0),
-            flush_every: spec.flush_every,
+            part: part.clone(),
+            job: self.job(worker),
             duplicates: Share::new(spec.duplicates.0),
             budget: self.budget(worker),
+            ramp_up: match spec.ramp_up {
+                Some(RampUp::Requests(requests)) => self.equal_share(requests, worker),
+                Some(RampUp::Time(_)) | None => 0,
+            },
         })
+    }
+
+    /// For how long nothing is recorded, if the ramp-up is a time.
+    pub fn ramp_up_time(&self) -> Option<Span> {
+        match self.0.spec.ramp_up {
+            Some(RampUp::Time(span)) => Some(span),
+            Some(RampUp::Requests(_)) | None => None,
+        }
+    }
+
+    /// What falls to a worker of something that all share equally.
+    fn equal_share(&self, total: u64, worker: u16) -> u64 {
+        let (worker, workers) = (u64::from(worker), u64::from(self.workers()));
+        share(total, worker + 1, workers) - share(total, worker, workers)
     }
 
     /// The worker's share of the load. Bytes are shared by the size of the parts, so that a load as large as its
     /// target covers it exactly; requests equally.
     fn budget(&self, worker: u16) -> Budget {
-        let share = |total: u64, until: u64, whole: u64| {
-            let amount = u128::from(total) * u128::from(until) / u128::from(whole);
-            u64::try_from(amount).expect("a fraction of a u64")
-        };
         match self.0.spec.end() {
             Some(End::Total(Bytes(total))) => {
                 let blocks = self.part(worker).blocks;
-                let all = self.0.layout.blocks();
+                let all = self.0.parts.workers.last().map_or(0, |last| last.part.blocks.end);
                 Budget::Bytes(share(total, blocks.end, all) - share(total, blocks.start, all))
             }
-            Some(End::Requests(requests)) => {
-                let (worker, workers) = (u64::from(worker), u64::from(self.workers()));
-                Budget::Requests(share(requests, worker + 1, workers) - share(requests, worker, workers))
-            }
+            Some(End::Requests(requests)) => Budget::Requests(self.equal_share(requests, worker)),
             Some(End::Duration(_)) | None => Budget::Endless,
         }
     }
@@ -179,6 +204,12 @@ impl Workload {
     pub fn may_have_made(&self, id: ContentId) -> bool {
         id.stage().is_some() && id.worker() < self.workers()
     }
+}
+
+/// The part of `total` up to `until` of `whole`, rounded down.
+fn share(total: u64, until: u64, whole: u64) -> u64 {
+    let amount = u128::from(total) * u128::from(until) / u128::from(whole);
+    u64::try_from(amount).expect("a fraction of a u64")
 }
 
 impl fmt::Debug for Workload {

@@ -66,7 +66,19 @@ fn refuse(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
             ("additionalProperties", Value::Object(object)) => {
                 assert_eq!(rule, &Value::Bool(false), "only closed objects are known here");
                 let known = schema.get("properties").and_then(Value::as_object);
-                object.keys().all(|key| known.is_some_and(|known| known.contains_key(key)))
+                let patterns = schema.get("patternProperties").and_then(Value::as_object);
+                let matches = |key: &str| {
+                    patterns.is_some_and(|patterns| patterns.keys().any(|pattern| is_match(pattern, key)))
+                };
+                object.keys().all(|key| known.is_some_and(|known| known.contains_key(key)) || matches(key))
+            }
+            ("patternProperties", Value::Object(object)) => {
+                for (pattern, schema) in rule.as_object().expect("schemas by pattern") {
+                    for (_, value) in object.iter().filter(|(key, _)| is_match(pattern, key)) {
+                        refuse(root, schema, value)?;
+                    }
+                }
+                true
             }
             ("minLength", Value::String(text)) => {
                 text.chars().count() as u64 >= rule.as_u64().expect("a number")
@@ -82,6 +94,7 @@ fn refuse(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
                 | "maxProperties"
                 | "required"
                 | "properties"
+                | "patternProperties"
                 | "additionalProperties",
                 _,
             ) => true,
@@ -92,6 +105,10 @@ fn refuse(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn is_match(pattern: &str, text: &str) -> bool {
+    Regex::new(pattern).expect("a good pattern").is_match(text)
 }
 
 fn any(root: &Value, alternatives: &Value, value: &Value) -> usize {
@@ -166,6 +183,13 @@ fn the_schema_and_the_parser_take_every_form_of_every_value() {
         "stack: [memory: { size: 1GiB }]\nload: { pattern: { pareto: { hot: 20% } } }",
         "stack: [memory: { size: 1GiB }]\nload: { pattern: { normal: { deviation: 10% } } }",
         "stack: [memory: { size: 1GiB }]\nload: { pattern: { zoned: [{ requests: 90%, space: 10% }, { requests: 0.1, space: 0.9 }] } }",
+        "stack: [memory: { size: 1GiB }]\nload: { block_size: { 4KiB: 60%, 64KiB: 0.4 }, align: 4KiB, pattern: random, sequential: 20% }",
+        "stack: [memory: { size: 1GiB }]\nload: { block_size: { reads: 65536, writes: { 4KiB: 50%, 8KiB: 50% } }, reads: 50%, fua: 10% }",
+        "stack: [memory: { size: 1GiB }]\nload: { rate: 500, retry: 3, ramp_up: 1000 }",
+        "stack: [memory: { size: 1GiB }]\nload: { rate: { requests: 0.5, arrivals: poisson }, retry: { count: 3, delay: 10ms, on: [medium, timed_out] } }",
+        "stack: [memory: { size: 1GiB }]\nload: { burst: { requests: 8, every: 10ms }, duration: 5s, ramp_up: 1s }",
+        "stack: [memory: { size: 1GiB }]\nload: { think_time: 1ms, jobs: [] }",
+        "stack: [memory: { size: 1GiB }]\nload: { jobs: [{ name: log, space: 10%, block_size: 64KiB, flush_every: 1 }, { pattern: random, reads: 70%, workers: 2, think_time: { pause: 1ms, after: 8 } }] }",
         "stack: [nbd: { uri: 'nbd+unix:///disk?socket=/run/disk.sock' }]",
         "stack: [memory: { size: 1GiB }]\nfaults: ['read, offset=1MiB..2MiB, every=3: error']",
         "stack: [memory: { size: 1GiB }]\nfaults: [{ match: { operation: any, offset: [4096, 1MiB..2MiB, 8MiB..] }, effect: { delay: 10ms } }]",
@@ -204,6 +228,16 @@ fn the_schema_refuses_what_it_can_see_to_be_wrong_as_the_parser_does() {
         "stack: [memory: { size: 1MiB }]\nload: { pattern: { zipf: { theta: 11 } } }",
         "stack: [memory: { size: 1MiB }]\nload: { pattern: { zoned: [{ requests: 90% }] } }",
         "stack: [memory: { size: 1MiB }]\nload: { pattern: { random: {} } }",
+        "stack: [memory: { size: 1MiB }]\nload: { block_size: { small: 60%, 64KiB: 40% } }",
+        "stack: [memory: { size: 1MiB }]\nload: { block_size: { reads: 4KiB } }",
+        "stack: [memory: { size: 1MiB }]\nload: { block_size: {} }",
+        "stack: [memory: { size: 1MiB }]\nload: { rate: fast }",
+        "stack: [memory: { size: 1MiB }]\nload: { rate: { arrivals: poisson } }",
+        "stack: [memory: { size: 1MiB }]\nload: { burst: { requests: 8 } }",
+        "stack: [memory: { size: 1MiB }]\nload: { think_time: 5 }",
+        "stack: [memory: { size: 1MiB }]\nload: { retry: { count: 0 } }",
+        "stack: [memory: { size: 1MiB }]\nload: { retry: { count: 1, on: [eio] } }",
+        "stack: [memory: { size: 1MiB }]\nload: { jobs: [{ total: 1MiB }] }",
         "stack: [nbd: { url: 'nbd://localhost' }]",
         "stack: [memory: { size: 1MiB }]\nsubject: zfs",
         "stack: [memory: { size: 1MiB }]\nsubject: { raw: {} }",

@@ -30,7 +30,7 @@ use crate::workload::Workload;
 pub use progress::{Progress, ProgressCounts};
 pub use report::{INCIDENTS_MAX, Incident, LoadOperation, LoadReport, OperationReport, Sighting};
 use source::Source;
-use worker::{Outcome, Worker, WorkerOptions};
+use worker::{Outcome, Times, Worker, WorkerOptions};
 
 /// How to run one phase of a load.
 pub struct RunOptions<'a> {
@@ -136,12 +136,19 @@ impl Job<'_> {
         number: u16,
         part: OraclePart,
     ) -> Rc<Worker> {
-        let spec = self.workload.spec();
+        let job = self.workload.job(number);
         let (source, lanes) = match self.stage {
-            Some(stage) => (Source::Stream(self.workload.stream(stage, number)), spec.queue_depth as usize),
+            Some(stage) => (Source::Stream(self.workload.stream(stage, number)), job.queue_depth as usize),
             None => (Source::Sweep(part.blocks()), CHECK_DEPTH),
         };
-        let duration = self.workload.duration().filter(|_| self.stage == Some(Stage::Run));
+        let times = match self.stage {
+            Some(Stage::Run) => Times {
+                duration: self.workload.duration().map(|span| span.0),
+                ramp_up: self.workload.ramp_up_time().map_or(Duration::ZERO, |span| span.0),
+                think_time: job.think_time,
+            },
+            Some(Stage::Prefill) | None => Times::default(),
+        };
         Worker::new(WorkerOptions {
             number,
             phase: self.phase,
@@ -151,7 +158,7 @@ impl Job<'_> {
             source,
             part,
             lanes,
-            duration: duration.map(|span| span.0),
+            times,
             cancel: Arc::clone(self.cancel),
             progress: Arc::clone(self.progress),
         })

@@ -31,7 +31,7 @@ pub struct LoadReport {
     pub writes: OperationReport,
     /// The flushes, those at the end of the phase among them.
     pub flushes: OperationReport,
-    /// When the first worker began.
+    /// When the first worker began, after the ramp-up.
     pub started: Time,
     /// When the last worker ended, its last flush completed.
     pub ended: Time,
@@ -58,7 +58,10 @@ pub struct OperationReport {
     pub bytes: u64,
     /// Requests that completed with an error, by its kind.
     pub errors: Vec<(ErrorKind, u64)>,
-    /// From submission to completion, in nanoseconds, of all requests that completed; to three digits, a day at most.
+    /// How often a failed request was tried again; what counts above is how it ended.
+    pub retries: u64,
+    /// From submission to completion, for a request with a time of its own from that, in nanoseconds, of all requests
+    /// that completed; to three digits, a day at most.
     pub latency: Histogram<u64>,
 }
 
@@ -110,7 +113,7 @@ impl OperationReport {
     pub(super) fn new() -> Self {
         // Grows by itself, to the largest order of magnitude seen.
         let latency = Histogram::new(LATENCY_DIGITS).expect("at most five digits are possible");
-        Self { requests: 0, bytes: 0, errors: Vec::new(), latency }
+        Self { requests: 0, bytes: 0, errors: Vec::new(), retries: 0, latency }
     }
 
     /// Requests that completed with an error.
@@ -130,6 +133,13 @@ impl OperationReport {
         }
     }
 
+    /// Of a ramp-up only errors count: none may be lost.
+    #[cold]
+    pub(super) fn record_unrecorded_error(&mut self, error: ErrorKind) {
+        self.requests += 1;
+        self.count_error(error, 1);
+    }
+
     #[cold]
     fn count_error(&mut self, kind: ErrorKind, count: u64) {
         match self.errors.iter_mut().find(|(known, _)| *known == kind) {
@@ -141,6 +151,7 @@ impl OperationReport {
     fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.bytes += other.bytes;
+        self.retries += other.retries;
         for &(kind, count) in &other.errors {
             self.count_error(kind, count);
         }
@@ -153,6 +164,8 @@ pub(super) struct Tally {
     pub(super) reads: OperationReport,
     pub(super) writes: OperationReport,
     pub(super) flushes: OperationReport,
+    /// When the first step after a ramp-up began; none without a ramp-up.
+    pub(super) started: Option<Time>,
     pub(super) ended: Time,
     sightings: HashMap<u64, Vec<Sighting>>,
     incidents: Vec<Incident>,
@@ -165,6 +178,7 @@ impl Tally {
             reads: OperationReport::new(),
             writes: OperationReport::new(),
             flushes: OperationReport::new(),
+            started: None,
             ended: Time::default(),
             sightings: HashMap::new(),
             incidents: Vec::new(),
@@ -215,6 +229,9 @@ impl LoadReport {
             incidents: Vec::new(),
             incidents_omitted: 0,
         };
+        if let Some(recorded) = tallies.iter().filter_map(|tally| tally.started).min() {
+            report.started = recorded;
+        }
         for tally in tallies {
             report.reads.add(&tally.reads);
             report.writes.add(&tally.writes);

@@ -2,27 +2,32 @@
 
 use std::time::Duration;
 
-use rotproof_block::{Buffer, Completion, Context, Error, Phase, Request, Time};
+use rotproof_block::{Buffer, Completion, Context, Error, Operation, Phase, Request, Time};
 
 use super::report::{Incident, LoadOperation, Sighting};
-use super::worker::{State, Worker};
+use super::worker::{Planned, State, Worker};
 use crate::BLOCK_BYTES;
 use crate::content::{ContentId, SECTOR_BYTES};
 use crate::evidence::Evidence;
 use crate::layout::{Extent, Layout};
+use crate::stream::Step;
 
 /// One request's answer.
 struct Answer {
     error: Option<Error>,
     buffer: Buffer,
+    /// For the first time.
     submitted: Time,
     completed: Time,
+    /// How often it was tried again.
+    retries: u32,
     /// The lane never had to wait.
     was_immediate: bool,
 }
 
 const PUBLISHED_REQUESTS: u64 = 64;
 const PUBLISHED_EVERY: Duration = Duration::from_millis(50);
+
 impl Worker {
     async fn submit(&self, object: u32, request: impl FnOnce(Context) -> Request) -> Answer {
         let id = {
@@ -45,23 +50,61 @@ impl Worker {
             Err(submission) => (submission.await, false),
         };
         let Completion { result, buffer, .. } = completion;
-        Answer { error: result.err(), buffer, submitted, completed: self.runtime.now(), was_immediate }
+        let completed = self.runtime.now();
+        Answer { error: result.err(), buffer, submitted, completed, retries: 0, was_immediate }
     }
 
-    pub(super) async fn write(&self, lane: usize, extent: Extent, first: u64) -> bool {
+    /// As the load's policy says, if the first answer is an error. What reads fill is made unrecognisable before each.
+    async fn try_again(&self, extent: &Extent, operation: Operation, first: Answer) -> Answer {
+        let mut answer = first;
+        let Some(retry) = &self.retry else { return answer };
+        while let Some(error) = &answer.error
+            && answer.retries < retry.count
+            && retry.applies(error.kind())
+            && !self.is_cancelled()
+        {
+            if !retry.delay.0.is_zero() {
+                self.runtime.sleep(retry.delay.0).await;
+            }
+            let Answer { mut buffer, submitted, retries, .. } = answer;
+            if operation == Operation::Read {
+                unmark(&mut buffer);
+            }
+            let offset = extent.offset_bytes();
+            let again = self
+                .submit(extent.object, |context| Request {
+                    operation,
+                    ..Request::write(offset, buffer, context)
+                })
+                .await;
+            answer = Answer { submitted, retries: retries + 1, was_immediate: false, ..again };
+        }
+        answer
+    }
+
+    /// Does a step that writes.
+    pub(super) async fn write(&self, lane: usize, planned: Planned) -> bool {
+        let Step::Write { extent, first, fua } = planned.step else { return false };
         let contents = self.contents.expect("only a stream writes, and it has contents");
         let mut buffer = Buffer::stale(extent.len_bytes());
         for (block, n) in buffer.chunks_exact_mut(BLOCK_BYTES).zip(first..) {
             self.content.fill(contents.content(n), block);
         }
         // Both now and when it has completed: a flush in between is due, but does not cover it.
-        self.state.borrow_mut().is_dirty[extent.object as usize] = true;
-        let answer = self
-            .submit(extent.object, |context| Request::write(extent.offset_bytes(), buffer, context))
+        self.state.borrow_mut().is_dirty[extent.object as usize] |= !fua;
+        let operation = Operation::Write { fua };
+        let mut answer = self
+            .submit(extent.object, |context| Request {
+                operation,
+                ..Request::write(extent.offset_bytes(), buffer, context)
+            })
             .await;
+        if answer.error.is_some() {
+            answer = self.try_again(&extent, operation, answer).await;
+        }
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
-        state.is_dirty[extent.object as usize] = true;
+        state.is_dirty[extent.object as usize] |= !fua;
         let written = extent.target_blocks().zip(first..).map(|(block, n)| (block, contents.content(n)));
         if answer.error.is_none() {
             for (block, content) in written {
@@ -73,14 +116,18 @@ impl Worker {
                 self.saw_error(state, block, LoadOperation::Write, vec![content], &answer);
             }
         }
-        self.complete(state, LoadOperation::Write, Some((lane, &extent)), &answer);
+        self.complete(state, LoadOperation::Write, Some((lane, &extent)), &answer, planned);
         answer.was_immediate
     }
 
-    pub(super) async fn read(&self, lane: usize, extent: Extent) -> bool {
-        let answer = self.submit_read(extent).await;
-        if answer.error.is_some() && self.phase == Phase::Check {
-            self.narrow_down(extent).await;
+    pub(super) async fn read(&self, lane: usize, extent: Extent, planned: Planned) -> bool {
+        let mut answer = self.submit_read(extent).await;
+        if answer.error.is_some() {
+            if self.phase == Phase::Check {
+                self.narrow_down(extent).await;
+            } else {
+                answer = self.try_again(&extent, Operation::Read, answer).await;
+            }
         }
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
@@ -93,17 +140,13 @@ impl Worker {
                 self.saw_error(state, block, LoadOperation::Read, expected, &answer);
             }
         }
-        self.complete(state, LoadOperation::Read, Some((lane, &extent)), &answer);
+        self.complete(state, LoadOperation::Read, Some((lane, &extent)), &answer, planned);
         answer.was_immediate
     }
 
     async fn submit_read(&self, extent: Extent) -> Answer {
         let mut buffer = Buffer::stale(extent.len_bytes());
-        // Old memory may hold the very content that is expected. No sector without its first word is recognised, so
-        // a read that returns without having read is seen.
-        for sector in buffer.chunks_exact_mut(SECTOR_BYTES) {
-            sector[..8].fill(0);
-        }
+        unmark(&mut buffer);
         self.submit(extent.object, |context| Request::read(extent.offset_bytes(), buffer, context)).await
     }
 
@@ -170,7 +213,7 @@ impl Worker {
     }
 
     /// Makes durable what has been written, object by object.
-    pub(super) async fn flush(&self) {
+    pub(super) async fn flush(&self, is_recorded: bool) {
         for object in 0..self.queues.len() {
             if !std::mem::take(&mut self.state.borrow_mut().is_dirty[object]) {
                 continue;
@@ -187,7 +230,8 @@ impl Worker {
                     time: answer.completed,
                 });
             }
-            self.complete(&mut state, LoadOperation::Flush, None, &answer);
+            let planned = Planned { step: Step::Flush, due: None, is_recorded };
+            self.complete(&mut state, LoadOperation::Flush, None, &answer, planned);
         }
     }
 
@@ -198,6 +242,7 @@ impl Worker {
         operation: LoadOperation,
         transfer: Option<(usize, &Extent)>,
         answer: &Answer,
+        planned: Planned,
     ) {
         let error = answer.error.as_ref().map(Error::kind);
         let mut bytes = 0;
@@ -220,7 +265,13 @@ impl Worker {
             LoadOperation::Write => &mut state.tally.writes,
             LoadOperation::Flush => &mut state.tally.flushes,
         };
-        report.record(answer.completed.since(answer.submitted), bytes, error);
+        if planned.is_recorded {
+            let began = planned.due.unwrap_or(answer.submitted);
+            report.record(answer.completed.since(began), bytes, error);
+        } else if let Some(error) = error {
+            report.record_unrecorded_error(error);
+        }
+        report.retries += u64::from(answer.retries);
         for waker in state.blocked.drain(..) {
             waker.wake();
         }
@@ -243,6 +294,14 @@ impl Worker {
     pub(super) fn publish(&self, state: &mut State) {
         self.progress.add(std::mem::take(&mut state.unpublished));
         state.published = state.now;
+    }
+}
+
+/// Makes a buffer that is to be read into unrecognisable. Old memory may hold the very content that is expected. No
+/// sector without its first word is recognised, so a read that returns without having read is seen.
+fn unmark(buffer: &mut Buffer) {
+    for sector in buffer.chunks_exact_mut(SECTOR_BYTES) {
+        sector[..8].fill(0);
     }
 }
 

@@ -90,8 +90,13 @@ fn requests_in_flight_never_overlap_and_keep_the_order_of_the_stream() {
         Reaction::Delay(Duration::from_micros(mix(1, 2, draw) % 1000))
     })
     .expect("a probe");
-    let spec =
-        LoadSpec { block_size: Bytes(8192), queue_depth: 16, workers: 1, prefill: Some(false), ..mixed() };
+    let spec = LoadSpec {
+        block_size: Bytes(8192).into(),
+        queue_depth: 16,
+        workers: 1,
+        prefill: Some(false),
+        ..mixed()
+    };
     let mut rig = Rig::new(&spec, 5, probe.clone());
     rig.phase(Phase::Run);
     assert_eq!(probe.overlaps(), 0);
@@ -202,7 +207,7 @@ fn a_failed_read_of_the_load_fails_all_its_blocks_and_is_not_repeated() {
     let spec = LoadSpec {
         reads: Percent(1.0),
         prefill: Some(true),
-        block_size: Bytes(16384),
+        block_size: Bytes(16384).into(),
         requests: Some(32),
         ..LoadSpec::default()
     };
@@ -371,4 +376,176 @@ fn a_worker_that_cannot_open_its_queue_stops_the_others_before_they_begin() {
     let error = run(&workload, &driver, &mut Oracle::new(&workload), &uring(Phase::Run)).expect_err("fails");
     assert_eq!(error.kind(), ErrorKind::Gone, "{error}");
     assert!(probe.seen().is_empty());
+}
+
+fn described(json: &str) -> LoadSpec {
+    serde_json::from_str(json).expect(json)
+}
+
+#[test]
+fn an_open_loop_charges_a_stall_to_every_request_that_it_held_up() {
+    // One request a millisecond; the tenth takes 100 ms.
+    let probe = Probe::new(64, |request| {
+        let is_tenth = request.operation == Operation::WRITE && request.offset == 9 * 4096;
+        Reaction::Delay(if is_tenth { Duration::from_millis(100) } else { Duration::from_micros(10) })
+    });
+    let spec = described(r#"{ "rate": 1000, "requests": 60 }"#);
+    let mut rig = Rig::new(&spec, 1, probe.expect("a probe"));
+    let report = rig.phase(Phase::Run);
+    let held_up = report.writes.latency.len() - report.writes.latency.count_between(0, 1_000_000);
+    assert_eq!(held_up, 51, "the tenth and all that were due meanwhile");
+    assert!(report.writes.latency.max().abs_diff(100_000_000) < 200_000);
+    let closed = described(r#"{ "requests": 60 }"#);
+    let probe = Probe::new(64, |request| {
+        let is_tenth = request.operation == Operation::WRITE && request.offset == 9 * 4096;
+        Reaction::Delay(if is_tenth { Duration::from_millis(100) } else { Duration::from_micros(10) })
+    });
+    let mut rig = Rig::new(&closed, 1, probe.expect("a probe"));
+    let latency = &rig.phase(Phase::Run).writes.latency;
+    assert_eq!(latency.len() - latency.count_between(0, 1_000_000), 1, "a closed loop meets it once");
+}
+
+#[test]
+fn a_rate_is_kept_as_long_as_the_device_keeps_up() {
+    let probe = Probe::new(64, |_| Reaction::Delay(Duration::from_micros(10))).expect("a probe");
+    let spec = described(r#"{ "rate": 2000, "duration": "100ms", "workers": 2, "queue_depth": 4 }"#);
+    let mut rig = Rig::new(&spec, 1, probe);
+    let report = rig.phase(Phase::Run);
+    assert_eq!(report.writes.requests, 200);
+    assert!((99..102).contains(&report.elapsed().as_millis()), "{:?}", report.elapsed());
+    let requests = report.writes.requests;
+    assert_eq!(rig.oracle.drawn()[0].requests.iter().sum::<u64>(), requests, "what was drawn was done");
+    assert!(rig.phase(Phase::Check).sightings.is_empty());
+}
+
+#[test]
+fn bursts_and_pauses_come_when_they_are_told_to() {
+    let began = |spec: &LoadSpec| {
+        let times = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let seen = Arc::clone(&times);
+        let probe = Probe::new(64, move |request| {
+            if request.operation == Operation::WRITE {
+                seen.lock().push(request.context.submitted.0 / 1_000_000);
+            }
+            Reaction::Delay(Duration::from_millis(1))
+        });
+        let mut rig = Rig::new(spec, 1, probe.expect("a probe"));
+        rig.phase(Phase::Run);
+        times.lock().clone()
+    };
+    let burst = r#"{ "requests": 9, "queue_depth": 3, "burst": { "requests": 3, "every": "10ms" } }"#;
+    assert_eq!(began(&described(burst)), [0, 0, 0, 10, 10, 10, 20, 20, 20]);
+    let think = r#"{ "requests": 8, "queue_depth": 2, "think_time": { "pause": "10ms", "after": 4 } }"#;
+    assert_eq!(began(&described(think)), [0, 0, 1, 1, 12, 12, 13, 13]);
+    let each = r#"{ "requests": 3, "think_time": "5ms" }"#;
+    assert_eq!(began(&described(each)), [0, 6, 12]);
+}
+
+#[test]
+fn a_ramp_up_is_verified_but_not_recorded() {
+    let spec = described(r#"{ "requests": 50, "ramp_up": 20, "workers": 2, "queue_depth": 2 }"#);
+    let probe = Probe::new(200, |request| {
+        let is_hit = request.operation == Operation::WRITE && request.offset == 4096;
+        if is_hit { Reaction::Fail } else { Reaction::Delay(Duration::from_millis(1)) }
+    });
+    let mut rig = Rig::new(&spec, 1, probe.expect("a probe"));
+    let report = rig.phase(Phase::Run);
+    assert_eq!((report.writes.latency.len(), report.writes.requests), (50, 51), "but an error is never lost");
+    assert_eq!((report.error_count(), report.sightings.len()), (1, 1));
+    let elapsed = report.elapsed();
+    assert!((13..=15).contains(&elapsed.as_millis()), "25 of each worker by two, and a flush: {elapsed:?}");
+    assert_eq!(rig.oracle.drawn()[0].requests, [35, 35]);
+    assert!(rig.phase(Phase::Check).sightings.is_empty());
+    let timed = described(r#"{ "duration": "20ms", "ramp_up": "10ms" }"#);
+    let probe = Probe::new(64, |_| Reaction::Delay(Duration::from_millis(1))).expect("a probe");
+    let mut rig = Rig::new(&timed, 1, probe);
+    let report = rig.phase(Phase::Run);
+    assert_eq!(report.writes.requests, 20);
+    assert_eq!(report.elapsed(), Duration::from_millis(21));
+    assert_eq!(rig.oracle.drawn()[0].requests, [30]);
+}
+
+#[test]
+fn a_failed_request_is_tried_again_as_often_and_after_what_it_is_told() {
+    let run = |json: &str, failing: u64| {
+        let count = AtomicU64::new(0);
+        let probe = Probe::new(64, move |request| {
+            let is_hit = request.operation != Operation::Flush
+                && request.context.phase == Phase::Run
+                && request.offset == 3 * 4096
+                && count.fetch_add(1, Ordering::Relaxed) < failing;
+            if is_hit { Reaction::Fail } else { Reaction::Delay(Duration::from_micros(100)) }
+        });
+        let mut rig = Rig::new(&described(json), 1, probe.expect("a probe"));
+        let report = rig.phase(Phase::Run).clone();
+        let check = rig.phase(Phase::Check).sightings.len();
+        (
+            report.error_count(),
+            report.writes.retries + report.reads.retries,
+            report.sightings.len(),
+            check,
+            report,
+        )
+    };
+    let twice = r#"{ "requests": 8, "retry": { "count": 2, "delay": "5ms" } }"#;
+    let (errors, retries, sightings, check, report) = run(twice, 2);
+    assert_eq!((errors, retries, sightings, check), (0, 2, 0, 0));
+    assert!(report.writes.latency.max() > 10_000_000, "the waits count");
+    assert_eq!(report.writes.requests, 8);
+    let (errors, retries, sightings, ..) = run(twice, 3);
+    assert_eq!((errors, retries, sightings), (1, 2, 1), "not more often");
+    let (errors, retries, ..) = run(r#"{ "requests": 8, "retry": { "count": 2, "on": ["timed_out"] } }"#, 1);
+    assert_eq!((errors, retries), (1, 0), "not after other errors");
+    let (errors, retries, sightings, ..) =
+        run(r#"{ "requests": 8, "reads": "100%", "prefill": true, "retry": 1 }"#, 1);
+    assert_eq!((errors, retries, sightings), (0, 1, 0), "reads too");
+}
+
+#[test]
+fn a_durable_write_needs_no_flush() {
+    let probe = Probe::new(20, |_| Reaction::Pass).expect("a probe");
+    let mut rig = Rig::new(&described(r#"{ "fua": "100%", "requests": 10 }"#), 1, probe.clone());
+    assert_eq!(rig.phase(Phase::Run).flushes.requests, 0);
+    assert!(probe.seen().iter().all(|seen| seen.operation == Operation::Write { fua: true }));
+    assert!(rig.phase(Phase::Check).sightings.is_empty());
+}
+
+#[test]
+fn everything_at_once_is_the_same_twice_and_right() {
+    let spec = described(
+        r#"{ "requests": 3000, "ramp_up": 100, "retry": 1, "duplicates": "20%", "jobs": [
+            { "space": "20%", "block_size": { "4KiB": "50%", "32KiB": "50%" }, "flush_every": 7, "fua": "10%" },
+            { "pattern": { "zipf": { "theta": 0.9 } }, "sequential": "30%", "reads": "60%", "queue_depth": 8,
+              "block_size": { "reads": { "4KiB": "70%", "64KiB": "30%" }, "writes": "16KiB" }, "workers": 2,
+              "rate": { "requests": 20000, "arrivals": "poisson" } },
+            { "pattern": "nurand", "reads": "50%", "queue_depth": 4, "think_time": { "pause": "1ms", "after": 8 } } ] }"#,
+    );
+    let once = || {
+        let disk = SimulatedDisk::new(5000 * BLOCK_BYTES as u64, 512, DiskProfile::SSD).expect("a disk");
+        let mut rig = Rig::new(&spec, 7, disk);
+        for phase in [Phase::Prefill, Phase::Run, Phase::Check] {
+            rig.phase(phase);
+        }
+        (rig.reports, rig.oracle)
+    };
+    let first = once();
+    assert_eq!(first, once());
+    assert!(first.0.iter().all(|report| report.sightings.is_empty() && report.error_count() == 0));
+}
+
+#[test]
+fn mixed_sizes_never_overlap_in_flight_and_verify_on_threads() {
+    let spec = described(
+        r#"{ "pattern": "random", "sequential": "20%", "reads": "40%", "queue_depth": 16, "workers": 2,
+             "requests": 4000, "block_size": { "4KiB": "40%", "16KiB": "40%", "64KiB": "20%" } }"#,
+    );
+    let probe = Probe::new(200, |_| Reaction::Pass).expect("a probe");
+    let driver = DeviceDriver::new(probe.clone()).expect("suits");
+    let workload = Workload::new(&spec, 3, driver.objects()).expect("makes sense");
+    let mut oracle = Oracle::new(&workload);
+    for phase in [Phase::Prefill, Phase::Run, Phase::Check] {
+        let report = run(&workload, &driver, &mut oracle, &uring(phase)).expect("runs");
+        assert!(report.sightings.is_empty());
+    }
+    assert_eq!(probe.overlaps(), 0);
 }

@@ -97,7 +97,7 @@ fn work(
     ready: mpsc::Sender<()>,
     gate: &Gate,
 ) -> Result<ThreadOutcome> {
-    let lanes = job.workload.spec().queue_depth;
+    let lanes = job.workload.job(number).queue_depth;
     let options = RuntimeOptions {
         seed: job.workload.seed(),
         epoch,

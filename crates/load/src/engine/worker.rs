@@ -21,6 +21,8 @@ use super::report::Tally;
 use super::source::Source;
 use crate::Content;
 use crate::oracle::OraclePart;
+use crate::pace::ThinkTime;
+use crate::retry::Retry;
 use crate::stream::{Contents, Step};
 use crate::workload::Workload;
 
@@ -34,9 +36,29 @@ pub(super) struct WorkerOptions {
     pub(super) source: Source,
     pub(super) part: OraclePart,
     pub(super) lanes: usize,
-    pub(super) duration: Option<Duration>,
+    pub(super) times: Times,
     pub(super) cancel: Arc<AtomicUsize>,
     pub(super) progress: Arc<Progress>,
+}
+
+/// What a worker does by the clock.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Times {
+    /// How long it runs after the ramp-up, if it ends by time.
+    pub(super) duration: Option<Duration>,
+    /// For how long nothing is recorded.
+    pub(super) ramp_up: Duration,
+    pub(super) think_time: Option<ThinkTime>,
+}
+
+/// A step, and what is to be known of it beside what to do.
+#[derive(Clone, Copy)]
+pub(super) struct Planned {
+    pub(super) step: Step,
+    /// When it was meant to begin, whenever it does: its latency counts from then.
+    pub(super) due: Option<Time>,
+    /// Counted and timed: no part of the ramp-up.
+    pub(super) is_recorded: bool,
 }
 
 pub(super) struct Worker {
@@ -51,7 +73,9 @@ pub(super) struct Worker {
     /// What its writes hold; a check writes nothing.
     pub(super) contents: Option<Contents>,
     pub(super) lanes: usize,
-    pub(super) duration: Option<Duration>,
+    pub(super) times: Times,
+    /// What to try again; a check tries nothing.
+    pub(super) retry: Option<Retry>,
     pub(super) cancel: Arc<AtomicUsize>,
     pub(super) progress: Arc<Progress>,
     pub(super) state: RefCell<State>,
@@ -62,9 +86,18 @@ pub(super) struct State {
     pub(super) part: OraclePart,
     pub(super) in_flight: InFlight,
     /// Drawn, but waiting for a request that it overlaps.
-    pub(super) pending: Option<Step>,
+    pub(super) pending: Option<Planned>,
     /// Lanes that wait for the same.
     pub(super) blocked: Vec<Waker>,
+    /// When the worker began.
+    pub(super) started: Time,
+    /// From here on steps are recorded.
+    pub(super) ramp_up_until: Time,
+    /// Steps that lanes are busy with.
+    pub(super) busy: usize,
+    /// Requests since the last pause, and when the present one ends.
+    pub(super) since_pause: u64,
+    pub(super) pause_until: Option<Time>,
     pub(super) active_lanes: usize,
     pub(super) has_ended: bool,
     /// Who waits for the end.
@@ -94,8 +127,9 @@ pub(super) struct Outcome {
 }
 
 enum Draw {
-    Step(Step),
+    Step(Planned),
     Blocked,
+    Pause(Time),
     End,
 }
 
@@ -117,6 +151,11 @@ impl Worker {
             in_flight: InFlight::new(lanes),
             pending: None,
             blocked: Vec::new(),
+            started: Time::default(),
+            ramp_up_until: Time::default(),
+            busy: 0,
+            since_pause: 0,
+            pause_until: None,
             active_lanes: lanes,
             has_ended: false,
             waiting: None,
@@ -131,6 +170,7 @@ impl Worker {
             published: Time::default(),
             tally: Tally::new(),
         };
+        let retry = if contents.is_some() { workload.spec().retry.clone() } else { None };
         Rc::new(Self {
             number,
             phase,
@@ -141,7 +181,8 @@ impl Worker {
             workload,
             contents,
             lanes,
-            duration: options.duration,
+            times: options.times,
+            retry,
             cancel: options.cancel,
             progress: options.progress,
             state: RefCell::new(state),
@@ -155,7 +196,10 @@ impl Worker {
             let mut state = self.state.borrow_mut();
             state.now = now;
             state.published = now;
-            state.deadline = self.duration.map(|duration| now.after(duration));
+            state.started = now;
+            state.ramp_up_until = now.after(self.times.ramp_up);
+            state.deadline =
+                self.times.duration.map(|duration| now.after(self.times.ramp_up).after(duration));
         }
         for lane in 0..self.lanes {
             let worker = Rc::clone(self);
@@ -184,7 +228,7 @@ impl Worker {
         }
         let requests = match &state.source {
             Source::Stream(stream) => {
-                let is_undone = matches!(state.pending, Some(Step::Read(_) | Step::Write { .. }));
+                let is_undone = state.pending.is_some_and(|planned| planned.step != Step::Flush);
                 stream.requests() - u64::from(is_undone)
             }
             Source::Sweep(_) => 0,
@@ -205,12 +249,11 @@ impl Worker {
                     self.wait_for_completion().await;
                     false
                 }
-                Draw::Step(Step::Write { extent, first }) => self.write(lane, extent, first).await,
-                Draw::Step(Step::Read(extent)) => self.read(lane, extent).await,
-                Draw::Step(Step::Flush) => {
-                    self.flush().await;
+                Draw::Pause(until) => {
+                    self.runtime.sleep_until(until).await;
                     false
                 }
+                Draw::Step(planned) => self.carry_out(lane, planned).await,
             };
             immediate_in_a_row = if was_immediate { immediate_in_a_row + 1 } else { 0 };
             if immediate_in_a_row == IMMEDIATE_IN_A_ROW_MAX {
@@ -225,7 +268,7 @@ impl Worker {
         };
         if is_last {
             // An error of a write that the kernel kept back shows here or never.
-            self.flush().await;
+            self.flush(true).await;
             let mut state = self.state.borrow_mut();
             state.tally.ended = self.runtime.now();
             self.publish(&mut state);
@@ -234,6 +277,32 @@ impl Worker {
                 waker.wake();
             }
         }
+    }
+
+    /// Does one step, at its time. Whether the lane never had to wait.
+    async fn carry_out(&self, lane: usize, planned: Planned) -> bool {
+        if let Some(due) = planned.due
+            && due > self.runtime.now()
+        {
+            self.runtime.sleep_until(due).await;
+        }
+        let was_immediate = match planned.step {
+            Step::Write { .. } => self.write(lane, planned).await,
+            Step::Read(extent) => self.read(lane, extent, planned).await,
+            Step::Flush => {
+                self.flush(planned.is_recorded).await;
+                false
+            }
+        };
+        let mut state = self.state.borrow_mut();
+        state.busy -= 1;
+        if self.times.think_time.is_some() {
+            // Those that wait for the last request before a pause.
+            for waker in state.blocked.drain(..) {
+                waker.wake();
+            }
+        }
+        was_immediate
     }
 
     fn draw(&self, lane: usize) -> Draw {
@@ -245,19 +314,77 @@ impl Worker {
         if state.is_stopped || self.is_cancelled() {
             return Draw::End;
         }
-        let next = state.pending.take().or_else(|| state.source.next(self.workload.layout(), &state.part));
-        let Some(step) = next else { return Draw::End };
-        let (extent, is_write) = match &step {
+        if let Some(think_time) = self.times.think_time
+            && let Some(wait) = self.pause(state, think_time)
+        {
+            return wait;
+        }
+        let Some(planned) = self.next_planned(state) else { return Draw::End };
+        if let (Some(due), Some(deadline)) = (planned.due, state.deadline)
+            && due >= deadline
+        {
+            state.is_stopped = true;
+            state.pending = Some(planned);
+            return Draw::End;
+        }
+        let (extent, is_write) = match &planned.step {
             Step::Read(extent) => (extent, false),
             Step::Write { extent, .. } => (extent, true),
-            Step::Flush => return Draw::Step(step),
+            Step::Flush => {
+                state.busy += 1;
+                return Draw::Step(planned);
+            }
         };
         if self.lanes > 1 && state.in_flight.conflicts(extent, is_write) {
-            state.pending = Some(step);
+            state.pending = Some(planned);
             return Draw::Blocked;
         }
         state.in_flight.begin(lane, extent, is_write);
-        Draw::Step(step)
+        state.busy += 1;
+        state.since_pause += 1;
+        Draw::Step(planned)
+    }
+
+    #[inline]
+    fn next_planned(&self, state: &mut State) -> Option<Planned> {
+        if let Some(pending) = state.pending.take() {
+            return Some(pending);
+        }
+        let step = state.source.next(self.workload.layout(), &state.part)?;
+        let Source::Stream(stream) = &state.source else {
+            return Some(Planned { step, due: None, is_recorded: true });
+        };
+        let due = stream.due().map(|due| state.started.after(due));
+        let has_ramp_up = stream.has_ramp_up() || state.ramp_up_until > state.started;
+        if !has_ramp_up {
+            return Some(Planned { step, due, is_recorded: true });
+        }
+        let now = due.unwrap_or_else(|| self.runtime.now());
+        let is_recorded = !stream.is_ramping_up() && now >= state.ramp_up_until;
+        if is_recorded {
+            state.tally.started.get_or_insert(now);
+        }
+        Some(Planned { step, due, is_recorded })
+    }
+
+    /// What a lane has to wait for before the next request, if it is time for a pause.
+    fn pause(&self, state: &mut State, think_time: ThinkTime) -> Option<Draw> {
+        if state.since_pause < think_time.after {
+            return None;
+        }
+        if state.busy > 0 {
+            return Some(Draw::Blocked);
+        }
+        let now = self.runtime.now();
+        state.now = now;
+        state.steps_at_now = 0;
+        let until = *state.pause_until.get_or_insert_with(|| now.after(think_time.pause.0));
+        if now < until {
+            return Some(Draw::Pause(until));
+        }
+        state.pause_until = None;
+        state.since_pause = 0;
+        None
     }
 
     fn watch_the_time(&self, state: &mut State, deadline: Time) {

@@ -13,7 +13,6 @@ use rotproof_spec::{Bytes, nearest};
 
 use crate::BLOCK_BYTES;
 use crate::content::{ContentId, Stage};
-use crate::pattern::Pattern;
 use crate::stream::WrittenBlock;
 use crate::workload::Workload;
 
@@ -60,7 +59,7 @@ pub fn resolve(workload: &Workload, targets: &[Target]) -> Result<Vec<Vec<Target
 
 /// The stage whose contents are meant: what the load writes, or if it only reads, what it reads.
 fn stage_of(workload: &Workload) -> Result<Stage> {
-    if workload.spec().reads.0 < 1.0 {
+    if workload.spec().writes_anything() {
         Ok(Stage::Run)
     } else if workload.has_prefill() {
         Ok(Stage::Prefill)
@@ -114,8 +113,8 @@ impl Wish {
                     )));
                 }
                 let blocks = each / BLOCK_BYTES as u64;
-                let is_in_order = spec.pattern == Pattern::Sequential && spec.reads.0 == 0.0;
-                let is_prefill = spec.reads.0 >= 1.0;
+                let is_in_order = spec.is_in_order();
+                let is_prefill = !spec.writes_anything();
                 Ok(if is_in_order || is_prefill {
                     Self::EveryInPlace(blocks)
                 } else {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::probe::{Probe, Reaction, Rig, Seen};
-use crate::{LoadSpec, ObjectInfo};
+use crate::{LoadSpec, ObjectInfo, Pattern};
 use rotproof_block::{Operation, Phase};
 use rotproof_spec::{Percent, Span};
 use std::sync::Arc;

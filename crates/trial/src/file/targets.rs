@@ -28,7 +28,7 @@ pub fn validate_targets(
             continue;
         };
         let path = path.index(index).key("match").key("target");
-        if load.reads.0 >= 1.0 && !has_prefill {
+        if !load.writes_anything() && !has_prefill {
             let message = "a load that only reads writes no content that a target could name";
             problems.add_with_help(&path, message, "add `prefill: true` to the load, or let it write");
             continue;
@@ -42,7 +42,7 @@ pub fn validate_targets(
             ),
             Target::Seen(_) | Target::Extent { .. } => {}
             Target::MostDuplicated { .. } | Target::Unique { .. } | Target::LastBlockOfEvery(_) => {
-                if matches!(load.end(), Some(End::Duration(_))) && load.reads.0 < 1.0 {
+                if matches!(load.end(), Some(End::Duration(_))) && load.writes_anything() {
                     problems.add_with_help(
                         &path,
                         "what a load writes until its time is up is not known beforehand",
@@ -55,7 +55,7 @@ pub fn validate_targets(
 }
 
 fn has_prefill(load: &LoadSpec) -> bool {
-    load.prefill.unwrap_or(load.reads.0 > 0.0)
+    load.prefill.unwrap_or_else(|| load.reads_anything())
 }
 
 /// Reports targets whose place on the device this trial cannot find out.

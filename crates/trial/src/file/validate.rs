@@ -4,9 +4,8 @@
 
 use rotproof_fault::{Effect, validate_plan};
 use rotproof_layers::DeviceSpec;
-use rotproof_load::layout::Layout;
 use rotproof_load::object::{ObjectInfo, file_name};
-use rotproof_load::{FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FilesSpec};
+use rotproof_load::{FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FilesSpec, no_room};
 use rotproof_spec::{Bytes, Path, Problems};
 
 use super::subject_spec::SubjectSpec;
@@ -171,19 +170,12 @@ impl TrialFile {
 
     /// Whether each worker gets at least one place of its own.
     fn validate_layout(&self, objects: &[ObjectInfo], load: &Path, problems: &mut Problems) {
-        let Ok(layout) = Layout::new(objects, self.load.block_size.0) else { return };
-        if layout.places() < u64::from(self.load.workers) {
-            problems.add_with_help(
-                &load.key("workers"),
-                format!(
-                    "{} workers cannot share {} requests of {}",
-                    self.load.workers,
-                    layout.places(),
-                    self.load.block_size
-                ),
-                "take fewer workers, smaller requests or a larger target",
-            );
-        }
+        let Some(no_room) = no_room(&self.load, objects) else { return };
+        let path = match self.load.jobs.as_slice() {
+            [] => load.key("workers"),
+            _ => load.key("jobs").index(no_room.job),
+        };
+        problems.add_with_help(&path, no_room.message, no_room.help);
     }
 }
 

@@ -18,13 +18,15 @@ pub struct Performance {
     pub bytes: u64,
     /// Requests that ended with an error.
     pub errors: u64,
+    /// How often a failed request was tried again.
+    pub retries: u64,
     /// Seconds that the phase took, under the simulated runtime virtual ones.
     pub seconds: f64,
     /// Bytes divided by the seconds of the phase.
     pub bytes_per_second: f64,
     /// Requests divided by the seconds of the phase.
     pub requests_per_second: f64,
-    /// From submission to completion.
+    /// From submission to completion; at a rate or in bursts from the time at which the request was due.
     pub latency_ns: LatencySummary,
 }
 
@@ -77,6 +79,7 @@ fn line(report: &LoadReport, operation: LoadOperation) -> Performance {
         requests: figures.requests,
         bytes: figures.bytes,
         errors: figures.error_count(),
+        retries: figures.retries,
         seconds,
         bytes_per_second: per_second(figures.bytes),
         requests_per_second: per_second(figures.requests),

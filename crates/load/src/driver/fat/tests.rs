@@ -69,7 +69,7 @@ fn a_load_on_a_fat_volume_is_all_there_after_a_remount() {
         reads: Percent(0.3),
         queue_depth: 4,
         workers: 2,
-        block_size: Bytes(16 << 10),
+        block_size: Bytes(16 << 10).into(),
         ..load()
     };
     let device = MemoryDevice::new(8 << 20, 512).expect("sizes fit");
