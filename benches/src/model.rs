@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_model::contour::{Grid, even_steps};
-use rotproof_model::fleet::{Fleet, Options, Sampling, simulate};
+use rotproof_model::fleet::{Fleet, Hazard, Options, Sampling, simulate};
 use rotproof_model::{Goal, Path, Redundancy, systems};
 
 use crate::Effort;
@@ -38,18 +38,18 @@ pub fn run(effort: Effort, report: &mut dyn FnMut(Figure)) -> Result<()> {
     let bar = Some(Bar::AtMost(1.0));
     report(Figure::from_rounds("contour 200x200, 5 systems; asked: 1 s", "s", &rounds, bar));
 
-    let lone = Fleet { years: 1.0, failures_per_year: 0.0, ..Fleet::default() };
+    let lone = Fleet { years: 1.0, hazard: Hazard::constant(0.0), ..Fleet::default() };
     let mirrors = Fleet { years: 1.0, redundancy: Redundancy { data: 1, parity: 1 }, ..Fleet::default() };
-    let clustered = Fleet { clustering: Some(0.1), ..lone };
+    let clustered = Fleet { clustering: Some(0.1), ..lone.clone() };
     for (name, fleet, sampling, bar) in [
-        ("independent errors; asked: 10 M a second", lone, Sampling::Plain, Some(Bar::AtLeast(1.0))),
+        ("independent errors; asked: 10 M a second", lone.clone(), Sampling::Plain, Some(Bar::AtLeast(1.0))),
         ("the same, importance sampling", lone, Sampling::Importance, None),
         ("the same, clustered errors", clustered, Sampling::Plain, None),
-        ("mirrors with failures, plain", mirrors, Sampling::Plain, None),
+        ("mirrors with failures, plain", mirrors.clone(), Sampling::Plain, None),
         ("mirrors with failures, importance sampling", mirrors, Sampling::Importance, None),
     ] {
         let rounds = (0..effort.rounds)
-            .map(|round| Ok((rate(fleet, sampling, effort.seconds, round as u64)?, DEVICE_YEARS_MIN)))
+            .map(|round| Ok((rate(&fleet, sampling, effort.seconds, round as u64)?, DEVICE_YEARS_MIN)))
             .collect::<Result<Vec<_>>>()?;
         report(Figure::from_rounds(name, "M/s", &rounds, bar));
     }
@@ -57,10 +57,10 @@ pub fn run(effort: Effort, report: &mut dyn FnMut(Figure)) -> Result<()> {
 }
 
 /// Millions of device-years in a second on one core, over about `seconds`.
-fn rate(fleet: Fleet, sampling: Sampling, seconds: f64, seed: u64) -> Result<f64> {
+fn rate(fleet: &Fleet, sampling: Sampling, seconds: f64, seed: u64) -> Result<f64> {
     let mut groups = 1 << 17;
     loop {
-        let fleet = Fleet { groups, ..fleet };
+        let fleet = Fleet { groups, ..fleet.clone() };
         let done = AtomicU64::new(0);
         let options = Options { seed, threads: 1, sampling, done: &done, is_cancelled: &|| false };
         let start = Instant::now();

@@ -56,7 +56,7 @@ pub enum Command {
     Import(ImportArgs),
     /// Reckon how probable undetected corruption is in a design
     Model(ModelArgs),
-    /// Print the JSON Schema of trial files, for editors
+    /// Print the JSON Schema of trial files and others, for editors
     Schema(SchemaArgs),
     /// Offer a stack to any program, with faults that may change meanwhile
     Serve(ServeArgs),
@@ -158,9 +158,31 @@ impl From<ImportFormat> for Format {
     }
 }
 
+/// Files that have a schema.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SchemaKind {
+    /// A trial
+    #[default]
+    Trial,
+    /// A design of the reliability model
+    Path,
+    /// The devices of a fleet
+    Fleet,
+}
+
 /// `rotproof schema`.
 #[derive(Clone, Debug, Args)]
 pub struct SchemaArgs {
+    /// Of trial files, or of the path or fleet files of `model`
+    #[arg(
+        value_name = "trial|path|fleet",
+        value_enum,
+        default_value_t,
+        hide_possible_values = true,
+        hide_default_value = true
+    )]
+    pub kind: SchemaKind,
+
     /// Write to this file instead of standard output
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,

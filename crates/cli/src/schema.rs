@@ -1,23 +1,28 @@
-//! `rotproof schema`: prints the JSON Schema of trial files.
+//! `rotproof schema`: prints the JSON Schema of trial files, or of those of the reliability model.
 
 use rotproof_block::error::IoContext;
 use rotproof_trial::file::TrialFile;
+use rotproof_trial::{fleet_file, path_file};
 
-use crate::args::SchemaArgs;
+use crate::args::{SchemaArgs, SchemaKind};
 use crate::exit::Exit;
 use crate::fail::Failure;
 use crate::output::Output;
 
 /// Prints it, or writes it to a file and says how an editor finds it.
 pub fn schema(args: &SchemaArgs, output: Output) -> Result<Exit, Failure> {
-    let schema = TrialFile::schema();
+    let (schema, what) = match args.kind {
+        SchemaKind::Trial => (TrialFile::schema(), "trial"),
+        SchemaKind::Path => (path_file::schema(), "path"),
+        SchemaKind::Fleet => (fleet_file::schema(), "fleet"),
+    };
     let Some(path) = &args.output else {
         output.json(&schema);
         return Ok(Exit::Pass);
     };
     std::fs::write(path, format!("{schema:#}\n")).doing(|| format!("writing {}", path.display()))?;
     output.note(format_args!(
-        "Wrote {}. In a trial file, tell editors of it with a first line such as\n\
+        "Wrote {}. In a {what} file, tell editors of it with a first line such as\n\
          # yaml-language-server: $schema={}",
         path.display(),
         path.display()

@@ -105,6 +105,38 @@ fn a_fleet_is_the_same_for_a_seed_whatever_the_threads() {
 }
 
 #[test]
+fn a_fleet_with_fault_models_says_what_it_takes_from_them() {
+    let shown = good(&[
+        "fleet",
+        "--faults",
+        "examples/fleets/nearline.yaml",
+        "--redundancy",
+        "4+1",
+        "--groups",
+        "2000",
+        "--undetected",
+        "1e-3",
+        "--quiet",
+    ]);
+    assert_snapshot!(shown);
+}
+
+#[test]
+fn a_mistake_in_a_fleet_file_is_shown_where_it_stands() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("wrong.yaml");
+    fs::write(
+        &file,
+        "capacity: 16TiB\nfaults:\n  - 'write: zeros'\n  - model: dying_disk\n  - model: { undetected_disk_errors: { read: 1e-9 } }\n",
+    )
+    .expect("written");
+    let ended = model(&["fleet", "--faults", file.to_str().expect("UTF-8")]);
+    assert_eq!(ended.code, 2);
+    let text = ended.stderr.replace(&format!("{}/", folder.path().display()), "");
+    assert_snapshot!(text);
+}
+
+#[test]
 fn the_published_estimate_comes_out() {
     assert_snapshot!(good(&["estimate", "R=9", "W=2", "C=0", "--trials", "100", "--faults", "16"]));
 }
@@ -150,6 +182,8 @@ fn every_mistake_is_refused_with_what_is_valid() {
         (&["fleet", "--years", "0s"], "above 0"),
         (&["fleet", "--redundancy", "60+60"], "from 1+0 to 64"),
         (&["fleet", "--errors", "1e9 /year"], "at most 10000"),
+        (&["fleet", "--faults", "nowhere.yaml"], "cannot read nowhere.yaml"),
+        (&["fleet", "--faults", "x.yaml", "--failures", "1 %/year"], "cannot be used with"),
         (&["estimate", "R=3", "--trials", "2", "--faults", "1"], "more outcomes than the 2 trials"),
         (&["estimate", "R=-3", "--trials", "2", "--faults", "1"], "from 0 on"),
         (&["estimate", "R=3", "--faults", "1"], "--trials"),
@@ -180,11 +214,15 @@ fn a_mistake_in_a_path_file_is_shown_where_it_stands() {
 #[test]
 fn pictures_are_drawn_in_every_format() {
     let folder = tempfile::tempdir().expect("a folder");
-    for verb in ["compare", "switch-time", "contour"] {
+    for verb in ["compare", "switch-time", "contour", "fleet"] {
         for (extension, begin) in [("svg", &b"<svg"[..]), ("png", b"\x89PNG"), ("html", b"<!doctype html>")] {
             let file = folder.path().join(format!("{verb}.{extension}"));
-            let points: &[&str] = if verb == "contour" { &["--points", "40"] } else { &[] };
-            good(&[&[verb, "--plot", file.to_str().expect("UTF-8")][..], points].concat());
+            let quick: &[&str] = match verb {
+                "contour" => &["--points", "40"],
+                "fleet" => &["--groups", "10000", "--redundancy", "1+1", "--quiet"],
+                _ => &[],
+            };
+            good(&[&[verb, "--plot", file.to_str().expect("UTF-8")][..], quick].concat());
             let content = fs::read(&file).expect("it is written");
             assert!(content.starts_with(begin) && content.len() > 2000, "{verb}.{extension}");
         }
@@ -200,7 +238,8 @@ fn results_become_estimates_and_coverage() {
         let run = folder.path().join(format!("run-{number}"));
         fs::create_dir(&run).expect("a folder");
         let text = format!(
-            r#"{{"format":1,"counts":{{"failures":{silent},"reported":9,"repaired":0,"silent":{silent}}},"faults":[{{"faults":10,"fates":{{"untriggered":0}}}}]}}"#
+            r#"{{"format":1,"noticed":[{}],"counts":{{"failures":{silent},"reported":9,"repaired":0,"silent":{silent}}},"faults":[{{"faults":10,"fates":{{"untriggered":0}}}}]}}"#,
+            if number == 3 { "\"it could not be mounted again: no superblock\"" } else { "" }
         );
         fs::write(run.join("run.json"), text).expect("written");
     }

@@ -3,6 +3,7 @@
 pub mod control;
 pub mod expect;
 pub mod file;
+pub mod fleet_file;
 mod ground;
 pub mod host;
 pub mod import;

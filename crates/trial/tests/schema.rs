@@ -7,7 +7,10 @@
 use std::path::{Path, PathBuf};
 
 use regex_lite::Regex;
+use rotproof_model::systems::Configuration;
 use rotproof_trial::file::{Overrides, TrialFile};
+use rotproof_trial::path_file::Coverage;
+use rotproof_trial::{fleet_file, path_file};
 use serde_json::Value;
 
 /// Why `value` does not satisfy `schema`; references are looked up in `root`.
@@ -130,9 +133,26 @@ fn has_type(name: &Value, value: &Value) -> bool {
 }
 
 fn check(yaml: &str) -> Result<(), String> {
-    let schema = TrialFile::schema();
+    check_against(&TrialFile::schema(), yaml)
+}
+
+fn check_against(schema: &Value, yaml: &str) -> Result<(), String> {
     let value: Value = serde_saphyr::from_str(yaml).expect("well-formed YAML");
-    refuse(&schema, &schema, &value)
+    refuse(schema, schema, &value)
+}
+
+/// What the parser of path files says.
+fn parse_path(yaml: &str) -> Result<(), String> {
+    let machine = Configuration::from_word("consumer").expect("a machine");
+    let lookup = |_: &Path| Ok(Coverage { noticed: 9, silent: 1 });
+    let parsed = path_file::parse_bytes("t.yaml", yaml.as_bytes(), machine, &lookup);
+    parsed.map(|_| ()).map_err(|error| error.to_string())
+}
+
+/// What the parser of fleet files says.
+fn parse_fleet(yaml: &str) -> Result<(), String> {
+    let parsed = fleet_file::parse_bytes("t.yaml", yaml.as_bytes(), 0.0);
+    parsed.map(|_| ()).map_err(|error| error.to_string())
 }
 
 fn examples(folder: &Path) -> Vec<PathBuf> {
@@ -140,8 +160,8 @@ fn examples(folder: &Path) -> Vec<PathBuf> {
     for entry in std::fs::read_dir(folder).expect("a folder of examples") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
-            // Path files are of the reliability model; its own tests read them.
-            if !path.ends_with("paths") {
+            // Path files and fleet files are of the reliability model, and have schemas of their own.
+            if !path.ends_with("paths") && !path.ends_with("fleets") {
                 files.extend(examples(&path));
             }
         } else if path.extension().is_some_and(|extension| extension == "yaml") {
@@ -274,7 +294,91 @@ fn the_schema_refuses_what_it_can_see_to_be_wrong_as_the_parser_does() {
 }
 
 #[test]
-fn every_key_of_the_schema_is_described() {
+fn the_schemas_of_paths_and_fleets_take_every_example() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    for (folder, schema) in [("paths", path_file::schema()), ("fleets", fleet_file::schema())] {
+        let files = examples(&root.join(folder));
+        assert!(!files.is_empty(), "{folder} has examples");
+        for path in files {
+            let text = std::fs::read_to_string(&path).expect("an example");
+            check_against(&schema, &text).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+        }
+    }
+    for path in examples(&root.join("fleets")) {
+        fleet_file::open(&path, 0.0).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+type Parse = fn(&str) -> Result<(), String>;
+
+#[test]
+fn the_schemas_of_paths_and_fleets_take_and_refuse_what_their_parsers_do() {
+    let good: [(Value, Parse, &[&str]); 2] = [
+        (
+            path_file::schema(),
+            parse_path,
+            &[
+                "stages: [{ device: disk }]",
+                "name: x\nswitch: zettabyte\nstages: [{ name: m, device: memory, time: residency, protection: { before: xor-64, after: [crc32c, blake3] } }]",
+                "switch: 92s\nstages: [{ device: memory, time: 30s, protection: { before: none, after: { fraction: 1e-9 } } }]",
+                "stages: [{ device: { memory: { rate: '25000 [20000..70000] FIT/Mbit', bursts: 0.1 } }, time: 30s }]",
+                "stages: [{ device: { disk: { rate: index 12, rot: 1e-21 errors/s/bit, clustering: 0.5, scrub: 14d } }, time: 10d, protection: crc32c, redundancy: { mirror: 2 } }]",
+                "stages: [{ device: disk, protection: { distance: 4, fraction: 4e-10 }, redundancy: { parity: 8+2 } }]",
+                "stages: [{ device: disk, protection: { name: own, missed: 0, of: 100 }, checked: b }, { name: b, device: disk }]",
+                "stages: [{ device: disk, protection: [xor-64, { results: runs }] }]",
+                "stages: [{ device: disk, protection: { fraction: 3% } }]",
+            ],
+        ),
+        (
+            fleet_file::schema(),
+            parse_fleet,
+            &[
+                "capacity: 16TiB\nfaults: [{ model: bit_rot }]",
+                "capacity: 16TiB\nfaults: ['name=rot: model(bit_rot, rate=2)', { name: x, model: { latent_sector_errors: { rate: 2 } }, during: run }]",
+                "capacity: 16TiB\nwritten_per_year: 1TiB\nread_per_year: 1TB\nfaults: [{ model: { undetected_disk_errors: { read: 1e-9, dropped: 1e-9 } } }]",
+            ],
+        ),
+    ];
+    let bad: [&[&str]; 2] = [
+        &[
+            "name: x",
+            "stages: []",
+            "stages: [{ time: 30s }]",
+            "stages: [{ device: tape }]",
+            "stages: [{ device: { memory: { rate: 14.2 } }, time: 1s }]",
+            "stages: [{ device: { memory: { rot: index 14 } }, time: 1s }]",
+            "stages: [{ device: disk, protection: crc32 }]",
+            "stages: [{ device: disk, protection: { before: xor-64 } }]",
+            "stages: [{ device: disk, protection: { distance: 4, fracton: 1 } }]",
+            "stages: [{ device: disk, redundancy: { mirrors: 2 } }]",
+            "stages: [{ device: disk, redundancy: 2 }]",
+            "stages: [{ device: disk, time: -1s }]",
+            "stages: [{ device: disk }]\nstack: []",
+        ],
+        &[
+            "faults: [{ model: bit_rot }]",
+            "capacity: 16TiB",
+            "capacity: 16 apples\nfaults: [{ model: bit_rot }]",
+            "capacity: 16TiB\nfaults: [{ model: bitrot }]",
+            "capacity: 16TiB\nfaults: [{ effect: error }]",
+            "capacity: 16TiB\nfaults: [{ model: { bit_rot: { rate: -1 } } }]",
+            "capacity: 16TiB\nwritten: 1TiB\nfaults: [{ model: bit_rot }]",
+        ],
+    ];
+    for ((schema, parse, good), bad) in good.into_iter().zip(bad) {
+        for yaml in good {
+            parse(yaml).unwrap_or_else(|why| panic!("{yaml}: {why}"));
+            check_against(&schema, yaml).unwrap_or_else(|why| panic!("{yaml}: {why}"));
+        }
+        for yaml in bad {
+            assert!(parse(yaml).is_err(), "the parser: {yaml}");
+            assert!(check_against(&schema, yaml).is_err(), "the schema: {yaml}");
+        }
+    }
+}
+
+#[test]
+fn every_key_of_every_schema_is_described() {
     fn undescribed(name: &str, schema: &Value, found: &mut Vec<String>) {
         match schema {
             Value::Object(object) => {
@@ -295,10 +399,15 @@ fn every_key_of_the_schema_is_described() {
             _ => {}
         }
     }
-    let schema = TrialFile::schema();
-    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
-    assert_eq!(schema["title"], "Rotproof trial file");
-    let mut found = Vec::new();
-    undescribed("", &schema, &mut found);
-    assert_eq!(found, [""; 0]);
+    for (schema, title) in [
+        (TrialFile::schema(), "Rotproof trial file"),
+        (path_file::schema(), "Rotproof path file"),
+        (fleet_file::schema(), "Rotproof fleet file"),
+    ] {
+        assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+        assert_eq!(schema["title"], title);
+        let mut found = Vec::new();
+        undescribed("", &schema, &mut found);
+        assert_eq!(found, [""; 0]);
+    }
 }

@@ -7,6 +7,7 @@
 
 pub mod control;
 pub mod fault_rule;
+pub mod fleet_file;
 pub mod fuse_request;
 pub mod import_plan;
 pub mod ledger;
@@ -29,7 +30,7 @@ pub struct FuzzTarget {
 }
 
 /// All of them.
-pub const TARGETS: [FuzzTarget; 11] = [
+pub const TARGETS: [FuzzTarget; 12] = [
     FuzzTarget { name: "fault_rule", check: fault_rule::check, seeds: fault_rule::seeds },
     FuzzTarget { name: "trial_file", check: trial_file::check, seeds: trial_file::seeds },
     FuzzTarget { name: "fuse_request", check: fuse_request::check, seeds: fuse_request::seeds },
@@ -39,6 +40,7 @@ pub const TARGETS: [FuzzTarget; 11] = [
     FuzzTarget { name: "import_fispdk", check: import_plan::check_fispdk, seeds: import_plan::seeds },
     FuzzTarget { name: "import_achilles", check: import_plan::check_achilles, seeds: import_plan::seeds },
     FuzzTarget { name: "path_file", check: path_file::check, seeds: path_file::seeds },
+    FuzzTarget { name: "fleet_file", check: fleet_file::check, seeds: fleet_file::seeds },
     FuzzTarget { name: "ledger", check: ledger::check, seeds: ledger::seeds },
     FuzzTarget { name: "control", check: control::check, seeds: control::seeds },
 ];

@@ -170,6 +170,10 @@ pub struct FleetArgs {
     #[arg(long, value_name = "TIME", default_value = "5 years", value_parser = years, allow_hyphen_values = true)]
     pub years: f64,
 
+    /// Fault models of the devices: a fleet file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["failures", "errors", "bursts"])]
+    pub faults: Option<PathBuf>,
+
     /// Devices that fail: "3 %/year" or "0.03 /year"
     #[arg(long, value_name = "RATE", default_value = "3 %/year", value_parser = per_year, allow_hyphen_values = true)]
     pub failures: f64,
@@ -194,7 +198,7 @@ pub struct FleetArgs {
     #[arg(long, value_name = "SPAN", default_value = "14d", value_parser = years, allow_hyphen_values = true)]
     pub scrub: f64,
 
-    /// Fraction of damaged sectors that pass their checksum
+    /// Of damage that no device reports, what passes the checksum
     #[arg(long, value_name = "FRACTION", default_value = "0", allow_hyphen_values = true)]
     pub undetected: Fraction,
 
@@ -216,6 +220,8 @@ pub struct FleetArgs {
 
     #[command(flatten)]
     pub write: WriteArgs,
+    #[command(flatten)]
+    pub plot: PlotArgs,
 }
 
 /// How events are drawn.

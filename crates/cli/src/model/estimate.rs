@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rotproof_block::{Error, ErrorKind};
 use rotproof_model::{Bound, Uncertain, estimate as model};
-use rotproof_trial::path_file::{Coverage, Runs};
+use rotproof_trial::path_file::{Coverage, Run, Runs};
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
@@ -15,6 +15,11 @@ use crate::units;
 
 use super::args::EstimateArgs;
 use super::text;
+
+/// What the outcomes of runs mean, and which ones runs cannot tell.
+const MEANINGS: &str = "R: corrupt data was handed out; C: the subject could not be mounted again;\n\
+     E: errors only; S: none of these. Corrupt data that the subject itself wrote (W)\n\
+     and crashes that end the run leave no trace in results: give their counts, W=2.";
 
 /// What is known of some trials.
 struct Counts {
@@ -80,7 +85,9 @@ fn from_numbers(texts: &[String], args: &EstimateArgs) -> Result<Counts, Failure
     Ok(Counts { trials, faults, outcomes, coverage: None })
 }
 
-/// Each run is a trial: R if it handed out corrupt data, E if something could not be read or written, else S.
+/// Each run is a trial: R if it handed out corrupt data, C if the subject did not come back, E if something could not be
+/// read or written, S if none of these. W is not among them: the faults are below the subject, and nothing in a run tells
+/// data that it wrote corrupt from data that was corrupted below it.
 fn from_results(folder: &Path, args: &EstimateArgs) -> Result<Counts, Failure> {
     let runs = Runs::read(folder)?;
     let trials = runs.list.len() as u64;
@@ -99,13 +106,12 @@ fn from_results(folder: &Path, args: &EstimateArgs) -> Result<Counts, Failure> {
             )));
         }
     };
-    let silent = runs.list.iter().filter(|(_, run)| run.coverage.silent > 0).count() as u64;
-    let failed = |run: &rotproof_trial::path_file::Run| run.coverage.silent == 0 && run.failures > 0;
-    let errors = runs.list.iter().filter(|(_, run)| failed(run)).count() as u64;
+    let count = |is_it: fn(&Run) -> bool| runs.list.iter().filter(|(_, run)| is_it(run)).count() as u64;
     let outcomes = vec![
-        ("R".to_owned(), silent, false),
-        ("E".to_owned(), errors, false),
-        ("S".to_owned(), trials - silent - errors, true),
+        ("R".to_owned(), count(|run| run.coverage.silent > 0), false),
+        ("C".to_owned(), count(|run| run.is_gone), false),
+        ("E".to_owned(), count(|run| run.failures > 0 && run.coverage.silent == 0 && !run.is_gone), false),
+        ("S".to_owned(), count(|run| run.failures == 0 && run.coverage.silent == 0 && !run.is_gone), true),
     ];
     Ok(Counts { trials, faults, outcomes, coverage: Some(runs.coverage()) })
 }
@@ -164,7 +170,7 @@ fn render(counts: &Counts, paint: Paint) -> Result<String, Failure> {
             ),
         });
         text.push_str("\n\n");
-        text.push_str(&paint.dim("R: corrupt data was handed out; E: errors only; S: neither.").to_string());
+        text.push_str(&paint.dim(MEANINGS).to_string());
     }
     text.push('\n');
     text.push_str(&paint.dim("95% intervals of Clopper and Pearson, rounded outwards.").to_string());

@@ -8,6 +8,7 @@ mod designs;
 mod estimate;
 mod figures;
 mod fleet;
+mod fleet_course;
 mod score;
 mod switch_time;
 mod text;

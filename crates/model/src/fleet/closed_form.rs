@@ -1,13 +1,15 @@
 //! What can be said of a fleet without simulating it.
 
-use super::Fleet;
+use super::{Fleet, Source};
 
 /// Expected numbers in a fleet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClosedForm {
-    /// Groups that lose more devices than they have parity: exact, from the Markov chain of failures and rebuilds.
-    pub lost_devices: f64,
-    /// Damaged sectors that pass their checksum: exact but for the time in which devices are failed.
+    /// Groups that lose more devices than they have parity: exact, from the Markov chain of failures and rebuilds; of
+    /// devices that age or die slowly only without parity, `None` otherwise.
+    pub lost_devices: Option<f64>,
+    /// Damaged sectors that nobody notices: exact but for the time in which devices are failed, and for clusters that the
+    /// end of the years cuts.
     pub silent: f64,
     /// Groups that lose sectors: exact without redundancy and failures; `None` otherwise.
     pub lost_sectors: Option<f64>,
@@ -16,23 +18,21 @@ pub struct ClosedForm {
 /// The closed forms of a fleet that has no [`Fleet::mistake`].
 pub fn of(fleet: &Fleet) -> ClosedForm {
     let groups = fleet.groups as f64;
-    let devices = f64::from(fleet.devices());
-    let events = devices * fleet.years * fleet.errors_per_year;
-    let sectors = 1.0 / (1.0 - fleet.continuation);
-    let is_alone = fleet.redundancy.parity == 0 && fleet.failures_per_year <= 0.0;
+    let life = f64::from(fleet.devices()) * fleet.years;
+    let silent = |source: &Source| source.per_year * source.sectors() * source.undetected;
+    let is_alone = fleet.redundancy.parity == 0 && fleet.hazard.first_year <= 0.0;
     ClosedForm {
-        lost_devices: groups * loss_of_devices(fleet),
-        silent: groups * events * sectors * fleet.undetected,
+        lost_devices: loss_of_devices(fleet).map(|loss| groups * loss),
+        silent: groups * life * fleet.sources.iter().map(silent).sum::<f64>(),
         lost_sectors: is_alone.then(|| groups * any_noticed(fleet)),
     }
 }
 
-/// The probability that in a group without redundancy any event is noticed. An event is not if all of its sectors pass, a
-/// geometric sum.
+/// The probability that in a group without redundancy any damage is noticed.
 fn any_noticed(fleet: &Fleet) -> f64 {
-    let Fleet { undetected, continuation, .. } = *fleet;
-    let unnoticed = undetected * (1.0 - continuation) / (1.0 - continuation * undetected);
-    let mean = fleet.years * fleet.errors_per_year * (1.0 - unnoticed);
+    let noticed = |source: &&Source| source.per_year * (1.0 - source.unnoticed());
+    let lasting = fleet.sources.iter().filter(|source| !source.is_transient);
+    let mean = fleet.years * lasting.map(|source| noticed(&source)).sum::<f64>();
     let devices = f64::from(fleet.devices());
     match fleet.clustering {
         None => -(-devices * mean).exp_m1(),
@@ -40,18 +40,29 @@ fn any_noticed(fleet: &Fleet) -> f64 {
     }
 }
 
+fn loss_of_devices(fleet: &Fleet) -> Option<f64> {
+    let Fleet { hazard, death, age_years: age, years, .. } = *fleet;
+    if hazard.first_year <= 0.0 {
+        return Some(0.0);
+    }
+    let dying = death.map_or(0.0, |death| death.years);
+    if fleet.redundancy.parity == 0 {
+        // The first failure is the loss; it was decided as much before as dying takes.
+        let suffered = hazard.between(age, age + (years - dying).max(0.0));
+        return Some(-(-f64::from(fleet.devices()) * suffered).exp_m1());
+    }
+    (hazard.is_constant() && dying <= 0.0).then(|| beyond_parity(fleet, hazard.first_year))
+}
+
 /// The probability that a group ever has more failed devices than parity: the birth and death chain whose state is the
 /// number of failed devices, absorbed beyond the parity.
 ///
 /// The matrix of a short time is a uniformised power series (Jensen 1953), squared until the time is long. Nothing but
 /// what is positive is added, so that 1e-30 is as exact as 0.5.
-fn loss_of_devices(fleet: &Fleet) -> f64 {
-    if fleet.failures_per_year <= 0.0 {
-        return 0.0;
-    }
+fn beyond_parity(fleet: &Fleet, failures_per_year: f64) -> f64 {
     let parity = fleet.redundancy.parity as usize;
     let devices = f64::from(fleet.devices());
-    let failure = |failed: usize| (devices - failed as f64) * fleet.failures_per_year;
+    let failure = |failed: usize| (devices - failed as f64) * failures_per_year;
     let rebuild = |failed: usize| failed as f64 / fleet.rebuild_years;
     let rate = (0..=parity).map(|failed| failure(failed) + rebuild(failed)).fold(0.0, f64::max);
     // One step of the chain that jumps at this rate.
@@ -128,25 +139,30 @@ impl Square {
 mod tests {
     use super::*;
     use crate::Redundancy;
+    use crate::fleet::Hazard;
+
+    fn lost_devices(fleet: &Fleet) -> f64 {
+        of(fleet).lost_devices.expect("there is a closed form")
+    }
 
     #[test]
     fn a_lone_disk_is_lost_with_its_first_failure() {
         let fleet = Fleet { groups: 1, ..Fleet::default() };
         let wanted = 1.0 - (-0.15f64).exp();
-        assert!((of(&fleet).lost_devices - wanted).abs() < 1e-12);
+        assert!((lost_devices(&fleet) - wanted).abs() < 1e-12);
     }
 
     #[test]
     fn a_mirror_is_lost_as_the_solution_of_its_two_equations_says() {
         // Angus 1988; the eigenvalues of the two transient states.
         let fleet = Fleet { groups: 1, redundancy: Redundancy { data: 1, parity: 1 }, ..Fleet::default() };
-        let (l, m, t) = (fleet.failures_per_year, 1.0 / fleet.rebuild_years, fleet.years);
+        let (l, m, t) = (fleet.hazard.first_year, 1.0 / fleet.rebuild_years, fleet.years);
         let sum = 3.0 * l + m;
         let root = (sum * sum - 8.0 * l * l).sqrt();
         // The smaller eigenvalue without cancellation.
         let (fast, slow) = (f64::midpoint(sum, root), 4.0 * l * l / (sum + root));
         let survive = (fast * (-slow * t).exp() - slow * (-fast * t).exp()) / (fast - slow);
-        let found = of(&fleet).lost_devices;
+        let found = lost_devices(&fleet);
         assert!((found / (1.0 - survive) - 1.0).abs() < 1e-9, "{found} {}", 1.0 - survive);
     }
 
@@ -155,14 +171,14 @@ mod tests {
         let fleet = Fleet {
             groups: 1,
             redundancy: Redundancy { data: 1, parity: 3 },
-            failures_per_year: 1e-8,
+            hazard: Hazard::constant(1e-8),
             rebuild_years: 0.001,
             ..Fleet::default()
         };
         // First order: 4 l t, then three times failure against rebuild: 3 l r, 2 l r / 2, 1 l r / 3.
         let (l, r) = (1e-8, 0.001);
         let first_order = 4.0 * l * 5.0 * (3.0 * l * r) * (l * r) * (l * r / 3.0);
-        let found = of(&fleet).lost_devices;
+        let found = lost_devices(&fleet);
         assert!((found / first_order - 1.0).abs() < 1e-2, "{found} {first_order}");
     }
 
@@ -172,6 +188,6 @@ mod tests {
         let redundancy = Redundancy { data: 1, parity: 1 };
         let fleet = Fleet { groups: 1, redundancy, years: 100.0, rebuild_years: second, ..Fleet::default() };
         let first_order = 2.0 * 0.03 * 100.0 * 0.03 * second;
-        assert!((of(&fleet).lost_devices / first_order - 1.0).abs() < 1e-5);
+        assert!((lost_devices(&fleet) / first_order - 1.0).abs() < 1e-5);
     }
 }

@@ -1,60 +1,81 @@
-//! One group over its years: a race of failures, errors, and rebuilds.
+//! One fleet made ready to be simulated group by group.
 
+use super::race::Race;
 use super::random::Stream;
+use super::source::Source;
+use super::stripes::Parts;
 use super::tally::GroupFate;
 use super::{DEVICES_MAX, Fleet, Sampling};
 
-/// A fleet made ready to be simulated group by group.
+/// A fleet made ready: everything that is the same for all groups.
 #[derive(Clone, Debug)]
 pub struct Model {
-    fleet: Fleet,
-    devices: u32,
-    /// Failures per device and year while the group is whole, as drawn.
-    failure_rate_drawn: f64,
-    /// By how much error rates are raised.
-    error_raise: f64,
+    pub(super) fleet: Fleet,
+    pub(super) devices: u32,
+    /// By how much the hazard of failures is raised while the group is whole.
+    pub(super) failure_raise: f64,
+    /// Sources of errors with what is drawn of them.
+    pub(super) sources: Vec<Drawn>,
+    /// Clusters of errors per device and year: as they come, and as drawn.
+    pub(super) errors: [f64; 2],
     /// Least share of failures among the ends of a degraded state, as drawn.
-    failure_share_min: f64,
-    /// Probability that nothing at all happens to a group in all years, as drawn.
+    pub(super) failure_share_min: f64,
+    /// The parts of a device, if its size is known.
+    pub(super) parts: Option<Parts>,
+    /// Minus the logarithm of the probability that nothing at all happens to a group in all years, as drawn.
+    suffered: f64,
+    /// That probability.
     nothing: f64,
+}
+
+/// A source of errors, and by how much its rate is raised.
+#[derive(Clone, Debug)]
+pub(super) struct Drawn {
+    pub source: Source,
+    pub raise: f64,
 }
 
 /// Events of a kind to expect in a group's life once rates are raised.
 const EVENTS_WANTED: f64 = 1.0;
 
-/// A damaged place that nobody has found yet.
-#[derive(Clone, Copy, Debug)]
-struct Latent {
-    device: u32,
-    /// When a scrub finds it.
-    until: f64,
-}
-
 impl Model {
     pub fn new(fleet: &Fleet, sampling: Sampling) -> Self {
         let devices = fleet.devices();
-        let life = f64::from(devices) * fleet.years;
-        let raise = |rate: f64| match sampling {
-            Sampling::Importance if rate > 0.0 => (EVENTS_WANTED / (rate * life)).max(1.0),
+        let count = f64::from(devices);
+        let raise = |expected: f64, wanted: f64| match sampling {
+            Sampling::Importance if expected > 0.0 => (wanted / expected).max(1.0),
             _ => 1.0,
         };
-        let failure_raise = raise(fleet.failures_per_year);
-        let error_raise = raise(fleet.errors_per_year);
-        let failure_rate_drawn = fleet.failures_per_year * failure_raise;
+        let hazard = fleet.hazard.between(fleet.age_years, fleet.age_years + fleet.years);
+        let failure_raise = raise(count * hazard, EVENTS_WANTED);
+        let active: Vec<&Source> = fleet.sources.iter().filter(|source| source.per_year > 0.0).collect();
+        let wanted = EVENTS_WANTED / active.len().max(1) as f64;
+        let sources: Vec<Drawn> = active
+            .into_iter()
+            .map(|source| {
+                let raise = raise(count * fleet.years * source.per_year, wanted);
+                Drawn { source: source.clone(), raise }
+            })
+            .collect();
+        let sum = |rate: fn(&Drawn) -> f64| sources.iter().map(rate).sum::<f64>();
+        let errors = [sum(|drawn| drawn.source.per_year), sum(|drawn| drawn.source.per_year * drawn.raise)];
         // Each degraded state adds about this share to the variance of the weights, so that many of them ask for less.
-        let degraded = (failure_rate_drawn * life).max(1.0);
+        let degraded = (count * hazard * failure_raise).max(1.0);
         let failure_share_min = match sampling {
             Sampling::Importance => 0.5 / degraded,
             Sampling::Plain => 0.0,
         };
-        let drawn = life * (failure_rate_drawn + fleet.errors_per_year * error_raise);
+        let suffered = count * (hazard * failure_raise + errors[1] * fleet.years);
         Self {
-            fleet: *fleet,
+            fleet: fleet.clone(),
             devices,
-            failure_rate_drawn,
-            error_raise,
+            failure_raise,
+            sources,
+            errors,
             failure_share_min,
-            nothing: (-drawn).exp(),
+            parts: fleet.sectors.map(Parts::of),
+            suffered,
+            nothing: (-suffered).exp(),
         }
     }
 
@@ -69,151 +90,45 @@ impl Model {
         if first < self.nothing {
             return None;
         }
-        let drawn = f64::from(self.devices)
-            * (self.failure_rate_drawn + self.fleet.errors_per_year * self.error_raise);
-        let rates = [self.fleet.errors_per_year; DEVICES_MAX as usize];
-        Some(self.race(stream, -first.ln() / drawn, &rates))
+        let wait = self.first_event(-first.ln(), f64::from(self.devices) * self.errors[1]);
+        Some(Race::new(self, stream, None).run(wait))
     }
 
+    #[cold]
     fn live_clustered(&self, stream: &mut Stream) -> Option<GroupFate> {
         let shape = self.fleet.clustering?;
-        let mut rates = [0.0; DEVICES_MAX as usize];
-        for rate in rates.iter_mut().take(self.devices as usize) {
-            *rate = self.fleet.errors_per_year * stream.gamma(shape);
+        let mut factors = [0.0; DEVICES_MAX as usize];
+        for factor in factors.iter_mut().take(self.devices as usize) {
+            *factor = stream.gamma(shape);
         }
-        let errors: f64 = rates.iter().sum();
-        let drawn = f64::from(self.devices) * self.failure_rate_drawn + errors * self.error_raise;
-        if drawn <= 0.0 {
-            return None;
-        }
-        let first = stream.exponential() / drawn;
-        (first < self.fleet.years).then(|| self.race(stream, first, &rates))
+        let errors = self.errors[1] * factors.iter().sum::<f64>();
+        let wait = self.first_event(stream.exponential(), errors);
+        (wait < self.fleet.years).then(|| Race::new(self, stream, Some(factors)).run(wait))
     }
 
-    /// The life of a group whose first event is at `now`.
-    #[cold]
-    fn race(&self, stream: &mut Stream, first: f64, error_rates: &[f64; DEVICES_MAX as usize]) -> GroupFate {
-        let fleet = &self.fleet;
-        let parity = fleet.redundancy.parity;
-        let mut fate = GroupFate::default();
-        let mut ln_weight = 0.0;
-        let mut failed = 0u64;
-        let mut failed_count = 0u32;
-        let mut latents: Vec<Latent> = Vec::new();
-        let (mut now, mut waited) = (0.0, Some(first));
-        loop {
-            let up = f64::from(self.devices - failed_count);
-            let is_up = |device: u32| failed >> device & 1 == 0;
-            let errors_true: f64 = if fleet.clustering.is_none() {
-                up * fleet.errors_per_year
+    /// When the first event of a group comes, as drawn: once the group has suffered so much. `errors` is what comes in a
+    /// year.
+    fn first_event(&self, needed: f64, errors: f64) -> f64 {
+        let Fleet { hazard, age_years: age, years, .. } = self.fleet;
+        let raised = f64::from(self.devices) * self.failure_raise;
+        if hazard.is_constant() {
+            return needed / (raised * hazard.first_year + errors);
+        }
+        let suffered = |time: f64| raised * hazard.between(age, age + time) + errors * time;
+        if suffered(years) <= needed {
+            // Rounding may leave the very end on the far side of it.
+            return if needed < self.suffered { years * (1.0 - 1e-12) } else { f64::INFINITY };
+        }
+        // It only rises, so halving finds the place.
+        let (mut from, mut to) = (0.0, years);
+        for _ in 0..60 {
+            let middle = f64::midpoint(from, to);
+            if suffered(middle) < needed {
+                from = middle;
             } else {
-                (0..self.devices)
-                    .filter(|&device| is_up(device))
-                    .map(|device| error_rates[device as usize])
-                    .sum()
-            };
-            let errors = errors_true * self.error_raise;
-            let failures_true = up * fleet.failures_per_year;
-            let failures = if failed_count == 0 { up * self.failure_rate_drawn } else { failures_true };
-            let rebuilds = f64::from(failed_count) / fleet.rebuild_years;
-            let all = errors + failures + rebuilds;
-            let wait = match waited.take() {
-                Some(wait) => wait,
-                None if all > 0.0 => stream.exponential() / all,
-                None => f64::INFINITY,
-            };
-            let elapsed = wait.min(fleet.years - now);
-            // The weight of having waited: e^-true / e^-drawn.
-            ln_weight += (errors + failures - errors_true - failures_true) * elapsed;
-            now += wait;
-            if now >= fleet.years {
-                break;
-            }
-            if stream.uniform() * all < errors {
-                ln_weight -= self.error_raise.ln();
-                fate.errors += 1.0;
-                let device = self.pick(stream, failed, error_rates);
-                self.damage(stream, &mut fate, device, now, failed_count, &mut latents);
-                continue;
-            }
-            // A failure or the end of a rebuild: while degraded, failures are drawn more often than they come.
-            let share_true = failures / (failures + rebuilds);
-            let share = if failed_count == 0 { 1.0 } else { share_true.max(self.failure_share_min) };
-            if stream.uniform() < share {
-                ln_weight += if failed_count == 0 {
-                    (failures_true / failures).ln()
-                } else {
-                    (share_true / share).ln()
-                };
-                fate.failures += 1.0;
-                let device = self.pick_up(stream, failed);
-                failed |= 1 << device;
-                failed_count += 1;
-                latents.retain(|latent| latent.device != device);
-                if failed_count > parity {
-                    fate.lost_devices = true;
-                    break;
-                }
-                if failed_count == parity {
-                    fate.lost_sectors |= latents.iter().any(|latent| latent.until > now);
-                }
-            } else {
-                ln_weight += ((1.0 - share_true) / (1.0 - share)).ln();
-                // Which one is rebuilt first makes no difference: they are alike.
-                failed &= failed - 1;
-                failed_count -= 1;
+                to = middle;
             }
         }
-        fate.weight = ln_weight.exp();
-        fate
-    }
-
-    /// An event damages sectors of a device.
-    fn damage(
-        &self,
-        stream: &mut Stream,
-        fate: &mut GroupFate,
-        device: u32,
-        now: f64,
-        failed_count: u32,
-        latents: &mut Vec<Latent>,
-    ) {
-        let fleet = &self.fleet;
-        let sectors = stream.geometric(fleet.continuation);
-        fate.silent += sectors * fleet.undetected;
-        // If all of them pass their checksums, nothing is ever found that could be lost.
-        let is_noticed = fleet.undetected <= 0.0 || stream.uniform() >= fleet.undetected.powf(sectors);
-        if !is_noticed {
-            return;
-        }
-        if failed_count == fleet.redundancy.parity {
-            fate.lost_sectors = true;
-        } else {
-            latents.retain(|latent| latent.until > now);
-            latents.push(Latent { device, until: now + stream.uniform() * fleet.scrub_years });
-        }
-    }
-
-    /// A device that is up, each with its error rate as its chance.
-    fn pick(&self, stream: &mut Stream, failed: u64, error_rates: &[f64; DEVICES_MAX as usize]) -> u32 {
-        if self.fleet.clustering.is_none() {
-            return self.pick_up(stream, failed);
-        }
-        let up = || (0..self.devices).filter(|&device| failed >> device & 1 == 0);
-        let all: f64 = up().map(|device| error_rates[device as usize]).sum();
-        let mut left = stream.uniform() * all;
-        up().find(|&device| {
-            left -= error_rates[device as usize];
-            left < 0.0
-        })
-        .or_else(|| up().next_back())
-        .unwrap_or(0)
-    }
-
-    /// A device that is up, each with the same chance.
-    fn pick_up(&self, stream: &mut Stream, failed: u64) -> u32 {
-        let up = self.devices - failed.count_ones();
-        let number = (stream.uniform() * f64::from(up)) as usize;
-        (0..self.devices).filter(|&device| failed >> device & 1 == 0).nth(number).unwrap_or(0)
+        to
     }
 }

@@ -7,14 +7,20 @@
 pub mod closed_form;
 
 mod group;
+mod hazard;
+mod race;
 mod random;
 mod run;
+mod source;
+mod stripes;
 mod tally;
 
 use crate::{Redundancy, SECONDS_PER_YEAR};
 
+pub use hazard::{Death, Hazard};
 pub use run::{Options, simulate};
-pub use tally::{Estimate, Outcome};
+pub use source::{FRONT, Source};
+pub use tally::{COURSE_POINTS, Estimate, Outcome};
 
 /// Devices that a group may have.
 pub const DEVICES_MAX: u32 = 64;
@@ -26,7 +32,7 @@ pub const GROUPS_MAX: u64 = 100_000_000_000;
 pub const EVENTS_MAX: f64 = 10_000.0;
 
 /// What is simulated. Rates are per device and year.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Fleet {
     /// Groups of devices; a group survives the loss of its parity.
     pub groups: u64,
@@ -34,20 +40,22 @@ pub struct Fleet {
     pub redundancy: Redundancy,
     /// How long each group is watched.
     pub years: f64,
-    /// Whole devices that fail, each a Poisson process.
-    pub failures_per_year: f64,
+    /// When whole devices fail.
+    pub hazard: Hazard,
+    /// Age of all devices at the beginning, in years; one that is rebuilt is new.
+    pub age_years: f64,
+    /// What a device that fails goes through before.
+    pub death: Option<Death>,
     /// Mean years until a failed device is replaced and rebuilt, exponentially distributed.
     pub rebuild_years: f64,
-    /// Events that damage sectors of a device and stay latent until the next scrub.
-    pub errors_per_year: f64,
-    /// After each damaged sector, the probability that the next one belongs to the same event.
-    pub continuation: f64,
-    /// Shape of the gamma distribution of the error rate over devices; `None`: the same rate for each.
+    /// What damages sectors, which stay latent until the next scrub.
+    pub sources: Vec<Source>,
+    /// Shape of the gamma distribution of the error rates over devices; `None`: the same rates for each.
     pub clustering: Option<f64>,
     /// Years between two scrubs of a device.
     pub scrub_years: f64,
-    /// Fraction of damaged sectors that their checksum does not see.
-    pub undetected: f64,
+    /// Sectors of a device: damage of several devices in one stripe is counted. `None` leaves it out.
+    pub sectors: Option<f64>,
 }
 
 /// How events are drawn.
@@ -91,31 +99,44 @@ impl Fleet {
         });
         let of_groups = (!(1..=GROUPS_MAX).contains(&self.groups))
             .then(|| ("groups", format!("is {}; it must be from 1 to {GROUPS_MAX}", self.groups)));
-        let fraction = (!(0.0..=1.0).contains(&self.undetected))
-            .then(|| ("undetected", format!("is {}; it must be from 0 to 1", self.undetected)));
-        let burst = (!(0.0..1.0).contains(&self.continuation))
-            .then(|| ("continuation", format!("is {}; it must be from 0 to below 1", self.continuation)));
+        let within = |name, what: &str, value: f64, from: f64, to: f64| {
+            let is_wrong = !(from..=to).contains(&value);
+            is_wrong.then(|| (name, format!("{what} is {value}; it must be from {from} to {to}")))
+        };
+        let of_death = self.death.and_then(|death| {
+            within("death", "its time in years", death.years, 0.0, 100.0)
+                .or_else(|| within("death", "its number of errors", death.errors, 0.0, EVENTS_MAX))
+                .or_else(|| within("death", "the growth of its errors", death.growth, 1.0, 1e9))
+        });
         of_groups
             .or(of_group)
             .or_else(|| positive("years", self.years))
-            .or_else(|| not_negative("failures_per_year", self.failures_per_year))
+            .or_else(|| not_negative("failures", self.hazard.first_year))
+            .or_else(|| within("failures", "the shape", self.hazard.shape, 0.1, 20.0))
+            .or_else(|| within("age", "it", self.age_years, 0.0, 1000.0))
+            .or(of_death)
             .or_else(|| positive("rebuild", self.rebuild_years))
-            .or_else(|| not_negative("errors_per_year", self.errors_per_year))
-            .or(burst)
+            .or_else(|| self.sources.iter().find_map(Source::mistake).map(|message| ("errors", message)))
             .or_else(|| self.clustering.and_then(|shape| positive("clustering", shape)))
             .or_else(|| positive("scrub", self.scrub_years))
-            .or(fraction)
+            .or_else(|| self.sectors.and_then(|sectors| within("sectors", "it", sectors, 1.0, 1e18)))
             .or_else(|| {
-                let rate = self.failures_per_year + self.errors_per_year;
-                let events = f64::from(self.devices()) * self.years * rate;
-                let is_too_much = events > EVENTS_MAX;
-                is_too_much.then(|| {
+                let events = self.events_expected();
+                (events > EVENTS_MAX).then(|| {
                     (
                         "years",
                         format!("make {events:.0} events per group likely; it must be at most {EVENTS_MAX}"),
                     )
                 })
             })
+    }
+
+    /// Events that a group may expect in its life.
+    fn events_expected(&self) -> f64 {
+        let failures = self.hazard.between(self.age_years, self.age_years + self.years);
+        let dying = self.death.map_or(0.0, |death| death.errors);
+        let errors: f64 = self.sources.iter().map(|source| source.per_year * (1.0 + source.further)).sum();
+        f64::from(self.devices()) * (failures * (1.0 + dying) + self.years * errors)
     }
 }
 
@@ -127,14 +148,15 @@ impl Default for Fleet {
             redundancy: Redundancy { data: 1, parity: 0 },
             years: 5.0,
             // Schroeder and Gibson, FAST 2007: 2 to 4% of disks are replaced each year.
-            failures_per_year: 0.03,
+            hazard: Hazard::constant(0.03),
+            age_years: 0.0,
+            death: None,
             rebuild_years: 86_400.0 / SECONDS_PER_YEAR,
             // Bairavasundaram et al., SIGMETRICS 2007: 3.45% of disks had latent sector errors within 32 months.
-            errors_per_year: -(1.0f64 - 0.0345).ln() * 12.0 / 32.0,
-            continuation: 0.0,
+            sources: vec![Source::singles("errors", -(1.0f64 - 0.0345).ln() * 12.0 / 32.0, 0.0)],
             clustering: None,
             scrub_years: 14.0 * 86_400.0 / SECONDS_PER_YEAR,
-            undetected: 0.0,
+            sectors: None,
         }
     }
 }
@@ -147,19 +169,28 @@ mod tests {
     fn what_makes_no_sense_is_named_with_what_is_valid() {
         let good = Fleet::default();
         assert_eq!(good.mistake(), None);
+        let errors = Source::singles("errors", 0.1, 0.0);
+        let sources = |source: Source| Fleet { sources: vec![source], ..good.clone() };
+        let death = Death { years: 0.1, errors: 10.0, growth: 10.0, spares: 0 };
         for (fleet, field) in [
-            (Fleet { groups: 0, ..good }, "groups"),
-            (Fleet { redundancy: Redundancy { data: 0, parity: 1 }, ..good }, "redundancy"),
-            (Fleet { redundancy: Redundancy { data: u32::MAX, parity: 1 }, ..good }, "redundancy"),
-            (Fleet { years: 0.0, ..good }, "years"),
-            (Fleet { failures_per_year: -1.0, ..good }, "failures_per_year"),
-            (Fleet { rebuild_years: f64::NAN, ..good }, "rebuild"),
-            (Fleet { errors_per_year: f64::INFINITY, ..good }, "errors_per_year"),
-            (Fleet { continuation: 1.0, ..good }, "continuation"),
-            (Fleet { clustering: Some(0.0), ..good }, "clustering"),
-            (Fleet { scrub_years: 0.0, ..good }, "scrub"),
-            (Fleet { undetected: 1.1, ..good }, "undetected"),
-            (Fleet { errors_per_year: 1e9, ..good }, "years"),
+            (Fleet { groups: 0, ..good.clone() }, "groups"),
+            (Fleet { redundancy: Redundancy { data: 0, parity: 1 }, ..good.clone() }, "redundancy"),
+            (Fleet { redundancy: Redundancy { data: u32::MAX, parity: 1 }, ..good.clone() }, "redundancy"),
+            (Fleet { years: 0.0, ..good.clone() }, "years"),
+            (Fleet { hazard: Hazard::constant(-1.0), ..good.clone() }, "failures"),
+            (Fleet { hazard: Hazard { first_year: 0.1, shape: 0.0 }, ..good.clone() }, "failures"),
+            (Fleet { age_years: -1.0, ..good.clone() }, "age"),
+            (Fleet { death: Some(Death { growth: 0.5, ..death }), ..good.clone() }, "death"),
+            (Fleet { death: Some(Death { years: f64::NAN, ..death }), ..good.clone() }, "death"),
+            (Fleet { rebuild_years: f64::NAN, ..good.clone() }, "rebuild"),
+            (sources(Source { per_year: f64::INFINITY, ..errors.clone() }), "errors"),
+            (sources(Source { further: -1.0, ..errors.clone() }), "errors"),
+            (sources(Source { run: 1.0, ..errors.clone() }), "errors"),
+            (sources(Source { undetected: 1.1, ..errors.clone() }), "errors"),
+            (Fleet { clustering: Some(0.0), ..good.clone() }, "clustering"),
+            (Fleet { scrub_years: 0.0, ..good.clone() }, "scrub"),
+            (Fleet { sectors: Some(0.0), ..good.clone() }, "sectors"),
+            (sources(Source { per_year: 1e9, ..errors }), "years"),
         ] {
             let (found, message) = fleet.mistake().expect(field);
             assert_eq!(found, field);

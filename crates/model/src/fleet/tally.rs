@@ -25,8 +25,46 @@ impl Sum {
     }
 }
 
+/// Points in time at which losses are counted.
+pub const COURSE_POINTS: usize = 50;
+
+/// Groups that lost something by each of the points in time, evenly spread over the years, the last at their end.
+#[derive(Clone, Debug, PartialEq)]
+struct Course([Sum; COURSE_POINTS]);
+
+impl Default for Course {
+    fn default() -> Self {
+        Self([Sum::default(); COURSE_POINTS])
+    }
+}
+
+impl Course {
+    fn merge(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(sum, other)| sum.merge(*other));
+    }
+
+    /// Adds what was lost when, in order.
+    fn add(&mut self, losses: &[(f64, f64)], weight: f64, years: f64) {
+        let mut losses = losses.iter().peekable();
+        let mut lost = 0.0;
+        for (point, sum) in (1..).zip(&mut self.0) {
+            let at = years * f64::from(point) / COURSE_POINTS as f64;
+            while let Some((_, so_far)) = losses.next_if(|(time, _)| *time <= at) {
+                lost = *so_far;
+            }
+            if lost > 0.0 {
+                sum.add(lost * weight);
+            }
+        }
+    }
+
+    fn estimates(&self, groups: f64) -> Vec<Estimate> {
+        self.0.iter().map(|sum| sum.estimate(groups)).collect()
+    }
+}
+
 /// Sums of a chunk of groups.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tally {
     /// Groups.
     pub groups: u64,
@@ -40,10 +78,14 @@ pub struct Tally {
     pub lost_devices: Sum,
     /// Groups that lost sectors.
     pub lost_sectors: Sum,
+    /// When groups lost devices.
+    lost_devices_course: Course,
+    /// When groups lost sectors.
+    lost_sectors_course: Course,
 }
 
 /// What came of one group, with its weight.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct GroupFate {
     /// By how much it counts.
     pub weight: f64,
@@ -53,21 +95,51 @@ pub struct GroupFate {
     pub errors: f64,
     /// Expected number of damaged sectors that pass their checksum.
     pub silent: f64,
-    /// Whether more devices were lost than there is parity.
-    pub lost_devices: bool,
-    /// Whether a damaged sector could not be repaired.
-    pub lost_sectors: bool,
+    /// When more devices were lost than there is parity, in years.
+    pub lost_devices_at: Option<f64>,
+    /// The probability that a damaged sector could not be repaired by then, each time that it grew.
+    lost_sectors: Vec<(f64, f64)>,
+}
+
+impl GroupFate {
+    /// At that time sectors are lost with that probability, or in as many stripes if that is more than one.
+    pub fn lose_sectors(&mut self, at: f64, probability: f64) {
+        let before = self.lost_sectors();
+        let after = 1.0 - (1.0 - before) * (1.0 - probability.min(1.0));
+        if before <= 0.0 && probability < 1.0 && probability > 0.0 {
+            // Without the subtraction, so that what is rare keeps its digits.
+            self.lost_sectors.push((at, probability));
+        } else if after > before {
+            self.lost_sectors.push((at, after));
+        }
+    }
+
+    /// The probability that a damaged sector could not be repaired.
+    pub fn lost_sectors(&self) -> f64 {
+        self.lost_sectors.last().map_or(0.0, |&(_, probability)| probability)
+    }
 }
 
 impl Tally {
-    /// Adds a group in which something happened.
-    pub fn add(&mut self, fate: &GroupFate) {
+    /// Of so many groups to which nothing has happened yet.
+    pub fn of(groups: u64) -> Self {
+        Self { groups, ..Self::default() }
+    }
+
+    /// Adds a group in which something happened in so many years.
+    pub fn add(&mut self, fate: &GroupFate, years: f64) {
         let weigh = |value: f64| value * fate.weight;
         self.failures.add(weigh(fate.failures));
         self.errors.add(weigh(fate.errors));
         self.silent.add(weigh(fate.silent));
-        self.lost_devices.add(weigh(f64::from(u8::from(fate.lost_devices))));
-        self.lost_sectors.add(weigh(f64::from(u8::from(fate.lost_sectors))));
+        if let Some(at) = fate.lost_devices_at {
+            self.lost_devices.add(weigh(1.0));
+            self.lost_devices_course.add(&[(at, 1.0)], fate.weight, years);
+        }
+        if !fate.lost_sectors.is_empty() {
+            self.lost_sectors.add(weigh(fate.lost_sectors()));
+            self.lost_sectors_course.add(&fate.lost_sectors, fate.weight, years);
+        }
     }
 
     /// Adds the sums of another chunk.
@@ -78,6 +150,8 @@ impl Tally {
         self.silent.merge(other.silent);
         self.lost_devices.merge(other.lost_devices);
         self.lost_sectors.merge(other.lost_sectors);
+        self.lost_devices_course.merge(&other.lost_devices_course);
+        self.lost_sectors_course.merge(&other.lost_sectors_course);
     }
 
     /// The estimates for the fleet of all groups.
@@ -89,6 +163,8 @@ impl Tally {
             silent: self.silent.estimate(groups),
             lost_devices: self.lost_devices.estimate(groups),
             lost_sectors: self.lost_sectors.estimate(groups),
+            lost_devices_course: self.lost_devices_course.estimates(groups),
+            lost_sectors_course: self.lost_sectors_course.estimates(groups),
         }
     }
 }
@@ -103,7 +179,7 @@ pub struct Estimate {
 }
 
 /// What came of a fleet, as expected numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Devices that failed.
     pub failures: Estimate,
@@ -115,4 +191,8 @@ pub struct Outcome {
     pub lost_devices: Estimate,
     /// Groups that lost sectors: found damaged with nothing left to repair them from.
     pub lost_sectors: Estimate,
+    /// The groups of `lost_devices` by [`COURSE_POINTS`] times, evenly spread, the last of them the end of the years.
+    pub lost_devices_course: Vec<Estimate>,
+    /// The same of `lost_sectors`.
+    pub lost_sectors_course: Vec<Estimate>,
 }

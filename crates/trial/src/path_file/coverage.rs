@@ -7,7 +7,7 @@ use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 use serde::Deserialize;
 
-use crate::runner::FORMAT;
+use crate::runner::{FORMAT, NO_REMOUNT};
 
 /// Faults that somebody met, by whether they were noticed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub struct Run {
     pub coverage: Coverage,
     /// Blocks that could not be read or written, or a subject that gave up.
     pub failures: u64,
+    /// Whether the subject did not come back after the load.
+    pub is_gone: bool,
 }
 
 /// The runs of a folder.
@@ -45,6 +47,8 @@ struct RunFile {
     format: u32,
     counts: Counts,
     faults: Vec<Rule>,
+    #[serde(default)]
+    noticed: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -133,6 +137,7 @@ pub fn parse_run(text: &[u8]) -> Result<Run, String> {
             silent: file.counts.silent,
         },
         failures: file.counts.failures,
+        is_gone: file.noticed.iter().any(|noticed| noticed.starts_with(NO_REMOUNT)),
     })
 }
 
@@ -161,6 +166,17 @@ mod tests {
         assert_eq!(runs.list[0].1.faults, 16);
         assert_eq!(runs.coverage(), Coverage { noticed: 14, silent: 2 });
         assert_eq!(Runs::read(&folder.path().join("b")).expect("a run").coverage().silent, 2);
+    }
+
+    #[test]
+    fn a_subject_that_did_not_come_back_is_known_by_what_it_noticed() {
+        let noticed = |what: &str| {
+            let text = run_json(0, 0, 0).replacen('{', &format!("{{\"noticed\":[\"{what}\"],"), 1);
+            parse_run(text.as_bytes()).expect("a run").is_gone
+        };
+        assert!(noticed(&format!("{NO_REMOUNT}: structure needs cleaning")));
+        assert!(!noticed("unmount: input/output error"));
+        assert!(!parse_run(run_json(0, 0, 0).as_bytes()).expect("a run").is_gone);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use rotproof_model as model;
 use rotproof_spec::Problems;
+use serde_json::Value;
 
 use crate::file::document::{read_source, source_from_bytes};
 use crate::file::parse::parse;
@@ -48,6 +49,19 @@ pub fn parse_bytes(
 ) -> Result<model::Path, Diagnostics> {
     let stem = Path::new(name).file_stem().map_or_else(|| "path".into(), |stem| stem.to_string_lossy());
     from_source(&source_from_bytes(name, bytes.to_vec())?, &stem, machine, lookup)
+}
+
+/// The JSON Schema of path files.
+pub fn schema() -> Value {
+    let mut schema = schemars::schema_for!(PathForm);
+    schema.insert("title".into(), "Rotproof path file".into());
+    // Only the parser takes a file without stages, to tell what else is wrong with it.
+    schema.insert("required".into(), serde_json::json!(["stages"]));
+    if let Some(stages) = schema.pointer_mut("/properties/stages").and_then(Value::as_object_mut) {
+        stages.insert("minItems".into(), 1.into());
+        stages.remove("default");
+    }
+    schema.to_value()
 }
 
 fn from_source(

@@ -1,11 +1,13 @@
 //! Rates, fractions, goals and spans of the model, as people write them: each with its unit, and each refused with the
 //! range that is valid.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 use rotproof_model::{Goal, Switch, Uncertain, fit_per_mbit, rate_of_index};
 use rotproof_spec::{Bytes, Measure, Span, nearest};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -187,6 +189,29 @@ macro_rules! deserialize_from_text {
         }
     )*};
 }
+
+macro_rules! schema_of_text {
+    ($($type:ty: $name:literal, $description:literal, $kind:tt);*) => {$(
+        impl JsonSchema for $type {
+            fn schema_name() -> Cow<'static, str> {
+                $name.into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "description": $description, "type": $kind, "minLength": 1, "minimum": 0 })
+            }
+        }
+    )*};
+}
+
+schema_of_text!(
+    MemoryRate: "MemoryRate",
+        "A rate with its unit: 25000 FIT/Mbit, 6.62e-15 errors/s/bit, index 14.2, 25000 [20000..70000] FIT/Mbit.",
+        "string";
+    DiskRate: "DiskRate", "A rate with its unit: 1e-12 errors/bit, index 12.", "string";
+    Fraction: "Fraction", "A number from 0 to 1: 4.16e-20, 3%, 0.1 [0.05..0.2].", ["string", "number"];
+    SwitchText: "Switch", "A goal such as zettabyte or score 17.5, or a span such as 92s.", "string"
+);
 
 deserialize_from_text!(
     MemoryRate: "a rate such as 25000 FIT/Mbit, 6.62e-15 errors/s/bit or index 14.2",

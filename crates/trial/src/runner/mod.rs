@@ -39,6 +39,9 @@ use crate::registry::{Registry, Run};
 use crate::subject::{self, Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
 use crate::verdict::{Evidence, Verdict};
 
+/// How a subject that does not come back after the load is told of among what it noticed.
+pub(crate) const NO_REMOUNT: &str = "it could not be mounted again";
+
 /// What a run is given beside its trial.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
@@ -260,11 +263,10 @@ impl Conductor<'_> {
                 self.noticed.extend(reported.iter().map(|error| format!("unmount: {error}")));
             }
             // The check then finds every file lost, which is what a user of this file system would find.
-            Remount::Failed(error) => self.noticed.push(format!("it could not be mounted again: {error}")),
+            Remount::Failed(error) => self.noticed.push(format!("{NO_REMOUNT}: {error}")),
         }
         target = Target::again(self.trial, &subject.place(), files, run_on)?;
-        self.noticed
-            .extend(target.lost.take().map(|error| format!("it could not be mounted again: {error}")));
+        self.noticed.extend(target.lost.take().map(|error| format!("{NO_REMOUNT}: {error}")));
         self.place(Phase::Check, subject)?;
         load.push(self.run_phase(Phase::Check, &workload, &target, &mut oracle, run_on)?);
         Ok(Loaded { load, workload, oracle, noticed: std::mem::take(&mut self.noticed) })
