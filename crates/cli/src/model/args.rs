@@ -198,7 +198,7 @@ pub struct FleetArgs {
     #[arg(long, value_name = "SPAN", default_value = "14d", value_parser = years, allow_hyphen_values = true)]
     pub scrub: f64,
 
-    /// Of damage that no device reports, what passes the checksum
+    /// Of unreported damage, what passes the checksum
     #[arg(long, value_name = "FRACTION", default_value = "0", allow_hyphen_values = true)]
     pub undetected: Fraction,
 
