@@ -3,12 +3,14 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
 mod achilles;
+mod export_fuse;
 mod export_nbd;
 mod fault_decisions;
 mod fault_overhead;
 mod figure;
 mod fio;
 mod fispdk;
+mod fuse_peers;
 mod machine;
 mod model;
 mod nbd_peers;
@@ -73,6 +75,11 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "export-nbd",
         about: "the NBD server against nbdkit and QEMU's storage daemon",
         run: export_nbd::run,
+    },
+    Benchmark {
+        name: "export-fuse",
+        about: "the FUSE file under a loop device, by both ways of requests, against five others",
+        run: export_fuse::run,
     },
     Benchmark {
         name: "achilles",

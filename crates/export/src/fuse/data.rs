@@ -15,6 +15,35 @@ use crate::lane::Lane;
 /// while: that costs less than many large buffers in flight. A device that completes at once gets the buffer itself.
 const COPIED_BYTES_MAX: usize = 64 << 10;
 
+/// The data of a write.
+pub(super) enum Payload<'a> {
+    /// At the beginning of a buffer that the next request will arrive in.
+    Arrived(&'a mut Buffer),
+    /// Nothing but the data.
+    Own(Buffer),
+}
+
+impl Payload<'_> {
+    /// Its first `length` bytes. Another buffer takes the place of the one it arrived in, if that is to be kept.
+    fn keep(self, length: usize, is_kept_long: bool) -> Buffer {
+        match self {
+            Self::Arrived(arrived) if is_kept_long && length <= COPIED_BYTES_MAX => {
+                Buffer::copy_of(&arrived[..length])
+            }
+            Self::Arrived(arrived) => {
+                let room = arrived.len();
+                let mut payload = std::mem::replace(arrived, Buffer::stale(room));
+                payload.truncate(length);
+                payload
+            }
+            Self::Own(mut payload) => {
+                payload.truncate(length);
+                payload
+            }
+        }
+    }
+}
+
 /// The file as one thread serves it.
 pub(super) struct DataPath {
     lane: Rc<Lane>,
@@ -39,21 +68,14 @@ impl DataPath {
         });
     }
 
-    /// Stores the first `size` bytes of `arrived`, and leaves another buffer of its size there if it keeps it. At
-    /// the end of the device the write is short, and beyond it an error, as on a block device.
-    pub(super) fn write(&self, reply: Reply, arrived: &mut Buffer, offset: u64, size: usize, durable: bool) {
+    /// Stores the first `size` bytes of `payload`. At the end of the device the write is short, and beyond it an
+    /// error, as on a block device.
+    pub(super) fn write(&self, reply: Reply, payload: Payload<'_>, offset: u64, size: usize, durable: bool) {
         let length = self.lane.clip(offset, size as u64) as usize;
         if length == 0 {
             return if size == 0 { reply.plain(&WriteOut::default()) } else { reply.errno(libc::ENOSPC) };
         }
-        let payload = if self.writes_late.get() && length <= COPIED_BYTES_MAX {
-            Buffer::copy_of(&arrived[..length])
-        } else {
-            let room = arrived.len();
-            let mut payload = std::mem::replace(arrived, Buffer::stale(room));
-            payload.truncate(length);
-            payload
-        };
+        let payload = payload.keep(length, self.writes_late.get());
         let late = self.lane.write(offset, payload, durable, move |result| match result {
             Ok(()) => reply.plain(&WriteOut {
                 size: u32::try_from(length).expect("a payload was checked to be 1 MiB at the most"),

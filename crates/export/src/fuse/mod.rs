@@ -2,7 +2,7 @@
 //! user-mode Linux, a database, `dd`.
 //!
 //! The protocol is ours (`docs/decisions/002-own-fuse-protocol.md`): `wire` has its layout, `parse` reads untrusted
-//! bytes, `channel` moves them, `handshake` agrees on abilities, `tree` answers what concerns names and attributes,
+//! bytes, `channel` moves them, or `ring` where the kernel offers io_uring for that, `handshake` agrees on abilities, `tree` answers what concerns names and attributes,
 //! `data` what concerns bytes, `reply` sees that every request is answered, `session` is the loop of one thread,
 //! `mount` attaches it all to a directory. This file starts and ends it.
 
@@ -12,6 +12,7 @@ mod handshake;
 mod mount;
 mod parse;
 mod reply;
+mod ring;
 mod session;
 mod threads;
 mod tree;
@@ -32,8 +33,7 @@ pub(crate) use session::describe;
 
 use crate::system;
 use mount::{Mount, MountOptions};
-use session::Channels;
-use threads::{Setup, Threads};
+use threads::{Channels, Setup, Threads};
 use tree::Tree;
 
 /// Bytes that [`parse`] wants in its first part.
@@ -60,6 +60,9 @@ pub struct FuseOptions {
     /// Lets users other than the one who mounts use the file. Without root this needs `user_allow_other` in
     /// `/etc/fuse.conf`.
     pub allow_other: bool,
+    /// Takes requests by io_uring where the kernel offers that (Linux 6.14 with `enable_uring` of the module `fuse` set),
+    /// which is faster for small requests; else, or without it, by the FUSE device.
+    pub use_ring: bool,
 }
 
 impl Default for FuseOptions {
@@ -71,6 +74,7 @@ impl Default for FuseOptions {
             epoch: Instant::now(),
             phase: Arc::default(),
             allow_other: false,
+            use_ring: true,
         }
     }
 }
@@ -80,6 +84,7 @@ pub struct FuseExport {
     file: PathBuf,
     mount: Arc<Mount>,
     threads: Threads,
+    over_ring: bool,
     is_mounted: Mutex<bool>,
 }
 
@@ -101,17 +106,22 @@ impl FuseExport {
         let mount_options = MountOptions { read_only: info.read_only, allow_other: options.allow_other };
         let (mount, first) = Mount::new(mountpoint, &mount_options)?;
         let mount = Arc::new(mount);
-        let export = Self {
+        let mut export = Self {
             file: mount.point().join(&options.file_name),
             mount: Arc::clone(&mount),
             threads,
+            over_ring: false,
             is_mounted: Mutex::new(true),
         };
         // From here on a failure drops the export, which unmounts.
-        handshake::shake_hands(&first)?;
+        let over_ring = handshake::shake_hands(&first, export.threads.have_rings())?;
         let channels = (0..options.threads)
-            .map(|_| Ok(Channels { blocking: first.another(true)?, polled: first.another(false)? }))
+            .map(|_| {
+                let (blocking, polled) = (first.another(true)?, first.another(false)?);
+                Ok(Channels { blocking, polled, over_ring })
+            })
             .collect::<Result<_>>()?;
+        export.over_ring = over_ring;
         export.threads.serve(channels, &mount);
         Ok(export)
     }
@@ -119,6 +129,11 @@ impl FuseExport {
     /// The file.
     pub fn path(&self) -> &Path {
         &self.file
+    }
+
+    /// Whether requests come by io_uring.
+    pub fn is_over_ring(&self) -> bool {
+        self.over_ring
     }
 
     /// The directory it is in.

@@ -1,18 +1,37 @@
 //! The answer that each request gets, exactly once, whatever becomes of the task that works on it.
 
 use std::cell::Cell;
+use std::io;
 use std::rc::Rc;
 
 use rotproof_block::Error;
 
 use super::channel::Channel;
+use super::ring::FuseRing;
 use super::wire::Plain;
 use crate::errno::errno_of;
+
+/// Where the answer to a request goes: to where the request came from.
+#[derive(Clone)]
+pub(super) enum Asker {
+    Device(Rc<Channel>),
+    /// An entry of the ring.
+    Ring(Rc<FuseRing>, usize),
+}
+
+impl Asker {
+    fn send(&self, unique: u64, error: i32, data: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Device(channel) => channel.send(unique, error, data),
+            Self::Ring(ring, entry) => ring.answer(*entry, unique, error, data),
+        }
+    }
+}
 
 /// Owes an answer to one request. Dropped without one (a task that panicked, a queue that went away) it answers
 /// `EIO`, so that no program ever waits for an answer that nobody will give.
 pub(super) struct Reply {
-    channel: Rc<Channel>,
+    asker: Asker,
     /// Requests of this thread without an answer.
     owed: Rc<Cell<usize>>,
     unique: u64,
@@ -20,9 +39,9 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    pub(super) fn new(channel: &Rc<Channel>, owed: &Rc<Cell<usize>>, unique: u64) -> Self {
+    pub(super) fn new(asker: Asker, owed: &Rc<Cell<usize>>, unique: u64) -> Self {
         owed.set(owed.get() + 1);
-        Self { channel: Rc::clone(channel), owed: Rc::clone(owed), unique, answered: false }
+        Self { asker, owed: Rc::clone(owed), unique, answered: false }
     }
 
     pub(super) fn data(self, data: &[u8]) {
@@ -59,7 +78,7 @@ impl Reply {
     }
 
     fn send(mut self, errno: i32, data: &[u8]) {
-        self.answered = self.channel.send(self.unique, -errno, data).is_ok();
+        self.answered = self.asker.send(self.unique, -errno, data).is_ok();
     }
 }
 
@@ -68,7 +87,7 @@ impl Drop for Reply {
         self.owed.set(self.owed.get() - 1);
         if !self.answered {
             // If this fails too, the kernel has no use for an answer: the connection is gone.
-            let _ = self.channel.send(self.unique, -libc::EIO, &[]);
+            let _ = self.asker.send(self.unique, -libc::EIO, &[]);
         }
     }
 }

@@ -1,30 +1,43 @@
 //! One thread of an export: takes requests from its channels and answers them until the connection ends.
 //!
-//! While nothing is under way the thread sleeps in the FUSE device itself, which is the shortest way from a request
-//! to its answer. While requests are under way in the device (its leaf is slow, a fault delays) the thread belongs
-//! to its runtime and looks for further requests through a second channel that does not block.
+//! While nothing is under way the thread sleeps in the FUSE device itself, or in its ring where the kernel sends requests
+//! that way, which is the shortest way from a request to its answer. While requests are under way in the device (its
+//! leaf is slow, a fault delays) the thread belongs to its runtime and looks for further requests without blocking.
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Buffer, Error, Result, Runtime};
 
 use super::channel::{Channel, Received};
-use super::data::DataPath;
+use super::data::{DataPath, Payload};
 use super::parse::{FuseOperation, Malformed, TRANSFER_BYTES_MAX, parse};
-use super::reply::Reply;
+use super::reply::{Asker, Reply};
+use super::ring::{Arrived, FuseRing};
 use super::tree::Tree;
 use super::wire::HEAD_BYTES;
 use crate::lane::Lane;
 
-/// The channels of one thread.
-pub(super) struct Channels {
-    /// To sleep in.
-    pub blocking: Channel,
-    /// To look into while the runtime works.
-    pub polled: Channel,
+/// Where a thread's requests come from.
+pub(super) enum Source {
+    Channels {
+        /// To sleep in.
+        blocking: Rc<Channel>,
+        /// To look into while the runtime works.
+        polled: Rc<Channel>,
+    },
+    Ring(Rc<FuseRing>),
+}
+
+/// What came of a look for a request.
+#[derive(Debug, PartialEq, Eq)]
+enum Served {
+    One,
+    None,
+    End,
 }
 
 /// A thread's state. Dropping it answers what is still owed.
@@ -32,21 +45,19 @@ pub(super) struct Session {
     runtime: Runtime,
     data: DataPath,
     tree: Tree,
-    blocking: Rc<Channel>,
-    polled: Rc<Channel>,
+    source: Source,
     owed: Rc<Cell<usize>>,
     head: [u8; HEAD_BYTES],
     payload: Buffer,
 }
 
 impl Session {
-    pub(super) fn new(lane: Lane, tree: Tree, channels: Channels) -> Self {
+    pub(super) fn new(lane: Lane, tree: Tree, source: Source) -> Self {
         Self {
             runtime: lane.runtime.clone(),
             data: DataPath::new(lane),
             tree,
-            blocking: Rc::new(channels.blocking),
-            polled: Rc::new(channels.polled),
+            source,
             owed: Rc::default(),
             head: [0; HEAD_BYTES],
             payload: Buffer::stale(TRANSFER_BYTES_MAX),
@@ -58,8 +69,7 @@ impl Session {
         let runtime = self.runtime.clone();
         loop {
             let ended = if self.is_idle() {
-                let channel = Rc::clone(&self.blocking);
-                self.serve_one(&channel, stop)? == Received::End
+                self.serve_one(true, stop)? == Served::End
             } else {
                 runtime.block_on(self.serve_while_busy(stop))??
             };
@@ -77,88 +87,172 @@ impl Session {
 
     /// Returns whether the connection has ended.
     async fn serve_while_busy(&mut self, stop: &AtomicBool) -> Result<bool> {
-        let channel = Rc::clone(&self.polled);
+        let readable = match &self.source {
+            Source::Channels { polled, .. } => Arc::clone(polled.fd()),
+            Source::Ring(ring) => Arc::clone(ring.arrival()),
+        };
         loop {
             // Tasks and completions come first.
             self.runtime.yield_now().await;
             if self.is_idle() {
                 return Ok(false);
             }
-            match self.serve_one(&channel, stop)? {
-                Received::Request(_) => {}
-                Received::Nothing => {
-                    self.runtime.readable(channel.fd()).await.0?;
+            let mut served = self.serve_one(false, stop)?;
+            if let (Served::None, Source::Ring(ring)) = (&served, &self.source) {
+                ring.begin_waiting();
+                served = self.serve_one(false, stop)?;
+            }
+            match served {
+                Served::One => {}
+                Served::None => {
+                    self.runtime.readable(&readable).await.0?;
                 }
-                Received::End => return Ok(true),
+                Served::End => return Ok(true),
             }
         }
     }
 
-    fn serve_one(&mut self, channel: &Rc<Channel>, stop: &AtomicBool) -> Result<Received> {
+    /// Serves the next request, if there is one; waits for it if so asked.
+    fn serve_one(&mut self, wait: bool, stop: &AtomicBool) -> Result<Served> {
+        match &self.source {
+            Source::Channels { blocking, polled } => {
+                let channel = Rc::clone(if wait { blocking } else { polled });
+                self.serve_from_channel(&channel, stop)
+            }
+            Source::Ring(ring) => {
+                let ring = Rc::clone(ring);
+                self.serve_from_ring(&ring, wait, stop)
+            }
+        }
+    }
+
+    fn serve_from_channel(&mut self, channel: &Rc<Channel>, stop: &AtomicBool) -> Result<Served> {
         let received = channel
             .receive(&mut self.head, &mut self.payload)
             .doing(|| "reading from the FUSE device".into())?;
-        let Received::Request(bytes) = received else { return Ok(received) };
+        let bytes = match received {
+            Received::Request(bytes) => bytes,
+            Received::Nothing => return Ok(Served::None),
+            Received::End => return Ok(Served::End),
+        };
         if stop.load(Ordering::Relaxed) {
             // Closing the channel answers the request with an error.
-            return Ok(Received::End);
+            return Ok(Served::End);
         }
-        self.serve(channel, bytes);
-        Ok(received)
+        let (in_head, in_payload) = (bytes.min(HEAD_BYTES), bytes.saturating_sub(HEAD_BYTES));
+        let asker = Asker::Device(Rc::clone(channel));
+        match parse(&self.head[..in_head], &self.payload[..in_payload]) {
+            Ok(message) => {
+                let reply = Reply::new(asker, &self.owed, message.unique);
+                let node = message.node;
+                match message.operation {
+                    FuseOperation::Write { offset, size, durable } => {
+                        let payload = Payload::Arrived(&mut self.payload);
+                        write(&self.data, &self.tree, reply, node, payload, (offset, size, durable));
+                    }
+                    operation => serve(&self.data, &self.tree, reply, node, operation),
+                }
+            }
+            Err(Malformed { unique: Some(unique) }) => {
+                Reply::new(asker, &self.owed, unique).errno(libc::EINVAL);
+            }
+            Err(Malformed { unique: None }) => {}
+        }
+        Ok(Served::One)
     }
 
-    /// Serves the request of `bytes` bytes that lies in the buffers.
-    fn serve(&mut self, channel: &Rc<Channel>, bytes: usize) {
-        let (in_head, in_payload) = (bytes.min(HEAD_BYTES), bytes.saturating_sub(HEAD_BYTES));
-        let message = match parse(&self.head[..in_head], &self.payload[..in_payload]) {
-            Ok(message) => message,
-            Err(Malformed { unique: Some(unique) }) => {
-                return Reply::new(channel, &self.owed, unique).errno(libc::EINVAL);
-            }
-            Err(Malformed { unique: None }) => return,
+    fn serve_from_ring(&mut self, ring: &Rc<FuseRing>, wait: bool, stop: &AtomicBool) -> Result<Served> {
+        let entry = match ring.receive(wait)? {
+            Arrived::Request(entry) => entry,
+            Arrived::Nothing => return Ok(Served::None),
+            Arrived::End => return Ok(Served::End),
         };
-        let reply = Reply::new(channel, &self.owed, message.unique);
-        let node = message.node;
-        match message.operation {
-            FuseOperation::Read { offset, size } => match self.tree.check_is_file(node) {
-                Ok(()) => self.data.read(reply, offset, size),
-                Err(errno) => reply.errno(errno),
-            },
-            FuseOperation::Write { offset, size, durable } => match self.tree.check_is_file(node) {
-                Ok(()) => self.data.write(reply, &mut self.payload, offset, size, durable),
-                Err(errno) => reply.errno(errno),
-            },
-            FuseOperation::Fsync => self.data.flush(reply),
-            FuseOperation::Fallocate { offset, length, mode } => match self.tree.check_is_file(node) {
-                Ok(()) => self.data.allocate(reply, offset, length, mode),
-                Err(errno) => reply.errno(errno),
-            },
-            FuseOperation::Lookup(name) => reply.fields(self.tree.lookup(node, name)),
-            FuseOperation::GetAttr => reply.fields(self.tree.get_attributes(node)),
-            FuseOperation::SetAttr { valid, size } => {
-                reply.fields(self.tree.set_attributes(node, valid, size));
+        let asker = Asker::Ring(Rc::clone(ring), entry);
+        let arrived = match ring.request(entry) {
+            Ok(arrived) => arrived,
+            Err(unique) => {
+                Reply::new(asker, &self.owed, unique).errno(libc::EINVAL);
+                return Ok(Served::One);
             }
-            FuseOperation::Open { flags } => reply.fields(self.tree.open(node, flags)),
-            FuseOperation::OpenDir => reply.fields(self.tree.open_directory(node)),
-            FuseOperation::ReadDir { offset, size } => match self.tree.entries(node, offset, size) {
-                Ok(entries) => reply.data(&entries),
-                Err(errno) => reply.errno(errno),
-            },
-            FuseOperation::StatFs => reply.fields(Ok(self.tree.statistics())),
-            // Permissions are the kernel's business (`default_permissions`); closing promises nothing; names do not
-            // change, so the directory is always durable.
-            FuseOperation::Access
-            | FuseOperation::Flush
-            | FuseOperation::Release
-            | FuseOperation::FsyncDir
-            | FuseOperation::Destroy => reply.data(&[]),
-            FuseOperation::Forget => reply.none(),
-            // A second INIT is as unknown as what we never heard of. Interrupts are not needed: every request gets
-            // its answer; after this one the kernel sends no more.
-            FuseOperation::Init { .. } | FuseOperation::Interrupt | FuseOperation::Unknown { .. } => {
-                reply.errno(libc::ENOSYS);
+        };
+        match parse(arrived.head(), &arrived.payload) {
+            Ok(message) => {
+                let reply = Reply::new(asker, &self.owed, message.unique);
+                let node = message.node;
+                if stop.load(Ordering::Relaxed) {
+                    reply.errno(libc::ENOTCONN);
+                    return Ok(Served::End);
+                }
+                match message.operation {
+                    FuseOperation::Write { offset, size, durable } => {
+                        let payload = Payload::Own(arrived.payload);
+                        write(&self.data, &self.tree, reply, node, payload, (offset, size, durable));
+                    }
+                    operation => serve(&self.data, &self.tree, reply, node, operation),
+                }
+            }
+            // An entry that got no answer would never be used again.
+            Err(Malformed { unique }) => {
+                Reply::new(asker, &self.owed, unique.unwrap_or_default()).errno(libc::EINVAL);
             }
         }
+        Ok(Served::One)
+    }
+}
+
+/// Stores what a write brings: where, how much, and whether it is to be durable.
+fn write(
+    data: &DataPath,
+    tree: &Tree,
+    reply: Reply,
+    node: u64,
+    payload: Payload<'_>,
+    (offset, size, durable): (u64, usize, bool),
+) {
+    match tree.check_is_file(node) {
+        Ok(()) => data.write(reply, payload, offset, size, durable),
+        Err(errno) => reply.errno(errno),
+    }
+}
+
+/// Serves anything but a write.
+fn serve(data: &DataPath, tree: &Tree, reply: Reply, node: u64, operation: FuseOperation<'_>) {
+    match operation {
+        FuseOperation::Read { offset, size } => match tree.check_is_file(node) {
+            Ok(()) => data.read(reply, offset, size),
+            Err(errno) => reply.errno(errno),
+        },
+        FuseOperation::Fsync => data.flush(reply),
+        FuseOperation::Fallocate { offset, length, mode } => match tree.check_is_file(node) {
+            Ok(()) => data.allocate(reply, offset, length, mode),
+            Err(errno) => reply.errno(errno),
+        },
+        FuseOperation::Lookup(name) => reply.fields(tree.lookup(node, name)),
+        FuseOperation::GetAttr => reply.fields(tree.get_attributes(node)),
+        FuseOperation::SetAttr { valid, size } => {
+            reply.fields(tree.set_attributes(node, valid, size));
+        }
+        FuseOperation::Open { flags } => reply.fields(tree.open(node, flags)),
+        FuseOperation::OpenDir => reply.fields(tree.open_directory(node)),
+        FuseOperation::ReadDir { offset, size } => match tree.entries(node, offset, size) {
+            Ok(entries) => reply.data(&entries),
+            Err(errno) => reply.errno(errno),
+        },
+        FuseOperation::StatFs => reply.fields(Ok(tree.statistics())),
+        // Permissions are the kernel's business (`default_permissions`); closing promises nothing; names do not
+        // change, so the directory is always durable.
+        FuseOperation::Access
+        | FuseOperation::Flush
+        | FuseOperation::Release
+        | FuseOperation::FsyncDir
+        | FuseOperation::Destroy => reply.data(&[]),
+        FuseOperation::Forget => reply.none(),
+        // A second INIT is as unknown as what we never heard of. Interrupts are not needed: every request gets
+        // its answer; after this one the kernel sends no more.
+        FuseOperation::Init { .. }
+        | FuseOperation::Interrupt
+        | FuseOperation::Write { .. }
+        | FuseOperation::Unknown { .. } => reply.errno(libc::ENOSYS),
     }
 }
 
@@ -166,6 +260,9 @@ impl Drop for Session {
     fn drop(&mut self) {
         // Tasks hold the runtime and the runtime holds them. Each still owes an answer, and gives it now.
         self.runtime.abandon_tasks();
+        if let Source::Ring(ring) = &self.source {
+            ring.flush();
+        }
     }
 }
 
@@ -227,8 +324,9 @@ mod tests {
                 requests: Default::default(),
             };
             let tree = Tree { file_name: "disk".into(), info, uid: 0, gid: 0, open_to_all: false };
-            let channels = Channels { blocking: Channel::from_fd(session), polled: Channel::from_fd(polled) };
-            Session::new(lane, tree, channels).run(&AtomicBool::new(false))
+            let (blocking, polled) = (Channel::from_fd(session), Channel::from_fd(polled));
+            let source = Source::Channels { blocking: Rc::new(blocking), polled: Rc::new(polled) };
+            Session::new(lane, tree, source).run(&AtomicBool::new(false))
         });
         let kernel = Channel::from_fd(kernel);
         test(&kernel);

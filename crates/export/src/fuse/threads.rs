@@ -1,6 +1,6 @@
 //! The threads of an export: started before anything is mounted, told what to serve, awaited with patience.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::rc::Rc;
@@ -14,8 +14,10 @@ use rotproof_block::runtime::RuntimeOptions;
 use rotproof_block::{Device, Error, ErrorKind, Queue, Result, Runtime};
 
 use super::FuseOptions;
+use super::channel::Channel;
 use super::mount::Mount;
-use super::session::{Channels, Session, describe};
+use super::ring::{Unconnected, is_enabled};
+use super::session::{Session, Source, describe};
 use super::tree::Tree;
 use crate::lane::Lane;
 use crate::stripes::SharedStripes;
@@ -29,6 +31,14 @@ pub(super) struct Setup {
     pub options: FuseOptions,
 }
 
+/// The connection's channels for one thread.
+pub(super) struct Channels {
+    pub blocking: Channel,
+    pub polled: Channel,
+    /// Requests come by io_uring.
+    pub over_ring: bool,
+}
+
 /// What a thread waits for: its channels, and whom to abort if it fails.
 type Work = (Channels, Arc<Mount>);
 
@@ -36,12 +46,15 @@ pub(super) struct Threads {
     /// Threads that have not been told what to serve; dropping a sender ends its thread.
     idle: Mutex<Vec<mpsc::Sender<Work>>>,
     running: Arc<Running>,
+    /// Every thread has a ring, should the kernel want to send requests that way.
+    has_rings: bool,
 }
 
-#[derive(Default)]
 struct Running {
     /// Serve nothing more and end.
     stop: AtomicBool,
+    /// Readable then.
+    stop_event: Arc<OwnedFd>,
     state: Mutex<State>,
     ended: Condvar,
 }
@@ -55,7 +68,14 @@ struct State {
 impl Threads {
     /// Starts the threads and waits until each has a queue of the device.
     pub(super) fn start(setup: &Setup) -> Result<Self> {
-        let threads = Self { idle: Mutex::default(), running: Arc::default() };
+        let running = Running {
+            stop: AtomicBool::new(false),
+            stop_event: Arc::new(system::event()?),
+            state: Mutex::default(),
+            ended: Condvar::new(),
+        };
+        let wants_rings = setup.options.use_ring && is_enabled();
+        let mut threads = Self { idle: Mutex::default(), running: Arc::new(running), has_rings: wants_rings };
         let stripes = SharedStripes::new();
         let (ready, is_ready) = mpsc::channel();
         for number in 0..setup.options.threads {
@@ -68,18 +88,23 @@ impl Threads {
                 .name(format!("fuse-{number}"))
                 .spawn(move || {
                     let _ended = ended;
-                    run(&setup, number, &stripes, &ready, &next_work, &running);
+                    run(&setup, number, wants_rings, &stripes, &ready, &next_work, &running);
                 })
                 .doing(|| "starting a thread of the export".into())?;
             threads.idle.lock().push(work);
         }
         drop(ready);
         for _ in 0..setup.options.threads {
-            is_ready.recv().map_err(|_| {
+            threads.has_rings &= is_ready.recv().map_err(|_| {
                 Error::new(ErrorKind::Internal, "a thread of the export panicked while it opened its queue")
             })??;
         }
         Ok(threads)
+    }
+
+    /// Whether every thread could take its requests from a ring.
+    pub(super) fn have_rings(&self) -> bool {
+        self.has_rings
     }
 
     /// Gives each thread its channels.
@@ -103,10 +128,11 @@ impl Threads {
         true
     }
 
-    /// Makes the threads end although the connection does not; when the last is gone, the kernel aborts it. They
-    /// sleep in the kernel until there is a request, so a helper makes some, in the directory `point`.
+    /// Makes the threads end although the connection does not; when the last is gone, the kernel aborts it. Those
+    /// without a ring sleep in the kernel until there is a request, so a helper makes some, in the directory `point`.
     pub(super) fn stop(&self, point: &Path) {
         self.running.stop.store(true, Ordering::Relaxed);
+        system::signal(&self.running.stop_event);
         let Ok(directory) = system::open(point, libc::O_PATH) else { return };
         let running = Arc::clone(&self.running);
         let wake = move || {
@@ -147,8 +173,9 @@ impl Drop for EndMark {
 fn run(
     setup: &Setup,
     number: usize,
+    wants_ring: bool,
     stripes: &SharedStripes,
-    ready: &mpsc::Sender<Result<()>>,
+    ready: &mpsc::Sender<Result<bool>>,
     next_work: &mpsc::Receiver<Work>,
     running: &Running,
 ) {
@@ -169,17 +196,31 @@ fn run(
         thread: u16::try_from(number).expect("at most 64 threads"),
         requests: Default::default(),
     };
-    let _ = ready.send(Ok(()));
+    // Without a ring it goes on by the device; the other threads do so too then.
+    let ring = wants_ring.then(|| Unconnected::new(number, setup.options.threads, &running.stop_event));
+    let ring = ring.and_then(Result::ok);
+    let _ = ready.send(Ok(ring.is_some()));
     let Ok((channels, mount)) = next_work.recv() else { return };
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        Session::new(lane, setup.tree.clone(), channels).run(&running.stop)
+        let source = source(channels, ring)?;
+        Session::new(lane, setup.tree.clone(), source).run(&running.stop)
     }));
     if let Some(failure) = describe(&outcome) {
         running.state.lock().failure.get_or_insert(failure);
         // What was under way here has been answered with an error. Nobody can say what state the device is in, so
         // no other request may reach it: if the connection cannot be aborted, the next one ends its thread.
         running.stop.store(true, Ordering::Relaxed);
+        system::signal(&running.stop_event);
         let _ = mount.abort();
+    }
+}
+
+/// Where a thread takes its requests from.
+fn source(channels: Channels, ring: Option<Unconnected>) -> Result<Source> {
+    let Channels { blocking, polled, over_ring } = channels;
+    match ring.filter(|_| over_ring) {
+        Some(ring) => Ok(Source::Ring(Rc::new(ring.connect(polled)?))),
+        None => Ok(Source::Channels { blocking: Rc::new(blocking), polled: Rc::new(polled) }),
     }
 }
 

@@ -5,8 +5,8 @@
 
 /// The protocol's major version.
 pub(super) const MAJOR: u32 = 7;
-/// The minor version that is spoken: the one that brought the last flag in [`init`] (Linux 6.6).
-pub(super) const MINOR: u32 = 39;
+/// The minor version that is spoken: the one that brought the last flag in [`init`] (Linux 6.14).
+pub(super) const MINOR: u32 = 42;
 /// The oldest minor version that has everything a fast export needs: requests of 1 MiB (Linux 4.20).
 pub(super) const MINOR_MIN: u32 = 28;
 
@@ -64,6 +64,8 @@ pub(super) mod init {
     pub const EXTENDED: u64 = 1 << 30;
     /// Shared mappings of a file that is opened for direct I/O.
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+    /// Requests come by io_uring once every queue has an entry; until then they wait.
+    pub const OVER_IO_URING: u64 = 1 << 41;
 }
 
 /// Flags of an open file.
@@ -165,4 +167,37 @@ plain! {
     }
     /// Begins an entry of a directory; the name follows, filled up with zeros to a multiple of eight bytes.
     Dirent: 24 { ino: u64, off: u64, namelen: u32, kind: u32 }
+    /// What a command to the device over io_uring carries; the rest of its 80 bytes is zero.
+    RingCommand: 24 { flags: u64, commit: u64, queue: u16, padding: [u16; 3] }
+}
+
+/// A request in its entry of a ring, beside its payload; its answer too.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct RingRequest {
+    /// [`InHeader`], or [`OutHeader`] in an answer.
+    pub in_out: [u8; 128],
+    /// The operation's fields.
+    pub fields: [u8; RingRequest::FIELDS_BYTES],
+    pub flags: u64,
+    /// What the answer must name.
+    pub commit: u64,
+    /// Bytes of payload, either way.
+    pub payload_len: u32,
+    pub padding: u32,
+    pub reserved: u64,
+}
+
+impl RingRequest {
+    /// Room for the fields of an operation.
+    pub(super) const FIELDS_BYTES: usize = 128;
+}
+
+const _: () = assert!(size_of::<RingRequest>() == 288);
+
+impl Default for RingRequest {
+    fn default() -> Self {
+        let (in_out, fields) = ([0; 128], [0; Self::FIELDS_BYTES]);
+        Self { in_out, fields, flags: 0, commit: 0, payload_len: 0, padding: 0, reserved: 0 }
+    }
 }

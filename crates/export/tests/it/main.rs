@@ -11,3 +11,11 @@ mod plain_file;
 mod scripted;
 mod shadow;
 mod unprivileged;
+
+use rotproof_export::FuseExport;
+
+/// Called before a file is mounted.
+fn prepare() {}
+
+/// Called with what was mounted: requests come as the kernel wants them to.
+fn inspect(_: &FuseExport) {}

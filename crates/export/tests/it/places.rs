@@ -24,7 +24,9 @@ impl Served {
 
     pub fn with(device: Arc<dyn Device>, options: FuseOptions) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
+        crate::prepare();
         let export = FuseExport::mount(device, directory.path(), options).expect("mounting works here");
+        crate::inspect(&export);
         Self { export, directory }
     }
 

@@ -55,6 +55,7 @@ impl Exported {
             epoch: environment.epoch,
             phase: Arc::clone(&environment.phase),
             allow_other: false,
+            use_ring: true,
         };
         let export = stack.create(Resource::FuseMount { path: mountpoint.clone() }, || {
             let export = Arc::new(FuseExport::mount(device, &mountpoint, options)?);
