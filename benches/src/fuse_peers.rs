@@ -61,7 +61,7 @@ impl FusePeer {
         let program = std::env::current_exe().doing(|| "finding the programs of the benchmarks".into())?;
         let mut command = Command::new(program.with_file_name("smallest-fuse"));
         command.arg(&mountpoint).arg(size_bytes.to_string());
-        Self::serve("smallest", mountpoint.join("disk"), size_bytes, mountpoint, vec![command])
+        Self::serve("smallest", &mountpoint.join("disk"), size_bytes, mountpoint, vec![command])
     }
 
     /// A file in tmpfs: no server at all.
@@ -79,7 +79,7 @@ impl FusePeer {
         server.args(["memory", &size_bytes.to_string()]);
         let mut client = Command::new("nbdfuse");
         client.arg(mountpoint.join("disk")).arg("--unix").arg(&socket);
-        Self::serve("nbdfuse", mountpoint.join("disk"), size_bytes, mountpoint, vec![server, client])
+        Self::serve("nbdfuse", &mountpoint.join("disk"), size_bytes, mountpoint, vec![server, client])
     }
 
     /// QEMU's storage daemon on a file in tmpfs.
@@ -91,12 +91,12 @@ impl FusePeer {
         command.args(["--blockdev", &format!("driver=file,node-name=disk,filename={}", image.display())]);
         let export = format!("type=fuse,id=export,node-name=disk,writable=on,mountpoint={}", file.display());
         command.args(["--export", &export]);
-        Self::serve("qemu", file.clone(), size_bytes, file, vec![command])
+        Self::serve("qemu", &file.clone(), size_bytes, file, vec![command])
     }
 
     fn serve(
         name: &'static str,
-        file: PathBuf,
+        file: &Path,
         size_bytes: u64,
         mountpoint: PathBuf,
         commands: Vec<Command>,
@@ -109,13 +109,13 @@ impl FusePeer {
             std::thread::sleep(Duration::from_millis(200));
         }
         let deadline = Instant::now() + PATIENCE;
-        while fs::metadata(&file).is_ok_and(|file| file.len() != size_bytes) || !file.exists() {
+        while fs::metadata(file).is_ok_and(|file| file.len() != size_bytes) || !file.exists() {
             if Instant::now() > deadline {
                 return Err(Error::new(ErrorKind::TimedOut, format!("{name} does not serve its file")));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        Ok(Self { name, loop_device: attach(&file)?, serving: Serving::Processes(serving) })
+        Ok(Self { name, loop_device: attach(file)?, serving: Serving::Processes(serving) })
     }
 
     /// The loop device.
