@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use rotproof_trial::import::Format;
 use rotproof_trial::serve::{ExportKind, NbdAddress};
 
+use crate::load::LoadArgs;
 use crate::model::ModelArgs;
 
 /// Puts a storage stack on trial: faults below, a load above, and a verdict
@@ -52,6 +53,9 @@ pub enum Command {
     Run(RunArgs),
     /// Check trial files and show what they mean, defaults filled in
     Check(CheckArgs),
+    /// Put a load on a device, file or export, and verify what it wrote
+    #[command(next_line_help = true)]
+    Load(Box<LoadArgs>),
     /// Turn the fault plan of another injector into the faults of a trial
     Import(ImportArgs),
     /// Reckon how probable undetected corruption is in a design

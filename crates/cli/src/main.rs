@@ -8,6 +8,7 @@ mod ctl;
 mod exit;
 mod fail;
 mod import;
+mod load;
 mod model;
 mod output;
 mod plan;
@@ -65,6 +66,7 @@ fn call(command: &Command, output: Output) -> Result<Exit, Failure> {
         Command::Serve(args) => serve::serve(args, output),
         Command::Ctl(args) => ctl::ctl(args, output),
         Command::Check(args) => check::check(args, output),
+        Command::Load(args) => load::load(args, output),
         Command::Import(args) => import::import(args, output),
         Command::Model(args) => model::model(args, output),
         Command::Schema(args) => schema::schema(args, output),

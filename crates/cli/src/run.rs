@@ -91,7 +91,8 @@ fn run_one(
 /// Steps into which a phase that ends by time is cut for its display.
 const TIME_STEPS: u64 = 1000;
 
-fn snapshot(moment: &Moment) -> Snapshot {
+/// What the display shows of a moment.
+pub fn snapshot(moment: &Moment) -> Snapshot {
     let bytes = moment.counts.bytes;
     let (position, length) = match (moment.time_share, moment.bytes_planned) {
         (Some(share), _) => ((share * TIME_STEPS as f64) as u64, TIME_STEPS),

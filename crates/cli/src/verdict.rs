@@ -251,7 +251,7 @@ fn cause(record: &FailureRecord) -> String {
 }
 
 /// A classification in a few words.
-fn what(what: &Classification) -> String {
+pub fn what(what: &Classification) -> String {
     let sectors = |sectors: &[SectorFinding]| {
         let right = sectors.iter().filter(|sector| matches!(sector, SectorFinding::Expected)).count();
         format!("{right} of {} sectors are right", sectors.len())

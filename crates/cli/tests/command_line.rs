@@ -518,3 +518,74 @@ fn a_reader_that_goes_away_changes_nothing_and_a_full_disk_is_told() {
     assert_eq!(output.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&output.stderr).contains("No space left on device"));
 }
+
+#[test]
+fn a_load_shows_its_figures_and_that_what_it_wrote_is_right() {
+    let arguments = [
+        "load",
+        "disk:ssd:4MiB",
+        "--rw",
+        "randrw",
+        "--bssplit",
+        "4k/60:16k/40",
+        "--iodepth",
+        "8",
+        "--numjobs",
+        "2",
+        "--number-ios",
+        "2000",
+        "--ramp-time",
+        "100 requests",
+        "--quiet",
+    ];
+    let folder = Folder::with(&[]);
+    assert_snapshot!(folder.run(&arguments).all());
+    let json = folder.run(&[&arguments[..], &["--json"]].concat()).json();
+    assert_eq!(json["load"]["block_size"]["16KiB"], "40%");
+    assert_eq!((&json["errors"], &json["verified"]), (&Value::from(0), &Value::Bool(true)));
+    let requests: u64 = json["performance"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|line| line["phase"] == "run" && line["operation"] != "flush")
+        .map(|line| line["requests"].as_u64().expect("a number"))
+        .sum();
+    assert_eq!(requests, 2000, "the ramp-up does not count");
+}
+
+#[test]
+fn a_load_writes_only_where_it_is_told_to() {
+    let folder = Folder::with(&[("precious", &[7; 8192])]);
+    let run = |arguments: &[&str]| folder.run(&[&["load", "--quiet", "--buffered"], arguments].concat());
+    let refused = run(&["precious", "--rw=write"]);
+    assert_snapshot!(refused.all());
+    assert_eq!(fs::read(folder.path("precious")).expect("still there"), [7; 8192]);
+    assert_eq!(run(&["precious"]).code, 0, "reading is the default");
+    assert_eq!(fs::read(folder.path("precious")).expect("still there"), [7; 8192]);
+    assert_eq!(run(&["precious", "--rw=write", "--overwrite"]).code, 0);
+    assert_ne!(fs::read(folder.path("precious")).expect("still there"), [7; 8192]);
+    assert_snapshot!(run(&["missing"]).all());
+    assert_snapshot!(run(&["missing", "--rw=write"]).all());
+    assert_eq!(run(&["missing", "--rw=write", "--size=1m"]).code, 0);
+    assert_eq!(folder.path("missing").metadata().expect("made").len(), 1 << 20);
+}
+
+#[test]
+fn a_load_on_what_keeps_no_data_says_that_it_verified_nothing() {
+    let ended = Folder::with(&[]).run(&["load", "null:4MiB", "--rw=randrw", "--number-ios=100", "--quiet"]);
+    assert_eq!(ended.code, 0);
+    assert!(ended.stdout.contains("Not verified: this target keeps no data."), "{}", ended.stdout);
+}
+
+#[test]
+fn mistakes_in_a_load_name_the_option() {
+    let folder = Folder::with(&[]);
+    for arguments in [
+        &["load", "memory:1MiB", "--bs=6k"][..],
+        &["load", "memory:1MiB", "--numjobs=300"],
+        &["load", "memory:4KiB", "--rw=write", "--numjobs=3"],
+        &["load", "disk:tape:1GiB"],
+    ] {
+        assert_snapshot!(folder.run(&[arguments, &["--quiet"]].concat()).all());
+    }
+}

@@ -82,7 +82,8 @@ pub fn no_room(spec: &LoadSpec, objects: &[ObjectInfo]) -> Option<NoRoom> {
     let size = Bytes(piece_bytes(&jobs));
     let workers = jobs[job].workers;
     let message = if spec.jobs.is_empty() {
-        format!("{workers} workers cannot share {found} requests of {size}")
+        let requests = if found == 1 { "1 request".to_owned() } else { format!("{found} requests") };
+        format!("{workers} workers cannot share {requests} of {size}")
     } else {
         let workers = if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") };
         format!("the space of this job is {found} times {size}, too little for {workers}")

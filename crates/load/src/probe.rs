@@ -169,6 +169,7 @@ impl Rig {
         let options = RunOptions {
             runtime: RunOn::Simulated(&self.runtime),
             phase,
+            verify: true,
             cancel: Arc::new(AtomicUsize::new(0)),
             progress: Arc::new(Progress::default()),
         };
@@ -209,6 +210,7 @@ pub(crate) fn uring(phase: Phase) -> RunOptions<'static> {
     RunOptions {
         runtime: RunOn::Uring { epoch: Instant::now() },
         phase,
+        verify: true,
         cancel: Arc::new(AtomicUsize::new(0)),
         progress: Arc::new(Progress::default()),
     }

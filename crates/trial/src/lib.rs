@@ -7,6 +7,7 @@ pub mod fleet_file;
 mod ground;
 pub mod host;
 pub mod import;
+pub mod load;
 pub mod path_file;
 pub mod registry;
 pub mod runner;

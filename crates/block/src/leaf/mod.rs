@@ -7,6 +7,7 @@ mod file;
 mod health;
 mod memory;
 mod nbd;
+mod null;
 mod opened_file;
 
 pub use disk::SimulatedDisk;
@@ -16,3 +17,4 @@ pub use file::{FileDevice, FileOptions};
 pub(crate) use health::Witness;
 pub use memory::MemoryDevice;
 pub use nbd::{NbdDevice, NbdUri};
+pub use null::NullDevice;

@@ -38,6 +38,10 @@ pub struct RunOptions<'a> {
     pub runtime: RunOn<'a>,
     /// Prefill, run or check. A check reads every block that was ever written.
     pub phase: Phase,
+    /// Whether every block gets a content of its own and is verified. Without, writes send the same memory again and
+    /// again, reads are not looked at, and the oracle learns nothing: for measuring a device that keeps no data, or what
+    /// content and verification cost.
+    pub verify: bool,
     /// Anything but zero asks to stop: the phase then ends at once with [`ErrorKind::Cancelled`].
     pub cancel: Arc<AtomicUsize>,
     /// Where to say how far it has come.
@@ -89,8 +93,8 @@ pub fn run(
         Phase::Check => None,
         Phase::Setup => return Err(Error::new(ErrorKind::Invalid, "a load has no setup phase")),
     };
-    let RunOptions { phase, cancel, progress, .. } = options;
-    let job = Job { workload, driver, stage, phase: *phase, cancel, progress };
+    let RunOptions { phase, verify, cancel, progress, .. } = options;
+    let job = Job { workload, driver, stage, phase: *phase, verify: *verify, cancel, progress };
     let parts = oracle.take_parts();
     let finished = match options.runtime {
         RunOn::Uring { epoch } => threads::run(&job, parts, epoch)?,
@@ -117,6 +121,7 @@ struct Job<'a> {
     /// Whose streams to run; none for a check.
     stage: Option<Stage>,
     phase: Phase,
+    verify: bool,
     cancel: &'a Arc<AtomicUsize>,
     progress: &'a Arc<Progress>,
 }
@@ -152,6 +157,7 @@ impl Job<'_> {
         Worker::new(WorkerOptions {
             number,
             phase: self.phase,
+            verify: self.verify,
             runtime: runtime.clone(),
             queues,
             workload: self.workload.clone(),

@@ -38,6 +38,8 @@ pub struct LoadReport {
     /// CPU time of the load's threads, in the kernel and outside; `None` under the simulated runtime, where it would
     /// mean nothing.
     pub cpu: Option<Duration>,
+    /// Everything that was sent, ramp-up and attempts again among it: what the CPU time was spent on.
+    pub all_requests: u64,
     /// Blocks that failed, by target block; see [`crate::classify()`].
     pub sightings: Vec<Sighting>,
     /// Requests that completed with an error, by time, at most [`INCIDENTS_MAX`] for each worker.
@@ -167,6 +169,7 @@ pub(super) struct Tally {
     /// When the first step after a ramp-up began; none without a ramp-up.
     pub(super) started: Option<Time>,
     pub(super) ended: Time,
+    pub(super) all_requests: u64,
     sightings: HashMap<u64, Vec<Sighting>>,
     incidents: Vec<Incident>,
     incidents_omitted: u64,
@@ -180,6 +183,7 @@ impl Tally {
             flushes: OperationReport::new(),
             started: None,
             ended: Time::default(),
+            all_requests: 0,
             sightings: HashMap::new(),
             incidents: Vec::new(),
             incidents_omitted: 0,
@@ -225,6 +229,7 @@ impl LoadReport {
             started,
             ended: started,
             cpu,
+            all_requests: 0,
             sightings: Vec::new(),
             incidents: Vec::new(),
             incidents_omitted: 0,
@@ -236,6 +241,7 @@ impl LoadReport {
             report.reads.add(&tally.reads);
             report.writes.add(&tally.writes);
             report.flushes.add(&tally.flushes);
+            report.all_requests += tally.all_requests;
             report.ended = report.ended.max(tally.ended);
             report.sightings.extend(tally.sightings.into_values().flatten());
             report.incidents.extend(tally.incidents);

@@ -10,7 +10,7 @@ use crate::BLOCK_BYTES;
 use crate::content::{ContentId, SECTOR_BYTES};
 use crate::evidence::Evidence;
 use crate::layout::{Extent, Layout};
-use crate::stream::Step;
+use crate::stream::{Contents, Step};
 
 /// One request's answer.
 struct Answer {
@@ -82,14 +82,26 @@ impl Worker {
         answer
     }
 
+    /// What a write sends.
+    fn outgoing(&self, contents: Contents, len_bytes: usize, first: u64) -> Buffer {
+        if !self.verify {
+            let spare = &mut self.state.borrow_mut().spare;
+            if let Some(fitting) = spare.iter().rposition(|buffer| buffer.len() == len_bytes) {
+                return spare.swap_remove(fitting);
+            }
+        }
+        let mut buffer = Buffer::stale(len_bytes);
+        for (block, n) in buffer.chunks_exact_mut(BLOCK_BYTES).zip(first..) {
+            self.content.fill(contents.content(n), block);
+        }
+        buffer
+    }
+
     /// Does a step that writes.
     pub(super) async fn write(&self, lane: usize, planned: Planned) -> bool {
         let Step::Write { extent, first, fua } = planned.step else { return false };
         let contents = self.contents.expect("only a stream writes, and it has contents");
-        let mut buffer = Buffer::stale(extent.len_bytes());
-        for (block, n) in buffer.chunks_exact_mut(BLOCK_BYTES).zip(first..) {
-            self.content.fill(contents.content(n), block);
-        }
+        let buffer = self.outgoing(contents, extent.len_bytes(), first);
         // Both now and when it has completed: a flush in between is due, but does not cover it.
         self.state.borrow_mut().is_dirty[extent.object as usize] |= !fua;
         let operation = Operation::Write { fua };
@@ -106,7 +118,9 @@ impl Worker {
         let state = &mut *guard;
         state.is_dirty[extent.object as usize] |= !fua;
         let written = extent.target_blocks().zip(first..).map(|(block, n)| (block, contents.content(n)));
-        if answer.error.is_none() {
+        if !self.verify {
+            state.spare.push(std::mem::replace(&mut answer.buffer, Buffer::empty()));
+        } else if answer.error.is_none() {
             for (block, content) in written {
                 state.part.written(block, content);
             }
@@ -132,8 +146,10 @@ impl Worker {
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
         if answer.error.is_none() {
-            self.verify(state, &extent, &answer);
-        } else if self.phase != Phase::Check {
+            if self.verify {
+                self.verify(state, &extent, &answer);
+            }
+        } else if self.verify && self.phase != Phase::Check {
             // The request failed as a whole, and so did every block that its user wanted.
             for block in extent.target_blocks() {
                 let expected = state.part.legal(block);
@@ -146,7 +162,9 @@ impl Worker {
 
     async fn submit_read(&self, extent: Extent) -> Answer {
         let mut buffer = Buffer::stale(extent.len_bytes());
-        unmark(&mut buffer);
+        if self.verify {
+            unmark(&mut buffer);
+        }
         self.submit(extent.object, |context| Request::read(extent.offset_bytes(), buffer, context)).await
     }
 

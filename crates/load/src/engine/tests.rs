@@ -549,3 +549,19 @@ fn mixed_sizes_never_overlap_in_flight_and_verify_on_threads() {
     }
     assert_eq!(probe.overlaps(), 0);
 }
+
+#[test]
+fn a_load_that_does_not_verify_looks_at_nothing_and_claims_nothing() {
+    let device = rotproof_block::leaf::NullDevice::new(500 * BLOCK_BYTES as u64).expect("a device");
+    let mut rig = Rig::new(&mixed(), 1, device);
+    let options = RunOptions {
+        runtime: RunOn::Simulated(&rig.runtime),
+        phase: Phase::Run,
+        verify: false,
+        cancel: Arc::new(AtomicUsize::new(0)),
+        progress: Arc::new(Progress::default()),
+    };
+    let report = run(&rig.workload, &rig.driver, &mut rig.oracle, &options).expect("runs");
+    assert_eq!((report.reads.requests + report.writes.requests, report.sightings.len()), (3000, 0));
+    assert_eq!(rig.oracle.written_blocks(), 0);
+}

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use rotproof_block::{Error, ErrorKind, Phase, Queue, Runtime, Tag, Time};
+use rotproof_block::{Buffer, Error, ErrorKind, Phase, Queue, Runtime, Tag, Time};
 
 use super::in_flight::InFlight;
 use super::progress::{Progress, ProgressCounts};
@@ -30,6 +30,7 @@ use crate::workload::Workload;
 pub(super) struct WorkerOptions {
     pub(super) number: u16,
     pub(super) phase: Phase,
+    pub(super) verify: bool,
     pub(super) runtime: Runtime,
     pub(super) queues: Vec<Rc<dyn Queue>>,
     pub(super) workload: Workload,
@@ -64,6 +65,7 @@ pub(super) struct Planned {
 pub(super) struct Worker {
     pub(super) number: u16,
     pub(super) phase: Phase,
+    pub(super) verify: bool,
     pub(super) runtime: Runtime,
     pub(super) queues: Vec<Rc<dyn Queue>>,
     /// The name of each object.
@@ -112,6 +114,8 @@ pub(super) struct State {
     pub(super) steps_at_now: u64,
     /// Objects written to since their last flush.
     pub(super) is_dirty: Vec<bool>,
+    /// Memory that writes send again, where contents do not matter.
+    pub(super) spare: Vec<Buffer>,
     pub(super) requests: u64,
     pub(super) unpublished: ProgressCounts,
     pub(super) published: Time,
@@ -140,7 +144,8 @@ const STEPS_WITHOUT_TIME_MAX: u64 = 1_000_000;
 
 impl Worker {
     pub(super) fn new(options: WorkerOptions) -> Rc<Self> {
-        let WorkerOptions { number, phase, runtime, queues, workload, source, part, lanes, .. } = options;
+        let WorkerOptions { number, phase, verify, runtime, queues, workload, source, part, lanes, .. } =
+            options;
         let contents = match &source {
             Source::Stream(stream) => Some(stream.contents()),
             Source::Sweep(_) => None,
@@ -165,6 +170,7 @@ impl Worker {
             now: Time::default(),
             steps_at_now: 0,
             is_dirty: vec![false; queues.len()],
+            spare: Vec::new(),
             requests: 0,
             unpublished: ProgressCounts::default(),
             published: Time::default(),
@@ -174,6 +180,7 @@ impl Worker {
         Rc::new(Self {
             number,
             phase,
+            verify,
             runtime,
             queues,
             tags: workload.objects().iter().map(|object| Tag::intern(&object.name)).collect(),
@@ -271,6 +278,7 @@ impl Worker {
             self.flush(true).await;
             let mut state = self.state.borrow_mut();
             state.tally.ended = self.runtime.now();
+            state.tally.all_requests = state.requests;
             self.publish(&mut state);
             state.has_ended = true;
             if let Some(waker) = state.waiting.take() {

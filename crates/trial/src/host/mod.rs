@@ -2,6 +2,7 @@
 //!
 //! Everything here looks; only [`program`] starts something. It knows nothing of stacks, subjects or runs.
 
+mod any_data;
 pub mod cancel;
 mod environment;
 mod extent_map;
@@ -14,6 +15,7 @@ mod signatures;
 mod space;
 mod usage;
 
+pub use any_data::{device_has_data, file_has_data};
 pub use cancel::Cancel;
 pub use environment::{Environment, ToolVersion, environment};
 pub use extent_map::place_of;

@@ -27,7 +27,7 @@ use rotproof_load::{
 use extents::place_extents;
 use leaf_watch::LeafWatch;
 pub use monitor::{Moment, Monitor};
-pub use performance::{LatencySummary, Performance};
+pub use performance::{LatencySummary, Performance, summarise};
 pub use replay::{Recorded, ReplayReport};
 pub use report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
 pub use results::{FORMAT, FailureRecord};
@@ -300,7 +300,7 @@ impl Conductor<'_> {
         let duration = workload.duration().filter(|_| phase == Phase::Run).map(|span| span.0);
         let progress = self.options.monitor.begin_load(name, bytes, duration);
         let watch = LeafWatch::start(self.stack, &self.options.cancel);
-        let options = LoadOptions { runtime, phase, cancel: watch.stop_cell(), progress };
+        let options = LoadOptions { runtime, phase, verify: true, cancel: watch.stop_cell(), progress };
         let result = rotproof_load::run(workload, target.driver.as_ref(), oracle, &options);
         let leaf = watch.end();
         // The load only knows that it was stopped; who asked is known here.

@@ -35,12 +35,12 @@ pub struct Moment {
 
 impl Monitor {
     /// A phase without load begins.
-    pub(super) fn begin(&self, phase: &'static str, bytes_planned: Option<u64>) {
+    pub(crate) fn begin(&self, phase: &'static str, bytes_planned: Option<u64>) {
         *self.0.lock() = State { phase, bytes_planned, ..State::default() };
     }
 
     /// A phase of the load begins; it counts into the result. In real time it may end after `duration`.
-    pub(super) fn begin_load(
+    pub(crate) fn begin_load(
         &self,
         phase: &'static str,
         bytes_planned: Option<u64>,

@@ -54,7 +54,7 @@ pub(super) fn phase_name(phase: Phase) -> &'static str {
 }
 
 /// A line for each operation that a phase did, the load's own phase first.
-pub(super) fn summarise(reports: &[LoadReport]) -> Vec<Performance> {
+pub fn summarise(reports: &[LoadReport]) -> Vec<Performance> {
     let mut ordered: Vec<&LoadReport> = reports.iter().collect();
     ordered.sort_by_key(|report| (report.phase != Phase::Run, report.phase));
     ordered

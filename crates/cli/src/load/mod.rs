@@ -1,0 +1,172 @@
+//! `rotproof load`: one load on one target, and its figures.
+
+mod args;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rotproof_load::Failure as FailingBlock;
+use rotproof_load::engine::LoadOperation;
+use rotproof_trial::load::{Access, LoadCommand, LoadOutcome};
+use rotproof_trial::runner::{Monitor, Performance};
+use serde_json::{Value, json};
+
+use crate::exit::Exit;
+use crate::fail::{Failure, error_json};
+use crate::output::{Output, Paint};
+use crate::progress::Progress;
+use crate::run::snapshot;
+use crate::signals::cancel_on_signals;
+use crate::table::{Align, Table, clip};
+use crate::units;
+use crate::verdict;
+pub use args::LoadArgs;
+
+/// Failing blocks that are listed one by one.
+const LISTED_MAX: usize = 8;
+const WIDTH: usize = 80;
+
+/// Runs the load and prints what it found.
+pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
+    let spec = args.spec()?;
+    let cancel = cancel_on_signals()?;
+    let monitor = Arc::new(Monitor::default());
+    let command = LoadCommand {
+        target: args.target.clone(),
+        load: spec,
+        seed: args.seed,
+        access: Access { writes: false, overwrite: args.overwrite, direct: !args.buffered, size: args.size },
+        verify: !args.no_verify && args.target.keeps_data(),
+        cancel: cancel.clone(),
+        monitor: Arc::clone(&monitor),
+    };
+    let ended = {
+        let _progress = Progress::start(output, args.quiet, move || snapshot(&monitor.moment()));
+        command.run()
+    };
+    if let Some(signal) = cancel.signal() {
+        let exit = Exit::of_signal(signal);
+        output.note(format_args!("{}: interrupted", args.target));
+        if args.json {
+            output.json(&error_json("cancelled", "interrupted", exit));
+        }
+        return Ok(exit);
+    }
+    let outcome = ended?;
+    if args.json {
+        output.json(&to_json(&command, &outcome));
+    } else {
+        output.result(render(&command, &outcome, output.stdout_paint()));
+    }
+    Ok(if outcome.failures.is_empty() && outcome.errors == 0 { Exit::Pass } else { Exit::VerdictFailed })
+}
+
+fn render(command: &LoadCommand, outcome: &LoadOutcome, paint: Paint) -> String {
+    let heading = format!("{}, seed {}", units::bytes(outcome.size_bytes), command.seed);
+    let mut lines = vec![
+        format!("{}  {}", paint.bold(clip(&command.target.to_string(), 40)), paint.dim(heading)),
+        String::new(),
+        table(&outcome.performance, paint),
+    ];
+    let mut cost = Vec::new();
+    cost.extend(
+        outcome
+            .cpu_ns_per_request
+            .map(|ns| format!("CPU {} a request", units::short_duration(Duration::from_nanos(ns as u64)))),
+    );
+    let retries: u64 = outcome.performance.iter().map(|line| line.retries).sum();
+    if retries > 0 {
+        cost.push(format!("{} tried again", units::counted(retries, "request")));
+    }
+    if command.target.is_simulated() {
+        cost.push("all times are virtual".into());
+    }
+    if !cost.is_empty() {
+        lines.push(paint.dim(format!("  {}", cost.join("; "))).to_string());
+    }
+    lines.push(String::new());
+    lines.extend(judgement(command, outcome, paint));
+    lines.join("\n")
+}
+
+fn table(performance: &[Performance], paint: Paint) -> String {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[
+        ("phase", Left),
+        ("requests", Right),
+        ("throughput", Right),
+        ("IOPS", Right),
+        ("p50", Right),
+        ("p99", Right),
+        ("p99.9", Right),
+        ("max", Right),
+    ]);
+    let span = |nanoseconds| units::short_duration(Duration::from_nanos(nanoseconds));
+    for line in performance {
+        let operation = match line.operation {
+            LoadOperation::Read => "read",
+            LoadOperation::Write => "write",
+            LoadOperation::Flush => "flush",
+        };
+        let latency = &line.latency_ns;
+        let throughput =
+            if line.bytes == 0 { String::new() } else { units::short_rate(line.bytes_per_second) };
+        table.row([
+            format!("{} {operation}", line.phase),
+            units::short_count(line.requests as f64),
+            throughput,
+            units::short_count(line.requests_per_second),
+            span(latency.p50),
+            span(latency.p99),
+            span(latency.p99_9),
+            span(latency.max),
+        ]);
+    }
+    table.render(paint)
+}
+
+/// What became of the data.
+fn judgement(command: &LoadCommand, outcome: &LoadOutcome, paint: Paint) -> Vec<String> {
+    let mut lines = Vec::new();
+    if outcome.errors > 0 {
+        let errors = units::counted(outcome.errors, "request");
+        lines.push(format!("{}  {errors} ended with an error", paint.bad("FAIL")));
+    }
+    if !outcome.failures.is_empty() {
+        let blocks = units::counted(outcome.failures.len() as u64, "block");
+        lines.push(format!("{}  {blocks} wrong, unreadable or unwritable", paint.bad("FAIL")));
+        lines.extend(outcome.failures.iter().take(LISTED_MAX).map(|failure| {
+            let what = verdict::what(&failure.worst().what);
+            clip(&format!("  block {} at {}: {what}", failure.block, failure.offset_bytes), WIDTH)
+        }));
+        if outcome.failures.len() > LISTED_MAX {
+            lines.push("  and more; --json lists them all".into());
+        }
+    }
+    if lines.is_empty() {
+        let blocks = units::counted(outcome.verified_blocks, "block");
+        lines.push(match (command.verify, outcome.verified_blocks) {
+            (true, 0) => "Nothing was written, so what was read could not be verified.".into(),
+            (true, _) => format!("{}  {blocks} written, read back and right", paint.good("PASS")),
+            (false, _) if !command.target.keeps_data() => "Not verified: this target keeps no data.".into(),
+            (false, _) => "Not verified, as asked.".into(),
+        });
+    }
+    lines
+}
+
+fn to_json(command: &LoadCommand, outcome: &LoadOutcome) -> Value {
+    let failures: &[FailingBlock] = &outcome.failures;
+    json!({
+        "target": command.target.to_string(),
+        "size_bytes": outcome.size_bytes,
+        "seed": command.seed,
+        "load": outcome.load,
+        "performance": outcome.performance,
+        "cpu_ns_per_request": outcome.cpu_ns_per_request,
+        "verified": command.verify,
+        "verified_blocks": outcome.verified_blocks,
+        "errors": outcome.errors,
+        "failures": failures,
+    })
+}

@@ -1,0 +1,193 @@
+//! `rotproof load`: one load on one target, measured, and what it wrote verified.
+//!
+//! It knows nothing of stacks, subjects, faults or results; a trial has those.
+
+mod target;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use rotproof_block::{Phase, Result, Runtime};
+use rotproof_load::{
+    BLOCK_BYTES, DeviceDriver, Driver, Failure, LoadReport, LoadSpec, Oracle, RunOn, RunOptions, Stage,
+    Workload, classify,
+};
+pub use target::{Access, LoadTarget, SimulatedKind};
+
+use crate::host::Cancel;
+use crate::runner::{Monitor, Performance, summarise};
+
+/// What to do to what.
+#[derive(Clone, Debug)]
+pub struct LoadCommand {
+    /// On what.
+    pub target: LoadTarget,
+    /// What.
+    pub load: LoadSpec,
+    /// What everything is derived from.
+    pub seed: u64,
+    /// How the target is opened; whether anything is written follows from the load.
+    pub access: Access,
+    /// Whether blocks have contents of their own and are verified, and read back in the end.
+    pub verify: bool,
+    /// The wish to stop.
+    pub cancel: Cancel,
+    /// Where to say how far it has come.
+    pub monitor: Arc<Monitor>,
+}
+
+/// What a load has found.
+#[derive(Clone, Debug)]
+pub struct LoadOutcome {
+    /// The load with every default filled in.
+    pub load: LoadSpec,
+    /// Bytes of the target that were worked on.
+    pub size_bytes: u64,
+    /// The figures of each phase and operation.
+    pub performance: Vec<Performance>,
+    /// CPU time of the load's threads for one request of the run, in the kernel and outside; none under virtual time.
+    pub cpu_ns_per_request: Option<f64>,
+    /// Blocks that the run has written and the check has read back.
+    pub verified_blocks: u64,
+    /// Blocks that were wrong or unreadable, or could not be written.
+    pub failures: Vec<Failure>,
+    /// Requests that ended with an error.
+    pub errors: u64,
+}
+
+impl LoadCommand {
+    /// Whether anything is written.
+    fn writes(&self) -> bool {
+        self.load.writes_anything() || self.load.prefill == Some(true)
+    }
+
+    /// Carries it out. An error is one of the command or the machine, or the wish to stop; never a finding.
+    pub fn run(&self) -> Result<LoadOutcome> {
+        self.monitor.begin("setup", None);
+        let access = Access { writes: self.writes(), ..self.access };
+        let driver = DeviceDriver::new(self.target.open(access)?)?;
+        // What nobody has written cannot be verified, so nothing is written only to be read, but where it is asked for.
+        let load = LoadSpec { prefill: Some(self.load.prefill.unwrap_or(false)), ..self.load.clone() };
+        let workload = Workload::new(&load, self.seed, driver.objects())?;
+        let mut oracle = Oracle::new(&workload);
+        let simulated = self.target.is_simulated().then(|| Runtime::simulated(self.seed));
+        let runtime = match &simulated {
+            Some(runtime) => RunOn::Simulated(runtime),
+            None => RunOn::Uring { epoch: Instant::now() },
+        };
+        let mut reports = Vec::new();
+        for stage in workload.stages() {
+            let (name, phase) = match stage {
+                Stage::Prefill => ("prefill", Phase::Prefill),
+                Stage::Run => ("run", Phase::Run),
+            };
+            let planned = workload.planned_bytes(*stage);
+            reports.push(self.phase((name, phase), planned, &workload, &driver, &mut oracle, runtime)?);
+        }
+        let verified_blocks = oracle.written_blocks();
+        if self.verify && verified_blocks > 0 {
+            let planned = Some(verified_blocks * BLOCK_BYTES as u64);
+            reports.push(self.phase(
+                ("check", Phase::Check),
+                planned,
+                &workload,
+                &driver,
+                &mut oracle,
+                runtime,
+            )?);
+        }
+        let failures = classify(&workload, &oracle, &reports);
+        Ok(LoadOutcome {
+            load: workload.spec().clone(),
+            size_bytes: driver.objects().iter().map(|object| object.size_bytes).sum(),
+            performance: summarise(&reports),
+            cpu_ns_per_request: reports
+                .iter()
+                .find(|report| report.phase == Phase::Run)
+                .and_then(cpu_ns_per_request),
+            verified_blocks,
+            failures,
+            errors: reports.iter().map(LoadReport::error_count).sum(),
+        })
+    }
+
+    fn phase(
+        &self,
+        (name, phase): (&'static str, Phase),
+        planned_bytes: Option<u64>,
+        workload: &Workload,
+        driver: &DeviceDriver,
+        oracle: &mut Oracle,
+        runtime: RunOn<'_>,
+    ) -> Result<LoadReport> {
+        self.cancel.check()?;
+        let duration = workload.duration().filter(|_| phase == Phase::Run).map(|span| span.0);
+        let duration = duration.map(|span| span + workload.ramp_up_time().unwrap_or_default().0);
+        let progress = self.monitor.begin_load(name, planned_bytes, duration);
+        let options =
+            RunOptions { runtime, phase, verify: self.verify, cancel: self.cancel.signal_cell(), progress };
+        rotproof_load::run(workload, driver, oracle, &options)
+    }
+}
+
+fn cpu_ns_per_request(report: &LoadReport) -> Option<f64> {
+    let requests = report.all_requests;
+    report.cpu.filter(|_| requests > 0).map(|cpu| cpu.as_nanos() as f64 / requests as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rotproof_spec::Bytes;
+
+    fn command(target: &str, load: &str) -> LoadCommand {
+        LoadCommand {
+            target: target.parse().expect(target),
+            load: serde_json::from_str(load).expect(load),
+            seed: 1,
+            access: Access { writes: false, overwrite: false, direct: false, size: None },
+            verify: true,
+            cancel: Cancel::new(),
+            monitor: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn what_a_load_writes_is_read_back_and_what_it_only_reads_is_not_judged() {
+        let load =
+            r#"{ "pattern": "random", "reads": "50%", "requests": 2000, "queue_depth": 8, "workers": 2 }"#;
+        for target in ["memory:4MiB", "disk:nvme:4MiB"] {
+            let outcome = command(target, load).run().expect("runs");
+            assert!(outcome.verified_blocks > 500, "{}", outcome.verified_blocks);
+            assert_eq!((outcome.failures.len(), outcome.errors), (0, 0));
+            let phases: Vec<_> = outcome.performance.iter().map(|line| line.phase).collect();
+            assert_eq!(phases, ["run", "run", "run", "check"], "writes, reads and flushes, and no prefill");
+            assert_eq!(outcome.cpu_ns_per_request.is_some(), target.starts_with("memory"));
+        }
+        let reads = command("memory:4MiB", r#"{ "pattern": "random", "reads": "100%", "requests": 100 }"#);
+        assert_eq!(reads.run().expect("runs").verified_blocks, 0);
+    }
+
+    #[test]
+    fn without_verification_nothing_is_read_back() {
+        let mut command = command("null:1GiB", r#"{ "requests": 1000, "queue_depth": 4 }"#);
+        command.verify = false;
+        let outcome = command.run().expect("runs");
+        assert_eq!((outcome.verified_blocks, outcome.failures.len(), outcome.performance.len()), (0, 0, 2));
+        command.verify = true;
+        let found = command.run().expect("runs").failures.len();
+        assert!(found > 900, "and what a device loses is found: {found}");
+    }
+
+    #[test]
+    fn a_load_that_reads_opens_a_file_for_reading_only() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x");
+        std::fs::write(&path, vec![7; 1 << 20]).expect("written");
+        let mut command = command(path.to_str().expect("UTF-8"), r#"{ "reads": "100%" }"#);
+        command.access.size = Some(Bytes(512 << 10));
+        let outcome = command.run().expect("runs");
+        assert_eq!((outcome.size_bytes, outcome.performance[0].bytes), (512 << 10, 512 << 10));
+        assert_eq!(std::fs::read(&path).expect("still there"), vec![7; 1 << 20]);
+    }
+}

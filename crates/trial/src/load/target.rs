@@ -1,0 +1,258 @@
+//! What `rotproof load` puts its load on, as people write it, and the refusal to write where something is.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use rotproof_block::leaf::{
+    DiskProfile, FileDevice, FileOptions, MemoryDevice, NbdDevice, NbdUri, NullDevice, SimulatedDisk,
+};
+use rotproof_block::{Device, Error, ErrorKind, Result};
+use rotproof_spec::Bytes;
+
+use crate::host;
+
+/// A device, file or export, by its path or URI, or a word for one that is made for the purpose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadTarget {
+    /// A block device or regular file.
+    Path(PathBuf),
+    /// An export of an NBD server.
+    Nbd(NbdUri),
+    /// `memory:1GiB`.
+    Memory(Bytes),
+    /// `null:1GiB`, which keeps no data.
+    Null(Bytes),
+    /// `disk:ssd:1GiB`, simulated, under virtual time.
+    Disk(SimulatedKind, Bytes),
+}
+
+/// Which simulated disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum SimulatedKind {
+    Hdd,
+    Ssd,
+    Nvme,
+}
+
+impl FromStr for LoadTarget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wants_size = |word: &str| format!("`{text}` has no size; write for example {word}:1GiB");
+        if text.starts_with("nbd:") || text.starts_with("nbd+unix:") || text.starts_with("nbds") {
+            return text.parse().map(Self::Nbd).map_err(|error: Error| error.to_string());
+        }
+        // A path with a colon can be written ./memory:x.
+        match text.split_once(':') {
+            Some(("memory", size)) => Ok(Self::Memory(size.parse()?)),
+            Some(("null", size)) => Ok(Self::Null(size.parse()?)),
+            Some(("disk", rest)) => {
+                let (profile, size) = rest.split_once(':').ok_or_else(|| wants_size("disk:ssd"))?;
+                let kind = match profile {
+                    "hdd" => SimulatedKind::Hdd,
+                    "ssd" => SimulatedKind::Ssd,
+                    "nvme" => SimulatedKind::Nvme,
+                    other => return Err(format!("there is no disk `{other}`; hdd, ssd and nvme are known")),
+                };
+                Ok(Self::Disk(kind, size.parse()?))
+            }
+            _ if matches!(text, "memory" | "null") => Err(wants_size(text)),
+            _ if text.is_empty() => Err("an empty target; give a path".into()),
+            _ => Ok(Self::Path(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for LoadTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => path.display().fmt(f),
+            Self::Nbd(uri) => uri.fmt(f),
+            Self::Memory(size) => write!(f, "memory:{size}"),
+            Self::Null(size) => write!(f, "null:{size}"),
+            Self::Disk(SimulatedKind::Hdd, size) => write!(f, "disk:hdd:{size}"),
+            Self::Disk(SimulatedKind::Ssd, size) => write!(f, "disk:ssd:{size}"),
+            Self::Disk(SimulatedKind::Nvme, size) => write!(f, "disk:nvme:{size}"),
+        }
+    }
+}
+
+/// How to open a target.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    /// Anything will be written.
+    pub writes: bool,
+    /// What is there may be destroyed.
+    pub overwrite: bool,
+    /// Past the page cache.
+    pub direct: bool,
+    /// The part to use, from the beginning; a file that is made becomes this large.
+    pub size: Option<Bytes>,
+}
+
+impl LoadTarget {
+    /// Whether time is virtual there.
+    pub fn is_simulated(&self) -> bool {
+        matches!(self, Self::Disk(..))
+    }
+
+    /// Whether it keeps what is written to it.
+    pub fn keeps_data(&self) -> bool {
+        !matches!(self, Self::Null(_))
+    }
+
+    /// Opens it. Fails with [`ErrorKind::Refused`] where something is that might be overwritten without permission.
+    pub fn open(&self, access: Access) -> Result<Arc<dyn Device>> {
+        match self {
+            Self::Path(path) => open_path(path, access),
+            Self::Nbd(uri) => {
+                let device = NbdDevice::connect(uri)?;
+                refuse_size(access.size, "an NBD export")?;
+                if access.writes {
+                    host::refuse_precious_export(&device, access.overwrite)?;
+                    if !access.overwrite && host::device_has_data(device.as_ref())? {
+                        return Err(holds_data(uri));
+                    }
+                }
+                Ok(device)
+            }
+            Self::Memory(size) => {
+                refuse_size(access.size, "a device in memory")?;
+                Ok(MemoryDevice::new(size.0, 512)?)
+            }
+            Self::Null(size) => {
+                refuse_size(access.size, "a device that stores nothing")?;
+                Ok(NullDevice::new(size.0)?)
+            }
+            Self::Disk(kind, size) => {
+                refuse_size(access.size, "a simulated disk")?;
+                let profile = match kind {
+                    SimulatedKind::Hdd => DiskProfile::HDD,
+                    SimulatedKind::Ssd => DiskProfile::SSD,
+                    SimulatedKind::Nvme => DiskProfile::NVME,
+                };
+                Ok(SimulatedDisk::new(size.0, 512, profile)?)
+            }
+        }
+    }
+}
+
+fn refuse_size(size: Option<Bytes>, what: &str) -> Result<()> {
+    match size {
+        None => Ok(()),
+        Some(_) => Err(Error::new(
+            ErrorKind::Invalid,
+            format!("--size is for files and block devices; {what} has a size of its own"),
+        )),
+    }
+}
+
+fn open_path(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
+    let Access { writes, overwrite, direct, size } = access;
+    let options = FileOptions {
+        size_bytes: size.map(|size| size.0),
+        direct,
+        read_only: !writes,
+        create: writes,
+        ..FileOptions::default()
+    };
+    if path.is_dir() {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!("{} is a folder; give a file in it, which is made if it does not exist", path.display()),
+        ));
+    }
+    if !path.exists() {
+        let missing =
+            |why: &str| Error::new(ErrorKind::Missing, format!("{} does not exist{why}", path.display()));
+        match (writes, size) {
+            (false, _) => {
+                return Err(missing("; to have it made and written first, add --prefill --size 1GiB"));
+            }
+            (true, None) => return Err(missing("; give its --size to have it made")),
+            (true, Some(size)) => host::require_image_fits(path, size.0)?,
+        }
+    }
+    if writes {
+        host::refuse_precious(path, overwrite)?;
+        if !overwrite && path.is_file() && host::file_has_data(path)? {
+            return Err(holds_data(path.display()));
+        }
+        if !overwrite && path.exists() && !path.is_file() {
+            let read_only = FileOptions { read_only: true, create: false, size_bytes: None, ..options };
+            if host::device_has_data(FileDevice::open(path, read_only)?.as_ref())? {
+                return Err(holds_data(path.display()));
+            }
+        }
+    }
+    Ok(FileDevice::open(path, options)?)
+}
+
+fn holds_data(what: impl fmt::Display) -> Error {
+    Error::new(
+        ErrorKind::Refused,
+        format!(
+            "refusing to write on {what}: it holds data; if all of it may be destroyed, say so with --overwrite"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_read_as_people_write_them_and_survive_their_text() {
+        for text in [
+            "/dev/sdb",
+            "disk.img",
+            "./memory:x",
+            "memory:1GiB",
+            "null:64MiB",
+            "disk:ssd:1GiB",
+            "disk:hdd:1GiB",
+            "nbd://localhost/x",
+            "nbd+unix:///x?socket=/s",
+        ] {
+            let target: LoadTarget = text.parse().expect(text);
+            assert_eq!(target.to_string(), text);
+        }
+        for text in
+            ["", "memory", "null", "memory:much", "disk:ssd", "disk:tape:1GiB", "nbd:localhost", "nbds://x/"]
+        {
+            text.parse::<LoadTarget>().expect_err(text);
+        }
+        assert!("disk:ssd:1GiB".parse::<LoadTarget>().expect("a disk").is_simulated());
+        assert!(!"null:1GiB".parse::<LoadTarget>().expect("null").keeps_data());
+    }
+
+    fn refused(path: &Path, access: Access) -> ErrorKind {
+        LoadTarget::Path(path.into()).open(access).err().expect("refused").kind()
+    }
+
+    #[test]
+    fn what_holds_anything_is_written_only_with_permission_and_read_without() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x");
+        let access = Access { writes: true, overwrite: false, direct: false, size: Some(Bytes(1 << 20)) };
+        let read = Access { writes: false, ..access };
+        assert_eq!(refused(&path, read), ErrorKind::Missing);
+        assert_eq!(refused(&path, Access { size: None, ..access }), ErrorKind::Missing);
+        assert!(!path.exists());
+        let target = LoadTarget::Path(path.clone());
+        assert_eq!(target.open(access).expect("made").info().size, 1 << 20);
+        target.open(access).expect("still empty");
+        std::fs::write(&path, vec![7; 1 << 20]).expect("written");
+        assert_eq!(refused(&path, access), ErrorKind::Refused);
+        assert!(target.open(read).expect("reading harms nobody").info().read_only);
+        target.open(Access { overwrite: true, ..access }).expect("permitted");
+        let larger = Access { size: Some(Bytes(2 << 20)), ..read };
+        assert_eq!(refused(&path, larger), ErrorKind::Invalid, "reading does not make it grow");
+        assert_eq!(refused(folder.path(), access), ErrorKind::Invalid);
+        let memory = LoadTarget::Memory(Bytes(1 << 20));
+        assert_eq!(memory.open(access).err().expect("has a size").kind(), ErrorKind::Invalid);
+    }
+}
