@@ -5,6 +5,7 @@
 mod achilles;
 mod export_fuse;
 mod export_nbd;
+mod export_vhost;
 mod fault_decisions;
 mod fault_overhead;
 mod figure;
@@ -14,6 +15,18 @@ mod fuse_peers;
 mod machine;
 mod model;
 mod nbd_peers;
+
+// The client of the vhost-user server is the driver of its tests.
+#[expect(dead_code, reason = "the tests need more of it")]
+#[path = "../../crates/export/tests/vhost/driver.rs"]
+mod driver;
+#[expect(dead_code, reason = "the tests need more of it")]
+#[path = "../../crates/export/tests/vhost/frontend.rs"]
+mod frontend;
+mod server {
+    /// How long a server may take to answer.
+    pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+}
 
 use std::process::ExitCode;
 
@@ -80,6 +93,11 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "export-fuse",
         about: "the FUSE file under a loop device, by both ways of requests, against five others",
         run: export_fuse::run,
+    },
+    Benchmark {
+        name: "export-vhost",
+        about: "the vhost-user-blk server against that of QEMU's storage daemon",
+        run: export_vhost::run,
     },
     Benchmark {
         name: "achilles",

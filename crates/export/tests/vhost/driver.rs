@@ -73,6 +73,11 @@ impl Attached {
     /// all memory as one region whose guest addresses are this process's own; a question, to know that it is taken;
     /// then size, base, addresses and kick of each ring.
     pub fn new(socket: &Path, rings: usize, wanted: u64) -> Self {
+        Self::with_config(socket, rings, wanted, SPDK_CONFIG_BYTES)
+    }
+
+    /// As [`Attached::new`], asking for so many bytes of configuration: some servers have fewer than SPDK asks for.
+    pub fn with_config(socket: &Path, rings: usize, wanted: u64, config_bytes: u32) -> Self {
         let mut frontend = Frontend::connect(socket);
         frontend.send(code::SET_OWNER, &[], &[]);
         let features = frontend.ask(code::GET_FEATURES) & wanted;
@@ -81,8 +86,8 @@ impl Attached {
         // Multiple queues, acknowledgements, configuration, memory slots.
         let protocol = offered & (1 | 1 << 3 | 1 << 9 | 1 << 15);
         frontend.send_long(code::SET_PROTOCOL_FEATURES, protocol, &[]);
-        let reply = frontend.config(SPDK_CONFIG_BYTES);
-        assert_eq!(reply.len(), 12 + SPDK_CONFIG_BYTES as usize, "SPDK takes no other size");
+        let reply = frontend.config(config_bytes);
+        assert_eq!(reply.len(), 12 + config_bytes as usize, "SPDK takes no other size");
         let memory = Arc::new(Shared::new(rings * RING_BYTES));
         let mut attached = Self { frontend, memory, rings: vec![], config: reply[12..].to_vec(), features };
         for number in 0..rings as u32 {
