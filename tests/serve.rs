@@ -254,6 +254,8 @@ fn what_cannot_be_served_leaves_nothing_behind() {
         (&["serve", "disk.yaml", "--socket", "no/such/folder.sock"], 3, "no such"),
         (&["serve", "disk.yaml", "--name", "a/b"], 2, "a name has"),
         (&["serve", "dear.yaml"], 2, "--overwrite"),
+        (&["serve", "disk.yaml", "--recover", "/dev/ublkb0"], 2, "add `--as ublk`"),
+        (&["serve", "disk.yaml", "--recover", "/dev/loop0"], 2, "/dev/ublkb0 or so"),
         (&["serve", "disk.yaml", "--fault", "read: erorr"], 2, "did you mean"),
     ] {
         let ended = stage.run(arguments);

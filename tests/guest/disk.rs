@@ -12,6 +12,14 @@ pub const BAD: u64 = 60 << 20;
 pub const BAD_WRITE: u64 = 61 << 20;
 /// Size of the disk.
 pub const DISK_BYTES: u64 = 64 << 20;
+/// The rules that make it so.
+pub fn rules() -> [String; 2] {
+    let rule = |name: &str, operation: &str, at: u64| {
+        format!("name={name}, {operation}, offset={at}..{}: error", at + 4096)
+    };
+    [rule("bad", "read", BAD), rule("bad-write", "write", BAD_WRITE)]
+}
+
 /// What is transferred at once.
 const CHUNK: usize = 64 << 10;
 /// What is written and read back.

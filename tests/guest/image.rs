@@ -5,14 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The driver that comes later than the others.
+pub const UBLK: &str = "drivers/block/ublk_drv.ko";
+
 /// The modules that the guest loads, in that order.
-pub const MODULES: [&str; 6] = [
+pub const MODULES: [&str; 5] = [
     "net/core/failover.ko",
     "drivers/net/net_failover.ko",
     "drivers/net/virtio_net.ko",
     "drivers/block/virtio_blk.ko",
     "drivers/block/nbd.ko",
-    "drivers/block/ublk_drv.ko",
 ];
 
 /// Where the guest finds a module.
@@ -49,7 +51,7 @@ pub fn write(path: &Path, modules: &Path, init: &Path, programs: &[(&str, &Path)
     for library in libraries {
         archive.file(library.to_str().expect("UTF-8").trim_start_matches('/'), &library);
     }
-    for module in MODULES {
+    for module in MODULES.into_iter().chain([UBLK]) {
         let path = [modules.join(module), modules.join(format!("{module}.xz"))]
             .into_iter()
             .find(|path| path.exists());

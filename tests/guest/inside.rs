@@ -6,12 +6,21 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
 use crate::disk;
-use crate::image::{MODULES, module_path};
+use crate::image::{MODULES, UBLK, module_path};
 use crate::nbd_client;
+use crate::ublk;
 
 /// What is told of each step, in its order.
-pub const STEPS: [&str; 4] =
-    ["the machine is up", "the disk over vhost-user", "a file system on it", "the kernel's NBD client"];
+pub const STEPS: [&str; 8] = [
+    "the machine is up",
+    "the disk over vhost-user",
+    "a file system on it",
+    "the kernel's NBD client",
+    "no ublk without its driver",
+    "a stack by ublk",
+    "its server killed and another in its place",
+    "what a killed one left is cleaned",
+];
 /// What is told at the end.
 pub const DONE: &str = "guest: all is done";
 
@@ -32,6 +41,15 @@ pub fn main() {
         done();
         kernel_nbd_client();
         done();
+        ublk::without_the_driver();
+        done();
+        load(UBLK);
+        ublk::serve();
+        done();
+        ublk::recover();
+        done();
+        ublk::clean();
+        done();
         assert_eq!(steps.next(), None, "never reached");
         say(DONE);
     });
@@ -51,7 +69,8 @@ fn say(text: &str) {
 }
 
 fn set_up() {
-    for (kind, at) in [(c"devtmpfs", c"/dev"), (c"proc", c"/proc"), (c"sysfs", c"/sys")] {
+    for (kind, at) in [(c"devtmpfs", c"/dev"), (c"proc", c"/proc"), (c"sysfs", c"/sys"), (c"tmpfs", c"/run")]
+    {
         // SAFETY: strings that end with zero; there is no data.
         let answer = unsafe { libc::mount(kind.as_ptr(), at.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
         assert_eq!(answer, 0, "{kind:?}: {}", std::io::Error::last_os_error());

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 
-use crate::disk::{BAD, BAD_WRITE, DISK_BYTES};
+use crate::disk::{DISK_BYTES, rules};
 use crate::image;
 use crate::inside::{DONE, STEPS};
 use crate::stage::{PATIENCE, Stage, address};
@@ -31,9 +31,7 @@ fn a_linux_guest_works_with_our_exports_and_sees_the_faults() {
         format!("stack: [memory: {{ size: {DISK_BYTES}, block_size: 512 }}]\n"),
     )
     .expect("written");
-    let rule = |name: &str, operation: &str, at: u64| {
-        format!("name={name}, {operation}, offset={at}..{}: error", at + 4096)
-    };
+    let [bad, bad_write] = rules();
     let (index, ready) = stage.serve(&[
         "--as",
         "vhost",
@@ -42,9 +40,9 @@ fn a_linux_guest_works_with_our_exports_and_sees_the_faults() {
         "--listen",
         "127.0.0.1:0",
         "--fault",
-        &rule("bad", "read", BAD),
+        &bad,
         "--fault",
-        &rule("bad-write", "write", BAD_WRITE),
+        &bad_write,
     ]);
     let socket = address(&ready, "vhost");
     let uri = address(&ready, "nbd");

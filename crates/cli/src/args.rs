@@ -199,7 +199,7 @@ pub struct ServeArgs {
     #[arg(value_name = "STACK")]
     pub file: PathBuf,
 
-    /// As file (default), device, nbd or vhost; may repeat
+    /// File (default), device, ublk, nbd, vhost; may repeat
     #[arg(long = "as", value_name = "WAY", default_value = "file", hide_default_value = true)]
     pub exports: Vec<ExportKind>,
 
@@ -214,6 +214,10 @@ pub struct ServeArgs {
     /// Let in only NBD clients with a certificate
     #[arg(long, requires = "tls")]
     pub tls_verify_clients: bool,
+
+    /// Take over the ublk device of a killed server
+    #[arg(long, value_name = "DEVICE", value_parser = ublk_number)]
+    pub recover: Option<u32>,
 
     /// Name for `rotproof ctl`; default: the file's name
     #[arg(long)]
@@ -246,6 +250,12 @@ pub struct ServeArgs {
     /// Print one line of JSON when it is ready
     #[arg(long)]
     pub json: bool,
+}
+
+/// The number in `/dev/ublkbN`, or the number alone.
+fn ublk_number(text: &str) -> Result<u32, String> {
+    let number = text.strip_prefix("/dev/ublkb").unwrap_or(text);
+    number.parse().map_err(|_| "a ublk device is called /dev/ublkb0 or so".to_owned())
 }
 
 /// `rotproof ctl`.

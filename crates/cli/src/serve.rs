@@ -23,6 +23,7 @@ pub fn serve(args: &ServeArgs, output: Output) -> Result<Exit, Failure> {
         name: args.name.clone().unwrap_or_else(|| name_of(&file.name)),
         exports: without_repeats(&args.exports),
         nbd: nbd_serving(args)?,
+        recover: args.recover,
         socket: args.socket.clone(),
         ledger: args.ledger.clone(),
         overwrite: args.overwrite,
@@ -62,6 +63,11 @@ fn nbd_serving(args: &ServeArgs) -> Result<NbdServing, Failure> {
     if !args.exports.contains(&ExportKind::Nbd) && (args.tls.is_some() || !args.listen.is_empty()) {
         let message =
             "`--listen` and `--tls` are about NBD, which the stack is not offered by; add `--as nbd`";
+        return Err(Error::new(ErrorKind::Invalid, message).into());
+    }
+    if !args.exports.contains(&ExportKind::Ublk) && args.recover.is_some() {
+        let message =
+            "`--recover` is about a ublk device, as which the stack is not offered; add `--as ublk`";
         return Err(Error::new(ErrorKind::Invalid, message).into());
     }
     let tls = args.tls.as_ref();

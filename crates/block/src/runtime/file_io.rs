@@ -15,6 +15,7 @@ pub(super) enum FileOperation {
     SyncData,
     Allocate { mode: i32, offset: u64, length: u64 },
     PollReadable,
+    Command { command: u32, argument: [u8; 16] },
 }
 
 impl FileOperation {
@@ -28,6 +29,7 @@ impl FileOperation {
                 format!("allocating {length} bytes of the file at {offset}")
             }
             Self::PollReadable => "waiting for input".into(),
+            Self::Command { command, .. } => format!("giving the driver the command {command:#x}"),
         }
     }
 
@@ -59,6 +61,8 @@ impl FileOperation {
                         let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
                         i64::from(libc::poll(&raw mut poll, 1, -1))
                     }
+                    // There is no system call for it.
+                    Self::Command { .. } => return self.result(-i64::from(libc::EOPNOTSUPP)),
                 }
             };
             if answer >= 0 {

@@ -294,6 +294,15 @@ impl Runtime {
     pub fn readable(&self, file: &Arc<OwnedFd>) -> FileIo {
         self.start(file, FileOperation::PollReadable, Buffer::empty())
     }
+
+    /// Gives the driver behind the descriptor a command of its own (`IORING_OP_URING_CMD`); completes with its answer.
+    /// Under virtual time there are no drivers.
+    ///
+    /// # Safety
+    /// Memory that the argument names must be what the driver takes it for until the command completes.
+    pub unsafe fn command(&self, file: &Arc<OwnedFd>, command: u32, argument: [u8; 16]) -> FileIo {
+        self.start(file, FileOperation::Command { command, argument }, Buffer::empty())
+    }
 }
 
 impl fmt::Debug for Runtime {

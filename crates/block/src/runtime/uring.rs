@@ -105,6 +105,9 @@ impl Uring {
                 opcode::Fallocate::new(fd, length).offset(offset).mode(mode).build()
             }
             FileOperation::PollReadable => opcode::PollAdd::new(fd, libc::POLLIN as u32).build(),
+            FileOperation::Command { command, argument } => {
+                opcode::UringCmd16::new(fd, command).cmd(argument).build()
+            }
         };
         let held = InKernel { operation, buffer, _file: Arc::clone(file) };
         // SAFETY: the slot keeps the buffer and the file alive until the completion has been reaped.

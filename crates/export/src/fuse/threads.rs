@@ -179,7 +179,7 @@ fn run(
     next_work: &mpsc::Receiver<Work>,
     running: &Running,
 ) {
-    mark_as_io_flusher();
+    system::mark_as_io_flusher();
     let (runtime, queue) = match open(setup) {
         Ok(opened) => opened,
         Err(error) => {
@@ -229,12 +229,4 @@ fn open(setup: &Setup) -> Result<(Runtime, Rc<dyn Queue>)> {
     let runtime = Runtime::uring(options)?;
     let queue = setup.device.open_queue(&runtime)?;
     Ok((runtime, queue))
-}
-
-/// A file system on the export may be mounted on this machine. When the kernel is short of memory it writes that
-/// file system's pages back through these threads, so their own allocations must not wait for such a write.
-fn mark_as_io_flusher() {
-    const PR_SET_IO_FLUSHER: libc::c_int = 57;
-    // SAFETY: plain numbers. It needs a right that users without root lack, for whom nothing is mounted on top.
-    unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) };
 }

@@ -39,6 +39,13 @@ pub enum Resource {
         /// The file below it, absolute.
         backing_file: PathBuf,
     },
+    /// A ublk device.
+    Ublk {
+        /// The number in the names of its files.
+        number: u32,
+        /// The number that its maker gave it; another's may get the same number of the kernel later.
+        owner: u64,
+    },
     /// A mounted file system.
     Mount {
         /// Where it is mounted, absolute.
@@ -58,6 +65,7 @@ impl fmt::Display for Resource {
             Resource::Socket { path } => write!(f, "the socket {}", path.display()),
             Resource::FuseMount { path } => write!(f, "the FUSE mount {}", path.display()),
             Resource::Loop { backing_file } => write!(f, "the loop device over {}", backing_file.display()),
+            Resource::Ublk { number, .. } => write!(f, "the ublk device {number}"),
             Resource::Mount { path, filesystem } => write!(f, "the {filesystem} mount {}", path.display()),
             Resource::Process(process) => write!(f, "the process {}", process.pid),
         }

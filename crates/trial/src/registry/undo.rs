@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
-use rotproof_export::{detach_path, find_by_backing_file, unmount_path};
+use rotproof_export::{detach_path, find_by_backing_file, find_ublk, remove_ublk, unmount_path};
 
 use super::journal::Outstanding;
 use super::resource::{FileIdentity, Resource};
@@ -38,6 +38,7 @@ pub(super) fn exists(resource: &Resource) -> Result<bool> {
         }
         Resource::FuseMount { path } => is_mounted(path, is_fuse),
         Resource::Mount { path, filesystem } => is_mounted(path, |mount| mount.filesystem == *filesystem),
+        Resource::Ublk { number, owner } => is_orphan(*number, *owner),
         Resource::Loop { backing_file } => Ok(!find_by_backing_file(backing_file).is_empty()),
         Resource::Process(process) => Ok(process.liveness() == Liveness::Alive),
     }
@@ -52,6 +53,8 @@ pub(super) fn undo(outstanding: &Outstanding) -> Result<()> {
         Resource::FuseMount { path } => unmount_all(path, is_fuse),
         Resource::Mount { path, filesystem } => unmount_all(path, |mount| mount.filesystem == *filesystem),
         Resource::Loop { backing_file } => detach_all(backing_file),
+        Resource::Ublk { number, owner } if is_orphan(*number, *owner)? => remove_ublk(*number),
+        Resource::Ublk { .. } => Ok(()),
         Resource::Process(process) => kill(*process),
     }
 }
@@ -68,6 +71,12 @@ fn is_mounted(path: &Path, ours: impl Fn(&Mount) -> bool) -> Result<bool> {
 /// The mount that is on top at `path`.
 fn top_mount(path: &Path) -> Result<Option<Mount>> {
     Ok(mounts()?.into_iter().rfind(|mount| mount.path == path))
+}
+
+/// Whether there is that ublk device and no other process serves it: one that was taken over is the new server's.
+fn is_orphan(number: u32, owner: u64) -> Result<bool> {
+    let is_ours = |pid: u32| pid == std::process::id();
+    Ok(find_ublk(number)?.is_some_and(|found| found.owner == owner && found.server.is_none_or(is_ours)))
 }
 
 fn unmount_all(path: &Path, ours: impl Fn(&Mount) -> bool) -> Result<()> {

@@ -8,9 +8,10 @@ use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use rotproof_block::{Device, Error, ErrorKind, Result};
+use rotproof_block::{ContentHash, Device, Error, ErrorKind, Result};
 use rotproof_export::{
-    FuseExport, FuseOptions, LoopDevice, LoopOptions, VhostExport, VhostOptions, VhostServer,
+    FuseExport, FuseOptions, LoopDevice, LoopOptions, UblkDevice, UblkOptions, VhostExport, VhostOptions,
+    VhostServer, check_ublk, find_ublk, free_ublk_number,
 };
 use rotproof_spec::nearest;
 use serde::{Serialize, Serializer};
@@ -25,6 +26,8 @@ pub enum ExportKind {
     File,
     /// A loop device over that file.
     Device,
+    /// A block device `/dev/ublkbN`.
+    Ublk,
     /// An NBD server on a Unix socket or over TCP.
     Nbd,
     /// A vhost-user-blk server on a Unix socket.
@@ -33,13 +36,14 @@ pub enum ExportKind {
 
 impl ExportKind {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::File, Self::Device, Self::Nbd, Self::Vhost];
+    pub const ALL: [Self; 5] = [Self::File, Self::Device, Self::Ublk, Self::Nbd, Self::Vhost];
 
     /// The word it is asked for with.
     pub fn word(self) -> &'static str {
         match self {
             Self::File => "file",
             Self::Device => "device",
+            Self::Ublk => "ublk",
             Self::Nbd => "nbd",
             Self::Vhost => "vhost",
         }
@@ -48,8 +52,10 @@ impl ExportKind {
     /// Ok if this machine can do it. Fails with [`ErrorKind::Missing`] and a text that says what is missing.
     pub fn check_requirements(self) -> Result<()> {
         let missing = |what: &str| Err(Error::new(ErrorKind::Missing, what));
-        if matches!(self, Self::Nbd | Self::Vhost) {
-            return Ok(());
+        match self {
+            Self::Nbd | Self::Vhost => return Ok(()),
+            Self::Ublk => return check_ublk(),
+            Self::File | Self::Device => {}
         }
         if !std::path::Path::new("/dev/fuse").exists() {
             return missing(
@@ -127,6 +133,8 @@ pub(super) struct Surroundings {
     pub(super) threads: usize,
     /// How it is offered over NBD.
     pub(super) nbd: NbdServing,
+    /// The ublk device to take over, by its number.
+    pub(super) recover: Option<u32>,
 }
 
 /// Makes the exports of one stack. What several of them need is made once.
@@ -146,6 +154,7 @@ impl Exporter {
         let path = match kind {
             ExportKind::File => self.file(cleanup)?,
             ExportKind::Device => self.loop_device(cleanup)?,
+            ExportKind::Ublk => self.ublk(cleanup)?,
             ExportKind::Vhost => self.vhost(cleanup)?,
             ExportKind::Nbd => {
                 let device = Arc::clone(&self.device);
@@ -213,6 +222,37 @@ impl Exporter {
         })
     }
 
+    fn ublk(&self, cleanup: &mut CleanupStack) -> Result<PathBuf> {
+        let Surroundings { folder, seed, epoch, phase, threads, recover, .. } = &self.surroundings;
+        let mut options = UblkOptions {
+            queues: *threads as u16,
+            seed: *seed,
+            epoch: *epoch,
+            phase: Arc::clone(phase),
+            ..UblkOptions::default()
+        };
+        if let Some(number) = *recover {
+            let found = find_ublk(number)?.ok_or_else(|| {
+                let message = format!("there is no ublk device {number} to take over; leave out `--recover`");
+                Error::new(ErrorKind::Missing, message)
+            })?;
+            // It is there already, and in the record of the dead one: if it cannot be taken over it stays.
+            let device = UblkDevice::recover(&self.device, number, &options)?;
+            return cleanup.create(Resource::Ublk { number, owner: found.owner }, || made(device));
+        }
+        // The name of the run, as a number that goes into the kernel's record of the device.
+        options.owner = ContentHash::of(folder.as_os_str().as_encoded_bytes()).0 as u64;
+        loop {
+            let number = free_ublk_number();
+            let resource = Resource::Ublk { number, owner: options.owner };
+            match cleanup.create(resource, || made(UblkDevice::add(&self.device, number, &options)?)) {
+                // Somebody was faster.
+                Err(error) if error.kind() == ErrorKind::Os(libc::EEXIST) => {}
+                result => return result,
+            }
+        }
+    }
+
     fn loop_device(&mut self, cleanup: &mut CleanupStack) -> Result<PathBuf> {
         let file = self.file(cleanup)?;
         let info = self.device.info();
@@ -227,6 +267,11 @@ impl Exporter {
     }
 }
 
+/// A ublk device's path, and its end.
+fn made(device: UblkDevice) -> Result<(PathBuf, Undo)> {
+    Ok((device.path(), Box::new(move || device.stop())))
+}
+
 /// How others reach what is at a path.
 fn commands(kind: ExportKind, path: &str) -> Vec<String> {
     match kind {
@@ -234,7 +279,7 @@ fn commands(kind: ExportKind, path: &str) -> Vec<String> {
             format!("fio --name=file --filename='{path}' --direct=1 --rw=randrw"),
             format!("qemu-system-x86_64 -drive 'file={},format=raw,if=virtio'", path.replace(',', ",,")),
         ],
-        ExportKind::Device => vec![format!("mkfs.ext4 {path} && mount {path} /mnt")],
+        ExportKind::Device | ExportKind::Ublk => vec![format!("mkfs.ext4 {path} && mount {path} /mnt")],
         ExportKind::Vhost => vec![format!(
             "qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=m,size=1G,share=on -numa node,memdev=m \
              -chardev 'socket,id=c,path={},reconnect=1' -device vhost-user-blk-pci,chardev=c,num-queues=4",
@@ -255,6 +300,6 @@ mod tests {
             assert_eq!(kind.word().parse(), Ok(kind));
         }
         assert_eq!("devise".parse::<ExportKind>(), Err("did you mean `device`?".into()));
-        assert_eq!("".parse::<ExportKind>(), Err("known are file, device, nbd, vhost".into()));
+        assert_eq!("".parse::<ExportKind>(), Err("known are file, device, ublk, nbd, vhost".into()));
     }
 }

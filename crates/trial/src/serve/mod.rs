@@ -44,6 +44,8 @@ pub struct ServeOptions {
     pub exports: Vec<ExportKind>,
     /// How it is offered over NBD, if it is.
     pub nbd: NbdServing,
+    /// The number of a ublk device to take over from a server that has died, if it is offered as one.
+    pub recover: Option<u32>,
     /// Where its control socket is; by default that of its name.
     pub socket: Option<PathBuf>,
     /// A file for the ledger, which must not exist yet.
@@ -121,6 +123,7 @@ impl Served {
             phase: Arc::clone(&phase),
             threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(2),
             nbd: options.nbd.clone(),
+            recover: options.recover,
         };
         let mut exporter = Exporter::new(Arc::clone(&stack.device), surroundings);
         let mut exports: Vec<Address> = Vec::new();
