@@ -3,27 +3,10 @@
 mod stage;
 
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::Instant;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use stage::{PATIENCE, Stage};
-
-/// Runs a program to its end, but not for ever; gives whether it succeeded and all it said.
-fn outcome(command: &mut Command) -> (bool, String) {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child: Child = child.unwrap_or_else(|error| panic!("{command:?} is needed here: {error}"));
-    let deadline = Instant::now() + PATIENCE;
-    while child.try_wait().expect("our child").is_none() {
-        if Instant::now() > deadline {
-            let _ = child.kill();
-            panic!("{command:?} does not end: {:?}", child.wait_with_output());
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    let Output { status, stdout, stderr } = child.wait_with_output().expect("our child");
-    (status.success(), String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned())
-}
+use stage::{Stage, certificates, outcome};
 
 /// What a program says that must succeed.
 fn run(program: &str, arguments: &[&str]) -> String {
@@ -36,33 +19,6 @@ fn addresses(ready: &Value) -> Vec<&str> {
     let exports = ready["exports"].as_array().expect("a list");
     assert!(exports.iter().all(|export| export["as"] == "nbd"), "{ready}");
     exports.iter().map(|export| export["address"].as_str().expect("a text")).collect()
-}
-
-/// An authority, and a server and a client that it vouches for, as QEMU and libnbd want them laid out.
-fn certificates(folder: &Path) {
-    let openssl = |name: &str, subject: &str, more: &[&str]| {
-        let key = folder.join(format!("{name}-key.pem"));
-        let certificate = folder.join(format!("{name}-cert.pem"));
-        let (succeeded, text) = outcome(
-            Command::new("openssl")
-                .args(["req", "-x509", "-subj", subject, "-days", "30", "-nodes"])
-                .args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
-                .args(more)
-                .arg("-keyout")
-                .arg(key)
-                .arg("-out")
-                .arg(certificate)
-                .current_dir(folder),
-        );
-        assert!(succeeded, "{text}");
-    };
-    openssl("ca", "/CN=authority", &["-addext", "keyUsage=critical,keyCertSign"]);
-    for who in ["server", "client"] {
-        let signed = ["-CA", "ca-cert.pem", "-CAkey", "ca-key.pem"];
-        let named = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"];
-        let purpose = ["-addext", "basicConstraints=critical,CA:FALSE"];
-        openssl(who, "/CN=localhost", &[&signed[..], &named, &purpose].concat());
-    }
 }
 
 #[test]

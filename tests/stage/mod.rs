@@ -4,8 +4,8 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -131,13 +131,20 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
-    fn drop(&mut self) {
+impl Stage {
+    /// Kills whatever is still served, and removes what it left.
+    pub fn kill_all(&mut self) {
         for child in &mut self.served {
             let _ = child.kill();
             let _ = child.wait();
         }
         let _ = self.command(&["clean"]).output();
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.kill_all();
     }
 }
 
@@ -159,4 +166,47 @@ pub fn address(ready: &Value, kind: &str) -> PathBuf {
     let exports = ready["exports"].as_array().expect("a list");
     let export = exports.iter().find(|export| export["as"] == kind).expect("it was asked for");
     PathBuf::from(export["address"].as_str().expect("a text"))
+}
+
+/// Runs a program to its end, but not for ever; gives whether it succeeded and all it said.
+pub fn outcome(command: &mut Command) -> (bool, String) {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child: Child = child.unwrap_or_else(|error| panic!("{command:?} is needed here: {error}"));
+    let deadline = Instant::now() + PATIENCE;
+    while child.try_wait().expect("our child").is_none() {
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            panic!("{command:?} does not end: {:?}", child.wait_with_output());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let Output { status, stdout, stderr } = child.wait_with_output().expect("our child");
+    (status.success(), String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned())
+}
+
+/// An authority, and a server and a client that it vouches for, as QEMU and libnbd want them laid out.
+pub fn certificates(folder: &Path) {
+    let openssl = |name: &str, subject: &str, more: &[&str]| {
+        let key = folder.join(format!("{name}-key.pem"));
+        let certificate = folder.join(format!("{name}-cert.pem"));
+        let (succeeded, text) = outcome(
+            Command::new("openssl")
+                .args(["req", "-x509", "-subj", subject, "-days", "30", "-nodes"])
+                .args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
+                .args(more)
+                .arg("-keyout")
+                .arg(key)
+                .arg("-out")
+                .arg(certificate)
+                .current_dir(folder),
+        );
+        assert!(succeeded, "{text}");
+    };
+    openssl("ca", "/CN=authority", &["-addext", "keyUsage=critical,keyCertSign"]);
+    for who in ["server", "client"] {
+        let signed = ["-CA", "ca-cert.pem", "-CAkey", "ca-key.pem"];
+        let named = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"];
+        let purpose = ["-addext", "basicConstraints=critical,CA:FALSE"];
+        openssl(who, "/CN=localhost", &[&signed[..], &named, &purpose].concat());
+    }
 }
