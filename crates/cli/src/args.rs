@@ -8,6 +8,7 @@ use rotproof_trial::serve::{ExportKind, NbdAddress};
 
 use crate::load::LoadArgs;
 use crate::model::ModelArgs;
+use crate::trace::TraceArgs;
 
 /// Puts a storage stack on trial: faults below, a load above, and a verdict
 #[derive(Debug, Parser)]
@@ -58,6 +59,8 @@ pub enum Command {
     Load(Box<LoadArgs>),
     /// Turn the fault plan of another injector into the faults of a trial
     Import(ImportArgs),
+    /// Look into block traces and write them in other formats
+    Trace(TraceArgs),
     /// Reckon how probable undetected corruption is in a design
     Model(ModelArgs),
     /// Print the JSON Schema of trial files and others, for editors

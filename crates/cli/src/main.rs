@@ -19,6 +19,7 @@ mod serve;
 mod signals;
 mod snippet;
 mod table;
+mod trace;
 mod trials;
 mod units;
 mod verdict;
@@ -68,6 +69,7 @@ fn call(command: &Command, output: Output) -> Result<Exit, Failure> {
         Command::Check(args) => check::check(args, output),
         Command::Load(args) => load::load(args, output),
         Command::Import(args) => import::import(args, output),
+        Command::Trace(args) => trace::trace(args, output),
         Command::Model(args) => model::model(args, output),
         Command::Schema(args) => schema::schema(args, output),
         Command::Clean(args) => clean::clean(args, output),

@@ -15,6 +15,7 @@ pub mod mutate;
 pub mod nbd_client;
 pub mod nbd_server;
 pub mod path_file;
+pub mod trace;
 pub mod trial_file;
 pub mod vhost_request;
 
@@ -30,7 +31,7 @@ pub struct FuzzTarget {
 }
 
 /// All of them.
-pub const TARGETS: [FuzzTarget; 12] = [
+pub const TARGETS: [FuzzTarget; 19] = [
     FuzzTarget { name: "fault_rule", check: fault_rule::check, seeds: fault_rule::seeds },
     FuzzTarget { name: "trial_file", check: trial_file::check, seeds: trial_file::seeds },
     FuzzTarget { name: "fuse_request", check: fuse_request::check, seeds: fuse_request::seeds },
@@ -42,5 +43,12 @@ pub const TARGETS: [FuzzTarget; 12] = [
     FuzzTarget { name: "path_file", check: path_file::check, seeds: path_file::seeds },
     FuzzTarget { name: "fleet_file", check: fleet_file::check, seeds: fleet_file::seeds },
     FuzzTarget { name: "ledger", check: ledger::check, seeds: ledger::seeds },
+    FuzzTarget { name: "trace_spc", check: trace::check_spc, seeds: trace::seeds },
+    FuzzTarget { name: "trace_msr", check: trace::check_msr, seeds: trace::seeds },
+    FuzzTarget { name: "trace_blkparse", check: trace::check_blkparse, seeds: trace::seeds },
+    FuzzTarget { name: "trace_blktrace", check: trace::check_blktrace, seeds: trace::seeds },
+    FuzzTarget { name: "trace_fio", check: trace::check_fio, seeds: trace::seeds },
+    FuzzTarget { name: "trace_disksim", check: trace::check_disksim, seeds: trace::seeds },
+    FuzzTarget { name: "trace_csv", check: trace::check_csv, seeds: trace::seeds },
     FuzzTarget { name: "control", check: control::check, seeds: control::seeds },
 ];

@@ -1,0 +1,92 @@
+//! `rotproof trace`: what is in a block trace, and the same trace in another format. Neither holds it in memory.
+
+mod args;
+mod convert;
+mod info;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Cursor, Read, Stdin, stdin};
+use std::path::Path;
+
+use rotproof_block::error::IoContext;
+use rotproof_block::{Error, ErrorKind};
+use rotproof_trace::{Format, Limits, Malformed, Reader, Stop};
+
+pub use args::TraceArgs;
+use args::{InputArgs, Verb};
+
+use crate::exit::Exit;
+use crate::fail::Failure;
+use crate::output::Output;
+
+/// How much of a trace is looked at to tell its format.
+const BEGINNING_BYTES: usize = 16 << 10;
+
+/// Does what was asked.
+pub fn trace(args: &TraceArgs, output: Output) -> Result<Exit, Failure> {
+    match &args.verb {
+        Verb::Info(args) => info::info(args, output),
+        Verb::Convert(args) => convert::convert(args, output),
+    }
+}
+
+/// A trace that is being read, whatever from.
+type Open = Reader<Box<dyn BufRead>>;
+
+/// Opens a trace; `-` is standard input.
+fn open(args: &InputArgs) -> Result<(Open, Format), Failure> {
+    let mut input: Box<dyn Read> = if args.file == Path::new("-") {
+        let input: Stdin = stdin();
+        Box::new(input)
+    } else {
+        Box::new(File::open(&args.file).doing(|| format!("opening {}", args.file.display()))?)
+    };
+    let mut beginning = Vec::new();
+    let limit = BEGINNING_BYTES as u64;
+    input.by_ref().take(limit).read_to_end(&mut beginning).doing(|| "reading the trace".into())?;
+    let format = match args.format {
+        Some(format) => format.into(),
+        None => Format::detect(&beginning).ok_or_else(|| {
+            let names: Vec<&str> = Format::ALL.iter().map(|format| format.name()).collect();
+            let message = format!(
+                "cannot tell which format {} is in; say it with --format: {}",
+                args.file.display(),
+                names.join(", ")
+            );
+            Error::new(ErrorKind::Invalid, message)
+        })?,
+    };
+    let input: Box<dyn BufRead> =
+        Box::new(BufReader::with_capacity(1 << 20, Cursor::new(beginning).chain(input)));
+    Ok((Reader::new(input, format, Limits { malformed: args.malformed_max }), format))
+}
+
+/// Why a trace could not be read to its end.
+fn stopped(stop: Stop) -> Failure {
+    let error = match stop {
+        Stop::Io(error) => Error::from_io(error, "reading the trace"),
+        stop @ Stop::Malformed(_) => {
+            let message = format!("{stop}; allow more with --malformed-max, or say the format with --format");
+            Error::new(ErrorKind::Invalid, message)
+        }
+    };
+    Failure::Error(error)
+}
+
+/// Tells of lines that were passed over.
+fn tell_malformed(count: u64, shown: &[Malformed], output: Output) {
+    if count == 0 {
+        return;
+    }
+    let paint = output.stderr_paint();
+    let plural = if count == 1 { "line or record was" } else { "lines or records were" };
+    output.note(format_args!("{} {count} {plural} malformed and passed over", paint.bad("note:")));
+    for Malformed { number, why, text } in shown {
+        let text = if text.is_empty() { String::new() } else { format!(": {text}") };
+        let line: String = format!("  {number}: {why}{text}").chars().take(80).collect();
+        output.note(line);
+    }
+    if count > shown.len() as u64 {
+        output.note(format_args!("  and {} more", count - shown.len() as u64));
+    }
+}

@@ -1,0 +1,4 @@
+//! Block traces: `fio`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rotproof_fuzz_targets::trace::check_fio(bytes));
