@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
 mod achilles;
+mod content;
 mod export_fuse;
 mod export_nbd;
 mod export_vhost;
@@ -103,6 +104,11 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "achilles",
         about: "the trials of examples/achilles: throughput and failures against no fault",
         run: achilles::run,
+    },
+    Benchmark {
+        name: "content",
+        about: "content that can be verified, with duplicates, against fio's: CPU per request",
+        run: content::run,
     },
     Benchmark {
         name: "model",

@@ -4,6 +4,7 @@
 mod args;
 mod check;
 mod clean;
+mod content;
 mod ctl;
 mod exit;
 mod fail;
@@ -71,6 +72,7 @@ fn call(command: &Command, output: Output) -> Result<Exit, Failure> {
         Command::Import(args) => import::import(args, output),
         Command::Trace(args) => trace::trace(args, output),
         Command::Model(args) => model::model(args, output),
+        Command::Content(args) => content::content(args, output),
         Command::Schema(args) => schema::schema(args, output),
         Command::Clean(args) => clean::clean(args, output),
     }

@@ -147,8 +147,11 @@ fn load(load: &LoadSpec) -> Vec<String> {
     };
     lines.push(end + &ramp_up + before);
     let mut rest = Vec::new();
-    if load.duplicates.0 > 0.0 {
-        rest.push(format!("{} duplicates", load.duplicates));
+    if !load.duplicates.is_none() {
+        rest.push(load.duplicates.to_string());
+    }
+    if load.compressible.0 > 0.0 {
+        rest.push(format!("compressible by {}", load.compressible));
     }
     if let (Some(writes), true) = (load.flush_every, load.jobs.is_empty()) {
         rest.push(format!("a flush after {}", counted(writes, "write")));

@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_duplicate_found_elsewhere_names_several_places() {
-        let spec = LoadSpec { duplicates: Percent(0.9), ..LoadSpec::default() };
+        let spec = LoadSpec { duplicates: crate::Duplicates::Share(Percent(0.9)), ..LoadSpec::default() };
         let mut rig = Rig::new(&spec, 1, Probe::new(64, |_| Reaction::Pass).expect("a probe"));
         rig.phase(Phase::Run);
         let mut counts: HashMap<ContentId, Vec<u64>> = HashMap::new();

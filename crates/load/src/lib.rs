@@ -12,6 +12,7 @@ mod block_sizes;
 mod classify;
 pub mod content;
 pub mod driver;
+pub mod duplicates;
 pub mod engine;
 pub mod evidence;
 pub mod failure;
@@ -24,7 +25,9 @@ mod parts;
 mod pattern;
 #[cfg(test)]
 mod probe;
+mod realised;
 mod retry;
+pub mod scan;
 pub mod spec;
 pub mod stream;
 pub mod target;
@@ -36,6 +39,7 @@ pub use content::{Content, ContentId, Stage};
 pub use driver::{
     DeviceDriver, Driver, FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FAT_LIBRARY, FatSet, FileSet,
 };
+pub use duplicates::{Distribution, Duplicates, Profile};
 pub use engine::{LoadReport, Progress, RunOn, RunOptions, run};
 pub use failure::{Classification, Failure};
 pub use job::JobSpec;
@@ -44,6 +48,7 @@ pub use oracle::Oracle;
 pub use pace::{Arrivals, Burst, RampUp, Rate, ThinkTime};
 pub use parts::{NoRoom, no_room};
 pub use pattern::{Pattern, Zone};
+pub use realised::{RealisedContent, realised};
 pub use retry::{Retry, RetryOn};
 pub use spec::{End, FilesSpec, LoadSpec};
 pub use workload::Workload;

@@ -8,11 +8,14 @@
 //! The blocks of each worker are a piece of their own, which the worker takes while it runs, so nothing is shared and
 //! nothing locked. The oracle also knows how much of each stream has been drawn, so that streams can be run again.
 
+mod table;
+
 use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::content::{Content, ContentId, SECTORS, Stage, sector_of};
 use crate::workload::Workload;
+use table::Table;
 
 /// What every block must hold, and what has been drawn of every stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +90,7 @@ impl Oracle {
 pub struct OraclePart {
     first_block: u64,
     /// The content id of each block, with [`HAS_ALTERNATIVES`] where failed writes left more than one version legal.
-    current: Vec<u64>,
+    current: Table,
     /// The legal versions beside the current one, by position in `current`.
     alternatives: HashMap<usize, Vec<ContentId>>,
     unwritten_is_zeros: bool,
@@ -101,7 +104,7 @@ impl OraclePart {
             usize::try_from(blocks.end - blocks.start).expect("eight bytes a block fit the address space");
         Self {
             first_block: blocks.start,
-            current: vec![0; count],
+            current: Table::zeros(count),
             alternatives: HashMap::new(),
             unwritten_is_zeros: false,
         }

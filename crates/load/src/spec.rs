@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::BLOCK_BYTES;
 use crate::block_sizes::BlockSizes;
+use crate::content::COMPRESSIBLE_MAX;
+use crate::duplicates::Duplicates;
 use crate::job::{JobSpec, WORKERS_MAX, with_job_keys};
 use crate::object::{ObjectInfo, content_bytes};
 use crate::pace::{Burst, RampUp, Rate, ThinkTime};
@@ -39,8 +41,11 @@ with_job_keys! {
         /// Write the whole target once before the load; default: if there are reads.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub prefill: Option<bool>,
-        /// Share of the written blocks whose content the same worker has written before; default 0%.
-        pub duplicates: Percent,
+        /// Which of the written blocks repeat what the same worker has written before: a share, a profile or a
+        /// distribution; default 0%.
+        pub duplicates: Duplicates,
+        /// How much of each block a compressor saves, up to 95%; default 0%.
+        pub compressible: Percent,
         /// The files on a file system; default: 4 files in 80% of the free space.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub files: Option<FilesSpec>,
@@ -84,6 +89,13 @@ impl LoadSpec {
                 &path.key("ramp_up"),
                 "a ramp-up by time needs a load that ends by time, or nobody could say beforehand what it writes",
                 "give `duration`, or the ramp-up as a number of requests",
+            );
+        }
+        if self.compressible.0 > COMPRESSIBLE_MAX {
+            problems.add_with_help(
+                &path.key("compressible"),
+                format!("{} of a block cannot be saved: each sector has to name itself", self.compressible),
+                format!("give up to {}", Percent(COMPRESSIBLE_MAX)),
             );
         }
         if let Some(retry) = &self.retry {

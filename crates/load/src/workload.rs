@@ -14,7 +14,7 @@ use crate::object::{ObjectInfo, content_bytes};
 use crate::pace::RampUp;
 use crate::parts::{Parts, WorkerPart, no_room};
 use crate::spec::{End, LoadSpec};
-use crate::stream::{Budget, Share, Stream, StreamOptions};
+use crate::stream::{Budget, Mixture, Stream, StreamOptions};
 
 /// A described load, its seed and the objects it works on. Clones share everything.
 #[derive(Clone)]
@@ -29,6 +29,7 @@ struct Inner {
     /// Of single blocks.
     layout: Arc<Layout>,
     content: Content,
+    mixture: Arc<Mixture>,
 }
 
 impl Workload {
@@ -52,7 +53,8 @@ impl Workload {
             parts: Parts::new(&jobs, objects)?,
             jobs,
             layout: Arc::new(layout),
-            content: Content::new(seed),
+            content: Content::new(seed).compressible(spec.compressible.0),
+            mixture: Arc::new(Mixture::new(&spec.duplicates.distribution()?)),
         })))
     }
 
@@ -79,6 +81,11 @@ impl Workload {
     /// What blocks hold.
     pub fn content(&self) -> &Content {
         &self.0.content
+    }
+
+    /// Share of the written blocks that are to repeat others.
+    pub fn duplicates(&self) -> f64 {
+        self.0.mixture.savable()
     }
 
     /// How many workers there are.
@@ -145,7 +152,7 @@ impl Workload {
             layout: Arc::clone(layout),
             part: part.clone(),
             job: self.job(worker),
-            duplicates: Share::new(spec.duplicates.0),
+            mixture: Arc::clone(&self.0.mixture),
             budget: self.budget(worker),
             ramp_up: match spec.ramp_up {
                 Some(RampUp::Requests(requests)) => self.equal_share(requests, worker),

@@ -2,7 +2,9 @@
 
 use clap::{Args, ValueEnum};
 use rotproof_block::{Error, ErrorKind};
-use rotproof_load::{Arrivals, BlockSizes, LoadSpec, Pattern, RampUp, Rate, Retry, SizeMix, ThinkTime};
+use rotproof_load::{
+    Arrivals, BlockSizes, Duplicates, LoadSpec, Pattern, RampUp, Rate, Retry, SizeMix, ThinkTime,
+};
 use rotproof_spec::{Bytes, Path, Percent, Problems, Span};
 use rotproof_trial::load::LoadTarget;
 
@@ -262,7 +264,7 @@ impl LoadArgs {
             ramp_up: self.ramp_time,
             retry: self.retry.map(|count| Retry { count, delay: Span::default(), on: Vec::new() }),
             prefill: Some(self.prefill),
-            duplicates: self.duplicates.unwrap_or_default(),
+            duplicates: Duplicates::Share(self.duplicates.unwrap_or_default()),
             ..LoadSpec::default()
         };
         let mut problems = Problems::default();

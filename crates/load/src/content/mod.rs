@@ -3,7 +3,8 @@
 //! A content is one block of 4096 bytes. Each of its 512-byte sectors begins with a word that holds the content id
 //! and the number of the sector, keyed by the seed; the rest is a stream that grows from (seed, id). So a sector that
 //! turns up elsewhere, too early, too late or beside sectors of another version says whose it is, and the 504 bytes
-//! after the claim prove it. To a stack the content is incompressible, and two contents share nothing.
+//! after the claim prove it. To a stack the content is incompressible, and two contents share nothing; unless it is to be
+//! compressible: then the last words of each sector repeat its first one.
 
 mod generator;
 mod id;
@@ -43,8 +44,23 @@ const fn inverse(odd: u64) -> u64 {
 pub struct Content {
     seed: u64,
     keys: [u64; SECTORS],
+    /// Words of each sector that are not repetitions of its first.
+    own_words: [u8; SECTORS],
+    is_compressible: bool,
     generator: Generator,
 }
+
+/// Words of a sector.
+const WORDS: usize = SECTOR_BYTES / 8;
+
+/// Words that a sector needs to prove what its first one claims.
+const OWN_WORDS_MIN: u32 = 2;
+
+/// Bytes that a compressor takes to say that the rest of a sector repeats: LZ4 six to eight, zstd about as many.
+const REPETITION_BYTES: f64 = 7.0;
+
+/// The largest share of a block that can be saved.
+pub const COMPRESSIBLE_MAX: f64 = 0.95;
 
 /// A sector that was recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,7 +72,7 @@ pub struct SectorIdentity {
 }
 
 /// A sector whose header is intact is recognised as long as fewer of its other bits than this are wrong. A sector of
-/// another content differs in about half of its 4032 bits.
+/// another content differs in about half of its 4032 bits, as its repetitions of the header do.
 const DAMAGED_BITS_MAX: u32 = 256;
 
 impl Content {
@@ -67,7 +83,35 @@ impl Content {
 
     fn with_generator(seed: u64, generator: Generator) -> Self {
         let keys = std::array::from_fn(|sector| mix(seed, KEYS, sector as u64));
-        Self { seed, keys, generator }
+        Self { seed, keys, own_words: [WORDS as u8; SECTORS], is_compressible: false, generator }
+    }
+
+    /// The same contents, of each of which a compressor saves this share, up to [`COMPRESSIBLE_MAX`].
+    #[must_use]
+    pub fn compressible(mut self, share: f64) -> Self {
+        if share <= 0.0 {
+            return self;
+        }
+        let sector_bytes = SECTOR_BYTES as f64 * (1.0 - share.min(COMPRESSIBLE_MAX)) - REPETITION_BYTES;
+        // Whole words are too coarse for one sector, so the sectors share what they have in all.
+        let least = OWN_WORDS_MIN * SECTORS as u32;
+        let words = ((sector_bytes / 8.0 * SECTORS as f64).round().max(0.0) as u32).max(least);
+        let until = |sector: u32| words * sector / SECTORS as u32;
+        self.own_words = std::array::from_fn(|sector| {
+            (until(sector as u32 + 1) - until(sector as u32)).min(WORDS as u32) as u8
+        });
+        self.is_compressible = true;
+        self
+    }
+
+    /// Lets the ends of the sectors repeat their headers.
+    fn repeat_headers(&self, headers: &Headers, block: &mut Block) {
+        let sectors = block.chunks_exact_mut(SECTOR_BYTES);
+        for ((sector, header), own) in sectors.zip(headers).zip(self.own_words) {
+            for word in sector[usize::from(own) * 8..].chunks_exact_mut(8) {
+                word.copy_from_slice(&header.to_le_bytes());
+            }
+        }
     }
 
     /// Which instructions make the contents on this CPU.
@@ -88,12 +132,21 @@ impl Content {
     /// # Panics
     /// If `block` has not 4096 bytes.
     pub fn fill(&self, id: ContentId, block: &mut [u8]) {
-        let block = block.try_into().expect("a content fills exactly one block");
-        self.generator.fill(self.root(id), &self.headers(id), block);
+        let block: &mut Block = block.try_into().expect("a content fills exactly one block");
+        let headers = self.headers(id);
+        self.generator.fill(self.root(id), &headers, block);
+        if self.is_compressible {
+            self.repeat_headers(&headers, block);
+        }
     }
 
     /// Whether one block holds exactly this content. False for any length but 4096.
     pub fn matches(&self, id: ContentId, block: &[u8]) -> bool {
+        if self.is_compressible {
+            let mut truth = [0; BLOCK_BYTES];
+            self.fill(id, &mut truth);
+            return truth[..] == *block;
+        }
         block.try_into().is_ok_and(|block| self.generator.matches(self.root(id), &self.headers(id), block))
     }
 
@@ -273,6 +326,56 @@ mod tests {
             "{} of {words_drawn} words repeat",
             words_drawn - words.len()
         );
+    }
+
+    #[test]
+    fn compressible_contents_save_what_they_are_told_to_by_lz4_and_zstd() {
+        for share in [0.1, 0.25, 0.418, 0.5, 0.75, 0.9] {
+            let content = Content::new(3).compressible(share);
+            let blocks: Vec<Vec<u8>> =
+                (0..64).map(|index| block_of(&content, ContentId::new(Stage::Run, 0, index))).collect();
+            let saved = |compressed: &dyn Fn(&[u8]) -> usize| {
+                let all: usize = blocks.iter().map(|block| compressed(block)).sum();
+                1.0 - all as f64 / (blocks.len() * BLOCK_BYTES) as f64
+            };
+            let lz4 = saved(&|block| lz4_flex::block::compress(block).len());
+            let zstd = saved(&|block| zstd::bulk::compress(block, 3).expect("it compresses").len());
+            for (name, found) in [("LZ4", lz4), ("zstd", zstd)] {
+                assert!((found - share).abs() < 0.02, "{share} by {name}: {found}");
+            }
+            // In larger pieces the blocks are worth no less, and not much more.
+            let piece = blocks.concat();
+            let large = 1.0 - lz4_flex::block::compress(&piece).len() as f64 / piece.len() as f64;
+            assert!((large - share).abs() < 0.03, "{share} in one piece: {large}");
+        }
+    }
+
+    #[test]
+    fn compressible_contents_still_name_themselves_on_all_instruction_sets() {
+        for generator in Generator::available() {
+            for share in [0.3, 0.9, COMPRESSIBLE_MAX] {
+                let content = Content::with_generator(5, generator).compressible(share);
+                let portable = Content::with_generator(5, Generator::available()[0]).compressible(share);
+                let id = ContentId::new(Stage::Run, 7, 1234);
+                let mut block = block_of(&content, id);
+                assert_eq!(block, block_of(&portable, id), "{}", generator.name);
+                assert_eq!(content.identify(&block), Some(id));
+                for sector in 0..SECTORS {
+                    let identity = Some(SectorIdentity { id, sector: sector as u8 });
+                    assert_eq!(content.identify_sector(sector_of(&block, sector)), identity);
+                }
+                for byte in 0..BLOCK_BYTES {
+                    block[byte] ^= 1 << (byte % 8);
+                    assert!(!content.matches(id, &block), "{} byte {byte}", generator.name);
+                    block[byte] ^= 1 << (byte % 8);
+                }
+                assert!(content.matches(id, &block) && !content.matches(id, &block[..512]));
+                let other = block_of(&Content::new(6).compressible(share), id);
+                assert_eq!(content.identify_sector(&other[..SECTOR_BYTES]), None);
+            }
+        }
+        let plain = Content::new(5).compressible(0.0);
+        assert!(!plain.is_compressible);
     }
 
     proptest! {

@@ -83,7 +83,7 @@ impl Worker {
     }
 
     /// What a write sends.
-    fn outgoing(&self, contents: Contents, len_bytes: usize, first: u64) -> Buffer {
+    fn outgoing(&self, contents: &Contents, len_bytes: usize, first: u64) -> Buffer {
         if !self.verify {
             let spare = &mut self.state.borrow_mut().spare;
             if let Some(fitting) = spare.iter().rposition(|buffer| buffer.len() == len_bytes) {
@@ -100,7 +100,7 @@ impl Worker {
     /// Does a step that writes.
     pub(super) async fn write(&self, lane: usize, planned: Planned) -> bool {
         let Step::Write { extent, first, fua } = planned.step else { return false };
-        let contents = self.contents.expect("only a stream writes, and it has contents");
+        let contents = self.contents.as_ref().expect("only a stream writes, and it has contents");
         let buffer = self.outgoing(contents, extent.len_bytes(), first);
         // Both now and when it has completed: a flush in between is due, but does not cover it.
         self.state.borrow_mut().is_dirty[extent.object as usize] |= !fua;

@@ -26,7 +26,7 @@ fn mixed() -> LoadSpec {
         queue_depth: 8,
         workers: 2,
         requests: Some(3000),
-        duplicates: Percent(0.2),
+        duplicates: crate::Duplicates::Share(Percent(0.2)),
         ..LoadSpec::default()
     }
 }

@@ -5,6 +5,7 @@
 
 mod contents;
 mod due;
+mod mixture;
 mod places;
 mod share;
 mod sizes;
@@ -23,6 +24,7 @@ use crate::layout::{Extent, Layout, Part};
 use crate::pattern::Pattern;
 pub use contents::Contents;
 use due::Due;
+pub(crate) use mixture::Mixture;
 use places::Places;
 pub use share::Share;
 use share::is_chosen_irregularly;
@@ -117,7 +119,7 @@ pub(crate) struct StreamOptions<'a> {
     pub(crate) layout: Arc<Layout>,
     pub(crate) part: Part,
     pub(crate) job: &'a JobSpec,
-    pub(crate) duplicates: Share,
+    pub(crate) mixture: Arc<Mixture>,
     pub(crate) budget: Budget,
     pub(crate) ramp_up: u64,
 }
@@ -135,7 +137,7 @@ impl Stream {
             sizes: [Sizes::new(read_sizes, 0), Sizes::new(write_sizes, 1)],
             fua: Share::new(job.fua.map_or(0.0, |share| share.0)),
             flush_every: job.flush_every,
-            contents: Contents::new(seed, stage, worker, options.duplicates),
+            contents: Contents::new(seed, stage, worker, options.mixture),
             budget: options.budget,
             ramp_up: options.ramp_up,
             is_packed: false,
@@ -188,7 +190,7 @@ impl Stream {
 
     /// The contents that writes draw from.
     pub fn contents(&self) -> Contents {
-        self.contents
+        self.contents.clone()
     }
 
     /// Requests so far, flushes not among them.
@@ -322,7 +324,7 @@ pub struct WrittenBlock {
 impl Stream {
     /// Every block that the stream writes from here on, in its order.
     pub fn written(mut self) -> impl Iterator<Item = WrittenBlock> {
-        let contents = self.contents;
+        let contents = self.contents.clone();
         std::iter::from_fn(move || {
             loop {
                 match self.next()? {
@@ -332,6 +334,7 @@ impl Stream {
             }
         })
         .flat_map(move |(extent, first, request)| {
+            let contents = contents.clone();
             extent.target_blocks().zip(first..).map(move |(block, n)| WrittenBlock {
                 block,
                 content: contents.content(n),

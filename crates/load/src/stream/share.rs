@@ -45,18 +45,20 @@ pub fn is_chosen_irregularly(share: Share, seed: u64, stream: u64, index: u64) -
     }
     let window = index / WINDOW;
     let chosen = share.of((window + 1) * WINDOW) - share.of(window * WINDOW);
-    shuffled(mix(seed, stream, window), index % WINDOW) < chosen
+    permuted(mix(seed, stream, window), index % WINDOW, WINDOW.ilog2()) < chosen
 }
 
-/// A permutation of the numbers below [`WINDOW`], chosen by `key`: rounds of odd multiplication, addition and an
-/// xor-shift, each of which is invertible modulo a power of two.
+/// A permutation of the numbers below 2^`bits`, chosen by `key`: rounds of odd multiplication, addition and an xor-shift,
+/// each of which is invertible modulo a power of two.
 #[inline]
-fn shuffled(key: u64, number: u64) -> u64 {
+pub fn permuted(key: u64, number: u64, bits: u32) -> u64 {
+    let mask = (1u64 << bits) - 1;
+    let shift = (bits / 2).max(1);
     let mut number = number;
     for round in 0..3 {
         let key = key >> (round * 16);
-        number = (number.wrapping_mul(key | 1).wrapping_add(key >> 7)) % WINDOW;
-        number ^= number >> 3;
+        number = number.wrapping_mul(key | 1).wrapping_add(key >> 7) & mask;
+        number ^= number >> shift;
     }
     number
 }
@@ -69,8 +71,14 @@ mod tests {
     #[test]
     fn a_shuffle_is_a_permutation_and_keys_give_different_ones() {
         let mut orders = std::collections::HashSet::new();
+        for bits in [0, 1, 2, 7, 12] {
+            let mut sorted: Vec<u64> =
+                (0..1 << bits).map(|number| permuted(mix(1, 3, 5), number, bits)).collect();
+            sorted.sort_unstable();
+            assert_eq!(sorted, (0..1 << bits).collect::<Vec<_>>());
+        }
         for key in 0..500 {
-            let order: Vec<u64> = (0..WINDOW).map(|number| shuffled(mix(1, 2, key), number)).collect();
+            let order: Vec<u64> = (0..WINDOW).map(|number| permuted(mix(1, 2, key), number, 6)).collect();
             let mut sorted = order.clone();
             sorted.sort_unstable();
             assert_eq!(sorted, (0..WINDOW).collect::<Vec<_>>());

@@ -129,9 +129,9 @@ fn a_flush_follows_every_so_many_writes_and_reads_do_not_count() {
 
 #[test]
 fn realised_duplication_holds_at_every_size_of_a_load() {
-    for (mebibytes, percent) in [(1, 0.3), (64, 0.609), (1024, 0.172)] {
+    for (mebibytes, percent) in [(16, 0.3), (64, 0.609), (1024, 0.172)] {
         let blocks = mebibytes * 256;
-        let spec = LoadSpec { duplicates: Percent(percent), ..LoadSpec::default() };
+        let spec = LoadSpec { duplicates: crate::Duplicates::Share(Percent(percent)), ..LoadSpec::default() };
         let workload = workload(&spec, 1, &[blocks]);
         let mut seen = HashSet::new();
         let repeated =
@@ -143,8 +143,12 @@ fn realised_duplication_holds_at_every_size_of_a_load() {
 
 #[test]
 fn a_stream_that_ends_earlier_is_the_beginning_of_the_whole() {
-    let spec =
-        LoadSpec { reads: Percent(0.3), flush_every: Some(7), duplicates: Percent(0.4), ..random(1, 500) };
+    let spec = LoadSpec {
+        reads: Percent(0.3),
+        flush_every: Some(7),
+        duplicates: crate::Duplicates::Share(Percent(0.4)),
+        ..random(1, 500)
+    };
     let workload = workload(&spec, 1, &[100]);
     let whole: Vec<Step> = workload.stream(Stage::Run, 0).collect();
     for requests in [0, 1, 64, 499] {

@@ -93,7 +93,7 @@ impl Wish {
             Target::MostDuplicated { count } | Target::Unique { count } if *count == 0 => {
                 Err(invalid("a target of 0 contents means nothing; give at least 1"))
             }
-            Target::MostDuplicated { .. } if spec.duplicates.0 == 0.0 => Err(invalid(
+            Target::MostDuplicated { .. } if spec.duplicates.is_none() => Err(invalid(
                 "the target `most_duplicated` needs duplicates; set `duplicates` of the load above 0%",
             )),
             Target::MostDuplicated { count } => Ok(Self::MostDuplicated(*count)),
@@ -200,7 +200,7 @@ struct DryRun<'a> {
     /// What each block of the target holds in the end.
     holds: Vec<ContentId>,
     /// How often a content was written again.
-    repeats: HashMap<ContentId, u64>,
+    times: HashMap<ContentId, u64>,
     /// The first content of each block that is asked for, once it has one.
     first: HashMap<u64, Option<ContentId>>,
     /// What was written at the ends of stretches, by the blocks of a stretch.
@@ -219,7 +219,7 @@ impl<'a> DryRun<'a> {
             workload,
             stage,
             holds: vec![ContentId::NEVER_WRITTEN; blocks],
-            repeats: HashMap::new(),
+            times: HashMap::new(),
             first: HashMap::new(),
             in_place: Stretches::new(),
             in_time: Stretches::new(),
@@ -239,7 +239,7 @@ impl<'a> DryRun<'a> {
                 for written in stream.written() {
                     dry_run.holds[written.block as usize] = written.content;
                     if each == stage {
-                        dry_run.note(&written, contents.is_duplicate(written.n));
+                        dry_run.note(&written, contents.may_repeat(written.content));
                     }
                 }
             }
@@ -247,9 +247,9 @@ impl<'a> DryRun<'a> {
         dry_run
     }
 
-    fn note(&mut self, written: &WrittenBlock, is_duplicate: bool) {
-        if is_duplicate {
-            *self.repeats.entry(written.content).or_default() += 1;
+    fn note(&mut self, written: &WrittenBlock, may_repeat: bool) {
+        if may_repeat {
+            *self.times.entry(written.content).or_default() += 1;
         }
         if !self.first.is_empty()
             && let Some(first) = self.first.get_mut(&written.block)
@@ -274,26 +274,31 @@ impl<'a> DryRun<'a> {
     }
 
     fn most_duplicated(&self, count: u64) -> Result<Vec<Choice>> {
-        let mut ranking: Vec<(u64, ContentId)> =
-            self.repeats.iter().map(|(&content, &repeats)| (repeats, content)).collect();
-        ranking.sort_unstable_by_key(|&(repeats, content)| (std::cmp::Reverse(repeats), content));
+        let mut ranking: Vec<(u64, ContentId)> = self
+            .times
+            .iter()
+            .filter(|(_, times)| **times > 1)
+            .map(|(&content, &times)| (times, content))
+            .collect();
+        ranking.sort_unstable_by_key(|&(times, content)| (std::cmp::Reverse(times), content));
         if (ranking.len() as u64) < count {
             return Err(invalid(format!(
                 "the load writes only {} contents more than once, not {count}; raise `duplicates` or `total`",
                 ranking.len()
             )));
         }
-        let label = |(repeats, content): &(u64, ContentId)| Choice {
+        let label = |(times, content): &(u64, ContentId)| Choice {
             content: *content,
-            label: format!("content {content}, written {} times", repeats + 1),
+            label: format!("content {content}, written {times} times"),
         };
         Ok(ranking.iter().take(count as usize).map(label).collect())
     }
 
     /// Contents that are written once and still there in the end, spread evenly over the target.
     fn unique(&self, count: u64) -> Result<Vec<Choice>> {
-        let is_unique =
-            |content: &ContentId| content.stage() == Some(self.stage) && !self.repeats.contains_key(content);
+        let is_unique = |content: &ContentId| {
+            content.stage() == Some(self.stage) && self.times.get(content).is_none_or(|times| *times == 1)
+        };
         let available = self.holds.iter().filter(|content| is_unique(content)).count() as u64;
         if available < count {
             return Err(invalid(format!(
@@ -354,7 +359,7 @@ impl<'a> DryRun<'a> {
             hash: self.workload.content().hash(content),
             content,
             label,
-            writes: 1 + self.repeats.get(&content).copied().unwrap_or(0),
+            writes: self.times.get(&content).copied().unwrap_or(1),
             places: places[&content].clone(),
         };
         chosen.into_iter().map(|choices| choices.into_iter().map(describe).collect()).collect()

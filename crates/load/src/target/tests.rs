@@ -29,7 +29,7 @@ fn recorded(spec: &LoadSpec, blocks: u64) -> (Workload, Vec<(Phase, u16, u64, Co
 fn random_with_duplicates() -> LoadSpec {
     LoadSpec {
         pattern: Pattern::Random,
-        duplicates: Percent(0.4),
+        duplicates: crate::Duplicates::Share(Percent(0.4)),
         workers: 2,
         requests: Some(1500),
         reads: Percent(0.2),
@@ -134,7 +134,11 @@ fn stretches_are_counted_in_each_file() {
 
 #[test]
 fn a_load_that_only_reads_means_what_was_prefilled() {
-    let spec = LoadSpec { reads: Percent(1.0), duplicates: Percent(0.3), ..LoadSpec::default() };
+    let spec = LoadSpec {
+        reads: Percent(1.0),
+        duplicates: crate::Duplicates::Share(Percent(0.3)),
+        ..LoadSpec::default()
+    };
     let (workload, writes) = recorded(&spec, 200);
     let resolved =
         resolve_one(&workload, Target::File { file: "device".into(), block: 9 }).expect("resolves");

@@ -35,7 +35,7 @@ pub fn validate_targets(
         }
         match target {
             Target::File { file, block } => validate_file(file, *block, objects, &path, problems),
-            Target::MostDuplicated { .. } if load.duplicates.0 <= 0.0 => problems.add_with_help(
+            Target::MostDuplicated { .. } if load.duplicates.is_none() => problems.add_with_help(
                 &path,
                 "this load writes no duplicates",
                 "give it some, such as `duplicates: 30%`, or take another target",

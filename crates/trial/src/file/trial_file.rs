@@ -110,6 +110,7 @@ impl TrialFile {
             let mut trial: Self = read(&mut tree, &mut diagnostics)?;
             trial.fill_in(stem);
             let mut problems = Problems::default();
+            trial.read_beside(Path::new(&source.name), &mut problems);
             validate(&trial, &mut problems);
             diagnostics.extend(problems.into_iter().map(|problem| Diagnostic::at_its_place(&tree, problem)));
             Some(trial)
@@ -117,6 +118,18 @@ impl TrialFile {
         match trial {
             Some(trial) if diagnostics.is_empty() => Ok(trial),
             _ => Err(Diagnostics::new(&source.name, diagnostics)),
+        }
+    }
+
+    /// Reads the files that the trial names, beside its own.
+    fn read_beside(&mut self, own: &Path, problems: &mut Problems) {
+        let folder = own.parent().unwrap_or(Path::new(""));
+        if let Err(error) = self.load.duplicates.read_file(folder) {
+            problems.add_with_help(
+                &rotproof_spec::Path::root().key("load").key("duplicates"),
+                error.to_string(),
+                "give a file of lines `<duplicates> <contents>`, as `rotproof content scan` writes it",
+            );
         }
     }
 

@@ -20,8 +20,8 @@ use rotproof_block::{Device, Error, ErrorKind, Phase, Result, Runtime};
 use rotproof_fault::{self as fault, Engine, Plan, Replay, ResolvedRule, Rule};
 use rotproof_layers::{DeviceSpec, Stack, StackEnvironment};
 use rotproof_load::{
-    DeviceDriver, Driver, Failure, FatSet, FileSet, FilesSpec, LoadReport, Oracle, RunOn,
-    RunOptions as LoadOptions, Workload, classify,
+    DeviceDriver, Driver, Failure, FatSet, FileSet, FilesSpec, LoadReport, Oracle, RealisedContent, RunOn,
+    RunOptions as LoadOptions, Workload, classify, realised,
 };
 
 use extents::place_extents;
@@ -116,6 +116,7 @@ struct Conducted {
     verdict: Verdict,
     load: Vec<LoadReport>,
     workload: Workload,
+    content: RealisedContent,
     records: Vec<rotproof_fault::Record>,
     rules: Vec<rotproof_fault::RuleReport>,
     ledger_digest: String,
@@ -183,6 +184,7 @@ fn conduct(
     let replayed =
         replay.and_then(|replay| options.replay.as_ref().map(|recorded| recorded.report(replay, &records)));
     let failures = classify(&workload, &oracle, &load);
+    let content = realised(&workload, &oracle);
     let verdict = Verdict::reach(
         &Evidence {
             records: &records,
@@ -198,6 +200,7 @@ fn conduct(
         verdict,
         load,
         workload,
+        content,
         records,
         rules,
         ledger_digest,

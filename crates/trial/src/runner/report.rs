@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use rotproof_fault::DrawnModel;
 use rotproof_layers::LayerReport;
+use rotproof_load::RealisedContent;
 use serde::Serialize;
 
 use super::performance::Performance;
@@ -45,6 +46,8 @@ pub struct Report {
     pub failures: FailureSummary,
     /// What the subject noticed by itself between load and check.
     pub noticed: Vec<String>,
+    /// What the load wrote: how much of it repeated.
+    pub content: RealisedContent,
     /// Figures by phase and operation.
     pub performance: Vec<Performance>,
     /// What each `stats` layer counted and how much a `dedup` layer saved, bottom to top.

@@ -146,6 +146,7 @@ fn report(trial: &TrialFile, plan: &Plan, conducted: &Conducted, started: System
         models: plan.models.iter().map(ModelReport::of).collect(),
         failures,
         noticed: conducted.noticed.clone(),
+        content: conducted.content,
         performance: summarise(&conducted.load),
         layers: conducted.stack.reports(),
         ledger_digest: (!conducted.ledger_digest.is_empty()).then(|| conducted.ledger_digest.clone()),
