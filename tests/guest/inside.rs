@@ -11,12 +11,13 @@ use crate::nbd_client;
 use crate::ublk;
 
 /// What is told of each step, in its order.
-pub const STEPS: [&str; 8] = [
+pub const STEPS: [&str; 9] = [
     "the machine is up",
     "the disk over vhost-user",
     "a file system on it",
     "the kernel's NBD client",
     "no ublk without its driver",
+    "the contract of a device over ublk",
     "a stack by ublk",
     "its server killed and another in its place",
     "what a killed one left is cleaned",
@@ -44,6 +45,8 @@ pub fn main() {
         ublk::without_the_driver();
         done();
         load(UBLK);
+        ublk::conformance();
+        done();
         ublk::serve();
         done();
         ublk::recover();

@@ -3,8 +3,15 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use rotproof_block::conformance::{On, check};
+use rotproof_block::leaf::{FileDevice, FileOptions, MemoryDevice};
+use rotproof_block::{Device, DeviceInfo, ErrorKind, Queue, Result, Runtime};
+use rotproof_export::{UblkDevice, UblkOptions, free_ublk_number};
 
 use crate::disk::{self, DISK_BYTES, rules};
 
@@ -65,6 +72,44 @@ pub fn without_the_driver() {
     assert!(text.contains("modprobe ublk_drv"), "{text}");
 }
 
+/// A device of this process's own, through its export. Closed from the top down, in the order of the fields.
+struct Reached {
+    file: Arc<FileDevice>,
+    _served: UblkDevice,
+}
+
+impl Device for Reached {
+    fn info(&self) -> DeviceInfo {
+        self.file.info()
+    }
+
+    fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {
+        self.file.open_queue(runtime)
+    }
+}
+
+fn reached() -> Result<Arc<dyn Device>> {
+    let memory: Arc<dyn Device> = MemoryDevice::new(4 << 20, 512)?;
+    let options = UblkOptions { depth: 32, ..UblkOptions::default() };
+    // The number of the one before is taken as long as a queue of the kit's has that open.
+    let mut number = 0;
+    let served = loop {
+        number = free_ublk_number(number);
+        match UblkDevice::add(&memory, number, &options) {
+            Err(error) if error.kind() == ErrorKind::Os(libc::EEXIST) => number += 1,
+            result => break result?,
+        }
+    };
+    let file = FileDevice::open(&served.path(), FileOptions::default())?;
+    Ok(Arc::new(Reached { file, _served: served }))
+}
+
+/// The export keeps the contract of a device, as seen by the file leaf that opens it.
+pub fn conformance() {
+    check(On::Uring, &reached).expect("every clause holds");
+    assert_gone();
+}
+
 /// A disk like the others, with the same faults; afterwards nothing is left.
 pub fn serve() {
     let [bad, bad_write] = rules();
@@ -78,8 +123,11 @@ pub fn serve() {
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(2) && text.contains("is served by process"), "{text}");
     disk::verify(&disk::open(Path::new(DISK)), 33 << 20..34 << 20, 6);
+    // Somebody still has it open.
+    let held = disk::open(Path::new(DISK));
     assert_eq!(end(&mut child, libc::SIGTERM), Some(143));
     assert_gone();
+    drop(held);
 }
 
 /// A server is killed under a program that writes; the next one goes on where it was.

@@ -16,6 +16,8 @@ use crate::system::open;
 const PATH: &str = "/dev/ublk-control";
 /// How long the driver may take for a command. Starting and stopping wait for requests.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// What the driver says of commands that it does not know: an errno of the kernel's own.
+const ENOTSUPP: i32 = 524;
 /// A command that names no device.
 const ANY: u32 = u32::MAX;
 
@@ -105,9 +107,15 @@ impl Control {
         self.command(control::STOP_DEV, number, None, 0, "stopping it")
     }
 
-    /// Removes a device that has been stopped and that nobody has open.
+    /// Removes a device that has been stopped. Its number is free when the last program that has the disk open closes it,
+    /// for which kernels before 6.9 wait.
     pub(super) fn delete(&mut self, number: u32) -> Result<()> {
-        self.command(control::DEL_DEV, number, None, 0, "removing it")
+        match self.command(control::DEL_DEV_ASYNC, number, None, 0, "removing it") {
+            Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Os(ENOTSUPP)) => {
+                self.command(control::DEL_DEV, number, None, 0, "removing it")
+            }
+            result => result,
+        }
     }
 
     /// The device of a dead server gets queues again.

@@ -107,9 +107,9 @@ pub fn remove_ublk(number: u32) -> Result<()> {
     control.delete(number)
 }
 
-/// A number that no device has now.
-pub fn free_ublk_number() -> u32 {
-    (0..).find(|number| !character_path(*number).exists()).unwrap_or(u32::MAX)
+/// A number, `from` or above, that no device has now; one that is being removed may have it for a moment more.
+pub fn free_ublk_number(from: u32) -> u32 {
+    (from..).find(|number| !character_path(*number).exists()).unwrap_or(u32::MAX)
 }
 
 fn character_path(number: u32) -> PathBuf {

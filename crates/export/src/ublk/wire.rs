@@ -32,6 +32,7 @@ pub(super) mod control {
     pub(in crate::ublk) const START_USER_RECOVERY: u32 = writes(0x10);
     pub(in crate::ublk) const END_USER_RECOVERY: u32 = writes(0x11);
     pub(in crate::ublk) const GET_FEATURES: u32 = reads(0x13);
+    pub(in crate::ublk) const DEL_DEV_ASYNC: u32 = reads(0x14);
 }
 
 /// Commands to a device's queue: `_IOWR` of the type `u` and 16 bytes.

@@ -242,8 +242,10 @@ impl Exporter {
         }
         // The name of the run, as a number that goes into the kernel's record of the device.
         options.owner = ContentHash::of(folder.as_os_str().as_encoded_bytes()).0 as u64;
+        let mut from = 0;
         loop {
-            let number = free_ublk_number();
+            let number = free_ublk_number(from);
+            from = number.saturating_add(1);
             let resource = Resource::Ublk { number, owner: options.owner };
             match cleanup.create(resource, || made(UblkDevice::add(&self.device, number, &options)?)) {
                 // Somebody was faster.
