@@ -1,5 +1,6 @@
 //! What content costs: blocks that can be verified, with duplicates and compressible, in CPU time per request; against
-//! fio's verification and duplicates on its null engine. And writing, then verifying, a file in memory.
+//! fio's verification and duplicates on its null engine, by the option that its name has after the semicolon. And writing,
+//! then verifying, a file in memory.
 //!
 //! Ours is the whole load - pattern, content, oracle, statistics - on a device that takes everything and keeps nothing.
 
@@ -61,16 +62,11 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
             ..LoadSpec::default()
         };
         let cases: [(&str, &LoadSpec, &[&str], Option<f64>); 5] = [
-            ("content; fio with verify=crc32c", &plain, &["--verify=crc32c", "--do_verify=0"], Some(0.4)),
-            ("content; fio with verify=xxhash", &plain, &["--verify=xxhash", "--do_verify=0"], Some(0.15)),
-            (
-                "50% duplicates, compressible by 50%; fio with dedupe_percentage=50",
-                &mixed,
-                &["--dedupe_percentage=50"],
-                Some(0.6),
-            ),
-            ("the same; fio with verify=crc32c", &mixed, &["--verify=crc32c", "--do_verify=0"], None),
-            ("content; fio with the same buffer always", &plain, &["--zero_buffers"], None),
+            ("content; verify=crc32c", &plain, &["--verify=crc32c", "--do_verify=0"], Some(0.4)),
+            ("content; verify=xxhash", &plain, &["--verify=xxhash", "--do_verify=0"], Some(0.15)),
+            ("50% duplicates; dedupe_percentage=50", &mixed, &["--dedupe_percentage=50"], Some(0.6)),
+            ("50% duplicates; verify=crc32c", &mixed, &["--verify=crc32c", "--do_verify=0"], None),
+            ("content; the same buffer always", &plain, &["--zero_buffers"], None),
         ];
         for (name, spec, options, bar) in cases {
             let rounds = (0..effort.rounds)
@@ -90,7 +86,7 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
         let rounds = (0..effort.rounds)
             .map(|_| Ok((ours_in_memory(&file)?, fio_in_memory(&file, method)?)))
             .collect::<Result<Vec<_>>>()?;
-        let name = format!("4 KiB to tmpfs, then verified; fio with verify={method}");
+        let name = format!("4 KiB, tmpfs, verified; verify={method}");
         found(Figure::from_rounds(name, "ns", &rounds, Some(Bar::AtMost(bar))));
     }
     Ok(())
