@@ -122,9 +122,10 @@ fn describe(device: &DeviceSpec) -> String {
 fn load(load: &LoadSpec) -> Vec<String> {
     let jobs = load.jobs();
     let mut lines = Vec::new();
+    lines.extend(load.mix.map(|mix| format!("mix {mix}")));
     for (index, job) in jobs.iter().enumerate() {
         let own = job_lines(job);
-        if load.jobs.is_empty() {
+        if jobs.len() == 1 {
             lines.extend(own);
         } else {
             let name = job.name.clone().unwrap_or_else(|| (index + 1).to_string());

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::block_sizes::BlockSizes;
+use crate::mix::Mix;
 use crate::pace::{Burst, Rate, ThinkTime};
 use crate::pattern::Pattern;
 
@@ -22,6 +23,9 @@ macro_rules! with_job_keys {
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields, default)]
         pub struct $name {
+            /// A load with a name, which says what pattern, sequential, reads and block_size are; default none.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub mix: Option<Mix>,
             /// The order of the places; default `sequential`.
             pub pattern: Pattern,
             /// Share of the requests that begin where the one before ended, whatever the pattern; default 0%.
@@ -59,6 +63,7 @@ macro_rules! with_job_keys {
         impl Default for $name {
             fn default() -> Self {
                 Self {
+                    mix: None,
                     pattern: Pattern::default(),
                     sequential: None,
                     reads: Percent(0.0),
@@ -97,6 +102,11 @@ const QUEUE_DEPTH_MAX: u64 = 1024;
 pub(crate) const WORKERS_MAX: u64 = 256;
 
 impl JobSpec {
+    /// The jobs that it is: itself, but for one with a mix.
+    pub(crate) fn without_mix(&self) -> Vec<Self> {
+        self.mix.map_or_else(|| vec![self.clone()], |mix| mix.jobs(self))
+    }
+
     /// At multiples of what requests begin, in bytes.
     pub fn align_bytes(&self) -> u64 {
         self.align.map_or_else(|| self.block_size.smallest_bytes(), |Bytes(bytes)| bytes)
@@ -110,6 +120,9 @@ impl JobSpec {
 
     /// Reports everything that makes no sense whatever the target is.
     pub(crate) fn validate(&self, path: &Path, problems: &mut Problems) {
+        if let Some(mix) = self.mix {
+            mix.validate(self, path, problems);
+        }
         self.block_size.validate(&path.key("block_size"), problems);
         self.pattern.validate(self.align_bytes(), &path.key("pattern"), problems);
         self.validate_align(path, problems);
@@ -138,13 +151,17 @@ impl JobSpec {
                     "a flush after no write would never end",
                     "give at least 1, or leave it out for no flush",
                 );
-            } else if self.reads.0 >= 1.0 {
+            } else if self.reads_only() {
                 problems.add(&path.key("flush_every"), "a load that only reads has nothing to flush");
             }
         }
-        if self.fua.is_some_and(|share| share.0 > 0.0) && self.reads.0 >= 1.0 {
+        if self.fua.is_some_and(|share| share.0 > 0.0) && self.reads_only() {
             problems.add(&path.key("fua"), "a load that only reads has no writes to make durable");
         }
+    }
+
+    fn reads_only(&self) -> bool {
+        self.without_mix().iter().all(|job| job.reads.0 >= 1.0)
     }
 
     fn validate_align(&self, path: &Path, problems: &mut Problems) {

@@ -81,7 +81,7 @@ pub fn no_room(spec: &LoadSpec, objects: &[ObjectInfo]) -> Option<NoRoom> {
     })?;
     let size = Bytes(piece_bytes(&jobs));
     let workers = jobs[job].workers;
-    let message = if spec.jobs.is_empty() {
+    let message = if jobs.len() == 1 {
         let requests = if found == 1 { "1 request".to_owned() } else { format!("{found} requests") };
         format!("{workers} workers cannot share {requests} of {size}")
     } else {

@@ -12,6 +12,7 @@ use crate::block_sizes::BlockSizes;
 use crate::content::COMPRESSIBLE_MAX;
 use crate::duplicates::Duplicates;
 use crate::job::{JobSpec, WORKERS_MAX, with_job_keys};
+use crate::mix::Mix;
 use crate::object::{ObjectInfo, content_bytes};
 use crate::pace::{Burst, RampUp, Rate, ThinkTime};
 use crate::pattern::Pattern;
@@ -120,6 +121,13 @@ impl LoadSpec {
         }
         for (index, job) in self.jobs.iter().enumerate() {
             job.validate(&path_of_jobs.index(index), problems);
+            if let Some(Mix::Spc1 { .. }) = job.mix {
+                problems.add_with_help(
+                    &path_of_jobs.index(index).key("mix"),
+                    "spc1 is a whole load, not one of its jobs",
+                    "give `mix: spc1` to the load itself",
+                );
+            }
         }
         let workers: u64 = self.jobs.iter().map(|job| u64::from(job.workers)).sum();
         if self.jobs.len() > 1 {
@@ -150,6 +158,7 @@ impl LoadSpec {
     /// The job that the load's own keys describe.
     fn own_job(&self) -> JobSpec {
         JobSpec {
+            mix: self.mix,
             pattern: self.pattern.clone(),
             sequential: self.sequential,
             reads: self.reads,
@@ -169,7 +178,10 @@ impl LoadSpec {
 
     /// The jobs, one if there is but the load's own.
     pub fn jobs(&self) -> Vec<JobSpec> {
-        if self.jobs.is_empty() { vec![self.own_job()] } else { self.jobs.clone() }
+        match self.jobs.as_slice() {
+            [] => self.own_job().without_mix(),
+            jobs => jobs.iter().flat_map(JobSpec::without_mix).collect(),
+        }
     }
 
     /// Whether any worker reads.

@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use rotproof_block::{Error, ErrorKind};
 use rotproof_load::{
-    Arrivals, BlockSizes, Duplicates, LoadSpec, Pattern, RampUp, Rate, Retry, SizeMix, ThinkTime,
+    Arrivals, BlockSizes, Duplicates, LoadSpec, Mix, Pattern, RampUp, Rate, Retry, SizeMix, ThinkTime,
 };
 use rotproof_spec::{Bytes, Path, Percent, Problems, Span};
 use rotproof_trial::load::LoadTarget;
@@ -19,6 +19,11 @@ pub struct LoadArgs {
     #[arg(long, value_name = "WHAT", default_value = "randread", hide_default_value = true)]
     #[arg(hide_possible_values = true)]
     pub rw: Access,
+
+    /// A load with a name, such as darc_oltp or iometer_web_server
+    #[arg(long, value_name = "NAME")]
+    #[arg(conflicts_with_all = ["rw", "bs", "bssplit", "rwmixread", "percentage_random", "random_distribution"])]
+    pub mix: Option<Mix>,
 
     /// Bytes of a request; of reads and writes: 4k,64k [default: 4k]
     #[arg(long, alias = "block-size", value_name = "SIZE", value_parser = block_sizes)]
@@ -236,16 +241,31 @@ impl LoadArgs {
         if self.percentage_random.is_some() && !is_random {
             return Err(invalid("--percentage-random", "is for randread, randwrite and randrw"));
         }
+        if self.mix.is_some() {
+            return self.checked(LoadSpec {
+                pattern: Pattern::default(),
+                reads: Percent(0.0),
+                ..self.common()
+            });
+        }
         let reads = match self.rw {
             Access::Read | Access::Randread => Percent(1.0),
             Access::Write | Access::Randwrite => Percent(0.0),
             Access::Rw | Access::Randrw => self.rwmixread,
         };
-        let spec = LoadSpec {
+        self.checked(LoadSpec {
             pattern,
             sequential: self.percentage_random.map(|random| Percent(1.0 - random.0)),
             reads,
             block_size: self.bs.clone().or_else(|| self.bssplit.clone()).unwrap_or_default(),
+            ..self.common()
+        })
+    }
+
+    /// Everything but what the requests are.
+    fn common(&self) -> LoadSpec {
+        LoadSpec {
+            mix: self.mix,
             align: self.blockalign,
             queue_depth: self.iodepth,
             workers: self.numjobs,
@@ -266,7 +286,10 @@ impl LoadArgs {
             prefill: Some(self.prefill),
             duplicates: Duplicates::Share(self.duplicates.unwrap_or_default()),
             ..LoadSpec::default()
-        };
+        }
+    }
+
+    fn checked(&self, spec: LoadSpec) -> Result<LoadSpec, Error> {
         let mut problems = Problems::default();
         spec.validate(&Path::root(), &mut problems);
         match problems.into_iter().next() {
@@ -287,6 +310,7 @@ fn invalid(option: &str, message: &str) -> Error {
 /// The option that sets a key of a load.
 fn option_of(path: &str) -> &'static str {
     match path.split(['.', '[']).next().unwrap_or_default() {
+        "mix" => "--mix",
         "pattern" => "--random-distribution",
         "sequential" => "--percentage-random",
         "block_size" => "--bs",
@@ -350,6 +374,8 @@ mod tests {
         )
         .expect("a load");
         assert_eq!(found, Ok(wanted));
+        let mixed = spec("x --mix darc_oltp --iodepth 8").expect("a load");
+        assert_eq!((mixed.mix.map(|mix| mix.to_string()), mixed.queue_depth), (Some("darc_oltp".into()), 8));
         assert_eq!(spec("x").expect("a load").reads, Percent(1.0), "nothing is written unless told");
         let sizes = spec("x --rw=randrw --bs=4k,64k").expect("a load").block_size;
         assert_eq!(sizes.to_string(), "reads of 4KiB; writes of 64KiB");
@@ -370,6 +396,9 @@ mod tests {
             ("x --fsync 3", "--fsync: a load that only reads"),
             ("x --rwmixread 120", "not between 0% and 100%"),
             ("memory", "has no size"),
+            ("x --mix darc_otlp", "did you mean `darc_oltp`?"),
+            ("x --mix darc_oltp --bs 4k", "cannot be used with"),
+            ("x --mix spc1 --iodepth 4", "--mix: spc1 has streams of its own"),
         ] {
             let found = spec(line).expect_err(line);
             assert!(found.contains(wanted), "{line}: {found}");

@@ -172,6 +172,7 @@ impl TrialFile {
     fn validate_layout(&self, objects: &[ObjectInfo], load: &Path, problems: &mut Problems) {
         let Some(no_room) = no_room(&self.load, objects) else { return };
         let path = match self.load.jobs.as_slice() {
+            [] if self.load.mix.is_some() => load.key("mix"),
             [] => load.key("workers"),
             _ => load.key("jobs").index(no_room.job),
         };
