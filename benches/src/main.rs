@@ -13,6 +13,7 @@ mod figure;
 mod fio;
 mod fispdk;
 mod fuse_peers;
+mod load;
 mod machine;
 mod model;
 mod nbd_peers;
@@ -99,6 +100,11 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "export-vhost",
         about: "the vhost-user-blk server against that of QEMU's storage daemon",
         run: export_vhost::run,
+    },
+    Benchmark {
+        name: "load",
+        about: "CPU for one request of a load, with and without content, against fio",
+        run: load::run,
     },
     Benchmark {
         name: "achilles",
