@@ -1,5 +1,5 @@
 //! What a load costs: CPU for one request, ours against fio, on a device that does nothing, a file in tmpfs, and a file
-//! on the file system of the working directory; without content, and with content that can be verified.
+//! on the file system where builds go; without content, and with content that can be verified.
 //!
 //! Ours is the CPU time of the load's thread, fio's what it reports of its job: user and system, without its start.
 
@@ -66,7 +66,9 @@ const CELLS: [Cell; 11] = [
 pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     machine::need("fio", "fio")?;
     let memory = TempDir::new_in("/dev/shm").map_err(machine::no_folder)?;
-    let disk = TempDir::new_in(".").map_err(machine::no_folder)?;
+    // Where builds go is on a disk, and no place that anybody keeps.
+    let builds = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    let disk = TempDir::new_in(builds).map_err(machine::no_folder)?;
     for cell in CELLS {
         let path = match cell.target {
             Target::Null => None,
@@ -79,7 +81,7 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
         let mut rounds = Vec::new();
         for _ in 0..effort.rounds {
             let ours = ours(cell, path.as_deref(), effort.seconds)?;
-            rounds.push((ours, fio(cell, path.as_deref(), effort.seconds)?));
+            rounds.push((ours, fio(cell, path.as_deref(), memory.path(), effort.seconds)?));
         }
         found(Figure::from_rounds(cell.name(), "us", &rounds, Some(Bar::AtMost(cell.bar))));
     }
@@ -146,10 +148,11 @@ fn ours(cell: Cell, path: Option<&Path>, seconds: f64) -> Result<f64> {
     Ok(cpu * 1e6 / report.all_requests.max(1) as f64)
 }
 
-/// The same of fio's.
-fn fio(cell: Cell, path: Option<&Path>, seconds: f64) -> Result<f64> {
+/// The same of fio's, which leaves files of its own in `folder`.
+fn fio(cell: Cell, path: Option<&Path>, folder: &Path, seconds: f64) -> Result<f64> {
     let mut command = Command::new("fio");
     command
+        .current_dir(folder)
         .args(["--name=job", "--time_based", "--norandommap", "--randrepeat=1", "--output-format=json"])
         .arg(format!("--rw={}", cell.pattern))
         .arg(format!("--bs={}", cell.block_bytes))
@@ -159,7 +162,10 @@ fn fio(cell: Cell, path: Option<&Path>, seconds: f64) -> Result<f64> {
         .arg(format!("--direct={}", u8::from(cell.is_direct())));
     match path {
         None => command.arg("--ioengine=null"),
-        Some(path) => command.arg("--ioengine=io_uring").arg(format!("--filename={}", path.display())),
+        Some(path) => {
+            let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+            command.arg("--ioengine=io_uring").arg(format!("--filename={}", path.display()))
+        }
     };
     if let Some(check) = cell.content {
         command.args([&format!("--verify={check}"), "--do_verify=0"]);

@@ -38,7 +38,8 @@ pub use block_sizes::{BlockSizes, SizeMix};
 pub use classify::classify;
 pub use content::{Content, ContentId, Stage};
 pub use driver::{
-    DeviceDriver, Driver, FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FAT_LIBRARY, FatSet, FileSet,
+    BlockingFile, DeviceDriver, Driver, FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FAT_LIBRARY, FatSet,
+    FileSet,
 };
 pub use duplicates::{Distribution, Duplicates, Profile};
 pub use engine::{LoadReport, Progress, RunOn, RunOptions, run};

@@ -6,7 +6,7 @@ use rotproof_load::{
     Arrivals, BlockSizes, Duplicates, LoadSpec, Mix, Pattern, RampUp, Rate, Retry, SizeMix, ThinkTime,
 };
 use rotproof_spec::{Bytes, Path, Percent, Problems, Span};
-use rotproof_trial::load::LoadTarget;
+use rotproof_trial::load::{Engine, LoadTarget};
 
 /// `rotproof load`.
 #[derive(Clone, Debug, Args)]
@@ -117,6 +117,11 @@ pub struct LoadArgs {
     #[arg(long)]
     pub no_verify: bool,
 
+    /// How files and devices are read and written: io_uring (default) or psync
+    #[arg(long, value_name = "HOW", default_value = "io_uring", hide_default_value = true)]
+    #[arg(hide_possible_values = true)]
+    pub ioengine: FileEngine,
+
     /// Go through the page cache
     #[arg(long)]
     pub buffered: bool,
@@ -154,6 +159,25 @@ pub enum Access {
     Randwrite,
     /// Random reads and writes
     Randrw,
+}
+
+/// fio's `--ioengine`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum FileEngine {
+    /// Many at once
+    IoUring,
+    /// One call after the other
+    Psync,
+}
+
+impl From<FileEngine> for Engine {
+    fn from(engine: FileEngine) -> Self {
+        match engine {
+            FileEngine::IoUring => Engine::IoUring,
+            FileEngine::Psync => Engine::Psync,
+        }
+    }
 }
 
 /// `4k`, or `4k,64k` for reads and for writes.
@@ -376,6 +400,7 @@ mod tests {
         assert_eq!(found, Ok(wanted));
         let mixed = spec("x --mix darc_oltp --iodepth 8").expect("a load");
         assert_eq!((mixed.mix.map(|mix| mix.to_string()), mixed.queue_depth), (Some("darc_oltp".into()), 8));
+        assert!(spec("x --ioengine=psync").is_ok() && spec("x --ioengine=libaio").is_err());
         assert_eq!(spec("x").expect("a load").reads, Percent(1.0), "nothing is written unless told");
         let sizes = spec("x --rw=randrw --bs=4k,64k").expect("a load").block_size;
         assert_eq!(sizes.to_string(), "reads of 4KiB; writes of 64KiB");

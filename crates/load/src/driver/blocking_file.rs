@@ -72,7 +72,9 @@ impl Queue for BlockingQueue {
         match done {
             Ok(()) => request.succeed().into(),
             // Short only where the file has shrunk since it was opened, or no space is left.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => request.fail(Error::medium()).into(),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                request.fail(Error::medium()).into()
+            }
             Err(error) if error.kind() == io::ErrorKind::WriteZero => {
                 request.fail(Error::new(ErrorKind::NoSpace, "no space is left")).into()
             }
@@ -119,8 +121,12 @@ mod tests {
         let make = || -> Result<Arc<dyn Device>> {
             let path = folder.path().join("disk.img");
             let _ = std::fs::remove_file(&path);
-            let options =
-                FileOptions { size_bytes: Some(4 << 20), direct: false, create: true, ..FileOptions::default() };
+            let options = FileOptions {
+                size_bytes: Some(4 << 20),
+                direct: false,
+                create: true,
+                ..FileOptions::default()
+            };
             Ok(BlockingFile::open(&path, options)?)
         };
         check(On::Uring, &make).unwrap_or_else(|breach| panic!("{breach}"));
@@ -143,7 +149,7 @@ mod tests {
             let report = run(&workload, &driver, &mut oracle, &uring(phase)).expect("runs");
             assert_eq!((report.sightings.len(), report.error_count()), (0, 0));
         }
-        std::fs::OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(8192)).expect("cut");
+        OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(8192)).expect("cut");
         let check = run(&workload, &driver, &mut oracle, &uring(Phase::Check)).expect("runs");
         assert_eq!(check.sightings.len(), 254, "what was cut off cannot be read");
     }

@@ -1,5 +1,6 @@
 //! How a load reaches its objects. Everything goes through [`Queue`]s, so there is one engine.
 
+mod blocking_file;
 mod device;
 mod fat;
 mod files;
@@ -10,6 +11,7 @@ use rotproof_block::{Error, ErrorKind, Phase, Queue, Request, Result, Runtime, S
 
 use crate::engine::RunOn;
 use crate::object::ObjectInfo;
+pub use blocking_file::BlockingFile;
 pub use device::DeviceDriver;
 pub use fat::{FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FAT_LIBRARY, FatSet};
 pub use files::FileSet;

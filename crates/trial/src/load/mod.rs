@@ -12,7 +12,7 @@ use rotproof_load::{
     BLOCK_BYTES, DeviceDriver, Driver, Failure, LoadReport, LoadSpec, Oracle, RunOn, RunOptions, Stage,
     Workload, classify,
 };
-pub use target::{Access, LoadTarget, SimulatedKind};
+pub use target::{Access, Engine, LoadTarget, SimulatedKind};
 
 use crate::host::Cancel;
 use crate::runner::{Monitor, Performance, summarise};
@@ -145,7 +145,13 @@ mod tests {
             target: target.parse().expect(target),
             load: serde_json::from_str(load).expect(load),
             seed: 1,
-            access: Access { writes: false, overwrite: false, direct: false, size: None },
+            access: Access {
+                writes: false,
+                overwrite: false,
+                direct: false,
+                engine: Engine::IoUring,
+                size: None,
+            },
             verify: true,
             cancel: Cancel::new(),
             monitor: Arc::default(),

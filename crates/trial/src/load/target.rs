@@ -9,6 +9,7 @@ use rotproof_block::leaf::{
     DiskProfile, FileDevice, FileOptions, MemoryDevice, NbdDevice, NbdUri, NullDevice, SimulatedDisk,
 };
 use rotproof_block::{Device, Error, ErrorKind, Result};
+use rotproof_load::BlockingFile;
 use rotproof_spec::Bytes;
 
 use crate::host;
@@ -80,6 +81,16 @@ impl fmt::Display for LoadTarget {
     }
 }
 
+/// How a file or block device is read and written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// Through io_uring.
+    #[default]
+    IoUring,
+    /// `pread` and `pwrite`, one after the other.
+    Psync,
+}
+
 /// How to open a target.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
@@ -89,6 +100,8 @@ pub struct Access {
     pub overwrite: bool,
     /// Past the page cache.
     pub direct: bool,
+    /// How a file or block device is read and written.
+    pub engine: Engine,
     /// The part to use, from the beginning; a file that is made becomes this large.
     pub size: Option<Bytes>,
 }
@@ -106,6 +119,12 @@ impl LoadTarget {
 
     /// Opens it. Fails with [`ErrorKind::Refused`] where something is that might be overwritten without permission.
     pub fn open(&self, access: Access) -> Result<Arc<dyn Device>> {
+        if access.engine == Engine::Psync && !matches!(self, Self::Path(_)) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("--ioengine psync is for files and block devices, and {self} is none"),
+            ));
+        }
         match self {
             Self::Path(path) => open_path(path, access),
             Self::Nbd(uri) => {
@@ -151,7 +170,7 @@ fn refuse_size(size: Option<Bytes>, what: &str) -> Result<()> {
 }
 
 fn open_path(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
-    let Access { writes, overwrite, direct, size } = access;
+    let Access { writes, overwrite, direct, engine, size } = access;
     let options = FileOptions {
         size_bytes: size.map(|size| size.0),
         direct,
@@ -188,7 +207,10 @@ fn open_path(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
             }
         }
     }
-    Ok(FileDevice::open(path, options)?)
+    Ok(match engine {
+        Engine::IoUring => FileDevice::open(path, options)?,
+        Engine::Psync => BlockingFile::open(path, options)?,
+    })
 }
 
 fn holds_data(what: impl fmt::Display) -> Error {
@@ -237,7 +259,8 @@ mod tests {
     fn what_holds_anything_is_written_only_with_permission_and_read_without() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("x");
-        let access = Access { writes: true, overwrite: false, direct: false, size: Some(Bytes(1 << 20)) };
+        let size = Some(Bytes(1 << 20));
+        let access = Access { writes: true, overwrite: false, direct: false, engine: Engine::IoUring, size };
         let read = Access { writes: false, ..access };
         assert_eq!(refused(&path, read), ErrorKind::Missing);
         assert_eq!(refused(&path, Access { size: None, ..access }), ErrorKind::Missing);
@@ -252,7 +275,10 @@ mod tests {
         let larger = Access { size: Some(Bytes(2 << 20)), ..read };
         assert_eq!(refused(&path, larger), ErrorKind::Invalid, "reading does not make it grow");
         assert_eq!(refused(folder.path(), access), ErrorKind::Invalid);
+        let blocking = Access { engine: Engine::Psync, ..read };
+        assert!(target.open(blocking).expect("reading harms nobody").info().read_only);
         let memory = LoadTarget::Memory(Bytes(1 << 20));
+        assert_eq!(memory.open(blocking).err().expect("no file").kind(), ErrorKind::Invalid);
         assert_eq!(memory.open(access).err().expect("has a size").kind(), ErrorKind::Invalid);
     }
 }
