@@ -19,6 +19,9 @@ const COPIED_BYTES_MAX: usize = 8 << 10;
 /// Parts that one system call sends.
 const PARTS_PER_CALL: usize = 64;
 
+/// With so much data waiting, sending comes before serving the next request.
+const LADEN_BYTES: usize = 128 << 10;
+
 /// How replies look on this connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
@@ -40,6 +43,8 @@ struct Outbox {
     /// Headers and short data.
     bytes: Vec<u8>,
     parts: Vec<Part>,
+    /// Bytes of the data among them that have a part of their own.
+    data_bytes: usize,
     /// Who waits for something to send.
     waiting: Option<Waker>,
 }
@@ -69,6 +74,11 @@ impl Desk {
         self.owed_bytes.get()
     }
 
+    /// Whether so much data waits to be sent that more would not find it in the processor's caches any more.
+    pub(super) fn is_laden(&self) -> bool {
+        self.outbox.borrow().data_bytes >= LADEN_BYTES
+    }
+
     pub(super) fn has_replies(&self) -> bool {
         !self.outbox.borrow().parts.is_empty()
     }
@@ -87,12 +97,13 @@ impl Desk {
         let mut outbox = self.outbox.borrow_mut();
         outbox.parts.clear();
         outbox.bytes.clear();
+        outbox.data_bytes = 0;
     }
 
     /// Sends all replies.
     pub(super) fn send(&self, transport: &mut Transport) -> io::Result<()> {
         let mut outbox = self.outbox.borrow_mut();
-        let Outbox { bytes, parts, .. } = &mut *outbox;
+        let Outbox { bytes, parts, data_bytes, .. } = &mut *outbox;
         let mut result = Ok(());
         for group in parts.chunks(PARTS_PER_CALL) {
             let mut slices = [IoSlice::new(&[]); PARTS_PER_CALL];
@@ -109,6 +120,7 @@ impl Desk {
         }
         parts.clear();
         bytes.clear();
+        *data_bytes = 0;
         result
     }
 }
@@ -128,6 +140,7 @@ impl Outbox {
         if data.len() <= COPIED_BYTES_MAX {
             self.push(|bytes| bytes.extend_from_slice(&data));
         } else {
+            self.data_bytes += data.len();
             self.parts.push(Part::Data(data));
         }
     }

@@ -270,6 +270,9 @@ impl<'a> Session<'a> {
             if self.skipping > 0 {
                 return Served::Everything;
             }
+            if self.desk.is_laden() && self.desk.send(&mut self.transport).is_err() {
+                return Served::Leave;
+            }
             if self.desk.owed() >= OWED_MAX || self.desk.owed_bytes() >= OWED_BYTES_MAX {
                 return Served::Full;
             }
