@@ -61,7 +61,7 @@ pub struct FuseOptions {
     /// `/etc/fuse.conf`.
     pub allow_other: bool,
     /// Takes requests by io_uring where the kernel offers that (Linux 6.14 with `enable_uring` of the module `fuse` set),
-    /// which is faster for small requests; else, or without it, by the FUSE device.
+    /// which takes less of the processor for many small requests; else, or without it, by the FUSE device.
     pub use_ring: bool,
 }
 
