@@ -66,9 +66,7 @@ const CELLS: [Cell; 11] = [
 pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     machine::need("fio", "fio")?;
     let memory = TempDir::new_in("/dev/shm").map_err(machine::no_folder)?;
-    // Where builds go is on a disk, and no place that anybody keeps.
-    let builds = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    let disk = TempDir::new_in(builds).map_err(machine::no_folder)?;
+    let disk = machine::folder_on_disk()?;
     for cell in CELLS {
         let path = match cell.target {
             Target::Null => None,

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rotproof_block::{Error, ErrorKind, Result};
+use tempfile::TempDir;
 
 /// One line: processor, cores, memory, kernel.
 pub fn describe() -> String {
@@ -68,6 +69,13 @@ pub fn cpu_of_process(process: u32) -> f64 {
 pub fn make_file(path: &std::path::Path, size_bytes: u64) -> Result<()> {
     let made = fs::File::create(path).and_then(|file| file.set_len(size_bytes));
     made.map_err(|error| Error::from_io(error, format!("making {}", path.display())))
+}
+
+/// A folder beside the program, which is where a real disk is and nothing that anybody keeps; temporary folders often are
+/// not on one.
+pub fn folder_on_disk() -> Result<TempDir> {
+    let program = std::env::current_exe().map_err(no_folder)?;
+    TempDir::new_in(program.parent().unwrap_or(&program)).map_err(no_folder)
 }
 
 /// Why there is no folder to work in.

@@ -2,7 +2,6 @@
 //! a context on every request; with a fault layer and requests without context; with context and rules for other
 //! files; and with each request of the measured direction damaged, in three ways.
 
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,8 +16,8 @@ use rotproof_fault::{Engine, EngineOptions, ResolvedRule, Rule};
 use rotproof_layers::FaultDevice;
 use tempfile::TempDir;
 
-use crate::Effort;
 use crate::figure::{Bar, Figure, median};
+use crate::{Effort, machine};
 
 /// The file is larger than what a disk's cache keeps; of memory only what the processor's caches hold is used.
 const FILE_BYTES: u64 = 256 << 20;
@@ -81,13 +80,8 @@ fn on_memory() -> Result<Ground> {
     Ok(Ground { name: "memory", leaf, bytes: MEMORY_BYTES, _folder: None })
 }
 
-/// Beside the program, which is where a real disk is; temporary folders often are not on one.
 fn on_file() -> Result<Ground> {
-    let beside: PathBuf = std::env::current_exe()
-        .ok()
-        .and_then(|path| path.parent().map(std::path::Path::to_owned))
-        .ok_or_else(|| Error::new(ErrorKind::Missing, "the folder of this program cannot be found"))?;
-    let folder = TempDir::new_in(beside).map_err(|error| Error::from_io(error, "creating a folder"))?;
+    let folder = machine::folder_on_disk()?;
     let options =
         FileOptions { size_bytes: Some(FILE_BYTES), direct: true, create: true, ..FileOptions::default() };
     let leaf = FileDevice::open(&folder.path().join("disk.img"), options)?;
