@@ -4,14 +4,18 @@
 //! stripes *shared*: one atomic addition where nobody writes parts of blocks, which is nearly always. A change of
 //! parts of blocks takes them *exclusive* and awaits those under way. Stripes are taken in ascending order and held
 //! until the change is complete, so there is no circle; nobody blocks a thread, and a change elsewhere never waits.
+//!
+//! All exports of one device in this process share its stripes, so programs that reach it in different ways are kept
+//! apart as well.
 
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
+use rotproof_block::Device;
 
 const STRIPES: u64 = 1024;
 const REGION_BYTES_LOG2: u32 = 20;
@@ -21,6 +25,9 @@ const EXCLUSIVE: u32 = 1 << 31;
 /// One set of locks for a device, shared by all threads that write to it.
 #[derive(Clone)]
 pub(crate) struct SharedStripes(Arc<[Stripe]>);
+
+/// The devices that have stripes at present. A device's address is not given to another as long as it is in here.
+static DEVICES: Mutex<Vec<(Weak<dyn Device>, Weak<[Stripe]>)>> = Mutex::new(Vec::new());
 
 /// A thread's handle to them; its clones cost no atomic operation.
 #[derive(Clone)]
@@ -80,7 +87,21 @@ impl Stripe {
 }
 
 impl SharedStripes {
-    pub(crate) fn new() -> Self {
+    /// Those of `device`: for every export of it the same.
+    pub(crate) fn of(device: &Arc<dyn Device>) -> Self {
+        let mut devices = DEVICES.lock();
+        devices.retain(|(_, stripes)| stripes.strong_count() > 0);
+        let address = Arc::as_ptr(device).cast::<()>();
+        let known = devices.iter().find(|(device, _)| device.as_ptr().cast::<()>() == address);
+        if let Some(stripes) = known.and_then(|(_, stripes)| stripes.upgrade()) {
+            return Self(stripes);
+        }
+        let stripes = Self::new();
+        devices.push((Arc::downgrade(device), Arc::downgrade(&stripes.0)));
+        stripes
+    }
+
+    fn new() -> Self {
         Self((0..STRIPES).map(|_| Stripe::default()).collect())
     }
 
@@ -173,8 +194,29 @@ mod tests {
     use std::future::Future;
     use std::pin::pin;
 
+    use rotproof_block::leaf::MemoryDevice;
+
     fn is_pending<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> bool {
         future.poll(&mut Context::from_waker(Waker::noop())).is_pending()
+    }
+
+    #[test]
+    fn exports_of_one_device_share_its_stripes_and_those_of_two_do_not() {
+        let device = || MemoryDevice::new(1 << 20, 512).expect("sizes that fit");
+        let (one, other): (Arc<dyn Device>, Arc<dyn Device>) = (device(), device());
+        let of_one = SharedStripes::of(&one);
+        let again = SharedStripes::of(&Arc::clone(&one));
+        assert!(Arc::ptr_eq(&of_one.0, &again.0));
+        assert!(!Arc::ptr_eq(&of_one.0, &SharedStripes::of(&other).0));
+        let entries = |address: *const ()| {
+            let devices = DEVICES.lock();
+            devices.iter().filter(|(device, _)| device.as_ptr().cast::<()>() == address).count()
+        };
+        let address = Arc::as_ptr(&one).cast::<()>();
+        assert_eq!(entries(address), 1);
+        drop((of_one, again));
+        let _forgets_the_dead = SharedStripes::of(&other);
+        assert_eq!(entries(address), 0);
     }
 
     #[test]

@@ -311,9 +311,9 @@ mod tests {
         let ((kernel, session), (polled, _other)) = (pair(), pair());
         let thread = std::thread::spawn(move || {
             let runtime = Runtime::uring(RuntimeOptions::new(1)).expect("this machine has io_uring");
-            let device = MemoryDevice::new(1 << 20, 4096).expect("sizes that fit");
+            let device: Arc<dyn Device> = MemoryDevice::new(1 << 20, 4096).expect("sizes that fit");
             let (queue, info) = (device.open_queue(&runtime).expect("opens"), device.info());
-            let stripes = SharedStripes::new().on_this_thread();
+            let stripes = SharedStripes::of(&device).on_this_thread();
             let lane = Lane {
                 runtime,
                 queue,

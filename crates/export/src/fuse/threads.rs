@@ -76,7 +76,7 @@ impl Threads {
         };
         let wants_rings = setup.options.use_ring && is_enabled();
         let mut threads = Self { idle: Mutex::default(), running: Arc::new(running), has_rings: wants_rings };
-        let stripes = SharedStripes::new();
+        let stripes = SharedStripes::of(&setup.device);
         let (ready, is_ready) = mpsc::channel();
         for number in 0..setup.options.threads {
             let (work, next_work) = mpsc::channel();

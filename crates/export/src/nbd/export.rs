@@ -52,7 +52,7 @@ pub(super) fn offer(exports: Vec<NbdExport>) -> Result<Vec<Offered>> {
         offered.push(Offered {
             name,
             description,
-            stripes: SharedStripes::new(),
+            stripes: SharedStripes::of(&device),
             size: info.size,
             flags: flags(&info),
             preferred_bytes: info.block_size.max(PREFERRED_BYTES),

@@ -221,7 +221,7 @@ impl UblkDevice {
     ) -> Result<Self> {
         let DeviceRecord { number, queues, depth, .. } = record;
         let character = open_when_there(&character_path(number))?;
-        let stripes = SharedStripes::new();
+        let stripes = SharedStripes::of(device);
         let mut threads = Vec::with_capacity(queues.into());
         let (ready, is_ready) = mpsc::channel();
         for queue in 0..queues {

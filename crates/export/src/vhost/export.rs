@@ -45,7 +45,7 @@ pub(super) fn offer(export: &VhostExport) -> Result<Offered> {
     Ok(Offered {
         device: Arc::clone(&export.device),
         info,
-        stripes: SharedStripes::new(),
+        stripes: SharedStripes::of(&export.device),
         features: features(&info),
         id,
     })

@@ -100,6 +100,29 @@ fn a_late_write_of_part_of_a_block_holds_up_that_block_only() {
 }
 
 #[test]
+fn parts_of_one_block_written_through_two_exports_at_once_are_both_there() {
+    let slow = Scripted::new(MIB, 4096, |request| match request.operation {
+        Operation::Read => Action::Late(Duration::from_millis(200)),
+        _ => Action::Pass,
+    });
+    let device: Arc<dyn Device> = Arc::new(slow);
+    let exports = [(); 2].map(|()| Served::with(Arc::clone(&device), FuseOptions::default()));
+    let files = exports.each_ref().map(Served::open);
+    std::thread::scope(|scope| {
+        for (file, at) in files.iter().zip([5, 4000]) {
+            scope.spawn(move || file.write_all_at(&[7; 10], at).expect("written"));
+        }
+    });
+    let mut block = [0; 4096];
+    files[0].read_exact_at(&mut block, 0).expect("read");
+    assert_eq!((&block[5..15], &block[4000..4010]), (&[7; 10][..], &[7; 10][..]));
+    drop(files);
+    for export in exports {
+        export.unmount();
+    }
+}
+
+#[test]
 fn a_panic_in_the_device_is_an_error_for_the_program_and_ends_the_export() {
     for later in [false, true] {
         let served = Served::new(Scripted::new(MIB, 512, move |request| match (request.offset, later) {
