@@ -1,6 +1,10 @@
 //! The NBD server against nbdkit and QEMU's storage daemon: the same client, the same socket, in turns.
+//!
+//! Like against like: a server over a device that stores nothing copies the data once less, so ours over the null leaf
+//! stands against QEMU's over `null-co`, ours over memory against nbdkit's memory and QEMU's over a file in tmpfs.
 
 use rotproof_block::Result;
+use rotproof_block::leaf::{MemoryDevice, NullDevice};
 use tempfile::TempDir;
 
 use crate::Effort;
@@ -21,30 +25,35 @@ const CELLS: [(&str, u64, u32, &str); 6] = [
     ("write", 131_072, 8, "128 KiB write, depth 8"),
 ];
 
-/// Measures every cell against every peer; the figure is against the best one.
+/// Measures every cell of every match; the figure is against the best peer.
 pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     machine::need("fio", "fio")?;
     machine::need("nbdkit", "nbdkit")?;
     machine::need("qemu-storage-daemon", "qemu-system-common")?;
     let folder = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).map_err(machine::no_folder)?;
-    let image = folder.path().join("image");
+    let folder = folder.path();
+    let image = folder.join("image");
     machine::make_file(&image, DEVICE_BYTES)?;
     let file = format!("driver=file,node-name=disk,filename={}", image.display());
-    let servers = [
-        NbdPeer::ours(folder.path(), DEVICE_BYTES)?,
-        NbdPeer::nbdkit(folder.path(), DEVICE_BYTES)?,
-        // Stores nothing, but sends what is asked for: what its server costs, without a device.
-        NbdPeer::qemu(
-            "qemu null",
-            folder.path(),
-            &format!("driver=null-co,node-name=disk,read-zeroes=off,size={DEVICE_BYTES}"),
-        )?,
-        NbdPeer::qemu("qemu tmpfs", folder.path(), &file)?,
+    let nothing = format!("driver=null-co,node-name=disk,read-zeroes=off,size={DEVICE_BYTES}");
+    let stores = [
+        NbdPeer::ours("memory", folder, MemoryDevice::new(DEVICE_BYTES, 512)?)?,
+        NbdPeer::nbdkit(folder, DEVICE_BYTES)?,
+        NbdPeer::qemu("qemu tmpfs", folder, &file)?,
     ];
-    for server in &servers {
-        let uri = server.uri();
-        fio::fill(Target::Nbd(&uri), DEVICE_BYTES)?;
+    let stores_nothing = [
+        NbdPeer::ours("null", folder, NullDevice::new(DEVICE_BYTES)?)?,
+        NbdPeer::qemu("qemu null", folder, &nothing)?,
+    ];
+    for server in &stores {
+        fio::fill(Target::Nbd(&server.uri()), DEVICE_BYTES)?;
     }
+    measure(&stores, effort, found)?;
+    measure(&stores_nothing, effort, found)
+}
+
+/// Measures every cell on all `servers` in turns; the first one is ours.
+fn measure(servers: &[NbdPeer], effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     for (pattern, block_bytes, depth, name) in CELLS {
         let job = Job { pattern, block_bytes, depth, seconds: effort.seconds, size_bytes: DEVICE_BYTES };
         // [server][round]: requests a second, and microseconds of the server's CPU for one.
@@ -62,7 +71,8 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
                 costs[index].push(cpu * 1e6 / measured.requests);
             }
         }
-        report(name, &servers, &rates, &costs, block_bytes, found);
+        let name = format!("{}, {name}", servers[0].name);
+        report(&name, servers, &rates, &costs, block_bytes, found);
     }
     Ok(())
 }

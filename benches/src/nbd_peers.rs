@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rotproof_block::error::IoContext;
-use rotproof_block::leaf::MemoryDevice;
-use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_export::{NbdAddress, NbdExport, NbdOptions, NbdServer};
 
 use crate::machine;
@@ -28,17 +28,13 @@ enum Serving {
 }
 
 impl NbdPeer {
-    /// Our server over the memory leaf.
-    pub fn ours(folder: &Path, size_bytes: u64) -> Result<Self> {
-        let socket = folder.join("ours.sock");
-        let export = NbdExport {
-            name: String::new(),
-            description: String::new(),
-            device: MemoryDevice::new(size_bytes, 512)?,
-        };
+    /// Our server over `device`.
+    pub fn ours(name: &'static str, folder: &Path, device: Arc<dyn Device>) -> Result<Self> {
+        let socket = folder.join(format!("{}.sock", name.replace(' ', "-")));
+        let export = NbdExport { name: String::new(), description: String::new(), device };
         let address = NbdAddress::Unix(socket.clone());
         let server = NbdServer::start(vec![export], &[address], NbdOptions::default())?;
-        Ok(Self { name: "rotproof", socket, serving: Serving::Ours { _server: server } })
+        Ok(Self { name, socket, serving: Serving::Ours { _server: server } })
     }
 
     /// nbdkit with its sparse memory.
