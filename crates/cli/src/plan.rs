@@ -2,7 +2,7 @@
 
 use rotproof_fault::{DrawnModel, FaultEntry, Match, Plan, Rule};
 use rotproof_layers::{DeviceSpec, DiskProfile};
-use rotproof_load::{BlockSizes, End, JobSpec, LoadSpec};
+use rotproof_load::{BlockSizes, End, JobSpec, LoadSpec, Pace, Trace};
 use rotproof_spec::Percent;
 use rotproof_trial::file::{SubjectSpec, TrialFile};
 
@@ -123,7 +123,11 @@ fn load(load: &LoadSpec) -> Vec<String> {
     let jobs = load.jobs();
     let mut lines = Vec::new();
     lines.extend(load.mix.map(|mix| format!("mix {mix}")));
-    for (index, job) in jobs.iter().enumerate() {
+    if let Some(trace) = &load.trace {
+        lines.extend(trace_lines(trace, load.workers));
+    }
+    let described = if load.trace.is_some() { &[][..] } else { &jobs };
+    for (index, job) in described.iter().enumerate() {
         let own = job_lines(job);
         if jobs.len() == 1 {
             lines.extend(own);
@@ -138,6 +142,7 @@ fn load(load: &LoadSpec) -> Vec<String> {
         Some(End::Total(bytes)) => format!("{bytes} in all"),
         Some(End::Requests(requests)) => format!("{} in all", counted(requests, "request")),
         Some(End::Duration(span)) => format!("for {span}"),
+        None if load.trace.is_some() => "all of the trace".into(),
         None => "as many bytes as the target has".into(),
     };
     let ramp_up = load.ramp_up.map_or(String::new(), |ramp_up| format!(", after {ramp_up} not recorded"));
@@ -163,6 +168,31 @@ fn load(load: &LoadSpec) -> Vec<String> {
     }
     if let Some(files) = &load.files {
         lines.push(format!("{} of {}", counted(files.count.into(), "file"), files.size));
+    }
+    lines
+}
+
+/// Which trace, and when its requests begin.
+fn trace_lines(trace: &Trace, workers: u32) -> Vec<String> {
+    let name = trace.file.file_name().unwrap_or(trace.file.as_os_str()).to_string_lossy();
+    let format = trace.format.map_or(String::new(), |format| format!(", {} format", format.name()));
+    let pace = match trace.pace {
+        Pace::Timed if trace.speed == 1.0 => "as fast as it was recorded".to_owned(),
+        Pace::Timed => format!("{} times as fast as it was recorded", trace.speed),
+        Pace::Asap => "as fast as possible".to_owned(),
+    };
+    let mut lines = vec![
+        clip(&format!("trace {name}{format}"), WIDTH - 12),
+        pace,
+        format!(
+            "{}, {} in flight each at the most",
+            counted(workers.into(), "worker"),
+            counted(trace.depth.into(), "request")
+        ),
+    ];
+    if !trace.skip.is_empty() {
+        let skipped: Vec<&str> = trace.skip.iter().map(|operation| operation.word()).collect();
+        lines.push(format!("without {}", skipped.join(", ")));
     }
     lines
 }

@@ -75,6 +75,7 @@ fn performance(lines: &[Performance], paint: Paint) -> String {
             LoadOperation::Read => "read",
             LoadOperation::Write => "write",
             LoadOperation::Flush => "flush",
+            LoadOperation::Discard => "discard",
         };
         let throughput =
             if line.bytes == 0 { String::new() } else { units::short_rate(line.bytes_per_second) };

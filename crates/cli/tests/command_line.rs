@@ -554,6 +554,33 @@ fn a_load_shows_its_figures_and_that_what_it_wrote_is_right() {
 }
 
 #[test]
+fn a_trace_is_replayed_and_what_it_wrote_is_right() {
+    let trace = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/traces/mail.spc"));
+    let mut text = trace.expect("the example");
+    text.extend(b"the machine was switched off here\n");
+    let folder = Folder::with(&[("mail.spc", &text)]);
+    let arguments =
+        ["load", "disk:ssd:4MiB", "--trace", "mail.spc", "--speed", "2", "--numjobs", "2", "--quiet"];
+    assert_snapshot!(folder.run(&arguments).all());
+    let line =
+        "load disk:ssd:4MiB --read_iolog=mail.spc --replay_time_scale=200 --replay_skip=read,trim --json";
+    let json = folder.run(&line.split(' ').chain(["--quiet"]).collect::<Vec<_>>()).json();
+    assert_eq!((&json["trace"]["malformed"], &json["errors"]), (&Value::from(1), &Value::from(0)));
+    let sum = |key: &str| json["trace"][key].as_u64().expect("a number");
+    assert_eq!(sum("accesses") + sum("skipped"), 400);
+    for arguments in [
+        &["load", "memory:4MiB", "--trace", "nothing.spc"][..],
+        &["load", "memory:4MiB", "--trace", "mail.spc", "--rw", "write"],
+        &["load", "memory:4MiB", "--trace", "mail.spc", "--pace", "slow"],
+        &["load", "memory:4MiB", "--speed", "2"],
+        &["load", "memory:4MiB", "--trace", "mail.spc", "--iodepth", "0"],
+        &["load", "memory:4MiB", "--trace", "mail.spc", "--malformed-max", "0", "--quiet"],
+    ] {
+        assert_snapshot!(folder.run(arguments).all());
+    }
+}
+
+#[test]
 fn a_load_writes_only_where_it_is_told_to() {
     let folder = Folder::with(&[("precious", &[7; 8192])]);
     let run = |arguments: &[&str]| folder.run(&[&["load", "--quiet", "--buffered"], arguments].concat());

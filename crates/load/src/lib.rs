@@ -27,6 +27,7 @@ mod pattern;
 #[cfg(test)]
 mod probe;
 mod realised;
+mod replay;
 mod retry;
 pub mod scan;
 pub mod spec;
@@ -52,8 +53,10 @@ pub use pace::{Arrivals, Burst, RampUp, Rate, ThinkTime};
 pub use parts::{NoRoom, no_room};
 pub use pattern::{Pattern, Zone};
 pub use realised::{RealisedContent, realised};
+pub use replay::{Pace, Trace};
 pub use retry::{Retry, RetryOn};
 pub use spec::{End, FilesSpec, LoadSpec};
+pub use stream::TraceReport;
 pub use workload::Workload;
 
 /// The unit of content: what is generated, verified and targeted as one. The same as the fault engine's.

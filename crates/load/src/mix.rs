@@ -377,7 +377,7 @@ mod tests {
             match step {
                 Step::Read(extent) => *counts.entry((true, extent.blocks * 4)).or_default() += 1.0,
                 Step::Write { extent, .. } => *counts.entry((false, extent.blocks * 4)).or_default() += 1.0,
-                Step::Flush => {}
+                Step::Discard(_) | Step::Flush => {}
             }
         }
         counts.into_iter().collect()

@@ -2,7 +2,7 @@
 //!
 //! A block holds the content of its last successful write. A write that failed may or may not have reached the
 //! medium, whole or sector by sector, so after it the version before and the failed one are both legal, until a
-//! write succeeds. A block that was never written holds whatever it holds, and is never a failure, unless the
+//! write succeeds. A discarded block may hold anything until it is written. A block that was never written holds whatever it holds, and is never a failure, unless the
 //! oracle is told that the target was all zeros.
 //!
 //! The blocks of each worker are a piece of their own, which the worker takes while it runs, so nothing is shared and
@@ -98,6 +98,9 @@ pub struct OraclePart {
 
 const HAS_ALTERNATIVES: u64 = 1 << 63;
 
+/// The entry of a block that may hold anything although those never written are to be zeros.
+const ANYTHING: u64 = 1 << 62;
+
 impl OraclePart {
     fn new(blocks: Range<u64>) -> Self {
         let count =
@@ -120,12 +123,13 @@ impl OraclePart {
     }
 
     fn written_blocks(&self) -> u64 {
-        self.current.iter().filter(|&&entry| entry != 0).count() as u64
+        self.current.iter().filter(|&&entry| entry != 0 && entry != ANYTHING).count() as u64
     }
 
     /// Whether the check must look at the block.
     pub(crate) fn is_judged(&self, block: u64) -> bool {
-        self.unwritten_is_zeros || self.current[self.position(block)] != 0
+        let entry = self.current[self.position(block)];
+        entry != ANYTHING && (self.unwritten_is_zeros || entry != 0)
     }
 
     /// A write of `content` to `block` has succeeded.
@@ -138,10 +142,19 @@ impl OraclePart {
         self.current[position] = content.0;
     }
 
+    /// A block was discarded, or may have been.
+    pub(crate) fn discarded(&mut self, block: u64) {
+        let position = self.position(block);
+        if self.current[position] & HAS_ALTERNATIVES != 0 {
+            self.alternatives.remove(&position);
+        }
+        self.current[position] = if self.unwritten_is_zeros { ANYTHING } else { ContentId::NEVER_WRITTEN.0 };
+    }
+
     /// A write of `content` to `block` has failed, so nobody knows whether it happened.
     pub(crate) fn write_failed(&mut self, block: u64, content: ContentId) {
         let position = self.position(block);
-        if self.current[position] == ContentId::NEVER_WRITTEN.0 && !self.unwritten_is_zeros {
+        if !self.is_judged(block) {
             // Anything was legal before, and still is.
             return;
         }
@@ -155,7 +168,7 @@ impl OraclePart {
     /// The contents that a block may hold, the last one successfully written first.
     pub(crate) fn legal(&self, block: u64) -> Vec<ContentId> {
         let position = self.position(block);
-        let mut legal = vec![ContentId(self.current[position] & !HAS_ALTERNATIVES)];
+        let mut legal = vec![ContentId(self.current[position] & !(HAS_ALTERNATIVES | ANYTHING))];
         legal.extend(self.alternatives.get(&position).into_iter().flatten());
         legal
     }
@@ -165,6 +178,7 @@ impl OraclePart {
     pub(crate) fn accepts(&self, content: &Content, block: u64, data: &[u8]) -> bool {
         match self.current[self.position(block)] {
             0 => !self.unwritten_is_zeros || data.iter().all(|&byte| byte == 0),
+            ANYTHING => true,
             entry if entry & HAS_ALTERNATIVES != 0 => self.accepts_any(content, block, data),
             entry => content.matches(ContentId(entry), data),
         }

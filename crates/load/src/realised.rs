@@ -33,7 +33,7 @@ pub fn realised(workload: &Workload, oracle: &Oracle) -> RealisedContent {
             let contents = stream.contents();
             let blocks = stream.map(|step| match step {
                 Step::Write { extent, .. } => u64::from(extent.blocks),
-                Step::Read(_) | Step::Flush => 0,
+                Step::Read(_) | Step::Discard(_) | Step::Flush => 0,
             });
             let blocks = blocks.sum();
             written_blocks += blocks;

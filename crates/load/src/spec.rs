@@ -16,6 +16,7 @@ use crate::mix::Mix;
 use crate::object::{ObjectInfo, content_bytes};
 use crate::pace::{Burst, RampUp, Rate, ThinkTime};
 use crate::pattern::Pattern;
+use crate::replay::Trace;
 use crate::retry::Retry;
 
 with_job_keys! {
@@ -24,7 +25,10 @@ with_job_keys! {
         /// Jobs of different kinds, instead of the keys of one.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub jobs: Vec<JobSpec>,
-        /// The end: bytes moved by all workers together. Default: the size of the target.
+        /// A trace that is replayed, instead of the keys of a job.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub trace: Option<Trace>,
+        /// The end: bytes moved by all workers together. Default: the size of the target, or the whole trace.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub total: Option<Bytes>,
         /// The end: requests of all workers together, instead of `total`.
@@ -84,6 +88,7 @@ impl LoadSpec {
     pub fn validate(&self, path: &Path, problems: &mut Problems) {
         self.own_job().validate(path, problems);
         self.validate_jobs(path, problems);
+        self.validate_trace(path, problems);
         self.validate_end(path, problems);
         if let (Some(RampUp::Time(_)), false) = (self.ramp_up, matches!(self.end(), Some(End::Duration(_)))) {
             problems.add_with_help(
@@ -155,6 +160,41 @@ impl LoadSpec {
         }
     }
 
+    /// A trace says everything that a job does.
+    fn validate_trace(&self, path: &Path, problems: &mut Problems) {
+        let Some(trace) = &self.trace else { return };
+        trace.validate(&path.key("trace"), problems);
+        let (own, default) = (self.own_job(), JobSpec::default());
+        let said = [
+            ("mix", own.mix != default.mix),
+            ("pattern", own.pattern != default.pattern),
+            ("sequential", own.sequential != default.sequential),
+            ("reads", own.reads != default.reads),
+            ("block_size", own.block_size != default.block_size),
+            ("align", own.align != default.align),
+            ("rate", own.rate != default.rate),
+            ("burst", own.burst != default.burst),
+            ("think_time", own.think_time != default.think_time),
+            ("flush_every", own.flush_every != default.flush_every),
+            ("fua", own.fua != default.fua),
+            ("jobs", !self.jobs.is_empty()),
+        ];
+        for (key, _) in said.into_iter().filter(|(_, is_said)| *is_said) {
+            problems.add_with_help(
+                &path.key(key),
+                format!("beside `trace`, `{key}` says nothing: the trace says what is done"),
+                "leave one of them out",
+            );
+        }
+        if own.queue_depth != default.queue_depth {
+            problems.add_with_help(
+                &path.key("queue_depth"),
+                "how many requests of a trace are in flight, the trace says",
+                "give it as `depth` below `trace`",
+            );
+        }
+    }
+
     /// The job that the load's own keys describe.
     fn own_job(&self) -> JobSpec {
         JobSpec {
@@ -179,24 +219,34 @@ impl LoadSpec {
     /// The jobs, one if there is but the load's own.
     pub fn jobs(&self) -> Vec<JobSpec> {
         match self.jobs.as_slice() {
-            [] => self.own_job().without_mix(),
+            [] => match &self.trace {
+                Some(trace) => vec![JobSpec { queue_depth: trace.depth, ..self.own_job() }],
+                None => self.own_job().without_mix(),
+            },
             jobs => jobs.iter().flat_map(JobSpec::without_mix).collect(),
         }
     }
 
     /// Whether any worker reads.
     pub fn reads_anything(&self) -> bool {
-        self.jobs().iter().any(|job| job.reads.0 > 0.0)
+        match &self.trace {
+            Some(trace) => trace.reads(),
+            None => self.jobs().iter().any(|job| job.reads.0 > 0.0),
+        }
     }
 
     /// Whether any worker writes.
     pub fn writes_anything(&self) -> bool {
-        self.jobs().iter().any(|job| job.reads.0 < 1.0)
+        match &self.trace {
+            Some(trace) => trace.writes(),
+            None => self.jobs().iter().any(|job| job.reads.0 < 1.0),
+        }
     }
 
     /// Whether everything is written front to back, and nothing read meanwhile.
     pub fn is_in_order(&self) -> bool {
-        self.jobs().iter().all(|job| job.pattern == Pattern::Sequential && job.reads.0 <= 0.0)
+        self.trace.is_none()
+            && self.jobs().iter().all(|job| job.pattern == Pattern::Sequential && job.reads.0 <= 0.0)
     }
 
     /// The largest request, in bytes.
@@ -229,7 +279,7 @@ impl LoadSpec {
         }
     }
 
-    /// When the load ends, if that is said; otherwise it moves as many bytes as the target has.
+    /// When the load ends, if that is said; otherwise it moves as many bytes as the target has, or replays its trace.
     pub fn end(&self) -> Option<End> {
         let total = self.total.map(End::Total);
         let requests = || self.requests.map(End::Requests);
@@ -241,7 +291,7 @@ impl LoadSpec {
     #[must_use]
     pub fn resolve(&self, objects: &[ObjectInfo]) -> Self {
         let mut resolved = self.clone();
-        if self.end().is_none() {
+        if self.end().is_none() && self.trace.is_none() {
             resolved.total = Some(Bytes(content_bytes(objects)));
         }
         resolved.prefill = Some(self.prefill.unwrap_or_else(|| self.reads_anything()));

@@ -13,8 +13,9 @@ use crate::layout::{Layout, Part};
 use crate::object::{ObjectInfo, content_bytes};
 use crate::pace::RampUp;
 use crate::parts::{Parts, WorkerPart, no_room};
+use crate::replay::Source;
 use crate::spec::{End, LoadSpec};
-use crate::stream::{Budget, Mixture, Stream, StreamOptions};
+use crate::stream::{Budget, Described, DescribedOptions, Mixture, Replayed, ReplayedOptions, Stream};
 
 /// A described load, its seed and the objects it works on. Clones share everything.
 #[derive(Clone)]
@@ -30,6 +31,8 @@ struct Inner {
     layout: Arc<Layout>,
     content: Content,
     mixture: Arc<Mixture>,
+    /// Where its requests come from, if not from its jobs.
+    trace: Option<Source>,
 }
 
 impl Workload {
@@ -55,6 +58,7 @@ impl Workload {
             layout: Arc::new(layout),
             content: Content::new(seed).compressible(spec.compressible.0),
             mixture: Arc::new(Mixture::new(&spec.duplicates.distribution()?)),
+            trace: spec.trace.as_ref().map(Source::open).transpose()?,
         })))
     }
 
@@ -116,7 +120,7 @@ impl Workload {
         match (stage, self.0.spec.end()) {
             (Stage::Prefill, _) => Some(content_bytes(&self.0.objects)),
             (Stage::Run, Some(End::Total(Bytes(bytes)))) => Some(bytes),
-            (Stage::Run, Some(End::Requests(requests))) => {
+            (Stage::Run, Some(End::Requests(requests))) if self.0.trace.is_none() => {
                 let shares =
                     self.0.parts.workers.iter().map(|worker| self.0.jobs[worker.job].mean_request_bytes());
                 let mean = shares.sum::<f64>() / f64::from(self.workers());
@@ -144,7 +148,10 @@ impl Workload {
     pub fn stream(&self, stage: Stage, worker: u16) -> Stream {
         let Inner { spec, seed, .. } = &*self.0;
         let WorkerPart { number, layout, part, .. } = self.worker(worker);
-        Stream::new(StreamOptions {
+        if let (Stage::Run, Some(source)) = (stage, &self.0.trace) {
+            return self.replayed(source, worker).into();
+        }
+        let options = DescribedOptions {
             seed: *seed,
             stage,
             worker,
@@ -158,7 +165,35 @@ impl Workload {
                 Some(RampUp::Requests(requests)) => self.equal_share(requests, worker),
                 Some(RampUp::Time(_)) | None => 0,
             },
+        };
+        Described::new(options).into()
+    }
+
+    /// What a worker does of a trace. How far that is replayed, all workers see alike.
+    fn replayed(&self, source: &Source, worker: u16) -> Replayed {
+        let Inner { spec, seed, layout, mixture, .. } = &*self.0;
+        Replayed::new(ReplayedOptions {
+            seed: *seed,
+            worker,
+            source,
+            layout: Arc::clone(layout),
+            part: self.part(worker).blocks,
+            mixture: Arc::clone(mixture),
+            budget: match spec.end() {
+                Some(End::Total(Bytes(total))) => Budget::Bytes(total),
+                Some(End::Requests(requests)) => Budget::Requests(requests),
+                Some(End::Duration(_)) | None => Budget::Endless,
+            },
+            ramp_up: match spec.ramp_up {
+                Some(RampUp::Requests(requests)) => requests,
+                Some(RampUp::Time(_)) | None => 0,
+            },
         })
+    }
+
+    /// Fails if the trace that is replayed is no longer what it was.
+    pub(crate) fn check_trace(&self) -> Result<()> {
+        self.0.trace.as_ref().map_or(Ok(()), Source::check_unchanged)
     }
 
     /// For how long nothing is recorded, if the ramp-up is a time.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io::{self, BufRead, Read};
 
+use serde::Serialize;
+
 use crate::access::Access;
 use crate::format::blktrace::{self, RECORD_BYTES};
 use crate::format::{Format, Lines};
@@ -29,7 +31,7 @@ impl Default for Limits {
 }
 
 /// A line or record that is none of its format.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Malformed {
     /// Its number, from 1.
     pub number: u64,
@@ -72,6 +74,7 @@ impl std::error::Error for Stop {
 }
 
 /// The accesses of a trace, in its order. Times count from the first of them; one that is earlier is at 0.
+#[derive(Debug)]
 pub struct Reader<R> {
     input: R,
     limits: Limits,

@@ -1,12 +1,18 @@
 //! The command line of `rotproof load`: fio's words where fio has one, and what they mean as a load.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 use rotproof_block::{Error, ErrorKind};
 use rotproof_load::{
-    Arrivals, BlockSizes, Duplicates, LoadSpec, Mix, Pattern, RampUp, Rate, Retry, SizeMix, ThinkTime,
+    Arrivals, BlockSizes, Duplicates, LoadSpec, Mix, Pace, Pattern, RampUp, Rate, Retry, SizeMix, ThinkTime,
+    Trace,
 };
 use rotproof_spec::{Bytes, Path, Percent, Problems, Span};
+use rotproof_trace::Operation;
 use rotproof_trial::load::{Engine, LoadTarget};
+
+use crate::trace::TraceFormat;
 
 /// `rotproof load`.
 #[derive(Clone, Debug, Args)]
@@ -25,6 +31,37 @@ pub struct LoadArgs {
     #[arg(conflicts_with_all = ["rw", "bs", "bssplit", "rwmixread", "percentage_random", "random_distribution"])]
     pub mix: Option<Mix>,
 
+    /// A block trace to replay, every write verifiable (see docs/traces.md)
+    #[arg(long, alias = "read_iolog", alias = "read-iolog", value_name = "FILE")]
+    #[arg(conflicts_with_all = ["rw", "mix", "bs", "bssplit", "rwmixread", "percentage_random"])]
+    #[arg(conflicts_with_all = ["random_distribution", "blockalign", "rate_iops", "thinktime", "fsync", "fua"])]
+    pub trace: Option<PathBuf>,
+
+    /// spc, msr, blkparse, blktrace, fio, disksim or csv [default: told]
+    #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true, requires = "trace")]
+    pub trace_format: Option<TraceFormat>,
+
+    /// timed (default), or asap: as fast as --iodepth requests at once go
+    #[arg(long, value_name = "PACE", value_parser = pace, requires = "trace")]
+    pub pace: Option<Pace>,
+
+    /// How many times as fast as it was recorded
+    #[arg(long, value_name = "FACTOR", requires = "trace", conflicts_with = "replay_time_scale")]
+    pub speed: Option<f64>,
+
+    /// ... in percent
+    #[arg(long, alias = "replay_time_scale", value_name = "N", requires = "trace")]
+    pub replay_time_scale: Option<f64>,
+
+    /// Operations of the trace to leave out: read,write,trim,sync
+    #[arg(long, alias = "replay_skip", value_name = "LIST", requires = "trace")]
+    #[arg(value_delimiter = ',', value_parser = skipped)]
+    pub replay_skip: Vec<Operation>,
+
+    /// How many malformed lines of the trace to pass over [default: 100]
+    #[arg(long, value_name = "N", requires = "trace")]
+    pub malformed_max: Option<u64>,
+
     /// Bytes of a request; of reads and writes: 4k,64k [default: 4k]
     #[arg(long, alias = "block-size", value_name = "SIZE", value_parser = block_sizes)]
     pub bs: Option<BlockSizes>,
@@ -33,9 +70,9 @@ pub struct LoadArgs {
     #[arg(long, value_name = "MIX", value_parser = size_mix, conflicts_with = "bs")]
     pub bssplit: Option<BlockSizes>,
 
-    /// Requests in flight per worker
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub iodepth: u32,
+    /// Requests in flight per worker [default: 1; 64 of a trace]
+    #[arg(long, value_name = "N")]
+    pub iodepth: Option<u32>,
 
     /// Workers, each with its own part of the target
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -233,6 +270,25 @@ fn ramp_up(text: &str) -> Result<RampUp, String> {
     }
 }
 
+fn pace(text: &str) -> Result<Pace, String> {
+    match text {
+        "timed" => Ok(Pace::Timed),
+        "asap" => Ok(Pace::Asap),
+        _ => Err(format!("there is no pace `{text}`; timed and asap are known")),
+    }
+}
+
+/// Operations as fio calls them in `replay_skip`, or as traces do here.
+fn skipped(text: &str) -> Result<Operation, String> {
+    match text.trim() {
+        "read" => Ok(Operation::Read),
+        "write" => Ok(Operation::Write),
+        "trim" | "discard" => Ok(Operation::Discard),
+        "sync" | "flush" => Ok(Operation::Flush),
+        other => Err(format!("there is no operation `{other}`; read, write, trim and sync are known")),
+    }
+}
+
 /// fio's `random_distribution`, as far as it is a pattern here.
 fn distribution(text: &str) -> Result<Pattern, String> {
     let (word, value) = text.split_once(':').map_or((text, None), |(word, value)| (word, Some(value)));
@@ -265,6 +321,9 @@ impl LoadArgs {
         if self.percentage_random.is_some() && !is_random {
             return Err(invalid("--percentage-random", "is for randread, randwrite and randrw"));
         }
+        if let Some(file) = &self.trace {
+            return self.replay(file);
+        }
         if self.mix.is_some() {
             return self.checked(LoadSpec {
                 pattern: Pattern::default(),
@@ -286,12 +345,29 @@ impl LoadArgs {
         })
     }
 
+    /// A trace instead of a description.
+    fn replay(&self, file: &std::path::Path) -> Result<LoadSpec, Error> {
+        let default = Trace::of(file);
+        let speed = self.speed.or(self.replay_time_scale.map(|percent| percent / 100.0));
+        let mut trace = Trace {
+            format: self.trace_format.map(Into::into),
+            pace: self.pace.unwrap_or_default(),
+            speed: speed.unwrap_or(default.speed),
+            depth: self.iodepth.unwrap_or(default.depth),
+            skip: self.replay_skip.clone(),
+            malformed_max: self.malformed_max.unwrap_or(default.malformed_max),
+            ..default
+        };
+        trace.locate(std::path::Path::new("")).map_err(|error| error.while_doing("--trace"))?;
+        self.checked(LoadSpec { trace: Some(trace), queue_depth: 1, ..self.common() })
+    }
+
     /// Everything but what the requests are.
     fn common(&self) -> LoadSpec {
         LoadSpec {
             mix: self.mix,
             align: self.blockalign,
-            queue_depth: self.iodepth,
+            queue_depth: self.iodepth.unwrap_or(1),
             workers: self.numjobs,
             rate: self.rate_iops.map(|requests| Rate {
                 requests,
@@ -333,6 +409,12 @@ fn invalid(option: &str, message: &str) -> Error {
 
 /// The option that sets a key of a load.
 fn option_of(path: &str) -> &'static str {
+    match path {
+        "trace.depth" => return "--iodepth",
+        "trace.speed" => return "--speed",
+        "trace.skip" => return "--replay-skip",
+        _ => {}
+    }
     match path.split(['.', '[']).next().unwrap_or_default() {
         "mix" => "--mix",
         "pattern" => "--random-distribution",

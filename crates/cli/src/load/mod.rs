@@ -5,8 +5,8 @@ mod args;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rotproof_load::Failure as FailingBlock;
 use rotproof_load::engine::LoadOperation;
+use rotproof_load::{Failure as FailingBlock, TraceReport};
 use rotproof_trial::load::{Access, LoadCommand, LoadOutcome};
 use rotproof_trial::runner::{Monitor, Performance};
 use serde_json::{Value, json};
@@ -18,6 +18,7 @@ use crate::progress::Progress;
 use crate::run::snapshot;
 use crate::signals::cancel_on_signals;
 use crate::table::{Align, Table, clip};
+use crate::trace::tell_malformed;
 use crate::units;
 use crate::verdict;
 pub use args::LoadArgs;
@@ -59,6 +60,9 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
         return Ok(exit);
     }
     let outcome = ended?;
+    if let Some((trace, _)) = &outcome.trace {
+        tell_malformed(trace.malformed, &trace.malformed_lines, output);
+    }
     if args.json {
         output.json(&to_json(&command, &outcome));
     } else {
@@ -74,6 +78,10 @@ fn render(command: &LoadCommand, outcome: &LoadOutcome, paint: Paint) -> String 
         String::new(),
         table(&outcome.performance, paint),
     ];
+    lines.extend(outcome.trace.as_ref().map(|(trace, unsupported)| {
+        let text = clip(&format!("  {}", replayed(trace, *unsupported)), WIDTH);
+        paint.dim(text).to_string()
+    }));
     let mut cost = Vec::new();
     cost.extend(
         outcome
@@ -95,6 +103,20 @@ fn render(command: &LoadCommand, outcome: &LoadOutcome, paint: Paint) -> String 
     lines.join("\n")
 }
 
+/// How much of a trace was replayed, and what of it was not.
+fn replayed(trace: &TraceReport, unsupported_discards: u64) -> String {
+    let plural = if trace.accesses == 1 { "access" } else { "accesses" };
+    let mut text = format!("{} {plural} replayed", units::count(trace.accesses));
+    if trace.skipped > 0 {
+        text.push_str(&format!("; {} left out", units::count(trace.skipped)));
+    }
+    if unsupported_discards > 0 {
+        let discards = units::counted(unsupported_discards, "discard");
+        text.push_str(&format!("; {discards} without effect, the target has none"));
+    }
+    text
+}
+
 fn table(performance: &[Performance], paint: Paint) -> String {
     use Align::{Left, Right};
     let mut table = Table::new(&[
@@ -113,6 +135,7 @@ fn table(performance: &[Performance], paint: Paint) -> String {
             LoadOperation::Read => "read",
             LoadOperation::Write => "write",
             LoadOperation::Flush => "flush",
+            LoadOperation::Discard => "discard",
         };
         let latency = &line.latency_ns;
         let throughput =
@@ -168,6 +191,12 @@ fn to_json(command: &LoadCommand, outcome: &LoadOutcome) -> Value {
         "size_bytes": outcome.size_bytes,
         "seed": command.seed,
         "load": outcome.load,
+        "trace": outcome.trace.as_ref().map(|(trace, unsupported)| json!({
+            "accesses": trace.accesses,
+            "skipped": trace.skipped,
+            "malformed": trace.malformed,
+            "unsupported_discards": unsupported,
+        })),
         "performance": outcome.performance,
         "cpu_ns_per_request": outcome.cpu_ns_per_request,
         "verified": command.verify,

@@ -12,8 +12,8 @@ use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind};
 use rotproof_trace::{Format, Limits, Malformed, Reader, Stop};
 
-pub use args::TraceArgs;
 use args::{InputArgs, Verb};
+pub use args::{TraceArgs, TraceFormat};
 
 use crate::exit::Exit;
 use crate::fail::Failure;
@@ -74,7 +74,7 @@ fn stopped(stop: Stop) -> Failure {
 }
 
 /// Tells of lines that were passed over.
-fn tell_malformed(count: u64, shown: &[Malformed], output: Output) {
+pub fn tell_malformed(count: u64, shown: &[Malformed], output: Output) {
     if count == 0 {
         return;
     }

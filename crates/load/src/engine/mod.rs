@@ -108,6 +108,9 @@ pub fn run(
         requests.push(outcome.requests);
     }
     oracle.restore(parts);
+    if stage == Some(Stage::Run) {
+        workload.check_trace()?;
+    }
     if let Some(stage) = stage {
         oracle.record_drawn(Drawn { stage, requests });
     }

@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 use rotproof_block::{ErrorKind, Phase, Time};
 
 use crate::evidence::Evidence;
+use crate::stream::TraceReport;
 
 /// What a load does to its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
@@ -18,6 +19,8 @@ pub enum LoadOperation {
     Write,
     /// A flush, of the device or of one file.
     Flush,
+    /// A discard.
+    Discard,
 }
 
 /// What one phase did. Under the simulated runtime equal seeds give equal reports.
@@ -31,6 +34,12 @@ pub struct LoadReport {
     pub writes: OperationReport,
     /// The flushes, those at the end of the phase among them.
     pub flushes: OperationReport,
+    /// The discards.
+    pub discards: OperationReport,
+    /// Discards that the target has no operation for: they had no effect, and are no errors.
+    pub unsupported_discards: u64,
+    /// What was read of the trace that the load comes from, if it comes from one.
+    pub trace: Option<TraceReport>,
     /// When the first worker began, after the ramp-up.
     pub started: Time,
     /// When the last worker ended, its last flush completed.
@@ -166,6 +175,9 @@ pub(super) struct Tally {
     pub(super) reads: OperationReport,
     pub(super) writes: OperationReport,
     pub(super) flushes: OperationReport,
+    pub(super) discards: OperationReport,
+    pub(super) unsupported_discards: u64,
+    pub(super) trace: Option<TraceReport>,
     /// When the first step after a ramp-up began; none without a ramp-up.
     pub(super) started: Option<Time>,
     pub(super) ended: Time,
@@ -181,6 +193,9 @@ impl Tally {
             reads: OperationReport::new(),
             writes: OperationReport::new(),
             flushes: OperationReport::new(),
+            discards: OperationReport::new(),
+            unsupported_discards: 0,
+            trace: None,
             started: None,
             ended: Time::default(),
             all_requests: 0,
@@ -226,6 +241,9 @@ impl LoadReport {
             reads: OperationReport::new(),
             writes: OperationReport::new(),
             flushes: OperationReport::new(),
+            discards: OperationReport::new(),
+            unsupported_discards: 0,
+            trace: None,
             started,
             ended: started,
             cpu,
@@ -241,6 +259,14 @@ impl LoadReport {
             report.reads.add(&tally.reads);
             report.writes.add(&tally.writes);
             report.flushes.add(&tally.flushes);
+            report.discards.add(&tally.discards);
+            report.unsupported_discards += tally.unsupported_discards;
+            // Each worker reads the trace for itself; the one that came furthest has seen what there is.
+            if tally.trace.as_ref().map(|trace| trace.accesses)
+                > report.trace.as_ref().map(|trace| trace.accesses)
+            {
+                report.trace = tally.trace;
+            }
             report.all_requests += tally.all_requests;
             report.ended = report.ended.max(tally.ended);
             report.sightings.extend(tally.sightings.into_values().flatten());
@@ -260,7 +286,8 @@ impl LoadReport {
 
     /// Requests that completed with an error.
     pub fn error_count(&self) -> u64 {
-        self.reads.error_count() + self.writes.error_count() + self.flushes.error_count()
+        let operations = [&self.reads, &self.writes, &self.flushes, &self.discards];
+        operations.iter().map(|operation| operation.error_count()).sum()
     }
 
     /// The figures of one operation.
@@ -269,6 +296,7 @@ impl LoadReport {
             LoadOperation::Read => &self.reads,
             LoadOperation::Write => &self.writes,
             LoadOperation::Flush => &self.flushes,
+            LoadOperation::Discard => &self.discards,
         }
     }
 }

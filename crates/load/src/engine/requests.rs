@@ -1,8 +1,9 @@
 //! What a worker's lanes do with one step: the request, its verification, and the entry in the books.
 
+use std::task::Waker;
 use std::time::Duration;
 
-use rotproof_block::{Buffer, Completion, Context, Error, Operation, Phase, Request, Time};
+use rotproof_block::{Buffer, Completion, Context, Error, ErrorKind, Operation, Phase, Request, Time};
 
 use super::report::{Incident, LoadOperation, Sighting};
 use super::worker::{Planned, State, Worker};
@@ -24,6 +25,9 @@ struct Answer {
     /// The lane never had to wait.
     was_immediate: bool,
 }
+
+/// Buffers that a worker keeps to send again.
+const SPARE_MAX: usize = 1024;
 
 const PUBLISHED_REQUESTS: u64 = 64;
 const PUBLISHED_EVERY: Duration = Duration::from_millis(50);
@@ -119,7 +123,10 @@ impl Worker {
         state.is_dirty[extent.object as usize] |= !fua;
         let written = extent.target_blocks().zip(first..).map(|(block, n)| (block, contents.content(n)));
         if !self.verify {
-            state.spare.push(std::mem::replace(&mut answer.buffer, Buffer::empty()));
+            // A trace may have requests of many sizes.
+            if state.spare.len() < SPARE_MAX {
+                state.spare.push(std::mem::replace(&mut answer.buffer, Buffer::empty()));
+            }
         } else if answer.error.is_none() {
             for (block, content) in written {
                 state.part.written(block, content);
@@ -230,8 +237,29 @@ impl Worker {
         }
     }
 
+    /// Does a step that gives up contents. Where the target has no such operation nothing happens, and that is counted.
+    pub(super) async fn discard(&self, lane: usize, extent: Extent, planned: Planned) -> bool {
+        let (offset, length) = (extent.offset_bytes(), extent.len_bytes() as u64);
+        let answer = self.submit(extent.object, |context| Request::discard(offset, length, context)).await;
+        let mut guard = self.state.borrow_mut();
+        let state = &mut *guard;
+        let is_unsupported =
+            answer.error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Unsupported);
+        if is_unsupported {
+            state.tally.unsupported_discards += 1;
+            state.in_flight.end(lane);
+            state.blocked.drain(..).for_each(Waker::wake);
+            return answer.was_immediate;
+        }
+        if self.verify {
+            extent.target_blocks().for_each(|block| state.part.discarded(block));
+        }
+        self.complete(state, LoadOperation::Discard, Some((lane, &extent)), &answer, planned);
+        answer.was_immediate
+    }
+
     /// Makes durable what has been written, object by object.
-    pub(super) async fn flush(&self, is_recorded: bool) {
+    pub(super) async fn flush(&self, planned: Planned) {
         for object in 0..self.queues.len() {
             if !std::mem::take(&mut self.state.borrow_mut().is_dirty[object]) {
                 continue;
@@ -248,7 +276,6 @@ impl Worker {
                     time: answer.completed,
                 });
             }
-            let planned = Planned { step: Step::Flush, due: None, is_recorded };
             self.complete(&mut state, LoadOperation::Flush, None, &answer, planned);
         }
     }
@@ -282,6 +309,7 @@ impl Worker {
             LoadOperation::Read => &mut state.tally.reads,
             LoadOperation::Write => &mut state.tally.writes,
             LoadOperation::Flush => &mut state.tally.flushes,
+            LoadOperation::Discard => &mut state.tally.discards,
         };
         if planned.is_recorded {
             let began = planned.due.unwrap_or(answer.submitted);

@@ -107,7 +107,7 @@ fn requests_in_flight_never_overlap_and_keep_the_order_of_the_stream() {
         .map(|step| match step {
             Step::Read(extent) => (Operation::Read, extent.offset_bytes()),
             Step::Write { extent, .. } => (Operation::WRITE, extent.offset_bytes()),
-            Step::Flush => (Operation::Flush, 0),
+            Step::Discard(_) | Step::Flush => (Operation::Flush, 0),
         })
         .collect();
     expected.push((Operation::Flush, 0));

@@ -229,7 +229,11 @@ impl Worker {
         let worker = Rc::into_inner(self).ok_or_else(|| {
             Error::new(ErrorKind::Internal, "a lane of the load is still running after its end")
         })?;
-        let state = worker.state.into_inner();
+        let mut state = worker.state.into_inner();
+        if let Source::Stream(stream) = &mut state.source {
+            state.tally.trace = stream.trace();
+            state.broken = state.broken.or_else(|| stream.take_trouble());
+        }
         if let Some(error) = state.broken {
             return Err(error);
         }
@@ -275,7 +279,7 @@ impl Worker {
         };
         if is_last {
             // An error of a write that the kernel kept back shows here or never.
-            self.flush(true).await;
+            self.flush(Planned { step: Step::Flush, due: None, is_recorded: true }).await;
             let mut state = self.state.borrow_mut();
             state.tally.ended = self.runtime.now();
             state.tally.all_requests = state.requests;
@@ -297,8 +301,9 @@ impl Worker {
         let was_immediate = match planned.step {
             Step::Write { .. } => self.write(lane, planned).await,
             Step::Read(extent) => self.read(lane, extent, planned).await,
+            Step::Discard(extent) => self.discard(lane, extent, planned).await,
             Step::Flush => {
-                self.flush(planned.is_recorded).await;
+                self.flush(planned).await;
                 false
             }
         };
@@ -337,7 +342,7 @@ impl Worker {
         }
         let (extent, is_write) = match &planned.step {
             Step::Read(extent) => (extent, false),
-            Step::Write { extent, .. } => (extent, true),
+            Step::Write { extent, .. } | Step::Discard(extent) => (extent, true),
             Step::Flush => {
                 state.busy += 1;
                 return Draw::Step(planned);

@@ -1,42 +1,32 @@
 //! What a worker does, request after request: a pure function of (seed, stage, worker, index), whatever the timing.
 //!
-//! A [`Stream`] is an iterator without I/O, so it can be run again at any time: to know contents before they are
+//! A [`Stream`] is an iterator without effects, so it can be run again at any time: to know contents before they are
 //! written ([`crate::target`]), and to find out later who wrote a content where and when ([`crate::classify()`]).
+//! Where requests come from a trace, that is read again.
 
 mod contents;
+mod described;
 mod due;
 mod mixture;
 mod places;
+mod replayed;
 mod share;
 mod sizes;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use rotproof_spec::Bytes;
+use rotproof_block::Error;
 
-use crate::block_sizes::SizeMix;
-use crate::content::{ContentId, Stage};
-use crate::job::JobSpec;
-use crate::layout::{Extent, Layout, Part};
-use crate::pattern::Pattern;
+use crate::content::ContentId;
+use crate::layout::Extent;
 pub use contents::Contents;
-use due::Due;
+pub(crate) use described::{Described, DescribedOptions};
 pub(crate) use mixture::Mixture;
-use places::Places;
+pub use replayed::TraceReport;
+pub(crate) use replayed::{Replayed, ReplayedOptions};
 pub use share::Share;
-use share::is_chosen_irregularly;
-use sizes::Sizes;
-
-/// Streams of [`rotproof_block::hash::mix`] that belong to requests.
-const READS: u64 = 0x5e_ad50;
-const SEQUENTIAL: u64 = 0x5e_4e47;
-const DURABLE: u64 = 0xd0_4ab1;
-
-/// A prefill has no pattern of its own, so it takes requests of this size where the load's are smaller.
-const PREFILL_BLOCKS: u64 = 64;
 
 /// One thing a worker does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +42,8 @@ pub enum Step {
         /// Durable when it completes.
         fua: bool,
     },
+    /// Gives up what the blocks hold. From then on they may hold anything, until they are written.
+    Discard(Extent),
     /// Makes durable what the worker has written.
     Flush,
 }
@@ -63,215 +55,99 @@ pub enum Budget {
     Bytes(u64),
     /// After so many requests.
     Requests(u64),
-    /// Never by itself: the load ends by time.
+    /// Never by itself: the load ends by time, or with its trace.
     Endless,
 }
 
-#[derive(Clone, Debug)]
-enum Order {
-    /// Each request where the one before ended; wraps.
-    Sequential,
-    /// A place of the part that follows from the request's number, but for a share of requests that go on where the one
-    /// before ended.
-    Placed { places: Places, sequential: Share },
-}
-
 /// The steps of one worker in one stage.
-#[derive(Clone, Debug)]
-pub struct Stream {
-    seed: u64,
-    key: u64,
-    /// Its places are as far apart as requests may begin.
-    layout: Arc<Layout>,
-    part: Part,
-    order: Order,
-    reads: Share,
-    /// Of reads and of writes.
-    sizes: [Sizes; 2],
-    fua: Share,
-    flush_every: Option<u64>,
-    contents: Contents,
-    budget: Budget,
-    /// Requests that come first and count towards nothing.
-    ramp_up: u64,
-    /// Requests follow each other without gaps, whatever they must begin at multiples of.
-    is_packed: bool,
-    due: Due,
-    last_due: Option<Duration>,
-    /// Where a sequential request goes.
-    next_block: u64,
-    /// Requests so far, flushes not among them.
-    requests: u64,
-    writes: u64,
-    written_blocks: u64,
-    moved_bytes: u64,
-    /// Writes at the last flush.
-    flushed_writes: u64,
+#[derive(Debug)]
+pub struct Stream(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Described(Described),
+    Replayed(Replayed),
 }
 
-/// What a [`Stream`] is made from.
-pub(crate) struct StreamOptions<'a> {
-    pub(crate) seed: u64,
-    pub(crate) stage: Stage,
-    pub(crate) worker: u16,
-    /// Its number within its job.
-    pub(crate) number: u32,
-    pub(crate) layout: Arc<Layout>,
-    pub(crate) part: Part,
-    pub(crate) job: &'a JobSpec,
-    pub(crate) mixture: Arc<Mixture>,
-    pub(crate) budget: Budget,
-    pub(crate) ramp_up: u64,
+impl From<Described> for Stream {
+    fn from(described: Described) -> Self {
+        Self(Kind::Described(described))
+    }
+}
+
+impl From<Replayed> for Stream {
+    fn from(replayed: Replayed) -> Self {
+        Self(Kind::Replayed(replayed))
+    }
 }
 
 impl Stream {
-    pub(crate) fn new(options: StreamOptions<'_>) -> Self {
-        let StreamOptions { seed, stage, worker, layout, part, job, .. } = options;
-        let key = u64::from(worker) | (stage as u64) << 16;
-        let (read_sizes, write_sizes) = job.block_size.split();
-        let mut stream = Self {
-            seed,
-            key,
-            order: Order::Sequential,
-            reads: Share::new(job.reads.0),
-            sizes: [Sizes::new(read_sizes, 0), Sizes::new(write_sizes, 1)],
-            fua: Share::new(job.fua.map_or(0.0, |share| share.0)),
-            flush_every: job.flush_every,
-            contents: Contents::new(seed, stage, worker, options.mixture),
-            budget: options.budget,
-            ramp_up: options.ramp_up,
-            is_packed: false,
-            due: Due::AtOnce,
-            last_due: None,
-            next_block: part.blocks.start,
-            layout,
-            part,
-            requests: 0,
-            writes: 0,
-            written_blocks: 0,
-            moved_bytes: 0,
-            flushed_writes: 0,
-        };
-        match (stage, &job.pattern) {
-            (Stage::Prefill, _) => {
-                let blocks = (job.block_size.largest_bytes() / crate::BLOCK_BYTES as u64).max(PREFILL_BLOCKS);
-                let one_size = Sizes::new(&SizeMix::one(Bytes(blocks * crate::BLOCK_BYTES as u64)), 1);
-                stream.sizes = [one_size.clone(), one_size];
-                (stream.reads, stream.fua) = (Share::new(0.0), Share::new(0.0));
-                (stream.flush_every, stream.ramp_up) = (None, 0);
-                let blocks = stream.part.blocks.end - stream.part.blocks.start;
-                stream.budget = Budget::Bytes(blocks * crate::BLOCK_BYTES as u64);
-                stream.is_packed = true;
-            }
-            (Stage::Run, pattern) => {
-                stream.due = Due::new(job, options.number, seed, key);
-                if *pattern != Pattern::Sequential {
-                    let count = (stream.part.places.end - stream.part.places.start).max(1);
-                    let places = Places::new(pattern, seed, key, count, job.align_bytes());
-                    let sequential = Share::new(job.sequential.map_or(0.0, |share| share.0));
-                    stream.order = Order::Placed { places, sequential };
-                }
-            }
-        }
-        // A worker without a place has nothing to do.
-        if stream.part.places.is_empty() {
-            (stream.budget, stream.ramp_up) = (Budget::Requests(0), 0);
-        }
-        stream
-    }
-
     /// The same stream, ending after so many requests: what has been drawn of it.
     #[must_use]
-    pub fn ending_after(mut self, requests: u64) -> Self {
-        self.budget = Budget::Requests(requests);
-        self.ramp_up = 0;
-        self
+    pub fn ending_after(self, requests: u64) -> Self {
+        match self.0 {
+            Kind::Described(stream) => stream.ending_after(requests).into(),
+            Kind::Replayed(stream) => stream.ending_after(requests).into(),
+        }
     }
 
     /// The contents that writes draw from.
     pub fn contents(&self) -> Contents {
-        self.contents.clone()
+        match &self.0 {
+            Kind::Described(stream) => stream.contents(),
+            Kind::Replayed(stream) => stream.contents(),
+        }
     }
 
     /// Requests so far, flushes not among them.
     pub fn requests(&self) -> u64 {
-        self.requests
+        match &self.0 {
+            Kind::Described(stream) => stream.requests(),
+            Kind::Replayed(stream) => stream.requests(),
+        }
     }
 
-    /// When the last request is due, counted from the beginning of the load; none for one without a time of its own.
+    /// When the last step is due, counted from the beginning of the load; none for one without a time of its own.
+    #[inline]
     pub fn due(&self) -> Option<Duration> {
-        self.last_due
+        match &self.0 {
+            Kind::Described(stream) => stream.due(),
+            Kind::Replayed(stream) => stream.due(),
+        }
     }
 
     /// Whether the first requests are a ramp-up.
+    #[inline]
     pub fn has_ramp_up(&self) -> bool {
-        self.ramp_up > 0
+        match &self.0 {
+            Kind::Described(stream) => stream.has_ramp_up(),
+            Kind::Replayed(stream) => stream.has_ramp_up(),
+        }
     }
 
     /// Whether the last request belongs to the ramp-up.
+    #[inline]
     pub fn is_ramping_up(&self) -> bool {
-        self.requests <= self.ramp_up
-    }
-
-    fn has_ended(&self) -> bool {
-        match self.budget {
-            Budget::Bytes(bytes) => self.requests >= self.ramp_up && self.moved_bytes >= bytes,
-            Budget::Requests(requests) => self.requests >= requests.saturating_add(self.ramp_up),
-            Budget::Endless => false,
+        match &self.0 {
+            Kind::Described(stream) => stream.is_ramping_up(),
+            Kind::Replayed(stream) => stream.is_ramping_up(),
         }
     }
 
-    #[inline]
-    fn next_extent(&mut self, blocks: u64) -> Extent {
-        let placed = match &self.order {
-            Order::Sequential => None,
-            Order::Placed { places, sequential } => {
-                let stream = SEQUENTIAL ^ self.key << 32;
-                let goes_on = is_chosen_irregularly(*sequential, self.seed, stream, self.requests);
-                (!goes_on).then(|| self.part.places.start + places.place(self.requests))
-            }
-        };
-        let extent = match placed {
-            Some(place) => self.fitting(self.layout.extent(place), blocks),
-            None => {
-                self.layout.extent_at(self.next_block, blocks.min(self.part.blocks.end - self.next_block))
-            }
-        };
-        self.next_block = self.after(&extent);
-        extent
+    /// What was read of the trace that it comes from, if it comes from one.
+    pub fn trace(&self) -> Option<TraceReport> {
+        match &self.0 {
+            Kind::Described(_) => None,
+            Kind::Replayed(stream) => Some(stream.report()),
+        }
     }
 
-    /// The request of `blocks` blocks that begins where `place` does or, where it would reach beyond the end of the
-    /// object or the part, as far before it as it must to fit.
-    #[inline]
-    fn fitting(&self, place: Extent, blocks: u64) -> Extent {
-        let step = self.layout.request_blocks();
-        if blocks == step {
-            return place;
+    /// Why it ended before its end, if it did: its trace cannot be read, or too much of it is malformed.
+    pub fn take_trouble(&mut self) -> Option<Error> {
+        match &mut self.0 {
+            Kind::Described(_) => None,
+            Kind::Replayed(stream) => stream.take_trouble(),
         }
-        let object = self.layout.object_blocks(place.object);
-        let end = object.end.min(self.part.blocks.end);
-        let mut start = place.first_block;
-        if blocks > step && start + blocks > end {
-            // What is left of a whole step at the end of an object makes the request shorter, not later.
-            let end = object.start + (end - object.start).next_multiple_of(step);
-            start = end.saturating_sub(blocks).max(self.part.blocks.start).max(object.start);
-        }
-        self.layout.extent_at(start, blocks.min(end - start))
-    }
-
-    /// The block where a request that follows `extent` begins.
-    #[inline]
-    fn after(&self, extent: &Extent) -> u64 {
-        let step = if self.is_packed { 1 } else { self.layout.request_blocks() };
-        let mut next = extent.first_block + u64::from(extent.blocks);
-        // Both are powers of two, so this is rare: an object's last request may be short.
-        let begun = (extent.first_in_object + u64::from(extent.blocks)) & (step - 1);
-        if begun != 0 {
-            let object_end = self.layout.object_blocks(extent.object).end;
-            next = (next + step - begun).min(object_end);
-        }
-        if next >= self.part.blocks.end { self.part.blocks.start } else { next }
     }
 }
 
@@ -280,31 +156,10 @@ impl Iterator for Stream {
 
     #[inline]
     fn next(&mut self) -> Option<Step> {
-        if self.flush_every.is_some_and(|every| self.writes - self.flushed_writes >= every) {
-            self.flushed_writes = self.writes;
-            self.last_due = None;
-            return Some(Step::Flush);
+        match &mut self.0 {
+            Kind::Described(stream) => stream.next(),
+            Kind::Replayed(stream) => stream.next(),
         }
-        if self.has_ended() {
-            return None;
-        }
-        let is_read = is_chosen_irregularly(self.reads, self.seed, READS ^ self.key << 32, self.requests);
-        let of_its_kind = if is_read { self.requests - self.writes } else { self.writes };
-        let blocks = self.sizes[usize::from(!is_read)].blocks(self.seed, self.key, of_its_kind);
-        let extent = self.next_extent(blocks);
-        self.last_due = self.due.next(self.requests);
-        if self.requests >= self.ramp_up {
-            self.moved_bytes += extent.len_bytes() as u64;
-        }
-        self.requests += 1;
-        if is_read {
-            return Some(Step::Read(extent));
-        }
-        let first = self.written_blocks;
-        let fua = is_chosen_irregularly(self.fua, self.seed, DURABLE ^ self.key << 32, self.writes);
-        self.writes += 1;
-        self.written_blocks += u64::from(extent.blocks);
-        Some(Step::Write { extent, first, fua })
     }
 }
 
@@ -324,12 +179,12 @@ pub struct WrittenBlock {
 impl Stream {
     /// Every block that the stream writes from here on, in its order.
     pub fn written(mut self) -> impl Iterator<Item = WrittenBlock> {
-        let contents = self.contents.clone();
+        let contents = self.contents();
         std::iter::from_fn(move || {
             loop {
                 match self.next()? {
-                    Step::Write { extent, first, .. } => break Some((extent, first, self.requests - 1)),
-                    Step::Read(_) | Step::Flush => {}
+                    Step::Write { extent, first, .. } => break Some((extent, first, self.requests() - 1)),
+                    Step::Read(_) | Step::Discard(_) | Step::Flush => {}
                 }
             }
         })

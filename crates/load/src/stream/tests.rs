@@ -5,7 +5,7 @@ use rotproof_spec::{Bytes, Percent};
 use std::collections::HashSet;
 
 use super::*;
-use crate::{BLOCK_BYTES, LoadSpec, ObjectInfo, Pattern, Workload};
+use crate::{BLOCK_BYTES, LoadSpec, ObjectInfo, Pattern, SizeMix, Stage, Workload};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -50,7 +50,7 @@ fn a_prefill_writes_every_block_once_in_large_requests() {
     let (mut blocks, mut requests) = (Vec::new(), 0);
     for worker in 0..2 {
         let stream = workload.stream(Stage::Prefill, worker);
-        requests += stream.clone().count();
+        requests += workload.stream(Stage::Prefill, worker).count();
         blocks.extend(stream.written().map(|written| written.block));
     }
     assert_eq!(blocks, (0..400).collect::<Vec<u64>>());
@@ -117,7 +117,7 @@ fn a_flush_follows_every_so_many_writes_and_reads_do_not_count() {
     for step in workload(&spec, 1, &[1000]).stream(Stage::Run, 0) {
         match step {
             Step::Write { .. } => writes += 1,
-            Step::Read(_) => {}
+            Step::Read(_) | Step::Discard(_) => {}
             Step::Flush => {
                 flushes += 1;
                 assert_eq!(writes, flushes * 10);
@@ -171,7 +171,7 @@ fn extent_of(step: &Step) -> Option<(bool, Extent)> {
     match step {
         Step::Read(extent) => Some((true, *extent)),
         Step::Write { extent, .. } => Some((false, *extent)),
-        Step::Flush => None,
+        Step::Discard(_) | Step::Flush => None,
     }
 }
 

@@ -13,7 +13,7 @@ use rotproof_spec::{Bytes, nearest};
 
 use crate::BLOCK_BYTES;
 use crate::content::{ContentId, Stage};
-use crate::stream::WrittenBlock;
+use crate::stream::{Step, WrittenBlock};
 use crate::workload::Workload;
 
 /// A content that a target means.
@@ -48,7 +48,7 @@ pub fn resolve(workload: &Workload, targets: &[Target]) -> Result<Vec<Vec<Target
             .collect();
     }
     let wishes: Vec<Wish> = targets.iter().map(|target| Wish::of(workload, target)).collect::<Result<_>>()?;
-    let dry_run = DryRun::of(workload, stage, &wishes);
+    let dry_run = DryRun::of(workload, stage, &wishes)?;
     let chosen: Vec<Vec<Choice>> = wishes
         .iter()
         .zip(targets)
@@ -212,7 +212,7 @@ type Stretches = BTreeMap<u64, Vec<WrittenBlock>>;
 
 impl<'a> DryRun<'a> {
     /// `stage` is the last one that writes, and has an end.
-    fn of(workload: &'a Workload, stage: Stage, wishes: &[Wish]) -> Self {
+    fn of(workload: &'a Workload, stage: Stage, wishes: &[Wish]) -> Result<Self> {
         let blocks =
             usize::try_from(workload.layout().blocks()).expect("eight bytes a block fit the address space");
         let mut dry_run = Self {
@@ -234,17 +234,35 @@ impl<'a> DryRun<'a> {
         }
         for &each in workload.stages().iter().filter(|&&each| each <= stage) {
             for worker in 0..workload.workers() {
-                let stream = workload.stream(each, worker);
+                let mut stream = workload.stream(each, worker);
                 let contents = stream.contents();
-                for written in stream.written() {
-                    dry_run.holds[written.block as usize] = written.content;
-                    if each == stage {
-                        dry_run.note(&written, contents.may_repeat(written.content));
+                while let Some(step) = stream.next() {
+                    match step {
+                        Step::Write { extent, first, .. } => {
+                            for (block, n) in extent.target_blocks().zip(first..) {
+                                let content = contents.content(n);
+                                let written =
+                                    WrittenBlock { block, content, request: stream.requests() - 1, n };
+                                dry_run.holds[block as usize] = content;
+                                if each == stage {
+                                    dry_run.note(&written, contents.may_repeat(content));
+                                }
+                            }
+                        }
+                        Step::Discard(extent) => {
+                            let blocks = extent.target_blocks();
+                            dry_run.holds[blocks.start as usize..blocks.end as usize]
+                                .fill(ContentId::NEVER_WRITTEN);
+                        }
+                        Step::Read(_) | Step::Flush => {}
                     }
+                }
+                if let Some(trouble) = stream.take_trouble() {
+                    return Err(trouble);
                 }
             }
         }
-        dry_run
+        Ok(dry_run)
     }
 
     fn note(&mut self, written: &WrittenBlock, may_repeat: bool) {

@@ -10,12 +10,16 @@ mod spc;
 
 use std::collections::HashMap;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::access::Access;
 
 pub(crate) use csv::Columns;
 
 /// How a trace is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Format {
     /// The trace file format of the Storage Performance Council, revision 1.0.1: `ASU,LBA,size,opcode,seconds`.
     Spc,

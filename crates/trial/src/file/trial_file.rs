@@ -124,6 +124,15 @@ impl TrialFile {
     /// Reads the files that the trial names, beside its own.
     fn read_beside(&mut self, own: &Path, problems: &mut Problems) {
         let folder = own.parent().unwrap_or(Path::new(""));
+        if let Some(trace) = &mut self.load.trace
+            && let Err(error) = trace.locate(folder)
+        {
+            problems.add_with_help(
+                &rotproof_spec::Path::root().key("load").key("trace").key("file"),
+                error.to_string(),
+                "give a block trace; `rotproof trace info` says what is in one",
+            );
+        }
         if let Err(error) = self.load.duplicates.read_file(folder) {
             problems.add_with_help(
                 &rotproof_spec::Path::root().key("load").key("duplicates"),
@@ -269,6 +278,7 @@ mod tests {
             let text = std::fs::read_to_string(&path).expect("an example");
             let mut other: TrialFile = serde_saphyr::from_str(&text).expect("an example is YAML");
             other.fill_in(&path.file_stem().expect("it has a name").to_string_lossy());
+            other.read_beside(&path, &mut Problems::default());
             assert_eq!(TrialFile::open(&path, &Overrides::default()), Ok(other), "{}", path.display());
         }
     }

@@ -222,6 +222,17 @@ mod tests {
                 "load.files: there are no files on the subject raw",
             ),
             (
+                "64MiB",
+                "load: { trace: { file: ../../examples/traces/mail.spc }, reads: 20% }",
+                "load.reads: beside `trace`, `reads` says nothing: the trace says what is done",
+            ),
+            (
+                "64MiB",
+                "load: { trace: { file: ../../examples/trace-replay.yaml } }",
+                "load.trace.file: ../../examples/trace-replay.yaml is in no format that tells itself; say which with \
+                 `format` (--trace-format)",
+            ),
+            (
                 "299MiB",
                 "subject: xfs",
                 "subject: xfs needs a device of at least 300MiB, and this stack has 299MiB",

@@ -10,7 +10,7 @@ use std::time::Instant;
 use rotproof_block::{Phase, Result, Runtime};
 use rotproof_load::{
     BLOCK_BYTES, DeviceDriver, Driver, Failure, LoadReport, LoadSpec, Oracle, RunOn, RunOptions, Stage,
-    Workload, classify,
+    TraceReport, Workload, classify,
 };
 pub use target::{Access, Engine, LoadTarget, SimulatedKind};
 
@@ -45,6 +45,8 @@ pub struct LoadOutcome {
     pub size_bytes: u64,
     /// The figures of each phase and operation.
     pub performance: Vec<Performance>,
+    /// What was read of the trace that was replayed, and how many of its discards the target has no operation for.
+    pub trace: Option<(TraceReport, u64)>,
     /// CPU time of the load's threads for one request of the run, in the kernel and outside; none under virtual time.
     pub cpu_ns_per_request: Option<f64>,
     /// Blocks that the run has written and the check has read back.
@@ -101,6 +103,9 @@ impl LoadCommand {
             load: workload.spec().clone(),
             size_bytes: driver.objects().iter().map(|object| object.size_bytes).sum(),
             performance: summarise(&reports),
+            trace: reports
+                .iter()
+                .find_map(|report| Some((report.trace.clone()?, report.unsupported_discards))),
             cpu_ns_per_request: reports
                 .iter()
                 .find(|report| report.phase == Phase::Run)

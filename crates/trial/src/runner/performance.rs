@@ -60,7 +60,7 @@ pub fn summarise(reports: &[LoadReport]) -> Vec<Performance> {
     ordered
         .into_iter()
         .flat_map(|report| {
-            [LoadOperation::Write, LoadOperation::Read, LoadOperation::Flush]
+            [LoadOperation::Write, LoadOperation::Read, LoadOperation::Flush, LoadOperation::Discard]
                 .into_iter()
                 .filter(|&operation| report.operation(operation).requests > 0)
                 .map(|operation| line(report, operation))

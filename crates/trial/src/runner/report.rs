@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rotproof_fault::DrawnModel;
 use rotproof_layers::LayerReport;
-use rotproof_load::RealisedContent;
+use rotproof_load::{RealisedContent, TraceReport};
 use serde::Serialize;
 
 use super::performance::Performance;
@@ -48,6 +48,9 @@ pub struct Report {
     pub noticed: Vec<String>,
     /// What the load wrote: how much of it repeated.
     pub content: RealisedContent,
+    /// What was read of the trace that was replayed; absent if none was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceReport>,
     /// Figures by phase and operation.
     pub performance: Vec<Performance>,
     /// What each `stats` layer counted and how much a `dedup` layer saved, bottom to top.

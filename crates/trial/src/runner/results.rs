@@ -147,6 +147,7 @@ fn report(trial: &TrialFile, plan: &Plan, conducted: &Conducted, started: System
         failures,
         noticed: conducted.noticed.clone(),
         content: conducted.content,
+        trace: conducted.load.iter().find_map(|report| report.trace.clone()),
         performance: summarise(&conducted.load),
         layers: conducted.stack.reports(),
         ledger_digest: (!conducted.ledger_digest.is_empty()).then(|| conducted.ledger_digest.clone()),

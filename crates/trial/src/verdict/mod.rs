@@ -174,7 +174,8 @@ fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
         for incident in &report.incidents {
             // All others have their blocks among the failures.
             let is_silent_retry = report.phase == Phase::Check && incident.operation == LoadOperation::Read;
-            if !is_silent_retry && incident.operation != LoadOperation::Flush {
+            let has_no_blocks = matches!(incident.operation, LoadOperation::Flush | LoadOperation::Discard);
+            if !is_silent_retry && !has_no_blocks {
                 continue;
             }
             findings.push(Finding {
@@ -190,10 +191,13 @@ fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Hashes of all that may lie where a request of the check failed; none for a flush.
+/// Hashes of all that may lie where a request of the check failed; none for a flush or a discard.
 fn contents_of((workload, oracle): (&Workload, &Oracle), incident: &Incident) -> Vec<ContentHash> {
     let block_bytes = rotproof_load::BLOCK_BYTES as u64;
     let first = workload.layout().object_blocks(incident.object).start + incident.offset_bytes / block_bytes;
+    if incident.operation == LoadOperation::Discard {
+        return Vec::new();
+    }
     (first..first + incident.length_bytes / block_bytes)
         .flat_map(|block| oracle.legal(block))
         .filter(|&content| content != ContentId::NEVER_WRITTEN)

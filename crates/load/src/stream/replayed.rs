@@ -1,0 +1,277 @@
+//! What a worker does of a trace: the accesses that lie in its part of the target, in the order of the trace.
+//!
+//! Every worker reads the whole trace for itself, through a window of its own, so that nothing is shared and nothing
+//! locked; accesses that overlap meet in the worker that owns the place. However large the trace, a worker holds a few
+//! hundred kilobytes of it.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rotproof_block::{Error, ErrorKind};
+use rotproof_trace::{Access, Malformed, Operation, Reader, Remap, Stop};
+use serde::Serialize;
+
+use super::{Budget, Contents, Mixture, Step};
+use crate::content::Stage;
+use crate::layout::Layout;
+use crate::replay::{Pace, Source, Trace};
+use crate::{BLOCK_BYTES, MAX_REQUEST_BYTES};
+
+/// Bytes that a worker reads of the trace at once.
+const WINDOW_BYTES: usize = 256 << 10;
+
+/// The largest read or write; what is longer becomes several.
+const TRANSFER_BLOCKS_MAX: u64 = MAX_REQUEST_BYTES / BLOCK_BYTES as u64;
+
+/// The largest discard, whose blocks are counted in 32 bits.
+const DISCARD_BLOCKS_MAX: u64 = u32::MAX as u64;
+
+/// The steps of one worker that come from a trace.
+#[derive(Debug)]
+pub(crate) struct Replayed {
+    reader: Trouble<Reader<BufReader<Window>>>,
+    trace: Trace,
+    remap: Remap,
+    layout: Arc<Layout>,
+    /// The blocks that belong to the worker.
+    part: Range<u64>,
+    contents: Contents,
+    /// Of the trace, whoever its accesses belong to.
+    budget: Budget,
+    /// Of the worker's own requests.
+    requests_max: Option<u64>,
+    ramp_up: u64,
+    /// What is left of the present access, and what it does.
+    left: Range<u64>,
+    operation: Operation,
+    due: Duration,
+    report: TraceReport,
+    /// Bytes of the accesses so far, on this target.
+    bytes: u64,
+    requests: u64,
+    written_blocks: u64,
+}
+
+/// What a [`Replayed`] is made from.
+pub(crate) struct ReplayedOptions<'a> {
+    pub(crate) seed: u64,
+    pub(crate) worker: u16,
+    pub(crate) source: &'a Source,
+    /// Of single blocks.
+    pub(crate) layout: Arc<Layout>,
+    pub(crate) part: Range<u64>,
+    pub(crate) mixture: Arc<Mixture>,
+    pub(crate) budget: Budget,
+    pub(crate) ramp_up: u64,
+}
+
+/// What was read of a trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TraceReport {
+    /// Accesses that were carried out, or begun.
+    pub accesses: u64,
+    /// Accesses that were left out, as the load says.
+    pub skipped: u64,
+    /// Lines or records that are none of the format, and were passed over.
+    pub malformed: u64,
+    /// The first of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub malformed_lines: Vec<Malformed>,
+}
+
+/// Something that works until it is in trouble.
+#[derive(Debug)]
+enum Trouble<T> {
+    None(Box<T>),
+    Untold(Error),
+    Told,
+}
+
+impl Replayed {
+    pub(crate) fn new(options: ReplayedOptions<'_>) -> Self {
+        let ReplayedOptions { seed, worker, source, layout, part, mixture, budget, ramp_up } = options;
+        let window = Window { file: Arc::clone(&source.file), position: 0 };
+        let input = BufReader::with_capacity(WINDOW_BYTES, window);
+        let remap = Remap::new(layout.blocks() * BLOCK_BYTES as u64, BLOCK_BYTES as u64)
+            .expect("a layout has a block at least");
+        Self {
+            reader: Trouble::None(Box::new(Reader::new(input, source.format, source.trace.limits()))),
+            trace: source.trace.clone(),
+            remap,
+            layout,
+            part,
+            contents: Contents::new(seed, Stage::Run, worker, mixture),
+            budget,
+            requests_max: None,
+            ramp_up,
+            left: 0..0,
+            operation: Operation::Flush,
+            due: Duration::ZERO,
+            report: TraceReport::default(),
+            bytes: 0,
+            requests: 0,
+            written_blocks: 0,
+        }
+    }
+
+    pub(super) fn ending_after(self, requests: u64) -> Self {
+        Self { budget: Budget::Endless, ramp_up: 0, requests_max: Some(requests), ..self }
+    }
+
+    pub(super) fn contents(&self) -> Contents {
+        self.contents.clone()
+    }
+
+    pub(super) fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    pub(super) fn due(&self) -> Option<Duration> {
+        (self.trace.pace == Pace::Timed).then_some(self.due)
+    }
+
+    pub(super) fn has_ramp_up(&self) -> bool {
+        self.ramp_up > 0
+    }
+
+    pub(super) fn is_ramping_up(&self) -> bool {
+        self.report.accesses <= self.ramp_up
+    }
+
+    pub(super) fn report(&self) -> TraceReport {
+        match &self.reader {
+            Trouble::None(reader) => TraceReport {
+                malformed: reader.malformed(),
+                malformed_lines: reader.shown().to_vec(),
+                ..self.report.clone()
+            },
+            Trouble::Untold(_) | Trouble::Told => self.report.clone(),
+        }
+    }
+
+    pub(super) fn take_trouble(&mut self) -> Option<Error> {
+        if !matches!(self.reader, Trouble::Untold(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut self.reader, Trouble::Told) {
+            Trouble::Untold(error) => Some(error),
+            Trouble::None(_) | Trouble::Told => None,
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        match self.budget {
+            Budget::Bytes(bytes) => self.report.accesses >= self.ramp_up && self.bytes >= bytes,
+            Budget::Requests(accesses) => self.report.accesses >= accesses.saturating_add(self.ramp_up),
+            Budget::Endless => false,
+        }
+    }
+
+    /// The next access of the trace that is not to be left out.
+    fn next_access(&mut self) -> Option<Access> {
+        let Trouble::None(reader) = &mut self.reader else { return None };
+        loop {
+            match reader.next()? {
+                Ok(access) if self.trace.skip.contains(&access.operation) => self.report.skipped += 1,
+                Ok(access) => return Some(access),
+                Err(stop) => {
+                    self.report.malformed = reader.malformed();
+                    self.report.malformed_lines = reader.shown().to_vec();
+                    self.reader = Trouble::Untold(stopped(stop, &self.trace));
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// The blocks of an access that belong to this worker.
+    fn begin(&mut self, access: &Access) {
+        let (start, bytes) = self.remap.place(access);
+        if self.report.accesses >= self.ramp_up {
+            self.bytes += bytes;
+        }
+        self.report.accesses += 1;
+        let due = (access.at_ns as f64 / self.trace.speed) as u64;
+        // Of accesses whose order is not that of their times, the order counts.
+        self.due = self.due.max(Duration::from_nanos(due));
+        self.operation = access.operation;
+        let first = start / BLOCK_BYTES as u64;
+        let end = first + bytes / BLOCK_BYTES as u64;
+        self.left = first.max(self.part.start)..end.min(self.part.end);
+    }
+
+    /// What is left of the present access, as far as one request reaches.
+    fn piece(&mut self) -> Step {
+        let most = match self.operation {
+            Operation::Discard => DISCARD_BLOCKS_MAX,
+            _ => TRANSFER_BLOCKS_MAX,
+        };
+        let extent = self.layout.extent_at(self.left.start, most.min(self.left.end - self.left.start));
+        self.left.start += u64::from(extent.blocks);
+        self.requests += 1;
+        match self.operation {
+            Operation::Read => Step::Read(extent),
+            Operation::Discard => Step::Discard(extent),
+            Operation::Write | Operation::Flush => {
+                let first = self.written_blocks;
+                self.written_blocks += u64::from(extent.blocks);
+                Step::Write { extent, first, fua: false }
+            }
+        }
+    }
+}
+
+impl Iterator for Replayed {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        if self.requests_max.is_some_and(|most| self.requests >= most) {
+            return None;
+        }
+        while self.left.is_empty() {
+            if self.has_ended() {
+                return None;
+            }
+            let access = self.next_access()?;
+            self.begin(&access);
+            if access.operation == Operation::Flush {
+                return Some(Step::Flush);
+            }
+        }
+        Some(self.piece())
+    }
+}
+
+fn stopped(stop: Stop, trace: &Trace) -> Error {
+    let name = trace.file.file_name().unwrap_or(trace.file.as_os_str());
+    let doing = format!("replaying {}", name.display());
+    match stop {
+        Stop::Io(error) => Error::from_io(error, doing),
+        stop @ Stop::Malformed(_) => Error::new(
+            ErrorKind::Invalid,
+            format!(
+                "{doing}: {stop}; allow more with `malformed_max` (--malformed-max), or say the format with `format` \
+                 (--trace-format)"
+            ),
+        ),
+    }
+}
+
+/// A file that several read, each where it is.
+#[derive(Debug)]
+struct Window {
+    file: Arc<File>,
+    position: u64,
+}
+
+impl Read for Window {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read_at(into, self.position)?;
+        self.position += count as u64;
+        Ok(count)
+    }
+}
