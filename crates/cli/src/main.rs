@@ -10,6 +10,7 @@ mod exit;
 mod fail;
 mod import;
 mod load;
+mod machine;
 mod model;
 mod output;
 mod plan;

@@ -34,7 +34,8 @@ pub fn render(trial: &Trial, paint: Paint) -> String {
     }
     lines.extend([String::new(), paint.bold("Expected").to_string()]);
     lines.extend(file.expect.wanted().iter().map(|(name, wanted)| format!("  {name:13} {wanted}")));
-    lines.extend([String::new(), format!("Seed {}, runtime {}.", file.seed, file.runtime.word())]);
+    let probes = file.probes_spec().map_or(String::new(), |spec| format!(", probes every {}", spec.interval));
+    lines.extend([String::new(), format!("Seed {}, runtime {}{probes}.", file.seed, file.runtime.word())]);
     lines.join("\n")
 }
 

@@ -9,6 +9,7 @@ use rotproof_load::{Classification, Failure};
 use rotproof_trial::runner::{FailureRecord, Finished, Performance, ReplayReport, Report};
 use rotproof_trial::verdict::CauseRecord;
 
+use crate::machine;
 use crate::output::Paint;
 use crate::table::{Align, Table, clip};
 use crate::trials::Trial;
@@ -28,6 +29,10 @@ pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
         performance(&report.performance, paint),
         cost(report, paint),
     ]);
+    if let Some(probes) = &report.wall_clock.probes {
+        lines.push(String::new());
+        lines.extend(machine::render(probes, paint));
+    }
     if !report.faults.is_empty() {
         lines.extend([String::new(), paint.bold("Faults").to_string()]);
         lines.extend(faults(report, paint));

@@ -9,6 +9,7 @@ pub mod host;
 pub mod import;
 pub mod load;
 pub mod path_file;
+pub mod probe;
 pub mod registry;
 pub mod runner;
 pub mod serve;

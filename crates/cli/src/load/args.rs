@@ -11,6 +11,7 @@ use rotproof_load::{
 use rotproof_spec::{Bytes, Path, Percent, Problems, Span};
 use rotproof_trace::Operation;
 use rotproof_trial::load::{Engine, LoadTarget};
+use rotproof_trial::probe::Probes;
 
 use crate::trace::TraceFormat;
 
@@ -162,6 +163,10 @@ pub struct LoadArgs {
     /// Go through the page cache
     #[arg(long)]
     pub buffered: bool,
+
+    /// Look at the machine meanwhile: every second, or --probes=100ms
+    #[arg(long, value_name = "SPAN", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
+    pub probes: Option<Probes>,
 
     /// What places and contents are derived from
     #[arg(long, value_name = "N", default_value_t = 1)]

@@ -8,11 +8,13 @@ use std::time::Duration;
 use rotproof_load::engine::LoadOperation;
 use rotproof_load::{Failure as FailingBlock, TraceReport};
 use rotproof_trial::load::{Access, LoadCommand, LoadOutcome};
+use rotproof_trial::probe::Probes;
 use rotproof_trial::runner::{Monitor, Performance};
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
 use crate::fail::{Failure, error_json};
+use crate::machine;
 use crate::output::{Output, Paint};
 use crate::progress::Progress;
 use crate::run::snapshot;
@@ -44,6 +46,7 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
             size: args.size,
         },
         verify: !args.no_verify && args.target.keeps_data(),
+        probes: args.probes.as_ref().and_then(Probes::spec).cloned(),
         cancel: cancel.clone(),
         monitor: Arc::clone(&monitor),
     };
@@ -97,6 +100,10 @@ fn render(command: &LoadCommand, outcome: &LoadOutcome, paint: Paint) -> String 
     }
     if !cost.is_empty() {
         lines.push(paint.dim(format!("  {}", cost.join("; "))).to_string());
+    }
+    if let Some(probes) = &outcome.probes {
+        lines.push(String::new());
+        lines.extend(machine::render(probes, paint));
     }
     lines.push(String::new());
     lines.extend(judgement(command, outcome, paint));
@@ -199,6 +206,7 @@ fn to_json(command: &LoadCommand, outcome: &LoadOutcome) -> Value {
         })),
         "performance": outcome.performance,
         "cpu_ns_per_request": outcome.cpu_ns_per_request,
+        "probes": outcome.probes,
         "verified": command.verify,
         "verified_blocks": outcome.verified_blocks,
         "errors": outcome.errors,

@@ -20,6 +20,7 @@ use super::read::read;
 use super::source::Source;
 use super::subject_spec::SubjectSpec;
 use crate::expect::Expect;
+use crate::probe::{Probes, ProbesSpec};
 
 /// A trial: a storage stack, what is built on it, the load, the faults, and what is expected of the verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -44,6 +45,9 @@ pub struct TrialFile {
     /// What is written and read. Default: the whole target is written once, in order.
     #[serde(default)]
     pub load: LoadSpec,
+    /// How the state of the machine is sampled. Default: every second; off under the simulated runtime.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probes: Option<Probes>,
     /// What goes wrong: rules and models, each a map or its short form. Default: nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<FaultEntry>,
@@ -147,6 +151,12 @@ impl TrialFile {
         if self.name.is_empty() {
             stem.clone_into(&mut self.name);
         }
+        if self.probes.is_none() {
+            self.probes = Some(match self.runtime {
+                RuntimeKind::IoUring => Probes::On(ProbesSpec::default()),
+                RuntimeKind::Simulated => Probes::Off,
+            });
+        }
         for (index, entry) in self.faults.iter_mut().enumerate() {
             let name = entry.name_or_default(index).into_owned();
             entry.set_name(name);
@@ -169,6 +179,11 @@ impl TrialFile {
                      leaf of the stack a `size`, or run as a user who may read the device",
             )),
         }
+    }
+
+    /// What probes look at, if there are any.
+    pub fn probes_spec(&self) -> Option<&ProbesSpec> {
+        self.probes.as_ref().and_then(Probes::spec)
     }
 
     /// Whether some of the faults are models.

@@ -28,6 +28,7 @@ impl TrialFile {
         self.load.validate(&root.key("load"), problems);
         self.expect.validate(self.faults.len(), &root.key("expect"), problems);
         self.validate_runtime(&root, problems);
+        self.validate_probes(&root.key("probes"), problems);
         let backing = root.key("stack").index(0);
         let leaf_size = self.stack.leaf_size().or_else(|| self.validate_backing_file(&backing, problems));
         validate_plan(&self.faults, &root.key("faults"), self.stack.faulty_size(leaf_size), problems);
@@ -83,6 +84,18 @@ impl TrialFile {
                 &root.key("runtime"),
                 format!("a kernel knows no virtual time, so {} cannot run in it", self.subject.name()),
                 "take `subject: raw` or `subject: fat`, or `runtime: io_uring`",
+            );
+        }
+    }
+
+    fn validate_probes(&self, path: &Path, problems: &mut Problems) {
+        let Some(probes) = &self.probes else { return };
+        probes.validate(path, problems);
+        if self.runtime == RuntimeKind::Simulated && probes.spec().is_some() {
+            problems.add_with_help(
+                path,
+                "probes look at the machine by its clock, and this trial runs in virtual time",
+                "remove `probes`, or take `runtime: io_uring`",
             );
         }
     }
@@ -201,6 +214,12 @@ mod tests {
                 "runtime: simulated\nsubject: ext4",
                 "runtime: a kernel knows no virtual time, so ext4 cannot run in it",
             ),
+            (
+                "64MiB",
+                "runtime: simulated\nprobes: on",
+                "probes: probes look at the machine by its clock, and this trial runs in virtual time",
+            ),
+            ("64MiB", "probes: { interval: 10ms }", "probes.interval: probes every 10ms are not possible"),
             (
                 "512KiB",
                 "subject: fat",

@@ -4,6 +4,7 @@
 
 mod any_data;
 pub mod cancel;
+mod disk;
 mod environment;
 mod extent_map;
 pub mod kernel_log;
@@ -17,6 +18,7 @@ mod usage;
 
 pub use any_data::{device_has_data, file_has_data};
 pub use cancel::Cancel;
+pub use disk::disk_of;
 pub use environment::{Environment, ToolVersion, environment};
 pub use extent_map::place_of;
 pub use kernel_log::KernelLog;

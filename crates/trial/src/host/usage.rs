@@ -95,6 +95,11 @@ impl ProcessorUse {
         Self::ask(libc::RUSAGE_THREAD)
     }
 
+    /// How often a thread waited for something or had to give way.
+    pub fn context_switches(&self) -> u64 {
+        self.voluntary + self.involuntary
+    }
+
     fn ask(who: libc::c_int) -> Result<Self> {
         let mut usage = MaybeUninit::<libc::rusage>::zeroed();
         // SAFETY: `usage` is large enough, and all zeros is a valid `rusage` too.

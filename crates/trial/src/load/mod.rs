@@ -7,14 +7,15 @@ mod target;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rotproof_block::{Phase, Result, Runtime};
+use rotproof_block::{Error, ErrorKind, Phase, Result, Runtime};
 use rotproof_load::{
     BLOCK_BYTES, DeviceDriver, Driver, Failure, LoadReport, LoadSpec, Oracle, RunOn, RunOptions, Stage,
     TraceReport, Workload, classify,
 };
 pub use target::{Access, Engine, LoadTarget, SimulatedKind};
 
-use crate::host::Cancel;
+use crate::host::{self, Cancel};
+use crate::probe::{ProbeReport, ProbesSpec, Sampler};
 use crate::runner::{Monitor, Performance, summarise};
 
 /// What to do to what.
@@ -30,6 +31,8 @@ pub struct LoadCommand {
     pub access: Access,
     /// Whether blocks have contents of their own and are verified, and read back in the end.
     pub verify: bool,
+    /// What to look at on the machine meanwhile, if anything; not in virtual time.
+    pub probes: Option<ProbesSpec>,
     /// The wish to stop.
     pub cancel: Cancel,
     /// Where to say how far it has come.
@@ -49,6 +52,8 @@ pub struct LoadOutcome {
     pub trace: Option<(TraceReport, u64)>,
     /// CPU time of the load's threads for one request of the run, in the kernel and outside; none under virtual time.
     pub cpu_ns_per_request: Option<f64>,
+    /// What probes found while the load ran; none without probes.
+    pub probes: Option<ProbeReport>,
     /// Blocks that the run has written and the check has read back.
     pub verified_blocks: u64,
     /// Blocks that were wrong or unreadable, or could not be written.
@@ -72,11 +77,13 @@ impl LoadCommand {
         let load = LoadSpec { prefill: Some(self.load.prefill.unwrap_or(false)), ..self.load.clone() };
         let workload = Workload::new(&load, self.seed, driver.objects())?;
         let mut oracle = Oracle::new(&workload);
+        let epoch = Instant::now();
         let simulated = self.target.is_simulated().then(|| Runtime::simulated(self.seed));
         let runtime = match &simulated {
             Some(runtime) => RunOn::Simulated(runtime),
-            None => RunOn::Uring { epoch: Instant::now() },
+            None => RunOn::Uring { epoch },
         };
+        let probes = self.start_probes(epoch)?;
         let mut reports = Vec::new();
         for stage in workload.stages() {
             let (name, phase) = match stage {
@@ -84,7 +91,10 @@ impl LoadCommand {
                 Stage::Run => ("run", Phase::Run),
             };
             let planned = workload.planned_bytes(*stage);
+            let begin_phase = |is_run| probes.iter().for_each(|probes: &Sampler| probes.begin_phase(is_run));
+            begin_phase(phase == Phase::Run);
             reports.push(self.phase((name, phase), planned, &workload, &driver, &mut oracle, runtime)?);
+            begin_phase(false);
         }
         let verified_blocks = oracle.written_blocks();
         if self.verify && verified_blocks > 0 {
@@ -110,10 +120,31 @@ impl LoadCommand {
                 .iter()
                 .find(|report| report.phase == Phase::Run)
                 .and_then(cpu_ns_per_request),
+            probes: probes.zip(self.probes.as_ref()).map(|(probes, spec)| probes.end().report(spec)),
             verified_blocks,
             failures,
             errors: reports.iter().map(LoadReport::error_count).sum(),
         })
+    }
+
+    fn start_probes(&self, epoch: Instant) -> Result<Option<Sampler>> {
+        let Some(spec) = &self.probes else { return Ok(None) };
+        if self.target.is_simulated() {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "probes look at the machine by its clock, and {} runs in virtual time; leave out --probes",
+                    self.target
+                ),
+            ));
+        }
+        let probes = Sampler::on_this_machine(spec, epoch)?;
+        if let LoadTarget::Path(path) = &self.target
+            && let Some(disk) = host::disk_of(path)
+        {
+            probes.add_subject_disk(&disk);
+        }
+        Ok(Some(probes))
     }
 
     fn phase(
@@ -158,6 +189,7 @@ mod tests {
                 size: None,
             },
             verify: true,
+            probes: None,
             cancel: Cancel::new(),
             monitor: Arc::default(),
         }
@@ -177,6 +209,18 @@ mod tests {
         }
         let reads = command("memory:4MiB", r#"{ "pattern": "random", "reads": "100%", "requests": 100 }"#);
         assert_eq!(reads.run().expect("runs").verified_blocks, 0);
+    }
+
+    #[test]
+    fn probes_look_at_the_machine_while_the_load_runs_but_not_in_virtual_time() {
+        let mut command = command("memory:4MiB", r#"{ "duration": "200ms", "queue_depth": 2 }"#);
+        command.probes = Some(ProbesSpec::default());
+        let found = command.run().expect("runs").probes.expect("there are probes");
+        assert!(found.run_samples > 0, "{found:?}");
+        assert!(found.series.iter().any(|series| series.metric == "process.user"), "{found:?}");
+        command.target = "disk:ssd:4MiB".parse().expect("a target");
+        let error = command.run().expect_err("virtual time has no machine").to_string();
+        assert!(error.contains("virtual time"), "{error}");
     }
 
     #[test]

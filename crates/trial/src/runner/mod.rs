@@ -35,6 +35,7 @@ pub use results::{FORMAT, FailureRecord};
 use crate::file::{RuntimeKind, TrialFile};
 use crate::ground;
 use crate::host::{self, Cancel, UsageMeter};
+use crate::probe::{Recording, Sampler};
 use crate::registry::{Registry, Run};
 use crate::subject::{self, Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
 use crate::verdict::{Evidence, Verdict};
@@ -128,6 +129,8 @@ struct Conducted {
     noticed: Vec<String>,
     kernel_messages: Vec<String>,
     usage: host::Usage,
+    /// What probes have found, if there were any.
+    probes: Option<Recording>,
 }
 
 fn conduct(
@@ -148,6 +151,8 @@ fn conduct(
         cancel: options.cancel.clone(),
     };
     options.monitor.begin("setup", None);
+    let probes =
+        trial.probes_spec().map(|spec| Sampler::on_this_machine(spec, environment.epoch)).transpose()?;
     let stack = rotproof_layers::open(
         &trial.stack,
         &StackEnvironment { seed: trial.seed, needs_faults: !trial.faults.is_empty() },
@@ -162,8 +167,10 @@ fn conduct(
             replay,
             stack: &stack,
             environment: &environment,
+            probes: probes.as_ref(),
             noticed: Vec::new(),
         };
+        conductor.tell_probes_of(subject.as_ref());
         conductor.load_and_check(subject.as_mut())
     };
     phase.store(Phase::Setup as u8, Ordering::Relaxed);
@@ -176,6 +183,7 @@ fn conduct(
         return Err(error.while_doing("taking the subject down"));
     }
     let usage = meter.read()?;
+    let probes = probes.map(Sampler::end);
     options.monitor.begin("verdict", None);
     let (records, rules, ledger_digest) = match &stack.engine {
         Some(engine) => (engine.ledger().records(), engine.report(), engine.ledger().digest().to_string()),
@@ -211,6 +219,7 @@ fn conduct(
         noticed,
         kernel_messages,
         usage,
+        probes,
     })
 }
 
@@ -222,6 +231,7 @@ struct Conductor<'a> {
     replay: Option<&'a Replay>,
     stack: &'a Stack,
     environment: &'a SubjectEnvironment,
+    probes: Option<&'a Sampler>,
     noticed: Vec<String>,
 }
 
@@ -268,11 +278,22 @@ impl Conductor<'_> {
             // The check then finds every file lost, which is what a user of this file system would find.
             Remount::Failed(error) => self.noticed.push(format!("{NO_REMOUNT}: {error}")),
         }
+        self.tell_probes_of(subject);
         target = Target::again(self.trial, &subject.place(), files, run_on)?;
         self.noticed.extend(target.lost.take().map(|error| format!("{NO_REMOUNT}: {error}")));
         self.place(Phase::Check, subject)?;
         load.push(self.run_phase(Phase::Check, &workload, &target, &mut oracle, run_on)?);
         Ok(Loaded { load, workload, oracle, noticed: std::mem::take(&mut self.noticed) })
+    }
+
+    /// Marks the block devices of the subject: the one that it is or lies on, and the one below the stack.
+    fn tell_probes_of(&self, subject: &dyn Prepared) {
+        let Some(probes) = self.probes else { return };
+        let below = match self.trial.stack.leaf() {
+            Some(DeviceSpec::File(file)) => host::disk_of(&file.path),
+            _ => None,
+        };
+        subject.disk().into_iter().chain(below).for_each(|name| probes.add_subject_disk(&name));
     }
 
     /// Finds out where the blocks lie that rules awake in this phase are to hit by their place.
@@ -304,7 +325,10 @@ impl Conductor<'_> {
         let progress = self.options.monitor.begin_load(name, bytes, duration);
         let watch = LeafWatch::start(self.stack, &self.options.cancel);
         let options = LoadOptions { runtime, phase, verify: true, cancel: watch.stop_cell(), progress };
+        let begin_phase = |is_run| self.probes.iter().for_each(|probes| probes.begin_phase(is_run));
+        begin_phase(phase == Phase::Run);
         let result = rotproof_load::run(workload, target.driver.as_ref(), oracle, &options);
+        begin_phase(false);
         let leaf = watch.end();
         // The load only knows that it was stopped; who asked is known here.
         self.options.cancel.check()?;

@@ -12,6 +12,7 @@ use super::replay::ReplayReport;
 use crate::expect::{Counts, Expectation};
 use crate::file::RuntimeKind;
 use crate::host::{Environment, Usage};
+use crate::probe::ProbeReport;
 use crate::subject::SubjectDescription;
 use crate::verdict::RuleOutcome;
 
@@ -115,6 +116,9 @@ pub struct WallClock {
     pub started_unix_seconds: f64,
     /// What it cost.
     pub usage: Usage,
+    /// What probes found in the phase *run*; absent without probes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probes: Option<ProbeReport>,
     /// The machine.
     pub environment: Environment,
     /// What the kernel said about the subject's devices.

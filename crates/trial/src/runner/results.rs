@@ -155,6 +155,11 @@ fn report(trial: &TrialFile, plan: &Plan, conducted: &Conducted, started: System
         wall_clock: WallClock {
             started_unix_seconds: started.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
             usage: conducted.usage,
+            probes: conducted
+                .probes
+                .as_ref()
+                .zip(trial.probes_spec())
+                .map(|(probes, spec)| probes.report(spec)),
             environment: host::environment(),
             kernel_messages: conducted.kernel_messages.clone(),
         },

@@ -36,6 +36,10 @@ impl Prepared for LoopSubject {
         SubjectDescription { name: "device".into(), ..SubjectDescription::default() }
     }
 
+    fn disk(&self) -> Option<String> {
+        self.0.disk()
+    }
+
     fn kernel_messages(&mut self) -> Vec<String> {
         self.0.kernel_messages()
     }

@@ -100,6 +100,11 @@ impl Exported {
         &self.device
     }
 
+    /// See [`super::Prepared::disk`].
+    pub(super) fn disk(&self) -> Option<String> {
+        self.device.file_name()?.to_str().map(str::to_owned)
+    }
+
     /// Where what is created on top of the device goes; [`Exported::detach`] undoes it.
     pub(super) fn stack(&mut self) -> &mut CleanupStack {
         &mut self.stack

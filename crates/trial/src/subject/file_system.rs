@@ -122,6 +122,10 @@ impl Prepared for FileSystemSubject {
         }
     }
 
+    fn disk(&self) -> Option<String> {
+        self.exported.disk()
+    }
+
     fn kernel_messages(&mut self) -> Vec<String> {
         self.exported.kernel_messages()
     }

@@ -81,6 +81,12 @@ pub trait Prepared: Send {
     /// What was made, and how, for the results.
     fn describe(&self) -> SubjectDescription;
 
+    /// The name of the kernel's block device that it is or lies on, such as `loop3`; none where there is none. Another
+    /// after each [`Prepared::remount`].
+    fn disk(&self) -> Option<String> {
+        None
+    }
+
     /// What the kernel has said about the subject's devices so far, where its log may be read.
     fn kernel_messages(&mut self) -> Vec<String>;
 

@@ -1,0 +1,169 @@
+//! What probes found while the load ran, in a few lines for a person; results have all of it.
+
+use rotproof_trial::probe::{ProbeReport, SeriesSummary, Unit};
+
+use crate::output::Paint;
+use crate::table::{Align, Table, clip};
+use crate::units;
+
+const WIDTH: usize = 80;
+/// Disks and processes that are shown: the subject's, then the busiest.
+const INSTANCES_MAX: usize = 3;
+/// Less than this share of the time is not worth a line.
+const SHARE_MIN: f64 = 0.005;
+
+/// A heading and a table of at most 80 columns; a line that says why if there is nothing to show.
+pub fn render(probes: &ProbeReport, paint: Paint) -> Vec<String> {
+    let samples = units::counted(probes.run_samples, "sample");
+    let mut lines =
+        vec![format!("{}  {}", paint.bold("Machine"), paint.dim(format!("during the run, {samples}")))];
+    if probes.run_samples == 0 {
+        lines.push(paint.dim("  the run was over before there was anything to sample").to_string());
+        return lines;
+    }
+    let mut table = Table::new(&[
+        ("", Align::Left),
+        ("mean", Align::Right),
+        ("least", Align::Right),
+        ("most", Align::Right),
+    ]);
+    for (label, series) in rows(probes) {
+        let values = [series.mean, series.min, series.max].map(|value| shown(series.unit, value));
+        table.row(std::iter::once(clip(&label, 40)).chain(values));
+    }
+    lines.push(table.render(paint));
+    if probes.missed > 0 {
+        let missed = units::counted(probes.missed, "sample");
+        lines.push(paint.notable(format!("  {missed} missed: the machine had no time")).to_string());
+    }
+    lines.extend(probes.notes.iter().map(|note| paint.dim(clip(&format!("  {note}"), WIDTH)).to_string()));
+    lines
+}
+
+/// What is worth a line, each with what it is called.
+fn rows(probes: &ProbeReport) -> Vec<(String, &SeriesSummary)> {
+    let find = |metric: &str, instance: &str| {
+        probes.series.iter().find(|series| series.metric == metric && series.instance == instance)
+    };
+    let mut rows = Vec::new();
+    let mut add = |label: String, series: Option<_>| rows.extend(series.map(|series| (label, series)));
+    add("CPU busy".into(), find("cpu.utilisation", ""));
+    add("CPU in the kernel".into(), find("cpu.system", ""));
+    let is_worth_it = |series: &&SeriesSummary| series.max >= SHARE_MIN;
+    add("CPU waiting for I/O".into(), find("cpu.iowait", "").filter(is_worth_it));
+    add("interrupts".into(), find("cpu.interrupts", ""));
+    add("context switches".into(), find("cpu.context_switches", ""));
+    add("memory available".into(), find("memory.available", ""));
+    add("memory to be written".into(), find("memory.dirty", ""));
+    add("swapped out".into(), find("memory.swap_out", "").filter(|series| series.max > 0.0));
+    for name in instances(probes, "process.user") {
+        add(format!("{name} in user mode"), find("process.user", name));
+        add(format!("{name} in the kernel"), find("process.system", name).filter(is_worth_it));
+    }
+    for name in instances(probes, "disk.utilisation") {
+        add(format!("{name} busy"), find("disk.utilisation", name));
+        add(format!("{name} read"), find("disk.read", name).filter(|series| series.max > 0.0));
+        add(format!("{name} written"), find("disk.written", name).filter(|series| series.max > 0.0));
+    }
+    add("TCP retransmits".into(), find("network.retransmits", "tcp").filter(|series| series.max > 0.0));
+    for (resource, word) in [("cpu", "CPU"), ("memory", "memory"), ("io", "I/O")] {
+        add(format!("somebody waits for {word}"), find("pressure.some", resource).filter(is_worth_it));
+    }
+    rows
+}
+
+/// Of what there is such a metric: the subject's first, then those with most of it, idle ones not at all.
+fn instances<'a>(probes: &'a ProbeReport, metric: &str) -> Vec<&'a str> {
+    let mut all: Vec<&SeriesSummary> = probes
+        .series
+        .iter()
+        .filter(|series| series.metric == metric && (series.is_of_subject || series.max > 0.0))
+        .collect();
+    all.sort_by(|one, other| {
+        other.is_of_subject.cmp(&one.is_of_subject).then(other.mean.total_cmp(&one.mean))
+    });
+    all.into_iter().take(INSTANCES_MAX).map(|series| series.instance.as_str()).collect()
+}
+
+fn shown(unit: Unit, value: f64) -> String {
+    match unit {
+        Unit::Share => format!("{:.0}%", value * 100.0),
+        Unit::Processors => format!("{value:.2} CPUs"),
+        Unit::Count => format!("{value:.1}"),
+        Unit::Bytes => units::bytes(value as u64),
+        Unit::PerSecond => format!("{}/s", units::short_count(value)),
+        Unit::BytesPerSecond => units::short_rate(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(metric: &'static str, instance: &str, unit: Unit, mean: f64) -> SeriesSummary {
+        SeriesSummary {
+            machine: "local".into(),
+            metric,
+            instance: instance.into(),
+            is_of_subject: instance == "loop3",
+            unit,
+            mean,
+            min: mean / 2.0,
+            max: mean * 1.5,
+        }
+    }
+
+    #[test]
+    fn what_matters_is_shown_and_what_is_nothing_is_not() {
+        let report = ProbeReport {
+            interval_ns: 1_000_000_000,
+            samples: 14,
+            run_samples: 12,
+            missed: 1,
+            notes: vec!["/proc/pressure/cpu: this kernel has no such file".into()],
+            series: vec![
+                series("cpu.utilisation", "", Unit::Share, 0.62),
+                series("cpu.iowait", "", Unit::Share, 0.001),
+                series("cpu.interrupts", "", Unit::PerSecond, 12_345.0),
+                series("memory.available", "", Unit::Bytes, 3.0 * 1073741824.0),
+                series("memory.swap_out", "", Unit::BytesPerSecond, 0.0),
+                series("network.retransmits", "tcp", Unit::PerSecond, 0.0),
+                series("disk.read", "loop3", Unit::BytesPerSecond, 0.0),
+                series("disk.written", "loop3", Unit::BytesPerSecond, 2e8),
+                series("disk.utilisation", "loop3", Unit::Share, 0.0),
+                series("disk.utilisation", "sda", Unit::Share, 0.0),
+                series("disk.utilisation", "vda", Unit::Share, 0.5),
+                series("pressure.some", "io", Unit::Share, 0.12),
+                series("process.user", "rotproof", Unit::Processors, 1.25),
+            ],
+        };
+        let text = render(&report, Paint::OFF).join("\n");
+        insta::assert_snapshot!(text, @r"
+        Machine  during the run, 12 samples
+                                       mean       least       most
+          CPU busy                      62%         31%        93%
+          interrupts                12.3k/s     6,173/s    18.5k/s
+          memory available          3.0 GiB     1.5 GiB    4.5 GiB
+          rotproof in user mode   1.25 CPUs   0.62 CPUs  1.88 CPUs
+          loop3 busy                     0%          0%         0%
+          loop3 written           191 MiB/s  95.4 MiB/s  286 MiB/s
+          vda busy                      50%         25%        75%
+          somebody waits for I/O        12%          6%        18%
+          1 sample missed: the machine had no time
+          /proc/pressure/cpu: this kernel has no such file
+        ");
+    }
+
+    #[test]
+    fn a_run_too_short_says_so() {
+        let report = ProbeReport {
+            interval_ns: 1,
+            samples: 0,
+            run_samples: 0,
+            missed: 0,
+            notes: Vec::new(),
+            series: Vec::new(),
+        };
+        assert_eq!(render(&report, Paint::OFF).len(), 2);
+    }
+}

@@ -1,0 +1,220 @@
+//! The thread that looks at a machine at its interval, and at the beginning and end of a phase.
+//!
+//! Whoever runs the trial only leaves word and never waits, until the end.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rotproof_block::Result;
+use rotproof_block::error::IoContext;
+
+use super::counters::Counters;
+use super::machine::Machine;
+use super::rates;
+use super::recording::{Moment, Of, Recording};
+use super::spec::ProbesSpec;
+
+/// Two looks closer to each other than this would show ticks of the kernel and not what it does.
+const APART_MIN: Duration = Duration::from_millis(50);
+
+/// Samples until it is ended.
+#[derive(Debug)]
+pub struct Sampler {
+    words: Sender<Word>,
+    thread: JoinHandle<Recording>,
+}
+
+/// What the thread is told.
+enum Word {
+    /// A phase begins; whether it is the run.
+    Phase {
+        is_run: bool,
+    },
+    SubjectDisk(String),
+}
+
+impl Sampler {
+    /// Looks at this machine from now on. Times count from `epoch`.
+    pub fn on_this_machine(spec: &ProbesSpec, epoch: Instant) -> Result<Self> {
+        Self::start(Machine::local(spec), spec.interval.0, epoch)
+    }
+
+    /// Looks at `machine` every `interval` from now on. Times count from `epoch`.
+    pub fn start(machine: Machine, interval: Duration, epoch: Instant) -> Result<Self> {
+        let (words, told) = channel();
+        let thread = std::thread::Builder::new()
+            .name("probes".into())
+            .spawn(move || State::new(machine, interval, epoch).sample(&told))
+            .doing(|| "starting the thread of the probes".into())?;
+        Ok(Self { words, thread })
+    }
+
+    /// A phase begins, and the one before it ends: so that figures of the run have nothing of what comes before or
+    /// after.
+    pub fn begin_phase(&self, is_run: bool) {
+        self.tell(Word::Phase { is_run });
+    }
+
+    /// A block device, such as `loop3`, belongs to the subject.
+    pub fn add_subject_disk(&self, name: &str) {
+        self.tell(Word::SubjectDisk(name.to_owned()));
+    }
+
+    fn tell(&self, word: Word) {
+        // It ends before it is told to only by a panic, which the end will tell of.
+        let _ = self.words.send(word);
+    }
+
+    /// Looks a last time.
+    pub fn end(self) -> Recording {
+        drop(self.words);
+        self.thread.join().unwrap_or_else(|_| {
+            let mut recording = Recording::default();
+            recording.note("the probes ended with a defect of Rotproof, and what they had found is lost");
+            recording
+        })
+    }
+}
+
+struct State {
+    machine: Machine,
+    interval: Duration,
+    epoch: Instant,
+    /// What was read last, and when.
+    before: (Instant, Counters),
+    is_run: bool,
+    recording: Recording,
+}
+
+impl State {
+    fn new(mut machine: Machine, interval: Duration, epoch: Instant) -> Self {
+        let before = (Instant::now(), machine.read());
+        Self { machine, interval, epoch, before, is_run: false, recording: Recording::default() }
+    }
+
+    fn sample(mut self, told: &Receiver<Word>) -> Recording {
+        let mut next = Instant::now() + self.interval;
+        loop {
+            match told.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(Word::SubjectDisk(name)) => self.machine.add_subject_disk(&name),
+                Ok(Word::Phase { is_run }) => {
+                    self.look();
+                    self.is_run = is_run;
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    self.look();
+                    next += self.interval;
+                    let late = Instant::now().saturating_duration_since(next).as_nanos();
+                    let missed = late.div_ceil(self.interval.as_nanos().max(1));
+                    if let Ok(missed @ 1..) = u32::try_from(missed) {
+                        next += self.interval * missed;
+                        self.recording.miss(missed.into());
+                    }
+                }
+                // The other side says stop by hanging up.
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.look();
+        for note in self.machine.notes() {
+            self.recording.note(note);
+        }
+        self.recording.finish()
+    }
+
+    fn look(&mut self) {
+        let now = Instant::now();
+        let span = now.saturating_duration_since(self.before.0);
+        // At the border of a phase this gives the phase that begins a little of the one before it.
+        if span < APART_MIN {
+            return;
+        }
+        let after = self.machine.read();
+        let moment = Moment {
+            time_ns: u64::try_from(now.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX),
+            seconds: span.as_secs_f64(),
+            is_of_run: self.is_run,
+        };
+        let (machine, recording) = (&self.machine, &mut self.recording);
+        recording.count(moment);
+        rates::between(machine, &self.before.1, &after, span, &mut |metric, instance, value| {
+            let is_of_subject = metric.name.starts_with("disk.") && machine.is_of_subject(instance);
+            recording.add(moment, Of { machine: machine.name(), metric, instance, is_of_subject }, value);
+        });
+        self.before = (now, after);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::ProcessorUse;
+    use crate::probe::machine::{OWN_NAME, recorded};
+    use crate::probe::rates::{CPU_UTILISATION, PROCESS_USER};
+
+    /// Keeps this thread busy for so much processor time, however long it takes to get it.
+    fn burn(seconds: f64) {
+        let used = || ProcessorUse::of_this_thread().expect("measured").user_seconds;
+        let (before, mut value) = (used(), 1u64);
+        while used() - before < seconds {
+            (0..100_000).for_each(|_| value = std::hint::black_box(value.wrapping_mul(3)));
+        }
+    }
+
+    #[test]
+    fn a_busy_loop_is_seen_in_the_cpu_figures_of_the_run() {
+        let spec = ProbesSpec::default();
+        let sampler = Sampler::start(Machine::local(&spec), Duration::from_millis(100), Instant::now())
+            .expect("a thread");
+        sampler.begin_phase(true);
+        burn(0.2);
+        sampler.begin_phase(false);
+        let recording = sampler.end();
+        let report = recording.report(&spec);
+        let mean = |name, instance| {
+            let found =
+                report.series.iter().find(|series| series.metric == name && series.instance == instance);
+            found.unwrap_or_else(|| panic!("{name} of {instance} in {report:?}")).mean
+        };
+        let utilisation = mean(CPU_UTILISATION.name, "");
+        assert!(utilisation > 0.0 && utilisation <= 1.0, "{utilisation}");
+        assert!(mean(PROCESS_USER.name, OWN_NAME) > 0.0, "{report:?}");
+        assert!(report.run_samples >= 1 && report.samples >= report.run_samples, "{report:?}");
+        for series in recording.series() {
+            assert!(
+                series.times_ns.is_sorted() && series.times_ns.len() == series.values.len(),
+                "{series:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_machine_that_tells_nothing_gives_no_series_and_says_why() {
+        let machine = Machine::in_folders("bare", "/nowhere", "/nowhere", &ProbesSpec::default());
+        let sampler = Sampler::start(machine, Duration::from_millis(100), Instant::now()).expect("a thread");
+        sampler.begin_phase(true);
+        std::thread::sleep(APART_MIN * 2);
+        let recording = sampler.end();
+        let report = recording.report(&ProbesSpec::default());
+        assert!(recording.series().is_empty() && report.run_samples > 0, "{report:?}");
+        assert!(report.notes.iter().any(|note| note.contains("/nowhere/pressure/io")), "{report:?}");
+    }
+
+    #[test]
+    fn the_disk_of_the_subject_is_marked() {
+        let folder = recorded::folder();
+        let (proc, sys) = (folder.path().join("proc"), folder.path().join("sys"));
+        let machine = Machine::in_folders("recorded", proc, sys, &ProbesSpec::default());
+        let sampler = Sampler::start(machine, Duration::from_secs(3600), Instant::now()).expect("a thread");
+        sampler.add_subject_disk("loop3");
+        std::thread::sleep(APART_MIN * 2);
+        sampler.begin_phase(true);
+        std::thread::sleep(APART_MIN * 2);
+        let recording = sampler.end();
+        let disks = recording.series().iter().filter(|series| series.metric.name == "disk.reads");
+        let found: Vec<_> = disks.map(|series| (series.instance.as_str(), series.is_of_subject)).collect();
+        assert_eq!(found, [("loop3", true), ("vda", false)]);
+        assert!(recording.series().iter().all(|series| series.machine == "recorded"));
+    }
+}
