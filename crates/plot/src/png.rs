@@ -52,6 +52,11 @@ fn draw(canvas: &mut Pixmap, scaled: Transform, item: &Item) {
                 canvas.fill_path(&path, &paint, FillRule::Winding, Transform::identity(), None);
             }
         }
+        Item::Group { items, .. } => {
+            for item in items {
+                draw(canvas, scaled, item);
+            }
+        }
         Item::Text { at: (x, y), text, size, color, anchor, is_upright, is_bold } => {
             let unit = size * glyphs::UNIT;
             let width = width_of(text) * size;

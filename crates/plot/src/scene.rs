@@ -34,6 +34,15 @@ pub enum Item {
         /// Its colour.
         color: Color,
     },
+    /// Items that are one thing: a mark with a text that comes up where it is pointed at.
+    Group {
+        /// Which kind of thing, for the style of a page.
+        kind: &'static str,
+        /// The text; formats that cannot show it leave it out.
+        title: String,
+        /// What it is made of.
+        items: Vec<Item>,
+    },
     /// A line of text.
     Text {
         /// Where its anchor is; the second number is its base line.

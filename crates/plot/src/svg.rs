@@ -2,9 +2,29 @@
 
 use std::fmt::Write;
 
+use crate::Color;
 use crate::scene::{Anchor, Item, Scene};
 
 const FONT: &str = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif";
+
+/// How colours are written.
+#[derive(Clone, Copy)]
+enum Ink {
+    /// As they are.
+    Fixed,
+    /// As properties that the page may give other values, such as in the dark: `--222222` for `#222222`.
+    OfPage,
+}
+
+impl Ink {
+    fn of(self, color: Color) -> String {
+        let hex = color.hex();
+        match self {
+            Self::Fixed => hex,
+            Self::OfPage => format!("var(--{}, {hex})", &hex[1..]),
+        }
+    }
+}
 
 /// The SVG document.
 pub fn svg(scene: &Scene) -> String {
@@ -12,15 +32,33 @@ pub fn svg(scene: &Scene) -> String {
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" font-family=\"{FONT}\">\n"
     );
-    for item in &scene.items {
-        // Writing to a string cannot fail.
-        let _ = draw(&mut out, item);
-    }
+    draw_all(&mut out, &scene.items, Ink::Fixed);
     out.push_str("</svg>\n");
     out
 }
 
-fn draw(out: &mut String, item: &Item) -> std::fmt::Result {
+/// The scene as an element of an HTML page that is as wide as its place there. `label` says in words what is to be seen,
+/// for who does not see it. A page may give each colour another value, by a property of its name (`--222222`).
+pub fn svg_element(scene: &Scene, label: &str) -> String {
+    let mut out = format!(
+        "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n",
+        scene.width,
+        scene.height,
+        escape(label)
+    );
+    draw_all(&mut out, &scene.items, Ink::OfPage);
+    out.push_str("</svg>\n");
+    out
+}
+
+fn draw_all(out: &mut String, items: &[Item], ink: Ink) {
+    for item in items {
+        // Writing to a string cannot fail.
+        let _ = draw(out, item, ink);
+    }
+}
+
+fn draw(out: &mut String, item: &Item, ink: Ink) -> std::fmt::Result {
     match item {
         Item::Line { points, color, width, dashed } => {
             let path: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
@@ -28,15 +66,20 @@ fn draw(out: &mut String, item: &Item) -> std::fmt::Result {
             writeln!(
                 out,
                 "<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"{width}\" stroke-linejoin=\"round\"{dash} points=\"{}\"/>",
-                color.hex(),
+                ink.of(*color),
                 path.join(" ")
             )
         }
         Item::Area { place: [x, y, width, height], color } => writeln!(
             out,
             "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{}\" shape-rendering=\"crispEdges\"/>",
-            color.hex()
+            ink.of(*color)
         ),
+        Item::Group { kind, title, items } => {
+            writeln!(out, "<g class=\"{kind}\"><title>{}</title>", escape(title))?;
+            draw_all(out, items, ink);
+            writeln!(out, "</g>")
+        }
         Item::Text { at: (x, y), text, size, color, anchor, is_upright, is_bold } => {
             if text.is_empty() {
                 return Ok(());
@@ -54,7 +97,7 @@ fn draw(out: &mut String, item: &Item) -> std::fmt::Result {
             writeln!(
                 out,
                 "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size:.1}\" fill=\"{}\" text-anchor=\"{anchor}\"{weight}{turned}>{}</text>",
-                color.hex(),
+                ink.of(*color),
                 escape(text)
             )
         }
@@ -80,7 +123,6 @@ pub fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Color;
 
     #[test]
     fn a_hostile_name_stays_a_text() {
@@ -96,5 +138,17 @@ mod tests {
         let drawn = svg(&Scene { width: 10.0, height: 10.0, items: vec![text] });
         assert!(drawn.contains(">&lt;script&gt;&quot;&amp; </text>"), "{drawn}");
         assert!(drawn.contains("rotate(-90 1.0 2.0)") && drawn.contains("text-anchor=\"end\""));
+    }
+
+    #[test]
+    fn in_a_page_colours_are_the_pages_and_a_group_has_its_text() {
+        let area = Item::Area { place: [0.0, 0.0, 1.0, 1.0], color: Color::INK };
+        let group = Item::Group { kind: "hit", title: "a < b".into(), items: vec![area] };
+        let scene = Scene { width: 10.0, height: 10.0, items: vec![group] };
+        let drawn = svg_element(&scene, "two \"hits\"");
+        assert!(drawn.contains("aria-label=\"two &quot;hits&quot;\""), "{drawn}");
+        assert!(drawn.contains("<g class=\"hit\"><title>a &lt; b</title>"), "{drawn}");
+        assert!(drawn.contains("fill=\"var(--222222, #222222)\""), "{drawn}");
+        assert!(svg(&scene).contains("fill=\"#222222\""));
     }
 }

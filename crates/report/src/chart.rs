@@ -1,0 +1,254 @@
+//! One chart of a time line: its lines over the fault windows, with the hits on the axis of time.
+//!
+//! All charts of a page have the same frame and the same span, so that one moment lies at one place in all of them.
+
+use rotproof_plot::{Anchor, Axis, Color, Item, LINE_COLORS, Scene, width_of};
+
+use crate::mark::columns;
+use crate::page::{Chart, Line, Timeline};
+
+/// Pixels of every time line, and of what lies left and right of its axis.
+pub(crate) const WIDTH: f64 = 960.0;
+pub(crate) const LEFT: f64 = 118.0;
+pub(crate) const RIGHT: f64 = 16.0;
+pub(crate) const AXIS: f64 = WIDTH - LEFT - RIGHT;
+
+const ABOVE: f64 = 30.0;
+const HEIGHT: f64 = 130.0;
+const BELOW: f64 = 26.0;
+pub(crate) const TEXT: f64 = 12.0;
+/// Behind everything while a fault is at work.
+pub(crate) const WINDOW: Color = Color(0xfb, 0xe6, 0xe2);
+/// A hit.
+pub(crate) const HIT: Color = Color::GOAL;
+/// So many decades of latencies at the most, from the largest down.
+const DECADES_MAX: i32 = 7;
+
+/// The chart.
+pub(crate) fn scene(chart: &Chart, timeline: &Timeline) -> Scene {
+    let height = ABOVE + HEIGHT + BELOW;
+    let mut items = vec![Item::Area { place: [0.0, 0.0, WIDTH, height], color: Color::PAPER }];
+    let bottom = ABOVE + HEIGHT;
+    for window in &timeline.windows {
+        let [from, to] = [window.from, window.to].map(|at| LEFT + at_pixel(at, timeline));
+        items.push(Item::Group {
+            kind: "window",
+            title: window.name.clone(),
+            items: vec![Item::Area { place: [from, ABOVE, (to - from).max(1.0), HEIGHT], color: WINDOW }],
+        });
+    }
+    let values = || chart.lines.iter().flat_map(|line| &line.points).map(|&(_, value)| value);
+    let largest = values().filter(|value| value.is_finite()).fold(0.0, f64::max);
+    let least = values().filter(|&value| value.is_finite() && value > 0.0).fold(f64::INFINITY, f64::min);
+    let (axis, names) = value_axis(chart, least, largest);
+    items.push(text((LEFT, ABOVE - 11.0), &chart.title, Anchor::Start, true));
+    legend(chart, &mut items);
+    for (value, name) in names {
+        let y = bottom - axis.share(value) * HEIGHT;
+        items.push(line(vec![(LEFT, y), (WIDTH - RIGHT, y)], Color::FAINT, 1.0));
+        items.push(text((LEFT - 7.0, y + 0.35 * TEXT), &name, Anchor::End, false));
+    }
+    time_axis(timeline, bottom, &mut items);
+    for (number, of_line) in chart.lines.iter().enumerate() {
+        let color = LINE_COLORS[number % LINE_COLORS.len()];
+        for piece in pieces(of_line, &axis, timeline) {
+            items.push(line(piece, color, 1.6));
+        }
+    }
+    for column in columns(timeline.hits.iter(), timeline, AXIS) {
+        let x = LEFT + column.x;
+        let tick = line(vec![(x, bottom - 7.0), (x, bottom)], HIT, 1.4);
+        items.push(Item::Group { kind: "hit", title: column.title, items: vec![tick] });
+    }
+    items.push(line(vec![(LEFT, ABOVE), (LEFT, bottom), (WIDTH - RIGHT, bottom)], Color::INK, 1.0));
+    Scene { width: WIDTH, height, items }
+}
+
+/// The numbers and names of the axis of time, at `bottom`.
+pub(crate) fn time_axis(timeline: &Timeline, bottom: f64, items: &mut Vec<Item>) {
+    let axis = Axis::linear("", 0.0, timeline.seconds.max(1e-9));
+    let ticks = axis.ticks(10);
+    let last = ticks.len().saturating_sub(1);
+    for (number, (at, name)) in ticks.into_iter().enumerate() {
+        let x = LEFT + axis.share(at) * AXIS;
+        items.push(line(vec![(x, bottom), (x, bottom + 4.0)], Color::INK, 1.0));
+        let name = if number == last { format!("{name} s") } else { name };
+        let anchor = if x + width_of(&name) * TEXT / 2.0 > WIDTH { Anchor::End } else { Anchor::Middle };
+        items.push(text((x, bottom + 6.0 + TEXT), &name, anchor, false));
+    }
+}
+
+/// Pixels from the left end of the axis.
+pub(crate) fn at_pixel(seconds: f64, timeline: &Timeline) -> f64 {
+    (seconds / timeline.seconds.max(f64::MIN_POSITIVE) * AXIS).clamp(0.0, AXIS)
+}
+
+pub(crate) fn text(at: (f64, f64), text: &str, anchor: Anchor, is_bold: bool) -> Item {
+    Item::Text {
+        at,
+        text: text.to_owned(),
+        size: TEXT,
+        color: Color::INK,
+        anchor,
+        is_upright: false,
+        is_bold,
+    }
+}
+
+pub(crate) fn line(points: Vec<(f64, f64)>, color: Color, width: f64) -> Item {
+    Item::Line { points, color, width, dashed: false }
+}
+
+/// The axis of values, and its named numbers.
+fn value_axis(chart: &Chart, least: f64, largest: f64) -> (Axis, Vec<(f64, String)>) {
+    if chart.is_logarithmic && largest > 0.0 {
+        let top = largest.log10().ceil() as i32;
+        let low = (least.log10().floor() as i32).clamp(top - DECADES_MAX, top - 1);
+        let axis = Axis::logarithmic("", 10f64.powi(low), 10f64.powi(top));
+        let names = (low..=top).map(|power| 10f64.powi(power)).map(|at| (at, chart.unit.write(at)));
+        return (axis, names.collect());
+    }
+    let (factor, unit) = chart.unit.scale(largest);
+    // Room above the largest value, so that its line is seen.
+    let top = if largest > 0.0 { largest / factor * 1.06 } else { 1.0 };
+    let ticks = Axis::linear("", 0.0, top).ticks(4);
+    let last = ticks.len().saturating_sub(1);
+    let names = ticks.into_iter().enumerate().map(|(number, (at, name))| {
+        (at * factor, if number == last { format!("{name} {unit}").trim_end().to_owned() } else { name })
+    });
+    (Axis::linear("", 0.0, top * factor), names.collect())
+}
+
+/// Names of the lines, from the right end to the left.
+fn legend(chart: &Chart, items: &mut Vec<Item>) {
+    if chart.lines.len() < 2 {
+        return;
+    }
+    let mut right = WIDTH - RIGHT;
+    for (number, of_line) in chart.lines.iter().enumerate().rev() {
+        let y = ABOVE - 15.0;
+        items.push(text((right, ABOVE - 11.0), &of_line.name, Anchor::End, false));
+        right -= width_of(&of_line.name) * TEXT + 6.0;
+        items.push(line(vec![(right - 18.0, y), (right, y)], LINE_COLORS[number % LINE_COLORS.len()], 2.5));
+        right -= 18.0 + 14.0;
+    }
+}
+
+/// A line in pixels, broken where it has no value, with no more points than can be told apart.
+fn pieces(of_line: &Line, axis: &Axis, timeline: &Timeline) -> Vec<Vec<(f64, f64)>> {
+    let place = |(at, value): (f64, f64)| {
+        let y = ABOVE + HEIGHT - axis.share(value).clamp(0.0, 1.0) * HEIGHT;
+        (LEFT + at_pixel(at, timeline), y)
+    };
+    let is_there = |&(at, value): &(f64, f64)| at.is_finite() && axis.share(value).is_finite();
+    of_line
+        .points
+        .split(|point| !is_there(point))
+        .filter(|piece| !piece.is_empty())
+        .map(|piece| {
+            let piece = thin(piece.iter().map(|&point| place(point)).collect());
+            match piece[..] {
+                // A single interval is a short line rather than nothing.
+                [(x, y)] => vec![((x - 8.0).max(LEFT), y), (x, y)],
+                _ => piece,
+            }
+        })
+        .collect()
+}
+
+/// Of the points that share a pixel column the first, the highest, the lowest and the last stay.
+fn thin(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    if points.len() < 2 * AXIS as usize {
+        return points;
+    }
+    let mut kept: Vec<(f64, f64)> = Vec::new();
+    for column in points.chunk_by(|a, b| a.0.floor() == b.0.floor()) {
+        let by_height = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
+        let mut of_column: Vec<(f64, f64)> =
+            [column.first(), column.iter().min_by(by_height), column.iter().max_by(by_height), column.last()]
+                .into_iter()
+                .flatten()
+                .copied()
+                .collect();
+        of_column.sort_by(|a, b| a.0.total_cmp(&b.0));
+        of_column.dedup();
+        kept.extend(of_column);
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Unit;
+    use crate::page::{Hit, Span};
+
+    fn lines_of(scene: &Scene) -> Vec<&Vec<(f64, f64)>> {
+        let colored =
+            |item: &'_ &Item| matches!(item, Item::Line { color, .. } if LINE_COLORS.contains(color));
+        fn points(item: &Item) -> Option<&Vec<(f64, f64)>> {
+            if let Item::Line { points, .. } = item { Some(points) } else { None }
+        }
+        scene.items.iter().filter(colored).filter_map(points).collect()
+    }
+
+    #[test]
+    fn a_line_is_broken_where_it_has_no_value_and_stays_in_the_frame() {
+        let points = vec![(0.0, 10.0), (1.0, 20.0), (2.0, f64::NAN), (3.0, 5.0), (4.0, 0.0)];
+        let chart =
+            Chart { lines: vec![Line { name: "all".into(), points }], unit: Unit::Count, ..Chart::default() };
+        let timeline = Timeline { seconds: 4.0, ..Timeline::default() };
+        let scene = scene(&chart, &timeline);
+        let lines = lines_of(&scene);
+        assert_eq!(lines.iter().map(|line| line.len()).collect::<Vec<_>>(), [2, 2]);
+        assert_eq!(lines[1][1], (WIDTH - RIGHT, ABOVE + HEIGHT), "zero at the end is the lower right corner");
+        assert!(
+            lines.iter().flat_map(|line| line.iter()).all(|&(x, y)| {
+                (LEFT..=WIDTH - RIGHT).contains(&x) && (ABOVE..=ABOVE + HEIGHT).contains(&y)
+            })
+        );
+    }
+
+    #[test]
+    fn thinning_keeps_every_peak() {
+        let points: Vec<(f64, f64)> =
+            (0..100_000).map(|n| (f64::from(n) / 100.0, if n == 54_321 { 9.0 } else { 1.0 })).collect();
+        let thinned = thin(points);
+        assert!(thinned.len() < 5000, "{}", thinned.len());
+        assert!(thinned.iter().any(|&(_, y)| y == 9.0));
+    }
+
+    #[test]
+    fn windows_and_hits_are_in_every_chart_and_latencies_have_decades() {
+        let timeline = Timeline {
+            seconds: 10.0,
+            windows: vec![Span { name: "slow".into(), from: 2.0, to: 4.0 }],
+            hits: vec![Hit { at: 2.5, rule: "slow".into(), what: "delay".into() }],
+            ..Timeline::default()
+        };
+        let line = Line { name: "p99".into(), points: vec![(1.0, 2e3), (2.0, 3e6)] };
+        let chart =
+            Chart { lines: vec![line], unit: Unit::Nanoseconds, is_logarithmic: true, ..Chart::default() };
+        let scene = scene(&chart, &timeline);
+        let groups: Vec<&str> = scene
+            .items
+            .iter()
+            .filter_map(|item| if let Item::Group { kind, .. } = item { Some(*kind) } else { None })
+            .collect();
+        assert_eq!(groups, ["window", "hit"]);
+        let texts: Vec<&str> = scene
+            .items
+            .iter()
+            .filter_map(|item| if let Item::Text { text, .. } = item { Some(text.as_str()) } else { None })
+            .collect();
+        for name in ["1.00 us", "10.0 us", "1.00 ms", "10.0 ms"] {
+            assert!(texts.contains(&name), "{texts:?}");
+        }
+    }
+
+    #[test]
+    fn a_chart_without_anything_is_an_empty_frame() {
+        let scene = scene(&Chart::default(), &Timeline::default());
+        assert!(lines_of(&scene).is_empty());
+    }
+}

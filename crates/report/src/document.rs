@@ -1,0 +1,484 @@
+//! The page as one HTML file: no network, no font, no library. Everything is there without the script.
+
+use std::fmt::Write;
+
+use rotproof_plot::{Scene, escape, svg_element};
+
+use crate::chart::{AXIS, LEFT, WIDTH};
+use crate::page::{Chart, Fact, FaultRow, Page, PerformanceRow, Timeline};
+use crate::{chart, histogram, ribbon, strip};
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("cursor.js");
+
+/// Points of a line that the cursor knows; more cannot be told apart.
+const CURSOR_POINTS_MAX: usize = 1_000;
+
+/// The document.
+pub fn html(page: &Page) -> String {
+    let mut body = Body::default();
+    body.header(page);
+    body.verdict(page);
+    body.tried(page);
+    body.faults(page);
+    body.over_time(page);
+    body.latency(page);
+    body.places(page);
+    body.performance(page);
+    body.repeat(page);
+    let navigation: String = body
+        .sections
+        .iter()
+        .map(|(id, title)| format!("<li><a href=\"#{id}\">{}</a></li>", escape(title)))
+        .collect();
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
+         script-src 'unsafe-inline'\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <a class=\"skip\" href=\"#verdict\">Skip to the verdict</a>\n{head}<nav aria-label=\"Sections\"><ul>{navigation}</ul></nav>\n\
+         <main>\n{main}</main>\n<script type=\"application/json\" id=\"series\">{series}</script>\n\
+         <script>\n{SCRIPT}</script>\n</body>\n</html>\n",
+        title = escape(&page.name),
+        head = body.head,
+        main = body.main,
+        series = series(&page.timeline),
+    )
+}
+
+#[derive(Default)]
+struct Body {
+    head: String,
+    main: String,
+    /// Identifier and title of what has been written.
+    sections: Vec<(&'static str, &'static str)>,
+}
+
+impl Body {
+    fn section(&mut self, id: &'static str, title: &'static str, content: &str) {
+        self.sections.push((id, title));
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            self.main,
+            "<section id=\"{id}\" aria-labelledby=\"{id}-title\">\n<h2 id=\"{id}-title\">{}</h2>\n{content}</section>",
+            escape(title)
+        );
+    }
+
+    fn header(&mut self, page: &Page) {
+        let badge = match page.passes {
+            Some(true) => "<span class=\"badge pass\">PASS</span>",
+            Some(false) => "<span class=\"badge fail\">FAIL</span>",
+            None => "",
+        };
+        self.head = format!(
+            "<header>\n<h1>{} {badge}</h1>\n<p class=\"subtitle\">{}</p>\n</header>\n",
+            escape(&page.name),
+            escape(&page.subtitle)
+        );
+    }
+
+    fn verdict(&mut self, page: &Page) {
+        let mut content = format!("<p>{}</p>\n", escape(&page.summary));
+        if !page.expectations.is_empty() {
+            let rows = page.expectations.iter().map(|line| {
+                let (class, word) = if line.holds { ("pass", "holds") } else { ("fail", "does not hold") };
+                let cells = [&line.name, &line.wanted, &line.found].map(|text| escape(text));
+                format!(
+                    "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td class=\"{class}\">{word}</td></tr>",
+                    cells[0], cells[1], cells[2]
+                )
+            });
+            content += &table("What was expected", &["what", "wanted", "found", ""], rows);
+        }
+        for note in &page.notes {
+            let _ = writeln!(content, "<p class=\"note\">{}</p>", escape(note));
+        }
+        self.section("verdict", "Verdict", &content);
+    }
+
+    fn tried(&mut self, page: &Page) {
+        let devices: String = page
+            .stack
+            .iter()
+            .rev()
+            .map(|device| {
+                let (class, word) = if device.has_faults {
+                    (" class=\"faulty\"", " <span class=\"tag\">faults act here</span>")
+                } else {
+                    ("", "")
+                };
+                format!(
+                    "<li{class}><strong>{}</strong> {}{word}</li>",
+                    escape(&device.name),
+                    escape(&device.detail)
+                )
+            })
+            .collect();
+        let mut content = format!(
+            "<div class=\"columns\">\n<div>\n<h3>Stack</h3>\n<ol class=\"stack\" reversed>{devices}</ol>\n</div>\n"
+        );
+        if !page.load.is_empty() {
+            let _ = writeln!(content, "<div>\n<h3>Load</h3>\n{}</div>", facts(&page.load));
+        }
+        content += "</div>\n";
+        self.section("tried", "What was tried", &content);
+    }
+
+    fn faults(&mut self, page: &Page) {
+        if page.faults.is_empty() {
+            return;
+        }
+        let rows = page.faults.iter().map(fault_row);
+        let heads = ["rule", "#hits", "#faults", "what became of them", "#failing blocks"];
+        self.section("faults", "Faults and their fate", &table("What came of each rule", &heads, rows));
+    }
+
+    fn over_time(&mut self, page: &Page) {
+        let timeline = &page.timeline;
+        if !timeline.has_ribbon() && timeline.charts.is_empty() && timeline.probes.is_empty() {
+            return;
+        }
+        let mut content = String::new();
+        if timeline.has_ribbon() {
+            let label = format!(
+                "Phases, fault windows and hits over {:.3} seconds: {} phases, {} windows, {} hits, {} events",
+                timeline.seconds,
+                timeline.phases.len(),
+                timeline.windows.len(),
+                timeline.hits.len(),
+                timeline.marks.len()
+            );
+            content += &figure("timeline", &ribbon::scene(timeline), &label, "");
+        }
+        if !timeline.charts.is_empty() || !timeline.probes.is_empty() {
+            content += "<div class=\"cursor\" hidden>\n<label for=\"moment\">Moment</label>\n\
+                        <input type=\"range\" id=\"moment\" min=\"0\" max=\"1000\" value=\"0\" step=\"1\">\n\
+                        <button type=\"button\" id=\"previous\">previous hit</button>\n\
+                        <button type=\"button\" id=\"next\">next hit</button>\n\
+                        <output id=\"values\" for=\"moment\" aria-live=\"polite\"></output>\n</div>\n";
+        }
+        for of_load in &timeline.charts {
+            content += &line_chart(of_load, timeline);
+        }
+        if !timeline.probes.is_empty() {
+            content += "<h3>The machine meanwhile</h3>\n";
+            for probe in &timeline.probes {
+                content += &line_chart(probe, timeline);
+            }
+        }
+        self.section("time", "Over time", &content);
+    }
+
+    fn latency(&mut self, page: &Page) {
+        if page.latencies.is_empty() {
+            return;
+        }
+        let label: Vec<String> = page
+            .latencies
+            .iter()
+            .map(|histogram| {
+                let total: u64 = histogram.counts.iter().map(|&(_, count)| count).sum();
+                format!("{} of {total} requests", histogram.name)
+            })
+            .collect();
+        let label = format!("Histogram of latencies: {}", label.join(", "));
+        self.section(
+            "latency",
+            "Latency",
+            &figure("histogram", &histogram::scene(&page.latencies), &label, ""),
+        );
+    }
+
+    fn places(&mut self, page: &Page) {
+        if page.places.is_empty() {
+            return;
+        }
+        let rows = page.places.iter().map(|place| {
+            let mut kinds: Vec<(&str, u64)> = Vec::new();
+            for mark in &place.marks {
+                match kinds.iter_mut().find(|(kind, _)| *kind == mark.kind) {
+                    Some((_, count)) => *count += 1,
+                    None => kinds.push((&mark.kind, 1)),
+                }
+            }
+            let words: Vec<String> = kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+            format!(
+                "<tr><th scope=\"row\">{}</th><td>{}</td></tr>",
+                escape(&place.name),
+                escape(&words.join(", "))
+            )
+        });
+        let label = "Where faults and failures lie; the table below has the numbers";
+        let numbers = table("Faults and failures by place", &["place", "what lies there"], rows);
+        let details = format!("<details><summary>Numbers</summary>\n{numbers}</details>\n");
+        self.section(
+            "places",
+            "Where faults and failures lie",
+            &figure("places", &strip::scene(&page.places), label, &details),
+        );
+    }
+
+    fn performance(&mut self, page: &Page) {
+        if page.performance.is_empty() {
+            return;
+        }
+        let columns = PerformanceRow::COLUMNS.map(|head| format!("{NUMBERS}{head}"));
+        let mut heads = vec!["phase"];
+        heads.extend(columns.iter().map(String::as_str));
+        let rows = page.performance.iter().map(|row| {
+            let cells: String =
+                row.cells.iter().map(|cell| format!("<td class=\"number\">{}</td>", escape(cell))).collect();
+            format!("<tr><th scope=\"row\">{}</th>{cells}</tr>", escape(&row.name))
+        });
+        self.section("figures", "Figures", &table("By phase and operation", &heads, rows));
+    }
+
+    fn repeat(&mut self, page: &Page) {
+        let mut content = format!(
+            "<p>The same faults hit the same requests again:</p>\n<pre><code>{}</code></pre>\n",
+            escape(&page.command)
+        );
+        content += &facts(&page.environment);
+        self.section("repeat", "To repeat it", &content);
+    }
+}
+
+/// Before the head of a column of numbers.
+const NUMBERS: char = '#';
+
+fn table(caption: &str, heads: &[&str], rows: impl Iterator<Item = String>) -> String {
+    let heads: String = heads
+        .iter()
+        .map(|head| match (head.is_empty(), head.strip_prefix(NUMBERS)) {
+            (true, _) => "<td></td>".to_owned(),
+            (_, Some(head)) => format!("<th scope=\"col\" class=\"number\">{head}</th>"),
+            (_, None) => format!("<th scope=\"col\">{head}</th>"),
+        })
+        .collect();
+    let rows: String = rows.map(|row| row + "\n").collect();
+    format!(
+        "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\"><table><caption>{0}</caption>\
+         <thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>\n",
+        escape(caption)
+    )
+}
+
+fn facts(facts: &[Fact]) -> String {
+    let lines: String = facts
+        .iter()
+        .map(|fact| format!("<dt>{}</dt><dd>{}</dd>\n", escape(&fact.name), escape(&fact.value)))
+        .collect();
+    format!("<dl>\n{lines}</dl>\n")
+}
+
+fn fault_row(row: &FaultRow) -> String {
+    let total = row.fates.iter().map(|&(_, count)| count).sum::<u64>().max(1) as f64;
+    let present = || row.fates.iter().filter(|(_, count)| *count > 0);
+    let bars: String = present()
+        .map(|(fate, count)| {
+            let share = *count as f64 / total * 100.0;
+            format!("<span class=\"fate {}\" style=\"width:{share:.2}%\"></span>", escape(fate))
+        })
+        .collect();
+    let words: Vec<String> = present().map(|(fate, count)| format!("{count} {fate}")).collect();
+    let note =
+        row.note.as_ref().map_or(String::new(), |note| format!("<p class=\"note\">{}</p>", escape(note)));
+    format!(
+        "<tr><th scope=\"row\">{}<br><code>{}</code>{note}</th><td class=\"number\">{}</td><td class=\"number\">{}</td>\
+         <td><div class=\"fates\" aria-hidden=\"true\">{bars}</div>{}</td><td class=\"number\">{}</td></tr>",
+        escape(&row.name),
+        escape(&row.rule),
+        row.hits,
+        row.faults,
+        escape(&words.join(", ")),
+        row.failing_blocks
+    )
+}
+
+fn figure(class: &str, scene: &Scene, label: &str, below: &str) -> String {
+    format!("<figure class=\"{class}\">\n{}{below}</figure>\n", svg_element(scene, label))
+}
+
+/// A chart, and in words what its lines go through.
+fn line_chart(of: &Chart, timeline: &Timeline) -> String {
+    let words: Vec<String> = of
+        .lines
+        .iter()
+        .map(|line| {
+            let values = || line.points.iter().map(|&(_, value)| value).filter(|value| value.is_finite());
+            let count = values().count();
+            if count == 0 {
+                return format!("{} without a value", line.name);
+            }
+            let least = values().fold(f64::INFINITY, f64::min);
+            let largest = values().fold(f64::NEG_INFINITY, f64::max);
+            let mean = values().sum::<f64>() / count as f64;
+            format!(
+                "{} from {} to {}, on average {}",
+                line.name,
+                of.unit.write(least),
+                of.unit.write(largest),
+                of.unit.write(mean)
+            )
+        })
+        .collect();
+    let label = format!("{} over time: {}", of.title, words.join("; "));
+    figure("timeline", &chart::scene(of, timeline), &label, "")
+}
+
+/// What the cursor reads its values from.
+fn series(timeline: &Timeline) -> String {
+    let mut out = format!(
+        "{{\"seconds\":{},\"left\":{LEFT},\"axis\":{AXIS},\"width\":{WIDTH},\"hits\":[",
+        number(timeline.seconds)
+    );
+    let mut last = f64::NEG_INFINITY;
+    let mut places = Vec::new();
+    // Hits that the cursor could not stop at one by one are one stop.
+    for hit in &timeline.hits {
+        if hit.at - last > timeline.seconds / 1000.0 {
+            places.push(number(hit.at));
+            last = hit.at;
+        }
+    }
+    out += &places.join(",");
+    out += "],\"charts\":[";
+    let charts: Vec<String> = timeline.charts.iter().chain(&timeline.probes).map(chart_series).collect();
+    out += &charts.join(",");
+    out + "]}"
+}
+
+fn chart_series(of: &Chart) -> String {
+    let lines: Vec<String> = of
+        .lines
+        .iter()
+        .map(|line| {
+            let every = line.points.len().div_ceil(CURSOR_POINTS_MAX).max(1);
+            let points: Vec<String> = line
+                .points
+                .iter()
+                .step_by(every)
+                .map(|&(at, value)| {
+                    let text = if value.is_finite() { string(&of.unit.write(value)) } else { "null".into() };
+                    format!("[{},{text}]", number(at))
+                })
+                .collect();
+            format!("{{\"name\":{},\"points\":[{}]}}", string(&line.name), points.join(","))
+        })
+        .collect();
+    format!("{{\"title\":{},\"lines\":[{}]}}", string(&of.title), lines.join(","))
+}
+
+fn number(value: f64) -> String {
+    if value.is_finite() { format!("{}", (value * 1e6).round() / 1e6) } else { "0".to_owned() }
+}
+
+/// A JSON string that can stand inside a script element.
+fn string(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c if c.is_control() => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::{Device, Expectation, Histogram, Hit, Line, Mark, Span, Strip, StripMark};
+    use crate::{Unit, figures};
+
+    fn page() -> Page {
+        let hostile = "<script>alert(1)</script>";
+        Page {
+            name: hostile.into(),
+            subtitle: "ext4, seed 42".into(),
+            passes: Some(false),
+            summary: "1 fault was silent".into(),
+            expectations: vec![Expectation {
+                name: "silent".into(),
+                wanted: "0".into(),
+                found: "1".into(),
+                holds: false,
+            }],
+            stack: vec![
+                Device { name: "memory".into(), detail: "1 GiB".into(), has_faults: false },
+                Device { name: "faults".into(), detail: hostile.into(), has_faults: true },
+            ],
+            faults: vec![FaultRow {
+                name: "rot".into(),
+                rule: "write: bit_flip".into(),
+                hits: 1,
+                faults: 1,
+                fates: vec![("silent".into(), 1)],
+                failing_blocks: 1,
+                note: Some(hostile.into()),
+            }],
+            timeline: Timeline {
+                seconds: 2.0,
+                phases: vec![Span { name: "run".into(), from: 0.0, to: 2.0 }],
+                windows: vec![Span { name: "rot".into(), from: 0.5, to: 1.5 }],
+                hits: vec![Hit { at: 0.7, rule: "rot".into(), what: hostile.into() }],
+                marks: vec![Mark { at: 1.0, name: "interrupted".into() }],
+                charts: vec![Chart {
+                    title: "Throughput".into(),
+                    unit: Unit::BytesPerSecond,
+                    lines: vec![Line { name: hostile.into(), points: vec![(1.0, 1e6), (2.0, f64::NAN)] }],
+                    is_logarithmic: false,
+                }],
+                probes: Vec::new(),
+            },
+            latencies: vec![Histogram { name: "write".into(), counts: vec![(1000, 3)] }],
+            places: vec![Strip {
+                name: "device".into(),
+                bytes: 1 << 20,
+                marks: vec![StripMark { offset: 4096, length: 4096, kind: "bit_flip".into() }],
+            }],
+            command: "rotproof run 'a b.yaml'".into(),
+            ..Page::default()
+        }
+    }
+
+    #[test]
+    fn everything_is_on_the_page_and_nothing_comes_from_elsewhere() {
+        let page = page();
+        let text = html(&page);
+        for wanted in
+            ["FAIL", "1 silent", "interrupted", "rotproof run", "faults act here", "Throughput over time"]
+        {
+            assert!(text.contains(wanted), "{wanted}");
+        }
+        for forbidden in ["http:", "https:", "src=\"", "url(", "@import"] {
+            assert!(!text.contains(forbidden), "{forbidden}");
+        }
+        assert_eq!(text.matches("class=\"hit\"").count(), 1, "one chart, one hit");
+        assert_eq!(text.matches("class=\"rule-hit\"").count(), 1);
+        assert_eq!(figures(&page).len(), 4);
+    }
+
+    #[test]
+    fn a_hostile_name_stays_a_text_everywhere() {
+        let text = html(&page());
+        assert_eq!(text.matches("<script").count(), 2, "the data and the cursor");
+        assert!(!text.contains("<script>alert"));
+    }
+
+    #[test]
+    fn an_empty_page_is_a_page() {
+        let text = html(&Page::default());
+        assert!(text.contains("id=\"verdict\"") && !text.contains("id=\"time\""));
+    }
+}

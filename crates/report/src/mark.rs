@@ -1,0 +1,68 @@
+//! Many marks in little room: those that would lie over each other become one that says how many it stands for.
+
+use crate::page::{Hit, Timeline};
+use crate::unit::seconds;
+
+/// Hits of one rule that fall on the same pixel.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Column {
+    /// Pixels from the left end of the axis.
+    pub(crate) x: f64,
+    /// What there is to say.
+    pub(crate) title: String,
+    pub(crate) hits: usize,
+}
+
+/// The marks of `hits`, in order of time, on an axis that is `width` pixels long and as many seconds as `timeline`.
+pub(crate) fn columns<'a>(
+    hits: impl Iterator<Item = &'a Hit>,
+    timeline: &Timeline,
+    width: f64,
+) -> Vec<Column> {
+    let span = timeline.seconds.max(f64::MIN_POSITIVE);
+    let mut columns: Vec<(u64, f64, f64, &Hit, usize)> = Vec::new();
+    for hit in hits {
+        let pixel = (hit.at / span * width).clamp(0.0, width).round() as u64;
+        match columns.last_mut() {
+            Some((last, _, until, _, count)) if *last == pixel => {
+                *until = hit.at;
+                *count += 1;
+            }
+            _ => columns.push((pixel, hit.at, hit.at, hit, 1)),
+        }
+    }
+    columns
+        .into_iter()
+        .map(|(pixel, from, until, first, hits)| Column {
+            x: pixel as f64,
+            title: if hits == 1 {
+                format!("{}: {} at {}", first.rule, first.what, seconds(from, span))
+            } else {
+                format!(
+                    "{}: {hits} hits from {} to {}",
+                    first.rule,
+                    seconds(from, span),
+                    seconds(until, span)
+                )
+            },
+            hits,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_hit_is_lost_when_several_share_a_pixel() {
+        let hit = |at| Hit { at, rule: "rot".into(), what: "bit_flip at 4096".into() };
+        let hits: Vec<Hit> = [0.0, 0.001, 0.002, 5.0, 10.0].map(hit).into();
+        let timeline = Timeline { seconds: 10.0, ..Timeline::default() };
+        let found = columns(hits.iter(), &timeline, 100.0);
+        assert_eq!(found.iter().map(|column| column.hits).collect::<Vec<_>>(), [3, 1, 1]);
+        assert_eq!(found.iter().map(|column| column.x).collect::<Vec<_>>(), [0.0, 50.0, 100.0]);
+        assert_eq!(found[0].title, "rot: 3 hits from 0.0 s to 0.0 s");
+        assert_eq!(found[1].title, "rot: bit_flip at 4096 at 5.0 s");
+    }
+}
