@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use rotproof_load::engine::LoadOperation;
 use rotproof_load::failure::{SectorFinding, error_name};
 use rotproof_load::{Classification, Failure};
 use rotproof_trial::runner::{FailureRecord, Finished, Performance, ReplayReport, Report};
@@ -76,16 +75,10 @@ fn performance(lines: &[Performance], paint: Paint) -> String {
     ]);
     let span = |nanoseconds| units::short_duration(Duration::from_nanos(nanoseconds));
     for line in lines {
-        let operation = match line.operation {
-            LoadOperation::Read => "read",
-            LoadOperation::Write => "write",
-            LoadOperation::Flush => "flush",
-            LoadOperation::Discard => "discard",
-        };
         let throughput =
             if line.bytes == 0 { String::new() } else { units::short_rate(line.bytes_per_second) };
         table.row([
-            format!("{} {operation}", line.phase),
+            format!("{} {}", line.phase, line.operation),
             units::count(line.requests),
             throughput,
             units::short_count(line.requests_per_second),
@@ -282,6 +275,14 @@ pub fn what(what: &Classification) -> String {
         Classification::Noise => "noise".into(),
         Classification::Unreadable { error } => format!("unreadable: {}", error_name(*error)),
         Classification::Unwritable { error } => format!("unwritable: {}", error_name(*error)),
+        Classification::Refused { operation, error } => {
+            format!("{} failed: {}", operation.word(), error_name(*error))
+        }
+        Classification::Lost => "lost: it is not there".into(),
+        Classification::Undeleted => "is there, and should not be".into(),
+        Classification::WrongSize { expected_bytes, found_bytes } => {
+            format!("ends at {} instead of {}", units::count(*found_bytes), units::count(*expected_bytes))
+        }
     }
 }
 

@@ -86,13 +86,19 @@ impl Evidence {
 
 impl Look {
     fn of(content: &Content, expected: &[ContentId], data: &[u8]) -> Self {
+        let truths: Vec<Vec<u8>> = expected.iter().map(|&id| block_of(content, id)).collect();
+        Self::beside(content, &truths, data)
+    }
+
+    /// What one block looks like beside those that it may be.
+    #[cold]
+    pub(crate) fn beside(content: &Content, expected: &[Vec<u8>], data: &[u8]) -> Self {
         if data.iter().all(|&byte| byte == 0) {
             return Self::Zeroed;
         }
         if data.iter().all(|&byte| byte == 0xff) {
             return Self::Ones;
         }
-        let expected: Vec<Vec<u8>> = expected.iter().map(|&id| block_of(content, id)).collect();
         let nearest = expected
             .iter()
             .map(|truth| (differing_bits(truth, data), truth))

@@ -6,6 +6,7 @@ use serde::{Serialize, Serializer};
 use crate::content::ContentId;
 use crate::engine::LoadOperation;
 use crate::evidence::BitPosition;
+use crate::personality::FileOperation;
 
 /// One block that failed, in one or several ways.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -104,6 +105,25 @@ pub enum Classification {
         #[serde(serialize_with = "error_text")]
         error: ErrorKind,
     },
+    /// Another operation on a file that ended with an error.
+    Refused {
+        /// What was tried.
+        operation: FileOperation,
+        /// With what result.
+        #[serde(serialize_with = "error_text")]
+        error: ErrorKind,
+    },
+    /// A file that is not there, as if it had never been made.
+    Lost,
+    /// A file that is there, although it was deleted or never made.
+    Undeleted,
+    /// A file that ends where it should not.
+    WrongSize {
+        /// Where it should.
+        expected_bytes: u64,
+        /// Where it does.
+        found_bytes: u64,
+    },
 }
 
 impl Classification {
@@ -120,6 +140,10 @@ impl Classification {
             Self::Noise => "noise",
             Self::Unreadable { .. } => "unreadable",
             Self::Unwritable { .. } => "unwritable",
+            Self::Refused { .. } => "refused",
+            Self::Lost => "lost",
+            Self::Undeleted => "undeleted",
+            Self::WrongSize { .. } => "wrong_size",
         }
     }
 }

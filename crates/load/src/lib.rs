@@ -4,7 +4,7 @@
 //! and an index ([`stream`], [`content`]), so they can be replayed without I/O. [`run()`] sends them through a
 //! [`Driver`], keeps the [`Oracle`] and, as the check, reads everything back; [`classify()`] says of every failing block
 //! what it holds instead and who wrote that. [`target`] names contents before they are written, for faults that
-//! follow them.
+//! follow them. [`personality`] is the other kind: loads of files, with an engine of their own.
 //!
 //! This crate knows nothing of subjects, exports or trials: the objects it works on are given to it.
 
@@ -24,6 +24,7 @@ pub mod oracle;
 mod pace;
 mod parts;
 mod pattern;
+pub mod personality;
 #[cfg(test)]
 mod probe;
 mod realised;

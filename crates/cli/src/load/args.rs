@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use rotproof_block::{Error, ErrorKind};
+use rotproof_load::personality::Personality;
 use rotproof_load::{
     Arrivals, BlockSizes, Duplicates, LoadSpec, Mix, Pace, Pattern, RampUp, Rate, Retry, SizeMix, ThinkTime,
     Trace,
@@ -62,6 +63,16 @@ pub struct LoadArgs {
     /// How many malformed lines of the trace to pass over [default: 100]
     #[arg(long, value_name = "N", requires = "trace")]
     pub malformed_max: Option<u64>,
+
+    /// A load of files in a folder: varmail, fileserver, webserver, oltp, mail_store or metadata, and what is to be
+    /// other than published: varmail:files=200,threads=4
+    #[arg(long, value_name = "NAME")]
+    #[arg(conflicts_with_all = [
+        "rw", "mix", "bs", "bssplit", "iodepth", "numjobs", "size", "io_size", "number_ios", "ramp_time", "rwmixread",
+        "percentage_random", "random_distribution", "blockalign", "rate_iops", "thinktime", "fsync", "fua", "retry",
+        "duplicates", "prefill", "no_verify", "ioengine", "buffered", "trace",
+    ])]
+    pub personality: Option<Personality>,
 
     /// Bytes of a request; of reads and writes: 4k,64k [default: 4k]
     #[arg(long, alias = "block-size", value_name = "SIZE", value_parser = block_sizes)]
@@ -394,6 +405,21 @@ impl LoadArgs {
         }
     }
 
+    /// The load of files that is meant, checked; none if it is one of blocks.
+    pub fn personality(&self) -> Result<Option<Personality>, Error> {
+        let Some(personality) = self.personality else { return Ok(None) };
+        let mut problems = Problems::default();
+        personality.validate(&Path::root(), &mut problems);
+        if let Some(problem) = problems.into_iter().next() {
+            let help = problem.help.map_or(String::new(), |help| format!("; {help}"));
+            return Err(invalid("--personality", &format!("{}{help}", problem.message)));
+        }
+        if personality.options.loops.is_some() && self.runtime.is_some() {
+            return Err(invalid("--runtime", "the load ends after `loops` already"));
+        }
+        Ok(Some(personality))
+    }
+
     fn checked(&self, spec: LoadSpec) -> Result<LoadSpec, Error> {
         let mut problems = Problems::default();
         spec.validate(&Path::root(), &mut problems);
@@ -487,6 +513,10 @@ mod tests {
         assert_eq!(found, Ok(wanted));
         let mixed = spec("x --mix darc_oltp --iodepth 8").expect("a load");
         assert_eq!((mixed.mix.map(|mix| mix.to_string()), mixed.queue_depth), (Some("darc_oltp".into()), 8));
+        let line = Line::try_parse_from(["load", "x", "--personality", "varmail:files=99", "--runtime", "5"]);
+        let files =
+            line.expect("well-formed").load.personality().expect("makes sense").expect("one of files");
+        assert_eq!(files.to_string(), "varmail:files=99");
         assert!(spec("x --ioengine=psync").is_ok() && spec("x --ioengine=libaio").is_err());
         assert_eq!(spec("x").expect("a load").reads, Percent(1.0), "nothing is written unless told");
         let sizes = spec("x --rw=randrw --bs=4k,64k").expect("a load").block_size;
@@ -510,6 +540,8 @@ mod tests {
             ("memory", "has no size"),
             ("x --mix darc_otlp", "did you mean `darc_oltp`?"),
             ("x --mix darc_oltp --bs 4k", "cannot be used with"),
+            ("x --personality varmail --bs 4k", "cannot be used with"),
+            ("x --personality varmial", "did you mean `varmail`?"),
             ("x --mix spc1 --iodepth 4", "--mix: spc1 has streams of its own"),
         ] {
             let found = spec(line).expect_err(line);

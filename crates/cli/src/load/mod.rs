@@ -1,11 +1,11 @@
 //! `rotproof load`: one load on one target, and its figures.
 
 mod args;
+mod files;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use rotproof_load::engine::LoadOperation;
 use rotproof_load::{Failure as FailingBlock, TraceReport};
 use rotproof_trial::load::{Access, LoadCommand, LoadOutcome};
 use rotproof_trial::probe::Probes;
@@ -31,6 +31,9 @@ const WIDTH: usize = 80;
 
 /// Runs the load and prints what it found.
 pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
+    if let Some(personality) = args.personality()? {
+        return files::load(args, personality, output);
+    }
     let spec = args.spec()?;
     let cancel = cancel_on_signals()?;
     let monitor = Arc::new(Monitor::default());
@@ -55,12 +58,7 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
         command.run()
     };
     if let Some(signal) = cancel.signal() {
-        let exit = Exit::of_signal(signal);
-        output.note(format_args!("{}: interrupted", args.target));
-        if args.json {
-            output.json(&error_json("cancelled", "interrupted", exit));
-        }
-        return Ok(exit);
+        return Ok(interrupted(args, output, signal));
     }
     let outcome = ended?;
     if let Some((trace, _)) = &outcome.trace {
@@ -72,6 +70,15 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
         output.result(render(&command, &outcome, output.stdout_paint()));
     }
     Ok(if outcome.failures.is_empty() && outcome.errors == 0 { Exit::Pass } else { Exit::VerdictFailed })
+}
+
+fn interrupted(args: &LoadArgs, output: Output, signal: i32) -> Exit {
+    let exit = Exit::of_signal(signal);
+    output.note(format_args!("{}: interrupted", args.target));
+    if args.json {
+        output.json(&error_json("cancelled", "interrupted", exit));
+    }
+    exit
 }
 
 fn render(command: &LoadCommand, outcome: &LoadOutcome, paint: Paint) -> String {
@@ -138,17 +145,11 @@ fn table(performance: &[Performance], paint: Paint) -> String {
     ]);
     let span = |nanoseconds| units::short_duration(Duration::from_nanos(nanoseconds));
     for line in performance {
-        let operation = match line.operation {
-            LoadOperation::Read => "read",
-            LoadOperation::Write => "write",
-            LoadOperation::Flush => "flush",
-            LoadOperation::Discard => "discard",
-        };
         let latency = &line.latency_ns;
         let throughput =
             if line.bytes == 0 { String::new() } else { units::short_rate(line.bytes_per_second) };
         table.row([
-            format!("{} {operation}", line.phase),
+            format!("{} {}", line.phase, line.operation),
             units::short_count(line.requests as f64),
             throughput,
             units::short_count(line.requests_per_second),

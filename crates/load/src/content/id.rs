@@ -10,6 +10,17 @@ use serde::{Serialize, Serializer};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContentId(pub u64);
 
+/// A block of a version of a file: what the contents of loads of files are named by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct InFile {
+    /// Number of the file.
+    pub file: u32,
+    /// Which of its versions, counted from one.
+    pub version: u32,
+    /// Which block of it.
+    pub block: u64,
+}
+
 /// A part of a run that writes contents of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -24,6 +35,19 @@ pub enum Stage {
 const INDEX_BITS: u32 = 40;
 const WORKER_BITS: u32 = 16;
 
+/// What stands in the place of the stage in a content of a file; the 56 bits below are file, version and block.
+const IN_FILE: u64 = 3;
+const VERSION_BITS: u32 = 20;
+const BLOCK_BITS: u32 = 18;
+const FILE_BITS: u32 = 18;
+
+/// Files of a load of files, at most.
+pub const FILES_END: u32 = 1 << FILE_BITS;
+/// Versions of a file, at most, and the number zero that none has.
+pub const VERSIONS_END: u32 = 1 << VERSION_BITS;
+/// Blocks of such a file, at most.
+pub const FILE_BLOCKS_MAX: u64 = 1 << BLOCK_BITS;
+
 impl ContentId {
     /// What a block has that was never written: no content at all.
     pub const NEVER_WRITTEN: ContentId = ContentId(0);
@@ -32,6 +56,22 @@ impl ContentId {
     pub fn new(stage: Stage, worker: u16, index: u64) -> Self {
         debug_assert!(index < 1 << INDEX_BITS, "4 PiB of contents");
         Self((stage as u64) << (INDEX_BITS + WORKER_BITS) | u64::from(worker) << INDEX_BITS | index)
+    }
+
+    /// The content of a block of a version of a file.
+    pub fn of_file(file: u32, version: u32, block: u64) -> Self {
+        debug_assert!(file < FILES_END && version < VERSIONS_END && block < FILE_BLOCKS_MAX);
+        let name = u64::from(file) << (VERSION_BITS + BLOCK_BITS) | u64::from(version) << BLOCK_BITS | block;
+        Self(IN_FILE << (INDEX_BITS + WORKER_BITS) | name)
+    }
+
+    /// Which block of a file it is of, if it is of one.
+    pub fn in_file(self) -> Option<InFile> {
+        (self.0 >> (INDEX_BITS + WORKER_BITS) == IN_FILE).then_some(InFile {
+            file: (self.0 >> (VERSION_BITS + BLOCK_BITS)) as u32 & (FILES_END - 1),
+            version: (self.0 >> BLOCK_BITS) as u32 & (VERSIONS_END - 1),
+            block: self.0 & (FILE_BLOCKS_MAX - 1),
+        })
     }
 
     /// Which stage made it; `None` if none did, and so no run of ours.
@@ -55,8 +95,11 @@ impl ContentId {
 }
 
 impl fmt::Display for ContentId {
-    /// `run:0:17`: stage, worker, index.
+    /// `run:0:17`: stage, worker, index; `file:12:3:7`: file, version, block.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(InFile { file, version, block }) = self.in_file() {
+            return f.pad(&format!("file:{file}:{version}:{block}"));
+        }
         let stage = match self.stage() {
             Some(Stage::Prefill) => "prefill",
             Some(Stage::Run) => "run",
@@ -95,5 +138,14 @@ mod tests {
         }
         assert_eq!(ContentId::new(Stage::Run, 3, 17).to_string(), "run:3:17");
         assert_eq!(ContentId::NEVER_WRITTEN.stage(), None);
+        let last = ContentId::of_file(FILES_END - 1, VERSIONS_END - 1, FILE_BLOCKS_MAX - 1);
+        assert!(last.0 < 1 << 62 && last.stage().is_none());
+        let last = last.in_file().expect("of a file");
+        assert_eq!(
+            (last.file, last.version, last.block),
+            (FILES_END - 1, VERSIONS_END - 1, FILE_BLOCKS_MAX - 1)
+        );
+        assert_eq!(ContentId::of_file(12, 3, 7).to_string(), "file:12:3:7");
+        assert_eq!(ContentId::new(Stage::Run, 3, 17).in_file(), None);
     }
 }

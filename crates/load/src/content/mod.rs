@@ -18,7 +18,7 @@ use crate::BLOCK_BYTES;
 pub(crate) use generator::Block;
 use generator::{Generator, Headers};
 pub use generator::{SECTOR_BYTES, SECTORS};
-pub use id::{ContentId, Stage};
+pub use id::{ContentId, FILE_BLOCKS_MAX, FILES_END, InFile, Stage, VERSIONS_END};
 
 /// Streams of [`mix`] that belong to contents.
 const ROOTS: u64 = 0xc0_47e1;
@@ -163,7 +163,7 @@ impl Content {
         let header = u64::from_le_bytes(sector.get(..8)?.try_into().ok()?);
         (0..SECTORS).find_map(|number| {
             let id = self.claimed(header, number);
-            id.stage()?;
+            self.is_possible(id).then_some(())?;
             let differing = self.with_block(id, |truth| differing_bits(sector_of(truth, number), sector));
             (differing < DAMAGED_BITS_MAX).then_some(SectorIdentity { id, sector: number as u8 })
         })
@@ -190,6 +190,11 @@ impl Content {
             self.fill(id, &mut block[..]);
             look(block)
         })
+    }
+
+    /// Whether any run with these contents could have made it; those of files are never compressible.
+    fn is_possible(&self, id: ContentId) -> bool {
+        id.stage().is_some() || (!self.is_compressible && id.in_file().is_some())
     }
 
     fn claimed(&self, header: u64, sector: usize) -> ContentId {

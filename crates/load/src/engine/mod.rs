@@ -30,6 +30,7 @@ use crate::workload::Workload;
 pub use progress::{Progress, ProgressCounts};
 pub use report::{INCIDENTS_MAX, Incident, LoadOperation, LoadReport, OperationReport, Sighting};
 use source::Source;
+pub(crate) use threads::thread_cpu_time;
 use worker::{Outcome, Times, Worker, WorkerOptions};
 
 /// How to run one phase of a load.

@@ -42,7 +42,7 @@ impl Progress {
         }
     }
 
-    pub(super) fn add(&self, counts: ProgressCounts) {
+    pub(crate) fn add(&self, counts: ProgressCounts) {
         self.requests.fetch_add(counts.requests, Ordering::Relaxed);
         self.bytes.fetch_add(counts.bytes, Ordering::Relaxed);
         self.errors.fetch_add(counts.errors, Ordering::Relaxed);

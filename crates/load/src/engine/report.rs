@@ -23,6 +23,18 @@ pub enum LoadOperation {
     Discard,
 }
 
+impl LoadOperation {
+    /// The word for it in results.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Flush => "flush",
+            Self::Discard => "discard",
+        }
+    }
+}
+
 /// What one phase did. Under the simulated runtime equal seeds give equal reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadReport {
@@ -121,7 +133,7 @@ const LATENCY_DIGITS: u8 = 3;
 const LATENCY_MAX_NS: u64 = 86_400_000_000_000;
 
 impl OperationReport {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // Grows by itself, to the largest order of magnitude seen.
         let latency = Histogram::new(LATENCY_DIGITS).expect("at most five digits are possible");
         Self { requests: 0, bytes: 0, errors: Vec::new(), retries: 0, latency }
@@ -133,7 +145,7 @@ impl OperationReport {
     }
 
     #[inline]
-    pub(super) fn record(&mut self, latency: Duration, bytes: u64, error: Option<ErrorKind>) {
+    pub(crate) fn record(&mut self, latency: Duration, bytes: u64, error: Option<ErrorKind>) {
         self.requests += 1;
         let latency_ns =
             u64::try_from(latency.as_nanos()).map_or(LATENCY_MAX_NS, |ns| ns.min(LATENCY_MAX_NS));
@@ -159,7 +171,7 @@ impl OperationReport {
         }
     }
 
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.bytes += other.bytes;
         self.retries += other.retries;

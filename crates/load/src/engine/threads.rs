@@ -123,7 +123,7 @@ fn work(
 }
 
 /// CPU time of this thread, in the kernel and outside.
-fn thread_cpu_time() -> Duration {
+pub(crate) fn thread_cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the clock exists on every Linux, and the structure is ours to be written.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };

@@ -2,11 +2,13 @@
 //!
 //! It knows nothing of stacks, subjects, faults or results; a trial has those.
 
+mod files;
 mod target;
 
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use files::{DURATION_DEFAULT, FileLoadCommand, FileLoadOutcome};
 use rotproof_block::{Error, ErrorKind, Phase, Result, Runtime};
 use rotproof_load::{
     BLOCK_BYTES, DeviceDriver, Driver, Failure, LoadReport, LoadSpec, Oracle, RunOn, RunOptions, Stage,

@@ -27,7 +27,7 @@ use rotproof_load::{
 use extents::place_extents;
 use leaf_watch::LeafWatch;
 pub use monitor::{Moment, Monitor};
-pub use performance::{LatencySummary, Performance, summarise};
+pub use performance::{LatencySummary, Performance, summarise, summarise_files};
 pub use replay::{Recorded, ReplayReport};
 pub use report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
 pub use results::{FORMAT, FailureRecord};

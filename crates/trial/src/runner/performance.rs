@@ -1,8 +1,11 @@
 //! The figures of one operation in one phase, as results and tables show them.
 
+use std::time::Duration;
+
 use rotproof_block::Phase;
 use rotproof_load::LoadReport;
-use rotproof_load::engine::LoadOperation;
+use rotproof_load::engine::{LoadOperation, OperationReport};
+use rotproof_load::personality::FileReport;
 use serde::Serialize;
 
 /// What one operation did in one phase.
@@ -10,8 +13,8 @@ use serde::Serialize;
 pub struct Performance {
     /// `prefill`, `run` or `check`.
     pub phase: &'static str,
-    /// What was done.
-    pub operation: LoadOperation,
+    /// What was done: `read`, `write`, `flush`, of loads of files also `create` and the like.
+    pub operation: &'static str,
     /// Requests that completed, whatever the result.
     pub requests: u64,
     /// Bytes of those that succeeded.
@@ -68,13 +71,36 @@ pub fn summarise(reports: &[LoadReport]) -> Vec<Performance> {
         .collect()
 }
 
+/// As [`summarise`], of a load of files.
+pub fn summarise_files(reports: &[FileReport]) -> Vec<Performance> {
+    let mut ordered: Vec<&FileReport> = reports.iter().collect();
+    ordered.sort_by_key(|report| (report.phase != Phase::Run, report.phase));
+    ordered
+        .into_iter()
+        .flat_map(|report| {
+            report
+                .operations
+                .iter()
+                .map(|line| figures(report.phase, line.operation.word(), &line.figures, line.elapsed))
+        })
+        .collect()
+}
+
 fn line(report: &LoadReport, operation: LoadOperation) -> Performance {
-    let figures = report.operation(operation);
-    let seconds = report.elapsed().as_secs_f64();
+    figures(report.phase, operation.word(), report.operation(operation), report.elapsed())
+}
+
+fn figures(
+    phase: Phase,
+    operation: &'static str,
+    figures: &OperationReport,
+    elapsed: Duration,
+) -> Performance {
+    let seconds = elapsed.as_secs_f64();
     let per_second = |amount: u64| if seconds > 0.0 { amount as f64 / seconds } else { 0.0 };
     let latency = &figures.latency;
     Performance {
-        phase: phase_name(report.phase),
+        phase: phase_name(phase),
         operation,
         requests: figures.requests,
         bytes: figures.bytes,

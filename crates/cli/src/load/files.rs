@@ -1,0 +1,153 @@
+//! `rotproof load DIR --personality NAME`: what it prints.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rotproof_block::{Error, ErrorKind};
+use rotproof_load::personality::Personality;
+use rotproof_trial::load::{FileLoadCommand, FileLoadOutcome, LoadTarget};
+use rotproof_trial::runner::{Monitor, Performance};
+use serde_json::{Value, json};
+
+use super::{LISTED_MAX, LoadArgs, WIDTH};
+use crate::exit::Exit;
+use crate::fail::Failure;
+use crate::output::{Output, Paint};
+use crate::progress::Progress;
+use crate::run::snapshot;
+use crate::signals::cancel_on_signals;
+use crate::table::{Align, Table, clip};
+use crate::{units, verdict};
+
+/// Runs the load of files and prints what it found.
+pub(super) fn load(args: &LoadArgs, personality: Personality, output: Output) -> Result<Exit, Failure> {
+    let LoadTarget::Path(folder) = &args.target else {
+        let message = format!("--personality works on files in a folder, and {} is none", args.target);
+        return Err(Error::new(ErrorKind::Invalid, message).into());
+    };
+    let cancel = cancel_on_signals()?;
+    let monitor = Arc::new(Monitor::default());
+    let command = FileLoadCommand {
+        folder: folder.clone(),
+        personality,
+        duration: args.runtime,
+        seed: args.seed,
+        overwrite: args.overwrite,
+        cancel: cancel.clone(),
+        monitor: Arc::clone(&monitor),
+    };
+    let ended = {
+        let _progress = Progress::start(output, args.quiet, move || snapshot(&monitor.moment()));
+        command.run()
+    };
+    if let Some(signal) = cancel.signal() {
+        return Ok(super::interrupted(args, output, signal));
+    }
+    let outcome = ended?;
+    if args.json {
+        output.json(&to_json(&command, &outcome));
+    } else {
+        output.result(render(&command, &outcome, output.stdout_paint()));
+    }
+    Ok(if outcome.failures.is_empty() && outcome.errors == 0 { Exit::Pass } else { Exit::VerdictFailed })
+}
+
+fn render(command: &FileLoadCommand, outcome: &FileLoadOutcome, paint: Paint) -> String {
+    let figures = command.personality.figures();
+    let heading = format!(
+        "{}, {}, {}, seed {}",
+        command.personality.kind.word(),
+        units::counted(figures.files.into(), "file"),
+        units::counted(figures.threads.into(), "thread"),
+        command.seed
+    );
+    let name = clip(&command.folder.display().to_string(), 30);
+    let mut lines = vec![
+        format!("{}  {}", paint.bold(name), paint.dim(heading)),
+        String::new(),
+        table(&outcome.performance, paint),
+    ];
+    lines.extend(outcome.cpu_ns_per_operation.map(|ns| {
+        let cpu = units::short_duration(Duration::from_nanos(ns as u64));
+        paint.dim(format!("  CPU {cpu} an operation")).to_string()
+    }));
+    lines.push(String::new());
+    if outcome.errors > 0 {
+        let errors = units::counted(outcome.errors, "operation");
+        lines.push(format!("{}  {errors} ended with an error", paint.bad("FAIL")));
+    }
+    if outcome.failures.is_empty() && outcome.errors == 0 {
+        lines.push(format!(
+            "{}  {} with {} there, read back and right",
+            paint.good("PASS"),
+            units::counted(outcome.files, "file"),
+            units::bytes(outcome.verified_bytes)
+        ));
+    }
+    if !outcome.failures.is_empty() {
+        let blocks = units::counted(outcome.failures.len() as u64, "block");
+        lines.push(format!("{}  {blocks} of files wrong or unreadable", paint.bad("FAIL")));
+        lines.extend(outcome.failures.iter().take(LISTED_MAX).map(|failure| {
+            let what = verdict::what(&failure.worst().what);
+            clip(&format!("  {} block {}: {what}", failure.object, failure.block), WIDTH)
+        }));
+        if outcome.failures.len() > LISTED_MAX {
+            lines.push("  and more; --json lists them all".into());
+        }
+    }
+    lines.extend(left(&outcome.left));
+    lines.join("\n")
+}
+
+/// Everything that the run did; of the other phases what takes the time, as --json has all of it.
+fn table(performance: &[Performance], paint: Paint) -> String {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[
+        ("phase", Left),
+        ("count", Right),
+        ("throughput", Right),
+        ("a second", Right),
+        ("p50", Right),
+        ("p99", Right),
+        ("max", Right),
+    ]);
+    let span = |nanoseconds| units::short_duration(Duration::from_nanos(nanoseconds));
+    let is_shown = |line: &&Performance| {
+        line.phase == "run" || matches!(line.operation, "read" | "write") || line.errors > 0
+    };
+    for line in performance.iter().filter(is_shown) {
+        let latency = &line.latency_ns;
+        let throughput =
+            if line.bytes == 0 { String::new() } else { units::short_rate(line.bytes_per_second) };
+        table.row([
+            format!("{} {}", line.phase, line.operation),
+            units::count(line.requests),
+            throughput,
+            units::short_count(line.requests_per_second),
+            span(latency.p50),
+            span(latency.p99),
+            span(latency.max),
+        ]);
+    }
+    table.render(paint)
+}
+
+fn left(folder: &Option<PathBuf>) -> Option<String> {
+    folder.as_ref().map(|folder| format!("The files are left in {} to be looked at.", folder.display()))
+}
+
+fn to_json(command: &FileLoadCommand, outcome: &FileLoadOutcome) -> Value {
+    json!({
+        "target": command.folder,
+        "personality": command.personality,
+        "seed": command.seed,
+        "performance": outcome.performance,
+        "cpu_ns_per_operation": outcome.cpu_ns_per_operation,
+        "files": outcome.files,
+        "verified_bytes": outcome.verified_bytes,
+        "errors": outcome.errors,
+        "failures": outcome.failures,
+        "left": outcome.left,
+    })
+}

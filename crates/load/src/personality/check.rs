@@ -1,0 +1,151 @@
+//! The check of a load of files: every file that must be there is, no other is, and each holds what it must.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use rotproof_block::{ErrorKind, Result};
+
+use super::hands::{Finding, Hands, Job};
+use super::metadata::Names;
+use super::oracle::FileOracle;
+use super::report::{FileOperation, Tally};
+use super::run::{Task, in_threads};
+use super::slots::Slots;
+use super::state::Existence;
+use crate::engine::LoadOperation;
+use crate::failure::{Classification, Way};
+
+/// Threads that read back.
+const THREADS: usize = 8;
+/// The number of a file that the load knows nothing of.
+const STRANGER: u32 = u32::MAX;
+
+pub(super) fn check(job: &Job<'_>, oracle: &mut FileOracle) -> Result<Vec<Tally>> {
+    let slots = oracle.slots.as_ref();
+    let mut shares: Vec<Vec<(u32, &mut Names)>> = (0..THREADS).map(|_| Vec::new()).collect();
+    for (thread, names) in (0..).zip(&mut oracle.parts) {
+        shares[thread as usize % THREADS].push((thread, names));
+    }
+    let tasks = shares.into_iter().enumerate().map(|(number, share)| -> Task<'_, '_> {
+        let work = move |hands: &mut Hands<'_>| {
+            for (thread, names) in share {
+                check_part(hands, thread, names, slots);
+            }
+        };
+        (format!("check-{number}"), Box::new(work))
+    });
+    let mut tallies = in_threads(job, tasks.collect())?;
+    let mut hands = Hands::new(job);
+    if let Some(log) = &oracle.log {
+        let file = job.plan.log();
+        hands.tally.files += 1;
+        let path = hands.path(file);
+        let (done, took) = hands.timed(|| File::open(&path));
+        hands.record(FileOperation::Open, took, 0, done.as_ref().err().copied());
+        match done {
+            Ok(handle) => {
+                forget_pages(&handle);
+                log.check(&mut hands, &handle);
+            }
+            Err(ErrorKind::Missing) if !path.exists() => hands.contradicted(file, 1, false),
+            Err(error) => hands.refused(file, FileOperation::Open, error),
+        }
+    }
+    find_strangers(&mut hands, oracle);
+    tallies.push(hands.into_tally());
+    Ok(tallies)
+}
+
+fn check_part(hands: &mut Hands<'_>, thread: u32, names: &mut Names, slots: Option<&Slots>) {
+    let plan = hands.job.plan;
+    for position in 0..plan.part_len(thread) {
+        if hands.job.is_cancelled() {
+            return;
+        }
+        let file = plan.file(thread, position);
+        let state = &mut names.files[position as usize];
+        if state.existence == Existence::No {
+            // One that is there is found with the strangers.
+            continue;
+        }
+        hands.tally.files += 1;
+        // What was in doubt stays so: a look now says nothing of what was legal before.
+        let mut seen = *state;
+        hands.open(file, &mut seen);
+        if seen.existence == Existence::Yes && state.existence == Existence::Doubtful {
+            seen.existence = Existence::Doubtful;
+        }
+        hands.forget_pages();
+        match slots {
+            Some(slots) => hands.with_opened(|hands, handle| slots.check(hands, handle, file)),
+            None => hands.read_whole(&seen),
+        }
+        hands.close();
+    }
+    for (position, &directory) in (0..).zip(&names.directories) {
+        let path = hands.job.folder.join(plan.directory_path(plan.file(thread, position)));
+        if directory == Existence::Yes
+            && let Err(error) = path.metadata()
+        {
+            let error = super::hands::kind_of(error);
+            hands.refused_directory(plan.file(thread, position), FileOperation::Dirstat, error);
+        }
+    }
+}
+
+/// Looks for files and directories that nobody made, or that were deleted.
+fn find_strangers(hands: &mut Hands<'_>, oracle: &FileOracle) {
+    let plan = hands.job.plan;
+    let mut known: HashSet<String> = plan.directories().into_iter().collect();
+    let there = oracle.files().filter(|(_, state)| state.existence != Existence::No);
+    known.extend(there.map(|(file, _)| plan.path(file)));
+    known.extend(oracle.log.as_ref().map(|_| plan.path(plan.log())));
+    for (thread, names) in (0..).zip(&oracle.parts) {
+        let made = (0..).zip(&names.directories).filter(|(_, directory)| **directory != Existence::No);
+        known.extend(made.map(|(position, _)| plan.directory_path(plan.file(thread, position))));
+    }
+    let mut folders = vec![String::new()];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = std::fs::read_dir(hands.job.folder.join(&folder)) else {
+            let error = ErrorKind::Medium;
+            let what = Classification::Refused { operation: FileOperation::Dirstat, error };
+            let name = if folder.is_empty() { ".".to_owned() } else { folder };
+            hands.failed_stranger(name, what, false);
+            continue;
+        };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+            if !known.contains(&path) {
+                hands.failed_stranger(path, Classification::Undeleted, true);
+            } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(path);
+            }
+        }
+    }
+}
+
+impl Hands<'_> {
+    /// A file by a name that no file of the load has now.
+    fn failed_stranger(&mut self, name: String, what: Classification, is_found: bool) {
+        let finding = Finding { expected: Vec::new(), found: is_found.then(Vec::new), what };
+        let way = Way {
+            phase: self.job.phase,
+            time: self.job.now(),
+            operation: LoadOperation::Read,
+            expected: finding.expected,
+            found: finding.found.as_deref().map(super::data::hash_of),
+            what: finding.what,
+            count: 1,
+        };
+        self.tally.failed_by_name(STRANGER, name, 0, way);
+    }
+}
+
+/// Lets the kernel forget what it has of the file in memory, as far as that has been written.
+pub(super) fn forget_pages(file: &File) {
+    // SAFETY: takes an open descriptor. It is advice; where it is not followed, less is known of the device, and nothing
+    // is wrong.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+}

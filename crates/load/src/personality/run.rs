@@ -1,0 +1,453 @@
+//! Runs one phase of a load of files: a thread for each of the personality.
+//!
+//! Time comes from the clock of the machine: these are calls into its kernel, which knows no other.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rotproof_block::error::IoContext;
+use rotproof_block::{Error, ErrorKind, Phase, Result, Time};
+
+use super::check;
+use super::coupling::{Coupling, Semaphore};
+use super::draws::Draws;
+use super::hands::{Hands, Job};
+use super::mail::{LOG_ENTRY_BYTES, MailScript, MailStep};
+use super::metadata::{Meeting, Names, round};
+use super::oracle::FileOracle;
+use super::plan::FilePlan;
+use super::report::{FileIncident, FileOperation, FileReport, Tally};
+use super::ring::Log;
+use super::script::{Script, Step};
+use super::slots::Slots;
+use super::spec::PersonalityKind;
+use super::state::FileState;
+use crate::engine::{Progress, thread_cpu_time};
+
+/// How to run one phase.
+pub struct FileRunOptions {
+    /// Prefill, run or check.
+    pub phase: Phase,
+    /// Time zero.
+    pub epoch: Instant,
+    /// When the run ends, if that is by time.
+    pub duration: Option<Duration>,
+    /// Anything but zero asks to stop: the phase then ends with [`ErrorKind::Cancelled`].
+    pub cancel: Arc<AtomicUsize>,
+    /// Where to say how far it has come.
+    pub progress: Arc<Progress>,
+}
+
+/// Streams of [`rotproof_block::hash::mix`] that belong to the places that oltp reads and writes.
+const PLACES: u64 = 0x01f9_91ac;
+/// Figures of filebench's `oltp.f`: posts that a writer and the log writer wait for, how far readers may run ahead of
+/// them, writes in a row, and bytes of a log write.
+const WRITER: Semaphore = Semaphore { value: 1000, high_water: 2000 };
+const LOG_WRITER: Semaphore = Semaphore { value: 3200, high_water: 1000 };
+const WRITES_IN_A_ROW: u32 = 100;
+const OLTP_LOG_BYTES: u64 = 256 << 10;
+
+/// Runs one phase of a load in `folder`, which belongs to the load alone. The oracle learns what was done, and judges
+/// what is read.
+///
+/// An error of an operation is no error of the phase: it is counted, and the file concerned is among
+/// [`FileReport::failures`], where it lost anything. The phase itself fails with [`ErrorKind::Cancelled`] if it was asked
+/// to stop, and then the oracle is of no further use.
+pub fn run(
+    plan: &FilePlan,
+    folder: &Path,
+    oracle: &mut FileOracle,
+    options: &FileRunOptions,
+) -> Result<FileReport> {
+    if oracle.is_lost {
+        return Err(Error::new(ErrorKind::Invalid, "the oracle belongs to a phase that did not end"));
+    }
+    let now = Time(u64::try_from(options.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    let job = Job {
+        plan,
+        folder: folder.to_owned(),
+        phase: options.phase,
+        epoch: options.epoch,
+        deadline: options.duration.filter(|_| options.phase == Phase::Run).map(|span| now.after(span)),
+        cancel: &options.cancel,
+        progress: &options.progress,
+        is_abandoned: AtomicBool::new(false),
+    };
+    oracle.is_lost = true;
+    let started = job.now();
+    let mut tallies = match options.phase {
+        Phase::Prefill => prefill(&job, oracle)?,
+        Phase::Run => work(&job, oracle)?,
+        Phase::Check => check::check(&job, oracle)?,
+        Phase::Setup => return Err(Error::new(ErrorKind::Invalid, "a load has no setup phase")),
+    };
+    if options.phase != Phase::Check && !job.is_cancelled() {
+        tallies.push(sync(&job)?);
+    }
+    if options.cancel.load(Ordering::Relaxed) != 0 {
+        return Err(Error::new(ErrorKind::Cancelled, "the load was asked to stop"));
+    }
+    oracle.is_lost = false;
+    Ok(Tally::merge(options.phase, started, tallies))
+}
+
+/// Tells all others if its thread panics.
+struct Watch<'a>(&'a AtomicBool);
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A thread's work.
+pub(super) type Task<'scope, 'job> = (String, Box<dyn FnOnce(&mut Hands<'job>) + Send + 'scope>);
+
+/// Carries out each task in a thread of its own.
+pub(super) fn in_threads<'scope, 'job>(
+    job: &'job Job<'job>,
+    tasks: Vec<Task<'scope, 'job>>,
+) -> Result<Vec<Tally>>
+where
+    'job: 'scope,
+{
+    std::thread::scope(|scope| {
+        let mut handles = Vec::new();
+        for (name, task) in tasks {
+            let work = move || {
+                let _watch = Watch(&job.is_abandoned);
+                let cpu_before = thread_cpu_time();
+                let mut hands = Hands::new(job);
+                task(&mut hands);
+                let mut tally = hands.into_tally();
+                tally.cpu = thread_cpu_time().saturating_sub(cpu_before);
+                tally
+            };
+            let handle = std::thread::Builder::new().name(name).spawn_scoped(scope, work);
+            if handle.is_err() {
+                // Nobody may wait for a thread that is not there.
+                job.is_abandoned.store(true, Ordering::Relaxed);
+            }
+            handles.push(handle.doing(|| "starting a thread of the load".into()));
+        }
+        let panicked = |_| Error::new(ErrorKind::Internal, "a thread of the load panicked");
+        handles.into_iter().map(|handle| handle?.join().map_err(panicked)).collect()
+    })
+}
+
+/// Makes the tree of directories and the files that are there before the load.
+fn prefill(job: &Job<'_>, oracle: &mut FileOracle) -> Result<Vec<Tally>> {
+    let plan = job.plan;
+    let mut hands = Hands::new(job);
+    for directory in plan.directories() {
+        let path = job.folder.join(&directory);
+        let (done, took) = hands.timed(|| std::fs::create_dir(&path));
+        hands.record(FileOperation::Mkdir, took, 0, done.err());
+        if let Err(error) = done {
+            let error = match error {
+                ErrorKind::Os(libc::EEXIST) => Error::new(
+                    ErrorKind::Refused,
+                    format!("{} exists already; a load makes its own folders", path.display()),
+                ),
+                kind => Error::new(kind, format!("making the folder {}", path.display())),
+            };
+            return Err(error);
+        }
+    }
+    if plan.kind.has_log() {
+        let path = hands.path(plan.log());
+        File::create_new(&path).doing(|| format!("making the log {}", path.display()))?;
+    }
+    let mut tallies = vec![hands.into_tally()];
+    let slots = oracle.slots.as_ref();
+    let tasks = (0..).zip(&mut oracle.parts).map(|(thread, names)| -> Task<'_, '_> {
+        (format!("files-{thread}"), Box::new(move |hands| prefill_part(hands, thread, names, slots)))
+    });
+    tallies.extend(in_threads(job, tasks.collect())?);
+    Ok(tallies)
+}
+
+fn prefill_part(hands: &mut Hands<'_>, thread: u32, names: &mut Names, slots: Option<&Slots>) {
+    let plan = hands.job.plan;
+    for position in 0..plan.part_len(thread) {
+        if hands.job.is_cancelled() {
+            return;
+        }
+        if !plan.is_preallocated(thread, position) {
+            continue;
+        }
+        let (file, state) = (plan.file(thread, position), &mut names.files[position as usize]);
+        hands.create(file, state);
+        hands.append(FileOperation::Write, plan.size(file), state);
+        hands.close();
+        if let Some(slots) = slots {
+            let count = plan.size(file) / plan.kind.slot_bytes().unwrap_or(1);
+            slots.filled(file, count, state.size() == Some(plan.size(file)));
+        }
+    }
+}
+
+/// The load itself.
+fn work(job: &Job<'_>, oracle: &mut FileOracle) -> Result<Vec<Tally>> {
+    let plan = job.plan;
+    let FileOracle { parts, slots, log, .. } = oracle;
+    let log = match log {
+        Some(log) => Some((&*log, open_log(job)?)),
+        None => None,
+    };
+    let log = log.as_ref().map(|(log, handle)| (*log, handle));
+    match (plan.kind, slots.as_ref(), log) {
+        (PersonalityKind::Oltp, Some(slots), Some(log)) => oltp(job, slots, log),
+        (PersonalityKind::MailStore, Some(slots), Some(log)) => {
+            let tasks = (0..plan.figures.threads).map(|thread| -> Task<'_, '_> {
+                (format!("mail-{thread}"), Box::new(move |hands| mail(hands, thread, slots, log)))
+            });
+            in_threads(job, tasks.collect())
+        }
+        (PersonalityKind::Metadata, ..) => {
+            let meeting = Meeting::new(plan.figures.threads);
+            let meeting = &meeting;
+            let tasks = (0..).zip(parts).map(|(thread, names)| -> Task<'_, '_> {
+                (format!("names-{thread}"), Box::new(move |hands| metadata(hands, thread, names, meeting)))
+            });
+            in_threads(job, tasks.collect())
+        }
+        _ => {
+            let tasks = (0..).zip(parts).map(|(thread, names)| -> Task<'_, '_> {
+                let states = &mut names.files;
+                (format!("files-{thread}"), Box::new(move |hands| files(hands, thread, states, log)))
+            });
+            in_threads(job, tasks.collect())
+        }
+    }
+}
+
+/// The log as each personality writes it: durable at once, but for a web server's.
+fn open_log(job: &Job<'_>) -> Result<File> {
+    let path = job.folder.join(job.plan.path(job.plan.log()));
+    let flags = if job.plan.kind == PersonalityKind::Webserver { 0 } else { libc::O_DSYNC };
+    let opened = File::options().read(true).write(true).custom_flags(flags).open(&path);
+    opened.doing(|| format!("opening the log {}", path.display()))
+}
+
+/// Whether a thread is to go through its operations again.
+fn goes_on(hands: &Hands<'_>, loops: u64) -> bool {
+    !hands.job.is_over() && hands.job.plan.figures.loops.is_none_or(|most| loops < most)
+}
+
+fn files(hands: &mut Hands<'_>, thread: u32, states: &mut [FileState], log: Option<(&Log, &File)>) {
+    let plan = hands.job.plan;
+    let mut script = Script::new(plan, thread);
+    let (mut steps, mut loops) = (Vec::new(), 0);
+    let position = |file: u32| (file / plan.parts()) as usize;
+    while goes_on(hands, loops) {
+        script.next_loop(&mut steps);
+        for step in &steps {
+            match *step {
+                Step::Create(file) => hands.create(file, &mut states[position(file)]),
+                Step::Open(file) => hands.open(file, &mut states[position(file)]),
+                Step::Delete(file) => hands.delete(file, &mut states[position(file)]),
+                Step::Stat(file) => hands.stat(file, &mut states[position(file)]),
+                Step::Close => hands.close(),
+                Step::Log(len) => {
+                    if let Some((log, handle)) = log {
+                        log.append(hands, handle, len);
+                    }
+                }
+                Step::ReadWhole | Step::WriteWhole | Step::Append(_) | Step::Fsync => {
+                    // After an open that failed there is none.
+                    let Some(file) = hands.opened_file() else { continue };
+                    let state = &mut states[position(file)];
+                    match *step {
+                        Step::ReadWhole => hands.read_whole(state),
+                        Step::WriteWhole => hands.append(FileOperation::Write, plan.size(file), state),
+                        Step::Append(len) => hands.append(FileOperation::Append, len, state),
+                        _ => hands.fsync(state),
+                    }
+                }
+            }
+            if hands.job.is_cancelled() {
+                return;
+            }
+        }
+        loops += 1;
+    }
+}
+
+fn metadata(hands: &mut Hands<'_>, thread: u32, names: &mut Names, meeting: &Meeting) {
+    let figures = hands.job.plan.figures;
+    let mut loops = 0;
+    // All threads must come to the same conclusion, so by time it is one that all of them know.
+    loop {
+        let is_last = figures.loops.is_some_and(|most| loops + 1 >= most);
+        if !round(hands, names, thread, meeting, figures.keep && is_last) || is_last {
+            return;
+        }
+        loops += 1;
+        if meeting.decide(hands.job) {
+            return;
+        }
+    }
+}
+
+fn mail(hands: &mut Hands<'_>, thread: u32, slots: &Slots, (log, log_handle): (&Log, &File)) {
+    let mut script = MailScript::new(hands.job.plan, thread);
+    let mut loops = 0;
+    while hands.job.plan.part_len(thread) > 0 && goes_on(hands, loops) {
+        loops += 1;
+        let step = script.next();
+        let (MailStep::Insert(file, slot)
+        | MailStep::Delete(file, slot)
+        | MailStep::Replace(file, slot)
+        | MailStep::Read(file, slot)) = step;
+        let Some(handle) = hands.mailbox(file) else { continue };
+        let place = (&handle, file, slot);
+        if let MailStep::Read(..) = step {
+            slots.read(hands, place, Some(FileOperation::Read));
+            continue;
+        }
+        log.append(hands, log_handle, LOG_ENTRY_BYTES);
+        match step {
+            MailStep::Insert(..) => slots.write(hands, place, FileOperation::Insert, false),
+            MailStep::Delete(..) => slots.write(hands, place, FileOperation::Erase, true),
+            _ => {
+                slots.read(hands, place, None);
+                slots.write(hands, place, FileOperation::Replace, false);
+            }
+        }
+    }
+}
+
+/// Readers, writers and the log writer, coupled by semaphores. All threads share the open files.
+fn oltp(job: &Job<'_>, slots: &Slots, log: (&Log, &File)) -> Result<Vec<Tally>> {
+    let figures = &job.plan.figures;
+    let open = |flags| -> Result<Vec<File>> {
+        (0..figures.files)
+            .map(|file| {
+                let path = job.folder.join(job.plan.path(file));
+                let opened = File::options().read(true).write(true).custom_flags(flags).open(&path);
+                opened.doing(|| format!("opening {}", path.display()))
+            })
+            .collect()
+    };
+    let (buffered, durable) = (open(0)?, open(libc::O_DSYNC)?);
+    let mut semaphores = vec![WRITER; figures.writers as usize];
+    semaphores.push(LOG_WRITER);
+    let coupling = Coupling::new(semaphores, figures.threads);
+    let (coupling, buffered, durable) = (&coupling, &buffered, &durable);
+    let mut tasks: Vec<Task<'_, '_>> = Vec::new();
+    for reader in 0..figures.threads {
+        tasks.push((
+            format!("reader-{reader}"),
+            Box::new(move |hands| {
+                let mut places = Places::new(hands.job.plan, reader, 0, 1);
+                let mut loops = 0;
+                while goes_on(hands, loops) {
+                    loops += 1;
+                    let (file, slot) = places.next();
+                    slots.read(hands, (&buffered[file as usize], file, slot), Some(FileOperation::Read));
+                    let job = hands.job;
+                    coupling.post(|| job.is_over());
+                }
+                coupling.leave();
+            }),
+        ));
+    }
+    for writer in 0..figures.writers {
+        tasks.push((
+            format!("writer-{writer}"),
+            Box::new(move |hands| {
+                let plan = hands.job.plan;
+                let mut places =
+                    Places::new(plan, plan.figures.threads + writer, writer, plan.figures.writers);
+                let job = hands.job;
+                loop {
+                    for _ in 0..WRITES_IN_A_ROW {
+                        if job.is_over() {
+                            return;
+                        }
+                        let (file, slot) = places.next();
+                        slots.write(
+                            hands,
+                            (&durable[file as usize], file, slot),
+                            FileOperation::Write,
+                            false,
+                        );
+                    }
+                    if !coupling.block(writer as usize, || job.is_over()) {
+                        return;
+                    }
+                }
+            }),
+        ));
+    }
+    let log_writer = figures.writers as usize;
+    tasks.push((
+        "log-writer".into(),
+        Box::new(move |hands| {
+            let job = hands.job;
+            loop {
+                log.0.append(hands, log.1, OLTP_LOG_BYTES);
+                if job.is_over() || !coupling.block(log_writer, || job.is_over()) {
+                    return;
+                }
+            }
+        }),
+    ));
+    in_threads(job, tasks)
+}
+
+/// Where a thread of oltp goes: the files in rotation, uniform within each. Writers have pieces of their own.
+struct Places {
+    draws: Draws,
+    files: u32,
+    next_file: u32,
+    slots: u64,
+    share: u64,
+    shares: u64,
+}
+
+impl Places {
+    fn new(plan: &FilePlan, thread: u32, share: u32, shares: u32) -> Self {
+        Self {
+            draws: Draws::new(plan.seed, PLACES, thread.into()),
+            files: plan.figures.files,
+            next_file: thread % plan.figures.files,
+            slots: plan.slots(),
+            share: share.into(),
+            shares: shares.into(),
+        }
+    }
+
+    fn next(&mut self) -> (u32, u64) {
+        let file = self.next_file;
+        self.next_file = (file + 1) % self.files;
+        let own = (self.slots.saturating_sub(self.share)).div_ceil(self.shares).max(1);
+        (file, (self.draws.below(own) * self.shares + self.share).min(self.slots - 1))
+    }
+}
+
+/// Makes everything durable.
+fn sync(job: &Job<'_>) -> Result<Tally> {
+    let mut hands = Hands::new(job);
+    let folder = File::open(&job.folder).doing(|| format!("opening {}", job.folder.display()))?;
+    let (done, took) = hands.timed(|| {
+        // SAFETY: takes an open descriptor.
+        match unsafe { libc::syncfs(folder.as_raw_fd()) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    });
+    hands.record(FileOperation::Sync, took, 0, done.err());
+    if let Err(error) = done {
+        hands.tally.told(FileIncident { operation: FileOperation::Sync, error, time: job.now() });
+    }
+    Ok(hands.into_tally())
+}

@@ -1,0 +1,223 @@
+//! `rotproof load DIR --personality NAME`: a load of files in a folder, measured, and every file verified.
+//!
+//! It works in a folder of its own in the one that it is given, and removes that again, unless something is wrong with
+//! what is in it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use rotproof_block::error::IoContext;
+use rotproof_block::{Error, ErrorKind, Phase, Result};
+use rotproof_load::Failure;
+use rotproof_load::personality::{
+    FileOracle, FilePlan, FileReport, FileRunOptions, Personality, failures_of, run,
+};
+use rotproof_spec::{Bytes, Span};
+
+use crate::host::{self, Cancel};
+use crate::runner::{Monitor, Performance, summarise_files};
+
+/// The load's own folder in the one that it is given.
+const FOLDER: &str = "rotproof-load";
+
+/// How long a load of files runs if nothing else ends it, as filebench does.
+pub const DURATION_DEFAULT: Span = Span(std::time::Duration::from_secs(60));
+
+/// What to do where.
+#[derive(Clone, Debug)]
+pub struct FileLoadCommand {
+    /// The folder, which must be there.
+    pub folder: PathBuf,
+    /// What.
+    pub personality: Personality,
+    /// How long, if it is not to end after so many loops.
+    pub duration: Option<Span>,
+    /// What everything is derived from.
+    pub seed: u64,
+    /// The remains of an earlier load may be removed.
+    pub overwrite: bool,
+    /// The wish to stop.
+    pub cancel: Cancel,
+    /// Where to say how far it has come.
+    pub monitor: Arc<Monitor>,
+}
+
+/// What a load of files has found.
+#[derive(Clone, Debug)]
+pub struct FileLoadOutcome {
+    /// The figures of each phase and operation.
+    pub performance: Vec<Performance>,
+    /// CPU time of the threads for one operation of the run, in the kernel and outside.
+    pub cpu_ns_per_operation: Option<f64>,
+    /// Files that had to be there in the end, and were looked at.
+    pub files: u64,
+    /// Bytes of them that were right.
+    pub verified_bytes: u64,
+    /// What is wrong with which of them.
+    pub failures: Vec<Failure>,
+    /// Operations that ended with an error.
+    pub errors: u64,
+    /// Where the files are, if they were left there because something is wrong with them.
+    pub left: Option<PathBuf>,
+}
+
+impl FileLoadCommand {
+    /// Carries it out. An error is one of the command or the machine, or the wish to stop; never a finding.
+    pub fn run(&self) -> Result<FileLoadOutcome> {
+        self.monitor.begin("setup", None);
+        let plan = FilePlan::new(&self.personality, self.seed);
+        let own = OwnFolder::make(&self.folder, self.overwrite)?;
+        let (room, free) = (plan.room_bytes(), host::free_bytes(&self.folder)?);
+        if room > free {
+            return Err(Error::new(
+                ErrorKind::NoSpace,
+                format!(
+                    "the files take {}, and {} has {} left; take fewer or smaller ones, such as \
+                     --personality {}:files=100",
+                    Bytes(room),
+                    self.folder.display(),
+                    Bytes(free),
+                    self.personality.kind.word(),
+                ),
+            ));
+        }
+        let mut oracle = FileOracle::new(&plan);
+        let epoch = Instant::now();
+        let mut reports = Vec::new();
+        for phase in [Phase::Prefill, Phase::Run, Phase::Check] {
+            reports.push(self.phase(phase, &plan, own.path(), &mut oracle, epoch)?);
+        }
+        let failures = failures_of(&reports);
+        let of = |phase| reports.iter().find(|report: &&FileReport| report.phase == phase);
+        let check = of(Phase::Check);
+        let left = (!failures.is_empty()).then(|| own.keep());
+        Ok(FileLoadOutcome {
+            performance: summarise_files(&reports),
+            cpu_ns_per_operation: of(Phase::Run)
+                .filter(|run| run.operation_count() > 0)
+                .map(|run| run.cpu.as_nanos() as f64 / run.operation_count() as f64),
+            files: check.map_or(0, |check| check.files),
+            verified_bytes: check.map_or(0, |check| check.verified_bytes),
+            errors: reports.iter().map(FileReport::error_count).sum(),
+            failures,
+            left,
+        })
+    }
+
+    fn phase(
+        &self,
+        phase: Phase,
+        plan: &FilePlan,
+        folder: &Path,
+        oracle: &mut FileOracle,
+        epoch: Instant,
+    ) -> Result<FileReport> {
+        self.cancel.check()?;
+        let by_time = self.personality.options.loops.is_none().then_some(DURATION_DEFAULT);
+        let duration = self.duration.or(by_time).filter(|_| phase == Phase::Run).map(|span| span.0);
+        let (name, planned) = match phase {
+            Phase::Prefill => ("prefill", Some(plan.preallocated_bytes())),
+            Phase::Check => ("check", Some(oracle.bytes())),
+            Phase::Run | Phase::Setup => ("run", None),
+        };
+        let progress = self.monitor.begin_load(name, planned, duration);
+        let options = FileRunOptions { phase, epoch, duration, cancel: self.cancel.signal_cell(), progress };
+        run(plan, folder, oracle, &options)
+    }
+}
+
+/// The folder that the load works in; gone when it is dropped.
+struct OwnFolder(Option<PathBuf>);
+
+impl OwnFolder {
+    fn make(parent: &Path, overwrite: bool) -> Result<Self> {
+        if !parent.is_dir() {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("{} is no folder; a load of files needs one that is there", parent.display()),
+            ));
+        }
+        let path = parent.join(FOLDER);
+        let is_left = path.symlink_metadata().is_ok();
+        if is_left && !overwrite {
+            return Err(Error::new(
+                ErrorKind::Refused,
+                format!(
+                    "{} is there already, as an earlier load may have left it; remove it, or let --overwrite do so",
+                    path.display()
+                ),
+            ));
+        }
+        if is_left {
+            fs::remove_dir_all(&path).doing(|| format!("removing {}", path.display()))?;
+        }
+        fs::create_dir(&path).doing(|| format!("making the folder {}", path.display()))?;
+        Ok(Self(Some(path)))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.as_deref().unwrap_or(Path::new(""))
+    }
+
+    /// Leaves it where it is.
+    fn keep(mut self) -> PathBuf {
+        self.0.take().unwrap_or_default()
+    }
+}
+
+impl Drop for OwnFolder {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // What cannot be removed is refused by the next load, which says so.
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(folder: &Path, personality: &str) -> FileLoadCommand {
+        FileLoadCommand {
+            folder: folder.to_owned(),
+            personality: personality.parse().expect(personality),
+            duration: None,
+            seed: 1,
+            overwrite: false,
+            cancel: Cancel::new(),
+            monitor: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn a_load_of_files_is_verified_and_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let outcome = command(folder.path(), "varmail:files=20,threads=2,loops=5").run().expect("runs");
+        assert_eq!((outcome.failures.len(), outcome.errors), (0, 0));
+        assert!(outcome.files > 10 && outcome.verified_bytes > 0 && outcome.left.is_none());
+        let run: Vec<_> = outcome.performance.iter().filter(|line| line.phase == "run").collect();
+        let names: Vec<_> = run.iter().map(|line| line.operation).collect();
+        assert_eq!(names, ["create", "open", "close", "read", "append", "fsync", "delete", "sync"]);
+        assert_eq!(run[0].requests, 10);
+        assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 0);
+    }
+
+    #[test]
+    fn what_is_there_is_refused_and_removed_only_with_permission() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir(folder.path().join(FOLDER)).expect("made");
+        let mut command = command(folder.path(), "webserver:files=4,threads=2,loops=1,log_size=4MiB");
+        assert_eq!(command.run().expect_err("refused").kind(), ErrorKind::Refused);
+        command.overwrite = true;
+        assert_eq!(command.run().expect("runs").failures, []);
+        command.folder = folder.path().join("nowhere");
+        assert_eq!(command.run().expect_err("no folder").kind(), ErrorKind::Invalid);
+        command.folder = folder.path().to_owned();
+        command.personality = "mail_store:files=200000,file_size=512MiB".parse().expect("well-formed");
+        assert_eq!(command.run().expect_err("no room").kind(), ErrorKind::NoSpace);
+        assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 0);
+    }
+}
