@@ -64,8 +64,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "N", requires = "trace")]
     pub malformed_max: Option<u64>,
 
-    /// A load of files in a folder: varmail, fileserver, webserver, oltp, mail_store or metadata, and what is to be
-    /// other than published: varmail:files=200,threads=4
+    /// A load of files in a folder, such as varmail:files=200 (docs/loads.md)
     #[arg(long, value_name = "NAME")]
     #[arg(conflicts_with_all = [
         "rw", "mix", "bs", "bssplit", "iodepth", "numjobs", "size", "io_size", "number_ios", "ramp_time", "rwmixread",
