@@ -2,7 +2,7 @@
 
 use rotproof_fault::{DrawnModel, FaultEntry, Match, Plan, Rule};
 use rotproof_layers::{DeviceSpec, DiskProfile};
-use rotproof_load::{BlockSizes, End, JobSpec, LoadSpec, Pace, Trace};
+use rotproof_load::{BlockSizes, Command, End, JobSpec, LoadSpec, Pace, Trace};
 use rotproof_spec::Percent;
 use rotproof_trial::file::{SubjectSpec, TrialFile};
 
@@ -121,6 +121,9 @@ fn describe(device: &DeviceSpec) -> String {
 }
 
 fn load(load: &LoadSpec) -> Vec<String> {
+    if let Some(command) = &load.command {
+        return command_lines(command);
+    }
     let jobs = load.jobs();
     let mut lines = Vec::new();
     lines.extend(load.mix.map(|mix| format!("mix {mix}")));
@@ -170,6 +173,16 @@ fn load(load: &LoadSpec) -> Vec<String> {
     if let Some(files) = &load.files {
         lines.push(format!("{} of {}", counted(files.count.into(), "file"), files.size));
     }
+    lines
+}
+
+/// What is run, and what before and after it.
+fn command_lines(command: &Command) -> Vec<String> {
+    let lines =
+        [("first ", command.prepare.clone()), ("", Some(command.main().0)), ("then ", command.check.clone())];
+    let lines = lines.into_iter().filter_map(|(word, line)| Some(format!("{word}{}", line?)));
+    let mut lines: Vec<String> = lines.map(|line| clip(&line.replace('\n', " "), WIDTH - 12)).collect();
+    lines.push(format!("a program, without an oracle; {} at the most", command.timeout));
     lines
 }
 

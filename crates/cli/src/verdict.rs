@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use rotproof_load::failure::{SectorFinding, error_name};
 use rotproof_load::{Classification, Failure};
-use rotproof_trial::runner::{FailureRecord, Finished, Performance, ReplayReport, Report};
+use rotproof_trial::runner::{ExternalReport, FailureRecord, Finished, Performance, ReplayReport, Report};
 use rotproof_trial::verdict::CauseRecord;
 
 use crate::machine;
-use crate::output::Paint;
+use crate::output::{Paint, visible};
 use crate::table::{Align, Table, clip};
 use crate::trials::Trial;
 use crate::units;
@@ -17,17 +17,20 @@ use crate::units;
 /// Failing blocks that are listed one by one.
 const LISTED_MAX: usize = 8;
 const WIDTH: usize = 80;
+/// Lines that are shown of what a command said before it failed.
+const SAID_LINES_MAX: usize = 6;
 
 /// The whole text, without a line break at its end.
 pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
     let report = &finished.report;
     let heading = format!("{}, seed {}, runtime {}", report.subject.name, report.seed, report.runtime.word());
     let mut lines = vec![format!("{}  {}", paint.bold(&report.name), paint.dim(heading)), String::new()];
-    lines.extend([
-        paint.bold("Load").to_string(),
-        performance(&report.performance, paint),
-        cost(report, paint),
-    ]);
+    lines.push(paint.bold("Load").to_string());
+    lines.extend(report.external.iter().flat_map(|external| commands(external, paint)));
+    if report.external.is_none() || !report.performance.is_empty() {
+        lines.push(performance(&report.performance, paint));
+    }
+    lines.push(cost(report, paint));
     if let Some(probes) = &report.wall_clock.probes {
         lines.push(String::new());
         lines.extend(machine::render(probes, paint));
@@ -78,7 +81,7 @@ fn performance(lines: &[Performance], paint: Paint) -> String {
         let throughput =
             if line.bytes == 0 { String::new() } else { units::short_rate(line.bytes_per_second) };
         table.row([
-            format!("{} {}", line.phase, line.operation),
+            format!("{} {}", clip(line.job.as_deref().unwrap_or(line.phase), 16), line.operation),
             units::count(line.requests),
             throughput,
             units::short_count(line.requests_per_second),
@@ -89,6 +92,33 @@ fn performance(lines: &[Performance], paint: Paint) -> String {
         ]);
     }
     table.render(paint)
+}
+
+/// How each command ended, with the last it said if it failed.
+fn commands(external: &ExternalReport, paint: Paint) -> Vec<String> {
+    let mut lines = Vec::new();
+    for command in &external.commands {
+        let took = units::duration(Duration::try_from_secs_f64(command.seconds).unwrap_or_default());
+        let end = match command.timed_out {
+            true => format!("ended after {took}: its time was over"),
+            false => format!("exit code {} after {took}", command.exit),
+        };
+        let end = if command.exit == 0 { end } else { paint.bad(end).to_string() };
+        lines.push(format!("  {:7}  {end}", command.name));
+        lines
+            .push(paint.dim(clip(&format!("    {}", command.command.replace('\n', " ")), WIDTH)).to_string());
+        if command.exit != 0 {
+            let said: Vec<&str> = command.said.lines().filter(|line| !line.trim().is_empty()).collect();
+            let last = &said[said.len().saturating_sub(SAID_LINES_MAX)..];
+            lines.extend(last.iter().map(|line| {
+                clip(&format!("    | {}", line.chars().map(visible).collect::<String>()), WIDTH)
+            }));
+        }
+    }
+    if let Some(jobs) = external.fio_failed_jobs.filter(|jobs| *jobs > 0) {
+        lines.push(format!("  {} of fio ended with an error", units::counted(jobs, "job")));
+    }
+    lines
 }
 
 fn cost(report: &Report, paint: Paint) -> String {
@@ -106,6 +136,9 @@ fn cost(report: &Report, paint: Paint) -> String {
 
 fn faults(report: &Report, paint: Paint) -> Vec<String> {
     use Align::{Left, Right};
+    if report.external.is_some() {
+        return faults_without_oracle(report, paint);
+    }
     let mut table = Table::new(&[
         ("rule", Left),
         ("hits", Right),
@@ -129,6 +162,28 @@ fn faults(report: &Report, paint: Paint) -> Vec<String> {
             lines.extend(wrapped(&format!("{}: {note}", rule.name)));
         }
     }
+    lines
+}
+
+/// What can be said of faults below a command: that they happened.
+fn faults_without_oracle(report: &Report, paint: Paint) -> Vec<String> {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[
+        ("rule", Left),
+        ("hits", Right),
+        ("unknown", Right),
+        ("delays only", Right),
+        ("untriggered", Right),
+    ]);
+    let mut notes: Vec<&str> = Vec::new();
+    for rule in &report.faults {
+        let fates = &rule.outcome.fates;
+        let numbers = [rule.outcome.hits, fates.unknown, fates.masked, fates.untriggered];
+        table.row(std::iter::once(clip(&rule.name, 24)).chain(numbers.map(units::count)));
+        notes.extend(rule.note.as_deref().filter(|note| !notes.contains(note)));
+    }
+    let mut lines = vec![table.render(paint)];
+    lines.extend(notes.into_iter().flat_map(wrapped));
     lines
 }
 

@@ -10,6 +10,7 @@
 
 mod block_sizes;
 mod classify;
+mod command;
 pub mod content;
 pub mod driver;
 pub mod duplicates;
@@ -38,6 +39,7 @@ mod workload;
 
 pub use block_sizes::{BlockSizes, SizeMix};
 pub use classify::classify;
+pub use command::{Command, CommandLine, CommandOutput};
 pub use content::{Content, ContentId, Stage};
 pub use driver::{
     BlockingFile, DeviceDriver, Driver, FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FAT_LIBRARY, FatSet,

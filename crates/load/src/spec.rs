@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::BLOCK_BYTES;
 use crate::block_sizes::BlockSizes;
+use crate::command::Command;
 use crate::content::COMPRESSIBLE_MAX;
 use crate::duplicates::Duplicates;
 use crate::job::{JobSpec, WORKERS_MAX, with_job_keys};
@@ -28,6 +29,9 @@ with_job_keys! {
         /// A trace that is replayed, instead of the keys of a job.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub trace: Option<Trace>,
+        /// A program that is the load, instead of everything else.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub command: Option<Command>,
         /// The end: bytes moved by all workers together. Default: the size of the target, or the whole trace.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub total: Option<Bytes>,
@@ -89,6 +93,7 @@ impl LoadSpec {
         self.own_job().validate(path, problems);
         self.validate_jobs(path, problems);
         self.validate_trace(path, problems);
+        self.validate_command(path, problems);
         self.validate_end(path, problems);
         if let (Some(RampUp::Time(_)), false) = (self.ramp_up, matches!(self.end(), Some(End::Duration(_)))) {
             problems.add_with_help(
@@ -191,6 +196,20 @@ impl LoadSpec {
                 &path.key("queue_depth"),
                 "how many requests of a trace are in flight, the trace says",
                 "give it as `depth` below `trace`",
+            );
+        }
+    }
+
+    /// A command is the whole load.
+    fn validate_command(&self, path: &Path, problems: &mut Problems) {
+        let Some(command) = &self.command else { return };
+        command.validate(&path.key("command"), problems);
+        let alone = Self { command: self.command.clone(), ..Self::default() };
+        if *self != alone {
+            problems.add_with_help(
+                &path.key("command"),
+                "a command is the whole load; what stands beside it says nothing",
+                "leave one of them out",
             );
         }
     }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use rotproof_load::LoadSpec;
 use rotproof_spec::{Path, Problems};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Visitor;
@@ -184,7 +185,16 @@ pub struct Expect {
     /// Faults that never met a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untriggered: Option<Comparison>,
-    /// Failures that no injected fault accounts for; 0 unless given otherwise.
+    /// Faults below a command, of which nobody knows what it saw.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<Comparison>,
+    /// The exit code of the command that is the load; 0 unless given otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Comparison>,
+    /// The exit code of its `check`; 0 unless given otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check_exit: Option<Comparison>,
+    /// Failures that no injected fault accounts for; 0 unless given otherwise, or a command is the load.
     #[serde(default = "none_unexplained", skip_serializing_if = "Option::is_none")]
     pub unexplained: Option<Comparison>,
 }
@@ -207,6 +217,9 @@ impl Default for Expect {
             repaired: None,
             silent: zero,
             untriggered: None,
+            unknown: None,
+            exit: None,
+            check_exit: None,
             unexplained: zero,
         }
     }
@@ -233,6 +246,15 @@ pub struct Counts {
     pub silent: u64,
     /// Faults that never met a request.
     pub untriggered: u64,
+    /// Faults below a command, of which nobody knows what it saw.
+    #[serde(default)]
+    pub unknown: u64,
+    /// The exit code of the command that is the load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<u64>,
+    /// The exit code of its `check`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check_exit: Option<u64>,
     /// Failures that no injected fault accounts for.
     pub unexplained: u64,
 }
@@ -274,10 +296,69 @@ impl Expect {
             ("repaired", self.repaired, counts.repaired),
             ("silent", self.silent, counts.silent),
             ("untriggered", self.untriggered, counts.untriggered),
+            ("unknown", self.unknown, counts.unknown),
+            ("exit", self.exit, counts.exit.unwrap_or_default()),
+            ("check_exit", self.check_exit, counts.check_exit.unwrap_or_default()),
             ("unexplained", self.unexplained, counts.unexplained),
         ]
         .into_iter()
         .filter_map(|(name, wanted, found)| Some((name, wanted?, found)))
+    }
+
+    /// Fills in what is expected of a command unless it is said: that it and its check succeed. What takes an oracle is
+    /// not expected of it by default.
+    pub(crate) fn of_command(&mut self, has_check: bool) {
+        let zero = Some(Comparison::Equal(0));
+        if *self == Self::default() {
+            (self.failures, self.silent) = (None, None);
+        }
+        if self.unexplained == zero {
+            self.unexplained = None;
+        }
+        self.exit = self.exit.or(zero);
+        if has_check {
+            self.check_exit = self.check_exit.or(zero);
+        }
+    }
+
+    /// Reports expectations that the kind of load cannot answer: those of a command, and those that take an oracle.
+    pub(crate) fn validate_for(&self, load: &LoadSpec, path: &Path, problems: &mut Problems) {
+        let Some(command) = &load.command else {
+            let of_commands =
+                [("unknown", self.unknown), ("exit", self.exit), ("check_exit", self.check_exit)];
+            for (name, _) in of_commands.into_iter().filter(|(_, wanted)| wanted.is_some()) {
+                problems.add_with_help(
+                    &path.key(name),
+                    format!("`{name}` is told of a command, and this load is none"),
+                    "leave it out, or give `load: { command: ... }`",
+                );
+            }
+            return;
+        };
+        let of_oracles = [
+            ("failures", self.failures),
+            ("failing_files", self.failing_files),
+            ("errors", self.errors),
+            ("masked", self.masked),
+            ("reported", self.reported),
+            ("repaired", self.repaired),
+            ("silent", self.silent),
+            ("unexplained", self.unexplained),
+        ];
+        for (name, _) in of_oracles.into_iter().filter(|(_, wanted)| wanted.is_some()) {
+            problems.add_with_help(
+                &path.key(name),
+                format!("nobody can count `{name}` for a command: what it wrote and saw is not known"),
+                "expect `exit`, `check_exit`, `hits`, `untriggered` or `unknown`",
+            );
+        }
+        if self.check_exit.is_some() && command.check.is_none() {
+            problems.add_with_help(
+                &path.key("check_exit"),
+                "this command has no `check`",
+                "give one, such as a program that looks through the data",
+            );
+        }
     }
 
     /// Reports expectations that no run can fulfil together.
@@ -292,6 +373,7 @@ impl Expect {
             ("repaired", self.repaired),
             ("silent", self.silent),
             ("untriggered", self.untriggered),
+            ("unknown", self.unknown),
         ];
         for (name, wanted) in of_faults {
             if wanted.is_some_and(|wanted| !wanted.holds(0)) {

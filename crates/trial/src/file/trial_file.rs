@@ -137,6 +137,15 @@ impl TrialFile {
                 "give a block trace; `rotproof trace info` says what is in one",
             );
         }
+        if let Some(command) = &mut self.load.command
+            && let Err(error) = command.locate(folder)
+        {
+            problems.add_with_help(
+                &rotproof_spec::Path::root().key("load").key("command").key("fio"),
+                error.to_string(),
+                "give a job file of fio's, beside the trial file",
+            );
+        }
         if let Err(error) = self.load.duplicates.read_file(folder) {
             problems.add_with_help(
                 &rotproof_spec::Path::root().key("load").key("duplicates"),
@@ -156,6 +165,9 @@ impl TrialFile {
                 RuntimeKind::IoUring => Probes::On(ProbesSpec::default()),
                 RuntimeKind::Simulated => Probes::Off,
             });
+        }
+        if let Some(command) = &self.load.command {
+            self.expect.of_command(command.check.is_some());
         }
         for (index, entry) in self.faults.iter_mut().enumerate() {
             let name = entry.name_or_default(index).into_owned();

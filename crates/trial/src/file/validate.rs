@@ -2,7 +2,7 @@
 //!
 //! The parts check themselves; here is what takes two of them, or a look at the backing file. Nothing is created.
 
-use rotproof_fault::{Effect, validate_plan};
+use rotproof_fault::{Effect, Target, validate_plan};
 use rotproof_layers::DeviceSpec;
 use rotproof_load::object::{ObjectInfo, file_name};
 use rotproof_load::{FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FilesSpec, no_room};
@@ -27,8 +27,10 @@ impl TrialFile {
         self.subject.validate(&root.key("subject"), problems);
         self.load.validate(&root.key("load"), problems);
         self.expect.validate(self.faults.len(), &root.key("expect"), problems);
+        self.expect.validate_for(&self.load, &root.key("expect"), problems);
         self.validate_runtime(&root, problems);
         self.validate_probes(&root.key("probes"), problems);
+        self.validate_command(&root, problems);
         let backing = root.key("stack").index(0);
         let leaf_size = self.stack.leaf_size().or_else(|| self.validate_backing_file(&backing, problems));
         validate_plan(&self.faults, &root.key("faults"), self.stack.faulty_size(leaf_size), problems);
@@ -38,9 +40,11 @@ impl TrialFile {
         }
         self.validate_hangs(&root.key("faults"), problems);
         let (objects, faults) = (self.objects(size), root.key("faults"));
-        validate_targets(&self.faults, &self.load, &objects, &faults, problems);
-        let parts = (&self.stack, &self.subject, &self.load);
-        validate_extents(&self.faults, parts, &objects, &faults, problems);
+        if self.load.command.is_none() {
+            validate_targets(&self.faults, &self.load, &objects, &faults, problems);
+            let parts = (&self.stack, &self.subject, &self.load);
+            validate_extents(&self.faults, parts, &objects, &faults, problems);
+        }
         if self.load.files.is_some() && !self.subject.has_files() {
             problems.add_with_help(
                 &root.key("load").key("files"),
@@ -97,6 +101,30 @@ impl TrialFile {
                 "probes look at the machine by its clock, and this trial runs in virtual time",
                 "remove `probes`, or take `runtime: io_uring`",
             );
+        }
+    }
+
+    /// A program needs a path that it can open, and aims that do not take knowing what it writes.
+    fn validate_command(&self, root: &Path, problems: &mut Problems) {
+        if self.load.command.is_none() {
+            return;
+        }
+        if self.subject.is_in_process() {
+            problems.add_with_help(
+                &root.key("subject"),
+                format!("{} is nothing that a program could open", self.subject.name()),
+                "take `subject: device`, ext4, xfs or btrfs, or a load of Rotproof's own",
+            );
+        }
+        for (index, entry) in self.faults.iter().enumerate() {
+            let target = entry.rule().and_then(|rule| rule.matching.target.as_ref());
+            if target.is_some_and(Target::needs_trial) {
+                problems.add_with_help(
+                    &root.key("faults").index(index).key("match").key("target"),
+                    "what a command writes is not known, so nothing can aim at it",
+                    "match by `offset` or `operation`, or take a target such as { seen: most_duplicated }",
+                );
+            }
         }
     }
 
@@ -239,6 +267,36 @@ mod tests {
                 "64MiB",
                 "load: { files: { count: 1, size: 1MiB } }",
                 "load.files: there are no files on the subject raw",
+            ),
+            (
+                "64MiB",
+                "load: { command: { run: true-ish } }",
+                "subject: raw is nothing that a program could open",
+            ),
+            (
+                "64MiB",
+                "subject: device\nload: { command: { run: x }, reads: 20% }",
+                "load.command: a command is the whole load; what stands beside it says nothing",
+            ),
+            (
+                "64MiB",
+                "subject: device\nload: { command: { run: x } }\nexpect: { silent: 0 }",
+                "expect.silent: nobody can count `silent` for a command: what it wrote and saw is not known",
+            ),
+            (
+                "64MiB",
+                "subject: device\nload: { command: { run: x } }\nexpect: { check_exit: 1 }",
+                "expect.check_exit: this command has no `check`",
+            ),
+            (
+                "64MiB",
+                "expect: { exit: 0 }",
+                "expect.exit: `exit` is told of a command, and this load is none",
+            ),
+            (
+                "64MiB",
+                "subject: device\nload: { command: { run: x } }\nfaults: ['target=unique: zeros']",
+                "faults[0].match.target: what a command writes is not known, so nothing can aim at it",
             ),
             (
                 "64MiB",

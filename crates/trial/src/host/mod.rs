@@ -1,9 +1,10 @@
 //! The machine below a trial: what it is, what it has, what is in use, and what must not be touched.
 //!
-//! Everything here looks; only [`program`] starts something. It knows nothing of stacks, subjects or runs.
+//! Everything here looks; only [`program`] and [`command`] start something. It knows nothing of stacks, subjects or runs.
 
 mod any_data;
 pub mod cancel;
+pub mod command;
 mod disk;
 mod environment;
 mod extent_map;

@@ -3,6 +3,8 @@
 //! Owns the order of the steps and what is cleaned up when one of them fails. It knows nothing of terminals.
 
 mod extents;
+mod external;
+mod fio_json;
 mod leaf_watch;
 mod monitor;
 mod performance;
@@ -20,11 +22,13 @@ use rotproof_block::{Device, Error, ErrorKind, Phase, Result, Runtime};
 use rotproof_fault::{self as fault, Engine, Plan, Replay, ResolvedRule, Rule};
 use rotproof_layers::{DeviceSpec, Stack, StackEnvironment};
 use rotproof_load::{
-    DeviceDriver, Driver, Failure, FatSet, FileSet, FilesSpec, LoadReport, Oracle, RealisedContent, RunOn,
-    RunOptions as LoadOptions, Workload, classify, realised,
+    DeviceDriver, Driver, Failure, FatSet, FileSet, FilesSpec, LoadReport, LoadSpec, Oracle, RealisedContent,
+    RunOn, RunOptions as LoadOptions, Workload, classify, realised,
 };
 
 use extents::place_extents;
+use external::External;
+pub use external::{CommandReport, ExternalReport};
 use leaf_watch::LeafWatch;
 pub use monitor::{Moment, Monitor};
 pub use performance::{LatencySummary, Performance, summarise, summarise_files};
@@ -116,8 +120,11 @@ fn refuse_precious(trial: &TrialFile, options: &RunOptions) -> Result<()> {
 struct Conducted {
     verdict: Verdict,
     load: Vec<LoadReport>,
-    workload: Workload,
-    content: RealisedContent,
+    /// The load with every default filled in.
+    spec: LoadSpec,
+    /// What the load wrote; nobody knows that of a command.
+    content: Option<RealisedContent>,
+    external: Option<External>,
     records: Vec<rotproof_fault::Record>,
     rules: Vec<rotproof_fault::RuleReport>,
     ledger_digest: String,
@@ -177,7 +184,7 @@ fn conduct(
     let description = subject.describe();
     let kernel_messages = subject.kernel_messages();
     let torn_down = subject.teardown();
-    let Loaded { load, workload, oracle, noticed } =
+    let Loaded { load, known, external, noticed } =
         outcome.map_err(|error| leaf_watch::blame(&stack, error))?;
     if let Some(error) = torn_down.into_iter().next() {
         return Err(error.while_doing("taking the subject down"));
@@ -191,8 +198,10 @@ fn conduct(
     };
     let replayed =
         replay.and_then(|replay| options.replay.as_ref().map(|recorded| recorded.report(replay, &records)));
-    let failures = classify(&workload, &oracle, &load);
-    let content = realised(&workload, &oracle);
+    let known = known.as_ref().map(|(workload, oracle)| (workload, oracle));
+    let failures = known.map_or_else(Vec::new, |(workload, oracle)| classify(workload, oracle, &load));
+    let content = known.map(|(workload, oracle)| realised(workload, oracle));
+    let exit = |name| external.as_ref().and_then(|external| external.report.exit(name));
     let verdict = Verdict::reach(
         &Evidence {
             records: &records,
@@ -200,15 +209,18 @@ fn conduct(
             failures: &failures,
             reports: &load,
             blocks_stay: !trial.subject.has_files() && trial.stack.keeps_offsets(),
-            load: (&workload, &oracle),
+            load: known,
+            exit: exit("run"),
+            check_exit: exit("check"),
         },
         &trial.expect,
     );
     Ok(Conducted {
         verdict,
         load,
-        workload,
+        spec: known.map_or_else(|| trial.load.clone(), |(workload, _)| workload.spec().clone()),
         content,
+        external,
         records,
         rules,
         ledger_digest,
@@ -238,13 +250,17 @@ struct Conductor<'a> {
 /// What the load found out.
 struct Loaded {
     load: Vec<LoadReport>,
-    workload: Workload,
-    oracle: Oracle,
+    /// The load and what it knows in the end, but of a command.
+    known: Option<(Workload, Oracle)>,
+    external: Option<External>,
     noticed: Vec<String>,
 }
 
 impl Conductor<'_> {
     fn load_and_check(&mut self, subject: &mut dyn Prepared) -> Result<Loaded> {
+        if let Some(command) = &self.trial.load.command {
+            return self.run_commands(command, subject);
+        }
         let simulated =
             (self.trial.runtime == RuntimeKind::Simulated).then(|| Runtime::simulated(self.trial.seed));
         let run_on = match &simulated {
@@ -283,7 +299,8 @@ impl Conductor<'_> {
         self.noticed.extend(target.lost.take().map(|error| format!("{NO_REMOUNT}: {error}")));
         self.place(Phase::Check, subject)?;
         load.push(self.run_phase(Phase::Check, &workload, &target, &mut oracle, run_on)?);
-        Ok(Loaded { load, workload, oracle, noticed: std::mem::take(&mut self.noticed) })
+        let noticed = std::mem::take(&mut self.noticed);
+        Ok(Loaded { load, known: Some((workload, oracle)), external: None, noticed })
     }
 
     /// Marks the block devices of the subject: the one that it is or lies on, and the one below the stack.
@@ -382,6 +399,16 @@ impl Target {
 
 fn no_files(place: &Place) -> Error {
     Error::new(ErrorKind::Internal, format!("the files of the load in {place:?} are not known"))
+}
+
+/// Wakes rules none of which aims at what a load writes.
+fn arm_without_load(engine: &Engine, rules: Vec<Rule>, replay: Option<&Replay>) -> Result<()> {
+    let resolved = rules.into_iter().zip(0..).map(|(rule, index)| ResolvedRule {
+        rule,
+        contents: Vec::new(),
+        recorded: replay.map(|replay| replay.of_rule(index)),
+    });
+    engine.add_rules(resolved.collect()).map(drop)
 }
 
 /// Works out what the rules aim at, and wakes them.

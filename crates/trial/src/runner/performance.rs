@@ -13,6 +13,9 @@ use serde::Serialize;
 pub struct Performance {
     /// `prefill`, `run` or `check`.
     pub phase: &'static str,
+    /// Which job of fio's; absent for a load of Rotproof's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
     /// What was done: `read`, `write`, `flush`, of loads of files also `create` and the like.
     pub operation: &'static str,
     /// Requests that completed, whatever the result.
@@ -101,6 +104,7 @@ fn figures(
     let latency = &figures.latency;
     Performance {
         phase: phase_name(phase),
+        job: None,
         operation,
         requests: figures.requests,
         bytes: figures.bytes,

@@ -7,6 +7,7 @@ use rotproof_layers::LayerReport;
 use rotproof_load::{RealisedContent, TraceReport};
 use serde::Serialize;
 
+use super::external::ExternalReport;
 use super::performance::Performance;
 use super::replay::ReplayReport;
 use crate::expect::{Counts, Expectation};
@@ -47,8 +48,12 @@ pub struct Report {
     pub failures: FailureSummary,
     /// What the subject noticed by itself between load and check.
     pub noticed: Vec<String>,
-    /// What the load wrote: how much of it repeated.
-    pub content: RealisedContent,
+    /// What the load wrote: how much of it repeated; absent where a command is the load.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<RealisedContent>,
+    /// How the command that is the load ended; absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub external: Option<ExternalReport>,
     /// What was read of the trace that was replayed; absent if none was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceReport>,

@@ -1,7 +1,7 @@
 //! The results folder of a run: `trial.yaml`, `run.json`, `ledger.jsonl`, `failures.jsonl` (`docs/results.md`).
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -57,7 +57,7 @@ pub(super) fn write(
         })
         .collect();
     let folder = new_folder(&options.results, trial, started)?;
-    let resolved = TrialFile { load: conducted.workload.spec().clone(), ..trial.clone() };
+    let resolved = TrialFile { load: conducted.spec.clone(), ..trial.clone() };
     write_file(&folder.join("trial.yaml"), |file| Ok(file.write_all(resolved.to_yaml()?.as_bytes())?))?;
     write_file(&folder.join("run.json"), |file| {
         serde_json::to_writer_pretty(&mut *file, &report)?;
@@ -65,6 +65,15 @@ pub(super) fn write(
     })?;
     write_lines(&folder.join("ledger.jsonl"), &conducted.records)?;
     write_lines(&folder.join("failures.jsonl"), &failures)?;
+    for (name, output) in conducted.external.iter().flat_map(|external| &external.output) {
+        for (stream, mut file) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
+            write_file(&folder.join(format!("{name}.{stream}")), |into| {
+                file.rewind()?;
+                std::io::copy(&mut file, into)?;
+                Ok(())
+            })?;
+        }
+    }
     Ok(Finished { folder, report, failures })
 }
 
@@ -129,6 +138,7 @@ fn report(trial: &TrialFile, plan: &Plan, conducted: &Conducted, started: System
             model: plan.model_of(index).map(|model| model.name.clone()),
             outcome: outcome.clone(),
             note: note(index, rule, outcome, &conducted.records)
+                .or_else(|| (outcome.fates.unknown > 0).then(|| NO_ORACLE.to_owned()))
                 .or_else(|| shares_blocks.then(|| sharing_note(outcome)).flatten()),
         })
         .collect();
@@ -148,7 +158,11 @@ fn report(trial: &TrialFile, plan: &Plan, conducted: &Conducted, started: System
         noticed: conducted.noticed.clone(),
         content: conducted.content,
         trace: conducted.load.iter().find_map(|report| report.trace.clone()),
-        performance: summarise(&conducted.load),
+        external: conducted.external.as_ref().map(|external| external.report.clone()),
+        performance: match &conducted.external {
+            Some(external) => external.performance.clone(),
+            None => summarise(&conducted.load),
+        },
         layers: conducted.stack.reports(),
         ledger_digest: (!conducted.ledger_digest.is_empty()).then(|| conducted.ledger_digest.clone()),
         replay: conducted.replayed.clone(),
@@ -165,6 +179,10 @@ fn report(trial: &TrialFile, plan: &Plan, conducted: &Conducted, started: System
         },
     }
 }
+
+/// Goes with faults below a command.
+const NO_ORACLE: &str = "the load is a program that Rotproof knows nothing of, so nobody can say whether it saw these \
+                         faults; its exit code, its output and its `check` tell what it noticed";
 
 /// Explains what may surprise: an error that spread beyond its block, or contents that never came by.
 fn note(

@@ -20,6 +20,8 @@ pub enum Fate {
     Reported,
     /// The application got wrong data as if it were right.
     Silent,
+    /// It happened, and there is no oracle to say what the application got.
+    Unknown,
 }
 
 /// How many faults met each fate.
@@ -35,6 +37,14 @@ pub struct FateCounts {
     pub reported: u64,
     /// See [`Fate::Silent`].
     pub silent: u64,
+    /// See [`Fate::Unknown`].
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unknown: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl FateCounts {
@@ -45,6 +55,7 @@ impl FateCounts {
             Fate::Repaired => &mut self.repaired,
             Fate::Reported => &mut self.reported,
             Fate::Silent => &mut self.silent,
+            Fate::Unknown => &mut self.unknown,
         } += number;
     }
 
@@ -55,6 +66,7 @@ impl FateCounts {
         self.repaired += other.repaired;
         self.reported += other.reported;
         self.silent += other.silent;
+        self.unknown += other.unknown;
     }
 }
 
@@ -75,20 +87,24 @@ pub struct RuleOutcome {
 
 /// Gives every fault its fate.
 ///
-/// `causes[i]` belongs to `findings[i]`; `never_met[r]` counts the aims of rule `r` that no request ever met.
+/// `causes[i]` belongs to `findings[i]`; `never_met[r]` counts the aims of rule `r` that no request ever met. Without an
+/// oracle nothing is found, and that says nothing.
 pub fn outcomes(
     rules: usize,
     hits: &[Hit],
     findings: &[Finding],
     causes: &[Cause],
     never_met: &[u64],
+    has_oracle: bool,
 ) -> Vec<RuleOutcome> {
     let mut outcomes = vec![RuleOutcome::default(); rules];
     let mut fates: BTreeMap<(usize, u64), Fate> = BTreeMap::new();
     for hit in hits {
         outcomes[hit.rule].hits += 1;
         let fate = fates.entry((hit.rule, hit.place)).or_insert(Fate::Masked);
-        if hit.repaired {
+        if !has_oracle && hit.harmful {
+            *fate = Fate::Unknown;
+        } else if hit.repaired {
             *fate = (*fate).max(Fate::Repaired);
         }
     }
@@ -150,6 +166,17 @@ mod tests {
     }
 
     #[test]
+    fn without_an_oracle_only_delays_are_known_to_harm_nothing() {
+        let mut hits = vec![hit(0, 0), hit(0, 0), hit(0, 4096), hit(1, 0)];
+        hits[0].repaired = true;
+        hits[3].harmful = false;
+        let outcomes = outcomes(2, &hits, &[], &[], &[1, 0], false);
+        let fates = FateCounts { unknown: 2, untriggered: 1, ..FateCounts::default() };
+        assert_eq!((outcomes[0].hits, outcomes[0].fates), (3, fates));
+        assert_eq!(outcomes[1].fates, FateCounts { masked: 1, ..FateCounts::default() });
+    }
+
+    #[test]
     fn every_fault_has_one_fate_and_the_worst_wins() {
         let mut hits = vec![hit(0, 0), hit(0, 0), hit(0, 4096), hit(0, 8192), hit(1, 0)];
         hits[3].repaired = true;
@@ -161,13 +188,20 @@ mod tests {
             finding(None, 0, None),
         ];
         let causes = [Cause::Hit(0), Cause::Hit(1), Cause::Consequence(2), Cause::Unexplained, Cause::Hit(4)];
-        let outcomes = outcomes(2, &hits, &findings, &causes, &[3, 0]);
+        let outcomes = outcomes(2, &hits, &findings, &causes, &[3, 0], true);
         assert_eq!(
             outcomes[0],
             RuleOutcome {
                 hits: 4,
                 faults: 6,
-                fates: FateCounts { untriggered: 3, masked: 0, repaired: 1, reported: 1, silent: 1 },
+                fates: FateCounts {
+                    untriggered: 3,
+                    masked: 0,
+                    repaired: 1,
+                    reported: 1,
+                    silent: 1,
+                    unknown: 0
+                },
                 failing_blocks: 2,
                 failing_files: 2,
             }

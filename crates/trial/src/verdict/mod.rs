@@ -31,8 +31,12 @@ pub struct Evidence<'a> {
     pub reports: &'a [LoadReport],
     /// Whether an offset in the object is one on the device, as on a subject that moves no blocks.
     pub blocks_stay: bool,
-    /// The load and what it knows at the end.
-    pub load: (&'a Workload, &'a Oracle),
+    /// The load and what it knows at the end; none for a command, of which nobody knows what it wrote or saw.
+    pub load: Option<(&'a Workload, &'a Oracle)>,
+    /// The exit code of the command that was the load.
+    pub exit: Option<u64>,
+    /// That of the command that looked at the data after.
+    pub check_exit: Option<u64>,
 }
 
 /// What a trial found.
@@ -57,7 +61,8 @@ impl Verdict {
         let findings = findings(evidence);
         let causes = attribute(&hits, &findings);
         let never_met: Vec<u64> = evidence.rules.iter().map(never_met).collect();
-        let rules = outcomes(evidence.rules.len(), &hits, &findings, &causes, &never_met);
+        let rules =
+            outcomes(evidence.rules.len(), &hits, &findings, &causes, &never_met, evidence.load.is_some());
         let mut by_failure = vec![Cause::Unexplained; evidence.failures.len()];
         for (finding, cause) in findings.iter().zip(causes) {
             let Some(failure) = finding.failure else { continue };
@@ -115,8 +120,9 @@ fn hits(evidence: &Evidence<'_>) -> Vec<Hit> {
         !matches!(record.target, Some(TargetKey::Content { .. }))
             || evidence.rules.get(record.rule as usize).is_some_and(chooses)
     };
-    let contents =
-        (!evidence.blocks_stay && evidence.records.iter().any(by_place)).then(|| contents(evidence.load));
+    let contents = (!evidence.blocks_stay && evidence.records.iter().any(by_place))
+        .then(|| evidence.load.map(contents))
+        .flatten();
     let is_metadata = |hash: &ContentHash| contents.as_ref().is_some_and(|contents| !contents.contains(hash));
     evidence
         .records
@@ -181,7 +187,7 @@ fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
             findings.push(Finding {
                 failure: None,
                 object: incident.object,
-                expected: contents_of(evidence.load, incident),
+                expected: evidence.load.map_or_else(Vec::new, |load| contents_of(load, incident)),
                 found: None,
                 device_offset: None,
                 time: incident.time,
@@ -234,6 +240,9 @@ fn count(evidence: &Evidence<'_>, rules: &[RuleOutcome], causes: &[Cause]) -> Co
         repaired: fates.repaired,
         silent: fates.silent,
         untriggered: fates.untriggered,
+        unknown: fates.unknown,
+        exit: evidence.exit,
+        check_exit: evidence.check_exit,
         unexplained: causes.iter().filter(|&&cause| cause == Cause::Unexplained).count() as u64,
     }
 }

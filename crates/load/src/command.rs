@@ -1,0 +1,257 @@
+//! A program of somebody else's as the load of a trial, in the words of a trial file.
+//!
+//! Only the words: what it runs on and how it is run and ended is known to whoever has a subject.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::path::{Path as FilePath, PathBuf};
+use std::time::Duration;
+
+use rotproof_block::error::IoContext;
+use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_spec::{Path, Problems, Span};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A program as the load. It has no oracle: what it wrote is not known, nor what it saw.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Command {
+    /// What is run, with the faults awake; or give `fio`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<CommandLine>,
+    /// A job file of fio's to be run, beside the trial file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fio: Option<PathBuf>,
+    /// What comes first, with the faults asleep; default nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepare: Option<CommandLine>,
+    /// What looks at the data once caches are gone; default nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<CommandLine>,
+    /// How long each of them may take; default 10min.
+    #[serde(default = "timeout_default")]
+    pub timeout: Span,
+    /// What it prints; default `text`.
+    #[serde(default)]
+    pub output: CommandOutput,
+}
+
+/// What a command prints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CommandOutput {
+    /// Something for people.
+    #[default]
+    Text,
+    /// What fio prints with `--output-format=json`: its figures become those of the run.
+    FioJson,
+}
+
+/// A line for the shell, or a program and its arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommandLine {
+    /// For `sh -c`.
+    Shell(String),
+    /// As it is.
+    Program(Vec<String>),
+}
+
+/// What stands for the device or folder that a command works on.
+const TARGET: &str = "{target}";
+
+const TIMEOUT_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+
+fn timeout_default() -> Span {
+    Span(Duration::from_secs(600))
+}
+
+impl Command {
+    /// What is run as the load, and what it prints.
+    pub fn main(&self) -> (CommandLine, CommandOutput) {
+        match (&self.fio, &self.run) {
+            (Some(job), _) => {
+                let words = ["fio", "--output-format=json"].map(str::to_owned);
+                let job = job.to_string_lossy().into_owned();
+                (CommandLine::Program(words.into_iter().chain([job]).collect()), CommandOutput::FioJson)
+            }
+            (None, Some(run)) => (run.clone(), self.output),
+            (None, None) => (CommandLine::Program(Vec::new()), self.output),
+        }
+    }
+
+    /// Makes the path of a job file absolute, as seen from `folder`. Fails where there is none.
+    pub fn locate(&mut self, folder: &FilePath) -> Result<()> {
+        let Some(job) = &mut self.fio else { return Ok(()) };
+        *job = folder.join(&*job);
+        let doing = || format!("looking for the job file {}", job.display());
+        if !std::fs::metadata(&*job).doing(doing)?.is_file() {
+            return Err(Error::new(ErrorKind::Invalid, format!("{} is no file", job.display())));
+        }
+        *job = std::path::absolute(&*job).doing(|| format!("looking for the job file {}", job.display()))?;
+        Ok(())
+    }
+
+    /// Reports everything that makes no sense whatever it is run on.
+    pub(crate) fn validate(&self, path: &Path, problems: &mut Problems) {
+        match (&self.run, &self.fio) {
+            (Some(_), Some(_)) => problems.add_with_help(
+                &path.key("fio"),
+                "`fio` says what is run, and so does `run`",
+                "keep one of them",
+            ),
+            (None, None) => problems.add_with_help(
+                path,
+                "there is nothing to run",
+                "give `run: [program, argument]`, `run: a line for the shell`, or `fio: jobs.fio`",
+            ),
+            _ => {}
+        }
+        let lines = [("run", &self.run), ("prepare", &self.prepare), ("check", &self.check)];
+        for (key, line) in lines.into_iter().filter_map(|(key, line)| Some((key, line.as_ref()?))) {
+            if line.is_empty() {
+                problems.add_with_help(
+                    &path.key(key),
+                    "there is no program in it",
+                    "leave it out, or name one",
+                );
+            }
+        }
+        if self.timeout.0.is_zero() || self.timeout.0 > TIMEOUT_MAX {
+            problems.add_with_help(
+                &path.key("timeout"),
+                format!("a timeout of {} is not possible", self.timeout),
+                "give one above 0 and of a week at the most",
+            );
+        }
+        if self.fio.is_some() && self.output != CommandOutput::default() {
+            problems.add(&path.key("output"), "what fio prints is known; leave this out");
+        }
+    }
+}
+
+impl CommandLine {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Shell(line) => line.trim().is_empty(),
+            Self::Program(words) => words.first().is_none_or(String::is_empty),
+        }
+    }
+
+    /// The words to execute, with `{target}` in place.
+    pub fn words(&self, target: &str) -> Vec<String> {
+        match self {
+            Self::Shell(line) => vec!["sh".into(), "-c".into(), line.replace(TARGET, target)],
+            Self::Program(words) => words.iter().map(|word| word.replace(TARGET, target)).collect(),
+        }
+    }
+}
+
+impl fmt::Display for CommandLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shell(line) => f.write_str(line.trim()),
+            Self::Program(words) => f.write_str(&words.join(" ")),
+        }
+    }
+}
+
+impl Serialize for CommandLine {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        match self {
+            Self::Shell(line) => line.serialize(serializer),
+            Self::Program(words) => words.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for CommandLine {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Form;
+        impl<'de> Visitor<'de> for Form {
+            type Value = CommandLine;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a line for the shell, or a list of a program and its arguments")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> std::result::Result<CommandLine, E> {
+                Ok(CommandLine::Shell(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<CommandLine, A::Error> {
+                let mut words = Vec::new();
+                while let Some(word) = list.next_element()? {
+                    words.push(word);
+                }
+                Ok(CommandLine::Program(words))
+            }
+        }
+        deserializer.deserialize_any(Form)
+    }
+}
+
+impl JsonSchema for CommandLine {
+    fn schema_name() -> Cow<'static, str> {
+        "CommandLine".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A line for the shell, or a program and its arguments; {target} is the device or folder.",
+            "anyOf": [
+                { "type": "string" },
+                { "type": "array", "items": { "type": "string" }, "minItems": 1 }
+            ]
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_read_survive_their_text_and_know_their_target() {
+        for (json, words) in [
+            (r#""dd if=/dev/zero of={target}/x""#, &["sh", "-c", "dd if=/dev/zero of=/m/x"][..]),
+            (r#"["fio", "--filename={target}", "a b"]"#, &["fio", "--filename=/m", "a b"]),
+        ] {
+            let line: CommandLine = serde_json::from_str(json).expect(json);
+            assert_eq!(line.words("/m"), words);
+            let text = serde_json::to_string(&line).expect("can be written");
+            assert_eq!(serde_json::from_str::<CommandLine>(&text).expect("and read"), line);
+        }
+        for json in ["5", "{}", r#"[["a"]]"#] {
+            serde_json::from_str::<CommandLine>(json).expect_err(json);
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_reported_at_its_place() {
+        for (json, places) in [
+            (r#"{ "run": "true" }"#, &[][..]),
+            (r#"{ "fio": "x.fio", "check": ["true"] }"#, &[]),
+            (r#"{}"#, &["command"]),
+            (r#"{ "run": "true", "fio": "x" }"#, &["command.fio"]),
+            (r#"{ "run": " ", "check": [] }"#, &["command.run", "command.check"]),
+            (r#"{ "run": "true", "timeout": "0s" }"#, &["command.timeout"]),
+            (r#"{ "fio": "x", "output": "fio_json" }"#, &["command.output"]),
+        ] {
+            let command: Command = serde_json::from_str(json).expect(json);
+            let mut problems = Problems::default();
+            command.validate(&Path::root().key("command"), &mut problems);
+            let found: Vec<_> = problems.iter().map(|problem| problem.path.to_string()).collect();
+            assert_eq!(found, places, "{json}");
+        }
+    }
+
+    #[test]
+    fn a_job_file_is_run_by_fio_which_prints_json() {
+        let command: Command = serde_json::from_str(r#"{ "fio": "/x/jobs.fio" }"#).expect("a command");
+        let (line, output) = command.main();
+        assert_eq!(line.to_string(), "fio --output-format=json /x/jobs.fio");
+        assert_eq!(output, CommandOutput::FioJson);
+    }
+}

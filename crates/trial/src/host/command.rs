@@ -1,0 +1,317 @@
+//! A command of the user's: runs it with its output in files, ends it with everything that it has started, and says how
+//! it ended.
+//!
+//! As root it gets a PID namespace of its own (by `unshare` of util-linux), so that whatever it has put into the
+//! background ends with it, and also if Rotproof is killed. Others have no such thing to start: there its process group
+//! is ended.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rotproof_block::error::IoContext;
+use rotproof_block::{Error, ErrorKind, Result};
+
+/// How often a running command is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// How long a killed command may take to end: longer only if it waits for a device that does not answer.
+const KILL_MAX: Duration = Duration::from_secs(40);
+/// More output than this ends a command.
+const OUTPUT_BYTES_MAX: u64 = 1 << 30;
+
+/// What to run and how.
+pub struct CommandRun<'a> {
+    /// The program and its arguments.
+    pub words: &'a [String],
+    /// Where.
+    pub folder: &'a Path,
+    /// Further variables of its environment.
+    pub variables: &'a [(&'a str, String)],
+    /// Where its output goes.
+    pub output: &'a mut CommandFiles,
+    /// How long it may take.
+    pub timeout: Duration,
+    /// Anything but zero asks to end it.
+    pub stop: &'a AtomicUsize,
+}
+
+/// The output of a command, in files without a name.
+#[derive(Debug)]
+pub struct CommandFiles {
+    /// Standard output.
+    pub stdout: File,
+    /// Standard error.
+    pub stderr: File,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandEnd {
+    /// Its exit code as a shell tells it: 128 and the signal's number if one ended it, 124 if its time was over.
+    pub exit: u64,
+    /// Its time was over.
+    pub is_timed_out: bool,
+    /// How long it ran.
+    pub took: Duration,
+}
+
+/// The first process of a PID namespace is deaf to signals, so the command is made its child.
+const FIRST_PROCESS: &str = "\"$@\"; exit $?";
+
+/// The code that timeout(1) gives.
+const TIMED_OUT: u64 = 124;
+
+impl CommandFiles {
+    /// Files in `folder`, which have lost their names already.
+    pub fn new(folder: &Path) -> Result<Self> {
+        let new = || tempfile_in(folder);
+        Ok(Self { stdout: new()?, stderr: new()? })
+    }
+
+    /// The last lines of what was printed, errors if there are any, of at most `bytes` bytes.
+    pub fn last_words(&mut self, bytes: u64) -> String {
+        let errors = tail(&mut self.stderr, bytes);
+        if errors.trim().is_empty() { tail(&mut self.stdout, bytes) } else { errors }
+    }
+
+    fn bytes(&self) -> u64 {
+        [&self.stdout, &self.stderr]
+            .iter()
+            .filter_map(|file| file.metadata().ok())
+            .map(|file| file.len())
+            .sum()
+    }
+}
+
+fn tempfile_in(folder: &Path) -> Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let doing = || format!("making a file for the output of a command in {}", folder.display());
+    for number in 0..1000u32 {
+        let path = folder.join(format!(".output-{}-{number}", std::process::id()));
+        match File::options().read(true).append(true).create_new(true).mode(0o600).open(&path) {
+            Ok(file) => {
+                std::fs::remove_file(&path).doing(doing)?;
+                return Ok(file);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error).doing(doing),
+        }
+    }
+    Err(Error::new(ErrorKind::Internal, doing()))
+}
+
+/// The end of a file, from the beginning of a line.
+fn tail(file: &mut File, bytes: u64) -> String {
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    let start = length.saturating_sub(bytes);
+    let mut text = Vec::new();
+    let read = file.seek(SeekFrom::Start(start)).and_then(|_| file.take(bytes).read_to_end(&mut text));
+    if read.is_err() {
+        return String::new();
+    }
+    let text = String::from_utf8_lossy(&text).into_owned();
+    match text.split_once('\n') {
+        Some((_, rest)) if start > 0 => rest.to_owned(),
+        _ => text,
+    }
+}
+
+/// Runs it to its end. Fails with [`ErrorKind::Missing`] if it cannot be started, with [`ErrorKind::Cancelled`] if it was
+/// to stop, and in every case nothing of it is left.
+pub fn run_command(run: &mut CommandRun<'_>) -> Result<CommandEnd> {
+    let Some(program) = run.words.first() else {
+        return Err(Error::new(ErrorKind::Invalid, "a command without a program"));
+    };
+    let mut running = Running(start(run).map_err(|error| {
+        Error::from_io(error, format!("starting `{program}`; is it installed, and in PATH?"))
+    })?);
+    let began = Instant::now();
+    let mut is_timed_out = false;
+    loop {
+        if let Some(status) = running.0.try_wait().doing(|| format!("waiting for `{program}`"))? {
+            running.end_group();
+            let exit = if is_timed_out { TIMED_OUT } else { exit_of(status) };
+            return Ok(CommandEnd { exit, is_timed_out, took: began.elapsed() });
+        }
+        if run.stop.load(Ordering::Relaxed) != 0 {
+            running.kill(program)?;
+            return Err(Error::new(ErrorKind::Cancelled, format!("`{program}` was to stop")));
+        }
+        if run.output.bytes() > OUTPUT_BYTES_MAX {
+            running.kill(program)?;
+            return Err(Error::new(ErrorKind::NoSpace, format!("`{program}` has printed more than 1 GiB")));
+        }
+        if !is_timed_out && began.elapsed() >= run.timeout {
+            is_timed_out = true;
+            running.kill(program)?;
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// A command under way; dropped, it is killed.
+struct Running(Child);
+
+impl Running {
+    fn end_group(&self) {
+        if let Ok(group) = libc::pid_t::try_from(self.0.id()) {
+            // SAFETY: takes numbers only. The group has the number of its leader, which is not reused while it has
+            // members; without any, nothing happens.
+            unsafe { libc::kill(-group, libc::SIGKILL) };
+        }
+    }
+
+    /// Kills it with all that it has started, and waits for its end.
+    fn kill(&mut self, program: &str) -> Result<()> {
+        self.end_group();
+        let deadline = Instant::now() + KILL_MAX;
+        while self.0.try_wait().doing(|| format!("waiting for `{program}`"))?.is_none() {
+            if Instant::now() >= deadline {
+                return Err(Error::new(
+                    ErrorKind::TimedOut,
+                    format!("`{program}` was killed but does not end: it waits for the device"),
+                ));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            self.end_group();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+fn start(run: &CommandRun<'_>) -> std::io::Result<Child> {
+    // SAFETY: takes nothing and cannot fail.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let mut command = if is_root {
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child=KILL", "--", "sh", "-c", FIRST_PROCESS, "sh"]);
+        command.args(run.words);
+        command
+    } else {
+        let mut command = Command::new(&run.words[0]);
+        command.args(&run.words[1..]);
+        command
+    };
+    command.current_dir(run.folder).envs(run.variables.iter().map(|(name, value)| (name, value)));
+    command
+        .stdin(Stdio::null())
+        .stdout(run.output.stdout.try_clone()?)
+        .stderr(run.output.stderr.try_clone()?);
+    // Its own group, so that Ctrl-C in the terminal reaches only us, and all of it can be ended.
+    command.process_group(0);
+    // SAFETY: between fork and exec only `prctl`, which is async-signal-safe, is called.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    command.spawn()
+}
+
+fn exit_of(status: ExitStatus) -> u64 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u64::try_from(code).ok()).unwrap_or(255)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The end of a line of the shell, and what it said.
+    fn run(line: &str, timeout: Duration, stop: &AtomicUsize) -> (Result<CommandEnd>, String, String) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut output = CommandFiles::new(folder.path()).expect("files");
+        let words = ["sh", "-c", line].map(str::to_owned);
+        let end = run_command(&mut CommandRun {
+            words: &words,
+            folder: folder.path(),
+            variables: &[("ROTPROOF_TEST", "a value".into())],
+            output: &mut output,
+            timeout,
+            stop,
+        });
+        assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0, "no file has a name");
+        (end, tail(&mut output.stdout, 1000), tail(&mut output.stderr, 1000))
+    }
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn exit_codes_and_output_are_those_of_the_command() {
+        let stop = AtomicUsize::new(0);
+        let (end, out, errors) = run("echo \"$ROTPROOF_TEST\"; echo no >&2; exit 3", LONG, &stop);
+        assert_eq!(end.expect("it ends").exit, 3);
+        assert_eq!((out.as_str(), errors.as_str()), ("a value\n", "no\n"));
+        let (end, ..) = run("sh -c 'kill -9 $$'", LONG, &stop);
+        assert_eq!(end.expect("it ends").exit, 137);
+    }
+
+    /// Whether a process lives whose arguments contain `mark`.
+    fn lives(mark: &str) -> bool {
+        std::fs::read_dir("/proc").expect("proc").flatten().any(|entry| {
+            let path = entry.path().join("cmdline");
+            let is_process = entry.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit());
+            is_process
+                && std::fs::read(path)
+                    .is_ok_and(|line| String::from_utf8_lossy(&line).split('\0').any(|word| word == mark))
+        })
+    }
+
+    fn wait_until_gone(mark: &str) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while lives(mark) {
+            assert!(Instant::now() < deadline, "something of the command is left");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[test]
+    fn a_command_that_takes_too_long_ends_with_all_that_it_has_started() {
+        let stop = AtomicUsize::new(0);
+        let (end, ..) = run("sleep 61.0625 & sleep 61.0625", Duration::from_millis(100), &stop);
+        let end = end.expect("it ends");
+        assert_eq!((end.exit, end.is_timed_out), (124, true));
+        wait_until_gone("61.0625");
+    }
+
+    #[test]
+    fn what_a_command_leaves_in_the_background_ends_with_it() {
+        let stop = AtomicUsize::new(0);
+        let (end, ..) = run("sleep 61.125 & exit 0", LONG, &stop);
+        assert_eq!(end.expect("it ends").exit, 0);
+        wait_until_gone("61.125");
+    }
+
+    #[test]
+    fn who_is_to_stop_ends_at_once() {
+        let stop = AtomicUsize::new(2);
+        let (end, ..) = run("sleep 61.1875", LONG, &stop);
+        assert_eq!(end.expect_err("stopped").kind(), ErrorKind::Cancelled);
+        wait_until_gone("61.1875");
+    }
+
+    #[test]
+    fn the_last_words_are_whole_lines_and_errors_come_first() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut output = CommandFiles::new(folder.path()).expect("files");
+        use std::io::Write;
+        output.stdout.write_all(b"first\nsecond\nthird\n").expect("written");
+        assert_eq!(output.last_words(12), "third\n");
+        assert_eq!(output.last_words(1000), "first\nsecond\nthird\n");
+        output.stderr.write_all(b"oh no\n").expect("written");
+        assert_eq!(output.last_words(1000), "oh no\n");
+    }
+}

@@ -1,0 +1,180 @@
+//! A command as the load of a trial: prepared with the faults asleep, run, and looked at again after caches are gone.
+//!
+//! Such a load has no oracle. What is known is how it ended, what it printed, and what the ledger says; nothing here
+//! claims more.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use rotproof_block::{Error, ErrorKind, Phase, Result};
+use rotproof_load::{Command, CommandLine, CommandOutput};
+use serde::Serialize;
+
+use super::leaf_watch::LeafWatch;
+use super::performance::Performance;
+use super::{Conductor, Loaded, NO_REMOUNT, arm_without_load, fio_json};
+use crate::host::command::{CommandFiles, CommandRun, run_command};
+use crate::subject::{Place, Prepared, Remount};
+
+/// How much of what a command said is kept for people.
+const SAID_BYTES_MAX: u64 = 2000;
+/// How much of its output is looked through for figures.
+const FIGURES_BYTES_MAX: u64 = 64 << 20;
+
+/// How the commands of an external load ended, as `run.json` holds it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ExternalReport {
+    /// `prepare`, `run` and `check`, as far as they were run.
+    pub commands: Vec<CommandReport>,
+    /// Jobs of fio's that ended with an error; absent if it was not fio.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fio_failed_jobs: Option<u64>,
+}
+
+/// How one command ended.
+#[derive(Clone, Debug, Serialize)]
+pub struct CommandReport {
+    /// `prepare`, `run` or `check`.
+    pub name: &'static str,
+    /// What was run.
+    pub command: String,
+    /// Its exit code as a shell tells it.
+    pub exit: u64,
+    /// Whether it was ended because its time was over.
+    pub timed_out: bool,
+    /// How long it ran.
+    pub seconds: f64,
+    /// The end of what it printed, errors first.
+    pub said: String,
+}
+
+impl ExternalReport {
+    /// The exit code of a command, if it was run.
+    pub fn exit(&self, name: &str) -> Option<u64> {
+        self.commands.iter().find(|command| command.name == name).map(|command| command.exit)
+    }
+}
+
+/// What an external load leaves behind.
+#[derive(Debug, Default)]
+pub(super) struct External {
+    pub(super) report: ExternalReport,
+    pub(super) performance: Vec<Performance>,
+    /// By name of the command.
+    pub(super) output: Vec<(&'static str, CommandFiles)>,
+}
+
+impl Conductor<'_> {
+    pub(super) fn run_commands(&mut self, command: &Command, subject: &mut dyn Prepared) -> Result<Loaded> {
+        let mut external = External::default();
+        if let Some(line) = &command.prepare {
+            let exit = self.command("prepare", line, Phase::Setup, command, subject, &mut external)?;
+            if exit != 0 {
+                let said = external.report.commands.last().map_or("", |command| command.said.trim());
+                return Err(Error::new(
+                    ErrorKind::Invalid,
+                    format!("`prepare` ended with exit code {exit}, before any fault: {said}"),
+                ));
+            }
+        }
+        if let Some(engine) = &self.stack.engine {
+            arm_without_load(engine, self.plan.rules.clone(), self.replay)?;
+        }
+        let (line, output) = command.main();
+        self.command("run", &line, Phase::Run, command, subject, &mut external)?;
+        if output == CommandOutput::FioJson {
+            self.read_figures(&mut external);
+        }
+        self.options.monitor.begin("remount", None);
+        match subject.remount()? {
+            Remount::Done { reported } => {
+                self.noticed.extend(reported.iter().map(|error| format!("unmount: {error}")));
+            }
+            Remount::Failed(error) => self.noticed.push(format!("{NO_REMOUNT}: {error}")),
+        }
+        if let Some(line) = &command.check {
+            self.command("check", line, Phase::Check, command, subject, &mut external)?;
+        }
+        Ok(Loaded {
+            load: Vec::new(),
+            known: None,
+            external: Some(external),
+            noticed: std::mem::take(&mut self.noticed),
+        })
+    }
+
+    fn command(
+        &self,
+        name: &'static str,
+        line: &CommandLine,
+        phase: Phase,
+        command: &Command,
+        subject: &dyn Prepared,
+        external: &mut External,
+    ) -> Result<u64> {
+        self.options.cancel.check()?;
+        self.options.monitor.begin(name, None);
+        let (target, folder, kind) = match subject.place() {
+            Place::Folder(folder) => (folder.clone(), folder, "folder"),
+            Place::BlockDevice(path) => (path, self.environment.run.scratch().to_owned(), "device"),
+            other => {
+                return Err(Error::new(ErrorKind::Invalid, format!("a command cannot reach {other:?}")));
+            }
+        };
+        let variables = self.variables(&target, kind);
+        let target = target.display().to_string();
+        let mut output = CommandFiles::new(&self.options.results)?;
+        self.environment.phase.store(phase as u8, Ordering::Relaxed);
+        let watch = LeafWatch::start(self.stack, &self.options.cancel);
+        let stop = watch.stop_cell();
+        let ended = run_command(&mut CommandRun {
+            words: &line.words(&target),
+            folder: &folder,
+            variables: &variables,
+            output: &mut output,
+            timeout: command.timeout.0,
+            stop: &stop,
+        });
+        let leaf = watch.end();
+        // The command only knows that it was stopped; who asked is known here.
+        self.options.cancel.check()?;
+        leaf?;
+        let end = ended?;
+        external.report.commands.push(CommandReport {
+            name,
+            command: line.to_string(),
+            exit: end.exit,
+            timed_out: end.is_timed_out,
+            seconds: end.took.as_secs_f64(),
+            said: output.last_words(SAID_BYTES_MAX),
+        });
+        external.output.push((name, output));
+        Ok(end.exit)
+    }
+
+    /// What a command finds in its environment.
+    fn variables(&self, target: &Path, kind: &str) -> [(&'static str, String); 3] {
+        [
+            ("ROTPROOF_TARGET", target.display().to_string()),
+            ("ROTPROOF_KIND", kind.to_owned()),
+            ("ROTPROOF_SEED", self.trial.seed.to_string()),
+        ]
+    }
+
+    fn read_figures(&mut self, external: &mut External) {
+        let mut text = String::new();
+        let read = external.output.iter().find(|(name, _)| *name == "run").map(|(_, output)| {
+            use std::io::Seek;
+            let mut stdout = &output.stdout;
+            stdout.rewind().and_then(|()| stdout.take(FIGURES_BYTES_MAX).read_to_string(&mut text))
+        });
+        match fio_json::figures(&text).filter(|_| matches!(read, Some(Ok(_)))) {
+            Some((lines, failed)) => {
+                external.performance = lines;
+                external.report.fio_failed_jobs = Some(failed);
+            }
+            None => self.noticed.push("what the command printed holds no JSON of fio's".to_owned()),
+        }
+    }
+}
