@@ -80,8 +80,10 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
 
 /// Bytes per second that the load wrote, in MiB.
 fn throughput(report: &Report) -> f64 {
-    let line =
-        report.performance.iter().find(|line| line.phase == "run" && line.operation == LoadOperation::Write);
+    let line = report
+        .performance
+        .iter()
+        .find(|line| line.phase == "run" && line.operation == LoadOperation::Write.word());
     line.map_or(0.0, |line| line.bytes_per_second / MIB)
 }
 

@@ -137,6 +137,8 @@ fn phases(spec: &LoadSpec, driver: &dyn Driver, phases: &[Phase]) -> Result<(Dur
             verify: true,
             cancel: Arc::new(AtomicUsize::new(0)),
             progress: Arc::new(Progress::default()),
+            recording: None,
+            phase_cell: None,
         };
         let report = rotproof_load::run(&workload, driver, &mut oracle, &options)?;
         if !report.sightings.is_empty() {

@@ -140,6 +140,8 @@ fn ours(cell: Cell, path: Option<&Path>, seconds: f64) -> Result<f64> {
         verify: cell.content.is_some(),
         cancel: Arc::new(AtomicUsize::new(0)),
         progress: Arc::new(Progress::default()),
+        recording: None,
+        phase_cell: None,
     };
     let report = rotproof_load::run(&workload, &driver, &mut Oracle::new(&workload), &options)?;
     let cpu = report.cpu.map_or(0.0, |cpu| cpu.as_secs_f64());

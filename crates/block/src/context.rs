@@ -61,11 +61,24 @@ pub enum Phase {
     Run,
     /// Reading everything back.
     Check,
+    /// The load goes on, but nothing fails any more.
+    Recovery,
 }
 
 impl Phase {
-    /// All of them, in their order.
-    pub const ALL: [Phase; 4] = [Phase::Setup, Phase::Prefill, Phase::Run, Phase::Check];
+    /// All of them, by their number.
+    pub const ALL: [Phase; 5] = [Phase::Setup, Phase::Prefill, Phase::Run, Phase::Check, Phase::Recovery];
+
+    /// The word for it in results.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Setup => "setup",
+            Self::Prefill => "prefill",
+            Self::Run => "run",
+            Self::Check => "check",
+            Self::Recovery => "recovery",
+        }
+    }
 
     /// The phase with this number, if there is one.
     pub fn from_u8(number: u8) -> Option<Self> {

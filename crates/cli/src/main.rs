@@ -5,6 +5,7 @@ mod args;
 mod check;
 mod clean;
 mod content;
+mod course;
 mod ctl;
 mod exit;
 mod fail;

@@ -8,6 +8,7 @@ use rotproof_load::{Classification, Failure};
 use rotproof_trial::runner::{ExternalReport, FailureRecord, Finished, Performance, ReplayReport, Report};
 use rotproof_trial::verdict::CauseRecord;
 
+use crate::course;
 use crate::machine;
 use crate::output::{Paint, visible};
 use crate::table::{Align, Table, clip};
@@ -40,6 +41,7 @@ pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
         lines.extend(faults(report, paint));
         lines.extend(report.replay.iter().flat_map(replay));
     }
+    lines.extend(course::render(&report.degradation, report.steady_state.as_ref(), paint));
     if !finished.failures.is_empty() {
         lines.push(String::new());
         lines.extend(failures(finished, paint));

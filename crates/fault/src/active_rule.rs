@@ -15,6 +15,7 @@ use rotproof_spec::Span;
 
 use crate::BLOCK_BYTES;
 use crate::aims::Aims;
+use crate::chance::Chance;
 use crate::clock::Clock;
 use crate::delay::Delay;
 use crate::effect::{Bits, Draw, Effect};
@@ -277,22 +278,27 @@ impl ActiveRule {
     /// Whether a schedule that does not count draws for each block; `default` is the unit of the effect.
     fn draws_per_block(&self, default: Per) -> bool {
         match self.rule.schedule {
-            Schedule::Probability { per, .. } => per.unwrap_or(default) == Per::Block,
+            Schedule::Probability { per, .. } | Schedule::Within { per, .. } => {
+                per.unwrap_or(default) == Per::Block
+            }
             _ => false,
         }
     }
 
     /// What time or chance says of a block that the request meets, or of a request that begins with it.
     fn comes_true(&self, header: &Header, visit: Visit) -> bool {
+        let says_chance = |chance: Chance| {
+            let stream = mix(self.seed, CHANCE_STREAM, u64::from(self.index));
+            chance.comes_true(mix(stream, visit.key(), u64::from(visit.number.wrapping_sub(1))))
+        };
+        let says_time = || {
+            let since = self.clock.since_begin_ns(header.context.phase, header.context.submitted);
+            since.is_some_and(|since| self.rule.schedule.is_open(since))
+        };
         match self.rule.schedule {
-            Schedule::Probability { chance, .. } => {
-                let stream = mix(self.seed, CHANCE_STREAM, u64::from(self.index));
-                chance.comes_true(mix(stream, visit.key(), u64::from(visit.number.wrapping_sub(1))))
-            }
-            _ => {
-                let since = self.clock.since_begin_ns(header.context.phase, header.context.submitted);
-                since.is_some_and(|since| self.rule.schedule.is_open(since))
-            }
+            Schedule::Probability { chance, .. } => says_chance(chance),
+            Schedule::Within { chance, .. } => says_time() && says_chance(chance),
+            _ => says_time(),
         }
     }
 

@@ -18,6 +18,12 @@ impl Default for Clock {
 }
 
 impl Clock {
+    /// When it was; `None` before, and where nobody asked.
+    pub(crate) fn began(&self) -> Option<Time> {
+        let begin = self.0.load(Ordering::Relaxed);
+        (begin != NOT_YET).then_some(Time(begin))
+    }
+
     /// Nanoseconds since the beginning, for a request that entered the stack at `submitted`; it may be the one that
     /// begins. `None` before.
     pub(crate) fn since_begin_ns(&self, phase: Phase, submitted: Time) -> Option<u64> {

@@ -262,6 +262,12 @@ impl Engine {
         Evaluator::new(Arc::clone(self))
     }
 
+    /// When the first request of the phase *run* came, from which windows in time count; `None` before that, and if no rule
+    /// has such a window.
+    pub fn load_began(&self) -> Option<rotproof_block::Time> {
+        self.clock.began()
+    }
+
     /// Everything that was injected.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger

@@ -137,7 +137,7 @@ mod effect_text {
     }
 }
 
-const PHASE_WORDS: [&str; 4] = ["setup", "prefill", "run", "check"];
+const PHASE_WORDS: [&str; 5] = ["setup", "prefill", "run", "check", "recovery"];
 
 /// How records call a phase.
 pub(crate) fn phase_word(phase: Phase) -> &'static str {

@@ -74,7 +74,7 @@ impl Rule {
     pub(crate) fn is_by_time(&self) -> bool {
         let is_chosen_by_time =
             matches!(self.matching.target, Some(Target::Seen(Seen { moment: Moment::At(_), .. })));
-        is_chosen_by_time || matches!(self.schedule, Schedule::Time { .. })
+        is_chosen_by_time || self.schedule.window().is_some()
     }
 
     pub(crate) fn is_awake(&self, phase: Phase) -> bool {

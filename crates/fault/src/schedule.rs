@@ -46,6 +46,17 @@ pub enum Schedule {
         /// How long; `None` is to the end.
         lasts: Option<Span>,
     },
+    /// Matches of requests that entered the stack within a span of time, each with a probability.
+    Within {
+        /// How likely.
+        chance: Chance,
+        /// What is drawn for, as for [`Schedule::Probability`].
+        per: Option<Per>,
+        /// Since the first request of the phase *run*.
+        at: Span,
+        /// How long; `None` is to the end.
+        lasts: Option<Span>,
+    },
 }
 
 /// The last `burst` of every `n` matches, counted from the one after `offset`.
@@ -96,7 +107,7 @@ impl Cycle {
 impl Schedule {
     /// Whether the number of a match alone decides.
     pub fn is_counted(self) -> bool {
-        !matches!(self, Self::Probability { .. } | Self::Time { .. })
+        !matches!(self, Self::Probability { .. } | Self::Time { .. } | Self::Within { .. })
     }
 
     /// Whether match `number` (from 1) is a hit, for a schedule that counts.
@@ -108,14 +119,33 @@ impl Schedule {
             Self::Nth(n) => number == n,
             Self::Every(cycle) => cycle.hits(number),
             Self::Between { from, to } => (from..=to).contains(&number),
-            Self::Probability { .. } | Self::Time { .. } => false,
+            Self::Probability { .. } | Self::Time { .. } | Self::Within { .. } => false,
         }
     }
 
-    /// Whether a request that came so many nanoseconds after the load began lies in the window. Only for
-    /// [`Schedule::Time`].
+    /// The window in time, if it has one: from when, counted from the first request of the phase *run*, and for how long.
+    pub fn window(self) -> Option<(Span, Option<Span>)> {
+        match self {
+            Self::Time { at, lasts } | Self::Within { at, lasts, .. } => Some((at, lasts)),
+            _ => None,
+        }
+    }
+
+    /// A probability within a window in time, if these are one and the other.
+    pub(crate) fn together_with(self, other: Self) -> Option<Self> {
+        match (self, other) {
+            (Self::Probability { chance, per }, Self::Time { at, lasts })
+            | (Self::Time { at, lasts }, Self::Probability { chance, per }) => {
+                Some(Self::Within { chance, per, at, lasts })
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a request that came so many nanoseconds after the load began lies in the window. Only for a schedule that
+    /// has one.
     pub(crate) fn is_open(self, since_begin_ns: u64) -> bool {
-        let Self::Time { at, lasts } = self else { return false };
+        let Some((at, lasts)) = self.window() else { return false };
         let since = u128::from(since_begin_ns);
         let start = at.0.as_nanos();
         since >= start && lasts.is_none_or(|lasts| since < start.saturating_add(lasts.0.as_nanos()))
@@ -169,6 +199,9 @@ impl Form {
             Schedule::Between { from, to } => Self { from: Some(from), to: Some(to), ..form },
             Schedule::Probability { chance, per } => Self { probability: Some(chance), per, ..form },
             Schedule::Time { at, lasts } => Self { at: Some(at), lasts, ..form },
+            Schedule::Within { chance, per, at, lasts } => {
+                Self { probability: Some(chance), per, at: Some(at), lasts, ..form }
+            }
         }
     }
 
@@ -184,7 +217,9 @@ impl Form {
         .into_iter()
         .filter_map(|(word, is_given)| is_given.then_some(word))
         .collect();
-        if let [one, other, ..] = given[..] {
+        if let [one, other, ..] = given[..]
+            && given[..] != ["probability", "at"]
+        {
             return Err(format!("`{other}` beside `{one}`: only one of them can be"));
         }
         let lonely =
@@ -203,6 +238,9 @@ impl Form {
             Self { from: Some(from), to: Some(to), .. } => Ok(Schedule::Between { from, to }),
             Self { from: Some(from), to: None, .. } => {
                 Err(format!("`from` needs `to`, the last match that is hit: {{ from: {from}, to: {from} }}"))
+            }
+            Self { probability: Some(chance), per, at: Some(at), lasts, .. } => {
+                Ok(Schedule::Within { chance, per, at, lasts })
             }
             Self { probability: Some(chance), per, .. } => Ok(Schedule::Probability { chance, per }),
             Self { at: Some(at), lasts, .. } => Ok(Schedule::Time { at, lasts }),
@@ -306,8 +344,15 @@ impl JsonSchema for Schedule {
                 {
                     "description": "Each match with this probability, drawn from the seed.",
                     "type": "object",
-                    "properties": { "probability": chance, "per": per },
+                    "properties": { "probability": chance.clone(), "per": per.clone() },
                     "required": ["probability"],
+                    "additionalProperties": false
+                },
+                {
+                    "description": "Each match of requests that come in a span of time with this probability.",
+                    "type": "object",
+                    "properties": { "probability": chance, "per": per, "at": span.clone(), "for": span.clone() },
+                    "required": ["probability", "at"],
                     "additionalProperties": false
                 },
                 {

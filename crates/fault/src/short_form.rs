@@ -134,8 +134,11 @@ fn apply_condition<'a>(rule: &mut Rule, given: &mut Given<'a>, condition: &'a st
             rule.schedule = if word == "once" { Schedule::Once } else { Schedule::All };
         }
         "after" | "every" | "nth" | "burst" | "matches" | "probability" | "at" => {
-            given.note("schedule", word)?;
-            rule.schedule = parse_schedule(word, value)?;
+            let parsed = parse_schedule(word, value)?;
+            rule.schedule = match rule.schedule.together_with(parsed) {
+                Some(both) => both,
+                None => given.note("schedule", word).map(|()| parsed)?,
+            };
         }
         "transient" | "sticky" => {
             no_value(word, value)?;
@@ -387,6 +390,11 @@ impl fmt::Display for Rule {
             Schedule::Time { at, lasts } => {
                 let lasts = lasts.map_or_else(String::new, |lasts| format!("+{lasts}"));
                 conditions.push(format!("at={at}{lasts}"));
+            }
+            Schedule::Within { chance, per, at, lasts } => {
+                let lasts = lasts.map_or_else(String::new, |lasts| format!("+{lasts}"));
+                let per = per.map_or_else(String::new, |per| format!("/{}", per.word()));
+                conditions.extend([format!("at={at}{lasts}"), format!("probability={chance}{per}")]);
             }
         }
         match self.persistence {

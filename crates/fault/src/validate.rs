@@ -57,10 +57,13 @@ impl Rule {
                 never("from", format!("{from} to {to}")),
                 "matches are counted from 1, and both ends are hit",
             ),
-            Schedule::Probability { chance: Chance::NEVER, .. } => {
+            Schedule::Probability { chance: Chance::NEVER, .. }
+            | Schedule::Within { chance: Chance::NEVER, .. } => {
                 (never("probability", "a probability of 0".into()), "give one such as 1% or 1e-6")
             }
-            Schedule::Time { lasts: Some(lasts), .. } if lasts.0.is_zero() => {
+            Schedule::Time { lasts: Some(lasts), .. } | Schedule::Within { lasts: Some(lasts), .. }
+                if lasts.0.is_zero() =>
+            {
                 (never("for", "a window of 0".into()), "leave it out for everything up to the end")
             }
             _ => return,

@@ -15,7 +15,7 @@ use rotproof_block::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-const PHASES: [&str; Phase::ALL.len()] = ["setup", "prefill", "run", "check"];
+const PHASES: [&str; Phase::ALL.len()] = ["setup", "prefill", "run", "check", "recovery"];
 const OPERATIONS: [&str; 5] = ["read", "write", "flush", "discard", "write_zeroes"];
 const CELLS: usize = PHASES.len() * OPERATIONS.len();
 

@@ -219,6 +219,7 @@ fn phase_name<S: Serializer>(phase: &Phase, serializer: S) -> Result<S::Ok, S::E
         Phase::Prefill => "prefill",
         Phase::Run => "run",
         Phase::Check => "check",
+        Phase::Recovery => "recovery",
     })
 }
 

@@ -303,7 +303,7 @@ impl JsonSchema for RampUp {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let span = generator.subschema_for::<Span>();
         json_schema!({
-            "description": "Requests of all workers together, or a time, before anything is recorded.",
+            "description": "Requests of all workers together, or a time.",
             "anyOf": [{ "type": "integer", "minimum": 0 }, span]
         })
     }

@@ -172,6 +172,8 @@ impl Rig {
             verify: true,
             cancel: Arc::new(AtomicUsize::new(0)),
             progress: Arc::new(Progress::default()),
+            recording: None,
+            phase_cell: None,
         };
         let report = crate::run(&self.workload, &self.driver, &mut self.oracle, &options)?;
         self.reports.push(report);
@@ -213,5 +215,7 @@ pub(crate) fn uring(phase: Phase) -> RunOptions<'static> {
         verify: true,
         cancel: Arc::new(AtomicUsize::new(0)),
         progress: Arc::new(Progress::default()),
+        recording: None,
+        phase_cell: None,
     }
 }

@@ -44,6 +44,10 @@ with_job_keys! {
         /// Requests of all workers together, or a time, that come first and are not recorded; default none.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub ramp_up: Option<RampUp>,
+        /// Requests of all workers together, or a time, for which the load goes on after its end with faults off;
+        /// default none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub recovery: Option<RampUp>,
         /// How often a failed read or write is tried again; default never.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub retry: Option<Retry>,
@@ -101,6 +105,25 @@ impl LoadSpec {
                 "a ramp-up by time needs a load that ends by time, or nobody could say beforehand what it writes",
                 "give `duration`, or the ramp-up as a number of requests",
             );
+        }
+        let ends_by_time = matches!(self.end(), Some(End::Duration(_)));
+        match self.recovery {
+            Some(RampUp::Time(_)) if !ends_by_time => problems.add_with_help(
+                &path.key("recovery"),
+                "a recovery by time needs a load that ends by time, or nobody could say beforehand what it writes",
+                "give `duration`, or the recovery as a number of requests",
+            ),
+            Some(RampUp::Requests(_)) if self.trace.is_some() => problems.add_with_help(
+                &path.key("recovery"),
+                "a trace has no requests beyond its end",
+                "give `duration`, and the recovery as a time, such as 10s",
+            ),
+            Some(RampUp::Requests(_)) if ends_by_time => problems.add_with_help(
+                &path.key("recovery"),
+                "a load that ends by time recovers by time",
+                "give the recovery as a time, such as 10s",
+            ),
+            _ => {}
         }
         if self.compressible.0 > COMPRESSIBLE_MAX {
             problems.add_with_help(

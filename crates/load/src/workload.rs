@@ -165,6 +165,10 @@ impl Workload {
                 Some(RampUp::Requests(requests)) => self.equal_share(requests, worker),
                 Some(RampUp::Time(_)) | None => 0,
             },
+            recovery: match spec.recovery {
+                Some(RampUp::Requests(requests)) => self.equal_share(requests, worker),
+                Some(RampUp::Time(_)) | None => 0,
+            },
         };
         Described::new(options).into()
     }
@@ -199,6 +203,14 @@ impl Workload {
     /// For how long nothing is recorded, if the ramp-up is a time.
     pub fn ramp_up_time(&self) -> Option<Span> {
         match self.0.spec.ramp_up {
+            Some(RampUp::Time(span)) => Some(span),
+            Some(RampUp::Requests(_)) | None => None,
+        }
+    }
+
+    /// For how long the load goes on with faults off, if the recovery is a time.
+    pub fn recovery_time(&self) -> Option<Span> {
+        match self.0.spec.recovery {
             Some(RampUp::Time(span)) => Some(span),
             Some(RampUp::Requests(_)) | None => None,
         }

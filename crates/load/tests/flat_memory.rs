@@ -52,6 +52,8 @@ fn peak_of(requests: u64) -> usize {
         verify: true,
         cancel: Arc::new(AtomicUsize::new(0)),
         progress: Arc::new(Progress::default()),
+        recording: None,
+        phase_cell: None,
     };
     let report = rotproof_load::run(&workload, &driver, &mut oracle, &options).expect("runs");
     assert_eq!(report.reads.requests + report.writes.requests, requests);

@@ -62,7 +62,7 @@ fn beta_quantile(probability: f64, a: f64, b: f64) -> f64 {
 }
 
 /// The regularised incomplete beta function by its continued fraction (Press et al., *Numerical Recipes*, 6.4).
-fn incomplete_beta(x: f64, a: f64, b: f64) -> f64 {
+pub fn incomplete_beta(x: f64, a: f64, b: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {
         return x.clamp(0.0, 1.0);
     }

@@ -88,6 +88,12 @@ fn any_chancy_schedule() -> impl Strategy<Value = Schedule> {
             at: Span(Duration::from_micros(at)),
             lasts: lasts.map(|lasts| Span(Duration::from_micros(lasts))),
         }),
+        1 => (1u32..100, 0u64..50, option::of(0u64..50)).prop_map(|(percent, at, lasts)| Schedule::Within {
+            chance: format!("{percent}%").parse().expect("a probability"),
+            per: None,
+            at: Span(Duration::from_micros(at)),
+            lasts: lasts.map(|lasts| Span(Duration::from_micros(lasts))),
+        }),
     ]
 }
 

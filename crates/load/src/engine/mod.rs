@@ -17,18 +17,19 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU8, AtomicUsize};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use rotproof_block::{Error, ErrorKind, Phase, Queue, Result, Runtime};
+use rotproof_record::Recording;
 
 use crate::content::Stage;
 use crate::driver::Driver;
 use crate::oracle::{Drawn, Oracle, OraclePart};
 use crate::workload::Workload;
 pub use progress::{Progress, ProgressCounts};
-pub use report::{INCIDENTS_MAX, Incident, LoadOperation, LoadReport, OperationReport, Sighting};
+pub use report::{INCIDENTS_MAX, Incident, LoadOperation, LoadReport, OperationReport, Recovery, Sighting};
 use source::Source;
 pub(crate) use threads::thread_cpu_time;
 use worker::{Outcome, Times, Worker, WorkerOptions};
@@ -47,6 +48,11 @@ pub struct RunOptions<'a> {
     pub cancel: Arc<AtomicUsize>,
     /// Where to say how far it has come.
     pub progress: Arc<Progress>,
+    /// Where to tell of every request, for intervals and samples; its operations are [`LoadOperation::NAMES`].
+    pub recording: Option<Arc<Recording>>,
+    /// Where to say that the recovery has begun, for requests that lose their context on the way: the number of the
+    /// phase is stored there.
+    pub phase_cell: Option<Arc<AtomicU8>>,
 }
 
 /// The runtime of a load.
@@ -92,10 +98,26 @@ pub fn run(
         Phase::Prefill => Some(Stage::Prefill),
         Phase::Run => Some(Stage::Run),
         Phase::Check => None,
-        Phase::Setup => return Err(Error::new(ErrorKind::Invalid, "a load has no setup phase")),
+        Phase::Setup | Phase::Recovery => {
+            let message = format!("a load cannot be run as its phase {}", options.phase.word());
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
     };
-    let RunOptions { phase, verify, cancel, progress, .. } = options;
-    let job = Job { workload, driver, stage, phase: *phase, verify: *verify, cancel, progress };
+    let RunOptions { phase, verify, cancel, progress, recording, phase_cell, .. } = options;
+    let job = Job {
+        workload,
+        driver,
+        stage,
+        phase: *phase,
+        verify: *verify,
+        cancel,
+        progress,
+        recording: recording.as_ref(),
+        phase_cell: phase_cell.as_ref(),
+    };
+    if let Some(recording) = recording {
+        recording.begin_phase(phase.word(), workload.workers());
+    }
     let parts = oracle.take_parts();
     let finished = match options.runtime {
         RunOn::Uring { epoch } => threads::run(&job, parts, epoch)?,
@@ -115,7 +137,12 @@ pub fn run(
     if let Some(stage) = stage {
         oracle.record_drawn(Drawn { stage, requests });
     }
-    Ok(LoadReport::merge(options.phase, started, cpu, tallies))
+    let report = LoadReport::merge(options.phase, started, cpu, tallies);
+    if let Some(recording) = recording {
+        let recovered_from = report.recovery.as_ref().map(|recovery| recovery.started);
+        recording.end_phase(report.started, recovered_from, report.ended);
+    }
+    Ok(report)
 }
 
 /// All that the workers of one phase have in common.
@@ -128,6 +155,8 @@ struct Job<'a> {
     verify: bool,
     cancel: &'a Arc<AtomicUsize>,
     progress: &'a Arc<Progress>,
+    recording: Option<&'a Arc<Recording>>,
+    phase_cell: Option<&'a Arc<AtomicU8>>,
 }
 
 struct Finished {
@@ -154,6 +183,7 @@ impl Job<'_> {
             Some(Stage::Run) => Times {
                 duration: self.workload.duration().map(|span| span.0),
                 ramp_up: self.workload.ramp_up_time().map_or(Duration::ZERO, |span| span.0),
+                recovery: self.workload.recovery_time().map_or(Duration::ZERO, |span| span.0),
                 think_time: job.think_time,
             },
             Some(Stage::Prefill) | None => Times::default(),
@@ -171,6 +201,8 @@ impl Job<'_> {
             times,
             cancel: Arc::clone(self.cancel),
             progress: Arc::clone(self.progress),
+            recording: self.recording.cloned(),
+            phase_cell: self.phase_cell.cloned(),
         })
     }
 
@@ -214,6 +246,7 @@ fn drive(runtime: &Runtime, workers: &[Rc<Worker>]) -> Result<()> {
             if Pin::as_mut(sleep).poll(context).is_pending() {
                 break;
             }
+            workers.iter().for_each(|worker| worker.tick());
             *sleep = Box::pin(runtime.sleep(CANCEL_EVERY));
         }
         Poll::Pending

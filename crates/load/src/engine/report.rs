@@ -24,6 +24,9 @@ pub enum LoadOperation {
 }
 
 impl LoadOperation {
+    /// Their names in what is recorded, by their number.
+    pub const NAMES: &'static [&'static str] = &["read", "write", "flush", "discard"];
+
     /// The word for it in results.
     pub fn word(self) -> &'static str {
         match self {
@@ -52,6 +55,8 @@ pub struct LoadReport {
     pub unsupported_discards: u64,
     /// What was read of the trace that the load comes from, if it comes from one.
     pub trace: Option<TraceReport>,
+    /// What came after the load's end, with faults off; not among the above. `None` if nothing was to come.
+    pub recovery: Option<Box<Recovery>>,
     /// When the first worker began, after the ramp-up.
     pub started: Time,
     /// When the last worker ended, its last flush completed.
@@ -67,6 +72,56 @@ pub struct LoadReport {
     pub incidents: Vec<Incident>,
     /// How many more there were.
     pub incidents_omitted: u64,
+}
+
+/// What the load did after its end, while nothing failed any more.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recovery {
+    /// When the first worker came to it. It lasts to the end of the phase.
+    pub started: Time,
+    /// The reads.
+    pub reads: OperationReport,
+    /// The writes.
+    pub writes: OperationReport,
+    /// The flushes.
+    pub flushes: OperationReport,
+    /// The discards.
+    pub discards: OperationReport,
+}
+
+impl Recovery {
+    pub(super) fn new(started: Time) -> Self {
+        Self {
+            started,
+            reads: OperationReport::new(),
+            writes: OperationReport::new(),
+            flushes: OperationReport::new(),
+            discards: OperationReport::new(),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.started = self.started.min(other.started);
+        self.reads.add(&other.reads);
+        self.writes.add(&other.writes);
+        self.flushes.add(&other.flushes);
+        self.discards.add(&other.discards);
+    }
+
+    /// The figures of one operation.
+    pub fn operation(&self, operation: LoadOperation) -> &OperationReport {
+        match operation {
+            LoadOperation::Read => &self.reads,
+            LoadOperation::Write => &self.writes,
+            LoadOperation::Flush => &self.flushes,
+            LoadOperation::Discard => &self.discards,
+        }
+    }
+
+    fn error_count(&self) -> u64 {
+        let operations = [&self.reads, &self.writes, &self.flushes, &self.discards];
+        operations.iter().map(|operation| operation.error_count()).sum()
+    }
 }
 
 /// How many [`Incident`]s are kept for each worker.
@@ -190,6 +245,8 @@ pub(super) struct Tally {
     pub(super) discards: OperationReport,
     pub(super) unsupported_discards: u64,
     pub(super) trace: Option<TraceReport>,
+    /// From the first step of the recovery on.
+    pub(super) recovery: Option<Box<Recovery>>,
     /// When the first step after a ramp-up began; none without a ramp-up.
     pub(super) started: Option<Time>,
     pub(super) ended: Time,
@@ -208,12 +265,32 @@ impl Tally {
             discards: OperationReport::new(),
             unsupported_discards: 0,
             trace: None,
+            recovery: None,
             started: None,
             ended: Time::default(),
             all_requests: 0,
             sightings: HashMap::new(),
             incidents: Vec::new(),
             incidents_omitted: 0,
+        }
+    }
+
+    /// Where a request counts that was begun in the recovery, or before.
+    #[inline]
+    pub(super) fn figures(&mut self, operation: LoadOperation, is_recovery: bool) -> &mut OperationReport {
+        if is_recovery && let Some(recovery) = &mut self.recovery {
+            return match operation {
+                LoadOperation::Read => &mut recovery.reads,
+                LoadOperation::Write => &mut recovery.writes,
+                LoadOperation::Flush => &mut recovery.flushes,
+                LoadOperation::Discard => &mut recovery.discards,
+            };
+        }
+        match operation {
+            LoadOperation::Read => &mut self.reads,
+            LoadOperation::Write => &mut self.writes,
+            LoadOperation::Flush => &mut self.flushes,
+            LoadOperation::Discard => &mut self.discards,
         }
     }
 
@@ -256,6 +333,7 @@ impl LoadReport {
             discards: OperationReport::new(),
             unsupported_discards: 0,
             trace: None,
+            recovery: None,
             started,
             ended: started,
             cpu,
@@ -279,6 +357,11 @@ impl LoadReport {
             {
                 report.trace = tally.trace;
             }
+            match (&mut report.recovery, tally.recovery) {
+                (Some(all), Some(one)) => all.add(&one),
+                (all @ None, one) => *all = one,
+                (Some(_), None) => {}
+            }
             report.all_requests += tally.all_requests;
             report.ended = report.ended.max(tally.ended);
             report.sightings.extend(tally.sightings.into_values().flatten());
@@ -291,15 +374,22 @@ impl LoadReport {
         report
     }
 
-    /// How long the phase took.
+    /// How long the phase took, without the recovery after it.
     pub fn elapsed(&self) -> Duration {
-        self.ended.since(self.started)
+        let ended = self.recovery.as_ref().map_or(self.ended, |recovery| recovery.started);
+        ended.since(self.started)
+    }
+
+    /// How long the recovery took; zero if there was none.
+    pub fn recovery_elapsed(&self) -> Duration {
+        self.recovery.as_ref().map_or(Duration::ZERO, |recovery| self.ended.since(recovery.started))
     }
 
     /// Requests that completed with an error.
     pub fn error_count(&self) -> u64 {
         let operations = [&self.reads, &self.writes, &self.flushes, &self.discards];
-        operations.iter().map(|operation| operation.error_count()).sum()
+        let recovery = self.recovery.as_ref().map_or(0, |recovery| recovery.error_count());
+        operations.iter().map(|operation| operation.error_count()).sum::<u64>() + recovery
     }
 
     /// The figures of one operation.

@@ -4,6 +4,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use rotproof_block::{Buffer, Completion, Context, Error, ErrorKind, Operation, Phase, Request, Time};
+use rotproof_record::Measured;
 
 use super::report::{Incident, LoadOperation, Sighting};
 use super::worker::{Planned, State, Worker};
@@ -34,10 +35,10 @@ const PUBLISHED_EVERY: Duration = Duration::from_millis(50);
 
 impl Worker {
     async fn submit(&self, object: u32, request: impl FnOnce(Context) -> Request) -> Answer {
-        let id = {
+        let (id, phase) = {
             let mut state = self.state.borrow_mut();
             state.requests += 1;
-            state.requests
+            (state.requests, state.phase)
         };
         let submitted = self.runtime.now();
         let object = object as usize;
@@ -46,7 +47,7 @@ impl Worker {
             submitted,
             tag: self.tags[object],
             queue: self.number,
-            phase: self.phase,
+            phase,
             ..Context::default()
         };
         let (completion, was_immediate) = match self.queues[object].submit(request(context)).try_take() {
@@ -305,15 +306,20 @@ impl Worker {
                 });
             }
         }
-        let report = match operation {
-            LoadOperation::Read => &mut state.tally.reads,
-            LoadOperation::Write => &mut state.tally.writes,
-            LoadOperation::Flush => &mut state.tally.flushes,
-            LoadOperation::Discard => &mut state.tally.discards,
-        };
+        let report = state.tally.figures(operation, planned.is_recovery);
         if planned.is_recorded {
             let began = planned.due.unwrap_or(answer.submitted);
             report.record(answer.completed.since(began), bytes, error);
+            if let Some(recorder) = &mut state.recorder {
+                recorder.record(&Measured {
+                    operation: operation as u8,
+                    began,
+                    ended: answer.completed,
+                    bytes,
+                    retries: answer.retries,
+                    error,
+                });
+            }
         } else if let Some(error) = error {
             report.record_unrecorded_error(error);
         }

@@ -560,6 +560,8 @@ fn a_load_that_does_not_verify_looks_at_nothing_and_claims_nothing() {
         verify: false,
         cancel: Arc::new(AtomicUsize::new(0)),
         progress: Arc::new(Progress::default()),
+        recording: None,
+        phase_cell: None,
     };
     let report = run(&rig.workload, &rig.driver, &mut rig.oracle, &options).expect("runs");
     assert_eq!((report.reads.requests + report.writes.requests, report.sightings.len()), (3000, 0));

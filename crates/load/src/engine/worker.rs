@@ -9,15 +9,16 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use rotproof_block::{Buffer, Error, ErrorKind, Phase, Queue, Runtime, Tag, Time};
+use rotproof_record::{Recorder, Recording};
 
 use super::in_flight::InFlight;
 use super::progress::{Progress, ProgressCounts};
-use super::report::Tally;
+use super::report::{Recovery, Tally};
 use super::source::Source;
 use crate::Content;
 use crate::oracle::OraclePart;
@@ -40,6 +41,8 @@ pub(super) struct WorkerOptions {
     pub(super) times: Times,
     pub(super) cancel: Arc<AtomicUsize>,
     pub(super) progress: Arc<Progress>,
+    pub(super) recording: Option<Arc<Recording>>,
+    pub(super) phase_cell: Option<Arc<AtomicU8>>,
 }
 
 /// What a worker does by the clock.
@@ -49,6 +52,8 @@ pub(super) struct Times {
     pub(super) duration: Option<Duration>,
     /// For how long nothing is recorded.
     pub(super) ramp_up: Duration,
+    /// How long it goes on afterwards, with faults off.
+    pub(super) recovery: Duration,
     pub(super) think_time: Option<ThinkTime>,
 }
 
@@ -60,6 +65,8 @@ pub(super) struct Planned {
     pub(super) due: Option<Time>,
     /// Counted and timed: no part of the ramp-up.
     pub(super) is_recorded: bool,
+    /// After the load's end.
+    pub(super) is_recovery: bool,
 }
 
 pub(super) struct Worker {
@@ -80,6 +87,8 @@ pub(super) struct Worker {
     pub(super) retry: Option<Retry>,
     pub(super) cancel: Arc<AtomicUsize>,
     pub(super) progress: Arc<Progress>,
+    pub(super) recording: Option<Arc<Recording>>,
+    pub(super) phase_cell: Option<Arc<AtomicU8>>,
     pub(super) state: RefCell<State>,
 }
 
@@ -108,6 +117,11 @@ pub(super) struct State {
     pub(super) is_stopped: bool,
     pub(super) broken: Option<Error>,
     pub(super) deadline: Option<Time>,
+    /// When the recovery begins, if it does by time.
+    pub(super) recovery_at: Option<Time>,
+    /// What requests say of when they were made.
+    pub(super) phase: Phase,
+    pub(super) recorder: Option<Recorder>,
     /// The last time that any lane read.
     pub(super) now: Time,
     /// Steps since `now` last changed.
@@ -167,6 +181,9 @@ impl Worker {
             is_stopped: false,
             broken: None,
             deadline: None,
+            recovery_at: None,
+            phase,
+            recorder: None,
             now: Time::default(),
             steps_at_now: 0,
             is_dirty: vec![false; queues.len()],
@@ -192,6 +209,8 @@ impl Worker {
             retry,
             cancel: options.cancel,
             progress: options.progress,
+            recording: options.recording,
+            phase_cell: options.phase_cell,
             state: RefCell::new(state),
         })
     }
@@ -205,8 +224,10 @@ impl Worker {
             state.published = now;
             state.started = now;
             state.ramp_up_until = now.after(self.times.ramp_up);
-            state.deadline =
-                self.times.duration.map(|duration| now.after(self.times.ramp_up).after(duration));
+            let end = self.times.duration.map(|duration| now.after(self.times.ramp_up).after(duration));
+            state.deadline = end.map(|end| end.after(self.times.recovery));
+            state.recovery_at = end.filter(|_| !self.times.recovery.is_zero());
+            state.recorder = self.recording.as_ref().map(|recording| recording.recorder(self.number, now));
         }
         for lane in 0..self.lanes {
             let worker = Rc::clone(self);
@@ -279,9 +300,13 @@ impl Worker {
         };
         if is_last {
             // An error of a write that the kernel kept back shows here or never.
-            self.flush(Planned { step: Step::Flush, due: None, is_recorded: true }).await;
+            let is_recovery = self.state.borrow().tally.recovery.is_some();
+            self.flush(Planned { step: Step::Flush, due: None, is_recorded: true, is_recovery }).await;
             let mut state = self.state.borrow_mut();
             state.tally.ended = self.runtime.now();
+            if let Some(recorder) = state.recorder.take() {
+                recorder.finish(state.tally.ended);
+            }
             state.tally.all_requests = state.requests;
             self.publish(&mut state);
             state.has_ended = true;
@@ -365,19 +390,49 @@ impl Worker {
         }
         let step = state.source.next(self.workload.layout(), &state.part)?;
         let Source::Stream(stream) = &state.source else {
-            return Some(Planned { step, due: None, is_recorded: true });
+            return Some(Planned { step, due: None, is_recorded: true, is_recovery: false });
         };
         let due = stream.due().map(|due| state.started.after(due));
+        let is_recovery = stream.is_recovering()
+            || state.recovery_at.is_some_and(|recovery| due.unwrap_or(state.now) >= recovery);
         let has_ramp_up = stream.has_ramp_up() || state.ramp_up_until > state.started;
+        let is_ramping_up = has_ramp_up && stream.is_ramping_up();
+        if is_recovery && state.tally.recovery.is_none() {
+            self.recover(state, due);
+        }
         if !has_ramp_up {
-            return Some(Planned { step, due, is_recorded: true });
+            return Some(Planned { step, due, is_recorded: true, is_recovery });
         }
         let now = due.unwrap_or_else(|| self.runtime.now());
-        let is_recorded = !stream.is_ramping_up() && now >= state.ramp_up_until;
-        if is_recorded {
-            state.tally.started.get_or_insert(now);
+        let is_recorded = !is_ramping_up && now >= state.ramp_up_until;
+        if is_recorded && state.tally.started.is_none() {
+            state.tally.started = Some(now);
+            if let Some(recorder) = &mut state.recorder {
+                recorder.begin_at(now);
+            }
         }
-        Some(Planned { step, due, is_recorded })
+        Some(Planned { step, due, is_recorded, is_recovery })
+    }
+
+    /// The load has come to its end, and goes on without faults.
+    #[cold]
+    fn recover(&self, state: &mut State, due: Option<Time>) {
+        let now = self.runtime.now();
+        state.phase = Phase::Recovery;
+        state.tally.recovery = Some(Box::new(Recovery::new(due.unwrap_or(now).max(now))));
+        if let Some(recorder) = &mut state.recorder {
+            recorder.recover(now);
+        }
+        if let Some(cell) = &self.phase_cell {
+            cell.store(Phase::Recovery as u8, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets intervals end though nothing completes.
+    pub(super) fn tick(&self) {
+        if let Some(recorder) = &mut self.state.borrow_mut().recorder {
+            recorder.tick(self.runtime.now());
+        }
     }
 
     /// What a lane has to wait for before the next request, if it is time for a pause.

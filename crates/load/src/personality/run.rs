@@ -84,7 +84,10 @@ pub fn run(
         Phase::Prefill => prefill(&job, oracle)?,
         Phase::Run => work(&job, oracle)?,
         Phase::Check => check::check(&job, oracle)?,
-        Phase::Setup => return Err(Error::new(ErrorKind::Invalid, "a load has no setup phase")),
+        Phase::Setup | Phase::Recovery => {
+            let message = format!("a load cannot be run as its phase {}", options.phase.word());
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
     };
     if options.phase != Phase::Check && !job.is_cancelled() {
         tallies.push(sync(&job)?);

@@ -52,6 +52,9 @@ pub(crate) struct Described {
     budget: Budget,
     /// Requests that come first and count towards nothing.
     ramp_up: u64,
+    /// Requests that come after the budget, and the number of the first of them once it is known.
+    recovery: u64,
+    recovers_from: Option<u64>,
     /// Requests follow each other without gaps, whatever they must begin at multiples of.
     is_packed: bool,
     due: Due,
@@ -80,6 +83,7 @@ pub(crate) struct DescribedOptions<'a> {
     pub(crate) mixture: Arc<Mixture>,
     pub(crate) budget: Budget,
     pub(crate) ramp_up: u64,
+    pub(crate) recovery: u64,
 }
 
 impl Described {
@@ -98,6 +102,8 @@ impl Described {
             contents: Contents::new(seed, stage, worker, options.mixture),
             budget: options.budget,
             ramp_up: options.ramp_up,
+            recovery: options.recovery,
+            recovers_from: None,
             is_packed: false,
             due: Due::AtOnce,
             last_due: None,
@@ -116,7 +122,7 @@ impl Described {
                 let one_size = Sizes::new(&SizeMix::one(Bytes(blocks * crate::BLOCK_BYTES as u64)), 1);
                 stream.sizes = [one_size.clone(), one_size];
                 (stream.reads, stream.fua) = (Share::new(0.0), Share::new(0.0));
-                (stream.flush_every, stream.ramp_up) = (None, 0);
+                (stream.flush_every, stream.ramp_up, stream.recovery) = (None, 0, 0);
                 let blocks = stream.part.blocks.end - stream.part.blocks.start;
                 stream.budget = Budget::Bytes(blocks * crate::BLOCK_BYTES as u64);
                 stream.is_packed = true;
@@ -133,7 +139,7 @@ impl Described {
         }
         // A worker without a place has nothing to do.
         if stream.part.places.is_empty() {
-            (stream.budget, stream.ramp_up) = (Budget::Requests(0), 0);
+            (stream.budget, stream.ramp_up, stream.recovery) = (Budget::Requests(0), 0, 0);
         }
         stream
     }
@@ -142,7 +148,7 @@ impl Described {
     #[must_use]
     pub(super) fn ending_after(mut self, requests: u64) -> Self {
         self.budget = Budget::Requests(requests);
-        self.ramp_up = 0;
+        (self.ramp_up, self.recovery) = (0, 0);
         self
     }
 
@@ -171,7 +177,21 @@ impl Described {
         self.requests <= self.ramp_up
     }
 
-    fn has_ended(&self) -> bool {
+    /// Whether the last request came after the end of the load proper.
+    pub(super) fn is_recovering(&self) -> bool {
+        self.recovers_from.is_some()
+    }
+
+    fn has_ended(&mut self) -> bool {
+        if !self.is_over() || self.recovery == 0 {
+            return self.is_over();
+        }
+        let first = *self.recovers_from.get_or_insert(self.requests);
+        self.requests >= first.saturating_add(self.recovery)
+    }
+
+    /// Whether the budget is used up.
+    fn is_over(&self) -> bool {
         match self.budget {
             Budget::Bytes(bytes) => self.requests >= self.ramp_up && self.moved_bytes >= bytes,
             Budget::Requests(requests) => self.requests >= requests.saturating_add(self.ramp_up),

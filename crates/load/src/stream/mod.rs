@@ -134,6 +134,15 @@ impl Stream {
         }
     }
 
+    /// Whether the last request came after the end of the load proper, counted in requests.
+    #[inline]
+    pub fn is_recovering(&self) -> bool {
+        match &self.0 {
+            Kind::Described(stream) => stream.is_recovering(),
+            Kind::Replayed(_) => false,
+        }
+    }
+
     /// What was read of the trace that it comes from, if it comes from one.
     pub fn trace(&self) -> Option<TraceReport> {
         match &self.0 {

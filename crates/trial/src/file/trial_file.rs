@@ -9,6 +9,7 @@ use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_fault::{FaultEntry, Plan, validate_plan};
 use rotproof_layers::{DeviceSpec, StackSpec};
 use rotproof_load::LoadSpec;
+use rotproof_record::RecordSpec;
 use rotproof_spec::Problems;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -51,6 +52,9 @@ pub struct TrialFile {
     /// What goes wrong: rules and models, each a map or its short form. Default: nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<FaultEntry>,
+    /// What is recorded over time. Default: intervals of a second.
+    #[serde(default)]
+    pub record: RecordSpec,
     /// What decides between pass and fail. Default: nothing silent, failed or unexplained.
     #[serde(default)]
     pub expect: Expect,

@@ -26,6 +26,7 @@ impl TrialFile {
         self.stack.validate(&root.key("stack"), problems);
         self.subject.validate(&root.key("subject"), problems);
         self.load.validate(&root.key("load"), problems);
+        self.record.validate(&root.key("record"), problems);
         self.expect.validate(self.faults.len(), &root.key("expect"), problems);
         self.expect.validate_for(&self.load, &root.key("expect"), problems);
         self.validate_runtime(&root, problems);

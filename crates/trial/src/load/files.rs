@@ -120,7 +120,7 @@ impl FileLoadCommand {
         let (name, planned) = match phase {
             Phase::Prefill => ("prefill", Some(plan.preallocated_bytes())),
             Phase::Check => ("check", Some(oracle.bytes())),
-            Phase::Run | Phase::Setup => ("run", None),
+            Phase::Run | Phase::Setup | Phase::Recovery => ("run", None),
         };
         let progress = self.monitor.begin_load(name, planned, duration);
         let options = FileRunOptions { phase, epoch, duration, cancel: self.cancel.signal_cell(), progress };

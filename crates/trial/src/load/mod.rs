@@ -160,10 +160,19 @@ impl LoadCommand {
     ) -> Result<LoadReport> {
         self.cancel.check()?;
         let duration = workload.duration().filter(|_| phase == Phase::Run).map(|span| span.0);
-        let duration = duration.map(|span| span + workload.ramp_up_time().unwrap_or_default().0);
+        let around =
+            workload.ramp_up_time().unwrap_or_default().0 + workload.recovery_time().unwrap_or_default().0;
+        let duration = duration.map(|span| span + around);
         let progress = self.monitor.begin_load(name, planned_bytes, duration);
-        let options =
-            RunOptions { runtime, phase, verify: self.verify, cancel: self.cancel.signal_cell(), progress };
+        let options = RunOptions {
+            runtime,
+            phase,
+            verify: self.verify,
+            cancel: self.cancel.signal_cell(),
+            progress,
+            recording: None,
+            phase_cell: None,
+        };
         rotproof_load::run(workload, driver, oracle, &options)
     }
 }

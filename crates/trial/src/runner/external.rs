@@ -97,6 +97,7 @@ impl Conductor<'_> {
             self.command("check", line, Phase::Check, command, subject, &mut external)?;
         }
         Ok(Loaded {
+            recording: None,
             load: Vec::new(),
             known: None,
             external: Some(external),

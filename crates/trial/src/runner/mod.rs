@@ -2,15 +2,18 @@
 //!
 //! Owns the order of the steps and what is cleaned up when one of them fails. It knows nothing of terminals.
 
+mod course;
 mod extents;
 mod external;
 mod fio_json;
 mod leaf_watch;
+mod marks;
 mod monitor;
 mod performance;
 mod replay;
 mod report;
 mod results;
+mod tables;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,10 +24,12 @@ use rotproof_block::leaf::NbdDevice;
 use rotproof_block::{Device, Error, ErrorKind, Phase, Result, Runtime};
 use rotproof_fault::{self as fault, Engine, Plan, Replay, ResolvedRule, Rule};
 use rotproof_layers::{DeviceSpec, Stack, StackEnvironment};
+use rotproof_load::engine::LoadOperation;
 use rotproof_load::{
     DeviceDriver, Driver, Failure, FatSet, FileSet, FilesSpec, LoadReport, LoadSpec, Oracle, RealisedContent,
     RunOn, RunOptions as LoadOptions, Workload, classify, realised,
 };
+use rotproof_record::{Recording, RecordingOptions};
 
 use extents::place_extents;
 use external::External;
@@ -39,7 +44,7 @@ pub use results::{FORMAT, FailureRecord};
 use crate::file::{RuntimeKind, TrialFile};
 use crate::ground;
 use crate::host::{self, Cancel, UsageMeter};
-use crate::probe::{Recording, Sampler};
+use crate::probe::{self, Sampler};
 use crate::registry::{Registry, Run};
 use crate::subject::{self, Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
 use crate::verdict::{Evidence, Verdict};
@@ -125,6 +130,8 @@ struct Conducted {
     /// What the load wrote; nobody knows that of a command.
     content: Option<RealisedContent>,
     external: Option<External>,
+    /// What it did over time; nobody knows that of a command.
+    recording: Option<Arc<Recording>>,
     records: Vec<rotproof_fault::Record>,
     rules: Vec<rotproof_fault::RuleReport>,
     ledger_digest: String,
@@ -137,7 +144,7 @@ struct Conducted {
     kernel_messages: Vec<String>,
     usage: host::Usage,
     /// What probes have found, if there were any.
-    probes: Option<Recording>,
+    probes: Option<probe::Recording>,
 }
 
 fn conduct(
@@ -184,7 +191,7 @@ fn conduct(
     let description = subject.describe();
     let kernel_messages = subject.kernel_messages();
     let torn_down = subject.teardown();
-    let Loaded { load, known, external, noticed } =
+    let Loaded { load, recording, known, external, noticed } =
         outcome.map_err(|error| leaf_watch::blame(&stack, error))?;
     if let Some(error) = torn_down.into_iter().next() {
         return Err(error.while_doing("taking the subject down"));
@@ -198,6 +205,11 @@ fn conduct(
     };
     let replayed =
         replay.and_then(|replay| options.replay.as_ref().map(|recorded| recorded.report(replay, &records)));
+    if let Some(recording) = &recording {
+        let began = stack.engine.as_ref().and_then(|engine| engine.load_began());
+        marks::mark_faults(recording, plan, &records, began);
+        marks::mark_errors(recording, &load);
+    }
     let known = known.as_ref().map(|(workload, oracle)| (workload, oracle));
     let failures = known.map_or_else(Vec::new, |(workload, oracle)| classify(workload, oracle, &load));
     let content = known.map(|(workload, oracle)| realised(workload, oracle));
@@ -218,6 +230,7 @@ fn conduct(
     Ok(Conducted {
         verdict,
         load,
+        recording,
         spec: known.map_or_else(|| trial.load.clone(), |(workload, _)| workload.spec().clone()),
         content,
         external,
@@ -250,6 +263,7 @@ struct Conductor<'a> {
 /// What the load found out.
 struct Loaded {
     load: Vec<LoadReport>,
+    recording: Option<Arc<Recording>>,
     /// The load and what it knows in the end, but of a command.
     known: Option<(Workload, Oracle)>,
     external: Option<External>,
@@ -272,13 +286,20 @@ impl Conductor<'_> {
         if let Some(engine) = &self.stack.engine {
             arm(engine, &workload, self.plan.rules.clone(), self.replay)?;
         }
+        let recording = Recording::new(RecordingOptions {
+            spec: self.trial.record.clone(),
+            operations: LoadOperation::NAMES,
+            workers: workload.workers(),
+            folder: self.options.results.clone(),
+        })?;
+        self.options.monitor.record_in(&recording);
         let mut oracle = Oracle::new(&workload);
         let mut load = Vec::new();
         let stages: &[Phase] =
             if workload.has_prefill() { &[Phase::Prefill, Phase::Run] } else { &[Phase::Run] };
         for &phase in stages {
             self.place(phase, subject)?;
-            load.push(self.run_phase(phase, &workload, &target, &mut oracle, run_on)?);
+            load.push(self.run_phase(phase, &workload, &target, &mut oracle, (run_on, &recording))?);
         }
         self.options.monitor.begin("remount", None);
         // Its files must be closed before the unmount.
@@ -298,9 +319,15 @@ impl Conductor<'_> {
         target = Target::again(self.trial, &subject.place(), files, run_on)?;
         self.noticed.extend(target.lost.take().map(|error| format!("{NO_REMOUNT}: {error}")));
         self.place(Phase::Check, subject)?;
-        load.push(self.run_phase(Phase::Check, &workload, &target, &mut oracle, run_on)?);
+        load.push(self.run_phase(Phase::Check, &workload, &target, &mut oracle, (run_on, &recording))?);
         let noticed = std::mem::take(&mut self.noticed);
-        Ok(Loaded { load, known: Some((workload, oracle)), external: None, noticed })
+        Ok(Loaded {
+            load,
+            recording: Some(recording),
+            known: Some((workload, oracle)),
+            external: None,
+            noticed,
+        })
     }
 
     /// Marks the block devices of the subject: the one that it is or lies on, and the one below the stack.
@@ -327,21 +354,31 @@ impl Conductor<'_> {
         workload: &Workload,
         target: &Target,
         oracle: &mut Oracle,
-        runtime: RunOn<'_>,
+        (runtime, recording): (RunOn<'_>, &Arc<Recording>),
     ) -> Result<LoadReport> {
         self.options.cancel.check()?;
         let (name, bytes) = match phase {
             Phase::Prefill => ("prefill", workload.planned_bytes(rotproof_load::Stage::Prefill)),
             Phase::Run => ("run", workload.planned_bytes(rotproof_load::Stage::Run)),
-            Phase::Check | Phase::Setup => {
+            Phase::Check | Phase::Setup | Phase::Recovery => {
                 ("check", Some(oracle.written_blocks() * rotproof_load::BLOCK_BYTES as u64))
             }
         };
         self.environment.phase.store(phase as u8, Ordering::Relaxed);
-        let duration = workload.duration().filter(|_| phase == Phase::Run).map(|span| span.0);
+        let around =
+            workload.ramp_up_time().unwrap_or_default().0 + workload.recovery_time().unwrap_or_default().0;
+        let duration = workload.duration().filter(|_| phase == Phase::Run).map(|span| span.0 + around);
         let progress = self.options.monitor.begin_load(name, bytes, duration);
         let watch = LeafWatch::start(self.stack, &self.options.cancel);
-        let options = LoadOptions { runtime, phase, verify: true, cancel: watch.stop_cell(), progress };
+        let options = LoadOptions {
+            runtime,
+            phase,
+            verify: true,
+            cancel: watch.stop_cell(),
+            progress,
+            recording: Some(Arc::clone(recording)),
+            phase_cell: Some(Arc::clone(&self.environment.phase)),
+        };
         let begin_phase = |is_run| self.probes.iter().for_each(|probes| probes.begin_phase(is_run));
         begin_phase(phase == Phase::Run);
         let result = rotproof_load::run(workload, target.driver.as_ref(), oracle, &options);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rotproof_load::Progress;
 use rotproof_load::engine::ProgressCounts;
+use rotproof_record::Recording;
 
 /// Where a run stands; shared between the run and a display.
 #[derive(Debug, Default)]
@@ -18,6 +19,7 @@ struct State {
     /// Of a phase that ends by time.
     time_planned: Option<(Instant, Duration)>,
     progress: Arc<Progress>,
+    recording: Option<Arc<Recording>>,
 }
 
 /// Where a run stands at one moment.
@@ -36,7 +38,19 @@ pub struct Moment {
 impl Monitor {
     /// A phase without load begins.
     pub(crate) fn begin(&self, phase: &'static str, bytes_planned: Option<u64>) {
-        *self.0.lock() = State { phase, bytes_planned, ..State::default() };
+        let mut state = self.0.lock();
+        *state = State { phase, bytes_planned, recording: state.recording.take(), ..State::default() };
+    }
+
+    /// The run records here.
+    pub(crate) fn record_in(&self, recording: &Arc<Recording>) {
+        self.0.lock().recording = Some(Arc::clone(recording));
+    }
+
+    /// What the run has recorded over time so far ([`Recording::latest`], [`Recording::marks`]); none before its load is
+    /// known.
+    pub fn recording(&self) -> Option<Arc<Recording>> {
+        self.0.lock().recording.clone()
     }
 
     /// A phase of the load begins; it counts into the result. In real time it may end after `duration`.
@@ -48,7 +62,9 @@ impl Monitor {
     ) -> Arc<Progress> {
         let progress = Arc::new(Progress::default());
         let time_planned = duration.map(|duration| (Instant::now(), duration));
-        *self.0.lock() = State { phase, bytes_planned, time_planned, progress: Arc::clone(&progress) };
+        let mut state = self.0.lock();
+        let recording = state.recording.take();
+        *state = State { phase, bytes_planned, time_planned, progress: Arc::clone(&progress), recording };
         progress
     }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 /// What one operation did in one phase.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Performance {
-    /// `prefill`, `run` or `check`.
+    /// `prefill`, `run`, `recovery` or `check`.
     pub phase: &'static str,
     /// Which job of fio's; absent for a load of Rotproof's own.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,16 +49,6 @@ pub struct LatencySummary {
     pub max: u64,
 }
 
-/// The name of a phase in results.
-pub(super) fn phase_name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Setup => "setup",
-        Phase::Prefill => "prefill",
-        Phase::Run => "run",
-        Phase::Check => "check",
-    }
-}
-
 /// A line for each operation that a phase did, the load's own phase first.
 pub fn summarise(reports: &[LoadReport]) -> Vec<Performance> {
     let mut ordered: Vec<&LoadReport> = reports.iter().collect();
@@ -66,10 +56,16 @@ pub fn summarise(reports: &[LoadReport]) -> Vec<Performance> {
     ordered
         .into_iter()
         .flat_map(|report| {
-            [LoadOperation::Write, LoadOperation::Read, LoadOperation::Flush, LoadOperation::Discard]
-                .into_iter()
-                .filter(|&operation| report.operation(operation).requests > 0)
-                .map(|operation| line(report, operation))
+            let own = OPERATIONS.map(|operation| {
+                line(report.phase, operation, report.operation(operation), report.elapsed())
+            });
+            let recovery = report.recovery.iter().flat_map(|recovery| {
+                OPERATIONS.map(|operation| {
+                    let figures = recovery.operation(operation);
+                    line(Phase::Recovery, operation, figures, report.recovery_elapsed())
+                })
+            });
+            own.into_iter().chain(recovery).filter(|line| line.requests > 0).collect::<Vec<_>>()
         })
         .collect()
 }
@@ -89,8 +85,16 @@ pub fn summarise_files(reports: &[FileReport]) -> Vec<Performance> {
         .collect()
 }
 
-fn line(report: &LoadReport, operation: LoadOperation) -> Performance {
-    figures(report.phase, operation.word(), report.operation(operation), report.elapsed())
+const OPERATIONS: [LoadOperation; 4] =
+    [LoadOperation::Write, LoadOperation::Read, LoadOperation::Flush, LoadOperation::Discard];
+
+fn line(
+    phase: Phase,
+    operation: LoadOperation,
+    operation_figures: &OperationReport,
+    elapsed: Duration,
+) -> Performance {
+    figures(phase, operation.word(), operation_figures, elapsed)
 }
 
 fn figures(
@@ -103,7 +107,7 @@ fn figures(
     let per_second = |amount: u64| if seconds > 0.0 { amount as f64 / seconds } else { 0.0 };
     let latency = &figures.latency;
     Performance {
-        phase: phase_name(phase),
+        phase: phase.word(),
         job: None,
         operation,
         requests: figures.requests,

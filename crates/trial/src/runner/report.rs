@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rotproof_fault::DrawnModel;
 use rotproof_layers::LayerReport;
 use rotproof_load::{RealisedContent, TraceReport};
+use rotproof_record::statistics::{Degradation, SteadyState};
 use serde::Serialize;
 
 use super::external::ExternalReport;
@@ -59,6 +60,12 @@ pub struct Report {
     pub trace: Option<TraceReport>,
     /// Figures by phase and operation.
     pub performance: Vec<Performance>,
+    /// What each fault took away from the load while it ran; absent where no fault hit it for long enough to tell.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub degradation: Vec<Degradation>,
+    /// Since when the load was steady; absent if that was not asked, or the load ended before it could be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steady_state: Option<SteadyState>,
     /// What each `stats` layer counted and how much a `dedup` layer saved, bottom to top.
     pub layers: Vec<LayerReport>,
     /// One hash of all injections without their times: equal for equal runs. Absent without a fault layer.

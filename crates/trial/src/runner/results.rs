@@ -1,4 +1,4 @@
-//! The results folder of a run: `trial.yaml`, `run.json`, `ledger.jsonl`, `failures.jsonl` (`docs/results.md`).
+//! The results folder of a run: the trial, what it found, and the tables (`docs/results.md`).
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Seek, Write};
@@ -12,9 +12,10 @@ use rotproof_layers::DeviceSpec;
 use rotproof_load::Failure;
 use serde::Serialize;
 
+use super::course::{self, Course};
 use super::performance::summarise;
 use super::report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
-use super::{Conducted, Finished, RunOptions};
+use super::{Conducted, Finished, RunOptions, tables};
 use crate::file::TrialFile;
 use crate::host;
 use crate::verdict::{CauseRecord, RuleOutcome};
@@ -46,7 +47,6 @@ pub(super) fn write(
     conducted: &Conducted,
     started: SystemTime,
 ) -> Result<Finished> {
-    let report = report(trial, plan, conducted, started);
     let failures: Vec<FailureRecord> = conducted
         .failures
         .iter()
@@ -57,6 +57,16 @@ pub(super) fn write(
         })
         .collect();
     let folder = new_folder(&options.results, trial, started)?;
+    if let Some(recording) = &conducted.recording {
+        recording.write_to(&folder)?;
+    }
+    tables::write_ledger(&folder, &conducted.records)?;
+    tables::write_failures(&folder, &failures)?;
+    let course = match &conducted.recording {
+        Some(_) => course::measure(&folder, &trial.record, plan)?,
+        None => Course::default(),
+    };
+    let report = report(trial, plan, conducted, (course, started));
     let resolved = TrialFile { load: conducted.spec.clone(), ..trial.clone() };
     write_file(&folder.join("trial.yaml"), |file| Ok(file.write_all(resolved.to_yaml()?.as_bytes())?))?;
     write_file(&folder.join("run.json"), |file| {
@@ -120,7 +130,12 @@ fn write_lines<T: Serialize>(path: &Path, lines: &[T]) -> Result<()> {
     })
 }
 
-fn report(trial: &TrialFile, plan: &Plan, conducted: &Conducted, started: SystemTime) -> Report {
+fn report(
+    trial: &TrialFile,
+    plan: &Plan,
+    conducted: &Conducted,
+    (course, started): (Course, SystemTime),
+) -> Report {
     let verdict = &conducted.verdict;
     let mut failures = FailureSummary { by_kind: verdict.kinds.clone(), ..FailureSummary::default() };
     for failure in &conducted.failures {
@@ -163,6 +178,8 @@ fn report(trial: &TrialFile, plan: &Plan, conducted: &Conducted, started: System
             Some(external) => external.performance.clone(),
             None => summarise(&conducted.load),
         },
+        degradation: course.degradation,
+        steady_state: course.steady_state,
         layers: conducted.stack.reports(),
         ledger_digest: (!conducted.ledger_digest.is_empty()).then(|| conducted.ledger_digest.clone()),
         replay: conducted.replayed.clone(),

@@ -1,0 +1,167 @@
+//! Latencies of one interval in a small fixed table: exact below 128 ns, and within 1/64 above.
+//!
+//! Half-open buckets, 64 to each power of two (the layout of HdrHistogram by G. Tene, with six bits), so that a value
+//! costs a count of leading zeros and an increment, and histograms of several workers add up exactly.
+
+const SUB_BITS: u32 = 6;
+const SUB: u64 = 1 << SUB_BITS;
+const BUCKETS: usize = ((64 - SUB_BITS as usize) + 1) << SUB_BITS;
+
+/// Counts of latencies, in nanoseconds.
+#[derive(Clone)]
+pub struct Histogram {
+    counts: Box<[u32; BUCKETS]>,
+    /// The buckets in use lie within.
+    first: usize,
+    end: usize,
+    count: u64,
+    sum: u128,
+    min: u64,
+    max: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        let counts = vec![0; BUCKETS].into_boxed_slice().try_into().expect("as long as it was made");
+        Self { counts, first: BUCKETS, end: 0, count: 0, sum: 0, min: u64::MAX, max: 0 }
+    }
+}
+
+#[inline]
+fn bucket_of(value: u64) -> usize {
+    if value < SUB {
+        return value as usize;
+    }
+    let exponent = value.ilog2() - SUB_BITS;
+    (((u64::from(exponent) + 1) << SUB_BITS) + ((value >> exponent) - SUB)) as usize
+}
+
+/// The largest value in a bucket.
+fn highest_in(bucket: usize) -> u64 {
+    let (row, sub) = (bucket as u64 >> SUB_BITS, bucket as u64 & (SUB - 1));
+    if row == 0 {
+        return sub;
+    }
+    let exponent = row - 1;
+    (((u128::from(SUB + sub) + 1) << exponent) - 1).min(u128::from(u64::MAX)) as u64
+}
+
+impl Histogram {
+    /// Counts one value.
+    #[inline]
+    pub fn record(&mut self, value: u64) {
+        let bucket = bucket_of(value);
+        self.counts[bucket] = self.counts[bucket].saturating_add(1);
+        self.first = self.first.min(bucket);
+        self.end = self.end.max(bucket + 1);
+        self.count += 1;
+        self.sum += u128::from(value);
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+    }
+
+    /// Adds everything that another one has counted.
+    pub fn add(&mut self, other: &Self) {
+        for bucket in other.first..other.end {
+            self.counts[bucket] = self.counts[bucket].saturating_add(other.counts[bucket]);
+        }
+        self.first = self.first.min(other.first);
+        self.end = self.end.max(other.end);
+        self.count += other.count;
+        self.sum += other.sum;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+
+    /// Back to nothing; costs only as much as was in use.
+    pub fn clear(&mut self) {
+        if self.first < self.end {
+            self.counts[self.first..self.end].fill(0);
+        }
+        (self.first, self.end, self.count, self.sum) = (BUCKETS, 0, 0, 0);
+        (self.min, self.max) = (u64::MAX, 0);
+    }
+
+    /// How many values.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The smallest; 0 if there are none.
+    pub fn min(&self) -> u64 {
+        if self.count == 0 { 0 } else { self.min }
+    }
+
+    /// The largest; 0 if there are none.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// The exact mean; 0 if there are no values.
+    pub fn mean(&self) -> f64 {
+        if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
+    }
+
+    /// The value that a share of `quantile` (0 to 1) of all values does not exceed: the largest of its bucket, but none
+    /// beyond the largest there was. 0 if there are no values.
+    pub fn quantile(&self, quantile: f64) -> u64 {
+        let wanted = ((quantile * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
+        let mut seen = 0;
+        for bucket in self.first..self.end {
+            seen += u64::from(self.counts[bucket]);
+            if seen >= wanted {
+                return highest_in(bucket).min(self.max);
+            }
+        }
+        self.max
+    }
+}
+
+impl std::fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Histogram")
+            .field("count", &self.count)
+            .field("min", &self.min())
+            .field("max", &self.max)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn quantiles_are_those_of_the_sorted_values_within_a_sixty_fourth(
+            mut values in prop::collection::vec(prop_oneof![0u64..200, 0u64..10_000_000, any::<u64>()], 1..200),
+            split in any::<prop::sample::Index>(),
+        ) {
+            let split = split.index(values.len());
+            let (mut all, mut other) = (Histogram::default(), Histogram::default());
+            values[..split].iter().for_each(|&value| all.record(value));
+            values[split..].iter().for_each(|&value| other.record(value));
+            all.add(&other);
+            values.sort_unstable();
+            prop_assert_eq!(all.count(), values.len() as u64);
+            prop_assert_eq!((all.min(), all.max()), (values[0], values[values.len() - 1]));
+            for quantile in [0.0, 0.1, 0.5, 0.9, 0.99, 1.0] {
+                let rank = ((quantile * values.len() as f64).ceil() as usize).clamp(1, values.len());
+                let (wanted, found) = (values[rank - 1], all.quantile(quantile));
+                prop_assert!(found >= wanted && found - wanted <= wanted / 64, "{found} for {wanted}");
+            }
+            all.clear();
+            prop_assert_eq!((all.count(), all.max(), all.quantile(0.5)), (0, 0, 0));
+        }
+    }
+
+    #[test]
+    fn every_value_has_a_bucket_and_no_bucket_overlaps() {
+        for value in [0, 1, 63, 64, 65, 127, 128, 129, 1 << 40, u64::MAX - 1, u64::MAX] {
+            let bucket = bucket_of(value);
+            assert!(bucket < BUCKETS && highest_in(bucket) >= value, "{value}");
+            assert!(bucket == 0 || highest_in(bucket - 1) < value, "{value}");
+        }
+    }
+}

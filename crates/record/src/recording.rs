@@ -1,0 +1,358 @@
+//! What a whole run has recorded: puts the workers' intervals together as they end, keeps the latest at hand for
+//! whoever shows them, and everything for the folder of the run.
+//!
+//! Workers come here when an interval ends, never with a request. Rows of intervals that all workers have left behind
+//! are final; when there are many of them they go to a nameless file, so that neither a long run nor a short interval
+//! takes much memory.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rotproof_block::{Error, Result, Time};
+
+use crate::interval::{self, Interval, Latencies};
+use crate::mark::{self, Mark, MarkKind};
+use crate::recorder::{Closed, Open, PhaseKey, Recorder};
+use crate::samples::SampleSink;
+use crate::scratch::{publish, scratch_file};
+use crate::spec::RecordSpec;
+use crate::table::{TableWriter, write_table};
+
+/// What a recording is made from.
+#[derive(Clone, Debug)]
+pub struct RecordingOptions {
+    /// What is to be recorded.
+    pub spec: RecordSpec,
+    /// What the load can do, by name; requests name their operation by its position. 256 at most.
+    pub operations: &'static [&'static str],
+    /// The largest number of workers there will be at once.
+    pub workers: u16,
+    /// Where files without a name may grow: the folder in which the run's own will be.
+    pub folder: PathBuf,
+}
+
+/// Everything that a run records over time.
+pub struct Recording {
+    operations: &'static [&'static str],
+    length_ns: u64,
+    folder: PathBuf,
+    samples: Option<SampleSink>,
+    shared: Mutex<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    phase: Option<Phase>,
+    phases: u32,
+    /// What all workers together did in intervals that one of them has not left yet.
+    open: BTreeMap<(u32, u64), Totals>,
+    spare: Vec<Vec<Option<Box<Open>>>>,
+    names: Vec<Arc<str>>,
+    /// Final rows that are not on disk.
+    rows: Vec<Interval>,
+    spill: Option<TableWriter<File>>,
+    latest: VecDeque<Interval>,
+    /// The last interval that is final, and which operations its phase has seen by then.
+    last: Option<(u32, u64)>,
+    has_seen: Vec<bool>,
+    marks: Vec<Mark>,
+    failed: Option<Error>,
+}
+
+struct Phase {
+    key: PhaseKey,
+    /// When its first worker began.
+    origin: Option<Time>,
+    /// The interval that each worker has open.
+    progress: Vec<(u32, u64)>,
+}
+
+struct Totals {
+    phase: Arc<str>,
+    start_ns: u64,
+    end_ns: u64,
+    operations: Vec<Option<Box<Open>>>,
+}
+
+/// Rows that are kept before they go to disk together.
+const ROWS_MAX: usize = 32_768;
+/// Rows of all workers together that are kept for whoever looks while the run goes on.
+const LATEST_MAX: usize = 4096;
+/// Longer stretches of intervals without a request are told as one.
+const EMPTY_MAX: u64 = 100_000;
+/// What has ended.
+const ENDED: (u32, u64) = (u32::MAX, u64::MAX);
+
+impl Recording {
+    /// A recording of nothing yet. Fails if there can be no file in the folder for the samples that are to be kept.
+    pub fn new(options: RecordingOptions) -> Result<Arc<Self>> {
+        let RecordingOptions { spec, operations, workers, folder } = options;
+        let samples = spec.samples.then(|| SampleSink::start(&folder, operations, workers)).transpose()?;
+        let names = operations.iter().map(|&name| name.into()).collect();
+        let shared = Shared { names, has_seen: vec![false; operations.len()], ..Shared::default() };
+        let length_ns = spec.interval.nanoseconds();
+        Ok(Arc::new(Self { operations, length_ns, folder, samples, shared: Mutex::new(shared) }))
+    }
+
+    /// The names of the operations.
+    pub fn operations(&self) -> &'static [&'static str] {
+        self.operations
+    }
+
+    pub(crate) fn samples(&self) -> Option<&SampleSink> {
+        self.samples.as_ref()
+    }
+
+    /// A phase of the load begins, with so many workers. Each of them asks for a [`Recorder`] when it begins.
+    pub fn begin_phase(&self, name: &str, workers: u16) {
+        let mut shared = self.shared.lock();
+        // An odd number is that of the recovery after it.
+        let key = PhaseKey { number: shared.phases * 2, name: name.into() };
+        shared.phases += 1;
+        let progress = vec![(key.number, 0); usize::from(workers)];
+        shared.phase = Some(Phase { key, origin: None, progress });
+        shared.has_seen.fill(false);
+        shared.last = None;
+    }
+
+    /// Where a worker of the phase tells of its requests. Intervals count from when the first of the workers began.
+    pub fn recorder(self: &Arc<Self>, worker: u16, now: Time) -> Recorder {
+        let (key, origin) = {
+            let mut shared = self.shared.lock();
+            match &mut shared.phase {
+                Some(phase) => (phase.key.clone(), *phase.origin.get_or_insert(now)),
+                None => (PhaseKey { number: 0, name: "run".into() }, now),
+            }
+        };
+        Recorder::new(Arc::clone(self), worker, key, origin.0, self.length_ns)
+    }
+
+    /// The phase has ended, its last request at `ended`. What was recorded of it began at `started`, after a ramp-up; at
+    /// `recovered_from` its recovery began. All three become marks.
+    pub fn end_phase(&self, started: Time, recovered_from: Option<Time>, ended: Time) {
+        let mut shared = self.shared.lock();
+        let Some(phase) = shared.phase.take() else { return };
+        let origin = phase.origin.unwrap_or(started);
+        if started > origin {
+            shared.marks.push(Mark::span(MarkKind::Phase, "ramp_up", origin, started));
+        }
+        let until = recovered_from.unwrap_or(ended);
+        shared.marks.push(Mark::span(MarkKind::Phase, &phase.key.name, started, until));
+        if let Some(from) = recovered_from {
+            shared.marks.push(Mark::span(MarkKind::Phase, "recovery", from, ended));
+        }
+    }
+
+    /// When the phase that goes on began; none between two.
+    pub fn origin(&self) -> Option<Time> {
+        self.shared.lock().phase.as_ref()?.origin
+    }
+
+    /// Puts a mark beside the intervals.
+    pub fn mark(&self, mark: Mark) {
+        self.shared.lock().marks.push(mark);
+    }
+
+    /// The marks so far, in the order in which they came.
+    pub fn marks(&self) -> Vec<Mark> {
+        self.shared.lock().marks.clone()
+    }
+
+    /// The latest rows of all workers together that begin at `from` or later, in their order: for whoever shows them while
+    /// the run goes on. Older ones may be gone; [`crate::RunFolder`] has them all in the end.
+    pub fn latest(&self, from: Time) -> Vec<Interval> {
+        self.shared.lock().latest.iter().filter(|row| row.start >= from).cloned().collect()
+    }
+
+    /// Writes `intervals.parquet`, `marks.parquet` and, if samples were to be kept, `samples.parquet` into the folder of
+    /// the run. Whatever could not be kept on the way is told now.
+    pub fn write_to(&self, folder: &Path) -> Result<()> {
+        let (rows, spill, mut marks) = {
+            let mut shared = self.shared.lock();
+            if let Some(error) = shared.failed.take() {
+                return Err(error);
+            }
+            (std::mem::take(&mut shared.rows), shared.spill.take(), shared.marks.clone())
+        };
+        let mut table = match spill {
+            Some(table) => table,
+            None => new_table(&self.folder)?,
+        };
+        table.write(&interval::to_columns(&rows))?;
+        publish(table.finish()?, &folder.join("intervals.parquet"))?;
+        marks.sort_by(|a, b| (a.from_ns, a.kind, &a.name).cmp(&(b.from_ns, b.kind, &b.name)));
+        write_table(&folder.join("marks.parquet"), "marks", &mark::COLUMNS, &mark::to_columns(&marks))?;
+        match &self.samples {
+            Some(samples) => samples.finish(&folder.join("samples.parquet")),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn recovery_of(&self, phase: &PhaseKey) -> PhaseKey {
+        PhaseKey { number: phase.number | 1, name: "recovery".into() }
+    }
+
+    /// A worker has this interval open now.
+    pub(crate) fn is_at(&self, worker: u16, phase: &PhaseKey, index: u64) {
+        self.shared.lock().advance(worker, (phase.number, index), self);
+    }
+
+    /// A worker has nothing more to tell in this phase.
+    pub(crate) fn ended(&self, worker: u16) {
+        self.shared.lock().advance(worker, ENDED, self);
+    }
+
+    /// Takes an interval of one worker.
+    pub(crate) fn add(&self, closed: &Closed<'_>) {
+        let mut shared = self.shared.lock();
+        let shared = &mut *shared;
+        let row = |operation: usize, open: &Open| {
+            let start_and_end = (closed.start_ns, closed.end_ns);
+            let operation = Arc::clone(&shared.names[operation]);
+            to_row(&closed.phase.name, start_and_end, Some(closed.worker), operation, open)
+        };
+        let did_something = |open: &&Open| open.latency.count() > 0;
+        let operations = closed.operations.iter().enumerate();
+        let rows: Vec<Interval> = operations
+            .filter_map(|(operation, open)| {
+                open.as_deref().filter(did_something).map(|open| row(operation, open))
+            })
+            .collect();
+        shared.rows.extend(rows);
+        let totals = shared.open.entry((closed.phase.number, closed.index)).or_insert_with(|| Totals {
+            phase: Arc::clone(&closed.phase.name),
+            start_ns: closed.start_ns,
+            end_ns: closed.end_ns,
+            operations: shared
+                .spare
+                .pop()
+                .unwrap_or_else(|| std::iter::repeat_with(|| None).take(self.operations.len()).collect()),
+        });
+        totals.start_ns = totals.start_ns.min(closed.start_ns);
+        totals.end_ns = totals.end_ns.max(closed.end_ns);
+        for (all, one) in totals.operations.iter_mut().zip(closed.operations) {
+            if let Some(one) = one.as_deref().filter(did_something) {
+                all.get_or_insert_with(Box::default).add(one);
+            }
+        }
+    }
+}
+
+fn new_table(folder: &Path) -> Result<TableWriter<File>> {
+    TableWriter::new(scratch_file(folder)?, "intervals", &interval::COLUMNS)
+}
+
+fn to_row(
+    phase: &Arc<str>,
+    (start_ns, end_ns): (u64, u64),
+    worker: Option<u16>,
+    operation: Arc<str>,
+    open: &Open,
+) -> Interval {
+    Interval {
+        phase: Arc::clone(phase),
+        start: Time(start_ns),
+        length_ns: end_ns - start_ns,
+        worker,
+        operation,
+        requests: open.latency.count(),
+        bytes: open.bytes,
+        errors: open.errors,
+        retries: open.retries,
+        first_error: open.first_error,
+        latency_ns: Latencies::of(&open.latency),
+    }
+}
+
+impl Shared {
+    /// Makes final what all workers have left behind.
+    fn advance(&mut self, worker: u16, to: (u32, u64), recording: &Recording) {
+        let Some(phase) = &mut self.phase else { return };
+        if let Some(at) = phase.progress.get_mut(usize::from(worker)) {
+            *at = to;
+        }
+        let past = phase.progress.iter().min().copied().unwrap_or(ENDED);
+        let origin_ns = phase.origin.unwrap_or_default().0;
+        while let Some(entry) = self.open.first_entry()
+            && *entry.key() < past
+        {
+            let (key, totals) = entry.remove_entry();
+            self.fill_gap(key, origin_ns, &totals.phase, recording.length_ns);
+            self.finalise(key, totals);
+        }
+        if self.rows.len() >= ROWS_MAX {
+            self.spill(&recording.folder);
+        }
+    }
+
+    /// Intervals in which nothing completed are rows too, of zeros, so that nobody draws a line across them.
+    fn fill_gap(&mut self, (number, index): (u32, u64), origin_ns: u64, phase: &Arc<str>, length_ns: u64) {
+        let Some((last_number, last)) = self.last else { return };
+        // The recovery goes on with the intervals of the run; where one worker is late both share one.
+        if last_number | 1 != number | 1 || last + 1 >= index {
+            return;
+        }
+        let (first, step) =
+            if index - last - 1 > EMPTY_MAX { (last + 1, index - last - 1) } else { (last + 1, 1) };
+        let mut at = first;
+        while at < index {
+            let span = (origin_ns + at * length_ns, origin_ns + (at + step) * length_ns);
+            self.push_totals(phase, span, &[]);
+            at += step;
+        }
+    }
+
+    fn finalise(&mut self, key: (u32, u64), mut totals: Totals) {
+        self.last = Some(key);
+        let span = (totals.start_ns, totals.end_ns);
+        for (has_seen, open) in self.has_seen.iter_mut().zip(&totals.operations) {
+            *has_seen |= open.as_ref().is_some_and(|open| open.latency.count() > 0);
+        }
+        self.push_totals(&totals.phase, span, &totals.operations);
+        totals.operations.iter_mut().flatten().for_each(|open| open.clear());
+        self.spare.push(totals.operations);
+    }
+
+    /// A row for each operation that the phase has seen.
+    fn push_totals(&mut self, phase: &Arc<str>, span: (u64, u64), operations: &[Option<Box<Open>>]) {
+        let nothing = Open::default();
+        for operation in 0..self.names.len() {
+            if !self.has_seen[operation] {
+                continue;
+            }
+            let open = operations.get(operation).and_then(Option::as_deref).unwrap_or(&nothing);
+            let row = to_row(phase, span, None, Arc::clone(&self.names[operation]), open);
+            if self.latest.len() == LATEST_MAX {
+                self.latest.pop_front();
+            }
+            self.latest.push_back(row.clone());
+            self.rows.push(row);
+        }
+    }
+
+    fn spill(&mut self, folder: &Path) {
+        let rows = std::mem::take(&mut self.rows);
+        if self.failed.is_some() {
+            return;
+        }
+        let written = match &mut self.spill {
+            Some(table) => table.write(&interval::to_columns(&rows)),
+            none => {
+                new_table(folder).and_then(|table| none.insert(table).write(&interval::to_columns(&rows)))
+            }
+        };
+        self.failed = written.err();
+    }
+}
+
+impl std::fmt::Debug for Recording {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recording").field("interval_ns", &self.length_ns).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

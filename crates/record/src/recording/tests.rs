@@ -1,0 +1,156 @@
+use std::time::Duration;
+
+use rotproof_block::ErrorKind;
+use rotproof_spec::Span;
+
+use super::*;
+use crate::outcome::Measured;
+use crate::run_folder::RunFolder;
+use crate::spec::IntervalLength;
+
+const OPERATIONS: &[&str] = &["read", "write"];
+
+fn recording(folder: &Path, interval_ms: u64, samples: bool, workers: u16) -> Arc<Recording> {
+    let interval = IntervalLength::Every(Span(Duration::from_millis(interval_ms)));
+    let spec = RecordSpec { interval, samples, ..RecordSpec::default() };
+    let folder = folder.to_owned();
+    Recording::new(RecordingOptions { spec, operations: OPERATIONS, workers, folder }).expect("a folder")
+}
+
+fn request(operation: u8, ended_ms: u64, latency_ms: u64) -> Measured {
+    Measured {
+        operation,
+        began: Time((ended_ms - latency_ms) * 1_000_000),
+        ended: Time(ended_ms * 1_000_000),
+        bytes: 4096,
+        retries: 0,
+        error: None,
+    }
+}
+
+/// Phase, start in milliseconds, worker, operation, requests.
+fn brief(rows: &[Interval]) -> Vec<(String, u64, Option<u16>, String, u64)> {
+    rows.iter()
+        .map(|row| {
+            let start_ms = row.start.0 / 1_000_000;
+            (row.phase.to_string(), start_ms, row.worker, row.operation.to_string(), row.requests)
+        })
+        .collect()
+}
+
+#[test]
+fn intervals_are_by_completion_of_each_worker_and_of_all_and_empty_ones_are_zeros() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let recording = recording(folder.path(), 100, false, 2);
+    recording.begin_phase("run", 2);
+    let (mut a, mut b) = (recording.recorder(0, Time(0)), recording.recorder(1, Time(1_000_000)));
+    a.record(&request(0, 10, 5));
+    a.record(&request(1, 99, 50));
+    b.record(&request(0, 50, 1));
+    b.record(&Measured { error: Some(ErrorKind::Medium), retries: 2, ..request(0, 430, 2) });
+    assert!(recording.latest(Time(0)).is_empty(), "the other worker may still be in the first interval");
+    a.tick(Time(250_000_000));
+    assert_eq!(recording.latest(Time(0)).len(), 2, "a read and a write");
+    a.finish(Time(440_000_000));
+    b.finish(Time(450_000_000));
+    recording.end_phase(Time(0), None, Time(450_000_000));
+    recording.write_to(folder.path()).expect("written");
+    let found = RunFolder::open(folder.path()).expect("a folder");
+    let rows = found.intervals().expect("intervals");
+    let all: Vec<Interval> = rows.iter().filter(|row| row.worker.is_none()).cloned().collect();
+    let run =
+        |start, operation: &str, requests| ("run".to_owned(), start, None, operation.to_owned(), requests);
+    let wanted: Vec<_> = [(0, 2, 1), (100, 0, 0), (200, 0, 0), (300, 0, 0), (400, 1, 0)]
+        .into_iter()
+        .flat_map(|(start, reads, writes)| [run(start, "read", reads), run(start, "write", writes)])
+        .collect();
+    assert_eq!(brief(&all), wanted);
+    assert_eq!((all[0].bytes, all[0].latency_ns.max, all[8].errors, all[8].retries), (8192, 5_000_000, 1, 2));
+    assert_eq!(
+        (all[8].first_error, all[8].bytes, all[8].length_ns),
+        (Some(Time(430_000_000)), 0, 50_000_000)
+    );
+    let of_workers = rows.iter().filter(|row| row.worker.is_some());
+    assert_eq!(of_workers.map(|row| row.requests).sum::<u64>(), 4);
+    let marks = found.marks().expect("marks");
+    assert_eq!(marks, [Mark::span(MarkKind::Phase, "run", Time(0), Time(450_000_000))]);
+}
+
+#[test]
+fn a_ramp_up_shortens_the_first_interval_and_a_recovery_is_a_phase_of_its_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let recording = recording(folder.path(), 100, false, 1);
+    recording.begin_phase("run", 1);
+    let mut recorder = recording.recorder(0, Time(1_000_000_000));
+    recorder.begin_at(Time(1_150_000_000));
+    recorder.record(&request(0, 1160, 5));
+    recorder.recover(Time(1_260_000_000));
+    recorder.record(&request(0, 1270, 5));
+    recorder.record(&request(0, 1310, 5));
+    recorder.finish(Time(1_320_000_000));
+    recording.end_phase(Time(1_150_000_000), Some(Time(1_260_000_000)), Time(1_320_000_000));
+    recording.write_to(folder.path()).expect("written");
+    let found = RunFolder::open(folder.path()).expect("a folder");
+    let rows = found.intervals().expect("intervals");
+    let spans: Vec<_> = rows
+        .iter()
+        .filter(|row| row.worker.is_none())
+        .map(|row| (&*row.phase, row.start.0 / 1_000_000, row.length_ns / 1_000_000, row.requests))
+        .collect();
+    assert_eq!(
+        spans,
+        [("run", 1150, 50, 1), ("run", 1200, 60, 0), ("recovery", 1260, 40, 1), ("recovery", 1300, 20, 1)]
+    );
+    let marks = found.marks().expect("marks");
+    let names: Vec<_> = marks.iter().map(|mark| (&*mark.name, mark.from_ns / 1_000_000)).collect();
+    assert_eq!(names, [("ramp_up", 1000), ("run", 1150), ("recovery", 1260)]);
+}
+
+#[test]
+fn more_rows_than_are_kept_in_memory_all_come_back_in_their_order() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let recording = recording(folder.path(), 10, false, 1);
+    recording.begin_phase("run", 1);
+    let mut recorder = recording.recorder(0, Time(0));
+    let intervals = 2 * ROWS_MAX as u64 / 3;
+    for index in 0..intervals {
+        recorder.record(&request(0, index * 10 + 5, 5));
+    }
+    assert!(recording.shared.lock().rows.len() < ROWS_MAX);
+    recorder.finish(Time(intervals * 10_000_000));
+    recording.write_to(folder.path()).expect("written");
+    let rows = RunFolder::open(folder.path()).and_then(|found| found.intervals()).expect("intervals");
+    let starts: Vec<u64> = rows.iter().filter(|row| row.worker.is_none()).map(|row| row.start.0).collect();
+    assert_eq!(starts, (0..intervals).map(|index| index * 10_000_000).collect::<Vec<_>>());
+    assert_eq!(rows.iter().filter(|row| row.worker == Some(0)).count() as u64, intervals);
+}
+
+#[test]
+fn samples_come_back_one_by_one_and_intervals_at_the_end_are_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let spec = RecordSpec { interval: IntervalLength::End, samples: true, ..RecordSpec::default() };
+    let options =
+        RecordingOptions { spec, operations: OPERATIONS, workers: 1, folder: folder.path().to_owned() };
+    let recording = Recording::new(options).expect("a folder");
+    recording.begin_phase("run", 1);
+    let mut recorder = recording.recorder(0, Time(0));
+    let count = 100_000u64;
+    for index in 0..count {
+        let error = (index == 7).then_some(ErrorKind::TimedOut);
+        recorder.record(&Measured { error, ..request((index % 2) as u8, index + 3, 3) });
+    }
+    recorder.finish(Time(count * 1_000_000));
+    recording.write_to(folder.path()).expect("written");
+    let found = RunFolder::open(folder.path()).expect("a folder");
+    let samples = found.samples().expect("they were kept");
+    assert_eq!(samples.len() as u64, count);
+    for (sample, index) in samples.iter().zip(0..) {
+        assert_eq!((sample.began_ns, sample.latency_ns), (index * 1_000_000, 3_000_000));
+        assert_eq!(&*sample.operation, OPERATIONS[(index % 2) as usize]);
+        assert_eq!(&*sample.outcome, if index == 7 { "timed_out" } else { "ok" });
+    }
+    let rows = found.intervals().expect("intervals");
+    let all: Vec<_> = rows.iter().filter(|row| row.worker.is_none()).collect();
+    assert_eq!(all.iter().map(|row| row.requests).collect::<Vec<_>>(), [count / 2, count / 2]);
+    assert!(RunFolder::open(&folder.path().join("nowhere")).is_err());
+}

@@ -1,0 +1,18 @@
+//! What can be said of numbers that vary: how sure a mean is, whether two differ, what a fault took away, and whether a
+//! load has become steady.
+//!
+//! Everything here is a function of the numbers given to it.
+
+mod compare;
+mod degradation;
+mod distribution;
+mod series;
+mod steady;
+mod summary;
+
+pub use compare::{Comparison, MannWhitney, Welch, compare, mann_whitney, ratio_of_means, welch};
+pub use degradation::{Degradation, DetectedBy, Level, Window, degradation};
+pub use distribution::{normal_survival, student_quantile, student_survival};
+pub use series::{Point, series};
+pub use steady::{SteadyMeasure, SteadySpec, SteadyState, steady_state};
+pub use summary::{Range, Summary};

@@ -1,0 +1,77 @@
+//! Intervals as one line over time: all operations of all workers together.
+
+use rotproof_block::Time;
+
+use crate::interval::Interval;
+
+/// One interval of the load, all operations and workers together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// When it began, in nanoseconds since the run did.
+    pub start_ns: u64,
+    /// When it ended.
+    pub end_ns: u64,
+    /// Bytes of the requests that succeeded.
+    pub bytes: u64,
+    /// Requests that completed, failed ones among them.
+    pub requests: u64,
+    /// When the first request completed that had failed at least once.
+    pub first_error: Option<Time>,
+    /// Sum of the latencies, in nanoseconds.
+    pub latency_sum_ns: f64,
+    /// The highest 99th percentile of its operations.
+    pub p99_ns: u64,
+}
+
+impl Point {
+    /// Its length in seconds.
+    pub fn seconds(&self) -> f64 {
+        (self.end_ns - self.start_ns) as f64 / 1e9
+    }
+
+    /// Bytes per second.
+    pub fn bytes_per_second(&self) -> f64 {
+        if self.end_ns > self.start_ns { self.bytes as f64 / self.seconds() } else { 0.0 }
+    }
+
+    /// Requests per second.
+    pub fn requests_per_second(&self) -> f64 {
+        if self.end_ns > self.start_ns { self.requests as f64 / self.seconds() } else { 0.0 }
+    }
+
+    /// Mean latency in nanoseconds; 0 without requests.
+    pub fn latency_mean_ns(&self) -> f64 {
+        if self.requests > 0 { self.latency_sum_ns / self.requests as f64 } else { 0.0 }
+    }
+}
+
+/// The line of a load: its phases `run` and `recovery`, by time.
+pub fn series(intervals: &[Interval]) -> Vec<Point> {
+    let mut points: Vec<Point> = Vec::new();
+    let load =
+        intervals.iter().filter(|row| row.worker.is_none() && matches!(&*row.phase, "run" | "recovery"));
+    for row in load {
+        let latency_sum_ns = row.latency_ns.mean * row.requests as f64;
+        match points.last_mut() {
+            Some(last) if last.start_ns == row.start.0 => {
+                last.end_ns = last.end_ns.max(row.end().0);
+                last.bytes += row.bytes;
+                last.requests += row.requests;
+                last.first_error = [last.first_error, row.first_error].into_iter().flatten().min();
+                last.latency_sum_ns += latency_sum_ns;
+                last.p99_ns = last.p99_ns.max(row.latency_ns.p99);
+            }
+            _ => points.push(Point {
+                start_ns: row.start.0,
+                end_ns: row.end().0,
+                bytes: row.bytes,
+                requests: row.requests,
+                first_error: row.first_error,
+                latency_sum_ns,
+                p99_ns: row.latency_ns.p99,
+            }),
+        }
+    }
+    points.sort_by_key(|point| point.start_ns);
+    points
+}

@@ -1,0 +1,134 @@
+//! Writes a table, batch by batch: each becomes a row group.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use parquet::basic::{Compression, Encoding};
+use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::errors::Result as ParquetResult;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use parquet::schema::types::{ColumnPath, Type};
+use rotproof_block::error::IoContext;
+use rotproof_block::{Error, ErrorKind, Result};
+
+use super::{Column, FORMAT, Kind, Values, table_error};
+
+/// Writes one table.
+pub struct TableWriter<W: Write + Send> {
+    writer: SerializedFileWriter<W>,
+    name: &'static str,
+    columns: Vec<Column>,
+}
+
+impl<W: Write + Send> TableWriter<W> {
+    /// A table called `name` with these columns. Integers are stored as differences, texts as numbers of a dictionary.
+    pub fn new(output: W, name: &'static str, columns: &[Column]) -> Result<Self> {
+        let about = |key: &str, value: String| KeyValue::new(key.to_owned(), value);
+        let mut properties = WriterProperties::builder()
+            .set_created_by("rotproof".to_owned())
+            .set_compression(Compression::SNAPPY)
+            .set_statistics_enabled(EnabledStatistics::Chunk)
+            .set_key_value_metadata(Some(vec![
+                about("rotproof.table", name.to_owned()),
+                about("rotproof.format", FORMAT.to_string()),
+                about("rotproof.version", env!("CARGO_PKG_VERSION").to_owned()),
+            ]));
+        for column in columns.iter().filter(|column| column.kind == Kind::Integer) {
+            let path = ColumnPath::from(column.name);
+            properties = properties
+                .set_column_dictionary_enabled(path.clone(), false)
+                .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
+        }
+        let doing = || format!("writing the table `{name}`");
+        let schema = || -> ParquetResult<Type> {
+            let fields = columns.iter().map(Column::parquet_type).collect::<ParquetResult<_>>()?;
+            Type::group_type_builder(name).with_fields(fields).build()
+        };
+        let schema = schema().map_err(|error| table_error(error, doing))?;
+        let writer = SerializedFileWriter::new(output, Arc::new(schema), Arc::new(properties.build()))
+            .map_err(|error| table_error(error, doing))?;
+        Ok(Self { writer, name, columns: columns.to_vec() })
+    }
+
+    /// Appends rows: the values of each column, all of one length. Fails with [`ErrorKind::Internal`] if they are not
+    /// those of the columns.
+    pub fn write(&mut self, batch: &[Values]) -> Result<()> {
+        let rows = batch.first().map_or(0, Values::len);
+        let fits = batch.len() == self.columns.len()
+            && batch
+                .iter()
+                .zip(&self.columns)
+                .all(|(values, column)| column.fits(values) && values.len() == rows);
+        if !fits {
+            let message = format!("a batch of rows that are not those of the table `{}`", self.name);
+            return Err(Error::new(ErrorKind::Internal, message));
+        }
+        if rows == 0 {
+            return Ok(());
+        }
+        self.write_group(batch)
+            .map_err(|error| table_error(error, || format!("writing the table `{}`", self.name)))
+    }
+
+    fn write_group(&mut self, batch: &[Values]) -> ParquetResult<()> {
+        let mut group = self.writer.next_row_group()?;
+        for values in batch {
+            if let Some(mut column) = group.next_column()? {
+                write_column(&mut column, values)?;
+                column.close()?;
+            }
+        }
+        group.close().map(drop)
+    }
+
+    /// Ends the table, and gives back what it was written to.
+    pub fn finish(self) -> Result<W> {
+        let name = self.name;
+        self.writer.into_inner().map_err(|error| table_error(error, || format!("writing the table `{name}`")))
+    }
+}
+
+fn write_column(column: &mut SerializedColumnWriter<'_>, values: &Values) -> ParquetResult<()> {
+    match values {
+        Values::Integers(values) => column.typed::<Int64Type>().write_batch(values, None, None).map(drop),
+        Values::OptionalIntegers(values) => {
+            let (present, levels) = levels(values, |value| *value);
+            column.typed::<Int64Type>().write_batch(&present, Some(&levels), None).map(drop)
+        }
+        Values::Reals(values) => column.typed::<DoubleType>().write_batch(values, None, None).map(drop),
+        Values::OptionalReals(values) => {
+            let (present, levels) = levels(values, |value| *value);
+            column.typed::<DoubleType>().write_batch(&present, Some(&levels), None).map(drop)
+        }
+        Values::Texts(values) => {
+            let texts: Vec<ByteArray> = values.iter().map(|text| bytes_of(text)).collect();
+            column.typed::<ByteArrayType>().write_batch(&texts, None, None).map(drop)
+        }
+        Values::OptionalTexts(values) => {
+            let (present, levels) = levels(values, |text| text.as_deref().map(bytes_of));
+            column.typed::<ByteArrayType>().write_batch(&present, Some(&levels), None).map(drop)
+        }
+    }
+}
+
+fn bytes_of(text: &str) -> ByteArray {
+    ByteArray::from(text.as_bytes().to_vec())
+}
+
+/// The values that are there, and for each row whether it has one.
+fn levels<T, U>(values: &[Option<T>], map: impl Fn(&Option<T>) -> Option<U>) -> (Vec<U>, Vec<i16>) {
+    let present = values.iter().filter_map(&map).collect();
+    (present, values.iter().map(|value| i16::from(value.is_some())).collect())
+}
+
+/// Writes a whole table to a new file.
+pub fn write_table(path: &Path, name: &'static str, columns: &[Column], values: &[Values]) -> Result<()> {
+    let file = File::create(path).doing(|| format!("creating {}", path.display()))?;
+    let mut writer = TableWriter::new(file, name, columns)?;
+    writer.write(values)?;
+    writer.finish().map(drop)
+}

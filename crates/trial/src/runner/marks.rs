@@ -1,0 +1,85 @@
+//! What goes beside the intervals of a run: when the faults of its plan were awake and hit, and when the load met its
+//! first errors.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rotproof_block::{Phase, Time};
+use rotproof_fault::{Plan, Record, Rule};
+use rotproof_load::LoadReport;
+use rotproof_load::failure::error_name;
+use rotproof_record::{Mark, MarkKind, Recording};
+
+/// Marks the windows and the hits of all faults; those of a model as of one.
+///
+/// A window is the span in which the rule could hit by time: for a rule with a schedule in time what that says, counted
+/// from `began`, the first request of the load; for any other the phases in which it is awake. Both end with the phase.
+pub(super) fn mark_faults(recording: &Recording, plan: &Plan, records: &[Record], began: Option<Time>) {
+    let phases: Vec<Mark> =
+        recording.marks().into_iter().filter(|mark| mark.kind == MarkKind::Phase).collect();
+    let mut marks: BTreeMap<(usize, MarkKind, u64), Mark> = BTreeMap::new();
+    let mut add = |rule: usize, number: u64, mark: Mark| {
+        // A model counts as its first rule.
+        let first =
+            plan.models.iter().find(|model| model.rules.contains(&rule)).map_or(rule, |m| m.rules.start);
+        match marks.get_mut(&(first, mark.kind, number)) {
+            Some(known) => {
+                known.from_ns = known.from_ns.min(mark.from_ns);
+                known.until_ns = known.until_ns.max(mark.until_ns);
+                known.count = known.count.zip(mark.count).map(|(a, b)| a + b);
+            }
+            None => {
+                marks.insert((first, mark.kind, number), mark);
+            }
+        }
+    };
+    let name_of = |rule: usize| match plan.model_of(rule) {
+        Some(model) => model.name.clone(),
+        None => plan.rules.get(rule).map_or_else(String::new, |own| own.name_or_default(rule).into_owned()),
+    };
+    for (index, rule) in plan.rules.iter().enumerate() {
+        for (number, (from, until)) in (0..).zip(windows(rule, &phases, began)) {
+            let text = rule.to_string().into();
+            let mark = Mark { text, ..Mark::span(MarkKind::Window, &name_of(index), from, until) };
+            add(index, number, mark);
+        }
+    }
+    for record in records.iter().filter(|record| record.phase != Phase::Setup) {
+        let rule = record.rule as usize;
+        let at = Time(record.time_ns);
+        let mark = Mark { count: Some(1), ..Mark::span(MarkKind::Hits, &name_of(rule), at, at) };
+        add(rule, record.phase as u64, Mark { text: record.phase.word().into(), ..mark });
+    }
+    marks.into_values().for_each(|mark| recording.mark(mark));
+}
+
+fn windows(rule: &Rule, phases: &[Mark], began: Option<Time>) -> Vec<(Time, Time)> {
+    let span_of = |name: &str| {
+        let phase = phases.iter().find(|phase| &*phase.name == name)?;
+        Some((Time(phase.from_ns), Time(phase.until_ns.unwrap_or(phase.from_ns))))
+    };
+    let awake = rule.during.iter().filter_map(|phase| span_of(Phase::from(*phase).word()));
+    let Some((at, lasts)) = rule.schedule.window() else { return awake.collect() };
+    let Some(began) = began else { return Vec::new() };
+    let from = began.after(at.0);
+    let until = from.after(lasts.map_or(Duration::MAX, |lasts| lasts.0));
+    awake.map(|(start, end)| (from.max(start), until.min(end))).filter(|(from, until)| from < until).collect()
+}
+
+/// Marks the first error of each kind that the load met, with how many there were.
+pub(super) fn mark_errors(recording: &Recording, reports: &[LoadReport]) {
+    for report in reports {
+        let mut first: Vec<(String, Time, u64)> = Vec::new();
+        for incident in &report.incidents {
+            let name = error_name(incident.error);
+            match first.iter_mut().find(|(known, ..)| *known == name) {
+                Some((_, _, count)) => *count += 1,
+                None => first.push((name, incident.time, 1)),
+            }
+        }
+        for (name, at, count) in first {
+            let text = format!("first error of its kind in the phase {}", report.phase.word()).into();
+            recording.mark(Mark { count: Some(count), text, ..Mark::moment(MarkKind::Event, &name, at) });
+        }
+    }
+}

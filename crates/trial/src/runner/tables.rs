@@ -1,0 +1,129 @@
+//! `ledger.parquet` and `failures.parquet`: what `ledger.jsonl` and `failures.jsonl` say, flat, for programs that
+//! reckon with tables. The lines have all of it, and are what a replay goes by.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rotproof_block::Result;
+use rotproof_fault::{Record, TargetKey};
+use rotproof_load::engine::LoadOperation;
+use rotproof_record::table::{Column, Values, write_table};
+use rotproof_spec::Bytes;
+
+use super::results::FailureRecord;
+use crate::verdict::CauseRecord;
+
+const LEDGER: [Column; 19] = [
+    Column::integer("sequence"),
+    Column::integer("rule"),
+    Column::text("name"),
+    Column::optional_text("target"),
+    Column::text("operation"),
+    Column::integer("offset"),
+    Column::integer("length"),
+    Column::text("effect"),
+    Column::integer("time_ns"),
+    Column::text("phase"),
+    Column::optional_integer("visit_offset"),
+    Column::optional_text("visit_content"),
+    Column::optional_integer("visit_number"),
+    Column::integer("request"),
+    Column::text("tag"),
+    Column::optional_text("before"),
+    Column::optional_text("after"),
+    Column::integer("blocks"),
+    Column::optional_integer("repaired_at_ns"),
+];
+
+const FAILURES: [Column; 12] = [
+    Column::text("object"),
+    Column::integer("object_index"),
+    Column::integer("block"),
+    Column::integer("offset"),
+    Column::text("phase"),
+    Column::integer("time_ns"),
+    Column::text("operation"),
+    Column::text("kind"),
+    Column::text("what"),
+    Column::integer("count"),
+    Column::text("cause"),
+    Column::optional_integer("ledger_sequence"),
+];
+
+/// Writes one row for each record.
+pub(super) fn write_ledger(folder: &Path, records: &[Record]) -> Result<()> {
+    let integers =
+        |value: fn(&Record) -> u64| Values::Integers(records.iter().map(|r| signed(value(r))).collect());
+    let texts = |value: fn(&Record) -> Arc<str>| Values::Texts(records.iter().map(value).collect());
+    let columns = [
+        integers(|record| record.sequence),
+        integers(|record| record.rule.into()),
+        texts(|record| Arc::clone(&record.name)),
+        Values::OptionalTexts(records.iter().map(|record| record.target.as_ref().map(target_text)).collect()),
+        texts(|record| record.operation.word().into()),
+        integers(|record| record.offset),
+        integers(|record| record.length),
+        texts(|record| record.effect.to_string().into()),
+        integers(|record| record.time_ns),
+        texts(|record| record.phase.word().into()),
+        Values::OptionalIntegers(records.iter().map(|record| record.visit?.offset.map(signed)).collect()),
+        Values::OptionalTexts(
+            records.iter().map(|record| record.visit?.content.map(|hash| hash.to_string().into())).collect(),
+        ),
+        Values::OptionalIntegers(records.iter().map(|record| Some(record.visit?.number.into())).collect()),
+        integers(|record| record.request),
+        texts(|record| record.tag.as_ref().into()),
+        Values::OptionalTexts(records.iter().map(|record| Some(record.before?.to_string().into())).collect()),
+        Values::OptionalTexts(records.iter().map(|record| Some(record.after?.to_string().into())).collect()),
+        integers(|record| record.blocks.len() as u64),
+        Values::OptionalIntegers(records.iter().map(|record| record.repaired_at_ns.map(signed)).collect()),
+    ];
+    write_table(&folder.join("ledger.parquet"), "ledger", &LEDGER, &columns)
+}
+
+fn target_text(target: &TargetKey) -> Arc<str> {
+    match target {
+        TargetKey::Offset(offset) => Bytes(*offset).to_string().into(),
+        TargetKey::Content { label, .. } => Arc::clone(label),
+    }
+}
+
+/// Writes one row for each way in which a block failed.
+pub(super) fn write_failures(folder: &Path, failures: &[FailureRecord]) -> Result<()> {
+    let rows: Vec<_> =
+        failures.iter().flat_map(|record| record.failure.ways.iter().map(move |way| (record, way))).collect();
+    let what = |way: &rotproof_load::failure::Way| -> Arc<str> {
+        serde_json::to_string(&way.what).expect("plain data in memory is always JSON").into()
+    };
+    let columns = [
+        Values::Texts(rows.iter().map(|(record, _)| record.failure.object.as_str().into()).collect()),
+        Values::Integers(rows.iter().map(|(record, _)| record.failure.object_index.into()).collect()),
+        Values::Integers(rows.iter().map(|(record, _)| signed(record.failure.block)).collect()),
+        Values::Integers(rows.iter().map(|(record, _)| signed(record.failure.offset_bytes)).collect()),
+        Values::Texts(rows.iter().map(|(_, way)| way.phase.word().into()).collect()),
+        Values::Integers(rows.iter().map(|(_, way)| signed(way.time.0)).collect()),
+        Values::Texts(rows.iter().map(|(_, way)| operation_word(way.operation).into()).collect()),
+        Values::Texts(rows.iter().map(|(_, way)| way.what.kind().into()).collect()),
+        Values::Texts(rows.iter().map(|(_, way)| what(way)).collect()),
+        Values::Integers(rows.iter().map(|(_, way)| signed(way.count)).collect()),
+        Values::Texts(rows.iter().map(|(record, _)| cause(record.cause).0.into()).collect()),
+        Values::OptionalIntegers(rows.iter().map(|(record, _)| cause(record.cause).1).collect()),
+    ];
+    write_table(&folder.join("failures.parquet"), "failures", &FAILURES, &columns)
+}
+
+fn operation_word(operation: LoadOperation) -> &'static str {
+    LoadOperation::NAMES[operation as usize]
+}
+
+fn cause(cause: CauseRecord) -> (&'static str, Option<i64>) {
+    match cause {
+        CauseRecord::Hit(sequence) => ("hit", Some(signed(sequence))),
+        CauseRecord::Consequence(sequence) => ("consequence", Some(signed(sequence))),
+        CauseRecord::Unexplained => ("unexplained", None),
+    }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,137 @@
+//! SPEK's experiments on a simulated disk, as the examples have them: what the report computes of each fault is what the
+//! fault was made to do. Half a minute of virtual time each.
+//!
+//! Source: X. He, M. Zhang, Q. Yang, *SPEK: A Storage Performance Evaluation Kernel Module for Block-Level Storage
+//! Systems under Faulty Conditions*.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rotproof_record::statistics::{Degradation, DetectedBy};
+use rotproof_record::{MarkKind, RunFolder};
+use rotproof_trial::file::{Overrides, TrialFile};
+use rotproof_trial::host::Cancel;
+use rotproof_trial::runner::{self, Finished, Monitor, RunOptions};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn run(name: &str, results: &Path) -> Finished {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/spek").join(name);
+    let trial = TrialFile::open(&path, &Overrides::default()).unwrap_or_else(|error| panic!("{error}"));
+    let options = RunOptions {
+        results: results.to_owned(),
+        overwrite: false,
+        replay: None,
+        cancel: Cancel::new(),
+        monitor: Arc::new(Monitor::default()),
+    };
+    let finished = runner::run(&trial, &options).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert_eq!(finished.report.verdict, "pass", "{name}: {:?}", finished.report.expectations);
+    finished
+}
+
+/// The one fault of a trial, measured.
+fn measured(name: &str) -> (Degradation, Finished, tempfile::TempDir) {
+    let results = tempfile::tempdir().expect("a folder");
+    let finished = run(name, results.path());
+    let [only] = finished.report.degradation.as_slice() else { panic!("{:?}", finished.report.degradation) };
+    (only.clone(), finished, results)
+}
+
+fn ratio(level: &Option<rotproof_record::statistics::Level>) -> f64 {
+    level.and_then(|level| level.ratio).expect("a level and one before")
+}
+
+#[test]
+fn a_transient_delay_costs_what_it_adds_to_each_request_and_nothing_afterwards() {
+    let (found, finished, _results) = measured("delay-transient.yaml");
+    let run = RunFolder::open(&finished.folder).expect("recorded");
+    let phase = run.phases().expect("marks").into_iter().find(|mark| &*mark.name == "run").expect("a load");
+    assert_eq!((found.from_ns - phase.from_ns, found.until_ns - found.from_ns), (10 * SECOND, 5 * SECOND));
+    // One request at a time: its own time, and 40 ms.
+    let before = found.before.expect("ten intervals").summary;
+    let own_seconds = 16384.0 / before.mean;
+    let wanted = own_seconds / (own_seconds + 0.040);
+    assert!((ratio(&found.during) / wanted - 1.0).abs() < 0.1, "{} for {wanted}", ratio(&found.during));
+    assert_eq!((before.count, found.during.expect("five").summary.count), (10, 5));
+    assert!((ratio(&found.after) - 1.0).abs() < 0.05, "{}", ratio(&found.after));
+    assert_eq!(found.detected_by, Some(DetectedBy::Latency));
+    assert_eq!(found.detected_after_ns, Some(SECOND), "an interval");
+    assert!(found.recovered_after_ns.expect("it is back") <= SECOND);
+    let lost = found.lost_bytes.expect("a level before") / (before.mean * 5.0);
+    assert!((lost - (1.0 - wanted)).abs() < 0.05, "{lost} for {}", 1.0 - wanted);
+    let marks = run.marks().expect("marks");
+    let hits = marks.iter().find(|mark| mark.kind == MarkKind::Hits).expect("it hit");
+    assert!(found.from_ns <= hits.from_ns && hits.until_ns.is_some_and(|until| until < found.until_ns));
+}
+
+#[test]
+fn a_sticky_delay_lasts_as_long_as_the_load_and_the_recovery_phase_is_as_fast_as_before() {
+    let (found, finished, _results) = measured("delay-sticky.yaml");
+    let run = RunFolder::open(&finished.folder).expect("recorded");
+    let phases = run.phases().expect("marks");
+    let recovery = phases.iter().find(|mark| &*mark.name == "recovery").expect("there is one");
+    assert_eq!(found.until_ns, recovery.from_ns);
+    let lasted = recovery.until_ns.expect("it ended") - recovery.from_ns;
+    assert!((9 * SECOND..11 * SECOND).contains(&lasted), "{lasted}");
+    assert!(ratio(&found.during) < 0.4, "{}", ratio(&found.during));
+    assert!((ratio(&found.after) - 1.0).abs() < 0.05, "{}", ratio(&found.after));
+    assert!(found.recovered_after_ns.is_some());
+    let lines: Vec<_> = finished.report.performance.iter().map(|line| line.phase).collect();
+    assert_eq!(
+        lines,
+        ["run", "recovery", "prefill", "prefill", "check"],
+        "{:?}",
+        finished.report.performance
+    );
+}
+
+#[test]
+fn correctable_errors_of_every_second_attempt_halve_the_throughput_of_a_load_that_tries_again() {
+    let (found, finished, _results) = measured("correctable.yaml");
+    let during = found.during.expect("five intervals");
+    assert!((0.45..0.55).contains(&ratio(&found.during)), "{}", ratio(&found.during));
+    let range = during.ratio_confidence.expect("several intervals");
+    assert!(range.low < 0.5 && 0.5 < range.high, "{range:?}");
+    assert!((ratio(&found.after) - 1.0).abs() < 0.05, "{}", ratio(&found.after));
+    assert_eq!(found.detected_by, Some(DetectedBy::Error));
+    assert!(found.detected_after_ns.expect("noticed") < SECOND, "at its moment");
+    assert!(found.recovered_after_ns.expect("back") <= SECOND);
+    let reads = finished.report.performance.iter().find(|line| line.phase == "run").expect("reads");
+    assert!(reads.retries > 0 && reads.errors == 0, "{reads:?}");
+}
+
+#[test]
+fn sticky_uncorrectable_errors_leave_nothing() {
+    let (found, finished, _results) = measured("uncorrectable.yaml");
+    let during = found.during.expect("fifteen intervals");
+    // At most the one request that was under way when everything failed.
+    assert!(during.summary.mean * during.summary.count as f64 <= 4096.0, "{during:?}");
+    assert_eq!((during.summary.min, found.depth), (0.0, Some(1.0)));
+    assert_eq!((found.recovered_after_ns, found.detected_by), (None, Some(DetectedBy::Error)));
+    assert!(finished.report.counts.errors > 0);
+}
+
+#[test]
+fn equal_trials_leave_equal_tables_to_the_byte_and_another_seed_others() {
+    let results = tempfile::tempdir().expect("a folder");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/spek/correctable.yaml");
+    let tables = |seed: u64| {
+        let values = vec!["record={ interval: 100ms, samples: true }".into(), "load.duration=17s".into()];
+        let overrides = Overrides { seed: Some(seed), values, ..Overrides::default() };
+        let trial = TrialFile::open(&path, &overrides).unwrap_or_else(|error| panic!("{error}"));
+        let options = RunOptions {
+            results: results.path().to_owned(),
+            overwrite: false,
+            replay: None,
+            cancel: Cancel::new(),
+            monitor: Arc::new(Monitor::default()),
+        };
+        let folder = runner::run(&trial, &options).expect("runs").folder;
+        ["intervals", "samples", "marks", "ledger", "failures"]
+            .map(|name| std::fs::read(folder.join(format!("{name}.parquet"))).expect("it is there"))
+    };
+    let (first, again, other) = (tables(7), tables(7), tables(8));
+    assert!(first == again, "the same seed");
+    assert!(first[0] != other[0] && first[1] != other[1], "another seed");
+}
