@@ -17,6 +17,7 @@ mod load;
 mod machine;
 mod model;
 mod nbd_peers;
+mod recording;
 
 // The client of the vhost-user server is the driver of its tests.
 #[expect(dead_code, reason = "the tests need more of it")]
@@ -105,6 +106,11 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "load",
         about: "CPU for one request of a load, with and without content, against fio",
         run: load::run,
+    },
+    Benchmark {
+        name: "recording",
+        about: "a load with intervals, probes and samples kept, against the same without",
+        run: recording::run,
     },
     Benchmark {
         name: "achilles",

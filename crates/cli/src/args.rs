@@ -53,6 +53,8 @@ pub enum ColorChoice {
 pub enum Command {
     /// Run trials and print their verdicts
     Run(RunArgs),
+    /// Compare runs, or show the figures of repeated ones
+    Report(ReportArgs),
     /// Check trial files and show what they mean, defaults filled in
     Check(CheckArgs),
     /// Put a load on a device, file or export, and verify what it wrote
@@ -101,6 +103,18 @@ pub struct RunArgs {
     /// Show no progress
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+/// `rotproof report`.
+#[derive(Clone, Debug, Args)]
+pub struct ReportArgs {
+    /// Folders of runs, or of repeated trials; the first is the base
+    #[arg(required = true, value_name = "FOLDER")]
+    pub folders: Vec<PathBuf>,
+
+    /// Print the figures as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `rotproof check`.

@@ -9,6 +9,7 @@ mod course;
 mod ctl;
 mod exit;
 mod fail;
+mod figures;
 mod import;
 mod load;
 mod machine;
@@ -16,6 +17,8 @@ mod model;
 mod output;
 mod plan;
 mod progress;
+mod repeat;
+mod report;
 mod run;
 mod schema;
 mod serve;
@@ -69,6 +72,7 @@ fn call(command: &Command, output: Output) -> Result<Exit, Failure> {
         Command::Run(args) => run::run(args, output),
         Command::Serve(args) => serve::serve(args, output),
         Command::Ctl(args) => ctl::ctl(args, output),
+        Command::Report(args) => report::report(args, output),
         Command::Check(args) => check::check(args, output),
         Command::Load(args) => load::load(args, output),
         Command::Import(args) => import::import(args, output),

@@ -1,5 +1,6 @@
 //! `rotproof run`: runs trials and prints their verdicts.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use rotproof_block::{Error, ErrorKind};
@@ -12,6 +13,7 @@ use crate::exit::Exit;
 use crate::fail::{Failure, error_json, kind_word};
 use crate::output::Output;
 use crate::progress::{Progress, Snapshot};
+use crate::repeat::{Repeated, repeat};
 use crate::signals::cancel_on_signals;
 use crate::trials::{self, Trial};
 use crate::verdict;
@@ -35,7 +37,16 @@ pub fn run(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
         if index > 0 && !args.json {
             output.result("");
         }
-        let ended = run_one(trial, args, replay.as_ref(), &cancel, output);
+        if trial.file.repeat > 1 {
+            let ended = repeat(trial, &args.results, output, |run, results| {
+                run_one(run, args, (results, replay.as_ref()), &cancel, output)
+            });
+            if cancel.signal().is_none() {
+                exit = exit.and(tell_repeated(trial, ended, args, output, &mut results)?);
+                continue;
+            }
+        }
+        let ended = run_one(trial, args, (&args.results, replay.as_ref()), &cancel, output);
         if let Some(signal) = cancel.signal() {
             exit = Exit::of_signal(signal);
             output
@@ -69,16 +80,42 @@ pub fn run(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
+/// Prints what the runs of a repeated trial say together, or why there is nothing to say.
+fn tell_repeated(
+    trial: &Trial,
+    ended: Result<Repeated, Error>,
+    args: &RunArgs,
+    output: Output,
+    results: &mut Vec<Value>,
+) -> Result<Exit, Failure> {
+    match ended {
+        Ok(repeated) => {
+            if args.json {
+                results.push(repeated.to_json(trial)?);
+            } else {
+                output.result(repeated.render(trial, output.stdout_paint())?);
+            }
+            Ok(repeated.runs().iter().fold(Exit::Pass, |exit, run| exit.and(exit_of(run))))
+        }
+        Err(error) => {
+            let exit = Exit::of_error(error.kind());
+            results.push(error_json(kind_word(error.kind()), &error.to_string(), exit));
+            Failure::from(error).report(output, false);
+            Ok(exit)
+        }
+    }
+}
+
 fn run_one(
     trial: &Trial,
     args: &RunArgs,
-    replay: Option<&Arc<Recorded>>,
+    (results, replay): (&Path, Option<&Arc<Recorded>>),
     cancel: &Cancel,
     output: Output,
 ) -> Result<Finished, Error> {
     let monitor = Arc::new(Monitor::default());
     let options = RunOptions {
-        results: args.results.clone(),
+        results: results.to_owned(),
         overwrite: args.overwrite,
         replay: replay.cloned(),
         cancel: cancel.clone(),

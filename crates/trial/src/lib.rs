@@ -1,5 +1,6 @@
 //! What a trial is: its file, its subjects, its runner and its verdict.
 
+pub mod compare;
 pub mod control;
 pub mod expect;
 pub mod file;

@@ -117,7 +117,7 @@ fn equal_trials_leave_equal_tables_to_the_byte_and_another_seed_others() {
     let results = tempfile::tempdir().expect("a folder");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/spek/correctable.yaml");
     let tables = |seed: u64| {
-        let values = vec!["record={ interval: 100ms, samples: true }".into(), "load.duration=17s".into()];
+        let values = vec!["record={ interval: 100ms, samples: true }".into(), "load.duration=21s".into()];
         let overrides = Overrides { seed: Some(seed), values, ..Overrides::default() };
         let trial = TrialFile::open(&path, &overrides).unwrap_or_else(|error| panic!("{error}"));
         let options = RunOptions {

@@ -9,6 +9,7 @@ use rotproof_load::{
     Arrivals, BlockSizes, Duplicates, LoadSpec, Mix, Pace, Pattern, RampUp, Rate, Retry, SizeMix, ThinkTime,
     Trace,
 };
+use rotproof_record::{IntervalLength, RecordSpec};
 use rotproof_spec::{Bytes, Path, Percent, Problems, Span};
 use rotproof_trace::Operation;
 use rotproof_trial::load::{Engine, LoadTarget};
@@ -185,6 +186,18 @@ pub struct LoadArgs {
     /// Permit writing over what a device or file holds
     #[arg(long)]
     pub overwrite: bool,
+
+    /// Write intervals and figures to a folder in this one
+    #[arg(long, value_name = "DIR")]
+    pub results: Option<PathBuf>,
+
+    /// How long an interval is: 10ms to 1h, or end [default: 1s]
+    #[arg(long, value_name = "SPAN", requires = "results")]
+    pub interval: Option<IntervalLength>,
+
+    /// Keep every single request
+    #[arg(long, requires = "results")]
+    pub samples: bool,
 
     /// Print the figures as JSON
     #[arg(long)]
@@ -417,6 +430,25 @@ impl LoadArgs {
             return Err(invalid("--runtime", "the load ends after `loops` already"));
         }
         Ok(Some(personality))
+    }
+
+    /// What is to be recorded, and where.
+    pub fn record(&self) -> Result<Option<(RecordSpec, PathBuf)>, Error> {
+        let Some(results) = &self.results else { return Ok(None) };
+        let spec = RecordSpec {
+            interval: self.interval.unwrap_or_default(),
+            samples: self.samples,
+            ..RecordSpec::default()
+        };
+        let mut problems = Problems::default();
+        spec.validate(&Path::root(), &mut problems);
+        match problems.into_iter().next() {
+            None => Ok(Some((spec, results.clone()))),
+            Some(problem) => {
+                let help = problem.help.map_or(String::new(), |help| format!("; {help}"));
+                Err(invalid("--interval", &format!("{}{help}", problem.message)))
+            }
+        }
     }
 
     fn checked(&self, spec: LoadSpec) -> Result<LoadSpec, Error> {

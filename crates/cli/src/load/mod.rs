@@ -6,6 +6,7 @@ mod files;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rotproof_block::{Error, ErrorKind};
 use rotproof_load::{Failure as FailingBlock, TraceReport};
 use rotproof_trial::load::{Access, LoadCommand, LoadOutcome};
 use rotproof_trial::probe::Probes;
@@ -32,6 +33,10 @@ const WIDTH: usize = 80;
 /// Runs the load and prints what it found.
 pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
     if let Some(personality) = args.personality()? {
+        if args.results.is_some() {
+            let message = "--results: intervals are of requests to a device, and a load of files has none";
+            return Err(Error::new(ErrorKind::Invalid, message).into());
+        }
         return files::load(args, personality, output);
     }
     let spec = args.spec()?;
@@ -50,6 +55,7 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
         },
         verify: !args.no_verify && args.target.keeps_data(),
         probes: args.probes.as_ref().and_then(Probes::spec).cloned(),
+        record: args.record()?,
         cancel: cancel.clone(),
         monitor: Arc::clone(&monitor),
     };
@@ -63,6 +69,12 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
     let outcome = ended?;
     if let Some((trace, _)) = &outcome.trace {
         tell_malformed(trace.malformed, &trace.malformed_lines, output);
+    }
+    if let Some(folder) = &outcome.folder {
+        let path = folder.join("run.json");
+        let text = format!("{:#}\n", to_json(&command, &outcome));
+        std::fs::write(&path, text)
+            .map_err(|error| Error::from_io(error, format!("writing {}", path.display())))?;
     }
     if args.json {
         output.json(&to_json(&command, &outcome));
@@ -114,6 +126,7 @@ fn render(command: &LoadCommand, outcome: &LoadOutcome, paint: Paint) -> String 
     }
     lines.push(String::new());
     lines.extend(judgement(command, outcome, paint));
+    lines.extend(outcome.folder.iter().map(|folder| format!("Results: {}", folder.display())));
     lines.join("\n")
 }
 
@@ -212,5 +225,6 @@ fn to_json(command: &LoadCommand, outcome: &LoadOutcome) -> Value {
         "verified_blocks": outcome.verified_blocks,
         "errors": outcome.errors,
         "failures": failures,
+        "results": outcome.folder.as_ref().map(|folder| folder.display().to_string()),
     })
 }

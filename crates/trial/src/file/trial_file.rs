@@ -52,6 +52,9 @@ pub struct TrialFile {
     /// What goes wrong: rules and models, each a map or its short form. Default: nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<FaultEntry>,
+    /// How often the trial is run, each time with a seed of its own that follows from the trial's. Default 1.
+    #[serde(default = "repeat_default", skip_serializing_if = "is_once")]
+    pub repeat: u32,
     /// What is recorded over time. Default: intervals of a second.
     #[serde(default)]
     pub record: RecordSpec,
@@ -62,6 +65,15 @@ pub struct TrialFile {
 
 fn seed_default() -> u64 {
     1
+}
+
+fn repeat_default() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+fn is_once(repeat: &u32) -> bool {
+    *repeat == 1
 }
 
 /// Where time and I/O come from.

@@ -6,7 +6,7 @@ use rotproof_fault::{Effect, Target, validate_plan};
 use rotproof_layers::DeviceSpec;
 use rotproof_load::object::{ObjectInfo, file_name};
 use rotproof_load::{FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FilesSpec, no_room};
-use rotproof_spec::{Bytes, Path, Problems};
+use rotproof_spec::{Bytes, Path, Problems, number_in_range};
 
 use super::subject_spec::SubjectSpec;
 use super::targets::{validate_extents, validate_targets};
@@ -14,6 +14,9 @@ use super::trial_file::{RuntimeKind, TrialFile};
 
 /// Files that targets are looked up in; a load may not have more.
 const FILES_MAX: u32 = 10_000;
+
+/// Runs of one trial.
+const REPEAT_MAX: u64 = 1000;
 
 /// Characters of a trial's name, which becomes that of a folder.
 const NAME_LENGTH_MAX: usize = 100;
@@ -26,6 +29,13 @@ impl TrialFile {
         self.stack.validate(&root.key("stack"), problems);
         self.subject.validate(&root.key("subject"), problems);
         self.load.validate(&root.key("load"), problems);
+        number_in_range(
+            problems,
+            &root.key("repeat"),
+            "the number of runs",
+            u64::from(self.repeat),
+            1..=REPEAT_MAX,
+        );
         self.record.validate(&root.key("record"), problems);
         self.expect.validate(self.faults.len(), &root.key("expect"), problems);
         self.expect.validate_for(&self.load, &root.key("expect"), problems);

@@ -5,20 +5,25 @@
 mod files;
 mod target;
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 pub use files::{DURATION_DEFAULT, FileLoadCommand, FileLoadOutcome};
+use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Phase, Result, Runtime};
+use rotproof_load::engine::LoadOperation;
 use rotproof_load::{
     BLOCK_BYTES, DeviceDriver, Driver, Failure, LoadReport, LoadSpec, Oracle, RunOn, RunOptions, Stage,
     TraceReport, Workload, classify,
 };
+use rotproof_record::{RecordSpec, Recording, RecordingOptions};
 pub use target::{Access, Engine, LoadTarget, SimulatedKind};
 
 use crate::host::{self, Cancel};
 use crate::probe::{ProbeReport, ProbesSpec, Sampler};
-use crate::runner::{Monitor, Performance, summarise};
+use crate::runner::{Monitor, Performance, mark_errors, new_folder, summarise};
 
 /// What to do to what.
 #[derive(Clone, Debug)]
@@ -35,6 +40,8 @@ pub struct LoadCommand {
     pub verify: bool,
     /// What to look at on the machine meanwhile, if anything; not in virtual time.
     pub probes: Option<ProbesSpec>,
+    /// What is recorded over time, and where the folder for it is made; none keeps nothing.
+    pub record: Option<(RecordSpec, PathBuf)>,
     /// The wish to stop.
     pub cancel: Cancel,
     /// Where to say how far it has come.
@@ -62,6 +69,8 @@ pub struct LoadOutcome {
     pub failures: Vec<Failure>,
     /// Requests that ended with an error.
     pub errors: u64,
+    /// The folder with what was recorded.
+    pub folder: Option<PathBuf>,
 }
 
 impl LoadCommand {
@@ -85,6 +94,7 @@ impl LoadCommand {
             Some(runtime) => RunOn::Simulated(runtime),
             None => RunOn::Uring { epoch },
         };
+        let recording = self.start_recording(&workload)?;
         let probes = self.start_probes(epoch)?;
         let mut reports = Vec::new();
         for stage in workload.stages() {
@@ -95,7 +105,8 @@ impl LoadCommand {
             let planned = workload.planned_bytes(*stage);
             let begin_phase = |is_run| probes.iter().for_each(|probes: &Sampler| probes.begin_phase(is_run));
             begin_phase(phase == Phase::Run);
-            reports.push(self.phase((name, phase), planned, &workload, &driver, &mut oracle, runtime)?);
+            let on = (runtime, recording.as_ref());
+            reports.push(self.phase((name, phase), planned, &workload, &driver, &mut oracle, on)?);
             begin_phase(false);
         }
         let verified_blocks = oracle.written_blocks();
@@ -107,7 +118,7 @@ impl LoadCommand {
                 &workload,
                 &driver,
                 &mut oracle,
-                runtime,
+                (runtime, recording.as_ref()),
             )?);
         }
         let failures = classify(&workload, &oracle, &reports);
@@ -126,7 +137,29 @@ impl LoadCommand {
             verified_blocks,
             failures,
             errors: reports.iter().map(LoadReport::error_count).sum(),
+            folder: recording.map(|recording| self.write(&recording, &reports)).transpose()?,
         })
+    }
+
+    fn start_recording(&self, workload: &Workload) -> Result<Option<Arc<Recording>>> {
+        let Some((spec, results)) = &self.record else { return Ok(None) };
+        fs::create_dir_all(results).doing(|| format!("creating the results folder {}", results.display()))?;
+        let recording = Recording::new(RecordingOptions {
+            spec: spec.clone(),
+            operations: LoadOperation::NAMES,
+            workers: workload.workers(),
+            folder: results.clone(),
+        })?;
+        self.monitor.record_in(&recording);
+        Ok(Some(recording))
+    }
+
+    fn write(&self, recording: &Recording, reports: &[LoadReport]) -> Result<PathBuf> {
+        let results = self.record.as_ref().map_or(Path::new("."), |(_, results)| results);
+        mark_errors(recording, reports);
+        let folder = new_folder(results, ("load", self.seed), SystemTime::now())?;
+        recording.write_to(&folder)?;
+        Ok(folder)
     }
 
     fn start_probes(&self, epoch: Instant) -> Result<Option<Sampler>> {
@@ -156,7 +189,7 @@ impl LoadCommand {
         workload: &Workload,
         driver: &DeviceDriver,
         oracle: &mut Oracle,
-        runtime: RunOn<'_>,
+        (runtime, recording): (RunOn<'_>, Option<&Arc<Recording>>),
     ) -> Result<LoadReport> {
         self.cancel.check()?;
         let duration = workload.duration().filter(|_| phase == Phase::Run).map(|span| span.0);
@@ -170,7 +203,7 @@ impl LoadCommand {
             verify: self.verify,
             cancel: self.cancel.signal_cell(),
             progress,
-            recording: None,
+            recording: recording.cloned(),
             phase_cell: None,
         };
         rotproof_load::run(workload, driver, oracle, &options)
@@ -203,6 +236,7 @@ mod tests {
             probes: None,
             cancel: Cancel::new(),
             monitor: Arc::default(),
+            record: None,
         }
     }
 
@@ -249,11 +283,11 @@ mod tests {
     fn a_load_that_reads_opens_a_file_for_reading_only() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("x");
-        std::fs::write(&path, vec![7; 1 << 20]).expect("written");
+        fs::write(&path, vec![7; 1 << 20]).expect("written");
         let mut command = command(path.to_str().expect("UTF-8"), r#"{ "reads": "100%" }"#);
         command.access.size = Some(Bytes(512 << 10));
         let outcome = command.run().expect("runs");
         assert_eq!((outcome.size_bytes, outcome.performance[0].bytes), (512 << 10, 512 << 10));
-        assert_eq!(std::fs::read(&path).expect("still there"), vec![7; 1 << 20]);
+        assert_eq!(fs::read(&path).expect("still there"), vec![7; 1 << 20]);
     }
 }

@@ -67,7 +67,7 @@ fn windows(rule: &Rule, phases: &[Mark], began: Option<Time>) -> Vec<(Time, Time
 }
 
 /// Marks the first error of each kind that the load met, with how many there were.
-pub(super) fn mark_errors(recording: &Recording, reports: &[LoadReport]) {
+pub(crate) fn mark_errors(recording: &Recording, reports: &[LoadReport]) {
     for report in reports {
         let mut first: Vec<(String, Time, u64)> = Vec::new();
         for incident in &report.incidents {

@@ -35,11 +35,13 @@ use extents::place_extents;
 use external::External;
 pub use external::{CommandReport, ExternalReport};
 use leaf_watch::LeafWatch;
+pub(crate) use marks::mark_errors;
 pub use monitor::{Moment, Monitor};
 pub use performance::{LatencySummary, Performance, summarise, summarise_files};
 pub use replay::{Recorded, ReplayReport};
 pub use report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
-pub use results::{FORMAT, FailureRecord};
+pub(crate) use results::new_folder;
+pub use results::{FORMAT, FailureRecord, new_results_folder};
 
 use crate::file::{RuntimeKind, TrialFile};
 use crate::ground;
@@ -208,7 +210,7 @@ fn conduct(
     if let Some(recording) = &recording {
         let began = stack.engine.as_ref().and_then(|engine| engine.load_began());
         marks::mark_faults(recording, plan, &records, began);
-        marks::mark_errors(recording, &load);
+        mark_errors(recording, &load);
     }
     let known = known.as_ref().map(|(workload, oracle)| (workload, oracle));
     let failures = known.map_or_else(Vec::new, |(workload, oracle)| classify(workload, oracle, &load));

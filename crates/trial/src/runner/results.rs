@@ -56,7 +56,7 @@ pub(super) fn write(
             cause: CauseRecord::new(cause, &conducted.records),
         })
         .collect();
-    let folder = new_folder(&options.results, trial, started)?;
+    let folder = new_folder(&options.results, (&trial.name, trial.seed), started)?;
     if let Some(recording) = &conducted.recording {
         recording.write_to(&folder)?;
     }
@@ -87,15 +87,20 @@ pub(super) fn write(
     Ok(Finished { folder, report, failures })
 }
 
+/// A new folder in `parent`, which need not exist, for the runs of a trial that is repeated.
+pub fn new_results_folder(parent: &Path, trial: &TrialFile) -> Result<PathBuf> {
+    fs::create_dir_all(parent).doing(|| format!("creating the results folder {}", parent.display()))?;
+    new_folder(parent, (&trial.name, trial.seed), SystemTime::now())
+}
+
 /// A new folder `NAME-SEED-TIME`, with a number behind it if that exists.
-fn new_folder(parent: &Path, trial: &TrialFile, started: SystemTime) -> Result<PathBuf> {
-    let name: String = trial
-        .name
+pub(crate) fn new_folder(parent: &Path, (name, seed): (&str, u64), started: SystemTime) -> Result<PathBuf> {
+    let name: String = name
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' })
         .collect();
     let seconds = started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let stem = format!("{}-{}-{seconds}", name.trim_start_matches('.'), trial.seed);
+    let stem = format!("{}-{}-{seconds}", name.trim_start_matches('.'), seed);
     for attempt in 1..1000u32 {
         let folder = parent.join(if attempt == 1 { stem.clone() } else { format!("{stem}-{attempt}") });
         match fs::create_dir(&folder) {

@@ -1,0 +1,114 @@
+//! A trial that is run several times: its runs, each with a seed of its own, and what they say together.
+
+use std::path::Path;
+
+use rotproof_block::{Error, ErrorKind};
+use rotproof_trial::compare::{SetUp, Summarised, repetition_seed, summarise_runs};
+use rotproof_trial::file::TrialFile;
+use rotproof_trial::runner::{self, Finished};
+use serde_json::{Value, json};
+
+use crate::figures::show;
+use crate::output::{Output, Paint};
+use crate::table::{Align, Table, clip};
+use crate::trials::Trial;
+use crate::units;
+
+/// The runs of a repeated trial, all in one folder.
+pub struct Repeated {
+    folder: std::path::PathBuf,
+    runs: Vec<Finished>,
+}
+
+/// Runs the trial as often as it says, `run_one` with each seed and the folder for its results. Ends with the first run
+/// that cannot be made.
+pub fn repeat(
+    trial: &Trial,
+    results: &Path,
+    output: Output,
+    run_one: impl Fn(&Trial, &Path) -> Result<Finished, Error>,
+) -> Result<Repeated, Error> {
+    let folder = runner::new_results_folder(results, &trial.file)?;
+    let count = trial.file.repeat;
+    let mut runs = Vec::new();
+    for number in 0..count {
+        let seed = repetition_seed(trial.file.seed, number);
+        let file = TrialFile { seed, repeat: 1, ..trial.file.clone() };
+        let finished = run_one(&Trial { path: trial.path.clone(), file }, &folder)?;
+        let verdict = &finished.report.verdict;
+        output.note(format_args!("  run {} of {count}, seed {seed}: {verdict}", number + 1));
+        runs.push(finished);
+    }
+    let repeated = Repeated { folder, runs };
+    let path = repeated.folder.join("repeat.json");
+    let text = format!("{:#}\n", repeated.to_json(trial)?);
+    std::fs::write(&path, text)
+        .map_err(|error| Error::from_io(error, format!("writing {}", path.display())))?;
+    Ok(repeated)
+}
+
+impl Repeated {
+    /// Its runs.
+    pub fn runs(&self) -> &[Finished] {
+        &self.runs
+    }
+
+    fn figures(&self) -> Result<Vec<Summarised>, Error> {
+        SetUp::open(&self.folder).map(|set_up| summarise_runs(&set_up))
+    }
+
+    /// Every run in brief, and every figure over all of them.
+    pub fn to_json(&self, trial: &Trial) -> Result<Value, Error> {
+        let runs = self.runs.iter().map(|run| {
+            json!({
+                "seed": run.report.seed,
+                "verdict": run.report.verdict,
+                "results": run.folder.file_name().map(|name| name.to_string_lossy()),
+            })
+        });
+        let figures = serde_json::to_value(self.figures()?)
+            .map_err(|error| Error::new(ErrorKind::Internal, "writing figures as JSON").caused_by(error))?;
+        Ok(json!({
+            "format": runner::FORMAT,
+            "name": trial.file.name,
+            "seed": trial.file.seed,
+            "repeat": self.runs.len(),
+            "runs": runs.collect::<Vec<_>>(),
+            "figures": figures,
+        }))
+    }
+
+    /// The figures for a person, in 80 columns.
+    pub fn render(&self, trial: &Trial, paint: Paint) -> Result<String, Error> {
+        use Align::{Left, Right};
+        let heading =
+            format!("{} runs, seeds from {}", units::count(self.runs.len() as u64), trial.file.seed);
+        let mut lines =
+            vec![format!("{}  {}", paint.bold(&trial.file.name), paint.dim(heading)), String::new()];
+        let mut table =
+            Table::new(&[("figure", Left), ("mean", Right), ("+-", Right), ("95% of the mean", Left)]);
+        for Summarised { figure, summary } in self.figures()? {
+            let range = summary.confidence.filter(|_| summary.deviation > 0.0);
+            table.row([
+                clip(&figure.name, 28),
+                show(figure.unit, summary.mean),
+                show(figure.unit, summary.deviation),
+                range.map_or_else(String::new, |range| {
+                    format!("{} to {}", show(figure.unit, range.low), show(figure.unit, range.high))
+                }),
+            ]);
+        }
+        lines.push(table.render(paint));
+        let passed = self.runs.iter().filter(|run| run.report.verdict == "pass").count();
+        lines.push(String::new());
+        let all = self.runs.len();
+        let word = if passed == all { paint.good("PASS") } else { paint.bad("FAIL") };
+        lines.push(format!("{word}  {passed} of {all} runs as expected"));
+        lines.push(format!("Results: {}", self.folder.display()));
+        let path = self.folder.display();
+        lines.push(
+            paint.dim(format!("Compare with another set-up: rotproof report {path} OTHER")).to_string(),
+        );
+        Ok(lines.join("\n"))
+    }
+}

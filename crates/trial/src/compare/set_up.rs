@@ -1,0 +1,76 @@
+//! The runs of one set-up, read from their folders.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use rotproof_block::error::IoContext;
+use rotproof_block::{Error, ErrorKind, Result};
+use serde_json::Value;
+
+use super::figures::{self, Figure};
+
+/// One set-up and the figures of its runs.
+#[derive(Clone, Debug)]
+pub struct SetUp {
+    /// How it is called: as its folder.
+    pub name: String,
+    runs: Vec<BTreeMap<Figure, f64>>,
+}
+
+impl SetUp {
+    /// Reads the folder of one run, or one with the folders of several in it. Fails with [`ErrorKind::Missing`] if there
+    /// is no run, and with [`ErrorKind::Invalid`] if one cannot be read.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let name =
+            folder.file_name().map_or_else(|| folder.display().to_string(), |n| n.to_string_lossy().into());
+        if folder.join("run.json").is_file() {
+            return Ok(Self { name, runs: vec![read(folder)?] });
+        }
+        let mut folders = Vec::new();
+        for entry in fs::read_dir(folder).doing(|| format!("opening {}", folder.display()))? {
+            let path = entry.doing(|| format!("reading {}", folder.display()))?.path();
+            if path.join("run.json").is_file() {
+                folders.push(path);
+            }
+        }
+        if folders.is_empty() {
+            let message =
+                format!("{} holds no run; give the folder of one, or of a repeated trial", folder.display());
+            return Err(Error::new(ErrorKind::Missing, message));
+        }
+        folders.sort();
+        Ok(Self { name, runs: folders.iter().map(|path| read(path)).collect::<Result<_>>()? })
+    }
+
+    /// How many runs there are.
+    pub fn runs(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// The figures that all runs have, in the order of the first.
+    pub(super) fn figures(&self) -> Vec<Figure> {
+        let Some(first) = self.runs.first() else { return Vec::new() };
+        let shared = first.keys().filter(|figure| self.runs.iter().all(|run| value(run, figure).is_some()));
+        shared.cloned().collect()
+    }
+
+    /// The values of one figure, one for each run.
+    pub(super) fn values(&self, figure: &Figure) -> Vec<f64> {
+        self.runs.iter().filter_map(|run| value(run, figure)).collect()
+    }
+}
+
+/// By name: where it stands among the others may differ.
+fn value(run: &BTreeMap<Figure, f64>, figure: &Figure) -> Option<f64> {
+    run.iter().find(|(known, _)| known.name == figure.name).map(|(_, value)| *value)
+}
+
+fn read(folder: &Path) -> Result<BTreeMap<Figure, f64>> {
+    let path = folder.join("run.json");
+    let text = fs::read(&path).doing(|| format!("reading {}", path.display()))?;
+    let run: Value = serde_json::from_slice(&text).map_err(|error| {
+        Error::new(ErrorKind::Invalid, format!("{} is no result of a run", path.display())).caused_by(error)
+    })?;
+    Ok(figures::figures(&run))
+}
