@@ -731,3 +731,54 @@ fn a_command_ends_when_its_trial_is_interrupted() {
     assert_eq!(rig.shell("ps -eo args | grep -c '[s]leep 617' || true").trim(), "0");
     rig.assert_nothing_left();
 }
+
+/// A small load of files.
+fn files(subject: &str, personality: &str, rest: &str) -> Trial {
+    Trial::new(format!(
+        "seed: 1\nstack: [ memory: {{ size: 320MiB }}, faults ]\nsubject: {subject}\nload: {{ personality: {personality} \
+         }}\nprobes: off\n{rest}\n"
+    ))
+}
+
+#[test]
+fn loads_of_files_are_found_right_after_a_remount_on_every_file_system() {
+    let rig = Rig::new();
+    let small = "{ varmail: { files: 60, threads: 4, loops: 10 } }";
+    let others = [
+        "{ oltp: { files: 3, threads: 5, writers: 2, file_size: 256KiB, log_size: 4MiB, loops: 400 } }",
+        "{ mail_store: { files: 6, threads: 3, file_size: 256KiB, log_size: 4MiB, loops: 50 } }",
+        "{ metadata: { files: 60, threads: 3, file_size: 3901, loops: 2, keep: true } }",
+    ];
+    let trials = FILE_SYSTEMS.map(|subject| (subject, small)).into_iter();
+    for (subject, personality) in trials.chain(others.map(|personality| ("ext4", personality))) {
+        let run = rig.run(&files(subject, personality, "expect: { failures: 0, errors: 0 }"));
+        run.assert_passed();
+        let performance = run.json["performance"].as_array().expect("lines");
+        let check = performance.iter().find(|line| line["phase"] == "check" && line["operation"] == "read");
+        assert!(check.expect("read back")["bytes"].as_u64() > Some(100_000), "{subject}: {personality}");
+    }
+}
+
+#[test]
+fn what_a_fault_does_to_files_is_told_by_their_names_and_by_its_hits() {
+    let rig = Rig::new();
+    let varmail = "{ varmail: { files: 60, threads: 4, loops: 10 } }";
+    let faults =
+        "faults: [ \"name=rot, read, during=check, every=5: bit_flip\" ]\nexpect: { silent: \">= 1\" }";
+    let run = rig.run(&files("ext4", varmail, faults));
+    run.assert_passed();
+    assert_eq!(run.count("silent"), run.count("hits"), "ext4 hands out every one");
+    for failure in &run.failures() {
+        let name = failure["object"].as_str().expect("a name");
+        assert!(name.starts_with('f'), "{failure}");
+        assert_eq!(failure["ways"][0]["what"]["kind"], "flipped_bits", "{failure}");
+        assert!(failure["cause"]["hit"].is_u64(), "attributed to its fault: {failure}");
+    }
+    let run = rig.run(&files("btrfs", varmail, &faults.replace("silent: \">= 1\"", "silent: 0")));
+    run.assert_passed();
+    let faults = "faults: [ \"name=media, read, during=check, every=5, sticky: error\" ]\nexpect: { reported: \">= 1\", \
+                  silent: 0 }";
+    let run = rig.run(&files("ext4", varmail, faults));
+    run.assert_passed();
+    assert!(run.failures().iter().all(|failure| failure["ways"][0]["what"]["error"] == "medium"));
+}

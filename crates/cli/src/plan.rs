@@ -2,8 +2,9 @@
 
 use rotproof_fault::{DrawnModel, FaultEntry, Match, Plan, Rule};
 use rotproof_layers::{DeviceSpec, DiskProfile};
+use rotproof_load::personality::Personality;
 use rotproof_load::{BlockSizes, Command, End, JobSpec, LoadSpec, Pace, Trace};
-use rotproof_spec::Percent;
+use rotproof_spec::{Bytes, Percent};
 use rotproof_trial::file::{SubjectSpec, TrialFile};
 
 use crate::output::Paint;
@@ -130,7 +131,10 @@ fn load(load: &LoadSpec) -> Vec<String> {
     if let Some(trace) = &load.trace {
         lines.extend(trace_lines(trace, load.workers));
     }
-    let described = if load.trace.is_some() { &[][..] } else { &jobs };
+    if let Some(personality) = &load.personality {
+        lines.extend(personality_lines(personality));
+    }
+    let described = if load.trace.is_some() || load.personality.is_some() { &[][..] } else { &jobs };
     for (index, job) in described.iter().enumerate() {
         let own = job_lines(job);
         if jobs.len() == 1 {
@@ -147,6 +151,11 @@ fn load(load: &LoadSpec) -> Vec<String> {
         Some(End::Requests(requests)) => format!("{} in all", counted(requests, "request")),
         Some(End::Duration(span)) => format!("for {span}"),
         None if load.trace.is_some() => "all of the trace".into(),
+        None if load.personality.is_some() => match load.personality.and_then(|load| load.options.loops) {
+            Some(1) => "once through its operations".into(),
+            Some(loops) => format!("{loops} times through its operations"),
+            None => "for 60s".into(),
+        },
         None => "as many bytes as the target has".into(),
     };
     let ramp_up = load.ramp_up.map_or(String::new(), |ramp_up| format!(", after {ramp_up} not recorded"));
@@ -184,6 +193,20 @@ fn command_lines(command: &Command) -> Vec<String> {
     let mut lines: Vec<String> = lines.map(|line| clip(&line.replace('\n', " "), WIDTH - 12)).collect();
     lines.push(format!("a program, without an oracle; {} at the most", command.timeout));
     lines
+}
+
+/// What files, and how many threads.
+fn personality_lines(personality: &Personality) -> Vec<String> {
+    let figures = personality.figures();
+    vec![
+        format!("personality {}", personality.kind.word()),
+        format!(
+            "{} of {}, {}",
+            counted(figures.files.into(), "file"),
+            Bytes(figures.file_size),
+            counted(u64::from(figures.threads) + u64::from(figures.writers), "thread")
+        ),
+    ]
 }
 
 /// Which trace, and when its requests begin.

@@ -6,6 +6,7 @@
 use rotproof_spec::{Bytes, Path, Percent, Problems, Span, number_in_range};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::BLOCK_BYTES;
 use crate::block_sizes::BlockSizes;
@@ -17,6 +18,7 @@ use crate::mix::Mix;
 use crate::object::{ObjectInfo, content_bytes};
 use crate::pace::{Burst, RampUp, Rate, ThinkTime};
 use crate::pattern::Pattern;
+use crate::personality::Personality;
 use crate::replay::Trace;
 use crate::retry::Retry;
 
@@ -32,6 +34,9 @@ with_job_keys! {
         /// A program that is the load, instead of everything else.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub command: Option<Command>,
+        /// A load of files, instead of the keys of a job.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub personality: Option<Personality>,
         /// The end: bytes moved by all workers together. Default: the size of the target, or the whole trace.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub total: Option<Bytes>,
@@ -98,6 +103,7 @@ impl LoadSpec {
         self.validate_jobs(path, problems);
         self.validate_trace(path, problems);
         self.validate_command(path, problems);
+        self.validate_personality(path, problems);
         self.validate_end(path, problems);
         if let (Some(RampUp::Time(_)), false) = (self.ramp_up, matches!(self.end(), Some(End::Duration(_)))) {
             problems.add_with_help(
@@ -233,6 +239,30 @@ impl LoadSpec {
                 &path.key("command"),
                 "a command is the whole load; what stands beside it says nothing",
                 "leave one of them out",
+            );
+        }
+    }
+
+    /// A personality says everything but how long it runs.
+    fn validate_personality(&self, path: &Path, problems: &mut Problems) {
+        let Some(personality) = &self.personality else { return };
+        personality.validate(path, problems);
+        let bare = Self { personality: None, duration: None, ..self.clone() };
+        let (said, default) = (serde_json::to_value(bare), serde_json::to_value(Self::default()));
+        if let (Ok(Value::Object(said)), Ok(Value::Object(default))) = (said, default) {
+            for (key, _) in said.iter().filter(|(key, value)| default.get(*key) != Some(value)) {
+                problems.add_with_help(
+                    &path.key(key),
+                    format!("beside `personality`, `{key}` says nothing"),
+                    "leave it out; the figures of a personality are given below its name",
+                );
+            }
+        }
+        if personality.options.loops.is_some() && self.duration.is_some() {
+            problems.add_with_help(
+                &path.key("duration"),
+                "the end of the load is given twice, as `loops` and as `duration`",
+                "keep one of them",
             );
         }
     }

@@ -176,6 +176,11 @@ impl TrialFile {
         if self.name.is_empty() {
             stem.clone_into(&mut self.name);
         }
+        if let (Some(personality), None) = (&self.load.personality, self.load.duration)
+            && personality.options.loops.is_none()
+        {
+            self.load.duration = Some(crate::load::DURATION_DEFAULT);
+        }
         if self.probes.is_none() {
             self.probes = Some(match self.runtime {
                 RuntimeKind::IoUring => Probes::On(ProbesSpec::default()),

@@ -5,6 +5,7 @@
 use rotproof_fault::{Effect, Target, validate_plan};
 use rotproof_layers::DeviceSpec;
 use rotproof_load::object::{ObjectInfo, file_name};
+use rotproof_load::personality::FilePlan;
 use rotproof_load::{FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FilesSpec, no_room};
 use rotproof_spec::{Bytes, Path, Problems, number_in_range};
 
@@ -51,6 +52,10 @@ impl TrialFile {
         }
         self.validate_hangs(&root.key("faults"), problems);
         let (objects, faults) = (self.objects(size), root.key("faults"));
+        if self.load.personality.is_some() {
+            self.validate_personality(&root, problems);
+            return;
+        }
         if self.load.command.is_none() {
             validate_targets(&self.faults, &self.load, &objects, &faults, problems);
             let parts = (&self.stack, &self.subject, &self.load);
@@ -62,6 +67,36 @@ impl TrialFile {
                 format!("there are no files on the subject {}", self.subject.name()),
                 "remove `files`, or take fat, ext4, xfs or btrfs as the subject",
             );
+        }
+    }
+
+    /// A load of files is one of system calls, on files that come and go.
+    fn validate_personality(&self, root: &Path, problems: &mut Problems) {
+        if self.subject.file_system().is_none() {
+            problems.add_with_help(
+                &root.key("load").key("personality"),
+                format!(
+                    "a load of files needs a file system, and {} is none of the kernel's",
+                    self.subject.name()
+                ),
+                "take ext4, xfs or btrfs as the subject",
+            );
+        }
+        for (index, entry) in self.faults.iter().enumerate() {
+            let names_a_target = |rule: &rotproof_fault::Rule| {
+                let target = rule.matching.target.as_ref();
+                target.is_some_and(|target| {
+                    target.is_known_to_load() || matches!(target, Target::Extent { .. })
+                })
+            };
+            if entry.rule().is_some_and(names_a_target) {
+                problems.add_with_help(
+                    &root.key("faults").index(index).key("match").key("target"),
+                    "a load of files makes and deletes its files as it goes, so none of its blocks can be named \
+                     beforehand",
+                    "match by operation, offset or schedule, or let the rule choose, as with `target: { seen: unique, after: 1000 }`",
+                );
+            }
         }
     }
 
@@ -195,6 +230,27 @@ impl TrialFile {
                     ),
                     "give the leaf of the stack a larger `size`",
                 );
+                return;
+            }
+            if let Some(personality) = &self.load.personality {
+                let mut mistakes = Problems::default();
+                personality.validate(&load, &mut mistakes);
+                // What makes no sense by itself cannot be laid out.
+                if mistakes.is_empty()
+                    && let room = FilePlan::new(personality, self.seed).room_bytes()
+                    && room > size / 10 * 9
+                {
+                    let room = room.next_multiple_of(1 << 20);
+                    problems.add_with_help(
+                        &load.key("personality"),
+                        format!(
+                            "its files take {}, which do not fit a device of {}",
+                            Bytes(room),
+                            Bytes(size)
+                        ),
+                        "give it fewer or smaller ones, such as `{ varmail: { files: 200 } }`",
+                    );
+                }
                 return;
             }
             let Some(files) = self.load.files else { return };
@@ -399,6 +455,38 @@ mod tests {
                 "64MiB",
                 "subject: ext4\nfaults: ['during=check, target=file(q, block=7, by=extent): zeros']",
                 "faults[0].match.target.file: the load has no file `q`",
+            ),
+            (
+                "64MiB",
+                "load: { personality: { varmail: { files: 40, threads: 2 } } }",
+                "load.personality: a load of files needs a file system, and raw is none of the kernel's",
+            ),
+            (
+                "64MiB",
+                "subject: ext4\nload: { personality: fileserver }",
+                "load.personality: its files take 1343MiB, which do not fit a device of 64MiB",
+            ),
+            (
+                "64MiB",
+                "subject: ext4\nload: { personality: { varmail: { threads: 0 } } }",
+                "load.personality.varmail.threads: 0 threads are not possible; give 1 to 1000",
+            ),
+            (
+                "64MiB",
+                "subject: ext4\nload: { personality: { varmail: { files: 40, threads: 2 } }, reads: 30% }",
+                "load.reads: beside `personality`, `reads` says nothing",
+            ),
+            (
+                "64MiB",
+                "subject: ext4\nload: { personality: { varmail: { files: 40, threads: 2, loops: 3 } }, duration: 3s }",
+                "load.duration: the end of the load is given twice, as `loops` and as `duration`",
+            ),
+            (
+                "64MiB",
+                "subject: ext4\nload: { personality: { varmail: { files: 40, threads: 2 } } }\nfaults: \
+                 ['target=file(a, block=1): zeros']",
+                "faults[0].match.target: a load of files makes and deletes its files as it goes, so none of its \
+                 blocks can be named beforehand",
             ),
             (
                 "64MiB",

@@ -98,6 +98,7 @@ impl Conductor<'_> {
         }
         Ok(Loaded {
             recording: None,
+            files: None,
             load: Vec::new(),
             known: None,
             external: Some(external),

@@ -5,6 +5,7 @@
 mod course;
 mod extents;
 mod external;
+mod files;
 mod fio_json;
 mod leaf_watch;
 mod marks;
@@ -25,6 +26,7 @@ use rotproof_block::{Device, Error, ErrorKind, Phase, Result, Runtime};
 use rotproof_fault::{self as fault, Engine, Plan, Replay, ResolvedRule, Rule};
 use rotproof_layers::{DeviceSpec, Stack, StackEnvironment};
 use rotproof_load::engine::LoadOperation;
+use rotproof_load::personality::failures_of;
 use rotproof_load::{
     DeviceDriver, Driver, Failure, FatSet, FileSet, FilesSpec, LoadReport, LoadSpec, Oracle, RealisedContent,
     RunOn, RunOptions as LoadOptions, Workload, classify, realised,
@@ -49,7 +51,7 @@ use crate::host::{self, Cancel, UsageMeter};
 use crate::probe::{self, Sampler};
 use crate::registry::{Registry, Run};
 use crate::subject::{self, Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
-use crate::verdict::{Evidence, Verdict};
+use crate::verdict::{Evidence, FileAccount, Verdict};
 
 /// How a subject that does not come back after the load is told of among what it noticed.
 pub(crate) const NO_REMOUNT: &str = "it could not be mounted again";
@@ -126,6 +128,8 @@ fn refuse_precious(trial: &TrialFile, options: &RunOptions) -> Result<()> {
 /// All that a run found out.
 struct Conducted {
     verdict: Verdict,
+    /// Of a load of files; then nothing was done to blocks as such.
+    files: Option<FileAccount>,
     load: Vec<LoadReport>,
     /// The load with every default filled in.
     spec: LoadSpec,
@@ -193,7 +197,7 @@ fn conduct(
     let description = subject.describe();
     let kernel_messages = subject.kernel_messages();
     let torn_down = subject.teardown();
-    let Loaded { load, recording, known, external, noticed } =
+    let Loaded { files, load, recording, known, external, noticed } =
         outcome.map_err(|error| leaf_watch::blame(&stack, error))?;
     if let Some(error) = torn_down.into_iter().next() {
         return Err(error.while_doing("taking the subject down"));
@@ -213,7 +217,11 @@ fn conduct(
         mark_errors(recording, &load);
     }
     let known = known.as_ref().map(|(workload, oracle)| (workload, oracle));
-    let failures = known.map_or_else(Vec::new, |(workload, oracle)| classify(workload, oracle, &load));
+    let failures = match (&files, known) {
+        (Some(files), _) => failures_of(&files.reports),
+        (None, Some((workload, oracle))) => classify(workload, oracle, &load),
+        (None, None) => Vec::new(),
+    };
     let content = known.map(|(workload, oracle)| realised(workload, oracle));
     let exit = |name| external.as_ref().and_then(|external| external.report.exit(name));
     let verdict = Verdict::reach(
@@ -226,11 +234,13 @@ fn conduct(
             load: known,
             exit: exit("run"),
             check_exit: exit("check"),
+            files: files.as_ref(),
         },
         &trial.expect,
     );
     Ok(Conducted {
         verdict,
+        files,
         load,
         recording,
         spec: known.map_or_else(|| trial.load.clone(), |(workload, _)| workload.spec().clone()),
@@ -264,9 +274,10 @@ struct Conductor<'a> {
 
 /// What the load found out.
 struct Loaded {
+    files: Option<FileAccount>,
     load: Vec<LoadReport>,
     recording: Option<Arc<Recording>>,
-    /// The load and what it knows in the end, but of a command.
+    /// The load and what it knows in the end, but of a command or of files.
     known: Option<(Workload, Oracle)>,
     external: Option<External>,
     noticed: Vec<String>,
@@ -283,6 +294,9 @@ impl Conductor<'_> {
             Some(runtime) => RunOn::Simulated(runtime),
             None => RunOn::Uring { epoch: self.environment.epoch },
         };
+        if let Some(personality) = &self.trial.load.personality {
+            return self.load_and_check_files(personality, subject);
+        }
         let mut target = Target::new(self.trial, &subject.place(), run_on)?;
         let workload = Workload::new(&self.trial.load, self.trial.seed, target.driver.objects())?;
         if let Some(engine) = &self.stack.engine {
@@ -324,6 +338,7 @@ impl Conductor<'_> {
         load.push(self.run_phase(Phase::Check, &workload, &target, &mut oracle, (run_on, &recording))?);
         let noticed = std::mem::take(&mut self.noticed);
         Ok(Loaded {
+            files: None,
             load,
             recording: Some(recording),
             known: Some((workload, oracle)),

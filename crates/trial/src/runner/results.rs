@@ -13,7 +13,7 @@ use rotproof_load::Failure;
 use serde::Serialize;
 
 use super::course::{self, Course};
-use super::performance::summarise;
+use super::performance::{summarise, summarise_files};
 use super::report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
 use super::{Conducted, Finished, RunOptions, tables};
 use crate::file::TrialFile;
@@ -179,9 +179,10 @@ fn report(
         content: conducted.content,
         trace: conducted.load.iter().find_map(|report| report.trace.clone()),
         external: conducted.external.as_ref().map(|external| external.report.clone()),
-        performance: match &conducted.external {
-            Some(external) => external.performance.clone(),
-            None => summarise(&conducted.load),
+        performance: match (&conducted.external, &conducted.files) {
+            (Some(external), _) => external.performance.clone(),
+            (None, Some(files)) => summarise_files(&files.reports),
+            (None, None) => summarise(&conducted.load),
         },
         degradation: course.degradation,
         steady_state: course.steady_state,

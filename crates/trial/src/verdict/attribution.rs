@@ -34,7 +34,7 @@ pub struct Hit {
 impl Hit {
     /// Wrong data takes a lie; an error also comes of a lie that the subject saw through.
     fn can_cause(&self, finding: &Finding) -> bool {
-        self.lie.is_some() || finding.found.is_none()
+        self.lie.is_some() || finding.found.is_none() || finding.may_be_unwritten
     }
 }
 
@@ -54,6 +54,9 @@ pub struct Finding {
     pub device_offset: Option<u64>,
     /// When it was first seen.
     pub time: Time,
+    /// What should be there was left to the page cache: an error below may have kept it from ever being written, with
+    /// nobody told.
+    pub may_be_unwritten: bool,
 }
 
 /// Why a block failed.
@@ -177,7 +180,8 @@ impl<'a> Index<'a> {
             let earlier = numbers.partition_point(|&number| self.hits[number].time <= finding.time);
             earlier.checked_sub(1).map(|last| numbers[last])
         };
-        let error = if finding.found.is_none() { last(&self.errors) } else { None };
+        let is_of_errors = finding.found.is_none() || finding.may_be_unwritten;
+        let error = if is_of_errors { last(&self.errors) } else { None };
         last(&self.metadata).max(error)
     }
 }
@@ -217,6 +221,7 @@ mod tests {
             found: Some(hash(found)),
             device_offset: None,
             time: Time(20),
+            may_be_unwritten: false,
         }
     }
 
@@ -277,5 +282,15 @@ mod tests {
         assert_eq!(attribute(&[error(0, 4096, &[77])], &[unreadable(2)]), [Cause::Consequence(0)]);
         // Damage to other data explains nothing.
         assert_eq!(attribute(&[flip(0, 77, 78)], &[wrong(1, 9)]), [Cause::Unexplained]);
+    }
+
+    #[test]
+    fn an_error_accounts_for_data_that_never_left_the_page_cache() {
+        let refused = Hit { lie: None, ..flip(0, 1, 0) };
+        let cached = Finding { may_be_unwritten: true, ..wrong(1, 101) };
+        assert_eq!(attribute(std::slice::from_ref(&refused), std::slice::from_ref(&cached)), [Cause::Hit(0)]);
+        let elsewhere = Finding { expected: vec![hash(7)], ..cached };
+        assert_eq!(attribute(std::slice::from_ref(&refused), &[elsewhere]), [Cause::Consequence(0)]);
+        assert_eq!(attribute(&[refused], &[wrong(1, 101)]), [Cause::Unexplained]);
     }
 }

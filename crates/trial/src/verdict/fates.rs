@@ -162,6 +162,7 @@ mod tests {
             found: found.map(ContentHash),
             device_offset: None,
             time: Time(2),
+            may_be_unwritten: false,
         }
     }
 

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use rotproof_block::{ContentHash, Phase, Time};
 use rotproof_fault::{BLOCK_BYTES, Record, RuleReport, Target, TargetKey};
 use rotproof_load::engine::{Incident, LoadOperation};
+use rotproof_load::personality::{FileOracle, FileReport};
 use rotproof_load::{ContentId, Failure, LoadReport, Oracle, Workload};
 use serde::Serialize;
 
@@ -37,6 +38,16 @@ pub struct Evidence<'a> {
     pub exit: Option<u64>,
     /// That of the command that looked at the data after.
     pub check_exit: Option<u64>,
+    /// Of a load of files, which has an oracle of its own.
+    pub files: Option<&'a FileAccount>,
+}
+
+/// What a load of files did, and what it knows at the end.
+pub struct FileAccount {
+    /// Its phases.
+    pub reports: Vec<FileReport>,
+    /// Which files must be there, and what they hold.
+    pub oracle: FileOracle,
 }
 
 /// What a trial found.
@@ -61,8 +72,14 @@ impl Verdict {
         let findings = findings(evidence);
         let causes = attribute(&hits, &findings);
         let never_met: Vec<u64> = evidence.rules.iter().map(never_met).collect();
-        let rules =
-            outcomes(evidence.rules.len(), &hits, &findings, &causes, &never_met, evidence.load.is_some());
+        let rules = outcomes(
+            evidence.rules.len(),
+            &hits,
+            &findings,
+            &causes,
+            &never_met,
+            evidence.load.is_some() || evidence.files.is_some(),
+        );
         let mut by_failure = vec![Cause::Unexplained; evidence.failures.len()];
         for (finding, cause) in findings.iter().zip(causes) {
             let Some(failure) = finding.failure else { continue };
@@ -121,7 +138,7 @@ fn hits(evidence: &Evidence<'_>) -> Vec<Hit> {
             || evidence.rules.get(record.rule as usize).is_some_and(chooses)
     };
     let contents = (!evidence.blocks_stay && evidence.records.iter().any(by_place))
-        .then(|| evidence.load.map(contents))
+        .then(|| contents(evidence))
         .flatten();
     let is_metadata = |hash: &ContentHash| contents.as_ref().is_some_and(|contents| !contents.contains(hash));
     evidence
@@ -156,12 +173,17 @@ fn place(record: &Record) -> u64 {
 }
 
 /// Hashes of everything that the load may have on the subject.
-fn contents((workload, oracle): (&Workload, &Oracle)) -> HashSet<ContentHash> {
-    (0..workload.layout().blocks())
+fn contents(evidence: &Evidence<'_>) -> Option<HashSet<ContentHash>> {
+    if let Some(files) = evidence.files {
+        return Some(files.oracle.hashes());
+    }
+    let (workload, oracle) = evidence.load?;
+    let contents = (0..workload.layout().blocks())
         .flat_map(|block| oracle.legal(block))
         .filter(|&content| content != ContentId::NEVER_WRITTEN)
         .map(|content| workload.content().hash(content))
-        .collect()
+        .collect();
+    Some(contents)
 }
 
 fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -174,6 +196,18 @@ fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
             found: way.found,
             device_offset: evidence.blocks_stay.then_some(failure.offset_bytes),
             time: way.time,
+            may_be_unwritten: evidence.files.is_some(),
+        }));
+    }
+    for report in evidence.files.iter().flat_map(|files| &files.reports) {
+        findings.extend(report.incidents.iter().map(|incident| Finding {
+            failure: None,
+            object: 0,
+            expected: Vec::new(),
+            found: None,
+            device_offset: None,
+            time: incident.time,
+            may_be_unwritten: false,
         }));
     }
     for report in evidence.reports {
@@ -191,6 +225,7 @@ fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
                 found: None,
                 device_offset: None,
                 time: incident.time,
+                may_be_unwritten: false,
             });
         }
     }
@@ -233,7 +268,8 @@ fn count(evidence: &Evidence<'_>, rules: &[RuleOutcome], causes: &[Cause]) -> Co
     Counts {
         failures: evidence.failures.len() as u64,
         failing_files: files.len() as u64,
-        errors: evidence.reports.iter().map(LoadReport::error_count).sum(),
+        errors: evidence.reports.iter().map(LoadReport::error_count).sum::<u64>()
+            + evidence.files.map_or(0, |files| files.reports.iter().map(FileReport::error_count).sum()),
         hits: evidence.records.len() as u64,
         masked: fates.masked,
         reported: fates.reported,

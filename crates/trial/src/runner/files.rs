@@ -1,0 +1,94 @@
+//! A load of files in a trial: the same steps as for blocks, on files in the root of the subject.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use rotproof_block::{Error, ErrorKind, Phase, Result};
+use rotproof_load::personality::{FileOracle, FilePlan, FileReport, FileRunOptions, Personality, run};
+
+use super::leaf_watch::LeafWatch;
+use super::{Conductor, Loaded, NO_REMOUNT};
+use crate::subject::{Place, Prepared, Remount};
+use crate::verdict::FileAccount;
+
+/// The folder of the load's files.
+const FOLDER: &str = "files";
+
+impl Conductor<'_> {
+    pub(super) fn load_and_check_files(
+        &mut self,
+        personality: &Personality,
+        subject: &mut dyn Prepared,
+    ) -> Result<Loaded> {
+        let folder_of = |subject: &dyn Prepared| match subject.place() {
+            Place::Folder(root) => Ok(root.join(FOLDER)),
+            other => Err(Error::new(ErrorKind::Internal, format!("{other:?} has no files"))),
+        };
+        if let Some(engine) = &self.stack.engine {
+            super::arm_without_load(engine, self.plan.rules.clone(), self.replay)?;
+        }
+        let plan = FilePlan::new(personality, self.trial.seed);
+        let mut oracle = FileOracle::new(&plan);
+        let mut reports = Vec::new();
+        let folder = folder_of(subject)?;
+        std::fs::create_dir(&folder)
+            .map_err(|error| Error::from_io(error, format!("making the folder {}", folder.display())))?;
+        for phase in [Phase::Prefill, Phase::Run] {
+            reports.push(self.run_file_phase(phase, &plan, &folder, &mut oracle)?);
+        }
+        self.options.monitor.begin("remount", None);
+        match subject.remount()? {
+            Remount::Done { reported } => {
+                self.noticed.extend(reported.iter().map(|error| format!("unmount: {error}")));
+            }
+            // The check then finds every file lost, which is what a user of this file system would find.
+            Remount::Failed(error) => self.noticed.push(format!("{NO_REMOUNT}: {error}")),
+        }
+        self.tell_probes_of(subject);
+        reports.push(self.run_file_phase(Phase::Check, &plan, &folder_of(subject)?, &mut oracle)?);
+        Ok(Loaded {
+            files: Some(FileAccount { reports, oracle }),
+            load: Vec::new(),
+            // Operations on files are not recorded over time.
+            recording: None,
+            known: None,
+            external: None,
+            noticed: std::mem::take(&mut self.noticed),
+        })
+    }
+
+    fn run_file_phase(
+        &self,
+        phase: Phase,
+        plan: &FilePlan,
+        folder: &Path,
+        oracle: &mut FileOracle,
+    ) -> Result<FileReport> {
+        self.options.cancel.check()?;
+        let (name, bytes) = match phase {
+            Phase::Prefill => ("prefill", Some(plan.preallocated_bytes())),
+            Phase::Run => ("run", None),
+            _ => ("check", Some(oracle.bytes())),
+        };
+        self.environment.phase.store(phase as u8, Ordering::Relaxed);
+        let duration = self.trial.load.duration.filter(|_| phase == Phase::Run).map(|span| span.0);
+        let progress = self.options.monitor.begin_load(name, bytes, duration);
+        let watch = LeafWatch::start(self.stack, &self.options.cancel);
+        let options = FileRunOptions {
+            phase,
+            epoch: self.environment.epoch,
+            duration,
+            cancel: watch.stop_cell(),
+            progress,
+        };
+        let begin_phase = |is_run| self.probes.iter().for_each(|probes| probes.begin_phase(is_run));
+        begin_phase(phase == Phase::Run);
+        let result = run(plan, folder, oracle, &options);
+        begin_phase(false);
+        let leaf = watch.end();
+        // The load only knows that it was stopped; who asked is known here.
+        self.options.cancel.check()?;
+        leaf?;
+        result
+    }
+}
