@@ -151,11 +151,11 @@ pub struct TrialArgs {
 /// `rotproof import`.
 #[derive(Clone, Debug, Args)]
 pub struct ImportArgs {
-    /// The plan
+    /// The plan or job file
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// What it is: fispdk or achilles (default: as it looks)
+    /// What it is: fispdk, achilles or fio (default: as it looks)
     #[arg(long = "as", value_name = "FORMAT", value_enum, hide_possible_values = true)]
     pub format: Option<ImportFormat>,
 
@@ -171,6 +171,8 @@ pub enum ImportFormat {
     Fispdk,
     /// The YAML of AchillesBench
     Achilles,
+    /// A job file of fio's
+    Fio,
 }
 
 impl From<ImportFormat> for Format {
@@ -178,6 +180,7 @@ impl From<ImportFormat> for Format {
         match format {
             ImportFormat::Fispdk => Format::Fispdk,
             ImportFormat::Achilles => Format::Achilles,
+            ImportFormat::Fio => Format::Fio,
         }
     }
 }

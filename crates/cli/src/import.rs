@@ -1,4 +1,4 @@
-//! `rotproof import`: the fault plan of another injector as the `faults:` of a trial file.
+//! `rotproof import`: the fault plan of another injector as the `faults:` of a trial file, fio's jobs as its `load:`.
 
 use rotproof_trial::import;
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::exit::Exit;
 use crate::fail::Failure;
 use crate::output::Output;
 
-/// Prints the rules with what was assumed, or everything in the file that cannot be carried.
+/// Prints the rules or the load with what was assumed, or everything in the file that cannot be carried.
 pub fn import(args: &ImportArgs, output: Output) -> Result<Exit, Failure> {
     let format = args.format.map(import::Format::from);
     let imported = import::open(&args.file, format).map_err(|mistakes| Failure::Mistakes(vec![mistakes]))?;

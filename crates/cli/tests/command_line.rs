@@ -378,6 +378,19 @@ fn a_plan_of_achillesbench_is_told_by_its_look_and_printed() {
 }
 
 #[test]
+fn a_job_file_of_fios_becomes_a_load_and_what_has_no_counterpart_is_shown() {
+    let jobs = include_bytes!("../../../examples/import/jobs.fio");
+    let mistakes = b"[a]\nrw=randread\nsize=1g\nstonewall\nzonemode=zbd\n";
+    let folder = Folder::with(&[("jobs.fio", jobs), ("other.fio", mistakes)]);
+    let imported = folder.run(&["import", "jobs.fio"]);
+    assert_snapshot!(imported.all());
+    let trial = format!("stack: [memory: {{ size: 16GiB }}]\n{}", imported.stdout);
+    fs::write(folder.path("trial.yaml"), trial).expect("a trial");
+    assert_eq!(folder.run(&["check", "trial.yaml"]).code, 0);
+    assert_snapshot!(folder.run(&["import", "other.fio"]).all());
+}
+
+#[test]
 fn what_cannot_be_imported_is_shown_where_it_stands() {
     let plan = "{\n  \"write\": { \"files\": [\n    { \"fileName\": \"a.img\", \"faultInjection\": {\n      \"frequency\": \"ALWAYS\",\n      \"faultType\": { \"type\": \"CORRUPT_CONTENT\", \"corruptionPattern\": \"BITFLIP_CUSTOM_INDEX\", \"offset\": 5000 } } }\n  ] }\n}\n";
     let folder = Folder::with(&[("plan.json", plan.as_bytes()), ("other.json", b"{ \"a\": 1 }")]);

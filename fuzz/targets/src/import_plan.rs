@@ -1,7 +1,7 @@
-//! Fault plans of other injectors.
+//! Fault plans of other injectors, and job files of fio.
 
 use rotproof_trial::file::{Overrides, TrialFile};
-use rotproof_trial::import::{Format, parse_bytes};
+use rotproof_trial::import::{Brought, Format, parse_bytes};
 
 /// The JSON of FISPDK.
 pub fn check_fispdk(bytes: &[u8]) {
@@ -16,7 +16,8 @@ pub fn check_achilles(bytes: &[u8]) {
 /// A plan is carried as rules that a trial file can have, or it has mistakes.
 fn check(bytes: &[u8], format: Format) {
     let imported = match parse_bytes("fuzz", bytes, Some(format)) {
-        Ok(imported) => imported,
+        Ok(Brought::Plan(imported)) => imported,
+        Ok(Brought::Load(load)) => panic!("a plan became a load: {load}"),
         Err(mistakes) => return assert!(!mistakes.list.is_empty()),
     };
     let trial = format!("stack: [memory: {{ size: 1GiB }}]\n{imported}\n");
@@ -29,6 +30,36 @@ fn check(bytes: &[u8], format: Format) {
         assert_eq!(*rule, imported.rule);
     }
     assert_eq!(rules.len(), imported.rules.len());
+}
+
+/// A job file is carried as a load that a trial file can have, or it has mistakes.
+pub fn check_fio(bytes: &[u8]) {
+    let imported = match parse_bytes("fuzz", bytes, Some(Format::Fio)) {
+        Ok(Brought::Load(imported)) => imported,
+        Ok(Brought::Plan(plan)) => panic!("a load became a plan: {plan}"),
+        Err(mistakes) => return assert!(!mistakes.list.is_empty()),
+    };
+    let trial = format!("stack: [memory: {{ size: 64TiB }}]\n{imported}\n");
+    match TrialFile::parse("trial.yaml", trial.as_bytes(), &Overrides::default()) {
+        Ok(trial) => assert_eq!(trial.load, imported.load),
+        // How large the target must be is not known to a job file.
+        Err(mistakes) => {
+            assert!(
+                mistakes.list.iter().all(|mistake| mistake.path.starts_with("load.jobs[")),
+                "{mistakes} in {imported}"
+            );
+        }
+    }
+}
+
+/// Job files as people write them.
+pub fn fio_seeds() -> Vec<Vec<u8>> {
+    vec![
+        include_bytes!("../../../examples/import/jobs.fio").to_vec(),
+        b"[a]\nrw=randwrite\nbssplit=4k/60:64k/40\nrandom_distribution=zoned:60/10:40/90\nsize=768m\nrate_iops=9\n\
+          [b]\nrw=write\nsize=256m\nthinktime=500us\nthinktime_blocks=8\nba=8k\npercentage_random=5\n"
+            .to_vec(),
+    ]
 }
 
 /// Both, as one may be taken for the other.

@@ -31,7 +31,7 @@ pub struct FuzzTarget {
 }
 
 /// All of them.
-pub const TARGETS: [FuzzTarget; 19] = [
+pub const TARGETS: [FuzzTarget; 20] = [
     FuzzTarget { name: "fault_rule", check: fault_rule::check, seeds: fault_rule::seeds },
     FuzzTarget { name: "trial_file", check: trial_file::check, seeds: trial_file::seeds },
     FuzzTarget { name: "fuse_request", check: fuse_request::check, seeds: fuse_request::seeds },
@@ -40,6 +40,7 @@ pub const TARGETS: [FuzzTarget; 19] = [
     FuzzTarget { name: "nbd_server", check: nbd_server::check, seeds: nbd_server::seeds },
     FuzzTarget { name: "import_fispdk", check: import_plan::check_fispdk, seeds: import_plan::seeds },
     FuzzTarget { name: "import_achilles", check: import_plan::check_achilles, seeds: import_plan::seeds },
+    FuzzTarget { name: "import_fio", check: import_plan::check_fio, seeds: import_plan::fio_seeds },
     FuzzTarget { name: "path_file", check: path_file::check, seeds: path_file::seeds },
     FuzzTarget { name: "fleet_file", check: fleet_file::check, seeds: fleet_file::seeds },
     FuzzTarget { name: "ledger", check: ledger::check, seeds: ledger::seeds },

@@ -360,12 +360,12 @@ fn seen_block(
 #[cfg(test)]
 mod tests {
     use crate::file::{Overrides, TrialFile};
-    use crate::import::{Format, parse_bytes};
+    use crate::import::{Format, parse_plan};
 
     const SAMPLE: &str = include_str!("../../../../examples/import/achilles.yml");
 
     fn rules(text: &str) -> Vec<String> {
-        let imported = parse_bytes("a.yml", text.as_bytes(), None).unwrap_or_else(|error| panic!("{error}"));
+        let imported = parse_plan("a.yml", text.as_bytes(), None).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(imported.format, Format::Achilles);
         imported.rules.iter().map(|imported| imported.rule.to_string()).collect()
     }
@@ -397,7 +397,7 @@ mod tests {
     #[test]
     fn what_is_not_said_is_assumed_and_told() {
         let text = "faults: { mine: { write: { slow_disk: { last_block: [{ when_operation: 5 }] } } } }";
-        let imported = parse_bytes("a.yml", text.as_bytes(), None).expect("a plan");
+        let imported = parse_plan("a.yml", text.as_bytes(), None).expect("a plan");
         let [rule] = imported.rules.as_slice() else { panic!("{imported}") };
         assert_eq!(
             rule.rule.to_string(),
@@ -442,14 +442,14 @@ mod tests {
             ("faults: []\nwrite: [{ type: bit_flip }]".to_owned(), "not below `faults`"),
             ("faults: []\nlegnth_faults: 3".to_owned(), "did you mean `length_faults`?"),
         ] {
-            let mistakes = parse_bytes("a.yml", text.as_bytes(), None).expect_err(&text).to_string();
+            let mistakes = parse_plan("a.yml", text.as_bytes(), None).expect_err(&text).to_string();
             assert!(mistakes.contains(wanted), "{text}: {mistakes}");
         }
     }
 
     #[test]
     fn what_is_printed_is_the_faults_of_a_trial_that_makes_sense() {
-        let imported = parse_bytes("a.yml", SAMPLE.as_bytes(), None).expect("a plan");
+        let imported = parse_plan("a.yml", SAMPLE.as_bytes(), None).expect("a plan");
         let trial = format!("stack: [memory: {{ size: 1GiB }}]\n{imported}\n");
         let trial = TrialFile::parse("t.yaml", trial.as_bytes(), &Overrides::default())
             .unwrap_or_else(|error| panic!("{error}\n{imported}"));
@@ -479,7 +479,7 @@ mod tests {
                     ["persistent: yes", "transient: yes", "delay: 9", "persistent: 1", "", "delay: -1"][rest],
                 );
             }
-            if let Ok(imported) = parse_bytes("a.yml", text.as_bytes(), None) {
+            if let Ok(imported) = parse_plan("a.yml", text.as_bytes(), None) {
                 let trial = format!("stack: [memory: {{ size: 1GiB }}]\n{imported}\n");
                 let trial = TrialFile::parse("t.yaml", trial.as_bytes(), &Overrides::default());
                 proptest::prop_assert_eq!(trial.map(|trial| trial.plan().expect("no models").rules.len()), Ok(imported.rules.len()), "{}", imported);
@@ -488,7 +488,7 @@ mod tests {
 
         #[test]
         fn no_bytes_make_an_import_panic(bytes: Vec<u8>) {
-            let _ = parse_bytes("a.yml", &bytes, Some(Format::Achilles));
+            let _ = parse_plan("a.yml", &bytes, Some(Format::Achilles));
         }
 
         #[test]
@@ -497,7 +497,7 @@ mod tests {
             let start = at.min(text.len());
             let end = (start + length).min(text.len());
             text.replace_range(start..end, &instead);
-            let _ = parse_bytes("a.yml", text.as_bytes(), None);
+            let _ = parse_plan("a.yml", text.as_bytes(), None);
         }
     }
 }

@@ -284,12 +284,12 @@ fn error(fault: NodeId, reader: &mut Reader<'_>, notes: &mut Vec<String>) -> Opt
 #[cfg(test)]
 mod tests {
     use crate::file::{Overrides, TrialFile};
-    use crate::import::{Format, parse_bytes};
+    use crate::import::{Format, parse_plan};
 
     const THESIS: &str = include_str!("../../../../examples/import/fispdk.json");
 
     fn rules(text: &str) -> Vec<String> {
-        let imported = parse_bytes("f.json", text.as_bytes(), None).unwrap_or_else(|error| panic!("{error}"));
+        let imported = parse_plan("f.json", text.as_bytes(), None).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(imported.format, Format::Fispdk);
         imported.rules.iter().map(|imported| imported.rule.to_string()).collect()
     }
@@ -353,7 +353,7 @@ mod tests {
         let text = one(
             r#"{"frequency": "INTERVAL", "faultType": {"type": "CORRUPT_CONTENT", "corruptionPattern": "BITFLIP_CUSTOM_INDEX"}}"#,
         );
-        let imported = parse_bytes("f.json", text.as_bytes(), None).expect("a plan");
+        let imported = parse_plan("f.json", text.as_bytes(), None).expect("a plan");
         assert_eq!(
             imported.rules[0].notes,
             [
@@ -369,7 +369,7 @@ mod tests {
     fn of_two_faults_on_one_file_the_last_is_kept_and_the_other_told() {
         let file = r#"{"fileName": "a", "faultInjection": {"frequency": "ALL", "faultType": {"type": "CORRUPT_CONTENT", "corruptionPattern": "REPLACE_ALL_ZEROS"}}}"#;
         let text = format!("{{\"read\": {{\"files\": [\n{file},\n{}]}}}}", file.replace("ZEROS", "ONES"));
-        let imported = parse_bytes("f.json", text.as_bytes(), None).expect("a plan");
+        let imported = parse_plan("f.json", text.as_bytes(), None).expect("a plan");
         assert_eq!(imported.rules.len(), 1);
         assert_eq!(imported.rules[0].rule.to_string(), r#"name="read a", read, tag=a: ones"#);
         assert!(imported.notes.iter().any(|note| note.contains("on line 2 too")), "{imported}");
@@ -436,14 +436,14 @@ mod tests {
             (String::new(), "there is nothing in f.json"),
             ("{".to_owned(), "this is not YAML"),
         ] {
-            let mistakes = parse_bytes("f.json", text.as_bytes(), None).expect_err(&text).to_string();
+            let mistakes = parse_plan("f.json", text.as_bytes(), None).expect_err(&text).to_string();
             assert!(mistakes.contains(wanted), "{text}: {mistakes}");
         }
     }
 
     #[test]
     fn what_is_printed_is_the_faults_of_a_trial_that_makes_sense() {
-        let imported = parse_bytes("f.json", THESIS.as_bytes(), None).expect("a plan");
+        let imported = parse_plan("f.json", THESIS.as_bytes(), None).expect("a plan");
         let trial = format!("stack: [memory: {{ size: 1GiB }}]\n{imported}\n");
         let trial = TrialFile::parse("t.yaml", trial.as_bytes(), &Overrides::default())
             .unwrap_or_else(|error| panic!("{error}\n{imported}"));
@@ -469,7 +469,7 @@ mod tests {
                 "faultInjection": {"frequency": frequency, "nRequests": number, "faultType": fault},
             })).collect();
             let text = serde_json::json!({ "read": { "files": files } }).to_string();
-            if let Ok(imported) = parse_bytes("f.json", text.as_bytes(), None) {
+            if let Ok(imported) = parse_plan("f.json", text.as_bytes(), None) {
                 let trial = format!("stack: [memory: {{ size: 1GiB }}]\n{imported}\n");
                 let trial = TrialFile::parse("t.yaml", trial.as_bytes(), &Overrides::default());
                 let rules: Vec<_> = imported.rules.iter().map(|imported| imported.rule.clone()).collect();
@@ -479,7 +479,7 @@ mod tests {
 
         #[test]
         fn no_bytes_make_an_import_panic(bytes: Vec<u8>) {
-            let _ = parse_bytes("f.json", &bytes, Some(Format::Fispdk));
+            let _ = parse_plan("f.json", &bytes, Some(Format::Fispdk));
         }
 
         #[test]
@@ -488,7 +488,7 @@ mod tests {
             let start = at.min(text.len());
             let end = (start + length).min(text.len());
             text.replace_range(start..end, &instead);
-            let _ = parse_bytes("f.json", text.as_bytes(), None);
+            let _ = parse_plan("f.json", text.as_bytes(), None);
         }
     }
 }

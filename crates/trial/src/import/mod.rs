@@ -1,10 +1,11 @@
-//! Fault plans that were written for other injectors, as rules of ours.
+//! Fault plans and loads that were written for other programs, as rules and loads of ours.
 //!
 //! A file is read by the same parser as a trial file, so that every mistake has its place. What a format leaves open
 //! is assumed, and the assumption told; what cannot be carried is a mistake. Nothing is guessed in silence and nothing
 //! left out. Knows no terminal.
 
 mod achilles;
+mod fio;
 mod fispdk;
 mod reader;
 mod rules;
@@ -20,6 +21,7 @@ use crate::file::document::{read_source, source_from_bytes};
 use crate::file::parse::parse;
 use crate::file::tree::{NodeId, Tree, Value};
 use crate::file::{Diagnostics, Source};
+pub use fio::ImportedLoad;
 use reader::Reader;
 pub use rules::{Imported, ImportedRule};
 
@@ -31,17 +33,20 @@ pub enum Format {
     Fispdk,
     /// The YAML of AchillesBench.
     Achilles,
+    /// fio's job files.
+    Fio,
 }
 
 impl Format {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Fispdk, Self::Achilles];
+    pub const ALL: [Self; 3] = [Self::Fispdk, Self::Achilles, Self::Fio];
 
     /// The word it is asked for with.
     pub fn word(self) -> &'static str {
         match self {
             Self::Fispdk => "fispdk",
             Self::Achilles => "achilles",
+            Self::Fio => "fio",
         }
     }
 
@@ -80,21 +85,53 @@ impl fmt::Display for Format {
         f.write_str(match self {
             Self::Fispdk => "FISPDK",
             Self::Achilles => "AchillesBench",
+            Self::Fio => "fio",
         })
     }
 }
 
-/// Reads the fault plan at `path`; without a `format` it is told from the content.
-pub fn open(path: &Path, format: Option<Format>) -> Result<Imported, Diagnostics> {
+/// What an import brings.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Brought {
+    /// Faults.
+    Plan(Imported),
+    /// A load.
+    Load(Box<ImportedLoad>),
+}
+
+impl fmt::Display for Brought {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plan(plan) => plan.fmt(f),
+            Self::Load(load) => load.fmt(f),
+        }
+    }
+}
+
+/// Reads the fault plan or load at `path`; without a `format` it is told from the content.
+pub fn open(path: &Path, format: Option<Format>) -> Result<Brought, Diagnostics> {
     from_source(&read_source(path)?, format)
 }
 
 /// As [`open`], from the content of a file called `name`.
-pub fn parse_bytes(name: &str, bytes: &[u8], format: Option<Format>) -> Result<Imported, Diagnostics> {
+pub fn parse_bytes(name: &str, bytes: &[u8], format: Option<Format>) -> Result<Brought, Diagnostics> {
     from_source(&source_from_bytes(name, bytes.to_vec())?, format)
 }
 
-fn from_source(source: &Arc<Source>, format: Option<Format>) -> Result<Imported, Diagnostics> {
+/// As [`parse_bytes`], of what is to be a plan.
+#[cfg(test)]
+fn parse_plan(name: &str, bytes: &[u8], format: Option<Format>) -> Result<Imported, Diagnostics> {
+    parse_bytes(name, bytes, format).map(|brought| match brought {
+        Brought::Plan(plan) => plan,
+        Brought::Load(load) => panic!("a load: {load}"),
+    })
+}
+
+fn from_source(source: &Arc<Source>, format: Option<Format>) -> Result<Brought, Diagnostics> {
+    if format == Some(Format::Fio) || format.is_none() && fio::looks_like(&source.text) {
+        return fio::import(source).map(|load| Brought::Load(Box::new(load)));
+    }
     let mut diagnostics = Vec::new();
     let Some(tree) = parse(&without_tabs(source), &mut diagnostics) else {
         if diagnostics.is_empty() {
@@ -112,8 +149,8 @@ fn from_source(source: &Arc<Source>, format: Option<Format>) -> Result<Imported,
             &source.name,
             "this looks like no fault plan that can be imported",
             Some(
-                "FISPDK's has `write` or `read` at the top, AchillesBench's `faults`; `--as` says which it is meant \
-                 to be",
+                "FISPDK's has `write` or `read` at the top, AchillesBench's `faults`, a job file of fio's a [section]; \
+                 `--as` says which it is meant to be",
             ),
             Some(tree.mark(tree.root())),
         ));
@@ -122,9 +159,14 @@ fn from_source(source: &Arc<Source>, format: Option<Format>) -> Result<Imported,
     let imported = match format {
         Format::Fispdk => fispdk::import(&mut reader),
         Format::Achilles => achilles::import(&mut reader),
+        Format::Fio => return fio::import(source).map(|load| Brought::Load(Box::new(load))),
     };
     let imported = imported.finish(format, &source.name, &mut reader);
-    if diagnostics.is_empty() { Ok(imported) } else { Err(Diagnostics::new(&source.name, diagnostics)) }
+    if diagnostics.is_empty() {
+        Ok(Brought::Plan(imported))
+    } else {
+        Err(Diagnostics::new(&source.name, diagnostics))
+    }
 }
 
 /// JSON may be indented with tabs, YAML may not: they become spaces where they are no part of a text, which moves

@@ -30,7 +30,7 @@ impl fmt::Display for Imported {
 }
 
 /// A note, broken between words.
-fn comment(f: &mut fmt::Formatter<'_>, indent: &str, note: &str) -> fmt::Result {
+pub(super) fn comment(f: &mut fmt::Formatter<'_>, indent: &str, note: &str) -> fmt::Result {
     let mut line = format!("{indent}# -");
     for word in one_line(note).split_whitespace() {
         if line.chars().count() + 1 + word.chars().count() > WIDTH {
@@ -44,7 +44,7 @@ fn comment(f: &mut fmt::Formatter<'_>, indent: &str, note: &str) -> fmt::Result 
 }
 
 /// Without what could end the line, and with it the comment.
-fn one_line(text: &str) -> String {
+pub(super) fn one_line(text: &str) -> String {
     let ends = |c: char| c.is_control() || matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}' | '\u{feff}');
     text.chars().map(|c| if ends(c) { ' ' } else { c }).collect()
 }

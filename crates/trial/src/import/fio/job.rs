@@ -1,0 +1,234 @@
+//! One job: its options as keys of ours.
+
+use rotproof_load::{Arrivals, JobSpec, Pattern, Rate, ThinkTime};
+use rotproof_spec::{Bytes, Percent, Span};
+
+use super::sections::{Section, Setting};
+use super::value::{block_sizes, distribution, number, percent, size, small, split, switch, time, whole};
+use crate::file::Diagnostic;
+use crate::file::Place;
+
+/// A job as we have it, and what belongs to the load as a whole.
+pub(super) struct Job {
+    pub(super) spec: JobSpec,
+    pub(super) place: Place,
+    /// Of one of its clones.
+    pub(super) size: Option<Bytes>,
+    pub(super) total: Option<Bytes>,
+    pub(super) requests: Option<u64>,
+    pub(super) duration: Option<Span>,
+    pub(super) ramp_up: Option<Span>,
+    pub(super) duplicates: Option<Percent>,
+    pub(super) compressible: Option<Percent>,
+}
+
+/// Options that change nothing that could be carried.
+const WITHOUT_MEANING: [&str; 14] = [
+    "group_reporting",
+    "new_group",
+    "name",
+    "description",
+    "thread",
+    "unlink",
+    "invalidate",
+    "refill_buffers",
+    "scramble_buffers",
+    "end_fsync",
+    "fsync_on_close",
+    "norandommap",
+    "fallocate",
+    "disable_lat",
+];
+
+const TARGET: &str = "What fio works on (`filename`, `directory`) is not carried: the stack and the subject of the trial say \
+                      it.";
+const ENGINE: &str = "Requests go by io_uring past the page cache, whatever `ioengine` says.";
+const VERIFY: &str =
+    "Every block that is written is verified as it is read and in the end, whatever `verify` says.";
+const SEED: &str = "What is random comes from the trial's own `seed`.";
+const RANDOM_MAP: &str = "fio comes to each place once before any comes again, unless `norandommap` is given; here random places \
+                          are drawn independently.";
+
+/// What is known of a job while its options are gone through.
+#[derive(Default)]
+struct Options {
+    access: Option<(bool, f64)>,
+    mix: Option<Percent>,
+    pattern: Option<Pattern>,
+    random: Option<Percent>,
+    rate: Option<f64>,
+    poisson: bool,
+    think: Option<Span>,
+    think_after: Option<u64>,
+    io_size: Option<Bytes>,
+    runtime: Option<(Span, Place)>,
+    time_based: bool,
+}
+
+impl Job {
+    pub(super) fn of(section: &Section, notes: &mut Vec<String>, diagnostics: &mut Vec<Diagnostic>) -> Self {
+        let spec = JobSpec { name: Some(section.name.clone()), ..JobSpec::default() };
+        let mut job = Self {
+            spec,
+            place: section.place.clone(),
+            size: None,
+            total: None,
+            requests: None,
+            duration: None,
+            ramp_up: None,
+            duplicates: None,
+            compressible: None,
+        };
+        let mut options = Options::default();
+        for setting in &section.options {
+            if let Err(message) = job.set(setting, &mut options, notes) {
+                let diagnostic = Diagnostic {
+                    message,
+                    help: Some("change it or take it out, so that nothing is lost in silence".to_owned()),
+                    place: Some(setting.place.clone()),
+                    path: String::new(),
+                };
+                // A global option is met with every job.
+                if !diagnostics.contains(&diagnostic) {
+                    diagnostics.push(diagnostic);
+                }
+            }
+        }
+        job.settle(options, notes, diagnostics);
+        job
+    }
+
+    fn set(
+        &mut self,
+        setting: &Setting,
+        options: &mut Options,
+        notes: &mut Vec<String>,
+    ) -> Result<(), String> {
+        let value = setting.value.as_str();
+        let mut note = |text: &str| {
+            if !notes.iter().any(|known| known == text) {
+                notes.push(text.to_owned());
+            }
+        };
+        match setting.name.as_str() {
+            "rw" | "readwrite" => options.access = Some(access(value)?),
+            "bs" | "blocksize" => self.spec.block_size = block_sizes(value)?,
+            "bssplit" => self.spec.block_size = split(value)?,
+            "ba" | "blockalign" => self.spec.align = Some(size(value)?),
+            "iodepth" => self.spec.queue_depth = small(value)?,
+            "numjobs" => self.spec.workers = small(value)?,
+            "size" => self.size = Some(size(value)?),
+            "io_size" | "io_limit" => options.io_size = Some(size(value)?),
+            "number_ios" => self.requests = Some(whole(value)?),
+            "runtime" | "timeout" => options.runtime = Some((time(value, 1e9)?, setting.place.clone())),
+            "time_based" => options.time_based = switch(value)?,
+            "ramp_time" => self.ramp_up = Some(time(value, 1e9)?),
+            "rwmixread" => options.mix = Some(percent(value)?),
+            "rwmixwrite" => options.mix = Some(Percent(1.0 - percent(value)?.0)),
+            "percentage_random" => options.random = Some(percent(value)?),
+            "random_distribution" => options.pattern = Some(distribution(value)?),
+            "fsync" | "fdatasync" => {
+                self.spec.flush_every = Some(whole(value)?).filter(|writes| *writes > 0);
+            }
+            "rate_iops" => options.rate = Some(number(value)?),
+            "rate_process" => {
+                options.poisson = match value {
+                    "linear" => false,
+                    "poisson" => true,
+                    _ => return Err(format!("`{value}` has no counterpart among the arrivals")),
+                }
+            }
+            "thinktime" => options.think = Some(time(value, 1e3)?),
+            "thinktime_blocks" => options.think_after = Some(whole(value)?),
+            "dedupe_percentage" => self.duplicates = Some(percent(value)?),
+            "buffer_compress_percentage" => self.compressible = Some(percent(value)?),
+            "filename" | "directory" | "filesize" => note(TARGET),
+            "ioengine" => match value {
+                "io_uring" | "libaio" | "posixaio" | "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" => {
+                    note(ENGINE);
+                }
+                _ => return Err(format!("`{value}` has no counterpart among the engines")),
+            },
+            "direct" if switch(value)? => note(ENGINE),
+            "buffered" if !switch(value)? => note(ENGINE),
+            "direct" | "buffered" => {
+                return Err(format!(
+                    "`{}={value}` has no counterpart: loads go past the page cache",
+                    setting.name
+                ));
+            }
+            "verify" | "do_verify" => note(VERIFY),
+            "randrepeat" | "allrandrepeat" | "randseed" => note(SEED),
+            "loops" if value == "1" => {}
+            name if WITHOUT_MEANING.contains(&name) => {}
+            name => return Err(format!("`{name}` has no counterpart in a load")),
+        }
+        Ok(())
+    }
+
+    /// What takes several options.
+    fn settle(&mut self, options: Options, notes: &mut Vec<String>, diagnostics: &mut Vec<Diagnostic>) {
+        let mut report = |message: &str, help: &str, place: &Place| {
+            diagnostics.push(Diagnostic {
+                message: message.to_owned(),
+                help: Some(help.to_owned()),
+                place: Some(place.clone()),
+                path: String::new(),
+            });
+        };
+        let (is_random, reads) = options.access.unwrap_or((false, 1.0));
+        self.spec.reads = match options.mix {
+            Some(mix) if reads == MIXED => mix,
+            _ => Percent(reads),
+        };
+        if is_random {
+            self.spec.pattern = options.pattern.unwrap_or(Pattern::Random);
+            self.spec.sequential =
+                options.random.map(|random| Percent(1.0 - random.0)).filter(|share| share.0 > 0.0);
+            if self.spec.pattern == Pattern::Random && !notes.iter().any(|note| note == RANDOM_MAP) {
+                notes.push(RANDOM_MAP.to_owned());
+            }
+        } else if options.pattern.is_some() || options.random.is_some() {
+            let help = "give `rw=randread`, `randwrite` or `randrw`, or take it out";
+            report("what is random is said of a sequential job", help, &self.place);
+        }
+        self.spec.rate = options.rate.map(|rate| Rate {
+            // fio counts those of each clone.
+            requests: rate * f64::from(self.spec.workers),
+            arrivals: if options.poisson { Arrivals::Poisson } else { Arrivals::Even },
+        });
+        self.spec.think_time = options
+            .think
+            .filter(|pause| !pause.0.is_zero())
+            .map(|pause| ThinkTime { pause, after: options.think_after.unwrap_or(1) });
+        self.total = options.io_size.or(self.size);
+        match options.runtime {
+            Some((runtime, _)) if options.time_based => (self.duration, self.total) = (Some(runtime), None),
+            Some((_, place)) => report(
+                "`runtime` without `time_based` ends at the first of two ends",
+                "add `time_based`, or take `runtime` out",
+                &place,
+            ),
+            None => {}
+        }
+        if self.requests.is_some() {
+            self.total = None;
+        }
+    }
+}
+
+/// Reads unless `rwmixread` says otherwise, where both are done.
+const MIXED: f64 = 0.5;
+
+/// Whether it is random, and the share of reads.
+fn access(text: &str) -> Result<(bool, f64), String> {
+    match text {
+        "read" => Ok((false, 1.0)),
+        "write" => Ok((false, 0.0)),
+        "rw" | "readwrite" => Ok((false, MIXED)),
+        "randread" => Ok((true, 1.0)),
+        "randwrite" => Ok((true, 0.0)),
+        "randrw" => Ok((true, MIXED)),
+        _ => Err(format!("`{text}` has no counterpart among the ways to read and write")),
+    }
+}

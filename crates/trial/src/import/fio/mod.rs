@@ -1,0 +1,298 @@
+//! Job files of fio as loads of ours.
+//!
+//! Source: fio(1), "Job file format" and "Job file parameters". A job file is read section by section, `[global]` ones
+//! giving defaults to those behind them; each option is carried, noted as without effect here, or a mistake at its line.
+//! Nothing is left out in silence.
+
+mod job;
+mod sections;
+mod value;
+
+use std::fmt;
+use std::sync::Arc;
+
+use rotproof_load::{JobSpec, LoadSpec};
+use rotproof_spec::{Bytes, Path, Percent, Problems, Span};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::written::comment;
+use crate::file::Diagnostic;
+use crate::file::{Diagnostics, Source};
+use job::Job;
+
+/// A load that was written for fio.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ImportedLoad {
+    /// The file it came from.
+    pub file: String,
+    /// What was assumed, and what has no meaning here.
+    pub notes: Vec<String>,
+    /// The load.
+    pub load: LoadSpec,
+}
+
+/// Whether a text looks like a job file: its first line that is no comment names a section.
+pub(super) fn looks_like(text: &str) -> bool {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.find(|line| !line.starts_with(['#', ';'])).is_some_and(|line| {
+        line.starts_with('[') && line.ends_with(']') && !line.contains(['{', '"', ',', ':'])
+    })
+}
+
+/// The load that a job file describes.
+pub(super) fn import(source: &Arc<Source>) -> Result<ImportedLoad, Diagnostics> {
+    let mut diagnostics = Vec::new();
+    let mut notes = Vec::new();
+    let sections = sections::read(source, &mut diagnostics);
+    let mut jobs = Vec::new();
+    for section in &sections {
+        jobs.push(Job::of(section, &mut notes, &mut diagnostics));
+    }
+    if jobs.is_empty() && diagnostics.is_empty() {
+        let help = Some("a section such as [readers] describes one");
+        return Err(Diagnostics::one(&source.name, "there is no job in it", help, None));
+    }
+    let load = together(&jobs, &mut notes, &mut diagnostics);
+    if diagnostics.is_empty() {
+        let mut problems = Problems::default();
+        load.validate(&Path::root(), &mut problems);
+        for problem in problems {
+            let index = problem.path.as_str().strip_prefix("jobs[").and_then(|rest| rest.split(']').next());
+            let job = index.and_then(|index| index.parse::<usize>().ok()).and_then(|index| jobs.get(index));
+            diagnostics.push(Diagnostic {
+                message: format!("as a load this makes no sense: {}", problem.message),
+                help: problem.help,
+                place: job.map(|job| job.place.clone()),
+                path: String::new(),
+            });
+        }
+    }
+    if !diagnostics.is_empty() {
+        return Err(Diagnostics::new(&source.name, diagnostics));
+    }
+    // As its text says it: shares are written with six decimals.
+    let load = serde_json::to_value(&load).and_then(serde_json::from_value).unwrap_or(load);
+    Ok(ImportedLoad { file: source.name.clone(), notes, load })
+}
+
+/// Jobs as one load, whose end is that of all of them.
+fn together(jobs: &[Job], notes: &mut Vec<String>, diagnostics: &mut Vec<Diagnostic>) -> LoadSpec {
+    let specs = jobs.iter().map(|job| job.spec.clone()).collect();
+    let mut load = LoadSpec { jobs: specs, ..LoadSpec::default() };
+    let Some(first) = jobs.first() else { return load };
+    let mut differs = |what: &str, job: &Job| {
+        diagnostics.push(Diagnostic {
+            message: format!("jobs with a different `{what}` cannot be one load"),
+            help: Some(format!("give all of them the same `{what}`, or make a load of each")),
+            place: Some(job.place.clone()),
+            path: String::new(),
+        });
+    };
+    for job in &jobs[1..] {
+        for (what, is_same) in [
+            ("runtime", job.duration == first.duration),
+            ("ramp_time", job.ramp_up == first.ramp_up),
+            ("number_ios", job.requests == first.requests),
+            ("size", job.total.is_some() == first.total.is_some()),
+            ("dedupe_percentage", job.duplicates == first.duplicates),
+            ("buffer_compress_percentage", job.compressible == first.compressible),
+        ] {
+            if !is_same {
+                differs(what, job);
+            }
+        }
+    }
+    let workers = |job: &Job| u64::from(job.spec.workers);
+    let total: u64 = jobs
+        .iter()
+        .map(|job| job.total.map_or(0, |Bytes(bytes)| bytes.saturating_mul(workers(job))))
+        .fold(0, u64::saturating_add);
+    if let Some(requests) = first.requests {
+        load.requests = Some(requests.saturating_mul(jobs.iter().map(workers).sum()));
+    } else if let Some(duration) = first.duration {
+        load.duration = Some(duration);
+        load.ramp_up = first.ramp_up.map(rotproof_load::RampUp::Time);
+    } else if total > 0 {
+        load.total = Some(Bytes(total));
+    }
+    if total > 0 && jobs.len() > 1 {
+        // What a job moves is what it has, and bytes are shared out by the space.
+        for (job, spec) in jobs.iter().zip(&mut load.jobs) {
+            let own = job.total.map_or(0, |Bytes(bytes)| bytes.saturating_mul(workers(job)));
+            spec.space = Some(Percent(own as f64 / total as f64));
+        }
+        // They make up the whole but for rounding; the last takes what there is.
+        if let Some(last) = load.jobs.last_mut() {
+            last.space = None;
+        }
+    }
+    if first.ramp_up.is_some() && first.duration.is_none() {
+        differs("ramp_time (it needs `runtime` and `time_based`)", first);
+    }
+    load.duplicates = rotproof_load::Duplicates::Share(first.duplicates.unwrap_or_default());
+    load.compressible = first.compressible.unwrap_or_default();
+    let space: u64 = jobs
+        .iter()
+        .map(|job| job.size.map_or(0, |Bytes(bytes)| bytes.saturating_mul(workers(job))))
+        .fold(0, u64::saturating_add);
+    if space > 0 {
+        notes.push(format!(
+            "fio's jobs have {} in all to work on (`size`). Here they share the target, whatever its size: make the \
+             stack that large.",
+            Bytes(space)
+        ));
+    }
+    load
+}
+
+/// A span of time, if it is no more than fio takes.
+fn span(nanoseconds: f64) -> Option<Span> {
+    (nanoseconds.is_finite() && (0.0..1e18).contains(&nanoseconds))
+        .then(|| Span(std::time::Duration::from_nanos(nanoseconds as u64)))
+}
+
+impl fmt::Display for ImportedLoad {
+    /// The `load:` of a trial file, without what is as by default.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "# fio's jobs, from {}.", super::written::one_line(&self.file))?;
+        for note in &self.notes {
+            comment(f, "", note)?;
+        }
+        let mut load = without_defaults(&self.load, &LoadSpec::default());
+        let jobs = self.load.jobs.iter().map(|job| without_defaults(job, &JobSpec::default()));
+        load["jobs"] = Value::Array(jobs.collect());
+        let yaml = serde_saphyr::to_string(&json!({ "load": load })).map_err(|_| fmt::Error)?;
+        f.write_str(yaml.trim_end())
+    }
+}
+
+fn without_defaults<T: Serialize>(value: &T, default: &T) -> Value {
+    let (Ok(Value::Object(mut value)), Ok(default)) =
+        (serde_json::to_value(value), serde_json::to_value(default))
+    else {
+        return json!({});
+    };
+    value.retain(|key, own| default.get(key) != Some(own));
+    Value::Object(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::{Overrides, TrialFile};
+    use crate::import::{Brought, Format, parse_bytes};
+
+    fn import(text: &str) -> Result<ImportedLoad, Vec<String>> {
+        match parse_bytes("jobs.fio", text.as_bytes(), Some(Format::Fio)) {
+            Ok(Brought::Load(load)) => Ok(*load),
+            Ok(Brought::Plan(_)) => panic!("no plan"),
+            Err(mistakes) => Err(mistakes
+                .list
+                .into_iter()
+                .map(|mistake| {
+                    format!("{}: {}", mistake.place.map_or(0, |place| place.line()), mistake.message)
+                })
+                .collect()),
+        }
+    }
+
+    fn load(json: &str) -> LoadSpec {
+        serde_json::from_str(json).expect(json)
+    }
+
+    #[test]
+    fn jobs_as_people_write_them_become_loads() {
+        for (text, json) in [
+            (
+                "; a database\n[global]\nioengine=libaio\ndirect=1\nfilename=/dev/sdb\nbs=8k\nruntime=60\ntime_based\n\
+                 group_reporting\n\n[table]\nrw=randrw\nrwmixread=70\niodepth=16\nnumjobs=4\n[log]\nrw=write\nbs=64k\n\
+                 fsync=1\n",
+                r#"{ "duration": "60s", "jobs": [
+                    { "name": "table", "pattern": "random", "reads": "70%", "block_size": "8KiB", "queue_depth": 16,
+                      "workers": 4 },
+                    { "name": "log", "block_size": "64KiB", "flush_every": 1 } ] }"#,
+            ),
+            (
+                "[seq]\nreadwrite = read\nsize=1g\nblocksize=128k",
+                r#"{ "total": "1GiB", 
+                     "jobs": [{ "name": "seq", "reads": "100%", "block_size": "128KiB" }] }"#,
+            ),
+            (
+                "[a]\nrw=randwrite\nbssplit=4k/60:64k/40\nrandom_distribution=zipf:1.1\nsize=768m\n[b]\nrw=write\n\
+                 size=256m\nthinktime=500\nthinktime_blocks=8\n",
+                r#"{ "total": "1GiB", "jobs": [
+                    { "name": "a", "pattern": { "zipf": { "theta": 1.1 } }, "space": "75%",
+                      "block_size": { "4KiB": "60%", "64KiB": "40%" } },
+                    { "name": "b", "think_time": { "pause": "500us", "after": 8 } } ] }"#,
+            ),
+            (
+                "[r]\nrw=randread\nrate_iops=100\nrate_process=poisson\nnumjobs=3\nnumber_ios=50\nsize=1m\nbs=4k,8k\n\
+                 percentage_random=80\ndedupe_percentage=30\nbuffer_compress_percentage=50\n",
+                r#"{ "requests": 150, "duplicates": "30%", "compressible": "50%", "jobs": [
+                    { "name": "r", "pattern": "random", "reads": "100%", "workers": 3, "sequential": "20%",
+                      "rate": { "requests": 300, "arrivals": "poisson" },
+                      "block_size": { "reads": "4KiB", "writes": "8KiB" } } ] }"#,
+            ),
+            (
+                "[z]\nrw=randread\nsize=1g\nrandom_distribution=zoned:60/10:30/20:8/30:2/40\n",
+                r#"{ "total": "1GiB", "jobs": [ { "name": "z", "reads": "100%", "pattern": { "zoned": [
+                    { "requests": "60%", "space": "10%" }, { "requests": "30%", "space": "20%" },
+                    { "requests": "8%", "space": "30%" }, { "requests": "2%", "space": "40%" } ] } } ] }"#,
+            ),
+        ] {
+            let imported = import(text).unwrap_or_else(|mistakes| panic!("{mistakes:?}\n{text}"));
+            assert_eq!(imported.load, load(json), "{text}");
+            let trial = format!("stack: [memory: {{ size: 2GiB }}]\n{imported}\n");
+            let again = TrialFile::parse("t.yaml", trial.as_bytes(), &Overrides::default())
+                .unwrap_or_else(|mistakes| panic!("{mistakes}\n{trial}"));
+            assert_eq!(again.load, imported.load, "{trial}");
+        }
+    }
+
+    #[test]
+    fn a_global_section_holds_for_the_jobs_behind_it() {
+        let imported =
+            import("[a]\nsize=4k\n[global]\nbs=8k\n[b]\nsize=8k\n[c]\nsize=16k\nbs=16k\n").expect("jobs");
+        let sizes: Vec<_> = imported.load.jobs.iter().map(|job| job.block_size.to_string()).collect();
+        assert_eq!(sizes, ["4KiB", "8KiB", "16KiB"]);
+    }
+
+    #[test]
+    fn everything_that_cannot_be_carried_is_named_at_its_line() {
+        for (text, mistakes) in [
+            ("[a]\nrw=trim\n", &["2: `trim` has no counterpart"][..]),
+            ("[a]\nsize=1g\nzonemode=zbd\nstonewall\n", &["3: `zonemode`", "4: `stonewall`"]),
+            ("[a]\nbs=6k\nsize=1m\n", &["1: as a load this makes no sense: a request of 6KiB"]),
+            ("[a]\nsize=1m\nruntime=10\n", &["3: `runtime` without `time_based`"]),
+            ("[a]\nsize=50%\n", &["2: `50%` is no size"]),
+            (
+                "[a]\nsize=1m\n[b]\nruntime=5\ntime_based=1\n",
+                &["3: jobs with a different `runtime`", "3: jobs with a different `size`"],
+            ),
+            ("[a]\nrw=randread:8\n", &["2: `randread:8` has no counterpart"]),
+            ("rw=read\n[a]\n", &["1: an option before the first section"]),
+            ("[a\nrw=read\n", &["1: a section without its bracket", "2: an option before the first section"]),
+            ("[a]\ndirect=0\n", &["2: `direct=0`"]),
+            ("[a]\nioengine=net\n", &["2: `net` has no counterpart"]),
+            ("[a]\nrate_iops=fast\nnumjobs=-1\n", &["2: `fast` is no number", "3: `-1` is no number"]),
+            ("include x.fio\n", &["1: an option before the first section"]),
+            ("[global]\nbs=4k\n", &["0: there is no job in it"]),
+            ("", &["0: there is no job in it"]),
+        ] {
+            let found = import(text).expect_err(text);
+            assert_eq!(found.len(), mistakes.len(), "{text}: {found:?}");
+            for (found, wanted) in found.iter().zip(mistakes) {
+                assert!(found.starts_with(wanted), "{text}: {found} instead of {wanted}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_job_file_tells_itself() {
+        assert!(looks_like("# x\n; y\n\n[global]\nrw=read\n") && looks_like("[job 1]"));
+        for text in ["", "{}", "[1, 2]\n", "[a: b]", "write: []", "rw=read\n[a]"] {
+            assert!(!looks_like(text), "{text}");
+        }
+    }
+}

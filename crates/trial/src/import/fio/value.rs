@@ -1,0 +1,101 @@
+//! Values as fio writes them: sizes in units of 1024, times whose unit depends on the option.
+
+use rotproof_load::{BlockSizes, Pattern, SizeMix, Zone};
+use rotproof_spec::{Bytes, Percent, Span};
+
+pub(super) fn size(text: &str) -> Result<Bytes, String> {
+    let is_plain = text.bytes().next().is_some_and(|byte| byte.is_ascii_digit()) && !text.ends_with('%');
+    let wrong = || format!("`{text}` is no size in bytes");
+    if is_plain { text.parse().map_err(|_| wrong()) } else { Err(wrong()) }
+}
+
+pub(super) fn whole(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("`{text}` is no number"))
+}
+
+pub(super) fn small(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("`{text}` is no number"))
+}
+
+pub(super) fn number(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite());
+    number.ok_or_else(|| format!("`{text}` is no number"))
+}
+
+pub(super) fn percent(text: &str) -> Result<Percent, String> {
+    format!("{}%", text.trim_end_matches('%')).parse()
+}
+
+/// A switch: given alone it is on.
+pub(super) fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "" | "1" | "true" => Ok(true),
+        "0" | "false" => Ok(false),
+        _ => Err(format!("`{text}` is neither 0 nor 1")),
+    }
+}
+
+/// A time; without a unit in that of `unit_ns` nanoseconds.
+pub(super) fn time(text: &str, unit_ns: f64) -> Result<Span, String> {
+    let wrong = || format!("`{text}` is no time");
+    let digits = text.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
+    let (amount, unit) = text.split_at(digits);
+    let unit_ns = match unit.trim() {
+        "" => unit_ns,
+        "us" | "usec" => 1e3,
+        "ms" | "msec" => 1e6,
+        "s" | "sec" => 1e9,
+        "m" => 60e9,
+        "h" => 3600e9,
+        "d" => 86_400e9,
+        _ => return Err(wrong()),
+    };
+    super::span(amount.parse::<f64>().map_err(|_| wrong())? * unit_ns).ok_or_else(wrong)
+}
+
+/// `4k`, or `4k,64k` for reads and writes.
+pub(super) fn block_sizes(text: &str) -> Result<BlockSizes, String> {
+    let sizes: Vec<Bytes> = text.split(',').map(|part| size(part.trim())).collect::<Result<_, _>>()?;
+    match sizes[..] {
+        [one] => Ok(one.into()),
+        [reads, writes] => Ok(BlockSizes::Split { reads: SizeMix::one(reads), writes: SizeMix::one(writes) }),
+        _ => Err("sizes for reads, writes and trims are one too many".to_owned()),
+    }
+}
+
+/// `4k/60:64k/40`, or that for reads and for writes.
+pub(super) fn split(text: &str) -> Result<BlockSizes, String> {
+    let mix = |text: &str| -> Result<SizeMix, String> {
+        let parts = text.split(':').map(|part| {
+            let (bytes, share) =
+                part.split_once('/').ok_or_else(|| format!("`{part}` is no size with a percentage"))?;
+            Ok((size(bytes)?, percent(share)?))
+        });
+        parts.collect::<Result<_, String>>().map(SizeMix)
+    };
+    match text.split_once(',') {
+        None => mix(text).map(BlockSizes::All),
+        Some((reads, writes)) => Ok(BlockSizes::Split { reads: mix(reads)?, writes: mix(writes)? }),
+    }
+}
+
+/// fio's `random_distribution`.
+pub(super) fn distribution(text: &str) -> Result<Pattern, String> {
+    let (word, value) = text.split_once(':').unwrap_or((text, ""));
+    match word {
+        "random" => Ok(Pattern::Random),
+        "zipf" => number(value).map(|theta| Pattern::Zipf { theta }),
+        // A power of the share, as fio has it: 0.2 for 20% that get 80%.
+        "pareto" => number(value).map(|hot| Pattern::Pareto { hot: Percent(hot) }),
+        "normal" => percent(value).map(|deviation| Pattern::Normal { deviation }),
+        "zoned" => {
+            let zones = value.split(':').map(|zone| {
+                let (requests, space) =
+                    zone.split_once('/').ok_or_else(|| format!("`{zone}` is no zone such as 60/10"))?;
+                Ok(Zone { requests: percent(requests)?, space: percent(space)? })
+            });
+            zones.collect::<Result<_, String>>().map(Pattern::Zoned)
+        }
+        _ => Err(format!("`{word}` has no counterpart among the patterns")),
+    }
+}
