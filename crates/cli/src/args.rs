@@ -112,6 +112,14 @@ pub struct ReportArgs {
     #[arg(required = true, value_name = "FOLDER")]
     pub folders: Vec<PathBuf>,
 
+    /// Write report.html into each folder once more instead
+    #[arg(long, conflicts_with_all = ["json", "figures"])]
+    pub page: bool,
+
+    /// Write every chart of a run as SVG and PNG into this folder instead
+    #[arg(long, value_name = "DIR", conflicts_with = "json")]
+    pub figures: Option<PathBuf>,
+
     /// Print the figures as JSON
     #[arg(long)]
     pub json: bool,

@@ -1,7 +1,9 @@
-//! `rotproof report`: runs that were made, next to each other, and whether they differ.
+//! `rotproof report`: runs that were made, next to each other, and whether they differ; or the page of each once more, or
+//! the charts of one as files.
 
 use rotproof_block::{Error, ErrorKind};
 use rotproof_trial::compare::{Compared, Finding, SetUp, Summarised, compare_set_ups, summarise_runs};
+use rotproof_trial::page;
 use serde_json::json;
 
 use crate::args::ReportArgs;
@@ -14,6 +16,21 @@ use crate::units;
 
 /// Compares the first folder with each other one; a single one is only shown.
 pub fn report(args: &ReportArgs, output: Output) -> Result<Exit, Failure> {
+    if args.page {
+        for folder in &args.folders {
+            output.result(page::write(folder)?.display());
+        }
+        return Ok(Exit::Pass);
+    }
+    if let Some(into) = &args.figures {
+        let [folder] = &args.folders[..] else {
+            return Err(Error::new(ErrorKind::Invalid, "--figures takes the folder of one run").into());
+        };
+        for path in page::write_figures(folder, into)? {
+            output.result(path.display());
+        }
+        return Ok(Exit::Pass);
+    }
     let set_ups: Vec<SetUp> =
         args.folders.iter().map(|folder| SetUp::open(folder)).collect::<Result<_, _>>()?;
     let Some((base, others)) = set_ups.split_first() else {

@@ -27,7 +27,18 @@ const EXCLUSIVE: u32 = 1 << 31;
 pub(crate) struct SharedStripes(Arc<[Stripe]>);
 
 /// The devices that have stripes at present. A device's address is not given to another as long as it is in here.
-static DEVICES: Mutex<Vec<(Weak<dyn Device>, Weak<[Stripe]>)>> = Mutex::new(Vec::new());
+static DEVICES: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+
+struct Known {
+    device: Weak<dyn Device>,
+    stripes: Weak<[Stripe]>,
+}
+
+impl Known {
+    fn is(&self, address: *const ()) -> bool {
+        self.device.as_ptr().cast::<()>() == address
+    }
+}
 
 /// A thread's handle to them; its clones cost no atomic operation.
 #[derive(Clone)]
@@ -90,14 +101,14 @@ impl SharedStripes {
     /// Those of `device`: for every export of it the same.
     pub(crate) fn of(device: &Arc<dyn Device>) -> Self {
         let mut devices = DEVICES.lock();
-        devices.retain(|(_, stripes)| stripes.strong_count() > 0);
+        devices.retain(|known| known.stripes.strong_count() > 0);
         let address = Arc::as_ptr(device).cast::<()>();
-        let known = devices.iter().find(|(device, _)| device.as_ptr().cast::<()>() == address);
-        if let Some(stripes) = known.and_then(|(_, stripes)| stripes.upgrade()) {
+        let known = devices.iter().find(|known| known.is(address));
+        if let Some(stripes) = known.and_then(|known| known.stripes.upgrade()) {
             return Self(stripes);
         }
         let stripes = Self::new();
-        devices.push((Arc::downgrade(device), Arc::downgrade(&stripes.0)));
+        devices.push(Known { device: Arc::downgrade(device), stripes: Arc::downgrade(&stripes.0) });
         stripes
     }
 
@@ -208,10 +219,7 @@ mod tests {
         let again = SharedStripes::of(&Arc::clone(&one));
         assert!(Arc::ptr_eq(&of_one.0, &again.0));
         assert!(!Arc::ptr_eq(&of_one.0, &SharedStripes::of(&other).0));
-        let entries = |address: *const ()| {
-            let devices = DEVICES.lock();
-            devices.iter().filter(|(device, _)| device.as_ptr().cast::<()>() == address).count()
-        };
+        let entries = |address: *const ()| DEVICES.lock().iter().filter(|known| known.is(address)).count();
         let address = Arc::as_ptr(&one).cast::<()>();
         assert_eq!(entries(address), 1);
         drop((of_one, again));

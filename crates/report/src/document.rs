@@ -5,7 +5,7 @@ use std::fmt::Write;
 use rotproof_plot::{Scene, escape, svg_element};
 
 use crate::chart::{AXIS, LEFT, WIDTH};
-use crate::page::{Chart, Fact, FaultRow, Page, PerformanceRow, Timeline};
+use crate::page::{Chart, Fact, FaultRow, Page, Row, Timeline};
 use crate::{chart, histogram, ribbon, strip};
 
 const STYLE: &str = include_str!("style.css");
@@ -152,6 +152,9 @@ impl Body {
             );
             content += &figure("timeline", &ribbon::scene(timeline), &label, "");
         }
+        if !page.degradation.is_empty() {
+            content += &numbers("What each fault took away", "fault", &Row::DEGRADATION, &page.degradation);
+        }
         if !timeline.charts.is_empty() || !timeline.probes.is_empty() {
             content += "<div class=\"cursor\" hidden>\n<label for=\"moment\">Moment</label>\n\
                         <input type=\"range\" id=\"moment\" min=\"0\" max=\"1000\" value=\"0\" step=\"1\">\n\
@@ -224,15 +227,8 @@ impl Body {
         if page.performance.is_empty() {
             return;
         }
-        let columns = PerformanceRow::COLUMNS.map(|head| format!("{NUMBERS}{head}"));
-        let mut heads = vec!["phase"];
-        heads.extend(columns.iter().map(String::as_str));
-        let rows = page.performance.iter().map(|row| {
-            let cells: String =
-                row.cells.iter().map(|cell| format!("<td class=\"number\">{}</td>", escape(cell))).collect();
-            format!("<tr><th scope=\"row\">{}</th>{cells}</tr>", escape(&row.name))
-        });
-        self.section("figures", "Figures", &table("By phase and operation", &heads, rows));
+        let rows = numbers("By phase and operation", "phase", &Row::PERFORMANCE, &page.performance);
+        self.section("figures", "Figures", &rows);
     }
 
     fn repeat(&mut self, page: &Page) {
@@ -263,6 +259,19 @@ fn table(caption: &str, heads: &[&str], rows: impl Iterator<Item = String>) -> S
          <thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>\n",
         escape(caption)
     )
+}
+
+/// A table of numbers; `whose` is the head of the names.
+fn numbers(caption: &str, whose: &str, columns: &[&str], rows: &[Row]) -> String {
+    let columns: Vec<String> = columns.iter().map(|head| format!("{NUMBERS}{head}")).collect();
+    let mut heads = vec![whose];
+    heads.extend(columns.iter().map(String::as_str));
+    let rows = rows.iter().map(|row| {
+        let cells: String =
+            row.cells.iter().map(|cell| format!("<td class=\"number\">{}</td>", escape(cell))).collect();
+        format!("<tr><th scope=\"row\">{}</th>{cells}</tr>", escape(&row.name))
+    });
+    table(caption, &heads, rows)
 }
 
 fn facts(facts: &[Fact]) -> String {
@@ -447,6 +456,7 @@ mod tests {
                 bytes: 1 << 20,
                 marks: vec![StripMark { offset: 4096, length: 4096, kind: "bit_flip".into() }],
             }],
+            degradation: vec![Row { name: hostile.into(), cells: vec![hostile.into(); 6] }],
             command: "rotproof run 'a b.yaml'".into(),
             ..Page::default()
         }

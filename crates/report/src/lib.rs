@@ -16,8 +16,8 @@ mod unit;
 
 pub use document::html;
 pub use page::{
-    Chart, Device, Expectation, Fact, FaultRow, Histogram, Hit, Line, Mark, Page, PerformanceRow, Span,
-    Strip, StripMark, Timeline,
+    Chart, Device, Expectation, Fact, FaultRow, Histogram, Hit, Line, Mark, Page, Row, Span, Strip,
+    StripMark, Timeline,
 };
 pub use unit::Unit;
 

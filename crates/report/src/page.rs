@@ -22,7 +22,9 @@ pub struct Page {
     /// What came of each rule.
     pub faults: Vec<FaultRow>,
     /// Figures by phase and operation.
-    pub performance: Vec<PerformanceRow>,
+    pub performance: Vec<Row>,
+    /// What each fault took away, by its window.
+    pub degradation: Vec<Row>,
     /// What happened when.
     pub timeline: Timeline,
     /// Latencies of the load, by operation.
@@ -89,19 +91,23 @@ pub struct FaultRow {
     pub note: Option<String>,
 }
 
-/// Figures of one operation in one phase, ready to be read.
+/// A line of a table, ready to be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PerformanceRow {
-    /// Phase and operation.
+pub struct Row {
+    /// Whose line it is.
     pub name: String,
-    /// The columns of [`PerformanceRow::COLUMNS`].
+    /// The cells of [`Row::PERFORMANCE`] or [`Row::DEGRADATION`].
     pub cells: Vec<String>,
 }
 
-impl PerformanceRow {
-    /// Heads of the columns.
-    pub const COLUMNS: [&'static str; 8] =
+impl Row {
+    /// Columns of what an operation did in a phase.
+    pub const PERFORMANCE: [&'static str; 8] =
         ["requests", "throughput", "requests/s", "errors", "p50", "p99", "p99.9", "max"];
+
+    /// Columns of what a fault took away.
+    pub const DEGRADATION: [&'static str; 6] =
+        ["before", "during", "of before, at 95%", "noticed", "back after", "lost"];
 }
 
 /// What happened when.

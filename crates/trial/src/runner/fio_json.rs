@@ -62,6 +62,7 @@ fn line(name: &str, operation: &'static str, part: &Value, job: &Value) -> Optio
             p99_9: quantile("99.900000"),
             max: number(latency, "max") as u64,
         },
+        histogram: Vec::new(),
     })
 }
 

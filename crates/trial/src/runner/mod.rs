@@ -16,6 +16,7 @@ mod report;
 mod results;
 mod tables;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -143,6 +144,8 @@ struct Conducted {
     ledger_digest: String,
     replayed: Option<ReplayReport>,
     failures: Vec<Failure>,
+    /// Sizes of the objects with failures.
+    object_bytes: BTreeMap<String, u64>,
     stack: Stack,
     subject: SubjectDescription,
     /// What the subject noticed by itself: errors of an unmount, a remount that failed.
@@ -222,6 +225,11 @@ fn conduct(
         (None, Some((workload, oracle))) => classify(workload, oracle, &load),
         (None, None) => Vec::new(),
     };
+    let objects = known.into_iter().flat_map(|(workload, _)| workload.objects());
+    let object_bytes = objects
+        .filter(|object| failures.iter().any(|failure| failure.object == object.name))
+        .map(|object| (object.name.clone(), object.size_bytes))
+        .collect();
     let content = known.map(|(workload, oracle)| realised(workload, oracle));
     let exit = |name| external.as_ref().and_then(|external| external.report.exit(name));
     let verdict = Verdict::reach(
@@ -251,6 +259,7 @@ fn conduct(
         ledger_digest,
         replayed,
         failures,
+        object_bytes,
         stack,
         subject: description,
         noticed,

@@ -34,6 +34,10 @@ pub struct Performance {
     pub requests_per_second: f64,
     /// From submission to completion; at a rate or in bursts from the time at which the request was due.
     pub latency_ns: LatencySummary,
+    /// The same as a histogram: upper bound in nanoseconds, and how many lay up to it and above the one before. Twenty
+    /// bounds for each power of ten; those without a request are left out, and all of what fio counted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub histogram: Vec<(u64, u64)>,
 }
 
 /// Latencies in nanoseconds, to three significant digits.
@@ -126,5 +130,43 @@ fn figures(
             p99_9: latency.value_at_quantile(0.999),
             max: latency.max(),
         },
+        histogram: histogram(
+            latency.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())),
+        ),
+    }
+}
+
+/// Bounds of a histogram for each power of ten.
+const BOUNDS_PER_DECADE: f64 = 20.0;
+
+/// Values with their numbers, ascending, brought together to [`BOUNDS_PER_DECADE`].
+fn histogram(values: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
+    let mut counts: Vec<(u64, u64)> = Vec::new();
+    for (value, count) in values {
+        let step = ((value.max(1) as f64).log10() * BOUNDS_PER_DECADE - 1e-9).ceil();
+        let bound = 10f64.powf(step / BOUNDS_PER_DECADE).round() as u64;
+        match counts.last_mut() {
+            Some((last, sum)) if *last == bound => *sum += count,
+            _ => counts.push((bound, count)),
+        }
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_has_ascending_bounds_that_hold_their_values() {
+        let values: Vec<(u64, u64)> = (0..100_000).step_by(7).map(|value| (value, 2)).collect();
+        let counts = histogram(values.iter().copied());
+        assert!(counts.is_sorted_by(|a, b| a.0 < b.0));
+        assert_eq!(counts.iter().map(|&(_, count)| count).sum::<u64>(), 2 * values.len() as u64);
+        assert!(counts.len() <= 101, "{}", counts.len());
+        assert_eq!(
+            histogram([(1000, 1), (1122, 1), (1123, 1)].into_iter()),
+            [(1000, 1), (1122, 1), (1259, 1)]
+        );
     }
 }

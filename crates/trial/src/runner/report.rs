@@ -42,6 +42,9 @@ pub struct Report {
     pub counts: Counts,
     /// What came of each rule, in the order of the plan.
     pub faults: Vec<RuleReport>,
+    /// Bytes of the device under the faults layer; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub faulty_bytes: Option<u64>,
     /// What each model was drawn into; absent without models.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<ModelReport>,
@@ -119,6 +122,8 @@ pub struct FailureSummary {
     pub by_kind: BTreeMap<&'static str, u64>,
     /// By the object they are in; objects without any are not listed.
     pub by_object: BTreeMap<String, u64>,
+    /// Sizes of those objects in bytes.
+    pub object_bytes: BTreeMap<String, u64>,
 }
 
 /// What differs between two equal runs: times of day, cost, machine.

@@ -18,6 +18,7 @@ use super::report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
 use super::{Conducted, Finished, RunOptions, tables};
 use crate::file::TrialFile;
 use crate::host;
+use crate::page;
 use crate::verdict::{CauseRecord, RuleOutcome};
 
 /// Version of the form of all files in a results folder.
@@ -84,6 +85,7 @@ pub(super) fn write(
             })?;
         }
     }
+    page::write(&folder)?;
     Ok(Finished { folder, report, failures })
 }
 
@@ -146,6 +148,7 @@ fn report(
     for failure in &conducted.failures {
         *failures.by_object.entry(failure.object.clone()).or_default() += 1;
     }
+    failures.object_bytes.clone_from(&conducted.object_bytes);
     let shares_blocks = trial.stack.0.iter().any(|device| matches!(device, DeviceSpec::Dedup(_)));
     let faults = conducted
         .rules
@@ -173,6 +176,7 @@ fn report(
         expectations: verdict.expectations.clone(),
         counts: verdict.counts,
         faults,
+        faulty_bytes: conducted.stack.engine.is_some().then(|| trial.faulty_size()).flatten(),
         models: plan.models.iter().map(ModelReport::of).collect(),
         failures,
         noticed: conducted.noticed.clone(),

@@ -1,0 +1,287 @@
+//! What `run.json` and `trial.yaml` say, in the words of a page.
+
+use std::time::{Duration, SystemTime};
+
+use rotproof_report::{Device, Expectation, Fact, FaultRow, Histogram, Page, Row, Unit};
+use serde_json::Value;
+
+/// Everything but what happened when and where.
+pub(super) fn page(run: &Value, trial: &Value) -> Page {
+    let name = text(&run["name"]);
+    let seed = run["seed"].as_u64().unwrap_or_default();
+    let notes = |key: &str| run[key].as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
+    let mut told = notes("noticed");
+    if run["runtime"] == "simulated" {
+        told.push("All times are virtual: the run is the same to the byte every time.".to_owned());
+    }
+    Page {
+        subtitle: format!(
+            "{}, seed {seed}, rotproof {}, {}",
+            text(&run["subject"]["name"]),
+            text(&run["rotproof"]),
+            date(run["wall_clock"]["started_unix_seconds"].as_f64().unwrap_or_default())
+        ),
+        passes: Some(run["verdict"] == "pass"),
+        summary: summary(&run["counts"]),
+        expectations: list(&run["expectations"], expectation),
+        stack: stack(trial),
+        load: load(trial),
+        faults: list(&run["faults"], fault),
+        performance: list(&run["performance"], performance),
+        degradation: list(&run["degradation"], degradation),
+        latencies: latencies(&run["performance"]),
+        environment: environment(run),
+        command: format!("rotproof run trial.yaml --seed {seed}"),
+        notes: told,
+        name,
+        ..Page::default()
+    }
+}
+
+fn list<T>(values: &Value, of: impl Fn(&Value) -> T) -> Vec<T> {
+    values.as_array().into_iter().flatten().map(of).collect()
+}
+
+/// A value as people write it: texts without quotes, maps as in a line of YAML.
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(values) => {
+            let values: Vec<String> = values.iter().map(text).collect();
+            format!("[{}]", values.join(", "))
+        }
+        Value::Object(map) => {
+            let pairs: Vec<String> =
+                map.iter().map(|(key, value)| format!("{key}: {}", text(value))).collect();
+            format!("{{ {} }}", pairs.join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// `value` without the braces around a map.
+fn bare(value: &Value) -> String {
+    let text = text(value);
+    text.strip_prefix("{ ").and_then(|rest| rest.strip_suffix(" }")).map_or(text.clone(), str::to_owned)
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
+}
+
+fn summary(counts: &Value) -> String {
+    let fates = ["silent", "reported", "repaired", "masked", "untriggered"];
+    let told: Vec<String> = fates
+        .into_iter()
+        .filter(|fate| number(&counts[*fate]) > 0)
+        .map(|fate| format!("{} {fate}", number(&counts[fate])))
+        .collect();
+    let faults: u64 = fates.into_iter().map(|fate| number(&counts[fate])).sum();
+    let (hits, failures) = (number(&counts["hits"]), number(&counts["failures"]));
+    let mut sentences = vec![match faults {
+        0 => "No fault was injected.".to_owned(),
+        _ => format!("{faults} faults, {hits} hits: {}.", told.join(", ")),
+    }];
+    sentences.push(match (failures, number(&counts["unexplained"])) {
+        (0, _) => "No block failed.".to_owned(),
+        (1, 0) => "One block failed, by an injected fault.".to_owned(),
+        (failures, 0) => format!("{failures} blocks failed, all by injected faults."),
+        (failures, unexplained) => {
+            format!("{failures} blocks failed, {unexplained} of them by no injected fault.")
+        }
+    });
+    sentences.join(" ")
+}
+
+fn expectation(line: &Value) -> Expectation {
+    Expectation {
+        name: text(&line["name"]),
+        wanted: text(&line["wanted"]),
+        found: text(&line["found"]),
+        holds: line["holds"] == true,
+    }
+}
+
+fn stack(trial: &Value) -> Vec<Device> {
+    let entries: Vec<(String, String)> = list(&trial["stack"], |entry| match entry {
+        Value::Object(map) => {
+            map.iter().next().map_or_else(Default::default, |(name, value)| (name.clone(), bare(value)))
+        }
+        other => (text(other), String::new()),
+    });
+    let is_placed = entries.iter().any(|(name, _)| name == "faults");
+    let has_faults = trial["faults"].as_array().is_some_and(|faults| !faults.is_empty());
+    let mut devices: Vec<Device> = entries
+        .into_iter()
+        .map(|(name, detail)| Device { has_faults: has_faults && name == "faults", name, detail })
+        .collect();
+    // Where a trial does not say where its faults act, they act just above the leaf.
+    if has_faults && !is_placed && !devices.is_empty() {
+        devices.insert(1, Device { name: "faults".into(), detail: String::new(), has_faults: true });
+    }
+    let (name, detail) = match &trial["subject"] {
+        Value::Object(map) => {
+            map.iter().next().map_or_else(Default::default, |(name, value)| (name.clone(), bare(value)))
+        }
+        other => (text(other), String::new()),
+    };
+    devices.push(Device { name: format!("subject {name}"), detail, has_faults: false });
+    devices.push(Device { name: "load".into(), detail: "with its oracle".into(), has_faults: false });
+    devices
+}
+
+fn load(trial: &Value) -> Vec<Fact> {
+    let facts = trial["load"].as_object().into_iter().flatten();
+    facts.map(|(name, value)| Fact { name: name.replace('_', " "), value: bare(value) }).collect()
+}
+
+fn fault(rule: &Value) -> FaultRow {
+    let fates = ["silent", "reported", "repaired", "masked", "untriggered"];
+    FaultRow {
+        name: text(&rule["name"]),
+        rule: text(&rule["rule"]),
+        hits: number(&rule["hits"]),
+        faults: number(&rule["faults"]),
+        fates: fates.map(|fate| (fate.to_owned(), number(&rule["fates"][fate]))).into(),
+        failing_blocks: number(&rule["failing_blocks"]),
+        note: rule["note"].as_str().map(str::to_owned),
+    }
+}
+
+fn performance(line: &Value) -> Row {
+    let real = |key: &str| line[key].as_f64().unwrap_or_default();
+    let latency = |key: &str| Unit::Nanoseconds.write(line["latency_ns"][key].as_f64().unwrap_or_default());
+    let is_flush = line["operation"] == "flush";
+    Row {
+        name: format!("{} {}", text(&line["phase"]), text(&line["operation"])),
+        cells: vec![
+            number(&line["requests"]).to_string(),
+            if is_flush { String::new() } else { Unit::BytesPerSecond.write(real("bytes_per_second")) },
+            format!("{:.0}", real("requests_per_second")),
+            number(&line["errors"]).to_string(),
+            latency("p50"),
+            latency("p99"),
+            latency("p99_9"),
+            latency("max"),
+        ],
+    }
+}
+
+fn degradation(window: &Value) -> Row {
+    let level = |key: &str| window[key]["mean"].as_f64().map(|mean| Unit::BytesPerSecond.write(mean));
+    let share = || {
+        let during = &window["during"];
+        let ratio = during["ratio"].as_f64()? * 100.0;
+        let range = &during["ratio_confidence"];
+        let bounds = range["low"].as_f64().zip(range["high"].as_f64());
+        Some(match bounds {
+            Some((low, high)) => format!("{ratio:.1}% ({:.1} to {:.1})", low * 100.0, high * 100.0),
+            None => format!("{ratio:.1}%"),
+        })
+    };
+    let time = |key: &str| window[key].as_f64().map(|nanoseconds| Unit::Nanoseconds.write(nanoseconds));
+    let noticed =
+        || Some(format!("by {} after {}", window["detected_by"].as_str()?, time("detected_after_ns")?));
+    let lost = window["lost_bytes"].as_f64().map(|bytes| Unit::Bytes.write(bytes));
+    let cells = [level("before"), level("during"), share(), noticed(), time("recovered_after_ns"), lost];
+    Row { name: text(&window["fault"]), cells: cells.map(|cell| cell.unwrap_or_else(|| "-".into())).into() }
+}
+
+/// Of the load's own phase; it comes first.
+fn latencies(performance: &Value) -> Vec<Histogram> {
+    let lines = performance.as_array().into_iter().flatten().filter(|line| line["phase"] == "run");
+    lines
+        .map(|line| Histogram {
+            name: text(&line["operation"]),
+            counts: list(&line["histogram"], |pair| (number(&pair[0]), number(&pair[1]))),
+        })
+        .filter(|histogram| !histogram.counts.is_empty())
+        .collect()
+}
+
+fn environment(run: &Value) -> Vec<Fact> {
+    let clock = &run["wall_clock"];
+    let (machine, usage) = (&clock["environment"], &clock["usage"]);
+    let seconds = |key: &str| format!("{:.1} s", usage[key].as_f64().unwrap_or_default());
+    let mut facts = vec![
+        ("kernel", text(&machine["kernel"])),
+        ("distribution", text(&machine["distribution"])),
+        ("processor", format!("{}, {} of them", text(&machine["processor"]), text(&machine["processors"]))),
+        ("memory", Unit::Bytes.write(machine["memory_bytes"].as_f64().unwrap_or_default())),
+        ("run time", seconds("elapsed_seconds")),
+        ("processor time", format!("{} user, {} system", seconds("user_seconds"), seconds("system_seconds"))),
+        ("most memory", Unit::Bytes.write(usage["resident_bytes_max"].as_f64().unwrap_or_default())),
+        ("ledger digest", text(&run["ledger_digest"])),
+        ("subject", bare(&run["subject"])),
+    ];
+    facts.retain(|(_, value)| !value.is_empty());
+    let messages = list(&clock["kernel_messages"], text);
+    if !messages.is_empty() {
+        facts.push(("kernel messages", messages.join("; ")));
+    }
+    facts.into_iter().map(|(name, value)| Fact { name: name.into(), value }).collect()
+}
+
+/// `2026-11-22 02:10 UTC` of seconds since 1970 (after H. Hinnant, *chrono-compatible low-level date algorithms*).
+fn date(unix_seconds: f64) -> String {
+    let since = SystemTime::UNIX_EPOCH + Duration::try_from_secs_f64(unix_seconds).unwrap_or_default();
+    let seconds = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (days, rest) = ((seconds / 86_400) as i64 + 719_468, seconds % 86_400);
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", rest / 3600, rest / 60 % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(date(0.0), "1970-01-01 00:00 UTC");
+        assert_eq!(date(951_782_399.0), "2000-02-28 23:59 UTC");
+        assert_eq!(date(951_782_400.0), "2000-02-29 00:00 UTC");
+        assert_eq!(date(1_795_313_942.7), "2026-11-22 02:19 UTC");
+    }
+
+    #[test]
+    fn the_stack_is_told_with_the_place_of_the_faults() {
+        let trial = json!({
+            "stack": [{ "memory": { "size": "1GiB", "block_size": "512B" } }, { "stats": { "name": "s" } }],
+            "faults": [{ "name": "rot" }],
+            "subject": { "ext4": { "mount": ["noatime"] } },
+        });
+        let names: Vec<(String, bool)> =
+            stack(&trial).into_iter().map(|device| (device.name, device.has_faults)).collect();
+        let wanted =
+            [("memory", false), ("faults", true), ("stats", false), ("subject ext4", false), ("load", false)];
+        assert_eq!(names, wanted.map(|(name, has_faults)| (name.to_owned(), has_faults)));
+        assert_eq!(stack(&trial)[0].detail, "block_size: 512B, size: 1GiB");
+        let placed = json!({ "stack": ["faults"], "faults": [], "subject": "raw" });
+        assert!(stack(&placed).iter().all(|device| !device.has_faults));
+    }
+
+    #[test]
+    fn the_summary_counts_fates_and_failures() {
+        let counts = json!({ "hits": 9, "silent": 1, "masked": 2, "failures": 3, "unexplained": 1 });
+        assert_eq!(
+            summary(&counts),
+            "3 faults, 9 hits: 1 silent, 2 masked. 3 blocks failed, 1 of them by no injected fault."
+        );
+        assert_eq!(summary(&json!({})), "No fault was injected. No block failed.");
+    }
+
+    #[test]
+    fn an_empty_file_makes_a_page_without_a_panic() {
+        let page = page(&json!(null), &json!([]));
+        assert_eq!(page.passes, Some(false));
+    }
+}

@@ -1,0 +1,165 @@
+//! The page of a run, from the files in its results folder alone: what `report.html` shows, whoever made the folder and
+//! whenever.
+//!
+//! `described` reads `run.json` and `trial.yaml`, `over_time` the recorded tables and the ledger, `places` where faults
+//! and failures lie. How it is drawn is known to `rotproof_report`.
+
+mod described;
+mod over_time;
+mod places;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rotproof_block::error::IoContext;
+use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_plot::{png, svg};
+use rotproof_report::{Page, figures, html};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// The page in a results folder.
+pub const FILE_NAME: &str = "report.html";
+
+/// How much finer than the page a PNG is.
+const PNG_SCALE: f64 = 2.0;
+
+/// The page of the run in `folder`. Fails with [`ErrorKind::Missing`] if that holds no run, [`ErrorKind::Invalid`] if a
+/// file in it is not what it should be.
+pub fn read(folder: &Path) -> Result<Page> {
+    if !folder.join("run.json").is_file() {
+        let message = format!(
+            "{} holds no run (there is no run.json in it); name a folder that `rotproof run` has written",
+            folder.display()
+        );
+        return Err(Error::new(ErrorKind::Missing, message));
+    }
+    let run: Value = json_file(&folder.join("run.json"))?;
+    let trial: Value = yaml_file(&folder.join("trial.yaml"))?;
+    let ledger: Vec<rotproof_fault::Record> = lines_file(&folder.join("ledger.jsonl"))?;
+    let failures: Vec<Value> = lines_file(&folder.join("failures.jsonl"))?;
+    let mut page = described::page(&run, &trial);
+    page.timeline = over_time::timeline(folder, &ledger)?;
+    page.places = places::strips(&run, &ledger, &failures);
+    Ok(page)
+}
+
+/// Writes the page of the run in `folder` into it, and says where.
+pub fn write(folder: &Path) -> Result<PathBuf> {
+    let path = folder.join(FILE_NAME);
+    fs::write(&path, html(&read(folder)?)).doing(|| format!("writing {}", path.display()))?;
+    Ok(path)
+}
+
+/// Writes every chart of the run in `folder` as SVG and PNG into the folder `into`, which is made if need be; says where
+/// they are.
+pub fn write_figures(folder: &Path, into: &Path) -> Result<Vec<PathBuf>> {
+    let page = read(folder)?;
+    fs::create_dir_all(into).doing(|| format!("creating {}", into.display()))?;
+    let mut written = Vec::new();
+    for (name, scene) in figures(&page) {
+        let picture = png(&scene, PNG_SCALE)
+            .map_err(|error| Error::new(ErrorKind::Internal, format!("drawing {name}: {error}")))?;
+        for (extension, bytes) in [("svg", svg(&scene).into_bytes()), ("png", picture)] {
+            let path = into.join(format!("{name}.{extension}"));
+            fs::write(&path, bytes).doing(|| format!("writing {}", path.display()))?;
+            written.push(path);
+        }
+    }
+    Ok(written)
+}
+
+fn text_file(path: &Path) -> Result<String> {
+    fs::read_to_string(path).doing(|| format!("reading {}", path.display()))
+}
+
+fn broken(path: &Path, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::new(ErrorKind::Invalid, format!("{} is not what a run writes", path.display())).caused_by(error)
+}
+
+fn json_file(path: &Path) -> Result<Value> {
+    serde_json::from_str(&text_file(path)?).map_err(|error| broken(path, error))
+}
+
+fn yaml_file(path: &Path) -> Result<Value> {
+    serde_saphyr::from_str(&text_file(path)?).map_err(|error| broken(path, error))
+}
+
+fn lines_file<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
+    let text = text_file(path)?;
+    text.lines().map(|line| serde_json::from_str(line).map_err(|error| broken(path, error))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::{Overrides, TrialFile};
+    use crate::runner::{RunOptions, run};
+
+    /// The folder of a run with faults of several kinds under virtual time.
+    fn a_run(parent: &Path) -> PathBuf {
+        let yaml = "name: shown\nruntime: simulated\nseed: 3\nstack: [disk: { profile: nvme, size: 8MiB }]\n\
+                    load: { pattern: random, reads: 50%, total: 16MiB }\nfaults:\n\
+                    - 'name=slow, read, at=10ms+20ms: delay(2ms)'\n- 'name=rot, read, every=100, sticky: zeros'\n\
+                    expect: { silent: '>= 1' }\n";
+        let trial = TrialFile::parse("t.yaml", yaml.as_bytes(), &Overrides::default())
+            .unwrap_or_else(|error| panic!("{error}"));
+        let options = RunOptions {
+            results: parent.to_owned(),
+            overwrite: false,
+            replay: None,
+            cancel: crate::host::Cancel::default(),
+            monitor: std::sync::Arc::default(),
+        };
+        run(&trial, &options).unwrap_or_else(|error| panic!("{error}")).folder
+    }
+
+    #[test]
+    fn the_page_of_a_run_shows_what_its_files_hold() {
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        let folder = a_run(parent.path());
+        let page = read(&folder).unwrap_or_else(|error| panic!("{error}"));
+        let ledger = text_file(&folder.join("ledger.jsonl")).expect("a ledger").lines().count();
+        assert!(ledger > 10);
+        assert_eq!(page.timeline.hits.len(), ledger);
+        assert_eq!(page.passes, Some(true));
+        assert_eq!(page.faults.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["slow", "rot"]);
+        assert_eq!(page.faults.iter().map(|row| row.hits).sum::<u64>(), ledger as u64);
+        assert!(page.timeline.phases.iter().any(|phase| phase.name == "run"));
+        assert!(page.timeline.seconds > 0.0);
+        for title in ["Throughput", "Requests"] {
+            let chart = page.timeline.charts.iter().find(|chart| chart.title == title);
+            let lines = &chart.unwrap_or_else(|| panic!("{title}")).lines;
+            assert!(lines.iter().flat_map(|line| &line.points).any(|&(_, value)| value > 0.0), "{title}");
+        }
+        assert_eq!(page.places[0].marks.len(), ledger, "every hit is on the map of the device");
+        assert!(page.command.contains("--seed 3"), "{}", page.command);
+        let text = fs::read_to_string(folder.join(FILE_NAME)).expect("the run has written it");
+        assert_eq!(text, html(&page), "the same page again");
+    }
+
+    #[test]
+    fn figures_become_files_of_both_kinds() {
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        let folder = a_run(parent.path());
+        let into = parent.path().join("figures");
+        let written = write_figures(&folder, &into).unwrap_or_else(|error| panic!("{error}"));
+        for name in ["faults.svg", "throughput.png", "latency-histogram.svg", "places.png"] {
+            let file = into.join(name);
+            assert!(written.contains(&file), "{written:?}");
+            let bytes = fs::read(file).expect("written");
+            assert!(bytes.starts_with(b"<svg") || bytes.starts_with(b"\x89PNG"), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_run_is_refused_with_its_name() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let error = read(folder.path()).expect_err("nothing is there");
+        assert_eq!(error.kind(), ErrorKind::Missing);
+        fs::write(folder.path().join("run.json"), "{").expect("written");
+        let error = read(folder.path()).expect_err("no JSON");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("run.json is not what a run writes"), "{error}");
+    }
+}

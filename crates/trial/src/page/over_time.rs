@@ -1,0 +1,161 @@
+//! What happened when: from the recorded tables and the ledger.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rotproof_block::Result;
+use rotproof_fault::Record;
+use rotproof_record::{Interval, Mark as Recorded, MarkKind, RunFolder};
+use rotproof_report::{Chart, Hit, Line, Mark, Span, Timeline, Unit};
+
+/// Everything on the axis of time. A run without recorded tables has the hits of its ledger.
+pub(super) fn timeline(folder: &Path, ledger: &[Record]) -> Result<Timeline> {
+    let mut timeline = Timeline { hits: ledger.iter().map(hit).collect(), ..Timeline::default() };
+    timeline.hits.sort_by(|a, b| a.at.total_cmp(&b.at));
+    if folder.join("intervals.parquet").is_file() {
+        let recorded = RunFolder::open(folder)?;
+        let marks = recorded.marks()?;
+        timeline.phases = spans(&marks, MarkKind::Phase);
+        timeline.windows = spans(&marks, MarkKind::Window);
+        timeline.marks = marks
+            .iter()
+            .filter(|mark| mark.kind == MarkKind::Event)
+            .map(|mark| Mark { at: seconds(mark.from_ns), name: mark.name.to_string() })
+            .collect();
+        timeline.charts = charts(&recorded.intervals()?);
+    }
+    let spans = timeline.phases.iter().map(|span| span.to);
+    let points = timeline.charts.iter().flat_map(|chart| &chart.lines).flat_map(|line| &line.points);
+    timeline.seconds = spans
+        .chain(points.map(|&(at, _)| at))
+        .chain(timeline.hits.iter().map(|hit| hit.at))
+        .fold(0.0, f64::max);
+    // A window without an end lasts as long as there is anything.
+    for window in timeline.windows.iter_mut().filter(|window| !window.to.is_finite()) {
+        window.to = timeline.seconds;
+    }
+    Ok(timeline)
+}
+
+fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e9
+}
+
+fn hit(record: &Record) -> Hit {
+    Hit {
+        at: seconds(record.time_ns),
+        rule: record.name.to_string(),
+        what: format!(
+            "{} on a {} of {} bytes at {}",
+            record.effect,
+            record.operation.word(),
+            record.length,
+            record.offset
+        ),
+    }
+}
+
+fn spans(marks: &[Recorded], kind: MarkKind) -> Vec<Span> {
+    marks
+        .iter()
+        .filter(|mark| mark.kind == kind)
+        .map(|mark| Span {
+            name: mark.name.to_string(),
+            from: seconds(mark.from_ns),
+            to: mark.until_ns.map_or(f64::INFINITY, seconds),
+        })
+        .collect()
+}
+
+/// One value of an interval, and whether it has one at all.
+type Reading = fn(&Interval) -> Option<f64>;
+
+/// Phases beside the load's own, which have a pace of their own.
+const ASIDE: [&str; 2] = ["prefill", "check"];
+
+fn charts(intervals: &[Interval]) -> Vec<Chart> {
+    let all: Vec<&Interval> = intervals
+        .iter()
+        .filter(|interval| interval.worker.is_none() && !ASIDE.contains(&&*interval.phase))
+        .collect();
+    let mut operations: Vec<&str> = Vec::new();
+    for interval in &all {
+        if interval.requests > 0 && !operations.contains(&&*interval.operation) {
+            operations.push(&interval.operation);
+        }
+    }
+    let per_operation = |read: Reading| -> Vec<Line> {
+        let lines = operations.iter().map(|operation| line(&all, operation, operation, read));
+        lines.filter(|line| line.points.iter().any(|&(_, value)| value.is_finite())).collect()
+    };
+    let mut charts = vec![
+        Chart {
+            title: "Throughput".into(),
+            unit: Unit::BytesPerSecond,
+            lines: per_operation(|interval| {
+                (&*interval.operation != "flush").then(|| interval.bytes_per_second())
+            }),
+            is_logarithmic: false,
+        },
+        Chart {
+            title: "Requests".into(),
+            unit: Unit::PerSecond,
+            lines: per_operation(|interval| Some(interval.requests_per_second())),
+            is_logarithmic: false,
+        },
+    ];
+    for operation in &operations {
+        let of = |name: &str, read: Reading| line(&all, operation, name, read);
+        fn latency(interval: &Interval, of: impl Fn(&Interval) -> u64) -> Option<f64> {
+            (interval.requests > 0).then(|| of(interval) as f64)
+        }
+        charts.push(Chart {
+            title: format!("Latency of {operation}"),
+            unit: Unit::Nanoseconds,
+            lines: vec![
+                of("p50", |interval| latency(interval, |interval| interval.latency_ns.p50)),
+                of("p99", |interval| latency(interval, |interval| interval.latency_ns.p99)),
+                of("p99.9", |interval| latency(interval, |interval| interval.latency_ns.p99_9)),
+                of("max", |interval| latency(interval, |interval| interval.latency_ns.max)),
+            ],
+            is_logarithmic: true,
+        });
+    }
+    let troubles = [
+        line_of_sums(&all, "errors", |interval| interval.errors),
+        line_of_sums(&all, "retries", |interval| interval.retries),
+    ];
+    if troubles.iter().flat_map(|line| &line.points).any(|&(_, value)| value > 0.0) {
+        charts.push(Chart {
+            title: "Errors and retries".into(),
+            unit: Unit::PerSecond,
+            lines: troubles.into(),
+            is_logarithmic: false,
+        });
+    }
+    charts.retain(|chart| !chart.lines.is_empty());
+    charts
+}
+
+/// One operation's readings; there is a gap before each phase, in which it may not have been.
+fn line(all: &[&Interval], operation: &str, name: &str, read: Reading) -> Line {
+    let mut points = Vec::new();
+    let mut last_phase: Option<&str> = None;
+    for interval in all.iter().filter(|interval| &*interval.operation == operation) {
+        if last_phase.is_none_or(|phase| phase != &*interval.phase) {
+            points.push((seconds(interval.start.0), f64::NAN));
+        }
+        last_phase = Some(&interval.phase);
+        points.push((seconds(interval.end().0), read(interval).unwrap_or(f64::NAN)));
+    }
+    Line { name: name.to_owned(), points }
+}
+
+/// A count of all operations together, a second.
+fn line_of_sums(all: &[&Interval], name: &str, count: fn(&Interval) -> u64) -> Line {
+    let mut sums: BTreeMap<u64, f64> = BTreeMap::new();
+    for interval in all.iter().filter(|interval| interval.length_ns > 0) {
+        *sums.entry(interval.end().0).or_default() += count(interval) as f64 / interval.seconds();
+    }
+    Line { name: name.to_owned(), points: sums.into_iter().map(|(end, sum)| (seconds(end), sum)).collect() }
+}
