@@ -70,7 +70,7 @@ pub struct LoadArgs {
     #[arg(conflicts_with_all = [
         "rw", "mix", "bs", "bssplit", "iodepth", "numjobs", "size", "io_size", "number_ios", "ramp_time", "rwmixread",
         "percentage_random", "random_distribution", "blockalign", "rate_iops", "thinktime", "fsync", "fua", "retry",
-        "duplicates", "prefill", "no_verify", "ioengine", "buffered", "trace",
+        "duplicates", "prefill", "no_verify", "ioengine", "buffered", "trace", "probes", "results",
     ])]
     pub personality: Option<Personality>,
 
@@ -166,7 +166,7 @@ pub struct LoadArgs {
     #[arg(long)]
     pub no_verify: bool,
 
-    /// How files and devices are read and written: io_uring (default) or psync
+    /// How files and devices are accessed: io_uring (default), psync or mmap
     #[arg(long, value_name = "HOW", default_value = "io_uring", hide_default_value = true)]
     #[arg(hide_possible_values = true)]
     pub ioengine: FileEngine,
@@ -234,6 +234,8 @@ pub enum FileEngine {
     IoUring,
     /// One call after the other
     Psync,
+    /// A mapping into memory
+    Mmap,
 }
 
 impl From<FileEngine> for Engine {
@@ -241,6 +243,7 @@ impl From<FileEngine> for Engine {
         match engine {
             FileEngine::IoUring => Engine::IoUring,
             FileEngine::Psync => Engine::Psync,
+            FileEngine::Mmap => Engine::Mmap,
         }
     }
 }
@@ -548,7 +551,8 @@ mod tests {
         let files =
             line.expect("well-formed").load.personality().expect("makes sense").expect("one of files");
         assert_eq!(files.to_string(), "varmail:files=99");
-        assert!(spec("x --ioengine=psync").is_ok() && spec("x --ioengine=libaio").is_err());
+        assert!(spec("x --ioengine=psync").is_ok() && spec("x --ioengine=mmap").is_ok());
+        assert!(spec("x --ioengine=libaio").is_err());
         assert_eq!(spec("x").expect("a load").reads, Percent(1.0), "nothing is written unless told");
         let sizes = spec("x --rw=randrw --bs=4k,64k").expect("a load").block_size;
         assert_eq!(sizes.to_string(), "reads of 4KiB; writes of 64KiB");

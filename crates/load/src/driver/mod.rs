@@ -4,6 +4,7 @@ mod blocking_file;
 mod device;
 mod fat;
 mod files;
+mod mapped_file;
 
 use std::rc::Rc;
 
@@ -15,6 +16,7 @@ pub use blocking_file::BlockingFile;
 pub use device::DeviceDriver;
 pub use fat::{FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FAT_LIBRARY, FatSet};
 pub use files::FileSet;
+pub use mapped_file::MappedFile;
 
 /// Opens the objects of a load. Shared by the threads of all workers.
 pub trait Driver: Send + Sync {

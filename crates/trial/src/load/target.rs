@@ -9,7 +9,7 @@ use rotproof_block::leaf::{
     DiskProfile, FileDevice, FileOptions, MemoryDevice, NbdDevice, NbdUri, NullDevice, SimulatedDisk,
 };
 use rotproof_block::{Device, Error, ErrorKind, Result};
-use rotproof_load::BlockingFile;
+use rotproof_load::{BlockingFile, MappedFile};
 use rotproof_spec::Bytes;
 
 use crate::host;
@@ -89,6 +89,8 @@ pub enum Engine {
     IoUring,
     /// `pread` and `pwrite`, one after the other.
     Psync,
+    /// A mapping of it into memory.
+    Mmap,
 }
 
 /// How to open a target.
@@ -119,10 +121,15 @@ impl LoadTarget {
 
     /// Opens it. Fails with [`ErrorKind::Refused`] where something is that might be overwritten without permission.
     pub fn open(&self, access: Access) -> Result<Arc<dyn Device>> {
-        if access.engine == Engine::Psync && !matches!(self, Self::Path(_)) {
+        let word = match access.engine {
+            Engine::IoUring => None,
+            Engine::Psync => Some("psync"),
+            Engine::Mmap => Some("mmap"),
+        };
+        if let (Some(word), false) = (word, matches!(self, Self::Path(_))) {
             return Err(Error::new(
                 ErrorKind::Invalid,
-                format!("--ioengine psync is for files and block devices, and {self} is none"),
+                format!("--ioengine {word} is for files and block devices, and {self} is none"),
             ));
         }
         match self {
@@ -210,6 +217,7 @@ fn open_path(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
     Ok(match engine {
         Engine::IoUring => FileDevice::open(path, options)?,
         Engine::Psync => BlockingFile::open(path, options)?,
+        Engine::Mmap => MappedFile::open(path, options)?,
     })
 }
 
@@ -277,6 +285,8 @@ mod tests {
         assert_eq!(refused(folder.path(), access), ErrorKind::Invalid);
         let blocking = Access { engine: Engine::Psync, ..read };
         assert!(target.open(blocking).expect("reading harms nobody").info().read_only);
+        let mapped = Access { engine: Engine::Mmap, ..read };
+        assert!(target.open(mapped).expect("reading harms nobody").info().read_only);
         let memory = LoadTarget::Memory(Bytes(1 << 20));
         assert_eq!(memory.open(blocking).err().expect("no file").kind(), ErrorKind::Invalid);
         assert_eq!(memory.open(access).err().expect("has a size").kind(), ErrorKind::Invalid);

@@ -1,0 +1,244 @@
+//! A file or block device through a shared mapping (`mmap`): how programs do their I/O that take a file for memory.
+//!
+//! Whoever touches a page of a mapping that cannot be read, or that lies behind the end of the file by now, is killed by
+//! SIGBUS. No load may die of what it is to find out, and no handler of a signal is needed for that: the kernel itself
+//! copies to and from the mapping (`process_vm_readv` on the own process). It then takes the page faults on the mapping
+//! just as a program would, and where one fails the call does, with EFAULT. No reference into the mapping is ever made.
+//!
+//! A worker waits in each call, so it has one request in flight whatever its queue depth.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rotproof_block::error::IoContext;
+use rotproof_block::leaf::{FileDevice, FileOptions};
+use rotproof_block::{
+    Device, DeviceInfo, Error, Features, Operation, Queue, Request, Result, Runtime, Submission,
+};
+
+/// The file, mapped once for all workers.
+#[derive(Debug)]
+pub struct MappedFile {
+    mapping: Arc<Mapping>,
+    info: DeviceInfo,
+}
+
+impl MappedFile {
+    /// As [`FileDevice::open`], and fails as that does; it always goes through the page cache.
+    pub fn open(path: &Path, options: FileOptions) -> Result<Arc<Self>> {
+        // It makes the file and knows its size.
+        let info = FileDevice::open(path, FileOptions { direct: false, ..options })?.info();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(!options.read_only)
+            .custom_flags(libc::O_CLOEXEC)
+            .open(path)
+            .doing(|| format!("opening {}", path.display()))?;
+        let mapping = Mapping::new(file.as_raw_fd(), info.size, !options.read_only)
+            .doing(|| format!("mapping {} into memory", path.display()))?;
+        // What a load never sends is not offered.
+        let features = Features { discard: false, write_zeroes: false, ..info.features };
+        Ok(Arc::new(Self { mapping: Arc::new(mapping), info: DeviceInfo { features, ..info } }))
+    }
+}
+
+impl Device for MappedFile {
+    fn info(&self) -> DeviceInfo {
+        self.info
+    }
+
+    fn open_queue(&self, _: &Runtime) -> Result<Rc<dyn Queue>> {
+        Ok(Rc::new(MappedQueue { mapping: Arc::clone(&self.mapping), info: self.info }))
+    }
+}
+
+struct MappedQueue {
+    mapping: Arc<Mapping>,
+    info: DeviceInfo,
+}
+
+impl Queue for MappedQueue {
+    fn submit(&self, mut request: Request) -> Submission {
+        if let Err(error) = self.info.check(&request) {
+            return request.fail(error).into();
+        }
+        let (offset, len) = (request.offset as usize, request.buffer.len());
+        let done = match request.operation {
+            Operation::Read => self.mapping.read(offset, &mut request.buffer),
+            Operation::Write { fua: false } => self.mapping.write(offset, &request.buffer),
+            Operation::Write { fua: true } => self
+                .mapping
+                .write(offset, &request.buffer)
+                .and_then(|()| self.mapping.sync(offset..offset + len)),
+            Operation::Flush => self.mapping.sync(0..self.mapping.len),
+            Operation::Discard | Operation::WriteZeroes => Err(io::ErrorKind::Unsupported.into()),
+        };
+        match done {
+            Ok(()) => request.succeed().into(),
+            // What would have been SIGBUS.
+            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => request.fail(Error::medium()).into(),
+            Err(error) => {
+                request.fail(Error::from_io(error, "a read, write or flush of mapped memory")).into()
+            }
+        }
+    }
+}
+
+/// A shared mapping of a whole file, only ever touched by the kernel on our behalf.
+#[derive(Debug)]
+struct Mapping {
+    start: *mut libc::c_void,
+    len: usize,
+}
+
+// SAFETY: the pointer is only handed to system calls, which any thread may make; nothing is read or written through it.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; what overlapping calls leave behind is a matter of the file, not of memory of ours.
+unsafe impl Sync for Mapping {}
+
+/// Bytes that the kernel is asked to copy at once: where it may stop short of a failing page, no more than this is done
+/// again.
+const COPY_BYTES_MAX: usize = 1 << 20;
+
+impl Mapping {
+    fn new(file: i32, size: u64, is_writable: bool) -> io::Result<Self> {
+        let len = usize::try_from(size).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        let protection = libc::PROT_READ | if is_writable { libc::PROT_WRITE } else { 0 };
+        // SAFETY: a new mapping at a place of the kernel's choice takes no memory away from anybody.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, file, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { start, len })
+    }
+
+    fn read(&self, offset: usize, buffer: &mut [u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let own = &mut buffer[done..];
+            let len = own.len().min(COPY_BYTES_MAX);
+            let local = libc::iovec { iov_base: own.as_mut_ptr().cast(), iov_len: len };
+            let mapped = self.piece(offset + done, len)?;
+            // SAFETY: `local` is memory of ours that lives across the call, which fills it; `mapped` lies within the
+            // mapping, and the kernel checks it besides.
+            let copied = unsafe {
+                libc::process_vm_readv(own_process(), &raw const local, 1, &raw const mapped, 1, 0)
+            };
+            done += copied_bytes(copied)?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: usize, buffer: &[u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let own = &buffer[done..];
+            let len = own.len().min(COPY_BYTES_MAX);
+            let local = libc::iovec { iov_base: own.as_ptr().cast_mut().cast(), iov_len: len };
+            let mapped = self.piece(offset + done, len)?;
+            // SAFETY: `local` is memory of ours that lives across the call, which only reads it; what is written lies
+            // within the mapping, to which nobody has a reference.
+            let copied = unsafe {
+                libc::process_vm_writev(own_process(), &raw const local, 1, &raw const mapped, 1, 0)
+            };
+            done += copied_bytes(copied)?;
+        }
+        Ok(())
+    }
+
+    fn piece(&self, offset: usize, len: usize) -> io::Result<libc::iovec> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(libc::iovec { iov_base: self.start.wrapping_byte_add(offset), iov_len: len })
+    }
+
+    /// Writes back what has changed, and waits (`MS_SYNC`).
+    fn sync(&self, bytes: std::ops::Range<usize>) -> io::Result<()> {
+        const PAGE_BYTES: usize = 4096;
+        let start = bytes.start / PAGE_BYTES * PAGE_BYTES;
+        // SAFETY: the range lies within the mapping, and the call changes no memory.
+        match unsafe { libc::msync(self.start.wrapping_byte_add(start), bytes.end - start, libc::MS_SYNC) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: it is ours, and no call uses it any more.
+        unsafe { libc::munmap(self.start, self.len) };
+    }
+}
+
+fn own_process() -> libc::pid_t {
+    std::process::id().cast_signed()
+}
+
+fn copied_bytes(copied: libc::ssize_t) -> io::Result<usize> {
+    match usize::try_from(copied) {
+        Ok(0) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+        Ok(copied) => Ok(copied),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::uring;
+    use crate::{DeviceDriver, Driver, LoadSpec, Oracle, Workload, classify, run};
+    use rotproof_block::Phase;
+    use rotproof_block::conformance::{On, check};
+
+    const OPTIONS: FileOptions = FileOptions {
+        size_bytes: Some(1 << 20),
+        block_size: None,
+        direct: false,
+        create: true,
+        read_only: false,
+    };
+
+    #[test]
+    fn it_keeps_the_contract_of_a_device() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let make = || -> Result<Arc<dyn Device>> {
+            let path = folder.path().join("disk.img");
+            let _ = std::fs::remove_file(&path);
+            Ok(MappedFile::open(&path, FileOptions { size_bytes: Some(4 << 20), ..OPTIONS })?)
+        };
+        check(On::Uring, &make).unwrap_or_else(|breach| panic!("{breach}"));
+    }
+
+    #[test]
+    fn a_load_on_it_is_verified_and_a_file_that_is_cut_short_kills_nobody() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("disk.img");
+        let driver = DeviceDriver::new(MappedFile::open(&path, OPTIONS).expect("opens")).expect("suits");
+        let load: LoadSpec = serde_json::from_str(
+            r#"{ "pattern": "random", "reads": "40%", "fua": "20%", "requests": 500, "workers": 2, "prefill": true }"#,
+        )
+        .expect("a load");
+        let workload = Workload::new(&load, 1, driver.objects()).expect("makes sense");
+        let mut oracle = Oracle::new(&workload);
+        for phase in [Phase::Prefill, Phase::Run, Phase::Check] {
+            let report = run(&workload, &driver, &mut oracle, &uring(phase)).expect("runs");
+            assert_eq!((report.error_count(), report.sightings.len()), (0, 0), "{phase:?}");
+        }
+        let on_disk = std::fs::read(&path).expect("there");
+        assert!(on_disk.chunks(4096).all(|block| workload.content().identify(block).is_some()));
+        // A program that touched the missing pages would get SIGBUS.
+        OpenOptions::new().write(true).open(&path).expect("there").set_len(1 << 19).expect("cut");
+        let check = run(&workload, &driver, &mut oracle, &uring(Phase::Check)).expect("checks");
+        let failures = classify(&workload, &oracle, [&check]);
+        let blocks: Vec<u64> = failures.iter().map(|failure| failure.block).collect();
+        assert_eq!(blocks, (128..256).collect::<Vec<u64>>());
+        assert!(failures.iter().all(|failure| failure.worst().what.kind() == "unreadable"));
+    }
+}
