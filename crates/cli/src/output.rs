@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::args::ColorChoice;
 use crate::exit::Exit;
+use crate::progress::undisturbed;
 
 /// What each stream can show.
 #[derive(Clone, Copy, Debug)]
@@ -39,9 +40,9 @@ impl Output {
         }
     }
 
-    /// Whether standard error is a terminal, where a line can be redrawn.
-    pub fn stderr_is_terminal(self) -> bool {
-        self.stderr_is_terminal
+    /// Whether lines of standard error can be redrawn: on a terminal, unless somebody wants plain text, as with `NO_COLOR`.
+    pub fn stderr_is_redrawn(self) -> bool {
+        self.stderr_is_terminal && self.stderr_colored
     }
 
     /// How to colour standard output.
@@ -75,7 +76,7 @@ impl Output {
     /// Prints something that is no result: progress, a mistake, an error.
     pub fn note(self, text: impl Display) {
         // Where it cannot be written, there is nowhere left to complain.
-        let _ = write_all(io::stderr().lock(), &format!("{text}\n"));
+        let _ = undisturbed(|| write_all(io::stderr().lock(), &format!("{text}\n")));
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rotproof_block::{Error, ErrorKind};
+use rotproof_fault::Record;
 use rotproof_trial::host::Cancel;
 use rotproof_trial::runner::{self, Finished, Moment, Monitor, Recorded, RunOptions};
 use serde_json::{Value, json};
@@ -16,6 +17,7 @@ use crate::progress::{Progress, Snapshot};
 use crate::repeat::{Repeated, repeat};
 use crate::signals::cancel_on_signals;
 use crate::trials::{self, Trial};
+use crate::units;
 use crate::verdict;
 
 /// Reads all trials before the first one runs; then runs them in turn. A trial that cannot be run does not keep the
@@ -113,7 +115,7 @@ fn run_one(
     cancel: &Cancel,
     output: Output,
 ) -> Result<Finished, Error> {
-    let monitor = Arc::new(Monitor::default());
+    let monitor = Arc::new(if args.quiet { Monitor::default() } else { Monitor::watched() });
     let options = RunOptions {
         results: results.to_owned(),
         overwrite: args.overwrite,
@@ -141,8 +143,22 @@ pub fn snapshot(moment: &Moment) -> Snapshot {
         position,
         length,
         bytes,
+        requests: moment.counts.requests,
+        latencies: moment.latencies.clone(),
+        hits: moment.hits,
+        last_hits: moment.last_hits.iter().map(hit).collect(),
         errors: moment.counts.errors + moment.counts.failures,
     }
+}
+
+/// A fault that was injected, in one line: `media: read of 4.0 KiB at 1.2 MiB of a, error`.
+fn hit(record: &Record) -> String {
+    let place = match record.length {
+        0 => String::new(),
+        length => format!(" of {} at {}", units::bytes(length), units::bytes(record.offset)),
+    };
+    let tag = if record.tag.is_empty() { String::new() } else { format!(" in {}", record.tag) };
+    format!("{}: {}{place}{tag}, {}", record.name, record.operation.word(), record.effect)
 }
 
 fn exit_of(finished: &Finished) -> Exit {

@@ -27,7 +27,7 @@ pub(super) fn load(args: &LoadArgs, personality: Personality, output: Output) ->
         return Err(Error::new(ErrorKind::Invalid, message).into());
     };
     let cancel = cancel_on_signals()?;
-    let monitor = Arc::new(Monitor::default());
+    let monitor = Arc::new(if args.quiet { Monitor::default() } else { Monitor::watched() });
     let command = FileLoadCommand {
         folder: folder.clone(),
         personality,

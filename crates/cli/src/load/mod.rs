@@ -41,7 +41,7 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
     }
     let spec = args.spec()?;
     let cancel = cancel_on_signals()?;
-    let monitor = Arc::new(Monitor::default());
+    let monitor = Arc::new(if args.quiet { Monitor::default() } else { Monitor::watched() });
     let command = LoadCommand {
         target: args.target.clone(),
         load: spec,

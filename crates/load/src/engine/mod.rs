@@ -4,6 +4,7 @@
 //! same seed gives the same report and the same oracle, bit for bit.
 
 mod in_flight;
+mod latencies;
 mod progress;
 mod report;
 mod requests;
@@ -28,7 +29,9 @@ use crate::content::Stage;
 use crate::driver::Driver;
 use crate::oracle::{Drawn, Oracle, OraclePart};
 use crate::workload::Workload;
-pub use progress::{Progress, ProgressCounts};
+pub use latencies::Latencies;
+pub(crate) use progress::Unpublished;
+pub use progress::{Progress, ProgressCounts, ProgressKind};
 pub use report::{INCIDENTS_MAX, Incident, LoadOperation, LoadReport, OperationReport, Recovery, Sighting};
 use source::Source;
 pub(crate) use threads::thread_cpu_time;

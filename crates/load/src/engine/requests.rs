@@ -331,11 +331,9 @@ impl Worker {
             state.now = answer.completed;
             state.steps_at_now = 0;
         }
-        state.unpublished.requests += 1;
-        match error {
-            None => state.unpublished.bytes += bytes,
-            Some(_) => state.unpublished.errors += 1,
-        }
+        let latency = answer.completed.since(planned.due.unwrap_or(answer.submitted));
+        let latency_ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        state.unpublished.count(operation.into(), latency_ns, bytes, error.is_some());
         if state.unpublished.requests >= PUBLISHED_REQUESTS
             || state.now.since(state.published) >= PUBLISHED_EVERY
         {
@@ -344,7 +342,7 @@ impl Worker {
     }
 
     pub(super) fn publish(&self, state: &mut State) {
-        self.progress.add(std::mem::take(&mut state.unpublished));
+        self.progress.publish(&mut state.unpublished);
         state.published = state.now;
     }
 }

@@ -17,7 +17,7 @@ use rotproof_block::{Buffer, Error, ErrorKind, Phase, Queue, Runtime, Tag, Time}
 use rotproof_record::{Recorder, Recording};
 
 use super::in_flight::InFlight;
-use super::progress::{Progress, ProgressCounts};
+use super::progress::{Progress, Unpublished};
 use super::report::{Recovery, Tally};
 use super::source::Source;
 use crate::Content;
@@ -131,7 +131,7 @@ pub(super) struct State {
     /// Memory that writes send again, where contents do not matter.
     pub(super) spare: Vec<Buffer>,
     pub(super) requests: u64,
-    pub(super) unpublished: ProgressCounts,
+    pub(super) unpublished: Unpublished,
     pub(super) published: Time,
     pub(super) tally: Tally,
 }
@@ -189,7 +189,7 @@ impl Worker {
             is_dirty: vec![false; queues.len()],
             spare: Vec::new(),
             requests: 0,
-            unpublished: ProgressCounts::default(),
+            unpublished: options.progress.unpublished(),
             published: Time::default(),
             tally: Tally::new(),
         };

@@ -15,7 +15,7 @@ use super::plan::FilePlan;
 use super::report::{FileIncident, FileOperation, Tally};
 use super::state::{Existence, FileState};
 use crate::content::ContentId;
-use crate::engine::{LoadOperation, Progress, ProgressCounts};
+use crate::engine::{LoadOperation, Progress, Unpublished};
 use crate::failure::{Classification, Version, Way};
 
 /// What is read and written at once (filebench's I/O size of whole files).
@@ -65,7 +65,7 @@ pub(super) struct Hands<'a> {
     pub(super) tally: Tally,
     opened: Option<Opened>,
     buffer: Vec<u8>,
-    unpublished: ProgressCounts,
+    unpublished: Unpublished,
 }
 
 pub(super) fn kind_of(error: io::Error) -> ErrorKind {
@@ -78,7 +78,8 @@ pub(super) fn kind_of(error: io::Error) -> ErrorKind {
 impl<'a> Hands<'a> {
     pub(super) fn new(job: &'a Job<'a>) -> Self {
         let buffer = vec![0; PIECE_BYTES];
-        Self { job, tally: Tally::default(), opened: None, buffer, unpublished: ProgressCounts::default() }
+        let unpublished = job.progress.unpublished();
+        Self { job, tally: Tally::default(), opened: None, buffer, unpublished }
     }
 
     /// Ends the work.
@@ -109,18 +110,15 @@ impl<'a> Hands<'a> {
         error: Option<ErrorKind>,
     ) {
         self.tally.record(operation, took, bytes, error);
-        self.unpublished.requests += 1;
-        match error {
-            None => self.unpublished.bytes += bytes,
-            Some(_) => self.unpublished.errors += 1,
-        }
+        let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.unpublished.count(operation.into(), took_ns, bytes, error.is_some());
         if self.unpublished.requests >= PUBLISHED_OPERATIONS {
             self.publish();
         }
     }
 
     pub(super) fn publish(&mut self) {
-        self.job.progress.add(std::mem::take(&mut self.unpublished));
+        self.job.progress.publish(&mut self.unpublished);
     }
 
     /// Adds a way in which a block of a file failed.

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::plan::FilePlan;
 use crate::BLOCK_BYTES;
 use crate::engine::OperationReport;
+use crate::engine::ProgressKind;
 use crate::failure::{Failure, Way};
 
 /// What a load of files does.
@@ -49,6 +50,30 @@ pub enum FileOperation {
     Rmdir,
     /// Everything is made durable, at the end of a phase.
     Sync,
+}
+
+impl From<FileOperation> for ProgressKind {
+    fn from(operation: FileOperation) -> Self {
+        use FileOperation as Operation;
+        match operation {
+            Operation::Read => Self::Read,
+            Operation::Write
+            | Operation::Append
+            | Operation::Log
+            | Operation::Insert
+            | Operation::Replace => Self::Write,
+            Operation::Fsync | Operation::Sync => Self::Flush,
+            Operation::Create
+            | Operation::Open
+            | Operation::Close
+            | Operation::Delete
+            | Operation::Stat
+            | Operation::Erase
+            | Operation::Mkdir
+            | Operation::Dirstat
+            | Operation::Rmdir => Self::Other,
+        }
+    }
 }
 
 impl FileOperation {

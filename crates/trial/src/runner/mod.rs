@@ -15,6 +15,7 @@ mod replay;
 mod report;
 mod results;
 mod tables;
+mod watched;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -180,6 +181,7 @@ fn conduct(
         &trial.stack,
         &StackEnvironment { seed: trial.seed, needs_faults: !trial.faults.is_empty() },
     )?;
+    stack.engine.iter().for_each(|engine| options.monitor.watch_faults(engine));
     let mut subject = subject::prepare(&trial.subject, Arc::clone(&stack.device), &environment)
         .map_err(|error| leaf_watch::blame(&stack, error))?;
     let outcome = {

@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rotproof_fault::{Engine, Record};
 use rotproof_load::Progress;
-use rotproof_load::engine::ProgressCounts;
+use rotproof_load::engine::{Latencies, ProgressCounts};
 use rotproof_record::Recording;
+
+use super::watched::{Watched, latencies};
 
 /// Where a run stands; shared between the run and a display.
 #[derive(Debug, Default)]
-pub struct Monitor(Mutex<State>);
+pub struct Monitor(Mutex<State>, Watched);
 
 #[derive(Debug, Default)]
 struct State {
@@ -33,9 +36,25 @@ pub struct Moment {
     pub bytes_planned: Option<u64>,
     /// Share of the time that has passed, in a phase that ends by time.
     pub time_share: Option<f64>,
+    /// The latencies of this phase so far, if somebody is to look at them and there is a load.
+    pub latencies: Option<Latencies>,
+    /// Faults that have hit so far.
+    pub hits: u64,
+    /// The last few of them.
+    pub last_hits: Vec<Record>,
 }
 
 impl Monitor {
+    /// One that somebody looks at while the run goes on: it also tells of latencies.
+    pub fn watched() -> Self {
+        Self(Mutex::default(), Watched::with_latencies())
+    }
+
+    /// The run has these faults.
+    pub(crate) fn watch_faults(&self, engine: &Arc<Engine>) {
+        self.1.watch_faults(engine);
+    }
+
     /// A phase without load begins.
     pub(crate) fn begin(&self, phase: &'static str, bytes_planned: Option<u64>) {
         let mut state = self.0.lock();
@@ -60,7 +79,7 @@ impl Monitor {
         bytes_planned: Option<u64>,
         duration: Option<Duration>,
     ) -> Arc<Progress> {
-        let progress = Arc::new(Progress::default());
+        let progress = self.1.progress();
         let time_planned = duration.map(|duration| (Instant::now(), duration));
         let mut state = self.0.lock();
         let recording = state.recording.take();
@@ -70,8 +89,12 @@ impl Monitor {
 
     /// Now.
     pub fn moment(&self) -> Moment {
+        let (hits, last_hits) = self.1.hits();
         let state = self.0.lock();
         Moment {
+            latencies: latencies(&state.progress),
+            hits,
+            last_hits,
             phase: state.phase,
             counts: state.progress.counts(),
             bytes_planned: state.bytes_planned,

@@ -1,0 +1,55 @@
+//! What somebody who looks on may ask of a run beside how far it has come: latencies, the phases before, faults as they
+//! hit.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rotproof_fault::{Engine, Record};
+use rotproof_load::Progress;
+use rotproof_load::engine::{Latencies, ProgressKind};
+
+/// Part of a [`super::Monitor`].
+#[derive(Debug, Default)]
+pub(super) struct Watched {
+    keeps_latencies: bool,
+    faults: Mutex<Option<Arc<Engine>>>,
+}
+
+/// Hits that a moment shows.
+const HITS_SHOWN: u64 = 3;
+
+impl Watched {
+    pub(super) fn with_latencies() -> Self {
+        Self { keeps_latencies: true, ..Self::default() }
+    }
+
+    /// What counts a phase that begins.
+    pub(super) fn progress(&self) -> Arc<Progress> {
+        Arc::new(if self.keeps_latencies { Progress::with_latencies() } else { Progress::default() })
+    }
+
+    /// Looks at these faults from now on.
+    pub(super) fn watch_faults(&self, engine: &Arc<Engine>) {
+        *self.faults.lock() = Some(Arc::clone(engine));
+    }
+
+    /// How many faults have hit, and the last few.
+    pub(super) fn hits(&self) -> (u64, Vec<Record>) {
+        // Not under the lock, which the run may want.
+        let engine = self.faults.lock().clone();
+        engine.map_or((0, Vec::new()), |engine| {
+            let hits = engine.ledger().len() as u64;
+            let first = hits.saturating_sub(HITS_SHOWN);
+            (hits, engine.ledger().records_from(first, HITS_SHOWN as usize))
+        })
+    }
+}
+
+/// The latencies of all operations; none if they are not kept.
+pub(super) fn latencies(progress: &Progress) -> Option<Latencies> {
+    let mut sum = Latencies::default();
+    for operation in ProgressKind::ALL {
+        sum.add(&progress.latencies_of(operation)?);
+    }
+    Some(sum)
+}
