@@ -8,6 +8,7 @@ use rotproof_trial::import::Format;
 use rotproof_trial::serve::{ExportKind, NbdAddress};
 
 use crate::load::LoadArgs;
+use crate::metrics::MetricsArgs;
 use crate::model::ModelArgs;
 use crate::trace::TraceArgs;
 
@@ -91,6 +92,9 @@ pub struct RunArgs {
     /// Permit writing over what a device or file holds
     #[arg(long)]
     pub overwrite: bool,
+
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
 
     /// Inject the faults of a ledger again
     #[arg(long, value_name = "LEDGER")]
@@ -334,6 +338,9 @@ pub struct ServeArgs {
     /// Set a value, such as stack[0].memory.size=1GiB
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub values: Vec<String>,
+
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
 
     /// Permit writing over what a device or file holds
     #[arg(long)]

@@ -13,6 +13,7 @@ mod figures;
 mod import;
 mod load;
 mod machine;
+mod metrics;
 mod model;
 mod output;
 mod plan;

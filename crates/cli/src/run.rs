@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rotproof_block::{Error, ErrorKind};
 use rotproof_fault::Record;
 use rotproof_trial::host::Cancel;
+use rotproof_trial::metrics::Observed;
 use rotproof_trial::runner::{self, Finished, Moment, Monitor, Recorded, RunOptions};
 use serde_json::{Value, json};
 
@@ -33,6 +34,7 @@ pub fn run(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
         .into());
     }
     let cancel = cancel_on_signals()?;
+    let (observed, _server) = args.metrics.observe(output)?;
     let mut exit = Exit::Pass;
     let mut results = Vec::new();
     for (index, trial) in trials.iter().enumerate() {
@@ -41,14 +43,14 @@ pub fn run(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
         }
         if trial.file.repeat > 1 {
             let ended = repeat(trial, &args.results, output, |run, results| {
-                run_one(run, args, (results, replay.as_ref()), &cancel, output)
+                run_one(run, args, (results, replay.as_ref()), &cancel, (&observed, output))
             });
             if cancel.signal().is_none() {
                 exit = exit.and(tell_repeated(trial, ended, args, output, &mut results)?);
                 continue;
             }
         }
-        let ended = run_one(trial, args, (&args.results, replay.as_ref()), &cancel, output);
+        let ended = run_one(trial, args, (&args.results, replay.as_ref()), &cancel, (&observed, output));
         if let Some(signal) = cancel.signal() {
             exit = Exit::of_signal(signal);
             output
@@ -113,9 +115,10 @@ fn run_one(
     args: &RunArgs,
     (results, replay): (&Path, Option<&Arc<Recorded>>),
     cancel: &Cancel,
-    output: Output,
+    (observed, output): (&Observed, Output),
 ) -> Result<Finished, Error> {
-    let monitor = Arc::new(if args.quiet { Monitor::default() } else { Monitor::watched() });
+    let monitor = Arc::new(watched(!args.quiet || args.metrics.metrics.is_some()));
+    observed.begin(&trial.file.name, &monitor);
     let options = RunOptions {
         results: results.to_owned(),
         overwrite: args.overwrite,
@@ -124,7 +127,14 @@ fn run_one(
         monitor: Arc::clone(&monitor),
     };
     let _progress = Progress::start(output, args.quiet, move || snapshot(&monitor.moment()));
-    runner::run(&trial.file, &options)
+    let finished = runner::run(&trial.file, &options)?;
+    observed.end(&finished.report);
+    Ok(finished)
+}
+
+/// A monitor that keeps more if somebody is to look at it while the run goes on.
+pub fn watched(is_looked_at: bool) -> Monitor {
+    if is_looked_at { Monitor::watched() } else { Monitor::default() }
 }
 
 /// Steps into which a phase that ends by time is cut for its display.

@@ -30,6 +30,8 @@ pub fn serve(args: &ServeArgs, output: Output) -> Result<Exit, Failure> {
     };
     let cancel = cancel_on_signals()?;
     let mut served = Served::begin(&file, &options)?;
+    let figures = served.figures();
+    let _metrics = args.metrics.serve(output, move || figures.page())?;
     for address in options.nbd.open_to_strangers() {
         let name = &options.name;
         output.note(format_args!(

@@ -2,7 +2,8 @@
 //! terminal emulator, and the screen read.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::num::NonZero;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -227,4 +228,47 @@ fn a_load_shows_its_course_too() {
     terminal.until("the course of the load", |rows| has(rows, "p99 ") && has(rows, "█"));
     let (status, rows) = terminal.end();
     assert!(status.success() && has(&rows, "PASS  ") && !has(&rows, "━"), "{rows:#?}");
+}
+
+#[test]
+fn metrics_can_be_read_while_a_run_goes_on_and_only_from_this_machine() {
+    let mut terminal = Terminal::run(&["run", "t.yaml", "--metrics", ":0"], &[("NO_COLOR", "1")], None);
+    terminal.until("the address", |rows| rows.iter().any(|row| row.ends_with("/metrics")));
+    let rows = terminal.rows();
+    let address = rows.iter().find_map(|row| row.strip_prefix("metrics: http://")).expect("an address");
+    let address = address.strip_suffix("/metrics").expect("a page").to_owned();
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let page = scrape(&address);
+        let value = |name: &str| {
+            let sample = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            sample.map_or(0.0, |value| value.parse::<f64>().expect("a number"))
+        };
+        let labels = "{run=\"t\",phase=\"run\",operation=\"read\"}";
+        let reads = value(&format!("rotproof_requests_total{labels}"));
+        let hits = value("rotproof_fault_hits_total{run=\"t\",rule=\"media\"}");
+        if reads > 0.0 && hits > 0.0 && value(&format!("rotproof_request_duration_seconds_sum{labels}")) > 0.0
+        {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{page}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (status, rows) = terminal.end();
+    assert_eq!(status.code(), Some(0), "{rows:#?}");
+    let mut open = Terminal::run(&["run", "t.yaml", "--metrics", "0.0.0.0:0"], &[], None);
+    let (status, rows) = open.end();
+    assert!(status.code() == Some(2) && has(&rows, "--metrics-for-all"), "{rows:#?}");
+}
+
+/// The page, as a scraper gets it.
+fn scrape(address: &str) -> String {
+    let mut client = TcpStream::connect(address).expect("it listens");
+    client.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+    client.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).expect("an answer");
+    let (head, page) = answer.split_once("\r\n\r\n").expect("a head and a page");
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    page.to_owned()
 }

@@ -9,6 +9,7 @@ mod ground;
 pub mod host;
 pub mod import;
 pub mod load;
+pub mod metrics;
 pub mod page;
 pub mod path_file;
 pub mod probe;

@@ -11,6 +11,7 @@ pub mod fleet_file;
 pub mod fuse_request;
 pub mod import_plan;
 pub mod ledger;
+pub mod metrics_request;
 pub mod mutate;
 pub mod nbd_client;
 pub mod nbd_server;
@@ -52,4 +53,5 @@ pub const TARGETS: [FuzzTarget; 20] = [
     FuzzTarget { name: "trace_disksim", check: trace::check_disksim, seeds: trace::seeds },
     FuzzTarget { name: "trace_csv", check: trace::check_csv, seeds: trace::seeds },
     FuzzTarget { name: "control", check: control::check, seeds: control::seeds },
+    FuzzTarget { name: "metrics_request", check: metrics_request::check, seeds: metrics_request::seeds },
 ];

@@ -15,6 +15,7 @@ use rotproof_trace::Operation;
 use rotproof_trial::load::{Engine, LoadTarget};
 use rotproof_trial::probe::Probes;
 
+use crate::metrics::MetricsArgs;
 use crate::trace::TraceFormat;
 
 /// `rotproof load`.
@@ -178,6 +179,9 @@ pub struct LoadArgs {
     /// Look at the machine meanwhile: every second, or --probes=100ms
     #[arg(long, value_name = "SPAN", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
     pub probes: Option<Probes>,
+
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
 
     /// What places and contents are derived from
     #[arg(long, value_name = "N", default_value_t = 1)]

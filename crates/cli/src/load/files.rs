@@ -7,7 +7,7 @@ use std::time::Duration;
 use rotproof_block::{Error, ErrorKind};
 use rotproof_load::personality::Personality;
 use rotproof_trial::load::{FileLoadCommand, FileLoadOutcome, LoadTarget};
-use rotproof_trial::runner::{Monitor, Performance};
+use rotproof_trial::runner::Performance;
 use serde_json::{Value, json};
 
 use super::{LISTED_MAX, LoadArgs, WIDTH};
@@ -15,7 +15,7 @@ use crate::exit::Exit;
 use crate::fail::Failure;
 use crate::output::{Output, Paint};
 use crate::progress::Progress;
-use crate::run::snapshot;
+use crate::run::{snapshot, watched};
 use crate::signals::cancel_on_signals;
 use crate::table::{Align, Table, clip};
 use crate::{units, verdict};
@@ -27,7 +27,9 @@ pub(super) fn load(args: &LoadArgs, personality: Personality, output: Output) ->
         return Err(Error::new(ErrorKind::Invalid, message).into());
     };
     let cancel = cancel_on_signals()?;
-    let monitor = Arc::new(if args.quiet { Monitor::default() } else { Monitor::watched() });
+    let (observed, _server) = args.metrics.observe(output)?;
+    let monitor = Arc::new(watched(!args.quiet || args.metrics.metrics.is_some()));
+    observed.begin(&args.target.to_string(), &monitor);
     let command = FileLoadCommand {
         folder: folder.clone(),
         personality,

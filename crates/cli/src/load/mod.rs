@@ -10,7 +10,7 @@ use rotproof_block::{Error, ErrorKind};
 use rotproof_load::{Failure as FailingBlock, TraceReport};
 use rotproof_trial::load::{Access, LoadCommand, LoadOutcome};
 use rotproof_trial::probe::Probes;
-use rotproof_trial::runner::{Monitor, Performance};
+use rotproof_trial::runner::Performance;
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
@@ -18,7 +18,7 @@ use crate::fail::{Failure, error_json};
 use crate::machine;
 use crate::output::{Output, Paint};
 use crate::progress::Progress;
-use crate::run::snapshot;
+use crate::run::{snapshot, watched};
 use crate::signals::cancel_on_signals;
 use crate::table::{Align, Table, clip};
 use crate::trace::tell_malformed;
@@ -41,7 +41,9 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
     }
     let spec = args.spec()?;
     let cancel = cancel_on_signals()?;
-    let monitor = Arc::new(if args.quiet { Monitor::default() } else { Monitor::watched() });
+    let (observed, _server) = args.metrics.observe(output)?;
+    let monitor = Arc::new(watched(!args.quiet || args.metrics.metrics.is_some()));
+    observed.begin(&args.target.to_string(), &monitor);
     let command = LoadCommand {
         target: args.target.clone(),
         load: spec,

@@ -50,6 +50,16 @@ impl Monitor {
         Self(Mutex::default(), Watched::with_latencies())
     }
 
+    /// The phases of the load so far, the one under way last, each with what counts it.
+    pub fn phases(&self) -> Vec<(&'static str, Arc<Progress>)> {
+        self.1.phases()
+    }
+
+    /// Of each rule its name and how often it has hit so far.
+    pub fn rule_hits(&self) -> Vec<(String, u64)> {
+        self.1.rule_hits()
+    }
+
     /// The run has these faults.
     pub(crate) fn watch_faults(&self, engine: &Arc<Engine>) {
         self.1.watch_faults(engine);
@@ -79,7 +89,7 @@ impl Monitor {
         bytes_planned: Option<u64>,
         duration: Option<Duration>,
     ) -> Arc<Progress> {
-        let progress = self.1.progress();
+        let progress = self.1.progress(phase);
         let time_planned = duration.map(|duration| (Instant::now(), duration));
         let mut state = self.0.lock();
         let recording = state.recording.take();

@@ -12,6 +12,8 @@ use rotproof_load::engine::{Latencies, ProgressKind};
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     keeps_latencies: bool,
+    /// The phases of the load so far.
+    phases: Mutex<Vec<(&'static str, Arc<Progress>)>>,
     faults: Mutex<Option<Arc<Engine>>>,
 }
 
@@ -24,8 +26,24 @@ impl Watched {
     }
 
     /// What counts a phase that begins.
-    pub(super) fn progress(&self) -> Arc<Progress> {
-        Arc::new(if self.keeps_latencies { Progress::with_latencies() } else { Progress::default() })
+    pub(super) fn progress(&self, phase: &'static str) -> Arc<Progress> {
+        let progress = if self.keeps_latencies { Progress::with_latencies() } else { Progress::default() };
+        let progress = Arc::new(progress);
+        let mut phases = self.phases.lock();
+        phases.retain(|(known, _)| *known != phase);
+        phases.push((phase, Arc::clone(&progress)));
+        progress
+    }
+
+    pub(super) fn phases(&self) -> Vec<(&'static str, Arc<Progress>)> {
+        self.phases.lock().clone()
+    }
+
+    /// Of each rule its name and how often it has hit.
+    pub(super) fn rule_hits(&self) -> Vec<(String, u64)> {
+        let engine = self.faults.lock().clone();
+        let report = engine.map(|engine| engine.report()).unwrap_or_default();
+        report.into_iter().map(|rule| (rule.name, rule.hits)).collect()
     }
 
     /// Looks at these faults from now on.

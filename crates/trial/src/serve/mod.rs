@@ -28,6 +28,7 @@ use crate::control::{ControlLimits, ControlServer, Handler, ServedStack};
 use crate::file::TrialFile;
 use crate::ground;
 use crate::host::Cancel;
+use crate::metrics::ServedFigures;
 use crate::registry::{CleanupStack, Registry, Run};
 use export::{Exporter, Surroundings};
 use ledger_file::LedgerFile;
@@ -155,6 +156,11 @@ impl Served {
             ledger,
             ready,
         })
+    }
+
+    /// What there is to tell of it while it is served.
+    pub fn figures(&self) -> ServedFigures {
+        ServedFigures { name: self.ready.name.clone(), engine: Arc::clone(&self.engine) }
     }
 
     /// Where it is to be found.
