@@ -268,8 +268,11 @@ impl Personality {
         let size = Bytes(figures.file_size);
         let slot = self.kind.slot_bytes();
         // A gamma distribution has no end; sizes above twenty times the mean are as good as never drawn.
-        let largest =
-            if slot.is_some() { figures.file_size * 2 } else { figures.file_size.saturating_mul(32) };
+        let largest = if slot.is_some() {
+            figures.file_size.saturating_mul(2)
+        } else {
+            figures.file_size.saturating_mul(32)
+        };
         let least = slot.unwrap_or(u64::from(self.kind != PersonalityKind::Metadata));
         if largest > FILE_BYTES_MAX || figures.file_size < least {
             problems.add_with_help(
@@ -475,6 +478,10 @@ mod tests {
             (
                 "oltp:file_size=3KiB",
                 "personality.oltp.file_size: 3KiB is no multiple of 2KiB, which is read and written as one",
+            ),
+            (
+                "oltp:file_size=9007199254740992KiB",
+                "personality.oltp.file_size: files of 8388608TiB are not possible",
             ),
             ("varmail:file_size=1GiB", "personality.varmail.file_size: files of 1GiB are not possible"),
             (
