@@ -6,8 +6,8 @@ use clap::{Args, ValueEnum};
 use rotproof_block::{Error, ErrorKind};
 use rotproof_load::personality::Personality;
 use rotproof_load::{
-    Arrivals, BlockSizes, Duplicates, LoadSpec, Mix, Pace, Pattern, RampUp, Rate, Retry, SizeMix, ThinkTime,
-    Trace,
+    Arrivals, BlockSizes, Burst, Duplicates, LoadSpec, Mix, Pace, Pattern, RampUp, Rate, Retry, SizeMix,
+    ThinkTime, Trace, Zone,
 };
 use rotproof_record::{IntervalLength, RecordSpec};
 use rotproof_spec::{Bytes, Path, Percent, Problems, Span};
@@ -39,6 +39,7 @@ pub struct LoadArgs {
     #[arg(long, alias = "read_iolog", alias = "read-iolog", value_name = "FILE")]
     #[arg(conflicts_with_all = ["rw", "mix", "bs", "bssplit", "rwmixread", "percentage_random"])]
     #[arg(conflicts_with_all = ["random_distribution", "blockalign", "rate_iops", "thinktime", "fsync", "fua"])]
+    #[arg(conflicts_with = "burst")]
     pub trace: Option<PathBuf>,
 
     /// spc, msr, blkparse, blktrace, fio, disksim or csv [default: told]
@@ -119,7 +120,7 @@ pub struct LoadArgs {
     #[arg(long, alias = "percentage_random", value_name = "N", value_parser = percentage)]
     pub percentage_random: Option<Percent>,
 
-    /// zipf:0.99, pareto:20%, normal:10%, nurand [default: random, uniform]
+    /// zipf:0.99, pareto:20%, normal:10%, zoned:60/10:40/90, nurand
     #[arg(long, alias = "random_distribution", value_name = "HOW", value_parser = distribution)]
     pub random_distribution: Option<Pattern>,
 
@@ -143,6 +144,10 @@ pub struct LoadArgs {
     #[arg(long, alias = "thinktime_blocks", value_name = "N", requires = "thinktime")]
     pub thinktime_blocks: Option<u64>,
 
+    /// So many requests of a worker at once, again and again: 32/10ms
+    #[arg(long, value_name = "N/SPAN", value_parser = burst, conflicts_with_all = ["rate_iops", "thinktime"])]
+    pub burst: Option<Burst>,
+
     /// A flush (fsync) after so many writes
     #[arg(long, value_name = "N")]
     pub fsync: Option<u64>,
@@ -155,9 +160,15 @@ pub struct LoadArgs {
     #[arg(long, value_name = "N")]
     pub retry: Option<u32>,
 
-    /// Percentage of written blocks that repeat an earlier one
-    #[arg(long, value_name = "N", value_parser = percentage)]
-    pub duplicates: Option<Percent>,
+    /// Percentage of written blocks that repeat others; kernels, file:NAME
+    #[arg(long, alias = "dedupe_percentage", alias = "dedupe-percentage", value_name = "WHAT")]
+    #[arg(value_parser = duplicates)]
+    pub duplicates: Option<Duplicates>,
+
+    /// How much of each block a compressor saves, in percent
+    #[arg(long, alias = "buffer_compress_percentage", alias = "buffer-compress-percentage")]
+    #[arg(value_name = "N", value_parser = percentage)]
+    pub compressible: Option<Percent>,
 
     /// Write everything once first, so that every read is verified
     #[arg(long)]
@@ -324,6 +335,37 @@ fn skipped(text: &str) -> Result<Operation, String> {
     }
 }
 
+/// A percentage, a profile, or a file of a distribution, which is read.
+fn duplicates(text: &str) -> Result<Duplicates, String> {
+    if let Some(file) = text.strip_prefix("file:") {
+        let mut duplicates = Duplicates::File(file.into());
+        duplicates.read_file(std::path::Path::new("")).map_err(|error| error.to_string())?;
+        return Ok(duplicates);
+    }
+    if text.starts_with(|first: char| first.is_ascii_alphabetic()) {
+        return serde_json::from_value(text.into()).map_err(|error| error.to_string());
+    }
+    percentage(text).map(Duplicates::Share)
+}
+
+/// `32/10ms`.
+fn burst(text: &str) -> Result<Burst, String> {
+    let wrong = || format!("`{text}` is no burst; write for example 32/10ms");
+    let (requests, every) = text.split_once('/').ok_or_else(wrong)?;
+    Ok(Burst { requests: requests.parse().map_err(|_| wrong())?, every: every.parse()? })
+}
+
+/// `60/10:40/90`: of the requests, of the space.
+fn zones(text: &str) -> Result<Pattern, String> {
+    let zones = text.split(':').map(|zone| {
+        let (requests, space) = zone
+            .split_once('/')
+            .ok_or_else(|| format!("`{zone}` is no zone; write for example 60/10:40/90"))?;
+        Ok(Zone { requests: percentage(requests)?, space: percentage(space)? })
+    });
+    zones.collect::<Result<_, String>>().map(Pattern::Zoned)
+}
+
 /// fio's `random_distribution`, as far as it is a pattern here.
 fn distribution(text: &str) -> Result<Pattern, String> {
     let (word, value) = text.split_once(':').map_or((text, None), |(word, value)| (word, Some(value)));
@@ -331,12 +373,14 @@ fn distribution(text: &str) -> Result<Pattern, String> {
     match (word, value) {
         ("random", None) => Ok(Pattern::Random),
         ("nurand", None) => Ok(Pattern::Nurand { a: None }),
+        ("zoned", Some(list)) => zones(list),
         ("zipf", Some(theta)) => Ok(Pattern::Zipf { theta: number(theta)? }),
         ("pareto", Some(hot)) => Ok(Pattern::Pareto { hot: percentage(hot)? }),
         ("normal", Some(deviation)) => Ok(Pattern::Normal { deviation: percentage(deviation)? }),
+        ("zoned", None) => Err("`zoned` needs its zones, such as zoned:60/10:40/90".into()),
         ("zipf" | "pareto" | "normal", None) => Err(format!("`{word}` needs a number, such as {word}:0.9")),
         _ => Err(format!(
-            "there is no distribution `{word}`; random, zipf, pareto, normal and nurand are known"
+            "there is no distribution `{word}`; random, zipf, pareto, normal, zoned and nurand are known"
         )),
     }
 }
@@ -411,6 +455,7 @@ impl LoadArgs {
             think_time: self
                 .thinktime
                 .map(|pause| ThinkTime { pause, after: self.thinktime_blocks.unwrap_or(1) }),
+            burst: self.burst,
             flush_every: self.fsync,
             fua: self.fua,
             total: self.io_size,
@@ -419,7 +464,8 @@ impl LoadArgs {
             ramp_up: self.ramp_time,
             retry: self.retry.map(|count| Retry { count, delay: Span::default(), on: Vec::new() }),
             prefill: Some(self.prefill),
-            duplicates: Duplicates::Share(self.duplicates.unwrap_or_default()),
+            duplicates: self.duplicates.clone().unwrap_or_default(),
+            compressible: self.compressible.unwrap_or_default(),
             ..LoadSpec::default()
         }
     }
@@ -494,6 +540,9 @@ fn option_of(path: &str) -> &'static str {
         "workers" => "--numjobs",
         "rate" => "--rate-iops",
         "think_time" => "--thinktime",
+        "burst" => "--burst",
+        "duplicates" => "--duplicates",
+        "compressible" => "--compressible",
         "flush_every" => "--fsync",
         "fua" => "--fua",
         "total" => "--io-size",
@@ -549,6 +598,21 @@ mod tests {
         )
         .expect("a load");
         assert_eq!(found, Ok(wanted));
+        let found = spec(
+            "x --rw=randwrite --random_distribution=zoned:60/10:40/90 --dedupe_percentage=30 --burst 8/5ms",
+        );
+        let wanted: LoadSpec = serde_json::from_str(
+            r#"{ "pattern": { "zoned": [{ "requests": "60%", "space": "10%" }, { "requests": "40%", "space": "90%" }] },
+                 "duplicates": "30%", "burst": { "requests": 8, "every": "5ms" }, "prefill": false }"#,
+        )
+        .expect("a load");
+        assert_eq!(found, Ok(wanted));
+        let found =
+            spec("x --rw=write --duplicates kernels --buffer_compress_percentage=40").expect("a load");
+        assert_eq!(
+            (found.duplicates.to_string(), found.compressible),
+            ("duplicates as in kernels (60.9%)".into(), Percent(0.4))
+        );
         let mixed = spec("x --mix darc_oltp --iodepth 8").expect("a load");
         assert_eq!((mixed.mix.map(|mix| mix.to_string()), mixed.queue_depth), (Some("darc_oltp".into()), 8));
         let line = Line::try_parse_from(["load", "x", "--personality", "varmail:files=99", "--runtime", "5"]);
@@ -581,6 +645,12 @@ mod tests {
             ("x --mix darc_oltp --bs 4k", "cannot be used with"),
             ("x --personality varmail --bs 4k", "cannot be used with"),
             ("x --personality varmial", "did you mean `varmail`?"),
+            ("x --duplicates kernel", "did you mean kernels?"),
+            ("x --duplicates file:/nonexistent", "No such file"),
+            ("x --compressible 99", "--compressible: 99% of a block cannot be saved"),
+            ("x --burst 32", "is no burst"),
+            ("x --burst 0/1ms", "--burst: "),
+            ("x --random-distribution zoned:60/10:30/90", "--random-distribution: "),
             ("x --mix spc1 --iodepth 4", "--mix: spc1 has streams of its own"),
         ] {
             let found = spec(line).expect_err(line);
