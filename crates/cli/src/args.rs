@@ -124,6 +124,14 @@ pub struct ReportArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "json")]
     pub figures: Option<PathBuf>,
 
+    /// Write one run as fio would have: its JSON and logs
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["json", "page", "figures"])]
+    pub fio: Option<PathBuf>,
+
+    /// How those files are called, such as randread-iodepth-8-numjobs-2
+    #[arg(long, value_name = "NAME", requires = "fio")]
+    pub fio_name: Option<String>,
+
     /// Print the figures as JSON
     #[arg(long)]
     pub json: bool,

@@ -2,7 +2,9 @@
 //! the charts of one as files.
 
 use rotproof_block::{Error, ErrorKind};
+use rotproof_record::RunFolder;
 use rotproof_trial::compare::{Compared, Finding, SetUp, Summarised, compare_set_ups, summarise_runs};
+use rotproof_trial::fio_export::write_fio_files;
 use rotproof_trial::page;
 use serde_json::json;
 
@@ -16,6 +18,18 @@ use crate::units;
 
 /// Compares the first folder with each other one; a single one is only shown.
 pub fn report(args: &ReportArgs, output: Output) -> Result<Exit, Failure> {
+    if let Some(into) = &args.fio {
+        let [folder] = args.folders.as_slice() else {
+            return Err(Error::new(ErrorKind::Invalid, "--fio writes one run; give its folder alone").into());
+        };
+        let files = write_fio_files(&RunFolder::open(folder)?, args.fio_name.as_deref(), into)?;
+        output.note(format_args!(
+            "{} written to {}",
+            units::counted(files.len() as u64, "file"),
+            into.display()
+        ));
+        return Ok(Exit::Pass);
+    }
     if args.page {
         for folder in &args.folders {
             output.result(page::write(folder)?.display());

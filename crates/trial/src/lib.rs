@@ -4,6 +4,7 @@ pub mod compare;
 pub mod control;
 pub mod expect;
 pub mod file;
+pub mod fio_export;
 pub mod fleet_file;
 mod ground;
 pub mod host;
