@@ -1,6 +1,7 @@
 //! Reads a table back, whole or a row group at a time.
 
 use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -36,14 +37,14 @@ impl TableReader {
     /// form that this version does not know.
     pub fn open(path: &Path, name: &str) -> Result<Self> {
         let file = File::open(path).doing(|| format!("opening {}", path.display()))?;
-        let reader = SerializedFileReader::new(file)
+        let reader = contained(|| SerializedFileReader::new(file))
             .map_err(|error| table_error(error, || format!("{} is no table", path.display())))?;
         Self::checked(Box::new(reader), name)
     }
 
     /// The same from the content of a file.
     pub fn from_bytes(name: &str, content: Vec<u8>) -> Result<Self> {
-        let reader = SerializedFileReader::new(bytes::Bytes::from(content))
+        let reader = contained(|| SerializedFileReader::new(bytes::Bytes::from(content)))
             .map_err(|error| table_error(error, || format!("this is no table `{name}`")))?;
         Self::checked(Box::new(reader), name)
     }
@@ -78,7 +79,8 @@ impl TableReader {
     /// The rows of one group.
     pub fn group(&self, group: usize) -> Result<Table> {
         let name = &self.name;
-        self.read_group(group).map_err(|error| table_error(error, || format!("reading the table `{name}`")))
+        contained(|| self.read_group(group))
+            .map_err(|error| table_error(error, || format!("reading the table `{name}`")))
     }
 
     /// All rows.
@@ -156,6 +158,12 @@ impl TableReader {
         }
         Ok(table)
     }
+}
+
+/// The library takes some damaged files for a defect of its own, and panics; here that is an error like any other.
+fn contained<T>(read: impl FnOnce() -> ParquetResult<T>) -> ParquetResult<T> {
+    catch_unwind(AssertUnwindSafe(read))
+        .unwrap_or_else(|_| Err(ParquetError::General("the file is damaged beyond reading".into())))
 }
 
 fn required<T: DataType>(mut column: ColumnReaderImpl<T>, rows: usize) -> ParquetResult<Vec<T::T>> {
