@@ -1,10 +1,11 @@
 //! The page of a run, from the files in its results folder alone: what `report.html` shows, whoever made the folder and
 //! whenever.
 //!
-//! `described` reads `run.json` and `trial.yaml`, `over_time` the recorded tables and the ledger, `places` where faults
-//! and failures lie. How it is drawn is known to `rotproof_report`.
+//! `described` reads `run.json` and `trial.yaml`, `over_time` the recorded tables and the ledger, `machine` what probes
+//! saw, `places` where faults and failures lie. How it is drawn is known to `rotproof_report`.
 
 mod described;
+mod machine;
 mod over_time;
 mod places;
 
@@ -40,6 +41,7 @@ pub fn read(folder: &Path) -> Result<Page> {
     let failures: Vec<Value> = lines_file(&folder.join("failures.jsonl"))?;
     let mut page = described::page(&run, &trial);
     page.timeline = over_time::timeline(folder, &ledger)?;
+    page.timeline.probes = machine::charts(folder, page.timeline.seconds)?;
     page.places = places::strips(&run, &ledger, &failures);
     Ok(page)
 }

@@ -1,0 +1,138 @@
+//! What probes saw of the machine: `probes.parquet` as charts.
+
+use std::path::Path;
+
+use rotproof_block::Result;
+use rotproof_record::RunFolder;
+use rotproof_report::{Chart, Line, Unit};
+
+/// Lines of one chart, those that rise highest.
+const LINES_MAX: usize = 6;
+
+/// A chart: title, unit of its numbers, by what samples are multiplied, and which metrics it has under which names.
+type Choice = (&'static str, Unit, f64, &'static [(&'static str, &'static str)]);
+
+const CHARTS: [Choice; 10] = [
+    (
+        "Processors",
+        Unit::Percent,
+        100.0,
+        &[
+            ("cpu.user", "user"),
+            ("cpu.system", "system"),
+            ("cpu.iowait", "waiting for I/O"),
+            ("cpu.steal", "stolen"),
+        ],
+    ),
+    (
+        "Interrupts and context switches",
+        Unit::PerSecond,
+        1.0,
+        &[("cpu.interrupts", "interrupts"), ("cpu.context_switches", "context switches")],
+    ),
+    (
+        "Memory",
+        Unit::Bytes,
+        1.0,
+        &[
+            ("memory.available", "available"),
+            ("memory.cached", "cached"),
+            ("memory.dirty", "dirty"),
+            ("memory.swap_used", "swap used"),
+        ],
+    ),
+    ("Swapping", Unit::BytesPerSecond, 1.0, &[("memory.swap_in", "in"), ("memory.swap_out", "out")]),
+    ("Network", Unit::BytesPerSecond, 1.0, &[("network.received", "received"), ("network.sent", "sent")]),
+    ("Retransmitted packets", Unit::PerSecond, 1.0, &[("network.retransmits", "retransmits")]),
+    ("Block devices", Unit::BytesPerSecond, 1.0, &[("disk.read", "read"), ("disk.written", "written")]),
+    ("Utilisation of block devices", Unit::Percent, 100.0, &[("disk.utilisation", "")]),
+    ("Pressure: some task waits", Unit::Percent, 100.0, &[("pressure.some", "")]),
+    ("Processes, in processors", Unit::Count, 1.0, &[("process.user", "user"), ("process.system", "system")]),
+];
+
+/// The charts up to `seconds`, without those in which nothing ever happened. None of a run without probes.
+pub(super) fn charts(folder: &Path, seconds: f64) -> Result<Vec<Chart>> {
+    if !folder.join("probes.parquet").is_file() {
+        return Ok(Vec::new());
+    }
+    let table = RunFolder::open(folder)?.table("probes")?;
+    let (times, values) = (table.integers("time_ns")?, table.reals("value")?);
+    let (metrics, instances) = (table.texts("metric")?, table.texts("instance")?);
+    let charts = CHARTS.iter().map(|(title, unit, factor, choices)| {
+        let mut lines: Vec<Line> = Vec::new();
+        for (metric, name) in *choices {
+            for row in (0..table.rows()).filter(|&row| *metrics[row] == **metric) {
+                let name = format!("{} {name}", instances[row]).trim().to_owned();
+                let point = (times[row] as f64 / 1e9, values[row] * factor);
+                if point.0 > seconds {
+                    continue;
+                }
+                match lines.iter_mut().find(|line| line.name == name) {
+                    Some(line) => line.points.push(point),
+                    None => lines.push(Line { name, points: vec![point] }),
+                }
+            }
+        }
+        let top = |line: &Line| line.points.iter().map(|&(_, value)| value).fold(0.0, f64::max);
+        lines.retain(|line| top(line) > 0.0);
+        if lines.len() > LINES_MAX {
+            lines.sort_by(|a, b| top(b).total_cmp(&top(a)));
+            lines.truncate(LINES_MAX);
+        }
+        Chart { title: (*title).to_owned(), unit: *unit, lines, is_logarithmic: false }
+    });
+    Ok(charts.filter(|chart| !chart.lines.is_empty()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+
+    use rotproof_record::table::{Column, TableWriter, Values};
+
+    use super::*;
+
+    #[test]
+    fn samples_become_lines_by_metric_and_instance_and_what_is_always_zero_is_left_out() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        assert_eq!(charts(folder.path(), 9.0).expect("no probes"), []);
+        let rows = [
+            (1, "cpu.user", "", 0.25),
+            (2, "cpu.user", "", 0.5),
+            (12, "cpu.user", "", 1.0),
+            (1, "cpu.steal", "", 0.0),
+            (1, "disk.read", "loop3", 2e6),
+            (1, "memory.swap_in", "", 0.0),
+        ];
+        let columns = [
+            Column::integer("time_ns"),
+            Column::text("metric"),
+            Column::text("instance"),
+            Column::real("value"),
+        ];
+        let mut writer = TableWriter::new(Vec::new(), "probes", &columns).expect("a table");
+        let text = |of: fn(&(i64, &'static str, &'static str, f64)) -> &'static str| {
+            Values::Texts(rows.iter().map(|row| Arc::<str>::from(of(row))).collect())
+        };
+        let batch = [
+            Values::Integers(rows.iter().map(|row| row.0 * 1_000_000_000).collect()),
+            text(|row| row.1),
+            text(|row| row.2),
+            Values::Reals(rows.iter().map(|row| row.3).collect()),
+        ];
+        writer.write(&batch).expect("written");
+        fs::write(folder.path().join("probes.parquet"), writer.finish().expect("whole")).expect("written");
+        fs::write(folder.path().join("intervals.parquet"), "").expect("a recorded run");
+        let charts = charts(folder.path(), 9.0).expect("probes");
+        let line = |name: &str, points: &[(f64, f64)]| Line { name: name.into(), points: points.into() };
+        let wanted = [
+            ("Processors", vec![line("user", &[(1.0, 25.0), (2.0, 50.0)])]),
+            ("Block devices", vec![line("loop3 read", &[(1.0, 2e6)])]),
+        ];
+        assert_eq!(charts.len(), wanted.len());
+        for (chart, (title, lines)) in charts.iter().zip(&wanted) {
+            assert_eq!((chart.title.as_str(), &chart.lines), (*title, lines));
+        }
+    }
+}
