@@ -71,8 +71,8 @@ pub struct LoadArgs {
     #[arg(long, value_name = "NAME")]
     #[arg(conflicts_with_all = [
         "rw", "mix", "bs", "bssplit", "iodepth", "numjobs", "size", "io_size", "number_ios", "ramp_time", "rwmixread",
-        "percentage_random", "random_distribution", "blockalign", "rate_iops", "thinktime", "fsync", "fua", "retry",
-        "duplicates", "prefill", "no_verify", "ioengine", "buffered", "trace", "probes", "results",
+        "percentage_random", "random_distribution", "blockalign", "rate_iops", "thinktime", "burst", "fsync", "fua",
+        "retry", "duplicates", "compressible", "prefill", "no_verify", "ioengine", "buffered", "trace", "probes", "results",
     ])]
     pub personality: Option<Personality>,
 
@@ -649,6 +649,8 @@ mod tests {
             ("x --duplicates file:/nonexistent", "No such file"),
             ("x --compressible 99", "--compressible: 99% of a block cannot be saved"),
             ("x --burst 32", "is no burst"),
+            ("x --personality varmail --burst 8/1ms", "cannot be used with"),
+            ("x --personality varmail --compressible 5", "cannot be used with"),
             ("x --burst 0/1ms", "--burst: "),
             ("x --random-distribution zoned:60/10:30/90", "--random-distribution: "),
             ("x --mix spc1 --iodepth 4", "--mix: spc1 has streams of its own"),
