@@ -17,6 +17,7 @@ mod recording;
 mod sampler;
 mod series;
 mod spec;
+mod table;
 
 pub use machine::Machine;
 pub use rates::{Metric, Unit};

@@ -1,12 +1,15 @@
 //! What probes have found: series, bounded in memory, and their figures over the run.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use rotproof_block::Result;
 use serde::Serialize;
 
 use super::rates::{Metric, Unit};
 use super::series::ProbeSeries;
 use super::spec::ProbesSpec;
+use super::table;
 
 /// Samples of a series at the most; then each two become one, so that a run of any length keeps half as many or more.
 const SAMPLES_MAX: usize = 1 << 15;
@@ -122,6 +125,11 @@ impl Recording {
             notes: self.notes.clone(),
             series: series.collect(),
         }
+    }
+
+    /// Writes `probes.parquet` into the folder of a run.
+    pub fn write_to(&self, folder: &Path) -> Result<()> {
+        table::write(folder, &self.series)
     }
 
     pub(super) fn count(&mut self, moment: Moment) {

@@ -61,6 +61,9 @@ pub(super) fn write(
     if let Some(recording) = &conducted.recording {
         recording.write_to(&folder)?;
     }
+    if let Some(probes) = &conducted.probes {
+        probes.write_to(&folder)?;
+    }
     tables::write_ledger(&folder, &conducted.records)?;
     tables::write_failures(&folder, &failures)?;
     let course = match &conducted.recording {
