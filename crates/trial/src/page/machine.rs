@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use rotproof_block::Result;
-use rotproof_record::RunFolder;
-use rotproof_report::{Chart, Line, Unit};
+use rotproof_record::table::TableReader;
+use rotproof_report::{Chart, Line, Timeline, Unit};
 
 /// Lines of one chart, those that rise highest.
 const LINES_MAX: usize = 6;
@@ -50,12 +50,27 @@ const CHARTS: [Choice; 10] = [
     ("Processes, in processors", Unit::Count, 1.0, &[("process.user", "user"), ("process.system", "system")]),
 ];
 
-/// The charts up to `seconds`, without those in which nothing ever happened. None of a run without probes.
-pub(super) fn charts(folder: &Path, seconds: f64) -> Result<Vec<Chart>> {
-    if !folder.join("probes.parquet").is_file() {
+/// Puts the charts on a time line. What came after its end is left out; one without an end of its own, of a program that
+/// was the load, ends with the last sample.
+pub(super) fn show(mut charts: Vec<Chart>, timeline: &mut Timeline) {
+    let lines = || charts.iter().flat_map(|chart| &chart.lines);
+    if timeline.phases.is_empty() {
+        let last = lines().flat_map(|line| &line.points).map(|&(at, _)| at).fold(0.0, f64::max);
+        timeline.seconds = timeline.seconds.max(last);
+    }
+    for line in charts.iter_mut().flat_map(|chart| &mut chart.lines) {
+        line.points.retain(|&(at, _)| at <= timeline.seconds);
+    }
+    timeline.probes = charts;
+}
+
+/// The charts, without those in which nothing ever happened. None of a run without probes.
+pub(super) fn charts(folder: &Path) -> Result<Vec<Chart>> {
+    let path = folder.join("probes.parquet");
+    if !path.is_file() {
         return Ok(Vec::new());
     }
-    let table = RunFolder::open(folder)?.table("probes")?;
+    let table = TableReader::open(&path, "probes")?.read()?;
     let (times, values) = (table.integers("time_ns")?, table.reals("value")?);
     let (metrics, instances) = (table.texts("metric")?, table.texts("instance")?);
     let charts = CHARTS.iter().map(|(title, unit, factor, choices)| {
@@ -64,9 +79,6 @@ pub(super) fn charts(folder: &Path, seconds: f64) -> Result<Vec<Chart>> {
             for row in (0..table.rows()).filter(|&row| *metrics[row] == **metric) {
                 let name = format!("{} {name}", instances[row]).trim().to_owned();
                 let point = (times[row] as f64 / 1e9, values[row] * factor);
-                if point.0 > seconds {
-                    continue;
-                }
                 match lines.iter_mut().find(|line| line.name == name) {
                     Some(line) => line.points.push(point),
                     None => lines.push(Line { name, points: vec![point] }),
@@ -90,13 +102,14 @@ mod tests {
     use std::sync::Arc;
 
     use rotproof_record::table::{Column, TableWriter, Values};
+    use rotproof_report::Span;
 
     use super::*;
 
     #[test]
     fn samples_become_lines_by_metric_and_instance_and_what_is_always_zero_is_left_out() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        assert_eq!(charts(folder.path(), 9.0).expect("no probes"), []);
+        assert_eq!(charts(folder.path()).expect("no probes"), []);
         let rows = [
             (1, "cpu.user", "", 0.25),
             (2, "cpu.user", "", 0.5),
@@ -123,16 +136,24 @@ mod tests {
         ];
         writer.write(&batch).expect("written");
         fs::write(folder.path().join("probes.parquet"), writer.finish().expect("whole")).expect("written");
-        fs::write(folder.path().join("intervals.parquet"), "").expect("a recorded run");
-        let charts = charts(folder.path(), 9.0).expect("probes");
+        let charts = charts(folder.path()).expect("probes");
         let line = |name: &str, points: &[(f64, f64)]| Line { name: name.into(), points: points.into() };
         let wanted = [
-            ("Processors", vec![line("user", &[(1.0, 25.0), (2.0, 50.0)])]),
+            ("Processors", vec![line("user", &[(1.0, 25.0), (2.0, 50.0), (12.0, 100.0)])]),
             ("Block devices", vec![line("loop3 read", &[(1.0, 2e6)])]),
         ];
         assert_eq!(charts.len(), wanted.len());
         for (chart, (title, lines)) in charts.iter().zip(&wanted) {
             assert_eq!((chart.title.as_str(), &chart.lines), (*title, lines));
         }
+
+        let mut of_a_command = Timeline::default();
+        show(charts.clone(), &mut of_a_command);
+        assert_eq!((of_a_command.seconds, of_a_command.probes.len()), (12.0, 2));
+        let phase = Span { name: "run".into(), from: 0.0, to: 9.0 };
+        let mut recorded = Timeline { seconds: 9.0, phases: vec![phase], ..Timeline::default() };
+        show(charts, &mut recorded);
+        assert_eq!(recorded.seconds, 9.0);
+        assert_eq!(recorded.probes[0].lines[0].points.len(), 2);
     }
 }

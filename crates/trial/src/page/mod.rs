@@ -41,7 +41,7 @@ pub fn read(folder: &Path) -> Result<Page> {
     let failures: Vec<Value> = lines_file(&folder.join("failures.jsonl"))?;
     let mut page = described::page(&run, &trial);
     page.timeline = over_time::timeline(folder, &ledger)?;
-    page.timeline.probes = machine::charts(folder, page.timeline.seconds)?;
+    machine::show(machine::charts(folder)?, &mut page.timeline);
     page.places = places::strips(&run, &ledger, &failures);
     Ok(page)
 }
