@@ -4,6 +4,7 @@
 //! monotonic clock, and **simulated**, seeded, with virtual time that jumps to the next timer whenever nothing is
 //! ready to run. The same trial under the simulated runtime is bit-identical, every time.
 
+mod clock;
 mod executor;
 mod file_io;
 mod timers;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+pub use clock::Clock;
 pub use executor::Task;
 pub use file_io::FileIo;
 pub use timers::Sleep;
@@ -78,7 +80,7 @@ struct Core {
 
 #[expect(clippy::large_enum_variant, reason = "one for each thread, and never moved")]
 enum Driver {
-    Uring { ring: RefCell<Uring>, epoch: Instant },
+    Uring { ring: RefCell<Uring>, clock: Clock },
     Simulated { now: Cell<Time> },
 }
 
@@ -90,7 +92,7 @@ impl Runtime {
     pub fn uring(options: RuntimeOptions) -> Result<Self> {
         let executor = Executor::new();
         let ring = RefCell::new(Uring::new(options.ring_entries)?);
-        Ok(Self::with(executor, Driver::Uring { ring, epoch: options.epoch }, options.seed))
+        Ok(Self::with(executor, Driver::Uring { ring, clock: Clock::since(options.epoch) }, options.seed))
     }
 
     /// The simulated one, at virtual time zero.
@@ -110,7 +112,7 @@ impl Runtime {
     /// The time since the epoch.
     pub fn now(&self) -> Time {
         match &self.0.driver {
-            Driver::Uring { epoch, .. } => Time::default().after(epoch.elapsed()),
+            Driver::Uring { clock, .. } => clock.now(),
             Driver::Simulated { now } => now.get(),
         }
     }

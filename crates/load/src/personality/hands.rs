@@ -6,8 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rotproof_block::runtime::Clock;
 use rotproof_block::{Error, ErrorKind, Phase, Time};
 
 use super::data::{Piece, Whose, classify, fill, hash_of, matches, padded, pieces};
@@ -28,7 +29,7 @@ pub(super) struct Job<'a> {
     pub(super) plan: &'a FilePlan,
     pub(super) folder: PathBuf,
     pub(super) phase: Phase,
-    pub(super) epoch: Instant,
+    pub(super) clock: Clock,
     /// When a phase that ends by time ends.
     pub(super) deadline: Option<Time>,
     pub(super) cancel: &'a Arc<AtomicUsize>,
@@ -39,7 +40,7 @@ pub(super) struct Job<'a> {
 
 impl Job<'_> {
     pub(super) fn now(&self) -> Time {
-        Time(u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        self.clock.now()
     }
 
     /// Whether all is to end at once.
@@ -96,9 +97,10 @@ impl<'a> Hands<'a> {
 
     /// Does something and takes the time.
     pub(super) fn timed<T>(&self, what: impl FnOnce() -> io::Result<T>) -> (Result<T, ErrorKind>, Duration) {
-        let began = Instant::now();
+        let began = self.job.now();
         let done = what();
-        (done.map_err(kind_of), began.elapsed())
+        let took = self.job.now().since(began);
+        (done.map_err(kind_of), took)
     }
 
     /// Enters an operation into the books.
@@ -222,11 +224,10 @@ impl<'a> Hands<'a> {
 
     pub(super) fn close(&mut self) {
         if let Some(opened) = self.opened.take() {
-            let ((), took) = {
-                let began = Instant::now();
+            let (_, took) = self.timed(|| {
                 drop(opened);
-                ((), began.elapsed())
-            };
+                Ok(())
+            });
             self.record(FileOperation::Close, took, 0, None);
         }
     }

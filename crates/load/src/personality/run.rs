@@ -1,6 +1,7 @@
 //! Runs one phase of a load of files: a thread for each of the personality.
 //!
-//! Time comes from the clock of the machine: these are calls into its kernel, which knows no other.
+//! Its threads make blocking calls, so they have no runtime, only the clock of one. There is no virtual time for them:
+//! the kernel knows none.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -8,10 +9,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rotproof_block::error::IoContext;
-use rotproof_block::{Error, ErrorKind, Phase, Result, Time};
+use rotproof_block::runtime::Clock;
+use rotproof_block::{Error, ErrorKind, Phase, Result};
 
 use super::check;
 use super::coupling::{Coupling, Semaphore};
@@ -33,8 +35,8 @@ use crate::engine::{Progress, thread_cpu_time};
 pub struct FileRunOptions {
     /// Prefill, run or check.
     pub phase: Phase,
-    /// Time zero.
-    pub epoch: Instant,
+    /// What tells the time.
+    pub clock: Clock,
     /// When the run ends, if that is by time.
     pub duration: Option<Duration>,
     /// Anything but zero asks to stop: the phase then ends with [`ErrorKind::Cancelled`].
@@ -67,12 +69,12 @@ pub fn run(
     if oracle.is_lost {
         return Err(Error::new(ErrorKind::Invalid, "the oracle belongs to a phase that did not end"));
     }
-    let now = Time(u64::try_from(options.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    let now = options.clock.now();
     let job = Job {
         plan,
         folder: folder.to_owned(),
         phase: options.phase,
-        epoch: options.epoch,
+        clock: options.clock,
         deadline: options.duration.filter(|_| options.phase == Phase::Run).map(|span| now.after(span)),
         cancel: &options.cancel,
         progress: &options.progress,

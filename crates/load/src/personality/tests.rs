@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rotproof_block::runtime::Clock;
 use rotproof_block::{ErrorKind, Phase};
 
 use super::*;
@@ -27,7 +28,7 @@ impl Rig {
     fn options(phase: Phase) -> FileRunOptions {
         FileRunOptions {
             phase,
-            epoch: Instant::now(),
+            clock: Clock::start(),
             duration: None,
             cancel: Arc::default(),
             progress: Arc::default(),

@@ -6,9 +6,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use rotproof_block::error::IoContext;
+use rotproof_block::runtime::Clock;
 use rotproof_block::{Error, ErrorKind, Phase, Result};
 use rotproof_load::Failure;
 use rotproof_load::personality::{
@@ -84,10 +84,10 @@ impl FileLoadCommand {
             ));
         }
         let mut oracle = FileOracle::new(&plan);
-        let epoch = Instant::now();
+        let clock = Clock::start();
         let mut reports = Vec::new();
         for phase in [Phase::Prefill, Phase::Run, Phase::Check] {
-            reports.push(self.phase(phase, &plan, own.path(), &mut oracle, epoch)?);
+            reports.push(self.phase(phase, &plan, own.path(), &mut oracle, clock)?);
         }
         let failures = failures_of(&reports);
         let of = |phase| reports.iter().find(|report: &&FileReport| report.phase == phase);
@@ -112,7 +112,7 @@ impl FileLoadCommand {
         plan: &FilePlan,
         folder: &Path,
         oracle: &mut FileOracle,
-        epoch: Instant,
+        clock: Clock,
     ) -> Result<FileReport> {
         self.cancel.check()?;
         let by_time = self.personality.options.loops.is_none().then_some(DURATION_DEFAULT);
@@ -123,7 +123,7 @@ impl FileLoadCommand {
             Phase::Run | Phase::Setup | Phase::Recovery => ("run", None),
         };
         let progress = self.monitor.begin_load(name, planned, duration);
-        let options = FileRunOptions { phase, epoch, duration, cancel: self.cancel.signal_cell(), progress };
+        let options = FileRunOptions { phase, clock, duration, cancel: self.cancel.signal_cell(), progress };
         run(plan, folder, oracle, &options)
     }
 }

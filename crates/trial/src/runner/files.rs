@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use rotproof_block::runtime::Clock;
 use rotproof_block::{Error, ErrorKind, Phase, Result};
 use rotproof_load::personality::{FileOracle, FilePlan, FileReport, FileRunOptions, Personality, run};
 
@@ -76,7 +77,7 @@ impl Conductor<'_> {
         let watch = LeafWatch::start(self.stack, &self.options.cancel);
         let options = FileRunOptions {
             phase,
-            epoch: self.environment.epoch,
+            clock: Clock::since(self.environment.epoch),
             duration,
             cancel: watch.stop_cell(),
             progress,
