@@ -5,10 +5,11 @@ use rotproof_block::Result;
 use tempfile::TempDir;
 
 use crate::Effort;
-use crate::figure::{Bar, Figure, median};
+use crate::figure::{Bar, Figure};
 use crate::fio::{self, Job, Target};
 use crate::fuse_peers::FusePeer;
 use crate::machine;
+use crate::served::{Cell, Of};
 
 const DEVICE_BYTES: u64 = 256 << 20;
 
@@ -48,82 +49,24 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     for subject in &subjects {
         fio::fill(Target::Path(subject.loop_path()), DEVICE_BYTES)?;
     }
+    let names: Vec<&'static str> = subjects.iter().map(|subject| subject.name).collect();
     for (pattern, block_bytes, depth, name, of_tmpfs) in CELLS {
         let job = Job { pattern, block_bytes, depth, seconds: effort.seconds, size_bytes: DEVICE_BYTES };
-        // [subject][round]: requests a second, and microseconds of the server's CPU for one.
-        let mut rates = vec![Vec::new(); subjects.len()];
-        let mut costs = vec![Vec::new(); subjects.len()];
-        for round in 0..effort.rounds {
-            for turn in 0..subjects.len() {
-                // Nobody is always first.
-                let index = (turn + round) % subjects.len();
-                let before = subjects[index].cpu_seconds();
-                let measured = fio::run(Target::Path(subjects[index].loop_path()), job)?;
-                let cpu = subjects[index].cpu_seconds() - before;
-                rates[index].push(measured.iops);
-                costs[index].push(cpu * 1e6 / measured.requests);
+        let cell = Cell::measure(name, block_bytes, names.clone(), effort.rounds, |subject| {
+            subjects[subject].measure(job)
+        })?;
+        let others = OTHERS..subjects.len();
+        for ours in [DEVICE, RING] {
+            found(cell.figure(Of::Rate, ours, SMALLEST, Some(Bar::AtLeast(0.95))));
+            for of in [Of::Server, Of::Client, Of::Both] {
+                found(cell.figure(of, ours, SMALLEST, None));
             }
+            let bars = [(Of::Rate, Some(Bar::AtLeast(1.2))), (Of::Server, Some(Bar::AtMost(0.8)))];
+            for (of, bar) in bars.into_iter().chain([(Of::Client, None), (Of::Both, None)]) {
+                cell.against_best(of, ours, others.clone(), bar).into_iter().for_each(&mut *found);
+            }
+            found(cell.figure(Of::Rate, ours, TMPFS, of_tmpfs.map(Bar::AtLeast)));
         }
-        let cell = Cell { name, block_bytes, of_tmpfs, subjects: &subjects, rates: &rates, costs: &costs };
-        cell.report(found);
     }
     Ok(())
-}
-
-/// What one cell has found.
-struct Cell<'a> {
-    name: &'a str,
-    block_bytes: u64,
-    of_tmpfs: Option<f64>,
-    subjects: &'a [FusePeer],
-    rates: &'a [Vec<f64>],
-    costs: &'a [Vec<f64>],
-}
-
-impl Cell<'_> {
-    fn report(&self, found: &mut dyn FnMut(Figure)) {
-        let middle = |rounds: &Vec<f64>| median(rounds.iter().copied());
-        let others = OTHERS..self.subjects.len();
-        let fastest =
-            others.clone().max_by(|&a, &b| middle(&self.rates[a]).total_cmp(&middle(&self.rates[b])));
-        let cheapest = others.min_by(|&a, &b| middle(&self.costs[a]).total_cmp(&middle(&self.costs[b])));
-        for ours in [DEVICE, RING] {
-            found(self.rate(ours, SMALLEST, Some(Bar::AtLeast(0.95))));
-            found(self.cost(ours, SMALLEST, None));
-            if let Some(fastest) = fastest {
-                found(self.rate(ours, fastest, Some(Bar::AtLeast(1.2))));
-            }
-            if let Some(cheapest) = cheapest {
-                found(self.cost(ours, cheapest, Some(Bar::AtMost(0.8))));
-            }
-            found(self.rate(ours, TMPFS, self.of_tmpfs.map(Bar::AtLeast)));
-        }
-    }
-
-    fn rate(&self, ours: usize, peer: usize, bar: Option<Bar>) -> Figure {
-        let (unit, scale) =
-            if self.block_bytes >= 65536 { ("MB/s", self.block_bytes as f64 / 1e6) } else { ("k/s", 1e-3) };
-        self.figure(self.rates, "", ours, peer, unit, scale, bar)
-    }
-
-    fn cost(&self, ours: usize, peer: usize, bar: Option<Bar>) -> Figure {
-        self.figure(self.costs, ", CPU", ours, peer, "us", 1.0, bar)
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the parts of one line")]
-    fn figure(
-        &self,
-        table: &[Vec<f64>],
-        of_what: &str,
-        ours: usize,
-        peer: usize,
-        unit: &'static str,
-        scale: f64,
-        bar: Option<Bar>,
-    ) -> Figure {
-        let pairs: Vec<(f64, f64)> =
-            table[ours].iter().zip(&table[peer]).map(|(&ours, &peer)| (ours * scale, peer * scale)).collect();
-        let (ours, peer) = (self.subjects[ours].name, self.subjects[peer].name);
-        Figure::from_rounds(format!("{}{of_what}, {ours} / {peer}", self.name), unit, &pairs, bar)
-    }
 }

@@ -1,19 +1,26 @@
 //! The NBD server against nbdkit and QEMU's storage daemon: the same client, the same socket, in turns.
 //!
 //! Like against like: a server over a device that stores nothing copies the data once less, so ours over the null leaf
-//! stands against QEMU's over `null-co`, ours over memory against nbdkit's memory and QEMU's over a file in tmpfs.
+//! stands against QEMU's over `null-co`, ours over memory against nbdkit's memory and QEMU's over a file in tmpfs. And
+//! ours over memory with a thousand fault rules that never match, against the same without.
+
+use std::path::Path;
+use std::sync::Arc;
 
 use rotproof_block::Result;
 use rotproof_block::leaf::{MemoryDevice, NullDevice};
 use tempfile::TempDir;
 
 use crate::Effort;
-use crate::figure::{Bar, Figure, median};
+use crate::figure::{Bar, Figure};
 use crate::fio::{self, Job, Target};
+use crate::idle_rules::{Rules, Switch};
 use crate::machine;
 use crate::nbd_peers::NbdPeer;
+use crate::served::{Cell, Of};
 
 const DEVICE_BYTES: u64 = 256 << 20;
+const RULES: u64 = 1_000;
 
 /// What is measured: fio's pattern, bytes of a request, depth, and how figures call it.
 const CELLS: [(&str, u64, u32, &str); 6] = [
@@ -25,7 +32,7 @@ const CELLS: [(&str, u64, u32, &str); 6] = [
     ("write", 131_072, 8, "128 KiB write, depth 8"),
 ];
 
-/// Measures every cell of every match; the figure is against the best peer.
+/// Measures every cell of every match; the figures are against the peer that is best in them.
 pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     machine::need("fio", "fio")?;
     machine::need("nbdkit", "nbdkit")?;
@@ -49,65 +56,50 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
         fio::fill(Target::Nbd(&server.uri()), DEVICE_BYTES)?;
     }
     measure(&stores, effort, found)?;
-    measure(&stores_nothing, effort, found)
+    measure(&stores_nothing, effort, found)?;
+    drop((stores, stores_nothing));
+    idle_rules(folder, effort, found)
 }
 
 /// Measures every cell on all `servers` in turns; the first one is ours.
 fn measure(servers: &[NbdPeer], effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    let names: Vec<&'static str> = servers.iter().map(|server| server.name).collect();
     for (pattern, block_bytes, depth, name) in CELLS {
         let job = Job { pattern, block_bytes, depth, seconds: effort.seconds, size_bytes: DEVICE_BYTES };
-        // [server][round]: requests a second, and microseconds of the server's CPU for one.
-        let mut rates = vec![Vec::new(); servers.len()];
-        let mut costs = vec![Vec::new(); servers.len()];
-        for round in 0..effort.rounds {
-            for turn in 0..servers.len() {
-                // Nobody is always first.
-                let index = (turn + round) % servers.len();
-                let uri = servers[index].uri();
-                let before = servers[index].cpu_seconds();
-                let measured = fio::run(Target::Nbd(&uri), job)?;
-                let cpu = servers[index].cpu_seconds() - before;
-                rates[index].push(measured.iops);
-                costs[index].push(cpu * 1e6 / measured.requests);
-            }
+        let cell = Cell::measure(name, block_bytes, names.clone(), effort.rounds, |server| {
+            servers[server].measure(job)
+        })?;
+        let bars = [(Of::Rate, Some(Bar::AtLeast(1.0))), (Of::Server, Some(Bar::AtMost(0.8)))];
+        for (of, bar) in bars.into_iter().chain([(Of::Client, None), (Of::Both, None)]) {
+            cell.against_best(of, 0, 1..servers.len(), bar).into_iter().for_each(&mut *found);
         }
-        let name = format!("{}, {name}", servers[0].name);
-        report(&name, servers, &rates, &costs, block_bytes, found);
     }
     Ok(())
 }
 
-fn report(
-    name: &str,
-    servers: &[NbdPeer],
-    rates: &[Vec<f64>],
-    costs: &[Vec<f64>],
-    block_bytes: u64,
-    found: &mut dyn FnMut(Figure),
-) {
-    let medians = |table: &[Vec<f64>]| -> Vec<f64> {
-        table.iter().map(|rounds| median(rounds.iter().copied())).collect()
-    };
-    let (rate, cost) = (medians(rates), medians(costs));
-    let pick = |table: &[f64], better: fn(f64, f64) -> bool| {
-        (1..table.len()).fold(1, |best, index| if better(table[index], table[best]) { index } else { best })
-    };
-    let fastest = pick(&rate, |a, b| a > b);
-    let cheapest = pick(&cost, |a, b| a < b);
-    let (unit, scale) = if block_bytes >= 65536 { ("MB/s", block_bytes as f64 / 1e6) } else { ("k/s", 1e-3) };
-    let pairs = |table: &[Vec<f64>], peer: usize, scale: f64| -> Vec<(f64, f64)> {
-        table[0].iter().zip(&table[peer]).map(|(&ours, &peer)| (ours * scale, peer * scale)).collect()
-    };
-    found(Figure::from_rounds(
-        format!("{name} / {}", servers[fastest].name),
-        unit,
-        &pairs(rates, fastest, scale),
-        Some(Bar::AtLeast(1.0)),
-    ));
-    found(Figure::from_rounds(
-        format!("{name}, CPU / {}", servers[cheapest].name),
-        "us",
-        &pairs(costs, cheapest, 1.0),
-        Some(Bar::AtMost(0.8)),
-    ));
+/// What rules cost that are loaded and never match, against the same server without them.
+fn idle_rules(folder: &Path, effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    let variants = [
+        ("1,000 rules by offset", Rules::Offset(RULES)),
+        ("1,000 rules by target", Rules::Target(RULES)),
+        ("1,000 rules by hash", Rules::Hash(RULES)),
+    ];
+    for (with_rules, rules) in variants {
+        let switch = Switch::new(MemoryDevice::new(DEVICE_BYTES, 512)?, rules)?;
+        let server = NbdPeer::ours(with_rules, folder, Arc::clone(&switch) as _)?;
+        fio::fill(Target::Nbd(&server.uri()), DEVICE_BYTES)?;
+        for (pattern, block_bytes, depth, name) in CELLS {
+            // Rules by offset lie in the other half. Shorter turns and more of them, for a difference this small.
+            let (seconds, size_bytes) = (effort.seconds / 2.0, DEVICE_BYTES / 2);
+            let job = Job { pattern, block_bytes, depth, seconds, size_bytes };
+            let cell =
+                Cell::measure(name, block_bytes, vec![with_rules, "none"], effort.rounds * 2, |which| {
+                    switch.set(which == 0);
+                    server.measure(job)
+                })?;
+            found(cell.figure(Of::Rate, 0, 1, Some(Bar::AtLeast(0.95))));
+            found(cell.figure(Of::Server, 0, 1, None));
+        }
+    }
+    Ok(())
 }

@@ -17,6 +17,7 @@ use crate::Effort;
 use crate::driver::{Attached, RING_SIZE, SPDK_FEATURES, kind, status};
 use crate::figure::{Bar, Figure};
 use crate::machine;
+use crate::served::{Cell, Of, Run};
 use crate::server::PATIENCE;
 
 const DEVICE_BYTES: u64 = 256 << 20;
@@ -68,23 +69,28 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     for client in &mut clients {
         fill(client)?;
     }
+    let names: Vec<&'static str> = peers.iter().map(|peer| peer.name).collect();
     for (kind, bytes, depth, is_random, name) in CELLS {
-        // [server][round]: requests a second, and microseconds of the server's CPU for one.
-        let mut rates = vec![Vec::new(); peers.len()];
-        let mut costs = vec![Vec::new(); peers.len()];
-        for round in 0..effort.rounds {
-            for turn in 0..peers.len() {
-                // Nobody is always first.
-                let index = (turn + round) % peers.len();
-                let span = Duration::from_secs_f64(effort.seconds);
-                let before = peers[index].cpu_seconds();
-                let (requests, seconds) = drive(&mut clients[index], kind, bytes, depth, is_random, span)?;
-                let cpu = peers[index].cpu_seconds() - before;
-                rates[index].push(requests as f64 / seconds);
-                costs[index].push(cpu * 1e6 / requests as f64);
-            }
+        let cell = Cell::measure(name, u64::from(bytes), names.clone(), effort.rounds, |index| {
+            let span = Duration::from_secs_f64(effort.seconds);
+            let (server, client) = (peers[index].cpu_seconds(), machine::thread_cpu());
+            let (requests, seconds) = drive(&mut clients[index], kind, bytes, depth, is_random, span)?;
+            let client = machine::thread_cpu() - client;
+            let requests = requests as f64;
+            Ok(Run {
+                rate: requests / seconds,
+                server_us: (peers[index].cpu_seconds() - server) * 1e6 / requests,
+                client_us: client.as_secs_f64() * 1e6 / requests,
+            })
+        })?;
+        for (index, peer) in peers.iter().enumerate().skip(1) {
+            // Against one that stores nothing there is nothing to be asked for: it shows what a request itself costs.
+            let bar = |bar| peer.stores.then_some(bar);
+            found(cell.figure(Of::Rate, 0, index, bar(Bar::AtLeast(1.0))));
+            found(cell.figure(Of::Server, 0, index, bar(Bar::AtMost(0.8))));
+            found(cell.figure(Of::Client, 0, index, None));
+            found(cell.figure(Of::Both, 0, index, None));
         }
-        report(name, &peers, &rates, &costs, bytes, found);
     }
     Ok(())
 }
@@ -187,31 +193,4 @@ fn drive(
         }
     }
     Ok((done, began.elapsed().as_secs_f64()))
-}
-
-fn report(
-    name: &str,
-    peers: &[Peer],
-    rates: &[Vec<f64>],
-    costs: &[Vec<f64>],
-    bytes: u32,
-    found: &mut dyn FnMut(Figure),
-) {
-    let (unit, scale) = if bytes >= 65536 { ("MB/s", f64::from(bytes) / 1e6) } else { ("k/s", 1e-3) };
-    let pairs = |table: &[Vec<f64>], peer: usize, scale: f64| -> Vec<(f64, f64)> {
-        table[0].iter().zip(&table[peer]).map(|(&ours, &peer)| (ours * scale, peer * scale)).collect()
-    };
-    for (index, peer) in peers.iter().enumerate().skip(1) {
-        // Against one that stores nothing there is nothing to be asked for: it shows what a request itself costs.
-        let bar = |bar| peer.stores.then_some(bar);
-        let rate = pairs(rates, index, scale);
-        found(Figure::from_rounds(format!("{name} / {}", peer.name), unit, &rate, bar(Bar::AtLeast(1.0))));
-        let cost = pairs(costs, index, 1.0);
-        found(Figure::from_rounds(
-            format!("{name}, CPU / {}", peer.name),
-            "us",
-            &cost,
-            bar(Bar::AtMost(0.8)),
-        ));
-    }
 }

@@ -6,23 +6,19 @@
 use std::hint::black_box;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::AtomicU8;
 use std::time::{Duration, Instant};
 
 use rotproof_block::hash::mix;
 use rotproof_block::leaf::MemoryDevice;
 use rotproof_block::runtime::RuntimeOptions;
-use rotproof_block::{
-    Buffer, ContentHash, Context, Device, DeviceInfo, Error, ErrorKind, Phase, Queue, Request, Result,
-    Runtime, Submission,
-};
+use rotproof_block::{Buffer, Context, Device, Error, Phase, Queue, Request, Result, Runtime};
 use rotproof_export::{FuseExport, FuseOptions, LoopDevice, LoopOptions};
-use rotproof_fault::{Engine, EngineOptions, ResolvedRule, Rule, TargetContent};
-use rotproof_layers::FaultDevice;
 use tempfile::TempDir;
 
-use crate::figure::{Bar, Figure};
+use crate::figure::{Bar, Figure, in_turns};
 use crate::fio::{self, Job, Target};
+use crate::idle_rules::{Rules, Switch, with_layer};
 use crate::{Effort, machine};
 
 /// The load uses the first half of the device, rules by offset lie in the second.
@@ -33,59 +29,11 @@ const WARM_BYTES: u64 = 1 << 20;
 const BLOCK: usize = 4096;
 const RULES: u64 = 10_000;
 
-#[derive(Clone, Copy)]
-enum Rules {
-    Offset(u64),
-    /// Contents of which only the hash is known, so that every block is hashed.
-    Hash(u64),
-    /// Contents that a load has worked out, so that their first bytes are known.
-    Target(u64),
-}
-
 /// Measures everything; hands out each figure as soon as it is known.
 pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     machine::need("fio", "fio")?;
     in_process(effort, found)?;
     exported(effort, found)
-}
-
-/// The fault layer with `rules`, none of which the load meets.
-fn with_layer(below: Arc<dyn Device>, rules: Rules) -> Result<Arc<dyn Device>> {
-    let rule = |text: String| -> Result<ResolvedRule> {
-        let rule: Rule =
-            text.parse().map_err(|error| Error::new(ErrorKind::Internal, format!("{text}: {error}")))?;
-        Ok(rule.into())
-    };
-    let rules: Vec<ResolvedRule> = match rules {
-        // Single blocks, apart from each other, over the whole second half.
-        Rules::Offset(count) => (0..count)
-            .map(|index| {
-                let stride = USED_BYTES / RULES / BLOCK as u64 * BLOCK as u64;
-                rule(format!("offset={}: error", USED_BYTES + index * stride))
-            })
-            .collect::<Result<_>>()?,
-        Rules::Hash(count) => (0..count)
-            .map(|index| rule(format!("content={}: error", foreign_content(index))))
-            .collect::<Result<_>>()?,
-        Rules::Target(count) => {
-            let mut rule = rule("target=unique: error".to_owned())?;
-            rule.contents = (0..count)
-                .map(|index| TargetContent {
-                    content: foreign_content(index),
-                    label: format!("content {index}"),
-                    beginning: Some(mix(3, 0, index)),
-                })
-                .collect();
-            vec![rule]
-        }
-    };
-    let engine = Engine::new(rules, EngineOptions { seed: 1, device_size: DEVICE_BYTES });
-    Ok(FaultDevice::new(below, engine))
-}
-
-/// A content that no block of the load has.
-fn foreign_content(index: u64) -> ContentHash {
-    ContentHash(u128::from(mix(1, 0, index)) << 64 | u128::from(mix(2, 0, index)))
 }
 
 /// A queue of the memory leaf, alone or under the layer, driven by one thread at depth 1.
@@ -183,83 +131,30 @@ fn grows_with_rules(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()>
     Ok(())
 }
 
-/// Measures ours and the peer, in an order that changes from round to round.
-fn in_turns(
-    round: usize,
-    ours: impl FnOnce() -> Result<f64>,
-    peer: impl FnOnce() -> Result<f64>,
-) -> Result<(f64, f64)> {
-    if round.is_multiple_of(2) {
-        let ours = ours()?;
-        Ok((ours, peer()?))
-    } else {
-        let peer = peer()?;
-        Ok((ours()?, peer))
-    }
-}
-
-/// One memory leaf behind one export, with and without the layer, so that nothing else differs: where memory, threads
-/// and queues happen to lie makes one instance up to a tenth faster than the next, for as long as it lives.
-struct Switch {
-    plain: Arc<dyn Device>,
-    layered: Arc<dyn Device>,
-    is_layered: Arc<AtomicBool>,
-}
-
-impl Device for Switch {
-    fn info(&self) -> DeviceInfo {
-        self.plain.info()
-    }
-
-    fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {
-        Ok(Rc::new(SwitchQueue {
-            plain: self.plain.open_queue(runtime)?,
-            layered: self.layered.open_queue(runtime)?,
-            is_layered: Arc::clone(&self.is_layered),
-        }))
-    }
-}
-
-struct SwitchQueue {
-    plain: Rc<dyn Queue>,
-    layered: Rc<dyn Queue>,
-    is_layered: Arc<AtomicBool>,
-}
-
-impl Queue for SwitchQueue {
-    fn submit(&self, request: Request) -> Submission {
-        let queue = if self.is_layered.load(Ordering::Relaxed) { &self.layered } else { &self.plain };
-        queue.submit(request)
-    }
-}
-
 /// A stack as a loop device over a FUSE file. The fields are dropped in this order.
 struct Exported {
     loop_device: LoopDevice,
     _export: FuseExport,
     _folder: TempDir,
-    is_layered: Arc<AtomicBool>,
+    switch: Arc<Switch>,
 }
 
 impl Exported {
     fn new(rules: Rules) -> Result<Self> {
         let folder = tempfile::tempdir().map_err(|error| Error::from_io(error, "creating a mount point"))?;
         let phase = Arc::new(AtomicU8::new(Phase::Run as u8));
-        let is_layered = Arc::new(AtomicBool::new(false));
-        let plain: Arc<dyn Device> = MemoryDevice::new(DEVICE_BYTES, 512)?;
-        let layered = with_layer(Arc::clone(&plain), rules)?;
-        let device = Arc::new(Switch { plain, layered, is_layered: Arc::clone(&is_layered) });
+        let switch = Switch::new(MemoryDevice::new(DEVICE_BYTES, 512)?, rules)?;
         let options = FuseOptions { phase, ..FuseOptions::default() };
-        let export = FuseExport::mount(device, folder.path(), options)?;
+        let export = FuseExport::mount(Arc::clone(&switch) as _, folder.path(), options)?;
         let loop_options = LoopOptions { direct_io: true, read_only: false, block_size: Some(512) };
         let loop_device = LoopDevice::attach(export.path(), loop_options)?;
-        let this = Self { loop_device, _export: export, _folder: folder, is_layered };
+        let this = Self { loop_device, _export: export, _folder: folder, switch };
         fio::fill(Target::Path(this.loop_device.path()), USED_BYTES)?;
         Ok(this)
     }
 
     fn measure(&self, is_layered: bool, job: Job<'_>) -> Result<f64> {
-        self.is_layered.store(is_layered, Ordering::Relaxed);
+        self.switch.set(is_layered);
         fio::run(Target::Path(self.loop_device.path()), job).map(|measured| measured.iops)
     }
 }

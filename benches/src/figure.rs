@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use rotproof_block::Result;
 use serde::{Serialize, Serializer};
 
 /// A measured pair.
@@ -55,7 +56,7 @@ impl fmt::Display for Bar {
 }
 
 impl Serialize for Bar {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
@@ -76,7 +77,7 @@ impl Figure {
 
     /// The header of the table that [`Figure`] prints lines of.
     pub fn header() -> String {
-        format!("{:<42} {:>9} {:>9} {:>6} {:<6} {:<8} holds", "name", "ours", "peer", "ratio", "unit", "bar")
+        format!("{:<60} {:>9} {:>9} {:>6} {:<6} {:<8} holds", "name", "ours", "peer", "ratio", "unit", "bar")
     }
 }
 
@@ -90,7 +91,7 @@ impl fmt::Display for Figure {
         };
         write!(
             f,
-            "{:<42} {:>9} {:>9} {:>6.3} {:<6} {bar:<8} {holds}",
+            "{:<60} {:>9} {:>9} {:>6.3} {:<6} {bar:<8} {holds}",
             self.name,
             rounded(self.ours),
             rounded(self.peer),
@@ -117,6 +118,21 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
         0 => 0.0,
         length if length % 2 == 1 => values[length / 2],
         length => f64::midpoint(values[length / 2 - 1], values[length / 2]),
+    }
+}
+
+/// Measures ours and the peer, in an order that changes from round to round.
+pub fn in_turns(
+    round: usize,
+    ours: impl FnOnce() -> Result<f64>,
+    peer: impl FnOnce() -> Result<f64>,
+) -> Result<(f64, f64)> {
+    if round.is_multiple_of(2) {
+        let ours = ours()?;
+        Ok((ours, peer()?))
+    } else {
+        let peer = peer()?;
+        Ok((ours()?, peer))
     }
 }
 

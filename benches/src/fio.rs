@@ -55,6 +55,8 @@ pub struct Measured {
     pub iops: f64,
     /// Requests of the whole run, about: also of the time before it counts.
     pub requests: f64,
+    /// Microseconds of its job's CPU, user and system, for one request.
+    pub cpu_us: f64,
 }
 
 /// Runs `job` on `target`.
@@ -81,14 +83,16 @@ pub fn run(target: Target<'_>, job: Job<'_>) -> Result<Measured> {
     let report: Value = serde_json::from_slice(&output.stdout[start..])
         .map_err(|error| Error::new(ErrorKind::Internal, "reading fio's report").caused_by(error))?;
     let direction = if job.pattern.ends_with("read") { "read" } else { "write" };
-    let side = &report["jobs"][0][direction];
-    let iops = side["iops"].as_f64().filter(|&iops| iops > 0.0);
-    iops.zip(side["total_ios"].as_u64())
-        .map(|(iops, requests)| Measured {
-            iops,
-            requests: requests as f64 + iops * f64::from(RAMP_MS) / 1000.0,
-        })
-        .ok_or_else(|| Error::new(ErrorKind::Internal, "fio's report has no IOPS"))
+    let measured = || {
+        let job = &report["jobs"][0];
+        let iops = job[direction]["iops"].as_f64().filter(|&iops| iops > 0.0)?;
+        let requests = job[direction]["total_ios"].as_f64().filter(|&requests| requests > 0.0)?;
+        // Percents of the job's time without the ramp, in milliseconds.
+        let percent = job["usr_cpu"].as_f64()? + job["sys_cpu"].as_f64()?;
+        let cpu_us = percent / 100.0 * job["job_runtime"].as_f64()? * 1000.0 / requests;
+        Some(Measured { iops, requests: requests + iops * f64::from(RAMP_MS) / 1000.0, cpu_us })
+    };
+    measured().ok_or_else(|| Error::new(ErrorKind::Internal, "fio's report has no requests or no CPU"))
 }
 
 /// Writes the first `bytes` of the target once, so that no measurement meets memory for the first time.

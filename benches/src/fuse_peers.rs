@@ -10,7 +10,9 @@ use rotproof_block::leaf::MemoryDevice;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_export::{FuseExport, FuseOptions, LoopDevice, LoopOptions, unmount_path};
 
+use crate::fio::{self, Job, Target};
 use crate::machine;
+use crate::served::Run;
 
 /// How long a server may take to have its file.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -123,8 +125,16 @@ impl FusePeer {
         self.loop_device.path()
     }
 
+    /// Runs `job` on it.
+    pub fn measure(&self, job: Job<'_>) -> Result<Run> {
+        let before = self.cpu_seconds();
+        let measured = fio::run(Target::Path(self.loop_path()), job)?;
+        let server_us = (self.cpu_seconds() - before) * 1e6 / measured.requests;
+        Ok(Run { rate: measured.iops, server_us, client_us: measured.cpu_us })
+    }
+
     /// Seconds of CPU that serving has taken so far, in processes; the kernel's own threads do not count.
-    pub fn cpu_seconds(&self) -> f64 {
+    fn cpu_seconds(&self) -> f64 {
         match &self.serving {
             // Apart from its server this process only waits for fio.
             Serving::Ours { .. } => machine::cpu_of_process(std::process::id()),

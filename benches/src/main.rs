@@ -13,11 +13,13 @@ mod figure;
 mod fio;
 mod fispdk;
 mod fuse_peers;
+mod idle_rules;
 mod load;
 mod machine;
 mod model;
 mod nbd_peers;
 mod recording;
+mod served;
 
 // The client of the vhost-user server is the driver of its tests.
 #[expect(dead_code, reason = "the tests need more of it")]
@@ -89,7 +91,7 @@ const BENCHMARKS: &[Benchmark] = &[
     },
     Benchmark {
         name: "export-nbd",
-        about: "the NBD server against nbdkit and QEMU's storage daemon",
+        about: "the NBD server against nbdkit and QEMU's storage daemon; idle fault rules over it",
         run: export_nbd::run,
     },
     Benchmark {

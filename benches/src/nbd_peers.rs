@@ -9,7 +9,9 @@ use rotproof_block::error::IoContext;
 use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_export::{NbdAddress, NbdExport, NbdOptions, NbdServer};
 
+use crate::fio::{self, Job, Target};
 use crate::machine;
+use crate::served::Run;
 
 /// How long a server may take to listen.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -78,8 +80,17 @@ impl NbdPeer {
         format!("nbd+unix:///?socket={}", self.socket.display())
     }
 
+    /// Runs `job` on it.
+    pub fn measure(&self, job: Job<'_>) -> Result<Run> {
+        let uri = self.uri();
+        let before = self.cpu_seconds();
+        let measured = fio::run(Target::Nbd(&uri), job)?;
+        let server_us = (self.cpu_seconds() - before) * 1e6 / measured.requests;
+        Ok(Run { rate: measured.iops, server_us, client_us: measured.cpu_us })
+    }
+
     /// Seconds of CPU that serving has taken so far.
-    pub fn cpu_seconds(&self) -> f64 {
+    fn cpu_seconds(&self) -> f64 {
         match &self.serving {
             // Apart from its server this process only waits for fio.
             Serving::Ours { .. } => machine::cpu_of_process(std::process::id()),
