@@ -3,7 +3,7 @@
 use rotproof_fault::{DrawnModel, FaultEntry, Match, Plan, Rule};
 use rotproof_layers::{DeviceSpec, DiskProfile};
 use rotproof_load::personality::Personality;
-use rotproof_load::{BlockSizes, Command, End, JobSpec, LoadSpec, Pace, Trace};
+use rotproof_load::{BlockSizes, Command, JobSpec, LoadSpec, Pace, Trace};
 use rotproof_spec::{Bytes, Percent};
 use rotproof_trial::file::{SubjectSpec, TrialFile};
 
@@ -146,18 +146,7 @@ fn load(load: &LoadSpec) -> Vec<String> {
             lines.extend(own.into_iter().map(|line| format!("  {line}")));
         }
     }
-    let end = match load.end() {
-        Some(End::Total(bytes)) => format!("{bytes} in all"),
-        Some(End::Requests(requests)) => format!("{} in all", counted(requests, "request")),
-        Some(End::Duration(span)) => format!("for {span}"),
-        None if load.trace.is_some() => "all of the trace".into(),
-        None if load.personality.is_some() => match load.personality.and_then(|load| load.options.loops) {
-            Some(1) => "once through its operations".into(),
-            Some(loops) => format!("{loops} times through its operations"),
-            None => "for 60s".into(),
-        },
-        None => "as many bytes as the target has".into(),
-    };
+    let end = end_of(load);
     let ramp_up = load.ramp_up.map_or(String::new(), |ramp_up| format!(", after {ramp_up} not recorded"));
     let before = if load.prefill.unwrap_or_else(|| load.reads_anything()) {
         ", everything written once before"
@@ -183,6 +172,30 @@ fn load(load: &LoadSpec) -> Vec<String> {
         lines.push(format!("{} of {}", counted(files.count.into(), "file"), files.size));
     }
     lines
+}
+
+/// When a load ends: the first of what is said of it, or what goes without saying.
+fn end_of(load: &LoadSpec) -> String {
+    let loops = load.personality.and_then(|load| load.options.loops);
+    let said: Vec<String> = [
+        load.total.map(|bytes| format!("{bytes} in all")),
+        load.requests.map(|requests| format!("{} in all", counted(requests, "request"))),
+        loops.map(|loops| match loops {
+            1 => "once through its operations".into(),
+            _ => format!("{loops} times through its operations"),
+        }),
+        load.duration.map(|span| format!("for {span}")),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    match said.as_slice() {
+        [] if load.trace.is_some() => "all of the trace".into(),
+        [] if load.personality.is_some() => "for 60s".into(),
+        [] => "as many bytes as the target has".into(),
+        [one] => one.clone(),
+        several => format!("{}, whatever comes first", several.join(" or ")),
+    }
 }
 
 /// What is run, and what before and after it.

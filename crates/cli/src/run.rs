@@ -144,6 +144,8 @@ const TIME_STEPS: u64 = 1000;
 pub fn snapshot(moment: &Moment) -> Snapshot {
     let bytes = moment.counts.bytes;
     let (position, length) = match (moment.time_share, moment.bytes_planned) {
+        // Of several ends the nearest.
+        (Some(share), Some(planned)) if bytes as f64 > share * planned as f64 => (bytes, planned),
         (Some(share), _) => ((share * TIME_STEPS as f64) as u64, TIME_STEPS),
         (None, Some(planned)) => (bytes, planned),
         (None, None) => (0, 0),

@@ -11,7 +11,8 @@ use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_spec::{Path, Problems, Span};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{SeqAccess, Visitor};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A program as the load. It has no oracle: what it wrote is not known, nor what it saw.
@@ -129,6 +130,57 @@ impl Command {
             problems.add(&path.key("output"), "what fio prints is known; leave this out");
         }
     }
+}
+
+impl From<CommandLine> for Command {
+    /// What is run, and everything else as by default.
+    fn from(run: CommandLine) -> Self {
+        Self {
+            run: Some(run),
+            fio: None,
+            prepare: None,
+            check: None,
+            timeout: timeout_default(),
+            output: CommandOutput::default(),
+        }
+    }
+}
+
+/// A command with its keys, or in short what is run.
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<Option<Command>, D::Error> {
+    struct Form;
+    impl<'de> Visitor<'de> for Form {
+        type Value = Option<Command>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a line for the shell, a list of a program and its arguments, or keys such as `run` and `check`")
+        }
+
+        fn visit_unit<E: serde::de::Error>(self) -> std::result::Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> std::result::Result<Self::Value, E> {
+            Ok(Some(CommandLine::Shell(text.to_owned()).into()))
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> std::result::Result<Self::Value, A::Error> {
+            CommandLine::deserialize(SeqAccessDeserializer::new(list)).map(|line| Some(line.into()))
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> std::result::Result<Self::Value, A::Error> {
+            Command::deserialize(MapAccessDeserializer::new(map)).map(Some)
+        }
+    }
+    deserializer.deserialize_any(Form)
+}
+
+/// The schema of what [`deserialize`] reads.
+pub(crate) fn schema(generator: &mut SchemaGenerator) -> Schema {
+    let (keys, line) = (generator.subschema_for::<Command>(), generator.subschema_for::<CommandLine>());
+    json_schema!({ "anyOf": [line, keys, { "type": "null" }] })
 }
 
 impl CommandLine {

@@ -58,7 +58,7 @@ pub use pattern::{Pattern, Zone};
 pub use realised::{RealisedContent, realised};
 pub use replay::{Pace, Trace};
 pub use retry::{Retry, RetryOn};
-pub use spec::{End, FilesSpec, LoadSpec};
+pub use spec::{FilesSpec, LoadSpec};
 pub use stream::TraceReport;
 pub use workload::Workload;
 

@@ -7,8 +7,9 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::str::FromStr;
 
-use rotproof_spec::{Path, Problems, Span};
+use rotproof_spec::{Bytes, Path, Problems, Span};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -52,13 +53,28 @@ pub struct ThinkTime {
     pub after: u64,
 }
 
-/// What is done before anything is recorded: a number of requests of all workers together, or a time.
+/// What is done before anything is recorded, or after the end: a number of requests or bytes of all workers together, or
+/// a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RampUp {
     /// So many requests.
     Requests(u64),
+    /// So many bytes.
+    Bytes(Bytes),
     /// So long.
     Time(Span),
+}
+
+impl FromStr for RampUp {
+    type Err = String;
+
+    /// A time if it can be one, so that `5m` is five minutes; else bytes.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bytes = || text.parse().map(Self::Bytes);
+        text.parse().map(Self::Time).or_else(|_| bytes()).map_err(|_: String| {
+            format!("`{text}` is neither a span of time such as 5s nor a size such as 64MiB")
+        })
+    }
 }
 
 /// More than this would be one a nanosecond.
@@ -117,6 +133,7 @@ impl fmt::Display for RampUp {
         match self {
             Self::Requests(1) => f.write_str("1 request"),
             Self::Requests(requests) => write!(f, "{requests} requests"),
+            Self::Bytes(bytes) => bytes.fmt(f),
             Self::Time(span) => span.fmt(f),
         }
     }
@@ -268,6 +285,11 @@ impl Serialize for RampUp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Requests(requests) => serializer.serialize_u64(*requests),
+            // Below 1KiB a number alone would read as requests.
+            Self::Bytes(Bytes(bytes)) if !bytes.is_multiple_of(1024) => {
+                serializer.collect_str(&format_args!("{bytes}B"))
+            }
+            Self::Bytes(bytes) => bytes.serialize(serializer),
             Self::Time(span) => span.serialize(serializer),
         }
     }
@@ -280,7 +302,9 @@ impl<'de> Deserialize<'de> for RampUp {
             type Value = RampUp;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of requests such as 1000, or a span of time such as 5s")
+                f.write_str(
+                    "a number of requests such as 1000, a size such as 64MiB, or a span of time such as 5s",
+                )
             }
 
             fn visit_u64<E: Error>(self, requests: u64) -> Result<RampUp, E> {
@@ -288,7 +312,7 @@ impl<'de> Deserialize<'de> for RampUp {
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<RampUp, E> {
-                text.parse().map(RampUp::Time).map_err(E::custom)
+                text.parse().map_err(E::custom)
             }
         }
         deserializer.deserialize_any(Form)
@@ -302,9 +326,10 @@ impl JsonSchema for RampUp {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let span = generator.subschema_for::<Span>();
+        let bytes = generator.subschema_for::<Bytes>();
         json_schema!({
-            "description": "Requests of all workers together, or a time.",
-            "anyOf": [{ "type": "integer", "minimum": 0 }, span]
+            "description": "Requests or bytes of all workers together, or a time.",
+            "anyOf": [{ "type": "integer", "minimum": 0 }, span, bytes]
         })
     }
 }
@@ -336,6 +361,9 @@ mod tests {
         assert_eq!(after, ThinkTime { pause: millisecond, after: 32 });
         assert_eq!(survives::<RampUp>("100"), RampUp::Requests(100));
         assert_eq!(survives::<RampUp>(r#""1ms""#), RampUp::Time(millisecond));
+        assert_eq!(survives::<RampUp>(r#""5m""#), RampUp::Time(Span(Duration::from_secs(300))));
+        assert_eq!(survives::<RampUp>(r#""64MiB""#), RampUp::Bytes(Bytes(64 << 20)));
+        assert_eq!(survives::<RampUp>(r#""100B""#), RampUp::Bytes(Bytes(100)));
         survives::<Burst>(r#"{"requests":8,"every":"10ms"}"#);
     }
 

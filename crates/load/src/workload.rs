@@ -14,8 +14,8 @@ use crate::object::{ObjectInfo, content_bytes};
 use crate::pace::RampUp;
 use crate::parts::{Parts, WorkerPart, no_room};
 use crate::replay::Source;
-use crate::spec::{End, LoadSpec};
-use crate::stream::{Budget, Described, DescribedOptions, Mixture, Replayed, ReplayedOptions, Stream};
+use crate::spec::LoadSpec;
+use crate::stream::{Amount, Described, DescribedOptions, Mixture, Plan, Replayed, ReplayedOptions, Stream};
 
 /// A described load, its seed and the objects it works on. Clones share everything.
 #[derive(Clone)]
@@ -107,27 +107,25 @@ impl Workload {
         if self.has_prefill() { &[Stage::Prefill, Stage::Run] } else { &[Stage::Run] }
     }
 
-    /// How long the load runs, if it ends by time.
+    /// How long the load runs at the most, if it may end by time.
     pub fn duration(&self) -> Option<Span> {
-        match self.0.spec.end() {
-            Some(End::Duration(duration)) => Some(duration),
-            _ => None,
-        }
+        self.0.spec.duration
     }
 
-    /// Bytes that a stage will move, if that is known beforehand, with sizes that differ about so many; flushes move none.
+    /// Bytes that a stage will move at the most, if that is known beforehand, with sizes that differ about so many; flushes
+    /// move none.
     pub fn planned_bytes(&self, stage: Stage) -> Option<u64> {
-        match (stage, self.0.spec.end()) {
-            (Stage::Prefill, _) => Some(content_bytes(&self.0.objects)),
-            (Stage::Run, Some(End::Total(Bytes(bytes)))) => Some(bytes),
-            (Stage::Run, Some(End::Requests(requests))) if self.0.trace.is_none() => {
-                let shares =
-                    self.0.parts.workers.iter().map(|worker| self.0.jobs[worker.job].mean_request_bytes());
-                let mean = shares.sum::<f64>() / f64::from(self.workers());
-                Some((requests as f64 * mean) as u64)
-            }
-            (Stage::Run, _) => None,
+        if stage == Stage::Prefill {
+            return Some(content_bytes(&self.0.objects));
         }
+        let LoadSpec { total, requests, .. } = &self.0.spec;
+        let by_requests = requests.filter(|_| self.0.trace.is_none()).map(|requests| {
+            let shares =
+                self.0.parts.workers.iter().map(|worker| self.0.jobs[worker.job].mean_request_bytes());
+            let mean = shares.sum::<f64>() / f64::from(self.workers());
+            (requests as f64 * mean) as u64
+        });
+        total.map(|Bytes(bytes)| bytes).into_iter().chain(by_requests).min()
     }
 
     /// What belongs to a worker.
@@ -146,7 +144,7 @@ impl Workload {
 
     /// Everything that a worker does in a stage.
     pub fn stream(&self, stage: Stage, worker: u16) -> Stream {
-        let Inner { spec, seed, .. } = &*self.0;
+        let Inner { seed, .. } = &*self.0;
         let WorkerPart { number, layout, part, .. } = self.worker(worker);
         if let (Stage::Run, Some(source)) = (stage, &self.0.trace) {
             return self.replayed(source, worker).into();
@@ -160,22 +158,14 @@ impl Workload {
             part: part.clone(),
             job: self.job(worker),
             mixture: Arc::clone(&self.0.mixture),
-            budget: self.budget(worker),
-            ramp_up: match spec.ramp_up {
-                Some(RampUp::Requests(requests)) => self.equal_share(requests, worker),
-                Some(RampUp::Time(_)) | None => 0,
-            },
-            recovery: match spec.recovery {
-                Some(RampUp::Requests(requests)) => self.equal_share(requests, worker),
-                Some(RampUp::Time(_)) | None => 0,
-            },
+            plan: self.plan(|amount| self.share_of(amount, worker)),
         };
         Described::new(options).into()
     }
 
     /// What a worker does of a trace. How far that is replayed, all workers see alike.
     fn replayed(&self, source: &Source, worker: u16) -> Replayed {
-        let Inner { spec, seed, layout, mixture, .. } = &*self.0;
+        let Inner { seed, layout, mixture, .. } = &*self.0;
         Replayed::new(ReplayedOptions {
             seed: *seed,
             worker,
@@ -183,15 +173,7 @@ impl Workload {
             layout: Arc::clone(layout),
             part: self.part(worker).blocks,
             mixture: Arc::clone(mixture),
-            budget: match spec.end() {
-                Some(End::Total(Bytes(total))) => Budget::Bytes(total),
-                Some(End::Requests(requests)) => Budget::Requests(requests),
-                Some(End::Duration(_)) | None => Budget::Endless,
-            },
-            ramp_up: match spec.ramp_up {
-                Some(RampUp::Requests(requests)) => requests,
-                Some(RampUp::Time(_)) | None => 0,
-            },
+            plan: self.plan(|amount| amount),
         })
     }
 
@@ -204,7 +186,7 @@ impl Workload {
     pub fn ramp_up_time(&self) -> Option<Span> {
         match self.0.spec.ramp_up {
             Some(RampUp::Time(span)) => Some(span),
-            Some(RampUp::Requests(_)) | None => None,
+            Some(RampUp::Requests(_) | RampUp::Bytes(_)) | None => None,
         }
     }
 
@@ -212,27 +194,40 @@ impl Workload {
     pub fn recovery_time(&self) -> Option<Span> {
         match self.0.spec.recovery {
             Some(RampUp::Time(span)) => Some(span),
-            Some(RampUp::Requests(_)) | None => None,
+            Some(RampUp::Requests(_) | RampUp::Bytes(_)) | None => None,
         }
     }
 
-    /// What falls to a worker of something that all share equally.
-    fn equal_share(&self, total: u64, worker: u16) -> u64 {
-        let (worker, workers) = (u64::from(worker), u64::from(self.workers()));
-        share(total, worker + 1, workers) - share(total, worker, workers)
+    /// How far the load goes, as far as it is counted; `of` says what falls to one of an amount that is all workers'.
+    fn plan(&self, of: impl Fn(Amount) -> Amount) -> Plan {
+        let LoadSpec { total, requests, ramp_up, recovery, .. } = &self.0.spec;
+        let counted = |ramp_up: &Option<RampUp>| match *ramp_up {
+            Some(RampUp::Requests(requests)) => of(Amount { requests, bytes: 0 }),
+            Some(RampUp::Bytes(Bytes(bytes))) => of(Amount { requests: 0, bytes }),
+            Some(RampUp::Time(_)) | None => Amount::default(),
+        };
+        let all =
+            of(Amount { requests: requests.unwrap_or(0), bytes: total.map_or(0, |Bytes(bytes)| bytes) });
+        Plan {
+            ramp_up: counted(ramp_up),
+            end: Amount {
+                requests: requests.map_or(u64::MAX, |_| all.requests),
+                bytes: total.map_or(u64::MAX, |_| all.bytes),
+            },
+            recovery: counted(recovery),
+        }
     }
 
-    /// The worker's share of the load. Bytes are shared by the size of the parts, so that a load as large as its
-    /// target covers it exactly; requests equally.
-    fn budget(&self, worker: u16) -> Budget {
-        match self.0.spec.end() {
-            Some(End::Total(Bytes(total))) => {
-                let blocks = self.part(worker).blocks;
-                let all = self.0.parts.workers.last().map_or(0, |last| last.part.blocks.end);
-                Budget::Bytes(share(total, blocks.end, all) - share(total, blocks.start, all))
-            }
-            Some(End::Requests(requests)) => Budget::Requests(self.equal_share(requests, worker)),
-            Some(End::Duration(_)) | None => Budget::Endless,
+    /// The worker's share of an amount. Bytes are shared by the size of the parts, so that a load as large as its target
+    /// covers it exactly; requests equally.
+    fn share_of(&self, amount: Amount, worker: u16) -> Amount {
+        let blocks = self.part(worker).blocks;
+        let all = self.0.parts.workers.last().map_or(0, |last| last.part.blocks.end);
+        let (worker, workers) = (u64::from(worker), u64::from(self.workers()));
+        let of = |total, (start, end), whole| share(total, end, whole) - share(total, start, whole);
+        Amount {
+            requests: of(amount.requests, (worker, worker + 1), workers),
+            bytes: of(amount.bytes, (blocks.start, blocks.end), all),
         }
     }
 

@@ -2,6 +2,8 @@
 
 mod args;
 mod files;
+mod meaning;
+mod values;
 
 use std::sync::Arc;
 use std::time::Duration;

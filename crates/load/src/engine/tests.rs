@@ -466,6 +466,23 @@ fn a_ramp_up_is_verified_but_not_recorded() {
 }
 
 #[test]
+fn of_several_ends_the_first_one_reached_counts() {
+    for (json, requests) in [
+        (r#"{ "requests": 50, "duration": "20ms" }"#, 20),
+        (r#"{ "requests": 5, "duration": "20ms" }"#, 5),
+        (r#"{ "requests": 50, "duration": "20ms", "total": "28KiB" }"#, 7),
+        (r#"{ "requests": 50, "duration": "20ms", "ramp_up": "32KiB" }"#, 20 - 8),
+        (r#"{ "requests": 5, "ramp_up": "32KiB" }"#, 5),
+        (r#"{ "requests": 25, "duration": "20ms", "ramp_up": "10ms" }"#, 15),
+    ] {
+        let probe = Probe::new(64, |_| Reaction::Delay(Duration::from_millis(1))).expect("a probe");
+        let mut rig = Rig::new(&described(json), 1, probe);
+        assert_eq!(rig.phase(Phase::Run).writes.requests, requests, "{json}");
+        assert!(rig.phase(Phase::Check).sightings.is_empty(), "{json}");
+    }
+}
+
+#[test]
 fn a_failed_request_is_tried_again_as_often_and_after_what_it_is_told() {
     let run = |json: &str, failing: u64| {
         let count = AtomicU64::new(0);

@@ -211,7 +211,11 @@ fn ends_and_ramp_ups_count_accesses_of_the_trace_whoever_they_belong_to() {
         assert_eq!(counts(&LoadSpec { requests: Some(35), ..spec.clone() }), (35, 0));
         assert_eq!(counts(&LoadSpec { total: Some(Bytes(20 * BLOCK)), ..spec.clone() }), (20, 0));
         let ramp_up = Some(crate::RampUp::Requests(5));
-        assert_eq!(counts(&LoadSpec { requests: Some(35), ramp_up, ..spec }), (40, 5));
+        assert_eq!(counts(&LoadSpec { requests: Some(35), ramp_up, ..spec.clone() }), (40, 5));
+        let both = LoadSpec { requests: Some(35), total: Some(Bytes(20 * BLOCK)), ..spec.clone() };
+        assert_eq!(counts(&both), (20, 0), "the first one reached");
+        let ramp_up = Some(crate::RampUp::Bytes(Bytes(3 * BLOCK)));
+        assert_eq!(counts(&LoadSpec { ramp_up, ..both }), (23, 3));
     }
 }
 

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use rotproof_spec::Bytes;
 
+use super::course::{Amount, Course, Plan};
 use super::due::Due;
 use super::places::Places;
 use super::share::{Share, is_chosen_irregularly};
 use super::sizes::Sizes;
-use super::{Budget, Contents, Mixture, Step};
+use super::{Contents, Mixture, Step};
 use crate::block_sizes::SizeMix;
 use crate::content::Stage;
 use crate::job::JobSpec;
@@ -49,12 +50,9 @@ pub(crate) struct Described {
     fua: Share,
     flush_every: Option<u64>,
     contents: Contents,
-    budget: Budget,
-    /// Requests that come first and count towards nothing.
-    ramp_up: u64,
-    /// Requests that come after the budget, and the number of the first of them once it is known.
-    recovery: u64,
-    recovers_from: Option<u64>,
+    course: Course,
+    /// More requests than these are not drawn, whatever the course says.
+    requests_max: u64,
     /// Requests follow each other without gaps, whatever they must begin at multiples of.
     is_packed: bool,
     due: Due,
@@ -65,7 +63,6 @@ pub(crate) struct Described {
     requests: u64,
     writes: u64,
     written_blocks: u64,
-    moved_bytes: u64,
     /// Writes at the last flush.
     flushed_writes: u64,
 }
@@ -81,9 +78,7 @@ pub(crate) struct DescribedOptions<'a> {
     pub(crate) part: Part,
     pub(crate) job: &'a JobSpec,
     pub(crate) mixture: Arc<Mixture>,
-    pub(crate) budget: Budget,
-    pub(crate) ramp_up: u64,
-    pub(crate) recovery: u64,
+    pub(crate) plan: Plan,
 }
 
 impl Described {
@@ -100,10 +95,8 @@ impl Described {
             fua: Share::new(job.fua.map_or(0.0, |share| share.0)),
             flush_every: job.flush_every,
             contents: Contents::new(seed, stage, worker, options.mixture),
-            budget: options.budget,
-            ramp_up: options.ramp_up,
-            recovery: options.recovery,
-            recovers_from: None,
+            course: Course::new(options.plan),
+            requests_max: u64::MAX,
             is_packed: false,
             due: Due::AtOnce,
             last_due: None,
@@ -113,7 +106,6 @@ impl Described {
             requests: 0,
             writes: 0,
             written_blocks: 0,
-            moved_bytes: 0,
             flushed_writes: 0,
         };
         match (stage, &job.pattern) {
@@ -122,9 +114,11 @@ impl Described {
                 let one_size = Sizes::new(&SizeMix::one(Bytes(blocks * crate::BLOCK_BYTES as u64)), 1);
                 stream.sizes = [one_size.clone(), one_size];
                 (stream.reads, stream.fua) = (Share::new(0.0), Share::new(0.0));
-                (stream.flush_every, stream.ramp_up, stream.recovery) = (None, 0, 0);
+                stream.flush_every = None;
                 let blocks = stream.part.blocks.end - stream.part.blocks.start;
-                stream.budget = Budget::Bytes(blocks * crate::BLOCK_BYTES as u64);
+                let bytes = blocks * crate::BLOCK_BYTES as u64;
+                stream.course =
+                    Course::new(Plan { end: Amount { bytes, ..Amount::ENDLESS }, ..Plan::ENDLESS });
                 stream.is_packed = true;
             }
             (Stage::Run, pattern) => {
@@ -139,17 +133,13 @@ impl Described {
         }
         // A worker without a place has nothing to do.
         if stream.part.places.is_empty() {
-            (stream.budget, stream.ramp_up, stream.recovery) = (Budget::Requests(0), 0, 0);
+            stream.course = Course::new(Plan::NOTHING);
         }
         stream
     }
 
-    /// The same stream, ending after so many requests: what has been drawn of it.
-    #[must_use]
-    pub(super) fn ending_after(mut self, requests: u64) -> Self {
-        self.budget = Budget::Requests(requests);
-        (self.ramp_up, self.recovery) = (0, 0);
-        self
+    pub(super) fn ending_after(self, requests: u64) -> Self {
+        Self { requests_max: requests, ..self }
     }
 
     /// The contents that writes draw from.
@@ -167,36 +157,8 @@ impl Described {
         self.last_due
     }
 
-    /// Whether the first requests are a ramp-up.
-    pub(super) fn has_ramp_up(&self) -> bool {
-        self.ramp_up > 0
-    }
-
-    /// Whether the last request belongs to the ramp-up.
-    pub(super) fn is_ramping_up(&self) -> bool {
-        self.requests <= self.ramp_up
-    }
-
-    /// Whether the last request came after the end of the load proper.
-    pub(super) fn is_recovering(&self) -> bool {
-        self.recovers_from.is_some()
-    }
-
-    fn has_ended(&mut self) -> bool {
-        if !self.is_over() || self.recovery == 0 {
-            return self.is_over();
-        }
-        let first = *self.recovers_from.get_or_insert(self.requests);
-        self.requests >= first.saturating_add(self.recovery)
-    }
-
-    /// Whether the budget is used up.
-    fn is_over(&self) -> bool {
-        match self.budget {
-            Budget::Bytes(bytes) => self.requests >= self.ramp_up && self.moved_bytes >= bytes,
-            Budget::Requests(requests) => self.requests >= requests.saturating_add(self.ramp_up),
-            Budget::Endless => false,
-        }
+    pub(super) fn course(&self) -> &Course {
+        &self.course
     }
 
     #[inline]
@@ -263,7 +225,7 @@ impl Iterator for Described {
             self.last_due = None;
             return Some(Step::Flush);
         }
-        if self.has_ended() {
+        if self.requests >= self.requests_max || self.course.has_ended() {
             return None;
         }
         let is_read = is_chosen_irregularly(self.reads, self.seed, READS ^ self.key << 32, self.requests);
@@ -271,9 +233,7 @@ impl Iterator for Described {
         let blocks = self.sizes[usize::from(!is_read)].blocks(self.seed, self.key, of_its_kind);
         let extent = self.next_extent(blocks);
         self.last_due = self.due.next(self.requests);
-        if self.requests >= self.ramp_up {
-            self.moved_bytes += extent.len_bytes() as u64;
-        }
+        self.course.count(extent.len_bytes() as u64);
         self.requests += 1;
         if is_read {
             return Some(Step::Read(extent));

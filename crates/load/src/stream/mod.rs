@@ -5,6 +5,7 @@
 //! Where requests come from a trace, that is read again.
 
 mod contents;
+mod course;
 mod described;
 mod due;
 mod mixture;
@@ -22,6 +23,8 @@ use rotproof_block::Error;
 use crate::content::ContentId;
 use crate::layout::Extent;
 pub use contents::Contents;
+use course::Course;
+pub(crate) use course::{Amount, Plan};
 pub(crate) use described::{Described, DescribedOptions};
 pub(crate) use mixture::Mixture;
 pub use replayed::TraceReport;
@@ -48,17 +51,6 @@ pub enum Step {
     Flush,
 }
 
-/// When a worker's stream ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Budget {
-    /// As soon as so many bytes have been moved.
-    Bytes(u64),
-    /// After so many requests.
-    Requests(u64),
-    /// Never by itself: the load ends by time, or with its trace.
-    Endless,
-}
-
 /// The steps of one worker in one stage.
 #[derive(Debug)]
 pub struct Stream(Kind);
@@ -82,7 +74,7 @@ impl From<Replayed> for Stream {
 }
 
 impl Stream {
-    /// The same stream, ending after so many requests: what has been drawn of it.
+    /// The same stream, ending after so many requests if it does not end before: what has been drawn of it.
     #[must_use]
     pub fn ending_after(self, requests: u64) -> Self {
         match self.0 {
@@ -119,27 +111,26 @@ impl Stream {
     /// Whether the first requests are a ramp-up.
     #[inline]
     pub fn has_ramp_up(&self) -> bool {
-        match &self.0 {
-            Kind::Described(stream) => stream.has_ramp_up(),
-            Kind::Replayed(stream) => stream.has_ramp_up(),
-        }
+        self.course().has_ramp_up()
     }
 
     /// Whether the last request belongs to the ramp-up.
     #[inline]
     pub fn is_ramping_up(&self) -> bool {
-        match &self.0 {
-            Kind::Described(stream) => stream.is_ramping_up(),
-            Kind::Replayed(stream) => stream.is_ramping_up(),
-        }
+        self.course().is_ramping_up()
     }
 
-    /// Whether the last request came after the end of the load proper, counted in requests.
+    /// Whether the last request came after the end of the load proper, counted in requests or bytes.
     #[inline]
     pub fn is_recovering(&self) -> bool {
+        self.course().is_recovering()
+    }
+
+    #[inline]
+    fn course(&self) -> &Course {
         match &self.0 {
-            Kind::Described(stream) => stream.is_recovering(),
-            Kind::Replayed(_) => false,
+            Kind::Described(stream) => stream.course(),
+            Kind::Replayed(stream) => stream.course(),
         }
     }
 

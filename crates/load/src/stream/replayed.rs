@@ -15,7 +15,8 @@ use rotproof_block::{Error, ErrorKind};
 use rotproof_trace::{Access, Malformed, Operation, Reader, Remap, Stop};
 use serde::Serialize;
 
-use super::{Budget, Contents, Mixture, Step};
+use super::course::{Course, Plan};
+use super::{Contents, Mixture, Step};
 use crate::content::Stage;
 use crate::layout::Layout;
 use crate::replay::{Pace, Source, Trace};
@@ -41,17 +42,14 @@ pub(crate) struct Replayed {
     part: Range<u64>,
     contents: Contents,
     /// Of the trace, whoever its accesses belong to.
-    budget: Budget,
+    course: Course,
     /// Of the worker's own requests.
-    requests_max: Option<u64>,
-    ramp_up: u64,
+    requests_max: u64,
     /// What is left of the present access, and what it does.
     left: Range<u64>,
     operation: Operation,
     due: Duration,
     report: TraceReport,
-    /// Bytes of the accesses so far, on this target.
-    bytes: u64,
     requests: u64,
     written_blocks: u64,
 }
@@ -65,8 +63,8 @@ pub(crate) struct ReplayedOptions<'a> {
     pub(crate) layout: Arc<Layout>,
     pub(crate) part: Range<u64>,
     pub(crate) mixture: Arc<Mixture>,
-    pub(crate) budget: Budget,
-    pub(crate) ramp_up: u64,
+    /// In accesses and their bytes on this target.
+    pub(crate) plan: Plan,
 }
 
 /// What was read of a trace.
@@ -93,7 +91,7 @@ enum Trouble<T> {
 
 impl Replayed {
     pub(crate) fn new(options: ReplayedOptions<'_>) -> Self {
-        let ReplayedOptions { seed, worker, source, layout, part, mixture, budget, ramp_up } = options;
+        let ReplayedOptions { seed, worker, source, layout, part, mixture, plan } = options;
         let window = Window { file: Arc::clone(&source.file), position: 0 };
         let input = BufReader::with_capacity(WINDOW_BYTES, window);
         let remap = Remap::new(layout.blocks() * BLOCK_BYTES as u64, BLOCK_BYTES as u64)
@@ -105,21 +103,19 @@ impl Replayed {
             layout,
             part,
             contents: Contents::new(seed, Stage::Run, worker, mixture),
-            budget,
-            requests_max: None,
-            ramp_up,
+            course: Course::new(plan),
+            requests_max: u64::MAX,
             left: 0..0,
             operation: Operation::Flush,
             due: Duration::ZERO,
             report: TraceReport::default(),
-            bytes: 0,
             requests: 0,
             written_blocks: 0,
         }
     }
 
     pub(super) fn ending_after(self, requests: u64) -> Self {
-        Self { budget: Budget::Endless, ramp_up: 0, requests_max: Some(requests), ..self }
+        Self { requests_max: requests, ..self }
     }
 
     pub(super) fn contents(&self) -> Contents {
@@ -134,12 +130,8 @@ impl Replayed {
         (self.trace.pace == Pace::Timed).then_some(self.due)
     }
 
-    pub(super) fn has_ramp_up(&self) -> bool {
-        self.ramp_up > 0
-    }
-
-    pub(super) fn is_ramping_up(&self) -> bool {
-        self.report.accesses <= self.ramp_up
+    pub(super) fn course(&self) -> &Course {
+        &self.course
     }
 
     pub(super) fn report(&self) -> TraceReport {
@@ -163,14 +155,6 @@ impl Replayed {
         }
     }
 
-    fn has_ended(&self) -> bool {
-        match self.budget {
-            Budget::Bytes(bytes) => self.report.accesses >= self.ramp_up && self.bytes >= bytes,
-            Budget::Requests(accesses) => self.report.accesses >= accesses.saturating_add(self.ramp_up),
-            Budget::Endless => false,
-        }
-    }
-
     /// The next access of the trace that is not to be left out.
     fn next_access(&mut self) -> Option<Access> {
         let Trouble::None(reader) = &mut self.reader else { return None };
@@ -191,9 +175,7 @@ impl Replayed {
     /// The blocks of an access that belong to this worker.
     fn begin(&mut self, access: &Access) {
         let (start, bytes) = self.remap.place(access);
-        if self.report.accesses >= self.ramp_up {
-            self.bytes += bytes;
-        }
+        self.course.count(bytes);
         self.report.accesses += 1;
         let due = (access.at_ns as f64 / self.trace.speed) as u64;
         // Of accesses whose order is not that of their times, the order counts.
@@ -229,11 +211,11 @@ impl Iterator for Replayed {
     type Item = Step;
 
     fn next(&mut self) -> Option<Step> {
-        if self.requests_max.is_some_and(|most| self.requests >= most) {
+        if self.requests >= self.requests_max {
             return None;
         }
         while self.left.is_empty() {
-            if self.has_ended() {
+            if self.course.has_ended() {
                 return None;
             }
             let access = self.next_access()?;

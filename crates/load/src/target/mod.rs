@@ -155,8 +155,8 @@ fn never_written(workload: &Workload, block: u64) -> Error {
 fn first_content(workload: &Workload, target: &Target) -> Result<TargetContent> {
     let Target::File { file, block } = target else {
         return Err(invalid(
-            "a load that ends by `duration` does not know beforehand what it will write; give `total` or `requests`, \
-             or use a target of the form { file: a, block: 7 }",
+            "a load that may end by `duration` does not know beforehand what it will write; give `total` or `requests` \
+             instead, or use a target of the form { file: a, block: 7 }",
         ));
     };
     let block = block_of(workload, file, *block)?;

@@ -6,8 +6,8 @@
 
 use rotproof_fault::{AwakePhase, FaultEntry, Rule, Target};
 use rotproof_layers::StackSpec;
+use rotproof_load::LoadSpec;
 use rotproof_load::object::ObjectInfo;
-use rotproof_load::{End, LoadSpec};
 use rotproof_spec::{Path, Problems, nearest};
 
 use super::subject_spec::{FileSystem, SubjectSpec};
@@ -42,11 +42,11 @@ pub fn validate_targets(
             ),
             Target::Seen(_) | Target::Extent { .. } => {}
             Target::MostDuplicated { .. } | Target::Unique { .. } | Target::LastBlockOfEvery(_) => {
-                if matches!(load.end(), Some(End::Duration(_))) && load.writes_anything() {
+                if load.duration.is_some() && load.writes_anything() {
                     problems.add_with_help(
                         &path,
                         "what a load writes until its time is up is not known beforehand",
-                        "end it by `total` or `requests`, or take a target such as { file: a, block: 7 }",
+                        "end it by `total` or `requests` alone, or take a target such as { file: a, block: 7 }",
                     );
                 }
             }

@@ -478,11 +478,6 @@ mod tests {
             ),
             (
                 "64MiB",
-                "subject: ext4\nload: { personality: { varmail: { files: 40, threads: 2, loops: 3 } }, duration: 3s }",
-                "load.duration: the end of the load is given twice, as `loops` and as `duration`",
-            ),
-            (
-                "64MiB",
                 "subject: ext4\nload: { personality: { varmail: { files: 40, threads: 2 } } }\nfaults: \
                  ['target=file(a, block=1): zeros']",
                 "faults[0].match.target: a load of files makes and deletes its files as it goes, so none of its \

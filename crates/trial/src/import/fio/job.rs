@@ -61,7 +61,7 @@ struct Options {
     think: Option<Span>,
     think_after: Option<u64>,
     io_size: Option<Bytes>,
-    runtime: Option<(Span, Place)>,
+    runtime: Option<Span>,
     time_based: bool,
 }
 
@@ -120,7 +120,7 @@ impl Job {
             "size" => self.size = Some(size(value)?),
             "io_size" | "io_limit" => options.io_size = Some(size(value)?),
             "number_ios" => self.requests = Some(whole(value)?),
-            "runtime" | "timeout" => options.runtime = Some((time(value, 1e9)?, setting.place.clone())),
+            "runtime" | "timeout" => options.runtime = Some(time(value, 1e9)?),
             "time_based" => options.time_based = switch(value)?,
             "ramp_time" => self.ramp_up = Some(time(value, 1e9)?),
             "rwmixread" => options.mix = Some(percent(value)?),
@@ -201,19 +201,10 @@ impl Job {
             .think
             .filter(|pause| !pause.0.is_zero())
             .map(|pause| ThinkTime { pause, after: options.think_after.unwrap_or(1) });
-        self.total = options.io_size.or(self.size);
-        match options.runtime {
-            Some((runtime, _)) if options.time_based => (self.duration, self.total) = (Some(runtime), None),
-            Some((_, place)) => report(
-                "`runtime` without `time_based` ends at the first of two ends",
-                "add `time_based`, or take `runtime` out",
-                &place,
-            ),
-            None => {}
-        }
-        if self.requests.is_some() {
-            self.total = None;
-        }
+        // With `time_based` the time alone counts, else the first of the ends.
+        self.total =
+            options.io_size.or(self.size).filter(|_| !(options.time_based && options.runtime.is_some()));
+        self.duration = options.runtime;
     }
 }
 

@@ -108,14 +108,11 @@ fn together(jobs: &[Job], notes: &mut Vec<String>, diagnostics: &mut Vec<Diagnos
         .iter()
         .map(|job| job.total.map_or(0, |Bytes(bytes)| bytes.saturating_mul(workers(job))))
         .fold(0, u64::saturating_add);
-    if let Some(requests) = first.requests {
-        load.requests = Some(requests.saturating_mul(jobs.iter().map(workers).sum()));
-    } else if let Some(duration) = first.duration {
-        load.duration = Some(duration);
-        load.ramp_up = first.ramp_up.map(rotproof_load::RampUp::Time);
-    } else if total > 0 {
-        load.total = Some(Bytes(total));
-    }
+    let requests = |requests: u64| requests.saturating_mul(jobs.iter().map(workers).sum());
+    load.requests = first.requests.map(requests);
+    load.duration = first.duration;
+    load.ramp_up = first.ramp_up.filter(|_| first.duration.is_some()).map(rotproof_load::RampUp::Time);
+    load.total = Some(Bytes(total)).filter(|total| total.0 > 0);
     if total > 0 && jobs.len() > 1 {
         // What a job moves is what it has, and bytes are shared out by the space.
         for (job, spec) in jobs.iter().zip(&mut load.jobs) {
@@ -128,7 +125,7 @@ fn together(jobs: &[Job], notes: &mut Vec<String>, diagnostics: &mut Vec<Diagnos
         }
     }
     if first.ramp_up.is_some() && first.duration.is_none() {
-        differs("ramp_time (it needs `runtime` and `time_based`)", first);
+        differs("ramp_time (it needs `runtime`)", first);
     }
     load.duplicates = rotproof_load::Duplicates::Share(first.duplicates.unwrap_or_default());
     load.compressible = first.compressible.unwrap_or_default();
@@ -229,10 +226,15 @@ mod tests {
             (
                 "[r]\nrw=randread\nrate_iops=100\nrate_process=poisson\nnumjobs=3\nnumber_ios=50\nsize=1m\nbs=4k,8k\n\
                  percentage_random=80\ndedupe_percentage=30\nbuffer_compress_percentage=50\n",
-                r#"{ "requests": 150, "duplicates": "30%", "compressible": "50%", "jobs": [
+                r#"{ "requests": 150, "total": "3MiB", "duplicates": "30%", "compressible": "50%", "jobs": [
                     { "name": "r", "pattern": "random", "reads": "100%", "workers": 3, "sequential": "20%",
                       "rate": { "requests": 300, "arrivals": "poisson" },
                       "block_size": { "reads": "4KiB", "writes": "8KiB" } } ] }"#,
+            ),
+            (
+                "[first]\nrw=randread\nruntime=30\nramp_time=5\nsize=2g\nnumjobs=2\n",
+                r#"{ "total": "4GiB", "duration": "30s", "ramp_up": "5s",
+                     "jobs": [{ "name": "first", "pattern": "random", "reads": "100%", "workers": 2 }] }"#,
             ),
             (
                 "[z]\nrw=randread\nsize=1g\nrandom_distribution=zoned:60/10:30/20:8/30:2/40\n",
@@ -264,12 +266,12 @@ mod tests {
             ("[a]\nrw=trim\n", &["2: `trim` has no counterpart"][..]),
             ("[a]\nsize=1g\nzonemode=zbd\nstonewall\n", &["3: `zonemode`", "4: `stonewall`"]),
             ("[a]\nbs=6k\nsize=1m\n", &["1: as a load this makes no sense: a request of 6KiB"]),
-            ("[a]\nsize=1m\nruntime=10\n", &["3: `runtime` without `time_based`"]),
             ("[a]\nsize=50%\n", &["2: `50%` is no size"]),
             (
                 "[a]\nsize=1m\n[b]\nruntime=5\ntime_based=1\n",
                 &["3: jobs with a different `runtime`", "3: jobs with a different `size`"],
             ),
+            ("[a]\nsize=1m\nramp_time=3\n", &["1: jobs with a different `ramp_time (it needs `runtime`)"]),
             ("[a]\nrw=randread:8\n", &["2: `randread:8` has no counterpart"]),
             ("rw=read\n[a]\n", &["1: an option before the first section"]),
             ("[a\nrw=read\n", &["1: a section without its bracket", "2: an option before the first section"]),
