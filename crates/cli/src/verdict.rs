@@ -323,6 +323,10 @@ pub fn what(what: &Classification) -> String {
         Classification::Zeroed => "zeros".into(),
         Classification::Ones => "ones".into(),
         Classification::Stale(stale) => format!("stale: write {} of {}", stale.write, stale.writes),
+        Classification::Unflushed(unflushed) => match unflushed.write {
+            Some(write) => format!("its flush failed: write {write} of {}", unflushed.writes),
+            None => "its flush failed: as before the write".into(),
+        },
         Classification::Foreign(foreign) => match foreign.places.first() {
             Some(place) => format!("foreign: {} block {}", place.object, units::count(place.block)),
             None => "foreign".into(),

@@ -6,12 +6,16 @@
 
 use std::collections::{HashMap, HashSet};
 
+use rotproof_block::ContentHash;
+
 use crate::BLOCK_BYTES;
-use crate::content::{ContentId, SectorIdentity};
+use crate::content::{ContentId, SECTORS, SectorIdentity, Stage, sector_of};
 use crate::engine::{LoadOperation, LoadReport, Sighting};
 use crate::evidence::{Evidence, Look, SectorLook};
-use crate::failure::{Classification, Failure, Foreign, Place, SectorFinding, Stale, Version, Way};
-use crate::oracle::Oracle;
+use crate::failure::{
+    Classification, Failure, Foreign, Place, SectorFinding, Stale, Unflushed, Version, Way,
+};
+use crate::oracle::{Doubts, Oracle};
 use crate::stream::WrittenBlock;
 use crate::workload::Workload;
 
@@ -28,13 +32,15 @@ pub fn classify<'a>(
     // Stable, so the ways of a block stay in the order of the phases.
     sightings.sort_by_key(|sighting| sighting.block);
     let history = History::of(workload, oracle, &sightings);
-    let classifier = Classifier { workload, history };
+    let classifier = Classifier { workload, history, expects_zeros: oracle.expects_zeros() };
     sightings.chunk_by(|one, other| one.block == other.block).map(|group| classifier.failure(group)).collect()
 }
 
 struct Classifier<'a> {
     workload: &'a Workload,
     history: History,
+    /// Of blocks that were never written.
+    expects_zeros: bool,
 }
 
 impl Classifier<'_> {
@@ -77,7 +83,12 @@ impl Classifier<'_> {
                 return Classification::Unwritable { error: *error };
             }
             Evidence::Error(error) => return Classification::Unreadable { error: *error },
-            Evidence::Data { look, .. } => look,
+            Evidence::Data { found, look } => {
+                if let Some(unflushed) = self.unflushed(sighting, *found, look) {
+                    return Classification::Unflushed(unflushed);
+                }
+                look
+            }
         };
         match look {
             Look::FlippedBits(flipped) => {
@@ -110,6 +121,46 @@ impl Classifier<'_> {
         } else {
             Classification::Torn { sectors: findings }
         }
+    }
+
+    /// Whether a failed flush accounts for what a block holds: every sector as one of the versions since the last flush
+    /// that succeeded, to the bit.
+    fn unflushed(&self, sighting: &Sighting, found: ContentHash, look: &Look) -> Option<Unflushed> {
+        let &first_legal = self.history.first_legal.get(&sighting.block)?;
+        let writes = self.history.block_writes[&sighting.block];
+        // Before the first write there was nothing, or whatever the target held.
+        let was_unwritten = first_legal == 0;
+        let was_anything = was_unwritten && !self.expects_zeros;
+        let looks = match look {
+            Look::Zeroed => return was_unwritten.then_some(Unflushed { write: None, writes }),
+            Look::Ones => return was_anything.then_some(Unflushed { write: None, writes }),
+            Look::FlippedBits(_) => return None,
+            Look::Sectors(looks) => looks,
+        };
+        let (mut block, mut is_certain) = ([0; BLOCK_BYTES], true);
+        for (sector, (look, bytes)) in
+            looks.iter().zip(block.chunks_exact_mut(BLOCK_BYTES / SECTORS)).enumerate()
+        {
+            let id = match look {
+                SectorLook::Expected => *sighting.expected.first()?,
+                SectorLook::Content(SectorIdentity { id, sector: at }) if usize::from(*at) == sector => *id,
+                SectorLook::Zeros if was_unwritten => continue,
+                SectorLook::Zeros | SectorLook::Ones | SectorLook::Noise if was_anything => {
+                    is_certain = false;
+                    continue;
+                }
+                _ => return None,
+            };
+            if self.history.stale(sighting.block, id)?.write < first_legal {
+                return None;
+            }
+            self.workload.content().with_block(id, |truth| bytes.copy_from_slice(sector_of(truth, sector)));
+        }
+        let identities: Vec<Option<SectorIdentity>> = looks.iter().map(|look| look.identity()).collect();
+        let write =
+            whole(&identities).and_then(|id| self.history.stale(sighting.block, id)).map(|stale| stale.write);
+        let is_explained = !is_certain || ContentHash::of(&block) == found;
+        is_explained.then_some(Unflushed { write, writes })
     }
 
     fn sector(&self, sighting: &Sighting, look: SectorLook) -> SectorFinding {
@@ -161,6 +212,9 @@ struct History {
     block_writes: HashMap<u64, u64>,
     /// Which of the writes of a block last had a content.
     last_write: HashMap<(u64, ContentId), u64>,
+    /// Of blocks whose last write lost its flush: the write before the first of those that did so in a row, which is
+    /// the oldest that it may hold; 0 if there was none.
+    first_legal: HashMap<u64, u64>,
 }
 
 #[derive(Default)]
@@ -174,42 +228,60 @@ impl History {
         let mut history = Self::default();
         let mut workers = HashSet::new();
         for sighting in sightings {
-            let Evidence::Data { look: Look::Sectors(sectors), .. } = &sighting.evidence else { continue };
+            let Evidence::Data { look, .. } = &sighting.evidence else { continue };
+            let worker = workload.worker_of_block(sighting.block);
+            if oracle.doubts(worker).is_some() {
+                history.block_writes.entry(sighting.block).or_default();
+                workers.insert(worker);
+            }
+            let Look::Sectors(sectors) = look else { continue };
             for identity in sectors.iter().filter_map(|look| look.identity()) {
                 if workload.may_have_made(identity.id) {
                     history.contents.entry(identity.id).or_default();
                     workers.insert(identity.id.worker());
                     history.block_writes.entry(sighting.block).or_default();
-                    workers.insert(workload.worker_of_block(sighting.block));
+                    workers.insert(worker);
                 }
             }
         }
-        if history.contents.is_empty() {
+        if workers.is_empty() {
             return history;
         }
         for drawn in oracle.drawn() {
             for (worker, &requests) in (0..).zip(&drawn.requests) {
                 if workers.contains(&worker) {
                     let stream = workload.stream(drawn.stage, worker).ending_after(requests);
-                    stream.written().for_each(|written| history.add(written));
+                    let doubts =
+                        oracle.doubts(worker).map(|doubts| InDoubt { doubts, stage: drawn.stage, workload });
+                    stream.written().for_each(|written| history.add(written, doubts.as_ref()));
                 }
             }
         }
         history
     }
 
-    fn add(&mut self, written: WrittenBlock) {
+    fn add(&mut self, written: WrittenBlock, doubts: Option<&InDoubt<'_>>) {
         let number = self.block_writes.get_mut(&written.block).map(|writes| {
             *writes += 1;
             *writes
         });
+        if let Some(number) = number {
+            if let Some(doubts) = doubts {
+                if doubts.covers(&written) {
+                    self.first_legal.entry(written.block).or_insert(number - 1);
+                } else {
+                    self.first_legal.remove(&written.block);
+                }
+            }
+            // The expected content of a block in doubt is among those that it may hold, though nothing was found of it.
+            if doubts.is_some() || self.contents.contains_key(&written.content) {
+                self.last_write.insert((written.block, written.content), number);
+            }
+        }
         let Some(writes) = self.contents.get_mut(&written.content) else { return };
         writes.count += 1;
         if writes.first.len() < PLACES_MAX {
             writes.first.push(written);
-        }
-        if let Some(number) = number {
-            self.last_write.insert((written.block, written.content), number);
         }
     }
 
@@ -219,12 +291,28 @@ impl History {
     }
 }
 
+/// What failed flushes left in doubt of a worker's writes in one stage.
+struct InDoubt<'a> {
+    doubts: &'a Doubts,
+    stage: Stage,
+    workload: &'a Workload,
+}
+
+impl InDoubt<'_> {
+    fn covers(&self, written: &WrittenBlock) -> bool {
+        let (object, _) = self.workload.layout().locate(written.block);
+        self.doubts.covers(object, self.stage, written.n)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
     use crate::probe::{Probe, Reaction, Rig};
     use crate::{LoadSpec, Pattern, Stage};
-    use rotproof_block::{ErrorKind, Operation, Phase};
+    use rotproof_block::{ErrorKind, Operation, Phase, Request};
     use rotproof_spec::{Bytes, Percent};
 
     /// 64 blocks, each written by the prefill and then twice by the load.
@@ -414,5 +502,76 @@ mod tests {
         assert_eq!(way["phase"], "check");
         assert_eq!(way["found"].as_str().map(str::len), Some(32));
         assert_eq!(way["expected"][0]["content"], "run:1:40");
+    }
+    /// As [`thrice_written`], with a flush of each worker after each round; those of worker 1 fail from number `fails`.
+    fn with_failed_flushes(fails: u64, change: impl FnOnce(&Rig, &mut [u8])) -> Way {
+        let spec = LoadSpec {
+            prefill: Some(true),
+            total: Some(Bytes(128 * BLOCK_BYTES as u64)),
+            workers: 2,
+            flush_every: Some(32),
+            ..LoadSpec::default()
+        };
+        let flushes = AtomicU64::new(0);
+        let react = move |request: &Request| {
+            let is_concerned = request.operation == Operation::Flush
+                && (request.context.phase, request.context.queue) == (Phase::Run, 1);
+            match is_concerned && flushes.fetch_add(1, Ordering::Relaxed) + 1 >= fails {
+                true => Reaction::Fail,
+                false => Reaction::Pass,
+            }
+        };
+        let mut rig = Rig::new(&spec, 1, Probe::new(64, react).expect("a probe"));
+        rig.phase(Phase::Prefill);
+        rig.phase(Phase::Run);
+        rig.damage(40, |data| change(&rig, data));
+        rig.phase(Phase::Check);
+        rig.failures().into_iter().next().expect("there is one").ways.remove(0)
+    }
+
+    #[test]
+    fn an_older_version_is_a_loss_that_was_told_if_its_flush_failed() {
+        let older = |rig: &Rig, data: &mut [u8], id| rig.workload.content().fill(id, data);
+        let prefilled = ContentId::new(Stage::Prefill, 1, 8);
+        let way = with_failed_flushes(1, |rig, data| older(rig, data, prefilled));
+        assert_eq!(way.what, Classification::Unflushed(Unflushed { write: Some(1), writes: 3 }));
+        assert!(way.found.is_some() && !way.is_wrong_data());
+        let way = with_failed_flushes(2, |rig, data| older(rig, data, run(0, 40)));
+        assert_eq!(way.what, Classification::Unflushed(Unflushed { write: Some(2), writes: 3 }));
+        let way = with_failed_flushes(2, |rig, data| older(rig, data, prefilled));
+        assert!(
+            matches!(way.what, Classification::Stale(_)),
+            "older than the last flush that succeeded: {way:?}"
+        );
+        let way = with_failed_flushes(3, |rig, data| older(rig, data, run(0, 40)));
+        assert!(matches!(way.what, Classification::Stale(_)), "no flush failed: {way:?}");
+    }
+
+    #[test]
+    fn a_failed_flush_excuses_no_damage() {
+        let torn = |rig: &Rig, data: &mut [u8]| {
+            rig.workload.content().with_block(run(0, 40), |old| data[1024..].copy_from_slice(&old[1024..]));
+        };
+        let way = with_failed_flushes(1, torn);
+        assert_eq!(
+            way.what,
+            Classification::Unflushed(Unflushed { write: None, writes: 3 }),
+            "sectors of both"
+        );
+        let damaged: [fn(&mut [u8]); 4] = [
+            |data| data[2000] ^= 4,
+            |data| data.fill(0),
+            |data| data[512..1024].fill(0),
+            |data| data.rotate_left(512),
+        ];
+        for damage in damaged {
+            let way = with_failed_flushes(1, |rig, data| {
+                torn(rig, data);
+                damage(data);
+            });
+            assert!(way.is_wrong_data(), "{way:?}");
+        }
+        let way = with_failed_flushes(1, |_, data| data[100] ^= 1);
+        assert!(matches!(way.what, Classification::FlippedBits { .. }), "{way:?}");
     }
 }

@@ -26,7 +26,7 @@ pub struct Failure {
 impl Failure {
     /// The worst of the ways: the first wrong data that was handed out as if it were right, else the first error.
     pub fn worst(&self) -> &Way {
-        self.ways.iter().find(|way| way.found.is_some()).unwrap_or(&self.ways[0])
+        self.ways.iter().find(|way| way.is_wrong_data()).unwrap_or(&self.ways[0])
     }
 }
 
@@ -50,6 +50,13 @@ pub struct Way {
     pub what: Classification,
     /// How often it was seen.
     pub count: u64,
+}
+
+impl Way {
+    /// Whether wrong data was handed out as if it were right: no error, then or at a flush, has told of it.
+    pub fn is_wrong_data(&self) -> bool {
+        self.found.is_some() && !matches!(self.what, Classification::Unflushed(_))
+    }
 }
 
 /// A content and its hash.
@@ -79,6 +86,8 @@ pub enum Classification {
     Ones,
     /// An earlier content of this very block.
     Stale(Stale),
+    /// What was there before a write that was acknowledged, but whose flush failed: a loss that was told.
+    Unflushed(Unflushed),
     /// The content of another place.
     Foreign(Foreign),
     /// Sectors of different contents, each where it would belong.
@@ -134,6 +143,7 @@ impl Classification {
             Self::Zeroed => "zeroed",
             Self::Ones => "ones",
             Self::Stale(_) => "stale",
+            Self::Unflushed(_) => "unflushed",
             Self::Foreign(_) => "foreign",
             Self::Torn { .. } => "torn",
             Self::Misplaced { .. } => "misplaced",
@@ -155,6 +165,16 @@ pub struct Stale {
     pub content: ContentId,
     /// It was the write of this block with this number, counted from one (the last such write, if there were several).
     pub write: u64,
+    /// Writes of this block in the whole run.
+    pub writes: u64,
+}
+
+/// What was there before writes that lost their flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Unflushed {
+    /// It holds the write of this block with this number, counted from one; `None` if it holds what was there before
+    /// the first of them, or sectors of several.
+    pub write: Option<u64>,
     /// Writes of this block in the whole run.
     pub writes: u64,
 }

@@ -2,12 +2,14 @@
 //!
 //! A block holds the content of its last successful write. A write that failed may or may not have reached the
 //! medium, whole or sector by sector, so after it the version before and the failed one are both legal, until a
-//! write succeeds. A discarded block may hold anything until it is written. A block that was never written holds whatever it holds, and is never a failure, unless the
-//! oracle is told that the target was all zeros.
+//! write succeeds. A discarded block may hold anything until it is written. A block that was never written holds
+//! whatever it holds, and is never a failure, unless the oracle is told that the target was all zeros. Where a flush
+//! failed, the last write is still what is expected; an older version is a loss that was reported ([`Doubts`]).
 //!
 //! The blocks of each worker are a piece of their own, which the worker takes while it runs, so nothing is shared and
 //! nothing locked. The oracle also knows how much of each stream has been drawn, so that streams can be run again.
 
+mod doubt;
 mod table;
 
 use std::collections::HashMap;
@@ -15,6 +17,7 @@ use std::ops::Range;
 
 use crate::content::{Content, ContentId, SECTORS, Stage, sector_of};
 use crate::workload::Workload;
+pub use doubt::Doubts;
 use table::Table;
 
 /// What every block must hold, and what has been drawn of every stream.
@@ -61,6 +64,16 @@ impl Oracle {
         self.parts.iter().map(OraclePart::written_blocks).sum()
     }
 
+    /// What failed flushes left in doubt of what a worker wrote.
+    pub fn doubts(&self, worker: u16) -> Option<&Doubts> {
+        self.parts.get(usize::from(worker)).map(|part| &part.doubts).filter(|doubts| !doubts.is_empty())
+    }
+
+    /// Whether blocks that were never written must read as zeros.
+    pub fn expects_zeros(&self) -> bool {
+        self.parts.iter().any(|part| part.unwritten_is_zeros)
+    }
+
     /// What has been drawn of the streams, in the order in which it was run.
     pub fn drawn(&self) -> &[Drawn] {
         &self.drawn
@@ -94,6 +107,7 @@ pub struct OraclePart {
     /// The legal versions beside the current one, by position in `current`.
     alternatives: HashMap<usize, Vec<ContentId>>,
     unwritten_is_zeros: bool,
+    doubts: Doubts,
 }
 
 const HAS_ALTERNATIVES: u64 = 1 << 63;
@@ -110,6 +124,7 @@ impl OraclePart {
             current: Table::zeros(count),
             alternatives: HashMap::new(),
             unwritten_is_zeros: false,
+            doubts: Doubts::default(),
         }
     }
 
@@ -163,6 +178,11 @@ impl OraclePart {
             alternatives.push(content);
         }
         self.current[position] |= HAS_ALTERNATIVES;
+    }
+
+    /// A flush of an object has failed: the writes of these blocks, by their number in the stage, may be lost.
+    pub(crate) fn doubt(&mut self, object: u32, stage: Stage, blocks: Range<u64>) {
+        self.doubts.add(object, stage, blocks);
     }
 
     /// The contents that a block may hold, the last one successfully written first.

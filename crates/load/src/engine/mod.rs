@@ -12,6 +12,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod unflushed;
 mod worker;
 
 use std::future::poll_fn;
@@ -35,6 +36,7 @@ pub use progress::{Progress, ProgressCounts, ProgressKind};
 pub use report::{INCIDENTS_MAX, Incident, LoadOperation, LoadReport, OperationReport, Recovery, Sighting};
 use source::Source;
 pub(crate) use threads::thread_cpu_time;
+use unflushed::FailedFlushes;
 use worker::{Outcome, Times, Worker, WorkerOptions};
 
 /// How to run one phase of a load.
@@ -117,6 +119,7 @@ pub fn run(
         progress,
         recording: recording.as_ref(),
         phase_cell: phase_cell.as_ref(),
+        failed_flushes: FailedFlushes::of(workload.objects().len()),
     };
     if let Some(recording) = recording {
         recording.begin_phase(phase.word(), workload.workers());
@@ -160,6 +163,7 @@ struct Job<'a> {
     progress: &'a Arc<Progress>,
     recording: Option<&'a Arc<Recording>>,
     phase_cell: Option<&'a Arc<AtomicU8>>,
+    failed_flushes: Arc<FailedFlushes>,
 }
 
 struct Finished {
@@ -206,6 +210,7 @@ impl Job<'_> {
             progress: Arc::clone(self.progress),
             recording: self.recording.cloned(),
             phase_cell: self.phase_cell.cloned(),
+            failed_flushes: Arc::clone(&self.failed_flushes),
         })
     }
 

@@ -9,7 +9,7 @@ use rotproof_record::Measured;
 use super::report::{Incident, LoadOperation, Sighting};
 use super::worker::{Planned, State, Worker};
 use crate::BLOCK_BYTES;
-use crate::content::{ContentId, SECTOR_BYTES};
+use crate::content::{ContentId, SECTOR_BYTES, Stage};
 use crate::evidence::Evidence;
 use crate::layout::{Extent, Layout};
 use crate::stream::{Contents, Step};
@@ -121,6 +121,7 @@ impl Worker {
         }
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
+        state.unflushed.end(lane);
         state.is_dirty[extent.object as usize] |= !fua;
         let written = extent.target_blocks().zip(first..).map(|(block, n)| (block, contents.content(n)));
         if !self.verify {
@@ -265,8 +266,11 @@ impl Worker {
             if !std::mem::take(&mut self.state.borrow_mut().is_dirty[object]) {
                 continue;
             }
+            let covered = self.state.borrow().unflushed.covered();
             let answer = self.submit(object as u32, Request::flush).await;
-            let mut state = self.state.borrow_mut();
+            let mut guard = self.state.borrow_mut();
+            let state = &mut *guard;
+            self.doubt(state, object, covered, &answer);
             if let Some(error) = &answer.error {
                 state.tally.failed(Incident {
                     object: object as u32,
@@ -277,7 +281,21 @@ impl Worker {
                     time: answer.completed,
                 });
             }
-            self.complete(&mut state, LoadOperation::Flush, None, &answer, planned);
+            self.complete(state, LoadOperation::Flush, None, &answer, planned);
+        }
+    }
+
+    /// Tells the oracle what a flush of an object that covered all before `covered` has left in doubt, if anything.
+    fn doubt(&self, state: &mut State, object: usize, covered: u64, answer: &Answer) {
+        let stage = match self.phase {
+            Phase::Prefill => Stage::Prefill,
+            _ => Stage::Run,
+        };
+        // Where there is no such operation, nothing was promised.
+        let is_failure = answer.error.as_ref().is_some_and(|error| error.kind() != ErrorKind::Unsupported);
+        let doubtful = state.unflushed.flushed(object, covered, is_failure);
+        if self.verify {
+            state.part.doubt(object as u32, stage, doubtful);
         }
     }
 

@@ -20,6 +20,7 @@ use super::in_flight::InFlight;
 use super::progress::{Progress, Unpublished};
 use super::report::{Recovery, Tally};
 use super::source::Source;
+use super::unflushed::{FailedFlushes, Unflushed};
 use crate::Content;
 use crate::oracle::OraclePart;
 use crate::pace::ThinkTime;
@@ -43,6 +44,7 @@ pub(super) struct WorkerOptions {
     pub(super) progress: Arc<Progress>,
     pub(super) recording: Option<Arc<Recording>>,
     pub(super) phase_cell: Option<Arc<AtomicU8>>,
+    pub(super) failed_flushes: Arc<FailedFlushes>,
 }
 
 /// What a worker does by the clock.
@@ -96,6 +98,7 @@ pub(super) struct State {
     pub(super) source: Source,
     pub(super) part: OraclePart,
     pub(super) in_flight: InFlight,
+    pub(super) unflushed: Unflushed,
     /// Drawn, but waiting for a request that it overlaps.
     pub(super) pending: Option<Planned>,
     /// Lanes that wait for the same.
@@ -168,6 +171,7 @@ impl Worker {
             source,
             part,
             in_flight: InFlight::new(lanes),
+            unflushed: Unflushed::new(lanes, options.failed_flushes),
             pending: None,
             blocked: Vec::new(),
             started: Time::default(),
@@ -378,6 +382,7 @@ impl Worker {
             return Draw::Blocked;
         }
         state.in_flight.begin(lane, extent, is_write);
+        state.unflushed.begin(lane, &planned.step);
         state.busy += 1;
         state.since_pause += 1;
         Draw::Step(planned)

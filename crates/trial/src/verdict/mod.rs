@@ -193,7 +193,7 @@ fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
             failure: Some(number),
             object: failure.object_index,
             expected: way.expected.iter().filter_map(|version| version.hash).collect(),
-            found: way.found,
+            found: way.found.filter(|_| way.is_wrong_data()),
             device_offset: evidence.blocks_stay.then_some(failure.offset_bytes),
             time: way.time,
             may_be_unwritten: evidence.files.is_some(),

@@ -1,0 +1,145 @@
+//! Which writes of a worker no flush has made durable yet, so that a flush that fails tells what is in doubt.
+//!
+//! Owns numbers of blocks, counted among all that the worker writes in its stage. What a doubt means is for the oracle.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::stream::Step;
+
+/// How many flushes of each object have failed, whoever sent them: the kernel reports what it could not write to one
+/// of those that have a file open, not to all.
+#[derive(Debug)]
+pub(super) struct FailedFlushes(Vec<AtomicU64>);
+
+impl FailedFlushes {
+    pub(super) fn of(objects: usize) -> Arc<Self> {
+        Arc::new(Self((0..objects).map(|_| AtomicU64::new(0)).collect()))
+    }
+}
+
+/// The writes of one worker.
+pub(super) struct Unflushed {
+    /// The first block of the write that each lane is busy with; [`IDLE`] if with none.
+    lanes: Vec<u64>,
+    /// The first block that no write has begun to write.
+    next: u64,
+    objects: Vec<Flushed>,
+    failed: Arc<FailedFlushes>,
+}
+
+/// What is known of one object's flushes.
+#[derive(Clone, Copy, Default)]
+struct Flushed {
+    /// All blocks before this one were made durable by the last flush that succeeded.
+    durable: u64,
+    /// The same of the one before that.
+    durable_before: u64,
+    /// Failed flushes that have been taken into account.
+    failures: u64,
+}
+
+const IDLE: u64 = u64::MAX;
+
+impl Unflushed {
+    pub(super) fn new(lanes: usize, failed: Arc<FailedFlushes>) -> Self {
+        let of = |failures: &AtomicU64| Flushed {
+            failures: failures.load(Ordering::Acquire),
+            ..Flushed::default()
+        };
+        Self { lanes: vec![IDLE; lanes], next: 0, objects: failed.0.iter().map(of).collect(), failed }
+    }
+
+    /// A lane begins a step. Writes begin in the order of their numbers.
+    #[inline]
+    pub(super) fn begin(&mut self, lane: usize, step: &Step) {
+        if let Step::Write { extent, first, .. } = step {
+            self.lanes[lane] = *first;
+            self.next = first + u64::from(extent.blocks);
+        }
+    }
+
+    /// The lane's step is done.
+    #[inline]
+    pub(super) fn end(&mut self, lane: usize) {
+        self.lanes[lane] = IDLE;
+    }
+
+    /// What a flush that is sent now covers: all blocks before this one.
+    pub(super) fn covered(&self) -> u64 {
+        self.lanes.iter().copied().fold(self.next, u64::min)
+    }
+
+    /// A flush of an object that covers all blocks before `covered` has completed. The writes that are in doubt now,
+    /// none if it and those of all others have succeeded.
+    pub(super) fn flushed(&mut self, object: usize, covered: u64, is_failure: bool) -> Range<u64> {
+        let counter = &self.failed.0[object];
+        let flushed = &mut self.objects[object];
+        let failures =
+            if is_failure { counter.fetch_add(1, Ordering::AcqRel) } else { counter.load(Ordering::Acquire) };
+        let have_others_failed = failures != flushed.failures;
+        flushed.failures = failures + u64::from(is_failure);
+        if have_others_failed {
+            // Their failure may be older than our last success, and only just have been told.
+            return flushed.durable_before..self.next;
+        }
+        if is_failure {
+            return flushed.durable..self.next;
+        }
+        flushed.durable_before = flushed.durable;
+        flushed.durable = flushed.durable.max(covered);
+        self.next..self.next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Extent;
+
+    fn write(first: u64, blocks: u32) -> Step {
+        let extent = Extent { object: 0, blocks, first_in_object: 0, first_block: 0 };
+        Step::Write { extent, first, fua: false }
+    }
+
+    #[test]
+    fn a_failed_flush_doubts_what_none_has_made_durable_also_what_was_in_flight() {
+        let mut writes = Unflushed::new(2, FailedFlushes::of(1));
+        writes.begin(0, &write(0, 4));
+        writes.end(0);
+        writes.begin(1, &write(4, 2));
+        writes.begin(0, &write(6, 1));
+        writes.end(0);
+        assert_eq!(writes.covered(), 4, "the second is still in flight");
+        let covered = writes.covered();
+        assert!(writes.flushed(0, covered, false).is_empty());
+        writes.end(1);
+        assert_eq!(writes.flushed(0, writes.covered(), true), 4..7);
+        writes.begin(0, &write(7, 1));
+        writes.end(0);
+        assert_eq!(writes.flushed(0, writes.covered(), true), 4..8, "nothing has become durable meanwhile");
+        assert!(writes.flushed(0, writes.covered(), false).is_empty());
+        assert!(writes.flushed(0, writes.covered(), true).is_empty());
+    }
+
+    #[test]
+    fn the_failure_of_one_worker_is_a_doubt_of_all() {
+        let failed = FailedFlushes::of(2);
+        let (mut one, mut other) =
+            (Unflushed::new(1, Arc::clone(&failed)), Unflushed::new(1, Arc::clone(&failed)));
+        for writes in [&mut one, &mut other] {
+            writes.begin(0, &write(0, 8));
+            writes.end(0);
+        }
+        assert!(other.flushed(0, 8, false).is_empty());
+        assert_eq!(one.flushed(0, 8, true), 0..8);
+        assert_eq!(
+            other.flushed(0, 8, false),
+            0..8,
+            "its success may have come after the kernel had told the one"
+        );
+        assert!(other.flushed(1, 8, false).is_empty(), "the other object is well");
+        assert!(other.flushed(0, 8, false).is_empty(), "told once");
+    }
+}
