@@ -324,8 +324,8 @@ pub fn what(what: &Classification) -> String {
         Classification::Ones => "ones".into(),
         Classification::Stale(stale) => format!("stale: write {} of {}", stale.write, stale.writes),
         Classification::Unflushed(unflushed) => match unflushed.write {
-            Some(write) => format!("its flush failed: write {write} of {}", unflushed.writes),
-            None => "its flush failed: as before the write".into(),
+            Some(write) => format!("lost with its flush: write {write} of {}", unflushed.writes),
+            None => "lost with its flush".into(),
         },
         Classification::Foreign(foreign) => match foreign.places.first() {
             Some(place) => format!("foreign: {} block {}", place.object, units::count(place.block)),

@@ -441,7 +441,7 @@ mod tests {
 
     #[test]
     fn several_ways_of_one_block_are_one_failure() {
-        let react = |request: &rotproof_block::Request| {
+        let react = |request: &Request| {
             let is_block = request.offset <= 7 * 4096 && request.end() > 7 * 4096;
             match (request.operation, request.context.phase) {
                 (Operation::Read, Phase::Run) if is_block => Reaction::Fail,
@@ -472,7 +472,7 @@ mod tests {
 
     #[test]
     fn errors_are_unreadable_or_unwritable() {
-        let react = |request: &rotproof_block::Request| {
+        let react = |request: &Request| {
             let fails = match request.operation {
                 Operation::Write { .. } => request.offset == 4096,
                 Operation::Read => request.end() == 8 * 4096,

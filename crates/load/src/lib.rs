@@ -43,7 +43,7 @@ pub use command::{Command, CommandLine, CommandOutput};
 pub use content::{Content, ContentId, Stage};
 pub use driver::{
     BlockingFile, DeviceDriver, Driver, FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FAT_LIBRARY, FatSet,
-    FileSet, MappedFile,
+    FileAccess, FileEngine, FileSet, MappedFile,
 };
 pub use duplicates::{Distribution, Duplicates, Profile};
 pub use engine::{LoadReport, Progress, RunOn, RunOptions, run};

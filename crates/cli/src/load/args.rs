@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use rotproof_load::personality::Personality;
-use rotproof_load::{BlockSizes, Burst, Duplicates, Mix, Pace, Pattern, RampUp};
+use rotproof_load::{BlockSizes, Burst, Duplicates, FileEngine, Mix, Pace, Pattern, RampUp};
 use rotproof_record::IntervalLength;
 use rotproof_spec::{Bytes, Percent, Span};
 use rotproof_trace::Operation;
-use rotproof_trial::load::{Engine, LoadTarget};
+use rotproof_trial::load::LoadTarget;
 use rotproof_trial::probe::Probes;
 
 use super::values::{
@@ -180,7 +180,7 @@ pub struct LoadArgs {
     /// How files and devices are accessed: io_uring (default), psync or mmap
     #[arg(long, value_name = "HOW", default_value = "io_uring", hide_default_value = true)]
     #[arg(hide_possible_values = true)]
-    pub ioengine: FileEngine,
+    pub ioengine: IoEngine,
 
     /// Go through the page cache
     #[arg(long)]
@@ -243,7 +243,7 @@ pub enum Access {
 /// fio's `--ioengine`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
-pub enum FileEngine {
+pub enum IoEngine {
     /// Many at once
     IoUring,
     /// One call after the other
@@ -252,12 +252,12 @@ pub enum FileEngine {
     Mmap,
 }
 
-impl From<FileEngine> for Engine {
-    fn from(engine: FileEngine) -> Self {
+impl From<IoEngine> for FileEngine {
+    fn from(engine: IoEngine) -> Self {
         match engine {
-            FileEngine::IoUring => Engine::IoUring,
-            FileEngine::Psync => Engine::Psync,
-            FileEngine::Mmap => Engine::Mmap,
+            IoEngine::IoUring => Self::IoUring,
+            IoEngine::Psync => Self::Psync,
+            IoEngine::Mmap => Self::Mmap,
         }
     }
 }

@@ -1,14 +1,14 @@
-//! A set of files in a directory as the objects of a load: past the page cache where the file system can, flushed by
-//! `fdatasync`.
+//! A set of files in a directory as the objects of a load: past the page cache where the file system can, unless it is
+//! to be used; flushed by `fdatasync`.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rotproof_block::leaf::{FileDevice, FileOptions};
+use rotproof_block::leaf::FileOptions;
 use rotproof_block::{Device, Error, ErrorKind, Queue, Result, Runtime};
 
-use super::{Driver, Lost};
+use super::{Driver, FileAccess, Lost};
 use crate::BLOCK_BYTES;
 use crate::object::{ObjectInfo, file_name};
 use crate::spec::FilesSpec;
@@ -21,7 +21,7 @@ pub struct FileSet {
 
 enum File {
     Open {
-        device: Arc<FileDevice>,
+        device: Arc<dyn Device>,
         is_direct: bool,
     },
     /// It cannot be opened any more: for whoever reads it, every block fails.
@@ -35,7 +35,7 @@ impl FileSet {
     }
 
     /// Makes the files, empty of data, in a directory that exists. Fails if one of them is there already.
-    pub fn create(directory: &Path, spec: FilesSpec) -> Result<Self> {
+    pub fn create(directory: &Path, spec: FilesSpec, access: FileAccess) -> Result<Self> {
         let objects = Self::objects_of(spec);
         if objects.is_empty() || spec.size.0 < BLOCK_BYTES as u64 {
             return Err(Error::new(
@@ -54,16 +54,16 @@ impl FileSet {
             ));
         }
         let options = FileOptions { size_bytes: Some(spec.size.0), create: true, ..FileOptions::default() };
-        let files = paths.iter().map(|path| open_file(path, options)).collect::<Result<_>>()?;
+        let files = paths.iter().map(|path| open_file(path, options, access)).collect::<Result<_>>()?;
         Ok(Self { files, objects })
     }
 
     /// Opens files that [`FileSet::create`] made, to read them. One that is gone, or that cannot be opened, fails
     /// every request instead: that is a finding, not a reason to stop.
-    pub fn open(directory: &Path, spec: FilesSpec) -> Self {
+    pub fn open(directory: &Path, spec: FilesSpec, access: FileAccess) -> Self {
         let objects = Self::objects_of(spec);
         let open = |object: &ObjectInfo| {
-            open_file(&directory.join(&object.name), FileOptions::default())
+            open_file(&directory.join(&object.name), FileOptions::default(), access)
                 .unwrap_or_else(|error| File::Lost(error.kind()))
         };
         Self { files: objects.iter().map(open).collect(), objects }
@@ -76,14 +76,14 @@ impl FileSet {
 }
 
 /// Past the page cache if possible: some file systems have no direct I/O, or only in larger blocks than ours.
-fn open_file(path: &Path, options: FileOptions) -> Result<File> {
-    let direct = FileDevice::open(path, FileOptions { direct: true, ..options });
-    if let Ok(device) = direct
+fn open_file(path: &Path, options: FileOptions, access: FileAccess) -> Result<File> {
+    if !access.is_cached()
+        && let Ok(device) = access.engine.open(path, FileOptions { direct: true, ..options })
         && device.info().block_size as usize <= BLOCK_BYTES
     {
         return Ok(File::Open { device, is_direct: true });
     }
-    let device = FileDevice::open(path, FileOptions { direct: false, ..options })?;
+    let device = access.engine.open(path, FileOptions { direct: false, ..options })?;
     Ok(File::Open { device, is_direct: false })
 }
 
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_load_on_files_writes_them_verifies_them_and_flushes_each() {
         let directory = tempfile::tempdir().expect("a directory");
-        let files = FileSet::create(directory.path(), SPEC).expect("room enough");
+        let files = FileSet::create(directory.path(), SPEC, FileAccess::default()).expect("room enough");
         let load = LoadSpec {
             pattern: Pattern::Random,
             reads: Percent(0.3),
@@ -133,7 +133,7 @@ mod tests {
         drop(files);
         let length = |name| directory.path().join(name).metadata().expect("it is there").len();
         assert_eq!(["a", "b", "c"].map(length), [64 * 4096; 3]);
-        let files = FileSet::open(directory.path(), SPEC);
+        let files = FileSet::open(directory.path(), SPEC, FileAccess::default());
         let check = run(&workload, &files, &mut oracle, &uring(Phase::Check)).expect("checks");
         assert_eq!((check.reads.bytes, check.sightings.len()), (3 * 64 * 4096, 0));
     }
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_lost_file_and_a_cut_one_fail_block_by_block() {
         let directory = tempfile::tempdir().expect("a directory");
-        let files = FileSet::create(directory.path(), SPEC).expect("room enough");
+        let files = FileSet::create(directory.path(), SPEC, FileAccess::default()).expect("room enough");
         let workload = Workload::new(&LoadSpec::default(), 1, files.objects()).expect("makes sense");
         let mut oracle = Oracle::new(&workload);
         run(&workload, &files, &mut oracle, &uring(Phase::Run)).expect("runs");
@@ -150,7 +150,7 @@ mod tests {
         let cut =
             std::fs::OpenOptions::new().write(true).open(directory.path().join("c")).expect("it is there");
         cut.set_len(60 * 4096).expect("cut");
-        let files = FileSet::open(directory.path(), SPEC);
+        let files = FileSet::open(directory.path(), SPEC, FileAccess::default());
         let check = run(&workload, &files, &mut oracle, &uring(Phase::Check)).expect("checks");
         let failures = classify(&workload, &oracle, [&check]);
         let of = |name: &str| -> Vec<u64> {
@@ -166,12 +166,12 @@ mod tests {
     fn files_that_exist_and_files_without_room_are_refused() {
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::write(directory.path().join("b"), "precious").expect("written");
-        let error = FileSet::create(directory.path(), SPEC).err().expect("b exists");
+        let error = FileSet::create(directory.path(), SPEC, FileAccess::default()).err().expect("b exists");
         assert_eq!(error.kind(), ErrorKind::Refused);
         assert!(!directory.path().join("a").exists(), "nothing is made before all is clear");
         let none = FilesSpec { count: 4, size: Bytes(0) };
         assert_eq!(
-            FileSet::create(directory.path(), none).err().expect("no room").kind(),
+            FileSet::create(directory.path(), none, FileAccess::default()).err().expect("no room").kind(),
             ErrorKind::NoSpace
         );
     }

@@ -3,6 +3,7 @@
 mod blocking_file;
 mod device;
 mod fat;
+mod file_engine;
 mod files;
 mod mapped_file;
 
@@ -15,6 +16,7 @@ use crate::object::ObjectInfo;
 pub use blocking_file::BlockingFile;
 pub use device::DeviceDriver;
 pub use fat::{FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FAT_LIBRARY, FatSet};
+pub use file_engine::{FileAccess, FileEngine};
 pub use files::FileSet;
 pub use mapped_file::MappedFile;
 

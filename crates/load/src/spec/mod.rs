@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::BLOCK_BYTES;
 use crate::block_sizes::BlockSizes;
 use crate::command::Command;
+use crate::driver::{FileAccess, FileEngine};
 use crate::duplicates::Duplicates;
 use crate::job::{JobSpec, with_job_keys};
 use crate::mix::Mix;
@@ -68,10 +69,21 @@ with_job_keys! {
         pub duplicates: Duplicates,
         /// How much of each block a compressor saves, up to 95%; default 0%.
         pub compressible: Percent,
+        /// By which system calls the files on a file system are read and written; default `io_uring`.
+        #[serde(skip_serializing_if = "is_default")]
+        pub ioengine: FileEngine,
+        /// Read and write the files through the page cache, as most programs do; default: past it where the file
+        /// system can.
+        #[serde(skip_serializing_if = "is_default")]
+        pub buffered: bool,
         /// The files on a file system; default: 4 files in 80% of the free space.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub files: Option<FilesSpec>,
     }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// A set of files of equal size, named a, b, c, ...
@@ -120,6 +132,11 @@ impl LoadSpec {
             },
             jobs => jobs.iter().flat_map(JobSpec::without_mix).collect(),
         }
+    }
+
+    /// How the files on a file system are opened.
+    pub fn file_access(&self) -> FileAccess {
+        FileAccess { engine: self.ioengine, buffered: self.buffered }
     }
 
     /// Whether any worker reads.

@@ -6,7 +6,7 @@ use rotproof_fault::{Effect, Target, validate_plan};
 use rotproof_layers::DeviceSpec;
 use rotproof_load::object::{ObjectInfo, file_name};
 use rotproof_load::personality::FilePlan;
-use rotproof_load::{FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FilesSpec, no_room};
+use rotproof_load::{FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FileEngine, FilesSpec, no_room};
 use rotproof_spec::{Bytes, Path, Problems, number_in_range};
 
 use super::subject_spec::SubjectSpec;
@@ -67,6 +67,21 @@ impl TrialFile {
                 format!("there are no files on the subject {}", self.subject.name()),
                 "remove `files`, or take fat, ext4, xfs or btrfs as the subject",
             );
+        }
+        let load = &self.load;
+        for (key, is_said) in
+            [("ioengine", load.ioengine != FileEngine::IoUring), ("buffered", load.buffered)]
+        {
+            if is_said && self.subject.file_system().is_none() {
+                problems.add_with_help(
+                    &root.key("load").key(key),
+                    format!(
+                        "`{key}` is for files of the kernel's file systems, and {} has none",
+                        self.subject.name()
+                    ),
+                    "remove it, or take ext4, xfs or btrfs as the subject",
+                );
+            }
         }
     }
 

@@ -19,7 +19,7 @@ use rotproof_load::{
     TraceReport, Workload, classify,
 };
 use rotproof_record::{RecordSpec, Recording, RecordingOptions};
-pub use target::{Access, Engine, LoadTarget, SimulatedKind};
+pub use target::{Access, LoadTarget, SimulatedKind};
 
 use crate::host::{self, Cancel};
 use crate::probe::{ProbeReport, ProbesSpec, Sampler};
@@ -218,6 +218,7 @@ fn cpu_ns_per_request(report: &LoadReport) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rotproof_load::FileEngine;
     use rotproof_spec::Bytes;
 
     fn command(target: &str, load: &str) -> LoadCommand {
@@ -229,7 +230,7 @@ mod tests {
                 writes: false,
                 overwrite: false,
                 direct: false,
-                engine: Engine::IoUring,
+                engine: FileEngine::IoUring,
                 size: None,
             },
             verify: true,

@@ -9,7 +9,7 @@ use rotproof_block::leaf::{
     DiskProfile, FileDevice, FileOptions, MemoryDevice, NbdDevice, NbdUri, NullDevice, SimulatedDisk,
 };
 use rotproof_block::{Device, Error, ErrorKind, Result};
-use rotproof_load::{BlockingFile, MappedFile};
+use rotproof_load::FileEngine;
 use rotproof_spec::Bytes;
 
 use crate::host;
@@ -81,18 +81,6 @@ impl fmt::Display for LoadTarget {
     }
 }
 
-/// How a file or block device is read and written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Engine {
-    /// Through io_uring.
-    #[default]
-    IoUring,
-    /// `pread` and `pwrite`, one after the other.
-    Psync,
-    /// A mapping of it into memory.
-    Mmap,
-}
-
 /// How to open a target.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
@@ -103,7 +91,7 @@ pub struct Access {
     /// Past the page cache.
     pub direct: bool,
     /// How a file or block device is read and written.
-    pub engine: Engine,
+    pub engine: FileEngine,
     /// The part to use, from the beginning; a file that is made becomes this large.
     pub size: Option<Bytes>,
 }
@@ -121,12 +109,8 @@ impl LoadTarget {
 
     /// Opens it. Fails with [`ErrorKind::Refused`] where something is that might be overwritten without permission.
     pub fn open(&self, access: Access) -> Result<Arc<dyn Device>> {
-        let word = match access.engine {
-            Engine::IoUring => None,
-            Engine::Psync => Some("psync"),
-            Engine::Mmap => Some("mmap"),
-        };
-        if let (Some(word), false) = (word, matches!(self, Self::Path(_))) {
+        if access.engine != FileEngine::IoUring && !matches!(self, Self::Path(_)) {
+            let word = access.engine.word();
             return Err(Error::new(
                 ErrorKind::Invalid,
                 format!("--ioengine {word} is for files and block devices, and {self} is none"),
@@ -214,11 +198,7 @@ fn open_path(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
             }
         }
     }
-    Ok(match engine {
-        Engine::IoUring => FileDevice::open(path, options)?,
-        Engine::Psync => BlockingFile::open(path, options)?,
-        Engine::Mmap => MappedFile::open(path, options)?,
-    })
+    engine.open(path, options)
 }
 
 fn holds_data(what: impl fmt::Display) -> Error {
@@ -268,7 +248,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("x");
         let size = Some(Bytes(1 << 20));
-        let access = Access { writes: true, overwrite: false, direct: false, engine: Engine::IoUring, size };
+        let access =
+            Access { writes: true, overwrite: false, direct: false, engine: FileEngine::IoUring, size };
         let read = Access { writes: false, ..access };
         assert_eq!(refused(&path, read), ErrorKind::Missing);
         assert_eq!(refused(&path, Access { size: None, ..access }), ErrorKind::Missing);
@@ -283,9 +264,9 @@ mod tests {
         let larger = Access { size: Some(Bytes(2 << 20)), ..read };
         assert_eq!(refused(&path, larger), ErrorKind::Invalid, "reading does not make it grow");
         assert_eq!(refused(folder.path(), access), ErrorKind::Invalid);
-        let blocking = Access { engine: Engine::Psync, ..read };
+        let blocking = Access { engine: FileEngine::Psync, ..read };
         assert!(target.open(blocking).expect("reading harms nobody").info().read_only);
-        let mapped = Access { engine: Engine::Mmap, ..read };
+        let mapped = Access { engine: FileEngine::Mmap, ..read };
         assert!(target.open(mapped).expect("reading harms nobody").info().read_only);
         let memory = LoadTarget::Memory(Bytes(1 << 20));
         assert_eq!(memory.open(blocking).err().expect("no file").kind(), ErrorKind::Invalid);

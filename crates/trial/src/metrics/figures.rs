@@ -204,7 +204,8 @@ mod tests {
     use super::super::exposition::reader::read;
     use super::*;
     use crate::host::Cancel;
-    use crate::load::{Access, Engine as LoadEngine, LoadCommand};
+    use crate::load::{Access, LoadCommand};
+    use rotproof_load::FileEngine;
 
     #[test]
     fn a_load_that_has_run_is_told_of_by_phase_and_operation() {
@@ -217,7 +218,7 @@ mod tests {
             writes: false,
             overwrite: false,
             direct: false,
-            engine: LoadEngine::IoUring,
+            engine: FileEngine::IoUring,
             size: None,
         };
         let command = LoadCommand {

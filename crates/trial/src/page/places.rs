@@ -46,7 +46,8 @@ pub(super) fn strips(run: &Value, ledger: &[Record], failures: &[Value]) -> Vec<
 /// The worst way in which a block failed: wrong data before an error.
 fn kind(failure: &Value) -> &str {
     let ways = || failure["ways"].as_array().into_iter().flatten();
-    let worst = ways().find(|way| !way["found"].is_null()).or_else(|| ways().next());
+    let is_wrong = |way: &&Value| !way["found"].is_null() && way["what"]["kind"] != "unflushed";
+    let worst = ways().find(is_wrong).or_else(|| ways().next());
     worst.and_then(|way| way["what"]["kind"].as_str()).unwrap_or("failed")
 }
 

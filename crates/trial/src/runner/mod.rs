@@ -433,7 +433,7 @@ impl Target {
         Ok(match place {
             Place::Folder(folder) => {
                 let files = trial.load.files_in(host::free_bytes(folder)?);
-                Self::with(FileSet::create(folder, files)?, Some(files))
+                Self::with(FileSet::create(folder, files, trial.load.file_access())?, Some(files))
             }
             Place::Fat(device) => {
                 let (set, files) = FatSet::create(Arc::clone(device), &trial.load, trial.seed, run_on)?;
@@ -448,7 +448,9 @@ impl Target {
         Ok(match (place, files) {
             (Place::Device(device), _) => Self::with(DeviceDriver::new(Arc::clone(device))?, files),
             (Place::BlockDevice(path), _) => Self::with(DeviceDriver::open_path(path)?, files),
-            (Place::Folder(folder), Some(files)) => Self::with(FileSet::open(folder, files), Some(files)),
+            (Place::Folder(folder), Some(files)) => {
+                Self::with(FileSet::open(folder, files, trial.load.file_access()), Some(files))
+            }
             (Place::Fat(device), Some(files)) => {
                 let (set, lost) = FatSet::open(Arc::clone(device), files, trial.seed, run_on)?;
                 Self { lost, ..Self::with(set, Some(files)) }

@@ -188,6 +188,8 @@ fn contents(evidence: &Evidence<'_>) -> Option<HashSet<ContentHash>> {
 
 fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let is_cached = evidence.files.is_some()
+        || evidence.load.is_some_and(|(workload, _)| workload.spec().file_access().is_cached());
     for (number, failure) in evidence.failures.iter().enumerate() {
         findings.extend(failure.ways.iter().map(|way| Finding {
             failure: Some(number),
@@ -196,7 +198,7 @@ fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
             found: way.found.filter(|_| way.is_wrong_data()),
             device_offset: evidence.blocks_stay.then_some(failure.offset_bytes),
             time: way.time,
-            may_be_unwritten: evidence.files.is_some(),
+            may_be_unwritten: is_cached,
         }));
     }
     for report in evidence.files.iter().flat_map(|files| &files.reports) {

@@ -1,9 +1,6 @@
 //! Trials on a FAT file system in process, through the command line as a user runs it. They need no root.
 
-#[allow(dead_code, reason = "shared with the trials that need more of it")]
-mod rig;
-
-use rig::{Rig, Run, Trial};
+use crate::rig::{Rig, Run, Trial};
 
 /// Three files of 1 MiB, 256 blocks each, written block by block with a flush after each.
 fn three_files(runtime: &str, faults: &str, expect: &str) -> Trial {

@@ -1,5 +1,7 @@
 //! Trials on real devices and file systems, through the command line as a user runs it. They need root.
 
+mod fat;
+mod page_cache;
 mod rig;
 
 use rig::{Rig, Trial};
