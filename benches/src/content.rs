@@ -144,7 +144,7 @@ fn phases(spec: &LoadSpec, driver: &dyn Driver, phases: &[Phase]) -> Result<(Dur
         if !report.sightings.is_empty() {
             return Err(internal(format!("{} blocks are wrong", report.sightings.len())));
         }
-        cpu += report.cpu.unwrap_or_default();
+        cpu += report.effort.unwrap_or_default().cpu;
         writes += report.writes.requests;
     }
     Ok((cpu, writes.max(1)))

@@ -144,7 +144,7 @@ fn ours(cell: Cell, path: Option<&Path>, seconds: f64) -> Result<f64> {
         phase_cell: None,
     };
     let report = rotproof_load::run(&workload, &driver, &mut Oracle::new(&workload), &options)?;
-    let cpu = report.cpu.map_or(0.0, |cpu| cpu.as_secs_f64());
+    let cpu = report.effort.map_or(0.0, |effort| effort.cpu.as_secs_f64());
     Ok(cpu * 1e6 / report.all_requests.max(1) as f64)
 }
 

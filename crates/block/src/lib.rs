@@ -18,6 +18,7 @@ pub mod nbd;
 mod pooled;
 pub mod runtime;
 mod submission;
+pub mod system_calls;
 mod tag_scope;
 
 pub use buffer::Buffer;

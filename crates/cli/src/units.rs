@@ -43,6 +43,18 @@ pub fn short_count(number: f64) -> String {
     }
 }
 
+/// How often something is done for one of many, with two digits that tell: `4.9`, `0.07`, `<0.001`.
+pub fn few(number: f64) -> String {
+    match number {
+        0.0 => "0".into(),
+        number if number < 0.001 => "<0.001".into(),
+        number if number < 0.01 => format!("{number:.3}"),
+        number if number < 1.0 => format!("{number:.2}"),
+        number if number < 100.0 => format!("{number:.1}"),
+        number => short_count(number),
+    }
+}
+
 /// `number` with three significant digits in the largest unit in which it is at least one.
 fn short(number: f64, step: f64, units: &[&str]) -> String {
     let mut value = number;
@@ -126,6 +138,10 @@ mod tests {
         assert_eq!(short_rate(487_981_875.2), "465 MiB/s");
         assert_eq!(short_rate(1000.0 * 1024.0), "0.98 MiB/s");
         assert_eq!(short_rate(2.5 * 1073741824.0), "2.50 GiB/s");
+        assert_eq!(
+            [0.0, 0.0004, 0.0042, 0.0666, 4.86, 12_345.0].map(few),
+            ["0", "<0.001", "0.004", "0.07", "4.9", "12.3k"]
+        );
         assert_eq!(short_count(9_999.0), "9,999");
         assert_eq!(short_count(61_626.0), "61.6k");
         assert_eq!(short_count(1_234_567.0), "1.23M");

@@ -14,6 +14,7 @@ mod command;
 pub mod content;
 pub mod driver;
 pub mod duplicates;
+mod effort;
 pub mod engine;
 pub mod evidence;
 pub mod failure;
@@ -46,6 +47,7 @@ pub use driver::{
     FileAccess, FileEngine, FileSet, MappedFile,
 };
 pub use duplicates::{Distribution, Duplicates, Profile};
+pub use effort::{Effort, EffortPerRequest};
 pub use engine::{LoadReport, Progress, RunOn, RunOptions, run};
 pub use failure::{Classification, Failure};
 pub use job::JobSpec;

@@ -10,7 +10,7 @@ use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 
 use super::file_io::FileOperation;
-use crate::{Buffer, Error, ErrorKind, Result};
+use crate::{Buffer, Error, ErrorKind, Result, system_calls};
 
 /// Completions that belong to no slot.
 const WAKE_TOKEN: u64 = u64::MAX;
@@ -130,6 +130,7 @@ impl Uring {
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
+            system_calls::count_one();
             match self.ring.submit() {
                 Ok(_) => {}
                 Err(error) if would_pass(&error) => self.reap(),
@@ -193,6 +194,9 @@ impl Uring {
             submission.is_empty() && !submission.taskrun() && !submission.cq_overflow()
         };
         let submitter = self.ring.submitter();
+        if wait || !idle {
+            system_calls::count_one();
+        }
         let result = match (wait, timeout) {
             (false, _) if idle => Ok(0),
             (false, _) => submitter.submit_and_wait(0),
@@ -210,6 +214,7 @@ impl Uring {
         self.reap();
         if wait && !self.wake_armed {
             let mut count = 0u64;
+            system_calls::count_one();
             // SAFETY: an eventfd gives eight bytes, and that is what `count` has. It does not block.
             unsafe { libc::read(wake_fd, (&raw mut count).cast(), 8) };
         }

@@ -70,10 +70,11 @@ fn render(command: &FileLoadCommand, outcome: &FileLoadOutcome, paint: Paint) ->
         String::new(),
         table(&outcome.performance, paint),
     ];
-    lines.extend(outcome.cpu_ns_per_operation.map(|ns| {
-        let cpu = units::short_duration(Duration::from_nanos(ns as u64));
-        paint.dim(format!("  CPU {cpu} an operation")).to_string()
-    }));
+    lines.extend(
+        outcome
+            .effort
+            .map(|effort| paint.dim(format!("  {}", super::effort_words(&effort, "operation"))).to_string()),
+    );
     lines.push(String::new());
     if outcome.errors > 0 {
         let errors = units::counted(outcome.errors, "operation");
@@ -145,7 +146,8 @@ fn to_json(command: &FileLoadCommand, outcome: &FileLoadOutcome) -> Value {
         "personality": command.personality,
         "seed": command.seed,
         "performance": outcome.performance,
-        "cpu_ns_per_operation": outcome.cpu_ns_per_operation,
+        "cpu_ns_per_operation": outcome.effort.map(|effort| effort.cpu_ns),
+        "effort_per_operation": outcome.effort,
         "files": outcome.files,
         "verified_bytes": outcome.verified_bytes,
         "errors": outcome.errors,

@@ -15,6 +15,7 @@ use rotproof_block::error::IoContext;
 use rotproof_block::leaf::{FileDevice, FileOptions};
 use rotproof_block::{
     Device, DeviceInfo, Error, ErrorKind, Features, Operation, Queue, Request, Result, Runtime, Submission,
+    system_calls,
 };
 
 /// The file, opened once for all workers.
@@ -62,6 +63,7 @@ impl Queue for BlockingQueue {
             return request.fail(error).into();
         }
         let offset = request.offset;
+        system_calls::count_one();
         let done = match request.operation {
             Operation::Read => self.file.read_exact_at(&mut request.buffer, offset),
             Operation::Write { fua: false } => self.file.write_all_at(&request.buffer, offset),
@@ -148,6 +150,8 @@ mod tests {
         for phase in [Phase::Prefill, Phase::Run, Phase::Check] {
             let report = run(&workload, &driver, &mut oracle, &uring(phase)).expect("runs");
             assert_eq!((report.sightings.len(), report.error_count()), (0, 0));
+            let effort = report.effort.expect("of threads");
+            assert!(effort.system_calls >= report.all_requests, "one for each: {effort:?}");
         }
         OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(8192)).expect("cut");
         let check = run(&workload, &driver, &mut oracle, &uring(Phase::Check)).expect("runs");

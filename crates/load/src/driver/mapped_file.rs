@@ -18,7 +18,7 @@ use std::sync::Arc;
 use rotproof_block::error::IoContext;
 use rotproof_block::leaf::{FileDevice, FileOptions};
 use rotproof_block::{
-    Device, DeviceInfo, Error, Features, Operation, Queue, Request, Result, Runtime, Submission,
+    Device, DeviceInfo, Error, Features, Operation, Queue, Request, Result, Runtime, Submission, system_calls,
 };
 
 /// The file, mapped once for all workers.
@@ -124,6 +124,7 @@ impl Mapping {
             let len = own.len().min(COPY_BYTES_MAX);
             let local = libc::iovec { iov_base: own.as_mut_ptr().cast(), iov_len: len };
             let mapped = self.piece(offset + done, len)?;
+            system_calls::count_one();
             // SAFETY: `local` is memory of ours that lives across the call, which fills it; `mapped` lies within the
             // mapping, and the kernel checks it besides.
             let copied = unsafe {
@@ -141,6 +142,7 @@ impl Mapping {
             let len = own.len().min(COPY_BYTES_MAX);
             let local = libc::iovec { iov_base: own.as_ptr().cast_mut().cast(), iov_len: len };
             let mapped = self.piece(offset + done, len)?;
+            system_calls::count_one();
             // SAFETY: `local` is memory of ours that lives across the call, which only reads it; what is written lies
             // within the mapping, to which nobody has a reference.
             let copied = unsafe {
@@ -162,6 +164,7 @@ impl Mapping {
     fn sync(&self, bytes: std::ops::Range<usize>) -> io::Result<()> {
         const PAGE_BYTES: usize = 4096;
         let start = bytes.start / PAGE_BYTES * PAGE_BYTES;
+        system_calls::count_one();
         // SAFETY: the range lies within the mapping, and the call changes no memory.
         match unsafe { libc::msync(self.start.wrapping_byte_add(start), bytes.end - start, libc::MS_SYNC) } {
             0 => Ok(()),

@@ -28,6 +28,7 @@ use rotproof_record::Recording;
 
 use crate::content::Stage;
 use crate::driver::Driver;
+use crate::effort::Effort;
 use crate::oracle::{Drawn, Oracle, OraclePart};
 use crate::workload::Workload;
 pub use latencies::Latencies;
@@ -35,7 +36,6 @@ pub(crate) use progress::Unpublished;
 pub use progress::{Progress, ProgressCounts, ProgressKind};
 pub use report::{INCIDENTS_MAX, Incident, LoadOperation, LoadReport, OperationReport, Recovery, Sighting};
 use source::Source;
-pub(crate) use threads::thread_cpu_time;
 use unflushed::FailedFlushes;
 use worker::{Outcome, Times, Worker, WorkerOptions};
 
@@ -129,7 +129,7 @@ pub fn run(
         RunOn::Uring { epoch } => threads::run(&job, parts, epoch)?,
         RunOn::Simulated(runtime) => job.run_simulated(runtime, parts)?,
     };
-    let Finished { outcomes, started, cpu } = finished;
+    let Finished { outcomes, started, effort } = finished;
     let (mut parts, mut tallies, mut requests) = (Vec::new(), Vec::new(), Vec::new());
     for outcome in outcomes {
         parts.push(outcome.part);
@@ -143,7 +143,7 @@ pub fn run(
     if let Some(stage) = stage {
         oracle.record_drawn(Drawn { stage, requests });
     }
-    let report = LoadReport::merge(options.phase, started, cpu, tallies);
+    let report = LoadReport::merge(options.phase, started, effort, tallies);
     if let Some(recording) = recording {
         let recovered_from = report.recovery.as_ref().map(|recovery| recovery.started);
         recording.end_phase(report.started, recovered_from, report.ended);
@@ -170,7 +170,7 @@ struct Finished {
     /// By worker.
     outcomes: Vec<Outcome>,
     started: rotproof_block::Time,
-    cpu: Option<Duration>,
+    effort: Option<Effort>,
 }
 
 impl Job<'_> {
@@ -226,7 +226,7 @@ impl Job<'_> {
         let started = runtime.now();
         drive(runtime, &workers)?;
         let outcomes = workers.into_iter().map(Worker::into_outcome).collect::<Result<_>>()?;
-        Ok(Finished { outcomes, started, cpu: None })
+        Ok(Finished { outcomes, started, effort: None })
     }
 }
 

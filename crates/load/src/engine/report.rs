@@ -6,6 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use rotproof_block::{ErrorKind, Phase, Time};
 
+use crate::effort::{Effort, EffortPerRequest};
 use crate::evidence::Evidence;
 use crate::stream::TraceReport;
 
@@ -61,10 +62,9 @@ pub struct LoadReport {
     pub started: Time,
     /// When the last worker ended, its last flush completed.
     pub ended: Time,
-    /// CPU time of the load's threads, in the kernel and outside; `None` under the simulated runtime, where it would
-    /// mean nothing.
-    pub cpu: Option<Duration>,
-    /// Everything that was sent, ramp-up and attempts again among it: what the CPU time was spent on.
+    /// What the load's threads took; `None` under the simulated runtime, where it would mean nothing.
+    pub effort: Option<Effort>,
+    /// Everything that was sent, ramp-up and attempts again among it: what the effort was spent on.
     pub all_requests: u64,
     /// Blocks that failed, by target block; see [`crate::classify()`].
     pub sightings: Vec<Sighting>,
@@ -324,7 +324,7 @@ impl Tally {
 
 impl LoadReport {
     /// Puts the workers' tallies together.
-    pub(super) fn merge(phase: Phase, started: Time, cpu: Option<Duration>, tallies: Vec<Tally>) -> Self {
+    pub(super) fn merge(phase: Phase, started: Time, effort: Option<Effort>, tallies: Vec<Tally>) -> Self {
         let mut report = Self {
             phase,
             reads: OperationReport::new(),
@@ -336,7 +336,7 @@ impl LoadReport {
             recovery: None,
             started,
             ended: started,
-            cpu,
+            effort,
             all_requests: 0,
             sightings: Vec::new(),
             incidents: Vec::new(),
@@ -383,6 +383,11 @@ impl LoadReport {
     /// How long the recovery took; zero if there was none.
     pub fn recovery_elapsed(&self) -> Duration {
         self.recovery.as_ref().map_or(Duration::ZERO, |recovery| self.ended.since(recovery.started))
+    }
+
+    /// What the load's threads took for each request; `None` under the simulated runtime, and without requests.
+    pub fn effort_per_request(&self) -> Option<EffortPerRequest> {
+        self.effort?.per_request(self.all_requests)
     }
 
     /// Requests that completed with an error.

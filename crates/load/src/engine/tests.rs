@@ -59,7 +59,7 @@ fn a_mixed_load_verifies_its_reads_on_threads_with_io_uring() {
     let report = run(&workload, &driver, &mut oracle, &uring(Phase::Run)).expect("runs");
     assert_eq!(report.reads.requests + report.writes.requests, 3000);
     assert!((1150..=1250).contains(&report.reads.requests), "{} of 3000 are reads", report.reads.requests);
-    assert!(report.cpu.is_some() && report.elapsed() > Duration::ZERO);
+    assert!(report.effort.is_some() && report.elapsed() > Duration::ZERO);
     let check = run(&workload, &driver, &mut oracle, &uring(Phase::Check)).expect("checks");
     assert_eq!(check.reads.bytes, 500 * 4096);
     assert!(report.sightings.is_empty() && check.sightings.is_empty());

@@ -3,7 +3,7 @@
 
 use std::sync::mpsc;
 use std::thread::{self, ScopedJoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 use rotproof_block::error::IoContext;
@@ -12,6 +12,7 @@ use rotproof_block::{Error, ErrorKind, Result, Runtime, Time};
 
 use super::worker::{Outcome, Worker};
 use super::{Finished, Job, drive};
+use crate::effort::{Effort, EffortMeter};
 use crate::oracle::OraclePart;
 
 /// Holds the threads back until all are ready, or tells them that it was in vain.
@@ -41,7 +42,7 @@ impl Gate {
 struct ThreadOutcome {
     outcome: Outcome,
     started: Time,
-    cpu: Duration,
+    effort: Effort,
 }
 
 pub(super) fn run(job: &Job<'_>, parts: Vec<OraclePart>, epoch: Instant) -> Result<Finished> {
@@ -67,13 +68,13 @@ pub(super) fn run(job: &Job<'_>, parts: Vec<OraclePart>, epoch: Instant) -> Resu
     if let Some(first) = first_failure(&results) {
         return Err(results.into_iter().nth(first).and_then(Result::err).expect("it is a failure"));
     }
-    let (mut outcomes, mut started, mut cpu) = (Vec::new(), Time(u64::MAX), Duration::ZERO);
+    let (mut outcomes, mut started, mut effort) = (Vec::new(), Time(u64::MAX), Effort::default());
     for thread in results.into_iter().flatten() {
         outcomes.push(thread.outcome);
         started = started.min(thread.started);
-        cpu += thread.cpu;
+        effort += thread.effort;
     }
-    Ok(Finished { outcomes, started, cpu: Some(cpu) })
+    Ok(Finished { outcomes, started, effort: Some(effort) })
 }
 
 /// The failure to report: one that says more than that somebody stopped, if there is one.
@@ -113,19 +114,11 @@ fn work(
         return Err(Error::new(ErrorKind::Cancelled, "another worker of the load could not start"));
     }
     let started = runtime.now();
-    let cpu_before = thread_cpu_time();
+    let meter = EffortMeter::start();
     let driven = drive(&runtime, std::slice::from_ref(&worker));
-    let cpu = thread_cpu_time().saturating_sub(cpu_before);
+    let effort = meter.end();
     let outcome = driven.and_then(|()| Worker::into_outcome(worker));
     // Tasks of layers below may still be pending.
     runtime.abandon_tasks();
-    Ok(ThreadOutcome { outcome: outcome?, started, cpu })
-}
-
-/// CPU time of this thread, in the kernel and outside.
-pub(crate) fn thread_cpu_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the clock exists on every Linux, and the structure is ours to be written.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+    Ok(ThreadOutcome { outcome: outcome?, started, effort })
 }

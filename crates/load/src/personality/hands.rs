@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rotproof_block::runtime::Clock;
-use rotproof_block::{Error, ErrorKind, Phase, Time};
+use rotproof_block::{Error, ErrorKind, Phase, Time, system_calls};
 
 use super::data::{Piece, Whose, classify, fill, hash_of, matches, padded, pieces};
 use super::plan::FilePlan;
@@ -98,6 +98,7 @@ impl<'a> Hands<'a> {
     /// Does something and takes the time.
     pub(super) fn timed<T>(&self, what: impl FnOnce() -> io::Result<T>) -> (Result<T, ErrorKind>, Duration) {
         let began = self.job.now();
+        system_calls::count_one();
         let done = what();
         let took = self.job.now().since(began);
         (done.map_err(kind_of), took)

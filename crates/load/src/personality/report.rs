@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::plan::FilePlan;
 use crate::BLOCK_BYTES;
+use crate::effort::{Effort, EffortPerRequest};
 use crate::engine::OperationReport;
 use crate::engine::ProgressKind;
 use crate::failure::{Failure, Way};
@@ -135,8 +136,8 @@ pub struct FileReport {
     pub started: Time,
     /// When the last one ended.
     pub ended: Time,
-    /// CPU time of the threads, in the kernel and outside.
-    pub cpu: Duration,
+    /// What the threads took.
+    pub effort: Effort,
     /// Blocks of files that failed, and files as a whole (block 0).
     pub failures: Vec<Failure>,
     /// Errors that left no file failing, as of an fsync; the first [`INCIDENTS_MAX`] of each thread.
@@ -166,6 +167,11 @@ impl FileReport {
     /// Everything that was done.
     pub fn operation_count(&self) -> u64 {
         self.operations.iter().map(|line| line.figures.requests).sum()
+    }
+
+    /// What the threads took for each operation; `None` without any.
+    pub fn effort_per_operation(&self) -> Option<EffortPerRequest> {
+        self.effort.per_request(self.operation_count())
     }
 
     /// The figures of one operation, if it was done at all.
@@ -205,7 +211,7 @@ pub(super) struct Tally {
     incidents: Vec<FileIncident>,
     pub(super) files: u64,
     pub(super) verified_bytes: u64,
-    pub(super) cpu: Duration,
+    pub(super) effort: Effort,
     pub(super) ended: Time,
 }
 
@@ -268,7 +274,7 @@ impl Tally {
             operations: Vec::new(),
             started,
             ended: started,
-            cpu: Duration::ZERO,
+            effort: Effort::default(),
             failures: Vec::new(),
             incidents: Vec::new(),
             files: 0,
@@ -285,7 +291,7 @@ impl Tally {
                 *spans.entry(operation).or_default() += span;
             }
             report.ended = report.ended.max(tally.ended);
-            report.cpu += tally.cpu;
+            report.effort += tally.effort;
             report.files += tally.files;
             report.verified_bytes += tally.verified_bytes;
             report.failures.extend(tally.failures.into_values());

@@ -29,7 +29,8 @@ use super::script::{Script, Step};
 use super::slots::Slots;
 use super::spec::PersonalityKind;
 use super::state::FileState;
-use crate::engine::{Progress, thread_cpu_time};
+use crate::effort::EffortMeter;
+use crate::engine::Progress;
 
 /// How to run one phase.
 pub struct FileRunOptions {
@@ -128,11 +129,11 @@ where
         for (name, task) in tasks {
             let work = move || {
                 let _watch = Watch(&job.is_abandoned);
-                let cpu_before = thread_cpu_time();
+                let meter = EffortMeter::start();
                 let mut hands = Hands::new(job);
                 task(&mut hands);
                 let mut tally = hands.into_tally();
-                tally.cpu = thread_cpu_time().saturating_sub(cpu_before);
+                tally.effort = meter.end();
                 tally
             };
             let handle = std::thread::Builder::new().name(name).spawn_scoped(scope, work);

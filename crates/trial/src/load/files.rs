@@ -10,10 +10,10 @@ use std::sync::Arc;
 use rotproof_block::error::IoContext;
 use rotproof_block::runtime::Clock;
 use rotproof_block::{Error, ErrorKind, Phase, Result};
-use rotproof_load::Failure;
 use rotproof_load::personality::{
     FileOracle, FilePlan, FileReport, FileRunOptions, Personality, failures_of, run,
 };
+use rotproof_load::{EffortPerRequest, Failure};
 use rotproof_spec::{Bytes, Span};
 
 use crate::host::{self, Cancel};
@@ -49,8 +49,8 @@ pub struct FileLoadCommand {
 pub struct FileLoadOutcome {
     /// The figures of each phase and operation.
     pub performance: Vec<Performance>,
-    /// CPU time of the threads for one operation of the run, in the kernel and outside.
-    pub cpu_ns_per_operation: Option<f64>,
+    /// What the threads took for one operation of the run.
+    pub effort: Option<EffortPerRequest>,
     /// Files that had to be there in the end, and were looked at.
     pub files: u64,
     /// Bytes of them that were right.
@@ -95,9 +95,7 @@ impl FileLoadCommand {
         let left = (!failures.is_empty()).then(|| own.keep());
         Ok(FileLoadOutcome {
             performance: summarise_files(&reports),
-            cpu_ns_per_operation: of(Phase::Run)
-                .filter(|run| run.operation_count() > 0)
-                .map(|run| run.cpu.as_nanos() as f64 / run.operation_count() as f64),
+            effort: of(Phase::Run).and_then(FileReport::effort_per_operation),
             files: check.map_or(0, |check| check.files),
             verified_bytes: check.map_or(0, |check| check.verified_bytes),
             errors: reports.iter().map(FileReport::error_count).sum(),
@@ -202,6 +200,8 @@ mod tests {
         let names: Vec<_> = run.iter().map(|line| line.operation).collect();
         assert_eq!(names, ["create", "open", "close", "read", "append", "fsync", "delete", "sync"]);
         assert_eq!(run[0].requests, 10);
+        let effort = outcome.effort.expect("there were operations");
+        assert!(effort.system_calls >= 1.0 && effort.cpu_ns > 0.0, "{effort:?}");
         assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 0);
     }
 

@@ -15,8 +15,8 @@ use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Phase, Result, Runtime};
 use rotproof_load::engine::LoadOperation;
 use rotproof_load::{
-    BLOCK_BYTES, DeviceDriver, Driver, Failure, LoadReport, LoadSpec, Oracle, RunOn, RunOptions, Stage,
-    TraceReport, Workload, classify,
+    BLOCK_BYTES, DeviceDriver, Driver, EffortPerRequest, Failure, LoadReport, LoadSpec, Oracle, RunOn,
+    RunOptions, Stage, TraceReport, Workload, classify,
 };
 use rotproof_record::{RecordSpec, Recording, RecordingOptions};
 pub use target::{Access, LoadTarget, SimulatedKind};
@@ -59,8 +59,8 @@ pub struct LoadOutcome {
     pub performance: Vec<Performance>,
     /// What was read of the trace that was replayed, and how many of its discards the target has no operation for.
     pub trace: Option<(TraceReport, u64)>,
-    /// CPU time of the load's threads for one request of the run, in the kernel and outside; none under virtual time.
-    pub cpu_ns_per_request: Option<f64>,
+    /// What the load's threads took for one request of the run; none under virtual time.
+    pub effort: Option<EffortPerRequest>,
     /// What probes found while the load ran; none without probes.
     pub probes: Option<ProbeReport>,
     /// Blocks that the run has written and the check has read back.
@@ -129,10 +129,10 @@ impl LoadCommand {
             trace: reports
                 .iter()
                 .find_map(|report| Some((report.trace.clone()?, report.unsupported_discards))),
-            cpu_ns_per_request: reports
+            effort: reports
                 .iter()
                 .find(|report| report.phase == Phase::Run)
-                .and_then(cpu_ns_per_request),
+                .and_then(LoadReport::effort_per_request),
             probes: probes.zip(self.probes.as_ref()).map(|(probes, spec)| probes.end().report(spec)),
             verified_blocks,
             failures,
@@ -210,11 +210,6 @@ impl LoadCommand {
     }
 }
 
-fn cpu_ns_per_request(report: &LoadReport) -> Option<f64> {
-    let requests = report.all_requests;
-    report.cpu.filter(|_| requests > 0).map(|cpu| cpu.as_nanos() as f64 / requests as f64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,7 +246,7 @@ mod tests {
             assert_eq!((outcome.failures.len(), outcome.errors), (0, 0));
             let phases: Vec<_> = outcome.performance.iter().map(|line| line.phase).collect();
             assert_eq!(phases, ["run", "run", "run", "check"], "writes, reads and flushes, and no prefill");
-            assert_eq!(outcome.cpu_ns_per_request.is_some(), target.starts_with("memory"));
+            assert_eq!(outcome.effort.is_some(), target.starts_with("memory"));
         }
         let reads = command("memory:4MiB", r#"{ "pattern": "random", "reads": "100%", "requests": 100 }"#);
         assert_eq!(reads.run().expect("runs").verified_blocks, 0);

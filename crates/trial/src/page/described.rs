@@ -211,6 +211,7 @@ fn environment(run: &Value) -> Vec<Fact> {
         ("memory", Unit::Bytes.write(machine["memory_bytes"].as_f64().unwrap_or_default())),
         ("run time", seconds("elapsed_seconds")),
         ("processor time", format!("{} user, {} system", seconds("user_seconds"), seconds("system_seconds"))),
+        ("cost of a request to the load", effort(&clock["load"])),
         ("most memory", Unit::Bytes.write(usage["resident_bytes_max"].as_f64().unwrap_or_default())),
         ("ledger digest", text(&run["ledger_digest"])),
         ("subject", bare(&run["subject"])),
@@ -221,6 +222,18 @@ fn environment(run: &Value) -> Vec<Fact> {
         facts.push(("kernel messages", messages.join("; ")));
     }
     facts.into_iter().map(|(name, value)| Fact { name: name.into(), value }).collect()
+}
+
+/// What the load's own threads took for each request.
+fn effort(load: &Value) -> String {
+    let each = |key: &str| load[key].as_f64();
+    let (Some(cpu), Some(calls)) = (each("cpu_ns"), each("system_calls")) else { return String::new() };
+    let switches = ["voluntary_context_switches", "involuntary_context_switches"];
+    let switches: f64 = switches.into_iter().filter_map(each).sum();
+    format!(
+        "{} of processor time, {switches:.3} context switches, {calls:.3} system calls",
+        Unit::Nanoseconds.write(cpu),
+    )
 }
 
 /// `2026-11-22 02:10 UTC` of seconds since 1970 (after H. Hinnant, *chrono-compatible low-level date algorithms*).

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rotproof_fault::DrawnModel;
 use rotproof_layers::LayerReport;
-use rotproof_load::{RealisedContent, TraceReport};
+use rotproof_load::{EffortPerRequest, RealisedContent, TraceReport};
 use rotproof_record::statistics::{Degradation, SteadyState};
 use serde::Serialize;
 
@@ -133,6 +133,10 @@ pub struct WallClock {
     pub started_unix_seconds: f64,
     /// What it cost.
     pub usage: Usage,
+    /// What the load's own threads took for each request of the phase *run*; absent where a command is the load, and
+    /// under the simulated runtime.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load: Option<EffortPerRequest>,
     /// What probes found in the phase *run*; absent without probes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probes: Option<ProbeReport>,

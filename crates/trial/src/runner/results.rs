@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rotproof_block::error::IoContext;
-use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_block::{Error, ErrorKind, Phase, Result};
 use rotproof_fault::{Effect, Plan, Record, Target, TargetKey, TargetReport};
 use rotproof_layers::DeviceSpec;
-use rotproof_load::Failure;
+use rotproof_load::personality::FileReport;
+use rotproof_load::{EffortPerRequest, Failure, LoadReport};
 use serde::Serialize;
 
 use super::course::{self, Course};
@@ -199,6 +200,7 @@ fn report(
         wall_clock: WallClock {
             started_unix_seconds: started.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
             usage: conducted.usage,
+            load: effort(conducted),
             probes: conducted
                 .probes
                 .as_ref()
@@ -208,6 +210,16 @@ fn report(
             kernel_messages: conducted.kernel_messages.clone(),
         },
     }
+}
+
+/// What the load's own threads took for each request.
+fn effort(conducted: &Conducted) -> Option<EffortPerRequest> {
+    let of_files = conducted.files.iter().flat_map(|files| &files.reports);
+    let of_files = of_files.filter(|report| report.phase == Phase::Run);
+    let of_blocks = conducted.load.iter().filter(|report| report.phase == Phase::Run);
+    let mut found =
+        of_blocks.map(LoadReport::effort_per_request).chain(of_files.map(FileReport::effort_per_operation));
+    found.next().flatten()
 }
 
 /// Goes with faults below a command.

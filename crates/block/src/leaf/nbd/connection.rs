@@ -17,7 +17,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::error::IoContext;
 use crate::nbd::{self, Fields, REQUEST_BYTES, SIMPLE_REPLY_BYTES, command};
-use crate::{Buffer, Error, ErrorKind, Result};
+use crate::{Buffer, Error, ErrorKind, Result, system_calls};
 
 /// A connection whose handshake is over. Dropping it says goodbye and fails what is under way.
 pub(super) struct Connection {
@@ -225,6 +225,7 @@ impl Shared {
             io::IoSlice::new(&payload[sent.saturating_sub(header.len())..]),
         ];
         loop {
+            system_calls::count_one();
             // SAFETY: all zeros is a valid header; the parts, which have the layout of `iovec`, live across the call.
             let answer = unsafe {
                 let mut header: libc::msghdr = std::mem::zeroed();
