@@ -5,6 +5,7 @@ mod page_cache;
 mod rig;
 
 use rig::{Rig, Trial};
+use rotproof_record::{Interval, MarkKind, RunFolder};
 
 /// A smaller variant of `examples/achilles`: 64 MiB written sequentially, a fault at the last block of every 8 MiB.
 fn achilles(subject: &str, faults: &str, expect: &str) -> Trial {
@@ -659,6 +660,26 @@ fn a_command_is_the_load_of_a_device_and_its_exit_code_and_output_are_kept() {
         run.text
     );
     assert!(run.json["content"].is_null(), "nobody knows what a command wrote");
+
+    // What it did to its device over time.
+    let kept = RunFolder::open(&run.file("")).expect("recorded");
+    let device = kept.device_intervals().expect("of the device");
+    let sum = |phase: &str, figure: fn(&Interval) -> u64| -> u64 {
+        let writes = device.iter().filter(|row| &*row.phase == phase && &*row.operation == "write");
+        writes.map(figure).sum()
+    };
+    assert_eq!(sum("prepare", |row| row.bytes), 1 << 20);
+    assert!(sum("run", |row| row.bytes) >= 64 << 10 && sum("run", |row| row.errors) >= 1, "{device:?}");
+    assert_eq!(kept.intervals().expect("of nothing"), []);
+    let marks = kept.marks().expect("marks");
+    let names = |kind| -> Vec<&str> {
+        marks.iter().filter(|mark| mark.kind == kind).map(|mark| &*mark.name).collect()
+    };
+    assert_eq!(names(MarkKind::Phase), ["prepare", "run"]);
+    assert_eq!(names(MarkKind::Hits).len(), 1);
+    assert!(!names(MarkKind::Window).is_empty());
+    let page = std::fs::read_to_string(run.file("report.html")).expect("the page");
+    assert!(page.contains("Throughput of the device"));
 }
 
 #[test]
@@ -758,6 +779,14 @@ fn loads_of_files_are_found_right_after_a_remount_on_every_file_system() {
         let performance = run.json["performance"].as_array().expect("lines");
         let check = performance.iter().find(|line| line["phase"] == "check" && line["operation"] == "read");
         assert!(check.expect("read back")["bytes"].as_u64() > Some(100_000), "{subject}: {personality}");
+        let kept = RunFolder::open(&run.file("")).expect("recorded");
+        for (rows, whose) in [(kept.intervals(), "files"), (kept.device_intervals(), "the device")] {
+            let rows = rows.expect("a table");
+            let moved = |phase: &str| {
+                rows.iter().any(|row| row.worker.is_none() && &*row.phase == phase && row.bytes > 0)
+            };
+            assert!(moved("run") && moved("check"), "{whose}: {subject}: {personality}");
+        }
     }
 }
 

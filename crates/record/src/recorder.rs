@@ -87,10 +87,11 @@ impl Recorder {
         recording: Arc<Recording>,
         worker: u16,
         phase: PhaseKey,
-        origin_ns: u64,
-        length_ns: u64,
+        (origin_ns, length_ns): (u64, u64),
+        index: u64,
     ) -> Self {
         let operations = recording.operations().len();
+        let start_ns = origin_ns.saturating_add(index.saturating_mul(length_ns));
         let samples = recording.samples().map(SampleSink::empty);
         Self {
             recording,
@@ -98,9 +99,9 @@ impl Recorder {
             phase,
             origin_ns,
             length_ns,
-            index: 0,
-            start_ns: origin_ns,
-            until_ns: origin_ns.saturating_add(length_ns),
+            index,
+            start_ns,
+            until_ns: start_ns.saturating_add(length_ns),
             open: std::iter::repeat_with(|| None).take(operations).collect(),
             samples,
         }

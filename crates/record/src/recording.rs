@@ -36,6 +36,10 @@ pub struct RecordingOptions {
 
 /// Everything that a run records over time.
 pub struct Recording {
+    /// The table that its intervals become.
+    table: &'static str,
+    /// Whether each worker has rows of its own beside those of all together.
+    tells_workers: bool,
     operations: &'static [&'static str],
     length_ns: u64,
     folder: PathBuf,
@@ -89,12 +93,31 @@ const ENDED: (u32, u64) = (u32::MAX, u64::MAX);
 impl Recording {
     /// A recording of nothing yet. Fails if there can be no file in the folder for the samples that are to be kept.
     pub fn new(options: RecordingOptions) -> Result<Arc<Self>> {
+        Self::of("intervals", true, options)
+    }
+
+    /// As [`Recording::new`], of the device below the subject, whoever its requests come from: it becomes `device.parquet`,
+    /// and has no rows by worker and no samples.
+    pub fn of_device(options: RecordingOptions) -> Result<Arc<Self>> {
+        let spec = RecordSpec { samples: false, ..options.spec };
+        Self::of("device", false, RecordingOptions { spec, ..options })
+    }
+
+    fn of(table: &'static str, tells_workers: bool, options: RecordingOptions) -> Result<Arc<Self>> {
         let RecordingOptions { spec, operations, workers, folder } = options;
         let samples = spec.samples.then(|| SampleSink::start(&folder, operations, workers)).transpose()?;
         let names = operations.iter().map(|&name| name.into()).collect();
         let shared = Shared { names, has_seen: vec![false; operations.len()], ..Shared::default() };
         let length_ns = spec.interval.nanoseconds();
-        Ok(Arc::new(Self { operations, length_ns, folder, samples, shared: Mutex::new(shared) }))
+        Ok(Arc::new(Self {
+            table,
+            tells_workers,
+            operations,
+            length_ns,
+            folder,
+            samples,
+            shared: Mutex::new(shared),
+        }))
     }
 
     /// The names of the operations.
@@ -106,7 +129,8 @@ impl Recording {
         self.samples.as_ref()
     }
 
-    /// A phase of the load begins, with so many workers. Each of them asks for a [`Recorder`] when it begins.
+    /// A phase of the load begins, with so many workers. Each of them asks for a [`Recorder`] when it begins; intervals wait
+    /// until all of them have left them behind. Others may join as they come.
     pub fn begin_phase(&self, name: &str, workers: u16) {
         let mut shared = self.shared.lock();
         // An odd number is that of the recovery after it.
@@ -120,20 +144,25 @@ impl Recording {
 
     /// Where a worker of the phase tells of its requests. Intervals count from when the first of the workers began.
     pub fn recorder(self: &Arc<Self>, worker: u16, now: Time) -> Recorder {
-        let (key, origin) = {
+        let (key, origin, index) = {
             let mut shared = self.shared.lock();
             match &mut shared.phase {
-                Some(phase) => (phase.key.clone(), *phase.origin.get_or_insert(now)),
-                None => (PhaseKey { number: 0, name: "run".into() }, now),
+                Some(phase) => {
+                    let origin = *phase.origin.get_or_insert(now);
+                    let index = phase.join(worker, now.0.saturating_sub(origin.0) / self.length_ns);
+                    (phase.key.clone(), origin, index)
+                }
+                None => (PhaseKey { number: 0, name: "run".into() }, now, 0),
             }
         };
-        Recorder::new(Arc::clone(self), worker, key, origin.0, self.length_ns)
+        Recorder::new(Arc::clone(self), worker, key, (origin.0, self.length_ns), index)
     }
 
     /// The phase has ended, its last request at `ended`. What was recorded of it began at `started`, after a ramp-up; at
     /// `recovered_from` its recovery began. All three become marks.
     pub fn end_phase(&self, started: Time, recovered_from: Option<Time>, ended: Time) {
         let mut shared = self.shared.lock();
+        shared.settle(ENDED, self.length_ns);
         let Some(phase) = shared.phase.take() else { return };
         let origin = phase.origin.unwrap_or(started);
         if started > origin {
@@ -170,25 +199,32 @@ impl Recording {
     /// Writes `intervals.parquet`, `marks.parquet` and, if samples were to be kept, `samples.parquet` into the folder of
     /// the run. Whatever could not be kept on the way is told now.
     pub fn write_to(&self, folder: &Path) -> Result<()> {
-        let (rows, spill, mut marks) = {
-            let mut shared = self.shared.lock();
-            if let Some(error) = shared.failed.take() {
-                return Err(error);
-            }
-            (std::mem::take(&mut shared.rows), shared.spill.take(), shared.marks.clone())
-        };
-        let mut table = match spill {
-            Some(table) => table,
-            None => new_table(&self.folder)?,
-        };
-        table.write(&interval::to_columns(&rows))?;
-        publish(table.finish()?, &folder.join("intervals.parquet"))?;
+        self.write_intervals(folder)?;
+        let mut marks = self.marks();
         marks.sort_by(|a, b| (a.from_ns, a.kind, &a.name).cmp(&(b.from_ns, b.kind, &b.name)));
         write_table(&folder.join("marks.parquet"), "marks", &mark::COLUMNS, &mark::to_columns(&marks))?;
         match &self.samples {
             Some(samples) => samples.finish(&folder.join("samples.parquet")),
             None => Ok(()),
         }
+    }
+
+    /// Writes the table of its intervals alone.
+    pub fn write_intervals(&self, folder: &Path) -> Result<()> {
+        let (rows, spill) = {
+            let mut shared = self.shared.lock();
+            if let Some(error) = shared.failed.take() {
+                return Err(error);
+            }
+            shared.settle(ENDED, self.length_ns);
+            (std::mem::take(&mut shared.rows), shared.spill.take())
+        };
+        let mut table = match spill {
+            Some(table) => table,
+            None => new_table(&self.folder, self.table)?,
+        };
+        table.write(&interval::to_columns(&rows))?;
+        publish(table.finish()?, &folder.join(format!("{}.parquet", self.table)))
     }
 
     pub(crate) fn recovery_of(&self, phase: &PhaseKey) -> PhaseKey {
@@ -217,6 +253,7 @@ impl Recording {
         let did_something = |open: &&Open| open.latency.count() > 0;
         let operations = closed.operations.iter().enumerate();
         let rows: Vec<Interval> = operations
+            .filter(|_| self.tells_workers)
             .filter_map(|(operation, open)| {
                 open.as_deref().filter(did_something).map(|open| row(operation, open))
             })
@@ -241,8 +278,8 @@ impl Recording {
     }
 }
 
-fn new_table(folder: &Path) -> Result<TableWriter<File>> {
-    TableWriter::new(scratch_file(folder)?, "intervals", &interval::COLUMNS)
+fn new_table(folder: &Path, table: &'static str) -> Result<TableWriter<File>> {
+    TableWriter::new(scratch_file(folder)?, table, &interval::COLUMNS)
 }
 
 fn to_row(
@@ -267,6 +304,21 @@ fn to_row(
     }
 }
 
+impl Phase {
+    /// A worker begins in this interval; one that was announced has been waited for from the first on. Says from which on
+    /// it tells.
+    fn join(&mut self, worker: u16, index: u64) -> u64 {
+        let place = usize::from(worker);
+        if self.progress.len() <= place {
+            self.progress.resize(place + 1, ENDED);
+        }
+        if self.progress[place] == ENDED {
+            self.progress[place] = (self.key.number, index);
+        }
+        self.progress[place].1
+    }
+}
+
 impl Shared {
     /// Makes final what all workers have left behind.
     fn advance(&mut self, worker: u16, to: (u32, u64), recording: &Recording) {
@@ -274,17 +326,25 @@ impl Shared {
         if let Some(at) = phase.progress.get_mut(usize::from(worker)) {
             *at = to;
         }
-        let past = phase.progress.iter().min().copied().unwrap_or(ENDED);
-        let origin_ns = phase.origin.unwrap_or_default().0;
+        // Where all have ended another may yet join, in the interval that they left.
+        match phase.progress.iter().min() {
+            Some(&past) if past != ENDED => self.settle(past, recording.length_ns),
+            _ => {}
+        }
+        if self.rows.len() >= ROWS_MAX {
+            self.spill(&recording.folder, recording.table);
+        }
+    }
+
+    /// Makes final what lies before `past`.
+    fn settle(&mut self, past: (u32, u64), length_ns: u64) {
+        let origin = self.phase.as_ref().and_then(|phase| phase.origin);
         while let Some(entry) = self.open.first_entry()
             && *entry.key() < past
         {
             let (key, totals) = entry.remove_entry();
-            self.fill_gap(key, origin_ns, &totals.phase, recording.length_ns);
+            self.fill_gap(key, origin.unwrap_or_default().0, &totals.phase, length_ns);
             self.finalise(key, totals);
-        }
-        if self.rows.len() >= ROWS_MAX {
-            self.spill(&recording.folder);
         }
     }
 
@@ -333,16 +393,15 @@ impl Shared {
         }
     }
 
-    fn spill(&mut self, folder: &Path) {
+    fn spill(&mut self, folder: &Path, table: &'static str) {
         let rows = std::mem::take(&mut self.rows);
         if self.failed.is_some() {
             return;
         }
         let written = match &mut self.spill {
             Some(table) => table.write(&interval::to_columns(&rows)),
-            none => {
-                new_table(folder).and_then(|table| none.insert(table).write(&interval::to_columns(&rows)))
-            }
+            none => new_table(folder, table)
+                .and_then(|table| none.insert(table).write(&interval::to_columns(&rows))),
         };
         self.failed = written.err();
     }

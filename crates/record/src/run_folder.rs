@@ -52,6 +52,20 @@ impl RunFolder {
         interval::from_table(&self.table("intervals")?)
     }
 
+    /// Whether the device below the subject was recorded too.
+    pub fn has_device(&self) -> bool {
+        self.path.join("device.parquet").is_file()
+    }
+
+    /// The same of the device below the subject, all that used it together: of runs whose load is not one of requests to a
+    /// device, and empty for others.
+    pub fn device_intervals(&self) -> Result<Vec<Interval>> {
+        if !self.has_device() {
+            return Ok(Vec::new());
+        }
+        interval::from_table(&self.table("device")?)
+    }
+
     /// Phases, windows and hits of faults, events, by time.
     pub fn marks(&self) -> Result<Vec<Mark>> {
         mark::from_table(&self.table("marks")?)

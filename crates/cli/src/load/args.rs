@@ -71,7 +71,7 @@ pub struct LoadArgs {
     #[arg(conflicts_with_all = [
         "rw", "mix", "bs", "bssplit", "iodepth", "numjobs", "size", "io_size", "number_ios", "ramp_time", "rwmixread",
         "percentage_random", "random_distribution", "blockalign", "rate_iops", "thinktime", "burst", "fsync", "fua",
-        "retry", "duplicates", "compressible", "prefill", "no_verify", "ioengine", "buffered", "trace", "probes", "results",
+        "retry", "duplicates", "compressible", "prefill", "no_verify", "ioengine", "buffered", "trace",
     ])]
     pub personality: Option<Personality>,
 

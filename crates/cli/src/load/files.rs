@@ -7,6 +7,7 @@ use std::time::Duration;
 use rotproof_block::{Error, ErrorKind};
 use rotproof_load::personality::Personality;
 use rotproof_trial::load::{FileLoadCommand, FileLoadOutcome, LoadTarget};
+use rotproof_trial::probe::Probes;
 use rotproof_trial::runner::Performance;
 use serde_json::{Value, json};
 
@@ -18,7 +19,7 @@ use crate::progress::Progress;
 use crate::run::{snapshot, watched};
 use crate::signals::cancel_on_signals;
 use crate::table::{Align, Table, clip};
-use crate::{units, verdict};
+use crate::{machine, units, verdict};
 
 /// Runs the load of files and prints what it found.
 pub(super) fn load(args: &LoadArgs, personality: Personality, output: Output) -> Result<Exit, Failure> {
@@ -36,6 +37,8 @@ pub(super) fn load(args: &LoadArgs, personality: Personality, output: Output) ->
         duration: args.runtime,
         seed: args.seed,
         overwrite: args.overwrite,
+        probes: args.probes.as_ref().and_then(Probes::spec).cloned(),
+        record: args.record()?,
         cancel: cancel.clone(),
         monitor: Arc::clone(&monitor),
     };
@@ -47,6 +50,9 @@ pub(super) fn load(args: &LoadArgs, personality: Personality, output: Output) ->
         return Ok(super::interrupted(args, output, signal));
     }
     let outcome = ended?;
+    if let Some(folder) = &outcome.folder {
+        super::keep(folder, &to_json(&command, &outcome))?;
+    }
     if args.json {
         output.json(&to_json(&command, &outcome));
     } else {
@@ -75,6 +81,10 @@ fn render(command: &FileLoadCommand, outcome: &FileLoadOutcome, paint: Paint) ->
             .effort
             .map(|effort| paint.dim(format!("  {}", super::effort_words(&effort, "operation"))).to_string()),
     );
+    if let Some(probes) = &outcome.probes {
+        lines.push(String::new());
+        lines.extend(machine::render(probes, paint));
+    }
     lines.push(String::new());
     if outcome.errors > 0 {
         let errors = units::counted(outcome.errors, "operation");
@@ -100,6 +110,7 @@ fn render(command: &FileLoadCommand, outcome: &FileLoadOutcome, paint: Paint) ->
         }
     }
     lines.extend(left(&outcome.left));
+    lines.extend(outcome.folder.iter().map(|folder| format!("Results: {}", folder.display())));
     lines.join("\n")
 }
 
@@ -148,10 +159,12 @@ fn to_json(command: &FileLoadCommand, outcome: &FileLoadOutcome) -> Value {
         "performance": outcome.performance,
         "cpu_ns_per_operation": outcome.effort.map(|effort| effort.cpu_ns),
         "effort_per_operation": outcome.effort,
+        "probes": outcome.probes,
         "files": outcome.files,
         "verified_bytes": outcome.verified_bytes,
         "errors": outcome.errors,
         "failures": outcome.failures,
         "left": outcome.left,
+        "results": outcome.folder.as_ref().map(|folder| folder.display().to_string()),
     })
 }

@@ -5,10 +5,11 @@ mod files;
 mod meaning;
 mod values;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rotproof_block::{Error, ErrorKind};
+use rotproof_block::Error;
 use rotproof_load::{EffortPerRequest, Failure as FailingBlock, TraceReport};
 use rotproof_trial::load::{Access, LoadCommand, LoadOutcome};
 use rotproof_trial::probe::Probes;
@@ -35,10 +36,6 @@ const WIDTH: usize = 80;
 /// Runs the load and prints what it found.
 pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
     if let Some(personality) = args.personality()? {
-        if args.results.is_some() {
-            let message = "--results: intervals are of requests to a device, and a load of files has none";
-            return Err(Error::new(ErrorKind::Invalid, message).into());
-        }
         return files::load(args, personality, output);
     }
     let spec = args.spec()?;
@@ -75,10 +72,7 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
         tell_malformed(trace.malformed, &trace.malformed_lines, output);
     }
     if let Some(folder) = &outcome.folder {
-        let path = folder.join("run.json");
-        let text = format!("{:#}\n", to_json(&command, &outcome));
-        std::fs::write(&path, text)
-            .map_err(|error| Error::from_io(error, format!("writing {}", path.display())))?;
+        keep(folder, &to_json(&command, &outcome))?;
     }
     if args.json {
         output.json(&to_json(&command, &outcome));
@@ -86,6 +80,13 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
         output.result(render(&command, &outcome, output.stdout_paint()));
     }
     Ok(if outcome.failures.is_empty() && outcome.errors == 0 { Exit::Pass } else { Exit::VerdictFailed })
+}
+
+/// What was found, as `run.json` beside the tables.
+fn keep(folder: &Path, found: &Value) -> Result<(), Error> {
+    let path = folder.join("run.json");
+    std::fs::write(&path, format!("{found:#}\n"))
+        .map_err(|error| Error::from_io(error, format!("writing {}", path.display())))
 }
 
 fn interrupted(args: &LoadArgs, output: Output, signal: i32) -> Exit {

@@ -81,7 +81,7 @@ pub struct ProgressCounts {
 
 /// What a worker has not told yet.
 #[derive(Debug, Default)]
-pub(crate) struct Unpublished {
+pub struct Unpublished {
     operations: [ProgressCounts; OPERATIONS],
     pub(crate) failures: u64,
     /// Of all operations.
@@ -136,12 +136,12 @@ impl Progress {
     }
 
     /// What a worker keeps until it tells.
-    pub(crate) fn unpublished(&self) -> Unpublished {
+    pub fn unpublished(&self) -> Unpublished {
         Unpublished { latencies: self.latencies.as_ref().map(|_| Box::default()), ..Unpublished::default() }
     }
 
     /// Takes what a worker has to tell.
-    pub(crate) fn publish(&self, unpublished: &mut Unpublished) {
+    pub fn publish(&self, unpublished: &mut Unpublished) {
         for (shared, counts) in self.operations.iter().zip(&mut unpublished.operations) {
             for (counter, count) in [
                 (&shared.requests, &mut counts.requests),
@@ -164,7 +164,7 @@ impl Progress {
 impl Unpublished {
     /// Counts a request that has completed; `bytes` only if it did well.
     #[inline]
-    pub(crate) fn count(&mut self, operation: ProgressKind, latency_ns: u64, bytes: u64, is_error: bool) {
+    pub fn count(&mut self, operation: ProgressKind, latency_ns: u64, bytes: u64, is_error: bool) {
         self.requests += 1;
         let counts = &mut self.operations[operation as usize];
         counts.requests += 1;

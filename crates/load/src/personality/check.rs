@@ -17,7 +17,7 @@ use crate::engine::LoadOperation;
 use crate::failure::{Classification, Way};
 
 /// Threads that read back.
-const THREADS: usize = 8;
+pub(super) const THREADS: usize = 8;
 /// The number of a file that the load knows nothing of.
 const STRANGER: u32 = u32::MAX;
 
@@ -36,7 +36,7 @@ pub(super) fn check(job: &Job<'_>, oracle: &mut FileOracle) -> Result<Vec<Tally>
         (format!("check-{number}"), Box::new(work))
     });
     let mut tallies = in_threads(job, tasks.collect())?;
-    let mut hands = Hands::new(job);
+    let mut hands = Hands::alone(job);
     if let Some(log) = &oracle.log {
         let file = job.plan.log();
         hands.tally.files += 1;

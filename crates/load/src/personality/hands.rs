@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rotproof_block::runtime::Clock;
 use rotproof_block::{Error, ErrorKind, Phase, Time, system_calls};
+use rotproof_record::{Measured, Recorder, Recording};
 
 use super::data::{Piece, Whose, classify, fill, hash_of, matches, padded, pieces};
 use super::plan::FilePlan;
@@ -34,6 +35,7 @@ pub(super) struct Job<'a> {
     pub(super) deadline: Option<Time>,
     pub(super) cancel: &'a Arc<AtomicUsize>,
     pub(super) progress: &'a Arc<Progress>,
+    pub(super) recording: Option<&'a Arc<Recording>>,
     /// A thread has panicked: nobody may wait for it.
     pub(super) is_abandoned: AtomicBool,
 }
@@ -41,6 +43,12 @@ pub(super) struct Job<'a> {
 impl Job<'_> {
     pub(super) fn now(&self) -> Time {
         self.clock.now()
+    }
+
+    /// Where a worker that begins now tells of what it does.
+    pub(super) fn recorder(&self, worker: u32) -> Option<Recorder> {
+        let worker = u16::try_from(worker).unwrap_or(u16::MAX);
+        self.recording.map(|recording| recording.recorder(worker, self.now()))
     }
 
     /// Whether all is to end at once.
@@ -67,6 +75,7 @@ pub(super) struct Hands<'a> {
     opened: Option<Opened>,
     buffer: Vec<u8>,
     unpublished: Unpublished,
+    recorder: Option<Recorder>,
 }
 
 pub(super) fn kind_of(error: io::Error) -> ErrorKind {
@@ -77,10 +86,15 @@ pub(super) fn kind_of(error: io::Error) -> ErrorKind {
 }
 
 impl<'a> Hands<'a> {
-    pub(super) fn new(job: &'a Job<'a>) -> Self {
+    pub(super) fn new(job: &'a Job<'a>, recorder: Option<Recorder>) -> Self {
         let buffer = vec![0; PIECE_BYTES];
         let unpublished = job.progress.unpublished();
-        Self { job, tally: Tally::default(), opened: None, buffer, unpublished }
+        Self { job, tally: Tally::default(), opened: None, buffer, unpublished, recorder }
+    }
+
+    /// Those of the worker that does what is done once, while no other is at work.
+    pub(super) fn alone(job: &'a Job<'a>) -> Self {
+        Self::new(job, job.recorder(job.plan.threads_max()))
     }
 
     /// Ends the work.
@@ -88,6 +102,9 @@ impl<'a> Hands<'a> {
         self.close();
         self.publish();
         self.tally.ended = self.job.now();
+        if let Some(recorder) = self.recorder {
+            recorder.finish(self.tally.ended);
+        }
         self.tally
     }
 
@@ -113,6 +130,12 @@ impl<'a> Hands<'a> {
         error: Option<ErrorKind>,
     ) {
         self.tally.record(operation, took, bytes, error);
+        if let Some(recorder) = &mut self.recorder {
+            let ended = self.job.now();
+            let began = Time(ended.0.saturating_sub(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)));
+            let operation = operation as u8;
+            recorder.record(&Measured { operation, began, ended, bytes, retries: 0, error });
+        }
         let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.unpublished.count(operation.into(), took_ns, bytes, error.is_some());
         if self.unpublished.requests >= PUBLISHED_OPERATIONS {

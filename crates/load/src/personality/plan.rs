@@ -104,6 +104,21 @@ impl FilePlan {
         size.clamp(1, super::FILE_BYTES_MAX / 2)
     }
 
+    /// Workers of a phase at the most: its threads, and the one that does what is done once, before and after them.
+    pub fn workers(&self) -> u16 {
+        u16::try_from(self.threads_max() + 1).unwrap_or(u16::MAX)
+    }
+
+    /// Threads of a phase at the most.
+    pub(super) fn threads_max(&self) -> u32 {
+        let of_run = match self.kind {
+            // Readers, writers and the log writer.
+            PersonalityKind::Oltp => self.figures.threads + self.figures.writers + 1,
+            _ => self.figures.threads,
+        };
+        of_run.max(super::check::THREADS as u32)
+    }
+
     /// Threads that have files of their own.
     pub(super) fn parts(&self) -> u32 {
         self.figures.threads

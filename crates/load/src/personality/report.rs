@@ -78,27 +78,15 @@ impl From<FileOperation> for ProgressKind {
 }
 
 impl FileOperation {
+    /// Their names in what is recorded, by their number.
+    pub const NAMES: &'static [&'static str] = &[
+        "create", "open", "close", "read", "write", "append", "fsync", "delete", "stat", "log", "insert",
+        "replace", "erase", "mkdir", "dirstat", "rmdir", "sync",
+    ];
+
     /// The word for it in results.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Create => "create",
-            Self::Open => "open",
-            Self::Close => "close",
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Append => "append",
-            Self::Fsync => "fsync",
-            Self::Delete => "delete",
-            Self::Stat => "stat",
-            Self::Log => "log",
-            Self::Insert => "insert",
-            Self::Replace => "replace",
-            Self::Erase => "erase",
-            Self::Mkdir => "mkdir",
-            Self::Dirstat => "dirstat",
-            Self::Rmdir => "rmdir",
-            Self::Sync => "sync",
-        }
+        Self::NAMES[self as usize]
     }
 }
 
@@ -310,5 +298,22 @@ impl Tally {
         report.failures.sort_by(|one, other| (&one.object, one.block).cmp(&(&other.object, other.block)));
         report.incidents.sort_by_key(|incident| incident.time);
         report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_operation_has_the_word_that_it_is_written_with() {
+        use FileOperation as Operation;
+        let some =
+            [Operation::Create, Operation::Append, Operation::Log, Operation::Dirstat, Operation::Sync];
+        for operation in some {
+            let json = serde_json::to_value(operation).expect("a word");
+            assert_eq!(json, operation.word());
+        }
+        assert_eq!(FileOperation::NAMES.len(), Operation::Sync as usize + 1);
     }
 }

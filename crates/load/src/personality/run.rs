@@ -14,6 +14,7 @@ use std::time::Duration;
 use rotproof_block::error::IoContext;
 use rotproof_block::runtime::Clock;
 use rotproof_block::{Error, ErrorKind, Phase, Result};
+use rotproof_record::Recording;
 
 use super::check;
 use super::coupling::{Coupling, Semaphore};
@@ -44,6 +45,8 @@ pub struct FileRunOptions {
     pub cancel: Arc<AtomicUsize>,
     /// Where to say how far it has come.
     pub progress: Arc<Progress>,
+    /// Where to tell of every operation, for intervals and samples; their names are [`FileOperation::NAMES`].
+    pub recording: Option<Arc<Recording>>,
 }
 
 /// Streams of [`rotproof_block::hash::mix`] that belong to the places that oltp reads and writes.
@@ -79,10 +82,14 @@ pub fn run(
         deadline: options.duration.filter(|_| options.phase == Phase::Run).map(|span| now.after(span)),
         cancel: &options.cancel,
         progress: &options.progress,
+        recording: options.recording.as_ref(),
         is_abandoned: AtomicBool::new(false),
     };
     oracle.is_lost = true;
     let started = job.now();
+    if let Some(recording) = &options.recording {
+        recording.begin_phase(options.phase.word(), 0);
+    }
     let mut tallies = match options.phase {
         Phase::Prefill => prefill(&job, oracle)?,
         Phase::Run => work(&job, oracle)?,
@@ -99,7 +106,11 @@ pub fn run(
         return Err(Error::new(ErrorKind::Cancelled, "the load was asked to stop"));
     }
     oracle.is_lost = false;
-    Ok(Tally::merge(options.phase, started, tallies))
+    let report = Tally::merge(options.phase, started, tallies);
+    if let Some(recording) = &options.recording {
+        recording.end_phase(report.started, None, report.ended);
+    }
+    Ok(report)
 }
 
 /// Tells all others if its thread panics.
@@ -124,13 +135,16 @@ pub(super) fn in_threads<'scope, 'job>(
 where
     'job: 'scope,
 {
+    // All of them before the first begins, so that no interval is taken for complete while some are still to come.
+    let tasks: Vec<_> =
+        (0..).zip(tasks).map(|(worker, (name, task))| (name, task, job.recorder(worker))).collect();
     std::thread::scope(|scope| {
         let mut handles = Vec::new();
-        for (name, task) in tasks {
+        for (name, task, recorder) in tasks {
             let work = move || {
                 let _watch = Watch(&job.is_abandoned);
                 let meter = EffortMeter::start();
-                let mut hands = Hands::new(job);
+                let mut hands = Hands::new(job, recorder);
                 task(&mut hands);
                 let mut tally = hands.into_tally();
                 tally.effort = meter.end();
@@ -151,7 +165,7 @@ where
 /// Makes the tree of directories and the files that are there before the load.
 fn prefill(job: &Job<'_>, oracle: &mut FileOracle) -> Result<Vec<Tally>> {
     let plan = job.plan;
-    let mut hands = Hands::new(job);
+    let mut hands = Hands::alone(job);
     for directory in plan.directories() {
         let path = job.folder.join(&directory);
         let (done, took) = hands.timed(|| std::fs::create_dir(&path));
@@ -442,7 +456,7 @@ impl Places {
 
 /// Makes everything durable.
 fn sync(job: &Job<'_>) -> Result<Tally> {
-    let mut hands = Hands::new(job);
+    let mut hands = Hands::alone(job);
     let folder = File::open(&job.folder).doing(|| format!("opening {}", job.folder.display()))?;
     let (done, took) = hands.timed(|| {
         // SAFETY: takes an open descriptor.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rotproof_block::runtime::Clock;
 use rotproof_block::{ErrorKind, Phase};
+use rotproof_record::{IntervalLength, RecordSpec, Recording, RecordingOptions, RunFolder};
 
 use super::*;
 use crate::Failure;
@@ -32,6 +33,7 @@ impl Rig {
             duration: None,
             cancel: Arc::default(),
             progress: Arc::default(),
+            recording: None,
         }
     }
 
@@ -281,4 +283,57 @@ fn what_is_there_already_is_not_written_over() {
     let folder = rig.folder.path().to_owned();
     let error = run(&rig.plan, &folder, &mut rig.oracle, &Rig::options(Phase::Prefill)).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Refused);
+}
+
+#[test]
+fn every_operation_is_recorded_by_interval_by_worker_and_in_all() {
+    let results = tempfile::tempdir().expect("a folder");
+    for name in
+        ["varmail:files=20,threads=3,loops=4", "oltp:files=2,threads=3,writers=2,loops=40,file_size=1MiB"]
+    {
+        let mut rig = Rig::new(name);
+        let interval = IntervalLength::Every("10ms".parse().expect("a span"));
+        let recording = Recording::new(RecordingOptions {
+            spec: RecordSpec { interval, samples: true, ..RecordSpec::default() },
+            operations: FileOperation::NAMES,
+            workers: rig.plan.workers(),
+            folder: results.path().to_owned(),
+        })
+        .expect("a folder");
+        let (mut done, clock) = (BTreeMap::new(), Clock::start());
+        for phase in [Phase::Prefill, Phase::Run, Phase::Check] {
+            let recording = Some(Arc::clone(&recording));
+            let options = FileRunOptions { clock, recording, ..Rig::options(phase) };
+            let path = rig.folder.path().to_owned();
+            let report = run(&rig.plan, &path, &mut rig.oracle, &options).expect("runs");
+            for line in report.operations {
+                let figures = (line.figures.requests, line.figures.bytes, line.figures.error_count());
+                done.insert((phase.word().to_owned(), line.operation.word().to_owned()), figures);
+            }
+        }
+        recording.write_to(results.path()).expect("written");
+        let found = RunFolder::open(results.path()).expect("a run");
+        let rows = found.intervals().expect("intervals");
+        for of_workers in [false, true] {
+            let mut sums = BTreeMap::new();
+            for row in rows.iter().filter(|row| row.worker.is_some() == of_workers && row.requests > 0) {
+                let sum: &mut (u64, u64, u64) =
+                    sums.entry((row.phase.to_string(), row.operation.to_string())).or_default();
+                *sum = (sum.0 + row.requests, sum.1 + row.bytes, sum.2 + row.errors);
+            }
+            assert_eq!(sums, done, "{name}");
+        }
+        let all = rows.iter().filter(|row| row.worker.is_none());
+        let mut places: Vec<_> =
+            all.map(|row| (row.phase.clone(), row.start.0, row.operation.clone())).collect();
+        let count = places.len();
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), count, "no interval comes twice");
+        let phases: Vec<_> =
+            found.phases().expect("marks").iter().map(|mark| mark.name.to_string()).collect();
+        assert_eq!(phases, ["prefill", "run", "check"]);
+        let requests: u64 = done.values().map(|figures| figures.0).sum();
+        assert_eq!(found.samples().expect("they were kept").len() as u64, requests);
+    }
 }

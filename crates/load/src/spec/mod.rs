@@ -102,6 +102,11 @@ const DEFAULT_FILES: u32 = 4;
 const DEFAULT_SPACE_PERCENT: u64 = 80;
 
 impl LoadSpec {
+    /// Whether requests to the device are made by somebody else on its behalf: a program, or a file system below files.
+    pub fn leaves_requests_to_others(&self) -> bool {
+        self.command.is_some() || self.personality.is_some()
+    }
+
     /// The job that the load's own keys describe.
     fn own_job(&self) -> JobSpec {
         JobSpec {

@@ -154,3 +154,66 @@ fn samples_come_back_one_by_one_and_intervals_at_the_end_are_one() {
     assert_eq!(all.iter().map(|row| row.requests).collect::<Vec<_>>(), [count / 2, count / 2]);
     assert!(RunFolder::open(&folder.path().join("nowhere")).is_err());
 }
+
+#[test]
+fn workers_that_join_as_they_come_are_waited_for_and_may_come_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let recording = recording(folder.path(), 100, false, 3);
+    recording.begin_phase("run", 0);
+    let mut first = recording.recorder(2, Time(0));
+    first.record(&request(0, 10, 5));
+    first.finish(Time(20_000_000));
+    let (mut a, mut b) = (recording.recorder(0, Time(30_000_000)), recording.recorder(1, Time(30_000_000)));
+    a.record(&request(0, 250, 5));
+    assert!(recording.latest(Time(0)).is_empty(), "the other worker may still be in the first interval");
+    b.record(&request(1, 40, 5));
+    b.finish(Time(260_000_000));
+    a.finish(Time(260_000_000));
+    let mut last = recording.recorder(2, Time(270_000_000));
+    last.record(&request(1, 330, 10));
+    last.finish(Time(330_000_000));
+    recording.end_phase(Time(0), None, Time(330_000_000));
+    recording.write_to(folder.path()).expect("written");
+    let rows = RunFolder::open(folder.path()).and_then(|found| found.intervals()).expect("intervals");
+    let all: Vec<_> = rows
+        .iter()
+        .filter(|row| row.worker.is_none())
+        .map(|row| (row.start.0 / 1_000_000, &*row.operation, row.requests))
+        .collect();
+    let both = |start, reads, writes| [(start, "read", reads), (start, "write", writes)];
+    assert_eq!(all, [both(0, 1, 1), both(100, 0, 0), both(200, 1, 0), both(300, 0, 1)].concat());
+    let mut workers: Vec<_> = rows.iter().filter_map(|row| Some((row.worker?, row.requests))).collect();
+    workers.sort_unstable();
+    assert_eq!(workers, [(0, 1), (1, 1), (2, 1), (2, 1)]);
+}
+
+#[test]
+fn the_device_has_a_table_of_its_own_without_workers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = |samples| RecordingOptions {
+        spec: RecordSpec { samples, ..RecordSpec::default() },
+        operations: OPERATIONS,
+        workers: 1,
+        folder: folder.path().to_owned(),
+    };
+    let (load, device) = (
+        Recording::new(options(false)).expect("a folder"),
+        Recording::of_device(options(true)).expect("a folder"),
+    );
+    load.begin_phase("run", 0);
+    load.end_phase(Time(0), None, Time(1_000_000_000));
+    device.begin_phase("run", 1);
+    let mut recorder = device.recorder(0, Time(0));
+    recorder.record(&request(1, 500, 5));
+    recorder.finish(Time(600_000_000));
+    device.end_phase(Time(0), None, Time(600_000_000));
+    load.write_to(folder.path()).expect("written");
+    let found = RunFolder::open(folder.path()).expect("a folder");
+    assert_eq!(found.device_intervals().expect("none yet"), []);
+    device.write_intervals(folder.path()).expect("written");
+    assert_eq!(found.intervals().expect("of nothing"), []);
+    let rows = brief(&found.device_intervals().expect("there are some"));
+    assert_eq!(rows, [("run".to_owned(), 0, None, "write".to_owned(), 1)]);
+    assert_eq!(found.phases().expect("marks").len(), 1);
+    assert!(!found.has_samples());
+}

@@ -6,18 +6,22 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use rotproof_block::error::IoContext;
 use rotproof_block::runtime::Clock;
 use rotproof_block::{Error, ErrorKind, Phase, Result};
 use rotproof_load::personality::{
-    FileOracle, FilePlan, FileReport, FileRunOptions, Personality, failures_of, run,
+    FileOperation, FileOracle, FilePlan, FileReport, FileRunOptions, Personality, failures_of, run,
 };
 use rotproof_load::{EffortPerRequest, Failure};
+use rotproof_record::{RecordSpec, Recording};
 use rotproof_spec::{Bytes, Span};
 
+use super::kept::Kept;
 use crate::host::{self, Cancel};
-use crate::runner::{Monitor, Performance, summarise_files};
+use crate::probe::{ProbeReport, ProbesSpec};
+use crate::runner::{Monitor, Performance, mark_file_errors, summarise_files};
 
 /// The load's own folder in the one that it is given.
 const FOLDER: &str = "rotproof-load";
@@ -38,6 +42,10 @@ pub struct FileLoadCommand {
     pub seed: u64,
     /// The remains of an earlier load may be removed.
     pub overwrite: bool,
+    /// What to look at on the machine meanwhile, if anything.
+    pub probes: Option<ProbesSpec>,
+    /// What is recorded over time, and where the folder for it is made; none keeps nothing.
+    pub record: Option<(RecordSpec, PathBuf)>,
     /// The wish to stop.
     pub cancel: Cancel,
     /// Where to say how far it has come.
@@ -51,6 +59,8 @@ pub struct FileLoadOutcome {
     pub performance: Vec<Performance>,
     /// What the threads took for one operation of the run.
     pub effort: Option<EffortPerRequest>,
+    /// What probes found while the load ran; none without probes.
+    pub probes: Option<ProbeReport>,
     /// Files that had to be there in the end, and were looked at.
     pub files: u64,
     /// Bytes of them that were right.
@@ -61,6 +71,8 @@ pub struct FileLoadOutcome {
     pub errors: u64,
     /// Where the files are, if they were left there because something is wrong with them.
     pub left: Option<PathBuf>,
+    /// The folder with what was recorded.
+    pub folder: Option<PathBuf>,
 }
 
 impl FileLoadCommand {
@@ -84,12 +96,23 @@ impl FileLoadCommand {
             ));
         }
         let mut oracle = FileOracle::new(&plan);
-        let clock = Clock::start();
+        let epoch = Instant::now();
+        let clock = Clock::since(epoch);
+        let recorded = (FileOperation::NAMES, plan.workers());
+        let kept = Kept::start(self.record.as_ref(), recorded, self.probes.as_ref(), epoch, &self.monitor)?;
+        kept.add_subject_disk(&self.folder);
         let mut reports = Vec::new();
         for phase in [Phase::Prefill, Phase::Run, Phase::Check] {
-            reports.push(self.phase(phase, &plan, own.path(), &mut oracle, clock)?);
+            kept.begin_phase(phase == Phase::Run);
+            let on = (clock, kept.recording());
+            reports.push(self.phase(phase, &plan, own.path(), &mut oracle, on)?);
+            kept.begin_phase(false);
         }
         let failures = failures_of(&reports);
+        if let Some(recording) = kept.recording() {
+            mark_file_errors(recording, &reports);
+        }
+        let kept = kept.end(self.seed)?;
         let of = |phase| reports.iter().find(|report: &&FileReport| report.phase == phase);
         let check = of(Phase::Check);
         let left = (!failures.is_empty()).then(|| own.keep());
@@ -101,6 +124,8 @@ impl FileLoadCommand {
             errors: reports.iter().map(FileReport::error_count).sum(),
             failures,
             left,
+            probes: kept.probes,
+            folder: kept.folder,
         })
     }
 
@@ -110,7 +135,7 @@ impl FileLoadCommand {
         plan: &FilePlan,
         folder: &Path,
         oracle: &mut FileOracle,
-        clock: Clock,
+        (clock, recording): (Clock, Option<&Arc<Recording>>),
     ) -> Result<FileReport> {
         self.cancel.check()?;
         let by_time = self.personality.options.loops.is_none().then_some(DURATION_DEFAULT);
@@ -121,7 +146,14 @@ impl FileLoadCommand {
             Phase::Run | Phase::Setup | Phase::Recovery => ("run", None),
         };
         let progress = self.monitor.begin_load(name, planned, duration);
-        let options = FileRunOptions { phase, clock, duration, cancel: self.cancel.signal_cell(), progress };
+        let options = FileRunOptions {
+            phase,
+            clock,
+            duration,
+            cancel: self.cancel.signal_cell(),
+            progress,
+            recording: recording.cloned(),
+        };
         run(plan, folder, oracle, &options)
     }
 }
@@ -177,6 +209,7 @@ impl Drop for OwnFolder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rotproof_record::RunFolder;
 
     fn command(folder: &Path, personality: &str) -> FileLoadCommand {
         FileLoadCommand {
@@ -185,6 +218,8 @@ mod tests {
             duration: None,
             seed: 1,
             overwrite: false,
+            probes: None,
+            record: None,
             cancel: Cancel::new(),
             monitor: Arc::default(),
         }
@@ -202,6 +237,29 @@ mod tests {
         assert_eq!(run[0].requests, 10);
         let effort = outcome.effort.expect("there were operations");
         assert!(effort.system_calls >= 1.0 && effort.cpu_ns > 0.0, "{effort:?}");
+        assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 0);
+    }
+
+    #[test]
+    fn what_a_load_of_files_did_over_time_is_kept_with_what_the_machine_did() {
+        let (folder, results) =
+            (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let mut command = command(folder.path(), "fileserver:files=10,threads=2,loops=3,file_size=16KiB");
+        command.record = Some((RecordSpec::default(), results.path().to_owned()));
+        command.probes = Some(ProbesSpec::default());
+        let outcome = command.run().expect("runs");
+        let kept = RunFolder::open(&outcome.folder.expect("there is one")).expect("tables");
+        let rows = kept.intervals().expect("intervals");
+        for line in outcome.performance {
+            let of_line = rows.iter().filter(|row| {
+                row.worker.is_none() && &*row.phase == line.phase && &*row.operation == line.operation
+            });
+            assert_eq!(of_line.map(|row| row.requests).sum::<u64>(), line.requests, "{}", line.operation);
+        }
+        // So short a load may have ended before the first look.
+        let probes = outcome.probes.expect("there were some");
+        let kept = kept.table("probes").expect("they were kept");
+        assert!(probes.series.is_empty() || kept.rows() > 0);
         assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 0);
     }
 

@@ -3,27 +3,27 @@
 //! It knows nothing of stacks, subjects, faults or results; a trial has those.
 
 mod files;
+mod kept;
 mod target;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 pub use files::{DURATION_DEFAULT, FileLoadCommand, FileLoadOutcome};
-use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Phase, Result, Runtime};
 use rotproof_load::engine::LoadOperation;
 use rotproof_load::{
     BLOCK_BYTES, DeviceDriver, Driver, EffortPerRequest, Failure, LoadReport, LoadSpec, Oracle, RunOn,
     RunOptions, Stage, TraceReport, Workload, classify,
 };
-use rotproof_record::{RecordSpec, Recording, RecordingOptions};
+use rotproof_record::{RecordSpec, Recording};
 pub use target::{Access, LoadTarget, SimulatedKind};
 
-use crate::host::{self, Cancel};
-use crate::probe::{ProbeReport, ProbesSpec, Sampler};
-use crate::runner::{Monitor, Performance, mark_errors, new_folder, summarise};
+use crate::host::Cancel;
+use crate::probe::{ProbeReport, ProbesSpec};
+use crate::runner::{Monitor, Performance, mark_errors, summarise};
+use kept::Kept;
 
 /// What to do to what.
 #[derive(Clone, Debug)]
@@ -94,8 +94,7 @@ impl LoadCommand {
             Some(runtime) => RunOn::Simulated(runtime),
             None => RunOn::Uring { epoch },
         };
-        let recording = self.start_recording(&workload)?;
-        let probes = self.start_probes(epoch)?;
+        let kept = self.start(&workload, epoch)?;
         let mut reports = Vec::new();
         for stage in workload.stages() {
             let (name, phase) = match stage {
@@ -103,11 +102,10 @@ impl LoadCommand {
                 Stage::Run => ("run", Phase::Run),
             };
             let planned = workload.planned_bytes(*stage);
-            let begin_phase = |is_run| probes.iter().for_each(|probes: &Sampler| probes.begin_phase(is_run));
-            begin_phase(phase == Phase::Run);
-            let on = (runtime, recording.as_ref());
+            kept.begin_phase(phase == Phase::Run);
+            let on = (runtime, kept.recording());
             reports.push(self.phase((name, phase), planned, &workload, &driver, &mut oracle, on)?);
-            begin_phase(false);
+            kept.begin_phase(false);
         }
         let verified_blocks = oracle.written_blocks();
         if self.verify && verified_blocks > 0 {
@@ -118,10 +116,14 @@ impl LoadCommand {
                 &workload,
                 &driver,
                 &mut oracle,
-                (runtime, recording.as_ref()),
+                (runtime, kept.recording()),
             )?);
         }
         let failures = classify(&workload, &oracle, &reports);
+        if let Some(recording) = kept.recording() {
+            mark_errors(recording, &reports);
+        }
+        let kept = kept.end(self.seed)?;
         Ok(LoadOutcome {
             load: workload.spec().clone(),
             size_bytes: driver.objects().iter().map(|object| object.size_bytes).sum(),
@@ -133,38 +135,16 @@ impl LoadCommand {
                 .iter()
                 .find(|report| report.phase == Phase::Run)
                 .and_then(LoadReport::effort_per_request),
-            probes: probes.zip(self.probes.as_ref()).map(|(probes, spec)| probes.end().report(spec)),
+            probes: kept.probes,
             verified_blocks,
             failures,
             errors: reports.iter().map(LoadReport::error_count).sum(),
-            folder: recording.map(|recording| self.write(&recording, &reports)).transpose()?,
+            folder: kept.folder,
         })
     }
 
-    fn start_recording(&self, workload: &Workload) -> Result<Option<Arc<Recording>>> {
-        let Some((spec, results)) = &self.record else { return Ok(None) };
-        fs::create_dir_all(results).doing(|| format!("creating the results folder {}", results.display()))?;
-        let recording = Recording::new(RecordingOptions {
-            spec: spec.clone(),
-            operations: LoadOperation::NAMES,
-            workers: workload.workers(),
-            folder: results.clone(),
-        })?;
-        self.monitor.record_in(&recording);
-        Ok(Some(recording))
-    }
-
-    fn write(&self, recording: &Recording, reports: &[LoadReport]) -> Result<PathBuf> {
-        let results = self.record.as_ref().map_or(Path::new("."), |(_, results)| results);
-        mark_errors(recording, reports);
-        let folder = new_folder(results, ("load", self.seed), SystemTime::now())?;
-        recording.write_to(&folder)?;
-        Ok(folder)
-    }
-
-    fn start_probes(&self, epoch: Instant) -> Result<Option<Sampler>> {
-        let Some(spec) = &self.probes else { return Ok(None) };
-        if self.target.is_simulated() {
+    fn start(&self, workload: &Workload, epoch: Instant) -> Result<Kept<'_>> {
+        if self.probes.is_some() && self.target.is_simulated() {
             return Err(Error::new(
                 ErrorKind::Invalid,
                 format!(
@@ -173,13 +153,12 @@ impl LoadCommand {
                 ),
             ));
         }
-        let probes = Sampler::on_this_machine(spec, epoch)?;
-        if let LoadTarget::Path(path) = &self.target
-            && let Some(disk) = host::disk_of(path)
-        {
-            probes.add_subject_disk(&disk);
+        let recorded = (LoadOperation::NAMES, workload.workers());
+        let kept = Kept::start(self.record.as_ref(), recorded, self.probes.as_ref(), epoch, &self.monitor)?;
+        if let LoadTarget::Path(path) = &self.target {
+            kept.add_subject_disk(path);
         }
-        Ok(Some(probes))
+        Ok(kept)
     }
 
     fn phase(
@@ -212,8 +191,11 @@ impl LoadCommand {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use rotproof_load::FileEngine;
+    use rotproof_record::RunFolder;
     use rotproof_spec::Bytes;
 
     fn command(target: &str, load: &str) -> LoadCommand {
@@ -259,6 +241,16 @@ mod tests {
         let found = command.run().expect("runs").probes.expect("there are probes");
         assert!(found.run_samples > 0, "{found:?}");
         assert!(found.series.iter().any(|series| series.metric == "process.user"), "{found:?}");
+        let results = tempfile::tempdir().expect("a folder");
+        command.record = Some((RecordSpec::default(), results.path().to_owned()));
+        let folder = command.run().expect("runs").folder.expect("there is one");
+        let kept = RunFolder::open(&folder).expect("tables");
+        let probes = kept.table("probes").expect("they were kept");
+        assert!(
+            probes.rows() > 0
+                && probes.texts("metric").expect("a column").iter().any(|metric| &**metric == "cpu.user")
+        );
+        assert!(kept.intervals().expect("intervals").iter().any(|row| row.requests > 0));
         command.target = "disk:ssd:4MiB".parse().expect("a target");
         let error = command.run().expect_err("virtual time has no machine").to_string();
         assert!(error.contains("virtual time"), "{error}");

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rotproof_block::Result;
 use rotproof_fault::Record;
-use rotproof_record::{Interval, Mark as Recorded, MarkKind, RunFolder};
+use rotproof_record::{Interval, Latencies, Mark as Recorded, MarkKind, RunFolder};
 use rotproof_report::{Chart, Hit, Line, Mark, Span, Timeline, Unit};
 
 /// Everything on the axis of time. A run without recorded tables has the hits of its ledger.
@@ -22,7 +22,8 @@ pub(super) fn timeline(folder: &Path, ledger: &[Record]) -> Result<Timeline> {
             .filter(|mark| mark.kind == MarkKind::Event)
             .map(|mark| Mark { at: seconds(mark.from_ns), name: mark.name.to_string() })
             .collect();
-        timeline.charts = charts(&recorded.intervals()?);
+        timeline.charts = charts(&recorded.intervals()?, "");
+        timeline.charts.extend(charts(&recorded.device_intervals()?, " of the device"));
     }
     let spans = timeline.phases.iter().map(|span| span.to);
     let points = timeline.charts.iter().flat_map(|chart| &chart.lines).flat_map(|line| &line.points);
@@ -71,9 +72,22 @@ fn spans(marks: &[Recorded], kind: MarkKind) -> Vec<Span> {
 type Reading = fn(&Interval) -> Option<f64>;
 
 /// Phases beside the load's own, which have a pace of their own.
-const ASIDE: [&str; 2] = ["prefill", "check"];
+const ASIDE: [&str; 3] = ["prepare", "prefill", "check"];
 
-fn charts(intervals: &[Interval]) -> Vec<Chart> {
+/// Of more operations than this the latencies are not drawn each by itself.
+const OPERATIONS_APART_MAX: usize = 4;
+
+/// Whether an operation has a throughput.
+fn moves_bytes(operation: &str) -> bool {
+    matches!(operation, "read" | "write" | "append" | "log" | "insert" | "replace" | "erase")
+}
+
+fn latency(interval: &Interval, of: impl Fn(&Latencies) -> u64) -> Option<f64> {
+    (interval.requests > 0).then(|| of(&interval.latency_ns) as f64)
+}
+
+/// The charts; `whose` stands in their titles.
+fn charts(intervals: &[Interval], whose: &str) -> Vec<Chart> {
     let all: Vec<&Interval> = intervals
         .iter()
         .filter(|interval| interval.worker.is_none() && !ASIDE.contains(&&*interval.phase))
@@ -90,36 +104,38 @@ fn charts(intervals: &[Interval]) -> Vec<Chart> {
     };
     let mut charts = vec![
         Chart {
-            title: "Throughput".into(),
+            title: format!("Throughput{whose}"),
             unit: Unit::BytesPerSecond,
             lines: per_operation(|interval| {
-                (&*interval.operation != "flush").then(|| interval.bytes_per_second())
+                moves_bytes(&interval.operation).then(|| interval.bytes_per_second())
             }),
             is_logarithmic: false,
         },
         Chart {
-            title: "Requests".into(),
+            title: format!("Requests{whose}"),
             unit: Unit::PerSecond,
             lines: per_operation(|interval| Some(interval.requests_per_second())),
             is_logarithmic: false,
         },
     ];
-    for operation in &operations {
-        let of = |name: &str, read: Reading| line(&all, operation, name, read);
-        fn latency(interval: &Interval, of: impl Fn(&Interval) -> u64) -> Option<f64> {
-            (interval.requests > 0).then(|| of(interval) as f64)
+    let percentiles: [(&str, Reading); 4] = [
+        ("p50", |interval| latency(interval, |latencies| latencies.p50)),
+        ("p99", |interval| latency(interval, |latencies| latencies.p99)),
+        ("p99.9", |interval| latency(interval, |latencies| latencies.p99_9)),
+        ("max", |interval| latency(interval, |latencies| latencies.max)),
+    ];
+    let mut add = |title: String, lines| {
+        charts.push(Chart { title, unit: Unit::Nanoseconds, lines, is_logarithmic: true });
+    };
+    if operations.len() <= OPERATIONS_APART_MAX {
+        for operation in &operations {
+            let lines = percentiles.map(|(name, read)| line(&all, operation, name, read));
+            add(format!("Latency of {operation}{whose}"), lines.into());
         }
-        charts.push(Chart {
-            title: format!("Latency of {operation}"),
-            unit: Unit::Nanoseconds,
-            lines: vec![
-                of("p50", |interval| latency(interval, |interval| interval.latency_ns.p50)),
-                of("p99", |interval| latency(interval, |interval| interval.latency_ns.p99)),
-                of("p99.9", |interval| latency(interval, |interval| interval.latency_ns.p99_9)),
-                of("max", |interval| latency(interval, |interval| interval.latency_ns.max)),
-            ],
-            is_logarithmic: true,
-        });
+    } else {
+        for (name, read) in [percentiles[0], percentiles[1]] {
+            add(format!("Latency, {name}{whose}"), per_operation(read));
+        }
     }
     let troubles = [
         line_of_sums(&all, "errors", |interval| interval.errors),
@@ -127,7 +143,7 @@ fn charts(intervals: &[Interval]) -> Vec<Chart> {
     ];
     if troubles.iter().flat_map(|line| &line.points).any(|&(_, value)| value > 0.0) {
         charts.push(Chart {
-            title: "Errors and retries".into(),
+            title: format!("Errors and retries{whose}"),
             unit: Unit::PerSecond,
             lines: troubles.into(),
             is_logarithmic: false,

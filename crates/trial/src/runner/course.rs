@@ -21,7 +21,11 @@ const FAULTS_MAX: usize = 100;
 /// Reads the intervals and marks of the run in `folder`, and measures.
 pub(super) fn measure(folder: &Path, spec: &RecordSpec, plan: &Plan) -> Result<Course> {
     let run = RunFolder::open(folder)?;
-    let points = series(&run.intervals()?);
+    let mut points = series(&run.intervals()?);
+    if points.is_empty() {
+        // Of a program only what it does to its device is known.
+        points = series(&run.device_intervals()?);
+    }
     let windows = windows(&run.marks()?, plan);
     let degradation = (0..windows.len().min(FAULTS_MAX))
         .map(|index| degradation(&points, &windows, index))

@@ -7,8 +7,10 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use rotproof_block::runtime::Clock;
 use rotproof_block::{Error, ErrorKind, Phase, Result};
 use rotproof_load::{Command, CommandLine, CommandOutput};
+use rotproof_record::{Recording, RecordingOptions};
 use serde::Serialize;
 
 use super::leaf_watch::LeafWatch;
@@ -65,13 +67,27 @@ pub(super) struct External {
     pub(super) output: Vec<(&'static str, CommandFiles)>,
 }
 
+/// Where it is told how a command went.
+struct Account<'a> {
+    external: &'a mut External,
+    recording: &'a Recording,
+}
+
 impl Conductor<'_> {
     pub(super) fn run_commands(&mut self, command: &Command, subject: &mut dyn Prepared) -> Result<Loaded> {
         let mut external = External::default();
+        // A program tells nothing of its own requests; this holds its phases, and what happened in them.
+        let recording = Recording::new(RecordingOptions {
+            spec: self.trial.record.clone(),
+            operations: &[],
+            workers: 0,
+            folder: self.options.results.clone(),
+        })?;
+        let to = &mut Account { external: &mut external, recording: &recording };
         if let Some(line) = &command.prepare {
-            let exit = self.command("prepare", line, Phase::Setup, command, subject, &mut external)?;
+            let exit = self.command("prepare", line, Phase::Setup, command, subject, to)?;
             if exit != 0 {
-                let said = external.report.commands.last().map_or("", |command| command.said.trim());
+                let said = to.external.report.commands.last().map_or("", |command| command.said.trim());
                 return Err(Error::new(
                     ErrorKind::Invalid,
                     format!("`prepare` ended with exit code {exit}, before any fault: {said}"),
@@ -82,9 +98,9 @@ impl Conductor<'_> {
             arm_without_load(engine, self.plan.rules.clone(), self.replay)?;
         }
         let (line, output) = command.main();
-        self.command("run", &line, Phase::Run, command, subject, &mut external)?;
+        self.command("run", &line, Phase::Run, command, subject, to)?;
         if output == CommandOutput::FioJson {
-            self.read_figures(&mut external);
+            self.read_figures(to.external);
         }
         self.options.monitor.begin("remount", None);
         match subject.remount()? {
@@ -94,10 +110,11 @@ impl Conductor<'_> {
             Remount::Failed(error) => self.noticed.push(format!("{NO_REMOUNT}: {error}")),
         }
         if let Some(line) = &command.check {
-            self.command("check", line, Phase::Check, command, subject, &mut external)?;
+            self.tell_probes_of(subject);
+            self.command("check", line, Phase::Check, command, subject, to)?;
         }
         Ok(Loaded {
-            recording: None,
+            recording: Some(recording),
             files: None,
             load: Vec::new(),
             known: None,
@@ -113,10 +130,10 @@ impl Conductor<'_> {
         phase: Phase,
         command: &Command,
         subject: &dyn Prepared,
-        external: &mut External,
+        to: &mut Account<'_>,
     ) -> Result<u64> {
         self.options.cancel.check()?;
-        self.options.monitor.begin(name, None);
+        let progress = self.options.monitor.begin_load(name, None, None);
         let (target, folder, kind) = match subject.place() {
             Place::Folder(folder) => (folder.clone(), folder, "folder"),
             Place::BlockDevice(path) => (path, self.environment.run.scratch().to_owned(), "device"),
@@ -130,6 +147,12 @@ impl Conductor<'_> {
         self.environment.phase.store(phase as u8, Ordering::Relaxed);
         let watch = LeafWatch::start(self.stack, &self.options.cancel);
         let stop = watch.stop_cell();
+        to.recording.begin_phase(name, 0);
+        let watched = self.device_watch.map(|watch| watch.begin(name, Some(progress))).transpose()?;
+        let clock = Clock::since(self.environment.epoch);
+        let started = clock.now();
+        let begin_phase = |is_run| self.probes.iter().for_each(|probes| probes.begin_phase(is_run));
+        begin_phase(phase == Phase::Run);
         let ended = run_command(&mut CommandRun {
             words: &line.words(&target),
             folder: &folder,
@@ -138,12 +161,15 @@ impl Conductor<'_> {
             timeout: command.timeout.0,
             stop: &stop,
         });
+        begin_phase(false);
+        drop(watched);
+        to.recording.end_phase(started, None, clock.now());
         let leaf = watch.end();
         // The command only knows that it was stopped; who asked is known here.
         self.options.cancel.check()?;
         leaf?;
         let end = ended?;
-        external.report.commands.push(CommandReport {
+        to.external.report.commands.push(CommandReport {
             name,
             command: line.to_string(),
             exit: end.exit,
@@ -151,7 +177,7 @@ impl Conductor<'_> {
             seconds: end.took.as_secs_f64(),
             said: output.last_words(SAID_BYTES_MAX),
         });
-        external.output.push((name, output));
+        to.external.output.push((name, output));
         Ok(end.exit)
     }
 

@@ -1,11 +1,15 @@
 //! A load of files in a trial: the same steps as for blocks, on files in the root of the subject.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rotproof_block::runtime::Clock;
 use rotproof_block::{Error, ErrorKind, Phase, Result};
-use rotproof_load::personality::{FileOracle, FilePlan, FileReport, FileRunOptions, Personality, run};
+use rotproof_load::personality::{
+    FileOperation, FileOracle, FilePlan, FileReport, FileRunOptions, Personality, run,
+};
+use rotproof_record::{Recording, RecordingOptions};
 
 use super::leaf_watch::LeafWatch;
 use super::{Conductor, Loaded, NO_REMOUNT};
@@ -34,8 +38,15 @@ impl Conductor<'_> {
         let folder = folder_of(subject)?;
         std::fs::create_dir(&folder)
             .map_err(|error| Error::from_io(error, format!("making the folder {}", folder.display())))?;
+        let recording = Recording::new(RecordingOptions {
+            spec: self.trial.record.clone(),
+            operations: FileOperation::NAMES,
+            workers: plan.workers(),
+            folder: self.options.results.clone(),
+        })?;
+        self.options.monitor.record_in(&recording);
         for phase in [Phase::Prefill, Phase::Run] {
-            reports.push(self.run_file_phase(phase, &plan, &folder, &mut oracle)?);
+            reports.push(self.run_file_phase(phase, &plan, &folder, &mut oracle, &recording)?);
         }
         self.options.monitor.begin("remount", None);
         match subject.remount()? {
@@ -46,12 +57,12 @@ impl Conductor<'_> {
             Remount::Failed(error) => self.noticed.push(format!("{NO_REMOUNT}: {error}")),
         }
         self.tell_probes_of(subject);
-        reports.push(self.run_file_phase(Phase::Check, &plan, &folder_of(subject)?, &mut oracle)?);
+        let folder = folder_of(subject)?;
+        reports.push(self.run_file_phase(Phase::Check, &plan, &folder, &mut oracle, &recording)?);
         Ok(Loaded {
             files: Some(FileAccount { reports, oracle }),
             load: Vec::new(),
-            // Operations on files are not recorded over time.
-            recording: None,
+            recording: Some(recording),
             known: None,
             external: None,
             noticed: std::mem::take(&mut self.noticed),
@@ -64,6 +75,7 @@ impl Conductor<'_> {
         plan: &FilePlan,
         folder: &Path,
         oracle: &mut FileOracle,
+        recording: &Arc<Recording>,
     ) -> Result<FileReport> {
         self.options.cancel.check()?;
         let (name, bytes) = match phase {
@@ -81,11 +93,14 @@ impl Conductor<'_> {
             duration,
             cancel: watch.stop_cell(),
             progress,
+            recording: Some(Arc::clone(recording)),
         };
+        let watched = self.device_watch.map(|watch| watch.begin(phase.word(), None)).transpose()?;
         let begin_phase = |is_run| self.probes.iter().for_each(|probes| probes.begin_phase(is_run));
         begin_phase(phase == Phase::Run);
         let result = run(plan, folder, oracle, &options);
         begin_phase(false);
+        drop(watched);
         let leaf = watch.end();
         // The load only knows that it was stopped; who asked is known here.
         self.options.cancel.check()?;

@@ -3,6 +3,7 @@
 //! Owns the order of the steps and what is cleaned up when one of them fails. It knows nothing of terminals.
 
 mod course;
+mod device_watch;
 mod extents;
 mod external;
 mod files;
@@ -35,11 +36,12 @@ use rotproof_load::{
 };
 use rotproof_record::{Recording, RecordingOptions};
 
+use device_watch::DeviceWatch;
 use extents::place_extents;
 use external::External;
 pub use external::{CommandReport, ExternalReport};
 use leaf_watch::LeafWatch;
-pub(crate) use marks::mark_errors;
+pub(crate) use marks::{mark_errors, mark_file_errors};
 pub use monitor::{Moment, Monitor};
 pub use performance::{LatencySummary, Performance, summarise, summarise_files};
 pub use replay::{Recorded, ReplayReport};
@@ -138,8 +140,10 @@ struct Conducted {
     /// What the load wrote; nobody knows that of a command.
     content: Option<RealisedContent>,
     external: Option<External>,
-    /// What it did over time; nobody knows that of a command.
+    /// What it did over time; of a command only its phases.
     recording: Option<Arc<Recording>>,
+    /// What the device below the subject did over time, where the load sends its requests to something else.
+    device: Option<Arc<Recording>>,
     records: Vec<rotproof_fault::Record>,
     rules: Vec<rotproof_fault::RuleReport>,
     ledger_digest: String,
@@ -182,7 +186,16 @@ fn conduct(
         &StackEnvironment { seed: trial.seed, needs_faults: !trial.faults.is_empty() },
     )?;
     stack.engine.iter().for_each(|engine| options.monitor.watch_faults(engine));
-    let mut subject = subject::prepare(&trial.subject, Arc::clone(&stack.device), &environment)
+    let device_watch = trial
+        .load
+        .leaves_requests_to_others()
+        .then(|| DeviceWatch::new(&trial.record, &options.results, environment.epoch))
+        .transpose()?;
+    let device = match &device_watch {
+        Some(watch) => watch.over(Arc::clone(&stack.device)),
+        None => Arc::clone(&stack.device),
+    };
+    let mut subject = subject::prepare(&trial.subject, device, &environment)
         .map_err(|error| leaf_watch::blame(&stack, error))?;
     let outcome = {
         let mut conductor = Conductor {
@@ -193,6 +206,7 @@ fn conduct(
             stack: &stack,
             environment: &environment,
             probes: probes.as_ref(),
+            device_watch: device_watch.as_ref(),
             noticed: Vec::new(),
         };
         conductor.tell_probes_of(subject.as_ref());
@@ -220,6 +234,7 @@ fn conduct(
         let began = stack.engine.as_ref().and_then(|engine| engine.load_began());
         marks::mark_faults(recording, plan, &records, began);
         mark_errors(recording, &load);
+        files.iter().for_each(|files| mark_file_errors(recording, &files.reports));
     }
     let known = known.as_ref().map(|(workload, oracle)| (workload, oracle));
     let failures = match (&files, known) {
@@ -253,6 +268,7 @@ fn conduct(
         files,
         load,
         recording,
+        device: device_watch.map(|watch| Arc::clone(watch.recording())),
         spec: known.map_or_else(|| trial.load.clone(), |(workload, _)| workload.spec().clone()),
         content,
         external,
@@ -280,6 +296,7 @@ struct Conductor<'a> {
     stack: &'a Stack,
     environment: &'a SubjectEnvironment,
     probes: Option<&'a Sampler>,
+    device_watch: Option<&'a Arc<DeviceWatch>>,
     noticed: Vec<String>,
 }
 

@@ -62,6 +62,9 @@ pub(super) fn write(
     if let Some(recording) = &conducted.recording {
         recording.write_to(&folder)?;
     }
+    if let Some(device) = &conducted.device {
+        device.write_intervals(&folder)?;
+    }
     if let Some(probes) = &conducted.probes {
         probes.write_to(&folder)?;
     }
