@@ -13,17 +13,16 @@ use std::sync::Arc;
 
 use rotproof_block::error::IoContext;
 use rotproof_block::leaf::{FileDevice, FileOptions};
-use rotproof_block::{
-    Device, DeviceInfo, Error, ErrorKind, Features, Operation, Queue, Request, Result, Runtime, Submission,
-    system_calls,
-};
+use rotproof_block::{Device, DeviceInfo, Error, ErrorKind, Queue, Result, Runtime, system_calls};
+
+use super::blocking::{Blocking, BlockingDevice};
 
 /// The file, opened once for all workers.
 #[derive(Debug)]
-pub struct BlockingFile {
-    file: Arc<File>,
-    info: DeviceInfo,
-}
+pub struct BlockingFile(BlockingDevice<Calls>);
+
+#[derive(Debug)]
+struct Calls(File);
 
 impl BlockingFile {
     /// As [`FileDevice::open`], and fails as that does.
@@ -36,51 +35,42 @@ impl BlockingFile {
             .custom_flags(libc::O_CLOEXEC | if options.direct { libc::O_DIRECT } else { 0 })
             .open(path)
             .doing(|| format!("opening {}", path.display()))?;
-        // What a load never sends is not offered.
-        let features = Features { discard: false, write_zeroes: false, ..info.features };
-        Ok(Arc::new(Self { file: Arc::new(file), info: DeviceInfo { features, ..info } }))
+        Ok(Arc::new(Self(BlockingDevice::new(Calls(file), info))))
     }
 }
 
 impl Device for BlockingFile {
     fn info(&self) -> DeviceInfo {
-        self.info
+        self.0.info()
     }
 
-    fn open_queue(&self, _: &Runtime) -> Result<Rc<dyn Queue>> {
-        Ok(Rc::new(BlockingQueue { file: Arc::clone(&self.file), info: self.info }))
+    fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {
+        self.0.open_queue(runtime)
     }
 }
 
-struct BlockingQueue {
-    file: Arc<File>,
-    info: DeviceInfo,
-}
-
-impl Queue for BlockingQueue {
-    fn submit(&self, mut request: Request) -> Submission {
-        if let Err(error) = self.info.check(&request) {
-            return request.fail(error).into();
-        }
-        let offset = request.offset;
+impl Blocking for Calls {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         system_calls::count_one();
-        let done = match request.operation {
-            Operation::Read => self.file.read_exact_at(&mut request.buffer, offset),
-            Operation::Write { fua: false } => self.file.write_all_at(&request.buffer, offset),
-            Operation::Write { fua: true } => write_durably(&self.file, &request.buffer, offset),
-            Operation::Flush => self.file.sync_data(),
-            Operation::Discard | Operation::WriteZeroes => Err(io::ErrorKind::Unsupported.into()),
-        };
-        match done {
-            Ok(()) => request.succeed().into(),
+        self.0.read_exact_at(buffer, offset)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8], durable: bool) -> io::Result<()> {
+        system_calls::count_one();
+        if durable { write_durably(&self.0, bytes, offset) } else { self.0.write_all_at(bytes, offset) }
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        system_calls::count_one();
+        self.0.sync_data()
+    }
+
+    fn error(error: io::Error) -> Error {
+        match error.kind() {
             // Short only where the file has shrunk since it was opened, or no space is left.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                request.fail(Error::medium()).into()
-            }
-            Err(error) if error.kind() == io::ErrorKind::WriteZero => {
-                request.fail(Error::new(ErrorKind::NoSpace, "no space is left")).into()
-            }
-            Err(error) => request.fail(Error::from_io(error, "a blocking read, write or flush")).into(),
+            io::ErrorKind::UnexpectedEof => Error::medium(),
+            io::ErrorKind::WriteZero => Error::new(ErrorKind::NoSpace, "no space is left"),
+            _ => Error::from_io(error, "a blocking read, write or flush"),
         }
     }
 }

@@ -17,16 +17,13 @@ use std::sync::Arc;
 
 use rotproof_block::error::IoContext;
 use rotproof_block::leaf::{FileDevice, FileOptions};
-use rotproof_block::{
-    Device, DeviceInfo, Error, Features, Operation, Queue, Request, Result, Runtime, Submission, system_calls,
-};
+use rotproof_block::{Device, DeviceInfo, Error, Queue, Result, Runtime, system_calls};
+
+use super::blocking::{Blocking, BlockingDevice};
 
 /// The file, mapped once for all workers.
 #[derive(Debug)]
-pub struct MappedFile {
-    mapping: Arc<Mapping>,
-    info: DeviceInfo,
-}
+pub struct MappedFile(BlockingDevice<Mapping>);
 
 impl MappedFile {
     /// As [`FileDevice::open`], and fails as that does; it always goes through the page cache.
@@ -41,50 +38,40 @@ impl MappedFile {
             .doing(|| format!("opening {}", path.display()))?;
         let mapping = Mapping::new(file.as_raw_fd(), info.size, !options.read_only)
             .doing(|| format!("mapping {} into memory", path.display()))?;
-        // What a load never sends is not offered.
-        let features = Features { discard: false, write_zeroes: false, ..info.features };
-        Ok(Arc::new(Self { mapping: Arc::new(mapping), info: DeviceInfo { features, ..info } }))
+        Ok(Arc::new(Self(BlockingDevice::new(mapping, info))))
     }
 }
 
 impl Device for MappedFile {
     fn info(&self) -> DeviceInfo {
-        self.info
+        self.0.info()
     }
 
-    fn open_queue(&self, _: &Runtime) -> Result<Rc<dyn Queue>> {
-        Ok(Rc::new(MappedQueue { mapping: Arc::clone(&self.mapping), info: self.info }))
+    fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {
+        self.0.open_queue(runtime)
     }
 }
 
-struct MappedQueue {
-    mapping: Arc<Mapping>,
-    info: DeviceInfo,
-}
+impl Blocking for Mapping {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.copy_out(offset as usize, buffer)
+    }
 
-impl Queue for MappedQueue {
-    fn submit(&self, mut request: Request) -> Submission {
-        if let Err(error) = self.info.check(&request) {
-            return request.fail(error).into();
-        }
-        let (offset, len) = (request.offset as usize, request.buffer.len());
-        let done = match request.operation {
-            Operation::Read => self.mapping.read(offset, &mut request.buffer),
-            Operation::Write { fua: false } => self.mapping.write(offset, &request.buffer),
-            Operation::Write { fua: true } => self
-                .mapping
-                .write(offset, &request.buffer)
-                .and_then(|()| self.mapping.sync(offset..offset + len)),
-            Operation::Flush => self.mapping.sync(0..self.mapping.len),
-            Operation::Discard | Operation::WriteZeroes => Err(io::ErrorKind::Unsupported.into()),
-        };
-        match done {
-            Ok(()) => request.succeed().into(),
+    fn write(&self, offset: u64, bytes: &[u8], durable: bool) -> io::Result<()> {
+        let start = offset as usize;
+        self.copy_in(start, bytes)?;
+        if durable { self.sync(start..start + bytes.len()) } else { Ok(()) }
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.sync(0..self.len)
+    }
+
+    fn error(error: io::Error) -> Error {
+        match error.raw_os_error() {
             // What would have been SIGBUS.
-            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => request.fail(Error::medium()).into(),
-            Err(error) => {
-                request.fail(Error::from_io(error, "a read, write or flush of mapped memory")).into()
-            }
+            Some(libc::EFAULT) => Error::medium(),
+            _ => Error::from_io(error, "a read, write or flush of mapped memory"),
         }
     }
 }
@@ -117,7 +104,7 @@ impl Mapping {
         Ok(Self { start, len })
     }
 
-    fn read(&self, offset: usize, buffer: &mut [u8]) -> io::Result<()> {
+    fn copy_out(&self, offset: usize, buffer: &mut [u8]) -> io::Result<()> {
         let mut done = 0;
         while done < buffer.len() {
             let own = &mut buffer[done..];
@@ -135,7 +122,7 @@ impl Mapping {
         Ok(())
     }
 
-    fn write(&self, offset: usize, buffer: &[u8]) -> io::Result<()> {
+    fn copy_in(&self, offset: usize, buffer: &[u8]) -> io::Result<()> {
         let mut done = 0;
         while done < buffer.len() {
             let own = &buffer[done..];

@@ -1,5 +1,6 @@
 //! How a load reaches its objects. Everything goes through [`Queue`]s, so there is one engine.
 
+mod blocking;
 mod blocking_file;
 mod device;
 mod fat;
