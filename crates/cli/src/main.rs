@@ -10,6 +10,7 @@ mod ctl;
 mod exit;
 mod fail;
 mod figures;
+mod hung;
 mod import;
 mod load;
 mod machine;

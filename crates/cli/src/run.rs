@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::args::RunArgs;
 use crate::exit::Exit;
 use crate::fail::{Failure, error_json, kind_word};
+use crate::hung::HungWatch;
 use crate::output::Output;
 use crate::progress::{Progress, Snapshot};
 use crate::repeat::{Repeated, repeat};
@@ -55,7 +56,11 @@ pub fn run(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
             exit = Exit::of_signal(signal);
             output
                 .note(format_args!("{}: interrupted; everything it had created is removed", trial.file.name));
-            results.push(error_json("cancelled", "interrupted", exit));
+            match ended {
+                Ok(finished) if args.json => results.push(verdict_json(&finished)?),
+                Ok(finished) => output.result(verdict::render(trial, &finished, output.stdout_paint())),
+                Err(_) => results.push(error_json("cancelled", "interrupted", exit)),
+            }
             break;
         }
         match ended {
@@ -126,6 +131,7 @@ fn run_one(
         cancel: cancel.clone(),
         monitor: Arc::clone(&monitor),
     };
+    let _hung = HungWatch::start(output, &monitor);
     let _progress = Progress::start(output, args.quiet, move || snapshot(&monitor.moment()));
     let finished = runner::run(&trial.file, &options)?;
     observed.end(&finished.report);

@@ -9,6 +9,7 @@ use rotproof_trial::runner::{ExternalReport, FailureRecord, Finished, Performanc
 use rotproof_trial::verdict::CauseRecord;
 
 use crate::course;
+use crate::hung;
 use crate::machine;
 use crate::output::{Paint, visible};
 use crate::table::{Align, Table, clip};
@@ -32,6 +33,7 @@ pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
         lines.push(performance(&report.performance, paint));
     }
     lines.push(cost(report, paint));
+    lines.extend(hung::render(&report.hung, paint));
     if let Some(probes) = &report.wall_clock.probes {
         lines.push(String::new());
         lines.extend(machine::render(probes, paint));
@@ -47,7 +49,9 @@ pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
         lines.extend(failures(finished, paint));
     }
     lines.extend(report.noticed.iter().map(|text| clip(&format!("  noticed: {text}"), WIDTH)));
-    lines.extend([String::new(), paint.bold("Expected").to_string()]);
+    if !report.expectations.is_empty() {
+        lines.extend([String::new(), paint.bold("Expected").to_string()]);
+    }
     lines.extend(report.expectations.iter().map(|expectation| {
         let mark =
             if expectation.holds { paint.good("yes").to_string() } else { paint.bad("NO ").to_string() };
@@ -55,11 +59,13 @@ pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
         format!("  {mark}  {:13} {wanted:10} found {}", expectation.name, units::count(expectation.found))
     }));
     lines.push(String::new());
-    lines.push(if report.verdict == "pass" {
-        format!("{}  every expectation holds", paint.good("PASS"))
-    } else {
-        let broken = report.expectations.iter().filter(|expectation| !expectation.holds).count();
-        format!("{}  {} not met", paint.bad("FAIL"), units::counted(broken as u64, "expectation"))
+    lines.push(match report.verdict {
+        "pass" => format!("{}  every expectation holds", paint.good("PASS")),
+        "interrupted" => paint.notable("INTERRUPTED  no verdict: not all was read back").to_string(),
+        _ => {
+            let broken = report.expectations.iter().filter(|expectation| !expectation.holds).count();
+            format!("{}  {} not met", paint.bad("FAIL"), units::counted(broken as u64, "expectation"))
+        }
     });
     lines.push(format!("Results: {}", finished.folder.display()));
     lines.extend(next(trial, report).into_iter().map(|line| paint.dim(line).to_string()));

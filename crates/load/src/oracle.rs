@@ -25,6 +25,8 @@ use table::Table;
 pub struct Oracle {
     parts: Vec<OraclePart>,
     drawn: Vec<Drawn>,
+    /// A phase was stopped half-way, so nobody knows which of its last requests took effect.
+    is_cut_off: bool,
 }
 
 /// How much of a stage's streams has been run.
@@ -41,7 +43,7 @@ impl Oracle {
     pub fn new(workload: &Workload) -> Self {
         let parts =
             (0..workload.workers()).map(|worker| OraclePart::new(workload.part(worker).blocks)).collect();
-        Self { parts, drawn: Vec::new() }
+        Self { parts, drawn: Vec::new(), is_cut_off: false }
     }
 
     /// Blocks that were never written must read as zeros from now on.
@@ -92,9 +94,14 @@ impl Oracle {
         self.parts = parts;
     }
 
-    /// Whether the pieces are out and never came back, as after a cancelled run.
+    /// A phase was stopped half-way.
+    pub(crate) fn cut_off(&mut self) {
+        self.is_cut_off = true;
+    }
+
+    /// Whether it knows no more what blocks must hold: the pieces never came back, or a phase did not come to its end.
     pub(crate) fn is_lost(&self) -> bool {
-        self.parts.is_empty()
+        self.parts.is_empty() || self.is_cut_off
     }
 }
 

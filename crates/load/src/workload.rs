@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_spec::{Bytes, Path, Problems, Span};
@@ -16,6 +17,9 @@ use crate::parts::{Parts, WorkerPart, no_room};
 use crate::replay::Source;
 use crate::spec::LoadSpec;
 use crate::stream::{Amount, Described, DescribedOptions, Mixture, Plan, Replayed, ReplayedOptions, Stream};
+
+/// Longer than a disk takes that has to be woken, or tries again and again.
+const HUNG_AFTER_DEFAULT: Duration = Duration::from_secs(30);
 
 /// A described load, its seed and the objects it works on. Clones share everything.
 #[derive(Clone)]
@@ -105,6 +109,11 @@ impl Workload {
     /// The stages that write, in their order.
     pub fn stages(&self) -> &'static [Stage] {
         if self.has_prefill() { &[Stage::Prefill, Stage::Run] } else { &[Stage::Run] }
+    }
+
+    /// How long a request may be under way before it is told of.
+    pub fn hung_after(&self) -> Duration {
+        self.0.spec.hung_after.map_or(HUNG_AFTER_DEFAULT, |span| span.0)
     }
 
     /// How long the load runs at the most, if it may end by time.

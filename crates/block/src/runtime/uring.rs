@@ -4,7 +4,7 @@ use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
@@ -252,17 +252,27 @@ fn would_pass(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
 }
 
+/// How long the end of a ring waits for requests that nothing can cancel, as those of a device that hangs.
+const DRAIN_MAX: Duration = Duration::from_secs(5);
+/// How long each of the steps of that may take.
+const DRAIN_STEP: Duration = Duration::from_millis(100);
+
 impl Drop for Uring {
     fn drop(&mut self) {
         // The kernel writes into our buffers until the last request has completed, so this must wait for it.
+        let began = Instant::now();
         while self.in_flight > 0 {
             let submitted = self.ring.submit();
-            let _ = self.ring.submitter().register_sync_cancel(None, CancelBuilder::any());
-            let waited = self.ring.submit_and_wait(1);
+            let step = Timespec::from(DRAIN_STEP);
+            let _ = self.ring.submitter().register_sync_cancel(Some(step), CancelBuilder::any());
+            let waited = self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&step));
             self.reap();
-            let hopeless =
-                |result: &std::io::Result<usize>| result.as_ref().is_err_and(|error| !would_pass(error));
-            if hopeless(&submitted) || hopeless(&waited) {
+            let hopeless = |result: &std::io::Result<usize>| {
+                result
+                    .as_ref()
+                    .is_err_and(|error| !would_pass(error) && error.raw_os_error() != Some(libc::ETIME))
+            };
+            if hopeless(&submitted) || hopeless(&waited) || began.elapsed() >= DRAIN_MAX {
                 // Leaking is the only safe way left.
                 mem::forget(mem::take(&mut self.slots));
                 return;

@@ -71,7 +71,7 @@ pub struct LoadArgs {
     #[arg(conflicts_with_all = [
         "rw", "mix", "bs", "bssplit", "iodepth", "numjobs", "size", "io_size", "number_ios", "ramp_time", "rwmixread",
         "percentage_random", "random_distribution", "blockalign", "rate_iops", "thinktime", "burst", "fsync", "fua",
-        "retry", "duplicates", "compressible", "prefill", "no_verify", "ioengine", "buffered", "trace",
+        "retry", "duplicates", "compressible", "prefill", "no_verify", "ioengine", "buffered", "trace", "hung_after",
     ])]
     pub personality: Option<Personality>,
 
@@ -158,6 +158,10 @@ pub struct LoadArgs {
     /// Try a failed request again, so often
     #[arg(long, value_name = "N")]
     pub retry: Option<u32>,
+
+    /// Tell of a request that takes longer than this [default: 30s]
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    pub hung_after: Option<Span>,
 
     /// Percentage of written blocks that repeat others; kernels, file:NAME
     #[arg(long, alias = "dedupe_percentage", alias = "dedupe-percentage", value_name = "WHAT")]

@@ -46,10 +46,10 @@ pub(super) fn load(args: &LoadArgs, personality: Personality, output: Output) ->
         let _progress = Progress::start(output, args.quiet, move || snapshot(&monitor.moment()));
         command.run()
     };
-    if let Some(signal) = cancel.signal() {
-        return Ok(super::interrupted(args, output, signal));
-    }
-    let outcome = ended?;
+    let outcome = match (ended, cancel.signal()) {
+        (Err(_), Some(signal)) => return Ok(super::interrupted(args, output, signal)),
+        (ended, _) => ended?,
+    };
     if let Some(folder) = &outcome.folder {
         super::keep(folder, &to_json(&command, &outcome))?;
     }
@@ -58,7 +58,11 @@ pub(super) fn load(args: &LoadArgs, personality: Personality, output: Output) ->
     } else {
         output.result(render(&command, &outcome, output.stdout_paint()));
     }
-    Ok(if outcome.failures.is_empty() && outcome.errors == 0 { Exit::Pass } else { Exit::VerdictFailed })
+    Ok(match cancel.signal() {
+        Some(signal) if outcome.is_interrupted => super::tell_interruption(args, output, signal),
+        _ if outcome.failures.is_empty() && outcome.errors == 0 => Exit::Pass,
+        _ => Exit::VerdictFailed,
+    })
 }
 
 fn render(command: &FileLoadCommand, outcome: &FileLoadOutcome, paint: Paint) -> String {
@@ -90,7 +94,10 @@ fn render(command: &FileLoadCommand, outcome: &FileLoadOutcome, paint: Paint) ->
         let errors = units::counted(outcome.errors, "operation");
         lines.push(format!("{}  {errors} ended with an error", paint.bad("FAIL")));
     }
-    if outcome.failures.is_empty() && outcome.errors == 0 {
+    if outcome.is_interrupted {
+        lines
+            .push(paint.notable("INTERRUPTED  figures up to then; not all files were read back").to_string());
+    } else if outcome.failures.is_empty() && outcome.errors == 0 {
         lines.push(format!(
             "{}  {} with {} there, read back and right",
             paint.good("PASS"),
@@ -164,6 +171,7 @@ fn to_json(command: &FileLoadCommand, outcome: &FileLoadOutcome) -> Value {
         "verified_bytes": outcome.verified_bytes,
         "errors": outcome.errors,
         "failures": outcome.failures,
+        "interrupted": outcome.is_interrupted,
         "left": outcome.left,
         "results": outcome.folder.as_ref().map(|folder| folder.display().to_string()),
     })

@@ -88,6 +88,7 @@ impl LoadArgs {
             duration: self.runtime,
             ramp_up: self.ramp_time,
             retry: self.retry.map(|count| Retry { count, delay: Span::default(), on: Vec::new() }),
+            hung_after: self.hung_after,
             prefill: Some(self.prefill),
             duplicates: self.duplicates.clone().unwrap_or_default(),
             compressible: self.compressible.unwrap_or_default(),
@@ -172,6 +173,7 @@ fn option_of(path: &str) -> &'static str {
         "duration" => "--runtime",
         "ramp_up" => "--ramp-time",
         "retry" => "--retry",
+        "hung_after" => "--hung-after",
         _ => "the load",
     }
 }

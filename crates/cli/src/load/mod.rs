@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::exit::Exit;
 use crate::fail::{Failure, error_json};
+use crate::hung::{self, HungWatch};
 use crate::machine;
 use crate::output::{Output, Paint};
 use crate::progress::Progress;
@@ -61,13 +62,14 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
         monitor: Arc::clone(&monitor),
     };
     let ended = {
+        let _hung = HungWatch::start(output, &monitor);
         let _progress = Progress::start(output, args.quiet, move || snapshot(&monitor.moment()));
         command.run()
     };
-    if let Some(signal) = cancel.signal() {
-        return Ok(interrupted(args, output, signal));
-    }
-    let outcome = ended?;
+    let outcome = match (ended, cancel.signal()) {
+        (Err(_), Some(signal)) => return Ok(interrupted(args, output, signal)),
+        (ended, _) => ended?,
+    };
     if let Some((trace, _)) = &outcome.trace {
         tell_malformed(trace.malformed, &trace.malformed_lines, output);
     }
@@ -79,7 +81,11 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
     } else {
         output.result(render(&command, &outcome, output.stdout_paint()));
     }
-    Ok(if outcome.failures.is_empty() && outcome.errors == 0 { Exit::Pass } else { Exit::VerdictFailed })
+    Ok(match cancel.signal() {
+        Some(signal) if outcome.is_interrupted => tell_interruption(args, output, signal),
+        _ if outcome.failures.is_empty() && outcome.errors == 0 => Exit::Pass,
+        _ => Exit::VerdictFailed,
+    })
 }
 
 /// What was found, as `run.json` beside the tables.
@@ -89,6 +95,13 @@ fn keep(folder: &Path, found: &Value) -> Result<(), Error> {
         .map_err(|error| Error::from_io(error, format!("writing {}", path.display())))
 }
 
+/// The figures up to the interruption have been printed.
+fn tell_interruption(args: &LoadArgs, output: Output, signal: i32) -> Exit {
+    output.note(format_args!("{}: interrupted", args.target));
+    Exit::of_signal(signal)
+}
+
+/// Before there were any figures.
 fn interrupted(args: &LoadArgs, output: Output, signal: i32) -> Exit {
     let exit = Exit::of_signal(signal);
     output.note(format_args!("{}: interrupted", args.target));
@@ -119,6 +132,7 @@ fn render(command: &LoadCommand, outcome: &LoadOutcome, paint: Paint) -> String 
         cost.push("all times are virtual".into());
     }
     lines.extend(cost.iter().map(|line| paint.dim(format!("  {line}")).to_string()));
+    lines.extend(hung::render(&outcome.hung, paint));
     if let Some(probes) = &outcome.probes {
         lines.push(String::new());
         lines.extend(machine::render(probes, paint));
@@ -203,7 +217,10 @@ fn judgement(command: &LoadCommand, outcome: &LoadOutcome, paint: Paint) -> Vec<
             lines.push("  and more; --json lists them all".into());
         }
     }
-    if lines.is_empty() {
+    if outcome.is_interrupted {
+        let text = "INTERRUPTED  figures up to then; what was written was not all read back";
+        lines.push(paint.notable(text).to_string());
+    } else if lines.is_empty() {
         let blocks = units::counted(outcome.verified_blocks, "block");
         lines.push(match (command.verify, outcome.verified_blocks) {
             (true, 0) => "Nothing was written, so what was read could not be verified.".into(),
@@ -236,6 +253,8 @@ fn to_json(command: &LoadCommand, outcome: &LoadOutcome) -> Value {
         "verified_blocks": outcome.verified_blocks,
         "errors": outcome.errors,
         "failures": failures,
+        "hung": outcome.hung,
+        "interrupted": outcome.is_interrupted,
         "results": outcome.folder.as_ref().map(|folder| folder.display().to_string()),
     })
 }

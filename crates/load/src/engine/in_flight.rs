@@ -2,6 +2,8 @@
 //!
 //! What an overlapping read must return, and what a block holds after two overlapping writes, nobody could say.
 
+use std::ops::Range;
+
 use crate::layout::Extent;
 
 /// One entry for each lane, empty where it has nothing in flight. Depths are small, so a scan beats any index.
@@ -32,6 +34,11 @@ impl InFlight {
     pub(super) fn begin(&mut self, lane: usize, extent: &Extent, is_write: bool) {
         let blocks = extent.target_blocks();
         self.0[lane] = Entry { start: blocks.start, end: blocks.end, is_write };
+    }
+
+    /// The blocks that the request of a lane touches.
+    pub(super) fn blocks(&self, lane: usize) -> Range<u64> {
+        self.0[lane].start..self.0[lane].end
     }
 
     #[inline]

@@ -13,6 +13,7 @@ mod source;
 mod tests;
 mod threads;
 mod unflushed;
+mod watch;
 mod worker;
 
 use std::future::poll_fn;
@@ -36,6 +37,7 @@ pub use progress::{Progress, ProgressCounts, ProgressKind, Unpublished};
 pub use report::{INCIDENTS_MAX, Incident, LoadOperation, LoadReport, OperationReport, Recovery, Sighting};
 use source::Source;
 use unflushed::FailedFlushes;
+pub use watch::{HungEnd, HungRequest};
 use worker::{Outcome, Times, Worker, WorkerOptions};
 
 /// How to run one phase of a load.
@@ -48,7 +50,7 @@ pub struct RunOptions<'a> {
     /// again, reads are not looked at, and the oracle learns nothing: for measuring a device that keeps no data, or what
     /// content and verification cost.
     pub verify: bool,
-    /// Anything but zero asks to stop: the phase then ends at once with [`ErrorKind::Cancelled`].
+    /// Anything but zero asks to stop: the phase then ends at once, with the figures up to there.
     pub cancel: Arc<AtomicUsize>,
     /// Where to say how far it has come.
     pub progress: Arc<Progress>,
@@ -73,15 +75,15 @@ pub enum RunOn<'a> {
 
 /// Requests that a check keeps in flight for each worker.
 const CHECK_DEPTH: usize = 4;
-/// How often a worker looks whether it shall stop while its requests do not complete.
+/// How often a worker looks whether it shall stop, and what became of its requests, while they do not complete.
 const CANCEL_EVERY: Duration = Duration::from_millis(50);
 
 /// Runs one phase of a load. The oracle learns what was written, and judges what is read.
 ///
 /// An error of a request is no error of the phase: it is counted, and the blocks concerned appear among
-/// [`LoadReport::sightings`]. The phase itself fails with [`ErrorKind::Cancelled`] if it was asked to stop, and then
-/// the oracle is of no further use; with [`ErrorKind::Invalid`] if driver and workload do not fit; and with whatever
-/// prevented the objects from being opened.
+/// [`LoadReport::sightings`]. If it was asked to stop, [`LoadReport::is_interrupted`] says so, and the oracle is of no
+/// further use but to [`crate::classify()`]. The phase itself fails with [`ErrorKind::Invalid`] if driver and workload do
+/// not fit; and with whatever prevented the objects from being opened.
 pub fn run(
     workload: &Workload,
     driver: &dyn Driver,
@@ -136,6 +138,9 @@ pub fn run(
         requests.push(outcome.requests);
     }
     oracle.restore(parts);
+    if tallies.iter().any(|tally| tally.is_interrupted) {
+        oracle.cut_off();
+    }
     if stage == Some(Stage::Run) {
         workload.check_trace()?;
     }
@@ -229,7 +234,7 @@ impl Job<'_> {
     }
 }
 
-/// Runs the workers of one runtime to their end, or fails with [`ErrorKind::Cancelled`].
+/// Runs the workers of one runtime to their end, or until they are asked to stop.
 fn drive(runtime: &Runtime, workers: &[Rc<Worker>]) -> Result<()> {
     for worker in workers {
         worker.start();
@@ -259,8 +264,10 @@ fn drive(runtime: &Runtime, workers: &[Rc<Worker>]) -> Result<()> {
         Poll::Pending
     }))?;
     if is_cancelled() {
+        workers.iter().for_each(|worker| worker.interrupt());
+    }
+    if workers.iter().any(|worker| worker.is_cut_off()) {
         runtime.abandon_tasks();
-        return Err(Error::new(ErrorKind::Cancelled, "the load was asked to stop"));
     }
     Ok(())
 }

@@ -2,8 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+
 use super::LoadOperation;
 use super::latencies::{Latencies, LocalLatencies, SharedLatencies};
+use super::watch::HungRequest;
 
 /// Operations as progress tells them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +58,8 @@ const OPERATIONS: usize = 5;
 pub struct Progress {
     operations: [Shared; OPERATIONS],
     failures: AtomicU64,
+    /// Requests that take too long, of which nobody has heard yet.
+    hung: Mutex<Vec<HungRequest>>,
     /// By operation; none if nobody asks for them.
     latencies: Option<Box<[SharedLatencies; OPERATIONS]>>,
 }
@@ -122,6 +127,16 @@ impl Progress {
     /// The latencies of one operation so far, the ramp-up's among them; none if they are not kept.
     pub fn latencies_of(&self, operation: ProgressKind) -> Option<Latencies> {
         self.latencies.as_ref().map(|latencies| latencies[operation as usize].read())
+    }
+
+    /// Requests that have been under way for too long, each once.
+    pub fn take_hung(&self) -> Vec<HungRequest> {
+        std::mem::take(&mut *self.hung.lock())
+    }
+
+    #[cold]
+    pub(crate) fn tell_of_hung(&self, hung: HungRequest) {
+        self.hung.lock().push(hung);
     }
 
     /// Back to zero, for the next phase.

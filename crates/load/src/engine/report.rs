@@ -6,6 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use rotproof_block::{ErrorKind, Phase, Time};
 
+use super::watch::{Hung, HungRequest};
 use crate::effort::{Effort, EffortPerRequest};
 use crate::evidence::Evidence;
 use crate::stream::TraceReport;
@@ -72,6 +73,13 @@ pub struct LoadReport {
     pub incidents: Vec<Incident>,
     /// How many more there were.
     pub incidents_omitted: u64,
+    /// Requests that were under way for longer than the load's limit, by when they were sent, at most 100 for each worker.
+    pub hung: Vec<HungRequest>,
+    /// How many more there were.
+    pub hung_omitted: u64,
+    /// Whether it was asked to stop before it had come to its end. Then it says what was done up to there, and requests
+    /// that were under way are in none of the figures.
+    pub is_interrupted: bool,
 }
 
 /// What the load did after its end, while nothing failed any more.
@@ -254,6 +262,9 @@ pub(super) struct Tally {
     sightings: HashMap<u64, Vec<Sighting>>,
     incidents: Vec<Incident>,
     incidents_omitted: u64,
+    pub(super) hung: Hung,
+    /// Somebody asked to stop before all was done.
+    pub(super) is_interrupted: bool,
 }
 
 impl Tally {
@@ -272,6 +283,8 @@ impl Tally {
             sightings: HashMap::new(),
             incidents: Vec::new(),
             incidents_omitted: 0,
+            hung: Hung::default(),
+            is_interrupted: false,
         }
     }
 
@@ -341,6 +354,9 @@ impl LoadReport {
             sightings: Vec::new(),
             incidents: Vec::new(),
             incidents_omitted: 0,
+            hung: Vec::new(),
+            hung_omitted: 0,
+            is_interrupted: false,
         };
         if let Some(recorded) = tallies.iter().filter_map(|tally| tally.started).min() {
             report.started = recorded;
@@ -367,9 +383,13 @@ impl LoadReport {
             report.sightings.extend(tally.sightings.into_values().flatten());
             report.incidents.extend(tally.incidents);
             report.incidents_omitted += tally.incidents_omitted;
+            report.hung.extend(tally.hung.requests);
+            report.hung_omitted += tally.hung.omitted;
+            report.is_interrupted |= tally.is_interrupted;
         }
         // The ways of one block stay in the order in which they were seen: the sort is stable.
         report.sightings.sort_by_key(|sighting| sighting.block);
+        report.hung.sort_by_key(|hung| (hung.sent_ns, hung.worker));
         report.incidents.sort_by_key(|incident| (incident.time, incident.object, incident.offset_bytes));
         report
     }

@@ -7,6 +7,7 @@ use rotproof_block::{Buffer, Completion, Context, Error, ErrorKind, Operation, P
 use rotproof_record::Measured;
 
 use super::report::{Incident, LoadOperation, Sighting};
+use super::watch::Flight;
 use super::worker::{Planned, State, Worker};
 use crate::BLOCK_BYTES;
 use crate::content::{ContentId, SECTOR_BYTES, Stage};
@@ -34,33 +35,40 @@ const PUBLISHED_REQUESTS: u64 = 64;
 const PUBLISHED_EVERY: Duration = Duration::from_millis(50);
 
 impl Worker {
-    async fn submit(&self, object: u32, request: impl FnOnce(Context) -> Request) -> Answer {
+    async fn submit(&self, lane: usize, object: u32, request: impl FnOnce(Context) -> Request) -> Answer {
         let (id, phase) = {
             let mut state = self.state.borrow_mut();
             state.requests += 1;
             (state.requests, state.phase)
         };
         let submitted = self.runtime.now();
-        let object = object as usize;
         let context = Context {
             id,
             submitted,
-            tag: self.tags[object],
+            tag: self.tags[object as usize],
             queue: self.number,
             phase,
             ..Context::default()
         };
-        let (completion, was_immediate) = match self.queues[object].submit(request(context)).try_take() {
+        let request = request(context);
+        let flight = Flight::of(&request, object, submitted);
+        let (completion, was_immediate) = match self.queues[object as usize].submit(request).try_take() {
             Ok(completion) => (completion, true),
-            Err(submission) => (submission.await, false),
+            Err(submission) => {
+                self.state.borrow_mut().flights[lane] = Some(flight);
+                (submission.await, false)
+            }
         };
         let Completion { result, buffer, .. } = completion;
         let completed = self.runtime.now();
+        if !was_immediate {
+            self.state.borrow_mut().came_back(lane, completed);
+        }
         Answer { error: result.err(), buffer, submitted, completed, retries: 0, was_immediate }
     }
 
     /// As the load's policy says, if the first answer is an error. What reads fill is made unrecognisable before each.
-    async fn try_again(&self, extent: &Extent, operation: Operation, first: Answer) -> Answer {
+    async fn try_again(&self, lane: usize, extent: &Extent, operation: Operation, first: Answer) -> Answer {
         let mut answer = first;
         let Some(retry) = &self.retry else { return answer };
         while let Some(error) = &answer.error
@@ -77,7 +85,7 @@ impl Worker {
             }
             let offset = extent.offset_bytes();
             let again = self
-                .submit(extent.object, |context| Request {
+                .submit(lane, extent.object, |context| Request {
                     operation,
                     ..Request::write(offset, buffer, context)
                 })
@@ -111,13 +119,13 @@ impl Worker {
         self.state.borrow_mut().is_dirty[extent.object as usize] |= !fua;
         let operation = Operation::Write { fua };
         let mut answer = self
-            .submit(extent.object, |context| Request {
+            .submit(lane, extent.object, |context| Request {
                 operation,
                 ..Request::write(extent.offset_bytes(), buffer, context)
             })
             .await;
         if answer.error.is_some() {
-            answer = self.try_again(&extent, operation, answer).await;
+            answer = self.try_again(lane, &extent, operation, answer).await;
         }
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
@@ -144,12 +152,12 @@ impl Worker {
     }
 
     pub(super) async fn read(&self, lane: usize, extent: Extent, planned: Planned) -> bool {
-        let mut answer = self.submit_read(extent).await;
+        let mut answer = self.submit_read(lane, extent).await;
         if answer.error.is_some() {
             if self.phase == Phase::Check {
-                self.narrow_down(extent).await;
+                self.narrow_down(lane, extent).await;
             } else {
-                answer = self.try_again(&extent, Operation::Read, answer).await;
+                answer = self.try_again(lane, &extent, Operation::Read, answer).await;
             }
         }
         let mut guard = self.state.borrow_mut();
@@ -169,23 +177,24 @@ impl Worker {
         answer.was_immediate
     }
 
-    async fn submit_read(&self, extent: Extent) -> Answer {
+    async fn submit_read(&self, lane: usize, extent: Extent) -> Answer {
         let mut buffer = Buffer::stale(extent.len_bytes());
         if self.verify {
             unmark(&mut buffer);
         }
-        self.submit(extent.object, |context| Request::read(extent.offset_bytes(), buffer, context)).await
+        self.submit(lane, extent.object, |context| Request::read(extent.offset_bytes(), buffer, context))
+            .await
     }
 
     /// Reads the halves of an extent that failed, and theirs, down to the single blocks that cannot be read.
-    async fn narrow_down(&self, failed: Extent) {
+    async fn narrow_down(&self, lane: usize, failed: Extent) {
         let mut open =
             if failed.blocks == 1 { vec![failed] } else { halves(self.workload.layout(), failed).to_vec() };
         while let Some(extent) = open.pop() {
             if self.is_cancelled() {
                 return;
             }
-            let answer = self.submit_read(extent).await;
+            let answer = self.submit_read(lane, extent).await;
             let mut state = self.state.borrow_mut();
             if answer.error.is_none() {
                 self.verify(&mut state, &extent, &answer);
@@ -242,7 +251,8 @@ impl Worker {
     /// Does a step that gives up contents. Where the target has no such operation nothing happens, and that is counted.
     pub(super) async fn discard(&self, lane: usize, extent: Extent, planned: Planned) -> bool {
         let (offset, length) = (extent.offset_bytes(), extent.len_bytes() as u64);
-        let answer = self.submit(extent.object, |context| Request::discard(offset, length, context)).await;
+        let answer =
+            self.submit(lane, extent.object, |context| Request::discard(offset, length, context)).await;
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
         let is_unsupported =
@@ -261,13 +271,13 @@ impl Worker {
     }
 
     /// Makes durable what has been written, object by object.
-    pub(super) async fn flush(&self, planned: Planned) {
+    pub(super) async fn flush(&self, lane: usize, planned: Planned) {
         for object in 0..self.queues.len() {
             if !std::mem::take(&mut self.state.borrow_mut().is_dirty[object]) {
                 continue;
             }
             let covered = self.state.borrow().unflushed.covered();
-            let answer = self.submit(object as u32, Request::flush).await;
+            let answer = self.submit(lane, object as u32, Request::flush).await;
             let mut guard = self.state.borrow_mut();
             let state = &mut *guard;
             self.doubt(state, object, covered, &answer);

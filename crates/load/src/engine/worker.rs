@@ -21,6 +21,7 @@ use super::progress::{Progress, Unpublished};
 use super::report::{Recovery, Tally};
 use super::source::Source;
 use super::unflushed::{FailedFlushes, Unflushed};
+use super::watch::Flight;
 use crate::Content;
 use crate::oracle::OraclePart;
 use crate::pace::ThinkTime;
@@ -87,6 +88,8 @@ pub(super) struct Worker {
     pub(super) times: Times,
     /// What to try again; a check tries nothing.
     pub(super) retry: Option<Retry>,
+    /// How long a request may be under way before it is told of.
+    pub(super) hung_after: Duration,
     pub(super) cancel: Arc<AtomicUsize>,
     pub(super) progress: Arc<Progress>,
     pub(super) recording: Option<Arc<Recording>>,
@@ -99,6 +102,8 @@ pub(super) struct State {
     pub(super) part: OraclePart,
     pub(super) in_flight: InFlight,
     pub(super) unflushed: Unflushed,
+    /// What each lane waits for.
+    pub(super) flights: Vec<Option<Flight>>,
     /// Drawn, but waiting for a request that it overlaps.
     pub(super) pending: Option<Planned>,
     /// Lanes that wait for the same.
@@ -114,6 +119,8 @@ pub(super) struct State {
     pub(super) pause_until: Option<Time>,
     pub(super) active_lanes: usize,
     pub(super) has_ended: bool,
+    /// It has ended with lanes under way.
+    pub(super) is_cut_off: bool,
     /// Who waits for the end.
     pub(super) waiting: Option<Waker>,
     /// No more steps: time is over, or something is wrong with the load itself.
@@ -172,6 +179,7 @@ impl Worker {
             part,
             in_flight: InFlight::new(lanes),
             unflushed: Unflushed::new(lanes, options.failed_flushes),
+            flights: vec![None; lanes],
             pending: None,
             blocked: Vec::new(),
             started: Time::default(),
@@ -181,6 +189,7 @@ impl Worker {
             pause_until: None,
             active_lanes: lanes,
             has_ended: false,
+            is_cut_off: false,
             waiting: None,
             is_stopped: false,
             broken: None,
@@ -197,6 +206,7 @@ impl Worker {
             published: Time::default(),
             tally: Tally::new(),
         };
+        let hung_after = workload.hung_after();
         let retry = if contents.is_some() { workload.spec().retry.clone() } else { None };
         Rc::new(Self {
             number,
@@ -211,6 +221,7 @@ impl Worker {
             lanes,
             times: options.times,
             retry,
+            hung_after,
             cancel: options.cancel,
             progress: options.progress,
             recording: options.recording,
@@ -305,18 +316,8 @@ impl Worker {
         if is_last {
             // An error of a write that the kernel kept back shows here or never.
             let is_recovery = self.state.borrow().tally.recovery.is_some();
-            self.flush(Planned { step: Step::Flush, due: None, is_recorded: true, is_recovery }).await;
-            let mut state = self.state.borrow_mut();
-            state.tally.ended = self.runtime.now();
-            if let Some(recorder) = state.recorder.take() {
-                recorder.finish(state.tally.ended);
-            }
-            state.tally.all_requests = state.requests;
-            self.publish(&mut state);
-            state.has_ended = true;
-            if let Some(waker) = state.waiting.take() {
-                waker.wake();
-            }
+            self.flush(lane, Planned { step: Step::Flush, due: None, is_recorded: true, is_recovery }).await;
+            self.end(&mut self.state.borrow_mut(), self.runtime.now());
         }
     }
 
@@ -332,7 +333,7 @@ impl Worker {
             Step::Read(extent) => self.read(lane, extent, planned).await,
             Step::Discard(extent) => self.discard(lane, extent, planned).await,
             Step::Flush => {
-                self.flush(planned).await;
+                self.flush(lane, planned).await;
                 false
             }
         };
@@ -353,7 +354,11 @@ impl Worker {
         if let Some(deadline) = state.deadline {
             self.watch_the_time(state, deadline);
         }
-        if state.is_stopped || self.is_cancelled() {
+        if self.is_cancelled() {
+            state.tally.is_interrupted = true;
+            return Draw::End;
+        }
+        if state.is_stopped {
             return Draw::End;
         }
         if let Some(think_time) = self.times.think_time
@@ -430,13 +435,6 @@ impl Worker {
         }
         if let Some(cell) = &self.phase_cell {
             cell.store(Phase::Recovery as u8, Ordering::Relaxed);
-        }
-    }
-
-    /// Lets intervals end though nothing completes.
-    pub(super) fn tick(&self) {
-        if let Some(recorder) = &mut self.state.borrow_mut().recorder {
-            recorder.tick(self.runtime.now());
         }
     }
 

@@ -134,6 +134,8 @@ pub struct FileReport {
     pub files: u64,
     /// Bytes of them that it has found right.
     pub verified_bytes: u64,
+    /// Whether it was asked to stop before it had come to its end. Then it says what was done up to there.
+    pub is_interrupted: bool,
 }
 
 /// How many [`FileIncident`]s are kept for each thread.
@@ -267,6 +269,7 @@ impl Tally {
             incidents: Vec::new(),
             files: 0,
             verified_bytes: 0,
+            is_interrupted: false,
         };
         for tally in tallies {
             for (operation, own) in tally.figures {

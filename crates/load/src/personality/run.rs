@@ -41,7 +41,7 @@ pub struct FileRunOptions {
     pub clock: Clock,
     /// When the run ends, if that is by time.
     pub duration: Option<Duration>,
-    /// Anything but zero asks to stop: the phase then ends with [`ErrorKind::Cancelled`].
+    /// Anything but zero asks to stop: the phase then ends, with the figures up to there.
     pub cancel: Arc<AtomicUsize>,
     /// Where to say how far it has come.
     pub progress: Arc<Progress>,
@@ -62,8 +62,8 @@ const OLTP_LOG_BYTES: u64 = 256 << 10;
 /// what is read.
 ///
 /// An error of an operation is no error of the phase: it is counted, and the file concerned is among
-/// [`FileReport::failures`], where it lost anything. The phase itself fails with [`ErrorKind::Cancelled`] if it was asked
-/// to stop, and then the oracle is of no further use.
+/// [`FileReport::failures`], where it lost anything. If it was asked to stop, [`FileReport::is_interrupted`] says so, and
+/// the oracle is of no further use.
 pub fn run(
     plan: &FilePlan,
     folder: &Path,
@@ -102,15 +102,13 @@ pub fn run(
     if options.phase != Phase::Check && !job.is_cancelled() {
         tallies.push(sync(&job)?);
     }
-    if options.cancel.load(Ordering::Relaxed) != 0 {
-        return Err(Error::new(ErrorKind::Cancelled, "the load was asked to stop"));
-    }
-    oracle.is_lost = false;
+    let is_interrupted = options.cancel.load(Ordering::Relaxed) != 0;
+    oracle.is_lost = is_interrupted;
     let report = Tally::merge(options.phase, started, tallies);
     if let Some(recording) = &options.recording {
         recording.end_phase(report.started, None, report.ended);
     }
-    Ok(report)
+    Ok(FileReport { is_interrupted, ..report })
 }
 
 /// Tells all others if its thread panics.

@@ -61,6 +61,10 @@ with_job_keys! {
         /// How often a failed read or write is tried again; default never.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub retry: Option<Retry>,
+        /// How long a request may be under way before it is told of as hung; default 30s. Once nothing else is under way, it
+        /// is given up.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub hung_after: Option<Span>,
         /// Write the whole target once before the load; default: if there are reads.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub prefill: Option<bool>,

@@ -85,6 +85,8 @@ fn jobs_and_paces_that_make_no_sense_are_reported_at_their_places() {
         (r#"{ "total": "1GiB", "recovery": "5s" }"#, &["load.recovery"]),
         (r#"{ "duration": "5s", "recovery": "1MiB" }"#, &["load.recovery"]),
         (r#"{ "retry": 0 }"#, &["load.retry"]),
+        (r#"{ "hung_after": "0s" }"#, &["load.hung_after"]),
+        (r#"{ "hung_after": "90s" }"#, &[]),
         (r#"{ "block_size": { "4KiB": "50%", "8KiB": "40%" } }"#, &["load.block_size"]),
         (
             r#"{ "pattern": { "strided": { "by": "8KiB" } }, "block_size": "16KiB" }"#,

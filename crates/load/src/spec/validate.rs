@@ -27,6 +27,13 @@ impl LoadSpec {
                 format!("give up to {}", Percent(COMPRESSIBLE_MAX)),
             );
         }
+        if self.hung_after == Some(Span::default()) {
+            problems.add_with_help(
+                &path.key("hung_after"),
+                "no request comes back in no time",
+                "give for example 30s, or leave it out",
+            );
+        }
         if let Some(retry) = &self.retry {
             retry.validate(&path.key("retry"), problems);
         }

@@ -1,7 +1,7 @@
 //! `rotproof load DIR --personality NAME`: a load of files in a folder, measured, and every file verified.
 //!
 //! It works in a folder of its own in the one that it is given, and removes that again, unless something is wrong with
-//! what is in it.
+//! what is in it. The folder is on record, so that `rotproof clean` finds it if the load is killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,7 @@ use rotproof_spec::{Bytes, Span};
 use super::kept::Kept;
 use crate::host::{self, Cancel};
 use crate::probe::{ProbeReport, ProbesSpec};
+use crate::registry::{Entry, Registry, Resource, Run};
 use crate::runner::{Monitor, Performance, mark_file_errors, summarise_files};
 
 /// The load's own folder in the one that it is given.
@@ -69,6 +70,8 @@ pub struct FileLoadOutcome {
     pub failures: Vec<Failure>,
     /// Operations that ended with an error.
     pub errors: u64,
+    /// Whether somebody asked to stop before all was done; then it says what was done up to there.
+    pub is_interrupted: bool,
     /// Where the files are, if they were left there because something is wrong with them.
     pub left: Option<PathBuf>,
     /// The folder with what was recorded.
@@ -76,7 +79,8 @@ pub struct FileLoadOutcome {
 }
 
 impl FileLoadCommand {
-    /// Carries it out. An error is one of the command or the machine, or the wish to stop; never a finding.
+    /// Carries it out. An error is one of the command or the machine, or the wish to stop before anything was done; never
+    /// a finding.
     pub fn run(&self) -> Result<FileLoadOutcome> {
         self.monitor.begin("setup", None);
         let plan = FilePlan::new(&self.personality, self.seed);
@@ -107,7 +111,12 @@ impl FileLoadCommand {
             let on = (clock, kept.recording());
             reports.push(self.phase(phase, &plan, own.path(), &mut oracle, on)?);
             kept.begin_phase(false);
+            if self.cancel.is_cancelled() && phase != Phase::Check {
+                break;
+            }
         }
+        let is_done = |report: &FileReport| report.phase == Phase::Check && !report.is_interrupted;
+        let is_interrupted = !reports.last().is_some_and(is_done);
         let failures = failures_of(&reports);
         if let Some(recording) = kept.recording() {
             mark_file_errors(recording, &reports);
@@ -123,6 +132,7 @@ impl FileLoadCommand {
             verified_bytes: check.map_or(0, |check| check.verified_bytes),
             errors: reports.iter().map(FileReport::error_count).sum(),
             failures,
+            is_interrupted,
             left,
             probes: kept.probes,
             folder: kept.folder,
@@ -159,7 +169,11 @@ impl FileLoadCommand {
 }
 
 /// The folder that the load works in; gone when it is dropped.
-struct OwnFolder(Option<PathBuf>);
+struct OwnFolder {
+    path: PathBuf,
+    /// Its place in the record, and the run whose record that is.
+    recorded: Option<(Entry, Run)>,
+}
 
 impl OwnFolder {
     fn make(parent: &Path, overwrite: bool) -> Result<Self> {
@@ -169,13 +183,15 @@ impl OwnFolder {
                 format!("{} is no folder; a load of files needs one that is there", parent.display()),
             ));
         }
+        let parent = parent.canonicalize().doing(|| format!("looking at {}", parent.display()))?;
         let path = parent.join(FOLDER);
         let is_left = path.symlink_metadata().is_ok();
         if is_left && !overwrite {
             return Err(Error::new(
                 ErrorKind::Refused,
                 format!(
-                    "{} is there already, as an earlier load may have left it; remove it, or let --overwrite do so",
+                    "{} is there already, as an earlier load may have left it; remove it, or let --overwrite do so \
+                     (what a killed one left, `rotproof clean` removes)",
                     path.display()
                 ),
             ));
@@ -183,25 +199,39 @@ impl OwnFolder {
         if is_left {
             fs::remove_dir_all(&path).doing(|| format!("removing {}", path.display()))?;
         }
-        fs::create_dir(&path).doing(|| format!("making the folder {}", path.display()))?;
-        Ok(Self(Some(path)))
+        let run = Registry::of_user()?.begin()?;
+        let entry = run.record(Resource::Tree { path: path.clone() })?;
+        if let Err(error) = fs::create_dir(&path) {
+            run.gone(entry)?;
+            return Err(error).doing(|| format!("making the folder {}", path.display()));
+        }
+        run.created(&entry, &path)?;
+        Ok(Self { path, recorded: Some((entry, run)) })
     }
 
     fn path(&self) -> &Path {
-        self.0.as_deref().unwrap_or(Path::new(""))
+        &self.path
     }
 
     /// Leaves it where it is.
     fn keep(mut self) -> PathBuf {
-        self.0.take().unwrap_or_default()
+        self.forget();
+        self.path.clone()
+    }
+
+    fn forget(&mut self) {
+        if let Some((entry, run)) = self.recorded.take() {
+            // Where that cannot be written, `clean` looks for a folder that it may not find.
+            let _ = run.gone(entry);
+        }
     }
 }
 
 impl Drop for OwnFolder {
     fn drop(&mut self) {
-        if let Some(path) = &self.0 {
-            // What cannot be removed is refused by the next load, which says so.
-            let _ = fs::remove_dir_all(path);
+        // What cannot be removed stays on record, and is refused by the next load, which says so.
+        if self.recorded.is_some() && fs::remove_dir_all(&self.path).is_ok() {
+            self.forget();
         }
     }
 }

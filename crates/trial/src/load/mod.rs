@@ -12,7 +12,7 @@ use std::time::Instant;
 
 pub use files::{DURATION_DEFAULT, FileLoadCommand, FileLoadOutcome};
 use rotproof_block::{Error, ErrorKind, Phase, Result, Runtime};
-use rotproof_load::engine::LoadOperation;
+use rotproof_load::engine::{HungRequest, LoadOperation};
 use rotproof_load::{
     BLOCK_BYTES, DeviceDriver, Driver, EffortPerRequest, Failure, LoadReport, LoadSpec, Oracle, RunOn,
     RunOptions, Stage, TraceReport, Workload, classify,
@@ -71,6 +71,10 @@ pub struct LoadOutcome {
     pub errors: u64,
     /// The folder with what was recorded.
     pub folder: Option<PathBuf>,
+    /// Requests that were under way for too long.
+    pub hung: Vec<HungRequest>,
+    /// Whether somebody asked to stop before all was done; then it says what was done up to there.
+    pub is_interrupted: bool,
 }
 
 impl LoadCommand {
@@ -79,7 +83,8 @@ impl LoadCommand {
         self.load.writes_anything() || self.load.prefill == Some(true)
     }
 
-    /// Carries it out. An error is one of the command or the machine, or the wish to stop; never a finding.
+    /// Carries it out. An error is one of the command or the machine, or the wish to stop before anything was done; never
+    /// a finding.
     pub fn run(&self) -> Result<LoadOutcome> {
         self.monitor.begin("setup", None);
         let access = Access { writes: self.writes(), ..self.access };
@@ -106,10 +111,14 @@ impl LoadCommand {
             let on = (runtime, kept.recording());
             reports.push(self.phase((name, phase), planned, &workload, &driver, &mut oracle, on)?);
             kept.begin_phase(false);
+            if self.is_interrupted(&reports) {
+                break;
+            }
         }
-        let verified_blocks = oracle.written_blocks();
-        if self.verify && verified_blocks > 0 {
-            let planned = Some(verified_blocks * BLOCK_BYTES as u64);
+        let written_blocks = oracle.written_blocks();
+        let has_check = self.verify && written_blocks > 0 && !self.is_interrupted(&reports);
+        if has_check {
+            let planned = Some(written_blocks * BLOCK_BYTES as u64);
             reports.push(self.phase(
                 ("check", Phase::Check),
                 planned,
@@ -119,6 +128,7 @@ impl LoadCommand {
                 (runtime, kept.recording()),
             )?);
         }
+        let is_interrupted = self.is_interrupted(&reports);
         let failures = classify(&workload, &oracle, &reports);
         if let Some(recording) = kept.recording() {
             mark_errors(recording, &reports);
@@ -136,11 +146,19 @@ impl LoadCommand {
                 .find(|report| report.phase == Phase::Run)
                 .and_then(LoadReport::effort_per_request),
             probes: kept.probes,
-            verified_blocks,
+            verified_blocks: if is_interrupted { 0 } else { written_blocks },
             failures,
             errors: reports.iter().map(LoadReport::error_count).sum(),
             folder: kept.folder,
+            hung: reports.iter().flat_map(|report| report.hung.clone()).collect(),
+            is_interrupted,
         })
+    }
+
+    /// Whether somebody asked to stop before the last of the phases.
+    fn is_interrupted(&self, reports: &[LoadReport]) -> bool {
+        let is_check = |report: &LoadReport| report.phase == Phase::Check && !report.is_interrupted;
+        self.cancel.is_cancelled() && !reports.last().is_some_and(is_check)
     }
 
     fn start(&self, workload: &Workload, epoch: Instant) -> Result<Kept<'_>> {
@@ -254,6 +272,28 @@ mod tests {
         command.target = "disk:ssd:4MiB".parse().expect("a target");
         let error = command.run().expect_err("virtual time has no machine").to_string();
         assert!(error.contains("virtual time"), "{error}");
+    }
+
+    #[test]
+    fn a_load_that_is_interrupted_says_what_it_did_up_to_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut command = command(
+            "memory:4MiB",
+            r#"{ "pattern": "random", "duration": "1h", "queue_depth": 4, "workers": 2 }"#,
+        );
+        command.record = Some((RecordSpec::default(), folder.path().to_owned()));
+        let cancel = command.cancel.clone();
+        let stopper = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            cancel.cancel(2);
+        });
+        let outcome = command.run().expect("what was done up to there");
+        stopper.join().expect("ends well");
+        assert!(outcome.is_interrupted && outcome.performance[0].requests > 0);
+        assert_eq!((outcome.verified_blocks, outcome.errors, outcome.failures.len()), (0, 0, 0));
+        let results = outcome.folder.expect("it was to keep results");
+        assert!(results.join("intervals.parquet").is_file());
+        assert_eq!(command.run().expect_err("before anything was done").kind(), ErrorKind::Cancelled);
     }
 
     #[test]

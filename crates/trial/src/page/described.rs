@@ -14,6 +14,10 @@ pub(super) fn page(run: &Value, trial: &Value) -> Page {
     if run["runtime"] == "simulated" {
         told.push("All times are virtual: the run is the same to the byte every time.".to_owned());
     }
+    let is_interrupted = run["verdict"] == "interrupted";
+    if is_interrupted {
+        told.push("The run was interrupted: what is here is what was done up to then.".to_owned());
+    }
     Page {
         subtitle: format!(
             "{}, seed {seed}, rotproof {}, {}",
@@ -21,7 +25,7 @@ pub(super) fn page(run: &Value, trial: &Value) -> Page {
             text(&run["rotproof"]),
             date(run["wall_clock"]["started_unix_seconds"].as_f64().unwrap_or_default())
         ),
-        passes: Some(run["verdict"] == "pass"),
+        passes: (!is_interrupted).then(|| run["verdict"] == "pass"),
         summary: summary(&run["counts"]),
         expectations: list(&run["expectations"], expectation),
         stack: stack(trial),

@@ -136,7 +136,11 @@ fn clean_run(folder: &Path, name: &str, boot_id: &str, dry_run: bool) -> Option<
         .into_iter()
         .rev()
         .filter(|(_, outstanding)| {
-            same_boot || matches!(outstanding.resource, Resource::Directory { .. } | Resource::File { .. })
+            same_boot
+                || matches!(
+                    outstanding.resource,
+                    Resource::Directory { .. } | Resource::Tree { .. } | Resource::File { .. }
+                )
         })
         .collect();
     match journal {

@@ -19,6 +19,11 @@ pub enum Resource {
         /// Where, absolute.
         path: PathBuf,
     },
+    /// A folder that belongs to the run with all that is in it.
+    Tree {
+        /// Where, absolute.
+        path: PathBuf,
+    },
     /// A file.
     File {
         /// Where, absolute.
@@ -61,6 +66,7 @@ impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Resource::Directory { path } => write!(f, "the folder {}", path.display()),
+            Resource::Tree { path } => write!(f, "the folder {} and what is in it", path.display()),
             Resource::File { path } => write!(f, "the file {}", path.display()),
             Resource::Socket { path } => write!(f, "the socket {}", path.display()),
             Resource::FuseMount { path } => write!(f, "the FUSE mount {}", path.display()),

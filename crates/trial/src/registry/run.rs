@@ -86,7 +86,7 @@ impl Run {
     }
 
     /// Records which file or folder it is that was created at `path`.
-    pub(super) fn created(&self, entry: &Entry, path: &Path) -> Result<()> {
+    pub(crate) fn created(&self, entry: &Entry, path: &Path) -> Result<()> {
         let identity = FileIdentity::of(path)?;
         let mut state = self.0.state.lock();
         self.0.journal.append(&Line::Created { id: entry.0, identity })?;

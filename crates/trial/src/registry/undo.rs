@@ -32,7 +32,10 @@ const KILL_MAX: Duration = Duration::from_secs(10);
 /// Whether the resource is there now. Never hangs.
 pub(super) fn exists(resource: &Resource) -> Result<bool> {
     match resource {
-        Resource::Directory { path } | Resource::File { path } | Resource::Socket { path } => {
+        Resource::Directory { path }
+        | Resource::Tree { path }
+        | Resource::File { path }
+        | Resource::Socket { path } => {
             // Something dead may be mounted there; then it is there, and `stat` could hang.
             Ok(is_mounted_at_or_below(&mounts()?, path) || path.symlink_metadata().is_ok())
         }
@@ -48,6 +51,7 @@ pub(super) fn exists(resource: &Resource) -> Result<bool> {
 pub(super) fn undo(outstanding: &Outstanding) -> Result<()> {
     match &outstanding.resource {
         Resource::Directory { path } => remove_path(path, outstanding.identity, PathKind::Directory),
+        Resource::Tree { path } => remove_path(path, outstanding.identity, PathKind::Tree),
         Resource::File { path } => remove_path(path, outstanding.identity, PathKind::File),
         Resource::Socket { path } => remove_path(path, outstanding.identity, PathKind::Socket),
         Resource::FuseMount { path } => unmount_all(path, is_fuse),
@@ -160,18 +164,20 @@ pub(super) fn abort_fuse(path: &Path) -> Result<()> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PathKind {
     Directory,
+    /// A directory, whatever is in it.
+    Tree,
     File,
     Socket,
 }
 
 impl PathKind {
-    fn of(metadata: &Metadata) -> Option<Self> {
+    /// Whether that is what is there.
+    fn is_kind_of(self, metadata: &Metadata) -> bool {
         let kind = metadata.file_type();
-        match () {
-            () if kind.is_dir() => Some(Self::Directory),
-            () if kind.is_file() => Some(Self::File),
-            () if kind.is_socket() => Some(Self::Socket),
-            () => None,
+        match self {
+            Self::Directory | Self::Tree => kind.is_dir(),
+            Self::File => kind.is_file(),
+            Self::Socket => kind.is_socket(),
         }
     }
 }
@@ -192,7 +198,8 @@ fn remove_path(path: &Path, recorded: Option<FileIdentity>, kind: PathKind) -> R
         Some(identity) => FileIdentity::of(path)? == identity,
         // Killed between creation and its record: only what is still as it was created can be it.
         None => match kind {
-            PathKind::Directory => true,
+            // It is removed only if it is empty.
+            PathKind::Directory | PathKind::Tree => true,
             PathKind::File => metadata.len() == 0,
             // Somebody else may have been there first, and lives.
             PathKind::Socket => {
@@ -201,14 +208,16 @@ fn remove_path(path: &Path, recorded: Option<FileIdentity>, kind: PathKind) -> R
             }
         },
     };
-    if !is_ours || PathKind::of(&metadata) != Some(kind) {
+    if !is_ours || !kind.is_kind_of(&metadata) {
         return Err(Error::new(
             ErrorKind::Refused,
             format!("left alone: {} is not what the run created there", path.display()),
         ));
     }
     let removed = match kind {
-        PathKind::Directory => std::fs::remove_dir(path),
+        // The standard library follows no link, also not if one is put in the way meanwhile.
+        PathKind::Tree if recorded.is_some() => std::fs::remove_dir_all(path),
+        PathKind::Directory | PathKind::Tree => std::fs::remove_dir(path),
         PathKind::File | PathKind::Socket => std::fs::remove_file(path),
     };
     match removed {
@@ -357,6 +366,24 @@ mod tests {
         assert!(path.exists());
         undo(&directory(&path, Some(identity))).expect("removed");
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_tree_is_removed_with_all_that_is_in_it_if_it_is_the_one_that_was_made() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (path, other) = (folder.path().join("tree"), folder.path().join("other"));
+        fs::create_dir_all(path.join("a/b")).expect("created");
+        fs::create_dir(&other).expect("created");
+        fs::write(other.join("letter"), "dear").expect("written");
+        std::os::unix::fs::symlink(&other, path.join("a/link")).expect("linked");
+        fs::write(path.join("a/b/file"), "x").expect("written");
+        let identity = FileIdentity::of(&path).expect("is there");
+        let tree =
+            |path: &Path, identity| Outstanding { resource: Resource::Tree { path: path.into() }, identity };
+        assert_eq!(undo(&tree(&other, Some(identity))).expect_err("another").kind(), ErrorKind::Refused);
+        assert!(undo(&tree(&path, None)).is_err(), "who filled it is not known");
+        undo(&tree(&path, Some(identity))).expect("removed");
+        assert!(!path.exists() && other.join("letter").exists(), "no link was followed");
     }
 
     #[test]

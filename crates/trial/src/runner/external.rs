@@ -114,6 +114,7 @@ impl Conductor<'_> {
             self.command("check", line, Phase::Check, command, subject, to)?;
         }
         Ok(Loaded {
+            is_interrupted: false,
             recording: Some(recording),
             files: None,
             load: Vec::new(),

@@ -60,6 +60,7 @@ impl Conductor<'_> {
         let folder = folder_of(subject)?;
         reports.push(self.run_file_phase(Phase::Check, &plan, &folder, &mut oracle, &recording)?);
         Ok(Loaded {
+            is_interrupted: false,
             files: Some(FileAccount { reports, oracle }),
             load: Vec::new(),
             recording: Some(recording),

@@ -132,6 +132,8 @@ fn refuse_precious(trial: &TrialFile, options: &RunOptions) -> Result<()> {
 /// All that a run found out.
 struct Conducted {
     verdict: Verdict,
+    /// Somebody asked to stop before the load and its check were done.
+    is_interrupted: bool,
     /// Of a load of files; then nothing was done to blocks as such.
     files: Option<FileAccount>,
     load: Vec<LoadReport>,
@@ -216,7 +218,7 @@ fn conduct(
     let description = subject.describe();
     let kernel_messages = subject.kernel_messages();
     let torn_down = subject.teardown();
-    let Loaded { files, load, recording, known, external, noticed } =
+    let Loaded { is_interrupted, files, load, recording, known, external, noticed } =
         outcome.map_err(|error| leaf_watch::blame(&stack, error))?;
     if let Some(error) = torn_down.into_iter().next() {
         return Err(error.while_doing("taking the subject down"));
@@ -249,22 +251,27 @@ fn conduct(
         .collect();
     let content = known.map(|(workload, oracle)| realised(workload, oracle));
     let exit = |name| external.as_ref().and_then(|external| external.report.exit(name));
-    let verdict = Verdict::reach(
+    let mut verdict = Verdict::reach(
         &Evidence {
             records: &records,
             rules: &rules,
             failures: &failures,
             reports: &load,
             blocks_stay: !trial.subject.has_files() && trial.stack.keeps_offsets(),
-            load: known,
+            // What nobody has read back, nobody can judge.
+            load: known.filter(|_| !is_interrupted),
             exit: exit("run"),
             check_exit: exit("check"),
             files: files.as_ref(),
         },
         &trial.expect,
     );
+    if is_interrupted {
+        verdict.interrupt();
+    }
     Ok(Conducted {
         verdict,
+        is_interrupted,
         files,
         load,
         recording,
@@ -302,6 +309,7 @@ struct Conductor<'a> {
 
 /// What the load found out.
 struct Loaded {
+    is_interrupted: bool,
     files: Option<FileAccount>,
     load: Vec<LoadReport>,
     recording: Option<Arc<Recording>>,
@@ -325,7 +333,7 @@ impl Conductor<'_> {
         if let Some(personality) = &self.trial.load.personality {
             return self.load_and_check_files(personality, subject);
         }
-        let mut target = Target::new(self.trial, &subject.place(), run_on)?;
+        let target = Target::new(self.trial, &subject.place(), run_on)?;
         let workload = Workload::new(&self.trial.load, self.trial.seed, target.driver.objects())?;
         if let Some(engine) = &self.stack.engine {
             arm(engine, &workload, self.plan.rules.clone(), self.replay)?;
@@ -339,11 +347,41 @@ impl Conductor<'_> {
         self.options.monitor.record_in(&recording);
         let mut oracle = Oracle::new(&workload);
         let mut load = Vec::new();
+        let ended =
+            self.run_phases(subject, (&workload, &mut oracle), target, (run_on, &recording), &mut load);
+        let is_interrupted = match ended {
+            // What was done up to there is kept.
+            Err(_) if self.options.cancel.is_cancelled() && !load.is_empty() => true,
+            ended => ended.map(|()| false)?,
+        };
+        let noticed = std::mem::take(&mut self.noticed);
+        Ok(Loaded {
+            is_interrupted,
+            files: None,
+            load,
+            recording: Some(recording),
+            known: Some((workload, oracle)),
+            external: None,
+            noticed,
+        })
+    }
+
+    /// Prefill, run and check, with a remount between. Fails with [`ErrorKind::Cancelled`] where it was asked to stop;
+    /// what was done until then is among the reports.
+    fn run_phases(
+        &mut self,
+        subject: &mut dyn Prepared,
+        (workload, oracle): (&Workload, &mut Oracle),
+        mut target: Target,
+        (run_on, recording): (RunOn<'_>, &Arc<Recording>),
+        load: &mut Vec<LoadReport>,
+    ) -> Result<()> {
         let stages: &[Phase] =
             if workload.has_prefill() { &[Phase::Prefill, Phase::Run] } else { &[Phase::Run] };
         for &phase in stages {
             self.place(phase, subject)?;
-            load.push(self.run_phase(phase, &workload, &target, &mut oracle, (run_on, &recording))?);
+            load.push(self.run_phase(phase, workload, &target, oracle, (run_on, recording))?);
+            self.options.cancel.check()?;
         }
         self.options.monitor.begin("remount", None);
         // Its files must be closed before the unmount.
@@ -363,16 +401,10 @@ impl Conductor<'_> {
         target = Target::again(self.trial, &subject.place(), files, run_on)?;
         self.noticed.extend(target.lost.take().map(|error| format!("{NO_REMOUNT}: {error}")));
         self.place(Phase::Check, subject)?;
-        load.push(self.run_phase(Phase::Check, &workload, &target, &mut oracle, (run_on, &recording))?);
-        let noticed = std::mem::take(&mut self.noticed);
-        Ok(Loaded {
-            files: None,
-            load,
-            recording: Some(recording),
-            known: Some((workload, oracle)),
-            external: None,
-            noticed,
-        })
+        let check = self.run_phase(Phase::Check, workload, &target, oracle, (run_on, recording))?;
+        let is_interrupted = check.is_interrupted;
+        load.push(check);
+        if is_interrupted { self.options.cancel.check() } else { Ok(()) }
     }
 
     /// Marks the block devices of the subject: the one that it is or lies on, and the one below the stack.
@@ -429,8 +461,10 @@ impl Conductor<'_> {
         let result = rotproof_load::run(workload, target.driver.as_ref(), oracle, &options);
         begin_phase(false);
         let leaf = watch.end();
-        // The load only knows that it was stopped; who asked is known here.
-        self.options.cancel.check()?;
+        if result.is_err() {
+            // The load only knows that it was stopped; who asked is known here.
+            self.options.cancel.check()?;
+        }
         leaf?;
         result
     }

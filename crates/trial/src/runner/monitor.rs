@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rotproof_fault::{Engine, Record};
 use rotproof_load::Progress;
-use rotproof_load::engine::{Latencies, ProgressCounts};
+use rotproof_load::engine::{HungRequest, Latencies, ProgressCounts};
 use rotproof_record::Recording;
 
 use super::watched::{Watched, latencies};
@@ -63,6 +63,11 @@ impl Monitor {
     /// The run has these faults.
     pub(crate) fn watch_faults(&self, engine: &Arc<Engine>) {
         self.1.watch_faults(engine);
+    }
+
+    /// Requests of the load that have been under way for too long, each once.
+    pub fn take_hung(&self) -> Vec<HungRequest> {
+        self.phases().iter().flat_map(|(_, progress)| progress.take_hung()).collect()
     }
 
     /// A phase without load begins.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use rotproof_fault::DrawnModel;
 use rotproof_layers::LayerReport;
+use rotproof_load::engine::HungRequest;
 use rotproof_load::{EffortPerRequest, RealisedContent, TraceReport};
 use rotproof_record::statistics::{Degradation, SteadyState};
 use serde::Serialize;
@@ -34,7 +35,7 @@ pub struct Report {
     pub runtime: RuntimeKind,
     /// What was on trial, and how it was made.
     pub subject: SubjectDescription,
-    /// `pass` or `fail`.
+    /// `pass` or `fail`; `interrupted` if somebody asked to stop before all was read back.
     pub verdict: &'static str,
     /// What was expected, and whether it holds.
     pub expectations: Vec<Expectation>,
@@ -63,6 +64,9 @@ pub struct Report {
     pub trace: Option<TraceReport>,
     /// Figures by phase and operation.
     pub performance: Vec<Performance>,
+    /// Requests that were under way for too long; absent without any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hung: Vec<HungRequest>,
     /// What each fault took away from the load while it ran; absent where no fault hit it for long enough to tell.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub degradation: Vec<Degradation>,

@@ -256,8 +256,8 @@ fn a_load_that_shall_stop_stops_though_the_library_waits_for_the_device() {
         stop.store(2, Ordering::Relaxed);
     });
     let options = RunOptions { cancel, progress: Arc::new(Progress::default()), ..uring(Phase::Run) };
-    let error = run(&workload, &set, &mut oracle, &options).expect_err("it was asked to stop");
-    assert_eq!(error.kind(), ErrorKind::Cancelled);
+    let report = run(&workload, &set, &mut oracle, &options).expect("what was done up to there");
+    assert!(report.is_interrupted);
     helper.join().expect("ends well");
     // The job was given up half-way, and the library with it.
     assert_eq!(set.close(Phase::Run, on).expect_err("there is no library any more").kind(), ErrorKind::Gone);

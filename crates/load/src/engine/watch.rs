@@ -1,0 +1,263 @@
+//! Looks after requests that do not come back, and ends a worker before its work is done: because somebody asked to
+//! stop, or because all that it waits for has been away for too long.
+//!
+//! It goes by when the worker sent each request. It cancels nothing in the device: what has been given up may still
+//! take effect at any time, so the blocks of such a write may hold anything from then on.
+
+use std::task::Waker;
+use std::time::Duration;
+
+use rotproof_block::{ErrorKind, Operation, Phase, Request, Time};
+use serde::Serialize;
+
+use super::report::{Incident, LoadOperation, Sighting, Tally};
+use super::worker::{State, Worker};
+use crate::evidence::Evidence;
+
+/// A request that was under way for longer than the load's limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HungRequest {
+    /// Which worker sent it.
+    pub worker: u16,
+    /// In which phase, in a word.
+    pub phase: &'static str,
+    /// What it was to do.
+    pub operation: LoadOperation,
+    /// Which object, by its name.
+    pub object: String,
+    /// Where; zero for a flush.
+    pub offset_bytes: u64,
+    /// How much; zero for a flush.
+    pub length_bytes: u64,
+    /// When it was sent, in nanoseconds since the start of the run.
+    pub sent_ns: u64,
+    /// How long it was under way, or had been when it was told of or given up, in nanoseconds.
+    pub age_ns: u64,
+    /// What became of it.
+    pub end: HungEnd,
+}
+
+/// What became of a request that took too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HungEnd {
+    /// It is under way.
+    Waiting,
+    /// It came back.
+    Returned,
+    /// Nobody waits for it any more.
+    GivenUp,
+}
+
+/// Requests that are kept for each worker; of more only the number is known.
+const HUNG_MAX: usize = 100;
+
+/// A request under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flight {
+    operation: LoadOperation,
+    object: u32,
+    offset_bytes: u64,
+    length_bytes: u64,
+    sent: Time,
+    told: Told,
+}
+
+/// Whether somebody knows that a request takes long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    No,
+    /// As the one with this number.
+    As(usize),
+    /// As one of too many.
+    Counted,
+}
+
+impl Flight {
+    pub(super) fn of(request: &Request, object: u32, sent: Time) -> Self {
+        let operation = match request.operation {
+            Operation::Read => LoadOperation::Read,
+            Operation::Write { .. } => LoadOperation::Write,
+            Operation::Flush => LoadOperation::Flush,
+            Operation::Discard | Operation::WriteZeroes => LoadOperation::Discard,
+        };
+        Self {
+            operation,
+            object,
+            offset_bytes: request.offset,
+            length_bytes: request.length,
+            sent,
+            told: Told::No,
+        }
+    }
+
+    fn age(&self, now: Time) -> Duration {
+        now.since(self.sent)
+    }
+}
+
+/// What took too long, of one worker.
+#[derive(Default)]
+pub(super) struct Hung {
+    pub(super) requests: Vec<HungRequest>,
+    pub(super) omitted: u64,
+}
+
+impl Tally {
+    /// A request has come back that was told of.
+    #[cold]
+    fn came_back(&mut self, flight: &Flight, now: Time) {
+        if let Told::As(number) = flight.told {
+            let hung = &mut self.hung.requests[number];
+            (hung.age_ns, hung.end) = (nanoseconds(flight.age(now)), HungEnd::Returned);
+        }
+    }
+}
+
+fn nanoseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl State {
+    /// The request of a lane has come back.
+    #[inline]
+    pub(super) fn came_back(&mut self, lane: usize, now: Time) {
+        if let Some(flight) = self.flights[lane].take()
+            && flight.told != Told::No
+        {
+            self.tally.came_back(&flight, now);
+        }
+    }
+}
+
+impl Worker {
+    /// Lets intervals end though nothing completes, and looks after what does not come back. For a worker that waits.
+    pub(super) fn tick(&self) {
+        let mut guard = self.state.borrow_mut();
+        let state = &mut *guard;
+        let now = self.runtime.now();
+        if let Some(recorder) = &mut state.recorder {
+            recorder.tick(now);
+        }
+        if state.has_ended {
+            return;
+        }
+        self.tell_of_hung(state, now);
+        if self.waits_in_vain(state, now) {
+            self.give_up(state, now);
+        }
+    }
+
+    /// Tells once of each request that has been under way for too long.
+    fn tell_of_hung(&self, state: &mut State, now: Time) {
+        let State { flights, tally, phase, .. } = state;
+        for flight in flights.iter_mut().flatten() {
+            if flight.told != Told::No || flight.age(now) < self.hung_after {
+                continue;
+            }
+            if tally.hung.requests.len() == HUNG_MAX {
+                flight.told = Told::Counted;
+                tally.hung.omitted += 1;
+                continue;
+            }
+            flight.told = Told::As(tally.hung.requests.len());
+            let hung = HungRequest {
+                worker: self.number,
+                phase: phase.word(),
+                operation: flight.operation,
+                object: self.workload.objects()[flight.object as usize].name.clone(),
+                offset_bytes: flight.offset_bytes,
+                length_bytes: flight.length_bytes,
+                sent_ns: flight.sent.0,
+                age_ns: nanoseconds(flight.age(now)),
+                end: HungEnd::Waiting,
+            };
+            self.progress.tell_of_hung(hung.clone());
+            tally.hung.requests.push(hung);
+        }
+    }
+
+    /// Whether the worker can do nothing but wait, and has done so for too long: for its limit if the load is over, for
+    /// twice that if it is not.
+    fn waits_in_vain(&self, state: &State, now: Time) -> bool {
+        let is_over =
+            state.active_lanes < self.lanes || state.deadline.is_some_and(|deadline| now >= deadline);
+        let patience = if is_over { self.hung_after } else { self.hung_after.saturating_mul(2) };
+        let overdue = state.flights.iter().flatten().filter(|flight| flight.age(now) >= patience).count();
+        overdue > 0 && overdue + state.blocked.len() >= state.active_lanes
+    }
+
+    /// Ends without what is under way, each request of which counts as one that timed out.
+    #[cold]
+    fn give_up(&self, state: &mut State, now: Time) {
+        for lane in 0..self.lanes {
+            let Some(flight) = state.flights[lane].take() else { continue };
+            let error = ErrorKind::TimedOut;
+            state
+                .tally
+                .figures(flight.operation, state.phase == Phase::Recovery)
+                .record_unrecorded_error(error);
+            state.unpublished.count(flight.operation.into(), nanoseconds(flight.age(now)), 0, true);
+            state.tally.failed(Incident {
+                object: flight.object,
+                offset_bytes: flight.offset_bytes,
+                length_bytes: flight.length_bytes,
+                operation: flight.operation,
+                error,
+                time: now,
+            });
+            if let Told::As(number) = flight.told {
+                let hung = &mut state.tally.hung.requests[number];
+                (hung.age_ns, hung.end) = (nanoseconds(flight.age(now)), HungEnd::GivenUp);
+            }
+            let blocks = state.in_flight.blocks(lane);
+            if !self.verify || !matches!(flight.operation, LoadOperation::Read | LoadOperation::Write) {
+                continue;
+            }
+            for block in blocks {
+                let sighting = Sighting {
+                    block,
+                    phase: self.phase,
+                    time: now,
+                    operation: flight.operation,
+                    expected: state.part.legal(block),
+                    evidence: Evidence::Error(error),
+                    count: 1,
+                };
+                state.unpublished.failures += u64::from(state.tally.saw(sighting));
+                if flight.operation == LoadOperation::Write {
+                    state.part.discarded(block);
+                }
+            }
+        }
+        state.is_cut_off = true;
+        self.end(state, now);
+    }
+
+    /// Ends because somebody asked to stop, with the figures up to now. Whoever ended before stays as it is.
+    #[cold]
+    pub(super) fn interrupt(&self) {
+        let mut state = self.state.borrow_mut();
+        if !state.has_ended {
+            (state.tally.is_interrupted, state.is_cut_off) = (true, true);
+            self.end(&mut state, self.runtime.now());
+        }
+    }
+
+    /// Closes the books.
+    pub(super) fn end(&self, state: &mut State, now: Time) {
+        state.tally.ended = now;
+        if let Some(recorder) = state.recorder.take() {
+            recorder.finish(now);
+        }
+        state.tally.all_requests = state.requests;
+        self.publish(state);
+        state.has_ended = true;
+        state.waiting.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether it has ended with lanes under way, which are to be dropped.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.state.borrow().is_cut_off
+    }
+}
