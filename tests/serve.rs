@@ -4,8 +4,9 @@
 mod stage;
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -84,6 +85,52 @@ fn a_program_meets_the_faults_that_are_there_while_it_works() {
 }
 
 #[test]
+fn the_ledger_file_has_every_hit_though_the_server_keeps_only_the_last() {
+    let mut stage = Stage::new();
+    let rules = [
+        "--fault",
+        "name=rot, write, offset=0, once: bit_flip",
+        "--fault",
+        "name=many, read, offset=8KiB: zeros",
+    ];
+    let (index, ready) = stage.serve(&[&["--ledger", "ledger.jsonl"], &rules[..]].concat());
+    let file = open(&address(&ready, "file"));
+    file.write_all_at(&[7; BLOCK], 0).expect("written");
+    let reads = 20_000;
+    for _ in 0..reads {
+        block(&file, 2).expect("read");
+    }
+    let hits = stage.ctl_json(&["hits", "--last", "20"]);
+    assert_eq!((&hits["total"], hits["hits"].as_array().map(Vec::len)), (&(reads + 1).into(), Some(20)));
+    let control = UnixStream::connect(ready["control"].as_str().expect("a path")).expect("it listens");
+    control.set_read_timeout(Some(PATIENCE)).expect("set");
+    let (mut requests, mut answers) = (&control, BufReader::new(&control));
+    answers.read_line(&mut String::new()).expect("it begins");
+    let began = Instant::now();
+    loop {
+        requests.write_all(b"{\"id\":1,\"do\":\"hits\",\"from\":0,\"count\":1}\n").expect("asked");
+        let mut line = String::new();
+        answers.read_line(&mut line).expect("answered");
+        let answer: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        if answer["ok"]["from"].as_u64().expect("a number") > 0 {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "the first are kept for ever");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    file.write_all_at(&[7; BLOCK], 0).expect("put right");
+    drop(file);
+    assert_eq!(stage.end(index, libc::SIGINT), Some(130), "{}", stage.stderr());
+    let ledger = File::open(stage.path("ledger.jsonl")).expect("it was written");
+    let records = rotproof_fault::read_ledger(BufReader::new(ledger)).expect("it is a ledger");
+    assert!(records.iter().map(|record| record.sequence).eq(0..=reads), "all of them, in their order");
+    assert_eq!(records[0].name.as_ref(), "rot");
+    assert!(records[0].repaired_at_ns.is_some(), "repaired after it was dropped");
+    assert!(!stage.path("ledger.rewriting").exists());
+    stage.assert_nothing_left();
+}
+
+#[test]
 fn one_stack_is_a_file_and_a_device_at_once() {
     let mut stage = Stage::new();
     let (index, ready) =
@@ -137,7 +184,7 @@ fn a_stack_is_served_as_the_disk_of_a_virtual_machine() {
     let mut stage = Stage::new();
     let (index, ready) = stage.serve(&["--as", "vhost"]);
     let socket = address(&ready, "vhost");
-    let mut client = std::os::unix::net::UnixStream::connect(&socket).expect("it listens");
+    let mut client = UnixStream::connect(&socket).expect("it listens");
     client.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
     // "Which features are there?", version 1, no body.
     std::io::Write::write_all(&mut client, [1u32, 1, 0].map(u32::to_ne_bytes).as_flattened()).expect("sent");

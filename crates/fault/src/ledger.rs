@@ -4,6 +4,7 @@
 //! As a file it is JSON Lines: one [`Record`] per line, fields as documented there, absent where they say nothing.
 //! Hashes are 32 hexadecimal digits, times nanoseconds since the run began, offsets and lengths bytes.
 
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::Write;
 
 use parking_lot::Mutex;
@@ -12,10 +13,22 @@ use serde::Serialize;
 
 use crate::record::{BlockContent, Record, TargetKey};
 
-/// The record of every fault that was actually injected.
+/// The record of every fault that was actually injected, or of the last of them ([`Ledger::keep_last`]).
 #[derive(Debug, Default)]
 pub struct Ledger {
-    entries: Mutex<Vec<Entry>>,
+    entries: Mutex<Entries>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    /// The last records, in their order.
+    kept: VecDeque<Entry>,
+    /// How many came before those.
+    dropped: u64,
+    /// Of dropped records, blocks that must still be put right.
+    unrepaired: HashMap<u64, usize>,
+    /// When dropped records were repaired.
+    repaired: BTreeMap<u64, u64>,
 }
 
 #[derive(Debug)]
@@ -26,40 +39,73 @@ struct Entry {
     unrepaired: Option<usize>,
 }
 
+impl Entries {
+    fn len(&self) -> u64 {
+        self.dropped + self.kept.len() as u64
+    }
+
+    fn kept_mut(&mut self, sequence: u64) -> Option<&mut Entry> {
+        self.kept.get_mut(usize::try_from(sequence.checked_sub(self.dropped)?).ok()?)
+    }
+}
+
 impl Ledger {
     /// Appends a record, and gives its sequence number. `repairable_blocks` is how many blocks must be put right for
     /// it to count as repaired; 0 for a fault that cannot be.
     pub(crate) fn append(&self, mut record: Record, repairable_blocks: usize) -> u64 {
         let mut entries = self.entries.lock();
-        let sequence = entries.len() as u64;
+        let sequence = entries.len();
         record.sequence = sequence;
-        entries.push(Entry { record, unrepaired: (repairable_blocks > 0).then_some(repairable_blocks) });
+        let unrepaired = (repairable_blocks > 0).then_some(repairable_blocks);
+        entries.kept.push_back(Entry { record, unrepaired });
         sequence
     }
 
     /// One of the record's blocks holds its true content again.
     pub(crate) fn block_repaired(&self, sequence: u64, time_ns: u64) {
         let mut entries = self.entries.lock();
-        let Some(entry) = entries.get_mut(sequence as usize) else { return };
-        if let Some(unrepaired) = &mut entry.unrepaired {
+        if let Some(entry) = entries.kept_mut(sequence) {
+            if let Some(unrepaired) = &mut entry.unrepaired {
+                *unrepaired = unrepaired.saturating_sub(1);
+                if *unrepaired == 0 {
+                    entry.unrepaired = None;
+                    entry.record.repaired_at_ns = Some(time_ns);
+                }
+            }
+        } else if let Some(unrepaired) = entries.unrepaired.get_mut(&sequence) {
             *unrepaired = unrepaired.saturating_sub(1);
             if *unrepaired == 0 {
-                entry.unrepaired = None;
-                entry.record.repaired_at_ns = Some(time_ns);
+                entries.unrepaired.remove(&sequence);
+                entries.repaired.insert(sequence, time_ns);
             }
         }
     }
 
     /// One of the record's blocks has been overwritten with something else, so it will never be repaired.
     pub(crate) fn block_replaced(&self, sequence: u64) {
-        if let Some(entry) = self.entries.lock().get_mut(sequence as usize) {
-            entry.unrepaired = None;
+        let mut entries = self.entries.lock();
+        match entries.kept_mut(sequence) {
+            Some(entry) => entry.unrepaired = None,
+            None => drop(entries.unrepaired.remove(&sequence)),
         }
+    }
+
+    /// Drops all but the last `count` records, for a ledger that grows without end. Of those dropped it remembers
+    /// only whether they are repaired.
+    pub fn keep_last(&self, count: usize) {
+        let mut guard = self.entries.lock();
+        let entries = &mut *guard;
+        let surplus = entries.kept.len().saturating_sub(count);
+        for (sequence, entry) in (entries.dropped..).zip(entries.kept.drain(..surplus)) {
+            entries.repaired.extend(entry.record.repaired_at_ns.map(|time_ns| (sequence, time_ns)));
+            entries.unrepaired.extend(entry.unrepaired.map(|blocks| (sequence, blocks)));
+        }
+        entries.dropped += surplus as u64;
     }
 
     /// How many faults have been injected.
     pub fn len(&self) -> usize {
-        self.entries.lock().len()
+        self.entries.lock().len() as usize
     }
 
     /// Whether none has.
@@ -67,25 +113,35 @@ impl Ledger {
         self.len() == 0
     }
 
-    /// A copy of all records so far, in their order.
-    pub fn records(&self) -> Vec<Record> {
-        self.entries.lock().iter().map(|entry| entry.record.clone()).collect()
+    /// Number of the first record that is kept; all before it have been dropped.
+    pub fn first_kept(&self) -> u64 {
+        self.entries.lock().dropped
     }
 
-    /// A copy of at most `count_max` records from number `first` on, in their order.
+    /// When dropped records were repaired, by their number.
+    pub fn repaired_since_dropped(&self) -> BTreeMap<u64, u64> {
+        self.entries.lock().repaired.clone()
+    }
+
+    /// A copy of all records that are kept, in their order.
+    pub fn records(&self) -> Vec<Record> {
+        self.entries.lock().kept.iter().map(|entry| entry.record.clone()).collect()
+    }
+
+    /// A copy of at most `count_max` records from number `first` on, or from the first that is kept, in their order.
     pub fn records_from(&self, first: u64, count_max: usize) -> Vec<Record> {
         let entries = self.entries.lock();
-        let first = usize::try_from(first).unwrap_or(usize::MAX).min(entries.len());
-        entries[first..].iter().take(count_max).map(|entry| entry.record.clone()).collect()
+        let skipped = usize::try_from(first.saturating_sub(entries.dropped)).unwrap_or(usize::MAX);
+        entries.kept.iter().skip(skipped).take(count_max).map(|entry| entry.record.clone()).collect()
     }
 
-    /// [`digest`] of all records so far.
+    /// [`digest`] of all records that are kept.
     pub fn digest(&self) -> ContentHash {
         let entries = self.entries.lock();
-        digest(entries.iter().map(|entry| &entry.record))
+        digest(entries.kept.iter().map(|entry| &entry.record))
     }
 
-    /// Writes all records so far as JSON Lines.
+    /// Writes all records that are kept as JSON Lines.
     pub fn write_to(&self, output: &mut impl Write) -> std::io::Result<()> {
         // Not under the lock: the output may be slow, and requests must go on.
         for record in self.records() {
@@ -209,5 +265,26 @@ mod tests {
         }
         let repaired: Vec<_> = ledger.records().iter().map(|record| record.repaired_at_ns).collect();
         assert_eq!(repaired, [Some(7_000), None, None]);
+    }
+    #[test]
+    fn of_dropped_records_it_remembers_whether_they_are_repaired() {
+        let ledger = Ledger::default();
+        for n in 0..6 {
+            ledger.append(record(99, n * 4096), 1);
+        }
+        ledger.block_repaired(0, 500);
+        ledger.keep_last(2);
+        assert_eq!((ledger.len(), ledger.records().len()), (6, 2));
+        ledger.block_repaired(1, 600);
+        ledger.block_replaced(2);
+        ledger.block_repaired(2, 700);
+        ledger.block_repaired(5, 800);
+        assert_eq!(ledger.append(record(99, 0), 0), 6);
+        assert_eq!(ledger.first_kept(), 4);
+        assert_eq!(ledger.repaired_since_dropped(), BTreeMap::from([(0, 500), (1, 600)]));
+        let kept: Vec<_> =
+            ledger.records_from(0, 9).iter().map(|record| (record.sequence, record.repaired_at_ns)).collect();
+        assert_eq!(kept, [(4, None), (5, Some(800)), (6, None)]);
+        assert_eq!(ledger.records_from(6, 9).len(), 1);
     }
 }

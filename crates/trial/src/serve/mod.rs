@@ -36,6 +36,9 @@ use ledger_file::LedgerFile;
 /// How often the ledger file, the leaf and the wish to stop are looked at.
 const INTERVAL: Duration = Duration::from_millis(50);
 
+/// Records of the ledger that stay in memory, for `rotproof ctl hits`: a stack may be served for months.
+const KEPT_RECORDS: usize = 16_384;
+
 /// What a stack is served with.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
@@ -177,6 +180,7 @@ impl Served {
             if let Some(ledger) = &mut self.ledger {
                 ledger.append_new(self.engine.ledger())?;
             }
+            self.engine.ledger().keep_last(KEPT_RECORDS);
             if !has_told && let Err(error) = self.stack.check_leaf() {
                 has_told = true;
                 notice(&format!(
