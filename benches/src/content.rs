@@ -1,9 +1,11 @@
 //! What content costs: blocks that can be verified, with duplicates and compressible, in CPU time per request; against
-//! fio's verification and duplicates on its null engine, by the option that its name has after the semicolon. And writing,
-//! then verifying, a file in memory.
+//! fio's verification and duplicates on its null engine, by the option that its name has after the semicolon. Writing,
+//! then verifying, a file in memory. And the rate of DEDISbench's way of working.
 //!
 //! Ours is the whole load - pattern, content, oracle, statistics - on a device that takes everything and keeps nothing.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
@@ -11,23 +13,27 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
-use rotproof_block::leaf::{FileDevice, FileOptions};
+use rotproof_block::error::IoContext;
+use rotproof_block::leaf::FileOptions;
 use rotproof_block::{
     Device, DeviceInfo, Error, ErrorKind, Features, Phase, Queue, Request, Result, Runtime, Submission,
 };
 use rotproof_load::{
-    DeviceDriver, Driver, Duplicates, LoadSpec, Oracle, Progress, RunOn, RunOptions, Workload,
+    BlockingFile, DeviceDriver, Driver, Duplicates, LoadReport, LoadSpec, Oracle, Progress, RunOn,
+    RunOptions, Workload,
 };
 use rotproof_spec::{Bytes, Percent, Span};
 use serde_json::Value;
 
-use crate::figure::{Bar, Figure};
-use crate::{Effort, machine};
+use crate::figure::{Bar, Figure, in_turns};
+use crate::{Effort, dedisbench, machine};
 
 /// What requests go to, again and again.
 const DEVICE_BYTES: u64 = 1 << 30;
 /// What is written and verified in memory.
 const FILE_BYTES: u64 = 256 << 20;
+/// What a check of ours reads at once.
+const SWEEP_BYTES: u64 = 256 << 10;
 const DEPTH: u32 = 32;
 
 /// Takes every write and forgets it.
@@ -82,14 +88,33 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     let folder = tempfile::tempdir_in("/dev/shm").map_err(machine::no_folder)?;
     let file = folder.path().join("file");
     machine::make_file(&file, FILE_BYTES)?;
-    for (method, bar) in [("crc32c", 0.4), ("xxhash", 0.15)] {
+    for (block_bytes, size) in [(4096, "4 KiB"), (128 << 10, "128 KiB")] {
+        for (method, bar) in [("crc32c", 0.4), ("xxhash", 0.15)] {
+            let rounds = (0..effort.rounds)
+                .map(|round| {
+                    in_turns(
+                        round,
+                        || ours_in_memory(&file, block_bytes),
+                        || fio_in_memory(&file, block_bytes, method),
+                    )
+                })
+                .collect::<Result<Vec<_>>>()?;
+            let name = format!("{size}, tmpfs, written and verified; verify={method}");
+            found(Figure::from_rounds(name, "ns", &rounds, Some(Bar::AtMost(bar))));
+        }
         let rounds = (0..effort.rounds)
-            .map(|_| Ok((ours_in_memory(&file)?, fio_in_memory(&file, method)?)))
+            .map(|round| {
+                in_turns(
+                    round,
+                    || ours_in_memory(&file, block_bytes),
+                    || system_calls_in_memory(&file, block_bytes),
+                )
+            })
             .collect::<Result<Vec<_>>>()?;
-        let name = format!("4 KiB, tmpfs, verified; verify={method}");
-        found(Figure::from_rounds(name, "ns", &rounds, Some(Bar::AtMost(bar))));
+        let name = format!("{size}, tmpfs, written and verified; its system calls alone");
+        found(Figure::from_rounds(name, "ns", &rounds, None));
     }
-    Ok(())
+    dedisbench::run(effort, found)
 }
 
 fn internal(why: String) -> Error {
@@ -116,13 +141,31 @@ fn ours(spec: &LoadSpec, block_bytes: u64, seconds: f64) -> Result<f64> {
     Ok(cpu.as_nanos() as f64 / requests as f64)
 }
 
-/// Nanoseconds of CPU for a block that is written to a file in memory, and later read and verified.
-fn ours_in_memory(file: &Path) -> Result<f64> {
+/// Nanoseconds of CPU for a request that is written to a file in memory, and later read and verified. By `pwrite` and
+/// `pread`, as fio beside it: with io_uring the kernel hands writes to tmpfs to threads of its own, whose time neither
+/// side would count.
+fn ours_in_memory(file: &Path, block_bytes: u64) -> Result<f64> {
     let options = FileOptions { direct: false, ..FileOptions::default() };
-    let driver = DeviceDriver::new(FileDevice::open(file, options)?)?;
-    let spec = LoadSpec { queue_depth: DEPTH, ..LoadSpec::default() };
+    let driver = DeviceDriver::new(BlockingFile::open(file, options)?)?;
+    let spec = LoadSpec { block_size: Bytes(block_bytes).into(), ..LoadSpec::default() };
     let (cpu, requests) = phases(&spec, &driver, &[Phase::Run, Phase::Check])?;
     Ok(cpu.as_nanos() as f64 / requests as f64)
+}
+
+/// The same for nothing but the calls that ours makes: what no content and no verification could be below.
+fn system_calls_in_memory(file: &Path, block_bytes: u64) -> Result<f64> {
+    let doing = || format!("writing and reading {}", file.display());
+    let opened = File::options().read(true).write(true).open(file).doing(doing)?;
+    let (data, mut sweep) = (vec![0x5a; block_bytes as usize], vec![0; SWEEP_BYTES as usize]);
+    let began = machine::thread_cpu();
+    for offset in (0..FILE_BYTES).step_by(data.len()) {
+        opened.write_all_at(&data, offset).doing(doing)?;
+    }
+    for offset in (0..FILE_BYTES).step_by(sweep.len()) {
+        opened.read_exact_at(&mut sweep, offset).doing(doing)?;
+    }
+    let cpu = machine::thread_cpu() - began;
+    Ok(cpu.as_nanos() as f64 / (FILE_BYTES / block_bytes) as f64)
 }
 
 /// CPU of all phases, and the writes.
@@ -131,23 +174,35 @@ fn phases(spec: &LoadSpec, driver: &dyn Driver, phases: &[Phase]) -> Result<(Dur
     let mut oracle = Oracle::new(&workload);
     let (mut cpu, mut writes) = (Duration::ZERO, 0);
     for &phase in phases {
-        let options = RunOptions {
-            runtime: RunOn::Uring { epoch: Instant::now() },
-            phase,
-            verify: true,
-            cancel: Arc::new(AtomicUsize::new(0)),
-            progress: Arc::new(Progress::default()),
-            recording: None,
-            phase_cell: None,
-        };
-        let report = rotproof_load::run(&workload, driver, &mut oracle, &options)?;
-        if !report.sightings.is_empty() {
-            return Err(internal(format!("{} blocks are wrong", report.sightings.len())));
-        }
+        let report = self::phase(&workload, driver, &mut oracle, phase)?;
         cpu += report.effort.unwrap_or_default().cpu;
         writes += report.writes.requests;
     }
     Ok((cpu, writes.max(1)))
+}
+
+/// One phase; fails if a block is wrong.
+pub fn phase(
+    workload: &Workload,
+    driver: &dyn Driver,
+    oracle: &mut Oracle,
+    phase: Phase,
+) -> Result<LoadReport> {
+    let options = RunOptions {
+        runtime: RunOn::Uring { epoch: Instant::now() },
+        phase,
+        verify: true,
+        cancel: Arc::new(AtomicUsize::new(0)),
+        progress: Arc::new(Progress::default()),
+        recording: None,
+        phase_cell: None,
+    };
+    let report = rotproof_load::run(workload, driver, oracle, &options)?;
+    if report.sightings.is_empty() {
+        Ok(report)
+    } else {
+        Err(internal(format!("{} blocks are wrong", report.sightings.len())))
+    }
 }
 
 /// Nanoseconds of CPU for a write of fio on its null engine.
@@ -166,13 +221,13 @@ fn fio(block_bytes: u64, options: &[&str], seconds: f64) -> Result<f64> {
     per_write(&report)
 }
 
-/// Nanoseconds of CPU for a block that fio writes to a file in memory, and later reads and verifies.
-fn fio_in_memory(file: &Path, method: &str) -> Result<f64> {
+/// Nanoseconds of CPU for a request that fio writes to a file in memory, and later reads and verifies.
+fn fio_in_memory(file: &Path, block_bytes: u64, method: &str) -> Result<f64> {
     let report = fio_report(
         &[
-            "--ioengine=io_uring",
+            "--ioengine=psync",
             "--rw=write",
-            "--bs=4096",
+            &format!("--bs={block_bytes}"),
             &format!("--size={FILE_BYTES}"),
             &format!("--filename={}", file.display()),
         ],

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::figure::{Bar, Figure};
-use crate::{Effort, machine};
+use crate::{Effort, load_memory, machine};
 
 const TARGET_BYTES: u64 = 256 << 20;
 const DEPTH: u32 = 32;
@@ -83,7 +83,7 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
         }
         found(Figure::from_rounds(cell.name(), "us", &rounds, Some(Bar::AtMost(cell.bar))));
     }
-    Ok(())
+    load_memory::run(effort, found)
 }
 
 /// Where fio's direct I/O is not possible.

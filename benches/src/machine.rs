@@ -31,17 +31,26 @@ pub fn need(program: &str, package: &str) -> Result<()> {
     if present().is_ok_and(|status| status.success()) {
         return Ok(());
     }
-    let script = format!(
-        "apt-get update -qq >&2 && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq {package} >&2"
-    );
-    let installed = Command::new("sh").args(["-c", &script]).status();
-    if installed.is_ok_and(|status| status.success()) && present().is_ok_and(|status| status.success()) {
+    if install(package).is_ok() && present().is_ok_and(|status| status.success()) {
         return Ok(());
     }
     Err(Error::new(
         ErrorKind::Missing,
         format!("this benchmark needs `{program}`; install the package `{package}` and run it again"),
     ))
+}
+
+/// Installs Debian packages, separated by spaces.
+pub fn install(packages: &str) -> Result<()> {
+    let script = format!(
+        "apt-get update -qq >&2 && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq {packages} >&2"
+    );
+    let installed = Command::new("sh").args(["-c", &script]).status();
+    if installed.is_ok_and(|status| status.success()) {
+        return Ok(());
+    }
+    let message = format!("could not install the packages {packages}; install them and run it again");
+    Err(Error::new(ErrorKind::Missing, message))
 }
 
 /// CPU time of the calling thread so far.

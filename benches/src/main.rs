@@ -4,6 +4,7 @@
 
 mod achilles;
 mod content;
+mod dedisbench;
 mod export_fuse;
 mod export_nbd;
 mod export_vhost;
@@ -15,6 +16,7 @@ mod fispdk;
 mod fuse_peers;
 mod idle_rules;
 mod load;
+mod load_memory;
 mod machine;
 mod model;
 mod nbd_peers;
@@ -65,6 +67,8 @@ pub struct Effort {
     pub rounds: usize,
     /// Seconds of one measurement.
     pub seconds: f64,
+    /// What takes minutes is cut to a part of it.
+    pub is_quick: bool,
 }
 
 struct Benchmark {
@@ -106,7 +110,7 @@ const BENCHMARKS: &[Benchmark] = &[
     },
     Benchmark {
         name: "load",
-        about: "CPU for one request of a load, with and without content, against fio",
+        about: "CPU for one request of a load against fio's; memory over 100 million requests",
         run: load::run,
     },
     Benchmark {
@@ -121,7 +125,7 @@ const BENCHMARKS: &[Benchmark] = &[
     },
     Benchmark {
         name: "content",
-        about: "content that can be verified, with duplicates, against fio's: CPU per request",
+        about: "content that can be verified, with duplicates: CPU per request against fio's, rate against DEDISbench's",
         run: content::run,
     },
     Benchmark {
@@ -145,9 +149,9 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let effort = if arguments.quick {
-        Effort { rounds: 3, seconds: 0.3 }
+        Effort { rounds: 3, seconds: 0.3, is_quick: true }
     } else {
-        Effort { rounds: 11, seconds: 1.0 }
+        Effort { rounds: 11, seconds: 1.0, is_quick: false }
     };
     if !arguments.json {
         println!("{}", machine::describe());
