@@ -187,7 +187,7 @@ fn a_stack_is_served_as_the_disk_of_a_virtual_machine() {
     let mut client = UnixStream::connect(&socket).expect("it listens");
     client.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
     // "Which features are there?", version 1, no body.
-    std::io::Write::write_all(&mut client, [1u32, 1, 0].map(u32::to_ne_bytes).as_flattened()).expect("sent");
+    client.write_all([1u32, 1, 0].map(u32::to_ne_bytes).as_flattened()).expect("sent");
     let mut reply = [0; 20];
     Read::read_exact(&mut client, &mut reply).expect("it answers");
     let features = u64::from_ne_bytes(reply[12..].try_into().expect("eight bytes"));
