@@ -5,7 +5,7 @@
 //! may be dropped on another thread than it was made on; it then joins that thread's lists.
 
 use std::alloc::{self, Layout};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -34,6 +34,17 @@ unsafe impl Sync for Buffer {}
 
 thread_local! {
     static FREE: RefCell<Pool> = const { RefCell::new(Pool { lists: [const { Vec::new() }; CLASSES] }) };
+}
+
+thread_local! {
+    /// Buffers of this thread never go back to the system while it lives.
+    static KEEPS_ALL: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on memory that pooled buffers of this thread give back stays in its lists, however much it is: for memory that
+/// the kernel has been told of by its address, where another allocation must never come to lie.
+pub(crate) fn keep_all_of_this_thread() {
+    KEEPS_ALL.set(true);
 }
 
 struct Pool {
@@ -96,6 +107,12 @@ impl Buffer {
         buffer
     }
 
+    /// All memory that it stands for, if that comes from the lists and goes back to them; none of a very large one.
+    pub(crate) fn pooled_memory(&self) -> Option<(*mut u8, usize)> {
+        (self.capacity > 0 && class_of(self.capacity).is_some())
+            .then_some((self.start.as_ptr(), self.capacity))
+    }
+
     /// Cuts the buffer to its first `len` bytes; longer than it is has no effect.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
@@ -110,7 +127,8 @@ impl Drop for Buffer {
         let kept = class_of(self.capacity).is_some_and(|class| {
             FREE.try_with(|pool| {
                 let list = &mut pool.borrow_mut().lists[class];
-                let room = list.len() < (KEPT_BYTES_PER_CLASS / self.capacity).max(1);
+                let room = KEEPS_ALL.try_with(Cell::get).unwrap_or(false)
+                    || list.len() < (KEPT_BYTES_PER_CLASS / self.capacity).max(1);
                 if room {
                     list.push(self.start);
                 }
@@ -164,6 +182,25 @@ mod tests {
     fn a_buffer_may_die_on_another_thread() {
         let buffer = Buffer::copy_of(b"data");
         std::thread::spawn(move || assert_eq!(&buffer[..], b"data")).join().expect("the thread ends well");
+    }
+
+    #[test]
+    fn a_thread_that_keeps_all_gives_the_same_memory_again() {
+        let kept = std::thread::spawn(|| {
+            keep_all_of_this_thread();
+            let addresses = |buffers: &[Buffer]| {
+                let mut addresses: Vec<usize> =
+                    buffers.iter().map(|buffer| buffer.as_ptr() as usize).collect();
+                addresses.sort_unstable();
+                addresses
+            };
+            let make = || (0..6).map(|_| Buffer::stale(POOLED_BYTES_MAX)).collect::<Vec<_>>();
+            let first = make();
+            let wanted = addresses(&first);
+            drop(first);
+            wanted == addresses(&make())
+        });
+        assert!(kept.join().expect("the thread ends well"), "24 MiB, where 16 are kept otherwise");
     }
 
     #[test]

@@ -111,6 +111,13 @@ impl Workload {
         if self.has_prefill() { &[Stage::Prefill, Stage::Run] } else { &[Stage::Run] }
     }
 
+    /// The buffers that a worker has registered with the kernel before it begins, and their size in bytes, if it is to.
+    pub fn fixed_buffers(&self, worker: u16) -> Option<(u32, usize)> {
+        let job = self.job(worker);
+        let bytes = usize::try_from(job.block_size.largest_bytes()).unwrap_or(BLOCK_BYTES);
+        self.0.spec.fixed_buffers.then_some((job.queue_depth, bytes))
+    }
+
     /// How long a request may be under way before it is told of.
     pub fn hung_after(&self) -> Duration {
         self.0.spec.hung_after.map_or(HUNG_AFTER_DEFAULT, |span| span.0)

@@ -7,6 +7,7 @@
 mod clock;
 mod executor;
 mod file_io;
+mod fixed_buffers;
 mod timers;
 mod uring;
 
@@ -58,12 +59,15 @@ pub struct RuntimeOptions {
     pub epoch: Instant,
     /// Requests the ring takes before it must be submitted; a power of two.
     pub ring_entries: u32,
+    /// Register the memory of requests with the kernel once, rather than with each: at first so many buffers of so many
+    /// bytes, others as they come. Not everybody may lock so much memory.
+    pub fixed_buffers: Option<(u32, usize)>,
 }
 
 impl RuntimeOptions {
-    /// Epoch now, 256 ring entries.
+    /// Epoch now, 256 ring entries, no fixed buffers.
     pub fn new(seed: u64) -> Self {
-        Self { seed, epoch: Instant::now(), ring_entries: 256 }
+        Self { seed, epoch: Instant::now(), ring_entries: 256, fixed_buffers: None }
     }
 }
 
@@ -88,10 +92,11 @@ enum Driver {
 const POLLS_PER_TURN: usize = 128;
 
 impl Runtime {
-    /// The real one. Fails with [`ErrorKind::Missing`] where the kernel has no io_uring or forbids it.
+    /// The real one. Fails with [`ErrorKind::Missing`] where the kernel has no io_uring or forbids it, or does not
+    /// register the buffers that are asked for.
     pub fn uring(options: RuntimeOptions) -> Result<Self> {
         let executor = Executor::new();
-        let ring = RefCell::new(Uring::new(options.ring_entries)?);
+        let ring = RefCell::new(Uring::new(options.ring_entries, options.fixed_buffers)?);
         Ok(Self::with(executor, Driver::Uring { ring, clock: Clock::since(options.epoch) }, options.seed))
     }
 
@@ -474,6 +479,32 @@ mod tests {
                     .collect();
                 for write in writes {
                     assert_eq!(write.await.0.expect("written"), 4096);
+                }
+            })
+            .expect("completes");
+    }
+
+    #[test]
+    fn with_fixed_buffers_every_size_is_read_back_as_it_was_written() {
+        let fixed_buffers = Some((2, 8192));
+        let runtime =
+            Runtime::uring(RuntimeOptions { fixed_buffers, ..RuntimeOptions::new(1) }).expect("a ring");
+        let file: Arc<OwnedFd> = Arc::new(tempfile::tempfile().expect("a temporary file").into());
+        runtime
+            .block_on(async {
+                // Sizes that were registered at once, that come later, and that never are.
+                for (round, len) in (0u8..).zip([4096usize, 8192, 100, 1 << 20, 8 << 20, 8192, 3000, 4096]) {
+                    let written =
+                        runtime.write(&file, 512, Buffer::copy_of(&vec![round; len]), round % 2 == 0).await;
+                    assert_eq!(written.0.expect("written"), len);
+                    drop(written.1);
+                    let many: Vec<_> =
+                        (0..5).map(|_| runtime.read(&file, 512, Buffer::zeroed(len))).collect();
+                    for read in many {
+                        let (read, buffer) = read.await;
+                        assert_eq!(read.expect("read"), len);
+                        assert!(buffer.iter().all(|&byte| byte == round), "{len} bytes");
+                    }
                 }
             })
             .expect("completes");

@@ -10,6 +10,7 @@ use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 
 use super::file_io::FileOperation;
+use super::fixed_buffers::FixedBuffers;
 use crate::{Buffer, Error, ErrorKind, Result, system_calls};
 
 /// Completions that belong to no slot.
@@ -33,6 +34,7 @@ enum Slot {
 
 pub(super) struct Uring {
     ring: IoUring,
+    fixed: Option<FixedBuffers>,
     slots: Vec<Slot>,
     free: Vec<usize>,
     in_flight: usize,
@@ -43,7 +45,7 @@ pub(super) struct Uring {
 }
 
 impl Uring {
-    pub(super) fn new(entries: u32) -> Result<Self> {
+    pub(super) fn new(entries: u32, fixed: Option<(u32, usize)>) -> Result<Self> {
         // Completions are then processed in our own calls only, which saves interrupts between the threads; the flag
         // tells without a call that there are some to process.
         let modern = IoUring::builder()
@@ -60,6 +62,7 @@ impl Uring {
             .caused_by(error)
         })?;
         Ok(Self {
+            fixed: fixed.map(|fixed| FixedBuffers::new(&ring, fixed)).transpose()?,
             ring,
             slots: Vec::new(),
             free: Vec::new(),
@@ -85,27 +88,48 @@ impl Uring {
             let message = "a request of 4 GiB or more is too large for io_uring";
             return Err((Error::new(ErrorKind::OutOfRange, message), buffer));
         };
+        let place = match (&mut self.fixed, operation) {
+            (Some(fixed), FileOperation::Read { .. } | FileOperation::Write { .. }) => {
+                match fixed.place_of(&self.ring, &buffer) {
+                    Ok(place) => place,
+                    Err(error) => return Err((error, buffer)),
+                }
+            }
+            _ => None,
+        };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::Free);
             self.slots.len() - 1
         });
         let fd = Fd(file.as_raw_fd());
-        let entry = match operation {
-            FileOperation::Read { offset } => {
+        let flags = |durable| if durable { libc::RWF_DSYNC } else { 0 };
+        let entry = match (operation, place) {
+            (FileOperation::Read { offset }, None) => {
                 opcode::Read::new(fd, buffer.as_mut_ptr(), length).offset(offset).build()
             }
-            FileOperation::Write { offset, durable } => opcode::Write::new(fd, buffer.as_ptr(), length)
-                .offset(offset)
-                .rw_flags(if durable { libc::RWF_DSYNC } else { 0 })
-                .build(),
-            FileOperation::SyncData => {
+            (FileOperation::Read { offset }, Some(place)) => {
+                opcode::ReadFixed::new(fd, buffer.as_mut_ptr(), length, place).offset(offset).build()
+            }
+            (FileOperation::Write { offset, durable }, None) => {
+                opcode::Write::new(fd, buffer.as_ptr(), length)
+                    .offset(offset)
+                    .rw_flags(flags(durable))
+                    .build()
+            }
+            (FileOperation::Write { offset, durable }, Some(place)) => {
+                opcode::WriteFixed::new(fd, buffer.as_ptr(), length, place)
+                    .offset(offset)
+                    .rw_flags(flags(durable))
+                    .build()
+            }
+            (FileOperation::SyncData, _) => {
                 opcode::Fsync::new(fd).flags(io_uring::types::FsyncFlags::DATASYNC).build()
             }
-            FileOperation::Allocate { mode, offset, length } => {
+            (FileOperation::Allocate { mode, offset, length }, _) => {
                 opcode::Fallocate::new(fd, length).offset(offset).mode(mode).build()
             }
-            FileOperation::PollReadable => opcode::PollAdd::new(fd, libc::POLLIN as u32).build(),
-            FileOperation::Command { command, argument } => {
+            (FileOperation::PollReadable, _) => opcode::PollAdd::new(fd, libc::POLLIN as u32).build(),
+            (FileOperation::Command { command, argument }, _) => {
                 opcode::UringCmd16::new(fd, command).cmd(argument).build()
             }
         };

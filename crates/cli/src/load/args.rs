@@ -71,7 +71,7 @@ pub struct LoadArgs {
     #[arg(conflicts_with_all = [
         "rw", "mix", "bs", "bssplit", "iodepth", "numjobs", "size", "io_size", "number_ios", "ramp_time", "rwmixread",
         "percentage_random", "random_distribution", "blockalign", "rate_iops", "thinktime", "burst", "fsync", "fua",
-        "retry", "duplicates", "compressible", "prefill", "no_verify", "ioengine", "buffered", "trace", "hung_after",
+        "retry", "duplicates", "compressible", "prefill", "no_verify", "ioengine", "buffered", "trace", "hung_after", "fixedbufs",
     ])]
     pub personality: Option<Personality>,
 
@@ -185,6 +185,10 @@ pub struct LoadArgs {
     #[arg(long, value_name = "HOW", default_value = "io_uring", hide_default_value = true)]
     #[arg(hide_possible_values = true)]
     pub ioengine: IoEngine,
+
+    /// Register the memory of requests with the kernel once
+    #[arg(long)]
+    pub fixedbufs: bool,
 
     /// Go through the page cache
     #[arg(long)]

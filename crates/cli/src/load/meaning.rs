@@ -89,6 +89,7 @@ impl LoadArgs {
             ramp_up: self.ramp_time,
             retry: self.retry.map(|count| Retry { count, delay: Span::default(), on: Vec::new() }),
             hung_after: self.hung_after,
+            fixed_buffers: self.fixedbufs,
             prefill: Some(self.prefill),
             duplicates: self.duplicates.clone().unwrap_or_default(),
             compressible: self.compressible.unwrap_or_default(),
@@ -174,6 +175,7 @@ fn option_of(path: &str) -> &'static str {
         "ramp_up" => "--ramp-time",
         "retry" => "--retry",
         "hung_after" => "--hung-after",
+        "fixed_buffers" => "--fixedbufs",
         _ => "the load",
     }
 }

@@ -335,6 +335,7 @@ fn run_queue(
             seed: options.seed,
             epoch: options.epoch,
             ring_entries: entries,
+            fixed_buffers: None,
         })?;
         let lane = Lane {
             queue: device.open_queue(&runtime)?,

@@ -103,6 +103,7 @@ fn work(
         seed: job.workload.seed(),
         epoch,
         ring_entries: lanes.next_power_of_two().clamp(64, 1024),
+        fixed_buffers: job.workload.fixed_buffers(number),
     };
     let runtime = Runtime::uring(options)?;
     let queues = job.driver.open(&runtime)?;

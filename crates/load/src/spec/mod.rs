@@ -65,6 +65,10 @@ with_job_keys! {
         /// is given up.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub hung_after: Option<Span>,
+        /// Register the memory of requests with the kernel once, rather than with each; for files and block devices. Default
+        /// no.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        pub fixed_buffers: bool,
         /// Write the whole target once before the load; default: if there are reads.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub prefill: Option<bool>,

@@ -68,6 +68,7 @@ impl TrialFile {
                 "remove `files`, or take fat, ext4, xfs or btrfs as the subject",
             );
         }
+        self.validate_fixed_buffers(&root.key("load").key("fixed_buffers"), problems);
         let load = &self.load;
         for (key, is_said) in
             [("ioengine", load.ioengine != FileEngine::IoUring), ("buffered", load.buffered)]
@@ -82,6 +83,25 @@ impl TrialFile {
                     "remove it, or take ext4, xfs or btrfs as the subject",
                 );
             }
+        }
+    }
+
+    /// Only what io_uring does to a file or block device has memory to be registered.
+    fn validate_fixed_buffers(&self, path: &Path, problems: &mut Problems) {
+        if !self.load.fixed_buffers {
+            return;
+        }
+        let is_file = match self.subject {
+            SubjectSpec::Raw => matches!(self.stack.leaf(), Some(DeviceSpec::File(_))),
+            SubjectSpec::Fat => false,
+            _ => true,
+        };
+        if !is_file || self.load.ioengine != FileEngine::IoUring || self.runtime == RuntimeKind::Simulated {
+            problems.add_with_help(
+                path,
+                "nothing here goes to a file or block device by io_uring, so there is no memory to register",
+                "leave it out, or take a subject with a kernel, or `raw` over a `file`, and `runtime: io_uring`",
+            );
         }
     }
 
@@ -502,6 +522,11 @@ mod tests {
                 "64MiB",
                 "faults: ['target=most_duplicated: zeros']",
                 "faults[0].match.target: this load writes no duplicates",
+            ),
+            (
+                "64MiB",
+                "load: { fixed_buffers: true }",
+                "load.fixed_buffers: nothing here goes to a file or block device by io_uring, so there is no memory to register",
             ),
             (
                 "64MiB",

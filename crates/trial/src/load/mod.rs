@@ -14,8 +14,8 @@ pub use files::{DURATION_DEFAULT, FileLoadCommand, FileLoadOutcome};
 use rotproof_block::{Error, ErrorKind, Phase, Result, Runtime};
 use rotproof_load::engine::{HungRequest, LoadOperation};
 use rotproof_load::{
-    BLOCK_BYTES, DeviceDriver, Driver, EffortPerRequest, Failure, LoadReport, LoadSpec, Oracle, RunOn,
-    RunOptions, Stage, TraceReport, Workload, classify,
+    BLOCK_BYTES, DeviceDriver, Driver, EffortPerRequest, Failure, FileEngine, LoadReport, LoadSpec, Oracle,
+    RunOn, RunOptions, Stage, TraceReport, Workload, classify,
 };
 use rotproof_record::{RecordSpec, Recording};
 pub use target::{Access, LoadTarget, SimulatedKind};
@@ -88,6 +88,7 @@ impl LoadCommand {
     pub fn run(&self) -> Result<LoadOutcome> {
         self.monitor.begin("setup", None);
         let access = Access { writes: self.writes(), ..self.access };
+        self.refuse_fixed_buffers()?;
         let driver = DeviceDriver::new(self.target.open(access)?)?;
         // What nobody has written cannot be verified, so nothing is written only to be read, but where it is asked for.
         let load = LoadSpec { prefill: Some(self.load.prefill.unwrap_or(false)), ..self.load.clone() };
@@ -155,6 +156,20 @@ impl LoadCommand {
         })
     }
 
+    /// Fails where there is no request through io_uring whose memory could be registered.
+    fn refuse_fixed_buffers(&self) -> Result<()> {
+        let is_file = matches!(self.target, LoadTarget::Path(_));
+        let why = match self.access.engine {
+            _ if !self.load.fixed_buffers => return Ok(()),
+            FileEngine::IoUring if is_file => return Ok(()),
+            FileEngine::IoUring => format!("{} is neither a file nor a block device", self.target),
+            FileEngine::Psync | FileEngine::Mmap => {
+                "they belong to io_uring; leave out --ioengine".to_owned()
+            }
+        };
+        Err(Error::new(ErrorKind::Invalid, format!("--fixedbufs: {why}")))
+    }
+
     /// Whether somebody asked to stop before the last of the phases.
     fn is_interrupted(&self, reports: &[LoadReport]) -> bool {
         let is_check = |report: &LoadReport| report.phase == Phase::Check && !report.is_interrupted;
@@ -212,7 +227,6 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use rotproof_load::FileEngine;
     use rotproof_record::RunFolder;
     use rotproof_spec::Bytes;
 
@@ -305,6 +319,24 @@ mod tests {
         command.verify = true;
         let found = command.run().expect("runs").failures.len();
         assert!(found > 900, "and what a device loses is found: {found}");
+    }
+
+    #[test]
+    fn fixed_buffers_are_verified_as_others_are_and_refused_where_there_are_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x");
+        let load = r#"{ "pattern": "random", "reads": "40%", "queue_depth": 8, "workers": 2, "requests": 1000, "fua": "10%",
+                        "block_size": { "4KiB": "50%", "64KiB": "50%" }, "fixed_buffers": true }"#;
+        let mut command = command(path.to_str().expect("UTF-8"), load);
+        command.access.size = Some(Bytes(8 << 20));
+        let outcome = command.run().expect("runs");
+        assert_eq!((outcome.failures.len(), outcome.errors), (0, 0));
+        assert!(outcome.verified_blocks > 500);
+        command.access.engine = FileEngine::Psync;
+        assert_eq!(command.run().expect_err("not with these calls").kind(), ErrorKind::Invalid);
+        command.access.engine = FileEngine::IoUring;
+        command.target = "memory:8MiB".parse().expect("a target");
+        assert_eq!(command.run().expect_err("nothing to register").kind(), ErrorKind::Invalid);
     }
 
     #[test]

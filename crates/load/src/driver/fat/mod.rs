@@ -113,7 +113,8 @@ fn perform(
     match on {
         RunOn::Simulated(runtime) => perform(runtime),
         RunOn::Uring { epoch } => {
-            let runtime = Runtime::uring(RuntimeOptions { seed, epoch, ring_entries: 64 })?;
+            let runtime =
+                Runtime::uring(RuntimeOptions { epoch, ring_entries: 64, ..RuntimeOptions::new(seed) })?;
             let answer = perform(&runtime);
             // Tasks of layers below may still be pending.
             runtime.abandon_tasks();

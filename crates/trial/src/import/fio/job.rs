@@ -20,6 +20,7 @@ pub(super) struct Job {
     pub(super) ramp_up: Option<Span>,
     pub(super) duplicates: Option<Percent>,
     pub(super) compressible: Option<Percent>,
+    pub(super) fixed_buffers: bool,
 }
 
 /// Options that change nothing that could be carried.
@@ -45,6 +46,7 @@ const TARGET: &str = "What fio works on (`filename`, `directory`) is not carried
 const ENGINE: &str = "Requests go by io_uring past the page cache, whatever `ioengine` says.";
 const VERIFY: &str =
     "Every block that is written is verified as it is read and in the end, whatever `verify` says.";
+const FILES: &str = "Files are not registered with the kernel, whatever `registerfiles` says.";
 const SEED: &str = "What is random comes from the trial's own `seed`.";
 const RANDOM_MAP: &str = "fio comes to each place once before any comes again, unless `norandommap` is given; here random places \
                           are drawn independently.";
@@ -78,6 +80,7 @@ impl Job {
             ramp_up: None,
             duplicates: None,
             compressible: None,
+            fixed_buffers: false,
         };
         let mut options = Options::default();
         for setting in &section.options {
@@ -140,6 +143,8 @@ impl Job {
             }
             "thinktime" => options.think = Some(time(value, 1e3)?),
             "thinktime_blocks" => options.think_after = Some(whole(value)?),
+            "fixedbufs" => self.fixed_buffers = switch(value)?,
+            "registerfiles" => note(FILES),
             "dedupe_percentage" => self.duplicates = Some(percent(value)?),
             "buffer_compress_percentage" => self.compressible = Some(percent(value)?),
             "filename" | "directory" | "filesize" => note(TARGET),

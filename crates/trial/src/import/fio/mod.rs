@@ -97,6 +97,7 @@ fn together(jobs: &[Job], notes: &mut Vec<String>, diagnostics: &mut Vec<Diagnos
             ("size", job.total.is_some() == first.total.is_some()),
             ("dedupe_percentage", job.duplicates == first.duplicates),
             ("buffer_compress_percentage", job.compressible == first.compressible),
+            ("fixedbufs", job.fixed_buffers == first.fixed_buffers),
         ] {
             if !is_same {
                 differs(what, job);
@@ -128,6 +129,7 @@ fn together(jobs: &[Job], notes: &mut Vec<String>, diagnostics: &mut Vec<Diagnos
         differs("ramp_time (it needs `runtime`)", first);
     }
     load.duplicates = rotproof_load::Duplicates::Share(first.duplicates.unwrap_or_default());
+    load.fixed_buffers = first.fixed_buffers;
     load.compressible = first.compressible.unwrap_or_default();
     let space: u64 = jobs
         .iter()
@@ -232,8 +234,8 @@ mod tests {
                       "block_size": { "reads": "4KiB", "writes": "8KiB" } } ] }"#,
             ),
             (
-                "[first]\nrw=randread\nruntime=30\nramp_time=5\nsize=2g\nnumjobs=2\n",
-                r#"{ "total": "4GiB", "duration": "30s", "ramp_up": "5s",
+                "[first]\nrw=randread\nfixedbufs=1\nregisterfiles\nruntime=30\nramp_time=5\nsize=2g\nnumjobs=2\n",
+                r#"{ "total": "4GiB", "duration": "30s", "ramp_up": "5s", "fixed_buffers": true,
                      "jobs": [{ "name": "first", "pattern": "random", "reads": "100%", "workers": 2 }] }"#,
             ),
             (
@@ -245,7 +247,7 @@ mod tests {
         ] {
             let imported = import(text).unwrap_or_else(|mistakes| panic!("{mistakes:?}\n{text}"));
             assert_eq!(imported.load, load(json), "{text}");
-            let trial = format!("stack: [memory: {{ size: 2GiB }}]\n{imported}\n");
+            let trial = format!("stack: [memory: {{ size: 2GiB }}]\nsubject: device\n{imported}\n");
             let again = TrialFile::parse("t.yaml", trial.as_bytes(), &Overrides::default())
                 .unwrap_or_else(|mistakes| panic!("{mistakes}\n{trial}"));
             assert_eq!(again.load, imported.load, "{trial}");
