@@ -25,8 +25,8 @@ fn table(degradation: &[Degradation], paint: Paint) -> String {
         ("before", Right),
         ("during", Right),
         ("of before", Right),
-        ("noticed by", Left),
-        ("back after", Right),
+        ("noticed", Left),
+        ("back", Right),
         ("lost", Right),
     ]);
     for found in degradation {

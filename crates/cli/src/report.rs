@@ -111,7 +111,7 @@ fn side_by_side(base: &SetUp, other: &SetUp, paint: Paint) -> String {
     for row in &compared {
         let Compared { figure, comparison, finding } = row;
         table.row([
-            clip(&figure.name, 22),
+            clip(&figure.name, 20),
             show(figure.unit, comparison.base.mean),
             show(figure.unit, comparison.other.mean),
             comparison.ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}")),

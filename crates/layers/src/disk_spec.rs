@@ -34,6 +34,10 @@ pub struct DiskSpec {
     /// 3.5GB for nvme, 260MB for hdd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<Bytes>,
+    /// Memory of the disk for writes, from 64KiB: they are acknowledged there until it is full, and then none until half
+    /// of it is on the medium. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_cache: Option<Bytes>,
 }
 
 /// The disks that can be simulated.
@@ -77,6 +81,7 @@ impl DiskSpec {
             seek_max: None,
             revolutions_per_minute: None,
             bandwidth: None,
+            write_cache: None,
         }
     }
 
@@ -146,6 +151,7 @@ impl DiskSpec {
                 );
             }
         }
+        self.validate_cache(path, problems);
         if let Some(bandwidth) = self.bandwidth
             && !(BANDWIDTH_MIN..=BANDWIDTH_MAX).contains(&bandwidth.0)
         {
@@ -156,6 +162,18 @@ impl DiskSpec {
                     Bytes(BANDWIDTH_MIN),
                     Bytes(BANDWIDTH_MAX)
                 ),
+            );
+        }
+    }
+
+    fn validate_cache(&self, path: &Path, problems: &mut Problems) {
+        if let Some(cache) = self.write_cache
+            && !(WRITE_CACHE_MIN..=WRITE_CACHE_MAX).contains(&cache.0)
+        {
+            problems.add_with_help(
+                &path.key("write_cache"),
+                format!("a write cache of {cache} is not possible"),
+                format!("give {} to {}, or leave it out", Bytes(WRITE_CACHE_MIN), Bytes(WRITE_CACHE_MAX)),
             );
         }
     }
@@ -176,6 +194,9 @@ impl DiskSpec {
 /// Bytes per second between which a disk is still one.
 const BANDWIDTH_MIN: u64 = 1 << 10;
 const BANDWIDTH_MAX: u64 = 1 << 40;
+/// A request of a file system fits into the smallest cache.
+const WRITE_CACHE_MIN: u64 = 64 << 10;
+const WRITE_CACHE_MAX: u64 = 1 << 40;
 
 #[cfg(test)]
 mod tests {
@@ -223,6 +244,7 @@ mod tests {
             (r#"{"profile": "ssd", "size": "1GiB", "bandwidth": 0}"#, "per second"),
             (r#"{"profile": "ssd", "size": "1GiB", "flush_latency": "2h"}"#, "more than an hour"),
             (r#"{"profile": "ssd", "size": 100}"#, "no multiple"),
+            (r#"{"profile": "hdd", "size": "1GiB", "write_cache": "4KiB"}"#, "a write cache of 4KiB"),
         ] {
             let found = problems(json);
             assert_eq!(found.len(), 1, "{json}: {found:?}");

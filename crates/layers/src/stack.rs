@@ -168,7 +168,12 @@ fn open_leaf(leaf: &DeviceSpec) -> Result<Leaf> {
             (Arc::<NbdDevice>::clone(&export), Some(Ground::Nbd(export)))
         }
         DeviceSpec::Disk(disk) => {
-            (SimulatedDisk::new(disk.size.0, DiskSpec::BLOCK_SIZE, disk.model())?, None)
+            let (size, model) = (disk.size.0, disk.model());
+            let device = match disk.write_cache {
+                None => SimulatedDisk::new(size, DiskSpec::BLOCK_SIZE, model),
+                Some(cache) => SimulatedDisk::with_write_cache(size, DiskSpec::BLOCK_SIZE, model, cache.0),
+            };
+            (device?, None)
         }
         DeviceSpec::Faults | DeviceSpec::Stats(_) | DeviceSpec::Dedup(_) => {
             return Err(Error::new(ErrorKind::Invalid, format!("{} is no leaf", leaf.word())));

@@ -63,15 +63,29 @@ impl Axis {
                 let many = ((last - first) / step).clamp(0.0, 1000.0) as usize;
                 (0..=many)
                     .map(|number| first + number as f64 * step)
-                    .map(|power| (10f64.powf(power), name_of_power(power)))
+                    .map(|power| (10f64.powf(power), name_of_power(power, (first, last))))
                     .collect()
             }
         }
     }
 }
 
-fn name_of_power(power: f64) -> String {
-    if (-3.0..=4.0).contains(&power) { format!("{}", 10f64.powf(power)) } else { format!("1e{power}") }
+/// Powers of ten with a letter; below each come three without.
+const LETTERS: [&str; 5] = ["", " k", " M", " G", " T"];
+
+/// All names of an axis, which has powers from `first` to `last`, are of one form: numbers as they are, with the letters for
+/// thousands and so on, or powers.
+fn name_of_power(power: f64, (first, last): (f64, f64)) -> String {
+    if first >= -3.0 && last <= 3.0 {
+        return format!("{}", 10f64.powf(power));
+    }
+    let thousands = (power / 3.0).floor();
+    match LETTERS.get(thousands as usize) {
+        Some(letter) if first >= 0.0 && last < 15.0 => {
+            format!("{}{letter}", 10f64.powf(power - 3.0 * thousands).round())
+        }
+        _ => format!("1e{power}"),
+    }
 }
 
 /// The smallest of 1, 2, 5 times a power of ten that is at least `step`.
@@ -99,7 +113,9 @@ mod tests {
     fn ticks_are_round_numbers_within_the_axis() {
         assert_eq!(names(&Axis::linear("", 10.0, 20.0), 5), ["10", "12", "14", "16", "18", "20"]);
         assert_eq!(names(&Axis::linear("", 0.0, 1.0), 4), ["0.0", "0.5", "1.0"]);
-        assert_eq!(names(&Axis::logarithmic("", 0.1, 1e7), 4), ["0.1", "10", "1000", "1e5", "1e7"]);
+        assert_eq!(names(&Axis::logarithmic("", 0.1, 1e7), 4), ["1e-1", "1e1", "1e3", "1e5", "1e7"]);
+        assert_eq!(names(&Axis::logarithmic("", 1.0, 1e7), 4), ["1", "100", "10 k", "1 M"]);
+        assert_eq!(names(&Axis::logarithmic("", 1e9, 1e18), 3), ["1e9", "1e12", "1e15", "1e18"]);
         assert_eq!(names(&Axis::logarithmic("", 1.0, 1000.0), 6), ["1", "10", "100", "1000"]);
         assert!(Axis::linear("", 1.0, 1.0).ticks(5).len() < 1002, "an empty axis ends too");
     }

@@ -37,7 +37,8 @@ pub struct Interval {
     pub latency_ns: Latencies,
 }
 
-/// Latencies in nanoseconds, percentiles within 1/64; all 0 without requests.
+/// Latencies in nanoseconds; all 0 without requests. Percentiles of an interval are within 1/64, those of a whole phase to
+/// three significant digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Latencies {

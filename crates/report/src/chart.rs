@@ -5,7 +5,7 @@
 use rotproof_plot::{Anchor, Axis, Color, Item, LINE_COLORS, Scene, width_of};
 
 use crate::mark::columns;
-use crate::page::{Chart, Line, Timeline};
+use crate::page::{Chart, Line, Span, Timeline};
 
 /// Pixels of every time line, and of what lies left and right of its axis.
 pub(crate) const WIDTH: f64 = 960.0;
@@ -29,7 +29,7 @@ pub(crate) fn scene(chart: &Chart, timeline: &Timeline) -> Scene {
     let height = ABOVE + HEIGHT + BELOW;
     let mut items = vec![Item::Area { place: [0.0, 0.0, WIDTH, height], color: Color::PAPER }];
     let bottom = ABOVE + HEIGHT;
-    for window in &timeline.windows {
+    for window in timeline.windows.iter().filter(|window| !lasts_as_long(window, timeline)) {
         let [from, to] = [window.from, window.to].map(|at| LEFT + at_pixel(at, timeline));
         items.push(Item::Group {
             kind: "window",
@@ -62,6 +62,13 @@ pub(crate) fn scene(chart: &Chart, timeline: &Timeline) -> Scene {
     }
     items.push(line(vec![(LEFT, ABOVE), (LEFT, bottom), (WIDTH - RIGHT, bottom)], Color::INK, 1.0));
     Scene { width: WIDTH, height, items }
+}
+
+/// Whether a fault was at work as long as the load, so that its window tells nothing apart. The ribbon shows it.
+fn lasts_as_long(window: &Span, timeline: &Timeline) -> bool {
+    let run = timeline.phases.iter().find(|phase| phase.name == "run");
+    let margin = timeline.seconds / 1000.0;
+    run.is_some_and(|run| window.from <= run.from + margin && window.to >= run.to - margin)
 }
 
 /// The numbers and names of the axis of time, at `bottom`.
@@ -121,11 +128,9 @@ fn value_axis(chart: &Chart, least: f64, largest: f64) -> (Axis, Vec<(f64, Strin
 
 /// Names of the lines, from the right end to the left.
 fn legend(chart: &Chart, items: &mut Vec<Item>) {
-    if chart.lines.len() < 2 {
-        return;
-    }
     let mut right = WIDTH - RIGHT;
-    for (number, of_line) in chart.lines.iter().enumerate().rev() {
+    let named = |(_, of_line): &(usize, &Line)| !of_line.name.is_empty();
+    for (number, of_line) in chart.lines.iter().enumerate().filter(named).rev() {
         let y = ABOVE - 15.0;
         items.push(text((right, ABOVE - 11.0), &of_line.name, Anchor::End, false));
         right -= width_of(&of_line.name) * TEXT + 6.0;
@@ -181,7 +186,7 @@ fn thin(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
 mod tests {
     use super::*;
     use crate::Unit;
-    use crate::page::{Hit, Span};
+    use crate::page::Hit;
 
     fn lines_of(scene: &Scene) -> Vec<&Vec<(f64, f64)>> {
         let colored =
@@ -195,8 +200,11 @@ mod tests {
     #[test]
     fn a_line_is_broken_where_it_has_no_value_and_stays_in_the_frame() {
         let points = vec![(0.0, 10.0), (1.0, 20.0), (2.0, f64::NAN), (3.0, 5.0), (4.0, 0.0)];
-        let chart =
-            Chart { lines: vec![Line { name: "all".into(), points }], unit: Unit::Count, ..Chart::default() };
+        let chart = Chart {
+            lines: vec![Line { name: String::new(), points }],
+            unit: Unit::Count,
+            ..Chart::default()
+        };
         let timeline = Timeline { seconds: 4.0, ..Timeline::default() };
         let scene = scene(&chart, &timeline);
         let lines = lines_of(&scene);
@@ -244,6 +252,24 @@ mod tests {
         for name in ["1.00 us", "10.0 us", "1.00 ms", "10.0 ms"] {
             assert!(texts.contains(&name), "{texts:?}");
         }
+    }
+
+    #[test]
+    fn a_window_as_long_as_the_run_shades_nothing() {
+        let span = |name: &str, from, to| Span { name: name.into(), from, to };
+        let timeline = Timeline {
+            seconds: 10.0,
+            phases: vec![span("run", 1.0, 9.0)],
+            windows: vec![span("path", 1.0, 9.0), span("slow", 2.0, 4.0), span("always", 0.0, 10.0)],
+            ..Timeline::default()
+        };
+        let scene = scene(&Chart::default(), &timeline);
+        let shaded: Vec<&str> = scene
+            .items
+            .iter()
+            .filter_map(|item| if let Item::Group { title, .. } = item { Some(title.as_str()) } else { None })
+            .collect();
+        assert_eq!(shaded, ["slow"]);
     }
 
     #[test]

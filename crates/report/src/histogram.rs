@@ -24,7 +24,7 @@ pub(crate) fn scene(histograms: &[Histogram]) -> Scene {
     let bounds = || histograms.iter().flat_map(|histogram| &histogram.counts).filter(|(_, count)| *count > 0);
     let least = bounds().map(|&(bound, _)| bound.max(1)).min().unwrap_or(1) as f64;
     let largest = bounds().map(|&(bound, _)| bound.max(1)).max().unwrap_or(10) as f64;
-    let low = (least.log10() * STEPS).floor() / STEPS - 1.0 / STEPS;
+    let low = (least.log10() * STEPS).round() / STEPS - 1.0 / STEPS;
     let high = (largest.log10() * STEPS).floor() / STEPS + 2.0 / STEPS;
     let x = Axis::logarithmic("", 10f64.powf(low), 10f64.powf(high.max(low + 1.0)));
     let outlines: Vec<Vec<(f64, f64)>> = histograms.iter().map(|histogram| outline(histogram, low)).collect();
@@ -32,7 +32,7 @@ pub(crate) fn scene(histograms: &[Histogram]) -> Scene {
     let least_share = outlines.iter().flatten().map(|&(_, share)| share).filter(|&share| share > 0.0);
     let floor = least_share.fold(100.0, f64::min).log10().floor().clamp(LEAST_POWER, 0.0);
     let y = Axis::logarithmic("", 10f64.powf(floor - 0.3), 130.0);
-    for (at, _) in x.ticks(8) {
+    for at in named_latencies(&x) {
         let at_pixel = LEFT + x.share(at) * AXIS;
         items.push(line(vec![(at_pixel, ABOVE), (at_pixel, bottom + 4.0)], Color::FAINT, 1.0));
         items.push(text(
@@ -63,10 +63,24 @@ pub(crate) fn scene(histograms: &[Histogram]) -> Scene {
     Scene { width: WIDTH, height, items }
 }
 
+/// Powers of ten; within less than three of them also their doubles and halves.
+fn named_latencies(axis: &Axis) -> Vec<f64> {
+    let powers: Vec<f64> = axis.ticks(8).into_iter().map(|(at, _)| at).collect();
+    if powers.len() > 2 {
+        return powers;
+    }
+    let lowest = axis.from.log10().floor() as i32;
+    let highest = axis.to.log10().ceil() as i32;
+    let all = (lowest..=highest).flat_map(|power| [1.0, 2.0, 5.0].map(|factor| factor * 10f64.powi(power)));
+    all.filter(|at| (axis.from..=axis.to).contains(at)).collect()
+}
+
 /// Latency in nanoseconds and share in percent, corner after corner; `low` is the power of ten at which steps begin.
 fn outline(histogram: &Histogram, low: f64) -> Vec<(f64, f64)> {
     let total = histogram.counts.iter().map(|&(_, count)| count).sum::<u64>().max(1) as f64;
-    let step_of = |bound: u64| (((bound.max(1) as f64).log10() - low) * STEPS).floor().max(0.0) as usize;
+    // A bound is the end of its step, rounded to a whole nanosecond.
+    let step_of =
+        |bound: u64| (((bound.max(1) as f64).log10() - low) * STEPS - 1.0).round().max(0.0) as usize;
     let steps = histogram.counts.iter().map(|&(bound, _)| step_of(bound)).max().map_or(0, |last| last + 1);
     let mut shares = vec![0.0; steps];
     for &(bound, count) in &histogram.counts {

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rotproof_record::statistics::{Degradation, DetectedBy};
+use rotproof_record::statistics::{Degradation, DetectedBy, series};
 use rotproof_record::{MarkKind, RunFolder};
 use rotproof_trial::file::{Overrides, TrialFile};
 use rotproof_trial::host::Cancel;
@@ -110,6 +110,31 @@ fn sticky_uncorrectable_errors_leave_nothing() {
     assert_eq!((during.summary.min, found.depth), (0.0, Some(1.0)));
     assert_eq!((found.recovered_after_ns, found.detected_by), (None, Some(DetectedBy::Error)));
     assert!(finished.report.counts.errors > 0);
+}
+
+/// Bytes a second of each whole interval of the run.
+fn course(finished: &Finished) -> Vec<f64> {
+    let rows = RunFolder::open(&finished.folder).and_then(|run| run.intervals()).expect("recorded");
+    let points = series(&rows);
+    let whole = points.iter().filter(|point| point.end_ns - point.start_ns == SECOND);
+    whole.map(rotproof_record::statistics::Point::bytes_per_second).collect()
+}
+
+#[test]
+fn a_disk_alone_is_steady_and_one_with_a_write_cache_swings_about_the_same_mean() {
+    let results = tempfile::tempdir().expect("a folder");
+    let (steady, swinging) = (run("steady.yaml", results.path()), run("swinging.yaml", results.path()));
+    let (of_steady, of_swinging) = (course(&steady), course(&swinging));
+    let mean = |course: &[f64]| course.iter().take(60).sum::<f64>() / 60.0;
+    let ratio = mean(&of_swinging) / mean(&of_steady);
+    assert!((0.9..1.5).contains(&ratio), "means are alike: {ratio}");
+    let idle = of_swinging.iter().take(60).filter(|&&rate| rate == 0.0).count();
+    assert!(idle >= 20, "the cache takes nothing in a third of the seconds and more: {idle}");
+    assert!(of_steady.iter().all(|&rate| rate > 0.7 * mean(&of_steady)), "{of_steady:?}");
+    let variation =
+        |finished: &Finished| finished.report.throughput_variation.expect("a minute of intervals");
+    assert!(variation(&steady) < 0.1, "{}", variation(&steady));
+    assert!(variation(&swinging) > 1.0, "{}", variation(&swinging));
 }
 
 #[test]

@@ -16,6 +16,7 @@ pub mod mutate;
 pub mod nbd_client;
 pub mod nbd_server;
 pub mod path_file;
+pub mod table;
 pub mod trace;
 pub mod trial_file;
 pub mod vhost_request;
@@ -32,7 +33,7 @@ pub struct FuzzTarget {
 }
 
 /// All of them.
-pub const TARGETS: [FuzzTarget; 21] = [
+pub const TARGETS: [FuzzTarget; 23] = [
     FuzzTarget { name: "fault_rule", check: fault_rule::check, seeds: fault_rule::seeds },
     FuzzTarget { name: "trial_file", check: trial_file::check, seeds: trial_file::seeds },
     FuzzTarget { name: "fuse_request", check: fuse_request::check, seeds: fuse_request::seeds },
@@ -52,6 +53,8 @@ pub const TARGETS: [FuzzTarget; 21] = [
     FuzzTarget { name: "trace_fio", check: trace::check_fio, seeds: trace::seeds },
     FuzzTarget { name: "trace_disksim", check: trace::check_disksim, seeds: trace::seeds },
     FuzzTarget { name: "trace_csv", check: trace::check_csv, seeds: trace::seeds },
+    FuzzTarget { name: "table", check: table::check, seeds: table::seeds },
+    FuzzTarget { name: "run_report", check: table::check_run, seeds: table::run_seeds },
     FuzzTarget { name: "control", check: control::check, seeds: control::seeds },
     FuzzTarget { name: "metrics_request", check: metrics_request::check, seeds: metrics_request::seeds },
 ];

@@ -30,8 +30,23 @@ const STREAM: u64 = 0x6469_736b;
 impl SimulatedDisk {
     /// A disk of `size_bytes` zeros. Fails as [`MemoryDevice::new`] and [`DiskModel::new`] do.
     pub fn new(size_bytes: u64, block_size: u32, profile: DiskProfile) -> Result<Arc<Self>> {
+        Self::with(size_bytes, block_size, DiskModel::new(profile, size_bytes)?)
+    }
+
+    /// As [`SimulatedDisk::new`], with so much memory of its own for writes.
+    pub fn with_write_cache(
+        size_bytes: u64,
+        block_size: u32,
+        profile: DiskProfile,
+        cache_bytes: u64,
+    ) -> Result<Arc<Self>> {
+        let model = DiskModel::new(profile, size_bytes)?.with_write_cache(cache_bytes);
+        Self::with(size_bytes, block_size, model)
+    }
+
+    fn with(size_bytes: u64, block_size: u32, model: DiskModel) -> Result<Arc<Self>> {
         let memory = MemoryDevice::new(size_bytes, block_size)?;
-        let state = State { model: DiskModel::new(profile, size_bytes)?, taken: 0 };
+        let state = State { model, taken: 0 };
         Ok(Arc::new(Self { memory, state: Arc::new(Mutex::new(state)) }))
     }
 }

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use super::disk_cache::WriteCache;
 use super::disk_profile::{DiskProfile, FlashProfile, RotatingProfile};
 use crate::{Result, Time};
 
@@ -31,9 +32,14 @@ pub enum Access {
 pub struct DiskModel {
     size: u64,
     mechanics: Mechanics,
+    /// Its own memory, if it takes writes there.
+    cache: Option<WriteCache>,
     /// When the last request taken so far will be done.
     all_done: Time,
 }
+
+/// How fast a disk with an arm takes data into its memory: SATA 3.
+const ROTATING_INTERFACE_BYTES_PER_S: u64 = 550_000_000;
 
 #[derive(Clone, Debug)]
 enum Mechanics {
@@ -56,12 +62,37 @@ impl DiskModel {
                 interface_free_at: Time::default(),
             },
         };
-        Ok(Self { size: size.max(1), mechanics, all_done: Time::default() })
+        Ok(Self { size: size.max(1), mechanics, cache: None, all_done: Time::default() })
+    }
+
+    /// The same disk with so much memory of its own for writes (`disk_cache.rs`).
+    #[must_use]
+    pub fn with_write_cache(self, bytes: u64) -> Self {
+        let cache = match &self.mechanics {
+            Mechanics::Rotating { profile, .. } => {
+                WriteCache::new(bytes, profile.command, ROTATING_INTERFACE_BYTES_PER_S, 1)
+            }
+            Mechanics::Flash { profile, .. } => {
+                WriteCache::new(bytes, profile.command, profile.interface_bytes_per_s, profile.units)
+            }
+        };
+        Self { cache: Some(cache), ..self }
     }
 
     /// Takes a request that arrives at `now`, and says when it will be done. Requests are given in the order of their
     /// arrival. `draw` is a random number for this request.
     pub fn take(&mut self, now: Time, access: Access, offset: u64, length: u64, draw: u64) -> Time {
+        let Some(mut cache) = self.cache.take() else {
+            return self.take_on_medium(now, access, offset, length, draw);
+        };
+        let medium =
+            &mut |from, access, offset, length, draw| self.take_on_medium(from, access, offset, length, draw);
+        let done = cache.take(now, access, (offset, length), draw, medium);
+        self.cache = Some(cache);
+        done
+    }
+
+    fn take_on_medium(&mut self, now: Time, access: Access, offset: u64, length: u64, draw: u64) -> Time {
         let size = self.size;
         let done = match (&mut self.mechanics, access) {
             (Mechanics::Rotating { .. }, Access::Flush) => self.all_done.max(now),
@@ -128,7 +159,7 @@ impl RotatingProfile {
     }
 }
 
-fn per_second(bytes: u64, bytes_per_s: u64) -> Duration {
+pub(super) fn per_second(bytes: u64, bytes_per_s: u64) -> Duration {
     let nanoseconds = u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_s.max(1));
     Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
 }
@@ -239,8 +270,14 @@ mod tests {
     fn requests_at_the_end_of_time_do_not_overflow() {
         for profile in [DiskProfile::HDD, DiskProfile::SSD, DiskProfile::NVME] {
             let mut model = DiskModel::new(profile, SIZE).expect("a disk");
-            for access in [Access::Read, Access::Write { durable: true }, Access::Flush, Access::Command] {
-                assert_eq!(model.take(Time(u64::MAX), access, 0, 1 << 20, 7), Time(u64::MAX));
+            let mut cached = model.clone().with_write_cache(1 << 20);
+            for access in
+                [Access::Read, WRITE, Access::Write { durable: true }, Access::Flush, Access::Command]
+            {
+                for _ in 0..3 {
+                    assert_eq!(model.take(Time(u64::MAX), access, 0, 1 << 20, 7), Time(u64::MAX));
+                    assert_eq!(cached.take(Time(u64::MAX), access, 0, 1 << 20, 7), Time(u64::MAX));
+                }
             }
         }
     }

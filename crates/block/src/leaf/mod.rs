@@ -1,6 +1,7 @@
 //! The devices at the bottom of a stack.
 
 mod disk;
+mod disk_cache;
 mod disk_model;
 mod disk_profile;
 mod file;

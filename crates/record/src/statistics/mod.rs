@@ -13,6 +13,6 @@ mod summary;
 pub use compare::{Comparison, MannWhitney, Welch, compare, mann_whitney, ratio_of_means, welch};
 pub use degradation::{Degradation, DetectedBy, Level, Window, degradation};
 pub use distribution::{normal_survival, student_quantile, student_survival};
-pub use series::{Point, series};
+pub use series::{Point, series, variation};
 pub use steady::{SteadyMeasure, SteadySpec, SteadyState, steady_state};
 pub use summary::{Range, Summary};

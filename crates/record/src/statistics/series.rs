@@ -2,6 +2,7 @@
 
 use rotproof_block::Time;
 
+use super::summary::Summary;
 use crate::interval::Interval;
 
 /// One interval of the load, all operations and workers together.
@@ -43,6 +44,19 @@ impl Point {
     pub fn latency_mean_ns(&self) -> f64 {
         if self.requests > 0 { self.latency_sum_ns / self.requests as f64 } else { 0.0 }
     }
+}
+
+/// Fewer whole intervals do not show how a load varies.
+const WHOLE_MIN: usize = 3;
+
+/// How much the throughput varies over time: the standard deviation of the whole intervals as a share of their mean (the
+/// coefficient of variation). `None` of fewer than three, or if nothing was moved.
+pub fn variation(points: &[Point]) -> Option<f64> {
+    let whole = points.iter().map(|point| point.end_ns - point.start_ns).max()?;
+    let is_whole = |point: &&Point| point.end_ns - point.start_ns == whole;
+    let rates: Vec<f64> = points.iter().filter(is_whole).map(Point::bytes_per_second).collect();
+    let summary = Summary::of(&rates).filter(|summary| rates.len() >= WHOLE_MIN && summary.mean > 0.0)?;
+    Some(summary.deviation / summary.mean)
 }
 
 /// The line of a load: its phases `run` and `recovery`, by time.

@@ -56,6 +56,7 @@ pub(super) fn figures(run: &Value) -> BTreeMap<Figure, f64> {
             add(format!("{what} {name}"), Unit::Nanoseconds, line["latency_ns"][key].as_f64());
         }
     }
+    add("throughput varies by".into(), Unit::Share, run["throughput_variation"].as_f64());
     for fault in list(run, "degradation") {
         let name = fault["fault"].as_str().unwrap_or_default();
         add(format!("{name}: of before"), Unit::Share, fault["during"]["ratio"].as_f64());

@@ -43,6 +43,12 @@ impl SetUp {
         Ok(Self { name, runs: folders.iter().map(|path| read(path)).collect::<Result<_>>()? })
     }
 
+    /// One run, from the content of its `run.json`. Fails with [`ErrorKind::Invalid`] if that is none.
+    pub fn of_run(name: &str, content: &[u8]) -> Result<Self> {
+        let runs = vec![parse(content, || format!("`{name}` is no result of a run"))?];
+        Ok(Self { name: name.to_owned(), runs })
+    }
+
     /// How many runs there are.
     pub fn runs(&self) -> usize {
         self.runs.len()
@@ -69,8 +75,11 @@ fn value(run: &BTreeMap<Figure, f64>, figure: &Figure) -> Option<f64> {
 fn read(folder: &Path) -> Result<BTreeMap<Figure, f64>> {
     let path = folder.join("run.json");
     let text = fs::read(&path).doing(|| format!("reading {}", path.display()))?;
-    let run: Value = serde_json::from_slice(&text).map_err(|error| {
-        Error::new(ErrorKind::Invalid, format!("{} is no result of a run", path.display())).caused_by(error)
-    })?;
+    parse(&text, || format!("{} is no result of a run", path.display()))
+}
+
+fn parse(content: &[u8], complaint: impl FnOnce() -> String) -> Result<BTreeMap<Figure, f64>> {
+    let run: Value = serde_json::from_slice(content)
+        .map_err(|error| Error::new(ErrorKind::Invalid, complaint()).caused_by(error))?;
     Ok(figures::figures(&run))
 }

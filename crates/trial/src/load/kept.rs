@@ -44,7 +44,11 @@ impl<'a> Kept<'a> {
             monitor.record_in(&recording);
             Ok((recording, results))
         };
-        let start_probes = |spec: &'a ProbesSpec| Ok((Sampler::on_this_machine(spec, epoch)?, spec));
+        let start_probes = |spec: &'a ProbesSpec| {
+            let sampler = Sampler::on_this_machine(spec, epoch)?;
+            monitor.watch_probes(&sampler);
+            Ok((sampler, spec))
+        };
         Ok(Self {
             recording: record.map(start_recording).transpose()?,
             probes: probes.map(start_probes).transpose()?,

@@ -7,6 +7,7 @@ use rotproof_fault::Engine;
 use rotproof_load::engine::ProgressKind;
 
 use super::exposition::Page;
+use crate::probe::{Metric, ProbeValue, Unit};
 use crate::runner::{Monitor, Report};
 
 /// Rules that have samples of their own; those beyond share one.
@@ -90,6 +91,7 @@ impl Observed {
                 }
             }
         }
+        probes(&mut page, &runs);
         page.family("rotproof_passed", "gauge", "Whether every expectation of a run that has ended holds.");
         for run in runs.iter() {
             if let Some(passed) = run.passed {
@@ -182,6 +184,36 @@ fn latencies(page: &mut Page, runs: &[Run]) {
     }
 }
 
+/// What probes saw at their last look: a family for each metric, called after it and its unit.
+fn probes(page: &mut Page, runs: &[Run]) {
+    let seen: Vec<(&str, Vec<ProbeValue>)> =
+        runs.iter().map(|run| (run.name.as_str(), run.monitor.probes())).collect();
+    for metric in Metric::ALL {
+        let values: Vec<(&str, &ProbeValue)> = seen
+            .iter()
+            .flat_map(|(run, values)| values.iter().map(move |value| (*run, value)))
+            .filter(|(_, value)| value.metric == *metric)
+            .collect();
+        if values.is_empty() {
+            continue;
+        }
+        let suffix = match metric.unit {
+            Unit::Share => "_ratio",
+            Unit::Processors => "_processors",
+            Unit::Count => "",
+            Unit::Bytes => "_bytes",
+            Unit::PerSecond => "_per_second",
+            Unit::BytesPerSecond => "_bytes_per_second",
+        };
+        let name = format!("rotproof_machine_{}{suffix}", metric.name.replace('.', "_"));
+        page.family(&name, "gauge", &format!("{} as probes saw it last.", metric.name));
+        for (run, value) in values {
+            let labels = [("run", run), ("machine", &value.machine), ("instance", &value.instance)];
+            page.sample(&name, &labels, value.value);
+        }
+    }
+}
+
 /// Models draw thousands of rules; beyond a number of them only those that have hit are told of one by one.
 fn hits(page: &mut Page, rules: &[(String, u64)], labels: &[(&str, &str)]) {
     let is_shown = |hits: u64| rules.len() <= RULES_MAX || hits > 0;
@@ -205,6 +237,7 @@ mod tests {
     use super::*;
     use crate::host::Cancel;
     use crate::load::{Access, LoadCommand};
+    use crate::probe::ProbesSpec;
     use rotproof_load::FileEngine;
 
     #[test]
@@ -228,12 +261,16 @@ mod tests {
             access,
             verify: true,
             record: None,
-            probes: None,
+            probes: Some(ProbesSpec::default()),
             cancel: Cancel::new(),
             monitor,
         };
-        command.run().expect("it runs");
+        let seen = command.run().expect("it runs").probes.expect("there were probes");
         let found = read(&observed.page());
+        if seen.samples > 0 {
+            let of_machine = found.keys().filter(|name| name.starts_with("rotproof_machine_cpu_"));
+            assert!(of_machine.count() > 0, "{found:#?}");
+        }
         let value = |name: &str, rest: &str| {
             let labels = format!("{{run=\"memory:1MiB\",phase=\"run\",operation={rest}}}");
             *found

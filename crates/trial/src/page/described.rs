@@ -11,6 +11,12 @@ pub(super) fn page(run: &Value, trial: &Value) -> Page {
     let seed = run["seed"].as_u64().unwrap_or_default();
     let notes = |key: &str| run[key].as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
     let mut told = notes("noticed");
+    if let Some(variation) = run["throughput_variation"].as_f64() {
+        told.push(format!(
+            "The throughput varied by {:.0}% over time (standard deviation of its intervals, as a share of their mean).",
+            variation * 100.0
+        ));
+    }
     if run["runtime"] == "simulated" {
         told.push("All times are virtual: the run is the same to the byte every time.".to_owned());
     }
@@ -131,12 +137,18 @@ fn stack(trial: &Value) -> Vec<Device> {
         other => (text(other), String::new()),
     };
     devices.push(Device { name: format!("subject {name}"), detail, has_faults: false });
-    devices.push(Device { name: "load".into(), detail: "with its oracle".into(), has_faults: false });
+    let is_program = trial["load"]["command"].is_object();
+    let detail = if is_program { "a program, of which nothing is known" } else { "with its oracle" };
+    devices.push(Device { name: "load".into(), detail: detail.into(), has_faults: false });
     devices
 }
 
 fn load(trial: &Value) -> Vec<Fact> {
-    let facts = trial["load"].as_object().into_iter().flatten();
+    let load = &trial["load"];
+    // What a load of blocks would do says nothing of a program or of files.
+    let of_others = ["command", "personality"].into_iter().find(|key| !load[*key].is_null());
+    let says_something = |key: &str| of_others.is_none_or(|own| key == own || key == "duration");
+    let facts = load.as_object().into_iter().flatten().filter(|(key, _)| says_something(key));
     facts.map(|(name, value)| Fact { name: name.replace('_', " "), value: bare(value) }).collect()
 }
 
@@ -185,23 +197,39 @@ fn degradation(window: &Value) -> Row {
         })
     };
     let time = |key: &str| window[key].as_f64().map(|nanoseconds| Unit::Nanoseconds.write(nanoseconds));
+    let back = || {
+        let recovered = window["recovered_after_ns"].as_f64()?;
+        Some(if recovered == 0.0 { "at once".into() } else { Unit::Nanoseconds.write(recovered) })
+    };
     let noticed =
         || Some(format!("by {} after {}", window["detected_by"].as_str()?, time("detected_after_ns")?));
     let lost = window["lost_bytes"].as_f64().map(|bytes| Unit::Bytes.write(bytes));
-    let cells = [level("before"), level("during"), share(), noticed(), time("recovered_after_ns"), lost];
+    let cells = [level("before"), level("during"), share(), noticed(), back(), lost];
     Row { name: text(&window["fault"]), cells: cells.map(|cell| cell.unwrap_or_else(|| "-".into())).into() }
 }
+
+/// Operations whose latencies are drawn.
+const HISTOGRAMS_MAX: usize = 4;
 
 /// Of the load's own phase; it comes first.
 fn latencies(performance: &Value) -> Vec<Histogram> {
     let lines = performance.as_array().into_iter().flatten().filter(|line| line["phase"] == "run");
-    lines
+    let mut found = lines
         .map(|line| Histogram {
             name: text(&line["operation"]),
             counts: list(&line["histogram"], |pair| (number(&pair[0]), number(&pair[1]))),
         })
         .filter(|histogram| !histogram.counts.is_empty())
-        .collect()
+        .collect::<Vec<_>>();
+    // Outlines of more than a few lie over each other; those that took most of the time stay.
+    let time = |histogram: &Histogram| -> f64 {
+        histogram.counts.iter().map(|&(bound, count)| bound as f64 * count as f64).sum()
+    };
+    if found.len() > HISTOGRAMS_MAX {
+        found.sort_by(|a, b| time(b).total_cmp(&time(a)));
+        found.truncate(HISTOGRAMS_MAX);
+    }
+    found
 }
 
 fn environment(run: &Value) -> Vec<Fact> {

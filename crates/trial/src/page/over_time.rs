@@ -94,7 +94,8 @@ fn charts(intervals: &[Interval], whose: &str) -> Vec<Chart> {
         .collect();
     let mut operations: Vec<&str> = Vec::new();
     for interval in &all {
-        if interval.requests > 0 && !operations.contains(&&*interval.operation) {
+        let is_done_once = &*interval.operation == "sync";
+        if interval.requests > 0 && !is_done_once && !operations.contains(&&*interval.operation) {
             operations.push(&interval.operation);
         }
     }
@@ -128,7 +129,12 @@ fn charts(intervals: &[Interval], whose: &str) -> Vec<Chart> {
         charts.push(Chart { title, unit: Unit::Nanoseconds, lines, is_logarithmic: true });
     };
     if operations.len() <= OPERATIONS_APART_MAX {
-        for operation in &operations {
+        // One interval is no course.
+        let has_course = |operation: &&&str| {
+            let with = all.iter().filter(|row| &*row.operation == **operation && row.requests > 0);
+            operations.len() == 1 || with.count() > 1
+        };
+        for operation in operations.iter().filter(has_course) {
             let lines = percentiles.map(|(name, read)| line(&all, operation, name, read));
             add(format!("Latency of {operation}{whose}"), lines.into());
         }
@@ -153,11 +159,23 @@ fn charts(intervals: &[Interval], whose: &str) -> Vec<Chart> {
     charts
 }
 
+/// Intervals shorter than this part of the longest of their phase are left out.
+const SHORTEST_SHOWN: u64 = 5;
+
 /// One operation's readings; there is a gap before each phase, in which it may not have been.
 fn line(all: &[&Interval], operation: &str, name: &str, read: Reading) -> Line {
     let mut points = Vec::new();
     let mut last_phase: Option<&str> = None;
-    for interval in all.iter().filter(|interval| &*interval.operation == operation) {
+    // Of a rest of an interval a rate says little: one request more or less makes a peak.
+    let mut whole: BTreeMap<&str, u64> = BTreeMap::new();
+    for interval in all {
+        let longest = whole.entry(&*interval.phase).or_default();
+        *longest = interval.length_ns.max(*longest);
+    }
+    let is_shown = |interval: &&&Interval| {
+        &*interval.operation == operation && interval.length_ns >= whole[&*interval.phase] / SHORTEST_SHOWN
+    };
+    for interval in all.iter().filter(is_shown) {
         if last_phase.is_none_or(|phase| phase != &*interval.phase) {
             points.push((seconds(interval.start.0), f64::NAN));
         }

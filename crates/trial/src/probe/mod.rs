@@ -22,6 +22,6 @@ mod table;
 pub use machine::Machine;
 pub use rates::{Metric, Unit};
 pub use recording::{ProbeReport, Recording, SeriesSummary};
-pub use sampler::Sampler;
+pub use sampler::{Latest, ProbeValue, Sampler};
 pub use series::ProbeSeries;
 pub use spec::{Probes, ProbesSpec};

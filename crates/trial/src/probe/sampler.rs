@@ -2,16 +2,18 @@
 //!
 //! Whoever runs the trial only leaves word and never waits, until the end.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rotproof_block::Result;
 use rotproof_block::error::IoContext;
 
 use super::counters::Counters;
 use super::machine::Machine;
-use super::rates;
+use super::rates::{self, Metric};
 use super::recording::{Moment, Of, Recording};
 use super::spec::ProbesSpec;
 
@@ -23,6 +25,23 @@ const APART_MIN: Duration = Duration::from_millis(50);
 pub struct Sampler {
     words: Sender<Word>,
     thread: JoinHandle<Recording>,
+    latest: Latest,
+}
+
+/// What was seen at the last look, for whoever wants to know meanwhile.
+pub type Latest = Arc<Mutex<Vec<ProbeValue>>>;
+
+/// One value of the last look.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProbeValue {
+    /// Of which machine.
+    pub machine: String,
+    /// What is measured.
+    pub metric: Metric,
+    /// Of which device, interface, resource or process; empty for the machine as a whole.
+    pub instance: String,
+    /// In the unit of the metric.
+    pub value: f64,
 }
 
 /// What the thread is told.
@@ -43,11 +62,18 @@ impl Sampler {
     /// Looks at `machine` every `interval` from now on. Times count from `epoch`.
     pub fn start(machine: Machine, interval: Duration, epoch: Instant) -> Result<Self> {
         let (words, told) = channel();
+        let latest = Latest::default();
+        let shown = Arc::clone(&latest);
         let thread = std::thread::Builder::new()
             .name("probes".into())
-            .spawn(move || State::new(machine, interval, epoch).sample(&told))
+            .spawn(move || State::new(machine, interval, epoch, shown).sample(&told))
             .doing(|| "starting the thread of the probes".into())?;
-        Ok(Self { words, thread })
+        Ok(Self { words, thread, latest })
+    }
+
+    /// Where the values of the last look stand.
+    pub fn latest(&self) -> &Latest {
+        &self.latest
     }
 
     /// A phase begins, and the one before it ends: so that figures of the run have nothing of what comes before or
@@ -85,12 +111,13 @@ struct State {
     before: (Instant, Counters),
     is_run: bool,
     recording: Recording,
+    latest: Latest,
 }
 
 impl State {
-    fn new(mut machine: Machine, interval: Duration, epoch: Instant) -> Self {
+    fn new(mut machine: Machine, interval: Duration, epoch: Instant, latest: Latest) -> Self {
         let before = (Instant::now(), machine.read());
-        Self { machine, interval, epoch, before, is_run: false, recording: Recording::default() }
+        Self { machine, interval, epoch, before, is_run: false, recording: Recording::default(), latest }
     }
 
     fn sample(mut self, told: &Receiver<Word>) -> Recording {
@@ -138,10 +165,14 @@ impl State {
         };
         let (machine, recording) = (&self.machine, &mut self.recording);
         recording.count(moment);
+        let mut values = Vec::new();
         rates::between(machine, &self.before.1, &after, span, &mut |metric, instance, value| {
             let is_of_subject = metric.name.starts_with("disk.") && machine.is_of_subject(instance);
             recording.add(moment, Of { machine: machine.name(), metric, instance, is_of_subject }, value);
+            let (machine, instance) = (machine.name().to_owned(), instance.to_owned());
+            values.push(ProbeValue { machine, metric, instance, value });
         });
+        *self.latest.lock() = values;
         self.before = (now, after);
     }
 }

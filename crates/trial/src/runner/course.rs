@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use rotproof_fault::{Persistence, Plan, Rule, Schedule};
-use rotproof_record::statistics::{Degradation, SteadyState, Window, degradation, series, steady_state};
+use rotproof_record::statistics::{
+    Degradation, SteadyState, Window, degradation, series, steady_state, variation,
+};
 use rotproof_record::{Mark, MarkKind, RecordSpec, RunFolder};
 
 use rotproof_block::Result;
@@ -13,6 +15,7 @@ use rotproof_block::Result;
 pub(super) struct Course {
     pub(super) degradation: Vec<Degradation>,
     pub(super) steady_state: Option<SteadyState>,
+    pub(super) variation: Option<f64>,
 }
 
 /// Faults that are measured one by one; a plan of more is told by its models.
@@ -31,7 +34,12 @@ pub(super) fn measure(folder: &Path, spec: &RecordSpec, plan: &Plan) -> Result<C
         .map(|index| degradation(&points, &windows, index))
         .filter(|found| found.before.is_some() && found.during.is_some())
         .collect();
-    Ok(Course { degradation, steady_state: spec.steady.and_then(|steady| steady_state(&points, &steady)) })
+    let variation = variation(&points);
+    Ok(Course {
+        degradation,
+        variation,
+        steady_state: spec.steady.and_then(|steady| steady_state(&points, &steady)),
+    })
 }
 
 /// When each fault that hit the load was at work, in the order of the plan: a rule with a schedule in time while that was

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::performance::{LatencySummary, Performance};
+use super::performance::Performance;
+use rotproof_record::Latencies;
 
 /// What each job of fio did, by operation, and how many of its jobs ended with an error. `None` where there is no JSON of
 /// fio's in the text.
@@ -53,7 +54,7 @@ fn line(name: &str, operation: &'static str, part: &Value, job: &Value) -> Optio
         seconds,
         bytes_per_second: per_second(bytes),
         requests_per_second: per_second(requests),
-        latency_ns: LatencySummary {
+        latency_ns: Latencies {
             min: number(latency, "min") as u64,
             mean: number(latency, "mean"),
             p50: quantile("50.000000"),

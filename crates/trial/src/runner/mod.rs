@@ -43,7 +43,7 @@ pub use external::{CommandReport, ExternalReport};
 use leaf_watch::LeafWatch;
 pub(crate) use marks::{mark_errors, mark_file_errors};
 pub use monitor::{Moment, Monitor};
-pub use performance::{LatencySummary, Performance, summarise, summarise_files};
+pub use performance::{Performance, summarise, summarise_files};
 pub use replay::{Recorded, ReplayReport};
 pub use report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
 pub(crate) use results::new_folder;
@@ -183,6 +183,7 @@ fn conduct(
     options.monitor.begin("setup", None);
     let probes =
         trial.probes_spec().map(|spec| Sampler::on_this_machine(spec, environment.epoch)).transpose()?;
+    probes.iter().for_each(|probes| options.monitor.watch_probes(probes));
     let stack = rotproof_layers::open(
         &trial.stack,
         &StackEnvironment { seed: trial.seed, needs_faults: !trial.faults.is_empty() },

@@ -10,6 +10,7 @@ use rotproof_load::engine::{HungRequest, Latencies, ProgressCounts};
 use rotproof_record::Recording;
 
 use super::watched::{Watched, latencies};
+use crate::probe::{ProbeValue, Sampler};
 
 /// Where a run stands; shared between the run and a display.
 #[derive(Debug, Default)]
@@ -68,6 +69,16 @@ impl Monitor {
     /// Requests of the load that have been under way for too long, each once.
     pub fn take_hung(&self) -> Vec<HungRequest> {
         self.phases().iter().flat_map(|(_, progress)| progress.take_hung()).collect()
+    }
+
+    /// What probes saw of the machine at their last look; nothing without probes.
+    pub fn probes(&self) -> Vec<ProbeValue> {
+        self.1.probes()
+    }
+
+    /// The run has these probes.
+    pub(crate) fn watch_probes(&self, sampler: &Sampler) {
+        self.1.watch_probes(sampler.latest());
     }
 
     /// A phase without load begins.

@@ -6,6 +6,7 @@ use rotproof_block::Phase;
 use rotproof_load::LoadReport;
 use rotproof_load::engine::{LoadOperation, OperationReport};
 use rotproof_load::personality::FileReport;
+use rotproof_record::Latencies;
 use serde::Serialize;
 
 /// What one operation did in one phase.
@@ -32,25 +33,13 @@ pub struct Performance {
     pub bytes_per_second: f64,
     /// Requests divided by the seconds of the phase.
     pub requests_per_second: f64,
-    /// From submission to completion; at a rate or in bursts from the time at which the request was due.
-    pub latency_ns: LatencySummary,
+    /// From submission to completion, to three significant digits; at a rate or in bursts from the time at which the
+    /// request was due.
+    pub latency_ns: Latencies,
     /// The same as a histogram: upper bound in nanoseconds, and how many lay up to it and above the one before. Twenty
     /// bounds for each power of ten; those without a request are left out, and all of what fio counted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub histogram: Vec<(u64, u64)>,
-}
-
-/// Latencies in nanoseconds, to three significant digits.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "the names say it")]
-pub struct LatencySummary {
-    pub min: u64,
-    pub mean: f64,
-    pub p50: u64,
-    pub p90: u64,
-    pub p99: u64,
-    pub p99_9: u64,
-    pub max: u64,
 }
 
 /// A line for each operation that a phase did, the load's own phase first.
@@ -121,7 +110,7 @@ fn figures(
         seconds,
         bytes_per_second: per_second(figures.bytes),
         requests_per_second: per_second(figures.requests),
-        latency_ns: LatencySummary {
+        latency_ns: Latencies {
             min: latency.min(),
             mean: latency.mean(),
             p50: latency.value_at_quantile(0.5),

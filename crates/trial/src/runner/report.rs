@@ -59,6 +59,10 @@ pub struct Report {
     /// How the command that is the load ended; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external: Option<ExternalReport>,
+    /// How much the throughput of the load varied over time: the standard deviation of its whole intervals as a share of
+    /// their mean; absent of fewer than three.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throughput_variation: Option<f64>,
     /// What was read of the trace that was replayed; absent if none was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceReport>,

@@ -202,6 +202,7 @@ fn report(
         hung: conducted.load.iter().flat_map(|report| report.hung.clone()).collect(),
         degradation: course.degradation,
         steady_state: course.steady_state,
+        throughput_variation: course.variation,
         layers: conducted.stack.reports(),
         ledger_digest: (!conducted.ledger_digest.is_empty()).then(|| conducted.ledger_digest.clone()),
         replay: conducted.replayed.clone(),

@@ -8,6 +8,8 @@ use rotproof_fault::{Engine, Record};
 use rotproof_load::Progress;
 use rotproof_load::engine::{Latencies, ProgressKind};
 
+use crate::probe::{Latest, ProbeValue};
+
 /// Part of a [`super::Monitor`].
 #[derive(Debug, Default)]
 pub(super) struct Watched {
@@ -15,6 +17,7 @@ pub(super) struct Watched {
     /// The phases of the load so far.
     phases: Mutex<Vec<(&'static str, Arc<Progress>)>>,
     faults: Mutex<Option<Arc<Engine>>>,
+    probes: Mutex<Option<Latest>>,
 }
 
 /// Hits that a moment shows.
@@ -44,6 +47,17 @@ impl Watched {
         let engine = self.faults.lock().clone();
         let report = engine.map(|engine| engine.report()).unwrap_or_default();
         report.into_iter().map(|rule| (rule.name, rule.hits)).collect()
+    }
+
+    /// Looks at these probes from now on.
+    pub(super) fn watch_probes(&self, latest: &Latest) {
+        *self.probes.lock() = Some(Arc::clone(latest));
+    }
+
+    /// What probes saw at their last look.
+    pub(super) fn probes(&self) -> Vec<ProbeValue> {
+        let latest = self.probes.lock().clone();
+        latest.map(|latest| latest.lock().clone()).unwrap_or_default()
     }
 
     /// Looks at these faults from now on.

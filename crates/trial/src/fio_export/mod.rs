@@ -5,33 +5,39 @@
 //! milliseconds, value, direction (0 read, 1 write, 2 trim), block size, offset; the last two are 0, as each line is the mean
 //! of an interval.
 
+mod job;
+
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
-use rotproof_record::statistics::Summary;
 use rotproof_record::{Interval, RunFolder};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// fio's directions and our operations.
 const DIRECTIONS: [(&str, &str); 3] = [("read", "read"), ("write", "write"), ("trim", "discard")];
 
 /// Writes the files into `into`, which is made if need be, and gives their paths. They are called after `name`, by default
-/// in the way in which fio-plot's scripts name theirs, with a depth of 1, which intervals do not tell. Fails with
+/// in the way in which fio-plot's scripts name theirs. Fails with
 /// [`ErrorKind::Invalid`] if nothing was read, written or discarded.
 pub fn write_fio_files(run: &RunFolder, name: Option<&str>, into: &Path) -> Result<Vec<PathBuf>> {
-    let intervals: Vec<Interval> =
+    let mut intervals: Vec<Interval> =
         run.intervals()?.into_iter().filter(|row| matches!(&*row.phase, "run" | "recovery")).collect();
+    // A rest of an interval would look like a fall at the end of a line.
+    let whole = intervals.iter().map(|row| row.length_ns).max().unwrap_or(0);
+    intervals.retain(|row| row.length_ns >= whole / 2);
     let began = intervals.iter().map(|row| row.start.0).min();
     let Some(began) = began.filter(|_| intervals.iter().any(|row| row.bytes > 0 || row.requests > 0)) else {
         let message = format!("{} has no intervals of a load", run.path().display());
         return Err(Error::new(ErrorKind::Invalid, message));
     };
-    let workers = intervals.iter().filter_map(|row| row.worker).max().map_or(1, |last| u32::from(last) + 1);
-    let name =
-        name.map_or_else(|| format!("{}-iodepth-1-numjobs-{workers}", pattern(&intervals)), str::to_owned);
+    let report = read_report(run)?;
+    let depth = Depth::of(&load_of(run.path(), &report), &intervals);
+    let Depth { pattern, queue_depth, workers } = depth;
+    let default_name = || format!("{pattern}-iodepth-{queue_depth}-numjobs-{workers}");
+    let name = name.map_or_else(default_name, str::to_owned);
     if name.contains('/') || name.is_empty() {
         return Err(Error::new(
             ErrorKind::Invalid,
@@ -53,7 +59,7 @@ pub fn write_fio_files(run: &RunFolder, name: Option<&str>, into: &Path) -> Resu
             put(format!("{name}_{kind}.{}.log", worker + 1), log(&own, began, value))?;
         }
     }
-    let report = json(run, &name, &intervals)?;
+    let report = job::report(&report, &name, &depth, &intervals);
     put(format!("{name}.json"), format!("{report:#}\n"))?;
     Ok(written)
 }
@@ -81,81 +87,58 @@ fn log(rows: &[&Interval], began_ns: u64, value: Logged) -> String {
     text
 }
 
-/// The word of fio for what was done, by the operations that there were.
-fn pattern(intervals: &[Interval]) -> &'static str {
-    let any = |operation: &str| intervals.iter().any(|row| &*row.operation == operation && row.requests > 0);
-    match (any("read"), any("write")) {
-        (true, true) => "randrw",
-        (false, true) => "randwrite",
-        _ => "randread",
+/// How a load was made, as far as the names of fio's files and its options tell it.
+struct Depth {
+    pattern: &'static str,
+    queue_depth: u64,
+    workers: u32,
+}
+
+impl Depth {
+    /// Of a run, by what it was asked to do (`load` in `run.json`, or the trial) and what it did.
+    fn of(load: &Value, intervals: &[Interval]) -> Self {
+        let any =
+            |operation: &str| intervals.iter().any(|row| &*row.operation == operation && row.requests > 0);
+        let is_sequential = load["pattern"].as_str().is_none_or(|pattern| pattern == "sequential");
+        let pattern = match (any("read"), any("write"), is_sequential) {
+            (true, true, true) => "rw",
+            (true, true, false) => "randrw",
+            (false, true, true) => "write",
+            (false, true, false) => "randwrite",
+            (_, _, true) => "read",
+            (_, _, false) => "randread",
+        };
+        let last = intervals.iter().filter_map(|row| row.worker).max();
+        Self {
+            pattern,
+            queue_depth: load["queue_depth"].as_u64().unwrap_or(1),
+            workers: last.map_or(1, |last| u32::from(last) + 1),
+        }
     }
 }
 
-fn json(run: &RunFolder, name: &str, intervals: &[Interval]) -> Result<Value> {
+/// What the run was to do: a load without a trial says it among its results.
+fn load_of(folder: &Path, run: &Value) -> Value {
+    if run["load"].is_object() {
+        return run["load"].clone();
+    }
+    let trial = fs::read_to_string(folder.join("trial.yaml")).unwrap_or_default();
+    let trial: Value = serde_saphyr::from_str(&trial).unwrap_or_default();
+    trial["load"].clone()
+}
+
+fn read_report(run: &RunFolder) -> Result<Value> {
     let path = run.path().join("run.json");
     let text = fs::read(&path).doing(|| format!("reading {}", path.display()))?;
-    let report: Value = serde_json::from_slice(&text).map_err(|error| {
+    serde_json::from_slice(&text).map_err(|error| {
         Error::new(ErrorKind::Invalid, format!("{} is no result of a run", path.display())).caused_by(error)
-    })?;
-    let mut job = json!({ "jobname": name, "groupid": 0, "error": 0, "job options": { "name": name } });
-    for (direction, operation) in DIRECTIONS {
-        job[direction] = side(&report, operation, intervals);
-    }
-    Ok(json!({
-        "fio version": "fio-3.33",
-        "timestamp": report["wall_clock"]["started_unix_seconds"].as_f64().unwrap_or(0.0) as u64,
-        "jobs": [job],
-    }))
-}
-
-fn side(report: &Value, operation: &str, intervals: &[Interval]) -> Value {
-    let lines = report["performance"].as_array().map_or(&[][..], Vec::as_slice);
-    let line = lines.iter().find(|line| line["phase"] == "run" && line["operation"] == operation);
-    let number = |key: &str| line.map_or(0.0, |line| line[key].as_f64().unwrap_or(0.0));
-    let latency = |key: &str| line.map_or(0.0, |line| line["latency_ns"][key].as_f64().unwrap_or(0.0));
-    let rates: Vec<f64> = intervals
-        .iter()
-        .filter(|row| row.worker.is_none() && &*row.operation == operation)
-        .map(Interval::requests_per_second)
-        .collect();
-    let rates = Summary::of(&rates);
-    let rate = |value: fn(&Summary) -> f64| rates.as_ref().map_or(0.0, value);
-    let latencies = json!({
-        "min": latency("min"),
-        "max": latency("max"),
-        "mean": latency("mean"),
-        "stddev": 0.0,
-        "N": number("requests"),
-        "percentile": {
-            "50.000000": latency("p50"),
-            "90.000000": latency("p90"),
-            "99.000000": latency("p99"),
-            "99.900000": latency("p99_9"),
-        },
-    });
-    json!({
-        "io_bytes": number("bytes") as u64,
-        "io_kbytes": number("bytes") as u64 / 1024,
-        "bw_bytes": number("bytes_per_second") as u64,
-        "bw": (number("bytes_per_second") / 1024.0) as u64,
-        "iops": number("requests_per_second"),
-        "runtime": (number("seconds") * 1000.0) as u64,
-        "total_ios": number("requests") as u64,
-        "short_ios": 0,
-        "drop_ios": number("errors") as u64,
-        "slat_ns": { "min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0 },
-        "clat_ns": latencies,
-        "lat_ns": latencies,
-        "iops_min": rate(|rates| rates.min).round() as u64,
-        "iops_max": rate(|rates| rates.max).round() as u64,
-        "iops_mean": rate(|rates| rates.mean),
-        "iops_stddev": rate(|rates| rates.deviation),
-        "iops_samples": rates.map_or(0, |rates| rates.count),
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use rotproof_block::Time;
     use rotproof_load::engine::LoadOperation;
@@ -183,7 +166,7 @@ mod tests {
             recorder.finish(Time(7_000_000_000));
         }
         recording.write_to(folder.path()).expect("written");
-        let run = json!({ "performance": [{
+        let run = json!({ "load": { "pattern": "random", "queue_depth": 8 }, "performance": [{
             "phase": "run", "operation": "read", "requests": 200, "bytes": 819_200, "errors": 0, "seconds": 2.0,
             "bytes_per_second": 409_600.0, "requests_per_second": 100.0, "latency_ns": { "p99": 2_000_000 },
         }] });
@@ -192,15 +175,17 @@ mod tests {
         let into = folder.path().join("fio");
         let files = write_fio_files(&run, None, &into).expect("written");
         assert_eq!(files.len(), 9, "four logs of two workers, and the report");
-        let log = fs::read_to_string(into.join("randrw-iodepth-1-numjobs-2_bw.2.log")).expect("it is there");
+        let log = fs::read_to_string(into.join("randrw-iodepth-8-numjobs-2_bw.2.log")).expect("it is there");
         assert_eq!(log, "1000, 200, 0, 0, 0\n1000, 200, 1, 0, 0\n2000, 200, 0, 0, 0\n2000, 200, 1, 0, 0\n");
-        let log = fs::read_to_string(into.join("randrw-iodepth-1-numjobs-2_lat.1.log")).expect("it is there");
+        let log = fs::read_to_string(into.join("randrw-iodepth-8-numjobs-2_lat.1.log")).expect("it is there");
         assert!(log.starts_with("1000, 2000000, 0, 0, 0\n"), "{log}");
-        let report = fs::read(into.join("randrw-iodepth-1-numjobs-2.json")).expect("it is there");
+        let report = fs::read(into.join("randrw-iodepth-8-numjobs-2.json")).expect("it is there");
         let report: Value = serde_json::from_slice(&report).expect("JSON");
         let read = &report["jobs"][0]["read"];
         assert_eq!((read["bw"].as_u64(), read["iops_mean"].as_f64()), (Some(400), Some(100.0)));
         assert_eq!(read["clat_ns"]["percentile"]["99.000000"].as_f64(), Some(2_000_000.0));
+        let options = &report["jobs"][0]["job options"];
+        assert_eq!((&options["rw"], &options["iodepth"]), (&json!("randrw"), &json!("8")));
         assert!(write_fio_files(&run, Some("a/b"), &into).is_err());
     }
 }

@@ -1,0 +1,4 @@
+//! Tables of a run.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rotproof_fuzz_targets::table::check(bytes));
