@@ -80,8 +80,12 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
 
+fn counted(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
 fn summary(counts: &Value) -> String {
-    let fates = ["silent", "reported", "repaired", "masked", "untriggered"];
+    let fates = ["silent", "reported", "repaired", "masked", "untriggered", "unknown"];
     let told: Vec<String> = fates
         .into_iter()
         .filter(|fate| number(&counts[*fate]) > 0)
@@ -91,11 +95,12 @@ fn summary(counts: &Value) -> String {
     let (hits, failures) = (number(&counts["hits"]), number(&counts["failures"]));
     let mut sentences = vec![match faults {
         0 => "No fault was injected.".to_owned(),
-        _ => format!("{faults} faults, {hits} hits: {}.", told.join(", ")),
+        _ => format!("{}, {}: {}.", counted(faults, "fault"), counted(hits, "hit"), told.join(", ")),
     }];
     sentences.push(match (failures, number(&counts["unexplained"])) {
         (0, _) => "No block failed.".to_owned(),
         (1, 0) => "One block failed, by an injected fault.".to_owned(),
+        (1, _) => "One block failed, by no injected fault.".to_owned(),
         (failures, 0) => format!("{failures} blocks failed, all by injected faults."),
         (failures, unexplained) => {
             format!("{failures} blocks failed, {unexplained} of them by no injected fault.")
@@ -322,6 +327,8 @@ mod tests {
             "3 faults, 9 hits: 1 silent, 2 masked. 3 blocks failed, 1 of them by no injected fault."
         );
         assert_eq!(summary(&json!({})), "No fault was injected. No block failed.");
+        let counts = json!({ "hits": 1, "unknown": 1, "failures": 1, "unexplained": 1 });
+        assert_eq!(summary(&counts), "1 fault, 1 hit: 1 unknown. One block failed, by no injected fault.");
     }
 
     #[test]

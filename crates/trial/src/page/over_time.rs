@@ -162,10 +162,8 @@ fn charts(intervals: &[Interval], whose: &str) -> Vec<Chart> {
 /// Intervals shorter than this part of the longest of their phase are left out.
 const SHORTEST_SHOWN: u64 = 5;
 
-/// One operation's readings; there is a gap before each phase, in which it may not have been.
+/// One operation's readings.
 fn line(all: &[&Interval], operation: &str, name: &str, read: Reading) -> Line {
-    let mut points = Vec::new();
-    let mut last_phase: Option<&str> = None;
     // Of a rest of an interval a rate says little: one request more or less makes a peak.
     let mut whole: BTreeMap<&str, u64> = BTreeMap::new();
     for interval in all {
@@ -175,21 +173,34 @@ fn line(all: &[&Interval], operation: &str, name: &str, read: Reading) -> Line {
     let is_shown = |interval: &&&Interval| {
         &*interval.operation == operation && interval.length_ns >= whole[&*interval.phase] / SHORTEST_SHOWN
     };
-    for interval in all.iter().filter(is_shown) {
-        if last_phase.is_none_or(|phase| phase != &*interval.phase) {
-            points.push((seconds(interval.start.0), f64::NAN));
-        }
-        last_phase = Some(&interval.phase);
-        points.push((seconds(interval.end().0), read(interval).unwrap_or(f64::NAN)));
-    }
-    Line { name: name.to_owned(), points }
+    let shown = all.iter().filter(is_shown);
+    let readings =
+        shown.map(|interval| (interval.start.0, interval.end().0, read(interval).unwrap_or(f64::NAN)));
+    Line { name: name.to_owned(), points: points(readings) }
 }
 
 /// A count of all operations together, a second.
 fn line_of_sums(all: &[&Interval], name: &str, count: fn(&Interval) -> u64) -> Line {
-    let mut sums: BTreeMap<u64, f64> = BTreeMap::new();
+    let mut sums: BTreeMap<(u64, u64), f64> = BTreeMap::new();
     for interval in all.iter().filter(|interval| interval.length_ns > 0) {
-        *sums.entry(interval.end().0).or_default() += count(interval) as f64 / interval.seconds();
+        let sum = sums.entry((interval.start.0, interval.end().0)).or_default();
+        *sum += count(interval) as f64 / interval.seconds();
     }
-    Line { name: name.to_owned(), points: sums.into_iter().map(|(end, sum)| (seconds(end), sum)).collect() }
+    let readings = sums.into_iter().map(|((start, end), sum)| (start, end, sum));
+    Line { name: name.to_owned(), points: points(readings) }
+}
+
+/// The value of each stretch at its end. The first of a row stands at its beginning as well, so that a single one can be
+/// seen; before it there is a gap, since the load may not have been.
+fn points(readings: impl Iterator<Item = (u64, u64, f64)>) -> Vec<(f64, f64)> {
+    let mut points = Vec::new();
+    let mut last_end = None;
+    for (start, end, value) in readings {
+        if last_end != Some(start) {
+            points.extend([(seconds(start), f64::NAN), (seconds(start), value)]);
+        }
+        last_end = Some(end);
+        points.push((seconds(end), value));
+    }
+    points
 }
