@@ -1,0 +1,120 @@
+//! Trials whose load is a program.
+
+use rotproof_record::{Interval, MarkKind, RunFolder};
+
+use crate::rig::{Rig, Trial};
+
+#[test]
+fn a_command_is_the_load_of_a_device_and_its_exit_code_and_output_are_kept() {
+    let rig = Rig::new();
+    let run = rig.run(&Trial::new(
+        "stack: [memory: { size: 16MiB }, faults]\nsubject: device\nload:\n  command:\n    prepare: [dd, if=/dev/zero, \
+         'of={target}', bs=64k, count=16, oflag=direct, status=none]\n    run: 'echo $ROTPROOF_KIND $ROTPROOF_SEED; dd \
+         if=/dev/zero of=$ROTPROOF_TARGET bs=4k count=64 oflag=direct status=none'\nfaults: ['write, offset=64KiB: \
+         error', 'read, offset=15MiB: zeros']\nexpect: { exit: 1, hits: '>= 1', unknown: 1, untriggered: 1 }\n",
+    ));
+    run.assert_passed();
+    let said = std::fs::read_to_string(run.file("run.stderr")).expect("kept");
+    assert!(said.contains("Input/output error"), "{said}");
+    assert_eq!(std::fs::read_to_string(run.file("run.stdout")).expect("kept"), "device 1\n");
+    assert_eq!(run.json["external"]["commands"][1]["exit"], 1);
+    assert!(
+        run.text.contains("exit code 1 after") && run.text.contains("Input/output error"),
+        "{}",
+        run.text
+    );
+    assert!(run.json["content"].is_null(), "nobody knows what a command wrote");
+
+    // What it did to its device over time.
+    let kept = RunFolder::open(&run.file("")).expect("recorded");
+    let device = kept.device_intervals().expect("of the device");
+    let sum = |phase: &str, figure: fn(&Interval) -> u64| -> u64 {
+        let writes = device.iter().filter(|row| &*row.phase == phase && &*row.operation == "write");
+        writes.map(figure).sum()
+    };
+    assert_eq!(sum("prepare", |row| row.bytes), 1 << 20);
+    assert!(sum("run", |row| row.bytes) >= 64 << 10 && sum("run", |row| row.errors) >= 1, "{device:?}");
+    assert_eq!(kept.intervals().expect("of nothing"), []);
+    let marks = kept.marks().expect("marks");
+    let names = |kind| -> Vec<&str> {
+        marks.iter().filter(|mark| mark.kind == kind).map(|mark| &*mark.name).collect()
+    };
+    assert_eq!(names(MarkKind::Phase), ["prepare", "run"]);
+    assert_eq!(names(MarkKind::Hits).len(), 1);
+    assert!(!names(MarkKind::Window).is_empty());
+    let page = std::fs::read_to_string(run.file("report.html")).expect("the page");
+    assert!(page.contains("Throughput of the device"));
+}
+
+#[test]
+fn what_a_command_wrote_on_a_file_system_its_check_reads_from_the_device() {
+    let rig = Rig::new();
+    // A checksum over blocks that are all the same, one of which reads as zeros after the remount.
+    let trial = |faults: &str, expect: &str| {
+        Trial::new(format!(
+            "stack: [memory: {{ size: 128MiB }}, faults]\nsubject: ext4\nload:\n  command:\n    run: yes 0123456 | head -c \
+             4M > f && sha256sum f > sums\n    check: sha256sum -c sums\n{faults}{expect}"
+        ))
+    };
+    rig.run(&trial("", "")).assert_passed();
+    let faults = "faults: [{ name: rot, during: run, match: { operation: write, target: { seen: most_duplicated, after: 4 } }, \
+                  effect: zeros }]\n";
+    let run = rig.run(&trial(faults, "expect: { exit: 0, check_exit: 1, unknown: '>= 1' }\n"));
+    run.assert_passed();
+    let said = std::fs::read_to_string(run.file("check.stdout")).expect("kept");
+    assert!(said.contains("f: FAILED"), "{said}");
+    assert!(run.text.contains("so nobody can say"), "{}", run.text);
+}
+
+#[test]
+fn fios_figures_are_those_of_the_run() {
+    let rig = Rig::new();
+    std::fs::write(
+        rig.path("jobs.fio"),
+        "[global]\nfilename=${ROTPROOF_TARGET}\nsize=4m\ndirect=1\nbs=4k\n[fill]\nrw=write\n[read]\nstonewall\nrw=randread\n\
+         number_ios=100\n",
+    )
+    .expect("a job file");
+    let jobs = rig.path("jobs.fio").display().to_string();
+    let run = rig.run(&Trial::new(format!(
+        "stack: [memory: {{ size: 16MiB }}]\nsubject: device\nload: {{ command: {{ fio: {jobs} }} }}\n"
+    )));
+    run.assert_passed();
+    let lines = run.json["performance"].as_array().expect("a list");
+    let short: Vec<_> = lines
+        .iter()
+        .map(|line| (line["job"].as_str(), line["operation"].as_str(), line["requests"].as_u64()))
+        .collect();
+    assert_eq!(
+        short,
+        [(Some("fill"), Some("write"), Some(1024)), (Some("read"), Some("read"), Some(100))],
+        "{}",
+        run.text
+    );
+    assert!(run.json["external"]["fio_failed_jobs"] == 0 && run.file("run.stdout").exists());
+}
+
+#[test]
+fn a_command_that_takes_too_long_is_ended_with_all_that_it_has_started() {
+    let rig = Rig::new();
+    let run = rig.run(&Trial::new(
+        "stack: [memory: { size: 64MiB }]\nsubject: ext4\nload:\n  command:\n    run: touch x; setsid sleep 613 < x & sleep \
+         613\n    timeout: 1s\n",
+    ));
+    assert_eq!((run.code, run.count("exit")), (1, 124), "{}", run.text);
+    assert!(run.text.contains("its time was over"), "{}", run.text);
+    assert_eq!(rig.shell("ps -eo args | grep -c '[s]leep 613' || true").trim(), "0");
+}
+
+#[test]
+fn a_command_ends_when_its_trial_is_interrupted() {
+    let rig = Rig::new();
+    let trial = Trial::new(
+        "stack: [memory: { size: 16MiB }]\nsubject: device\nload: { command: { run: 'sleep 617 & while :; do dd if=/dev/zero \
+         of={target} bs=64k count=99 oflag=direct status=none; done' } }\n",
+    );
+    let (code, text) = rig.interrupt(&trial, 2);
+    assert_eq!(code, Some(130), "{text}");
+    assert_eq!(rig.shell("ps -eo args | grep -c '[s]leep 617' || true").trim(), "0");
+    rig.assert_nothing_left();
+}
