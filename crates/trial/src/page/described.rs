@@ -5,6 +5,8 @@ use std::time::{Duration, SystemTime};
 use rotproof_report::{Device, Expectation, Fact, FaultRow, Histogram, Page, Row, Unit};
 use serde_json::Value;
 
+use super::over_time::moves_bytes;
+
 /// Everything but what happened when and where.
 pub(super) fn page(run: &Value, trial: &Value) -> Page {
     let name = text(&run["name"]);
@@ -62,8 +64,11 @@ fn text(value: &Value) -> String {
             format!("[{}]", values.join(", "))
         }
         Value::Object(map) => {
-            let pairs: Vec<String> =
-                map.iter().map(|(key, value)| format!("{key}: {}", text(value))).collect();
+            let told = map.iter().map(|(key, value)| (key, text(value)));
+            let pairs: Vec<String> = told
+                .filter(|(_, value)| !value.is_empty())
+                .map(|(key, value)| format!("{key}: {value}"))
+                .collect();
             format!("{{ {} }}", pairs.join(", "))
         }
         other => other.to_string(),
@@ -173,12 +178,12 @@ fn fault(rule: &Value) -> FaultRow {
 fn performance(line: &Value) -> Row {
     let real = |key: &str| line[key].as_f64().unwrap_or_default();
     let latency = |key: &str| Unit::Nanoseconds.write(line["latency_ns"][key].as_f64().unwrap_or_default());
-    let is_flush = line["operation"] == "flush";
+    let has_throughput = line["operation"].as_str().is_some_and(moves_bytes);
     Row {
         name: format!("{} {}", text(&line["phase"]), text(&line["operation"])),
         cells: vec![
             number(&line["requests"]).to_string(),
-            if is_flush { String::new() } else { Unit::BytesPerSecond.write(real("bytes_per_second")) },
+            if has_throughput { Unit::BytesPerSecond.write(real("bytes_per_second")) } else { String::new() },
             format!("{:.0}", real("requests_per_second")),
             number(&line["errors"]).to_string(),
             latency("p50"),

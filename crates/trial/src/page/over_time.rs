@@ -78,8 +78,8 @@ const ASIDE: [&str; 3] = ["prepare", "prefill", "check"];
 const OPERATIONS_APART_MAX: usize = 4;
 
 /// Whether an operation has a throughput.
-fn moves_bytes(operation: &str) -> bool {
-    matches!(operation, "read" | "write" | "append" | "log" | "insert" | "replace" | "erase")
+pub(super) fn moves_bytes(operation: &str) -> bool {
+    matches!(operation, "read" | "write" | "discard" | "append" | "log" | "insert" | "replace" | "erase")
 }
 
 fn latency(interval: &Interval, of: impl Fn(&Latencies) -> u64) -> Option<f64> {
