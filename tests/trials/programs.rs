@@ -118,3 +118,24 @@ fn a_command_ends_when_its_trial_is_interrupted() {
     assert_eq!(rig.shell("ps -eo args | grep -c '[s]leep 617' || true").trim(), "0");
     rig.assert_nothing_left();
 }
+
+#[test]
+fn a_command_and_all_that_it_has_started_die_with_a_run_that_is_killed() {
+    let rig = Rig::alone();
+    let trial = Trial::new(
+        "stack: [memory: { size: 16MiB }]\nsubject: device\nload: { command: 'setsid sleep 619 & while :; do dd \
+         if=/dev/zero of={target} bs=64k count=99 oflag=direct status=none; done' }\n",
+    );
+    let (code, _) = rig.interrupt(&trial, libc::SIGKILL);
+    assert_eq!(code, None, "killed by the signal");
+    // One that waits for the device, whose server is dead, can die only once that is cleaned.
+    let cleaned = rig.rotproof(&["clean"]);
+    assert_eq!(cleaned.code, 0, "{}", cleaned.text);
+    let alive = || rig.shell("ps -eo args | grep -c '[s]leep 619' || true");
+    let began = std::time::Instant::now();
+    while alive().trim() != "0" {
+        assert!(began.elapsed() < std::time::Duration::from_secs(60), "the program lives on");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    rig.assert_nothing_left();
+}

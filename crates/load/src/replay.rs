@@ -7,14 +7,15 @@
 mod tests;
 
 use std::fs::{File, Metadata};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::io::{BufReader, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_spec::{Path, Problems, number_in_range};
-use rotproof_trace::{Format, Limits, Operation};
+use rotproof_trace::{Format, Limits, Operation, Plain};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -72,7 +73,7 @@ const DEPTH_MAX: u64 = 1024;
 const SPEEDS: std::ops::RangeInclusive<f64> = 1e-3..=1e6;
 
 /// How much of a trace is looked at to tell its format.
-const BEGINNING_BYTES: usize = 16 << 10;
+const BEGINNING_BYTES: u64 = 16 << 10;
 
 impl Trace {
     /// The trace in `file`, replayed as it was recorded.
@@ -170,9 +171,10 @@ impl Source {
         let format = match trace.format {
             Some(format) => format,
             None => {
-                let mut beginning = vec![0; BEGINNING_BYTES];
-                let count = file.read_at(&mut beginning, 0).doing(doing)?;
-                match Format::detect(&beginning[..count]) {
+                let plain = Plain::of(BufReader::new(&file)).doing(doing)?;
+                let mut beginning = Vec::new();
+                plain.take(BEGINNING_BYTES).read_to_end(&mut beginning).doing(doing)?;
+                match Format::detect(&beginning) {
                     Some(format) => format,
                     None => {
                         return refuse(

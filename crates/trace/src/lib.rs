@@ -4,6 +4,7 @@
 //! what it cannot make sense of. Each format has a file of its own under `format`; start with [`Format`].
 
 mod access;
+mod compressed;
 mod format;
 mod number;
 mod reader;
@@ -12,6 +13,7 @@ mod summary;
 mod writer;
 
 pub use access::{Access, Operation};
+pub use compressed::Plain;
 pub use format::Format;
 pub use reader::{Limits, Malformed, Reader, Stop};
 pub use remap::Remap;

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind};
-use rotproof_trace::{Format, Limits, Malformed, Reader, Stop};
+use rotproof_trace::{Format, Limits, Malformed, Plain, Reader, Stop};
 
 use args::{InputArgs, Verb};
 pub use args::{TraceArgs, TraceFormat};
@@ -35,12 +35,14 @@ type Open = Reader<Box<dyn BufRead>>;
 
 /// Opens a trace; `-` is standard input.
 fn open(args: &InputArgs) -> Result<(Open, Format), Failure> {
-    let mut input: Box<dyn Read> = if args.file == Path::new("-") {
+    let input: Box<dyn Read> = if args.file == Path::new("-") {
         let input: Stdin = stdin();
         Box::new(input)
     } else {
         Box::new(File::open(&args.file).doing(|| format!("opening {}", args.file.display()))?)
     };
+    let plain = Plain::of(BufReader::new(input)).doing(|| "reading the trace".into())?;
+    let mut input: Box<dyn Read> = Box::new(plain);
     let mut beginning = Vec::new();
     let limit = BEGINNING_BYTES as u64;
     input.by_ref().take(limit).read_to_end(&mut beginning).doing(|| "reading the trace".into())?;

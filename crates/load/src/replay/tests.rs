@@ -189,6 +189,27 @@ fn a_long_access_becomes_several_requests_and_ends_with_the_target() {
 }
 
 #[test]
+fn a_compressed_trace_is_replayed_as_what_is_in_it_and_one_that_is_cut_off_is_an_error() {
+    let mut text = "time_us,op,offset,size\n".to_owned();
+    (0..40_000u64).for_each(|n| text.push_str(&format!("{n},write,{},4096\n", n * 7 % 500 * 4096)));
+    let compressed = zstd::encode_all(text.as_bytes(), 3).expect("into memory");
+    let (plain, saved) = (Saved::new(&text), Saved::new(&compressed));
+    let spec = LoadSpec { workers: 3, ..saved.spec() };
+    for worker in 0..3 {
+        let steps =
+            |spec: &LoadSpec| -> Vec<Step> { workload(spec, &[500]).stream(Stage::Run, worker).collect() };
+        assert_eq!(steps(&spec), steps(&LoadSpec { workers: 3, ..plain.spec() }));
+    }
+    let cut = Saved::new(&compressed[..compressed.len() / 2]);
+    let mut trace = Trace::of(cut.path());
+    trace.format = Some(Format::Csv);
+    let workload = workload(&LoadSpec { trace: Some(trace), ..LoadSpec::default() }, &[500]);
+    let mut stream = workload.stream(Stage::Run, 0);
+    while stream.next().is_some() {}
+    assert!(stream.take_trouble().is_some(), "half a trace is not a trace");
+}
+
+#[test]
 fn ends_and_ramp_ups_count_accesses_of_the_trace_whoever_they_belong_to() {
     let mut text = "time_ms,op,offset,size\n".to_owned();
     (0..100).for_each(|n| text.push_str(&format!("{n},write,{},4096\n", n % 10 * 4096)));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rotproof_block::{Error, ErrorKind};
-use rotproof_trace::{Access, Malformed, Operation, Reader, Remap, Stop};
+use rotproof_trace::{Access, Malformed, Operation, Plain, Reader, Remap, Stop};
 use serde::Serialize;
 
 use super::course::{Course, Plan};
@@ -24,6 +24,8 @@ use crate::{BLOCK_BYTES, MAX_REQUEST_BYTES};
 
 /// Bytes that a worker reads of the trace at once.
 const WINDOW_BYTES: usize = 256 << 10;
+/// ... and of one that is compressed.
+const COMPRESSED_BYTES: usize = 64 << 10;
 
 /// The largest read or write; what is longer becomes several.
 const TRANSFER_BLOCKS_MAX: u64 = MAX_REQUEST_BYTES / BLOCK_BYTES as u64;
@@ -34,7 +36,7 @@ const DISCARD_BLOCKS_MAX: u64 = u32::MAX as u64;
 /// The steps of one worker that come from a trace.
 #[derive(Debug)]
 pub(crate) struct Replayed {
-    reader: Trouble<Reader<BufReader<Window>>>,
+    reader: Trouble<Reader<BufReader<Plain<BufReader<Window>>>>>,
     trace: Trace,
     remap: Remap,
     layout: Arc<Layout>,
@@ -93,11 +95,17 @@ impl Replayed {
     pub(crate) fn new(options: ReplayedOptions<'_>) -> Self {
         let ReplayedOptions { seed, worker, source, layout, part, mixture, plan } = options;
         let window = Window { file: Arc::clone(&source.file), position: 0 };
-        let input = BufReader::with_capacity(WINDOW_BYTES, window);
+        let reader = match Plain::of(BufReader::with_capacity(COMPRESSED_BYTES, window)) {
+            Ok(plain) => {
+                let input = BufReader::with_capacity(WINDOW_BYTES, plain);
+                Trouble::None(Box::new(Reader::new(input, source.format, source.trace.limits())))
+            }
+            Err(error) => Trouble::Untold(stopped(Stop::Io(error), &source.trace)),
+        };
         let remap = Remap::new(layout.blocks() * BLOCK_BYTES as u64, BLOCK_BYTES as u64)
             .expect("a layout has a block at least");
         Self {
-            reader: Trouble::None(Box::new(Reader::new(input, source.format, source.trace.limits()))),
+            reader,
             trace: source.trace.clone(),
             remap,
             layout,
