@@ -1,5 +1,6 @@
 //! What happens in the guest, from its first process on. Each step is told on the console when it is done.
 
+use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -11,10 +12,11 @@ use crate::nbd_client;
 use crate::ublk;
 
 /// What is told of each step, in its order.
-pub const STEPS: [&str; 9] = [
+pub const STEPS: [&str; 10] = [
     "the machine is up",
     "the disk over vhost-user",
     "a file system on it",
+    "a load that polls it",
     "the kernel's NBD client",
     "no ublk without its driver",
     "the contract of a device over ublk",
@@ -39,6 +41,8 @@ pub fn main() {
         disk::exercise(Path::new("/dev/vda"), 1);
         done();
         disk::file_system(Path::new("/dev/vda"));
+        done();
+        polled_load();
         done();
         kernel_nbd_client();
         done();
@@ -79,19 +83,24 @@ fn set_up() {
         assert_eq!(answer, 0, "{kind:?}: {}", std::io::Error::last_os_error());
     }
     for module in MODULES {
-        load(module);
+        load_with(module, if module.contains("virtio_blk") { c"poll_queues=1" } else { c"" });
     }
     network();
 }
 
 fn load(module: &str) {
+    load_with(module, c"");
+}
+
+fn load_with(module: &str, parameters: &CStr) {
     const COMPRESSED: libc::c_int = 4;
     let file = File::open(module_path(module)).expect("it is in the image");
     let mut magic = [0; 6];
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut magic, 0).expect("read");
     let flags = if magic == *b"\xfd7zXZ\0" { COMPRESSED } else { 0 };
     // SAFETY: a descriptor, a string that ends with zero, a number.
-    let answer = unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), c"".as_ptr(), flags) };
+    let answer =
+        unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), parameters.as_ptr(), flags) };
     let error = std::io::Error::last_os_error();
     assert!(answer == 0 || error.raw_os_error() == Some(libc::EEXIST), "{module}: {error}");
 }
@@ -131,6 +140,34 @@ fn network() {
         set(libc::SIOCSIFNETMASK, Some(mask));
         set(libc::SIOCSIFFLAGS, None);
     }
+}
+
+/// Reads and writes that the kernel polls the disk for, also with fixed buffers; and none where nothing can be polled.
+fn polled_load() {
+    let polled = |target: &str, more: &[&str]| {
+        let arguments = [
+            "load",
+            target,
+            "--hipri",
+            "--rw=randrw",
+            "--size=4MiB",
+            "--iodepth=4",
+            "--fsync=64",
+            "--overwrite",
+        ];
+        ublk::output(&[&arguments, more].concat())
+    };
+    for more in [&[][..], &["--fixedbufs", "--bs=64k"]] {
+        let outcome = polled("/dev/vda", more);
+        let text = String::from_utf8_lossy(&outcome.stdout);
+        assert!(
+            outcome.status.success() && text.contains("PASS"),
+            "{text}{}",
+            String::from_utf8_lossy(&outcome.stderr)
+        );
+    }
+    let refused = polled("/run/x", &[]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("can be polled"), "{refused:?}");
 }
 
 /// Another way to the same stack: it sees what the disk has written, and what it writes the disk sees.

@@ -62,7 +62,7 @@ fn a_linux_guest_works_with_our_exports_and_sees_the_faults() {
                 "-accel",
                 "tcg,thread=multi",
                 "-smp",
-                "2",
+                "3",
                 "-machine",
                 "pc,memory-backend=m",
                 "-m",
@@ -71,7 +71,7 @@ fn a_linux_guest_works_with_our_exports_and_sees_the_faults() {
             .args(["-object", "memory-backend-memfd,id=m,size=512M,share=on"])
             .args(["-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio"])
             .args(["-chardev", &format!("socket,id=c,path={}", socket.display())])
-            .args(["-device", "vhost-user-blk-pci,chardev=c,num-queues=2"])
+            .args(["-device", "vhost-user-blk-pci,chardev=c,num-queues=3"])
             .args(["-netdev", "user,id=n", "-device", "virtio-net-pci,netdev=n"])
             .arg("-kernel")
             .arg(kernel)

@@ -24,7 +24,7 @@ fn rotproof(arguments: &[&str]) -> Command {
     command
 }
 
-fn output(arguments: &[&str]) -> Output {
+pub fn output(arguments: &[&str]) -> Output {
     rotproof(arguments).output().expect("it starts")
 }
 

@@ -62,12 +62,15 @@ pub struct RuntimeOptions {
     /// Register the memory of requests with the kernel once, rather than with each: at first so many buffers of so many
     /// bytes, others as they come. Not everybody may lock so much memory.
     pub fixed_buffers: Option<(u32, usize)>,
+    /// Ask the device for completed reads and writes again and again, rather than wait for its interrupts
+    /// (`IORING_SETUP_IOPOLL`). Takes a device that can be asked, opened for direct I/O, and a processor.
+    pub polled: bool,
 }
 
 impl RuntimeOptions {
-    /// Epoch now, 256 ring entries, no fixed buffers.
+    /// Epoch now, 256 ring entries, no fixed buffers, nothing polled.
     pub fn new(seed: u64) -> Self {
-        Self { seed, epoch: Instant::now(), ring_entries: 256, fixed_buffers: None }
+        Self { seed, epoch: Instant::now(), ring_entries: 256, fixed_buffers: None, polled: false }
     }
 }
 
@@ -96,7 +99,7 @@ impl Runtime {
     /// register the buffers that are asked for.
     pub fn uring(options: RuntimeOptions) -> Result<Self> {
         let executor = Executor::new();
-        let ring = RefCell::new(Uring::new(options.ring_entries, options.fixed_buffers)?);
+        let ring = RefCell::new(Uring::new(&options)?);
         Ok(Self::with(executor, Driver::Uring { ring, clock: Clock::since(options.epoch) }, options.seed))
     }
 

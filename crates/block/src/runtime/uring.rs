@@ -1,4 +1,7 @@
 //! The io_uring driver: slots for requests in the kernel, one system call to submit a batch and to wait.
+//!
+//! Where reads and writes are polled they have a ring of their own, since such a ring takes nothing else. While it has
+//! something in flight, no turn sleeps.
 
 use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -9,8 +12,10 @@ use std::time::{Duration, Instant};
 use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 
+use super::RuntimeOptions;
 use super::file_io::FileOperation;
 use super::fixed_buffers::FixedBuffers;
+use crate::error::IoContext;
 use crate::{Buffer, Error, ErrorKind, Result, system_calls};
 
 /// Completions that belong to no slot.
@@ -29,15 +34,18 @@ enum Slot {
     Waiting(InKernel, Option<Waker>),
     Done(InKernel, i32),
     /// Nobody waits any more; freed by its completion.
-    Abandoned(#[expect(dead_code, reason = "kept alive for the kernel")] InKernel),
+    Abandoned(InKernel),
 }
 
 pub(super) struct Uring {
     ring: IoUring,
+    polled: Option<IoUring>,
     fixed: Option<FixedBuffers>,
     slots: Vec<Slot>,
     free: Vec<usize>,
     in_flight: usize,
+    /// Those of them in the ring that is polled.
+    polled_in_flight: usize,
     /// Whether a poll of the eventfd is in the ring.
     wake_armed: bool,
     /// Wakers of what completed in the last turn; the runtime calls them when the ring is not borrowed.
@@ -45,7 +53,8 @@ pub(super) struct Uring {
 }
 
 impl Uring {
-    pub(super) fn new(entries: u32, fixed: Option<(u32, usize)>) -> Result<Self> {
+    pub(super) fn new(options: &RuntimeOptions) -> Result<Self> {
+        let entries = options.ring_entries;
         // Completions are then processed in our own calls only, which saves interrupts between the threads; the flag
         // tells without a call that there are some to process.
         let modern = IoUring::builder()
@@ -61,9 +70,14 @@ impl Uring {
             )
             .caused_by(error)
         })?;
+        let polled = options.polled.then(|| IoUring::builder().setup_iopoll().build(entries)).transpose();
+        let polled = polled.doing(|| "making a ring for I/O that is polled".to_owned())?;
+        let transfers = polled.as_ref().unwrap_or(&ring);
         Ok(Self {
-            fixed: fixed.map(|fixed| FixedBuffers::new(&ring, fixed)).transpose()?,
+            fixed: options.fixed_buffers.map(|fixed| FixedBuffers::new(transfers, fixed)).transpose()?,
             ring,
+            polled,
+            polled_in_flight: 0,
             slots: Vec::new(),
             free: Vec::new(),
             in_flight: 0,
@@ -90,7 +104,7 @@ impl Uring {
         };
         let place = match (&mut self.fixed, operation) {
             (Some(fixed), FileOperation::Read { .. } | FileOperation::Write { .. }) => {
-                match fixed.place_of(&self.ring, &buffer) {
+                match fixed.place_of(self.polled.as_ref().unwrap_or(&self.ring), &buffer) {
                     Ok(place) => place,
                     Err(error) => return Err((error, buffer)),
                 }
@@ -135,27 +149,34 @@ impl Uring {
         };
         let held = InKernel { operation, buffer, _file: Arc::clone(file) };
         // SAFETY: the slot keeps the buffer and the file alive until the completion has been reaped.
-        if let Err(error) = unsafe { self.queue(&entry.user_data(slot as u64)) } {
+        if let Err(error) = unsafe { self.queue(&entry.user_data(slot as u64), self.is_polled(operation)) } {
             self.free.push(slot);
             return Err((error, held.buffer));
         }
         self.slots[slot] = Slot::Waiting(held, None);
         self.in_flight += 1;
+        self.polled_in_flight += usize::from(self.is_polled(operation));
         Ok(slot)
     }
 
-    /// Puts an entry into the submission queue, making room if it is full.
+    /// Whether the operation goes to the ring that is polled.
+    fn is_polled(&self, operation: FileOperation) -> bool {
+        is_transfer(operation) && self.polled.is_some()
+    }
+
+    /// Puts an entry into the submission queue of the ring, or of the one that is polled, making room if it is full.
     ///
     /// # Safety
     /// All memory the entry names must live until its completion is reaped.
-    unsafe fn queue(&mut self, entry: &squeue::Entry) -> Result<()> {
+    unsafe fn queue(&mut self, entry: &squeue::Entry, is_polled: bool) -> Result<()> {
         loop {
+            let ring = if is_polled { self.polled.as_mut().expect("only then") } else { &mut self.ring };
             // SAFETY: handed on to our caller.
-            if unsafe { self.ring.submission().push(entry) }.is_ok() {
+            if unsafe { ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
             system_calls::count_one();
-            match self.ring.submit() {
+            match ring.submit() {
                 Ok(_) => {}
                 Err(error) if would_pass(&error) => self.reap(),
                 Err(error) => return Err(Error::from_io(error, "submitting to io_uring")),
@@ -191,7 +212,7 @@ impl Uring {
                     // Would otherwise stay until there is input, perhaps for ever.
                     let cancel = opcode::AsyncCancel::new(slot as u64).build().user_data(CANCEL_TOKEN);
                     // SAFETY: the entry names no memory. If it cannot be queued, the drop of the ring cancels.
-                    let _ = unsafe { self.queue(&cancel) };
+                    let _ = unsafe { self.queue(&cancel, false) };
                 }
                 self.slots[slot] = Slot::Abandoned(held);
                 (None, waker)
@@ -205,12 +226,22 @@ impl Uring {
     }
 
     /// Submits what is queued and reaps what has completed; waits for a completion if `wait`, but at the most for
-    /// `timeout`.
+    /// `timeout`, and not while anything is polled.
     pub(super) fn turn(&mut self, wait: bool, timeout: Option<Duration>, wake_fd: i32) -> Result<()> {
+        let wait = wait && self.polled_in_flight == 0;
+        if let Some(polled) = self.polled.as_ref().filter(|_| self.polled_in_flight > 0) {
+            system_calls::count_one();
+            // Also asks the device once, if there is nothing to submit.
+            match polled.submit() {
+                Ok(_) => {}
+                Err(error) if would_pass(&error) => {}
+                Err(error) => return Err(Error::from_io(error, "polling a device by io_uring")),
+            }
+        }
         if wait && !self.wake_armed {
             let entry = opcode::PollAdd::new(Fd(wake_fd), libc::POLLIN as u32).build().user_data(WAKE_TOKEN);
             // SAFETY: the entry names no memory; the eventfd outlives the ring, both belong to the runtime.
-            unsafe { self.queue(&entry) }?;
+            unsafe { self.queue(&entry, false) }?;
             self.wake_armed = true;
         }
         let idle = {
@@ -246,7 +277,9 @@ impl Uring {
     }
 
     fn reap(&mut self) {
-        for entry in self.ring.completion() {
+        let has_polled = self.polled.is_some();
+        let polled = self.polled.as_mut().map(IoUring::completion).into_iter().flatten();
+        for entry in self.ring.completion().chain(polled) {
             let slot = match entry.user_data() {
                 WAKE_TOKEN => {
                     self.wake_armed = false;
@@ -258,10 +291,12 @@ impl Uring {
             self.in_flight -= 1;
             self.slots[slot] = match mem::replace(&mut self.slots[slot], Slot::Free) {
                 Slot::Waiting(held, waker) => {
+                    self.polled_in_flight -= usize::from(has_polled && is_transfer(held.operation));
                     self.woken.extend(waker);
                     Slot::Done(held, entry.result())
                 }
-                Slot::Abandoned(_) => {
+                Slot::Abandoned(held) => {
+                    self.polled_in_flight -= usize::from(has_polled && is_transfer(held.operation));
                     self.free.push(slot);
                     Slot::Free
                 }
@@ -269,6 +304,11 @@ impl Uring {
             };
         }
     }
+}
+
+/// Whether an operation can be polled. What is to be durable needs more than a transfer.
+fn is_transfer(operation: FileOperation) -> bool {
+    matches!(operation, FileOperation::Read { .. } | FileOperation::Write { durable: false, .. })
 }
 
 /// Errors of `io_uring_enter` after which the same call can go on.
@@ -286,7 +326,8 @@ impl Drop for Uring {
         // The kernel writes into our buffers until the last request has completed, so this must wait for it.
         let began = Instant::now();
         while self.in_flight > 0 {
-            let submitted = self.ring.submit();
+            let polled = self.polled.as_ref().map_or(Ok(0), IoUring::submit);
+            let submitted = self.ring.submit().and(polled);
             let step = Timespec::from(DRAIN_STEP);
             let _ = self.ring.submitter().register_sync_cancel(Some(step), CancelBuilder::any());
             let waited = self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&step));

@@ -71,7 +71,7 @@ pub struct LoadArgs {
     #[arg(conflicts_with_all = [
         "rw", "mix", "bs", "bssplit", "iodepth", "numjobs", "size", "io_size", "number_ios", "ramp_time", "rwmixread",
         "percentage_random", "random_distribution", "blockalign", "rate_iops", "thinktime", "burst", "fsync", "fua",
-        "retry", "duplicates", "compressible", "prefill", "no_verify", "ioengine", "buffered", "trace", "hung_after", "fixedbufs",
+        "retry", "duplicates", "compressible", "prefill", "no_verify", "ioengine", "buffered", "trace", "hung_after", "fixedbufs", "hipri",
     ])]
     pub personality: Option<Personality>,
 
@@ -189,6 +189,10 @@ pub struct LoadArgs {
     /// Register the memory of requests with the kernel once
     #[arg(long)]
     pub fixedbufs: bool,
+
+    /// Poll the device for completions instead of waiting for interrupts
+    #[arg(long)]
+    pub hipri: bool,
 
     /// Go through the page cache
     #[arg(long)]

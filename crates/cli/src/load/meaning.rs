@@ -90,6 +90,7 @@ impl LoadArgs {
             retry: self.retry.map(|count| Retry { count, delay: Span::default(), on: Vec::new() }),
             hung_after: self.hung_after,
             fixed_buffers: self.fixedbufs,
+            polled: self.hipri,
             prefill: Some(self.prefill),
             duplicates: self.duplicates.clone().unwrap_or_default(),
             compressible: self.compressible.unwrap_or_default(),
@@ -176,6 +177,7 @@ fn option_of(path: &str) -> &'static str {
         "retry" => "--retry",
         "hung_after" => "--hung-after",
         "fixed_buffers" => "--fixedbufs",
+        "polled" => "--hipri",
         _ => "the load",
     }
 }

@@ -336,6 +336,7 @@ fn run_queue(
             epoch: options.epoch,
             ring_entries: entries,
             fixed_buffers: None,
+            polled: false,
         })?;
         let lane = Lane {
             queue: device.open_queue(&runtime)?,

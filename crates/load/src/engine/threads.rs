@@ -104,6 +104,7 @@ fn work(
         epoch,
         ring_entries: lanes.next_power_of_two().clamp(64, 1024),
         fixed_buffers: job.workload.fixed_buffers(number),
+        polled: job.workload.spec().polled,
     };
     let runtime = Runtime::uring(options)?;
     let queues = job.driver.open(&runtime)?;

@@ -69,6 +69,10 @@ with_job_keys! {
         /// no.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         pub fixed_buffers: bool,
+        /// Ask the device for completions again and again, rather than wait for its interrupts; of `rotproof load`, for block
+        /// devices that can be asked. Default no.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        pub polled: bool,
         /// Write the whole target once before the load; default: if there are reads.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub prefill: Option<bool>,

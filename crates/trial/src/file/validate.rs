@@ -69,6 +69,13 @@ impl TrialFile {
             );
         }
         self.validate_fixed_buffers(&root.key("load").key("fixed_buffers"), problems);
+        if self.load.polled {
+            problems.add_with_help(
+                &root.key("load").key("polled"),
+                "the devices of a trial are Rotproof's own, and none of them can be polled",
+                "leave it out; `rotproof load --hipri` polls devices that can",
+            );
+        }
         let load = &self.load;
         for (key, is_said) in
             [("ioengine", load.ioengine != FileEngine::IoUring), ("buffered", load.buffered)]
@@ -522,6 +529,11 @@ mod tests {
                 "64MiB",
                 "faults: ['target=most_duplicated: zeros']",
                 "faults[0].match.target: this load writes no duplicates",
+            ),
+            (
+                "64MiB",
+                "subject: device\nload: { polled: true }",
+                "load.polled: the devices of a trial are Rotproof's own, and none of them can be polled",
             ),
             (
                 "64MiB",

@@ -20,7 +20,7 @@ use rotproof_load::{
 use rotproof_record::{RecordSpec, Recording};
 pub use target::{Access, LoadTarget, SimulatedKind};
 
-use crate::host::Cancel;
+use crate::host::{self, Cancel};
 use crate::probe::{ProbeReport, ProbesSpec};
 use crate::runner::{Monitor, Performance, mark_errors, summarise};
 use kept::Kept;
@@ -89,6 +89,7 @@ impl LoadCommand {
         self.monitor.begin("setup", None);
         let access = Access { writes: self.writes(), ..self.access };
         self.refuse_fixed_buffers()?;
+        self.refuse_polling()?;
         let driver = DeviceDriver::new(self.target.open(access)?)?;
         // What nobody has written cannot be verified, so nothing is written only to be read, but where it is asked for.
         let load = LoadSpec { prefill: Some(self.load.prefill.unwrap_or(false)), ..self.load.clone() };
@@ -168,6 +169,29 @@ impl LoadCommand {
             }
         };
         Err(Error::new(ErrorKind::Invalid, format!("--fixedbufs: {why}")))
+    }
+
+    /// Fails where the device cannot be polled: without a word the kernel would wait for interrupts, or refuse each request.
+    fn refuse_polling(&self) -> Result<()> {
+        if !self.load.polled {
+            return Ok(());
+        }
+        let why = match &self.target {
+            LoadTarget::Path(_) if self.access.engine != FileEngine::IoUring => {
+                "it belongs to io_uring; leave out --ioengine".to_owned()
+            }
+            LoadTarget::Path(_) if !self.access.direct => {
+                "what goes through the page cache is not polled; leave out --buffered".to_owned()
+            }
+            LoadTarget::Path(path) if host::can_be_polled(path) => return Ok(()),
+            LoadTarget::Path(path) => format!(
+                "{} is on no device that can be polled; some drivers have queues for it if they are loaded so, such as \
+                 nvme with poll_queues=1 or virtio_blk with poll_queues=1",
+                path.display()
+            ),
+            other => format!("{other} is neither a file nor a block device"),
+        };
+        Err(Error::new(ErrorKind::Invalid, format!("--hipri: {why}")))
     }
 
     /// Whether somebody asked to stop before the last of the phases.
@@ -337,6 +361,29 @@ mod tests {
         command.access.engine = FileEngine::IoUring;
         command.target = "memory:8MiB".parse().expect("a target");
         assert_eq!(command.run().expect_err("nothing to register").kind(), ErrorKind::Invalid);
+    }
+
+    #[test]
+    fn what_cannot_be_polled_is_refused_with_the_reason() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
+        let path = folder.path().join("x");
+        let mut command = command(path.to_str().expect("UTF-8"), r#"{ "polled": true }"#);
+        command.access = Access { direct: true, size: Some(Bytes(1 << 20)), ..command.access };
+        let mut refused = |change: fn(&mut LoadCommand)| {
+            change(&mut command);
+            let error = command.run().expect_err("refused");
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            error.to_string()
+        };
+        assert!(refused(|_| ()).contains("is on no device that can be polled"));
+        assert!(refused(|command| command.access.direct = false).contains("leave out --buffered"));
+        assert!(
+            refused(|command| command.access.engine = FileEngine::Psync).contains("leave out --ioengine")
+        );
+        assert!(
+            refused(|command| command.target = LoadTarget::Memory(Bytes(1 << 20))).contains("neither a file")
+        );
+        assert!(!path.exists(), "nothing was made");
     }
 
     #[test]

@@ -47,6 +47,7 @@ const ENGINE: &str = "Requests go by io_uring past the page cache, whatever `ioe
 const VERIFY: &str =
     "Every block that is written is verified as it is read and in the end, whatever `verify` says.";
 const FILES: &str = "Files are not registered with the kernel, whatever `registerfiles` says.";
+const POLLING: &str = "The devices of a trial cannot be polled, whatever `hipri` says; `rotproof load --hipri` polls those that can.";
 const SEED: &str = "What is random comes from the trial's own `seed`.";
 const RANDOM_MAP: &str = "fio comes to each place once before any comes again, unless `norandommap` is given; here random places \
                           are drawn independently.";
@@ -145,6 +146,7 @@ impl Job {
             "thinktime_blocks" => options.think_after = Some(whole(value)?),
             "fixedbufs" => self.fixed_buffers = switch(value)?,
             "registerfiles" => note(FILES),
+            "hipri" => note(POLLING),
             "dedupe_percentage" => self.duplicates = Some(percent(value)?),
             "buffer_compress_percentage" => self.compressible = Some(percent(value)?),
             "filename" | "directory" | "filesize" => note(TARGET),

@@ -234,7 +234,7 @@ mod tests {
                       "block_size": { "reads": "4KiB", "writes": "8KiB" } } ] }"#,
             ),
             (
-                "[first]\nrw=randread\nfixedbufs=1\nregisterfiles\nruntime=30\nramp_time=5\nsize=2g\nnumjobs=2\n",
+                "[first]\nrw=randread\nfixedbufs=1\nregisterfiles\nhipri\nruntime=30\nramp_time=5\nsize=2g\nnumjobs=2\n",
                 r#"{ "total": "4GiB", "duration": "30s", "ramp_up": "5s", "fixed_buffers": true,
                      "jobs": [{ "name": "first", "pattern": "random", "reads": "100%", "workers": 2 }] }"#,
             ),
