@@ -1,8 +1,9 @@
 //! The transmission phase of one connection: takes requests, has the [`Lane`] serve them, sends the replies.
 //!
 //! What one system call receives may be many requests, and their replies leave in one system call. While nothing is
-//! under way the thread looks for the next request for a moment and then sleeps in the socket. While requests are under
-//! way in the device (its leaf is slow, a fault delays) the thread belongs to its runtime.
+//! under way the thread sleeps in the socket: to look for the next request for a moment first costs more than it brings,
+//! as requests then come one by one. While requests are under way in the device (its leaf is slow, a fault delays) the
+//! thread belongs to its runtime.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSliceMut};
@@ -22,7 +23,6 @@ use super::reply::{Desk, Reply, Style};
 use super::request::NbdRequest;
 use super::transport::{Transport, Wait};
 use crate::lane::Lane;
-use crate::patience::Patience;
 
 /// Room for what one system call receives.
 const INBOX_BYTES: usize = 256 << 10;
@@ -52,7 +52,6 @@ pub(super) struct Session<'a> {
     skipping: u64,
     /// Whether the last request was a large write.
     large: bool,
-    patience: Patience,
     /// Set when nobody will wait any longer for what is under way.
     abandon: &'a AtomicBool,
 }
@@ -98,7 +97,6 @@ impl<'a> Session<'a> {
             payload: None,
             skipping: 0,
             large: false,
-            patience: Patience::default(),
             abandon,
         }
     }
@@ -130,24 +128,7 @@ impl<'a> Session<'a> {
         if self.desk.send(&mut self.transport).is_err() {
             return false;
         }
-        if self.patience.pays() {
-            let deadline = self.patience.deadline();
-            loop {
-                match self.receive(Wait::No) {
-                    Received::Bytes => return true,
-                    Received::End => return false,
-                    Received::Nothing => {}
-                }
-                if self.patience.is_over(deadline) {
-                    break;
-                }
-                std::hint::spin_loop();
-            }
-        }
-        let asleep = self.patience.fall_asleep();
-        let received = self.receive(Wait::Yes);
-        self.patience.wake_up(asleep);
-        matches!(received, Received::Bytes)
+        matches!(self.receive(Wait::Yes), Received::Bytes)
     }
 
     /// Lets the device work until there is something to serve, or nothing under way any more. Returns whether the
