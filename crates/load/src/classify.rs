@@ -4,23 +4,19 @@
 //! the classes: what production studies and AchillesBench's successors tell apart (bit rot, lost, torn, misdirected
 //! writes, latent sector errors).
 
-use std::collections::{HashMap, HashSet};
-
 use rotproof_block::ContentHash;
 
 use crate::BLOCK_BYTES;
-use crate::content::{ContentId, SECTORS, SectorIdentity, Stage, sector_of};
+use crate::content::{ContentId, SECTORS, SectorIdentity, sector_of};
 use crate::engine::{LoadOperation, LoadReport, Sighting};
 use crate::evidence::{Evidence, Look, SectorLook};
 use crate::failure::{
     Classification, Failure, Foreign, Place, SectorFinding, Stale, Unflushed, Version, Way,
 };
-use crate::oracle::{Doubts, Oracle};
+use crate::history::History;
+use crate::oracle::Oracle;
 use crate::stream::WrittenBlock;
 use crate::workload::Workload;
-
-/// Places of a foreign content that are listed.
-const PLACES_MAX: usize = 4;
 
 /// The failures of some phases of one load, by target block. Several sightings of one block are one failure.
 pub fn classify<'a>(
@@ -126,8 +122,10 @@ impl Classifier<'_> {
     /// Whether a failed flush accounts for what a block holds: every sector as one of the versions since the last flush
     /// that succeeded, to the bit.
     fn unflushed(&self, sighting: &Sighting, found: ContentHash, look: &Look) -> Option<Unflushed> {
-        let &first_legal = self.history.first_legal.get(&sighting.block)?;
-        let writes = self.history.block_writes[&sighting.block];
+        let history = &self.history;
+        let current = history.stale(sighting.block, *sighting.expected.first()?)?;
+        let first_legal = history.first_legal(sighting.block, current.write, sighting.time)?;
+        let writes = current.writes;
         // Before the first write there was nothing, or whatever the target held.
         let was_unwritten = first_legal == 0;
         let was_anything = was_unwritten && !self.expects_zeros;
@@ -151,14 +149,14 @@ impl Classifier<'_> {
                 }
                 _ => return None,
             };
-            if self.history.stale(sighting.block, id)?.write < first_legal {
+            if !(first_legal..=current.write).contains(&history.stale(sighting.block, id)?.write) {
                 return None;
             }
             self.workload.content().with_block(id, |truth| bytes.copy_from_slice(sector_of(truth, sector)));
         }
         let identities: Vec<Option<SectorIdentity>> = looks.iter().map(|look| look.identity()).collect();
         let write =
-            whole(&identities).and_then(|id| self.history.stale(sighting.block, id)).map(|stale| stale.write);
+            whole(&identities).and_then(|id| history.stale(sighting.block, id)).map(|stale| stale.write);
         let is_explained = !is_certain || ContentHash::of(&block) == found;
         is_explained.then_some(Unflushed { write, writes })
     }
@@ -184,7 +182,7 @@ impl Classifier<'_> {
     }
 
     fn foreign(&self, content: ContentId) -> Foreign {
-        let Some(writes) = self.history.contents.get(&content) else {
+        let Some(writes) = self.history.writes_of(content) else {
             return Foreign { content, places: Vec::new(), writes: 0 };
         };
         let name = |written: &WrittenBlock| {
@@ -204,110 +202,11 @@ fn whole(identities: &[Option<SectorIdentity>]) -> Option<ContentId> {
     is_whole.then_some(id)
 }
 
-/// What the streams say of the contents found and of the blocks they were found in.
-#[derive(Default)]
-struct History {
-    contents: HashMap<ContentId, Writes>,
-    /// Writes of each block concerned.
-    block_writes: HashMap<u64, u64>,
-    /// Which of the writes of a block last had a content.
-    last_write: HashMap<(u64, ContentId), u64>,
-    /// Of blocks whose last write lost its flush: the write before the first of those that did so in a row, which is
-    /// the oldest that it may hold; 0 if there was none.
-    first_legal: HashMap<u64, u64>,
-}
-
-#[derive(Default)]
-struct Writes {
-    count: u64,
-    first: Vec<WrittenBlock>,
-}
-
-impl History {
-    fn of(workload: &Workload, oracle: &Oracle, sightings: &[&Sighting]) -> Self {
-        let mut history = Self::default();
-        let mut workers = HashSet::new();
-        for sighting in sightings {
-            let Evidence::Data { look, .. } = &sighting.evidence else { continue };
-            let worker = workload.worker_of_block(sighting.block);
-            if oracle.doubts(worker).is_some() {
-                history.block_writes.entry(sighting.block).or_default();
-                workers.insert(worker);
-            }
-            let Look::Sectors(sectors) = look else { continue };
-            for identity in sectors.iter().filter_map(|look| look.identity()) {
-                if workload.may_have_made(identity.id) {
-                    history.contents.entry(identity.id).or_default();
-                    workers.insert(identity.id.worker());
-                    history.block_writes.entry(sighting.block).or_default();
-                    workers.insert(worker);
-                }
-            }
-        }
-        if workers.is_empty() {
-            return history;
-        }
-        for drawn in oracle.drawn() {
-            for (worker, &requests) in (0..).zip(&drawn.requests) {
-                if workers.contains(&worker) {
-                    let stream = workload.stream(drawn.stage, worker).ending_after(requests);
-                    let doubts =
-                        oracle.doubts(worker).map(|doubts| InDoubt { doubts, stage: drawn.stage, workload });
-                    stream.written().for_each(|written| history.add(written, doubts.as_ref()));
-                }
-            }
-        }
-        history
-    }
-
-    fn add(&mut self, written: WrittenBlock, doubts: Option<&InDoubt<'_>>) {
-        let number = self.block_writes.get_mut(&written.block).map(|writes| {
-            *writes += 1;
-            *writes
-        });
-        if let Some(number) = number {
-            if let Some(doubts) = doubts {
-                if doubts.covers(&written) {
-                    self.first_legal.entry(written.block).or_insert(number - 1);
-                } else {
-                    self.first_legal.remove(&written.block);
-                }
-            }
-            // The expected content of a block in doubt is among those that it may hold, though nothing was found of it.
-            if doubts.is_some() || self.contents.contains_key(&written.content) {
-                self.last_write.insert((written.block, written.content), number);
-            }
-        }
-        let Some(writes) = self.contents.get_mut(&written.content) else { return };
-        writes.count += 1;
-        if writes.first.len() < PLACES_MAX {
-            writes.first.push(written);
-        }
-    }
-
-    fn stale(&self, block: u64, content: ContentId) -> Option<Stale> {
-        let write = *self.last_write.get(&(block, content))?;
-        Some(Stale { content, write, writes: self.block_writes[&block] })
-    }
-}
-
-/// What failed flushes left in doubt of a worker's writes in one stage.
-struct InDoubt<'a> {
-    doubts: &'a Doubts,
-    stage: Stage,
-    workload: &'a Workload,
-}
-
-impl InDoubt<'_> {
-    fn covers(&self, written: &WrittenBlock) -> bool {
-        let (object, _) = self.workload.layout().locate(written.block);
-        self.doubts.covers(object, self.stage, written.n)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
 
     use super::*;
     use crate::probe::{Probe, Reaction, Rig};
@@ -436,7 +335,7 @@ mod tests {
         let Classification::Foreign(foreign) = &failures[0].worst().what else { panic!("{failures:?}") };
         assert_eq!((foreign.content, foreign.writes), (popular, blocks.len() as u64));
         let places: Vec<u64> = foreign.places.iter().map(|place| place.block).collect();
-        assert_eq!(places, blocks[..PLACES_MAX]);
+        assert_eq!(places, blocks[..4]);
     }
 
     #[test]
@@ -573,5 +472,34 @@ mod tests {
         }
         let way = with_failed_flushes(1, |_, data| data[100] ^= 1);
         assert!(matches!(way.what, Classification::FlippedBits { .. }), "{way:?}");
+    }
+    /// Writes to block 40 are lost from the beginning of the run; that its flush fails is told only at its end.
+    #[test]
+    fn what_was_read_before_a_flush_failed_was_wrong_without_a_word() {
+        let spec = LoadSpec {
+            prefill: Some(true),
+            pattern: Pattern::Random,
+            reads: Percent(0.5),
+            requests: Some(2000),
+            ..LoadSpec::default()
+        };
+        let react = |request: &Request| match request.operation {
+            _ if request.context.phase != Phase::Run => Reaction::Pass,
+            Operation::Flush => Reaction::Fail,
+            Operation::Read => Reaction::Delay(Duration::from_micros(10)),
+            _ if request.offset == 40 * BLOCK_BYTES as u64 => Reaction::Ignore,
+            _ => Reaction::Pass,
+        };
+        let mut rig = Rig::new(&spec, 1, Probe::new(64, react).expect("a probe"));
+        for phase in [Phase::Prefill, Phase::Run, Phase::Check] {
+            rig.phase(phase);
+        }
+        let failures = rig.failures();
+        assert_eq!((failures.len(), failures[0].block), (1, 40));
+        let ways = &failures[0].ways;
+        assert!(ways.iter().any(|way| way.phase == Phase::Run));
+        for way in ways {
+            assert_eq!(way.is_wrong_data(), way.phase == Phase::Run, "{way:?}");
+        }
     }
 }

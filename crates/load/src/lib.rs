@@ -18,6 +18,7 @@ mod effort;
 pub mod engine;
 pub mod evidence;
 pub mod failure;
+mod history;
 mod job;
 pub mod layout;
 mod mix;

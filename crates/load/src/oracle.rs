@@ -15,6 +15,8 @@ mod table;
 use std::collections::HashMap;
 use std::ops::Range;
 
+use rotproof_block::Time;
+
 use crate::content::{Content, ContentId, SECTORS, Stage, sector_of};
 use crate::workload::Workload;
 pub use doubt::Doubts;
@@ -188,8 +190,8 @@ impl OraclePart {
     }
 
     /// A flush of an object has failed: the writes of these blocks, by their number in the stage, may be lost.
-    pub(crate) fn doubt(&mut self, object: u32, stage: Stage, blocks: Range<u64>) {
-        self.doubts.add(object, stage, blocks);
+    pub(crate) fn doubt(&mut self, object: u32, stage: Stage, blocks: Range<u64>, time: Time) {
+        self.doubts.add(object, stage, blocks, time);
     }
 
     /// The contents that a block may hold, the last one successfully written first.

@@ -305,7 +305,7 @@ impl Worker {
         let is_failure = answer.error.as_ref().is_some_and(|error| error.kind() != ErrorKind::Unsupported);
         let doubtful = state.unflushed.flushed(object, covered, is_failure);
         if self.verify {
-            state.part.doubt(object as u32, stage, doubtful);
+            state.part.doubt(object as u32, stage, doubtful, answer.completed);
         }
     }
 

@@ -8,35 +8,38 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use rotproof_block::Time;
+
 use crate::content::Stage;
 
-/// Writes of one worker that were acknowledged, and then lost their flush.
+/// Writes of one worker that were acknowledged, and then lost their flush, each with the time when that was told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Doubts(BTreeMap<(u32, Stage), Vec<Range<u64>>>);
+pub struct Doubts(BTreeMap<(u32, Stage), Vec<Doubt>>);
+
+/// Blocks by their number, and when it was told that their writes may be lost.
+type Doubt = (Range<u64>, Time);
 
 impl Doubts {
-    /// The writes of these blocks, numbered among all that the worker writes in `stage`, may be lost. They begin no
-    /// earlier than those of the last call for the same object and stage.
-    pub fn add(&mut self, object: u32, stage: Stage, blocks: Range<u64>) {
+    /// At `time` it was told that the writes of these blocks, numbered among all that the worker writes in `stage`, may be
+    /// lost. They end no earlier than those of the last call for the same object and stage.
+    pub fn add(&mut self, object: u32, stage: Stage, blocks: Range<u64>, time: Time) {
         if blocks.is_empty() {
             return;
         }
         let ranges = self.0.entry((object, stage)).or_default();
-        match ranges.last_mut() {
-            Some(last) if blocks.start <= last.end => {
-                last.start = last.start.min(blocks.start);
-                last.end = last.end.max(blocks.end);
-            }
-            _ => ranges.push(blocks),
+        // What was in doubt before has been so for longer.
+        let start = ranges.last().map_or(blocks.start, |(last, _)| blocks.start.max(last.end));
+        if start < blocks.end {
+            ranges.push((start..blocks.end, time));
         }
     }
 
-    /// Whether the write of block number `n` of a stage to an object may be lost.
-    pub fn covers(&self, object: u32, stage: Stage, n: u64) -> bool {
-        self.0.get(&(object, stage)).is_some_and(|ranges| {
-            let after = ranges.partition_point(|range| range.start <= n);
-            after.checked_sub(1).is_some_and(|at| ranges[at].contains(&n))
-        })
+    /// Since when the write of block number `n` of a stage to an object may be lost; `None` if it may not.
+    pub fn since(&self, object: u32, stage: Stage, n: u64) -> Option<Time> {
+        let ranges = self.0.get(&(object, stage))?;
+        let after = ranges.partition_point(|(range, _)| range.start <= n);
+        let (range, time) = &ranges[after.checked_sub(1)?];
+        range.contains(&n).then_some(*time)
     }
 
     /// Whether every flush has succeeded.
@@ -50,17 +53,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doubts_that_touch_are_one_and_those_of_others_are_apart() {
+    fn a_write_is_in_doubt_since_the_first_flush_that_lost_it() {
         let mut doubts = Doubts::default();
-        doubts.add(0, Stage::Run, 5..5);
-        assert!(doubts.is_empty());
-        doubts.add(0, Stage::Run, 3..5);
-        doubts.add(0, Stage::Run, 3..8);
-        doubts.add(0, Stage::Run, 20..21);
-        doubts.add(1, Stage::Run, 10..12);
-        let covered: Vec<u64> = (0..30).filter(|&n| doubts.covers(0, Stage::Run, n)).collect();
-        assert_eq!(covered, [3, 4, 5, 6, 7, 20]);
-        assert!(doubts.covers(1, Stage::Run, 11) && !doubts.covers(1, Stage::Prefill, 11));
-        assert!(!doubts.covers(2, Stage::Run, 11));
+        doubts.add(0, Stage::Run, 3..5, Time(10));
+        doubts.add(0, Stage::Run, 3..8, Time(20));
+        doubts.add(0, Stage::Run, 3..8, Time(30));
+        doubts.add(0, Stage::Run, 20..21, Time(40));
+        doubts.add(1, Stage::Run, 10..12, Time(50));
+        let since: Vec<_> =
+            (0..30).filter_map(|n| doubts.since(0, Stage::Run, n).map(|Time(time)| (n, time))).collect();
+        assert_eq!(since, [(3, 10), (4, 10), (5, 20), (6, 20), (7, 20), (20, 40)]);
+        assert!(doubts.since(1, Stage::Run, 11).is_some() && doubts.since(1, Stage::Prefill, 11).is_none());
+        assert!(doubts.since(2, Stage::Run, 11).is_none());
     }
 }
