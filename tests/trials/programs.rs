@@ -2,7 +2,7 @@
 
 use rotproof_record::{Interval, MarkKind, RunFolder};
 
-use crate::rig::{Rig, Trial};
+use crate::rig::{Rig, Run, Trial};
 
 #[test]
 fn a_command_is_the_load_of_a_device_and_its_exit_code_and_output_are_kept() {
@@ -138,4 +138,20 @@ fn a_command_and_all_that_it_has_started_die_with_a_run_that_is_killed() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     rig.assert_nothing_left();
+}
+
+/// What a database notices depends on the file system below: `examples/sqlite.yaml`, as it stands and with checksums.
+#[test]
+fn sqlite_finds_a_flipped_bit_in_order_unless_the_file_system_does_not() {
+    let rig = Rig::new();
+    let example = include_str!("../../examples/sqlite.yaml");
+    let run = rig.run(&Trial::new(example));
+    run.assert_passed();
+    let ended = |run: &Run| run.json["external"]["commands"][1]["exit"].as_u64();
+    assert_eq!(ended(&run), Some(1), "its own check passes, the sum is wrong");
+
+    let run = rig.run(&Trial::new(example.replace("subject: ext4", "subject: btrfs")));
+    assert_eq!((run.code, ended(&run)), (1, Some(2)), "{}", run.text);
+    let said = std::fs::read_to_string(run.file("check.stderr")).expect("kept");
+    assert!(!said.is_empty(), "the error of the query");
 }

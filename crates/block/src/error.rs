@@ -42,6 +42,29 @@ pub enum ErrorKind {
     Internal,
 }
 
+impl ErrorKind {
+    /// Its name in JSON and tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Medium => "medium",
+            Self::OutOfRange => "out_of_range",
+            Self::Misaligned => "misaligned",
+            Self::NoSpace => "no_space",
+            Self::ReadOnly => "read_only",
+            Self::Unsupported => "unsupported",
+            Self::Gone => "gone",
+            Self::TimedOut => "timed_out",
+            Self::Cancelled => "cancelled",
+            Self::Invalid => "invalid",
+            Self::Missing => "missing",
+            Self::Refused => "refused",
+            Self::Stalled => "stalled",
+            Self::Os(_) => "os",
+            Self::Internal => "internal",
+        }
+    }
+}
+
 /// An error with its kind, what was being done, and what caused it. One pointer wide, as it travels in every
 /// completion.
 pub struct Error(Box<Inner>);

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use rotproof_spec::Bytes;
 use rotproof_trial::import::Format;
 use rotproof_trial::serve::{ExportKind, NbdAddress};
 
+use crate::content::ContentArgs;
 use crate::load::LoadArgs;
 use crate::metrics::MetricsArgs;
 use crate::model::ModelArgs;
@@ -203,67 +203,6 @@ impl From<ImportFormat> for Format {
             ImportFormat::Fio => Format::Fio,
         }
     }
-}
-
-/// `rotproof content`.
-#[derive(Clone, Debug, Args)]
-pub struct ContentArgs {
-    #[command(subcommand)]
-    pub verb: ContentVerb,
-}
-
-/// What can be done with distributions of contents.
-#[derive(Clone, Debug, Subcommand)]
-pub enum ContentVerb {
-    /// Count how often the blocks of files, folders or devices repeat
-    #[command(next_line_help = true)]
-    Scan(ScanArgs),
-    /// Add up distributions
-    Merge(MergeArgs),
-}
-
-/// `rotproof content scan`.
-#[derive(Clone, Debug, Args)]
-pub struct ScanArgs {
-    /// Files, folders with all that is below them, or block devices
-    #[arg(required = true, value_name = "PATH")]
-    pub paths: Vec<PathBuf>,
-
-    /// Write the distribution to this file, for `duplicates:`
-    #[arg(long, short, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-
-    /// For counting; beyond that a sample is counted
-    #[arg(long, value_name = "BYTES", default_value = "1GiB")]
-    pub memory: Bytes,
-
-    /// Threads; default: one per core
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub threads: Option<u16>,
-
-    /// Show no progress
-    #[arg(long, short)]
-    pub quiet: bool,
-
-    /// Print everything as JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `rotproof content merge`.
-#[derive(Clone, Debug, Args)]
-pub struct MergeArgs {
-    /// Distributions: lines of duplicates and contents
-    #[arg(required = true, value_name = "FILE")]
-    pub files: Vec<PathBuf>,
-
-    /// Write the sum to this file
-    #[arg(long, short, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-
-    /// Print everything as JSON
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Files that have a schema.

@@ -1,6 +1,6 @@
 //! How a command says that it could not do what was asked.
 
-use rotproof_block::{Error, ErrorKind};
+use rotproof_block::Error;
 use rotproof_trial::file::Diagnostics;
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ impl Failure {
                 object["error"]["mistakes"] = json!(mistakes);
                 object
             }
-            Failure::Error(error) => error_json(kind_word(error.kind()), &error.to_string(), self.exit()),
+            Failure::Error(error) => error_json(error.kind().word(), &error.to_string(), self.exit()),
         }
     }
 }
@@ -73,25 +73,4 @@ pub const DEFECT: &str =
 /// The object that ends a failed command under `--json`.
 pub fn error_json(kind: &str, message: &str, exit: Exit) -> Value {
     json!({ "error": { "kind": kind, "message": message, "exit_code": exit.code() } })
-}
-
-/// The word for a kind of error in JSON.
-pub fn kind_word(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Medium => "medium",
-        ErrorKind::OutOfRange => "out_of_range",
-        ErrorKind::Misaligned => "misaligned",
-        ErrorKind::NoSpace => "no_space",
-        ErrorKind::ReadOnly => "read_only",
-        ErrorKind::Unsupported => "unsupported",
-        ErrorKind::Gone => "gone",
-        ErrorKind::TimedOut => "timed_out",
-        ErrorKind::Cancelled => "cancelled",
-        ErrorKind::Invalid => "invalid",
-        ErrorKind::Missing => "missing",
-        ErrorKind::Refused => "refused",
-        ErrorKind::Stalled => "stalled",
-        ErrorKind::Os(_) => "os",
-        _ => "internal",
-    }
 }

@@ -34,7 +34,7 @@ pub fn repeat(
     for number in 0..count {
         let seed = repetition_seed(trial.file.seed, number);
         let file = TrialFile { seed, repeat: 1, ..trial.file.clone() };
-        let finished = run_one(&Trial { path: trial.path.clone(), file }, &folder)?;
+        let finished = run_one(&Trial { file, ..trial.clone() }, &folder)?;
         let verdict = &finished.report.verdict;
         output.note(format_args!("  run {} of {count}, seed {seed}: {verdict}", number + 1));
         runs.push(finished);

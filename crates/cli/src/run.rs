@@ -12,20 +12,25 @@ use serde_json::{Value, json};
 
 use crate::args::RunArgs;
 use crate::exit::Exit;
-use crate::fail::{Failure, error_json, kind_word};
+use crate::fail::{Failure, error_json};
 use crate::hung::HungWatch;
 use crate::output::Output;
 use crate::progress::{Progress, Snapshot};
 use crate::repeat::{Repeated, repeat};
 use crate::signals::cancel_on_signals;
-use crate::trials::{self, Trial};
+use crate::trials::{self, Trial, shell_word};
 use crate::units;
 use crate::verdict;
 
 /// Reads all trials before the first one runs; then runs them in turn. A trial that cannot be run does not keep the
 /// next from running, an interruption does.
 pub fn run(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
-    let trials = trials::open(&args.trials)?;
+    let mut trials = trials::open(&args.trials)?;
+    for trial in &mut trials {
+        trial.changes.extend(args.overwrite.then(|| "--overwrite".to_owned()));
+        let ledger = args.replay.as_ref().map(|ledger| shell_word(&ledger.display().to_string()));
+        trial.changes.extend(ledger.map(|ledger| format!("--replay {ledger}")));
+    }
     let replay = args.replay.as_deref().map(Recorded::read).transpose()?.map(Arc::new);
     if replay.is_some() && trials.len() > 1 {
         return Err(Error::new(
@@ -75,7 +80,7 @@ pub fn run(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
             Err(error) => {
                 let this = Exit::of_error(error.kind());
                 exit = exit.and(this);
-                results.push(error_json(kind_word(error.kind()), &error.to_string(), this));
+                results.push(error_json(error.kind().word(), &error.to_string(), this));
                 Failure::from(error).report(output, false);
             }
         }
@@ -108,7 +113,7 @@ fn tell_repeated(
         }
         Err(error) => {
             let exit = Exit::of_error(error.kind());
-            results.push(error_json(kind_word(error.kind()), &error.to_string(), exit));
+            results.push(error_json(error.kind().word(), &error.to_string(), exit));
             Failure::from(error).report(output, false);
             Ok(exit)
         }

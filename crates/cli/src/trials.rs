@@ -8,25 +8,68 @@ use crate::args::TrialArgs;
 use crate::fail::Failure;
 
 /// A trial and the file it came from.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Trial {
     /// As it was given on the command line.
     pub path: PathBuf,
     /// What it says, with what the command line changes of it.
     pub file: TrialFile,
+    /// The options that change it, but for the seed, as a shell takes them.
+    pub changes: Vec<String>,
+}
+
+impl Trial {
+    /// The command that runs it, with what the command line changes of it, but for the seed.
+    pub fn command(&self) -> String {
+        let path = shell_word(&self.path.display().to_string());
+        let words = ["rotproof", "run", &path].into_iter().chain(self.changes.iter().map(String::as_str));
+        words.collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A word as it must stand on the command line of a shell.
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=:,@%+".contains(&byte);
+    if !text.is_empty() && text.bytes().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
 }
 
 /// Reads all files. If any has a mistake, all mistakes of all files are the failure, so that no trial runs before
 /// it is known that each could.
 pub fn open(args: &TrialArgs) -> Result<Vec<Trial>, Failure> {
     let overrides = Overrides { seed: args.seed, faults: args.faults.clone(), values: args.values.clone() };
+    let changes: Vec<String> = [("--fault", &args.faults), ("--set", &args.values)]
+        .into_iter()
+        .flat_map(|(option, texts)| texts.iter().map(move |text| format!("{option} {}", shell_word(text))))
+        .collect();
     let mut trials = Vec::with_capacity(args.files.len());
     let mut mistakes = Vec::new();
     for path in &args.files {
         match TrialFile::open(path, &overrides) {
-            Ok(file) => trials.push(Trial { path: path.clone(), file }),
+            Ok(file) => trials.push(Trial { path: path.clone(), file, changes: changes.clone() }),
             Err(diagnostics) => mistakes.push(diagnostics),
         }
     }
     if mistakes.is_empty() { Ok(trials) } else { Err(Failure::Mistakes(mistakes)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_takes_a_word_for_what_it_is() {
+        assert_eq!(shell_word("stack[0].memory.size=1GiB"), "'stack[0].memory.size=1GiB'");
+        assert_eq!(shell_word("subject=btrfs"), "subject=btrfs");
+        for text in ["", "a b", "it's", "$HOME", "`id`", "a\nb", "*", "\\", "~", "ä"] {
+            let said = std::process::Command::new("sh")
+                .args(["-c", &format!("printf %s {}", shell_word(text))])
+                .output()
+                .expect("sh starts");
+            assert_eq!(String::from_utf8_lossy(&said.stdout), text);
+        }
+    }
 }

@@ -355,14 +355,12 @@ pub fn what(what: &Classification) -> String {
 
 /// What to try after this.
 fn next(trial: &Trial, report: &Report) -> Vec<String> {
-    let path = trial.path.display();
-    let mut lines = vec![format!("Repeat it: rotproof run {path} --seed {}", report.seed)];
+    let command = trial.command();
+    let mut lines = vec![format!("Repeat it: {command} --seed {}", report.seed)];
     if report.subject.name == "raw" {
-        lines.push(format!(
-            "On a file system, as root: rotproof run {path} --set runtime=io_uring --set subject=ext4"
-        ));
+        lines.push(format!("On a file system, as root: {command} --set runtime=io_uring --set subject=ext4"));
     } else if report.subject.name == "ext4" {
-        lines.push(format!("On one with checksums: rotproof run {path} --set subject=btrfs"));
+        lines.push(format!("On one with checksums: {command} --set subject=btrfs"));
     }
     lines
 }

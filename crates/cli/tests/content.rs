@@ -135,3 +135,43 @@ fn mistakes_are_refused_with_what_to_do() {
         good(at, arguments);
     }
 }
+
+#[test]
+fn blocks_are_named_by_the_hashes_that_rules_take() {
+    let folder = data();
+    let at = folder.path();
+    let all = good(at, &["content", "hash", "data/file"]);
+    let lines: Vec<&str> = all.lines().collect();
+    assert_eq!(lines.len(), 16);
+    assert_eq!(lines[0][..32], lines[2][..32], "equal blocks");
+    assert_eq!(
+        good(at, &["content", "hash", "data/file", "--blocks", "15,0..2"]),
+        format!("{}\n{}\n{}\n", lines[15], lines[0], lines[1])
+    );
+    // What the last block lacks is zeros.
+    fs::write(at.join("short"), [0; 5000]).expect("written");
+    let zeros = rotproof_block::ContentHash::of(&[0; 4096]);
+    assert_eq!(good(at, &["content", "hash", "short"]), format!("{zeros}  0\n{zeros}  1\n"));
+    let json: Value =
+        serde_json::from_str(&good(at, &["content", "hash", "short", "--blocks", "1", "--json"]))
+            .expect("JSON");
+    assert_eq!(json["blocks"][0]["content"], zeros.to_string());
+    assert_eq!(json["blocks"][0]["offset"], 4096);
+    let rule = format!("read, content={}: error", &lines[7][..32]);
+    fs::write(at.join("trial.yaml"), "stack: [memory: { size: 1MiB }, faults]\n").expect("written");
+    assert!(good(at, &["check", "trial.yaml", "--fault", &rule]).contains(&lines[7][..32]));
+
+    fs::write(at.join("empty"), []).expect("written");
+    for (arguments, why) in [
+        (&["short", "--blocks", "2"][..], "there is no block 2; short has blocks 0 to 1"),
+        (&["empty", "--blocks", "0"], "empty is empty"),
+        (&["data"], "data is a folder; give one of its files"),
+        (&["short", "--blocks", "4..2"], "the end of a range is not in it"),
+    ] {
+        let ended = rotproof(at, &[&["content", "hash"], arguments].concat());
+        assert_eq!(ended.code, 2, "{}", ended.stderr);
+        assert!(ended.stderr.contains(why), "{}", ended.stderr);
+    }
+    assert_eq!(rotproof(at, &["content", "hash", "nowhere"]).code, 3);
+    assert_eq!(good(at, &["content", "hash", "empty"]), "");
+}

@@ -260,19 +260,8 @@ fn error_text<S: Serializer>(error: &ErrorKind, serializer: S) -> Result<S::Ok, 
 
 /// The name of a kind of error in results.
 pub fn error_name(kind: ErrorKind) -> String {
-    let name = match kind {
-        ErrorKind::Medium => "medium",
-        ErrorKind::OutOfRange => "out_of_range",
-        ErrorKind::Misaligned => "misaligned",
-        ErrorKind::NoSpace => "no_space",
-        ErrorKind::ReadOnly => "read_only",
-        ErrorKind::Unsupported => "unsupported",
-        ErrorKind::Gone => "gone",
-        ErrorKind::TimedOut => "timed_out",
-        ErrorKind::Cancelled => "cancelled",
-        ErrorKind::Missing => "missing",
-        ErrorKind::Os(errno) => return format!("errno_{errno}"),
-        _ => "internal",
-    };
-    name.to_owned()
+    match kind {
+        ErrorKind::Os(errno) => format!("errno_{errno}"),
+        kind => kind.word().to_owned(),
+    }
 }

@@ -1,4 +1,8 @@
-//! `rotproof content`: derives from real data what a load can write like it, and merges what was derived.
+//! `rotproof content`: derives from real data what a load can write like it, merges what was derived, and names the
+//! blocks of a file by their hashes.
+
+mod args;
+mod hash;
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -11,7 +15,9 @@ use rotproof_load::scan::{ScanOptions, Scanned, scan};
 use rotproof_load::{BLOCK_BYTES, Distribution};
 use serde_json::{Value, json};
 
-use crate::args::{ContentArgs, ContentVerb, MergeArgs, ScanArgs};
+pub use args::ContentArgs;
+use args::{ContentVerb, MergeArgs, ScanArgs};
+
 use crate::exit::Exit;
 use crate::fail::Failure;
 use crate::output::Output;
@@ -27,6 +33,7 @@ pub fn content(args: &ContentArgs, output: Output) -> Result<Exit, Failure> {
     match &args.verb {
         ContentVerb::Scan(args) => scan_data(args, output),
         ContentVerb::Merge(args) => merge(args, output),
+        ContentVerb::Hash(args) => hash::hash(args, output),
     }
 }
 
