@@ -76,7 +76,7 @@ pub struct HashArgs {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// Which of its blocks of 4 KiB, such as 7 or 0,16..32; default: all
+    /// Which blocks of 4 KiB, such as 0,16..32; default: all
     #[arg(long, value_name = "BLOCKS", value_delimiter = ',', value_parser = blocks)]
     pub blocks: Vec<Range<u64>>,
 
