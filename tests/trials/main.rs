@@ -3,6 +3,7 @@
 mod dedup;
 mod fat;
 mod files;
+mod interruptions;
 mod models;
 mod page_cache;
 mod programs;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -174,28 +174,68 @@ impl Rig {
         self.in_the_middle(trial, |_| drop(self.shell(script)))
     }
 
+    /// Starts a trial, interrupts it when it `is_ready`, and reads its results.
+    pub fn interrupt_once(&self, trial: &Trial, is_ready: impl FnMut(&Process) -> bool) -> Run {
+        self.interrupted(trial, is_ready, 1)
+    }
+
+    /// The same, and a second time before it has ended.
+    pub fn interrupt_twice(&self, trial: &Trial, is_ready: impl FnMut(&Process) -> bool) -> Run {
+        self.interrupted(trial, is_ready, 2)
+    }
+
+    fn interrupted(&self, trial: &Trial, is_ready: impl FnMut(&Process) -> bool, times: u32) -> Run {
+        let signals = |child: u32| {
+            for time in 0..times {
+                // Two signals at once would be one.
+                std::thread::sleep(Duration::from_millis(u64::from(time) * 200));
+                // SAFETY: the process is our child and has not been waited for.
+                assert_eq!(unsafe { libc::kill(child.cast_signed(), libc::SIGINT) }, 0);
+            }
+        };
+        let (code, text) = self.in_the_middle_of(trial, is_ready, signals);
+        let results = fs::read_dir(self.path("results")).into_iter().flatten().flatten();
+        let folder = results.map(|entry| entry.path()).next().unwrap_or_default();
+        let json = fs::read_to_string(folder.join("run.json")).unwrap_or("null".into());
+        let json = serde_json::from_str(&json).expect("run.json is JSON");
+        Run { code: code.unwrap_or(-1), text, json, folder }
+    }
+
     fn in_the_middle(&self, trial: &Trial, disturb: impl FnOnce(u32)) -> (Option<i32>, String) {
+        self.in_the_middle_of(trial, Process::has_used_time, disturb)
+    }
+
+    fn in_the_middle_of(
+        &self,
+        trial: &Trial,
+        mut is_ready: impl FnMut(&Process) -> bool,
+        disturb: impl FnOnce(u32),
+    ) -> (Option<i32>, String) {
         let file = self.write(trial);
         let log = fs::File::create(self.path("log")).expect("a log");
-        let mut child = self
-            .command(&["run", &file.to_string_lossy()])
-            .stdout(log.try_clone().expect("a second handle"))
-            .stderr(log)
-            .spawn()
-            .expect("the binary starts");
+        let mut process = Process(
+            self.command(&["run", &file.to_string_lossy()])
+                .stdout(log.try_clone().expect("a second handle"))
+                .stderr(log)
+                .spawn()
+                .expect("the binary starts"),
+        );
+        let said = || fs::read_to_string(self.path("log")).unwrap_or_default();
         let began = Instant::now();
-        while cpu_ticks(child.id()) < LOAD_RUNS_TICKS {
-            assert!(began.elapsed() < Duration::from_secs(60), "the load never ran");
-            assert!(
-                child.try_wait().expect("a child").is_none(),
-                "{}",
-                fs::read_to_string(self.path("log")).unwrap_or_default()
-            );
+        while !is_ready(&process) {
+            assert!(began.elapsed() < DEADLINE, "the load never ran: {}", said());
+            assert!(process.0.try_wait().expect("a child").is_none(), "{}", said());
             std::thread::sleep(Duration::from_millis(50));
         }
-        disturb(child.id());
-        let status = child.wait().expect("the child ends");
-        (status.code(), fs::read_to_string(self.path("log")).unwrap_or_default())
+        disturb(process.0.id());
+        let began = Instant::now();
+        loop {
+            if let Some(status) = process.0.try_wait().expect("a child") {
+                return (status.code(), said());
+            }
+            assert!(began.elapsed() < DEADLINE, "it does not end: {}", said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     pub fn shell(&self, script: &str) -> String {
@@ -242,6 +282,29 @@ impl Rig {
     }
 }
 
+/// Nothing that a test waits for takes longer.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The binary at work; killed if a test does not wait for its end.
+pub struct Process(Child);
+
+impl Process {
+    /// Whether it has worked for longer than everything before the load ever takes; programs that are called count for
+    /// themselves.
+    pub fn has_used_time(&self) -> bool {
+        cpu_ticks(self.0.id()) >= LOAD_RUNS_TICKS
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
+
 /// Processor time of a process, in hundredths of a second.
 fn cpu_ticks(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
@@ -250,7 +313,7 @@ fn cpu_ticks(process: u32) -> u64 {
     fields.filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
 }
 
-/// More than everything before the load ever takes; programs that are called count for themselves.
+/// In hundredths of a second.
 const LOAD_RUNS_TICKS: u64 = 30;
 
 /// Gone with everything in it when it is dropped.

@@ -61,6 +61,9 @@ pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
     lines.push(String::new());
     lines.push(match report.verdict {
         "pass" => format!("{}  every expectation holds", paint.good("PASS")),
+        "interrupted" if report.external.is_some() => {
+            paint.notable("INTERRUPTED  no verdict: the program did not come to its end").to_string()
+        }
         "interrupted" => paint.notable("INTERRUPTED  no verdict: not all was read back").to_string(),
         _ => {
             let broken = report.expectations.iter().filter(|expectation| !expectation.holds).count();
@@ -107,15 +110,20 @@ fn commands(external: &ExternalReport, paint: Paint) -> Vec<String> {
     let mut lines = Vec::new();
     for command in &external.commands {
         let took = units::duration(Duration::try_from_secs_f64(command.seconds).unwrap_or_default());
-        let end = match command.timed_out {
-            true => format!("ended after {took}: its time was over"),
-            false => format!("exit code {} after {took}", command.exit),
+        let end = match (command.timed_out, command.interrupted) {
+            (true, _) => format!("ended after {took}: its time was over"),
+            (_, true) => format!("ended after {took}, with exit code {}: interrupted", command.exit),
+            _ => format!("exit code {} after {took}", command.exit),
         };
-        let end = if command.exit == 0 { end } else { paint.bad(end).to_string() };
+        let end = match (command.interrupted, command.exit) {
+            (true, _) => paint.notable(end).to_string(),
+            (_, 0) => end,
+            _ => paint.bad(end).to_string(),
+        };
         lines.push(format!("  {:7}  {end}", command.name));
         lines
             .push(paint.dim(clip(&format!("    {}", command.command.replace('\n', " ")), WIDTH)).to_string());
-        if command.exit != 0 {
+        if command.exit != 0 || command.interrupted {
             let said: Vec<&str> = command.said.lines().filter(|line| !line.trim().is_empty()).collect();
             let last = &said[said.len().saturating_sub(SAID_LINES_MAX)..];
             lines.extend(last.iter().map(|line| {
@@ -153,24 +161,36 @@ fn faults(report: &Report, paint: Paint) -> Vec<String> {
         ("silent", Right),
         ("reported", Right),
         ("repaired", Right),
-        ("masked", Right),
+        (if was_read_back(report) { "masked" } else { "unknown" }, Right),
         ("untriggered", Right),
         ("blocks", Right),
     ]);
     for (name, numbers) in rows(report) {
-        table.row(std::iter::once(clip(name, 14)).chain(numbers.map(units::count)));
+        table.row(std::iter::once(clip(name, 13)).chain(numbers.map(units::count)));
     }
     let mut lines = vec![table.render(paint)];
     for model in &report.models {
         let rules = units::counted(model.rules, "rule");
         lines.extend(wrapped(&format!("{}: model({}), drawn into {rules}", model.name, model.model)));
     }
+    let mut told: Vec<&str> = Vec::new();
     for rule in &report.faults {
-        if let Some(note) = &rule.note {
-            lines.extend(wrapped(&format!("{}: {note}", rule.name)));
-        }
+        let Some(note) = rule.note.as_deref().filter(|note| !told.contains(note)) else { continue };
+        let is_of_several =
+            report.faults.iter().filter(|rule| rule.note.as_deref() == Some(note)).count() > 1;
+        lines.extend(match is_of_several {
+            true => wrapped(note),
+            false => wrapped(&format!("{}: {note}", rule.name)),
+        });
+        told.push(note);
     }
     lines
+}
+
+/// Whether there was somebody to see what became of the faults. If not, delays alone are known to be masked, and left
+/// out.
+fn was_read_back(report: &Report) -> bool {
+    report.verdict != "interrupted"
 }
 
 /// What can be said of faults below a command: that they happened.
@@ -206,7 +226,7 @@ fn rows(report: &Report) -> Vec<(&str, [u64; 7])> {
             fates.silent,
             fates.reported,
             fates.repaired,
-            fates.masked,
+            if was_read_back(report) { fates.masked } else { fates.unknown },
             fates.untriggered,
             outcome.failing_blocks,
         ];

@@ -16,8 +16,12 @@ use std::time::{Duration, Instant};
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
+use super::Cancel;
+
 /// How often a running command is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// How long a command that was asked to end may take to do so, before it is killed.
+const GRACE: Duration = Duration::from_secs(5);
 /// How long a killed command may take to end: longer only if it waits for a device that does not answer.
 const KILL_MAX: Duration = Duration::from_secs(40);
 /// More output than this ends a command.
@@ -35,8 +39,12 @@ pub struct CommandRun<'a> {
     pub output: &'a mut CommandFiles,
     /// How long it may take.
     pub timeout: Duration,
-    /// Anything but zero asks to end it.
+    /// Anything but zero asks to end it: killed at once, unless the user is who asks.
     pub stop: &'a AtomicUsize,
+    /// The user's wish to stop. It is then asked to end (SIGTERM), and killed if it does not, or if the user is in haste.
+    pub cancel: &'a Cancel,
+    /// Called before it is asked to end.
+    pub before_end: &'a dyn Fn(),
 }
 
 /// The output of a command, in files without a name.
@@ -55,6 +63,8 @@ pub struct CommandEnd {
     pub exit: u64,
     /// Its time was over.
     pub is_timed_out: bool,
+    /// The user did not want to wait for its end.
+    pub is_interrupted: bool,
     /// How long it ran.
     pub took: Duration,
 }
@@ -120,8 +130,8 @@ fn tail(file: &mut File, bytes: u64) -> String {
     }
 }
 
-/// Runs it to its end. Fails with [`ErrorKind::Missing`] if it cannot be started, with [`ErrorKind::Cancelled`] if it was
-/// to stop, and in every case nothing of it is left.
+/// Runs it to its end, or until the user does not want to wait. Fails with [`ErrorKind::Missing`] if it cannot be started,
+/// with [`ErrorKind::Cancelled`] if it was to stop for another reason, and in every case nothing of it is left.
 pub fn run_command(run: &mut CommandRun<'_>) -> Result<CommandEnd> {
     let Some(program) = run.words.first() else {
         return Err(Error::new(ErrorKind::Invalid, "a command without a program"));
@@ -131,21 +141,33 @@ pub fn run_command(run: &mut CommandRun<'_>) -> Result<CommandEnd> {
     })?);
     let began = Instant::now();
     let mut is_timed_out = false;
+    // When it was asked to end.
+    let mut asked: Option<Instant> = None;
     loop {
         if let Some(status) = running.0.try_wait().doing(|| format!("waiting for `{program}`"))? {
-            running.end_group();
+            running.signal_group(libc::SIGKILL);
             let exit = if is_timed_out { TIMED_OUT } else { exit_of(status) };
-            return Ok(CommandEnd { exit, is_timed_out, took: began.elapsed() });
+            let is_interrupted = asked.is_some();
+            return Ok(CommandEnd { exit, is_timed_out, is_interrupted, took: began.elapsed() });
         }
-        if run.stop.load(Ordering::Relaxed) != 0 {
-            running.kill(program)?;
-            return Err(Error::new(ErrorKind::Cancelled, format!("`{program}` was to stop")));
+        match asked {
+            None if run.cancel.is_cancelled() => {
+                asked = Some(Instant::now());
+                (run.before_end)();
+                running.signal_group(libc::SIGTERM);
+            }
+            None if run.stop.load(Ordering::Relaxed) != 0 => {
+                running.kill(program)?;
+                return Err(Error::new(ErrorKind::Cancelled, format!("`{program}` was to stop")));
+            }
+            Some(asked) if asked.elapsed() >= GRACE || run.cancel.is_in_haste() => running.kill(program)?,
+            _ => {}
         }
         if run.output.bytes() > OUTPUT_BYTES_MAX {
             running.kill(program)?;
             return Err(Error::new(ErrorKind::NoSpace, format!("`{program}` has printed more than 1 GiB")));
         }
-        if !is_timed_out && began.elapsed() >= run.timeout {
+        if !is_timed_out && asked.is_none() && began.elapsed() >= run.timeout {
             is_timed_out = true;
             running.kill(program)?;
         }
@@ -157,17 +179,18 @@ pub fn run_command(run: &mut CommandRun<'_>) -> Result<CommandEnd> {
 struct Running(Child);
 
 impl Running {
-    fn end_group(&self) {
+    /// Sends a signal to all of its process group.
+    fn signal_group(&self, signal: libc::c_int) {
         if let Ok(group) = libc::pid_t::try_from(self.0.id()) {
             // SAFETY: takes numbers only. The group has the number of its leader, which is not reused while it has
             // members; without any, nothing happens.
-            unsafe { libc::kill(-group, libc::SIGKILL) };
+            unsafe { libc::kill(-group, signal) };
         }
     }
 
     /// Kills it with all that it has started, and waits for its end.
     fn kill(&mut self, program: &str) -> Result<()> {
-        self.end_group();
+        self.signal_group(libc::SIGKILL);
         let deadline = Instant::now() + KILL_MAX;
         while self.0.try_wait().doing(|| format!("waiting for `{program}`"))?.is_none() {
             if Instant::now() >= deadline {
@@ -185,7 +208,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if matches!(self.0.try_wait(), Ok(None)) {
-            self.end_group();
+            self.signal_group(libc::SIGKILL);
             let _ = self.0.wait();
         }
     }
@@ -232,6 +255,15 @@ mod tests {
 
     /// The end of a line of the shell, and what it said.
     fn run(line: &str, timeout: Duration, stop: &AtomicUsize) -> (Result<CommandEnd>, String, String) {
+        run_until(line, timeout, (stop, &Cancel::new()), &|| {})
+    }
+
+    fn run_until(
+        line: &str,
+        timeout: Duration,
+        (stop, cancel): (&AtomicUsize, &Cancel),
+        before_end: &dyn Fn(),
+    ) -> (Result<CommandEnd>, String, String) {
         let folder = tempfile::tempdir().expect("a folder");
         let mut output = CommandFiles::new(folder.path()).expect("files");
         let words = ["sh", "-c", line].map(str::to_owned);
@@ -242,6 +274,8 @@ mod tests {
             output: &mut output,
             timeout,
             stop,
+            cancel,
+            before_end,
         });
         assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0, "no file has a name");
         (end, tail(&mut output.stdout, 1000), tail(&mut output.stderr, 1000))
@@ -296,11 +330,53 @@ mod tests {
     }
 
     #[test]
-    fn who_is_to_stop_ends_at_once() {
+    fn a_command_that_is_to_stop_without_a_user_ends_at_once() {
         let stop = AtomicUsize::new(2);
         let (end, ..) = run("sleep 61.1875", LONG, &stop);
         assert_eq!(end.expect_err("stopped").kind(), ErrorKind::Cancelled);
         wait_until_gone("61.1875");
+    }
+
+    /// Interrupts a line of the shell once it has said `ready`, and again at once if that is wanted.
+    fn interrupted(line: &str, is_in_haste: bool) -> (CommandEnd, String) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let ready = folder.path().join("ready");
+        let line = line.replace("READY", &ready.display().to_string());
+        let (cancel, told) = (Cancel::new(), AtomicUsize::new(0));
+        let asking = cancel.clone();
+        let asker = std::thread::spawn(move || {
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while !ready.exists() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            (0..=i32::from(is_in_haste)).for_each(|_| asking.cancel(libc::SIGINT));
+        });
+        let before_end = || {
+            told.fetch_add(1, Ordering::Relaxed);
+        };
+        let (end, out, _) = run_until(&line, LONG, (&cancel.signal_cell(), &cancel), &before_end);
+        asker.join().expect("it only waits");
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+        let end = end.expect("it ends");
+        assert!(end.is_interrupted && !end.is_timed_out, "{end:?}");
+        (end, out)
+    }
+
+    #[test]
+    fn a_command_that_is_interrupted_may_end_in_order() {
+        let line = "trap 'echo bye; exit 5' TERM; sleep 61.25 & echo begun; touch READY; wait";
+        let (end, out) = interrupted(line, false);
+        assert_eq!((end.exit, out.as_str()), (5, "begun\nbye\n"));
+        wait_until_gone("61.25");
+    }
+
+    #[test]
+    fn a_command_that_is_deaf_is_killed_at_once_if_the_user_is_in_haste() {
+        let line = "trap '' TERM; echo begun; touch READY; sleep 61.3125";
+        let (end, out) = interrupted(line, true);
+        assert_eq!((end.exit, out.as_str()), (137, "begun\n"));
+        assert!(end.took < GRACE, "{end:?}");
+        wait_until_gone("61.3125");
     }
 
     #[test]

@@ -121,6 +121,8 @@ impl FileLoadCommand {
         if let Some(recording) = kept.recording() {
             mark_file_errors(recording, &reports);
         }
+        // Whoever asked twice does not want to wait for what would be kept.
+        self.cancel.check_haste()?;
         let kept = kept.end(self.seed)?;
         let of = |phase| reports.iter().find(|report: &&FileReport| report.phase == phase);
         let check = of(Phase::Check);

@@ -135,6 +135,8 @@ impl LoadCommand {
         if let Some(recording) = kept.recording() {
             mark_errors(recording, &reports);
         }
+        // Whoever asked twice does not want to wait for what would be kept.
+        self.cancel.check_haste()?;
         let kept = kept.end(self.seed)?;
         Ok(LoadOutcome {
             load: workload.spec().clone(),

@@ -45,6 +45,8 @@ pub struct CommandReport {
     pub exit: u64,
     /// Whether it was ended because its time was over.
     pub timed_out: bool,
+    /// Whether it was ended because somebody asked to stop.
+    pub interrupted: bool,
     /// How long it ran.
     pub seconds: f64,
     /// The end of what it printed, errors first.
@@ -83,7 +85,33 @@ impl Conductor<'_> {
             workers: 0,
             folder: self.options.results.clone(),
         })?;
-        let to = &mut Account { external: &mut external, recording: &recording };
+        let ended = self.run_each_command(command, subject, &mut external, &recording);
+        let is_interrupted = match ended {
+            // What was done up to there is kept.
+            Err(_) if self.options.cancel.is_cancelled() && !external.report.commands.is_empty() => true,
+            ended => ended.map(|()| false)?,
+        };
+        Ok(Loaded {
+            is_interrupted,
+            recording: Some(recording),
+            files: None,
+            load: Vec::new(),
+            known: None,
+            external: Some(external),
+            noticed: std::mem::take(&mut self.noticed),
+        })
+    }
+
+    /// Prepare, run and check, with a remount between. Fails with [`ErrorKind::Cancelled`] where it was asked to stop;
+    /// what was done until then is in `external`.
+    fn run_each_command(
+        &mut self,
+        command: &Command,
+        subject: &mut dyn Prepared,
+        external: &mut External,
+        recording: &Recording,
+    ) -> Result<()> {
+        let to = &mut Account { external, recording };
         if let Some(line) = &command.prepare {
             let exit = self.command("prepare", line, Phase::Setup, command, subject, to)?;
             if exit != 0 {
@@ -98,10 +126,12 @@ impl Conductor<'_> {
             arm_without_load(engine, self.plan.rules.clone(), self.replay)?;
         }
         let (line, output) = command.main();
-        self.command("run", &line, Phase::Run, command, subject, to)?;
-        if output == CommandOutput::FioJson {
+        let ended = self.command("run", &line, Phase::Run, command, subject, to);
+        if output == CommandOutput::FioJson && to.external.report.exit("run").is_some() {
+            // One that was interrupted prints them too.
             self.read_figures(to.external);
         }
+        ended?;
         self.options.monitor.begin("remount", None);
         match subject.remount()? {
             Remount::Done { reported } => {
@@ -113,15 +143,7 @@ impl Conductor<'_> {
             self.tell_probes_of(subject);
             self.command("check", line, Phase::Check, command, subject, to)?;
         }
-        Ok(Loaded {
-            is_interrupted: false,
-            recording: Some(recording),
-            files: None,
-            load: Vec::new(),
-            known: None,
-            external: Some(external),
-            noticed: std::mem::take(&mut self.noticed),
-        })
+        Ok(())
     }
 
     fn command(
@@ -161,24 +183,29 @@ impl Conductor<'_> {
             output: &mut output,
             timeout: command.timeout.0,
             stop: &stop,
+            cancel: &self.options.cancel,
+            // What it still does to end in order meets no faults.
+            before_end: &|| self.environment.phase.store(Phase::Setup as u8, Ordering::Relaxed),
         });
         begin_phase(false);
         drop(watched);
         to.recording.end_phase(started, None, clock.now());
         let leaf = watch.end();
-        // The command only knows that it was stopped; who asked is known here.
-        self.options.cancel.check()?;
-        leaf?;
-        let end = ended?;
+        if !self.options.cancel.is_cancelled() {
+            leaf?;
+        }
+        let end = ended.or_else(|error| self.options.cancel.check().and(Err(error)))?;
         to.external.report.commands.push(CommandReport {
             name,
             command: line.to_string(),
             exit: end.exit,
             timed_out: end.is_timed_out,
+            interrupted: end.is_interrupted,
             seconds: end.took.as_secs_f64(),
             said: output.last_words(SAID_BYTES_MAX),
         });
         to.external.output.push((name, output));
+        self.options.cancel.check()?;
         Ok(end.exit)
     }
 

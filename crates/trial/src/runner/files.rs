@@ -1,6 +1,6 @@
 //! A load of files in a trial: the same steps as for blocks, on files in the root of the subject.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -45,8 +45,38 @@ impl Conductor<'_> {
             folder: self.options.results.clone(),
         })?;
         self.options.monitor.record_in(&recording);
+        let ended = self.run_file_phases(subject, (&plan, &mut oracle), &folder_of, &recording, &mut reports);
+        let is_interrupted = match ended {
+            // What was done up to there is kept.
+            Err(_) if self.options.cancel.is_cancelled() && !reports.is_empty() => true,
+            ended => ended.map(|()| false)?,
+        };
+        Ok(Loaded {
+            is_interrupted,
+            // What nobody has read back, nobody can judge.
+            files: Some(FileAccount { reports, oracle: (!is_interrupted).then_some(oracle) }),
+            load: Vec::new(),
+            recording: Some(recording),
+            known: None,
+            external: None,
+            noticed: std::mem::take(&mut self.noticed),
+        })
+    }
+
+    /// Prefill, run and check, with a remount between. Fails with [`ErrorKind::Cancelled`] where it was asked to stop;
+    /// what was done until then is among the reports.
+    fn run_file_phases(
+        &mut self,
+        subject: &mut dyn Prepared,
+        (plan, oracle): (&FilePlan, &mut FileOracle),
+        folder_of: &dyn Fn(&dyn Prepared) -> Result<PathBuf>,
+        recording: &Arc<Recording>,
+        reports: &mut Vec<FileReport>,
+    ) -> Result<()> {
+        let folder = folder_of(subject)?;
         for phase in [Phase::Prefill, Phase::Run] {
-            reports.push(self.run_file_phase(phase, &plan, &folder, &mut oracle, &recording)?);
+            reports.push(self.run_file_phase(phase, plan, &folder, oracle, recording)?);
+            self.options.cancel.check()?;
         }
         self.options.monitor.begin("remount", None);
         match subject.remount()? {
@@ -58,16 +88,10 @@ impl Conductor<'_> {
         }
         self.tell_probes_of(subject);
         let folder = folder_of(subject)?;
-        reports.push(self.run_file_phase(Phase::Check, &plan, &folder, &mut oracle, &recording)?);
-        Ok(Loaded {
-            is_interrupted: false,
-            files: Some(FileAccount { reports, oracle }),
-            load: Vec::new(),
-            recording: Some(recording),
-            known: None,
-            external: None,
-            noticed: std::mem::take(&mut self.noticed),
-        })
+        let check = self.run_file_phase(Phase::Check, plan, &folder, oracle, recording)?;
+        let is_interrupted = check.is_interrupted;
+        reports.push(check);
+        if is_interrupted { self.options.cancel.check() } else { Ok(()) }
     }
 
     fn run_file_phase(
@@ -103,8 +127,10 @@ impl Conductor<'_> {
         begin_phase(false);
         drop(watched);
         let leaf = watch.end();
-        // The load only knows that it was stopped; who asked is known here.
-        self.options.cancel.check()?;
+        if self.options.cancel.is_cancelled() {
+            // Who asked is known here; what was done is kept, whatever came of what the stack stands on.
+            return result.or_else(|error| self.options.cancel.check().and(Err(error)));
+        }
         leaf?;
         result
     }

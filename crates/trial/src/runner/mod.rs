@@ -97,6 +97,8 @@ pub fn run(trial: &TrialFile, options: &RunOptions) -> Result<Finished> {
         // Why it failed comes first; what is left is told with it.
         (Err(error), false) => return Err(error.while_doing(not_removed(&left))),
     };
+    // Whoever asked twice does not want to wait for what would be kept.
+    options.cancel.check_haste()?;
     results::write(trial, options, &plan, &conducted, started)
 }
 

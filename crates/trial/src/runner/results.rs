@@ -168,7 +168,7 @@ fn report(
             model: plan.model_of(index).map(|model| model.name.clone()),
             outcome: outcome.clone(),
             note: note(index, rule, outcome, &conducted.records)
-                .or_else(|| (outcome.fates.unknown > 0).then(|| NO_ORACLE.to_owned()))
+                .or_else(|| (outcome.fates.unknown > 0).then(|| why_unknown(conducted).to_owned()))
                 .or_else(|| shares_blocks.then(|| sharing_note(outcome)).flatten()),
         })
         .collect();
@@ -230,6 +230,14 @@ fn effort(conducted: &Conducted) -> Option<EffortPerRequest> {
         of_blocks.map(LoadReport::effort_per_request).chain(of_files.map(FileReport::effort_per_operation));
     found.next().flatten()
 }
+
+fn why_unknown(conducted: &Conducted) -> &'static str {
+    if conducted.external.is_some() { NO_ORACLE } else { NOT_READ_BACK }
+}
+
+/// Goes with faults of a run that was interrupted.
+const NOT_READ_BACK: &str = "the run was interrupted before everything was read back, so nobody can say what became of \
+                             these faults";
 
 /// Goes with faults below a command.
 const NO_ORACLE: &str = "the load is a program that Rotproof knows nothing of, so nobody can say whether it saw these \

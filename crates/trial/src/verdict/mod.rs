@@ -46,8 +46,8 @@ pub struct Evidence<'a> {
 pub struct FileAccount {
     /// Its phases.
     pub reports: Vec<FileReport>,
-    /// Which files must be there, and what they hold.
-    pub oracle: FileOracle,
+    /// Which files must be there, and what they hold; nobody knows that of a load that was interrupted.
+    pub oracle: Option<FileOracle>,
 }
 
 /// What a trial found.
@@ -78,7 +78,7 @@ impl Verdict {
             &findings,
             &causes,
             &never_met,
-            evidence.load.is_some() || evidence.files.is_some(),
+            evidence.load.is_some() || evidence.files.is_some_and(|files| files.oracle.is_some()),
         );
         let mut by_failure = vec![Cause::Unexplained; evidence.failures.len()];
         for (finding, cause) in findings.iter().zip(causes) {
@@ -180,7 +180,7 @@ fn place(record: &Record) -> u64 {
 /// Hashes of everything that the load may have on the subject.
 fn contents(evidence: &Evidence<'_>) -> Option<HashSet<ContentHash>> {
     if let Some(files) = evidence.files {
-        return Some(files.oracle.hashes());
+        return files.oracle.as_ref().map(FileOracle::hashes);
     }
     let (workload, oracle) = evidence.load?;
     let contents = (0..workload.layout().blocks())
