@@ -48,8 +48,9 @@ fn main() -> ExitCode {
     quieten_panics(output);
     let exit = catch_unwind(AssertUnwindSafe(|| {
         let (cli, output) = match parse() {
-            Ok(cli) => {
+            Ok((cli, note)) => {
                 let output = Output::new(cli.color);
+                note.iter().for_each(|note| output.note(note));
                 (cli, output)
             }
             Err(error) => return usage_error(&error, output, asked.json),
@@ -86,8 +87,13 @@ fn call(command: &Command, output: Output) -> Result<Exit, Failure> {
     }
 }
 
-fn parse() -> Result<Cli, clap::Error> {
-    Cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches))
+/// What was asked, and what people should know of how it was understood.
+fn parse() -> Result<(Cli, Option<String>), clap::Error> {
+    let mut command = Cli::command();
+    let (words, note) = load::translated(std::env::args_os().collect())
+        .map_err(|why| command.error(clap::error::ErrorKind::InvalidValue, why))?;
+    let matches = command.try_get_matches_from(words)?;
+    Ok((Cli::from_arg_matches(&matches)?, note))
 }
 
 /// What must be known even where the command line cannot be read: how to say so.

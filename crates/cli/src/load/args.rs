@@ -25,7 +25,13 @@ pub struct LoadArgs {
     pub target: LoadTarget,
 
     /// read, write, rw, randread (default), randwrite or randrw
-    #[arg(long, value_name = "WHAT", default_value = "randread", hide_default_value = true)]
+    #[arg(
+        long,
+        alias = "readwrite",
+        value_name = "WHAT",
+        default_value = "randread",
+        hide_default_value = true
+    )]
     #[arg(hide_possible_values = true)]
     pub rw: Access,
 
@@ -76,7 +82,7 @@ pub struct LoadArgs {
     pub personality: Option<Personality>,
 
     /// Bytes of a request; of reads and writes: 4k,64k [default: 4k]
-    #[arg(long, alias = "block-size", value_name = "SIZE", value_parser = block_sizes)]
+    #[arg(long, aliases = ["block-size", "blocksize"], value_name = "SIZE", value_parser = block_sizes)]
     pub bs: Option<BlockSizes>,
 
     /// Several sizes with percentages: 4k/60:64k/40
@@ -148,7 +154,7 @@ pub struct LoadArgs {
     pub burst: Option<Burst>,
 
     /// A flush (fsync) after so many writes
-    #[arg(long, value_name = "N")]
+    #[arg(long, alias = "fdatasync", value_name = "N")]
     pub fsync: Option<u64>,
 
     /// Percentage of writes that are durable when they complete
@@ -206,7 +212,7 @@ pub struct LoadArgs {
     pub metrics: MetricsArgs,
 
     /// What places and contents are derived from
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, alias = "randseed", value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
     /// Permit writing over what a device or file holds

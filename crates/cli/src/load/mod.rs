@@ -2,6 +2,7 @@
 
 mod args;
 mod files;
+mod fio_words;
 mod meaning;
 mod values;
 
@@ -29,6 +30,7 @@ use crate::trace::tell_malformed;
 use crate::units;
 use crate::verdict;
 pub use args::LoadArgs;
+pub use fio_words::translated;
 
 /// Failing blocks that are listed one by one.
 const LISTED_MAX: usize = 8;
