@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rotproof_record::statistics::{Degradation, DetectedBy, Level, SteadyState};
+use rotproof_record::statistics::{Degradation, DetectedBy, Level, SteadyEnd, SteadyState};
 
 use crate::output::Paint;
 use crate::table::{Align, Table, clip};
@@ -75,9 +75,34 @@ fn span(nanoseconds: u64) -> String {
 }
 
 fn steady(state: &SteadyState) -> String {
-    let figures = format!("range {:.0}%, slope {:.0}%", state.range * 100.0, state.slope * 100.0);
+    let figures = figures(state);
     match state.since_ns {
         Some(since) => format!("  steady since {} ({figures})", span(since)),
-        None => format!("  never steady; at its end {figures}"),
+        None => format!("  never steady; at its end a {figures}"),
     }
+}
+
+/// Whether a load that was to end when it is steady did.
+pub fn until_steady(end: &SteadyEnd, paint: Paint) -> String {
+    let text = match (end.state, end.at_ns) {
+        (Some(state), Some(at)) => {
+            let since = span(state.since_ns.unwrap_or(at));
+            format!("steady since {since}, ended at {} ({})", span(at), figures(&state))
+        }
+        (Some(state), None) => {
+            let text = format!("not steady before its end; the last window has a {}", figures(&state));
+            return format!("  {}", paint.notable(text));
+        }
+        (None, _) => {
+            return format!(
+                "  {}",
+                paint.notable("not steady before its end, which came within the first window")
+            );
+        }
+    };
+    format!("  {text}")
+}
+
+fn figures(state: &SteadyState) -> String {
+    format!("range of {:.0}%, slope of {:.0}%", state.range * 100.0, state.slope * 100.0)
 }

@@ -185,6 +185,7 @@ fn end_of(load: &LoadSpec) -> String {
             _ => format!("{loops} times through its operations"),
         }),
         load.duration.map(|span| format!("for {span}")),
+        load.until_steady.map(|steady| format!("once it is steady for {}", steady.window)),
     ]
     .into_iter()
     .flatten()

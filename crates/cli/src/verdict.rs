@@ -43,6 +43,7 @@ pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
         lines.extend(faults(report, paint));
         lines.extend(report.replay.iter().flat_map(replay));
     }
+    lines.extend(report.until_steady.as_ref().map(|end| course::until_steady(end, paint)));
     lines.extend(course::render(&report.degradation, report.steady_state.as_ref(), paint));
     if !finished.failures.is_empty() {
         lines.push(String::new());

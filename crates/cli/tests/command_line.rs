@@ -567,6 +567,32 @@ fn a_load_shows_its_figures_and_that_what_it_wrote_is_right() {
 }
 
 #[test]
+fn a_load_ends_once_it_is_steady_and_says_so_also_in_the_words_of_fio() {
+    let arguments = [
+        "load",
+        "disk:hdd:64MiB",
+        "--runtime=100",
+        "--steadystate=iops:20%",
+        "--ss_dur=5",
+        "--ss_ramp=2s",
+        "--quiet",
+    ];
+    let folder = Folder::with(&[]);
+    assert_snapshot!(folder.run(&arguments).all());
+    assert_snapshot!(folder.run(&[&arguments[..], &["--number-ios=100"]].concat()).all());
+    let json = folder.run(&[&arguments[..], &["--json", "--results=kept"]].concat()).json();
+    let end = &json["until_steady"];
+    assert_eq!((&end["attained"], &end["since_ns"]), (&Value::Bool(true), &Value::from(2_000_000_000_u64)));
+    let kept = json["results"].as_str().expect("a folder");
+    folder.run(&["report", kept, "--fio", "fio"]);
+    let fio = fs::read(folder.path("fio/randread-iodepth-1-numjobs-1.json")).expect("written");
+    let fio: Value = serde_json::from_slice(&fio).expect("JSON");
+    let steady = &fio["jobs"][0]["steadystate"];
+    assert_eq!((&steady["ss"], &steady["attained"]), (&Value::from("iops:20.000000%"), &Value::from(1)));
+    assert_eq!(steady["data"]["iops"].as_array().map(Vec::len), Some(5));
+}
+
+#[test]
 fn a_trace_is_replayed_and_what_it_wrote_is_right() {
     let trace = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/traces/mail.spc"));
     let mut text = trace.expect("the example");

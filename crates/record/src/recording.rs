@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rotproof_block::{Error, Result, Time};
@@ -19,6 +20,7 @@ use crate::recorder::{Closed, Open, PhaseKey, Recorder};
 use crate::samples::SampleSink;
 use crate::scratch::{publish, scratch_file};
 use crate::spec::RecordSpec;
+use crate::statistics::{Point, SteadyEnd, SteadySpec, SteadyWatch};
 use crate::table::{TableWriter, write_table};
 
 /// What a recording is made from.
@@ -44,6 +46,8 @@ pub struct Recording {
     length_ns: u64,
     folder: PathBuf,
     samples: Option<SampleSink>,
+    /// The load has become steady, and was to end then.
+    is_steady: AtomicBool,
     shared: Mutex<Shared>,
 }
 
@@ -63,6 +67,8 @@ struct Shared {
     last: Option<(u32, u64)>,
     has_seen: Vec<bool>,
     marks: Vec<Mark>,
+    /// Looks whether the phase `run` has become steady; in the end what it found.
+    steady: Option<SteadyWatch>,
     failed: Option<Error>,
 }
 
@@ -89,6 +95,8 @@ const LATEST_MAX: usize = 4096;
 const EMPTY_MAX: u64 = 100_000;
 /// What has ended.
 const ENDED: (u32, u64) = (u32::MAX, u64::MAX);
+/// The phase whose steadiness counts.
+const RUN: &str = "run";
 
 impl Recording {
     /// A recording of nothing yet. Fails if there can be no file in the folder for the samples that are to be kept.
@@ -116,6 +124,7 @@ impl Recording {
             length_ns,
             folder,
             samples,
+            is_steady: AtomicBool::new(false),
             shared: Mutex::new(shared),
         }))
     }
@@ -158,11 +167,30 @@ impl Recording {
         Recorder::new(Arc::clone(self), worker, key, (origin.0, self.length_ns), index)
     }
 
+    /// The phase `run` is to end as soon as it is as steady as that: whoever runs it asks [`Recording::is_steady`].
+    pub fn watch_steadiness(&self, spec: SteadySpec) {
+        self.shared.lock().steady = Some(SteadyWatch::new(spec));
+    }
+
+    /// Whether the load has become steady, as [`Recording::watch_steadiness`] asks. Looked at when an interval ends.
+    #[inline]
+    pub fn is_steady(&self) -> bool {
+        self.is_steady.load(Ordering::Relaxed)
+    }
+
+    /// What was found of that; `None` if nobody asked.
+    pub fn steady_end(&self) -> Option<SteadyEnd> {
+        self.shared.lock().steady.as_ref().map(SteadyWatch::end)
+    }
+
     /// The phase has ended, its last request at `ended`. What was recorded of it began at `started`, after a ramp-up; at
     /// `recovered_from` its recovery began. All three become marks.
     pub fn end_phase(&self, started: Time, recovered_from: Option<Time>, ended: Time) {
         let mut shared = self.shared.lock();
+        // The rest of an interval shows nothing of how steady the load was.
+        let steady = shared.steady.take();
         shared.settle(ENDED, self.length_ns);
+        shared.steady = steady;
         let Some(phase) = shared.phase.take() else { return };
         let origin = phase.origin.unwrap_or(started);
         if started > origin {
@@ -172,6 +200,12 @@ impl Recording {
         shared.marks.push(Mark::span(MarkKind::Phase, &phase.key.name, started, until));
         if let Some(from) = recovered_from {
             shared.marks.push(Mark::span(MarkKind::Phase, "recovery", from, ended));
+        }
+        let found = shared.steady.as_ref().filter(|_| &*phase.key.name == RUN).map(SteadyWatch::end);
+        if let Some(SteadyEnd { at_ns: Some(at), state: Some(state), .. }) = found {
+            let since = state.since_ns.unwrap_or(at) as f64 / 1e9;
+            let text = format!("steady since {since:.3} s, so the load was ended").into();
+            shared.marks.push(Mark { text, ..Mark::moment(MarkKind::Event, "steady", Time(at)) });
         }
     }
 
@@ -304,6 +338,20 @@ fn to_row(
     }
 }
 
+/// An interval of all operations together.
+fn point((start_ns, end_ns): (u64, u64), operations: &[Option<Box<Open>>]) -> Point {
+    let mut point =
+        Point { start_ns, end_ns, bytes: 0, requests: 0, first_error: None, latency_sum_ns: 0.0, p99_ns: 0 };
+    for open in operations.iter().flatten() {
+        point.bytes += open.bytes;
+        point.requests += open.latency.count();
+        point.first_error = [point.first_error, open.first_error].into_iter().flatten().min();
+        point.latency_sum_ns += open.latency.mean() * open.latency.count() as f64;
+        point.p99_ns = point.p99_ns.max(open.latency.quantile(0.99));
+    }
+    point
+}
+
 impl Phase {
     /// A worker begins in this interval; one that was announced has been waited for from the first on. Says from which on
     /// it tells.
@@ -330,6 +378,9 @@ impl Shared {
         match phase.progress.iter().min() {
             Some(&past) if past != ENDED => self.settle(past, recording.length_ns),
             _ => {}
+        }
+        if self.steady.as_ref().is_some_and(|steady| steady.end().attained) {
+            recording.is_steady.store(true, Ordering::Relaxed);
         }
         if self.rows.len() >= ROWS_MAX {
             self.spill(&recording.folder, recording.table);
@@ -379,6 +430,11 @@ impl Shared {
     /// A row for each operation that the phase has seen.
     fn push_totals(&mut self, phase: &Arc<str>, span: (u64, u64), operations: &[Option<Box<Open>>]) {
         let nothing = Open::default();
+        if let Some(steady) =
+            self.steady.as_mut().filter(|_| &**phase == RUN && self.has_seen.contains(&true))
+        {
+            steady.push(point(span, operations));
+        }
         for operation in 0..self.names.len() {
             if !self.has_seen[operation] {
                 continue;

@@ -67,7 +67,8 @@ impl RecordSpec {
             );
         }
         if let Some(steady) = &self.steady {
-            steady.validate(self.interval.nanoseconds(), &path.key("steady"), problems);
+            steady.validate(&path.key("steady"), problems);
+            steady.validate_intervals(self.interval.nanoseconds(), &path.key("steady"), problems);
         }
     }
 }

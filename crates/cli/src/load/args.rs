@@ -8,6 +8,7 @@ use rotproof_load::{BlockSizes, Burst, Duplicates, FileEngine, Mix, Pace, Patter
 use rotproof_record::IntervalLength;
 use rotproof_spec::{Bytes, Percent, Span};
 use rotproof_trace::Operation;
+use rotproof_trial::import::FioSteady;
 use rotproof_trial::load::LoadTarget;
 use rotproof_trial::probe::Probes;
 
@@ -112,6 +113,21 @@ pub struct LoadArgs {
     /// How many requests at the most; the first end reached counts
     #[arg(long, alias = "number_ios", value_name = "N")]
     pub number_ios: Option<u64>,
+
+    /// End once steady (SNIA), or by a limit: bw:10%, iops:10%, bw_slope:1%
+    #[arg(long, alias = "ss", value_name = "WHAT", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "bw")]
+    pub steadystate: Option<FioSteady>,
+
+    /// ... for so long [default: 10s]
+    #[arg(long, aliases = ["ss_dur", "steadystate_duration"], value_name = "SPAN", value_parser = span)]
+    #[arg(requires = "steadystate")]
+    pub ss_dur: Option<Span>,
+
+    /// ... but not within the first
+    #[arg(long, aliases = ["ss_ramp", "steadystate_ramp_time"], value_name = "SPAN", value_parser = span)]
+    #[arg(requires = "steadystate")]
+    pub ss_ramp: Option<Span>,
 
     /// What comes first and is not recorded: 5s, 1GiB, or "1000 requests"
     #[arg(long, alias = "ramp_time", value_name = "SPAN", value_parser = ramp_up)]
@@ -224,7 +240,7 @@ pub struct LoadArgs {
     pub results: Option<PathBuf>,
 
     /// How long an interval is: 10ms to 1h, or end [default: 1s]
-    #[arg(long, value_name = "SPAN", requires = "results")]
+    #[arg(long, value_name = "SPAN")]
     pub interval: Option<IntervalLength>,
 
     /// Keep every single request

@@ -19,7 +19,7 @@ use crate::progress::Progress;
 use crate::run::{snapshot, watched};
 use crate::signals::cancel_on_signals;
 use crate::table::{Align, Table, clip};
-use crate::{machine, units, verdict};
+use crate::{course, machine, units, verdict};
 
 /// Runs the load of files and prints what it found.
 pub(super) fn load(args: &LoadArgs, personality: Personality, output: Output) -> Result<Exit, Failure> {
@@ -38,6 +38,7 @@ pub(super) fn load(args: &LoadArgs, personality: Personality, output: Output) ->
         seed: args.seed,
         overwrite: args.overwrite,
         probes: args.probes.as_ref().and_then(Probes::spec).cloned(),
+        until_steady: args.until_steady(),
         record: args.record()?,
         cancel: cancel.clone(),
         monitor: Arc::clone(&monitor),
@@ -85,6 +86,7 @@ fn render(command: &FileLoadCommand, outcome: &FileLoadOutcome, paint: Paint) ->
             .effort
             .map(|effort| paint.dim(format!("  {}", super::effort_words(&effort, "operation"))).to_string()),
     );
+    lines.extend(outcome.until_steady.as_ref().map(|end| course::until_steady(end, paint)));
     if let Some(probes) = &outcome.probes {
         lines.push(String::new());
         lines.extend(machine::render(probes, paint));
@@ -171,6 +173,7 @@ fn to_json(command: &FileLoadCommand, outcome: &FileLoadOutcome) -> Value {
         "verified_bytes": outcome.verified_bytes,
         "errors": outcome.errors,
         "failures": outcome.failures,
+        "until_steady": outcome.until_steady,
         "interrupted": outcome.is_interrupted,
         "left": outcome.left,
         "results": outcome.folder.as_ref().map(|folder| folder.display().to_string()),

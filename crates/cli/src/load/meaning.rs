@@ -1,12 +1,12 @@
 //! What the options of `rotproof load` mean as a load, and which of them makes no sense.
 
-use std::path::PathBuf;
-
 use rotproof_block::{Error, ErrorKind};
 use rotproof_load::personality::Personality;
 use rotproof_load::{Arrivals, LoadSpec, Pattern, Rate, Retry, ThinkTime, Trace};
-use rotproof_record::RecordSpec;
+use rotproof_record::statistics::SteadySpec;
+use rotproof_record::{IntervalLength, RecordSpec};
 use rotproof_spec::{Path, Percent, Problems, Span};
+use rotproof_trial::load::Record;
 
 use super::args::{Access, LoadArgs};
 
@@ -86,6 +86,7 @@ impl LoadArgs {
             total: self.io_size,
             requests: self.number_ios,
             duration: self.runtime,
+            until_steady: self.until_steady(),
             ramp_up: self.ramp_time,
             retry: self.retry.map(|count| Retry { count, delay: Span::default(), on: Vec::new() }),
             hung_after: self.hung_after,
@@ -98,33 +99,61 @@ impl LoadArgs {
         }
     }
 
+    /// When the load is to end before its other ends, if it is to.
+    pub fn until_steady(&self) -> Option<SteadySpec> {
+        let window = self.ss_dur.unwrap_or(SteadySpec::default().window);
+        let interval = match self.interval.unwrap_or_default() {
+            IntervalLength::Every(span) => span.0,
+            IntervalLength::End => window.0,
+        };
+        self.steadystate.map(|steady| steady.spec(window, self.ss_ramp.unwrap_or_default(), interval))
+    }
+
     /// The load of files that is meant, checked; none if it is one of blocks.
     pub fn personality(&self) -> Result<Option<Personality>, Error> {
         let Some(personality) = self.personality else { return Ok(None) };
+        let load = LoadSpec {
+            personality: Some(personality),
+            duration: self.runtime,
+            until_steady: self.until_steady(),
+            ..LoadSpec::default()
+        };
         let mut problems = Problems::default();
-        personality.validate(&Path::root(), &mut problems);
+        load.validate(&Path::root(), &mut problems);
         if let Some(problem) = problems.into_iter().next() {
             let help = problem.help.map_or(String::new(), |help| format!("; {help}"));
-            return Err(invalid("--personality", &format!("{}{help}", problem.message)));
+            let is_steady = problem.path.as_str().starts_with("until_steady");
+            let option = if is_steady { "--ss-dur" } else { "--personality" };
+            return Err(invalid(option, &format!("{}{help}", problem.message)));
         }
         Ok(Some(personality))
     }
 
-    /// What is to be recorded, and where.
-    pub fn record(&self) -> Result<Option<(RecordSpec, PathBuf)>, Error> {
-        let Some(results) = &self.results else { return Ok(None) };
+    /// What is to be recorded, and where it is kept.
+    pub fn record(&self) -> Result<Option<Record>, Error> {
+        if self.results.is_none() && self.steadystate.is_none() {
+            return match self.interval {
+                None => Ok(None),
+                Some(_) => Err(invalid("--interval", "is for --results, or --steadystate")),
+            };
+        }
         let spec = RecordSpec {
             interval: self.interval.unwrap_or_default(),
             samples: self.samples,
             ..RecordSpec::default()
         };
-        let mut problems = Problems::default();
-        spec.validate(&Path::root(), &mut problems);
+        let (mut problems, path) = (Problems::default(), Path::root());
+        spec.validate(&path, &mut problems);
+        let is_sensible = problems.iter().next().is_none();
+        if let Some(steady) = self.until_steady().filter(|_| is_sensible) {
+            steady.validate_live(spec.interval.nanoseconds(), &path, &mut problems);
+        }
         match problems.into_iter().next() {
-            None => Ok(Some((spec, results.clone()))),
+            None => Ok(Some(Record { spec, results: self.results.clone() })),
             Some(problem) => {
                 let help = problem.help.map_or(String::new(), |help| format!("; {help}"));
-                Err(invalid("--interval", &format!("{}{help}", problem.message)))
+                let option = if problem.path.as_str() == "window" { "--ss-dur" } else { "--interval" };
+                Err(invalid(option, &format!("{}{help}", problem.message)))
             }
         }
     }
@@ -173,6 +202,7 @@ fn option_of(path: &str) -> &'static str {
         "total" => "--io-size",
         "requests" => "--number-ios",
         "duration" => "--runtime",
+        "until_steady" => "--ss-dur",
         "ramp_up" => "--ramp-time",
         "retry" => "--retry",
         "hung_after" => "--hung-after",
@@ -199,6 +229,12 @@ mod tests {
         line.load.spec().map_err(|error| error.to_string())
     }
 
+    fn record(line: &str) -> Result<Option<Record>, String> {
+        let words = std::iter::once("load").chain(line.split_whitespace());
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        line.load.record().map_err(|error| error.to_string())
+    }
+
     #[test]
     fn a_line_of_fio_means_what_it_means_there() {
         let found = spec(
@@ -217,6 +253,15 @@ mod tests {
         )
         .expect("a load");
         assert_eq!(several, wanted, "the first one reached");
+        let steady = spec("x --steadystate=iops:5% --ss_dur=20 --ss-ramp 5s --runtime 5min").expect("a load");
+        let wanted: LoadSpec = serde_json::from_str(
+            r#"{ "pattern": "random", "reads": "100%", "duration": "5min", "prefill": false,
+                 "until_steady": { "window": "20s", "range": "10%", "slope": "100%", "of": "iops", "after": "5s" } }"#,
+        )
+        .expect("a load");
+        assert_eq!(steady, wanted);
+        let plain = spec("x --steadystate").expect("a load").until_steady;
+        assert_eq!(plain, Some(SteadySpec::default()));
         let found = spec("x --rw=write --bssplit 4k/60:64k/40 --io_size=1g --fsync 8 --ba=4k --retry 3");
         let wanted: LoadSpec = serde_json::from_str(
             r#"{ "block_size": { "4KiB": "60%", "64KiB": "40%" }, "total": "1GiB", "flush_every": 8, "align": "4KiB",
@@ -288,8 +333,16 @@ mod tests {
             ("x --burst 0/1ms", "--burst: "),
             ("x --random-distribution zoned:60/10:30/90", "--random-distribution: "),
             ("x --mix spc1 --iodepth 4", "--mix: spc1 has streams of its own"),
+            ("x --steadystate=cpu:5%", "bw, iops and lat"),
+            ("x --steadystate=iops:5", "no share of the mean"),
+            ("x --ss-dur 5s", "--steadystate"),
+            ("x --steadystate --runtime 5", "--ss-dur: a load that runs for 5s cannot be found steady"),
+            ("x --steadystate --interval 5s", "--ss-dur: 10s are too few intervals"),
+            ("x --steadystate --interval end", "--ss-dur: 10s are too few intervals"),
+            ("x --interval 5s", "--interval: is for --results"),
+            ("x --results y --interval 5ms", "--interval: an interval of 5ms is not possible"),
         ] {
-            let found = spec(line).expect_err(line);
+            let found = spec(line).and_then(|load| record(line).map(|_| load)).expect_err(line);
             assert!(found.contains(wanted), "{line}: {found}");
         }
     }

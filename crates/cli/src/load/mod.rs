@@ -17,6 +17,7 @@ use rotproof_trial::probe::Probes;
 use rotproof_trial::runner::Performance;
 use serde_json::{Value, json};
 
+use crate::course;
 use crate::exit::Exit;
 use crate::fail::{Failure, error_json};
 use crate::hung::{self, HungWatch};
@@ -134,6 +135,7 @@ fn render(command: &LoadCommand, outcome: &LoadOutcome, paint: Paint) -> String 
         cost.push("all times are virtual".into());
     }
     lines.extend(cost.iter().map(|line| paint.dim(format!("  {line}")).to_string()));
+    lines.extend(outcome.until_steady.as_ref().map(|end| course::until_steady(end, paint)));
     lines.extend(hung::render(&outcome.hung, paint));
     if let Some(probes) = &outcome.probes {
         lines.push(String::new());
@@ -256,6 +258,7 @@ fn to_json(command: &LoadCommand, outcome: &LoadOutcome) -> Value {
         "errors": outcome.errors,
         "failures": failures,
         "hung": outcome.hung,
+        "until_steady": outcome.until_steady,
         "interrupted": outcome.is_interrupted,
         "results": outcome.folder.as_ref().map(|folder| folder.display().to_string()),
     })

@@ -13,6 +13,8 @@ mod source;
 mod tests;
 mod threads;
 mod unflushed;
+#[cfg(test)]
+mod until_steady_tests;
 mod watch;
 mod worker;
 
@@ -122,6 +124,15 @@ pub fn run(
         phase_cell: phase_cell.as_ref(),
         failed_flushes: FailedFlushes::of(workload.objects().len()),
     };
+    let until_steady = workload.spec().until_steady.filter(|_| stage == Some(Stage::Run));
+    match (until_steady, recording) {
+        (Some(steady), Some(recording)) => recording.watch_steadiness(steady),
+        (Some(_), None) => {
+            let message = "a load that ends when it is steady has to be recorded: its intervals tell";
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        (None, _) => {}
+    }
     if let Some(recording) = recording {
         recording.begin_phase(phase.word(), workload.workers());
     }
@@ -147,10 +158,11 @@ pub fn run(
     if let Some(stage) = stage {
         oracle.record_drawn(Drawn { stage, requests });
     }
-    let report = LoadReport::merge(options.phase, started, effort, tallies);
+    let mut report = LoadReport::merge(options.phase, started, effort, tallies);
     if let Some(recording) = recording {
         let recovered_from = report.recovery.as_ref().map(|recovery| recovery.started);
         recording.end_phase(report.started, recovered_from, report.ended);
+        report.until_steady = until_steady.and_then(|_| recording.steady_end());
     }
     Ok(report)
 }
@@ -213,6 +225,7 @@ impl Job<'_> {
             cancel: Arc::clone(self.cancel),
             progress: Arc::clone(self.progress),
             recording: self.recording.cloned(),
+            ends_when_steady: self.stage == Some(Stage::Run) && self.workload.spec().until_steady.is_some(),
             phase_cell: self.phase_cell.cloned(),
             failed_flushes: Arc::clone(&self.failed_flushes),
         })

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use rotproof_block::{ErrorKind, Phase, Time};
+use rotproof_record::statistics::SteadyEnd;
 
 use super::watch::{Hung, HungRequest};
 use crate::effort::{Effort, EffortPerRequest};
@@ -59,6 +60,8 @@ pub struct LoadReport {
     pub trace: Option<TraceReport>,
     /// What came after the load's end, with faults off; not among the above. `None` if nothing was to come.
     pub recovery: Option<Box<Recovery>>,
+    /// Whether it ended because it was steady; `None` if it was not to.
+    pub until_steady: Option<SteadyEnd>,
     /// When the first worker began, after the ramp-up.
     pub started: Time,
     /// When the last worker ended, its last flush completed.
@@ -347,6 +350,7 @@ impl LoadReport {
             unsupported_discards: 0,
             trace: None,
             recovery: None,
+            until_steady: None,
             started,
             ended: started,
             effort,

@@ -44,6 +44,8 @@ pub(super) struct WorkerOptions {
     pub(super) cancel: Arc<AtomicUsize>,
     pub(super) progress: Arc<Progress>,
     pub(super) recording: Option<Arc<Recording>>,
+    /// Whether the recording says when it is over.
+    pub(super) ends_when_steady: bool,
     pub(super) phase_cell: Option<Arc<AtomicU8>>,
     pub(super) failed_flushes: Arc<FailedFlushes>,
 }
@@ -93,6 +95,7 @@ pub(super) struct Worker {
     pub(super) cancel: Arc<AtomicUsize>,
     pub(super) progress: Arc<Progress>,
     pub(super) recording: Option<Arc<Recording>>,
+    ends_when_steady: bool,
     pub(super) phase_cell: Option<Arc<AtomicU8>>,
     pub(super) state: RefCell<State>,
 }
@@ -225,6 +228,7 @@ impl Worker {
             cancel: options.cancel,
             progress: options.progress,
             recording: options.recording,
+            ends_when_steady: options.ends_when_steady,
             phase_cell: options.phase_cell,
             state: RefCell::new(state),
         })
@@ -357,6 +361,9 @@ impl Worker {
         if self.is_cancelled() {
             state.tally.is_interrupted = true;
             return Draw::End;
+        }
+        if self.ends_when_steady && self.recording.as_ref().is_some_and(|recording| recording.is_steady()) {
+            state.is_stopped = true;
         }
         if state.is_stopped {
             return Draw::End;

@@ -36,6 +36,8 @@ pub(super) struct Job<'a> {
     pub(super) cancel: &'a Arc<AtomicUsize>,
     pub(super) progress: &'a Arc<Progress>,
     pub(super) recording: Option<&'a Arc<Recording>>,
+    /// Whether the recording says when it is over.
+    pub(super) ends_when_steady: bool,
     /// A thread has panicked: nobody may wait for it.
     pub(super) is_abandoned: AtomicBool,
 }
@@ -58,7 +60,10 @@ impl Job<'_> {
 
     /// Whether no further loop is to begin.
     pub(super) fn is_over(&self) -> bool {
-        self.is_cancelled() || self.deadline.is_some_and(|deadline| self.now() >= deadline)
+        let is_steady = || self.recording.is_some_and(|recording| recording.is_steady());
+        self.is_cancelled()
+            || self.deadline.is_some_and(|deadline| self.now() >= deadline)
+            || self.ends_when_steady && is_steady()
     }
 }
 

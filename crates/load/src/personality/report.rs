@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use rotproof_block::{ErrorKind, Phase, Time};
+use rotproof_record::statistics::SteadyEnd;
 use serde::Serialize;
 
 use super::plan::FilePlan;
@@ -120,6 +121,8 @@ pub struct FileReport {
     pub phase: Phase,
     /// What was done, in the order of the operations.
     pub operations: Vec<FileOperationReport>,
+    /// Whether it ended because it was steady; `None` if it was not to.
+    pub until_steady: Option<SteadyEnd>,
     /// When the first thread began.
     pub started: Time,
     /// When the last one ended.
@@ -262,6 +265,7 @@ impl Tally {
         let mut report = FileReport {
             phase,
             operations: Vec::new(),
+            until_steady: None,
             started,
             ended: started,
             effort: Effort::default(),

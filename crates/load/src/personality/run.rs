@@ -15,6 +15,7 @@ use rotproof_block::error::IoContext;
 use rotproof_block::runtime::Clock;
 use rotproof_block::{Error, ErrorKind, Phase, Result};
 use rotproof_record::Recording;
+use rotproof_record::statistics::SteadySpec;
 
 use super::check;
 use super::coupling::{Coupling, Semaphore};
@@ -47,6 +48,8 @@ pub struct FileRunOptions {
     pub progress: Arc<Progress>,
     /// Where to tell of every operation, for intervals and samples; their names are [`FileOperation::NAMES`].
     pub recording: Option<Arc<Recording>>,
+    /// Ends the run as soon as it is as steady as that, which takes a recording.
+    pub until_steady: Option<SteadySpec>,
 }
 
 /// Streams of [`rotproof_block::hash::mix`] that belong to the places that oltp reads and writes.
@@ -73,6 +76,15 @@ pub fn run(
     if oracle.is_lost {
         return Err(Error::new(ErrorKind::Invalid, "the oracle belongs to a phase that did not end"));
     }
+    let until_steady = options.until_steady.filter(|_| options.phase == Phase::Run);
+    match (until_steady, &options.recording) {
+        (Some(steady), Some(recording)) => recording.watch_steadiness(steady),
+        (Some(_), None) => {
+            let message = "a load that ends when it is steady has to be recorded: its intervals tell";
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        (None, _) => {}
+    }
     let now = options.clock.now();
     let job = Job {
         plan,
@@ -83,6 +95,7 @@ pub fn run(
         cancel: &options.cancel,
         progress: &options.progress,
         recording: options.recording.as_ref(),
+        ends_when_steady: until_steady.is_some(),
         is_abandoned: AtomicBool::new(false),
     };
     oracle.is_lost = true;
@@ -104,9 +117,10 @@ pub fn run(
     }
     let is_interrupted = options.cancel.load(Ordering::Relaxed) != 0;
     oracle.is_lost = is_interrupted;
-    let report = Tally::merge(options.phase, started, tallies);
+    let mut report = Tally::merge(options.phase, started, tallies);
     if let Some(recording) = &options.recording {
         recording.end_phase(report.started, None, report.ended);
+        report.until_steady = until_steady.and_then(|_| recording.steady_end());
     }
     Ok(FileReport { is_interrupted, ..report })
 }

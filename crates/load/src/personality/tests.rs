@@ -34,6 +34,7 @@ impl Rig {
             cancel: Arc::default(),
             progress: Arc::default(),
             recording: None,
+            until_steady: None,
         }
     }
 
@@ -336,4 +337,36 @@ fn every_operation_is_recorded_by_interval_by_worker_and_in_all() {
         let requests: u64 = done.values().map(|figures| figures.0).sum();
         assert_eq!(found.samples().expect("they were kept").len() as u64, requests);
     }
+}
+
+#[test]
+fn a_load_of_files_ends_when_it_is_steady_and_only_if_it_is_recorded() {
+    let results = tempfile::tempdir().expect("a folder");
+    let mut rig = Rig::new("varmail:files=20,threads=2");
+    rig.run(Phase::Prefill);
+    let until_steady = serde_json::from_value(serde_json::json!({
+        "window": "50ms", "range": "100%", "slope": "100%", "of": "iops",
+    }));
+    let options = FileRunOptions {
+        // As long as nobody would wait for.
+        duration: Some(Duration::from_secs(50)),
+        until_steady: Some(until_steady.expect("what a trial says")),
+        ..Rig::options(Phase::Run)
+    };
+    let path = rig.folder.path().to_owned();
+    let error = run(&rig.plan, &path, &mut rig.oracle, &options).expect_err("nobody counts");
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    let recording = Recording::new(RecordingOptions {
+        spec: RecordSpec {
+            interval: IntervalLength::Every("10ms".parse().expect("a span")),
+            ..RecordSpec::default()
+        },
+        operations: FileOperation::NAMES,
+        workers: rig.plan.workers(),
+        folder: results.path().to_owned(),
+    });
+    let options = FileRunOptions { recording: Some(recording.expect("a folder")), ..options };
+    let report = run(&rig.plan, &path, &mut rig.oracle, &options).expect("runs");
+    assert!(report.until_steady.expect("it was to").attained, "{:?}", report.until_steady);
+    assert_eq!(rig.check(), []);
 }

@@ -7,6 +7,7 @@
 mod tests;
 mod validate;
 
+use rotproof_record::statistics::SteadySpec;
 use rotproof_spec::{Bytes, Percent, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -51,6 +52,9 @@ with_job_keys! {
         /// An end: how long the load runs.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub duration: Option<Span>,
+        /// An end: as soon as the load has been steady for a while, by the intervals of `record`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub until_steady: Option<SteadySpec>,
         /// Requests or bytes of all workers together, or a time, that come first and are not recorded; default none.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub ramp_up: Option<RampUp>,
@@ -186,6 +190,11 @@ impl LoadSpec {
     /// Whether it is said when the load ends; otherwise it moves as many bytes as the target has, or replays its trace.
     pub fn has_end(&self) -> bool {
         self.total.is_some() || self.requests.is_some() || self.duration.is_some()
+    }
+
+    /// Whether what it will have done at its end depends on how fast it is.
+    pub fn has_unforeseen_end(&self) -> bool {
+        self.duration.is_some() || self.until_steady.is_some()
     }
 
     /// The same load with every default that depends on its target filled in.

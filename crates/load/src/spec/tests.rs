@@ -77,6 +77,12 @@ fn jobs_and_paces_that_make_no_sense_are_reported_at_their_places() {
         (r#"{ "fua": "5%", "reads": "100%" }"#, &["load.fua"]),
         (r#"{ "ramp_up": "5s" }"#, &["load.ramp_up"]),
         (r#"{ "ramp_up": "5s", "duration": "5s" }"#, &[]),
+        (r#"{ "until_steady": {}, "duration": "10s" }"#, &[]),
+        (r#"{ "until_steady": { "after": "1s" }, "duration": "10s" }"#, &["load.until_steady.window"]),
+        (
+            r#"{ "until_steady": { "range": "0%" }, "recovery": 5 }"#,
+            &["load.until_steady.range", "load.recovery"],
+        ),
         (r#"{ "ramp_up": 5 }"#, &[]),
         (r#"{ "ramp_up": "1MiB", "recovery": "1MiB" }"#, &[]),
         (r#"{ "total": "1GiB", "requests": 9, "duration": "5s", "ramp_up": "5s" }"#, &[]),

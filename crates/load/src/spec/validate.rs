@@ -19,6 +19,7 @@ impl LoadSpec {
         self.validate_command(path, problems);
         self.validate_personality(path, problems);
         self.validate_end(path, problems);
+        self.validate_steady(path, problems);
         self.validate_around(path, problems);
         if self.compressible.0 > COMPRESSIBLE_MAX {
             problems.add_with_help(
@@ -143,7 +144,7 @@ impl LoadSpec {
     fn validate_personality(&self, path: &Path, problems: &mut Problems) {
         let Some(personality) = &self.personality else { return };
         personality.validate(path, problems);
-        let bare = Self { personality: None, duration: None, ..self.clone() };
+        let bare = Self { personality: None, duration: None, until_steady: None, ..self.clone() };
         let (said, default) = (serde_json::to_value(bare), serde_json::to_value(Self::default()));
         if let (Ok(Value::Object(said)), Ok(Value::Object(default))) = (said, default) {
             for (key, _) in said.iter().filter(|(key, value)| default.get(*key) != Some(value)) {
@@ -168,6 +169,24 @@ impl LoadSpec {
         }
     }
 
+    /// An end that comes when the load is steady.
+    fn validate_steady(&self, path: &Path, problems: &mut Problems) {
+        let Some(steady) = &self.until_steady else { return };
+        let path = path.key("until_steady");
+        steady.validate(&path, problems);
+        let takes = steady.after.0.saturating_add(steady.window.0);
+        if let Some(duration) = self.duration.filter(|duration| duration.0 < takes) {
+            problems.add_with_help(
+                &path.key("window"),
+                format!(
+                    "a load that runs for {duration} cannot be found steady, which takes {}",
+                    Span(takes)
+                ),
+                "give a shorter window, or a longer `duration`",
+            );
+        }
+    }
+
     /// What comes before the load and after it.
     fn validate_around(&self, path: &Path, problems: &mut Problems) {
         let (by_time, by_count) = (self.duration.is_some(), self.total.is_some() || self.requests.is_some());
@@ -180,6 +199,10 @@ impl LoadSpec {
         }
         let Some(recovery) = self.recovery else { return };
         let (message, help) = match recovery {
+            _ if self.until_steady.is_some() => (
+                "of a load that ends when it is steady nobody could say beforehand when it is to recover",
+                "leave out `recovery` or `until_steady`; `record: { steady: ... }` tells of it without ending the load",
+            ),
             _ if by_time && by_count => (
                 "of a load with several ends, one of them a time, nobody could say beforehand when it is to recover",
                 "give either `duration` alone, or `total` and `requests`",

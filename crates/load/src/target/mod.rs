@@ -41,7 +41,7 @@ pub fn resolve(workload: &Workload, targets: &[Target]) -> Result<Vec<Vec<Target
         return Ok(Vec::new());
     }
     let stage = stage_of(workload)?;
-    if stage == Stage::Run && workload.duration().is_some() {
+    if stage == Stage::Run && workload.spec().has_unforeseen_end() {
         return targets
             .iter()
             .map(|target| first_content(workload, target).map(|content| vec![content]))
@@ -155,8 +155,8 @@ fn never_written(workload: &Workload, block: u64) -> Error {
 fn first_content(workload: &Workload, target: &Target) -> Result<TargetContent> {
     let Target::File { file, block } = target else {
         return Err(invalid(
-            "a load that may end by `duration` does not know beforehand what it will write; give `total` or `requests` \
-             instead, or use a target of the form { file: a, block: 7 }",
+            "a load that may end by `duration` or `until_steady` does not know beforehand what it will write; give \
+             `total` or `requests` instead, or use a target of the form { file: a, block: 7 }",
         ));
     };
     let block = block_of(workload, file, *block)?;

@@ -217,3 +217,40 @@ fn the_device_has_a_table_of_its_own_without_workers() {
     assert_eq!(found.phases().expect("marks").len(), 1);
     assert!(!found.has_samples());
 }
+
+#[test]
+fn a_load_is_steady_when_all_workers_have_left_the_window_that_shows_it_and_the_rest_of_an_interval_shows_nothing()
+ {
+    let folder = tempfile::tempdir().expect("a folder");
+    let recording = recording(folder.path(), 100, false, 2);
+    let window = Span(Duration::from_millis(500));
+    recording.watch_steadiness(SteadySpec { window, ..SteadySpec::default() });
+    // Steady enough, but not what was asked for.
+    recording.begin_phase("prefill", 1);
+    let mut prefill = recording.recorder(0, Time(0));
+    (1..100).for_each(|n| prefill.record(&request(1, n * 10, 1)));
+    prefill.finish(Time(1_000_000_000));
+    recording.end_phase(Time(0), None, Time(1_000_000_000));
+    assert!(!recording.is_steady());
+    recording.begin_phase("run", 2);
+    let (mut a, mut b) = (recording.recorder(0, Time(0)), recording.recorder(1, Time(0)));
+    // Ever fewer, until 500 ms; then one every ten.
+    let mut ends: Vec<u64> = (0..5).flat_map(|n| (0..60 - 10 * n).map(move |i| n * 100 + i)).collect();
+    ends.extend((50..101).map(|n| n * 10));
+    ends.iter().for_each(|&at| a.record(&request(0, at + 1, 1)));
+    assert!(!recording.is_steady(), "the other worker has told nothing yet");
+    b.tick(Time(950_000_000));
+    assert!(!recording.is_steady());
+    b.tick(Time(1_000_000_000));
+    assert!(recording.is_steady());
+    a.finish(Time(1_020_000_000));
+    b.finish(Time(1_020_000_000));
+    recording.end_phase(Time(0), None, Time(1_020_000_000));
+    let end = recording.steady_end().expect("it was asked");
+    let since = end.state.and_then(|state| state.since_ns);
+    assert_eq!((end.attained, since, end.at_ns), (true, Some(500_000_000), Some(1_000_000_000)));
+    let marks = recording.marks();
+    let mark = marks.iter().find(|mark| mark.kind == MarkKind::Event).expect("it is a mark");
+    assert_eq!((&*mark.name, mark.from_ns), ("steady", 1_000_000_000));
+    assert_eq!(marks.iter().filter(|mark| &*mark.name == "steady").count(), 1);
+}

@@ -14,5 +14,5 @@ pub use compare::{Comparison, MannWhitney, Welch, compare, mann_whitney, ratio_o
 pub use degradation::{Degradation, DetectedBy, Level, Window, degradation};
 pub use distribution::{normal_survival, student_quantile, student_survival};
 pub use series::{Point, series, variation};
-pub use steady::{SteadyMeasure, SteadySpec, SteadyState, steady_state};
+pub use steady::{SteadyEnd, SteadyMeasure, SteadySpec, SteadyState, SteadyWatch, steady_state};
 pub use summary::{Range, Summary};

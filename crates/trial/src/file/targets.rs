@@ -42,10 +42,10 @@ pub fn validate_targets(
             ),
             Target::Seen(_) | Target::Extent { .. } => {}
             Target::MostDuplicated { .. } | Target::Unique { .. } | Target::LastBlockOfEvery(_) => {
-                if load.duration.is_some() && load.writes_anything() {
+                if load.has_unforeseen_end() && load.writes_anything() {
                     problems.add_with_help(
                         &path,
-                        "what a load writes until its time is up is not known beforehand",
+                        "what a load writes until its time is up or it is steady is not known beforehand",
                         "end it by `total` or `requests` alone, or take a target such as { file: a, block: 7 }",
                     );
                 }

@@ -38,6 +38,10 @@ impl TrialFile {
             1..=REPEAT_MAX,
         );
         self.record.validate(&root.key("record"), problems);
+        if let Some(steady) = &self.load.until_steady {
+            let path = root.key("load").key("until_steady");
+            steady.validate_live(self.record.interval.nanoseconds(), &path, problems);
+        }
         self.expect.validate(self.faults.len(), &root.key("expect"), problems);
         self.expect.validate_for(&self.load, &root.key("expect"), problems);
         self.validate_runtime(&root, problems);
@@ -543,7 +547,29 @@ mod tests {
             (
                 "64MiB",
                 "load: { duration: 1s }\nfaults: ['target=unique: zeros']",
-                "faults[0].match.target: what a load writes until its time is up is not known beforehand",
+                "faults[0].match.target: what a load writes until its time is up or it is steady is not known \
+                 beforehand",
+            ),
+            (
+                "64MiB",
+                "load: { until_steady: {} }\nfaults: ['target=unique: zeros']",
+                "faults[0].match.target: what a load writes until its time is up or it is steady is not known \
+                 beforehand",
+            ),
+            (
+                "64MiB",
+                "load: { until_steady: { window: 4s } }",
+                "load.until_steady.window: 4s are too few intervals to tell whether anything is steady",
+            ),
+            (
+                "64MiB",
+                "load: { until_steady: { window: 10min } }\nrecord: { interval: 10ms }",
+                "load.until_steady.window: 10min are more than 10000 intervals",
+            ),
+            (
+                "64MiB",
+                "load: { until_steady: { window: 20s }, duration: 10s }",
+                "load.until_steady.window: a load that runs for 10s cannot be found steady, which takes 20s",
             ),
             (
                 "64MiB",

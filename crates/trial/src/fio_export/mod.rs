@@ -6,6 +6,7 @@
 //! of an interval.
 
 mod job;
+mod steady;
 
 use std::fmt::Write;
 use std::fs;
@@ -34,7 +35,8 @@ pub fn write_fio_files(run: &RunFolder, name: Option<&str>, into: &Path) -> Resu
         return Err(Error::new(ErrorKind::Invalid, message));
     };
     let report = read_report(run)?;
-    let depth = Depth::of(&load_of(run.path(), &report), &intervals);
+    let load = load_of(run.path(), &report);
+    let depth = Depth::of(&load, &intervals);
     let Depth { pattern, queue_depth, workers } = depth;
     let default_name = || format!("{pattern}-iodepth-{queue_depth}-numjobs-{workers}");
     let name = name.map_or_else(default_name, str::to_owned);
@@ -59,7 +61,11 @@ pub fn write_fio_files(run: &RunFolder, name: Option<&str>, into: &Path) -> Resu
             put(format!("{name}_{kind}.{}.log", worker + 1), log(&own, began, value))?;
         }
     }
-    let report = job::report(&report, &name, &depth, &intervals);
+    let steady = steady::section(&load, &report, &intervals);
+    let mut report = job::report(&report, &name, &depth, &intervals);
+    if let Some(steady) = steady {
+        report["jobs"][0]["steadystate"] = steady;
+    }
     put(format!("{name}.json"), format!("{report:#}\n"))?;
     Ok(written)
 }

@@ -21,7 +21,7 @@ use crate::file::document::{read_source, source_from_bytes};
 use crate::file::parse::parse;
 use crate::file::tree::{NodeId, Tree, Value};
 use crate::file::{Diagnostics, Source};
-pub use fio::ImportedLoad;
+pub use fio::{FioSteady, ImportedLoad};
 use reader::Reader;
 pub use rules::{Imported, ImportedRule};
 

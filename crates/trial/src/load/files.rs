@@ -15,9 +15,11 @@ use rotproof_load::personality::{
     FileOperation, FileOracle, FilePlan, FileReport, FileRunOptions, Personality, failures_of, run,
 };
 use rotproof_load::{EffortPerRequest, Failure};
-use rotproof_record::{RecordSpec, Recording};
+use rotproof_record::Recording;
+use rotproof_record::statistics::{SteadyEnd, SteadySpec};
 use rotproof_spec::{Bytes, Span};
 
+use super::Record;
 use super::kept::Kept;
 use crate::host::{self, Cancel};
 use crate::probe::{ProbeReport, ProbesSpec};
@@ -45,8 +47,10 @@ pub struct FileLoadCommand {
     pub overwrite: bool,
     /// What to look at on the machine meanwhile, if anything.
     pub probes: Option<ProbesSpec>,
-    /// What is recorded over time, and where the folder for it is made; none keeps nothing.
-    pub record: Option<(RecordSpec, PathBuf)>,
+    /// An end: as soon as it is as steady as that.
+    pub until_steady: Option<SteadySpec>,
+    /// What is recorded over time, if anything; a load that ends when it is steady needs it.
+    pub record: Option<Record>,
     /// The wish to stop.
     pub cancel: Cancel,
     /// Where to say how far it has come.
@@ -70,6 +74,8 @@ pub struct FileLoadOutcome {
     pub failures: Vec<Failure>,
     /// Operations that ended with an error.
     pub errors: u64,
+    /// Whether it ended because it was steady; none if it was not to.
+    pub until_steady: Option<SteadyEnd>,
     /// Whether somebody asked to stop before all was done; then it says what was done up to there.
     pub is_interrupted: bool,
     /// Where the files are, if they were left there because something is wrong with them.
@@ -134,6 +140,7 @@ impl FileLoadCommand {
             verified_bytes: check.map_or(0, |check| check.verified_bytes),
             errors: reports.iter().map(FileReport::error_count).sum(),
             failures,
+            until_steady: reports.iter().find_map(|report| report.until_steady),
             is_interrupted,
             left,
             probes: kept.probes,
@@ -165,6 +172,7 @@ impl FileLoadCommand {
             cancel: self.cancel.signal_cell(),
             progress,
             recording: recording.cloned(),
+            until_steady: self.until_steady,
         };
         run(plan, folder, oracle, &options)
     }
@@ -251,6 +259,7 @@ mod tests {
             seed: 1,
             overwrite: false,
             probes: None,
+            until_steady: None,
             record: None,
             cancel: Cancel::new(),
             monitor: Arc::default(),
@@ -277,7 +286,7 @@ mod tests {
         let (folder, results) =
             (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
         let mut command = command(folder.path(), "fileserver:files=10,threads=2,loops=3,file_size=16KiB");
-        command.record = Some((RecordSpec::default(), results.path().to_owned()));
+        command.record = Some(Record { results: Some(results.path().to_owned()), ..Record::default() });
         command.probes = Some(ProbesSpec::default());
         let outcome = command.run().expect("runs");
         let kept = RunFolder::open(&outcome.folder.expect("there is one")).expect("tables");

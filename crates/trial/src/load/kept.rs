@@ -1,5 +1,6 @@
 //! What a load without a trial keeps of its course: what is recorded over time, and what probes see meanwhile.
 
+use std::env;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,15 +8,17 @@ use std::time::{Instant, SystemTime};
 
 use rotproof_block::Result;
 use rotproof_block::error::IoContext;
-use rotproof_record::{RecordSpec, Recording, RecordingOptions};
+use rotproof_record::{Recording, RecordingOptions};
 
+use super::Record;
 use crate::host;
 use crate::probe::{ProbeReport, ProbesSpec, Sampler};
 use crate::runner::{Monitor, new_folder};
 
 /// Both, as far as they were asked for.
 pub(super) struct Kept<'a> {
-    recording: Option<(Arc<Recording>, &'a PathBuf)>,
+    /// With the folder in which that of the results is made, if it is to be kept.
+    recording: Option<(Arc<Recording>, Option<&'a PathBuf>)>,
     probes: Option<(Sampler, &'a ProbesSpec)>,
 }
 
@@ -29,20 +32,22 @@ pub(super) struct KeptResults {
 impl<'a> Kept<'a> {
     /// Begins both. The recording is of these operations, by so many workers.
     pub(super) fn start(
-        record: Option<&'a (RecordSpec, PathBuf)>,
+        record: Option<&'a Record>,
         (operations, workers): (&'static [&'static str], u16),
         probes: Option<&'a ProbesSpec>,
         epoch: Instant,
         monitor: &Monitor,
     ) -> Result<Self> {
-        let start_recording = |(spec, results): &'a (RecordSpec, PathBuf)| {
-            fs::create_dir_all(results)
-                .doing(|| format!("creating the results folder {}", results.display()))?;
-            let options =
-                RecordingOptions { spec: spec.clone(), operations, workers, folder: results.clone() };
+        let start_recording = |Record { spec, results }: &'a Record| {
+            if let Some(results) = results {
+                fs::create_dir_all(results)
+                    .doing(|| format!("creating the results folder {}", results.display()))?;
+            }
+            let folder = results.clone().unwrap_or_else(env::temp_dir);
+            let options = RecordingOptions { spec: spec.clone(), operations, workers, folder };
             let recording = Recording::new(options)?;
             monitor.record_in(&recording);
-            Ok((recording, results))
+            Ok((recording, results.as_ref()))
         };
         let start_probes = |spec: &'a ProbesSpec| {
             let sampler = Sampler::on_this_machine(spec, epoch)?;
@@ -78,8 +83,8 @@ impl<'a> Kept<'a> {
     pub(super) fn end(self, seed: u64) -> Result<KeptResults> {
         let found = self.probes.map(|(probes, spec)| (probes.end(), spec));
         let folder = match &self.recording {
-            None => None,
-            Some((recording, results)) => {
+            None | Some((_, None)) => None,
+            Some((recording, Some(results))) => {
                 let folder = new_folder(results, ("load", seed), SystemTime::now())?;
                 recording.write_to(&folder)?;
                 found.iter().try_for_each(|(probes, _)| probes.write_to(&folder))?;

@@ -17,6 +17,7 @@ use rotproof_load::{
     BLOCK_BYTES, DeviceDriver, Driver, EffortPerRequest, Failure, FileEngine, LoadReport, LoadSpec, Oracle,
     RunOn, RunOptions, Stage, TraceReport, Workload, classify,
 };
+use rotproof_record::statistics::SteadyEnd;
 use rotproof_record::{RecordSpec, Recording};
 pub use target::{Access, LoadTarget, SimulatedKind};
 
@@ -24,6 +25,15 @@ use crate::host::{self, Cancel};
 use crate::probe::{ProbeReport, ProbesSpec};
 use crate::runner::{Monitor, Performance, mark_errors, summarise};
 use kept::Kept;
+
+/// What is recorded of a load over time.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    /// What.
+    pub spec: RecordSpec,
+    /// Where the folder for it is made; without one nothing is kept.
+    pub results: Option<PathBuf>,
+}
 
 /// What to do to what.
 #[derive(Clone, Debug)]
@@ -40,8 +50,8 @@ pub struct LoadCommand {
     pub verify: bool,
     /// What to look at on the machine meanwhile, if anything; not in virtual time.
     pub probes: Option<ProbesSpec>,
-    /// What is recorded over time, and where the folder for it is made; none keeps nothing.
-    pub record: Option<(RecordSpec, PathBuf)>,
+    /// What is recorded over time, if anything; a load that ends when it is steady needs it.
+    pub record: Option<Record>,
     /// The wish to stop.
     pub cancel: Cancel,
     /// Where to say how far it has come.
@@ -73,6 +83,8 @@ pub struct LoadOutcome {
     pub folder: Option<PathBuf>,
     /// Requests that were under way for too long.
     pub hung: Vec<HungRequest>,
+    /// Whether it ended because it was steady; none if it was not to.
+    pub until_steady: Option<SteadyEnd>,
     /// Whether somebody asked to stop before all was done; then it says what was done up to there.
     pub is_interrupted: bool,
 }
@@ -155,6 +167,7 @@ impl LoadCommand {
             errors: reports.iter().map(LoadReport::error_count).sum(),
             folder: kept.folder,
             hung: reports.iter().flat_map(|report| report.hung.clone()).collect(),
+            until_steady: reports.iter().find_map(|report| report.until_steady),
             is_interrupted,
         })
     }
@@ -300,7 +313,7 @@ mod tests {
         assert!(found.run_samples > 0, "{found:?}");
         assert!(found.series.iter().any(|series| series.metric == "process.user"), "{found:?}");
         let results = tempfile::tempdir().expect("a folder");
-        command.record = Some((RecordSpec::default(), results.path().to_owned()));
+        command.record = Some(Record { results: Some(results.path().to_owned()), ..Record::default() });
         let folder = command.run().expect("runs").folder.expect("there is one");
         let kept = RunFolder::open(&folder).expect("tables");
         let probes = kept.table("probes").expect("they were kept");
@@ -321,7 +334,7 @@ mod tests {
             "memory:4MiB",
             r#"{ "pattern": "random", "duration": "1h", "queue_depth": 4, "workers": 2 }"#,
         );
-        command.record = Some((RecordSpec::default(), folder.path().to_owned()));
+        command.record = Some(Record { results: Some(folder.path().to_owned()), ..Record::default() });
         let cancel = command.cancel.clone();
         let stopper = std::thread::spawn(move || {
             std::thread::sleep(std::time::Duration::from_millis(200));
@@ -334,6 +347,26 @@ mod tests {
         let results = outcome.folder.expect("it was to keep results");
         assert!(results.join("intervals.parquet").is_file());
         assert_eq!(command.run().expect_err("before anything was done").kind(), ErrorKind::Cancelled);
+    }
+
+    #[test]
+    fn a_load_that_ends_when_it_is_steady_keeps_what_it_recorded_only_where_it_is_told_to() {
+        let steady = r#"{ "pattern": "random", "duration": "60s",
+                          "until_steady": { "window": "5s", "after": "2s", "range": "50%", "slope": "50%" } }"#;
+        let mut command = command("disk:hdd:64MiB", steady);
+        assert_eq!(command.run().expect_err("nobody counts").kind(), ErrorKind::Invalid);
+        command.record = Some(Record::default());
+        let outcome = command.run().expect("runs");
+        let end = outcome.until_steady.expect("it was to");
+        let since = end.state.and_then(|state| state.since_ns);
+        assert_eq!((end.attained, since, end.at_ns), (true, Some(2_000_000_000), Some(7_000_000_000)));
+        assert_eq!((outcome.folder, outcome.failures.len()), (None, 0));
+        let results = tempfile::tempdir().expect("a folder");
+        command.record = Some(Record { results: Some(results.path().to_owned()), ..Record::default() });
+        let folder = command.run().expect("runs").folder.expect("it was to keep results");
+        let marks = RunFolder::open(&folder).expect("tables").marks().expect("marks");
+        let steady = marks.iter().find(|mark| &*mark.name == "steady").expect("it is marked");
+        assert_eq!(steady.from_ns, 7_000_000_000);
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub(super) fn page(run: &Value, trial: &Value) -> Page {
             variation * 100.0
         ));
     }
+    told.extend(steadiness(&run["until_steady"]));
     if run["runtime"] == "simulated" {
         told.push("All times are virtual: the run is the same to the byte every time.".to_owned());
     }
@@ -48,6 +49,22 @@ pub(super) fn page(run: &Value, trial: &Value) -> Page {
         name,
         ..Page::default()
     }
+}
+
+/// Whether a load that was to end when it is steady did.
+fn steadiness(end: &Value) -> Option<String> {
+    let span = |key: &str| end[key].as_f64().map(|nanoseconds| Unit::Nanoseconds.write(nanoseconds));
+    let share = |key: &str| end[key].as_f64().map_or(String::new(), |share| format!("{:.0}%", share * 100.0));
+    let figures = format!("a range of {} and a slope of {}", share("range"), share("slope"));
+    Some(match (end["attained"].as_bool()?, span("since_ns").zip(span("at_ns"))) {
+        (true, Some((since, at))) => {
+            format!("The load was steady since {since} of the run, with {figures}, and was ended at {at}.")
+        }
+        _ if end["range"].is_null() => {
+            "The load was not steady before its end, which came within the first window.".to_owned()
+        }
+        _ => format!("The load was not steady before its end: the last window has {figures} of its mean."),
+    })
 }
 
 fn list<T>(values: &Value, of: impl Fn(&Value) -> T) -> Vec<T> {
@@ -157,7 +174,8 @@ fn load(trial: &Value) -> Vec<Fact> {
     let load = &trial["load"];
     // What a load of blocks would do says nothing of a program or of files.
     let of_others = ["command", "personality"].into_iter().find(|key| !load[*key].is_null());
-    let says_something = |key: &str| of_others.is_none_or(|own| key == own || key == "duration");
+    let says_something =
+        |key: &str| of_others.is_none_or(|own| key == own || matches!(key, "duration" | "until_steady"));
     let facts = load.as_object().into_iter().flatten().filter(|(key, _)| says_something(key));
     facts.map(|(name, value)| Fact { name: name.replace('_', " "), value: bare(value) }).collect()
 }

@@ -119,6 +119,7 @@ impl Conductor<'_> {
             cancel: watch.stop_cell(),
             progress,
             recording: Some(Arc::clone(recording)),
+            until_steady: self.trial.load.until_steady,
         };
         let watched = self.device_watch.map(|watch| watch.begin(phase.word(), None)).transpose()?;
         let begin_phase = |is_run| self.probes.iter().for_each(|probes| probes.begin_phase(is_run));

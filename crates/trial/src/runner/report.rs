@@ -6,7 +6,7 @@ use rotproof_fault::DrawnModel;
 use rotproof_layers::LayerReport;
 use rotproof_load::engine::HungRequest;
 use rotproof_load::{EffortPerRequest, RealisedContent, TraceReport};
-use rotproof_record::statistics::{Degradation, SteadyState};
+use rotproof_record::statistics::{Degradation, SteadyEnd, SteadyState};
 use serde::Serialize;
 
 use super::external::ExternalReport;
@@ -77,6 +77,9 @@ pub struct Report {
     /// Since when the load was steady; absent if that was not asked, or the load ended before it could be told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steady_state: Option<SteadyState>,
+    /// Whether the load ended because it was steady; absent if it was not to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until_steady: Option<SteadyEnd>,
     /// What each `stats` layer counted and how much a `dedup` layer saved, bottom to top.
     pub layers: Vec<LayerReport>,
     /// One hash of all injections without their times: equal for equal runs. Absent without a fault layer.

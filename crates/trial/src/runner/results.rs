@@ -11,6 +11,7 @@ use rotproof_fault::{Effect, Plan, Record, Target, TargetKey, TargetReport};
 use rotproof_layers::DeviceSpec;
 use rotproof_load::personality::FileReport;
 use rotproof_load::{EffortPerRequest, Failure, LoadReport};
+use rotproof_record::statistics::SteadyEnd;
 use serde::Serialize;
 
 use super::course::{self, Course};
@@ -202,6 +203,7 @@ fn report(
         hung: conducted.load.iter().flat_map(|report| report.hung.clone()).collect(),
         degradation: course.degradation,
         steady_state: course.steady_state,
+        until_steady: until_steady(conducted),
         throughput_variation: course.variation,
         layers: conducted.stack.reports(),
         ledger_digest: (!conducted.ledger_digest.is_empty()).then(|| conducted.ledger_digest.clone()),
@@ -219,6 +221,13 @@ fn report(
             kernel_messages: conducted.kernel_messages.clone(),
         },
     }
+}
+
+/// How a load ended that was to end when it is steady.
+fn until_steady(conducted: &Conducted) -> Option<SteadyEnd> {
+    let of_files = conducted.files.iter().flat_map(|files| &files.reports);
+    let of_blocks = conducted.load.iter().filter_map(|report| report.until_steady);
+    of_blocks.chain(of_files.filter_map(|report| report.until_steady)).next()
 }
 
 /// What the load's own threads took for each request.

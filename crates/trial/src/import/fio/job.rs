@@ -1,9 +1,13 @@
 //! One job: its options as keys of ours.
 
+use std::time::Duration;
+
 use rotproof_load::{Arrivals, JobSpec, Pattern, Rate, ThinkTime};
+use rotproof_record::statistics::SteadySpec;
 use rotproof_spec::{Bytes, Percent, Span};
 
 use super::sections::{Section, Setting};
+use super::steady::FioSteady;
 use super::value::{block_sizes, distribution, number, percent, size, small, split, switch, time, whole};
 use crate::file::Diagnostic;
 use crate::file::Place;
@@ -18,6 +22,7 @@ pub(super) struct Job {
     pub(super) requests: Option<u64>,
     pub(super) duration: Option<Span>,
     pub(super) ramp_up: Option<Span>,
+    pub(super) until_steady: Option<SteadySpec>,
     pub(super) duplicates: Option<Percent>,
     pub(super) compressible: Option<Percent>,
     pub(super) fixed_buffers: bool,
@@ -48,6 +53,8 @@ const VERIFY: &str =
     "Every block that is written is verified as it is read and in the end, whatever `verify` says.";
 const FILES: &str = "Files are not registered with the kernel, whatever `registerfiles` says.";
 const POLLING: &str = "The devices of a trial cannot be polled, whatever `hipri` says; `rotproof load --hipri` polls those that can.";
+const STEADY: &str = "`steadystate` ends all jobs together, by their sum. Where fio limits how far a second lies from the mean, \
+                      the lowest and the highest lie at most twice as far from each other here.";
 const SEED: &str = "What is random comes from the trial's own `seed`.";
 const RANDOM_MAP: &str = "fio comes to each place once before any comes again, unless `norandommap` is given; here random places \
                           are drawn independently.";
@@ -63,6 +70,9 @@ struct Options {
     poisson: bool,
     think: Option<Span>,
     think_after: Option<u64>,
+    steady: Option<FioSteady>,
+    steady_for: Option<Span>,
+    steady_after: Option<Span>,
     io_size: Option<Bytes>,
     runtime: Option<Span>,
     time_based: bool,
@@ -79,6 +89,7 @@ impl Job {
             requests: None,
             duration: None,
             ramp_up: None,
+            until_steady: None,
             duplicates: None,
             compressible: None,
             fixed_buffers: false,
@@ -127,6 +138,12 @@ impl Job {
             "runtime" | "timeout" => options.runtime = Some(time(value, 1e9)?),
             "time_based" => options.time_based = switch(value)?,
             "ramp_time" => self.ramp_up = Some(time(value, 1e9)?),
+            "steadystate" | "ss" => {
+                options.steady = Some(value.parse()?);
+                note(STEADY);
+            }
+            "steadystate_duration" | "ss_dur" => options.steady_for = Some(time(value, 1e9)?),
+            "steadystate_ramp_time" | "ss_ramp" => options.steady_after = Some(time(value, 1e9)?),
             "rwmixread" => options.mix = Some(percent(value)?),
             "rwmixwrite" => options.mix = Some(Percent(1.0 - percent(value)?.0)),
             "percentage_random" => options.random = Some(percent(value)?),
@@ -208,6 +225,11 @@ impl Job {
             .think
             .filter(|pause| !pause.0.is_zero())
             .map(|pause| ThinkTime { pause, after: options.think_after.unwrap_or(1) });
+        // Without a window fio does not look.
+        let window = options.steady_for.filter(|window| !window.0.is_zero());
+        self.until_steady = options.steady.zip(window).map(|(steady, window)| {
+            steady.spec(window, options.steady_after.unwrap_or_default(), Duration::from_secs(1))
+        });
         // With `time_based` the time alone counts, else the first of the ends.
         self.total =
             options.io_size.or(self.size).filter(|_| !(options.time_based && options.runtime.is_some()));

@@ -6,6 +6,7 @@
 
 mod job;
 mod sections;
+mod steady;
 mod value;
 
 use std::fmt;
@@ -20,6 +21,7 @@ use super::written::comment;
 use crate::file::Diagnostic;
 use crate::file::{Diagnostics, Source};
 use job::Job;
+pub use steady::FioSteady;
 
 /// A load that was written for fio.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -93,6 +95,7 @@ fn together(jobs: &[Job], notes: &mut Vec<String>, diagnostics: &mut Vec<Diagnos
         for (what, is_same) in [
             ("runtime", job.duration == first.duration),
             ("ramp_time", job.ramp_up == first.ramp_up),
+            ("steadystate", job.until_steady == first.until_steady),
             ("number_ios", job.requests == first.requests),
             ("size", job.total.is_some() == first.total.is_some()),
             ("dedupe_percentage", job.duplicates == first.duplicates),
@@ -112,6 +115,7 @@ fn together(jobs: &[Job], notes: &mut Vec<String>, diagnostics: &mut Vec<Diagnos
     let requests = |requests: u64| requests.saturating_mul(jobs.iter().map(workers).sum());
     load.requests = first.requests.map(requests);
     load.duration = first.duration;
+    load.until_steady = first.until_steady;
     load.ramp_up = first.ramp_up.filter(|_| first.duration.is_some()).map(rotproof_load::RampUp::Time);
     load.total = Some(Bytes(total)).filter(|total| total.0 > 0);
     if total > 0 && jobs.len() > 1 {
@@ -239,6 +243,16 @@ mod tests {
                      "jobs": [{ "name": "first", "pattern": "random", "reads": "100%", "workers": 2 }] }"#,
             ),
             (
+                "[s]\nrw=randread\nsize=1g\nruntime=5m\nss=iops:10%\nss_dur=30s\nss_ramp=10\n",
+                r#"{ "total": "1GiB", "duration": "5min",
+                     "until_steady": { "window": "30s", "range": "20%", "slope": "100%", "of": "iops", "after": "10s" },
+                     "jobs": [{ "name": "s", "pattern": "random", "reads": "100%" }] }"#,
+            ),
+            (
+                "[off]\nsize=1g\nsteadystate=bw:10%\n",
+                r#"{ "total": "1GiB", "jobs": [{ "name": "off", "reads": "100%" }] }"#,
+            ),
+            (
                 "[z]\nrw=randread\nsize=1g\nrandom_distribution=zoned:60/10:30/20:8/30:2/40\n",
                 r#"{ "total": "1GiB", "jobs": [ { "name": "z", "reads": "100%", "pattern": { "zoned": [
                     { "requests": "60%", "space": "10%" }, { "requests": "30%", "space": "20%" },
@@ -278,6 +292,7 @@ mod tests {
             ("rw=read\n[a]\n", &["1: an option before the first section"]),
             ("[a\nrw=read\n", &["1: a section without its bracket", "2: an option before the first section"]),
             ("[a]\ndirect=0\n", &["2: `direct=0`"]),
+            ("[a]\nss=iops:5\nss_dur=9\n", &["2: the limit `5` is no share of the mean"]),
             ("[a]\nioengine=net\n", &["2: `net` has no counterpart"]),
             ("[a]\nrate_iops=fast\nnumjobs=-1\n", &["2: `fast` is no number", "3: `-1` is no number"]),
             ("include x.fio\n", &["1: an option before the first section"]),
