@@ -198,6 +198,7 @@ pub fn phase(
         progress: Arc::new(Progress::default()),
         recording: None,
         phase_cell: None,
+        let_go: None,
     };
     let report = rotproof_load::run(workload, driver, oracle, &options)?;
     if report.sightings.is_empty() {

@@ -142,6 +142,7 @@ fn ours(cell: Cell, path: Option<&Path>, seconds: f64) -> Result<f64> {
         progress: Arc::new(Progress::default()),
         recording: None,
         phase_cell: None,
+        let_go: None,
     };
     let report = rotproof_load::run(&workload, &driver, &mut Oracle::new(&workload), &options)?;
     let cpu = report.effort.map_or(0.0, |effort| effort.cpu.as_secs_f64());

@@ -97,6 +97,7 @@ fn simulate(requests: u64, progress: Arc<Progress>) -> Result<Duration> {
         progress,
         recording: Some(recording),
         phase_cell: None,
+        let_go: None,
     };
     let report = rotproof_load::run(&workload, &driver, &mut Oracle::new(&workload), &options)?;
     let done = report.reads.requests + report.writes.requests;

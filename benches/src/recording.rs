@@ -124,6 +124,7 @@ fn rate(cell: Cell, is_recorded: bool, seconds: f64) -> Result<f64> {
         progress: Arc::new(Progress::default()),
         recording: recording.clone(),
         phase_cell: None,
+        let_go: None,
     };
     let report = rotproof_load::run(&workload, &driver, &mut Oracle::new(&workload), &options)?;
     drop(probes.map(Sampler::end));

@@ -1,4 +1,5 @@
-//! Trials that somebody ends in the middle of a load of files or of a program: what was done up to there is kept.
+//! Trials that somebody ends in the middle of a load of files or of a program, or whose calls do not return: what was done
+//! up to there is kept.
 
 use serde_json::Value;
 
@@ -97,4 +98,26 @@ fn the_figures_of_fio_are_kept_though_it_was_interrupted() {
     assert_interrupted(&run);
     let performance = run.json["performance"].as_array().expect("lines");
     assert!(performance.iter().any(|line| line["job"] == "one" && line["requests"].as_u64() > Some(0)));
+}
+
+#[test]
+fn a_call_that_hangs_in_the_kernel_is_given_up_and_what_holds_it_lets_go() {
+    let rig = Rig::new();
+    for engine in ["psync", "io_uring"] {
+        let run = rig.run(&Trial::new(format!(
+            "stack: [ memory: {{ size: 64MiB }}, faults ]\nsubject: ext4\nload: {{ ioengine: {engine}, total: 4MiB, \
+             hung_after: 400ms, files: {{ count: 1, size: 4MiB }} }}\n\
+             faults: [ \"name=stuck, write, target=file(a, block=100), once: hang(1h)\" ]\n\
+             expect: {{ errors: 1, failures: 1, silent: 0, unexplained: \">= 0\" }}\n"
+        )));
+        run.assert_passed();
+        let hung = &run.json["hung"];
+        assert_eq!(hung.as_array().map(Vec::len), Some(1), "{engine}: {}", run.text);
+        let place =
+            (hung[0]["operation"].as_str(), hung[0]["object"].as_str(), hung[0]["offset_bytes"].as_u64());
+        assert_eq!(place, (Some("write"), Some("a"), Some(100 * 4096)), "{engine}: {}", run.text);
+        assert_eq!(hung[0]["end"], "given_up", "{engine}: {}", run.text);
+        assert!(run.text.contains("1 request under way for too long"), "{}", run.text);
+        assert_eq!(run.failures()[0]["block"], 100, "{engine}");
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rotproof_load::engine::{HungEnd, HungRequest, LoadOperation};
+use rotproof_load::engine::{HungEnd, HungRequest};
 use rotproof_trial::runner::Monitor;
 
 use crate::output::{Output, Paint};
@@ -55,25 +55,20 @@ impl Drop for HungWatch {
     }
 }
 
-/// `write of 4.0 KiB at 1.2 MiB of a, worker 0 in run: 30 s so far`.
+/// `30 s so far: write of 4.0 KiB at 1.2 MiB of a, worker 0 in run`. What matters most comes first, as a line may be cut.
 fn describe(hung: &HungRequest) -> String {
-    let place = match hung.operation {
-        LoadOperation::Flush => String::new(),
+    let place = match hung.length_bytes {
+        0 => String::new(),
         _ => format!(" of {} at {}", units::bytes(hung.length_bytes), units::bytes(hung.offset_bytes)),
     };
     let age = units::duration(Duration::from_nanos(hung.age_ns));
     let end = match hung.end {
         HungEnd::Waiting => format!("{age} so far"),
-        HungEnd::Returned => format!("came back after {age}"),
+        HungEnd::Returned => format!("back after {age}"),
         HungEnd::GivenUp => format!("given up after {age}"),
     };
-    format!(
-        "{}{place} of {}, worker {} in {}: {end}",
-        hung.operation.word(),
-        hung.object,
-        hung.worker,
-        hung.phase
-    )
+    let HungRequest { operation, object, worker, phase, .. } = hung;
+    format!("{end}: {operation}{place} of {object}, worker {worker} in {phase}")
 }
 
 /// Lines about requests that took too long; none if there were none.
@@ -88,4 +83,37 @@ pub fn render(hung: &[HungRequest], paint: Paint) -> Vec<String> {
         lines.push("    and more; --json lists them".into());
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_age_of_a_request_is_seen_however_long_its_line_is() {
+        let hung = |end, length_bytes| HungRequest {
+            worker: 211,
+            phase: "prefill",
+            operation: "write",
+            object: "a-file-with-a-name-that-takes-a-good-part-of-the-line".into(),
+            offset_bytes: 123 << 20,
+            length_bytes,
+            sent_ns: 1,
+            age_ns: 61_250_000_000,
+            end,
+        };
+        let requests = [(HungEnd::Waiting, 4096), (HungEnd::Returned, 4096), (HungEnd::GivenUp, 0)]
+            .map(|(end, len)| hung(end, len));
+        let lines = render(&requests, Paint::OFF);
+        assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{lines:#?}");
+        let beginnings = [
+            "  3 requests under way for too long",
+            "    61.2 s so far: write of 4.0 KiB at 123.0 MiB of a-file",
+            "    back after 61.2 s: write of 4.0 KiB at 123.0 MiB of a-file",
+            "    given up after 61.2 s: write of a-file",
+        ];
+        for (line, beginning) in lines.iter().zip(beginnings) {
+            assert!(line.starts_with(beginning), "{line}");
+        }
+    }
 }

@@ -173,7 +173,7 @@ fn a_request_that_hangs_is_told_of_at_once_and_the_run_ends() {
                  faults: [{ match: { operation: write, offset: 64KiB }, schedule: once, effect: { hang: 1h } }]\n";
     let mut run = Running::start(&["run", "t.yaml", "--results", "kept"], &[("t.yaml", trial)]);
     let told = run.wait_for("hung: ");
-    assert!(told.contains("write of 4.0 KiB at 64.0 KiB of device, worker 0 in run: "), "{told}");
+    assert!(told.contains("ms so far: write of 4.0 KiB at 64.0 KiB of device, worker 0 in run"), "{told}");
     let (code, json) = run.end();
     assert_eq!((code, json["verdict"].as_str()), (Some(1), Some("fail")), "{json:#}");
     let hung = &json["hung"];

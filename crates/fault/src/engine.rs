@@ -155,11 +155,16 @@ impl Engine {
     ///
     /// Fails with [`ErrorKind::Invalid`], and releases none, if no rule has one of the names.
     pub fn release(&self, names: Option<&[impl AsRef<str>]>) -> Result<usize> {
-        let Some(names) = names else { return Ok(self.hangs.release(|_| true)) };
+        let Some(names) = names else { return Ok(self.release_all()) };
         let index = self.index.load();
         let rules: Vec<u32> =
             names.iter().map(|name| Ok(find(&index, name.as_ref())?.index)).collect::<Result<_>>()?;
         Ok(self.hangs.release(|rule| rules.contains(&rule)))
+    }
+
+    /// Lets all requests that hang now come back, and gives how many those were. What rules hit later hangs again.
+    pub fn release_all(&self) -> usize {
+        self.hangs.release(|_| true)
     }
 
     /// Says where the block lies that a rule with [`Target::Extent`] is to hit: at `offset`, in bytes, on the device that

@@ -174,6 +174,7 @@ impl Rig {
             progress: Arc::new(Progress::default()),
             recording: None,
             phase_cell: None,
+            let_go: None,
         };
         let report = crate::run(&self.workload, &self.driver, &mut self.oracle, &options)?;
         self.reports.push(report);
@@ -217,5 +218,6 @@ pub(crate) fn uring(phase: Phase) -> RunOptions<'static> {
         progress: Arc::new(Progress::default()),
         recording: None,
         phase_cell: None,
+        let_go: None,
     }
 }

@@ -54,6 +54,7 @@ fn peak_of(requests: u64) -> usize {
         progress: Arc::new(Progress::default()),
         recording: None,
         phase_cell: None,
+        let_go: None,
     };
     let report = rotproof_load::run(&workload, &driver, &mut oracle, &options).expect("runs");
     assert_eq!(report.reads.requests + report.writes.requests, requests);

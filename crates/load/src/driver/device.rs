@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rotproof_block::leaf::{FileDevice, FileOptions};
 use rotproof_block::{Device, Error, ErrorKind, Queue, Result, Runtime};
 
-use super::Driver;
+use super::{Driver, FileEngine};
 use crate::BLOCK_BYTES;
 use crate::object::ObjectInfo;
 
@@ -15,9 +15,11 @@ use crate::object::ObjectInfo;
 const NAME: &str = "device";
 
 /// Puts the load onto a device.
+#[derive(Clone)]
 pub struct DeviceDriver {
     device: Arc<dyn Device>,
     objects: [ObjectInfo; 1],
+    holds_threads: bool,
 }
 
 impl DeviceDriver {
@@ -33,7 +35,12 @@ impl DeviceDriver {
                 ),
             ));
         }
-        Ok(Self { device, objects: [ObjectInfo::new(NAME, info.size)] })
+        Ok(Self { device, objects: [ObjectInfo::new(NAME, info.size)], holds_threads: false })
+    }
+
+    /// As [`DeviceDriver::new`], of what [`FileEngine::open`] gave.
+    pub fn through(engine: FileEngine, device: Arc<dyn Device>) -> Result<Self> {
+        Ok(Self { holds_threads: engine.holds_threads(), ..Self::new(device)? })
     }
 
     /// A block device or file that exists, past the page cache.
@@ -49,5 +56,13 @@ impl Driver for DeviceDriver {
 
     fn open(&self, runtime: &Runtime) -> Result<Vec<Rc<dyn Queue>>> {
         Ok(vec![self.device.open_queue(runtime)?])
+    }
+
+    fn shared(&self) -> Arc<dyn Driver> {
+        Arc::new(self.clone())
+    }
+
+    fn holds_threads(&self) -> bool {
+        self.holds_threads
     }
 }

@@ -33,6 +33,11 @@ impl FileEngine {
         }
     }
 
+    /// Whether a request holds the thread that submits it until it is done.
+    pub fn holds_threads(self) -> bool {
+        self != Self::IoUring
+    }
+
     /// Opens a file or block device, as [`FileDevice::open`] does, and fails as that does.
     pub fn open(self, path: &Path, options: FileOptions) -> Result<Arc<dyn Device>> {
         Ok(match self {

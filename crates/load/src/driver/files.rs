@@ -14,11 +14,14 @@ use crate::object::{ObjectInfo, file_name};
 use crate::spec::FilesSpec;
 
 /// Files a, b, c, ... of equal size.
+#[derive(Clone)]
 pub struct FileSet {
     files: Vec<File>,
     objects: Vec<ObjectInfo>,
+    holds_threads: bool,
 }
 
+#[derive(Clone)]
 enum File {
     Open {
         device: Arc<dyn Device>,
@@ -55,7 +58,7 @@ impl FileSet {
         }
         let options = FileOptions { size_bytes: Some(spec.size.0), create: true, ..FileOptions::default() };
         let files = paths.iter().map(|path| open_file(path, options, access)).collect::<Result<_>>()?;
-        Ok(Self { files, objects })
+        Ok(Self { files, objects, holds_threads: access.engine.holds_threads() })
     }
 
     /// Opens files that [`FileSet::create`] made, to read them. One that is gone, or that cannot be opened, fails
@@ -66,7 +69,8 @@ impl FileSet {
             open_file(&directory.join(&object.name), FileOptions::default(), access)
                 .unwrap_or_else(|error| File::Lost(error.kind()))
         };
-        Self { files: objects.iter().map(open).collect(), objects }
+        let files = objects.iter().map(open).collect();
+        Self { files, objects, holds_threads: access.engine.holds_threads() }
     }
 
     /// Whether all files are read and written past the page cache.
@@ -100,6 +104,14 @@ impl Driver for FileSet {
                 File::Lost(kind) => Ok(Rc::new(Lost(*kind)) as Rc<dyn Queue>),
             })
             .collect()
+    }
+
+    fn shared(&self) -> Arc<dyn Driver> {
+        Arc::new(self.clone())
+    }
+
+    fn holds_threads(&self) -> bool {
+        self.holds_threads
     }
 }
 

@@ -9,6 +9,7 @@ mod files;
 mod mapped_file;
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use rotproof_block::{Error, ErrorKind, Phase, Queue, Request, Result, Runtime, Submission};
 
@@ -29,6 +30,14 @@ pub trait Driver: Send + Sync {
     /// Opens one queue for each object, for the runtime of the calling thread. A flush of a queue makes durable what
     /// was written to its object.
     fn open(&self, runtime: &Runtime) -> Result<Vec<Rc<dyn Queue>>>;
+
+    /// The same objects, for threads that may have to be left behind.
+    fn shared(&self) -> Arc<dyn Driver>;
+
+    /// Whether a request holds the thread that submits it until it is done.
+    fn holds_threads(&self) -> bool {
+        false
+    }
 
     /// Ends the use of the objects after the last queue is gone, and writes what is still kept back, as requests of
     /// `phase`. An error is one that users of the objects would see too. Nothing may be opened any more.

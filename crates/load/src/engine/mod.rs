@@ -3,6 +3,7 @@
 //! Under io_uring each worker has a thread and a runtime of its own; simulated, all are tasks of one runtime, and the
 //! same seed gives the same report and the same oracle, bit for bit.
 
+mod desk;
 mod in_flight;
 mod latencies;
 mod progress;
@@ -34,6 +35,7 @@ use crate::driver::Driver;
 use crate::effort::Effort;
 use crate::oracle::{Drawn, Oracle, OraclePart};
 use crate::workload::Workload;
+use desk::Desk;
 pub use latencies::Latencies;
 pub use progress::{Progress, ProgressCounts, ProgressKind, Unpublished};
 pub use report::{INCIDENTS_MAX, Incident, LoadOperation, LoadReport, OperationReport, Recovery, Sighting};
@@ -61,7 +63,13 @@ pub struct RunOptions<'a> {
     /// Where to say that the recovery has begun, for requests that lose their context on the way: the number of the
     /// phase is stored there.
     pub phase_cell: Option<Arc<AtomicU8>>,
+    /// Called when requests that hang have been given up.
+    pub let_go: Option<LetGo>,
 }
+
+/// Lets what holds requests back let go of them, if it can: nobody waits for them any more, and what they have open stays
+/// open until they end.
+pub type LetGo = Arc<dyn Fn() + Send + Sync>;
 
 /// The runtime of a load.
 #[derive(Clone, Copy)]
@@ -111,17 +119,18 @@ pub fn run(
             return Err(Error::new(ErrorKind::Invalid, message));
         }
     };
-    let RunOptions { phase, verify, cancel, progress, recording, phase_cell, .. } = options;
+    let RunOptions { phase, verify, cancel, progress, recording, phase_cell, let_go, .. } = options;
     let job = Job {
-        workload,
-        driver,
+        workload: workload.clone(),
+        driver: driver.shared(),
         stage,
         phase: *phase,
         verify: *verify,
-        cancel,
-        progress,
-        recording: recording.as_ref(),
-        phase_cell: phase_cell.as_ref(),
+        cancel: Arc::clone(cancel),
+        progress: Arc::clone(progress),
+        recording: recording.clone(),
+        phase_cell: phase_cell.clone(),
+        let_go: let_go.clone(),
         failed_flushes: FailedFlushes::of(workload.objects().len()),
     };
     let until_steady = workload.spec().until_steady.filter(|_| stage == Some(Stage::Run));
@@ -138,7 +147,7 @@ pub fn run(
     }
     let parts = oracle.take_parts();
     let finished = match options.runtime {
-        RunOn::Uring { epoch } => threads::run(&job, parts, epoch)?,
+        RunOn::Uring { epoch } => threads::run(job, parts, epoch)?,
         RunOn::Simulated(runtime) => job.run_simulated(runtime, parts)?,
     };
     let Finished { outcomes, started, effort } = finished;
@@ -168,17 +177,18 @@ pub fn run(
 }
 
 /// All that the workers of one phase have in common.
-struct Job<'a> {
-    workload: &'a Workload,
-    driver: &'a dyn Driver,
+struct Job {
+    workload: Workload,
+    driver: Arc<dyn Driver>,
     /// Whose streams to run; none for a check.
     stage: Option<Stage>,
     phase: Phase,
     verify: bool,
-    cancel: &'a Arc<AtomicUsize>,
-    progress: &'a Arc<Progress>,
-    recording: Option<&'a Arc<Recording>>,
-    phase_cell: Option<&'a Arc<AtomicU8>>,
+    cancel: Arc<AtomicUsize>,
+    progress: Arc<Progress>,
+    recording: Option<Arc<Recording>>,
+    phase_cell: Option<Arc<AtomicU8>>,
+    let_go: Option<LetGo>,
     failed_flushes: Arc<FailedFlushes>,
 }
 
@@ -189,19 +199,21 @@ struct Finished {
     effort: Option<Effort>,
 }
 
-impl Job<'_> {
+impl Job {
     fn worker(
         &self,
         runtime: &Runtime,
         queues: Vec<Rc<dyn Queue>>,
-        number: u16,
-        part: OraclePart,
+        (number, part): (u16, OraclePart),
+        desk: Option<Arc<Desk>>,
     ) -> Rc<Worker> {
         let job = self.workload.job(number);
         let (source, lanes) = match self.stage {
             Some(stage) => (Source::Stream(self.workload.stream(stage, number)), job.queue_depth as usize),
             None => (Source::Sweep(part.blocks()), CHECK_DEPTH),
         };
+        // A request that holds the thread leaves nothing to do for another lane.
+        let lanes = if desk.is_some() { 1 } else { lanes };
         let times = match self.stage {
             Some(Stage::Run) => Times {
                 duration: self.workload.duration().map(|span| span.0),
@@ -222,12 +234,14 @@ impl Job<'_> {
             part,
             lanes,
             times,
-            cancel: Arc::clone(self.cancel),
-            progress: Arc::clone(self.progress),
-            recording: self.recording.cloned(),
+            cancel: Arc::clone(&self.cancel),
+            progress: Arc::clone(&self.progress),
+            recording: self.recording.clone(),
             ends_when_steady: self.stage == Some(Stage::Run) && self.workload.spec().until_steady.is_some(),
-            phase_cell: self.phase_cell.cloned(),
+            phase_cell: self.phase_cell.clone(),
+            let_go: self.let_go.clone(),
             failed_flushes: Arc::clone(&self.failed_flushes),
+            desk,
         })
     }
 
@@ -238,7 +252,7 @@ impl Job<'_> {
         let mut workers = Vec::new();
         for (number, part) in (0..).zip(parts) {
             let queues = self.driver.open(runtime)?;
-            workers.push(self.worker(runtime, queues, number, part));
+            workers.push(self.worker(runtime, queues, (number, part), None));
         }
         let started = runtime.now();
         drive(runtime, &workers)?;

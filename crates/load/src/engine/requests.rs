@@ -37,7 +37,7 @@ const PUBLISHED_EVERY: Duration = Duration::from_millis(50);
 impl Worker {
     async fn submit(&self, lane: usize, object: u32, request: impl FnOnce(Context) -> Request) -> Answer {
         let (id, phase) = {
-            let mut state = self.state.borrow_mut();
+            let mut state = self.state();
             state.requests += 1;
             (state.requests, state.phase)
         };
@@ -52,17 +52,29 @@ impl Worker {
         };
         let request = request(context);
         let flight = Flight::of(&request, object, submitted);
-        let (completion, was_immediate) = match self.queues[object as usize].submit(request).try_take() {
+        let queue = &self.queues[object as usize];
+        let submission = match &self.desk {
+            None => queue.submit(request),
+            Some(desk) => {
+                self.state().flights[lane] = Some(flight);
+                match self.in_call(desk, || queue.submit(request)) {
+                    Some(submission) => submission,
+                    // Nobody waits for this worker any more.
+                    None => std::future::pending().await,
+                }
+            }
+        };
+        let (completion, was_immediate) = match submission.try_take() {
             Ok(completion) => (completion, true),
             Err(submission) => {
-                self.state.borrow_mut().flights[lane] = Some(flight);
+                self.state().flights[lane] = Some(flight);
                 (submission.await, false)
             }
         };
         let Completion { result, buffer, .. } = completion;
         let completed = self.runtime.now();
-        if !was_immediate {
-            self.state.borrow_mut().came_back(lane, completed);
+        if !was_immediate || self.desk.is_some() {
+            self.state().came_back(lane, completed);
         }
         Answer { error: result.err(), buffer, submitted, completed, retries: 0, was_immediate }
     }
@@ -98,7 +110,7 @@ impl Worker {
     /// What a write sends.
     fn outgoing(&self, contents: &Contents, len_bytes: usize, first: u64) -> Buffer {
         if !self.verify {
-            let spare = &mut self.state.borrow_mut().spare;
+            let spare = &mut self.state().spare;
             if let Some(fitting) = spare.iter().rposition(|buffer| buffer.len() == len_bytes) {
                 return spare.swap_remove(fitting);
             }
@@ -116,7 +128,7 @@ impl Worker {
         let contents = self.contents.as_ref().expect("only a stream writes, and it has contents");
         let buffer = self.outgoing(contents, extent.len_bytes(), first);
         // Both now and when it has completed: a flush in between is due, but does not cover it.
-        self.state.borrow_mut().is_dirty[extent.object as usize] |= !fua;
+        self.state().is_dirty[extent.object as usize] |= !fua;
         let operation = Operation::Write { fua };
         let mut answer = self
             .submit(lane, extent.object, |context| Request {
@@ -127,7 +139,7 @@ impl Worker {
         if answer.error.is_some() {
             answer = self.try_again(lane, &extent, operation, answer).await;
         }
-        let mut guard = self.state.borrow_mut();
+        let mut guard = self.state();
         let state = &mut *guard;
         state.unflushed.end(lane);
         state.is_dirty[extent.object as usize] |= !fua;
@@ -160,7 +172,7 @@ impl Worker {
                 answer = self.try_again(lane, &extent, Operation::Read, answer).await;
             }
         }
-        let mut guard = self.state.borrow_mut();
+        let mut guard = self.state();
         let state = &mut *guard;
         if answer.error.is_none() {
             if self.verify {
@@ -195,7 +207,7 @@ impl Worker {
                 return;
             }
             let answer = self.submit_read(lane, extent).await;
-            let mut state = self.state.borrow_mut();
+            let mut state = self.state();
             if answer.error.is_none() {
                 self.verify(&mut state, &extent, &answer);
             } else if extent.blocks == 1 {
@@ -253,7 +265,7 @@ impl Worker {
         let (offset, length) = (extent.offset_bytes(), extent.len_bytes() as u64);
         let answer =
             self.submit(lane, extent.object, |context| Request::discard(offset, length, context)).await;
-        let mut guard = self.state.borrow_mut();
+        let mut guard = self.state();
         let state = &mut *guard;
         let is_unsupported =
             answer.error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Unsupported);
@@ -273,12 +285,12 @@ impl Worker {
     /// Makes durable what has been written, object by object.
     pub(super) async fn flush(&self, lane: usize, planned: Planned) {
         for object in 0..self.queues.len() {
-            if !std::mem::take(&mut self.state.borrow_mut().is_dirty[object]) {
+            if !std::mem::take(&mut self.state().is_dirty[object]) {
                 continue;
             }
-            let covered = self.state.borrow().unflushed.covered();
+            let covered = self.state().unflushed.covered();
             let answer = self.submit(lane, object as u32, Request::flush).await;
-            let mut guard = self.state.borrow_mut();
+            let mut guard = self.state();
             let state = &mut *guard;
             self.doubt(state, object, covered, &answer);
             if let Some(error) = &answer.error {
@@ -365,13 +377,8 @@ impl Worker {
         if state.unpublished.requests >= PUBLISHED_REQUESTS
             || state.now.since(state.published) >= PUBLISHED_EVERY
         {
-            self.publish(state);
+            state.publish(&self.progress);
         }
-    }
-
-    pub(super) fn publish(&self, state: &mut State) {
-        self.progress.publish(&mut state.unpublished);
-        state.published = state.now;
     }
 }
 

@@ -1,18 +1,23 @@
 //! Looks after requests that do not come back, and ends a worker before its work is done: because somebody asked to
-//! stop, or because all that it waits for has been away for too long.
+//! stop, or because all that it waits for has been away for too long. The worker has that done between its requests; where
+//! a request holds the worker's thread, another thread does it (`desk`).
 //!
 //! It goes by when the worker sent each request. It cancels nothing in the device: what has been given up may still
 //! take effect at any time, so the blocks of such a write may hold anything from then on.
 
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
 use rotproof_block::{ErrorKind, Operation, Phase, Request, Time};
 use serde::Serialize;
 
+use super::LetGo;
+use super::progress::Progress;
 use super::report::{Incident, LoadOperation, Sighting, Tally};
-use super::worker::{State, Worker};
+use super::worker::State;
 use crate::evidence::Evidence;
+use crate::workload::Workload;
 
 /// A request that was under way for longer than the load's limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -21,13 +26,13 @@ pub struct HungRequest {
     pub worker: u16,
     /// In which phase, in a word.
     pub phase: &'static str,
-    /// What it was to do.
-    pub operation: LoadOperation,
+    /// What it was to do, in a word.
+    pub operation: &'static str,
     /// Which object, by its name.
     pub object: String,
-    /// Where; zero for a flush.
+    /// Where; zero for a flush, and for what is done to a file as a whole.
     pub offset_bytes: u64,
-    /// How much; zero for a flush.
+    /// How much; zero for the same.
     pub length_bytes: u64,
     /// When it was sent, in nanoseconds since the start of the run.
     pub sent_ns: u64,
@@ -130,12 +135,21 @@ impl State {
     }
 }
 
-impl Worker {
+/// Looks after the requests of one worker. It belongs to no thread.
+#[derive(Clone)]
+pub(super) struct Watch {
+    pub(super) worker: u16,
+    pub(super) phase: Phase,
+    pub(super) verify: bool,
+    pub(super) lanes: usize,
+    pub(super) workload: Workload,
+    pub(super) progress: Arc<Progress>,
+    pub(super) let_go: Option<LetGo>,
+}
+
+impl Watch {
     /// Lets intervals end though nothing completes, and looks after what does not come back. For a worker that waits.
-    pub(super) fn tick(&self) {
-        let mut guard = self.state.borrow_mut();
-        let state = &mut *guard;
-        let now = self.runtime.now();
+    pub(super) fn look(&self, state: &mut State, now: Time) {
         if let Some(recorder) = &mut state.recorder {
             recorder.tick(now);
         }
@@ -151,8 +165,9 @@ impl Worker {
     /// Tells once of each request that has been under way for too long.
     fn tell_of_hung(&self, state: &mut State, now: Time) {
         let State { flights, tally, phase, .. } = state;
+        let hung_after = self.workload.hung_after();
         for flight in flights.iter_mut().flatten() {
-            if flight.told != Told::No || flight.age(now) < self.hung_after {
+            if flight.told != Told::No || flight.age(now) < hung_after {
                 continue;
             }
             if tally.hung.requests.len() == HUNG_MAX {
@@ -162,9 +177,9 @@ impl Worker {
             }
             flight.told = Told::As(tally.hung.requests.len());
             let hung = HungRequest {
-                worker: self.number,
+                worker: self.worker,
                 phase: phase.word(),
-                operation: flight.operation,
+                operation: flight.operation.word(),
                 object: self.workload.objects()[flight.object as usize].name.clone(),
                 offset_bytes: flight.offset_bytes,
                 length_bytes: flight.length_bytes,
@@ -182,7 +197,8 @@ impl Worker {
     fn waits_in_vain(&self, state: &State, now: Time) -> bool {
         let is_over =
             state.active_lanes < self.lanes || state.deadline.is_some_and(|deadline| now >= deadline);
-        let patience = if is_over { self.hung_after } else { self.hung_after.saturating_mul(2) };
+        let hung_after = self.workload.hung_after();
+        let patience = if is_over { hung_after } else { hung_after.saturating_mul(2) };
         let overdue = state.flights.iter().flatten().filter(|flight| flight.age(now) >= patience).count();
         overdue > 0 && overdue + state.blocked.len() >= state.active_lanes
     }
@@ -232,15 +248,17 @@ impl Worker {
         }
         state.is_cut_off = true;
         self.end(state, now);
+        if let Some(let_go) = &self.let_go {
+            let_go();
+        }
     }
 
     /// Ends because somebody asked to stop, with the figures up to now. Whoever ended before stays as it is.
     #[cold]
-    pub(super) fn interrupt(&self) {
-        let mut state = self.state.borrow_mut();
+    pub(super) fn interrupt(&self, state: &mut State, now: Time) {
         if !state.has_ended {
             (state.tally.is_interrupted, state.is_cut_off) = (true, true);
-            self.end(&mut state, self.runtime.now());
+            self.end(state, now);
         }
     }
 
@@ -251,13 +269,8 @@ impl Worker {
             recorder.finish(now);
         }
         state.tally.all_requests = state.requests;
-        self.publish(state);
+        state.publish(&self.progress);
         state.has_ended = true;
         state.waiting.take().into_iter().for_each(Waker::wake);
-    }
-
-    /// Whether it has ended with lanes under way, which are to be dropped.
-    pub(super) fn is_cut_off(&self) -> bool {
-        self.state.borrow().is_cut_off
     }
 }

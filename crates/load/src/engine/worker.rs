@@ -5,7 +5,7 @@
 //! those behind it, so the order never depends on timing. A worker and its lanes belong to one thread; no request
 //! costs a lock or, once buffers are warm, an allocation.
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,12 +16,14 @@ use std::time::Duration;
 use rotproof_block::{Buffer, Error, ErrorKind, Phase, Queue, Runtime, Tag, Time};
 use rotproof_record::{Recorder, Recording};
 
+use super::LetGo;
+use super::desk::Desk;
 use super::in_flight::InFlight;
 use super::progress::{Progress, Unpublished};
 use super::report::{Recovery, Tally};
 use super::source::Source;
 use super::unflushed::{FailedFlushes, Unflushed};
-use super::watch::Flight;
+use super::watch::{Flight, Watch};
 use crate::Content;
 use crate::oracle::OraclePart;
 use crate::pace::ThinkTime;
@@ -47,7 +49,10 @@ pub(super) struct WorkerOptions {
     /// Whether the recording says when it is over.
     pub(super) ends_when_steady: bool,
     pub(super) phase_cell: Option<Arc<AtomicU8>>,
+    pub(super) let_go: Option<LetGo>,
     pub(super) failed_flushes: Arc<FailedFlushes>,
+    /// Where its books are while it waits in a call; none if its requests hold no thread.
+    pub(super) desk: Option<Arc<Desk>>,
 }
 
 /// What a worker does by the clock.
@@ -90,14 +95,15 @@ pub(super) struct Worker {
     pub(super) times: Times,
     /// What to try again; a check tries nothing.
     pub(super) retry: Option<Retry>,
-    /// How long a request may be under way before it is told of.
-    pub(super) hung_after: Duration,
+    pub(super) watch: Watch,
+    pub(super) desk: Option<Arc<Desk>>,
     pub(super) cancel: Arc<AtomicUsize>,
     pub(super) progress: Arc<Progress>,
     pub(super) recording: Option<Arc<Recording>>,
     ends_when_steady: bool,
     pub(super) phase_cell: Option<Arc<AtomicU8>>,
-    pub(super) state: RefCell<State>,
+    /// Gone while they are at the desk, and for good if somebody took them from there.
+    books: RefCell<Option<Box<State>>>,
 }
 
 pub(super) struct State {
@@ -169,6 +175,32 @@ const IMMEDIATE_IN_A_ROW_MAX: u32 = 64;
 /// So many steps without any time passing mean that a load which ends by time never will.
 const STEPS_WITHOUT_TIME_MAX: u64 = 1_000_000;
 
+impl State {
+    /// What a worker leaves behind that has ended. Fails if the load itself turned out to be senseless.
+    pub(super) fn into_outcome(mut self: Box<Self>) -> Result<Outcome, Error> {
+        if let Source::Stream(stream) = &mut self.source {
+            self.tally.trace = stream.trace();
+            self.broken = self.broken.or_else(|| stream.take_trouble());
+        }
+        if let Some(error) = self.broken {
+            return Err(error);
+        }
+        let requests = match &self.source {
+            Source::Stream(stream) => {
+                let is_undone = self.pending.is_some_and(|planned| planned.step != Step::Flush);
+                stream.requests() - u64::from(is_undone)
+            }
+            Source::Sweep(_) => 0,
+        };
+        Ok(Outcome { part: self.part, tally: self.tally, requests })
+    }
+
+    pub(super) fn publish(&mut self, progress: &Progress) {
+        progress.publish(&mut self.unpublished);
+        self.published = self.now;
+    }
+}
+
 impl Worker {
     pub(super) fn new(options: WorkerOptions) -> Rc<Self> {
         let WorkerOptions { number, phase, verify, runtime, queues, workload, source, part, lanes, .. } =
@@ -209,7 +241,18 @@ impl Worker {
             published: Time::default(),
             tally: Tally::new(),
         };
-        let hung_after = workload.hung_after();
+        let watch = Watch {
+            worker: number,
+            phase,
+            verify,
+            lanes,
+            workload: workload.clone(),
+            progress: Arc::clone(&options.progress),
+            let_go: options.let_go,
+        };
+        if let Some(desk) = &options.desk {
+            desk.set_watch(watch.clone());
+        }
         let retry = if contents.is_some() { workload.spec().retry.clone() } else { None };
         Rc::new(Self {
             number,
@@ -224,21 +267,39 @@ impl Worker {
             lanes,
             times: options.times,
             retry,
-            hung_after,
+            watch,
+            desk: options.desk,
             cancel: options.cancel,
             progress: options.progress,
             recording: options.recording,
             ends_when_steady: options.ends_when_steady,
             phase_cell: options.phase_cell,
-            state: RefCell::new(state),
+            books: RefCell::new(Some(Box::new(state))),
         })
+    }
+
+    /// What the lanes share.
+    #[inline]
+    pub(super) fn state(&self) -> RefMut<'_, State> {
+        RefMut::map(self.books.borrow_mut(), |books| {
+            books.as_deref_mut().expect("who has been given up does nothing any more")
+        })
+    }
+
+    /// Leaves the books at the desk for the time of a call. Whether they are still there after it; if not, somebody has
+    /// given this worker up.
+    pub(super) fn in_call<T>(&self, desk: &Desk, call: impl FnOnce() -> T) -> Option<T> {
+        desk.leave(self.books.take());
+        let answer = call();
+        *self.books.borrow_mut() = desk.take_back();
+        self.books.borrow().is_some().then_some(answer)
     }
 
     /// Starts the lanes on the worker's runtime.
     pub(super) fn start(self: &Rc<Self>) {
         let now = self.runtime.now();
         {
-            let mut state = self.state.borrow_mut();
+            let mut state = self.state();
             state.now = now;
             state.published = now;
             state.started = now;
@@ -256,10 +317,8 @@ impl Worker {
 
     /// Whether the last lane has ended; if not, `waker` is called when it does.
     pub(super) fn poll_ended(&self, waker: &Waker) -> Poll<()> {
-        let mut state = self.state.borrow_mut();
-        if state.has_ended {
-            return Poll::Ready(());
-        }
+        let mut books = self.books.borrow_mut();
+        let Some(state) = books.as_mut().filter(|state| !state.has_ended) else { return Poll::Ready(()) };
         state.waiting = Some(waker.clone());
         Poll::Pending
     }
@@ -269,22 +328,29 @@ impl Worker {
         let worker = Rc::into_inner(self).ok_or_else(|| {
             Error::new(ErrorKind::Internal, "a lane of the load is still running after its end")
         })?;
-        let mut state = worker.state.into_inner();
-        if let Source::Stream(stream) = &mut state.source {
-            state.tally.trace = stream.trace();
-            state.broken = state.broken.or_else(|| stream.take_trouble());
+        match worker.books.into_inner() {
+            Some(state) => state.into_outcome(),
+            None => Err(Error::new(ErrorKind::Cancelled, "the worker has been given up")),
         }
-        if let Some(error) = state.broken {
-            return Err(error);
+    }
+
+    /// Lets intervals end though nothing completes, and looks after what does not come back.
+    pub(super) fn tick(&self) {
+        if let Some(state) = &mut *self.books.borrow_mut() {
+            self.watch.look(state, self.runtime.now());
         }
-        let requests = match &state.source {
-            Source::Stream(stream) => {
-                let is_undone = state.pending.is_some_and(|planned| planned.step != Step::Flush);
-                stream.requests() - u64::from(is_undone)
-            }
-            Source::Sweep(_) => 0,
-        };
-        Ok(Outcome { part: state.part, tally: state.tally, requests })
+    }
+
+    /// Ends because somebody asked to stop.
+    pub(super) fn interrupt(&self) {
+        if let Some(state) = &mut *self.books.borrow_mut() {
+            self.watch.interrupt(state, self.runtime.now());
+        }
+    }
+
+    /// Whether it has ended with lanes under way, which are to be dropped.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.books.borrow().as_ref().is_none_or(|state| state.is_cut_off)
     }
 
     pub(super) fn is_cancelled(&self) -> bool {
@@ -313,15 +379,15 @@ impl Worker {
             }
         }
         let is_last = {
-            let mut state = self.state.borrow_mut();
+            let mut state = self.state();
             state.active_lanes -= 1;
             state.active_lanes == 0
         };
         if is_last {
             // An error of a write that the kernel kept back shows here or never.
-            let is_recovery = self.state.borrow().tally.recovery.is_some();
+            let is_recovery = self.state().tally.recovery.is_some();
             self.flush(lane, Planned { step: Step::Flush, due: None, is_recorded: true, is_recovery }).await;
-            self.end(&mut self.state.borrow_mut(), self.runtime.now());
+            self.watch.end(&mut self.state(), self.runtime.now());
         }
     }
 
@@ -341,7 +407,7 @@ impl Worker {
                 false
             }
         };
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state();
         state.busy -= 1;
         if self.times.think_time.is_some() {
             // Those that wait for the last request before a pause.
@@ -353,7 +419,7 @@ impl Worker {
     }
 
     fn draw(&self, lane: usize) -> Draw {
-        let mut guard = self.state.borrow_mut();
+        let mut guard = self.state();
         let state = &mut *guard;
         if let Some(deadline) = state.deadline {
             self.watch_the_time(state, deadline);
@@ -488,7 +554,7 @@ impl Worker {
             if std::mem::replace(&mut is_registered, true) {
                 return Poll::Ready(());
             }
-            self.state.borrow_mut().blocked.push(context.waker().clone());
+            self.state().blocked.push(context.waker().clone());
             Poll::Pending
         })
         .await;

@@ -102,7 +102,7 @@ impl LoadCommand {
         let access = Access { writes: self.writes(), ..self.access };
         self.refuse_fixed_buffers()?;
         self.refuse_polling()?;
-        let driver = DeviceDriver::new(self.target.open(access)?)?;
+        let driver = DeviceDriver::through(access.engine, self.target.open(access)?)?;
         // What nobody has written cannot be verified, so nothing is written only to be read, but where it is asked for.
         let load = LoadSpec { prefill: Some(self.load.prefill.unwrap_or(false)), ..self.load.clone() };
         let workload = Workload::new(&load, self.seed, driver.objects())?;
@@ -256,6 +256,7 @@ impl LoadCommand {
             progress,
             recording: recording.cloned(),
             phase_cell: None,
+            let_go: None,
         };
         rotproof_load::run(workload, driver, oracle, &options)
     }

@@ -140,6 +140,7 @@ impl Conductor<'_> {
             progress,
             recording: Some(Arc::clone(recording)),
             phase_cell: Some(Arc::clone(&self.environment.phase)),
+            let_go: self.let_go(),
         };
         let begin_phase = |is_run| self.probes.iter().for_each(|probes| probes.begin_phase(is_run));
         begin_phase(phase == Phase::Run);

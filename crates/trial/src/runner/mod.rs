@@ -29,6 +29,7 @@ use rotproof_block::leaf::NbdDevice;
 use rotproof_block::{Device, Error, ErrorKind, Phase, Result};
 use rotproof_fault::{Engine, Plan, Replay, ResolvedRule, Rule};
 use rotproof_layers::{DeviceSpec, Stack, StackEnvironment};
+use rotproof_load::engine::LetGo;
 use rotproof_load::personality::failures_of;
 use rotproof_load::{Failure, LoadReport, LoadSpec, Oracle, RealisedContent, Workload, classify, realised};
 use rotproof_record::Recording;
@@ -326,6 +327,14 @@ impl Conductor<'_> {
             return self.load_and_check_files(personality, subject);
         }
         self.load_and_check_blocks(subject)
+    }
+
+    /// Lets go what faults hold back: a file system that has requests under way cannot be unmounted.
+    fn let_go(&self) -> Option<LetGo> {
+        let engine = Arc::clone(self.stack.engine.as_ref()?);
+        Some(Arc::new(move || {
+            engine.release_all();
+        }))
     }
 
     /// Marks the block devices of the subject: the one that it is or lies on, and the one below the stack.

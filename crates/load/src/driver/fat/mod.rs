@@ -32,6 +32,7 @@ pub use volume::{FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX};
 pub const FAT_LIBRARY: &str = "fatfs 0.3 (library in process)";
 
 /// Files a, b, c, ... of equal size on a FAT volume.
+#[derive(Clone)]
 pub struct FatSet {
     device: Arc<dyn Device>,
     seed: u64,
@@ -139,6 +140,10 @@ impl Driver for FatSet {
             }
         };
         Ok((0..self.objects.len() as u32).map(queue).collect())
+    }
+
+    fn shared(&self) -> Arc<dyn Driver> {
+        Arc::new(self.clone())
     }
 
     /// Unmounts. An error says what could not be written.
