@@ -121,3 +121,25 @@ fn a_call_that_hangs_in_the_kernel_is_given_up_and_what_holds_it_lets_go() {
         assert_eq!(run.failures()[0]["block"], 100, "{engine}");
     }
 }
+
+#[test]
+fn a_load_of_files_whose_calls_hang_in_the_kernel_ends_and_names_them() {
+    let rig = Rig::new();
+    let run = rig.run(&Trial::new(
+        "stack: [ memory: { size: 320MiB }, faults ]\nsubject: ext4\nload: { personality: { varmail: { files: 60, threads: \
+         2, loops: 200 } }, hung_after: 400ms }\nfaults: [ \"name=stuck, write, once: hang(1h)\" ]\n\
+         expect: { hits: 1, errors: \">= 1\", silent: 0, unexplained: \">= 0\" }\n",
+    ));
+    run.assert_passed();
+    let hung = run.json["hung"].as_array().expect("a list");
+    let given_up = hung.iter().filter(|hung| hung["end"] == "given_up").count();
+    assert!(given_up >= 1, "{}", run.text);
+    assert!(
+        hung.iter().all(|hung| hung["object"].as_str().is_some_and(|name| name.contains('f'))),
+        "{hung:?}"
+    );
+    assert!(run.text.contains("given up after"), "{}", run.text);
+    let kinds: Vec<_> =
+        run.failures().iter().map(|failure| failure["ways"][0]["what"]["kind"].clone()).collect();
+    assert!(kinds.iter().all(|kind| kind == "refused"), "only what was given up: {kinds:?}");
+}

@@ -19,7 +19,7 @@ use crate::spec::LoadSpec;
 use crate::stream::{Amount, Described, DescribedOptions, Mixture, Plan, Replayed, ReplayedOptions, Stream};
 
 /// Longer than a disk takes that has to be woken, or tries again and again.
-const HUNG_AFTER_DEFAULT: Duration = Duration::from_secs(30);
+pub(crate) const HUNG_AFTER_DEFAULT: Duration = Duration::from_secs(30);
 
 /// A described load, its seed and the objects it works on. Clones share everything.
 #[derive(Clone)]

@@ -78,7 +78,7 @@ pub struct LoadArgs {
     #[arg(conflicts_with_all = [
         "rw", "mix", "bs", "bssplit", "iodepth", "numjobs", "size", "io_size", "number_ios", "ramp_time", "rwmixread",
         "percentage_random", "random_distribution", "blockalign", "rate_iops", "thinktime", "burst", "fsync", "fua",
-        "retry", "duplicates", "compressible", "prefill", "no_verify", "ioengine", "buffered", "trace", "hung_after", "fixedbufs", "hipri",
+        "retry", "duplicates", "compressible", "prefill", "no_verify", "ioengine", "buffered", "trace", "fixedbufs", "hipri",
     ])]
     pub personality: Option<Personality>,
 

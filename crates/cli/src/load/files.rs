@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::{LISTED_MAX, LoadArgs, WIDTH};
 use crate::exit::Exit;
 use crate::fail::Failure;
+use crate::hung::{self, HungWatch};
 use crate::output::{Output, Paint};
 use crate::progress::Progress;
 use crate::run::{snapshot, watched};
@@ -36,6 +37,7 @@ pub(super) fn load(args: &LoadArgs, personality: Personality, output: Output) ->
         personality,
         duration: args.runtime,
         seed: args.seed,
+        hung_after: args.hung_after,
         overwrite: args.overwrite,
         probes: args.probes.as_ref().and_then(Probes::spec).cloned(),
         until_steady: args.until_steady(),
@@ -44,6 +46,7 @@ pub(super) fn load(args: &LoadArgs, personality: Personality, output: Output) ->
         monitor: Arc::clone(&monitor),
     };
     let ended = {
+        let _hung = HungWatch::start(output, &monitor);
         let _progress = Progress::start(output, args.quiet, move || snapshot(&monitor.moment()));
         command.run()
     };
@@ -86,6 +89,7 @@ fn render(command: &FileLoadCommand, outcome: &FileLoadOutcome, paint: Paint) ->
             .effort
             .map(|effort| paint.dim(format!("  {}", super::effort_words(&effort, "operation"))).to_string()),
     );
+    lines.extend(hung::render(&outcome.hung, paint));
     lines.extend(outcome.until_steady.as_ref().map(|end| course::until_steady(end, paint)));
     if let Some(probes) = &outcome.probes {
         lines.push(String::new());
@@ -172,6 +176,7 @@ fn to_json(command: &FileLoadCommand, outcome: &FileLoadOutcome) -> Value {
         "files": outcome.files,
         "verified_bytes": outcome.verified_bytes,
         "errors": outcome.errors,
+        "hung": outcome.hung,
         "failures": outcome.failures,
         "until_steady": outcome.until_steady,
         "interrupted": outcome.is_interrupted,

@@ -116,14 +116,18 @@ impl LoadArgs {
             personality: Some(personality),
             duration: self.runtime,
             until_steady: self.until_steady(),
+            hung_after: self.hung_after,
             ..LoadSpec::default()
         };
         let mut problems = Problems::default();
         load.validate(&Path::root(), &mut problems);
         if let Some(problem) = problems.into_iter().next() {
             let help = problem.help.map_or(String::new(), |help| format!("; {help}"));
-            let is_steady = problem.path.as_str().starts_with("until_steady");
-            let option = if is_steady { "--ss-dur" } else { "--personality" };
+            let option = match problem.path.as_str() {
+                "hung_after" => "--hung-after",
+                path if path.starts_with("until_steady") => "--ss-dur",
+                _ => "--personality",
+            };
             return Err(invalid(option, &format!("{}{help}", problem.message)));
         }
         Ok(Some(personality))
@@ -329,6 +333,7 @@ mod tests {
             ("x --compressible 99", "--compressible: 99% of a block cannot be saved"),
             ("x --burst 32", "is no burst"),
             ("x --personality varmail --burst 8/1ms", "cannot be used with"),
+            ("x --personality varmail --hung-after 0s", "--hung-after: no request comes back in no time"),
             ("x --personality varmail --compressible 5", "cannot be used with"),
             ("x --burst 0/1ms", "--burst: "),
             ("x --random-distribution zoned:60/10:30/90", "--random-distribution: "),

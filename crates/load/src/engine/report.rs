@@ -224,7 +224,7 @@ impl OperationReport {
 
     /// Of a ramp-up only errors count: none may be lost.
     #[cold]
-    pub(super) fn record_unrecorded_error(&mut self, error: ErrorKind) {
+    pub(crate) fn record_unrecorded_error(&mut self, error: ErrorKind) {
         self.requests += 1;
         self.count_error(error, 1);
     }

@@ -3,16 +3,20 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
 use rotproof_block::{ErrorKind, Result};
 
 use super::hands::{Finding, Hands, Job};
 use super::metadata::Names;
 use super::oracle::FileOracle;
+use super::plan::FilePlan;
 use super::report::{FileOperation, Tally};
-use super::run::{Task, in_threads};
+use super::ring::Log;
+use super::seat::NO_FILE;
 use super::slots::Slots;
 use super::state::Existence;
+use super::threads::{Task, in_threads};
 use crate::engine::LoadOperation;
 use crate::failure::{Classification, Way};
 
@@ -21,50 +25,58 @@ pub(super) const THREADS: usize = 8;
 /// The number of a file that the load knows nothing of.
 const STRANGER: u32 = u32::MAX;
 
-pub(super) fn check(job: &Job<'_>, oracle: &mut FileOracle) -> Result<Vec<Tally>> {
-    let slots = oracle.slots.as_ref();
-    let mut shares: Vec<Vec<(u32, &mut Names)>> = (0..THREADS).map(|_| Vec::new()).collect();
-    for (thread, names) in (0..).zip(&mut oracle.parts) {
-        shares[thread as usize % THREADS].push((thread, names));
-    }
-    let tasks = shares.into_iter().enumerate().map(|(number, share)| -> Task<'_, '_> {
+pub(super) fn check(job: &Arc<Job>, oracle: &mut FileOracle) -> Result<Vec<Tally>> {
+    let known = known_names(&job.plan, oracle);
+    let parts = Arc::new(std::mem::take(&mut oracle.parts));
+    let tasks = (0..THREADS).map(|number| -> Task {
+        let (parts, slots) = (Arc::clone(&parts), oracle.slots.clone());
         let work = move |hands: &mut Hands<'_>| {
-            for (thread, names) in share {
-                check_part(hands, thread, names, slots);
+            for (thread, names) in (0..).zip(&*parts).skip(number).step_by(THREADS) {
+                check_part(hands, thread, names, slots.as_deref());
             }
+            Ok(())
         };
         (format!("check-{number}"), Box::new(work))
     });
-    let mut tallies = in_threads(job, tasks.collect())?;
-    let mut hands = Hands::alone(job);
-    if let Some(log) = &oracle.log {
-        let file = job.plan.log();
-        hands.tally.files += 1;
-        let path = hands.path(file);
-        let (done, took) = hands.timed(|| File::open(&path));
-        hands.record(FileOperation::Open, took, 0, done.as_ref().err().copied());
-        match done {
-            Ok(handle) => {
-                forget_pages(&handle);
-                log.check(&mut hands, &handle);
-            }
-            Err(ErrorKind::Missing) if !path.exists() => hands.contradicted(file, 1, false),
-            Err(error) => hands.refused(file, FileOperation::Open, error),
+    let tallies = in_threads(job, 0, tasks.collect());
+    oracle.parts = Arc::unwrap_or_clone(parts);
+    let mut tallies = tallies?;
+    let log = oracle.log.clone();
+    let rest = move |hands: &mut Hands<'_>| {
+        if let Some(log) = log {
+            check_log(hands, &log);
         }
-    }
-    find_strangers(&mut hands, oracle);
-    tallies.push(hands.into_tally());
+        find_strangers(hands, &known);
+        Ok(())
+    };
+    tallies.extend(in_threads(job, job.plan.threads_max(), vec![("check-rest".to_owned(), Box::new(rest))])?);
     Ok(tallies)
 }
 
-fn check_part(hands: &mut Hands<'_>, thread: u32, names: &mut Names, slots: Option<&Slots>) {
-    let plan = hands.job.plan;
+fn check_log(hands: &mut Hands<'_>, log: &Log) {
+    let file = hands.job.plan.log();
+    hands.tally.files += 1;
+    let path = hands.path(file);
+    let (done, took) = hands.timed(FileOperation::Open, file, || File::open(&path));
+    hands.record(FileOperation::Open, took, 0, done.as_ref().err().copied());
+    match done {
+        Ok(handle) => {
+            forget_pages(&handle);
+            log.check(hands, &handle);
+        }
+        Err(ErrorKind::Missing) if !path.exists() => hands.contradicted(file, 1, false),
+        Err(error) => hands.refused(file, FileOperation::Open, error),
+    }
+}
+
+fn check_part(hands: &mut Hands<'_>, thread: u32, names: &Names, slots: Option<&Slots>) {
+    let plan = &hands.job.plan;
     for position in 0..plan.part_len(thread) {
         if hands.job.is_cancelled() {
             return;
         }
         let file = plan.file(thread, position);
-        let state = &mut names.files[position as usize];
+        let state = &names.files[position as usize];
         if state.existence == Existence::No {
             // One that is there is found with the strangers.
             continue;
@@ -85,18 +97,17 @@ fn check_part(hands: &mut Hands<'_>, thread: u32, names: &mut Names, slots: Opti
     }
     for (position, &directory) in (0..).zip(&names.directories) {
         let path = hands.job.folder.join(plan.directory_path(plan.file(thread, position)));
+        let file = plan.file(thread, position);
         if directory == Existence::Yes
-            && let Err(error) = path.metadata()
+            && let (Err(error), _) = hands.timed(FileOperation::Dirstat, file, || path.metadata())
         {
-            let error = super::hands::kind_of(error);
-            hands.refused_directory(plan.file(thread, position), FileOperation::Dirstat, error);
+            hands.refused_directory(file, FileOperation::Dirstat, error);
         }
     }
 }
 
-/// Looks for files and directories that nobody made, or that were deleted.
-fn find_strangers(hands: &mut Hands<'_>, oracle: &FileOracle) {
-    let plan = hands.job.plan;
+/// All files and directories that may be there.
+fn known_names(plan: &FilePlan, oracle: &FileOracle) -> HashSet<String> {
     let mut known: HashSet<String> = plan.directories().into_iter().collect();
     let there = oracle.files().filter(|(_, state)| state.existence != Existence::No);
     known.extend(there.map(|(file, _)| plan.path(file)));
@@ -105,16 +116,23 @@ fn find_strangers(hands: &mut Hands<'_>, oracle: &FileOracle) {
         let made = (0..).zip(&names.directories).filter(|(_, directory)| **directory != Existence::No);
         known.extend(made.map(|(position, _)| plan.directory_path(plan.file(thread, position))));
     }
+    known
+}
+
+/// Looks for files and directories that nobody made, or that were deleted.
+fn find_strangers(hands: &mut Hands<'_>, known: &HashSet<String>) {
     let mut folders = vec![String::new()];
     while let Some(folder) = folders.pop() {
-        let Ok(entries) = std::fs::read_dir(hands.job.folder.join(&folder)) else {
+        let path = hands.job.folder.join(&folder);
+        let list = || std::fs::read_dir(&path).map(|entries| entries.flatten().collect::<Vec<_>>());
+        let (Ok(entries), _) = hands.timed(FileOperation::Dirstat, NO_FILE, list) else {
             let error = ErrorKind::Medium;
             let what = Classification::Refused { operation: FileOperation::Dirstat, error };
             let name = if folder.is_empty() { ".".to_owned() } else { folder };
             hands.failed_stranger(name, what, false);
             continue;
         };
-        for entry in entries.flatten() {
+        for entry in entries {
             let name = entry.file_name().to_string_lossy().into_owned();
             let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
             if !known.contains(&path) {

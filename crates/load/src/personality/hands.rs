@@ -15,9 +15,11 @@ use rotproof_record::{Measured, Recorder, Recording};
 use super::data::{Piece, Whose, classify, fill, hash_of, matches, padded, pieces};
 use super::plan::FilePlan;
 use super::report::{FileIncident, FileOperation, Tally};
+use super::seat::{Left, Seat, Told};
 use super::state::{Existence, FileState};
+use super::threads::end_left_behind;
 use crate::content::ContentId;
-use crate::engine::{LoadOperation, Progress, Unpublished};
+use crate::engine::{LetGo, LoadOperation, Progress, Unpublished};
 use crate::failure::{Classification, Version, Way};
 
 /// What is read and written at once (filebench's I/O size of whole files).
@@ -26,23 +28,26 @@ pub(super) const PIECE_BYTES: usize = 1 << 20;
 const PUBLISHED_OPERATIONS: u64 = 64;
 
 /// What all threads of a phase share.
-pub(super) struct Job<'a> {
-    pub(super) plan: &'a FilePlan,
+pub(super) struct Job {
+    pub(super) plan: FilePlan,
     pub(super) folder: PathBuf,
     pub(super) phase: Phase,
     pub(super) clock: Clock,
     /// When a phase that ends by time ends.
     pub(super) deadline: Option<Time>,
-    pub(super) cancel: &'a Arc<AtomicUsize>,
-    pub(super) progress: &'a Arc<Progress>,
-    pub(super) recording: Option<&'a Arc<Recording>>,
+    /// How long a call may take before it is told of.
+    pub(super) hung_after: Duration,
+    pub(super) let_go: Option<LetGo>,
+    pub(super) cancel: Arc<AtomicUsize>,
+    pub(super) progress: Arc<Progress>,
+    pub(super) recording: Option<Arc<Recording>>,
     /// Whether the recording says when it is over.
     pub(super) ends_when_steady: bool,
-    /// A thread has panicked: nobody may wait for it.
+    /// A thread has panicked, or was left behind: nobody may wait for it.
     pub(super) is_abandoned: AtomicBool,
 }
 
-impl Job<'_> {
+impl Job {
     pub(super) fn now(&self) -> Time {
         self.clock.now()
     }
@@ -50,7 +55,7 @@ impl Job<'_> {
     /// Where a worker that begins now tells of what it does.
     pub(super) fn recorder(&self, worker: u32) -> Option<Recorder> {
         let worker = u16::try_from(worker).unwrap_or(u16::MAX);
-        self.recording.map(|recording| recording.recorder(worker, self.now()))
+        self.recording.as_ref().map(|recording| recording.recorder(worker, self.now()))
     }
 
     /// Whether all is to end at once.
@@ -60,7 +65,7 @@ impl Job<'_> {
 
     /// Whether no further loop is to begin.
     pub(super) fn is_over(&self) -> bool {
-        let is_steady = || self.recording.is_some_and(|recording| recording.is_steady());
+        let is_steady = || self.recording.as_ref().is_some_and(|recording| recording.is_steady());
         self.is_cancelled()
             || self.deadline.is_some_and(|deadline| self.now() >= deadline)
             || self.ends_when_steady && is_steady()
@@ -75,12 +80,14 @@ struct Opened {
 
 /// One thread at work.
 pub(super) struct Hands<'a> {
-    pub(super) job: &'a Job<'a>,
+    pub(super) job: &'a Job,
+    /// Not at hand during a call.
     pub(super) tally: Tally,
     opened: Option<Opened>,
     buffer: Vec<u8>,
     unpublished: Unpublished,
     recorder: Option<Recorder>,
+    seat: Arc<Seat>,
 }
 
 pub(super) fn kind_of(error: io::Error) -> ErrorKind {
@@ -91,15 +98,10 @@ pub(super) fn kind_of(error: io::Error) -> ErrorKind {
 }
 
 impl<'a> Hands<'a> {
-    pub(super) fn new(job: &'a Job<'a>, recorder: Option<Recorder>) -> Self {
+    pub(super) fn new(job: &'a Job, recorder: Option<Recorder>, seat: Arc<Seat>) -> Self {
         let buffer = vec![0; PIECE_BYTES];
         let unpublished = job.progress.unpublished();
-        Self { job, tally: Tally::default(), opened: None, buffer, unpublished, recorder }
-    }
-
-    /// Those of the worker that does what is done once, while no other is at work.
-    pub(super) fn alone(job: &'a Job<'a>) -> Self {
-        Self::new(job, job.recorder(job.plan.threads_max()))
+        Self { job, tally: Tally::default(), opened: None, buffer, unpublished, recorder, seat }
     }
 
     /// Ends the work.
@@ -117,13 +119,24 @@ impl<'a> Hands<'a> {
         self.job.folder.join(self.job.plan.path(file))
     }
 
-    /// Does something and takes the time.
-    pub(super) fn timed<T>(&self, what: impl FnOnce() -> io::Result<T>) -> (Result<T, ErrorKind>, Duration) {
+    /// Makes a call and takes the time. The figures lie at the seat meanwhile; if they are gone after it, nobody waits for
+    /// this thread any more, and it ends.
+    pub(super) fn timed<T>(
+        &mut self,
+        operation: FileOperation,
+        file: u32,
+        call: impl FnOnce() -> io::Result<T>,
+    ) -> (Result<T, ErrorKind>, Duration) {
+        let (tally, unpublished) = (std::mem::take(&mut self.tally), std::mem::take(&mut self.unpublished));
+        let recorder = self.recorder.take();
         let began = self.job.now();
+        self.seat.leave(Left { tally, recorder, unpublished, operation, file, told: Told::No }, began);
         system_calls::count_one();
-        let done = what();
-        let took = self.job.now().since(began);
-        (done.map_err(kind_of), took)
+        let done = call();
+        let ended = self.job.now();
+        let Some(left) = self.seat.take_back(ended) else { end_left_behind() };
+        (self.tally, self.unpublished, self.recorder) = (left.tally, left.unpublished, left.recorder);
+        (done.map_err(kind_of), ended.since(began))
     }
 
     /// Enters an operation into the books.
@@ -164,7 +177,7 @@ impl<'a> Hands<'a> {
             what: what.what,
             count: 1,
         };
-        if self.tally.failed(self.job.plan, file, block, way) {
+        if self.tally.failed(&self.job.plan, file, block, way) {
             self.unpublished.failures += 1;
         }
     }
@@ -213,7 +226,7 @@ impl<'a> Hands<'a> {
             // One of an earlier attempt may be there.
             Existence::Yes | Existence::Doubtful => options.create(true).truncate(true),
         };
-        let (done, took) = self.timed(|| options.open(&path));
+        let (done, took) = self.timed(FileOperation::Create, file, || options.open(&path));
         self.record(FileOperation::Create, took, 0, done.as_ref().err().copied());
         let version = state.version;
         state.created(done.is_ok());
@@ -227,7 +240,8 @@ impl<'a> Hands<'a> {
     pub(super) fn open(&mut self, file: u32, state: &mut FileState) {
         self.close();
         let path = self.path(file);
-        let (done, took) = self.timed(|| File::options().read(true).write(true).open(&path));
+        let (done, took) =
+            self.timed(FileOperation::Open, file, || File::options().read(true).write(true).open(&path));
         match done {
             Ok(handle) => {
                 self.record(FileOperation::Open, took, 0, None);
@@ -253,7 +267,7 @@ impl<'a> Hands<'a> {
 
     pub(super) fn close(&mut self) {
         if let Some(opened) = self.opened.take() {
-            let (_, took) = self.timed(|| {
+            let (_, took) = self.timed(FileOperation::Close, opened.file, || {
                 drop(opened);
                 Ok(())
             });
@@ -284,7 +298,8 @@ impl<'a> Hands<'a> {
     /// A mailbox, opened for one operation; what comes of it counts with the operation.
     pub(super) fn mailbox(&mut self, file: u32) -> Option<File> {
         let path = self.path(file);
-        let (done, took) = self.timed(|| File::options().read(true).write(true).open(&path));
+        let (done, took) =
+            self.timed(FileOperation::Open, file, || File::options().read(true).write(true).open(&path));
         match done {
             Ok(handle) => Some(handle),
             Err(error) => {
@@ -315,7 +330,8 @@ impl<'a> Hands<'a> {
             let mut buffer = std::mem::take(&mut self.buffer);
             let bytes = &mut buffer[..piece];
             fill(&self.job.plan.content, opened.file, state.version, start + written, bytes);
-            let (done, time) = self.timed(|| opened.handle.write_all_at(bytes, start + written));
+            let (done, time) =
+                self.timed(operation, opened.file, || opened.handle.write_all_at(bytes, start + written));
             self.buffer = buffer;
             took += time;
             state.appended(start + written, piece as u64, done.is_ok());
@@ -333,7 +349,7 @@ impl<'a> Hands<'a> {
 
     pub(super) fn fsync(&mut self, state: &mut FileState) {
         let Some(opened) = self.opened() else { return };
-        let (done, took) = self.timed(|| opened.handle.sync_all());
+        let (done, took) = self.timed(FileOperation::Fsync, opened.file, || opened.handle.sync_all());
         self.record(FileOperation::Fsync, took, 0, done.err());
         state.synced(done.is_ok());
         if let Err(error) = done {
@@ -344,7 +360,7 @@ impl<'a> Hands<'a> {
 
     pub(super) fn delete(&mut self, file: u32, state: &mut FileState) {
         let path = self.path(file);
-        let (done, took) = self.timed(|| std::fs::remove_file(&path));
+        let (done, took) = self.timed(FileOperation::Delete, file, || std::fs::remove_file(&path));
         match done {
             Ok(()) => {
                 self.record(FileOperation::Delete, took, 0, None);
@@ -371,7 +387,7 @@ impl<'a> Hands<'a> {
 
     pub(super) fn stat(&mut self, file: u32, state: &mut FileState) {
         let path = self.path(file);
-        let (done, took) = self.timed(|| path.metadata());
+        let (done, took) = self.timed(FileOperation::Stat, file, || path.metadata());
         match done {
             Ok(metadata) => {
                 self.record(FileOperation::Stat, took, 0, None);
@@ -421,7 +437,8 @@ impl<'a> Hands<'a> {
         let (mut took, mut offset, mut first_error) = (Duration::ZERO, 0u64, None);
         let mut buffer = std::mem::take(&mut self.buffer);
         loop {
-            let (done, time) = self.timed(|| opened.handle.read_at(&mut buffer, offset));
+            let (done, time) =
+                self.timed(FileOperation::Read, opened.file, || opened.handle.read_at(&mut buffer, offset));
             took += time;
             match done {
                 Ok(0) => break,
@@ -509,7 +526,7 @@ impl<'a> Hands<'a> {
             let (truth, found) = (padded(piece.start, &truth), padded(piece.start, bytes));
             let expected = vec![self.expected(file, state, piece)];
             let covered = piece.start..piece.start + piece.len;
-            let what = classify(self.job.plan, whose, std::slice::from_ref(&truth), &found, covered);
+            let what = classify(&self.job.plan, whose, std::slice::from_ref(&truth), &found, covered);
             self.failed(
                 file,
                 piece.block,

@@ -35,7 +35,7 @@ impl Meeting {
     }
 
     /// Waits for all others. False if all is over.
-    pub(super) fn wait(&self, job: &Job<'_>) -> bool {
+    pub(super) fn wait(&self, job: &Job) -> bool {
         let mut state = self.state.lock();
         let round = state.round;
         state.arrived += 1;
@@ -56,7 +56,7 @@ impl Meeting {
 
 impl Meeting {
     /// All threads decide together whether it is over: as the first of them sees it.
-    pub(super) fn decide(&self, job: &Job<'_>) -> bool {
+    pub(super) fn decide(&self, job: &Job) -> bool {
         let is_over = job.is_over();
         {
             let mut state = self.state.lock();
@@ -70,6 +70,7 @@ impl Meeting {
 }
 
 /// What is known of the files and directories of one thread.
+#[derive(Clone)]
 pub(super) struct Names {
     pub(super) files: Vec<FileState>,
     pub(super) directories: Vec<Existence>,
@@ -79,6 +80,12 @@ impl Names {
     pub(super) fn new(plan: &FilePlan, thread: u32) -> Self {
         let count = plan.part_len(thread) as usize;
         Self { files: vec![FileState::MISSING; count], directories: vec![Existence::No; count] }
+    }
+
+    /// Those of a thread of which nobody knows how far it came.
+    pub(super) fn in_doubt(plan: &FilePlan, thread: u32) -> Self {
+        let count = plan.part_len(thread) as usize;
+        Self { files: vec![FileState::DOUBTFUL; count], directories: vec![Existence::Doubtful; count] }
     }
 }
 
@@ -119,7 +126,7 @@ pub(super) fn round(
     meeting: &Meeting,
     keeps: bool,
 ) -> bool {
-    let plan = hands.job.plan;
+    let plan = &hands.job.plan;
     for phase in PHASES {
         if keeps && matches!(phase, Phase::Rmdir | Phase::Delete) {
             continue;
@@ -171,7 +178,7 @@ pub(super) fn round(
 impl Hands<'_> {
     fn make_directory(&mut self, file: u32, directory: &mut Existence) {
         let path = self.job.folder.join(self.job.plan.directory_path(file));
-        let (done, took) = self.timed(|| std::fs::create_dir(&path));
+        let (done, took) = self.timed(FileOperation::Mkdir, file, || std::fs::create_dir(&path));
         self.record(FileOperation::Mkdir, took, 0, done.err());
         *directory = match (done, *directory) {
             (Ok(()), _) => Existence::Yes,
@@ -185,7 +192,7 @@ impl Hands<'_> {
 
     fn stat_directory(&mut self, file: u32, directory: &mut Existence) {
         let path = self.job.folder.join(self.job.plan.directory_path(file));
-        let (done, took) = self.timed(|| path.metadata());
+        let (done, took) = self.timed(FileOperation::Dirstat, file, || path.metadata());
         self.record(FileOperation::Dirstat, took, 0, done.as_ref().err().copied());
         if let Err(error) = done
             && *directory == Existence::Yes
@@ -196,7 +203,7 @@ impl Hands<'_> {
 
     fn remove_directory(&mut self, file: u32, directory: &mut Existence) {
         let path = self.job.folder.join(self.job.plan.directory_path(file));
-        let (done, took) = self.timed(|| std::fs::remove_dir(&path));
+        let (done, took) = self.timed(FileOperation::Rmdir, file, || std::fs::remove_dir(&path));
         self.record(FileOperation::Rmdir, took, 0, done.err());
         match done {
             Ok(()) => *directory = Existence::No,

@@ -21,11 +21,13 @@ mod report;
 mod ring;
 mod run;
 mod script;
+mod seat;
 mod slots;
 mod spec;
 mod state;
 #[cfg(test)]
 mod tests;
+mod threads;
 
 pub use oracle::FileOracle;
 pub use plan::FilePlan;

@@ -1,6 +1,7 @@
 //! Knows which files must be there, and what each of them holds.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use rotproof_block::ContentHash;
 
@@ -18,8 +19,8 @@ pub struct FileOracle {
     /// By thread, and by position among its own.
     pub(super) parts: Vec<Names>,
     /// Where files are written in place.
-    pub(super) slots: Option<Slots>,
-    pub(super) log: Option<Log>,
+    pub(super) slots: Option<Arc<Slots>>,
+    pub(super) log: Option<Arc<Log>>,
     /// The parts are out and never came back, as after a load that was stopped.
     pub(super) is_lost: bool,
 }
@@ -30,8 +31,8 @@ impl FileOracle {
         Self {
             plan: plan.clone(),
             parts: (0..plan.parts()).map(|thread| Names::new(plan, thread)).collect(),
-            slots: plan.kind.slot_bytes().map(|_| Slots::new(plan)),
-            log: plan.kind.has_log().then(|| Log::new(plan.figures.log_size)),
+            slots: plan.kind.slot_bytes().map(|_| Arc::new(Slots::new(plan))),
+            log: plan.kind.has_log().then(|| Arc::new(Log::new(plan.figures.log_size))),
             is_lost: false,
         }
     }
@@ -56,7 +57,7 @@ impl FileOracle {
             Some(slots) => slots.len(file),
             None => state.size_max,
         };
-        there.map(size).sum::<u64>() + self.log.as_ref().map_or(0, Log::len)
+        there.map(size).sum::<u64>() + self.log.as_ref().map_or(0, |log| log.len())
     }
 
     /// Hashes of all blocks that must be there, as they lie on a device: padded with zeros at the end of a file. Those of

@@ -10,8 +10,7 @@ use serde::Serialize;
 use super::plan::FilePlan;
 use crate::BLOCK_BYTES;
 use crate::effort::{Effort, EffortPerRequest};
-use crate::engine::OperationReport;
-use crate::engine::ProgressKind;
+use crate::engine::{HungRequest, OperationReport, ProgressKind};
 use crate::failure::{Failure, Way};
 
 /// What a load of files does.
@@ -137,6 +136,10 @@ pub struct FileReport {
     pub files: u64,
     /// Bytes of them that it has found right.
     pub verified_bytes: u64,
+    /// Calls that took longer than the limit, by when they were made, at most 100 for each thread.
+    pub hung: Vec<HungRequest>,
+    /// How many more there were.
+    pub hung_omitted: u64,
     /// Whether it was asked to stop before it had come to its end. Then it says what was done up to there.
     pub is_interrupted: bool,
 }
@@ -206,6 +209,8 @@ pub(super) struct Tally {
     pub(super) verified_bytes: u64,
     pub(super) effort: Effort,
     pub(super) ended: Time,
+    pub(super) hung: Vec<HungRequest>,
+    pub(super) hung_omitted: u64,
 }
 
 impl Tally {
@@ -216,12 +221,21 @@ impl Tally {
         bytes: u64,
         error: Option<ErrorKind>,
     ) {
+        self.figures_of(operation).record(took, bytes, error);
+    }
+
+    /// Counts a call that nobody waits for any more; how long it takes, nobody knows.
+    pub(super) fn timed_out(&mut self, operation: FileOperation) {
+        self.figures_of(operation).record_unrecorded_error(ErrorKind::TimedOut);
+    }
+
+    fn figures_of(&mut self, operation: FileOperation) -> &mut OperationReport {
         let known = self.figures.iter().position(|(known, _)| *known == operation);
         let place = known.unwrap_or_else(|| {
             self.figures.push((operation, OperationReport::new()));
             self.figures.len() - 1
         });
-        self.figures[place].1.record(took, bytes, error);
+        &mut self.figures[place].1
     }
 
     pub(super) fn told(&mut self, incident: FileIncident) {
@@ -273,6 +287,8 @@ impl Tally {
             incidents: Vec::new(),
             files: 0,
             verified_bytes: 0,
+            hung: Vec::new(),
+            hung_omitted: 0,
             is_interrupted: false,
         };
         for tally in tallies {
@@ -291,6 +307,8 @@ impl Tally {
             report.verified_bytes += tally.verified_bytes;
             report.failures.extend(tally.failures.into_values());
             report.incidents.extend(tally.incidents);
+            report.hung.extend(tally.hung);
+            report.hung_omitted += tally.hung_omitted;
         }
         let elapsed = report.elapsed();
         figures.sort_by_key(|(operation, _)| *operation);
@@ -304,6 +322,7 @@ impl Tally {
             .collect();
         report.failures.sort_by(|one, other| (&one.object, one.block).cmp(&(&other.object, other.block)));
         report.incidents.sort_by_key(|incident| incident.time);
+        report.hung.sort_by_key(|hung| hung.sent_ns);
         report
     }
 }

@@ -50,11 +50,11 @@ impl Log {
     /// Writes an entry of `len` bytes.
     pub(super) fn append(&self, hands: &mut Hands<'_>, handle: &File, len: u64) {
         let Some(start) = self.reserve(hands, len) else { return };
-        let plan = hands.job.plan;
+        let plan = &hands.job.plan;
         let mut entry = vec![0; len as usize];
         self.fill(plan, start, &mut entry);
         let first = (self.size - start % self.size).min(len) as usize;
-        let (done, took) = hands.timed(|| {
+        let (done, took) = hands.timed(FileOperation::Log, plan.log(), || {
             handle.write_all_at(&entry[..first], start % self.size)?;
             handle.write_all_at(&entry[first..], 0)
         });
@@ -78,6 +78,14 @@ impl Log {
         state.next += len;
         state.in_flight.insert(start);
         Some(start)
+    }
+
+    /// Nobody knows what has become of entries whose threads were left behind.
+    pub(super) fn doubt_in_flight(&self) {
+        let mut state = self.state.lock();
+        let (first, next) = (state.in_flight.first().copied(), state.next);
+        state.in_flight.clear();
+        state.doubts.extend(first.map(|first| first..next));
     }
 
     fn release(&self, start: u64, doubt: Option<Range<u64>>) {
@@ -122,12 +130,13 @@ impl Log {
             let state = self.state.lock();
             (state.next.min(self.size), state.next, state.doubts.clone())
         };
-        let plan = hands.job.plan;
+        let plan = &hands.job.plan;
         let mut buffer = vec![0; super::hands::PIECE_BYTES];
         let mut offset = 0;
         while offset < len && !hands.job.is_cancelled() {
             let wanted = (len - offset).min(buffer.len() as u64) as usize;
-            let (done, took) = hands.timed(|| handle.read_at(&mut buffer[..wanted], offset));
+            let (done, took) = hands
+                .timed(FileOperation::Read, plan.log(), || handle.read_at(&mut buffer[..wanted], offset));
             hands.record(FileOperation::Read, took, done.unwrap_or(0) as u64, done.err());
             let read = match done {
                 Ok(0) => {

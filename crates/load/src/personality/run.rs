@@ -28,11 +28,13 @@ use super::plan::FilePlan;
 use super::report::{FileIncident, FileOperation, FileReport, Tally};
 use super::ring::Log;
 use super::script::{Script, Step};
+use super::seat::NO_FILE;
 use super::slots::Slots;
 use super::spec::PersonalityKind;
 use super::state::FileState;
-use crate::effort::EffortMeter;
-use crate::engine::Progress;
+use super::threads::{Home, Task, in_threads};
+use crate::engine::{LetGo, Progress};
+use crate::workload::HUNG_AFTER_DEFAULT;
 
 /// How to run one phase.
 pub struct FileRunOptions {
@@ -50,6 +52,11 @@ pub struct FileRunOptions {
     pub recording: Option<Arc<Recording>>,
     /// Ends the run as soon as it is as steady as that, which takes a recording.
     pub until_steady: Option<SteadySpec>,
+    /// How long a call may take before it is told of as hung; 30 s if nothing is said. Once nothing goes on but such calls,
+    /// their threads are left behind.
+    pub hung_after: Option<Duration>,
+    /// Called when that has happened.
+    pub let_go: Option<LetGo>,
 }
 
 /// Streams of [`rotproof_block::hash::mix`] that belong to the places that oltp reads and writes.
@@ -86,18 +93,20 @@ pub fn run(
         (None, _) => {}
     }
     let now = options.clock.now();
-    let job = Job {
-        plan,
+    let job = Arc::new(Job {
+        plan: plan.clone(),
         folder: folder.to_owned(),
         phase: options.phase,
         clock: options.clock,
         deadline: options.duration.filter(|_| options.phase == Phase::Run).map(|span| now.after(span)),
-        cancel: &options.cancel,
-        progress: &options.progress,
-        recording: options.recording.as_ref(),
+        hung_after: options.hung_after.unwrap_or(HUNG_AFTER_DEFAULT),
+        let_go: options.let_go.clone(),
+        cancel: Arc::clone(&options.cancel),
+        progress: Arc::clone(&options.progress),
+        recording: options.recording.clone(),
         ends_when_steady: until_steady.is_some(),
         is_abandoned: AtomicBool::new(false),
-    };
+    });
     oracle.is_lost = true;
     let started = job.now();
     if let Some(recording) = &options.recording {
@@ -113,7 +122,7 @@ pub fn run(
         }
     };
     if options.phase != Phase::Check && !job.is_cancelled() {
-        tallies.push(sync(&job)?);
+        tallies.extend(sync(&job)?);
     }
     let is_interrupted = options.cancel.load(Ordering::Relaxed) != 0;
     oracle.is_lost = is_interrupted;
@@ -125,62 +134,44 @@ pub fn run(
     Ok(FileReport { is_interrupted, ..report })
 }
 
-/// Tells all others if its thread panics.
-struct Watch<'a>(&'a AtomicBool);
-
-impl Drop for Watch<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
-/// A thread's work.
-pub(super) type Task<'scope, 'job> = (String, Box<dyn FnOnce(&mut Hands<'job>) + Send + 'scope>);
-
-/// Carries out each task in a thread of its own.
-pub(super) fn in_threads<'scope, 'job>(
-    job: &'job Job<'job>,
-    tasks: Vec<Task<'scope, 'job>>,
-) -> Result<Vec<Tally>>
-where
-    'job: 'scope,
-{
-    // All of them before the first begins, so that no interval is taken for complete while some are still to come.
-    let tasks: Vec<_> =
-        (0..).zip(tasks).map(|(worker, (name, task))| (name, task, job.recorder(worker))).collect();
-    std::thread::scope(|scope| {
-        let mut handles = Vec::new();
-        for (name, task, recorder) in tasks {
-            let work = move || {
-                let _watch = Watch(&job.is_abandoned);
-                let meter = EffortMeter::start();
-                let mut hands = Hands::new(job, recorder);
-                task(&mut hands);
-                let mut tally = hands.into_tally();
-                tally.effort = meter.end();
-                tally
-            };
-            let handle = std::thread::Builder::new().name(name).spawn_scoped(scope, work);
-            if handle.is_err() {
-                // Nobody may wait for a thread that is not there.
-                job.is_abandoned.store(true, Ordering::Relaxed);
-            }
-            handles.push(handle.doing(|| "starting a thread of the load".into()));
-        }
-        let panicked = |_| Error::new(ErrorKind::Internal, "a thread of the load panicked");
-        handles.into_iter().map(|handle| handle?.join().map_err(panicked)).collect()
-    })
-}
-
 /// Makes the tree of directories and the files that are there before the load.
-fn prefill(job: &Job<'_>, oracle: &mut FileOracle) -> Result<Vec<Tally>> {
-    let plan = job.plan;
-    let mut hands = Hands::alone(job);
+fn prefill(job: &Arc<Job>, oracle: &mut FileOracle) -> Result<Vec<Tally>> {
+    let tree: Task = ("files-tree".to_owned(), Box::new(make_tree));
+    let mut tallies = in_threads(job, job.plan.threads_max(), vec![tree])?;
+    let slots = oracle.slots.clone();
+    let work = move |hands: &mut Hands<'_>, thread, names: &mut Names| {
+        prefill_part(hands, thread, names, slots.as_deref());
+    };
+    tallies.extend(with_names(job, oracle, "files", work)?);
+    Ok(tallies)
+}
+
+/// Each thread at work with what it knows of its files.
+fn with_names(
+    job: &Arc<Job>,
+    oracle: &mut FileOracle,
+    name: &str,
+    work: impl Fn(&mut Hands<'_>, u32, &mut Names) + Send + Sync + 'static,
+) -> Result<Vec<Tally>> {
+    let (home, work) = (Home::of(std::mem::take(&mut oracle.parts)), Arc::new(work));
+    let tasks = (0..job.plan.parts()).map(|thread| -> Task {
+        let (home, work) = (Arc::clone(&home), Arc::clone(&work));
+        let task = move |hands: &mut Hands<'_>| {
+            home.with(thread, |names| work(hands, thread, names));
+            Ok(())
+        };
+        (format!("{name}-{thread}"), Box::new(task))
+    });
+    let tallies = in_threads(job, 0, tasks.collect());
+    oracle.parts = home.end(&job.plan);
+    tallies
+}
+
+fn make_tree(hands: &mut Hands<'_>) -> Result<()> {
+    let (job, plan) = (hands.job, &hands.job.plan);
     for directory in plan.directories() {
         let path = job.folder.join(&directory);
-        let (done, took) = hands.timed(|| std::fs::create_dir(&path));
+        let (done, took) = hands.timed(FileOperation::Mkdir, NO_FILE, || std::fs::create_dir(&path));
         hands.record(FileOperation::Mkdir, took, 0, done.err());
         if let Err(error) = done {
             let error = match error {
@@ -195,19 +186,14 @@ fn prefill(job: &Job<'_>, oracle: &mut FileOracle) -> Result<Vec<Tally>> {
     }
     if plan.kind.has_log() {
         let path = hands.path(plan.log());
-        File::create_new(&path).doing(|| format!("making the log {}", path.display()))?;
+        let (done, _) = hands.timed(FileOperation::Create, plan.log(), || File::create_new(&path));
+        done.map_err(|kind| Error::new(kind, format!("making the log {}", path.display())))?;
     }
-    let mut tallies = vec![hands.into_tally()];
-    let slots = oracle.slots.as_ref();
-    let tasks = (0..).zip(&mut oracle.parts).map(|(thread, names)| -> Task<'_, '_> {
-        (format!("files-{thread}"), Box::new(move |hands| prefill_part(hands, thread, names, slots)))
-    });
-    tallies.extend(in_threads(job, tasks.collect())?);
-    Ok(tallies)
+    Ok(())
 }
 
 fn prefill_part(hands: &mut Hands<'_>, thread: u32, names: &mut Names, slots: Option<&Slots>) {
-    let plan = hands.job.plan;
+    let plan = &hands.job.plan;
     for position in 0..plan.part_len(thread) {
         if hands.job.is_cancelled() {
             return;
@@ -227,42 +213,42 @@ fn prefill_part(hands: &mut Hands<'_>, thread: u32, names: &mut Names, slots: Op
 }
 
 /// The load itself.
-fn work(job: &Job<'_>, oracle: &mut FileOracle) -> Result<Vec<Tally>> {
-    let plan = job.plan;
-    let FileOracle { parts, slots, log, .. } = oracle;
-    let log = match log {
-        Some(log) => Some((&*log, open_log(job)?)),
+fn work(job: &Arc<Job>, oracle: &mut FileOracle) -> Result<Vec<Tally>> {
+    let log = match &oracle.log {
+        Some(log) => Some((Arc::clone(log), Arc::new(open_log(job)?))),
         None => None,
     };
-    let log = log.as_ref().map(|(log, handle)| (*log, handle));
-    match (plan.kind, slots.as_ref(), log) {
-        (PersonalityKind::Oltp, Some(slots), Some(log)) => oltp(job, slots, log),
+    let tallies = match (job.plan.kind, oracle.slots.clone(), log) {
+        (PersonalityKind::Oltp, Some(slots), Some(log)) => oltp(job, &slots, &log),
         (PersonalityKind::MailStore, Some(slots), Some(log)) => {
-            let tasks = (0..plan.figures.threads).map(|thread| -> Task<'_, '_> {
-                (format!("mail-{thread}"), Box::new(move |hands| mail(hands, thread, slots, log)))
+            let tasks = (0..job.plan.figures.threads).map(|thread| -> Task {
+                let (slots, log) = (Arc::clone(&slots), log.clone());
+                let task = move |hands: &mut Hands<'_>| {
+                    mail(hands, thread, &slots, (&log.0, &log.1));
+                    Ok(())
+                };
+                (format!("mail-{thread}"), Box::new(task))
             });
-            in_threads(job, tasks.collect())
+            in_threads(job, 0, tasks.collect())
         }
         (PersonalityKind::Metadata, ..) => {
-            let meeting = Meeting::new(plan.figures.threads);
-            let meeting = &meeting;
-            let tasks = (0..).zip(parts).map(|(thread, names)| -> Task<'_, '_> {
-                (format!("names-{thread}"), Box::new(move |hands| metadata(hands, thread, names, meeting)))
-            });
-            in_threads(job, tasks.collect())
+            let meeting = Meeting::new(job.plan.figures.threads);
+            with_names(job, oracle, "names", move |hands, thread, names| {
+                metadata(hands, thread, names, &meeting);
+            })
         }
-        _ => {
-            let tasks = (0..).zip(parts).map(|(thread, names)| -> Task<'_, '_> {
-                let states = &mut names.files;
-                (format!("files-{thread}"), Box::new(move |hands| files(hands, thread, states, log)))
-            });
-            in_threads(job, tasks.collect())
-        }
+        (.., log) => with_names(job, oracle, "files", move |hands, thread, names| {
+            files(hands, thread, &mut names.files, log.as_ref().map(|(log, handle)| (&**log, &**handle)));
+        }),
+    };
+    if let Some(log) = &oracle.log {
+        log.doubt_in_flight();
     }
+    tallies
 }
 
 /// The log as each personality writes it: durable at once, but for a web server's.
-fn open_log(job: &Job<'_>) -> Result<File> {
+fn open_log(job: &Job) -> Result<File> {
     let path = job.folder.join(job.plan.path(job.plan.log()));
     let flags = if job.plan.kind == PersonalityKind::Webserver { 0 } else { libc::O_DSYNC };
     let opened = File::options().read(true).write(true).custom_flags(flags).open(&path);
@@ -275,7 +261,7 @@ fn goes_on(hands: &Hands<'_>, loops: u64) -> bool {
 }
 
 fn files(hands: &mut Hands<'_>, thread: u32, states: &mut [FileState], log: Option<(&Log, &File)>) {
-    let plan = hands.job.plan;
+    let plan = &hands.job.plan;
     let mut script = Script::new(plan, thread);
     let (mut steps, mut loops) = (Vec::new(), 0);
     let position = |file: u32| (file / plan.parts()) as usize;
@@ -330,7 +316,7 @@ fn metadata(hands: &mut Hands<'_>, thread: u32, names: &mut Names, meeting: &Mee
 }
 
 fn mail(hands: &mut Hands<'_>, thread: u32, slots: &Slots, (log, log_handle): (&Log, &File)) {
-    let mut script = MailScript::new(hands.job.plan, thread);
+    let mut script = MailScript::new(&hands.job.plan, thread);
     let mut loops = 0;
     while hands.job.plan.part_len(thread) > 0 && goes_on(hands, loops) {
         loops += 1;
@@ -358,7 +344,7 @@ fn mail(hands: &mut Hands<'_>, thread: u32, slots: &Slots, (log, log_handle): (&
 }
 
 /// Readers, writers and the log writer, coupled by semaphores. All threads share the open files.
-fn oltp(job: &Job<'_>, slots: &Slots, log: (&Log, &File)) -> Result<Vec<Tally>> {
+fn oltp(job: &Arc<Job>, slots: &Arc<Slots>, log: &(Arc<Log>, Arc<File>)) -> Result<Vec<Tally>> {
     let figures = &job.plan.figures;
     let open = |flags| -> Result<Vec<File>> {
         (0..figures.files)
@@ -369,17 +355,17 @@ fn oltp(job: &Job<'_>, slots: &Slots, log: (&Log, &File)) -> Result<Vec<Tally>> 
             })
             .collect()
     };
-    let (buffered, durable) = (open(0)?, open(libc::O_DSYNC)?);
+    let (buffered, durable) = (Arc::new(open(0)?), Arc::new(open(libc::O_DSYNC)?));
     let mut semaphores = vec![WRITER; figures.writers as usize];
     semaphores.push(LOG_WRITER);
-    let coupling = Coupling::new(semaphores, figures.threads);
-    let (coupling, buffered, durable) = (&coupling, &buffered, &durable);
-    let mut tasks: Vec<Task<'_, '_>> = Vec::new();
+    let coupling = Arc::new(Coupling::new(semaphores, figures.threads));
+    let mut tasks: Vec<Task> = Vec::new();
     for reader in 0..figures.threads {
+        let (coupling, slots, buffered) = (Arc::clone(&coupling), Arc::clone(slots), Arc::clone(&buffered));
         tasks.push((
             format!("reader-{reader}"),
-            Box::new(move |hands| {
-                let mut places = Places::new(hands.job.plan, reader, 0, 1);
+            Box::new(move |hands: &mut Hands<'_>| {
+                let mut places = Places::new(&hands.job.plan, reader, 0, 1);
                 let mut loops = 0;
                 while goes_on(hands, loops) {
                     loops += 1;
@@ -389,21 +375,23 @@ fn oltp(job: &Job<'_>, slots: &Slots, log: (&Log, &File)) -> Result<Vec<Tally>> 
                     coupling.post(|| job.is_over());
                 }
                 coupling.leave();
+                Ok(())
             }),
         ));
     }
     for writer in 0..figures.writers {
+        let (coupling, slots, durable) = (Arc::clone(&coupling), Arc::clone(slots), Arc::clone(&durable));
         tasks.push((
             format!("writer-{writer}"),
-            Box::new(move |hands| {
-                let plan = hands.job.plan;
+            Box::new(move |hands: &mut Hands<'_>| {
+                let plan = &hands.job.plan;
                 let mut places =
                     Places::new(plan, plan.figures.threads + writer, writer, plan.figures.writers);
                 let job = hands.job;
                 loop {
                     for _ in 0..WRITES_IN_A_ROW {
                         if job.is_over() {
-                            return;
+                            return Ok(());
                         }
                         let (file, slot) = places.next();
                         slots.write(
@@ -414,26 +402,26 @@ fn oltp(job: &Job<'_>, slots: &Slots, log: (&Log, &File)) -> Result<Vec<Tally>> 
                         );
                     }
                     if !coupling.block(writer as usize, || job.is_over()) {
-                        return;
+                        return Ok(());
                     }
                 }
             }),
         ));
     }
-    let log_writer = figures.writers as usize;
+    let (log_writer, (log, handle)) = (figures.writers as usize, log.clone());
     tasks.push((
         "log-writer".into(),
-        Box::new(move |hands| {
+        Box::new(move |hands: &mut Hands<'_>| {
             let job = hands.job;
             loop {
-                log.0.append(hands, log.1, OLTP_LOG_BYTES);
+                log.append(hands, &handle, OLTP_LOG_BYTES);
                 if job.is_over() || !coupling.block(log_writer, || job.is_over()) {
-                    return;
+                    return Ok(());
                 }
             }
         }),
     ));
-    in_threads(job, tasks)
+    in_threads(job, 0, tasks)
 }
 
 /// Where a thread of oltp goes: the files in rotation, uniform within each. Writers have pieces of their own.
@@ -467,19 +455,22 @@ impl Places {
 }
 
 /// Makes everything durable.
-fn sync(job: &Job<'_>) -> Result<Tally> {
-    let mut hands = Hands::alone(job);
-    let folder = File::open(&job.folder).doing(|| format!("opening {}", job.folder.display()))?;
-    let (done, took) = hands.timed(|| {
-        // SAFETY: takes an open descriptor.
-        match unsafe { libc::syncfs(folder.as_raw_fd()) } {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
+fn sync(job: &Arc<Job>) -> Result<Vec<Tally>> {
+    let task = |hands: &mut Hands<'_>| {
+        let job = hands.job;
+        let folder = File::open(&job.folder).doing(|| format!("opening {}", job.folder.display()))?;
+        let (done, took) = hands.timed(FileOperation::Sync, NO_FILE, || {
+            // SAFETY: takes an open descriptor.
+            match unsafe { libc::syncfs(folder.as_raw_fd()) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        });
+        hands.record(FileOperation::Sync, took, 0, done.err());
+        if let Err(error) = done {
+            hands.tally.told(FileIncident { operation: FileOperation::Sync, error, time: job.now() });
         }
-    });
-    hands.record(FileOperation::Sync, took, 0, done.err());
-    if let Err(error) = done {
-        hands.tally.told(FileIncident { operation: FileOperation::Sync, error, time: job.now() });
-    }
-    Ok(hands.into_tally())
+        Ok(())
+    };
+    in_threads(job, job.plan.threads_max(), vec![("files-sync".to_owned(), Box::new(task))])
 }

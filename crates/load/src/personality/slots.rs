@@ -83,7 +83,7 @@ impl Slots {
         if !wipe {
             data::fill(&hands.job.plan.content, file, version, offset, &mut bytes);
         }
-        let (written, took) = hands.timed(|| handle.write_all_at(&bytes, offset));
+        let (written, took) = hands.timed(operation, file, || handle.write_all_at(&bytes, offset));
         hands.record(operation, took, self.bytes, written.err());
         match written {
             Ok(()) => place.store(word(next, next), Ordering::Release),
@@ -114,7 +114,8 @@ impl Slots {
         let before = place.load(Ordering::Acquire);
         let offset = slot * self.bytes;
         let mut bytes = vec![0; self.bytes as usize];
-        let (done, took) = hands.timed(|| handle.read_at(&mut bytes, offset));
+        let (done, took) = hands
+            .timed(operation.unwrap_or(FileOperation::Read), file, || handle.read_at(&mut bytes, offset));
         let legal = Self::legal(before, place.load(Ordering::Acquire));
         if let Some(operation) = operation {
             hands.record(operation, took, self.bytes, done.err());
@@ -128,7 +129,7 @@ impl Slots {
 
     fn unreadable(&self, hands: &mut Hands<'_>, file: u32, offset: u64, len: u64, error: ErrorKind) {
         for piece in pieces(offset, len as usize) {
-            let expected = vec![self.expected(hands.job.plan, file, piece.block)];
+            let expected = vec![self.expected(&hands.job.plan, file, piece.block)];
             let what = Classification::Unreadable { error };
             let finding = Finding { expected, found: None, what };
             hands.failed(file, piece.block, LoadOperation::Read, finding);
@@ -148,11 +149,11 @@ impl Slots {
             let position = offset + piece.at as u64;
             let found = &bytes[piece.at..piece.at + piece.len];
             let legal = legal(position / self.bytes);
-            if is_legal(hands.job.plan, file, piece, &legal, found) {
+            if is_legal(&hands.job.plan, file, piece, &legal, found) {
                 hands.tally.verified_bytes += piece.len as u64;
                 continue;
             }
-            let plan = hands.job.plan;
+            let plan = &hands.job.plan;
             let mut truth = vec![0; piece.len];
             if *legal.versions.start() > 0 {
                 data::fill(&plan.content, file, *legal.versions.start(), position, &mut truth);
@@ -230,11 +231,12 @@ impl Slots {
         let mut offset = 0;
         while offset < len && !hands.job.is_cancelled() {
             let wanted = (len - offset).min(PIECE_BYTES as u64) as usize;
-            let (done, took) = hands.timed(|| handle.read_at(&mut buffer[..wanted], offset));
+            let (done, took) =
+                hands.timed(FileOperation::Read, file, || handle.read_at(&mut buffer[..wanted], offset));
             hands.record(FileOperation::Read, took, done.unwrap_or(0) as u64, done.err());
             match done {
                 Ok(0) => {
-                    let expected = vec![self.expected(hands.job.plan, file, offset / BLOCK_BYTES as u64)];
+                    let expected = vec![self.expected(&hands.job.plan, file, offset / BLOCK_BYTES as u64)];
                     let what = Classification::WrongSize { expected_bytes: len, found_bytes: offset };
                     let finding = Finding { expected, found: Some(Vec::new()), what };
                     hands.failed(file, offset / BLOCK_BYTES as u64, LoadOperation::Read, finding);

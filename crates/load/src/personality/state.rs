@@ -32,6 +32,9 @@ impl FileState {
     pub(super) const MISSING: Self =
         Self { existence: Existence::No, version: 0, sure: 0, size_min: 0, size_max: 0, synced: None };
 
+    /// Nothing is known.
+    pub(super) const DOUBTFUL: Self = Self { existence: Existence::Doubtful, ..Self::MISSING };
+
     /// The size, if there is no doubt about it.
     pub(super) fn size(&self) -> Option<u64> {
         (self.size_min == self.size_max).then_some(self.size_max)

@@ -12,6 +12,7 @@ use rotproof_record::{IntervalLength, RecordSpec, Recording, RecordingOptions, R
 
 use super::*;
 use crate::Failure;
+use crate::engine::HungEnd;
 
 struct Rig {
     plan: FilePlan,
@@ -35,6 +36,8 @@ impl Rig {
             progress: Arc::default(),
             recording: None,
             until_steady: None,
+            hung_after: None,
+            let_go: None,
         }
     }
 
@@ -369,4 +372,108 @@ fn a_load_of_files_ends_when_it_is_steady_and_only_if_it_is_recorded() {
     let report = run(&rig.plan, &path, &mut rig.oracle, &options).expect("runs");
     assert!(report.until_steady.expect("it was to").attained, "{:?}", report.until_steady);
     assert_eq!(rig.check(), []);
+}
+
+/// Makes what hangs whoever opens it to read, until somebody opens it to write.
+fn make_fifo(path: &Path) {
+    use std::os::unix::ffi::OsStrExt;
+    let name = std::ffi::CString::new(path.as_os_str().as_bytes()).expect("a name without zeros");
+    // SAFETY: the name ends with zero and lives across the call.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+}
+
+#[test]
+fn a_call_that_does_not_return_is_told_of_and_its_thread_left_behind() {
+    use std::os::unix::fs::OpenOptionsExt;
+    let (mut rig, _) = Rig::loaded("mail_store:files=4,threads=2,file_size=64KiB,log_size=4MiB,loops=20");
+    let log = rig.path("log");
+    std::fs::remove_file(&log).expect("it is there");
+    make_fifo(&log);
+    let options =
+        FileRunOptions { hung_after: Some(Duration::from_millis(60)), ..Rig::options(Phase::Check) };
+    let folder = rig.folder.path().to_owned();
+    let check = run(&rig.plan, &folder, &mut rig.oracle, &options).expect("it ends");
+    assert_eq!(check.hung.len(), 1, "{:?}", check.hung);
+    let hung = &check.hung[0];
+    assert_eq!((hung.operation, hung.object.as_str(), hung.end), ("open", "log", HungEnd::GivenUp));
+    assert!(hung.age_ns >= 120_000_000 && !check.is_interrupted, "{hung:?}");
+    assert_eq!((check.error_count(), check.files), (1, 5), "the files were read back before");
+    let failures = failures_of([&check]);
+    let found: Vec<_> =
+        failures.iter().map(|failure| (failure.object.as_str(), failure.worst().what.kind())).collect();
+    assert_eq!(found, [("log", "refused")]);
+    let told: Vec<_> = options.progress.take_hung().iter().map(|hung| hung.end).collect();
+    assert_eq!(told, [HungEnd::Waiting]);
+    // Lets the thread end.
+    let writer = std::fs::File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&log);
+    writer.expect("somebody reads");
+}
+
+#[test]
+fn threads_that_wait_for_one_that_hangs_end_with_their_figures_and_its_files_are_in_doubt() {
+    use super::hands::{Hands, Job};
+    use super::threads::{Home, Task, in_threads};
+    use parking_lot::{Condvar, Mutex};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    let plan = FilePlan::new(&"varmail:files=4,threads=2".parse().expect("a personality"), 1);
+    let (released, let_go) =
+        (Arc::new((Mutex::new(false), Condvar::new())), Arc::new(AtomicBool::new(false)));
+    let (gate, told) = (Arc::clone(&released), Arc::clone(&let_go));
+    let job = Arc::new(Job {
+        plan: plan.clone(),
+        folder: PathBuf::new(),
+        phase: Phase::Run,
+        clock: Clock::start(),
+        deadline: None,
+        hung_after: Duration::from_millis(60),
+        let_go: Some(Arc::new(move || {
+            told.store(true, Ordering::Relaxed);
+            *gate.0.lock() = true;
+            gate.1.notify_all();
+        })),
+        cancel: Arc::default(),
+        progress: Arc::default(),
+        recording: None,
+        ends_when_steady: false,
+        is_abandoned: AtomicBool::new(false),
+    });
+    let home = Home::of(FileOracle::new(&plan).parts);
+    let tasks = (0..2u32).map(|thread| -> Task {
+        let (home, released) = (Arc::clone(&home), Arc::clone(&released));
+        let task = move |hands: &mut Hands<'_>| {
+            home.with(thread, |_| {
+                let (_, took) = hands.timed(FileOperation::Create, thread, || Ok(()));
+                hands.record(FileOperation::Create, took, 0, None);
+                if thread == 1 {
+                    while !hands.job.is_cancelled() {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                    return;
+                }
+                let (_, took) = hands.timed(FileOperation::Fsync, thread, || {
+                    let mut is_released = released.0.lock();
+                    while !*is_released {
+                        let waited = released.1.wait_for(&mut is_released, Duration::from_secs(60));
+                        assert!(!waited.timed_out(), "nobody let it go");
+                    }
+                    Ok(())
+                });
+                hands.record(FileOperation::Fsync, took, 0, None);
+            });
+            Ok(())
+        };
+        (format!("test-{thread}"), Box::new(task))
+    });
+    let tallies = in_threads(&job, 0, tasks.collect()).expect("it ends");
+    assert!(let_go.load(Ordering::Relaxed), "what holds it back was told");
+    let report = report::Tally::merge(Phase::Run, job.now(), tallies);
+    assert_eq!((count(&report, FileOperation::Create), count(&report, FileOperation::Fsync)), (2, 1));
+    assert_eq!((report.error_count(), report.hung.len()), (1, 1));
+    let hung = &report.hung[0];
+    assert_eq!((hung.worker, hung.operation, hung.object.as_str()), (0, "fsync", plan.path(0).as_str()));
+    let parts = home.end(&plan);
+    let doubtful =
+        |thread: usize| parts[thread].files.iter().all(|state| state.existence == state::Existence::Doubtful);
+    assert!(doubtful(0) && !doubtful(1));
 }

@@ -140,11 +140,12 @@ impl LoadSpec {
         }
     }
 
-    /// A personality says everything but how long it runs.
+    /// A personality says everything but how long it runs, and what takes too long.
     fn validate_personality(&self, path: &Path, problems: &mut Problems) {
         let Some(personality) = &self.personality else { return };
         personality.validate(path, problems);
-        let bare = Self { personality: None, duration: None, until_steady: None, ..self.clone() };
+        let bare =
+            Self { personality: None, duration: None, until_steady: None, hung_after: None, ..self.clone() };
         let (said, default) = (serde_json::to_value(bare), serde_json::to_value(Self::default()));
         if let (Ok(Value::Object(said)), Ok(Value::Object(default))) = (said, default) {
             for (key, _) in said.iter().filter(|(key, value)| default.get(*key) != Some(value)) {

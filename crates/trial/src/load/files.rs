@@ -11,6 +11,7 @@ use std::time::Instant;
 use rotproof_block::error::IoContext;
 use rotproof_block::runtime::Clock;
 use rotproof_block::{Error, ErrorKind, Phase, Result};
+use rotproof_load::engine::HungRequest;
 use rotproof_load::personality::{
     FileOperation, FileOracle, FilePlan, FileReport, FileRunOptions, Personality, failures_of, run,
 };
@@ -43,6 +44,8 @@ pub struct FileLoadCommand {
     pub duration: Option<Span>,
     /// What everything is derived from.
     pub seed: u64,
+    /// How long a call may take before it is told of as hung, if not as long as usual.
+    pub hung_after: Option<Span>,
     /// The remains of an earlier load may be removed.
     pub overwrite: bool,
     /// What to look at on the machine meanwhile, if anything.
@@ -74,6 +77,8 @@ pub struct FileLoadOutcome {
     pub failures: Vec<Failure>,
     /// Operations that ended with an error.
     pub errors: u64,
+    /// Calls that took too long.
+    pub hung: Vec<HungRequest>,
     /// Whether it ended because it was steady; none if it was not to.
     pub until_steady: Option<SteadyEnd>,
     /// Whether somebody asked to stop before all was done; then it says what was done up to there.
@@ -139,6 +144,7 @@ impl FileLoadCommand {
             files: check.map_or(0, |check| check.files),
             verified_bytes: check.map_or(0, |check| check.verified_bytes),
             errors: reports.iter().map(FileReport::error_count).sum(),
+            hung: reports.iter().flat_map(|report| report.hung.clone()).collect(),
             failures,
             until_steady: reports.iter().find_map(|report| report.until_steady),
             is_interrupted,
@@ -173,6 +179,8 @@ impl FileLoadCommand {
             progress,
             recording: recording.cloned(),
             until_steady: self.until_steady,
+            hung_after: self.hung_after.map(|span| span.0),
+            let_go: None,
         };
         run(plan, folder, oracle, &options)
     }
@@ -257,6 +265,7 @@ mod tests {
             personality: personality.parse().expect(personality),
             duration: None,
             seed: 1,
+            hung_after: None,
             overwrite: false,
             probes: None,
             until_steady: None,

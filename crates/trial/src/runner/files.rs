@@ -120,6 +120,8 @@ impl Conductor<'_> {
             progress,
             recording: Some(Arc::clone(recording)),
             until_steady: self.trial.load.until_steady,
+            hung_after: self.trial.load.hung_after.map(|span| span.0),
+            let_go: self.let_go(),
         };
         let watched = self.device_watch.map(|watch| watch.begin(phase.word(), None)).transpose()?;
         let begin_phase = |is_run| self.probes.iter().for_each(|probes| probes.begin_phase(is_run));

@@ -200,7 +200,11 @@ fn report(
             (None, Some(files)) => summarise_files(&files.reports),
             (None, None) => summarise(&conducted.load),
         },
-        hung: conducted.load.iter().flat_map(|report| report.hung.clone()).collect(),
+        hung: {
+            let of_files = conducted.files.iter().flat_map(|files| &files.reports);
+            let of_files = of_files.flat_map(|report| report.hung.clone());
+            conducted.load.iter().flat_map(|report| report.hung.clone()).chain(of_files).collect()
+        },
         degradation: course.degradation,
         steady_state: course.steady_state,
         until_steady: until_steady(conducted),
