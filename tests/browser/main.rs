@@ -67,29 +67,21 @@ fn modules() -> PathBuf {
     folder
 }
 
-#[test]
-fn the_page_of_a_run_is_whole_in_a_browser_without_a_network() {
-    let stage = Stage::new();
-    fs::write(stage.path("trial.yaml"), TRIAL).expect("written");
-    let ended = stage.run(&["run", "trial.yaml", "--quiet"]);
-    assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
-    let folder =
-        fs::read_dir(stage.path("results")).expect("results").next().expect("a run").expect("read").path();
-    let hits = fs::read_to_string(folder.join("ledger.jsonl")).expect("a ledger").lines().count();
+/// What a browser finds on the page of a run, after all that holds for every page has been found to.
+fn look(folder: &Path) -> Value {
     let look = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/browser/look.mjs");
-    let found = run(Command::new("node").arg(look).args([&modules(), &folder.join("report.html"), &folder]));
+    let found = run(Command::new("node").arg(look).args([
+        &modules(),
+        &folder.join("report.html"),
+        &folder.to_owned(),
+    ]));
     let found: Value = serde_json::from_str(&found).expect("JSON");
-
     assert_eq!(found["messages"], serde_json::json!([]), "nothing on the console");
     for request in found["requests"].as_array().expect("requests") {
         assert!(request.as_str().is_some_and(|url| url.starts_with("file://")), "{request}");
     }
-    assert!(hits > 20);
-    assert_eq!(found["hits"], hits, "every hit of the ledger is in a mark");
     for scheme in ["light", "dark"] {
         let seen = &found["schemes"][scheme];
-        assert!(seen["charts"].as_u64() >= Some(6), "{seen}");
-        assert!(seen["lines"].as_u64() >= Some(20), "{seen}");
         assert_eq!(seen["unlabelled"], 0, "{seen}");
         // What WCAG 2.1 asks for of texts, level AA.
         assert!(seen["contrast"].as_f64() >= Some(4.5), "{scheme}: {seen}");
@@ -105,10 +97,75 @@ fn the_page_of_a_run_is_whole_in_a_browser_without_a_network() {
         found["readings"].as_array().expect("readings").iter().filter_map(Value::as_str).collect();
     assert!(readings.iter().all(|text| text.contains(" s. ")), "{readings:?}");
     assert!(readings[0] != readings[1] && readings[1] != readings[2], "{readings:?}");
-    assert!(found["at_hit"].as_str().is_some_and(|text| text.contains("Throughput")), "{found}");
     assert_eq!(found["printed"]["navigation"], "none");
     assert_eq!(found["printed"]["charts"], found["schemes"]["light"]["charts"], "all charts are printed");
     for picture in ["light.png", "dark.png", "page.pdf"] {
         assert!(fs::metadata(folder.join(picture)).expect("made").len() > 10_000, "{picture}");
     }
+    found
+}
+
+fn at_least(found: &Value, charts: u64, lines: u64) {
+    for scheme in ["light", "dark"] {
+        let seen = &found["schemes"][scheme];
+        assert!(seen["charts"].as_u64() >= Some(charts), "{seen}");
+        assert!(seen["lines"].as_u64() >= Some(lines), "{seen}");
+    }
+}
+
+/// The only run in a folder of results.
+fn only(results: &Path) -> PathBuf {
+    let mut runs = fs::read_dir(results).expect("results").map(|run| run.expect("read").path());
+    let first = runs.next().expect("a run");
+    assert!(runs.next().is_none());
+    first
+}
+
+#[test]
+fn the_page_of_a_run_is_whole_in_a_browser_without_a_network() {
+    let stage = Stage::new();
+    fs::write(stage.path("trial.yaml"), TRIAL).expect("written");
+    let ended = stage.run(&["run", "trial.yaml", "--quiet"]);
+    assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
+    let folder = only(&stage.path("results"));
+    let hits = fs::read_to_string(folder.join("ledger.jsonl")).expect("a ledger").lines().count();
+    let found = look(&folder);
+    assert!(hits > 20);
+    assert_eq!(found["hits"], hits, "every hit of the ledger is in a mark");
+    at_least(&found, 6, 20);
+    assert!(found["at_hit"].as_str().is_some_and(|text| text.contains("Throughput")), "{found}");
+}
+
+#[test]
+fn the_page_of_a_load_shows_what_it_has_and_nothing_else() {
+    let stage = Stage::new();
+    let arguments = [
+        "load",
+        "disk:nvme:8MiB",
+        "--rw=randrw",
+        "--number-ios=20000",
+        "--interval=10ms",
+        "--steadystate=bw:50%",
+        "--ss-dur=50ms",
+        "--results=kept",
+        "--quiet",
+    ];
+    let ended = stage.run(&arguments);
+    assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
+    let found = look(&only(&stage.path("kept")));
+    let wanted = ["verdict", "tried", "time", "latency", "figures", "repeat"];
+    assert_eq!(found["sections"], serde_json::json!(wanted), "neither faults nor places");
+    at_least(&found, 6, 10);
+    assert_eq!((&found["hits"], &found["at_hit"]), (&Value::from(0), &Value::Null));
+    let text = found["text"].as_str().expect("a text");
+    for wanted in [
+        "read back and right",
+        "disk:nvme:8MiB",
+        "was steady from its beginning",
+        "The same requests again",
+        "rotproof load disk:nvme:8MiB --rw=randrw",
+    ] {
+        assert!(text.contains(wanted), "{wanted}: {text}");
+    }
+    assert!(!text.contains("ault"), "nothing of faults, nor of defaults: {text}");
 }

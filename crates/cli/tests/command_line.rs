@@ -584,6 +584,10 @@ fn a_load_ends_once_it_is_steady_and_says_so_also_in_the_words_of_fio() {
     let end = &json["until_steady"];
     assert_eq!((&end["attained"], &end["since_ns"]), (&Value::Bool(true), &Value::from(2_000_000_000_u64)));
     let kept = json["results"].as_str().expect("a folder");
+    let page = folder.run(&["report", kept, "--page"]);
+    assert!(page.stdout.contains("report.html"), "{}", page.stderr);
+    let compared = folder.run(&["report", kept, kept]);
+    assert!(compared.stdout.contains("run read IOPS"), "{}", compared.stdout);
     folder.run(&["report", kept, "--fio", "fio"]);
     let fio = fs::read(folder.path("fio/randread-iodepth-1-numjobs-1.json")).expect("written");
     let fio: Value = serde_json::from_slice(&fio).expect("JSON");

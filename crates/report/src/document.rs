@@ -216,11 +216,9 @@ impl Body {
         let label = "Where faults and failures lie; the table below has the numbers";
         let numbers = table("Faults and failures by place", &["place", "what lies there"], rows);
         let details = format!("<details><summary>Numbers</summary>\n{numbers}</details>\n");
-        self.section(
-            "places",
-            "Where faults and failures lie",
-            &figure("places", &strip::scene(&page.places), label, &details),
-        );
+        let title =
+            if page.faults.is_empty() { "Where failures lie" } else { "Where faults and failures lie" };
+        self.section("places", title, &figure("places", &strip::scene(&page.places), label, &details));
     }
 
     fn performance(&mut self, page: &Page) {
@@ -232,13 +230,46 @@ impl Body {
     }
 
     fn repeat(&mut self, page: &Page) {
-        let mut content = format!(
-            "<p>The same faults hit the same requests again:</p>\n<pre><code>{}</code></pre>\n",
-            escape(&page.command)
-        );
+        let mut content = String::new();
+        if !page.command.is_empty() {
+            let same = match page.faults.is_empty() {
+                true => "The same requests again:",
+                false => "The same faults hit the same requests again:",
+            };
+            let _ = writeln!(content, "<p>{same}</p>\n<pre><code>{}</code></pre>", command(&page.command));
+        }
         content += &facts(&page.environment);
+        content += &messages(&page.kernel_messages);
         self.section("repeat", "To repeat it", &content);
     }
+}
+
+/// A command line that breaks between its words, not behind the hyphens of an option.
+fn command(line: &str) -> String {
+    let words = line.split(' ').map(|word| match word.starts_with('-') {
+        true => format!("<span class=\"option\">{}</span>", escape(word)),
+        false => escape(word).to_string(),
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Messages of the kernel that are shown without being asked for.
+const MESSAGES_OPEN_MAX: usize = 5;
+
+/// What the kernel said, a line each; of many only how many there are, until they are asked for.
+fn messages(messages: &[String]) -> String {
+    if messages.is_empty() {
+        return String::new();
+    }
+    let lines: String =
+        messages.iter().map(|message| format!("<li><code>{}</code></li>\n", escape(message))).collect();
+    let is_open = if messages.len() > MESSAGES_OPEN_MAX { "" } else { " open" };
+    let count = messages.len();
+    let plural = if count == 1 { "" } else { "s" };
+    format!(
+        "<details class=\"messages\"{is_open}><summary>{count} message{plural} of the kernel</summary>\n\
+         <ol>{lines}</ol>\n</details>\n"
+    )
 }
 
 /// Before the head of a column of numbers.
@@ -484,6 +515,29 @@ mod tests {
         let text = html(&page());
         assert_eq!(text.matches("<script").count(), 2, "the data and the cursor");
         assert!(!text.contains("<script>alert"));
+    }
+
+    #[test]
+    fn messages_of_the_kernel_are_lines_and_many_are_shown_when_they_are_asked_for() {
+        let with = |count: usize| {
+            let kernel_messages = (0..count).map(|n| format!("{n}: <EXT4-fs> error")).collect();
+            html(&Page { kernel_messages, ..page() })
+        };
+        assert!(!with(0).contains("of the kernel"));
+        let few = with(1);
+        assert!(few.contains("<details class=\"messages\" open><summary>1 message of the kernel</summary>"));
+        assert!(few.contains("<li><code>0: &lt;EXT4-fs&gt; error</code></li>"));
+        let many = with(300);
+        assert!(many.contains("<details class=\"messages\"><summary>300 messages of the kernel</summary>"));
+        assert_eq!(many.matches("EXT4-fs").count(), 300);
+    }
+
+    #[test]
+    fn a_page_without_faults_says_nothing_of_them() {
+        let faults = Vec::new();
+        let text = html(&Page { faults, stack: Vec::new(), ..page() });
+        assert!(text.contains("The same requests again:") && text.contains(">Where failures lie<"));
+        assert!(!text.contains("The same faults") && !text.contains("faults act here"));
     }
 
     #[test]

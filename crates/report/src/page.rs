@@ -33,7 +33,9 @@ pub struct Page {
     pub places: Vec<Strip>,
     /// The machine, versions, cost.
     pub environment: Vec<Fact>,
-    /// The command that repeats the run.
+    /// What the kernel said meanwhile, line by line.
+    pub kernel_messages: Vec<String>,
+    /// The command that repeats the run; empty if it is not known.
     pub command: String,
     /// What else a reader should know, a paragraph each.
     pub notes: Vec<String>,

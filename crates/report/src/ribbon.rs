@@ -114,10 +114,14 @@ impl Row<'_> {
         for mark in &self.timeline.marks {
             let x = LEFT + at_pixel(mark.at, self.timeline);
             let mut items = vec![line(vec![(x, self.top + 4.0), (x, self.top + ROW)], HIT, 1.4)];
-            let end = x + 5.0 + width_of(&mark.name) * TEXT;
-            if x > free_from && end < WIDTH {
-                items.push(text((x + 4.0, self.top + ROW - 8.0), &mark.name, Anchor::Start, false));
-                free_from = end + 8.0;
+            let width = 5.0 + width_of(&mark.name) * TEXT;
+            let y = self.top + ROW - 8.0;
+            if x > free_from && x + width < WIDTH {
+                items.push(text((x + 4.0, y), &mark.name, Anchor::Start, false));
+                free_from = x + width + 8.0;
+            } else if x + width >= WIDTH && x - width > free_from {
+                items.push(text((x - 4.0, y), &mark.name, Anchor::End, false));
+                free_from = x + 8.0;
             }
             let title = format!("{} at {}", mark.name, seconds(mark.at, self.timeline.seconds));
             self.items.push(Item::Group { kind: "event", title, items });
@@ -170,6 +174,18 @@ mod tests {
             assert_eq!((marks(&scene, "phase"), marks(&scene, "event")), (1, 1));
             let rows = rules.min(RULES_MAX) as f64 + 2.0;
             assert_eq!(scene.height, 6.0 + rows * ROW + 26.0);
+        }
+    }
+
+    #[test]
+    fn an_event_has_its_name_beside_it_also_at_the_end() {
+        for at in [0.0, 0.5, 1.0] {
+            let marks = vec![Mark { at, name: "steady".into() }];
+            let scene = scene(&Timeline { marks, ..timeline(1) });
+            let named = scene.items.iter().filter(
+                |item| matches!(item, Item::Group { kind, items, .. } if *kind == "event" && items.len() == 2),
+            );
+            assert_eq!(named.count(), 1, "{at}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rotproof_block::{Error, ErrorKind};
 use rotproof_load::personality::Personality;
@@ -45,6 +45,7 @@ pub(super) fn load(args: &LoadArgs, personality: Personality, output: Output) ->
         cancel: cancel.clone(),
         monitor: Arc::clone(&monitor),
     };
+    let started = SystemTime::now();
     let ended = {
         let _hung = HungWatch::start(output, &monitor);
         let _progress = Progress::start(output, args.quiet, move || snapshot(&monitor.moment()));
@@ -55,7 +56,7 @@ pub(super) fn load(args: &LoadArgs, personality: Personality, output: Output) ->
         (ended, _) => ended?,
     };
     if let Some(folder) = &outcome.folder {
-        super::keep(folder, &to_json(&command, &outcome))?;
+        super::keep(folder, to_json(&command, &outcome), started)?;
     }
     if args.json {
         output.json(&to_json(&command, &outcome));
@@ -168,6 +169,7 @@ fn to_json(command: &FileLoadCommand, outcome: &FileLoadOutcome) -> Value {
     json!({
         "target": command.folder,
         "personality": command.personality,
+        "duration": command.duration,
         "seed": command.seed,
         "performance": outcome.performance,
         "cpu_ns_per_operation": outcome.effort.map(|effort| effort.cpu_ns),

@@ -8,11 +8,11 @@ mod values;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rotproof_block::Error;
 use rotproof_load::{EffortPerRequest, Failure as FailingBlock, TraceReport};
-use rotproof_trial::load::{Access, LoadCommand, LoadOutcome};
+use rotproof_trial::load::{Access, LoadCommand, LoadOutcome, write_results};
 use rotproof_trial::probe::Probes;
 use rotproof_trial::runner::Performance;
 use serde_json::{Value, json};
@@ -28,6 +28,7 @@ use crate::run::{snapshot, watched};
 use crate::signals::cancel_on_signals;
 use crate::table::{Align, Table, clip};
 use crate::trace::tell_malformed;
+use crate::trials::shell_word;
 use crate::units;
 use crate::verdict;
 pub use args::LoadArgs;
@@ -64,6 +65,7 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
         cancel: cancel.clone(),
         monitor: Arc::clone(&monitor),
     };
+    let started = SystemTime::now();
     let ended = {
         let _hung = HungWatch::start(output, &monitor);
         let _progress = Progress::start(output, args.quiet, move || snapshot(&monitor.moment()));
@@ -77,7 +79,7 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
         tell_malformed(trace.malformed, &trace.malformed_lines, output);
     }
     if let Some(folder) = &outcome.folder {
-        keep(folder, &to_json(&command, &outcome))?;
+        keep(folder, to_json(&command, &outcome), started)?;
     }
     if args.json {
         output.json(&to_json(&command, &outcome));
@@ -91,11 +93,11 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
     })
 }
 
-/// What was found, as `run.json` beside the tables.
-fn keep(folder: &Path, found: &Value) -> Result<(), Error> {
-    let path = folder.join("run.json");
-    std::fs::write(&path, format!("{found:#}\n"))
-        .map_err(|error| Error::from_io(error, format!("writing {}", path.display())))
+/// What was found, as `run.json` and the page beside the tables.
+fn keep(folder: &Path, found: Value, started: SystemTime) -> Result<(), Error> {
+    let words = std::env::args_os().skip(1).map(|word| shell_word(&word.to_string_lossy()));
+    let command = std::iter::once("rotproof".to_owned()).chain(words).collect::<Vec<_>>().join(" ");
+    write_results(folder, found, &command, started)
 }
 
 /// The figures up to the interruption have been printed.
@@ -254,6 +256,7 @@ fn to_json(command: &LoadCommand, outcome: &LoadOutcome) -> Value {
         "effort_per_request": outcome.effort,
         "probes": outcome.probes,
         "verified": command.verify,
+        "virtual_time": command.target.is_simulated(),
         "verified_blocks": outcome.verified_blocks,
         "errors": outcome.errors,
         "failures": failures,

@@ -4,6 +4,7 @@
 
 mod files;
 mod kept;
+mod results;
 mod target;
 
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use files::{DURATION_DEFAULT, FileLoadCommand, FileLoadOutcome};
+pub use results::write_results;
 use rotproof_block::{Error, ErrorKind, Phase, Result, Runtime};
 use rotproof_load::engine::{HungRequest, LoadOperation};
 use rotproof_load::{

@@ -13,12 +13,7 @@ pub(super) fn page(run: &Value, trial: &Value) -> Page {
     let seed = run["seed"].as_u64().unwrap_or_default();
     let notes = |key: &str| run[key].as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
     let mut told = notes("noticed");
-    if let Some(variation) = run["throughput_variation"].as_f64() {
-        told.push(format!(
-            "The throughput varied by {:.0}% over time (standard deviation of its intervals, as a share of their mean).",
-            variation * 100.0
-        ));
-    }
+    told.extend(variation(run));
     told.extend(steadiness(&run["until_steady"]));
     if run["runtime"] == "simulated" {
         told.push("All times are virtual: the run is the same to the byte every time.".to_owned());
@@ -38,12 +33,13 @@ pub(super) fn page(run: &Value, trial: &Value) -> Page {
         summary: summary(&run["counts"]),
         expectations: list(&run["expectations"], expectation),
         stack: stack(trial),
-        load: load(trial),
+        load: load_facts(&trial["load"]),
         faults: list(&run["faults"], fault),
         performance: list(&run["performance"], performance),
         degradation: list(&run["degradation"], degradation),
         latencies: latencies(&run["performance"]),
         environment: environment(run),
+        kernel_messages: list(&run["wall_clock"]["kernel_messages"], text),
         command: format!("rotproof run trial.yaml --seed {seed}"),
         notes: told,
         name,
@@ -51,12 +47,23 @@ pub(super) fn page(run: &Value, trial: &Value) -> Page {
     }
 }
 
+/// How much the throughput varied.
+pub(super) fn variation(run: &Value) -> Option<String> {
+    let share = run["throughput_variation"].as_f64()? * 100.0;
+    Some(format!(
+        "The throughput varied by {share:.0}% over time (standard deviation of its intervals, as a share of their mean)."
+    ))
+}
+
 /// Whether a load that was to end when it is steady did.
-fn steadiness(end: &Value) -> Option<String> {
+pub(super) fn steadiness(end: &Value) -> Option<String> {
     let span = |key: &str| end[key].as_f64().map(|nanoseconds| Unit::Nanoseconds.write(nanoseconds));
     let share = |key: &str| end[key].as_f64().map_or(String::new(), |share| format!("{:.0}%", share * 100.0));
     let figures = format!("a range of {} and a slope of {}", share("range"), share("slope"));
     Some(match (end["attained"].as_bool()?, span("since_ns").zip(span("at_ns"))) {
+        (true, Some((_, at))) if end["since_ns"] == 0 => {
+            format!("The load was steady from its beginning, with {figures}, and was ended at {at}.")
+        }
         (true, Some((since, at))) => {
             format!("The load was steady since {since} of the run, with {figures}, and was ended at {at}.")
         }
@@ -67,12 +74,12 @@ fn steadiness(end: &Value) -> Option<String> {
     })
 }
 
-fn list<T>(values: &Value, of: impl Fn(&Value) -> T) -> Vec<T> {
+pub(super) fn list<T>(values: &Value, of: impl Fn(&Value) -> T) -> Vec<T> {
     values.as_array().into_iter().flatten().map(of).collect()
 }
 
 /// A value as people write it: texts without quotes, maps as in a line of YAML.
-fn text(value: &Value) -> String {
+pub(super) fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -98,11 +105,11 @@ fn bare(value: &Value) -> String {
     text.strip_prefix("{ ").and_then(|rest| rest.strip_suffix(" }")).map_or(text.clone(), str::to_owned)
 }
 
-fn number(value: &Value) -> u64 {
+pub(super) fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
 
-fn counted(number: u64, thing: &str) -> String {
+pub(super) fn counted(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
@@ -170,13 +177,14 @@ fn stack(trial: &Value) -> Vec<Device> {
     devices
 }
 
-fn load(trial: &Value) -> Vec<Fact> {
-    let load = &trial["load"];
+/// What the load is asked to do.
+pub(super) fn load_facts(load: &Value) -> Vec<Fact> {
     // What a load of blocks would do says nothing of a program or of files.
     let of_others = ["command", "personality"].into_iter().find(|key| !load[*key].is_null());
     let says_something =
         |key: &str| of_others.is_none_or(|own| key == own || matches!(key, "duration" | "until_steady"));
     let facts = load.as_object().into_iter().flatten().filter(|(key, _)| says_something(key));
+    let facts = facts.filter(|(_, value)| !value.is_null());
     facts.map(|(name, value)| Fact { name: name.replace('_', " "), value: bare(value) }).collect()
 }
 
@@ -193,7 +201,7 @@ fn fault(rule: &Value) -> FaultRow {
     }
 }
 
-fn performance(line: &Value) -> Row {
+pub(super) fn performance(line: &Value) -> Row {
     let real = |key: &str| line[key].as_f64().unwrap_or_default();
     let latency = |key: &str| Unit::Nanoseconds.write(line["latency_ns"][key].as_f64().unwrap_or_default());
     let has_throughput = line["operation"].as_str().is_some_and(moves_bytes);
@@ -240,7 +248,7 @@ fn degradation(window: &Value) -> Row {
 const HISTOGRAMS_MAX: usize = 4;
 
 /// Of the load's own phase; it comes first.
-fn latencies(performance: &Value) -> Vec<Histogram> {
+pub(super) fn latencies(performance: &Value) -> Vec<Histogram> {
     let lines = performance.as_array().into_iter().flatten().filter(|line| line["phase"] == "run");
     let mut found = lines
         .map(|line| Histogram {
@@ -260,10 +268,13 @@ fn latencies(performance: &Value) -> Vec<Histogram> {
     found
 }
 
-fn environment(run: &Value) -> Vec<Fact> {
+pub(super) fn environment(run: &Value) -> Vec<Fact> {
     let clock = &run["wall_clock"];
     let (machine, usage) = (&clock["environment"], &clock["usage"]);
     let seconds = |key: &str| format!("{:.1} s", usage[key].as_f64().unwrap_or_default());
+    if machine.is_null() {
+        return Vec::new();
+    }
     let mut facts = vec![
         ("kernel", text(&machine["kernel"])),
         ("distribution", text(&machine["distribution"])),
@@ -276,11 +287,10 @@ fn environment(run: &Value) -> Vec<Fact> {
         ("ledger digest", text(&run["ledger_digest"])),
         ("subject", bare(&run["subject"])),
     ];
-    facts.retain(|(_, value)| !value.is_empty());
-    let messages = list(&clock["kernel_messages"], text);
-    if !messages.is_empty() {
-        facts.push(("kernel messages", messages.join("; ")));
-    }
+    // Of a load without a trial nobody measures what the whole process took.
+    let of_process = ["run time", "processor time", "most memory"];
+    let is_known = |name: &str| !usage.is_null() || !of_process.contains(&name);
+    facts.retain(|(name, value)| !value.is_empty() && is_known(name));
     facts.into_iter().map(|(name, value)| Fact { name: name.into(), value }).collect()
 }
 
@@ -297,7 +307,7 @@ fn effort(load: &Value) -> String {
 }
 
 /// `2026-11-22 02:10 UTC` of seconds since 1970 (after H. Hinnant, *chrono-compatible low-level date algorithms*).
-fn date(unix_seconds: f64) -> String {
+pub(super) fn date(unix_seconds: f64) -> String {
     let since = SystemTime::UNIX_EPOCH + Duration::try_from_secs_f64(unix_seconds).unwrap_or_default();
     let seconds = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, rest) = ((seconds / 86_400) as i64 + 719_468, seconds % 86_400);

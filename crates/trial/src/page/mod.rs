@@ -1,11 +1,12 @@
 //! The page of a run, from the files in its results folder alone: what `report.html` shows, whoever made the folder and
 //! whenever.
 //!
-//! `described` reads `run.json` and `trial.yaml`, `over_time` the recorded tables and the ledger, `machine` what probes
+//! `described` reads `run.json` and `trial.yaml`, `of_load` that of a load without a trial, `over_time` the recorded tables and the ledger, `machine` what probes
 //! saw, `places` where faults and failures lie. How it is drawn is known to `rotproof_report`.
 
 mod described;
 mod machine;
+mod of_load;
 mod over_time;
 mod places;
 
@@ -30,12 +31,21 @@ const PNG_SCALE: f64 = 2.0;
 pub fn read(folder: &Path) -> Result<Page> {
     if !folder.join("run.json").is_file() {
         let message = format!(
-            "{} holds no run (there is no run.json in it); name a folder that `rotproof run` has written",
+            "{} holds no run (there is no run.json in it); name a folder that `rotproof run`, or `rotproof load --results`, \
+             has written",
             folder.display()
         );
         return Err(Error::new(ErrorKind::Missing, message));
     }
     let run: Value = json_file(&folder.join("run.json"))?;
+    if of_load::is_one(&run) {
+        let mut page = of_load::page(&run);
+        page.timeline = over_time::timeline(folder, &[])?;
+        machine::show(machine::charts(folder)?, &mut page.timeline);
+        let failures = run["failures"].as_array().map_or(&[][..], Vec::as_slice);
+        page.places = places::strips(&of_load::sizes(&run), &[], failures);
+        return Ok(page);
+    }
     let trial: Value = yaml_file(&folder.join("trial.yaml"))?;
     let ledger: Vec<rotproof_fault::Record> = lines_file(&folder.join("ledger.jsonl"))?;
     let failures: Vec<Value> = lines_file(&folder.join("failures.jsonl"))?;

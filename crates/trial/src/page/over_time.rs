@@ -162,18 +162,20 @@ fn charts(intervals: &[Interval], whose: &str) -> Vec<Chart> {
 /// Intervals shorter than this part of the longest of their phase are left out.
 const SHORTEST_SHOWN: u64 = 5;
 
-/// One operation's readings.
-fn line(all: &[&Interval], operation: &str, name: &str, read: Reading) -> Line {
-    // Of a rest of an interval a rate says little: one request more or less makes a peak.
+/// The intervals but for rests of them: of a rest a rate says little, one request more or less makes a peak.
+fn without_rests<'a>(all: &'a [&'a Interval]) -> impl Iterator<Item = &'a Interval> {
     let mut whole: BTreeMap<&str, u64> = BTreeMap::new();
     for interval in all {
         let longest = whole.entry(&*interval.phase).or_default();
         *longest = interval.length_ns.max(*longest);
     }
-    let is_shown = |interval: &&&Interval| {
-        &*interval.operation == operation && interval.length_ns >= whole[&*interval.phase] / SHORTEST_SHOWN
-    };
-    let shown = all.iter().filter(is_shown);
+    let is_shown = move |interval: &&Interval| interval.length_ns >= whole[&*interval.phase] / SHORTEST_SHOWN;
+    all.iter().copied().filter(is_shown)
+}
+
+/// One operation's readings.
+fn line(all: &[&Interval], operation: &str, name: &str, read: Reading) -> Line {
+    let shown = without_rests(all).filter(|interval| &*interval.operation == operation);
     let readings =
         shown.map(|interval| (interval.start.0, interval.end().0, read(interval).unwrap_or(f64::NAN)));
     Line { name: name.to_owned(), points: points(readings) }
@@ -182,7 +184,7 @@ fn line(all: &[&Interval], operation: &str, name: &str, read: Reading) -> Line {
 /// A count of all operations together, a second.
 fn line_of_sums(all: &[&Interval], name: &str, count: fn(&Interval) -> u64) -> Line {
     let mut sums: BTreeMap<(u64, u64), f64> = BTreeMap::new();
-    for interval in all.iter().filter(|interval| interval.length_ns > 0) {
+    for interval in without_rests(all).filter(|interval| interval.length_ns > 0) {
         let sum = sums.entry((interval.start.0, interval.end().0)).or_default();
         *sum += count(interval) as f64 / interval.seconds();
     }
