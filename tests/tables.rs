@@ -1,5 +1,6 @@
 //! The tables of a run are read by programs that are not ours: pandas, DuckDB, pyarrow and matplotlib through the example in
-//! `examples/python`, and SciPy reckons the same statistics. Installs them into a folder of its own.
+//! `examples/python`, SciPy reckons the same statistics, and fio-plot draws what is written for it. Installs them into a
+//! folder of its own.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -123,4 +124,58 @@ fn scipy_reckons_the_same_means_intervals_and_tests() {
     let ended = run(Command::new(python()).arg(script).args([a, b]).arg(&file), Duration::from_secs(60));
     let said = text(&ended);
     assert!(ended.status.success() && said.contains("as SciPy has them"), "{said}");
+}
+
+#[test]
+fn fio_plot_draws_its_kinds_of_chart_from_what_is_written_for_it() {
+    let results: TempDir = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| results.path().join(name).to_str().expect("UTF-8").to_owned();
+    for workers in ["1", "2"] {
+        let kept = path(&format!("kept-{workers}"));
+        let what =
+            ["load", "disk:ssd:16MiB", "--rw=randrw", "--prefill", "--iodepth=8", "--number-ios=20000"];
+        let how = ["--interval=20ms", "--quiet", "--numjobs", workers, "--results", &kept];
+        rotproof(&[&what[..], &how].concat());
+        let run = only_folder(Path::new(&kept));
+        let run = run.to_str().expect("UTF-8");
+        rotproof(&["report", run, "--fio", &path("fio")]);
+        if workers == "1" {
+            rotproof(&["report", run, "--fio", &path("fio-1")]);
+        }
+    }
+    let python = python();
+    let program = python.with_file_name("fio-plot");
+    let (all, one) = (path("fio"), path("fio-1"));
+    // The kind of chart, its folders and options, and how large it is with 50 dots an inch.
+    type Chart<'a> = (&'a str, &'a [&'a str], &'a [&'a str], (u32, u32));
+    let charts: [Chart<'_>; 6] = [
+        ("-g", &[&all], &["-t", "bw", "-d", "8", "-n", "1", "2"], (450, 250)),
+        ("-l", &[&all], &["-f", "read", "-d", "8", "-n", "2"], (500, 300)),
+        ("-N", &[&all], &["-f", "write", "-d", "8", "-n", "1", "2"], (500, 300)),
+        ("-H", &[&all], &["-f", "write", "-d", "8", "-n", "2"], (500, 300)),
+        ("-L", &[&all], &["-f", "read", "-t", "iops"], (750, 500)),
+        ("-C", &[&one, &all], &["-f", "read", "-d", "8", "-n", "1"], (500, 300)),
+    ];
+    // Blank paper has few colours.
+    let code = "import sys, PIL.Image\n\
+                picture = PIL.Image.open(sys.argv[1]).convert('RGB')\n\
+                print(*picture.size, len(picture.getcolors(1 << 24)) > 100)\n";
+    std::thread::scope(|scope| {
+        for (kind, folders, options, size) in charts {
+            let (program, python, picture) = (&program, &python, path(&format!("{kind}.png")));
+            let matplotlib = path("matplotlib");
+            scope.spawn(move || {
+                let mut command = Command::new(python);
+                command
+                    .arg(program)
+                    .args(["-T", "title", "-D", "50", "-r", "randrw", kind, "-o", &picture, "-i"]);
+                command.args(folders).args(options).env("MPLCONFIGDIR", &matplotlib);
+                let drawn = run(&mut command, Duration::from_secs(120));
+                assert!(drawn.status.success(), "{kind}: {}", text(&drawn));
+                let seen = run(Command::new(python).args(["-c", code, &picture]), Duration::from_secs(60));
+                let wanted = format!("{} {} True", size.0, size.1);
+                assert_eq!(text(&seen).trim(), wanted, "{kind}: {}", text(&drawn));
+            });
+        }
+    });
 }
