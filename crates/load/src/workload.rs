@@ -222,6 +222,11 @@ impl Workload {
             Some(RampUp::Bytes(Bytes(bytes))) => of(Amount { requests: 0, bytes }),
             Some(RampUp::Time(_)) | None => Amount::default(),
         };
+        let recovery = match recovery {
+            // Goes on for its time, which the engine sees to, also where the load has come to a counted end.
+            Some(RampUp::Time(_)) => Amount::ENDLESS,
+            counted_or_none => counted(counted_or_none),
+        };
         let all =
             of(Amount { requests: requests.unwrap_or(0), bytes: total.map_or(0, |Bytes(bytes)| bytes) });
         Plan {
@@ -230,7 +235,7 @@ impl Workload {
                 requests: requests.map_or(u64::MAX, |_| all.requests),
                 bytes: total.map_or(u64::MAX, |_| all.bytes),
             },
-            recovery: counted(recovery),
+            recovery,
         }
     }
 

@@ -648,3 +648,34 @@ fn a_load_that_does_not_verify_looks_at_nothing_and_claims_nothing() {
     assert_eq!((report.reads.requests + report.writes.requests, report.sightings.len()), (3000, 0));
     assert_eq!(rig.oracle.written_blocks(), 0);
 }
+
+#[test]
+fn a_load_recovers_from_whichever_end_comes_first() {
+    // A millisecond a request, one after the other.
+    for (ends, requests) in [
+        (r#""requests": 200, "duration": "10s""#, 200),
+        (r#""total": "800KiB", "duration": "10s""#, 200),
+        (r#""requests": 2000, "duration": "100ms""#, 200),
+        (r#""duration": "100ms""#, 200),
+        // What a ramp-up by time does counts towards the end, and is in no figure.
+        (r#""requests": 200, "duration": "10s", "ramp_up": "30ms""#, 140),
+        (r#""requests": 2000, "duration": "70ms", "ramp_up": "30ms""#, 140),
+    ] {
+        let spec =
+            described(&format!(r#"{{ "workers": 2, "recovery": "50ms", "pattern": "random", {ends} }}"#));
+        let probe = Probe::new(400, |_| Reaction::Delay(Duration::from_millis(1))).expect("a probe");
+        let mut rig = Rig::new(&spec, 3, probe.clone());
+        let report = rig.phase(Phase::Run).clone();
+        assert_eq!(report.writes.requests, requests, "{ends}");
+        let recovery = report.recovery.as_ref().expect("it has recovered");
+        assert_eq!(recovery.writes.requests, 100, "{ends}");
+        let of = |worker: u16| {
+            let seen = probe.seen().into_iter().filter(|seen| seen.phase == Phase::Recovery);
+            seen.filter(|seen| seen.queue == worker && seen.operation == Operation::WRITE).count() as u64
+        };
+        assert_eq!([of(0), of(1)], [50, 50], "{ends}");
+        assert_eq!(report.recovery_elapsed().as_millis() / 10, 5, "{ends}: {:?}", report.recovery_elapsed());
+        let check = rig.phase(Phase::Check);
+        assert!(check.sightings.is_empty(), "{ends}: what was written in both is known");
+    }
+}

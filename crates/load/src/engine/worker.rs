@@ -501,8 +501,14 @@ impl Worker {
     #[cold]
     fn recover(&self, state: &mut State, due: Option<Time>) {
         let now = self.runtime.now();
+        let began = due.unwrap_or(now).max(now);
         state.phase = Phase::Recovery;
-        state.tally.recovery = Some(Box::new(Recovery::new(due.unwrap_or(now).max(now))));
+        state.tally.recovery = Some(Box::new(Recovery::new(began)));
+        if !self.times.recovery.is_zero() {
+            // By the clock it would have come later, or comes now.
+            let end = began.after(self.times.recovery);
+            state.deadline = state.deadline.map(|deadline| deadline.min(end));
+        }
         if let Some(recorder) = &mut state.recorder {
             recorder.recover(now);
         }

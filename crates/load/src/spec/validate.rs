@@ -190,7 +190,7 @@ impl LoadSpec {
 
     /// What comes before the load and after it.
     fn validate_around(&self, path: &Path, problems: &mut Problems) {
-        let (by_time, by_count) = (self.duration.is_some(), self.total.is_some() || self.requests.is_some());
+        let by_time = self.duration.is_some();
         if let (Some(RampUp::Time(_)), false) = (self.ramp_up, by_time) {
             problems.add_with_help(
                 &path.key("ramp_up"),
@@ -204,10 +204,6 @@ impl LoadSpec {
                 "of a load that ends when it is steady nobody could say beforehand when it is to recover",
                 "leave out `recovery` or `until_steady`; `record: { steady: ... }` tells of it without ending the load",
             ),
-            _ if by_time && by_count => (
-                "of a load with several ends, one of them a time, nobody could say beforehand when it is to recover",
-                "give either `duration` alone, or `total` and `requests`",
-            ),
             RampUp::Time(_) if !by_time => (
                 "a recovery by time needs a load that ends by time, or nobody could say beforehand what it writes",
                 "give `duration`, or the recovery as a number of requests",
@@ -217,7 +213,7 @@ impl LoadSpec {
                 "give `duration`, and the recovery as a time, such as 10s",
             ),
             RampUp::Requests(_) | RampUp::Bytes(_) if by_time => {
-                ("a load that ends by time recovers by time", "give the recovery as a time, such as 10s")
+                ("a load that may end by time recovers by time", "give the recovery as a time, such as 10s")
             }
             _ => return,
         };

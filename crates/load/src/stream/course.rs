@@ -33,7 +33,7 @@ pub(crate) struct Plan {
     pub(crate) ramp_up: Amount,
     /// The end: as soon as any of it is reached.
     pub(crate) end: Amount,
-    /// What comes after the end: until all of it is reached.
+    /// What comes after the end: until all of it is reached, or until the engine ends it.
     pub(crate) recovery: Amount,
 }
 
