@@ -43,6 +43,24 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// All but those of the operating system that have no name here.
+    pub const PLAIN: [ErrorKind; 14] = [
+        Self::Medium,
+        Self::OutOfRange,
+        Self::Misaligned,
+        Self::NoSpace,
+        Self::ReadOnly,
+        Self::Unsupported,
+        Self::Gone,
+        Self::TimedOut,
+        Self::Cancelled,
+        Self::Invalid,
+        Self::Missing,
+        Self::Refused,
+        Self::Stalled,
+        Self::Internal,
+    ];
+
     /// Its name in JSON and tables.
     pub fn word(self) -> &'static str {
         match self {

@@ -63,6 +63,9 @@ pub enum Command {
     Load(Box<LoadArgs>),
     /// Turn the fault plan of another injector into the faults of a trial
     Import(ImportArgs),
+    /// Do a share of a load, told by `rotproof load --client` on another machine
+    #[command(hide = true)]
+    Client,
     /// Look into block traces and write them in other formats
     Trace(TraceArgs),
     /// Reckon how probable undetected corruption is in a design

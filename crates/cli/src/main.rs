@@ -4,6 +4,7 @@
 mod args;
 mod check;
 mod clean;
+mod client;
 mod content;
 mod course;
 mod ctl;
@@ -78,6 +79,7 @@ fn call(command: &Command, output: Output) -> Result<Exit, Failure> {
         Command::Report(args) => report::report(args, output),
         Command::Check(args) => check::check(args, output),
         Command::Load(args) => load::load(args, output),
+        Command::Client => client::client(),
         Command::Import(args) => import::import(args, output),
         Command::Trace(args) => trace::trace(args, output),
         Command::Model(args) => model::model(args, output),

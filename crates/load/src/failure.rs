@@ -1,7 +1,7 @@
 //! What became of a block that failed, for people and programs: where, what it holds instead, and whose that is.
 
 use rotproof_block::{ContentHash, ErrorKind, Phase, Time};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::content::ContentId;
 use crate::engine::LoadOperation;
@@ -9,7 +9,7 @@ use crate::evidence::BitPosition;
 use crate::personality::FileOperation;
 
 /// One block that failed, in one or several ways.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// Position of the object among those of the load.
     pub object_index: u32,
@@ -31,20 +31,20 @@ impl Failure {
 }
 
 /// One way in which a block failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Way {
     /// In which phase.
-    #[serde(serialize_with = "phase_name")]
+    #[serde(with = "text::phase")]
     pub phase: Phase,
     /// When first.
-    #[serde(serialize_with = "nanoseconds", rename = "time_ns")]
+    #[serde(with = "text::nanoseconds", rename = "time_ns")]
     pub time: Time,
     /// What was being done.
     pub operation: LoadOperation,
     /// What it might have held, the last successful write first; for a write, what was to be written.
     pub expected: Vec<Version>,
     /// The hash of what it held; `None` after an error.
-    #[serde(serialize_with = "hash_text")]
+    #[serde(with = "text::hash")]
     pub found: Option<ContentHash>,
     /// What that is.
     pub what: Classification,
@@ -60,17 +60,17 @@ impl Way {
 }
 
 /// A content and its hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
     /// Which content of the run.
     pub content: ContentId,
     /// Its hash; `None` for a block that was never written.
-    #[serde(serialize_with = "hash_text")]
+    #[serde(with = "text::hash")]
     pub hash: Option<ContentHash>,
 }
 
 /// What a failing block is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Classification {
     /// What is expected, but for some bits.
@@ -105,13 +105,13 @@ pub enum Classification {
     /// An error instead of data.
     Unreadable {
         /// Which.
-        #[serde(serialize_with = "error_text")]
+        #[serde(with = "text::error")]
         error: ErrorKind,
     },
     /// A write that ended with an error.
     Unwritable {
         /// Which.
-        #[serde(serialize_with = "error_text")]
+        #[serde(with = "text::error")]
         error: ErrorKind,
     },
     /// Another operation on a file that ended with an error.
@@ -119,7 +119,7 @@ pub enum Classification {
         /// What was tried.
         operation: FileOperation,
         /// With what result.
-        #[serde(serialize_with = "error_text")]
+        #[serde(with = "text::error")]
         error: ErrorKind,
     },
     /// A file that is not there, as if it had never been made.
@@ -159,7 +159,7 @@ impl Classification {
 }
 
 /// An earlier content of the same block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stale {
     /// Which.
     pub content: ContentId,
@@ -170,7 +170,7 @@ pub struct Stale {
 }
 
 /// What was there before writes that lost their flush.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unflushed {
     /// It holds the write of this block with this number, counted from one; `None` if it holds what was there before
     /// the first of them, or sectors of several.
@@ -180,7 +180,7 @@ pub struct Unflushed {
 }
 
 /// A content of another block.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Foreign {
     /// Which; its worker and stage are part of its name.
     pub content: ContentId,
@@ -191,7 +191,7 @@ pub struct Foreign {
 }
 
 /// A block of an object, and the request that wrote it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// Name of the object.
     pub object: String,
@@ -202,7 +202,7 @@ pub struct Place {
 }
 
 /// What one sector of 512 bytes holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum SectorFinding {
     /// What it should, perhaps but for a few bits.
@@ -233,29 +233,87 @@ pub enum SectorFinding {
     Noise,
 }
 
-fn phase_name<S: Serializer>(phase: &Phase, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(match phase {
-        Phase::Setup => "setup",
-        Phase::Prefill => "prefill",
-        Phase::Run => "run",
-        Phase::Check => "check",
-        Phase::Recovery => "recovery",
-    })
-}
+/// How the types of other crates stand in results.
+pub(crate) mod text {
+    use std::fmt::Display;
 
-fn nanoseconds<S: Serializer>(time: &Time, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(time.0)
-}
+    use serde::{Deserialize, Deserializer, Serializer};
 
-fn hash_text<S: Serializer>(hash: &Option<ContentHash>, serializer: S) -> Result<S::Ok, S::Error> {
-    match hash {
-        Some(hash) => serializer.collect_str(hash),
-        None => serializer.serialize_none(),
+    fn unknown<E: serde::de::Error>(what: &str, text: impl Display) -> E {
+        E::custom(format!("`{text}` is no {what}"))
+    }
+
+    pub(crate) mod phase {
+        use super::*;
+        use rotproof_block::Phase;
+
+        pub(crate) fn serialize<S: Serializer>(phase: &Phase, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.serialize_str(phase.word())
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Phase, D::Error> {
+            let word = String::deserialize(deserializer)?;
+            Phase::ALL.into_iter().find(|phase| phase.word() == word).ok_or_else(|| unknown("phase", word))
+        }
+    }
+
+    pub(crate) mod nanoseconds {
+        use super::*;
+        use rotproof_block::Time;
+
+        pub(crate) fn serialize<S: Serializer>(time: &Time, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.serialize_u64(time.0)
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Time, D::Error> {
+            u64::deserialize(deserializer).map(Time)
+        }
+    }
+
+    pub(crate) mod hash {
+        use super::*;
+        use rotproof_block::ContentHash;
+
+        pub(crate) fn serialize<S: Serializer>(
+            hash: &Option<ContentHash>,
+            serializer: S,
+        ) -> Result<S::Ok, S::Error> {
+            match hash {
+                Some(hash) => serializer.collect_str(hash),
+                None => serializer.serialize_none(),
+            }
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+            deserializer: D,
+        ) -> Result<Option<ContentHash>, D::Error> {
+            let text = Option::<String>::deserialize(deserializer)?;
+            text.map(|text| ContentHash::parse(&text).ok_or_else(|| unknown("hash", text))).transpose()
+        }
+    }
+
+    pub(crate) mod error {
+        use super::*;
+        use crate::failure::{error_name, error_named};
+        use rotproof_block::ErrorKind;
+
+        pub(crate) fn serialize<S: Serializer>(error: &ErrorKind, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.serialize_str(&error_name(*error))
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ErrorKind, D::Error> {
+            let name = String::deserialize(deserializer)?;
+            error_named(&name).ok_or_else(|| unknown("kind of error", name))
+        }
     }
 }
 
-fn error_text<S: Serializer>(error: &ErrorKind, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&error_name(*error))
+/// The kind of error that [`error_name`] gives this name.
+pub(crate) fn error_named(name: &str) -> Option<ErrorKind> {
+    match name.strip_prefix("errno_") {
+        Some(number) => number.parse().ok().map(ErrorKind::Os),
+        None => ErrorKind::PLAIN.into_iter().find(|kind| kind.word() == name),
+    }
 }
 
 /// The name of a kind of error in results.

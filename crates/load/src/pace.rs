@@ -65,6 +65,16 @@ pub enum RampUp {
     Time(Span),
 }
 
+impl RampUp {
+    /// How long, if it goes by time.
+    pub fn time(self) -> Option<Span> {
+        match self {
+            Self::Time(span) => Some(span),
+            Self::Requests(_) | Self::Bytes(_) => None,
+        }
+    }
+}
+
 impl FromStr for RampUp {
     type Err = String;
 

@@ -1,6 +1,7 @@
 //! A load on a given target: everything about it that is known before the first request.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +23,12 @@ use crate::stream::{Amount, Described, DescribedOptions, Mixture, Plan, Replayed
 pub(crate) const HUNG_AFTER_DEFAULT: Duration = Duration::from_secs(30);
 
 /// A described load, its seed and the objects it works on. Clones share everything.
+///
+/// Its workers may be spread over several machines: each then has a workload of all of them, of which it runs some
+/// ([`Workload::running_only`]). What a worker does depends on nothing but the load, the seed and its number, so together
+/// they are the same load as on one machine.
 #[derive(Clone)]
-pub struct Workload(Arc<Inner>);
+pub struct Workload(Arc<Inner>, Range<u16>);
 
 struct Inner {
     spec: LoadSpec,
@@ -53,7 +58,7 @@ impl Workload {
             return Err(Error::new(ErrorKind::Invalid, format!("{}; {}", no_room.message, no_room.help)));
         }
         let jobs = spec.jobs();
-        Ok(Self(Arc::new(Inner {
+        let inner = Inner {
             spec: spec.resolve(objects),
             seed,
             objects: objects.to_vec(),
@@ -63,7 +68,22 @@ impl Workload {
             content: Content::new(seed).compressible(spec.compressible.0),
             mixture: Arc::new(Mixture::new(&spec.duplicates.distribution()?)),
             trace: spec.trace.as_ref().map(Source::open).transpose()?,
-        })))
+        };
+        let all = 0..u16::try_from(inner.parts.workers.len()).expect("validated to be at most 256");
+        Ok(Self(Arc::new(inner), all))
+    }
+
+    /// The same load, of which only these workers are run here; the others are somewhere else. Workers that it does not
+    /// have are left out.
+    #[must_use]
+    pub fn running_only(self, workers: Range<u16>) -> Self {
+        let end = workers.end.min(self.workers());
+        Self(self.0, workers.start.min(end)..end)
+    }
+
+    /// The workers that are run here: all, unless told otherwise.
+    pub fn running(&self) -> Range<u16> {
+        self.1.clone()
     }
 
     /// The description with every default filled in.
@@ -200,18 +220,12 @@ impl Workload {
 
     /// For how long nothing is recorded, if the ramp-up is a time.
     pub fn ramp_up_time(&self) -> Option<Span> {
-        match self.0.spec.ramp_up {
-            Some(RampUp::Time(span)) => Some(span),
-            Some(RampUp::Requests(_) | RampUp::Bytes(_)) | None => None,
-        }
+        self.0.spec.ramp_up.and_then(RampUp::time)
     }
 
     /// For how long the load goes on with faults off, if the recovery is a time.
     pub fn recovery_time(&self) -> Option<Span> {
-        match self.0.spec.recovery {
-            Some(RampUp::Time(span)) => Some(span),
-            Some(RampUp::Requests(_) | RampUp::Bytes(_)) | None => None,
-        }
+        self.0.spec.recovery.and_then(RampUp::time)
     }
 
     /// How far the load goes, as far as it is counted; `of` says what falls to one of an amount that is all workers'.

@@ -3,6 +3,8 @@
 //! Half-open buckets, 64 to each power of two (the layout of HdrHistogram by G. Tene, with six bits), so that a value
 //! costs a count of leading zeros and an increment, and histograms of several workers add up exactly.
 
+use serde::{Deserialize, Serialize};
+
 const SUB_BITS: u32 = 6;
 const SUB: u64 = 1 << SUB_BITS;
 const BUCKETS: usize = ((64 - SUB_BITS as usize) + 1) << SUB_BITS;
@@ -16,6 +18,15 @@ pub struct Histogram {
     end: usize,
     count: u64,
     sum: u128,
+    min: u64,
+    max: u64,
+}
+
+/// All that a histogram knows: what is in each bucket that has something in it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct HistogramParts {
+    buckets: Vec<(u16, u32)>,
+    sum: u64,
     min: u64,
     max: u64,
 }
@@ -82,6 +93,39 @@ impl Histogram {
         (self.min, self.max) = (u64::MAX, 0);
     }
 
+    /// Itself, to be sent somewhere.
+    pub(crate) fn parts(&self) -> HistogramParts {
+        let used = self.first..self.end.max(self.first);
+        let buckets = used.clone().zip(&self.counts[used]).filter(|(_, count)| **count > 0);
+        HistogramParts {
+            buckets: buckets.map(|(bucket, &count)| (bucket as u16, count)).collect(),
+            sum: u64::try_from(self.sum).unwrap_or(u64::MAX),
+            min: self.min,
+            max: self.max,
+        }
+    }
+
+    /// From what was sent; `None` if that is no histogram.
+    pub(crate) fn from_parts(parts: &HistogramParts) -> Option<Self> {
+        let mut histogram = Self::default();
+        for &(bucket, count) in &parts.buckets {
+            let bucket = usize::from(bucket);
+            let place = histogram.counts.get_mut(bucket)?;
+            *place = place.saturating_add(count);
+            histogram.first = histogram.first.min(bucket);
+            histogram.end = histogram.end.max(bucket + 1);
+            histogram.count += u64::from(count);
+        }
+        if histogram.count == 0 {
+            return Some(histogram);
+        }
+        if parts.min > parts.max {
+            return None;
+        }
+        (histogram.sum, histogram.min, histogram.max) = (parts.sum.into(), parts.min, parts.max);
+        Some(histogram)
+    }
+
     /// How many values.
     pub fn count(&self) -> u64 {
         self.count
@@ -131,6 +175,28 @@ impl std::fmt::Debug for Histogram {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_histogram_that_was_sent_is_the_same() {
+        let mut sent = Histogram::default();
+        for value in [0, 5, 77, 1234, 1234, 987_654_321, 1 << 50] {
+            sent.record(value);
+        }
+        let text = serde_json::to_string(&sent.parts()).expect("JSON");
+        let parts: HistogramParts = serde_json::from_str(&text).expect("the same");
+        let arrived = Histogram::from_parts(&parts).expect("a histogram");
+        assert_eq!(arrived.parts(), sent.parts());
+        assert_eq!((arrived.count(), arrived.min(), arrived.max()), (7, 0, 1 << 50));
+        assert_eq!((arrived.mean(), arrived.quantile(0.5)), (sent.mean(), sent.quantile(0.5)));
+        let empty = Histogram::default();
+        assert_eq!(Histogram::from_parts(&empty.parts()).map(|empty| empty.count()), Some(0));
+        for wrong in [
+            HistogramParts { buckets: vec![(u16::MAX, 1)], ..parts.clone() },
+            HistogramParts { min: 7, max: 3, ..parts },
+        ] {
+            assert!(Histogram::from_parts(&wrong).is_none(), "{wrong:?}");
+        }
+    }
 
     proptest! {
         #[test]

@@ -12,14 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use rotproof_block::{Error, Result, Time};
+use rotproof_block::{Error, ErrorKind, Result, Time};
 
 use crate::interval::{self, Interval, Latencies};
 use crate::mark::{self, Mark, MarkKind};
 use crate::recorder::{Closed, Open, PhaseKey, Recorder};
+use crate::remote::RemoteInterval;
 use crate::samples::SampleSink;
 use crate::scratch::{publish, scratch_file};
-use crate::spec::RecordSpec;
+use crate::spec::{IntervalLength, RecordSpec};
 use crate::statistics::{Point, SteadyEnd, SteadySpec, SteadyWatch};
 use crate::table::{TableWriter, write_table};
 
@@ -48,12 +49,17 @@ pub struct Recording {
     samples: Option<SampleSink>,
     /// The load has become steady, and was to end then.
     is_steady: AtomicBool,
+    /// Where its intervals go, if the recording that keeps them is somewhere else.
+    forward: Option<Forward>,
     shared: Mutex<Shared>,
 }
+
+type Forward = Box<dyn Fn(RemoteInterval) + Send + Sync>;
 
 #[derive(Default)]
 struct Shared {
     phase: Option<Phase>,
+    last_origin: Option<Time>,
     phases: u32,
     /// What all workers together did in intervals that one of them has not left yet.
     open: BTreeMap<(u32, u64), Totals>,
@@ -111,6 +117,26 @@ impl Recording {
         Self::of("device", false, RecordingOptions { spec, ..options })
     }
 
+    /// One that keeps nothing: what its workers did goes to `send`, interval by interval, from their threads, and from there
+    /// to the [`Recording::add_remote`] of the one that has them all.
+    pub fn forwarding(
+        operations: &'static [&'static str],
+        interval: IntervalLength,
+        send: impl Fn(RemoteInterval) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            table: "intervals",
+            tells_workers: false,
+            operations,
+            length_ns: interval.nanoseconds(),
+            folder: PathBuf::new(),
+            samples: None,
+            is_steady: AtomicBool::new(false),
+            forward: Some(Box::new(send)),
+            shared: Mutex::default(),
+        })
+    }
+
     fn of(table: &'static str, tells_workers: bool, options: RecordingOptions) -> Result<Arc<Self>> {
         let RecordingOptions { spec, operations, workers, folder } = options;
         let samples = spec.samples.then(|| SampleSink::start(&folder, operations, workers)).transpose()?;
@@ -125,6 +151,7 @@ impl Recording {
             folder,
             samples,
             is_steady: AtomicBool::new(false),
+            forward: None,
             shared: Mutex::new(shared),
         }))
     }
@@ -193,6 +220,7 @@ impl Recording {
         shared.steady = steady;
         let Some(phase) = shared.phase.take() else { return };
         let origin = phase.origin.unwrap_or(started);
+        shared.last_origin = Some(origin);
         if started > origin {
             shared.marks.push(Mark::span(MarkKind::Phase, "ramp_up", origin, started));
         }
@@ -207,6 +235,45 @@ impl Recording {
             let text = format!("steady since {since:.3} s, so the load was ended").into();
             shared.marks.push(Mark { text, ..Mark::moment(MarkKind::Event, "steady", Time(at)) });
         }
+    }
+
+    /// Takes an interval of a worker on another machine, for the phase that goes on here, which began at its first
+    /// [`Recording::begin_at`]. One that makes no sense is refused.
+    pub fn add_remote(&self, interval: &RemoteInterval) -> Result<()> {
+        let wrong = || Error::new(ErrorKind::Invalid, "an interval from another machine that makes no sense");
+        let (key, origin) = {
+            let shared = self.shared.lock();
+            let phase = shared.phase.as_ref().ok_or_else(wrong)?;
+            (phase.key.clone(), phase.origin.ok_or_else(wrong)?)
+        };
+        if interval.index != interval.start_ns / self.length_ns {
+            return Err(wrong());
+        }
+        let operations = interval.operations(self.operations.len(), origin).ok_or_else(wrong)?;
+        let key = if interval.is_recovery { self.recovery_of(&key) } else { key };
+        self.add(&Closed {
+            worker: interval.worker,
+            phase: &key,
+            index: interval.index,
+            start_ns: origin.0.saturating_add(interval.start_ns),
+            end_ns: origin.0.saturating_add(interval.end_ns),
+            operations: &operations,
+        });
+        self.is_at(interval.worker, &key, interval.index.saturating_add(1));
+        Ok(())
+    }
+
+    /// The phase that goes on began at this time, if no worker has said so before.
+    pub fn begin_at(&self, origin: Time) {
+        if let Some(phase) = &mut self.shared.lock().phase {
+            phase.origin.get_or_insert(origin);
+        }
+    }
+
+    /// When the phase that goes on, or the last one, began.
+    pub fn began(&self) -> Option<Time> {
+        let shared = self.shared.lock();
+        shared.phase.as_ref().map_or(shared.last_origin, |phase| phase.origin)
     }
 
     /// When the phase that goes on began; none between two.
@@ -277,6 +344,10 @@ impl Recording {
 
     /// Takes an interval of one worker.
     pub(crate) fn add(&self, closed: &Closed<'_>) {
+        if let Some(forward) = &self.forward {
+            let origin = self.origin().unwrap_or_default();
+            return forward(RemoteInterval::of(closed, origin));
+        }
         let mut shared = self.shared.lock();
         let shared = &mut *shared;
         let row = |operation: usize, open: &Open| {

@@ -8,6 +8,7 @@ use rotproof_load::{BlockSizes, Burst, Duplicates, FileEngine, Mix, Pace, Patter
 use rotproof_record::IntervalLength;
 use rotproof_spec::{Bytes, Percent, Span};
 use rotproof_trace::Operation;
+use rotproof_trial::host::Machine;
 use rotproof_trial::import::FioSteady;
 use rotproof_trial::load::LoadTarget;
 use rotproof_trial::probe::Probes;
@@ -94,9 +95,13 @@ pub struct LoadArgs {
     #[arg(long, value_name = "N")]
     pub iodepth: Option<u32>,
 
-    /// Workers, each with its own part of the target
+    /// Workers, each with its own part of the target; so many of each client
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub numjobs: u32,
+
+    /// Put the load from this machine, a host or a command; may be repeated
+    #[arg(long = "client", value_name = "WHERE", conflicts_with_all = ["personality", "trace", "samples"])]
+    pub clients: Vec<Machine>,
 
     /// How much of the target, from its beginning; a new file's size
     #[arg(long, value_name = "SIZE")]

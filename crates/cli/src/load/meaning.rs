@@ -72,7 +72,7 @@ impl LoadArgs {
             mix: self.mix,
             align: self.blockalign,
             queue_depth: self.iodepth.unwrap_or(1),
-            workers: self.numjobs,
+            workers: self.numjobs.saturating_mul(self.clients.len().max(1) as u32),
             rate: self.rate_iops.map(|requests| Rate {
                 requests,
                 arrivals: if self.poisson { Arrivals::Poisson } else { Arrivals::Even },

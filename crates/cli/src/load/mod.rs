@@ -1,6 +1,7 @@
 //! `rotproof load`: one load on one target, and its figures.
 
 mod args;
+mod clients;
 mod files;
 mod fio_words;
 mod meaning;
@@ -12,6 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use rotproof_block::Error;
 use rotproof_load::{EffortPerRequest, Failure as FailingBlock, TraceReport};
+use rotproof_trial::load::clients::ClientsCommand;
 use rotproof_trial::load::{Access, LoadCommand, LoadOutcome, write_results};
 use rotproof_trial::probe::Probes;
 use rotproof_trial::runner::Performance;
@@ -69,7 +71,10 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
     let ended = {
         let _hung = HungWatch::start(output, &monitor);
         let _progress = Progress::start(output, args.quiet, move || snapshot(&monitor.moment()));
-        command.run()
+        match &args.clients[..] {
+            [] => command.run(),
+            clients => ClientsCommand { load: command.clone(), clients: clients.to_vec() }.run(),
+        }
     };
     let outcome = match (ended, cancel.signal()) {
         (Err(_), Some(signal)) => return Ok(interrupted(args, output, signal)),
@@ -123,6 +128,9 @@ fn render(command: &LoadCommand, outcome: &LoadOutcome, paint: Paint) -> String 
         String::new(),
         table(&outcome.performance, paint),
     ];
+    if !outcome.clients.is_empty() {
+        lines.extend([String::new(), clients::table(&outcome.clients, paint), String::new()]);
+    }
     lines.extend(outcome.trace.as_ref().map(|(trace, unsupported)| {
         let text = clip(&format!("  {}", replayed(trace, *unsupported)), WIDTH);
         paint.dim(text).to_string()
@@ -217,7 +225,9 @@ fn judgement(command: &LoadCommand, outcome: &LoadOutcome, paint: Paint) -> Vec<
         lines.push(format!("{}  {blocks} wrong, unreadable or unwritable", paint.bad("FAIL")));
         lines.extend(outcome.failures.iter().take(LISTED_MAX).map(|failure| {
             let what = verdict::what(&failure.worst().what);
-            clip(&format!("  block {} at {}: {what}", failure.block, failure.offset_bytes), WIDTH)
+            let place = format!("  block {} at {}", failure.block, failure.offset_bytes);
+            let client = clients::of_failure(&outcome.clients, failure);
+            clip(&format!("{place}: {what}{client}"), WIDTH)
         }));
         if outcome.failures.len() > LISTED_MAX {
             lines.push("  and more; --json lists them all".into());
@@ -262,6 +272,7 @@ fn to_json(command: &LoadCommand, outcome: &LoadOutcome) -> Value {
         "failures": failures,
         "hung": outcome.hung,
         "until_steady": outcome.until_steady,
+        "clients": clients::to_json(&outcome.clients),
         "interrupted": outcome.is_interrupted,
         "results": outcome.folder.as_ref().map(|folder| folder.display().to_string()),
     })

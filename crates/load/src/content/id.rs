@@ -1,8 +1,9 @@
 //! The number of a content: says in which stage, by which worker, and as which of its contents it was made.
 
 use std::fmt;
+use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Names one content of one run. Eight bytes, so the oracle needs no more for a block.
 ///
@@ -110,6 +111,35 @@ impl fmt::Display for ContentId {
     }
 }
 
+impl FromStr for ContentId {
+    type Err = String;
+
+    /// From what `Display` prints.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` names no content");
+        if text == "never written" {
+            return Ok(Self::NEVER_WRITTEN);
+        }
+        let mut parts = text.split(':');
+        let kind = parts.next().unwrap_or_default();
+        let numbers: Vec<u64> = parts.map(str::parse).collect::<Result<_, _>>().map_err(|_| wrong())?;
+        let below = |number: u64, end: u64| if number < end { Ok(number) } else { Err(wrong()) };
+        match (kind, &numbers[..]) {
+            ("prefill" | "run", &[worker, index]) => {
+                let stage = if kind == "run" { Stage::Run } else { Stage::Prefill };
+                let worker = below(worker, 1 << WORKER_BITS)? as u16;
+                Ok(Self::new(stage, worker, below(index, 1 << INDEX_BITS)?))
+            }
+            ("file", &[file, version, block]) => Ok(Self::of_file(
+                below(file, FILES_END.into())? as u32,
+                below(version, VERSIONS_END.into())? as u32,
+                below(block, FILE_BLOCKS_MAX)?,
+            )),
+            _ => Err(wrong()),
+        }
+    }
+}
+
 impl fmt::Debug for ContentId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ContentId({self})")
@@ -123,9 +153,32 @@ impl Serialize for ContentId {
     }
 }
 
+impl<'de> Deserialize<'de> for ContentId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_survives_its_text() {
+        for id in [
+            ContentId::NEVER_WRITTEN,
+            ContentId::new(Stage::Run, 7, 12),
+            ContentId::new(Stage::Prefill, u16::MAX, (1 << 40) - 1),
+            ContentId::of_file(3, 4, 5),
+        ] {
+            assert_eq!(id.to_string().parse(), Ok(id));
+        }
+        for wrong in
+            ["", "run", "run:1", "run:65536:1", "run:0:1099511627776", "walk:0:1", "file:1:2", "run:-1:1"]
+        {
+            assert!(wrong.parse::<ContentId>().is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn an_id_tells_its_stage_worker_and_index() {

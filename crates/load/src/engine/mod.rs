@@ -6,6 +6,7 @@
 mod desk;
 mod in_flight;
 mod latencies;
+mod portable;
 mod progress;
 mod report;
 mod requests;
@@ -37,6 +38,7 @@ use crate::oracle::{Drawn, Oracle, OraclePart};
 use crate::workload::Workload;
 use desk::Desk;
 pub use latencies::Latencies;
+pub use portable::PortableReport;
 pub use progress::{Progress, ProgressCounts, ProgressKind, Unpublished};
 pub use report::{INCIDENTS_MAX, Incident, LoadOperation, LoadReport, OperationReport, Recovery, Sighting};
 use source::Source;
@@ -145,19 +147,24 @@ pub fn run(
     if let Some(recording) = recording {
         recording.begin_phase(phase.word(), workload.workers());
     }
-    let parts = oracle.take_parts();
+    let mut all_parts = oracle.take_parts();
+    let here = usize::from(workload.running().start)..usize::from(workload.running().end);
+    let parts: Vec<OraclePart> = all_parts.splice(here.clone(), []).collect();
     let finished = match options.runtime {
         RunOn::Uring { epoch } => threads::run(job, parts, epoch)?,
         RunOn::Simulated(runtime) => job.run_simulated(runtime, parts)?,
     };
     let Finished { outcomes, started, effort } = finished;
-    let (mut parts, mut tallies, mut requests) = (Vec::new(), Vec::new(), Vec::new());
-    for outcome in outcomes {
+    // Of workers that run elsewhere nothing is known.
+    let mut requests = vec![0; usize::from(workload.workers())];
+    let (mut parts, mut tallies) = (Vec::new(), Vec::new());
+    for (outcome, requests) in outcomes.into_iter().zip(&mut requests[here.clone()]) {
         parts.push(outcome.part);
         tallies.push(outcome.tally);
-        requests.push(outcome.requests);
+        *requests = outcome.requests;
     }
-    oracle.restore(parts);
+    all_parts.splice(here.start..here.start, parts);
+    oracle.restore(all_parts);
     if tallies.iter().any(|tally| tally.is_interrupted) {
         oracle.cut_off();
     }
@@ -250,7 +257,7 @@ impl Job {
             return Err(Error::new(ErrorKind::Invalid, "a simulated load needs a simulated runtime"));
         }
         let mut workers = Vec::new();
-        for (number, part) in (0..).zip(parts) {
+        for (number, part) in self.workload.running().zip(parts) {
             let queues = self.driver.open(runtime)?;
             workers.push(self.worker(runtime, queues, (number, part), None));
         }

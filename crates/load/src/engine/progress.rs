@@ -155,6 +155,15 @@ impl Progress {
         Unpublished { latencies: self.latencies.as_ref().map(|_| Box::default()), ..Unpublished::default() }
     }
 
+    /// Adds what others count, such as workers on another machine; failures belong to no operation.
+    pub fn add(&self, operation: ProgressKind, counts: ProgressCounts) {
+        let shared = &self.operations[operation as usize];
+        shared.requests.fetch_add(counts.requests, Ordering::Relaxed);
+        shared.bytes.fetch_add(counts.bytes, Ordering::Relaxed);
+        shared.errors.fetch_add(counts.errors, Ordering::Relaxed);
+        self.failures.fetch_add(counts.failures, Ordering::Relaxed);
+    }
+
     /// Takes what a worker has to tell.
     pub fn publish(&self, unpublished: &mut Unpublished) {
         for (shared, counts) in self.operations.iter().zip(&mut unpublished.operations) {

@@ -13,7 +13,7 @@ use crate::evidence::Evidence;
 use crate::stream::TraceReport;
 
 /// What a load does to its objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoadOperation {
     /// A read, verified.
@@ -27,6 +27,9 @@ pub enum LoadOperation {
 }
 
 impl LoadOperation {
+    /// All of them, by their number.
+    pub const ALL: [LoadOperation; 4] = [Self::Read, Self::Write, Self::Flush, Self::Discard];
+
     /// Their names in what is recorded, by their number.
     pub const NAMES: &'static [&'static str] = &["read", "write", "flush", "discard"];
 
@@ -196,7 +199,7 @@ const WAYS_PER_BLOCK_MAX: usize = 8;
 /// Latencies are told apart to so many decimal digits: within 0.1%.
 const LATENCY_DIGITS: u8 = 3;
 /// Longer ones count as this, a day.
-const LATENCY_MAX_NS: u64 = 86_400_000_000_000;
+pub(super) const LATENCY_MAX_NS: u64 = 86_400_000_000_000;
 
 impl OperationReport {
     pub(crate) fn new() -> Self {
@@ -391,11 +394,42 @@ impl LoadReport {
             report.hung_omitted += tally.hung.omitted;
             report.is_interrupted |= tally.is_interrupted;
         }
-        // The ways of one block stay in the order in which they were seen: the sort is stable.
-        report.sightings.sort_by_key(|sighting| sighting.block);
-        report.hung.sort_by_key(|hung| (hung.sent_ns, hung.worker));
-        report.incidents.sort_by_key(|incident| (incident.time, incident.object, incident.offset_bytes));
+        report.sort();
         report
+    }
+
+    /// Adds what other workers did in the same phase.
+    pub fn add(&mut self, other: Self) {
+        self.reads.add(&other.reads);
+        self.writes.add(&other.writes);
+        self.flushes.add(&other.flushes);
+        self.discards.add(&other.discards);
+        self.unsupported_discards += other.unsupported_discards;
+        match (&mut self.recovery, other.recovery) {
+            (Some(all), Some(one)) => all.add(&one),
+            (all @ None, one) => *all = one,
+            (Some(_), None) => {}
+        }
+        self.started = self.started.min(other.started);
+        self.ended = self.ended.max(other.ended);
+        if let (Some(all), Some(one)) = (&mut self.effort, other.effort) {
+            *all += one;
+        }
+        self.all_requests += other.all_requests;
+        self.sightings.extend(other.sightings);
+        self.incidents.extend(other.incidents);
+        self.incidents_omitted += other.incidents_omitted;
+        self.hung.extend(other.hung);
+        self.hung_omitted += other.hung_omitted;
+        self.is_interrupted |= other.is_interrupted;
+        self.sort();
+    }
+
+    fn sort(&mut self) {
+        // The ways of one block stay in the order in which they were seen: the sort is stable.
+        self.sightings.sort_by_key(|sighting| sighting.block);
+        self.hung.sort_by_key(|hung| (hung.sent_ns, hung.worker));
+        self.incidents.sort_by_key(|incident| (incident.time, incident.object, incident.offset_bytes));
     }
 
     /// How long the phase took, without the recovery after it.

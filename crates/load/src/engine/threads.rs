@@ -57,7 +57,7 @@ struct ThreadOutcome {
 
 /// What a thread tells of its end, also if it panics.
 struct Ending {
-    number: usize,
+    place: usize,
     result: Option<Result<ThreadOutcome>>,
     to: Sender<(usize, Result<ThreadOutcome>)>,
 }
@@ -72,7 +72,7 @@ impl Drop for Ending {
     fn drop(&mut self) {
         let panicked = || Err(Error::new(ErrorKind::Internal, "a worker of the load panicked"));
         // Nobody hears of one that was left behind.
-        let _ = self.to.send((self.number, self.result.take().unwrap_or_else(panicked)));
+        let _ = self.to.send((self.place, self.result.take().unwrap_or_else(panicked)));
     }
 }
 
@@ -90,10 +90,10 @@ pub(super) fn run(job: Job, parts: Vec<OraclePart>, epoch: Instant) -> Result<Fi
     let (ended, ends) = mpsc::channel();
     let mut running: Vec<Option<Running>> = Vec::new();
     let mut results: Vec<Option<Result<ThreadOutcome>>> = Vec::new();
-    for (number, part) in (0u16..).zip(parts) {
+    for (place, (number, part)) in job.workload.running().zip(parts).enumerate() {
         let desk = job.driver.holds_threads().then(Arc::<Desk>::default);
         let of_thread = (Arc::clone(&job), desk.clone(), ready.clone(), Arc::clone(&gate));
-        let mut ending = Ending { number: number.into(), result: None, to: ended.clone() };
+        let mut ending = Ending { place, result: None, to: ended.clone() };
         let body = move || {
             let (job, desk, ready, gate) = of_thread;
             ending.is_known(work(&job, (number, part), desk, epoch, ready, &gate));
@@ -116,11 +116,11 @@ pub(super) fn run(job: Job, parts: Vec<OraclePart>, epoch: Instant) -> Result<Fi
     let (clock, mut looks_after_cancel) = (Clock::since(epoch), 0);
     while running.iter().any(Option::is_some) {
         match ends.recv_timeout(CANCEL_EVERY) {
-            Ok((number, result)) => {
-                let Some(Running { thread, .. }) = running[number].take() else { continue };
+            Ok((place, result)) => {
+                let Some(Running { thread, .. }) = running[place].take() else { continue };
                 // Its files are closed by then.
                 let _ = thread.join();
-                results[number].get_or_insert(result);
+                results[place].get_or_insert(result);
                 continue;
             }
             Err(RecvTimeoutError::Timeout) => {}

@@ -10,7 +10,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use rotproof_block::{ErrorKind, Operation, Phase, Request, Time};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::LetGo;
 use super::progress::Progress;
@@ -43,7 +43,7 @@ pub struct HungRequest {
 }
 
 /// What became of a request that took too long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HungEnd {
     /// It is under way.

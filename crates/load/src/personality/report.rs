@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rotproof_block::{ErrorKind, Phase, Time};
 use rotproof_record::statistics::SteadyEnd;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::plan::FilePlan;
 use crate::BLOCK_BYTES;
@@ -14,7 +14,7 @@ use crate::engine::{HungRequest, OperationReport, ProgressKind};
 use crate::failure::{Failure, Way};
 
 /// What a load of files does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileOperation {
     /// A file is made, and open.

@@ -254,3 +254,83 @@ fn a_load_is_steady_when_all_workers_have_left_the_window_that_shows_it_and_the_
     assert_eq!((&*mark.name, mark.from_ns), ("steady", 1_000_000_000));
     assert_eq!(marks.iter().filter(|mark| &*mark.name == "steady").count(), 1);
 }
+
+#[test]
+fn workers_of_two_machines_are_recorded_as_if_they_were_of_one() {
+    /// Two workers that do the same in each of two phases, wherever their clocks stand.
+    fn work(recordings: [&Arc<Recording>; 2], clocks: [u64; 2]) {
+        for phase in ["run", "check"] {
+            let mut recorders = Vec::new();
+            for (worker, (recording, clock)) in (0..).zip(recordings.iter().zip(clocks)) {
+                if worker == 0 || !Arc::ptr_eq(recordings[0], recordings[1]) {
+                    recording.begin_phase(phase, 2);
+                }
+                recorders.push(recording.recorder(worker, Time(clock)));
+            }
+            for (worker, (recorder, clock)) in (0..).zip(recorders.iter_mut().zip(clocks)) {
+                for (operation, ended_ms, latency_ms) in
+                    [(0, 10, 5), (1, 99, 50 + worker), (0, 250 + worker, 3), (0, 460, 7)]
+                {
+                    let request = request(operation, ended_ms, latency_ms);
+                    let at = |time: Time| Time(time.0 + clock);
+                    recorder.record(&Measured {
+                        began: at(request.began),
+                        ended: at(request.ended),
+                        ..request
+                    });
+                }
+                let request = request(1, 470, 1);
+                let (began, ended) = (Time(request.began.0 + clock), Time(request.ended.0 + clock));
+                recorder.record(&Measured { error: Some(ErrorKind::Medium), began, ended, ..request });
+            }
+            for (recorder, clock) in recorders.into_iter().zip(clocks) {
+                recorder.finish(Time(clock + 480_000_000));
+            }
+            let count = if Arc::ptr_eq(recordings[0], recordings[1]) { 1 } else { 2 };
+            for (recording, clock) in recordings.iter().zip(clocks).take(count) {
+                recording.end_phase(Time(clock), None, Time(clock + 480_000_000));
+            }
+        }
+    }
+
+    let folders = [tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder")];
+    let one = recording(folders[0].path(), 100, false, 2);
+    work([&one, &one], [0, 0]);
+
+    let whole = recording(folders[1].path(), 100, false, 2);
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let remotes = [0, 1].map(|_| {
+        let sent = Arc::clone(&sent);
+        let interval = IntervalLength::Every(Span(Duration::from_millis(100)));
+        Recording::forwarding(OPERATIONS, interval, move |interval| {
+            let text = serde_json::to_string(&interval).expect("JSON");
+            sent.lock().push(text);
+        })
+    });
+    work([&remotes[0], &remotes[1]], [7_000_000_000, 123_000_000]);
+    let sent = std::mem::take(&mut *sent.lock());
+    // Each worker did something in three intervals of each phase.
+    assert_eq!(sent.len(), 12);
+    for (phase, sent) in ["run", "check"].into_iter().zip([&sent[..6], &sent[6..]]) {
+        whole.begin_phase(phase, 2);
+        whole.begin_at(Time(0));
+        for text in sent {
+            let interval: RemoteInterval = serde_json::from_str(text).expect("the same");
+            whole.add_remote(&interval).expect("makes sense");
+        }
+        let wrong = RemoteInterval { index: u64::MAX, ..serde_json::from_str(&sent[0]).expect("the same") };
+        assert_eq!(whole.add_remote(&wrong).expect_err("no such interval").kind(), ErrorKind::Invalid);
+        whole.end_phase(Time(0), None, Time(480_000_000));
+    }
+    let late: RemoteInterval = serde_json::from_str(&sent[0]).expect("the same");
+    assert!(whole.add_remote(&late).is_err(), "no phase goes on");
+    let read = |recording: &Recording, folder: &tempfile::TempDir| {
+        recording.write_to(folder.path()).expect("written");
+        let mut rows = RunFolder::open(folder.path()).expect("a folder").intervals().expect("intervals");
+        rows.sort_by_key(|row| (row.phase.to_string(), row.start, row.worker, row.operation.to_string()));
+        rows
+    };
+    let (found, wanted) = (read(&whole, &folders[1]), read(&one, &folders[0]));
+    assert_eq!(brief(&found), brief(&wanted));
+    assert!(found == wanted);
+}

@@ -2,11 +2,13 @@
 //!
 //! It knows nothing of stacks, subjects, faults or results; a trial has those.
 
+pub mod clients;
 mod files;
 mod kept;
 mod results;
 mod target;
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,7 +28,8 @@ pub use target::{Access, LoadTarget, SimulatedKind};
 use crate::host::{self, Cancel};
 use crate::probe::{ProbeReport, ProbesSpec};
 use crate::runner::{Monitor, Performance, mark_errors, summarise};
-use kept::Kept;
+use clients::ClientOutcome;
+use kept::{Kept, KeptResults};
 
 /// What is recorded of a load over time.
 #[derive(Clone, Debug, Default)]
@@ -89,7 +92,23 @@ pub struct LoadOutcome {
     pub until_steady: Option<SteadyEnd>,
     /// Whether somebody asked to stop before all was done; then it says what was done up to there.
     pub is_interrupted: bool,
+    /// What each client did, if the load was spread over some.
+    pub clients: Vec<ClientOutcome>,
 }
+
+/// What is different where a command is one client's share of a load.
+struct Share<'a> {
+    /// The workers that are its own.
+    workers: Range<u16>,
+    /// Where they tell of their requests.
+    recording: Arc<Recording>,
+    /// Waits until everybody is ready for the phase.
+    ready: Box<dyn Fn(&'static str) -> Result<()> + 'a>,
+    /// Takes what they did in it.
+    ended: Box<TakeReport<'a>>,
+}
+
+type TakeReport<'a> = dyn Fn(&LoadReport) -> Result<()> + 'a;
 
 impl LoadCommand {
     /// Whether anything is written.
@@ -100,6 +119,11 @@ impl LoadCommand {
     /// Carries it out. An error is one of the command or the machine, or the wish to stop before anything was done; never
     /// a finding.
     pub fn run(&self) -> Result<LoadOutcome> {
+        self.run_share(None)
+    }
+
+    /// The same, or a share of it.
+    fn run_share(&self, share: Option<&Share<'_>>) -> Result<LoadOutcome> {
         self.monitor.begin("setup", None);
         let access = Access { writes: self.writes(), ..self.access };
         self.refuse_fixed_buffers()?;
@@ -107,7 +131,10 @@ impl LoadCommand {
         let driver = DeviceDriver::through(access.engine, self.target.open(access)?)?;
         // What nobody has written cannot be verified, so nothing is written only to be read, but where it is asked for.
         let load = LoadSpec { prefill: Some(self.load.prefill.unwrap_or(false)), ..self.load.clone() };
-        let workload = Workload::new(&load, self.seed, driver.objects())?;
+        let mut workload = Workload::new(&load, self.seed, driver.objects())?;
+        if let Some(share) = share {
+            workload = workload.running_only(share.workers.clone());
+        }
         let mut oracle = Oracle::new(&workload);
         let epoch = Instant::now();
         let simulated = self.target.is_simulated().then(|| Runtime::simulated(self.seed));
@@ -116,6 +143,7 @@ impl LoadCommand {
             None => RunOn::Uring { epoch },
         };
         let kept = self.start(&workload, epoch)?;
+        let recording = share.map(|share| &share.recording).or(kept.recording());
         let mut reports = Vec::new();
         for stage in workload.stages() {
             let (name, phase) = match stage {
@@ -124,8 +152,11 @@ impl LoadCommand {
             };
             let planned = workload.planned_bytes(*stage);
             kept.begin_phase(phase == Phase::Run);
-            let on = (runtime, kept.recording());
-            reports.push(self.phase((name, phase), planned, &workload, &driver, &mut oracle, on)?);
+            share.map_or(Ok(()), |share| (share.ready)(name))?;
+            let on = (runtime, recording);
+            let report = self.phase((name, phase), planned, &workload, &driver, &mut oracle, on)?;
+            share.map_or(Ok(()), |share| (share.ended)(&report))?;
+            reports.push(report);
             kept.begin_phase(false);
             if self.is_interrupted(&reports) {
                 break;
@@ -135,14 +166,11 @@ impl LoadCommand {
         let has_check = self.verify && written_blocks > 0 && !self.is_interrupted(&reports);
         if has_check {
             let planned = Some(written_blocks * BLOCK_BYTES as u64);
-            reports.push(self.phase(
-                ("check", Phase::Check),
-                planned,
-                &workload,
-                &driver,
-                &mut oracle,
-                (runtime, kept.recording()),
-            )?);
+            let check = ("check", Phase::Check);
+            share.map_or(Ok(()), |share| (share.ready)(check.0))?;
+            let report = self.phase(check, planned, &workload, &driver, &mut oracle, (runtime, recording))?;
+            share.map_or(Ok(()), |share| (share.ended)(&report))?;
+            reports.push(report);
         }
         let is_interrupted = self.is_interrupted(&reports);
         let failures = classify(&workload, &oracle, &reports);
@@ -152,10 +180,28 @@ impl LoadCommand {
         // Whoever asked twice does not want to wait for what would be kept.
         self.cancel.check_haste()?;
         let kept = kept.end(self.seed)?;
-        Ok(LoadOutcome {
-            load: workload.spec().clone(),
-            size_bytes: driver.objects().iter().map(|object| object.size_bytes).sum(),
-            performance: summarise(&reports),
+        let size_bytes = driver.objects().iter().map(|object| object.size_bytes).sum();
+        let found = (workload.spec().clone(), size_bytes, written_blocks, failures, is_interrupted);
+        Ok(self.outcome(&reports, kept, found))
+    }
+
+    /// What the reports of all phases, and what was kept of them, say together.
+    fn outcome(
+        &self,
+        reports: &[LoadReport],
+        kept: KeptResults,
+        (load, size_bytes, written_blocks, failures, is_interrupted): (
+            LoadSpec,
+            u64,
+            u64,
+            Vec<Failure>,
+            bool,
+        ),
+    ) -> LoadOutcome {
+        LoadOutcome {
+            load,
+            size_bytes,
+            performance: summarise(reports),
             trace: reports
                 .iter()
                 .find_map(|report| Some((report.trace.clone()?, report.unsupported_discards))),
@@ -171,7 +217,8 @@ impl LoadCommand {
             hung: reports.iter().flat_map(|report| report.hung.clone()).collect(),
             until_steady: reports.iter().find_map(|report| report.until_steady),
             is_interrupted,
-        })
+            clients: Vec::new(),
+        }
     }
 
     /// Fails where there is no request through io_uring whose memory could be registered.

@@ -1,0 +1,17 @@
+//! `rotproof client`: one machine's share of a load, for the `rotproof load --client` at the other end of standard input and
+//! output.
+
+use std::io::{self, BufReader};
+
+use rotproof_trial::load::clients;
+
+use crate::exit::Exit;
+use crate::fail::Failure;
+use crate::signals::cancel_on_signals;
+
+/// Does what it is told.
+pub fn client() -> Result<Exit, Failure> {
+    let cancel = cancel_on_signals()?;
+    clients::serve(BufReader::new(io::stdin()), io::stdout(), &cancel)?;
+    Ok(Exit::Pass)
+}
