@@ -130,7 +130,10 @@ fn a_load_that_is_interrupted_keeps_its_figures_and_its_results() {
     load.wait_for("memory:16MiB: interrupted");
     let results = load.folder().join(json["results"].as_str().expect("a folder"));
     let written = std::fs::read_to_string(results.join("run.json")).expect("it is there");
-    assert_eq!(serde_json::from_str::<Value>(&written).expect("JSON"), json);
+    let written: Value = serde_json::from_str(&written).expect("JSON");
+    for (key, value) in json.as_object().expect("an object") {
+        assert_eq!(&written[key], value, "{key}");
+    }
     assert!(results.join("intervals.parquet").is_file());
 }
 
