@@ -31,10 +31,12 @@ fn the_header_is_that_of_the_code() {
     assert!(kept == made, "write it anew: UPDATE_HEADER=1 cargo test -p rotproof-cabi\n{made}");
 }
 
-/// The static library, which cargo makes if need be.
+/// The static library, which cargo makes if need be. The command is named beside it because it asks for the features of
+/// dependencies that a build of the whole workspace has; with others cargo would make everything below once more.
 fn library() -> PathBuf {
     let output = Command::new(env!("CARGO"))
-        .args(["build", "--package", "rotproof-cabi", "--message-format=json", "--quiet"])
+        .args(["build", "--package", "rotproof-cabi", "--package", "rotproof-cli", "--lib"])
+        .args(["--message-format=json", "--quiet"])
         .current_dir(crate_folder())
         .stdin(Stdio::null())
         .output()
