@@ -5,6 +5,7 @@
 //! mutations that are the same every time. To add a target, add a module, a row to [`TARGETS`], and a file and an entry
 //! of that name for cargo-fuzz; a test finds what was forgotten.
 
+pub mod client_message;
 pub mod control;
 pub mod fault_rule;
 pub mod fleet_file;
@@ -33,7 +34,7 @@ pub struct FuzzTarget {
 }
 
 /// All of them.
-pub const TARGETS: [FuzzTarget; 23] = [
+pub const TARGETS: [FuzzTarget; 24] = [
     FuzzTarget { name: "fault_rule", check: fault_rule::check, seeds: fault_rule::seeds },
     FuzzTarget { name: "trial_file", check: trial_file::check, seeds: trial_file::seeds },
     FuzzTarget { name: "fuse_request", check: fuse_request::check, seeds: fuse_request::seeds },
@@ -55,6 +56,7 @@ pub const TARGETS: [FuzzTarget; 23] = [
     FuzzTarget { name: "trace_csv", check: trace::check_csv, seeds: trace::seeds },
     FuzzTarget { name: "table", check: table::check, seeds: table::seeds },
     FuzzTarget { name: "run_report", check: table::check_run, seeds: table::run_seeds },
+    FuzzTarget { name: "client_message", check: client_message::check, seeds: client_message::seeds },
     FuzzTarget { name: "control", check: control::check, seeds: control::seeds },
     FuzzTarget { name: "metrics_request", check: metrics_request::check, seeds: metrics_request::seeds },
 ];

@@ -1,6 +1,6 @@
 //! What `run.json` of a load without a trial says (`rotproof load --results`), in the words of a page.
 
-use rotproof_report::{Device, Page};
+use rotproof_report::{Device, Page, Row};
 use serde_json::{Value, json};
 
 use super::described::{
@@ -41,13 +41,27 @@ pub(super) fn page(run: &Value) -> Page {
         summary: summary(run),
         stack: stack(run),
         load: load_facts(&what_it_did(run)),
-        performance: list(&run["performance"], performance),
+        performance: list(&run["performance"], performance).into_iter().chain(of_clients(run)).collect(),
         latencies: latencies(&run["performance"]),
         environment: environment(run),
         command: text(&run["command"]),
         notes,
         ..Page::default()
     }
+}
+
+/// What each client did in the run, if the load had any.
+fn of_clients(run: &Value) -> Vec<Row> {
+    let clients = run["clients"].as_array().into_iter().flatten();
+    clients
+        .flat_map(|client| {
+            let lines = client["performance"].as_array().into_iter().flatten();
+            lines.filter(|line| line["phase"] == "run").map(|line| {
+                let row = performance(line);
+                Row { name: format!("{}: {}", text(&client["client"]), row.name), ..row }
+            })
+        })
+        .collect()
 }
 
 fn failures(run: &Value) -> u64 {
@@ -124,6 +138,17 @@ pub(super) fn sizes(run: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_each_client_did_stands_below_what_all_did() {
+        let line =
+            |phase: &str, requests: u64| json!({ "phase": phase, "operation": "read", "requests": requests });
+        let client = |name: &str, requests: u64| json!({ "client": name, "performance": [line("run", requests), line("check", 1)] });
+        let run = json!({ "performance": [line("run", 7)], "clients": [client("a", 3), client("b", 4)] });
+        let rows = page(&run).performance;
+        let told: Vec<_> = rows.iter().map(|row| (row.name.as_str(), row.cells[0].as_str())).collect();
+        assert_eq!(told, [("run read", "7"), ("a: run read", "3"), ("b: run read", "4")]);
+    }
 
     #[test]
     fn what_a_load_found_is_told_in_a_sentence_and_judged_only_where_something_was_verified() {
