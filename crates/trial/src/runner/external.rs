@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::leaf_watch::LeafWatch;
 use super::performance::Performance;
 use super::{Conductor, Loaded, NO_REMOUNT, arm_without_load, fio_json};
-use crate::host::command::{CommandFiles, CommandRun, run_command};
+use crate::host::command::{CommandFiles, CommandRun, GRACE, run_command};
 use crate::subject::{Place, Prepared, Remount};
 
 /// How much of what a command said is kept for people.
@@ -184,6 +184,7 @@ impl Conductor<'_> {
             timeout: command.timeout.0,
             stop: &stop,
             cancel: &self.options.cancel,
+            grace: GRACE,
             // What it still does to end in order meets no faults.
             before_end: &|| self.environment.phase.store(Phase::Setup as u8, Ordering::Relaxed),
         });
