@@ -280,10 +280,7 @@ fn job_lines(job: &JobSpec) -> Vec<String> {
     pace.extend(job.align.map(|align| format!("at multiples of {align}")));
     pace.extend(job.rate.map(|rate| rate.to_string()));
     pace.extend(job.burst.map(|burst| format!("bursts of {} every {}", burst.requests, burst.every)));
-    pace.extend(job.think_time.map(|think| match think.after {
-        1 => format!("{} to think after each", think.pause),
-        after => format!("{} to think after {after}", think.pause),
-    }));
+    pace.extend(job.think_time.map(|think| think.to_string()));
     pace.extend(job.fua.filter(|share| share.0 > 0.0).map(|share| format!("{share} of the writes durable")));
     if !pace.is_empty() {
         lines.push(pace.join(", "));

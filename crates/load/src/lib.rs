@@ -55,7 +55,7 @@ pub use job::JobSpec;
 pub use mix::{Mix, SimpleMix};
 pub use object::ObjectInfo;
 pub use oracle::Oracle;
-pub use pace::{Arrivals, Burst, RampUp, Rate, ThinkTime};
+pub use pace::{Arrivals, Burst, RampUp, Rate, ThinkAfter, ThinkTime};
 pub use parts::{NoRoom, no_room};
 pub use pattern::{Pattern, Zone};
 pub use realised::{RealisedContent, realised};

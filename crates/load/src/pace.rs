@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use rotproof_spec::{Bytes, Path, Problems, Span};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -44,13 +45,22 @@ pub struct Burst {
     pub every: Span,
 }
 
-/// A pause of a worker, `1ms`, or `{ pause: 1ms, after: 32 }`.
+/// A pause of a worker, `1ms`, or `{ pause: 1ms, after: 32 }`, or `{ pause: 5s, after: 10s }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThinkTime {
     /// How long it is.
     pub pause: Span,
-    /// It comes after so many requests, once all of them have completed.
-    pub after: u64,
+    /// What it comes after, once all requests before it have completed.
+    pub after: ThinkAfter,
+}
+
+/// What comes before each pause of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThinkAfter {
+    /// So many requests.
+    Requests(u64),
+    /// Requests for so long since the pause before it ended, as fio's `thinktime_iotime` has it.
+    Time(Span),
 }
 
 /// What is done before anything is recorded, or after the end: a number of requests or bytes of all workers together, or
@@ -122,9 +132,14 @@ impl ThinkTime {
                 "give for example 1ms, or leave it out",
             );
         }
-        if self.after == 0 {
-            problems.add(&path.key("after"), "a pause after no request would never end; give at least 1");
-        }
+        let nothing = match self.after {
+            ThinkAfter::Requests(0) => "a pause after no request would never end; give at least 1",
+            ThinkAfter::Time(Span(Duration::ZERO)) => {
+                "a pause after no time would never end; give for example 10s"
+            }
+            _ => return,
+        };
+        problems.add(&path.key("after"), nothing);
     }
 }
 
@@ -135,6 +150,17 @@ impl fmt::Display for Rate {
             Arrivals::Poisson => ", as they come",
         };
         write!(f, "{} requests a second{arrivals}", self.requests)
+    }
+}
+
+impl fmt::Display for ThinkTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pause = self.pause;
+        match self.after {
+            ThinkAfter::Requests(1) => write!(f, "{pause} to think after each"),
+            ThinkAfter::Requests(requests) => write!(f, "{pause} to think after {requests}"),
+            ThinkAfter::Time(busy) => write!(f, "busy for {busy}, then idle for {pause}"),
+        }
     }
 }
 
@@ -226,19 +252,52 @@ impl JsonSchema for Rate {
 #[serde(deny_unknown_fields)]
 struct ThinkTimeKeys {
     pause: Span,
-    #[serde(default = "one")]
-    after: u64,
+    #[serde(default)]
+    after: ThinkAfter,
 }
 
-fn one() -> u64 {
-    1
+impl Default for ThinkAfter {
+    fn default() -> Self {
+        Self::Requests(1)
+    }
+}
+
+impl Serialize for ThinkAfter {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Requests(requests) => serializer.serialize_u64(*requests),
+            Self::Time(span) => span.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ThinkAfter {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Form;
+        impl Visitor<'_> for Form {
+            type Value = ThinkAfter;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of requests such as 32, or a span of time such as 10s")
+            }
+
+            fn visit_u64<E: Error>(self, requests: u64) -> Result<ThinkAfter, E> {
+                Ok(ThinkAfter::Requests(requests))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<ThinkAfter, E> {
+                text.parse().map(ThinkAfter::Time).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(Form)
+    }
 }
 
 impl Serialize for ThinkTime {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { pause, after } = *self;
         match after {
-            1 => pause.serialize(serializer),
+            ThinkAfter::Requests(1) => pause.serialize(serializer),
             _ => ThinkTimeKeys { pause, after }.serialize(serializer),
         }
     }
@@ -251,11 +310,13 @@ impl<'de> Deserialize<'de> for ThinkTime {
             type Value = ThinkTime;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a span of time such as 1ms, or { pause: 1ms, after: 32 }")
+                f.write_str(
+                    "a span of time such as 1ms, or { pause: 1ms, after: 32 }, or { pause: 5s, after: 10s }",
+                )
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<ThinkTime, E> {
-                text.parse().map(|pause| ThinkTime { pause, after: 1 }).map_err(E::custom)
+                text.parse().map(|pause| ThinkTime { pause, after: ThinkAfter::default() }).map_err(E::custom)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ThinkTime, A::Error> {
@@ -276,13 +337,16 @@ impl JsonSchema for ThinkTime {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let span = generator.subschema_for::<Span>();
         json_schema!({
-            "description": "A pause of a worker after each request: 1ms; or after so many: { pause: 1ms, after: 32 }.",
+            "description": "A pause of a worker after each request: 1ms; after so many: { pause: 1ms, after: 32 }; or after so long: { pause: 5s, after: 10s }.",
             "anyOf": [
                 span.clone(),
                 {
-                    "description": "The pause, and after how many requests it comes.",
+                    "description": "The pause, and after how many requests it comes, or how long the worker is busy before it.",
                     "type": "object",
-                    "properties": { "pause": span, "after": { "type": "integer", "minimum": 1 } },
+                    "properties": {
+                        "pause": span.clone(),
+                        "after": { "anyOf": [{ "type": "integer", "minimum": 1 }, span] }
+                    },
                     "required": ["pause"],
                     "additionalProperties": false
                 }
@@ -347,7 +411,6 @@ impl JsonSchema for RampUp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn survives<T>(json: &str) -> T
     where
@@ -366,9 +429,19 @@ mod tests {
         let poisson = survives::<Rate>(r#"{"requests":20,"arrivals":"poisson"}"#);
         assert_eq!(poisson, Rate { requests: 20.0, arrivals: Arrivals::Poisson });
         let millisecond = Span(Duration::from_millis(1));
-        assert_eq!(survives::<ThinkTime>(r#""1ms""#), ThinkTime { pause: millisecond, after: 1 });
-        let after = survives::<ThinkTime>(r#"{"pause":"1ms","after":32}"#);
-        assert_eq!(after, ThinkTime { pause: millisecond, after: 32 });
+        for (json, after, shown) in [
+            (r#""1ms""#, ThinkAfter::Requests(1), "1ms to think after each"),
+            (r#"{"pause":"1ms","after":32}"#, ThinkAfter::Requests(32), "1ms to think after 32"),
+            (
+                r#"{"pause":"1ms","after":"5m"}"#,
+                ThinkAfter::Time(Span(Duration::from_secs(300))),
+                "busy for 5min, then idle for 1ms",
+            ),
+        ] {
+            let think_time = survives::<ThinkTime>(json);
+            assert_eq!(think_time, ThinkTime { pause: millisecond, after });
+            assert_eq!(think_time.to_string(), shown);
+        }
         assert_eq!(survives::<RampUp>("100"), RampUp::Requests(100));
         assert_eq!(survives::<RampUp>(r#""1ms""#), RampUp::Time(millisecond));
         assert_eq!(survives::<RampUp>(r#""5m""#), RampUp::Time(Span(Duration::from_secs(300))));
@@ -382,7 +455,9 @@ mod tests {
         for json in [r#""fast""#, r#"{"arrivals":"even"}"#, r#"{"requests":1,"arrivals":"late"}"#, "[]"] {
             serde_json::from_str::<Rate>(json).expect_err(json);
         }
-        for json in ["1", r#"{"after":1}"#, r#"{"pause":"1ms","before":1}"#] {
+        for json in
+            ["1", r#"{"after":1}"#, r#"{"pause":"1ms","before":1}"#, r#"{"pause":"1ms","after":"long"}"#]
+        {
             serde_json::from_str::<ThinkTime>(json).expect_err(json);
         }
         for json in ["-1", r#""soon""#, "{}"] {
@@ -394,11 +469,24 @@ mod tests {
             Rate { requests, arrivals: Arrivals::Even }.validate(&path.key("rate"), &mut problems);
         }
         Burst { requests: 0, every: Span::default() }.validate(&path.key("burst"), &mut problems);
-        ThinkTime { pause: Span::default(), after: 0 }.validate(&path.key("think"), &mut problems);
+        for after in [ThinkAfter::Requests(0), ThinkAfter::Time(Span::default())] {
+            ThinkTime { pause: Span::default(), after }.validate(&path.key("think"), &mut problems);
+        }
         let places: Vec<_> = problems.iter().map(|problem| problem.path.to_string()).collect();
         assert_eq!(
             places,
-            ["rate", "rate", "rate", "rate", "burst.requests", "burst.every", "think", "think.after"]
+            [
+                "rate",
+                "rate",
+                "rate",
+                "rate",
+                "burst.requests",
+                "burst.every",
+                "think",
+                "think.after",
+                "think",
+                "think.after"
+            ]
         );
     }
 }

@@ -57,7 +57,8 @@ pub fn fio_seeds() -> Vec<Vec<u8>> {
     vec![
         include_bytes!("../../../examples/import/jobs.fio").to_vec(),
         b"[a]\nrw=randwrite\nbssplit=4k/60:64k/40\nrandom_distribution=zoned:60/10:40/90\nsize=768m\nrate_iops=9\n\
-          [b]\nrw=write\nsize=256m\nthinktime=500us\nthinktime_blocks=8\nba=8k\npercentage_random=5\n"
+          [b]\nrw=write\nsize=256m\nthinktime=500us\nthinktime_blocks=8\nba=8k\npercentage_random=5\n\
+          [c]\nrw=write\nsize=256m\nthinktime=5s\nthinktime_iotime=10\n"
             .to_vec(),
     ]
 }

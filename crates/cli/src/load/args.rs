@@ -170,6 +170,11 @@ pub struct LoadArgs {
     #[arg(long, alias = "thinktime_blocks", value_name = "N", requires = "thinktime")]
     pub thinktime_blocks: Option<u64>,
 
+    /// ... or after it was busy for so long: intermittent load
+    #[arg(long, alias = "thinktime_iotime", value_name = "SPAN", value_parser = span, requires = "thinktime")]
+    #[arg(conflicts_with = "thinktime_blocks")]
+    pub thinktime_iotime: Option<Span>,
+
     /// So many requests of a worker at once, again and again: 32/10ms
     #[arg(long, value_name = "N/SPAN", value_parser = burst, conflicts_with_all = ["rate_iops", "thinktime"])]
     pub burst: Option<Burst>,

@@ -2,7 +2,7 @@
 
 use rotproof_block::{Error, ErrorKind};
 use rotproof_load::personality::Personality;
-use rotproof_load::{Arrivals, LoadSpec, Pattern, Rate, Retry, ThinkTime, Trace};
+use rotproof_load::{Arrivals, LoadSpec, Pattern, Rate, Retry, ThinkAfter, ThinkTime, Trace};
 use rotproof_record::statistics::SteadySpec;
 use rotproof_record::{IntervalLength, RecordSpec};
 use rotproof_spec::{Path, Percent, Problems, Span};
@@ -77,9 +77,7 @@ impl LoadArgs {
                 requests,
                 arrivals: if self.poisson { Arrivals::Poisson } else { Arrivals::Even },
             }),
-            think_time: self
-                .thinktime
-                .map(|pause| ThinkTime { pause, after: self.thinktime_blocks.unwrap_or(1) }),
+            think_time: self.thinktime.map(|pause| ThinkTime { pause, after: self.think_after() }),
             burst: self.burst,
             flush_every: self.fsync,
             fua: self.fua,
@@ -107,6 +105,14 @@ impl LoadArgs {
             IntervalLength::End => window.0,
         };
         self.steadystate.map(|steady| steady.spec(window, self.ss_ramp.unwrap_or_default(), interval))
+    }
+
+    fn think_after(&self) -> ThinkAfter {
+        match (self.thinktime_iotime, self.thinktime_blocks) {
+            (Some(span), _) => ThinkAfter::Time(span),
+            (None, Some(requests)) => ThinkAfter::Requests(requests),
+            (None, None) => ThinkAfter::default(),
+        }
     }
 
     /// The load of files that is meant, checked; none if it is one of blocks.

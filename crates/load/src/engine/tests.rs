@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use rotproof_block::hash::mix;
 use rotproof_block::leaf::{DiskProfile, MemoryDevice, SimulatedDisk};
-use rotproof_block::{ErrorKind, Operation, Phase, Request};
+use rotproof_block::{ErrorKind, Operation, Phase, Request, Time};
+use rotproof_record::{RecordSpec, RecordingOptions};
 use rotproof_spec::{Bytes, Percent, Span};
 
 use super::*;
@@ -502,6 +503,47 @@ fn bursts_and_pauses_come_when_they_are_told_to() {
     assert_eq!(began(&described(think)), [0, 0, 1, 1, 12, 12, 13, 13]);
     let each = r#"{ "requests": 3, "think_time": "5ms" }"#;
     assert_eq!(began(&described(each)), [0, 6, 12]);
+    let by_time = r#"{ "requests": 6, "queue_depth": 2, "think_time": { "pause": "10ms", "after": "2ms" } }"#;
+    assert_eq!(began(&described(by_time)), [0, 0, 1, 1, 12, 12]);
+}
+
+#[test]
+fn a_load_that_is_busy_and_idle_by_turns_shows_both_in_its_intervals_and_ends_on_time() {
+    let json = r#"{ "duration": "35s", "workers": 2, "think_time": { "pause": "5s", "after": "10s" } }"#;
+    let folder = tempfile::tempdir().expect("a folder");
+    let once = || {
+        let recording = Recording::new(RecordingOptions {
+            spec: RecordSpec::default(),
+            operations: LoadOperation::NAMES,
+            workers: 2,
+            folder: folder.path().to_owned(),
+        });
+        let recording = recording.expect("intervals of a second");
+        let probe = Probe::new(2000, |_| Reaction::Delay(Duration::from_millis(50))).expect("a probe");
+        let rig = Rig::new(&described(json), 1, probe);
+        let options = RunOptions {
+            runtime: RunOn::Simulated(&rig.runtime),
+            recording: Some(Arc::clone(&recording)),
+            ..uring(Phase::Run)
+        };
+        let mut oracle = Oracle::new(&rig.workload);
+        let report = run(&rig.workload, &rig.driver, &mut oracle, &options).expect("it ends");
+        let intervals = recording.latest(Time(0));
+        let writes = intervals.iter().filter(|interval| &*interval.operation == "write");
+        (report.elapsed(), writes.map(|interval| interval.requests).collect::<Vec<_>>())
+    };
+    let (elapsed, writes) = once();
+    let is_busy: Vec<bool> = writes.iter().map(|requests| *requests > 20).collect();
+    let turn = [[true; 10].as_slice(), &[false; 5]].concat();
+    assert_eq!(is_busy[..35], [&turn[..], &turn[..], &turn[..5]].concat(), "{writes:?}");
+    assert_eq!(writes.iter().sum::<u64>(), 1000, "20 a second of each worker, for 25 of 35 seconds");
+    assert_eq!(elapsed.as_secs(), 35);
+    assert_eq!((elapsed, writes), once());
+    let idle_at_the_end = described(&json.replace("35s", "12s"));
+    let probe = Probe::new(2000, |_| Reaction::Delay(Duration::from_millis(50))).expect("a probe");
+    let mut rig = Rig::new(&idle_at_the_end, 1, probe);
+    let report = rig.phase(Phase::Run);
+    assert_eq!((report.elapsed().as_secs(), report.writes.requests), (12, 400), "and does not begin anew");
 }
 
 #[test]

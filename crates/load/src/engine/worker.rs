@@ -26,7 +26,7 @@ use super::unflushed::{FailedFlushes, Unflushed};
 use super::watch::{Flight, Watch};
 use crate::Content;
 use crate::oracle::OraclePart;
-use crate::pace::ThinkTime;
+use crate::pace::{ThinkAfter, ThinkTime};
 use crate::retry::Retry;
 use crate::stream::{Contents, Step};
 use crate::workload::Workload;
@@ -123,8 +123,9 @@ pub(super) struct State {
     pub(super) ramp_up_until: Time,
     /// Steps that lanes are busy with.
     pub(super) busy: usize,
-    /// Requests since the last pause, and when the present one ends.
+    /// Requests since the last pause, when that ended, and when the present one ends.
     pub(super) since_pause: u64,
+    pub(super) busy_since: Time,
     pub(super) pause_until: Option<Time>,
     pub(super) active_lanes: usize,
     pub(super) has_ended: bool,
@@ -221,6 +222,7 @@ impl Worker {
             ramp_up_until: Time::default(),
             busy: 0,
             since_pause: 0,
+            busy_since: Time::default(),
             pause_until: None,
             active_lanes: lanes,
             has_ended: false,
@@ -303,6 +305,7 @@ impl Worker {
             state.now = now;
             state.published = now;
             state.started = now;
+            state.busy_since = now;
             state.ramp_up_until = now.after(self.times.ramp_up);
             let end = self.times.duration.map(|duration| now.after(self.times.ramp_up).after(duration));
             state.deadline = end.map(|end| end.after(self.times.recovery));
@@ -421,9 +424,6 @@ impl Worker {
     fn draw(&self, lane: usize) -> Draw {
         let mut guard = self.state();
         let state = &mut *guard;
-        if let Some(deadline) = state.deadline {
-            self.watch_the_time(state, deadline);
-        }
         if self.is_cancelled() {
             state.tally.is_interrupted = true;
             return Draw::End;
@@ -431,13 +431,18 @@ impl Worker {
         if self.ends_when_steady && self.recording.as_ref().is_some_and(|recording| recording.is_steady()) {
             state.is_stopped = true;
         }
-        if state.is_stopped {
-            return Draw::End;
-        }
+        // A pause lets time pass, perhaps up to the end, and so comes before a look at it.
         if let Some(think_time) = self.times.think_time
+            && !state.is_stopped
             && let Some(wait) = self.pause(state, think_time)
         {
             return wait;
+        }
+        if let Some(deadline) = state.deadline {
+            self.watch_the_time(state, deadline);
+        }
+        if state.is_stopped {
+            return Draw::End;
         }
         let Some(planned) = self.next_planned(state) else { return Draw::End };
         if let (Some(due), Some(deadline)) = (planned.due, state.deadline)
@@ -519,7 +524,11 @@ impl Worker {
 
     /// What a lane has to wait for before the next request, if it is time for a pause.
     fn pause(&self, state: &mut State, think_time: ThinkTime) -> Option<Draw> {
-        if state.since_pause < think_time.after {
+        let is_time = match think_time.after {
+            ThinkAfter::Requests(requests) => state.since_pause >= requests,
+            ThinkAfter::Time(busy) => state.since_pause > 0 && state.now.since(state.busy_since) >= busy.0,
+        };
+        if !is_time {
             return None;
         }
         if state.busy > 0 {
@@ -528,12 +537,17 @@ impl Worker {
         let now = self.runtime.now();
         state.now = now;
         state.steps_at_now = 0;
-        let until = *state.pause_until.get_or_insert_with(|| now.after(think_time.pause.0));
+        let mut until = *state.pause_until.get_or_insert_with(|| now.after(think_time.pause.0));
+        if let Some(deadline) = state.deadline {
+            // Nothing comes after the end, so nobody waits beyond it.
+            until = until.min(deadline);
+        }
         if now < until {
             return Some(Draw::Pause(until));
         }
         state.pause_until = None;
         state.since_pause = 0;
+        state.busy_since = now;
         None
     }
 

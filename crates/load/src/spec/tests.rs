@@ -70,6 +70,8 @@ fn jobs_and_paces_that_make_no_sense_are_reported_at_their_places() {
         (r#"{ "align": "5KiB" }"#, &["load.align"]),
         (r#"{ "rate": 0 }"#, &["load.rate"]),
         (r#"{ "rate": 5, "think_time": "1ms" }"#, &["load.think_time"]),
+        (r#"{ "think_time": { "pause": "1s", "after": "0s" } }"#, &["load.think_time.after"]),
+        (r#"{ "think_time": { "pause": "1s", "after": "10s" } }"#, &[]),
         (
             r#"{ "rate": 5, "burst": { "requests": 0, "every": "1ms" } }"#,
             &["load.burst.requests", "load.burst"],

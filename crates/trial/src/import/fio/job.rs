@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rotproof_load::{Arrivals, JobSpec, Pattern, Rate, ThinkTime};
+use rotproof_load::{Arrivals, JobSpec, Pattern, Rate, ThinkAfter, ThinkTime};
 use rotproof_record::statistics::SteadySpec;
 use rotproof_spec::{Bytes, Percent, Span};
 
@@ -73,6 +73,7 @@ struct Options {
     steady: Option<FioSteady>,
     steady_for: Option<Span>,
     steady_after: Option<Span>,
+    think_busy: Option<Span>,
     io_size: Option<Bytes>,
     runtime: Option<Span>,
     time_based: bool,
@@ -161,6 +162,7 @@ impl Job {
             }
             "thinktime" => options.think = Some(time(value, 1e3)?),
             "thinktime_blocks" => options.think_after = Some(whole(value)?),
+            "thinktime_iotime" => options.think_busy = Some(time(value, 1e9)?),
             "fixedbufs" => self.fixed_buffers = switch(value)?,
             "registerfiles" => note(FILES),
             "hipri" => note(POLLING),
@@ -221,10 +223,19 @@ impl Job {
             requests: rate * f64::from(self.spec.workers),
             arrivals: if options.poisson { Arrivals::Poisson } else { Arrivals::Even },
         });
-        self.spec.think_time = options
-            .think
-            .filter(|pause| !pause.0.is_zero())
-            .map(|pause| ThinkTime { pause, after: options.think_after.unwrap_or(1) });
+        // To fio, no time is as good as none given.
+        let busy = options.think_busy.filter(|busy| !busy.0.is_zero());
+        let after = match (busy, options.think_after) {
+            (Some(_), Some(_)) => {
+                let help = "keep one of them";
+                report("both `thinktime_blocks` and `thinktime_iotime` say when to pause", help, &self.place);
+                ThinkAfter::default()
+            }
+            (Some(busy), None) => ThinkAfter::Time(busy),
+            (None, requests) => requests.map_or_else(ThinkAfter::default, ThinkAfter::Requests),
+        };
+        self.spec.think_time =
+            options.think.filter(|pause| !pause.0.is_zero()).map(|pause| ThinkTime { pause, after });
         // Without a window fio does not look.
         let window = options.steady_for.filter(|window| !window.0.is_zero());
         self.until_steady = options.steady.zip(window).map(|(steady, window)| {

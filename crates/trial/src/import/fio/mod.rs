@@ -230,6 +230,10 @@ mod tests {
                     { "name": "b", "think_time": { "pause": "500us", "after": 8 } } ] }"#,
             ),
             (
+                "[i]\nrw=write\nsize=1g\nthinktime=5s\nthinktime_iotime=10\n",
+                r#"{ "total": "1GiB", "jobs": [{ "name": "i", "think_time": { "pause": "5s", "after": "10s" } }] }"#,
+            ),
+            (
                 "[r]\nrw=randread\nrate_iops=100\nrate_process=poisson\nnumjobs=3\nnumber_ios=50\nsize=1m\nbs=4k,8k\n\
                  percentage_random=80\ndedupe_percentage=30\nbuffer_compress_percentage=50\n",
                 r#"{ "requests": 150, "total": "3MiB", "duplicates": "30%", "compressible": "50%", "jobs": [
@@ -291,6 +295,10 @@ mod tests {
             ("[a]\nrw=randread:8\n", &["2: `randread:8` has no counterpart"]),
             ("rw=read\n[a]\n", &["1: an option before the first section"]),
             ("[a\nrw=read\n", &["1: a section without its bracket", "2: an option before the first section"]),
+            (
+                "[a]\nsize=1m\nthinktime=1s\nthinktime_blocks=5\nthinktime_iotime=9\n",
+                &["1: both `thinktime_blocks` and `thinktime_iotime` say when to pause"],
+            ),
             ("[a]\ndirect=0\n", &["2: `direct=0`"]),
             ("[a]\nss=iops:5\nss_dur=9\n", &["2: the limit `5` is no share of the mean"]),
             ("[a]\nioengine=net\n", &["2: `net` has no counterpart"]),
