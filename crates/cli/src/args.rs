@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use rotproof_spec::Span;
 use rotproof_trial::import::Format;
+use rotproof_trial::probe::protocol::unescaped;
 use rotproof_trial::serve::{ExportKind, NbdAddress};
 
 use crate::content::ContentArgs;
@@ -78,6 +80,8 @@ pub enum Command {
     Serve(ServeArgs),
     /// Change and watch the faults of a stack that is served
     Ctl(CtlArgs),
+    /// Look at this machine, for people or for a run on another one
+    Probe(ProbeArgs),
     /// Remove what killed runs have left: mounts, loop devices, folders
     Clean(CleanArgs),
 }
@@ -381,6 +385,29 @@ pub enum CtlCommand {
         #[arg(long, value_name = "N", default_value_t = 20)]
         last: usize,
     },
+}
+
+/// `rotproof probe`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+It ends with Ctrl-C, when standard input ends (unless that is a terminal), or
+when nobody reads what it prints.")]
+pub struct ProbeArgs {
+    /// From sample to sample, 100ms to 1h
+    #[arg(long, value_name = "SPAN", default_value = "1s")]
+    pub interval: Span,
+
+    /// Processes to look at too, such as nbdkit,jbd2*
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = unescaped)]
+    pub processes: Vec<String>,
+
+    /// Leave out some of cpu,memory,network,disks,pressure
+    #[arg(long, value_name = "GROUPS", value_delimiter = ',')]
+    pub without: Vec<String>,
+
+    /// Print everything as lines of JSON, as a run reads it
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `rotproof clean`.

@@ -1,6 +1,6 @@
 //! What probes found while the load ran, in a few lines for a person; results have all of it.
 
-use rotproof_trial::probe::{ProbeReport, SeriesSummary, Unit};
+use rotproof_trial::probe::{LOCAL, ProbeReport, SeriesSummary, Unit};
 
 use crate::output::Paint;
 use crate::table::{Align, Table, clip};
@@ -12,12 +12,29 @@ const INSTANCES_MAX: usize = 3;
 /// Less than this share of the time is not worth a line.
 const SHARE_MIN: f64 = 0.005;
 
-/// A heading and a table of at most 80 columns; a line that says why if there is nothing to show.
+/// A heading and a table for each machine, of at most 80 columns; a line that says why if there is nothing to show.
 pub fn render(probes: &ProbeReport, paint: Paint) -> Vec<String> {
-    let samples = units::counted(probes.run_samples, "sample");
-    let mut lines =
-        vec![format!("{}  {}", paint.bold("Machine"), paint.dim(format!("during the run, {samples}")))];
-    if probes.run_samples == 0 {
+    let mut lines = of_machine(probes, LOCAL, ("", probes.run_samples, probes.missed), paint);
+    for machine in &probes.machines {
+        let name = format!(" {} ({})", machine.name, machine.host);
+        lines.push(String::new());
+        lines.extend(of_machine(probes, &machine.name, (&name, machine.run_samples, machine.missed), paint));
+    }
+    lines.extend(probes.notes.iter().map(|note| paint.dim(clip(&format!("  {note}"), WIDTH)).to_string()));
+    lines
+}
+
+/// That of one machine: its name in results, and what is shown of it, how many samples there are and how many were missed.
+fn of_machine(
+    probes: &ProbeReport,
+    machine: &str,
+    (shown_name, samples, missed): (&str, u64, u64),
+    paint: Paint,
+) -> Vec<String> {
+    let heading = clip(&format!("Machine{shown_name}"), 48);
+    let text = format!("during the run, {}", units::counted(samples, "sample"));
+    let mut lines = vec![format!("{}  {}", paint.bold(heading), paint.dim(text))];
+    if samples == 0 {
         lines.push(paint.dim("  the run was over before there was anything to sample").to_string());
         return lines;
     }
@@ -27,23 +44,23 @@ pub fn render(probes: &ProbeReport, paint: Paint) -> Vec<String> {
         ("least", Align::Right),
         ("most", Align::Right),
     ]);
-    for (label, series) in rows(probes) {
+    for (label, series) in rows(probes, machine) {
         let values = [series.mean, series.min, series.max].map(|value| shown(series.unit, value));
         table.row(std::iter::once(clip(&label, 40)).chain(values));
     }
     lines.push(table.render(paint));
-    if probes.missed > 0 {
-        let missed = units::counted(probes.missed, "sample");
+    if missed > 0 {
+        let missed = units::counted(missed, "sample");
         lines.push(paint.notable(format!("  {missed} missed: the machine had no time")).to_string());
     }
-    lines.extend(probes.notes.iter().map(|note| paint.dim(clip(&format!("  {note}"), WIDTH)).to_string()));
     lines
 }
 
 /// What is worth a line, each with what it is called.
-fn rows(probes: &ProbeReport) -> Vec<(String, &SeriesSummary)> {
+fn rows<'a>(probes: &'a ProbeReport, machine: &str) -> Vec<(String, &'a SeriesSummary)> {
+    let own: Vec<&SeriesSummary> = probes.series.iter().filter(|series| series.machine == machine).collect();
     let find = |metric: &str, instance: &str| {
-        probes.series.iter().find(|series| series.metric == metric && series.instance == instance)
+        own.iter().copied().find(|series| series.metric == metric && series.instance == instance)
     };
     let mut rows = Vec::new();
     let mut add = |label: String, series: Option<_>| rows.extend(series.map(|series| (label, series)));
@@ -56,11 +73,11 @@ fn rows(probes: &ProbeReport) -> Vec<(String, &SeriesSummary)> {
     add("memory available".into(), find("memory.available", ""));
     add("memory to be written".into(), find("memory.dirty", ""));
     add("swapped out".into(), find("memory.swap_out", "").filter(|series| series.max > 0.0));
-    for name in instances(probes, "process.user") {
+    for name in instances(&own, "process.user") {
         add(format!("{name} in user mode"), find("process.user", name));
         add(format!("{name} in the kernel"), find("process.system", name).filter(is_worth_it));
     }
-    for name in instances(probes, "disk.utilisation") {
+    for name in instances(&own, "disk.utilisation") {
         add(format!("{name} busy"), find("disk.utilisation", name));
         add(format!("{name} read"), find("disk.read", name).filter(|series| series.max > 0.0));
         add(format!("{name} written"), find("disk.written", name).filter(|series| series.max > 0.0));
@@ -73,10 +90,10 @@ fn rows(probes: &ProbeReport) -> Vec<(String, &SeriesSummary)> {
 }
 
 /// Of what there is such a metric: the subject's first, then those with most of it, idle ones not at all.
-fn instances<'a>(probes: &'a ProbeReport, metric: &str) -> Vec<&'a str> {
-    let mut all: Vec<&SeriesSummary> = probes
-        .series
+fn instances<'a>(series: &[&'a SeriesSummary], metric: &str) -> Vec<&'a str> {
+    let mut all: Vec<&SeriesSummary> = series
         .iter()
+        .copied()
         .filter(|series| series.metric == metric && (series.is_of_subject || series.max > 0.0))
         .collect();
     all.sort_by(|one, other| {
@@ -98,6 +115,8 @@ fn shown(unit: Unit, value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rotproof_trial::probe::MachineProbes;
+
     use super::*;
 
     fn series(metric: &'static str, instance: &str, unit: Unit, mean: f64) -> SeriesSummary {
@@ -120,8 +139,22 @@ mod tests {
             samples: 14,
             run_samples: 12,
             missed: 1,
-            notes: vec!["/proc/pressure/cpu: this kernel has no such file".into()],
+            notes: vec![
+                "/proc/pressure/cpu: this kernel has no such file".into(),
+                "target: ended 3.2 s into the run (exit code 255)".into(),
+            ],
+            machines: vec![MachineProbes {
+                name: "target".into(),
+                host: "storage-7".into(),
+                samples: 4,
+                run_samples: 3,
+                ..MachineProbes::default()
+            }],
             series: vec![
+                SeriesSummary {
+                    machine: "target".into(),
+                    ..series("cpu.utilisation", "", Unit::Share, 0.125)
+                },
                 series("cpu.utilisation", "", Unit::Share, 0.62),
                 series("cpu.iowait", "", Unit::Share, 0.001),
                 series("cpu.interrupts", "", Unit::PerSecond, 12_345.0),
@@ -150,7 +183,12 @@ mod tests {
           vda busy                      50%         25%        75%
           somebody waits for I/O        12%          6%        18%
           1 sample missed: the machine had no time
+
+        Machine target (storage-7)  during the run, 3 samples
+                    mean  least  most
+          CPU busy   12%     6%   19%
           /proc/pressure/cpu: this kernel has no such file
+          target: ended 3.2 s into the run (exit code 255)
         ");
     }
 
@@ -162,6 +200,7 @@ mod tests {
             run_samples: 0,
             missed: 0,
             notes: Vec::new(),
+            machines: Vec::new(),
             series: Vec::new(),
         };
         assert_eq!(render(&report, Paint::OFF).len(), 2);

@@ -19,6 +19,7 @@ mod metrics;
 mod model;
 mod output;
 mod plan;
+mod probe;
 mod progress;
 mod repeat;
 mod report;
@@ -85,6 +86,7 @@ fn call(command: &Command, output: Output) -> Result<Exit, Failure> {
         Command::Model(args) => model::model(args, output),
         Command::Content(args) => content::content(args, output),
         Command::Schema(args) => schema::schema(args, output),
+        Command::Probe(args) => probe::probe(args, output),
         Command::Clean(args) => clean::clean(args, output),
     }
 }

@@ -6,6 +6,7 @@
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, IsTerminal, Write};
 
+use rotproof_block::Error;
 use serde_json::Value;
 
 use crate::args::ColorChoice;
@@ -71,6 +72,16 @@ impl Output {
     /// Prints a result for programs.
     pub fn json(self, value: &Value) {
         self.result(format_args!("{value:#}"));
+    }
+
+    /// Prints a line of a result that goes on. Says whether somebody still reads. Fails if it cannot be written.
+    pub fn line(self, text: impl Display) -> Result<bool, Error> {
+        let mut stream = io::stdout().lock();
+        match stream.write_all(format!("{text}\n").as_bytes()).and_then(|()| stream.flush()) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(Error::from_io(error, "writing to standard output")),
+        }
     }
 
     /// Prints something that is no result: progress, a mistake, an error.

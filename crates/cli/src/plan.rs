@@ -35,7 +35,11 @@ pub fn render(trial: &Trial, paint: Paint) -> String {
     }
     lines.extend([String::new(), paint.bold("Expected").to_string()]);
     lines.extend(file.expect.wanted().iter().map(|(name, wanted)| format!("  {name:13} {wanted}")));
-    let probes = file.probes_spec().map_or(String::new(), |spec| format!(", probes every {}", spec.interval));
+    let probes = file.probes_spec().map_or(String::new(), |spec| {
+        let names: Vec<&str> = spec.machines.keys().map(String::as_str).collect();
+        let also = if names.is_empty() { String::new() } else { format!(", also of {}", names.join(", ")) };
+        format!(", probes every {}{also}", spec.interval)
+    });
     lines.extend([String::new(), format!("Seed {}, runtime {}{probes}.", file.seed, file.runtime.word())]);
     lines.join("\n")
 }

@@ -29,9 +29,14 @@ pub fn short_duration(span: Duration) -> String {
     short(span.as_nanos() as f64, 1000.0, &["ns", "us", "ms", "s"])
 }
 
+/// Bytes in at most eight characters, for columns: `466 MiB`.
+pub fn short_bytes(bytes: f64) -> String {
+    short(bytes, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"])
+}
+
 /// A rate in at most ten characters, for columns: `466 MiB/s`.
 pub fn short_rate(bytes_per_second: f64) -> String {
-    format!("{}/s", short(bytes_per_second, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]))
+    format!("{}/s", short_bytes(bytes_per_second))
 }
 
 /// A count in at most five characters, for columns: `9,999`, `61.6k`, `1.23M`.

@@ -236,6 +236,7 @@ fn the_schema_and_the_parser_take_every_form_of_every_value() {
         "stack: [memory: { size: 1GiB }]\nprobes: false",
         "stack: [memory: { size: 1GiB }]\nprobes: 100ms",
         "stack: [memory: { size: 1GiB }]\nprobes: { interval: 0.5s, cpu: false, memory: true, network: false, disks: false, pressure: false, processes: [nbdkit, jbd2*] }",
+        "stack: [memory: { size: 1GiB }]\nprobes: { machines: { target: ssh target rotproof, other: other } }",
         "stack: [nbd: { uri: 'nbd+unix:///disk?socket=/run/disk.sock' }]",
         "stack: [memory: { size: 1GiB }]\nfaults: ['read, offset=1MiB..2MiB, every=3: error']",
         "stack: [memory: { size: 1GiB }]\nfaults: [{ match: { operation: any, offset: [4096, 1MiB..2MiB, 8MiB..] }, effect: { delay: 10ms } }]",
@@ -334,6 +335,7 @@ fn the_schema_refuses_what_it_can_see_to_be_wrong_as_the_parser_does() {
         "stack: [memory: { size: 1MiB }]\nprobes: 5",
         "stack: [memory: { size: 1MiB }]\nprobes: { gpu: true }",
         "stack: [memory: { size: 1MiB }]\nprobes: { processes: nbdkit }",
+        "stack: [memory: { size: 1MiB }]\nprobes: { machines: [target] }",
         "stack: [memory: { size: 1MiB }]\nexpect: { silent: lots }",
         "stack: [memory: { size: 1MiB }]\nexpect: { silence: 0 }",
     ] {

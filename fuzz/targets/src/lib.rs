@@ -17,6 +17,7 @@ pub mod mutate;
 pub mod nbd_client;
 pub mod nbd_server;
 pub mod path_file;
+pub mod probe_lines;
 pub mod table;
 pub mod trace;
 pub mod trial_file;
@@ -34,7 +35,7 @@ pub struct FuzzTarget {
 }
 
 /// All of them.
-pub const TARGETS: [FuzzTarget; 24] = [
+pub const TARGETS: [FuzzTarget; 25] = [
     FuzzTarget { name: "fault_rule", check: fault_rule::check, seeds: fault_rule::seeds },
     FuzzTarget { name: "trial_file", check: trial_file::check, seeds: trial_file::seeds },
     FuzzTarget { name: "fuse_request", check: fuse_request::check, seeds: fuse_request::seeds },
@@ -58,5 +59,6 @@ pub const TARGETS: [FuzzTarget; 24] = [
     FuzzTarget { name: "run_report", check: table::check_run, seeds: table::run_seeds },
     FuzzTarget { name: "client_message", check: client_message::check, seeds: client_message::seeds },
     FuzzTarget { name: "control", check: control::check, seeds: control::seeds },
+    FuzzTarget { name: "probe_lines", check: probe_lines::check, seeds: probe_lines::seeds },
     FuzzTarget { name: "metrics_request", check: metrics_request::check, seeds: metrics_request::seeds },
 ];

@@ -11,7 +11,7 @@ use rotproof_trace::Operation;
 use rotproof_trial::host::Machine;
 use rotproof_trial::import::FioSteady;
 use rotproof_trial::load::LoadTarget;
-use rotproof_trial::probe::Probes;
+use rotproof_trial::probe::{Probes, machine};
 
 use super::values::{
     block_sizes, burst, distribution, duplicates, pace, percentage, ramp_up, size_mix, skipped, span,
@@ -233,6 +233,10 @@ pub struct LoadArgs {
     /// Look at the machine meanwhile: every second, or --probes=100ms
     #[arg(long, value_name = "SPAN", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
     pub probes: Option<Probes>,
+
+    /// Look at another machine too: target="ssh target rotproof"; may repeat
+    #[arg(long = "probe", value_name = "NAME=COMMAND", value_parser = machine)]
+    pub machines: Vec<(String, String)>,
 
     #[command(flatten)]
     pub metrics: MetricsArgs,

@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime};
 use rotproof_block::{Error, ErrorKind};
 use rotproof_load::personality::Personality;
 use rotproof_trial::load::{FileLoadCommand, FileLoadOutcome, LoadTarget};
-use rotproof_trial::probe::Probes;
 use rotproof_trial::runner::Performance;
 use serde_json::{Value, json};
 
@@ -39,7 +38,7 @@ pub(super) fn load(args: &LoadArgs, personality: Personality, output: Output) ->
         seed: args.seed,
         hung_after: args.hung_after,
         overwrite: args.overwrite,
-        probes: args.probes.as_ref().and_then(Probes::spec).cloned(),
+        probes: args.probes_spec()?,
         until_steady: args.until_steady(),
         record: args.record()?,
         cancel: cancel.clone(),

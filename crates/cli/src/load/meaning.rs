@@ -7,6 +7,7 @@ use rotproof_record::statistics::SteadySpec;
 use rotproof_record::{IntervalLength, RecordSpec};
 use rotproof_spec::{Path, Percent, Problems, Span};
 use rotproof_trial::load::Record;
+use rotproof_trial::probe::{Probes, ProbesSpec};
 
 use super::args::{Access, LoadArgs};
 
@@ -105,6 +106,25 @@ impl LoadArgs {
             IntervalLength::End => window.0,
         };
         self.steadystate.map(|steady| steady.spec(window, self.ss_ramp.unwrap_or_default(), interval))
+    }
+
+    /// What is looked at meanwhile, if anything is.
+    pub fn probes_spec(&self) -> Result<Option<ProbesSpec>, Error> {
+        let mut spec = match &self.probes {
+            None if self.machines.is_empty() => return Ok(None),
+            None => ProbesSpec::default(),
+            Some(Probes::On(spec)) => spec.clone(),
+            Some(Probes::Off) if self.machines.is_empty() => return Ok(None),
+            Some(Probes::Off) => {
+                return Err(invalid("--probe", "looks at a machine, and --probes=off at none"));
+            }
+        };
+        for (name, command) in &self.machines {
+            if spec.machines.insert(name.clone(), command.clone()).is_some() {
+                return Err(invalid("--probe", &format!("names `{name}` twice")));
+            }
+        }
+        spec.checked().map(Some).map_err(|why| invalid("--probe", &why))
     }
 
     fn think_after(&self) -> ThinkAfter {

@@ -15,7 +15,6 @@ use rotproof_block::Error;
 use rotproof_load::{EffortPerRequest, Failure as FailingBlock, TraceReport};
 use rotproof_trial::load::clients::ClientsCommand;
 use rotproof_trial::load::{Access, LoadCommand, LoadOutcome, write_results};
-use rotproof_trial::probe::Probes;
 use rotproof_trial::runner::Performance;
 use serde_json::{Value, json};
 
@@ -62,7 +61,7 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
             size: args.size,
         },
         verify: !args.no_verify && args.target.keeps_data(),
-        probes: args.probes.as_ref().and_then(Probes::spec).cloned(),
+        probes: args.probes_spec()?,
         record: args.record()?,
         cancel: cancel.clone(),
         monitor: Arc::clone(&monitor),

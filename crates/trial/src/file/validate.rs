@@ -362,6 +362,11 @@ mod tests {
             ),
             ("64MiB", "probes: { interval: 10ms }", "probes.interval: probes every 10ms are not possible"),
             (
+                "64MiB",
+                "probes: { machines: { local: x } }",
+                "probes.machines.local: `local` is the machine that the run is on, which is looked at anyway",
+            ),
+            (
                 "512KiB",
                 "subject: fat",
                 "subject: fat needs a device of at least 1MiB, and this stack has 512KiB",

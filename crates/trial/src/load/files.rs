@@ -114,7 +114,13 @@ impl FileLoadCommand {
         let epoch = Instant::now();
         let clock = Clock::since(epoch);
         let recorded = (FileOperation::NAMES, plan.workers());
-        let kept = Kept::start(self.record.as_ref(), recorded, self.probes.as_ref(), epoch, &self.monitor)?;
+        let kept = Kept::start(
+            self.record.as_ref(),
+            recorded,
+            self.probes.as_ref(),
+            (epoch, &self.cancel),
+            &self.monitor,
+        )?;
         kept.add_subject_disk(&self.folder);
         let mut reports = Vec::new();
         for phase in [Phase::Prefill, Phase::Run, Phase::Check] {

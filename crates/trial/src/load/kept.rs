@@ -11,7 +11,7 @@ use rotproof_block::error::IoContext;
 use rotproof_record::{Recording, RecordingOptions};
 
 use super::Record;
-use crate::host;
+use crate::host::{self, Cancel};
 use crate::probe::{ProbeReport, ProbesSpec, Sampler};
 use crate::runner::{Monitor, new_folder};
 
@@ -35,7 +35,7 @@ impl<'a> Kept<'a> {
         record: Option<&'a Record>,
         (operations, workers): (&'static [&'static str], u16),
         probes: Option<&'a ProbesSpec>,
-        epoch: Instant,
+        (epoch, cancel): (Instant, &Cancel),
         monitor: &Monitor,
     ) -> Result<Self> {
         let start_recording = |Record { spec, results }: &'a Record| {
@@ -50,7 +50,7 @@ impl<'a> Kept<'a> {
             Ok((recording, results.as_ref()))
         };
         let start_probes = |spec: &'a ProbesSpec| {
-            let sampler = Sampler::on_this_machine(spec, epoch)?;
+            let sampler = Sampler::begin(spec, epoch, cancel)?;
             monitor.watch_probes(&sampler);
             Ok((sampler, spec))
         };

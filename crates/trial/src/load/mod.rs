@@ -275,7 +275,13 @@ impl LoadCommand {
             ));
         }
         let recorded = (LoadOperation::NAMES, workload.workers());
-        let kept = Kept::start(self.record.as_ref(), recorded, self.probes.as_ref(), epoch, &self.monitor)?;
+        let kept = Kept::start(
+            self.record.as_ref(),
+            recorded,
+            self.probes.as_ref(),
+            (epoch, &self.cancel),
+            &self.monitor,
+        )?;
         if let LoadTarget::Path(path) = &self.target {
             kept.add_subject_disk(path);
         }

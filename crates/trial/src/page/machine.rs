@@ -6,6 +6,8 @@ use rotproof_block::Result;
 use rotproof_record::table::TableReader;
 use rotproof_report::{Chart, Line, Timeline, Unit};
 
+use crate::probe::LOCAL;
+
 /// Lines of one chart, those that rise highest.
 const LINES_MAX: usize = 6;
 
@@ -64,7 +66,7 @@ pub(super) fn show(mut charts: Vec<Chart>, timeline: &mut Timeline) {
     timeline.probes = charts;
 }
 
-/// The charts, without those in which nothing ever happened. None of a run without probes.
+/// The charts, machine by machine, without those in which nothing ever happened. None of a run without probes.
 pub(super) fn charts(folder: &Path) -> Result<Vec<Chart>> {
     let path = folder.join("probes.parquet");
     if !path.is_file() {
@@ -73,10 +75,19 @@ pub(super) fn charts(folder: &Path) -> Result<Vec<Chart>> {
     let table = TableReader::open(&path, "probes")?.read()?;
     let (times, values) = (table.integers("time_ns")?, table.reals("value")?);
     let (metrics, instances) = (table.texts("metric")?, table.texts("instance")?);
-    let charts = CHARTS.iter().map(|(title, unit, factor, choices)| {
+    let machines = table.texts("machine")?;
+    let mut names: Vec<&str> = Vec::new();
+    for machine in machines {
+        if names.last() != Some(&&**machine) && !names.contains(&&**machine) {
+            names.push(machine);
+        }
+    }
+    let charts = names.iter().flat_map(|of| CHARTS.iter().map(move |choice| (*of, choice)));
+    let charts = charts.map(|(of, (title, unit, factor, choices))| {
         let mut lines: Vec<Line> = Vec::new();
         for (metric, name) in *choices {
-            for row in (0..table.rows()).filter(|&row| *metrics[row] == **metric) {
+            let is_one = |&row: &usize| *metrics[row] == **metric && *machines[row] == *of;
+            for row in (0..table.rows()).filter(is_one) {
                 let name = format!("{} {name}", instances[row]).trim().to_owned();
                 let point = (times[row] as f64 / 1e9, values[row] * factor);
                 match lines.iter_mut().find(|line| line.name == name) {
@@ -91,7 +102,8 @@ pub(super) fn charts(folder: &Path) -> Result<Vec<Chart>> {
             lines.sort_by(|a, b| top(b).total_cmp(&top(a)));
             lines.truncate(LINES_MAX);
         }
-        Chart { title: (*title).to_owned(), unit: *unit, lines, is_logarithmic: false }
+        let title = if of == LOCAL { (*title).to_owned() } else { format!("{of}: {title}") };
+        Chart { title, unit: *unit, lines, is_logarithmic: false }
     });
     Ok(charts.filter(|chart| !chart.lines.is_empty()).collect())
 }
@@ -111,28 +123,32 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         assert_eq!(charts(folder.path()).expect("no probes"), []);
         let rows = [
-            (1, "cpu.user", "", 0.25),
-            (2, "cpu.user", "", 0.5),
-            (12, "cpu.user", "", 1.0),
-            (1, "cpu.steal", "", 0.0),
-            (1, "disk.read", "loop3", 2e6),
-            (1, "memory.swap_in", "", 0.0),
+            (1, ["local", "cpu.user", ""], 0.25),
+            (2, ["local", "cpu.user", ""], 0.5),
+            (12, ["local", "cpu.user", ""], 1.0),
+            (1, ["local", "cpu.steal", ""], 0.0),
+            (1, ["local", "disk.read", "loop3"], 2e6),
+            (1, ["local", "memory.swap_in", ""], 0.0),
+            (1, ["target", "cpu.user", ""], 0.75),
+            (1, ["target", "memory.swap_in", ""], 0.0),
         ];
         let columns = [
             Column::integer("time_ns"),
+            Column::text("machine"),
             Column::text("metric"),
             Column::text("instance"),
             Column::real("value"),
         ];
         let mut writer = TableWriter::new(Vec::new(), "probes", &columns).expect("a table");
-        let text = |of: fn(&(i64, &'static str, &'static str, f64)) -> &'static str| {
+        let text = |of: fn(&(i64, [&'static str; 3], f64)) -> &'static str| {
             Values::Texts(rows.iter().map(|row| Arc::<str>::from(of(row))).collect())
         };
         let batch = [
             Values::Integers(rows.iter().map(|row| row.0 * 1_000_000_000).collect()),
-            text(|row| row.1),
-            text(|row| row.2),
-            Values::Reals(rows.iter().map(|row| row.3).collect()),
+            text(|row| row.1[0]),
+            text(|row| row.1[1]),
+            text(|row| row.1[2]),
+            Values::Reals(rows.iter().map(|row| row.2).collect()),
         ];
         writer.write(&batch).expect("written");
         fs::write(folder.path().join("probes.parquet"), writer.finish().expect("whole")).expect("written");
@@ -141,6 +157,7 @@ mod tests {
         let wanted = [
             ("Processors", vec![line("user", &[(1.0, 25.0), (2.0, 50.0), (12.0, 100.0)])]),
             ("Block devices", vec![line("loop3 read", &[(1.0, 2e6)])]),
+            ("target: Processors", vec![line("user", &[(1.0, 75.0)])]),
         ];
         assert_eq!(charts.len(), wanted.len());
         for (chart, (title, lines)) in charts.iter().zip(&wanted) {
@@ -149,7 +166,7 @@ mod tests {
 
         let mut of_a_command = Timeline::default();
         show(charts.clone(), &mut of_a_command);
-        assert_eq!((of_a_command.seconds, of_a_command.probes.len()), (12.0, 2));
+        assert_eq!((of_a_command.seconds, of_a_command.probes.len()), (12.0, 3));
         let phase = Span { name: "run".into(), from: 0.0, to: 9.0 };
         let mut recorded = Timeline { seconds: 9.0, phases: vec![phase], ..Timeline::default() };
         show(charts, &mut recorded);

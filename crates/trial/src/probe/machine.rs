@@ -32,6 +32,8 @@ pub struct Machine {
     text: String,
 }
 
+/// What the machine is called that Rotproof runs on.
+pub const LOCAL: &str = "local";
 /// What Rotproof itself is called among the processes.
 pub(super) const OWN_NAME: &str = "rotproof";
 /// A file of `/proc` that is longer says nothing about a machine of this world.
@@ -46,7 +48,7 @@ impl Machine {
             is_ours: true,
             page_bytes: u64::try_from(page).unwrap_or(4096),
             ticks_per_second: ticks.max(1) as f64,
-            ..Self::in_folders("local", "/proc", "/sys", wanted)
+            ..Self::in_folders(LOCAL, "/proc", "/sys", wanted)
         }
     }
 
@@ -71,6 +73,12 @@ impl Machine {
             noted: HashSet::new(),
             text: String::new(),
         }
+    }
+
+    /// As seen by somebody who does not run on it: without what this process does itself.
+    #[must_use]
+    pub fn without_ourselves(self) -> Self {
+        Self { is_ours: false, ..self }
     }
 
     /// What series call it.

@@ -23,6 +23,13 @@ pub struct Metric {
     pub unit: Unit,
 }
 
+impl Metric {
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|metric| metric.name == name)
+    }
+}
+
 /// What values are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

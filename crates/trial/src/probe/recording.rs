@@ -26,6 +26,8 @@ pub struct Recording {
     run_samples: u64,
     missed: u64,
     notes: Vec<String>,
+    /// Other machines, whose series are among those here.
+    machines: Vec<MachineProbes>,
 }
 
 /// Of the run alone.
@@ -62,17 +64,39 @@ pub(super) struct Of<'a> {
 pub struct ProbeReport {
     /// From one sample to the next, as was asked for.
     pub interval_ns: u64,
-    /// How many there are, and of the phase *run*.
+    /// How many there are of this machine, and of the phase *run*.
     pub samples: u64,
     /// Of the phase *run* alone; one each at its beginning and end beside those by the interval.
     pub run_samples: u64,
     /// How many came too late to be taken, as the machine had no time for them.
     pub missed: u64,
-    /// What this machine does not tell, and why.
+    /// What this machine does not tell, and why. What there is to say of another one begins with its name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// Other machines.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<MachineProbes>,
     /// The figures of the phase *run*, by metric and instance.
     pub series: Vec<SeriesSummary>,
+}
+
+/// Another machine that was looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MachineProbes {
+    /// What it is called here.
+    pub name: String,
+    /// What it calls itself.
+    pub host: String,
+    /// Which boot of it.
+    pub boot: String,
+    /// How many it has.
+    pub processors: usize,
+    /// How many samples came, and of the phase *run*.
+    pub samples: u64,
+    /// Of the phase *run* alone.
+    pub run_samples: u64,
+    /// How many it had no time for.
+    pub missed: u64,
 }
 
 /// One series over the phase *run*.
@@ -99,7 +123,7 @@ pub struct SeriesSummary {
 }
 
 impl Recording {
-    /// The series, ordered by metric and instance.
+    /// The series, machine by machine, ordered by metric and instance.
     pub fn series(&self) -> &[ProbeSeries] {
         &self.series
     }
@@ -123,6 +147,7 @@ impl Recording {
             run_samples: self.run_samples,
             missed: self.missed,
             notes: self.notes.clone(),
+            machines: self.machines.clone(),
             series: series.collect(),
         }
     }
@@ -139,6 +164,19 @@ impl Recording {
 
     pub(super) fn miss(&mut self, samples: u64) {
         self.missed += samples;
+    }
+
+    pub(super) fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Puts what another machine has found behind what there is. Both are finished.
+    pub(super) fn absorb(&mut self, machine: MachineProbes, found: Recording) {
+        let Recording { series, figures, samples, run_samples, missed, notes, .. } = found;
+        self.series.extend(series);
+        self.figures.extend(figures);
+        self.notes.extend(notes.into_iter().map(|note| format!("{}: {note}", machine.name)));
+        self.machines.push(MachineProbes { samples, run_samples, missed, ..machine });
     }
 
     pub(super) fn note(&mut self, text: impl Into<String>) {
@@ -179,7 +217,7 @@ impl Recording {
         place
     }
 
-    /// Puts the series into the order of results. Nothing is added after that.
+    /// Puts the series into the order of results. No sample is added after that.
     pub(super) fn finish(mut self) -> Self {
         let rank = |metric: Metric| Metric::ALL.iter().position(|known| *known == metric);
         let mut pairs: Vec<_> = self.series.drain(..).zip(self.figures.drain(..)).collect();

@@ -1,4 +1,5 @@
-//! The thread that looks at a machine at its interval, and at the beginning and end of a phase.
+//! The thread that looks at a machine at its interval, and at the beginning and end of a phase; and other machines that
+//! do so themselves.
 //!
 //! Whoever runs the trial only leaves word and never waits, until the end.
 
@@ -11,14 +12,13 @@ use parking_lot::Mutex;
 use rotproof_block::Result;
 use rotproof_block::error::IoContext;
 
-use super::counters::Counters;
+use super::look::Looks;
 use super::machine::Machine;
-use super::rates::{self, Metric};
+use super::rates::Metric;
 use super::recording::{Moment, Of, Recording};
+use super::remote::{self, Remote};
 use super::spec::ProbesSpec;
-
-/// Two looks closer to each other than this would show ticks of the kernel and not what it does.
-const APART_MIN: Duration = Duration::from_millis(50);
+use crate::host::Cancel;
 
 /// Samples until it is ended.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub struct Sampler {
     words: Sender<Word>,
     thread: JoinHandle<Recording>,
     latest: Latest,
+    /// Other machines.
+    remotes: Vec<Remote>,
 }
 
 /// What was seen at the last look, for whoever wants to know meanwhile.
@@ -54,21 +56,41 @@ enum Word {
 }
 
 impl Sampler {
-    /// Looks at this machine from now on. Times count from `epoch`.
+    /// Looks at this machine and at those that `spec` names from now on. Times count from `epoch`. Fails with
+    /// [`rotproof_block::ErrorKind::Missing`] if one of the others cannot be reached or is none that can be looked at, and
+    /// with [`rotproof_block::ErrorKind::Cancelled`] if the user does not want to wait for it.
+    pub fn begin(spec: &ProbesSpec, epoch: Instant, cancel: &Cancel) -> Result<Self> {
+        let latest = Latest::default();
+        let remotes = remote::start_all(spec, epoch, &latest, cancel)?;
+        let local = Self::start_with(Machine::local(spec), spec.interval.0, epoch, latest)?;
+        Ok(Self { remotes, ..local })
+    }
+
+    /// Looks at this machine alone from now on. Times count from `epoch`.
     pub fn on_this_machine(spec: &ProbesSpec, epoch: Instant) -> Result<Self> {
         Self::start(Machine::local(spec), spec.interval.0, epoch)
     }
 
     /// Looks at `machine` every `interval` from now on. Times count from `epoch`.
     pub fn start(machine: Machine, interval: Duration, epoch: Instant) -> Result<Self> {
+        Self::start_with(machine, interval, epoch, Latest::default())
+    }
+
+    fn start_with(machine: Machine, interval: Duration, epoch: Instant, latest: Latest) -> Result<Self> {
         let (words, told) = channel();
-        let latest = Latest::default();
         let shown = Arc::clone(&latest);
+        let begin = move || State {
+            looks: Looks::begin(machine, interval),
+            epoch,
+            is_run: false,
+            recording: Recording::default(),
+            latest: shown,
+        };
         let thread = std::thread::Builder::new()
             .name("probes".into())
-            .spawn(move || State::new(machine, interval, epoch, shown).sample(&told))
+            .spawn(move || begin().sample(&told))
             .doing(|| "starting the thread of the probes".into())?;
-        Ok(Self { words, thread, latest })
+        Ok(Self { words, thread, latest, remotes: Vec::new() })
     }
 
     /// Where the values of the last look stand.
@@ -80,6 +102,7 @@ impl Sampler {
     /// after.
     pub fn begin_phase(&self, is_run: bool) {
         self.tell(Word::Phase { is_run });
+        self.remotes.iter().for_each(|remote| remote.begin_phase(is_run));
     }
 
     /// A block device, such as `loop3`, belongs to the subject.
@@ -92,95 +115,91 @@ impl Sampler {
         let _ = self.words.send(word);
     }
 
-    /// Looks a last time.
+    /// Looks a last time, and ends the commands that lead to other machines.
     pub fn end(self) -> Recording {
         drop(self.words);
-        self.thread.join().unwrap_or_else(|_| {
+        let mut recording = self.thread.join().unwrap_or_else(|_| {
             let mut recording = Recording::default();
             recording.note("the probes ended with a defect of Rotproof, and what they had found is lost");
             recording
-        })
+        });
+        remote::end_all(self.remotes, &mut recording);
+        recording
     }
 }
 
 struct State {
-    machine: Machine,
-    interval: Duration,
+    looks: Looks,
     epoch: Instant,
-    /// What was read last, and when.
-    before: (Instant, Counters),
     is_run: bool,
     recording: Recording,
     latest: Latest,
 }
 
 impl State {
-    fn new(mut machine: Machine, interval: Duration, epoch: Instant, latest: Latest) -> Self {
-        let before = (Instant::now(), machine.read());
-        Self { machine, interval, epoch, before, is_run: false, recording: Recording::default(), latest }
-    }
-
     fn sample(mut self, told: &Receiver<Word>) -> Recording {
-        let mut next = Instant::now() + self.interval;
         loop {
-            match told.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                Ok(Word::SubjectDisk(name)) => self.machine.add_subject_disk(&name),
+            match told.recv_timeout(self.looks.until_next()) {
+                Ok(Word::SubjectDisk(name)) => self.looks.machine.add_subject_disk(&name),
                 Ok(Word::Phase { is_run }) => {
                     self.look();
                     self.is_run = is_run;
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     self.look();
-                    next += self.interval;
-                    let late = Instant::now().saturating_duration_since(next).as_nanos();
-                    let missed = late.div_ceil(self.interval.as_nanos().max(1));
-                    if let Ok(missed @ 1..) = u32::try_from(missed) {
-                        next += self.interval * missed;
-                        self.recording.miss(missed.into());
-                    }
+                    let missed = self.looks.plan_next();
+                    self.recording.miss(missed);
                 }
                 // The other side says stop by hanging up.
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         self.look();
-        for note in self.machine.notes() {
+        for note in self.looks.machine.notes() {
             self.recording.note(note);
         }
         self.recording.finish()
     }
 
     fn look(&mut self) {
-        let now = Instant::now();
-        let span = now.saturating_duration_since(self.before.0);
-        // At the border of a phase this gives the phase that begins a little of the one before it.
-        if span < APART_MIN {
-            return;
-        }
-        let after = self.machine.read();
+        let mut values = Vec::new();
+        let seen = self.looks.look(&mut |metric, instance, value| {
+            values.push((metric, instance.to_owned(), value));
+        });
+        let Some((now, span)) = seen else { return };
         let moment = Moment {
             time_ns: u64::try_from(now.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX),
             seconds: span.as_secs_f64(),
             is_of_run: self.is_run,
         };
-        let (machine, recording) = (&self.machine, &mut self.recording);
+        let (machine, recording) = (&self.looks.machine, &mut self.recording);
         recording.count(moment);
-        let mut values = Vec::new();
-        rates::between(machine, &self.before.1, &after, span, &mut |metric, instance, value| {
+        for (metric, instance, value) in &values {
             let is_of_subject = metric.name.starts_with("disk.") && machine.is_of_subject(instance);
-            recording.add(moment, Of { machine: machine.name(), metric, instance, is_of_subject }, value);
-            let (machine, instance) = (machine.name().to_owned(), instance.to_owned());
-            values.push(ProbeValue { machine, metric, instance, value });
-        });
-        *self.latest.lock() = values;
-        self.before = (now, after);
+            let of = Of { machine: machine.name(), metric: *metric, instance, is_of_subject };
+            recording.add(moment, of, *value);
+        }
+        show(&self.latest, machine.name(), values);
     }
+}
+
+/// Puts what was seen of a machine in the place of what was seen of it before.
+pub(super) fn show(latest: &Latest, machine: &str, values: Vec<(Metric, String, f64)>) {
+    let mut latest = latest.lock();
+    latest.retain(|value| value.machine != machine);
+    latest.extend(values.into_iter().map(|(metric, instance, value)| ProbeValue {
+        machine: machine.to_owned(),
+        metric,
+        instance,
+        value,
+    }));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::host::ProcessorUse;
+    use crate::probe::look::APART_MIN;
     use crate::probe::machine::{OWN_NAME, recorded};
     use crate::probe::rates::{CPU_UTILISATION, PROCESS_USER};
 

@@ -1,6 +1,7 @@
 //! What a trial file or a command line says of probes: `off`, an interval, or a map.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,6 +10,9 @@ use rotproof_spec::{Path, Problems, Span};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::machine::LOCAL;
+use super::remote::is_host;
 
 /// Whether the state of the machine is sampled, and what of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +43,10 @@ pub struct ProbesSpec {
     /// Names of processes to look at beside Rotproof itself; one that ends in * stands for all that begin so.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<String>,
+    /// Other machines to look at, such as that of the subject: a name, and the beginning of a command that runs rotproof
+    /// there, such as ssh target rotproof; a word alone is a host to log in to by ssh.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub machines: BTreeMap<String, String>,
 }
 
 /// The shortest and the longest time between two samples. Below, the kernel's ticks of 10 ms would be all there is to see.
@@ -47,6 +55,9 @@ const INTERVALS: (Duration, Duration) = (Duration::from_millis(100), Duration::f
 const NAME_LENGTH_MAX: usize = 15;
 /// Names of processes that can be given.
 const NAMES_MAX: usize = 32;
+/// Other machines that can be given, and how long their names can be.
+const MACHINES_MAX: usize = 16;
+const MACHINE_NAME_MAX: usize = 32;
 
 const HELP: &str = "give a time from 100ms to 1h, such as 1s";
 
@@ -60,6 +71,7 @@ impl Default for ProbesSpec {
             disks: true,
             pressure: true,
             processes: Vec::new(),
+            machines: BTreeMap::new(),
         }
     }
 }
@@ -68,6 +80,88 @@ impl ProbesSpec {
     fn every(interval: Span) -> Self {
         Self { interval, ..Self::default() }
     }
+
+    /// The groups of figures by their keys, and whether each is wanted.
+    pub fn groups(&self) -> [(&'static str, bool); 5] {
+        [
+            ("cpu", self.cpu),
+            ("memory", self.memory),
+            ("network", self.network),
+            ("disks", self.disks),
+            ("pressure", self.pressure),
+        ]
+    }
+
+    /// Leaves a group of figures out. Fails with what there is if there is none of that name.
+    pub fn leave_out(&mut self, group: &str) -> Result<(), String> {
+        let is_wanted = match group {
+            "cpu" => &mut self.cpu,
+            "memory" => &mut self.memory,
+            "network" => &mut self.network,
+            "disks" => &mut self.disks,
+            "pressure" => &mut self.pressure,
+            _ => {
+                let all = self.groups().map(|(name, _)| name).join(", ");
+                return Err(format!("there is no `{group}` to leave out; there are {all}"));
+            }
+        };
+        *is_wanted = false;
+        Ok(())
+    }
+
+    /// The same, if it makes sense; else the first thing that does not, and what to do: for command lines.
+    pub fn checked(self) -> Result<Self, String> {
+        let mut problems = Problems::default();
+        let probes = Probes::On(self);
+        probes.validate(&Path::root(), &mut problems);
+        match (problems.into_iter().next(), probes) {
+            (Some(problem), _) => {
+                let help = problem.help.map_or(String::new(), |help| format!("; {help}"));
+                Err(format!("{}{help}", problem.message))
+            }
+            (None, Probes::On(spec)) => Ok(spec),
+            (None, Probes::Off) => Err("probes are off".to_owned()),
+        }
+    }
+}
+
+/// `target=ssh target rotproof`: the name of a machine and how it is reached, for command lines.
+pub fn machine(text: &str) -> Result<(String, String), String> {
+    let (name, command) = text
+        .split_once('=')
+        .ok_or_else(|| format!("`{text}` does not say how the machine is called; {MACHINE_HELP}"))?;
+    let machines = [(name.to_owned(), command.to_owned())].into();
+    ProbesSpec { machines, ..ProbesSpec::default() }.checked()?;
+    Ok((name.to_owned(), command.to_owned()))
+}
+
+const MACHINE_HELP: &str = "write for example target=\"ssh target rotproof\"";
+
+/// Says what is wrong with a machine, and what to do.
+fn wrong_machine(name: &str, command: &str) -> Option<(String, &'static str)> {
+    let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name == LOCAL {
+        let why = "`local` is the machine that the run is on, which is looked at anyway";
+        return Some((why.to_owned(), "give the other one another name"));
+    }
+    if name.is_empty() || name.len() > MACHINE_NAME_MAX || !name.chars().all(is_fine) {
+        let shown: String = name.chars().filter(|c| !c.is_control()).take(MACHINE_NAME_MAX).collect();
+        return Some((
+            format!("a machine cannot be called `{shown}`"),
+            "take up to 32 letters, digits, -, _ and ., such as target",
+        ));
+    }
+    if command.trim().is_empty() || command.chars().any(char::is_control) {
+        let why = format!("how `{name}` is reached is not said in a line of words");
+        return Some((why, "give the beginning of a command, such as ssh target rotproof"));
+    }
+    if is_host(command) && command.starts_with('-') {
+        return Some((
+            format!("`{command}` is an option and no host"),
+            "give the name of a host, or a command",
+        ));
+    }
+    None
 }
 
 impl Probes {
@@ -91,6 +185,20 @@ impl Probes {
                 &path.key("processes"),
                 format!("{} processes are more than the {NAMES_MAX} that can be named", spec.processes.len()),
             );
+        }
+        if spec.machines.len() > MACHINES_MAX {
+            problems.add(
+                &path.key("machines"),
+                format!(
+                    "{} machines are more than the {MACHINES_MAX} that can be named",
+                    spec.machines.len()
+                ),
+            );
+        }
+        for (name, command) in &spec.machines {
+            if let Some((message, help)) = wrong_machine(name, command) {
+                problems.add_with_help(&path.key("machines").key(name), message, help);
+            }
         }
         for (index, name) in spec.processes.iter().enumerate() {
             let stem = name.strip_suffix('*').unwrap_or(name);
@@ -127,11 +235,9 @@ impl FromStr for Probes {
                 Err(_) => return Err(format!("`{interval}` is neither on nor off nor an interval; {HELP}")),
             },
         };
-        let mut problems = Problems::default();
-        probes.validate(&Path::root(), &mut problems);
-        match problems.into_iter().next() {
-            Some(problem) => Err(format!("{}; {HELP}", problem.message)),
-            None => Ok(probes),
+        match probes {
+            Probes::Off => Ok(Probes::Off),
+            Probes::On(spec) => spec.checked().map(Probes::On),
         }
     }
 }
@@ -234,6 +340,29 @@ mod tests {
         };
         assert_eq!(spec(&["jbd2*", "nbdkit", "kworker/*"]), Vec::<String>::new());
         assert_eq!(spec(&["*", "/usr/bin/nbdkit"]).len(), 2);
+        let machines = |machines: &[(&str, &str)]| {
+            let machines =
+                machines.iter().map(|(name, how)| ((*name).to_owned(), (*how).to_owned())).collect();
+            mistakes(&Probes::On(ProbesSpec { machines, ..ProbesSpec::default() }))
+        };
+        assert_eq!(machines(&[("target", "target"), ("b.2", "ssh -p 7 b rotproof")]), Vec::<String>::new());
+        for (name, how, why) in [
+            ("local", "target", "probes.machines.local: `local` is the machine that the run is on"),
+            ("", "target", "a machine cannot be called"),
+            ("my target", "target", "a machine cannot be called `my target`"),
+            ("target", " ", "probes.machines.target: how `target` is reached is not said"),
+            ("target", "ssh\ntarget", "is not said in a line"),
+            ("target", "-oProxyCommand=x", "`-oProxyCommand=x` is an option and no host"),
+        ] {
+            let found = machines(&[(name, how)]);
+            assert!(found.len() == 1 && found[0].contains(why), "{found:?}");
+            assert!(machine(&format!("{name}={how}")).is_err());
+        }
+        assert_eq!(machine("target=a=b"), Ok(("target".into(), "a=b".into())));
+        assert!(machine("target").is_err_and(|why| why.contains("target=\"ssh target rotproof\"")));
+        let many: Vec<_> = (0..17).map(|number| (format!("m{number}"), "x".to_owned())).collect();
+        let many = ProbesSpec { machines: many.into_iter().collect(), ..ProbesSpec::default() };
+        assert!(many.checked().is_err_and(|why| why.contains("17 machines")));
         assert!(spec(&["a-name-of-sixteen"])[0].contains("processes[0]: the kernel keeps 15 bytes"));
     }
 }

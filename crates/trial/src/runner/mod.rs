@@ -179,8 +179,8 @@ fn conduct(
         cancel: options.cancel.clone(),
     };
     options.monitor.begin("setup", None);
-    let probes =
-        trial.probes_spec().map(|spec| Sampler::on_this_machine(spec, environment.epoch)).transpose()?;
+    let begin_probes = |spec| Sampler::begin(spec, environment.epoch, &options.cancel);
+    let probes = trial.probes_spec().map(begin_probes).transpose()?;
     probes.iter().for_each(|probes| options.monitor.watch_probes(probes));
     let stack = rotproof_layers::open(
         &trial.stack,

@@ -87,8 +87,13 @@ impl ClientsCommand {
         let workers = self.load.load.workers;
         let epoch = Instant::now();
         let recorded = (LoadOperation::NAMES, u16::try_from(workers).unwrap_or(u16::MAX));
-        let kept =
-            Kept::start(self.load.record.as_ref(), recorded, self.load.probes.as_ref(), epoch, monitor)?;
+        let kept = Kept::start(
+            self.load.record.as_ref(),
+            recorded,
+            self.load.probes.as_ref(),
+            (epoch, &self.load.cancel),
+            monitor,
+        )?;
         let (mut conversation, heard) = Conversation::start(self, epoch)?;
         let mut reports: Vec<LoadReport> = Vec::new();
         while let Some(phase) = conversation.gather(&heard)? {
