@@ -15,9 +15,10 @@ mod table;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use rotproof_block::Time;
+use rotproof_block::{Error, ErrorKind, Result, Time};
 
 use crate::content::{Content, ContentId, SECTORS, Stage, sector_of};
+use crate::stream::Step;
 use crate::workload::Workload;
 pub use doubt::Doubts;
 use table::Table;
@@ -53,6 +54,43 @@ impl Oracle {
         for part in &mut self.parts {
             part.unwritten_is_zeros = true;
         }
+    }
+
+    /// Learns what a stage has written whole, without running it, as if every request of it had succeeded: for what was
+    /// written by the same load before. Of a load that ends by time nobody knows what it was; it fails with
+    /// [`ErrorKind::Invalid`], and where a trace cannot be read as that does.
+    pub fn learn(&mut self, workload: &Workload, stage: Stage) -> Result<()> {
+        if stage == Stage::Run && workload.duration().is_some() {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "nobody knows how much a load has written that ended by time; only one that ends by bytes or requests can be \
+                 verified later",
+            ));
+        }
+        let mut requests = vec![0; usize::from(workload.workers())];
+        for worker in workload.running() {
+            let part = &mut self.parts[usize::from(worker)];
+            let mut stream = workload.stream(stage, worker);
+            let contents = stream.contents();
+            for step in stream.by_ref() {
+                match step {
+                    Step::Write { extent, first, .. } => {
+                        for (block, n) in extent.target_blocks().zip(first..) {
+                            part.written(block, contents.content(n));
+                        }
+                    }
+                    // Where the target has no such operation nothing has happened; then anything goes, too.
+                    Step::Discard(extent) => extent.target_blocks().for_each(|block| part.discarded(block)),
+                    Step::Read(_) | Step::Flush => {}
+                }
+            }
+            if let Some(trouble) = stream.take_trouble() {
+                return Err(trouble);
+            }
+            requests[usize::from(worker)] = stream.requests();
+        }
+        self.record_drawn(Drawn { stage, requests });
+        Ok(())
     }
 
     /// The contents that a block of the target may hold. [`ContentId::NEVER_WRITTEN`] alone: not judged, or zeros.

@@ -209,6 +209,10 @@ pub struct LoadArgs {
     #[arg(long)]
     pub prefill: bool,
 
+    /// Write nothing; read back what the same load has written before
+    #[arg(long, alias = "verify_only", conflicts_with_all = ["no_verify", "personality", "runtime", "ramp_time"])]
+    pub verify_only: bool,
+
     /// Neither verify nor read back: measure the target, not the data
     #[arg(long)]
     pub no_verify: bool,

@@ -61,6 +61,7 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
             size: args.size,
         },
         verify: !args.no_verify && args.target.keeps_data(),
+        verify_only: args.verify_only,
         probes: args.probes_spec()?,
         record: args.record()?,
         cancel: cancel.clone(),
@@ -239,6 +240,9 @@ fn judgement(command: &LoadCommand, outcome: &LoadOutcome, paint: Paint) -> Vec<
         let blocks = units::counted(outcome.verified_blocks, "block");
         lines.push(match (command.verify, outcome.verified_blocks) {
             (true, 0) => "Nothing was written, so what was read could not be verified.".into(),
+            (true, _) if command.verify_only => {
+                format!("{}  {blocks} of an earlier load read and right", paint.good("PASS"))
+            }
             (true, _) => format!("{}  {blocks} written, read back and right", paint.good("PASS")),
             (false, _) if !command.target.keeps_data() => "Not verified: this target keeps no data.".into(),
             (false, _) => "Not verified, as asked.".into(),

@@ -53,6 +53,8 @@ pub struct LoadCommand {
     pub access: Access,
     /// Whether blocks have contents of their own and are verified, and read back in the end.
     pub verify: bool,
+    /// Whether nothing is run, but what the same load has written before is read back and verified.
+    pub verify_only: bool,
     /// What to look at on the machine meanwhile, if anything; not in virtual time.
     pub probes: Option<ProbesSpec>,
     /// What is recorded over time, if anything; a load that ends when it is steady needs it.
@@ -113,7 +115,7 @@ type TakeReport<'a> = dyn Fn(&LoadReport) -> Result<()> + 'a;
 impl LoadCommand {
     /// Whether anything is written.
     fn writes(&self) -> bool {
-        self.load.writes_anything() || self.load.prefill == Some(true)
+        !self.verify_only && (self.load.writes_anything() || self.load.prefill == Some(true))
     }
 
     /// Carries it out. An error is one of the command or the machine, or the wish to stop before anything was done; never
@@ -146,6 +148,10 @@ impl LoadCommand {
         let recording = share.map(|share| &share.recording).or(kept.recording());
         let mut reports = Vec::new();
         for stage in workload.stages() {
+            if self.verify_only {
+                oracle.learn(&workload, *stage)?;
+                continue;
+            }
             let (name, phase) = match stage {
                 Stage::Prefill => ("prefill", Phase::Prefill),
                 Stage::Run => ("run", Phase::Run),
@@ -338,6 +344,7 @@ mod tests {
                 size: None,
             },
             verify: true,
+            verify_only: false,
             probes: None,
             cancel: Cancel::new(),
             monitor: Arc::default(),
@@ -423,6 +430,35 @@ mod tests {
         let marks = RunFolder::open(&folder).expect("tables").marks().expect("marks");
         let steady = marks.iter().find(|mark| &*mark.name == "steady").expect("it is marked");
         assert_eq!(steady.from_ns, 7_000_000_000);
+    }
+
+    #[test]
+    fn what_a_load_wrote_can_be_verified_later_without_its_being_run_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x");
+        let load = r#"{ "pattern": "random", "reads": "30%", "requests": 700, "queue_depth": 8, "workers": 3, "prefill": true,
+                        "block_size": { "4KiB": "50%", "16KiB": "50%" }, "duplicates": "20%", "ramp_up": 50 }"#;
+        let mut command = command(path.to_str().expect("UTF-8"), load);
+        command.access.size = Some(Bytes(4 << 20));
+        let wrote = command.run().expect("runs");
+        let before = fs::read(&path).expect("it is there");
+        command.verify_only = true;
+        let found = command.run().expect("runs");
+        assert_eq!((found.verified_blocks, found.failures.len()), (wrote.verified_blocks, 0));
+        let phases: Vec<_> = found.performance.iter().map(|line| line.phase).collect();
+        assert_eq!(phases, ["check"]);
+        assert!(fs::read(&path).expect("still there") == before, "nothing was written");
+
+        let mut rotten = before;
+        rotten[5 * BLOCK_BYTES + 17] ^= 4;
+        fs::write(&path, rotten).expect("written");
+        let failures = command.run().expect("runs").failures;
+        assert_eq!(failures.iter().map(|failure| failure.block).collect::<Vec<_>>(), [5]);
+        assert_eq!(failures[0].worst().what.kind(), "flipped_bits");
+        command.seed = 2;
+        assert!(command.run().expect("runs").failures.len() > 1000, "that is another load");
+        command.load.duration = Some(rotproof_spec::Span(std::time::Duration::from_secs(1)));
+        assert!(command.run().expect_err("nobody knows").to_string().contains("ended by time"));
     }
 
     #[test]

@@ -260,6 +260,7 @@ mod tests {
             seed: 1,
             access,
             verify: true,
+            verify_only: false,
             record: None,
             probes: Some(ProbesSpec::default()),
             cancel: Cancel::new(),

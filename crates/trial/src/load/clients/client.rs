@@ -101,6 +101,7 @@ fn carry_out(
             size: assignment.size,
         },
         verify: assignment.verify,
+        verify_only: assignment.verify_only,
         probes: None,
         record: None,
         cancel: cancel.clone(),

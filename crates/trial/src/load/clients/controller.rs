@@ -146,7 +146,7 @@ impl ClientsCommand {
     }
 
     fn assignment(&self, workers: &Range<u16>) -> Assignment {
-        let LoadCommand { target, load, seed, access, verify, record, .. } = &self.load;
+        let LoadCommand { target, load, seed, access, verify, verify_only, record, .. } = &self.load;
         Assignment {
             target: target.to_string(),
             load: load.clone(),
@@ -156,6 +156,7 @@ impl ClientsCommand {
             engine: access.engine,
             size: access.size,
             verify: *verify,
+            verify_only: *verify_only,
             interval: record.as_ref().map_or(IntervalLength::End, |record| record.spec.interval),
             workers: (workers.start, workers.end),
         }

@@ -35,6 +35,7 @@ pub(super) struct Assignment {
     pub(super) engine: FileEngine,
     pub(super) size: Option<Bytes>,
     pub(super) verify: bool,
+    pub(super) verify_only: bool,
     /// How long the intervals are that it tells of.
     pub(super) interval: IntervalLength,
     /// The workers that are its own: the first, and the one after the last.
