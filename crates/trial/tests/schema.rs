@@ -67,13 +67,17 @@ fn refuse(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
                 true
             }
             ("additionalProperties", Value::Object(object)) => {
-                assert_eq!(rule, &Value::Bool(false), "only closed objects are known here");
                 let known = schema.get("properties").and_then(Value::as_object);
                 let patterns = schema.get("patternProperties").and_then(Value::as_object);
                 let matches = |key: &str| {
                     patterns.is_some_and(|patterns| patterns.keys().any(|pattern| is_match(pattern, key)))
                 };
-                object.keys().all(|key| known.is_some_and(|known| known.contains_key(key)) || matches(key))
+                let is_known = |key: &str| known.is_some_and(|known| known.contains_key(key)) || matches(key);
+                let mut others = object.iter().filter(|(key, _)| !is_known(key));
+                match rule {
+                    Value::Bool(is_open) => *is_open || others.next().is_none(),
+                    schema => others.try_for_each(|(_, value)| refuse(root, schema, value)).is_ok(),
+                }
             }
             ("patternProperties", Value::Object(object)) => {
                 for (pattern, schema) in rule.as_object().expect("schemas by pattern") {
