@@ -163,7 +163,7 @@ pub fn run_command(run: &mut CommandRun<'_>) -> Result<CommandEnd> {
                 return Err(Error::new(ErrorKind::Cancelled, format!("`{program}` was to stop")));
             }
             Some(asked) if asked.elapsed() >= run.grace || run.cancel.is_in_haste() => {
-                running.kill(program)?
+                running.kill(program)?;
             }
             _ => {}
         }
