@@ -7,6 +7,7 @@ mod stage;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -50,31 +51,32 @@ fn run(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The folder with playwright-core, which is fetched once for a build folder.
-fn modules() -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/browser/package.json");
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("browser");
-    let wanted = fs::read_to_string(source).expect("it is in the repository");
-    if fs::read_to_string(folder.join("package.json")).ok().as_ref() != Some(&wanted)
-        || !folder.join("node_modules/playwright-core/package.json").is_file()
-    {
-        fs::create_dir_all(&folder).expect("a folder");
-        fs::write(folder.join("package.json"), &wanted).expect("written");
-        run(Command::new("npm")
-            .args(["install", "--no-audit", "--no-fund", "--silent"])
-            .current_dir(&folder));
-    }
-    folder
+/// The folder with playwright-core, which is fetched once for a build folder: the tests of this file run side by side, and
+/// npm writes a package's files one after the other.
+fn modules() -> &'static Path {
+    static MODULES: LazyLock<PathBuf> = LazyLock::new(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/browser/package.json");
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("browser");
+        let wanted = fs::read_to_string(source).expect("it is in the repository");
+        // Written last: an install that was cut off begins anew.
+        let installed = folder.join("installed.json");
+        if fs::read_to_string(&installed).ok().as_ref() != Some(&wanted) {
+            fs::create_dir_all(&folder).expect("a folder");
+            fs::write(folder.join("package.json"), &wanted).expect("written");
+            run(Command::new("npm")
+                .args(["install", "--no-audit", "--no-fund", "--silent"])
+                .current_dir(&folder));
+            fs::write(&installed, &wanted).expect("written");
+        }
+        folder
+    });
+    &MODULES
 }
 
 /// What a browser finds on the page of a run, after all that holds for every page has been found to.
 fn look(folder: &Path) -> Value {
     let look = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/browser/look.mjs");
-    let found = run(Command::new("node").arg(look).args([
-        &modules(),
-        &folder.join("report.html"),
-        &folder.to_owned(),
-    ]));
+    let found = run(Command::new("node").arg(look).args([modules(), &folder.join("report.html"), folder]));
     let found: Value = serde_json::from_str(&found).expect("JSON");
     assert_eq!(found["messages"], serde_json::json!([]), "nothing on the console");
     for request in found["requests"].as_array().expect("requests") {
