@@ -238,8 +238,8 @@ fn an_interrupted_load_keeps_what_its_clients_did_and_a_killed_client_ends_it() 
 
     let child = start();
     let clients = children(child.id());
-    // SAFETY: a process that the child of this test has started and not waited for.
-    unsafe { libc::kill(clients[1] as i32, libc::SIGKILL) };
+    // SAFETY: the group of a process that the child of this test has started and not waited for: a shell, and a client.
+    unsafe { libc::kill(-(clients[1] as i32), libc::SIGKILL) };
     let output = child.wait_with_output().expect("ends");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{said}");

@@ -99,6 +99,8 @@ const ROWS_MAX: usize = 32_768;
 const LATEST_MAX: usize = 4096;
 /// Longer stretches of intervals without a request are told as one.
 const EMPTY_MAX: u64 = 100_000;
+/// A century: no phase on another machine takes longer, and sums of such times have room.
+const REMOTE_NS_MAX: u64 = 100 * 366 * 86_400 * 1_000_000_000;
 /// What has ended.
 const ENDED: (u32, u64) = (u32::MAX, u64::MAX);
 /// The phase whose steadiness counts.
@@ -246,7 +248,7 @@ impl Recording {
             let phase = shared.phase.as_ref().ok_or_else(wrong)?;
             (phase.key.clone(), phase.origin.ok_or_else(wrong)?)
         };
-        if interval.index != interval.start_ns / self.length_ns {
+        if interval.index != interval.start_ns / self.length_ns || interval.end_ns > REMOTE_NS_MAX {
             return Err(wrong());
         }
         let operations = interval.operations(self.operations.len(), origin).ok_or_else(wrong)?;

@@ -4,8 +4,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::Command;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -15,20 +14,20 @@ use parking_lot::Mutex;
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
+use super::process_group::Process;
+
 /// How a machine is reached: the beginning of a command line that runs Rotproof there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    name: String,
-    /// For the shell.
-    command: String,
+    text: String,
 }
 
 /// A line longer than this is no message.
 const LINE_BYTES_MAX: u64 = 256 << 20;
 /// So many of the last lines on its standard error are quoted when it fails.
 const LAST_WORDS: usize = 8;
-/// How long it may take to end when its input has ended, and then when it is asked to.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long its last words may take to arrive.
+const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
 
 impl FromStr for Machine {
     type Err = String;
@@ -39,15 +38,13 @@ impl FromStr for Machine {
         if text.is_empty() || text.starts_with('-') {
             return Err("a host belongs here, or a command that runs rotproof on one".into());
         }
-        let is_host = !text.contains(|char: char| char.is_whitespace() || "/;|&$<>`\"'\\()".contains(char));
-        let command = if is_host { format!("ssh -o BatchMode=yes {text} rotproof") } else { text.to_owned() };
-        Ok(Self { name: text.to_owned(), command })
+        Ok(Self { text: text.to_owned() })
     }
 }
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.name)
+        f.pad(&self.text)
     }
 }
 
@@ -64,39 +61,45 @@ pub enum Heard {
 #[derive(Debug)]
 pub struct Remote {
     machine: Machine,
-    child: Child,
-    input: Option<ChildStdin>,
+    process: Process,
     last_words: Arc<Mutex<VecDeque<String>>>,
-    readers: Vec<JoinHandle<()>>,
+    /// Reads what it says on standard error. Nobody waits for it for long: somebody that the command has left behind may hold
+    /// that open.
+    listener: JoinHandle<()>,
 }
 
 impl Machine {
+    /// Whether it names a host to log in to, and not the beginning of a command.
+    pub(crate) fn is_host(&self) -> bool {
+        !self.text.contains(|char: char| char.is_whitespace() || "/;|&$<>`\"'\\()".contains(char))
+    }
+
+    /// What runs Rotproof there, with these arguments, which no shell on the way may change.
+    pub(crate) fn command<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
+        let mut command = if self.is_host() {
+            let mut ssh = Command::new("ssh");
+            ssh.args(["-o", "BatchMode=yes", "-o", "ConnectTimeout=10", &self.text, "rotproof"]);
+            ssh
+        } else {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &format!("{} \"$@\"", self.text), "sh"]);
+            shell
+        };
+        command.args(arguments);
+        command
+    }
+
     /// Runs a verb of Rotproof there. `hear` gets every line that it prints, from a thread, and then the end.
-    ///
-    /// The kernel ends it when the thread that started it ends, so that thread must outlive it.
     pub fn start(&self, verb: &str, hear: impl Fn(Heard) + Send + 'static) -> Result<Remote> {
-        let mut command = Command::new("sh");
-        command.args(["-c", &format!("exec {} {verb}", self.command)]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Its own process group, so that Ctrl-C in the terminal reaches only us, and we end it in order.
-        command.process_group(0);
-        // SAFETY: between fork and exec only `prctl`, which is async-signal-safe, is called.
-        unsafe {
-            command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            });
-        }
-        let mut child = command.spawn().doing(|| format!("starting {self}"))?;
-        let input = child.stdin.take();
+        let mut process = Process::start(&mut self.command([verb])).doing(|| format!("starting {self}"))?;
         let last_words = Arc::new(Mutex::new(VecDeque::new()));
-        let (output, errors) = (child.stdout.take(), child.stderr.take());
+        let (output, errors) = (process.child.stdout.take(), process.child.stderr.take());
         let kept = Arc::clone(&last_words);
-        let listen = std::thread::spawn(move || {
+        std::thread::spawn(move || {
             let why = output.and_then(|output| read_lines(output, |line| hear(Heard::Line(line))));
             hear(Heard::End(why));
         });
-        let listen_to_errors = std::thread::spawn(move || {
+        let listener = std::thread::spawn(move || {
             let keep = |line: String| {
                 let mut kept = kept.lock();
                 if kept.len() == LAST_WORDS {
@@ -106,8 +109,7 @@ impl Machine {
             };
             errors.map(|errors| read_lines(errors, keep));
         });
-        let readers = vec![listen, listen_to_errors];
-        Ok(Remote { machine: self.clone(), child, input, last_words, readers })
+        Ok(Remote { machine: self.clone(), process, last_words, listener })
     }
 }
 
@@ -137,14 +139,14 @@ fn read_lines(input: impl Read, mut take: impl FnMut(String)) -> Option<String> 
 impl Remote {
     /// Sends a line.
     pub fn tell(&mut self, line: &str) -> Result<()> {
-        let Some(input) = &mut self.input else { return Err(self.lost("its input is closed")) };
+        let Some(input) = &mut self.process.child.stdin else { return Err(self.lost("its input is closed")) };
         let sent = input.write_all(format!("{line}\n").as_bytes()).and_then(|()| input.flush());
         sent.map_err(|error| self.lost(&error.to_string()))
     }
 
     /// Ends its input, on which it ends by itself.
     pub fn hang_up(&mut self) {
-        self.input = None;
+        self.process.close_input();
     }
 
     /// What is wrong with a machine that does not do as it should, with its last words.
@@ -154,41 +156,12 @@ impl Remote {
         Error::new(ErrorKind::Missing, format!("{}: {why}{said}", self.machine))
     }
 
-    /// Waits for its end for a moment, so that its last words are there.
-    pub fn listen_for_last_words(&mut self) {
-        let until = Instant::now() + Duration::from_millis(500);
-        while self.readers.iter().any(|reader| !reader.is_finished()) && Instant::now() < until {
+    /// Waits for its last words, for a moment.
+    pub fn listen_for_last_words(&self) {
+        let until = Instant::now() + LAST_WORDS_WITHIN;
+        while !self.listener.is_finished() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
-    }
-
-    fn ends_within(&mut self, patience: Duration) -> bool {
-        let until = Instant::now() + patience;
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() >= until {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        true
-    }
-}
-
-impl Drop for Remote {
-    fn drop(&mut self) {
-        self.input = None;
-        if !self.ends_within(PATIENCE) {
-            let group = -i32::try_from(self.child.id()).unwrap_or(i32::MAX);
-            // SAFETY: the group is that of a child that has not been waited for, so the number is still its own.
-            unsafe { libc::kill(group, libc::SIGTERM) };
-            if !self.ends_within(PATIENCE) {
-                // SAFETY: as above.
-                unsafe { libc::kill(group, libc::SIGKILL) };
-            }
-        }
-        let _ = self.child.wait();
-        // Somebody that it has left behind may hold its output open: nobody waits for that.
-        self.readers.retain(|reader| !reader.is_finished());
     }
 }
 
@@ -197,6 +170,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, channel};
 
     use super::*;
+    use crate::host::process::{Liveness, ProcessIdentity};
 
     fn start(command: &str) -> (Remote, Receiver<Heard>) {
         let (send, heard) = channel();
@@ -211,12 +185,18 @@ mod tests {
 
     #[test]
     fn a_word_is_a_host_and_anything_else_a_command() {
-        let command = |text: &str| text.parse::<Machine>().map(|machine| machine.command);
-        assert_eq!(command("me@host.example"), Ok("ssh -o BatchMode=yes me@host.example rotproof".into()));
-        assert_eq!(command("./rotproof"), Ok("./rotproof".into()));
-        assert_eq!(command("ssh -p 22 a rotproof"), Ok("ssh -p 22 a rotproof".into()));
+        let program = |text: &str| {
+            let machine: Machine = text.parse().expect("one way or the other");
+            machine.command(["client"]).get_program().to_owned()
+        };
+        for host in ["target", "me@host.example", "root@10.0.0.7"] {
+            assert_eq!(program(host), "ssh", "{host}");
+        }
+        for command in ["./rotproof", "ssh -p 22 a rotproof", "a;b"] {
+            assert_eq!(program(command), "sh", "{command}");
+        }
         for wrong in ["", "  ", "-oProxyCommand=x"] {
-            assert!(command(wrong).is_err(), "{wrong}");
+            assert!(wrong.parse::<Machine>().is_err(), "{wrong}");
         }
     }
 
@@ -232,7 +212,7 @@ mod tests {
 
     #[test]
     fn what_it_said_last_is_told_and_garbage_is_an_end() {
-        let (mut remote, heard) = start("sh -c 'echo no such thing >&2; printf \"\\377\\n\"; exit 1'");
+        let (remote, heard) = start("sh -c 'echo no such thing >&2; printf \"\\377\\n\"; exit 1'");
         assert!(matches!(next(&heard), Heard::End(Some(why)) if why.contains("UTF-8")));
         remote.listen_for_last_words();
         let error = remote.lost("it ended").to_string();
@@ -243,7 +223,14 @@ mod tests {
     fn one_that_does_not_end_by_itself_is_ended_with_all_its_children() {
         let (remote, heard) = start("sh -c 'trap \"\" HUP; echo $$; sleep 60; true'");
         let Heard::Line(pid) = next(&heard) else { panic!("it tells its number") };
+        let process = ProcessIdentity::of(pid.trim().parse().expect("a number")).expect("it runs");
+        assert_eq!(process.liveness(), Liveness::Alive);
         drop(remote);
-        assert!(!std::path::Path::new(&format!("/proc/{}", pid.trim())).exists());
+        // A process that is killed runs a moment longer, in the kernel.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while process.liveness() == Liveness::Alive {
+            assert!(Instant::now() < deadline, "it goes on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }

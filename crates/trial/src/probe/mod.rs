@@ -13,7 +13,6 @@
 mod counters;
 mod look;
 mod machine;
-mod process_group;
 mod processes;
 pub mod protocol;
 mod rates;

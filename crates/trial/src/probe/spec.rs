@@ -12,7 +12,7 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::machine::LOCAL;
-use super::remote::is_host;
+use crate::host::Machine;
 
 /// Whether the state of the machine is sampled, and what of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,7 +155,7 @@ fn wrong_machine(name: &str, command: &str) -> Option<(String, &'static str)> {
         let why = format!("how `{name}` is reached is not said in a line of words");
         return Some((why, "give the beginning of a command, such as ssh target rotproof"));
     }
-    if is_host(command) && command.starts_with('-') {
+    if command.parse::<Machine>().is_err() {
         return Some((
             format!("`{command}` is an option and no host"),
             "give the name of a host, or a command",
