@@ -12,6 +12,7 @@ mod block_sizes;
 mod classify;
 mod command;
 pub mod content;
+mod crew;
 pub mod driver;
 pub mod duplicates;
 mod effort;

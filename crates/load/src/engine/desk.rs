@@ -7,8 +7,8 @@
 use parking_lot::Mutex;
 use rotproof_block::{Result, Time};
 
+use super::state::{Outcome, State};
 use super::watch::Watch;
-use super::worker::{Outcome, State};
 
 /// The desk of one worker. The lock is taken twice for each call, and by the other thread now and then.
 #[derive(Default)]

@@ -6,11 +6,14 @@
 mod desk;
 mod in_flight;
 mod latencies;
+#[cfg(test)]
+mod pace_tests;
 mod portable;
 mod progress;
 mod report;
 mod requests;
 mod source;
+mod state;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -42,9 +45,10 @@ pub use portable::PortableReport;
 pub use progress::{Progress, ProgressCounts, ProgressKind, Unpublished};
 pub use report::{INCIDENTS_MAX, Incident, LoadOperation, LoadReport, OperationReport, Recovery, Sighting};
 use source::Source;
+use state::Outcome;
 use unflushed::FailedFlushes;
 pub use watch::{HungEnd, HungRequest};
-use worker::{Outcome, Times, Worker, WorkerOptions};
+use worker::{Times, Worker, WorkerOptions};
 
 /// How to run one phase of a load.
 pub struct RunOptions<'a> {

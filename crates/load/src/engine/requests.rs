@@ -7,8 +7,9 @@ use rotproof_block::{Buffer, Completion, Context, Error, ErrorKind, Operation, P
 use rotproof_record::Measured;
 
 use super::report::{Incident, LoadOperation, Sighting};
+use super::state::{Planned, State};
 use super::watch::Flight;
-use super::worker::{Planned, State, Worker};
+use super::worker::Worker;
 use crate::BLOCK_BYTES;
 use crate::content::{ContentId, SECTOR_BYTES, Stage};
 use crate::evidence::Evidence;

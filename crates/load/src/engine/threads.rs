@@ -1,29 +1,24 @@
 //! The workers of a phase on threads of their own, with an io_uring runtime each. They begin together, once every
 //! one of them has its queues open.
 //!
-//! Where requests hold the thread of their worker, a worker whose call does not return is left behind: its thread ends by
-//! itself whenever the call does return, and touches nothing any more.
+//! Where requests hold the thread of their worker, one whose call does not return is left behind, with the books as they
+//! were.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{self, Sender};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
-use rotproof_block::error::IoContext;
 use rotproof_block::runtime::{Clock, RuntimeOptions};
 use rotproof_block::{Error, ErrorKind, Result, Runtime, Time};
 
 use super::desk::{Desk, GivenUp};
-use super::worker::{Outcome, Worker};
-use super::{CANCEL_EVERY, Finished, Job, drive};
+use super::state::Outcome;
+use super::worker::Worker;
+use super::{Finished, Job, drive};
+use crate::crew::Crew;
 use crate::effort::{Effort, EffortMeter};
 use crate::oracle::OraclePart;
-
-/// So often a worker that is in a call is looked at after somebody asked to stop, before it is left behind: most calls
-/// return by then.
-const LOOKS_BEFORE_END: u32 = 20;
 
 /// Holds the threads back until all are ready, or tells them that it was in vain.
 #[derive(Default)]
@@ -55,92 +50,34 @@ struct ThreadOutcome {
     effort: Effort,
 }
 
-/// What a thread tells of its end, also if it panics.
-struct Ending {
-    place: usize,
-    result: Option<Result<ThreadOutcome>>,
-    to: Sender<(usize, Result<ThreadOutcome>)>,
-}
-
-impl Ending {
-    fn is_known(&mut self, result: Result<ThreadOutcome>) {
-        self.result = Some(result);
-    }
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        let panicked = || Err(Error::new(ErrorKind::Internal, "a worker of the load panicked"));
-        // Nobody hears of one that was left behind.
-        let _ = self.to.send((self.place, self.result.take().unwrap_or_else(panicked)));
-    }
-}
-
-/// A thread that was started, and where its worker's books are while it is in a call.
-struct Running {
-    thread: JoinHandle<()>,
-    desk: Option<Arc<Desk>>,
-}
-
 pub(super) fn run(job: Job, parts: Vec<OraclePart>, epoch: Instant) -> Result<Finished> {
     let job = Arc::new(job);
     let gate = Arc::new(Gate::default());
     let wanted = parts.len();
     let (ready, all_ready) = mpsc::channel();
-    let (ended, ends) = mpsc::channel();
-    let mut running: Vec<Option<Running>> = Vec::new();
-    let mut results: Vec<Option<Result<ThreadOutcome>>> = Vec::new();
-    for (place, (number, part)) in job.workload.running().zip(parts).enumerate() {
+    let mut crew = Crew::new();
+    for (number, part) in job.workload.running().zip(parts) {
         let desk = job.driver.holds_threads().then(Arc::<Desk>::default);
         let of_thread = (Arc::clone(&job), desk.clone(), ready.clone(), Arc::clone(&gate));
-        let mut ending = Ending { place, result: None, to: ended.clone() };
-        let body = move || {
+        crew.start(&format!("load-{number}"), desk, move || {
             let (job, desk, ready, gate) = of_thread;
-            ending.is_known(work(&job, (number, part), desk, epoch, ready, &gate));
-        };
-        let thread = thread::Builder::new().name(format!("load-{number}")).spawn(body);
-        match thread.doing(|| format!("starting a thread for worker {number}")) {
-            Ok(thread) => {
-                running.push(Some(Running { thread, desk }));
-                results.push(None);
-            }
-            Err(error) => {
-                running.push(None);
-                results.push(Some(Err(error)));
-            }
-        }
+            work(&job, (number, part), desk, epoch, ready, &gate)
+        });
     }
-    drop((ready, ended));
+    drop(ready);
     // Ends when every thread has reported or died.
     gate.decide(all_ready.iter().count() == wanted);
-    let (clock, mut looks_after_cancel) = (Clock::since(epoch), 0);
-    while running.iter().any(Option::is_some) {
-        match ends.recv_timeout(CANCEL_EVERY) {
-            Ok((place, result)) => {
-                let Some(Running { thread, .. }) = running[place].take() else { continue };
-                // Its files are closed by then.
-                let _ = thread.join();
-                results[place].get_or_insert(result);
-                continue;
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => break,
-        }
-        looks_after_cancel += u32::from(job.cancel.load(Ordering::Relaxed) != 0);
-        for (running, result) in running.iter_mut().zip(&mut results) {
-            let desk = running.as_ref().and_then(|running| running.desk.as_deref());
-            let given_up =
-                desk.and_then(|desk| desk.look(clock.now(), looks_after_cancel > LOOKS_BEFORE_END));
-            if let Some(GivenUp { outcome, started }) = given_up {
+    let clock = Clock::since(epoch);
+    let results = crew.wait(&job.cancel, |members, must_end| {
+        for member in members {
+            let desk = member.at_work().and_then(Option::as_deref);
+            if let Some(GivenUp { outcome, started }) = desk.and_then(|desk| desk.look(clock.now(), must_end))
+            {
                 let effort = Effort::default();
-                *result = Some(outcome.map(|outcome| ThreadOutcome { outcome, started, effort }));
-                // Not waited for.
-                *running = None;
+                member.leave_behind(outcome.map(|outcome| ThreadOutcome { outcome, started, effort }));
             }
         }
-    }
-    let missing = || Err(Error::new(ErrorKind::Internal, "a worker of the load has not said how it ended"));
-    let results: Vec<_> = results.into_iter().map(|result| result.unwrap_or_else(missing)).collect();
+    });
     // A thread that was held back reports that it was; the one that failed says why.
     if let Some(first) = first_failure(&results) {
         return Err(results.into_iter().nth(first).and_then(Result::err).expect("it is a failure"));

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::LetGo;
 use super::progress::Progress;
 use super::report::{Incident, LoadOperation, Sighting, Tally};
-use super::worker::State;
+use super::state::State;
 use crate::evidence::Evidence;
 use crate::workload::Workload;
 

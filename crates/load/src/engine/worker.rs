@@ -13,17 +13,17 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use rotproof_block::{Buffer, Error, ErrorKind, Phase, Queue, Runtime, Tag, Time};
-use rotproof_record::{Recorder, Recording};
+use rotproof_block::{Error, ErrorKind, Phase, Queue, Runtime, Tag, Time};
+use rotproof_record::Recording;
 
 use super::LetGo;
 use super::desk::Desk;
-use super::in_flight::InFlight;
-use super::progress::{Progress, Unpublished};
-use super::report::{Recovery, Tally};
+use super::progress::Progress;
+use super::report::Recovery;
 use super::source::Source;
+use super::state::{Outcome, Planned, State};
 use super::unflushed::{FailedFlushes, Unflushed};
-use super::watch::{Flight, Watch};
+use super::watch::Watch;
 use crate::Content;
 use crate::oracle::OraclePart;
 use crate::pace::{ThinkAfter, ThinkTime};
@@ -67,18 +67,6 @@ pub(super) struct Times {
     pub(super) think_time: Option<ThinkTime>,
 }
 
-/// A step, and what is to be known of it beside what to do.
-#[derive(Clone, Copy)]
-pub(super) struct Planned {
-    pub(super) step: Step,
-    /// When it was meant to begin, whenever it does: its latency counts from then.
-    pub(super) due: Option<Time>,
-    /// Counted and timed: no part of the ramp-up.
-    pub(super) is_recorded: bool,
-    /// After the load's end.
-    pub(super) is_recovery: bool,
-}
-
 pub(super) struct Worker {
     pub(super) number: u16,
     pub(super) phase: Phase,
@@ -106,64 +94,6 @@ pub(super) struct Worker {
     books: RefCell<Option<Box<State>>>,
 }
 
-pub(super) struct State {
-    pub(super) source: Source,
-    pub(super) part: OraclePart,
-    pub(super) in_flight: InFlight,
-    pub(super) unflushed: Unflushed,
-    /// What each lane waits for.
-    pub(super) flights: Vec<Option<Flight>>,
-    /// Drawn, but waiting for a request that it overlaps.
-    pub(super) pending: Option<Planned>,
-    /// Lanes that wait for the same.
-    pub(super) blocked: Vec<Waker>,
-    /// When the worker began.
-    pub(super) started: Time,
-    /// From here on steps are recorded.
-    pub(super) ramp_up_until: Time,
-    /// Steps that lanes are busy with.
-    pub(super) busy: usize,
-    /// Requests since the last pause, when that ended, and when the present one ends.
-    pub(super) since_pause: u64,
-    pub(super) busy_since: Time,
-    pub(super) pause_until: Option<Time>,
-    pub(super) active_lanes: usize,
-    pub(super) has_ended: bool,
-    /// It has ended with lanes under way.
-    pub(super) is_cut_off: bool,
-    /// Who waits for the end.
-    pub(super) waiting: Option<Waker>,
-    /// No more steps: time is over, or something is wrong with the load itself.
-    pub(super) is_stopped: bool,
-    pub(super) broken: Option<Error>,
-    pub(super) deadline: Option<Time>,
-    /// When the recovery begins, if it does by time.
-    pub(super) recovery_at: Option<Time>,
-    /// What requests say of when they were made.
-    pub(super) phase: Phase,
-    pub(super) recorder: Option<Recorder>,
-    /// The last time that any lane read.
-    pub(super) now: Time,
-    /// Steps since `now` last changed.
-    pub(super) steps_at_now: u64,
-    /// Objects written to since their last flush.
-    pub(super) is_dirty: Vec<bool>,
-    /// Memory that writes send again, where contents do not matter.
-    pub(super) spare: Vec<Buffer>,
-    pub(super) requests: u64,
-    pub(super) unpublished: Unpublished,
-    pub(super) published: Time,
-    pub(super) tally: Tally,
-}
-
-/// What a worker leaves behind.
-pub(super) struct Outcome {
-    pub(super) part: OraclePart,
-    pub(super) tally: Tally,
-    /// Requests drawn from its stream and carried out.
-    pub(super) requests: u64,
-}
-
 enum Draw {
     Step(Planned),
     Blocked,
@@ -176,32 +106,6 @@ const IMMEDIATE_IN_A_ROW_MAX: u32 = 64;
 /// So many steps without any time passing mean that a load which ends by time never will.
 const STEPS_WITHOUT_TIME_MAX: u64 = 1_000_000;
 
-impl State {
-    /// What a worker leaves behind that has ended. Fails if the load itself turned out to be senseless.
-    pub(super) fn into_outcome(mut self: Box<Self>) -> Result<Outcome, Error> {
-        if let Source::Stream(stream) = &mut self.source {
-            self.tally.trace = stream.trace();
-            self.broken = self.broken.or_else(|| stream.take_trouble());
-        }
-        if let Some(error) = self.broken {
-            return Err(error);
-        }
-        let requests = match &self.source {
-            Source::Stream(stream) => {
-                let is_undone = self.pending.is_some_and(|planned| planned.step != Step::Flush);
-                stream.requests() - u64::from(is_undone)
-            }
-            Source::Sweep(_) => 0,
-        };
-        Ok(Outcome { part: self.part, tally: self.tally, requests })
-    }
-
-    pub(super) fn publish(&mut self, progress: &Progress) {
-        progress.publish(&mut self.unpublished);
-        self.published = self.now;
-    }
-}
-
 impl Worker {
     pub(super) fn new(options: WorkerOptions) -> Rc<Self> {
         let WorkerOptions { number, phase, verify, runtime, queues, workload, source, part, lanes, .. } =
@@ -210,39 +114,9 @@ impl Worker {
             Source::Stream(stream) => Some(stream.contents()),
             Source::Sweep(_) => None,
         };
-        let state = State {
-            source,
-            part,
-            in_flight: InFlight::new(lanes),
-            unflushed: Unflushed::new(lanes, options.failed_flushes),
-            flights: vec![None; lanes],
-            pending: None,
-            blocked: Vec::new(),
-            started: Time::default(),
-            ramp_up_until: Time::default(),
-            busy: 0,
-            since_pause: 0,
-            busy_since: Time::default(),
-            pause_until: None,
-            active_lanes: lanes,
-            has_ended: false,
-            is_cut_off: false,
-            waiting: None,
-            is_stopped: false,
-            broken: None,
-            deadline: None,
-            recovery_at: None,
-            phase,
-            recorder: None,
-            now: Time::default(),
-            steps_at_now: 0,
-            is_dirty: vec![false; queues.len()],
-            spare: Vec::new(),
-            requests: 0,
-            unpublished: options.progress.unpublished(),
-            published: Time::default(),
-            tally: Tally::new(),
-        };
+        let unflushed = Unflushed::new(lanes, options.failed_flushes);
+        let unpublished = options.progress.unpublished();
+        let state = State::new(phase, source, part, (lanes, queues.len()), unflushed, unpublished);
         let watch = Watch {
             worker: number,
             phase,

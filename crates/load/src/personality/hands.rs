@@ -58,6 +58,11 @@ impl Job {
         self.recording.as_ref().map(|recording| recording.recorder(worker, self.now()))
     }
 
+    /// Nobody may wait any longer for what another thread has to do.
+    pub(super) fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Relaxed);
+    }
+
     /// Whether all is to end at once.
     pub(super) fn is_cancelled(&self) -> bool {
         self.cancel.load(Ordering::Relaxed) != 0 || self.is_abandoned.load(Ordering::Relaxed)
