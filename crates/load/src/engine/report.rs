@@ -339,60 +339,40 @@ impl Tally {
             self.incidents_omitted += 1;
         }
     }
+
+    /// What this worker did, as if it had been alone in a phase that began at `started`.
+    fn into_report(self, phase: Phase, started: Time) -> LoadReport {
+        LoadReport {
+            phase,
+            reads: self.reads,
+            writes: self.writes,
+            flushes: self.flushes,
+            discards: self.discards,
+            unsupported_discards: self.unsupported_discards,
+            trace: self.trace,
+            recovery: self.recovery,
+            until_steady: None,
+            started,
+            ended: started.max(self.ended),
+            effort: None,
+            all_requests: self.all_requests,
+            sightings: self.sightings.into_values().flatten().collect(),
+            incidents: self.incidents,
+            incidents_omitted: self.incidents_omitted,
+            hung: self.hung.requests,
+            hung_omitted: self.hung.omitted,
+            is_interrupted: self.is_interrupted,
+        }
+    }
 }
 
 impl LoadReport {
     /// Puts the workers' tallies together.
     pub(super) fn merge(phase: Phase, started: Time, effort: Option<Effort>, tallies: Vec<Tally>) -> Self {
-        let mut report = Self {
-            phase,
-            reads: OperationReport::new(),
-            writes: OperationReport::new(),
-            flushes: OperationReport::new(),
-            discards: OperationReport::new(),
-            unsupported_discards: 0,
-            trace: None,
-            recovery: None,
-            until_steady: None,
-            started,
-            ended: started,
-            effort,
-            all_requests: 0,
-            sightings: Vec::new(),
-            incidents: Vec::new(),
-            incidents_omitted: 0,
-            hung: Vec::new(),
-            hung_omitted: 0,
-            is_interrupted: false,
-        };
-        if let Some(recorded) = tallies.iter().filter_map(|tally| tally.started).min() {
-            report.started = recorded;
-        }
+        let started = tallies.iter().filter_map(|tally| tally.started).min().unwrap_or(started);
+        let mut report = Self { effort, ..Tally::new().into_report(phase, started) };
         for tally in tallies {
-            report.reads.add(&tally.reads);
-            report.writes.add(&tally.writes);
-            report.flushes.add(&tally.flushes);
-            report.discards.add(&tally.discards);
-            report.unsupported_discards += tally.unsupported_discards;
-            // Each worker reads the trace for itself; the one that came furthest has seen what there is.
-            if tally.trace.as_ref().map(|trace| trace.accesses)
-                > report.trace.as_ref().map(|trace| trace.accesses)
-            {
-                report.trace = tally.trace;
-            }
-            match (&mut report.recovery, tally.recovery) {
-                (Some(all), Some(one)) => all.add(&one),
-                (all @ None, one) => *all = one,
-                (Some(_), None) => {}
-            }
-            report.all_requests += tally.all_requests;
-            report.ended = report.ended.max(tally.ended);
-            report.sightings.extend(tally.sightings.into_values().flatten());
-            report.incidents.extend(tally.incidents);
-            report.incidents_omitted += tally.incidents_omitted;
-            report.hung.extend(tally.hung.requests);
-            report.hung_omitted += tally.hung.omitted;
-            report.is_interrupted |= tally.is_interrupted;
+            report.take(tally.into_report(phase, started));
         }
         report.sort();
         report
@@ -400,11 +380,21 @@ impl LoadReport {
 
     /// Adds what other workers did in the same phase.
     pub fn add(&mut self, other: Self) {
+        self.take(other);
+        self.sort();
+    }
+
+    fn take(&mut self, other: Self) {
         self.reads.add(&other.reads);
         self.writes.add(&other.writes);
         self.flushes.add(&other.flushes);
         self.discards.add(&other.discards);
         self.unsupported_discards += other.unsupported_discards;
+        // Each worker reads the trace for itself; the one that came furthest has seen what there is.
+        let accesses = |trace: &Option<TraceReport>| trace.as_ref().map(|trace| trace.accesses);
+        if accesses(&other.trace) > accesses(&self.trace) {
+            self.trace = other.trace;
+        }
         match (&mut self.recovery, other.recovery) {
             (Some(all), Some(one)) => all.add(&one),
             (all @ None, one) => *all = one,
@@ -422,7 +412,6 @@ impl LoadReport {
         self.hung.extend(other.hung);
         self.hung_omitted += other.hung_omitted;
         self.is_interrupted |= other.is_interrupted;
-        self.sort();
     }
 
     fn sort(&mut self) {
