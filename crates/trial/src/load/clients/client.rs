@@ -12,9 +12,9 @@ use rotproof_load::LoadReport;
 use rotproof_load::engine::{LoadOperation, PortableReport, ProgressCounts, ProgressKind};
 use rotproof_record::Recording;
 
-use super::message::{Assignment, Found, Order, Told, VERSION};
+use super::message::{Assignment, Order, Told, VERSION};
 use crate::host::Cancel;
-use crate::load::{Access, LoadCommand, Share};
+use crate::load::{Access, Found, LoadCommand, Share};
 use crate::runner::Monitor;
 
 /// How often it tells how far it is.

@@ -10,10 +10,10 @@ use rotproof_load::engine::{LoadOperation, PortableReport, Progress, ProgressCou
 use rotproof_load::{LoadReport, LoadSpec, RampUp};
 use rotproof_record::{IntervalLength, Recording};
 
-use super::message::{Assignment, Found, Order, Told, VERSION};
+use super::message::{Assignment, Order, Told, VERSION};
 use crate::host::{Heard, Machine, Remote};
 use crate::load::kept::Kept;
-use crate::load::{LoadCommand, LoadOutcome};
+use crate::load::{Found, LoadCommand, LoadOutcome};
 use crate::runner::{Performance, mark_errors, summarise};
 
 /// Clients of one load, at most.
@@ -118,7 +118,8 @@ impl ClientsCommand {
         failures.sort_by_key(|failure| (failure.object_index, failure.block));
         let is_interrupted = all_found().any(|found| found.is_interrupted);
         let written_blocks = all_found().map(|found| found.written_blocks).sum();
-        let found = (first.load.clone(), first.size_bytes, written_blocks, failures, is_interrupted);
+        let (load, size_bytes) = (first.load.clone(), first.size_bytes);
+        let found = Found { load, size_bytes, written_blocks, failures, is_interrupted };
         let outcome = self.load.outcome(&reports, kept.end(self.load.seed)?, found);
         let clients = clients.iter().zip(&self.clients).map(|(client, machine)| client.outcome(machine));
         Ok(LoadOutcome { clients: clients.collect(), ..outcome })

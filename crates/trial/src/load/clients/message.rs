@@ -2,10 +2,12 @@
 //! one version of Rotproof; both sides must be of the same.
 
 use rotproof_load::engine::{PortableReport, ProgressKind};
-use rotproof_load::{Failure, FileEngine, LoadSpec};
+use rotproof_load::{FileEngine, LoadSpec};
 use rotproof_record::{IntervalLength, RemoteInterval};
 use rotproof_spec::Bytes;
 use serde::{Deserialize, Serialize};
+
+use crate::load::Found;
 
 /// The version that both sides must have.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -74,16 +76,4 @@ pub(super) enum Told {
         /// What is wrong, and what to do.
         message: String,
     },
-}
-
-/// What a client has found in the end.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Found {
-    /// The whole load, with every default filled in.
-    pub(super) load: LoadSpec,
-    pub(super) size_bytes: u64,
-    pub(super) written_blocks: u64,
-    /// Times count from the beginning of the phase of each.
-    pub(super) failures: Vec<Failure>,
-    pub(super) is_interrupted: bool,
 }
