@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use rotproof_block::{ErrorKind, Result};
 
-use super::hands::{Finding, Hands, Job};
+use super::hands::{Finding, Hands};
+use super::job::Job;
 use super::metadata::Names;
 use super::oracle::FileOracle;
 use super::plan::FilePlan;

@@ -5,21 +5,19 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rotproof_block::runtime::Clock;
-use rotproof_block::{Error, ErrorKind, Phase, Time, system_calls};
-use rotproof_record::{Measured, Recorder, Recording};
+use rotproof_block::{Error, ErrorKind, Time, system_calls};
+use rotproof_record::{Measured, Recorder};
 
-use super::data::{Piece, Whose, classify, fill, hash_of, matches, padded, pieces};
-use super::plan::FilePlan;
+use super::data::{fill, hash_of};
+use super::job::Job;
 use super::report::{FileIncident, FileOperation, Tally};
 use super::seat::{Left, Seat, Told};
 use super::state::{Existence, FileState};
 use super::threads::end_left_behind;
 use crate::content::ContentId;
-use crate::engine::{LetGo, LoadOperation, Progress, Unpublished};
+use crate::engine::{LoadOperation, Unpublished};
 use crate::failure::{Classification, Version, Way};
 
 /// What is read and written at once (filebench's I/O size of whole files).
@@ -27,60 +25,10 @@ pub(super) const PIECE_BYTES: usize = 1 << 20;
 /// Operations until the progress is told.
 const PUBLISHED_OPERATIONS: u64 = 64;
 
-/// What all threads of a phase share.
-pub(super) struct Job {
-    pub(super) plan: FilePlan,
-    pub(super) folder: PathBuf,
-    pub(super) phase: Phase,
-    pub(super) clock: Clock,
-    /// When a phase that ends by time ends.
-    pub(super) deadline: Option<Time>,
-    /// How long a call may take before it is told of.
-    pub(super) hung_after: Duration,
-    pub(super) let_go: Option<LetGo>,
-    pub(super) cancel: Arc<AtomicUsize>,
-    pub(super) progress: Arc<Progress>,
-    pub(super) recording: Option<Arc<Recording>>,
-    /// Whether the recording says when it is over.
-    pub(super) ends_when_steady: bool,
-    /// A thread has panicked, or was left behind: nobody may wait for it.
-    pub(super) is_abandoned: AtomicBool,
-}
-
-impl Job {
-    pub(super) fn now(&self) -> Time {
-        self.clock.now()
-    }
-
-    /// Where a worker that begins now tells of what it does.
-    pub(super) fn recorder(&self, worker: u32) -> Option<Recorder> {
-        let worker = u16::try_from(worker).unwrap_or(u16::MAX);
-        self.recording.as_ref().map(|recording| recording.recorder(worker, self.now()))
-    }
-
-    /// Nobody may wait any longer for what another thread has to do.
-    pub(super) fn abandon(&self) {
-        self.is_abandoned.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether all is to end at once.
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.cancel.load(Ordering::Relaxed) != 0 || self.is_abandoned.load(Ordering::Relaxed)
-    }
-
-    /// Whether no further loop is to begin.
-    pub(super) fn is_over(&self) -> bool {
-        let is_steady = || self.recording.as_ref().is_some_and(|recording| recording.is_steady());
-        self.is_cancelled()
-            || self.deadline.is_some_and(|deadline| self.now() >= deadline)
-            || self.ends_when_steady && is_steady()
-    }
-}
-
 /// A file that is open.
-struct Opened {
-    file: u32,
-    handle: File,
+pub(super) struct Opened {
+    pub(super) file: u32,
+    pub(super) handle: File,
 }
 
 /// One thread at work.
@@ -88,8 +36,8 @@ pub(super) struct Hands<'a> {
     pub(super) job: &'a Job,
     /// Not at hand during a call.
     pub(super) tally: Tally,
-    opened: Option<Opened>,
-    buffer: Vec<u8>,
+    pub(super) opened: Option<Opened>,
+    pub(super) buffer: Vec<u8>,
     unpublished: Unpublished,
     recorder: Option<Recorder>,
     seat: Arc<Seat>,
@@ -281,7 +229,7 @@ impl<'a> Hands<'a> {
     }
 
     /// The open file; none after an open that failed.
-    fn opened(&mut self) -> Option<Opened> {
+    pub(super) fn opened(&mut self) -> Option<Opened> {
         self.opened.take()
     }
 
@@ -412,132 +360,6 @@ impl<'a> Hands<'a> {
                 self.record(FileOperation::Stat, took, 0, Some(error));
                 self.refused(file, FileOperation::Stat, error);
             }
-        }
-    }
-
-    /// Whether a file ends where it may.
-    fn check_size(&mut self, file: u32, state: &FileState, found_bytes: u64) -> bool {
-        if state.existence == Existence::Doubtful || (state.size_min..=state.size_max).contains(&found_bytes)
-        {
-            return true;
-        }
-        let expected_bytes = if found_bytes < state.size_min { state.size_min } else { state.size_max };
-        let block = found_bytes.min(expected_bytes) / crate::BLOCK_BYTES as u64;
-        let mut data = vec![0; crate::BLOCK_BYTES];
-        let content = &self.job.plan.content;
-        let within = (state.size_min.saturating_sub(block * 4096) as usize).min(data.len());
-        fill(content, file, state.version, block * 4096, &mut data[..within]);
-        let expected = vec![Version {
-            content: ContentId::of_file(file, state.version, block),
-            hash: Some(hash_of(&data)),
-        }];
-        let what = Classification::WrongSize { expected_bytes, found_bytes };
-        self.failed(file, block, LoadOperation::Read, Finding { expected, found: Some(Vec::new()), what });
-        false
-    }
-
-    /// Reads the open file to its end in pieces, until a read returns nothing, and verifies it.
-    pub(super) fn read_whole(&mut self, state: &FileState) {
-        let Some(opened) = self.opened() else { return };
-        let (mut took, mut offset, mut first_error) = (Duration::ZERO, 0u64, None);
-        let mut buffer = std::mem::take(&mut self.buffer);
-        loop {
-            let (done, time) =
-                self.timed(FileOperation::Read, opened.file, || opened.handle.read_at(&mut buffer, offset));
-            took += time;
-            match done {
-                Ok(0) => break,
-                Ok(len) => {
-                    self.verify(opened.file, state, offset, &buffer[..len]);
-                    offset += len as u64;
-                }
-                Err(error) => {
-                    first_error.get_or_insert(error);
-                    let end = state.size_max.max(1).min(offset + PIECE_BYTES as u64);
-                    self.read_blocks(&opened, state, offset, end, error);
-                    offset = end;
-                    if offset >= state.size_max {
-                        break;
-                    }
-                }
-            }
-        }
-        self.buffer = buffer;
-        self.record(FileOperation::Read, took, offset, first_error);
-        if first_error.is_none() && self.check_size(opened.file, state, offset) {
-            self.tally.verified_bytes += offset;
-        }
-        self.opened = Some(opened);
-    }
-
-    /// After a read that failed: finds out which of its blocks are to blame.
-    #[cold]
-    fn read_blocks(&mut self, opened: &Opened, state: &FileState, start: u64, end: u64, error: ErrorKind) {
-        let mut is_found = false;
-        for piece in pieces(start, (end - start) as usize) {
-            let mut data = vec![0; piece.len];
-            let offset = start + piece.at as u64;
-            match opened.handle.read_at(&mut data, offset) {
-                Ok(len) => self.verify(opened.file, state, offset, &data[..len]),
-                Err(error) => {
-                    is_found = true;
-                    let error = kind_of(error);
-                    let expected = vec![self.expected(opened.file, state, piece)];
-                    let what = Classification::Unreadable { error };
-                    self.failed(
-                        opened.file,
-                        piece.block,
-                        LoadOperation::Read,
-                        Finding { expected, found: None, what },
-                    );
-                }
-            }
-        }
-        if !is_found {
-            // It failed once, and was right when it was repeated.
-            self.tally.told(FileIncident { operation: FileOperation::Read, error, time: self.job.now() });
-        }
-    }
-
-    fn expected(&self, file: u32, state: &FileState, piece: Piece) -> Version {
-        let mut data = vec![0; piece.len];
-        let offset = piece.block * crate::BLOCK_BYTES as u64 + piece.start as u64;
-        fill(&self.job.plan.content, file, state.version, offset, &mut data);
-        Version {
-            content: ContentId::of_file(file, state.version, piece.block),
-            hash: Some(hash_of(&padded(piece.start, &data))),
-        }
-    }
-
-    /// Holds bytes of a file against what is certain of it.
-    fn verify(&mut self, file: u32, state: &FileState, offset: u64, data: &[u8]) {
-        let content = &self.job.plan.content;
-        for piece in pieces(offset, data.len()) {
-            let bytes = &data[piece.at..piece.at + piece.len];
-            let position = offset + piece.at as u64;
-            if matches(content, file, state.version, piece, bytes) || position >= state.size_max {
-                // Bytes behind the end are a matter of the size.
-                continue;
-            }
-            let mut truth = vec![0; piece.len];
-            fill(content, file, state.version, position, &mut truth);
-            let is_legal = (position..).zip(bytes.iter().zip(&truth)).all(|(at, (&found, &truth))| {
-                found == truth || (at >= state.sure && found == 0) || at >= state.size_max
-            });
-            if is_legal || state.existence == Existence::Doubtful {
-                continue;
-            }
-            let whose = Whose { file, block: piece.block, version: state.version };
-            let (truth, found) = (padded(piece.start, &truth), padded(piece.start, bytes));
-            let expected = vec![self.expected(file, state, piece)];
-            let covered = piece.start..piece.start + piece.len;
-            let what = classify(&self.job.plan, whose, std::slice::from_ref(&truth), &found, covered);
-            self.failed(
-                file,
-                piece.block,
-                LoadOperation::Read,
-                Finding { expected, found: Some(found), what },
-            );
         }
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::hands::{Hands, Job};
+use super::hands::Hands;
+use super::job::Job;
 use super::plan::FilePlan;
 use super::report::FileOperation;
 use super::state::{Existence, FileState};

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rotproof_block::{ErrorKind, Time};
 use rotproof_record::Recorder;
 
-use super::hands::Job;
+use super::job::Job;
 use super::report::{FileIncident, FileOperation, Tally};
 use crate::engine::{HungEnd, HungRequest, LoadOperation, Unpublished};
 use crate::failure::{Classification, Way};

@@ -411,7 +411,8 @@ fn a_call_that_does_not_return_is_told_of_and_its_thread_left_behind() {
 
 #[test]
 fn threads_that_wait_for_one_that_hangs_end_with_their_figures_and_its_files_are_in_doubt() {
-    use super::hands::{Hands, Job};
+    use super::hands::Hands;
+    use super::job::Job;
     use super::threads::{Home, Task, in_threads};
     use parking_lot::{Condvar, Mutex};
     use std::sync::atomic::{AtomicBool, Ordering};

@@ -10,7 +10,8 @@ use std::thread::panicking;
 use parking_lot::Mutex;
 use rotproof_block::{Result, Time};
 
-use super::hands::{Hands, Job};
+use super::hands::Hands;
+use super::job::Job;
 use super::metadata::Names;
 use super::plan::FilePlan;
 use super::report::Tally;
