@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::leaf::MemoryDevice;
-use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_export::{FuseExport, FuseOptions, LoopDevice, LoopOptions, unmount_path};
 
 use crate::fio::{self, Job, Target};
@@ -43,8 +44,17 @@ impl FusePeer {
     /// Ours over the memory leaf; requests come by io_uring or by the FUSE device.
     pub fn ours(folder: &Path, size_bytes: u64, by_ring: bool) -> Result<Self> {
         let name = if by_ring { "ring" } else { "device" };
+        Self::ours_over(MemoryDevice::new(size_bytes, 512)?, folder, name, by_ring)
+    }
+
+    /// Ours over any device.
+    pub fn ours_over(
+        device: Arc<dyn Device>,
+        folder: &Path,
+        name: &'static str,
+        by_ring: bool,
+    ) -> Result<Self> {
         let mountpoint = make_folder(folder, name)?;
-        let device = MemoryDevice::new(size_bytes, 512)?;
         let options = FuseOptions { use_ring: by_ring, ..FuseOptions::default() };
         // Concerns connections that begin while it is on.
         let _switch = by_ring.then(SwitchedOn::new).transpose()?;

@@ -5,6 +5,7 @@
 mod achilles;
 mod content;
 mod dedisbench;
+mod device_recording;
 mod export_fuse;
 mod export_nbd;
 mod export_vhost;
@@ -115,7 +116,7 @@ const BENCHMARKS: &[Benchmark] = &[
     },
     Benchmark {
         name: "recording",
-        about: "a load with intervals, probes and samples kept, against the same without",
+        about: "a load with intervals, probes and samples kept, and a watched device, against the same without",
         run: recording::run,
     },
     Benchmark {

@@ -1,5 +1,5 @@
 //! What it costs to record a load over time: the rate of a load on the memory leaf with recording, against the same load
-//! without, in turns.
+//! without, in turns; and the device below a subject (`device_recording`).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -15,7 +15,7 @@ use rotproof_trial::probe::{ProbesSpec, Sampler};
 use serde_json::json;
 
 use crate::figure::{Bar, Figure};
-use crate::{Effort, machine};
+use crate::{Effort, device_recording, machine};
 
 const TARGET_BYTES: u64 = 256 << 20;
 
@@ -84,7 +84,7 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
         }
         found(Figure::from_rounds(cell.name.to_owned(), "1/s", &rounds, Some(Bar::AtLeast(cell.bar))));
     }
-    Ok(())
+    device_recording::run(effort, found)
 }
 
 /// Requests a second of one worker.

@@ -29,7 +29,7 @@ const OPERATIONS: &[&str] = &["read", "write", "flush", "discard", "write_zeroes
 const TICK: Duration = Duration::from_millis(50);
 
 /// Takes note of what passes the top of a stack, during phases.
-pub(super) struct DeviceWatch {
+pub struct DeviceWatch {
     recording: Arc<Recording>,
     clock: Clock,
     phase: Mutex<Option<Phase>>,
@@ -43,7 +43,7 @@ struct Phase {
 
 impl DeviceWatch {
     /// One that records as `spec` says. Files without a name may grow in `folder`; times count from `epoch`.
-    pub(super) fn new(spec: &RecordSpec, folder: &Path, epoch: Instant) -> Result<Arc<Self>> {
+    pub fn new(spec: &RecordSpec, folder: &Path, epoch: Instant) -> Result<Arc<Self>> {
         let recording = Recording::of_device(RecordingOptions {
             spec: spec.clone(),
             operations: OPERATIONS,
@@ -54,17 +54,17 @@ impl DeviceWatch {
     }
 
     /// What it has recorded.
-    pub(super) fn recording(&self) -> &Arc<Recording> {
+    pub fn recording(&self) -> &Arc<Recording> {
         &self.recording
     }
 
     /// The same device, watched.
-    pub(super) fn over(self: &Arc<Self>, below: Arc<dyn Device>) -> Arc<dyn Device> {
+    pub fn over(self: &Arc<Self>, below: Arc<dyn Device>) -> Arc<dyn Device> {
         Arc::new(WatchedDevice { below, watch: Arc::clone(self) })
     }
 
     /// A phase begins; it ends with what is returned. Requests are counted into `progress`, where the load does not.
-    pub(super) fn begin(
+    pub fn begin(
         self: &Arc<Self>,
         phase: &'static str,
         progress: Option<Arc<Progress>>,
@@ -116,7 +116,7 @@ impl Phase {
 }
 
 /// A phase that is watched, until it is dropped.
-pub(super) struct WatchedPhase {
+pub struct WatchedPhase {
     watch: Arc<DeviceWatch>,
     started: Time,
     ticks: Option<(Sender<()>, JoinHandle<()>)>,

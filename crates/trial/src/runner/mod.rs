@@ -34,7 +34,7 @@ use rotproof_load::personality::failures_of;
 use rotproof_load::{Failure, LoadReport, LoadSpec, Oracle, RealisedContent, Workload, classify, realised};
 use rotproof_record::Recording;
 
-use device_watch::DeviceWatch;
+pub use device_watch::{DeviceWatch, WatchedPhase};
 use external::External;
 pub use external::{CommandReport, ExternalReport};
 pub(crate) use marks::{mark_errors, mark_file_errors};
