@@ -132,7 +132,7 @@ fn write_all(
     outgoing: &SyncSender<Vec<Measured>>,
     operations: &'static [&'static str],
 ) -> Result<File> {
-    let operations: Vec<Arc<str>> = operations.iter().map(|&name| name.into()).collect();
+    let operations: Vec<Arc<str>> = operations.iter().chain(&["unknown"]).map(|&name| name.into()).collect();
     let mut failed = None;
     for chunk in incoming {
         if failed.is_none() {
@@ -149,6 +149,7 @@ fn write_all(
     }
 }
 
+/// The last of the operations is an unknown one.
 fn to_columns(chunk: &Chunk, operations: &[Arc<str>]) -> Vec<Values> {
     let samples = &chunk.samples;
     let integers = |value: fn(&Measured) -> u64| {
@@ -156,28 +157,35 @@ fn to_columns(chunk: &Chunk, operations: &[Arc<str>]) -> Vec<Values> {
             samples.iter().map(|sample| i64::try_from(value(sample)).unwrap_or(i64::MAX)).collect(),
         )
     };
-    let ok: Arc<str> = outcome_word(None).into();
-    let unknown: Arc<str> = "unknown".into();
-    let operation =
-        |sample: &Measured| Arc::clone(operations.get(usize::from(sample.operation)).unwrap_or(&unknown));
+    let unknown = u8::try_from(operations.len() - 1).unwrap_or(u8::MAX);
+    let (mut outcomes, mut outcome_of) = (vec![Arc::from(outcome_word(None))], Vec::new());
+    if samples.iter().any(|sample| sample.error.is_some()) {
+        outcome_of.extend(samples.iter().map(|sample| number_of(outcome_word(sample.error), &mut outcomes)));
+    } else {
+        outcome_of.resize(samples.len(), 0);
+    }
     vec![
-        Values::Texts(vec![Arc::clone(&chunk.phase); samples.len()]),
+        Values::Few(vec![Arc::clone(&chunk.phase)], vec![0; samples.len()]),
         Values::Integers(vec![i64::from(chunk.worker); samples.len()]),
-        Values::Texts(samples.iter().map(operation).collect()),
+        Values::Few(
+            operations.to_vec(),
+            samples.iter().map(|sample| sample.operation.min(unknown)).collect(),
+        ),
         integers(|sample| sample.began.0),
         integers(|sample| sample.ended.0.saturating_sub(sample.began.0)),
         integers(|sample| sample.bytes),
         integers(|sample| sample.retries.into()),
-        Values::Texts(
-            samples
-                .iter()
-                .map(|sample| match sample.error {
-                    None => Arc::clone(&ok),
-                    some => outcome_word(some).into(),
-                })
-                .collect(),
-        ),
+        Values::Few(outcomes, outcome_of),
     ]
+}
+
+/// Which of the words it is; a new one is added. There are fewer than twenty.
+fn number_of(word: &str, words: &mut Vec<Arc<str>>) -> u8 {
+    let number = words.iter().position(|known| **known == *word).unwrap_or_else(|| {
+        words.push(word.into());
+        words.len() - 1
+    });
+    u8::try_from(number).unwrap_or(u8::MAX)
 }
 
 /// The rows of a table that was read.

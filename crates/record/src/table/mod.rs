@@ -85,6 +85,11 @@ impl Column {
             Values::Reals(_) => (Kind::Real, false),
             Values::OptionalReals(_) => (Kind::Real, true),
             Values::Texts(_) => (Kind::Text, false),
+            Values::Few(texts, rows) => {
+                return self.kind == Kind::Text
+                    && !self.is_optional
+                    && rows.iter().all(|row| usize::from(*row) < texts.len());
+            }
             Values::OptionalTexts(_) => (Kind::Text, true),
         };
         self.kind == kind && self.is_optional == is_optional
@@ -101,6 +106,8 @@ pub enum Values {
     OptionalReals(Vec<Option<f64>>),
     Texts(Vec<Arc<str>>),
     OptionalTexts(Vec<Option<Arc<str>>>),
+    /// Texts of which there are few: all of them, and which one each row has.
+    Few(Vec<Arc<str>>, Vec<u8>),
 }
 
 impl Values {
@@ -113,6 +120,7 @@ impl Values {
             Self::OptionalReals(values) => values.len(),
             Self::Texts(values) => values.len(),
             Self::OptionalTexts(values) => values.len(),
+            Self::Few(_, rows) => rows.len(),
         }
     }
 
@@ -204,6 +212,24 @@ mod tests {
             bytes.truncate(cut.index(bytes.len()));
             let _ = TableReader::from_bytes("things", bytes).and_then(|reader| reader.read());
         }
+    }
+
+    #[test]
+    fn few_texts_by_their_numbers_read_as_texts() {
+        let names: Vec<Arc<str>> = vec!["read".into(), "write".into(), "ok".into()];
+        let rows: Vec<u8> = (0..3000u32).map(|row| (row * row % 7 % 3) as u8).collect();
+        let columns = [Column::text("word")];
+        let mut writer = TableWriter::new(Vec::new(), "things", &columns).expect("columns that make sense");
+        writer.write(&[Values::Few(names.clone(), rows.clone())]).expect("memory takes everything");
+        assert_eq!(
+            writer.write(&[Values::Few(names.clone(), vec![3])]).expect_err("there is no fourth").kind(),
+            ErrorKind::Internal
+        );
+        let bytes = writer.finish().expect("it ends");
+        let table =
+            TableReader::from_bytes("things", bytes).and_then(|reader| reader.read()).expect("a table");
+        let expected: Vec<_> = rows.iter().map(|row| Arc::clone(&names[usize::from(*row)])).collect();
+        assert_eq!(table.texts("word").expect("there"), expected);
     }
 
     #[test]

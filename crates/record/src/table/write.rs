@@ -108,12 +108,25 @@ fn write_column(column: &mut SerializedColumnWriter<'_>, values: &Values) -> Par
             let texts: Vec<ByteArray> = values.iter().map(|text| bytes_of(text)).collect();
             column.typed::<ByteArrayType>().write_batch(&texts, None, None).map(drop)
         }
+        Values::Few(texts, rows) => {
+            let texts: Vec<ByteArray> = texts.iter().map(|text| bytes_of(text)).collect();
+            let mut values = Vec::with_capacity(ROWS_AT_ONCE.min(rows.len()));
+            for rows in rows.chunks(ROWS_AT_ONCE) {
+                values.clear();
+                values.extend(rows.iter().map(|row| texts[usize::from(*row)].clone()));
+                column.typed::<ByteArrayType>().write_batch(&values, None, None)?;
+            }
+            Ok(())
+        }
         Values::OptionalTexts(values) => {
             let (present, levels) = levels(values, |text| text.as_deref().map(bytes_of));
             column.typed::<ByteArrayType>().write_batch(&present, Some(&levels), None).map(drop)
         }
     }
 }
+
+/// So many values of a library's own stay in the nearest cache.
+const ROWS_AT_ONCE: usize = 512;
 
 fn bytes_of(text: &str) -> ByteArray {
     ByteArray::from(text.as_bytes().to_vec())
