@@ -2,7 +2,7 @@
 //! noticed and gone again.
 //!
 //! The level is the throughput in bytes that arrived: a request that ended with an error moves none. Only intervals that
-//! lie within a span as a whole count for it. The interval is the resolution of everything here but of errors, whose
+//! lie within a span as a whole, but for [`SLACK`], count for it. The interval is the resolution of everything here but of errors, whose
 //! moments are exact. Intervals that follow each other depend on each other, so that the confidence of a ratio is that
 //! of this run, not of the next; for that there are repetitions.
 
@@ -82,41 +82,46 @@ const STAYS: usize = 3;
 /// A latency is no outlier below so many times the median, however little it varied.
 const OUTLIER_MIN: f64 = 1.25;
 
+/// So much of an interval may lie outside of a span of which it counts: the clock of faults and the workers of a load begin
+/// one after the other, and a window from the third second to the fifth has two intervals in it nonetheless.
+const SLACK: f64 = 0.01;
+
 /// What the fault of `windows[index]` took away from a load with this course, which ends its windows before the last
 /// point does.
 pub fn degradation(points: &[Point], windows: &[Window], index: usize) -> Degradation {
     let window = &windows[index];
     let (from, until) = (window.from_ns, window.until_ns);
+    let longest = points.iter().map(|point| point.end_ns - point.start_ns).max().unwrap_or(0);
+    let slack = (longest as f64 * SLACK) as u64;
     let is_other = |point: &Point| {
         let others =
             windows.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, window)| window);
         others.into_iter().any(|other| {
             // One that is awake all the time is part of the circumstances.
             !(other.from_ns <= from && other.until_ns >= until)
-                && point.start_ns < other.until_ns
-                && other.from_ns < point.end_ns
+                && point.start_ns + slack < other.until_ns
+                && other.from_ns + slack < point.end_ns
         })
     };
     // The last interval of a load may be a sliver.
-    let full = points.iter().map(|point| point.end_ns - point.start_ns).max().unwrap_or(0) / 2;
-    let whole = |point: &&Point| point.end_ns - point.start_ns > full;
+    let whole = |point: &&Point| point.end_ns - point.start_ns > longest / 2;
     let before: Vec<Point> = points
         .iter()
         .filter(whole)
-        .filter(|point| point.end_ns <= from && !is_other(point))
+        .filter(|point| point.end_ns <= from + slack && !is_other(point))
         .copied()
         .collect();
     let during: Vec<Point> = points
         .iter()
         .filter(whole)
-        .filter(|point| point.start_ns >= from && point.end_ns <= until)
+        .filter(|point| point.start_ns + slack >= from && point.end_ns <= until + slack)
         .copied()
         .collect();
     // Another fault must not make it look as if this one were not over yet.
     let later: Vec<Point> = points
         .iter()
         .filter(whole)
-        .filter(|point| point.start_ns >= until && !is_other(point))
+        .filter(|point| point.start_ns + slack >= until && !is_other(point))
         .copied()
         .collect();
     let base = summary_of(&before);
@@ -132,7 +137,7 @@ pub fn degradation(points: &[Point], windows: &[Window], index: usize) -> Degrad
             ratio_confidence: ratio.and_then(|(_, confidence)| confidence),
         })
     };
-    let detected = detection(points, &before, (from, until));
+    let detected = detection(points, &before, (from, until), slack);
     let during_level = level(&during);
     Degradation {
         fault: window.fault.clone(),
@@ -171,16 +176,24 @@ fn recovery(later: &[Point], base: f64) -> Option<u64> {
 }
 
 /// The first sign of the fault, if there was one while its window was open or in the interval after.
-fn detection(points: &[Point], before: &[Point], (from, until): (u64, u64)) -> Option<(u64, DetectedBy)> {
-    let concerned = || points.iter().filter(|point| point.end_ns > from && point.start_ns <= until);
+fn detection(
+    points: &[Point],
+    before: &[Point],
+    (from, until): (u64, u64),
+    slack: u64,
+) -> Option<(u64, DetectedBy)> {
     // An interval that began before the window may have had an error of its own before.
-    let error = concerned()
+    let error = points
+        .iter()
+        .filter(|point| point.end_ns > from && point.start_ns <= until)
         .filter_map(|point| point.first_error)
         .find(|time| time.0 >= from)
         .map(|time| (time.0, DetectedBy::Error));
     let had_requests = before.iter().any(|point| point.requests > 0);
     let fence = fence(before);
-    let outlier = concerned().filter(|point| point.start_ns >= from).find_map(|point| match fence {
+    let mut concerned =
+        points.iter().filter(|point| point.start_ns + slack >= from && point.start_ns <= until + slack);
+    let outlier = concerned.find_map(|point| match fence {
         _ if point.requests == 0 && had_requests => Some((point.end_ns, DetectedBy::Stall)),
         Some(fence) if point.p99_ns as f64 > fence => Some((point.end_ns, DetectedBy::Latency)),
         _ => None,
@@ -239,6 +252,26 @@ mod tests {
         assert_eq!(found.lost_bytes, Some(50.0 + 50.0 + 60.0 + 20.0));
         assert_eq!((found.detected_by, found.detected_after_ns), (Some(DetectedBy::Latency), Some(SECOND)));
         assert_eq!(found.after.expect("three").summary.count, 3);
+    }
+
+    #[test]
+    fn a_window_that_opens_a_moment_after_an_interval_begins_has_that_interval() {
+        let mut points = course(&[100, 100, 100, 50, 50, 100, 100, 100]);
+        points[3].p99_ns = 1300;
+        let exact = degradation(&points, &[window(3, 5)], 0);
+        for moment in [109_000, -109_000] {
+            let shift = |time_ns: u64| time_ns.saturating_add_signed(moment);
+            let Window { fault, from_ns, until_ns } = window(3, 5);
+            let moved = Window { fault, from_ns: shift(from_ns), until_ns: shift(until_ns) };
+            let found = degradation(&points, &[moved], 0);
+            let levels = |of: &Degradation| [of.before, of.during, of.after];
+            assert_eq!(levels(&found), levels(&exact));
+            assert_eq!(found.detected_after_ns, Some(SECOND.saturating_add_signed(-moment)));
+            assert_eq!(found.recovered_after_ns, Some(0u64.saturating_add_signed(-moment)));
+        }
+        let Window { fault, from_ns, until_ns } = window(3, 5);
+        let late = Window { fault, from_ns: from_ns + SECOND / 20, until_ns };
+        assert_eq!(degradation(&points, &[late], 0).during.expect("one").summary.count, 1);
     }
 
     #[test]
