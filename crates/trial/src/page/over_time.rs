@@ -192,17 +192,45 @@ fn line_of_sums(all: &[&Interval], name: &str, count: fn(&Interval) -> u64) -> L
     Line { name: name.to_owned(), points: points(readings) }
 }
 
-/// The value of each stretch at its end. The first of a row stands at its beginning as well, so that a single one can be
-/// seen; before it there is a gap, since the load may not have been.
+/// Of more stretches than this nobody sees on a page how long one is.
+const STAIRS_MAX: usize = 200;
+
+/// The value of each stretch from its beginning to its end, as stairs, so that a change lies where it was; of very many at
+/// its end. Before the first of a row there is a gap, since the load may not have been.
 fn points(readings: impl Iterator<Item = (u64, u64, f64)>) -> Vec<(f64, f64)> {
+    let readings: Vec<_> = readings.collect();
+    let are_stairs = readings.len() <= STAIRS_MAX;
     let mut points = Vec::new();
     let mut last_end = None;
     for (start, end, value) in readings {
-        if last_end != Some(start) {
-            points.extend([(seconds(start), f64::NAN), (seconds(start), value)]);
+        let is_first = last_end != Some(start);
+        if is_first {
+            points.push((seconds(start), f64::NAN));
         }
-        last_end = Some(end);
+        if is_first || are_stairs {
+            points.push((seconds(start), value));
+        }
         points.push((seconds(end), value));
+        last_end = Some(end);
     }
     points
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_intervals_are_stairs_and_many_are_points_with_gaps_where_there_was_no_load() {
+        const SECOND: u64 = 1_000_000_000;
+        let few =
+            points([(0, SECOND, 1.0), (SECOND, 2 * SECOND, 5.0), (3 * SECOND, 4 * SECOND, 2.0)].into_iter());
+        let drawn: Vec<_> = few.iter().filter(|(_, value)| value.is_finite()).copied().collect();
+        assert_eq!(drawn, [(0.0, 1.0), (1.0, 1.0), (1.0, 5.0), (2.0, 5.0), (3.0, 2.0), (4.0, 2.0)]);
+        let gaps: Vec<_> = few.iter().filter(|(_, value)| value.is_nan()).map(|&(at, _)| at).collect();
+        assert_eq!(gaps, [0.0, 3.0]);
+        let many = points((0..300).map(|second| (second * SECOND, (second + 1) * SECOND, second as f64)));
+        assert_eq!(many.len(), 302);
+        assert_eq!(many[1..4], [(0.0, 0.0), (1.0, 0.0), (2.0, 1.0)]);
+    }
 }
