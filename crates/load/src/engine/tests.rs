@@ -295,7 +295,8 @@ fn a_failed_flush_is_an_error_of_the_load() {
 #[test]
 fn a_load_that_shall_stop_stops_at_once_even_if_its_requests_hang() {
     for reaction in [Reaction::Hang, Reaction::Delay(Duration::from_micros(10))] {
-        let driver = DeviceDriver::new(Probe::new(20, move |_| reaction).expect("a probe")).expect("suits");
+        let probe = Probe::new(20, move |_| reaction).expect("a probe");
+        let driver = DeviceDriver::new(probe.clone()).expect("suits");
         let spec = LoadSpec { duration: Some(Span(Duration::from_secs(3600))), ..LoadSpec::default() };
         let workload = Workload::new(&spec, 1, driver.objects()).expect("makes sense");
         let mut oracle = Oracle::new(&workload);
@@ -304,7 +305,11 @@ fn a_load_that_shall_stop_stops_at_once_even_if_its_requests_hang() {
         let began = Instant::now();
         let report = std::thread::scope(|scope| {
             scope.spawn(move || {
-                std::thread::sleep(Duration::from_millis(50));
+                // At a depth of one the second comes when the first has completed.
+                let wanted = if reaction == Reaction::Hang { 1 } else { 2 };
+                while probe.seen().len() < wanted && began.elapsed() < Duration::from_secs(15) {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
                 cancel.store(2, Ordering::Relaxed);
             });
             run(&workload, &driver, &mut oracle, &options).expect("what was done up to there")
