@@ -108,7 +108,7 @@ fn a_call_that_hangs_in_the_kernel_is_given_up_and_what_holds_it_lets_go() {
             "stack: [ memory: {{ size: 64MiB }}, faults ]\nsubject: ext4\nload: {{ ioengine: {engine}, total: 4MiB, \
              hung_after: 400ms, files: {{ count: 1, size: 4MiB }} }}\n\
              faults: [ \"name=stuck, write, target=file(a, block=100), once: hang(1h)\" ]\n\
-             expect: {{ errors: 1, failures: 1, silent: 0, unexplained: \">= 0\" }}\n"
+             expect: {{ errors: 1, failures: 1, reported: 1, silent: 0, unexplained: 0 }}\n"
         )));
         run.assert_passed();
         let hung = &run.json["hung"];
@@ -128,7 +128,7 @@ fn a_load_of_files_whose_calls_hang_in_the_kernel_ends_and_names_them() {
     let run = rig.run(&Trial::new(
         "stack: [ memory: { size: 320MiB }, faults ]\nsubject: ext4\nload: { personality: { varmail: { files: 60, threads: \
          2, loops: 200 } }, hung_after: 400ms }\nfaults: [ \"name=stuck, write, once: hang(1h)\" ]\n\
-         expect: { hits: 1, errors: \">= 1\", silent: 0, unexplained: \">= 0\" }\n",
+         expect: { hits: 1, errors: \">= 1\", silent: 0, reported: 1, unexplained: 0 }\n",
     ));
     run.assert_passed();
     let hung = run.json["hung"].as_array().expect("a list");

@@ -1,6 +1,7 @@
 //! What a hit does to a request or to its data.
 
 use std::fmt;
+use std::time::Duration;
 
 use rotproof_block::hash::mix;
 use rotproof_spec::{Bytes, Span};
@@ -194,6 +195,16 @@ impl Effect {
     /// Whether requests only take longer.
     pub fn only_delays(self) -> bool {
         matches!(self, Self::Delay(_) | Self::Bandwidth(_) | Self::Hang(_))
+    }
+
+    /// For how long a request is held up that it hits, where it only delays and chance has decided; as long as can be if
+    /// somebody has to let go of it.
+    pub fn holds_up(self) -> Option<Span> {
+        match self {
+            Self::Delay(Delay::Constant(span)) => Some(span),
+            Self::Hang(span) => Some(span.unwrap_or(Span(Duration::MAX))),
+            _ => None,
+        }
     }
 
     /// Whether a request that it hits comes back with an error.

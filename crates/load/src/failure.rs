@@ -136,6 +136,16 @@ pub enum Classification {
 }
 
 impl Classification {
+    /// The error that a request ended with, if that is what it was.
+    pub fn error(&self) -> Option<ErrorKind> {
+        match self {
+            Self::Unreadable { error } | Self::Unwritable { error } | Self::Refused { error, .. } => {
+                Some(*error)
+            }
+            _ => None,
+        }
+    }
+
     /// The name of the kind, as in the results.
     pub fn kind(&self) -> &'static str {
         match self {

@@ -23,8 +23,8 @@ pub struct Hit {
     pub truths: Vec<ContentHash>,
     /// Hash of what took its place; `None` for errors and delays.
     pub lie: Option<ContentHash>,
-    /// Whether it can make anything fail by itself; a delay cannot.
-    pub harmful: bool,
+    /// Until when it held up a request, if that is all it did: nothing fails of it but by taking too long.
+    pub held_until: Option<Time>,
     /// Whether what suffered is no content of the load: the subject's own metadata.
     pub metadata: bool,
     /// Whether the subject later put the truth back.
@@ -32,9 +32,13 @@ pub struct Hit {
 }
 
 impl Hit {
-    /// Wrong data takes a lie; an error also comes of a lie that the subject saw through.
+    /// Wrong data takes a lie; an error also comes of a lie that the subject saw through, and of a delay only that the time
+    /// was over.
     fn can_cause(&self, finding: &Finding) -> bool {
-        self.lie.is_some() || finding.found.is_none() || finding.may_be_unwritten
+        match self.held_until {
+            Some(until) => finding.timed_out && finding.time <= until,
+            None => self.lie.is_some() || finding.found.is_none() || finding.may_be_unwritten,
+        }
     }
 }
 
@@ -50,6 +54,8 @@ pub struct Finding {
     pub expected: Vec<ContentHash>,
     /// Hash of what was read; `None` if there was an error.
     pub found: Option<ContentHash>,
+    /// That error is that it took too long.
+    pub timed_out: bool,
     /// The place on the device, where the subject does not move blocks.
     pub device_offset: Option<u64>,
     /// When it was first seen.
@@ -82,7 +88,7 @@ impl Cause {
 
 /// Finds the cause of every finding; `causes[i]` belongs to `findings[i]`.
 pub fn attribute(hits: &[Hit], findings: &[Finding]) -> Vec<Cause> {
-    let mut index = Index::new(hits);
+    let mut index = Index::new(hits, findings);
     findings.iter().map(|finding| index.cause_of(finding)).collect()
 }
 
@@ -94,6 +100,8 @@ struct Index<'a> {
     /// Hits that can bring down more than their own block, in order of time: damage to metadata, and errors.
     metadata: Vec<usize>,
     errors: Vec<usize>,
+    /// Hits that only held up requests, in order of time.
+    delays: Vec<usize>,
 }
 
 /// Hits that damaged one content. Where it lies in several places and the finding's place on the device is unknown,
@@ -105,20 +113,28 @@ struct Candidates {
 }
 
 impl<'a> Index<'a> {
-    fn new(hits: &'a [Hit]) -> Self {
+    fn new(hits: &'a [Hit], findings: &[Finding]) -> Self {
         let mut index = Self {
             hits,
             by_truth: HashMap::new(),
             by_block: HashMap::new(),
             metadata: Vec::new(),
             errors: Vec::new(),
+            delays: Vec::new(),
         };
-        for (number, hit) in hits.iter().enumerate().filter(|(_, hit)| hit.harmful) {
+        // No delay accounts for anything where nothing took too long.
+        let times_out = findings.iter().any(|finding| finding.timed_out);
+        for (number, hit) in hits.iter().enumerate().filter(|(_, hit)| times_out || hit.held_until.is_none())
+        {
             for &truth in &hit.truths {
                 index.by_truth.entry(truth).or_default().hits.push(number);
             }
             for block in hit.suffered.start / BLOCK_BYTES..hit.suffered.end.div_ceil(BLOCK_BYTES) {
                 index.by_block.entry(block).or_default().push(number);
+            }
+            if hit.held_until.is_some() {
+                index.delays.push(number);
+                continue;
             }
             if hit.metadata {
                 index.metadata.push(number);
@@ -127,6 +143,7 @@ impl<'a> Index<'a> {
                 index.errors.push(number);
             }
         }
+        index.delays.sort_by_key(|&number| hits[number].time);
         index.metadata.sort_by_key(|&number| hits[number].time);
         index.errors.sort_by_key(|&number| hits[number].time);
         index
@@ -153,14 +170,18 @@ impl<'a> Index<'a> {
             let fitting: Vec<usize> = candidates.hits.iter().filter(fits).copied().collect();
             let exact: Vec<usize> =
                 fitting.iter().copied().filter(|&number| self.hits[number].lie == finding.found).collect();
-            let chosen = if exact.is_empty() { fitting } else { exact };
+            let mut chosen = if exact.is_empty() { fitting } else { exact };
+            // What holds it up at that moment is a better explanation than an error before.
+            if finding.timed_out && chosen.iter().any(|&number| self.hits[number].held_until.is_some()) {
+                chosen.retain(|&number| self.hits[number].held_until.is_some());
+            }
             let turn = candidates.next;
             candidates.next += 1;
             (!chosen.is_empty()).then(|| chosen[turn % chosen.len()])
         })
     }
 
-    /// The last harmful hit of the right kind at the finding's place, where blocks do not move.
+    /// The last hit of the right kind at the finding's place, where blocks do not move.
     fn by_place(&self, finding: &Finding) -> Option<usize> {
         let offset = finding.device_offset?;
         let suffered = self.by_block.get(&(offset / BLOCK_BYTES))?;
@@ -170,8 +191,9 @@ impl<'a> Index<'a> {
         })
     }
 
-    /// The last hit before the finding that can bring down more than its own block: any damage to metadata, or, for an
-    /// error, any error (a journal that aborts refuses every later write).
+    /// The last hit before the finding that can bring down more than its own block: for what took too long any that holds up a
+    /// request at that moment, else any damage to metadata, or, for an error, any error (a journal that aborts refuses
+    /// every later write).
     fn consequence_of(&self, finding: &Finding) -> Option<usize> {
         if finding.device_offset.is_some() {
             return None;
@@ -180,6 +202,13 @@ impl<'a> Index<'a> {
             let earlier = numbers.partition_point(|&number| self.hits[number].time <= finding.time);
             earlier.checked_sub(1).map(|last| numbers[last])
         };
+        let holds_up = |number: &&usize| {
+            let hit = &self.hits[**number];
+            hit.time <= finding.time && hit.can_cause(finding)
+        };
+        if let Some(&delay) = self.delays.iter().rev().find(holds_up) {
+            return Some(delay);
+        }
         let is_of_errors = finding.found.is_none() || finding.may_be_unwritten;
         let error = if is_of_errors { last(&self.errors) } else { None };
         last(&self.metadata).max(error)
@@ -202,7 +231,7 @@ mod tests {
             suffered: place..place + 4096,
             truths: vec![hash(truth)],
             lie: Some(hash(lie)),
-            harmful: true,
+            held_until: None,
             metadata: false,
             repaired: false,
         }
@@ -219,6 +248,7 @@ mod tests {
             object: 0,
             expected: vec![hash(expected)],
             found: Some(hash(found)),
+            timed_out: false,
             device_offset: None,
             time: Time(20),
             may_be_unwritten: false,
@@ -282,6 +312,23 @@ mod tests {
         assert_eq!(attribute(&[error(0, 4096, &[77])], &[unreadable(2)]), [Cause::Consequence(0)]);
         // Damage to other data explains nothing.
         assert_eq!(attribute(&[flip(0, 77, 78)], &[wrong(1, 9)]), [Cause::Unexplained]);
+    }
+
+    #[test]
+    fn a_delay_accounts_for_what_took_too_long_while_it_held_somebody_up_and_for_nothing_else() {
+        let held = Hit { held_until: Some(Time(30)), lie: None, ..flip(4096, 1, 0) };
+        let timed_out = Finding { timed_out: true, ..unreadable(1) };
+        assert_eq!(attribute(std::slice::from_ref(&held), std::slice::from_ref(&timed_out)), [Cause::Hit(0)]);
+        let placed = Finding { expected: Vec::new(), device_offset: Some(4096), ..timed_out.clone() };
+        assert_eq!(attribute(std::slice::from_ref(&held), &[placed]), [Cause::Hit(0)]);
+        // A file system that waited for something else.
+        let other = Finding { expected: vec![hash(7)], ..timed_out.clone() };
+        assert_eq!(attribute(std::slice::from_ref(&held), &[other]), [Cause::Consequence(0)]);
+        let late = Finding { time: Time(31), ..timed_out.clone() };
+        let causes = attribute(std::slice::from_ref(&held), &[late, unreadable(1), wrong(1, 9)]);
+        assert_eq!(causes, [Cause::Unexplained; 3]);
+        let hits = [error(4096, 4096, &[1]), held];
+        assert_eq!(attribute(&hits, &[timed_out, unreadable(1)]), [Cause::Hit(1), Cause::Hit(0)]);
     }
 
     #[test]

@@ -102,7 +102,7 @@ pub fn outcomes(
     for hit in hits {
         outcomes[hit.rule].hits += 1;
         let fate = fates.entry((hit.rule, hit.place)).or_insert(Fate::Masked);
-        if !has_oracle && hit.harmful {
+        if !has_oracle && hit.held_until.is_none() {
             *fate = Fate::Unknown;
         } else if hit.repaired {
             *fate = (*fate).max(Fate::Repaired);
@@ -148,7 +148,7 @@ mod tests {
             suffered: place..place + 4096,
             truths: vec![ContentHash(1)],
             lie: Some(ContentHash(2)),
-            harmful: true,
+            held_until: None,
             metadata: false,
             repaired: false,
         }
@@ -160,6 +160,7 @@ mod tests {
             object,
             expected: vec![ContentHash(1)],
             found: found.map(ContentHash),
+            timed_out: false,
             device_offset: None,
             time: Time(2),
             may_be_unwritten: false,
@@ -170,7 +171,7 @@ mod tests {
     fn without_an_oracle_only_delays_are_known_to_harm_nothing() {
         let mut hits = vec![hit(0, 0), hit(0, 0), hit(0, 4096), hit(1, 0)];
         hits[0].repaired = true;
-        hits[3].harmful = false;
+        hits[3].held_until = Some(Time(9));
         let outcomes = outcomes(2, &hits, &[], &[], &[1, 0], false);
         let fates = FateCounts { unknown: 2, untriggered: 1, ..FateCounts::default() };
         assert_eq!((outcomes[0].hits, outcomes[0].fates), (3, fates));

@@ -8,7 +8,7 @@ mod fates;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use rotproof_block::{ContentHash, Phase, Time};
+use rotproof_block::{ContentHash, ErrorKind, Phase, Time};
 use rotproof_fault::{BLOCK_BYTES, Record, RuleReport, Target, TargetKey};
 use rotproof_load::engine::{Incident, LoadOperation};
 use rotproof_load::personality::{FileOracle, FileReport};
@@ -158,13 +158,17 @@ fn hits(evidence: &Evidence<'_>) -> Vec<Hit> {
                 time: Time(record.time_ns),
                 suffered: record.offset..record.offset + record.length,
                 lie: record.after,
-                harmful: !record.effect.only_delays(),
+                held_until: record.effect.only_delays().then(|| held_until(record)),
                 metadata: truths.iter().any(is_metadata),
                 repaired: record.repaired_at_ns.is_some(),
                 truths,
             }
         })
         .collect()
+}
+
+fn held_until(record: &Record) -> Time {
+    Time(record.time_ns).after(record.effect.holds_up().unwrap_or_default().0)
 }
 
 /// What makes hits of one rule the same fault: for an effect on data the block; for an error or a delay, which hits
@@ -201,6 +205,7 @@ fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
             object: failure.object_index,
             expected: way.expected.iter().filter_map(|version| version.hash).collect(),
             found: way.found.filter(|_| way.is_wrong_data()),
+            timed_out: way.what.error() == Some(ErrorKind::TimedOut),
             device_offset: evidence.blocks_stay.then_some(failure.offset_bytes),
             time: way.time,
             may_be_unwritten: is_cached,
@@ -212,6 +217,7 @@ fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
             object: 0,
             expected: Vec::new(),
             found: None,
+            timed_out: incident.error == ErrorKind::TimedOut,
             device_offset: None,
             time: incident.time,
             may_be_unwritten: false,
@@ -230,6 +236,7 @@ fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
                 object: incident.object,
                 expected: evidence.load.map_or_else(Vec::new, |load| contents_of(load, incident)),
                 found: None,
+                timed_out: incident.error == ErrorKind::TimedOut,
                 device_offset: None,
                 time: incident.time,
                 may_be_unwritten: false,
