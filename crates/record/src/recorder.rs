@@ -141,6 +141,10 @@ impl Recorder {
     pub fn recover(&mut self, now: Time) {
         self.tick(now);
         self.close(now.0);
+        if let Some(samples) = self.samples.take() {
+            self.send(samples);
+            self.samples = self.recording.samples().map(SampleSink::empty);
+        }
         self.phase = self.recording.recovery_of(&self.phase);
         self.start_ns = self.start_ns.max(now.0);
         self.recording.is_at(self.worker, &self.phase, self.index);

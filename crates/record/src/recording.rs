@@ -212,9 +212,10 @@ impl Recording {
         self.shared.lock().steady.as_ref().map(SteadyWatch::end)
     }
 
-    /// The phase has ended, its last request at `ended`. What was recorded of it began at `started`, after a ramp-up; at
-    /// `recovered_from` its recovery began. All three become marks.
-    pub fn end_phase(&self, started: Time, recovered_from: Option<Time>, ended: Time) {
+    /// The phase has ended, its last request at `ended`. What was recorded of it began at `started`, after a ramp-up; if there
+    /// was a recovery, the run ended for the last worker at the first of its times, and the recovery began for the first
+    /// worker at the second. All three become marks.
+    pub fn end_phase(&self, started: Time, recovered: Option<(Time, Time)>, ended: Time) {
         let mut shared = self.shared.lock();
         // The rest of an interval shows nothing of how steady the load was.
         let steady = shared.steady.take();
@@ -226,9 +227,9 @@ impl Recording {
         if started > origin {
             shared.marks.push(Mark::span(MarkKind::Phase, "ramp_up", origin, started));
         }
-        let until = recovered_from.unwrap_or(ended);
+        let until = recovered.map_or(ended, |(until, _)| until);
         shared.marks.push(Mark::span(MarkKind::Phase, &phase.key.name, started, until));
-        if let Some(from) = recovered_from {
+        if let Some((_, from)) = recovered {
             shared.marks.push(Mark::span(MarkKind::Phase, "recovery", from, ended));
         }
         let found = shared.steady.as_ref().filter(|_| &*phase.key.name == RUN).map(SteadyWatch::end);

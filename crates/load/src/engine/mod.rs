@@ -180,8 +180,8 @@ pub fn run(
     }
     let mut report = LoadReport::merge(options.phase, started, effort, tallies);
     if let Some(recording) = recording {
-        let recovered_from = report.recovery.as_ref().map(|recovery| recovery.started);
-        recording.end_phase(report.started, recovered_from, report.ended);
+        let recovered = report.recovery.as_ref().map(|recovery| (recovery.complete, recovery.started));
+        recording.end_phase(report.started, recovered, report.ended);
         report.until_steady = until_steady.and_then(|_| recording.steady_end());
     }
     Ok(report)

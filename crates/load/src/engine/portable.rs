@@ -20,7 +20,8 @@ pub struct PortableReport {
     #[serde(with = "text::phase")]
     phase: Phase,
     operations: Figures,
-    recovery: Option<(u64, Figures)>,
+    /// When it began, when the run had ended, and what it did.
+    recovery: Option<(u64, u64, Figures)>,
     started_ns: u64,
     ended_ns: u64,
     effort: Option<PortableEffort>,
@@ -97,8 +98,12 @@ impl PortableReport {
             operations: [&report.reads, &report.writes, &report.flushes, &report.discards]
                 .map(PortableFigures::of),
             recovery: report.recovery.as_ref().map(|recovery| {
-                let Recovery { started, reads, writes, flushes, discards } = &**recovery;
-                (since(*started), [reads, writes, flushes, discards].map(PortableFigures::of))
+                let Recovery { started, complete, reads, writes, flushes, discards } = &**recovery;
+                (
+                    since(*started),
+                    since(*complete),
+                    [reads, writes, flushes, discards].map(PortableFigures::of),
+                )
             }),
             started_ns: since(report.started),
             ended_ns: since(report.ended),
@@ -140,9 +145,10 @@ impl PortableReport {
             discards,
             unsupported_discards: self.unsupported_discards,
             trace: None,
-            recovery: self.recovery.map(|(started, figures)| {
+            recovery: self.recovery.map(|(started, complete, figures)| {
                 let [reads, writes, flushes, discards] = figures.map(PortableFigures::into_report);
-                Box::new(Recovery { started: at(started), reads, writes, flushes, discards })
+                let (started, complete) = (at(started), at(complete));
+                Box::new(Recovery { started, complete, reads, writes, flushes, discards })
             }),
             started: at(self.started_ns),
             ended: at(self.ended_ns.max(self.started_ns)),

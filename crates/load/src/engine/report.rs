@@ -93,6 +93,8 @@ pub struct LoadReport {
 pub struct Recovery {
     /// When the first worker came to it. It lasts to the end of the phase.
     pub started: Time,
+    /// When the last one had: the run itself lasted until then.
+    pub complete: Time,
     /// The reads.
     pub reads: OperationReport,
     /// The writes.
@@ -107,6 +109,7 @@ impl Recovery {
     pub(super) fn new(started: Time) -> Self {
         Self {
             started,
+            complete: started,
             reads: OperationReport::new(),
             writes: OperationReport::new(),
             flushes: OperationReport::new(),
@@ -116,6 +119,7 @@ impl Recovery {
 
     fn add(&mut self, other: &Self) {
         self.started = self.started.min(other.started);
+        self.complete = self.complete.max(other.complete);
         self.reads.add(&other.reads);
         self.writes.add(&other.writes);
         self.flushes.add(&other.flushes);
@@ -397,8 +401,13 @@ impl LoadReport {
         }
         match (&mut self.recovery, other.recovery) {
             (Some(all), Some(one)) => all.add(&one),
-            (all @ None, one) => *all = one,
-            (Some(_), None) => {}
+            // Who never came to it ran to the end.
+            (Some(all), None) => all.complete = all.complete.max(other.ended),
+            (all @ None, Some(mut one)) => {
+                one.complete = one.complete.max(self.ended);
+                *all = Some(one);
+            }
+            (None, None) => {}
         }
         self.started = self.started.min(other.started);
         self.ended = self.ended.max(other.ended);
@@ -421,9 +430,9 @@ impl LoadReport {
         self.incidents.sort_by_key(|incident| (incident.time, incident.object, incident.offset_bytes));
     }
 
-    /// How long the phase took, without the recovery after it.
+    /// How long the phase took, without the recovery after it: until the last worker came to that.
     pub fn elapsed(&self) -> Duration {
-        let ended = self.recovery.as_ref().map_or(self.ended, |recovery| recovery.started);
+        let ended = self.recovery.as_ref().map_or(self.ended, |recovery| recovery.complete);
         ended.since(self.started)
     }
 

@@ -31,6 +31,8 @@ pub(super) struct State {
     pub(super) part: OraclePart,
     pub(super) in_flight: InFlight,
     pub(super) unflushed: Unflushed,
+    /// The step that each lane is at.
+    pub(super) steps: Vec<Option<Planned>>,
     /// What each lane waits for.
     pub(super) flights: Vec<Option<Flight>>,
     /// Drawn, but waiting for a request that it overlaps.
@@ -99,6 +101,7 @@ impl State {
             part,
             in_flight: InFlight::new(lanes),
             unflushed,
+            steps: vec![None; lanes],
             flights: vec![None; lanes],
             pending: None,
             blocked: Vec::new(),

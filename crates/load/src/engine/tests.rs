@@ -347,6 +347,8 @@ fn a_request_that_hangs_is_told_of_once_and_given_up_when_nothing_else_is_left_t
         assert_eq!((hung.operation, hung.object.as_str()), ("write", "device"));
         assert!(hung.age_ns >= workload.hung_after().as_nanos() as u64, "{hung:?}");
         assert_eq!(report.writes.errors, [(ErrorKind::TimedOut, 1)], "{json}");
+        assert_eq!(report.writes.latency.len(), report.writes.requests, "{json}: it has a latency too");
+        assert!(report.writes.latency.max() + 1_000_000 >= hung.age_ns, "{json}: {hung:?}");
         if sends > 0 {
             assert_eq!(report.writes.requests, sends, "{json}");
         }

@@ -10,12 +10,13 @@ use std::task::Waker;
 use std::time::Duration;
 
 use rotproof_block::{ErrorKind, Operation, Phase, Request, Time};
+use rotproof_record::Measured;
 use serde::{Deserialize, Serialize};
 
 use super::LetGo;
 use super::progress::Progress;
 use super::report::{Incident, LoadOperation, Sighting, Tally};
-use super::state::State;
+use super::state::{Planned, State};
 use crate::evidence::Evidence;
 use crate::workload::Workload;
 
@@ -135,6 +136,25 @@ impl State {
     }
 }
 
+impl State {
+    /// A request of this step has timed out.
+    #[cold]
+    fn gave_up(&mut self, step: Option<Planned>, flight: &Flight, now: Time) {
+        let error = Some(ErrorKind::TimedOut);
+        let is_recovery = step.map_or(self.phase == Phase::Recovery, |step| step.is_recovery);
+        let figures = self.tally.figures(flight.operation, is_recovery);
+        let Some(step) = step.filter(|step| step.is_recorded) else {
+            return figures.record_unrecorded_error(ErrorKind::TimedOut);
+        };
+        let began = step.due.unwrap_or(flight.sent);
+        figures.record(now.since(began), 0, error);
+        if let Some(recorder) = &mut self.recorder {
+            let (operation, bytes) = (flight.operation as u8, flight.length_bytes);
+            recorder.record(&Measured { operation, began, ended: now, bytes, retries: 0, error });
+        }
+    }
+}
+
 /// Looks after the requests of one worker. It belongs to no thread.
 #[derive(Clone)]
 pub(super) struct Watch {
@@ -209,10 +229,7 @@ impl Watch {
         for lane in 0..self.lanes {
             let Some(flight) = state.flights[lane].take() else { continue };
             let error = ErrorKind::TimedOut;
-            state
-                .tally
-                .figures(flight.operation, state.phase == Phase::Recovery)
-                .record_unrecorded_error(error);
+            state.gave_up(state.steps[lane], &flight, now);
             state.unpublished.count(flight.operation.into(), nanoseconds(flight.age(now)), 0, true);
             state.tally.failed(Incident {
                 object: flight.object,

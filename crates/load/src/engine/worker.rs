@@ -263,7 +263,9 @@ impl Worker {
         if is_last {
             // An error of a write that the kernel kept back shows here or never.
             let is_recovery = self.state().tally.recovery.is_some();
-            self.flush(lane, Planned { step: Step::Flush, due: None, is_recorded: true, is_recovery }).await;
+            let planned = Planned { step: Step::Flush, due: None, is_recorded: true, is_recovery };
+            self.state().steps[lane] = Some(planned);
+            self.flush(lane, planned).await;
             self.watch.end(&mut self.state(), self.runtime.now());
         }
     }
@@ -330,6 +332,7 @@ impl Worker {
             Step::Read(extent) => (extent, false),
             Step::Write { extent, .. } | Step::Discard(extent) => (extent, true),
             Step::Flush => {
+                state.steps[lane] = Some(planned);
                 state.busy += 1;
                 return Draw::Step(planned);
             }
@@ -340,6 +343,7 @@ impl Worker {
         }
         state.in_flight.begin(lane, extent, is_write);
         state.unflushed.begin(lane, &planned.step);
+        state.steps[lane] = Some(planned);
         state.busy += 1;
         state.since_pause += 1;
         Draw::Step(planned)

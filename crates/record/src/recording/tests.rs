@@ -88,7 +88,11 @@ fn a_ramp_up_shortens_the_first_interval_and_a_recovery_is_a_phase_of_its_own() 
     recorder.record(&request(0, 1270, 5));
     recorder.record(&request(0, 1310, 5));
     recorder.finish(Time(1_320_000_000));
-    recording.end_phase(Time(1_150_000_000), Some(Time(1_260_000_000)), Time(1_320_000_000));
+    recording.end_phase(
+        Time(1_150_000_000),
+        Some((Time(1_260_000_000), Time(1_260_000_000))),
+        Time(1_320_000_000),
+    );
     recording.write_to(folder.path()).expect("written");
     let found = RunFolder::open(folder.path()).expect("a folder");
     let rows = found.intervals().expect("intervals");
@@ -104,6 +108,24 @@ fn a_ramp_up_shortens_the_first_interval_and_a_recovery_is_a_phase_of_its_own() 
     let marks = found.marks().expect("marks");
     let names: Vec<_> = marks.iter().map(|mark| (&*mark.name, mark.from_ns / 1_000_000)).collect();
     assert_eq!(names, [("ramp_up", 1000), ("run", 1150), ("recovery", 1260)]);
+}
+
+#[test]
+fn samples_before_a_recovery_are_those_of_the_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let recording = recording(folder.path(), 100, true, 1);
+    recording.begin_phase("run", 1);
+    let mut recorder = recording.recorder(0, Time(0));
+    recorder.record(&request(0, 10, 5));
+    recorder.record(&request(0, 20, 5));
+    recorder.recover(Time(30_000_000));
+    recorder.record(&request(0, 40, 5));
+    recorder.finish(Time(50_000_000));
+    recording.end_phase(Time(0), Some((Time(30_000_000), Time(30_000_000))), Time(50_000_000));
+    recording.write_to(folder.path()).expect("written");
+    let samples = RunFolder::open(folder.path()).and_then(|run| run.samples()).expect("samples");
+    let phases: Vec<_> = samples.iter().map(|sample| &*sample.phase).collect();
+    assert_eq!(phases, ["run", "run", "recovery"]);
 }
 
 #[test]

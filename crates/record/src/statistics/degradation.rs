@@ -93,15 +93,31 @@ pub fn degradation(points: &[Point], windows: &[Window], index: usize) -> Degrad
     let (from, until) = (window.from_ns, window.until_ns);
     let longest = points.iter().map(|point| point.end_ns - point.start_ns).max().unwrap_or(0);
     let slack = (longest as f64 * SLACK) as u64;
+    let encloses = |other: &Window| other.from_ns <= from && other.until_ns >= until;
     let is_other = |point: &Point| {
         let others =
             windows.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, window)| window);
         others.into_iter().any(|other| {
-            // One that is awake all the time is part of the circumstances.
-            !(other.from_ns <= from && other.until_ns >= until)
+            // One that is awake all the time is part of the circumstances, in which alone levels can be compared.
+            !encloses(other)
                 && point.start_ns + slack < other.until_ns
                 && other.from_ns + slack < point.end_ns
         })
+    };
+    let around: Vec<&Window> = windows
+        .iter()
+        .enumerate()
+        .filter(|(other, window)| *other != index && encloses(window))
+        .map(|(_, window)| window)
+        .collect();
+    // Those that were awake already are to be so in the level before, and those that still were in that after.
+    let is_like_before = |point: &Point| {
+        let mut already = around.iter().filter(|other| other.from_ns + slack < from);
+        already.all(|other| point.start_ns + slack >= other.from_ns)
+    };
+    let is_like_after = |point: &Point| {
+        let mut still = around.iter().filter(|other| other.until_ns > until + slack);
+        still.all(|other| point.end_ns <= other.until_ns.saturating_add(slack))
     };
     // The last interval of a load may be a sliver.
     let whole = |point: &&Point| point.end_ns - point.start_ns > longest / 2;
@@ -109,6 +125,7 @@ pub fn degradation(points: &[Point], windows: &[Window], index: usize) -> Degrad
         .iter()
         .filter(whole)
         .filter(|point| point.end_ns <= from + slack && !is_other(point))
+        .filter(|point| is_like_before(point))
         .copied()
         .collect();
     let during: Vec<Point> = points
@@ -122,6 +139,7 @@ pub fn degradation(points: &[Point], windows: &[Window], index: usize) -> Degrad
         .iter()
         .filter(whole)
         .filter(|point| point.start_ns + slack >= until && !is_other(point))
+        .filter(|point| is_like_after(point))
         .copied()
         .collect();
     let base = summary_of(&before);
@@ -182,9 +200,12 @@ fn detection(
     (from, until): (u64, u64),
     slack: u64,
 ) -> Option<(u64, DetectedBy)> {
-    // An interval that began before the window may have had an error of its own before.
+    // An interval that began before the window may have had an error of its own before. Where there were errors before, one
+    // more is no sign.
+    let had_errors = before.iter().any(|point| point.first_error.is_some());
     let error = points
         .iter()
+        .filter(|_| !had_errors)
         .filter(|point| point.end_ns > from && point.start_ns <= until)
         .filter_map(|point| point.first_error)
         .find(|time| time.0 >= from)
@@ -286,6 +307,30 @@ mod tests {
         points[2].first_error = None;
         let found = degradation(&points, &[window(2, 5)], 0);
         assert_eq!((found.detected_by, found.detected_after_ns), (Some(DetectedBy::Stall), Some(SECOND)));
+    }
+
+    #[test]
+    fn within_the_window_of_another_fault_levels_are_those_beside_it() {
+        let points = course(&[100, 100, 50, 50, 40, 40, 50, 50, 100, 100]);
+        let windows = [window(2, 8), window(4, 6)];
+        let found = degradation(&points, &windows, 1);
+        let [before, during, after] =
+            [found.before, found.during, found.after].map(|level| level.expect("two"));
+        assert_eq!((before.summary.mean, during.ratio, after.ratio), (50.0, Some(0.8), Some(1.0)));
+        assert_eq!((found.recovered_after_ns, found.lost_bytes), (Some(0), Some(20.0)));
+        // Two that begin and end together are told apart by nothing.
+        let found = degradation(&points, &[window(2, 8), window(2, 8)], 1);
+        assert_eq!(found.before.expect("two").summary.mean, 100.0);
+        assert_eq!(found.after.expect("two").summary.mean, 100.0);
+    }
+
+    #[test]
+    fn errors_that_came_before_too_are_no_sign() {
+        let mut points = course(&[100, 100, 100, 100, 100]);
+        for (second, point) in (0..).zip(&mut points) {
+            point.first_error = Some(Time(second * SECOND + 5));
+        }
+        assert_eq!(degradation(&points, &[window(2, 4)], 0).detected_by, None);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Intervals as one line over time: all operations of all workers together.
 
+use std::collections::BTreeMap;
+
 use rotproof_block::Time;
 
 use super::summary::Summary;
@@ -61,31 +63,27 @@ pub fn variation(points: &[Point]) -> Option<f64> {
 
 /// The line of a load: its phases `run` and `recovery`, by time.
 pub fn series(intervals: &[Interval]) -> Vec<Point> {
-    let mut points: Vec<Point> = Vec::new();
+    // By time: where one worker is late, an interval is one of the run and one of the recovery.
+    let mut points: BTreeMap<u64, Point> = BTreeMap::new();
     let load =
         intervals.iter().filter(|row| row.worker.is_none() && matches!(&*row.phase, "run" | "recovery"));
     for row in load {
-        let latency_sum_ns = row.latency_ns.mean * row.requests as f64;
-        match points.last_mut() {
-            Some(last) if last.start_ns == row.start.0 => {
-                last.end_ns = last.end_ns.max(row.end().0);
-                last.bytes += row.bytes;
-                last.requests += row.requests;
-                last.first_error = [last.first_error, row.first_error].into_iter().flatten().min();
-                last.latency_sum_ns += latency_sum_ns;
-                last.p99_ns = last.p99_ns.max(row.latency_ns.p99);
-            }
-            _ => points.push(Point {
-                start_ns: row.start.0,
-                end_ns: row.end().0,
-                bytes: row.bytes,
-                requests: row.requests,
-                first_error: row.first_error,
-                latency_sum_ns,
-                p99_ns: row.latency_ns.p99,
-            }),
-        }
+        let start_ns = row.start.0;
+        let point = points.entry(start_ns).or_insert(Point {
+            start_ns,
+            end_ns: start_ns,
+            bytes: 0,
+            requests: 0,
+            first_error: None,
+            latency_sum_ns: 0.0,
+            p99_ns: 0,
+        });
+        point.end_ns = point.end_ns.max(row.end().0);
+        point.bytes += row.bytes;
+        point.requests += row.requests;
+        point.first_error = [point.first_error, row.first_error].into_iter().flatten().min();
+        point.latency_sum_ns += row.latency_ns.mean * row.requests as f64;
+        point.p99_ns = point.p99_ns.max(row.latency_ns.p99);
     }
-    points.sort_by_key(|point| point.start_ns);
-    points
+    points.into_values().collect()
 }

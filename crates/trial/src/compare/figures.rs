@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::page::moves_bytes;
+
 /// The name of a figure, and what its numbers are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Figure {
@@ -45,11 +47,12 @@ pub(super) fn figures(run: &Value) -> BTreeMap<Figure, f64> {
     };
     for line in list(run, "performance") {
         let word = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
-        let what = format!("{} {}", word("phase"), word("operation"));
+        let job = line["job"].as_str().map(|job| format!("{job}: ")).unwrap_or_default();
+        let what = format!("{job}{} {}", word("phase"), word("operation"));
         add(
             format!("{what} throughput"),
             Unit::BytesPerSecond,
-            line["bytes_per_second"].as_f64().filter(|v| *v > 0.0),
+            line["bytes_per_second"].as_f64().filter(|_| moves_bytes(&word("operation"))),
         );
         add(format!("{what} IOPS"), Unit::PerSecond, line["requests_per_second"].as_f64());
         for (key, name) in [("p50", "median"), ("p99", "p99")] {

@@ -206,7 +206,12 @@ pub(super) fn performance(line: &Value) -> Row {
     let latency = |key: &str| Unit::Nanoseconds.write(line["latency_ns"][key].as_f64().unwrap_or_default());
     let has_throughput = line["operation"].as_str().is_some_and(moves_bytes);
     Row {
-        name: format!("{} {}", text(&line["phase"]), text(&line["operation"])),
+        name: format!(
+            "{} {}{}",
+            text(&line["phase"]),
+            text(&line["operation"]),
+            line["job"].as_str().map(|job| format!(" of {job}")).unwrap_or_default()
+        ),
         cells: vec![
             number(&line["requests"]).to_string(),
             if has_throughput { Unit::BytesPerSecond.write(real("bytes_per_second")) } else { String::new() },

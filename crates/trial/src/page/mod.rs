@@ -20,6 +20,8 @@ use rotproof_report::{Page, figures, html};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub(crate) use over_time::moves_bytes;
+
 /// The page in a results folder.
 pub const FILE_NAME: &str = "report.html";
 

@@ -303,8 +303,8 @@ impl<'a> Conversation<'a> {
         };
         told.for_each(|report| sum.add(report));
         if let Some(recording) = recording {
-            let recovered_from = sum.recovery.as_ref().map(|recovery| recovery.started);
-            recording.end_phase(sum.started, recovered_from, sum.ended);
+            let recovered = sum.recovery.as_ref().map(|recovery| (recovery.complete, recovery.started));
+            recording.end_phase(sum.started, recovered, sum.ended);
         }
         Ok(sum)
     }
