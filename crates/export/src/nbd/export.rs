@@ -30,8 +30,16 @@ pub(super) struct Offered {
     pub(super) device: Arc<dyn Device>,
     pub(super) stripes: SharedStripes,
     pub(super) size: u64,
-    pub(super) flags: u16,
+    flags: u16,
     pub(super) preferred_bytes: u32,
+}
+
+impl Offered {
+    /// The flags for a client that has asked for structured replies, or has not: without them it cannot be told where a read
+    /// was cut into pieces.
+    pub(super) fn flags_for(&self, structured: bool) -> u16 {
+        if structured { self.flags } else { self.flags & !transmission_flag::SEND_DF }
+    }
 }
 
 /// Checks names and prepares what is offered. Fails with [`ErrorKind::Invalid`].
@@ -64,7 +72,8 @@ pub(super) fn offer(exports: Vec<NbdExport>) -> Result<Vec<Offered>> {
 
 fn flags(info: &DeviceInfo) -> u16 {
     use transmission_flag as flag;
-    // Flush and FUA always succeed; several connections see one device by its contract.
+    // Flush and FUA always succeed; several connections see one device by its contract. Whether zeroes cost less than
+    // data, as FAST_ZERO promises, only the leaf could say.
     let mut flags = flag::HAS_FLAGS
         | flag::SEND_FLUSH
         | flag::SEND_FUA
@@ -74,7 +83,7 @@ fn flags(info: &DeviceInfo) -> u16 {
     for (holds, flag) in [
         (info.read_only, flag::READ_ONLY),
         (!info.read_only && info.features.discard, flag::SEND_TRIM),
-        (!info.read_only && info.features.write_zeroes, flag::SEND_WRITE_ZEROES | flag::SEND_FAST_ZERO),
+        (!info.read_only && info.features.write_zeroes, flag::SEND_WRITE_ZEROES),
     ] {
         if holds {
             flags |= flag;

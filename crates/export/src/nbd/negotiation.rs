@@ -226,7 +226,7 @@ impl<S: Stream> Negotiation<'_, S> {
         };
         let export = &self.exports[number];
         self.out.extend(export.size.to_be_bytes());
-        self.out.extend(export.flags.to_be_bytes());
+        self.out.extend(export.flags_for(self.structured || self.extended).to_be_bytes());
         if self.with_zeroes {
             self.out.extend([0; 124]);
         }
@@ -266,7 +266,7 @@ impl<S: Stream> Negotiation<'_, S> {
         let export = &exports[number];
         let mut data = info::EXPORT.to_be_bytes().to_vec();
         data.extend(export.size.to_be_bytes());
-        data.extend(export.flags.to_be_bytes());
+        data.extend(export.flags_for(self.structured || self.extended).to_be_bytes());
         self.reply(option, reply::INFO, &data);
         // The sizes are told unasked: a client may ignore them.
         let mut data = info::BLOCK_SIZE.to_be_bytes().to_vec();

@@ -50,6 +50,9 @@ pub(super) struct Session<'a> {
     payload: Option<Payload>,
     /// Bytes to throw away before the next header.
     skipping: u64,
+    /// What is told that it was senseless once its payload has been skipped: many clients hear nothing before they have sent
+    /// all of it.
+    refused: Option<NbdRequest>,
     /// Whether the last request was a large write.
     large: bool,
     /// Set when nobody will wait any longer for what is under way.
@@ -96,6 +99,7 @@ impl<'a> Session<'a> {
             arrived: 0..0,
             payload: None,
             skipping: 0,
+            refused: None,
             large: false,
             abandon,
         }
@@ -251,6 +255,9 @@ impl<'a> Session<'a> {
             if self.skipping > 0 {
                 return Served::Everything;
             }
+            if let Some(request) = self.refused.take() {
+                self.reply(&request, 0).errno(libc::EINVAL);
+            }
             if self.desk.is_laden() && self.desk.send(&mut self.transport).is_err() {
                 return Served::Leave;
             }
@@ -282,7 +289,7 @@ impl<'a> Session<'a> {
             }
             self.skipping = payload_bytes;
             self.large = false;
-            self.reply(&request, 0).errno(libc::EINVAL);
+            self.refused = Some(request);
             return true;
         }
         if !is_write {
@@ -327,16 +334,20 @@ impl<'a> Session<'a> {
 
     /// Serves everything that has no payload.
     fn serve_plain(&self, request: NbdRequest) {
-        use command_flag::{DF, FAST_ZERO, FUA, NO_HOLE, REQ_ONE};
+        use command_flag::{DF, FUA, NO_HOLE, REQ_ONE};
         let NbdRequest { flags, command, offset, length, .. } = request;
         let features = self.lane.info.features;
         let durable = flags & FUA != 0;
         let allowed = match command {
             // FUA has no meaning for these but must be taken; some clients set it on every request.
-            command::READ => DF | FUA,
+            command::READ if self.agreed.structured || self.agreed.extended => DF | FUA,
+            command::READ => FUA,
             command::FLUSH | command::CACHE => FUA,
+            command::TRIM | command::WRITE_ZEROES if self.lane.info.read_only => {
+                return self.reply(&request, 0).errno(libc::EPERM);
+            }
             command::TRIM if features.discard => FUA,
-            command::WRITE_ZEROES if features.write_zeroes => FUA | NO_HOLE | FAST_ZERO,
+            command::WRITE_ZEROES if features.write_zeroes => FUA | NO_HOLE,
             command::BLOCK_STATUS if self.agreed.block_status => REQ_ONE | FUA,
             _ => return self.reply(&request, 0).errno(libc::EINVAL),
         };
@@ -366,7 +377,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Checks flags, bounds and the right to write. A read beyond the end is senseless, a write finds no space.
+    /// Checks flags, bounds and the right to write. Beyond the end there is nothing to read or trim, and no space to write.
     fn check(&self, request: &NbdRequest, allowed_flags: u16) -> Result<(), i32> {
         let mutates = matches!(request.command, command::WRITE | command::TRIM | command::WRITE_ZEROES);
         if request.flags & !allowed_flags != 0 {
@@ -378,7 +389,8 @@ impl<'a> Session<'a> {
         // Flush says nothing of a place; what it has there is zero, or the client's mistake and harmless.
         let has_place = request.command != command::FLUSH;
         if has_place && self.lane.clip(request.offset, request.length) < request.length {
-            return Err(if mutates { libc::ENOSPC } else { libc::EINVAL });
+            let finds_no_space = mutates && request.command != command::TRIM;
+            return Err(if finds_no_space { libc::ENOSPC } else { libc::EINVAL });
         }
         Ok(())
     }

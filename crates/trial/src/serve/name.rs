@@ -1,5 +1,6 @@
 //! What a served stack is called, and where the socket of a name is.
 
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -60,6 +61,10 @@ pub fn sockets() -> Vec<(String, PathBuf)> {
     found
 }
 
+fn is_socket(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket())
+}
+
 /// Listens at `path`. Fails with [`ErrorKind::Refused`] if the place is taken, and says by whom.
 pub(super) fn listen(cleanup: &mut CleanupStack, name: &str, path: &Path) -> Result<UnixListener> {
     let error = match cleanup.create_socket(path) {
@@ -76,6 +81,9 @@ pub(super) fn listen(cleanup: &mut CleanupStack, name: &str, path: &Path) -> Res
                 ),
             ));
         }
+        ErrorKind::Os(libc::EADDRINUSE) if !is_socket(path) => {
+            format!("{place} exists and is no socket; give another one with --socket")
+        }
         ErrorKind::Os(libc::EADDRINUSE) => match UnixStream::connect(path) {
             Ok(_) => {
                 format!("something is served as {name} already ({place}); give this another name with --name")
@@ -84,7 +92,7 @@ pub(super) fn listen(cleanup: &mut CleanupStack, name: &str, path: &Path) -> Res
                 "{place} was left by one that was killed; `rotproof clean` removes it, or give another name with \
                  --name"
             ),
-            Err(_) => format!("{place} exists and is no socket; give another one with --socket"),
+            Err(error) => format!("{place} is taken ({error}); give another one with --socket"),
         },
         _ => return Err(error),
     };
