@@ -126,7 +126,13 @@ impl Error {
             Some(errno) => Self::from_errno(errno, context),
             None => match error.downcast::<Self>() {
                 Ok(ours) => ours.while_doing(context.into()),
-                Err(error) => Self::new(ErrorKind::Internal, context).caused_by(error),
+                Err(error) => {
+                    use std::io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
+                    // Of a decoder: what it was given is damaged or cut off.
+                    let is_of_data = matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof);
+                    let kind = if is_of_data { ErrorKind::Invalid } else { ErrorKind::Internal };
+                    Self::new(kind, context).caused_by(error)
+                }
             },
         }
     }

@@ -1,5 +1,6 @@
 //! A trace written anew, in a format that has room for it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{self, Write};
 
@@ -45,6 +46,9 @@ impl std::error::Error for Unwritable {
 pub struct Writer<W> {
     output: W,
     format: Format,
+    /// Devices that fio has been told of; it replays none that it has not.
+    opened: BTreeSet<u32>,
+    last_ns: u64,
 }
 
 impl<W: Write> Writer<W> {
@@ -58,7 +62,7 @@ impl<W: Write> Writer<W> {
             }
             Format::Blkparse | Format::Blktrace => return Err(Unwritable::Format(format)),
         }
-        Ok(Self { output, format })
+        Ok(Self { output, format, opened: BTreeSet::new(), last_ns: 0 })
     }
 
     /// Whether the format has a word for it.
@@ -96,6 +100,11 @@ impl<W: Write> Writer<W> {
             }
             Format::Fio => {
                 let time = at_ns / 1000;
+                if self.opened.insert(device) {
+                    writeln!(output, "{time} device-{device} add\n{time} device-{device} open")
+                        .map_err(Unwritable::Io)?;
+                }
+                self.last_ns = at_ns;
                 let action = match operation {
                     Operation::Discard => "trim",
                     Operation::Flush => "sync",
@@ -114,6 +123,10 @@ impl<W: Write> Writer<W> {
 
     /// Ends the trace.
     pub fn finish(mut self) -> Result<W, Unwritable> {
+        let time = self.last_ns / 1000;
+        for device in &self.opened {
+            writeln!(self.output, "{time} device-{device} close").map_err(Unwritable::Io)?;
+        }
         self.output.flush().map_err(Unwritable::Io)?;
         Ok(self.output)
     }

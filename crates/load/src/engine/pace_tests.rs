@@ -83,6 +83,19 @@ fn a_rate_is_kept_as_long_as_the_device_keeps_up() {
 }
 
 #[test]
+fn a_load_by_time_lasts_until_its_end_though_nothing_more_is_due() {
+    for json in [
+        r#"{ "rate": 10, "duration": "250ms" }"#,
+        r#"{ "burst": { "requests": 3, "every": "100ms" }, "queue_depth": 2, "duration": "250ms" }"#,
+    ] {
+        let probe = Probe::new(64, |_| Reaction::Delay(Duration::from_micros(10))).expect("a probe");
+        let mut rig = Rig::new(&described(json), 1, probe);
+        let elapsed = rig.phase(Phase::Run).elapsed();
+        assert_eq!(elapsed.as_millis(), 250, "{json}: or its mean rate would be too high");
+    }
+}
+
+#[test]
 fn bursts_and_pauses_come_when_they_are_told_to() {
     let began = |spec: &LoadSpec| {
         let times = Arc::new(parking_lot::Mutex::new(Vec::new()));

@@ -324,8 +324,14 @@ impl Worker {
         if let (Some(due), Some(deadline)) = (planned.due, state.deadline)
             && due >= deadline
         {
-            state.is_stopped = true;
             state.pending = Some(planned);
+            let now = self.runtime.now();
+            if now < deadline {
+                // Up to its end the load is one in which nothing was due.
+                (state.now, state.steps_at_now) = (now, 0);
+                return Draw::Pause(deadline);
+            }
+            state.is_stopped = true;
             return Draw::End;
         }
         let (extent, is_write) = match &planned.step {

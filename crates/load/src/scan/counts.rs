@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use super::compression::{FEW, is_of_sample};
 use crate::duplicates::Distribution;
 
 /// Maps that threads rarely meet at.
@@ -123,15 +124,21 @@ impl Counts {
     /// The contents by duplicates, of how many contents one was followed, and the mean bytes of a content when compressed.
     pub fn finish(self) -> (Distribution, u64, Option<f64>) {
         let level = self.level.into_inner();
+        let are_few = level == 0 && self.contents.load(Ordering::Relaxed) <= FEW;
         let sampled = 1u64 << level;
         let mut distribution = Distribution::default();
         let (mut bytes, mut measured) = (0u64, 0u64);
         for shard in self.shards {
             let contents = shard.into_inner().contents;
-            for (_, met) in contents.into_iter().filter(|&(hash, _)| is_followed(hash, level)) {
+            for (hash, met) in contents.into_iter().filter(|&(hash, _)| is_followed(hash, level)) {
                 distribution.add(met.times - 1, sampled);
-                bytes += met.compressed_bytes.map_or(0, u64::from);
-                measured += u64::from(met.compressed_bytes.is_some());
+                // Those of the first that are not of the sample count only if there were no others: otherwise it would
+                // depend on who came first.
+                if let Some(compressed_bytes) = met.compressed_bytes.filter(|_| are_few || is_of_sample(hash))
+                {
+                    bytes += u64::from(compressed_bytes);
+                    measured += 1;
+                }
             }
         }
         let mean = (measured > 0).then(|| bytes as f64 / measured as f64);
@@ -147,15 +154,16 @@ pub struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Counts a block; `compressed_bytes` is asked only if its content is followed.
+    /// Counts a block; `compressed_bytes` is asked only if its content is followed and to be measured.
     #[inline]
-    pub fn add(&mut self, hash: u64, compressed_bytes: impl FnOnce() -> Option<u16>) {
+    pub fn add(&mut self, hash: u64, compressed_bytes: impl FnOnce() -> u16) {
         if !is_followed(hash, self.level) {
             return;
         }
         let shard = (hash >> 58) as usize % SHARDS;
         let pending = &mut self.pending[shard];
-        pending.push((hash, compressed_bytes()));
+        let is_measured = is_of_sample(hash) || self.counts.contents.load(Ordering::Relaxed) <= FEW;
+        pending.push((hash, is_measured.then(compressed_bytes)));
         if pending.len() >= BATCH {
             self.counts.add(shard, pending);
             self.level = self.counts.level.load(Ordering::Relaxed);
@@ -181,7 +189,7 @@ mod tests {
         for round in 0..(0..contents).map(&times).max().unwrap_or(0) {
             let mut batch = counts.batch();
             for content in (0..contents).filter(|&content| times(content) > round) {
-                batch.add(mix(1, 2, content), || Some(content as u16 % 100));
+                batch.add(mix(1, 2, content), || content as u16 % 100);
             }
             batch.flush();
         }
@@ -217,7 +225,7 @@ mod tests {
                 scope.spawn(|| {
                     let mut batch = counts.batch();
                     (0..50_000).for_each(|content| {
-                        batch.add(mix(3, 4, content), || None);
+                        batch.add(mix(3, 4, content), || 7);
                     });
                     batch.flush();
                 });

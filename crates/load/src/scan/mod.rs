@@ -104,7 +104,7 @@ fn read(
     let mut batch = counts.batch();
     for block in buffer[..end].chunks_exact(BLOCK_BYTES) {
         let hash = ContentHash::of(block).0 as u64;
-        batch.add(hash, || compressed_bytes(hash, block));
+        batch.add(hash, || compressed_bytes(block));
     }
     batch.flush();
     blocks.fetch_add((end / BLOCK_BYTES) as u64, Ordering::Relaxed);

@@ -147,6 +147,11 @@ impl LoadCommand {
         let access = Access { writes: self.writes(), ..self.access };
         self.refuse_fixed_buffers()?;
         self.refuse_polling()?;
+        if self.verify_only && !self.load.writes_anything() && self.load.prefill != Some(true) {
+            let why = "--verify-only: a load with these options writes nothing, so there is nothing to verify; give all with \
+                       which it wrote, --rw among them";
+            return Err(Error::new(ErrorKind::Invalid, why));
+        }
         let driver = DeviceDriver::through(access.engine, self.target.open(access)?)?;
         // What nobody has written cannot be verified, so nothing is written only to be read, but where it is asked for.
         let load = LoadSpec { prefill: Some(self.load.prefill.unwrap_or(false)), ..self.load.clone() };

@@ -1,6 +1,8 @@
 //! What `rotproof load` puts its load on, as people write it, and the refusal to write where something is.
 
 use std::fmt;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -160,6 +162,21 @@ fn refuse_size(size: Option<Bytes>, what: &str) -> Result<()> {
     }
 }
 
+/// Fails on a block device that the kernel lets nobody write to: it can be opened for it, and refuses each write.
+fn refuse_read_only(path: &Path) -> Result<()> {
+    let Some(device) = fs::metadata(path).ok().filter(|about| about.file_type().is_block_device()) else {
+        return Ok(());
+    };
+    let (major, minor) = (libc::major(device.rdev()), libc::minor(device.rdev()));
+    match fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro")) {
+        Ok(flag) if flag.trim() == "1" => {
+            let why = format!("{} is read-only; only `blockdev --setrw` changes that", path.display());
+            Err(Error::new(ErrorKind::Invalid, why))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn open_path(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
     let Access { writes, overwrite, direct, engine, size } = access;
     let options = FileOptions {
@@ -187,6 +204,7 @@ fn open_path(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
         }
     }
     if writes {
+        refuse_read_only(path)?;
         host::refuse_precious(path, overwrite)?;
         if !overwrite && path.is_file() && host::file_has_data(path)? {
             return Err(holds_data(path.display()));
@@ -257,7 +275,7 @@ mod tests {
         let target = LoadTarget::Path(path.clone());
         assert_eq!(target.open(access).expect("made").info().size, 1 << 20);
         target.open(access).expect("still empty");
-        std::fs::write(&path, vec![7; 1 << 20]).expect("written");
+        fs::write(&path, vec![7; 1 << 20]).expect("written");
         assert_eq!(refused(&path, access), ErrorKind::Refused);
         assert!(target.open(read).expect("reading harms nobody").info().read_only);
         target.open(Access { overwrite: true, ..access }).expect("permitted");

@@ -150,7 +150,9 @@ impl Job {
             "percentage_random" => options.random = Some(percent(value)?),
             "random_distribution" => options.pattern = Some(distribution(value)?),
             "fsync" | "fdatasync" => {
-                self.spec.flush_every = Some(whole(value)?).filter(|writes| *writes > 0);
+                // With both fio syncs after each of their numbers, so the smaller one counts; zero is none.
+                let writes = Some(whole(value)?).filter(|writes| *writes > 0);
+                self.spec.flush_every = [self.spec.flush_every, writes].into_iter().flatten().min();
             }
             "rate_iops" => options.rate = Some(number(value)?),
             "rate_process" => {
