@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rotproof_block::error::IoContext;
-use rotproof_block::{Error, Result};
+use rotproof_block::{Error, ErrorKind, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -199,9 +199,18 @@ fn remove(journal: &Journal, outstanding: &[(u64, Outstanding)], report: &mut Cl
     }
     let (processes, others): (Vec<_>, Vec<_>) =
         outstanding.iter().partition(|(_, outstanding)| is_process(outstanding));
+    let mut loop_stays = false;
     for (id, outstanding) in processes.into_iter().chain(others) {
         let was_there = exists(&outstanding.resource).unwrap_or(true);
-        let error = undo(outstanding).and_then(|()| journal.append(&Line::Gone { id: *id })).err();
+        let undone = match &outstanding.resource {
+            Resource::FuseMount { .. } if loop_stays => Err(Error::new(
+                ErrorKind::Refused,
+                "left until the loop device over it is gone, which is found by it",
+            )),
+            _ => undo(outstanding),
+        };
+        let error = undone.and_then(|()| journal.append(&Line::Gone { id: *id })).err();
+        loop_stays |= error.is_some() && matches!(outstanding.resource, Resource::Loop { .. });
         if was_there || error.is_some() {
             let what = outstanding.resource.to_string();
             report.resources.push(CleanedResource { what, error: error.map(|error| error.to_string()) });

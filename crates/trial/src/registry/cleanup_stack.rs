@@ -30,6 +30,8 @@ struct Step {
     /// Nothing, if it ends with the process and has left nothing.
     entry: Option<Entry>,
     what: String,
+    is_loop: bool,
+    is_fuse_mount: bool,
     undo: Option<Undo>,
 }
 
@@ -49,10 +51,12 @@ impl CleanupStack {
     /// left of the resource is removed.
     pub fn create<T>(&mut self, resource: Resource, make: impl FnOnce() -> Result<(T, Undo)>) -> Result<T> {
         let what = resource.to_string();
+        let is_loop = matches!(resource, Resource::Loop { .. });
+        let is_fuse_mount = matches!(resource, Resource::FuseMount { .. });
         let entry = self.run.record(resource)?;
         let height = self.steps.len();
         // On the stack before it is made, so that a panic in `make` is cleaned up too.
-        self.steps.push(Step { entry: Some(entry), what, undo: None });
+        self.steps.push(Step { entry: Some(entry), what, is_loop, is_fuse_mount, undo: None });
         match make() {
             Ok((made, undo)) => {
                 self.steps[height].undo = Some(undo);
@@ -68,7 +72,13 @@ impl CleanupStack {
 
     /// Puts on the stack what leaves nothing behind when this process is gone, but is to be ended in its turn.
     pub fn end_with(&mut self, what: &str, undo: Undo) {
-        self.steps.push(Step { entry: None, what: what.to_owned(), undo: Some(undo) });
+        self.steps.push(Step {
+            entry: None,
+            what: what.to_owned(),
+            is_loop: false,
+            is_fuse_mount: false,
+            undo: Some(undo),
+        });
     }
 
     /// Creates a folder that only this user may enter. It is removed when it is empty.
@@ -103,7 +113,13 @@ impl CleanupStack {
         match make() {
             Ok(made) => {
                 let identified = self.run.created(&entry, path);
-                self.steps.push(Step { entry: Some(entry), what, undo: None });
+                self.steps.push(Step {
+                    entry: Some(entry),
+                    what,
+                    is_loop: false,
+                    is_fuse_mount: false,
+                    undo: None,
+                });
                 identified.map(|()| made)
             }
             Err(error) => {
@@ -124,13 +140,21 @@ impl CleanupStack {
     #[must_use = "failures of the clean-up are to be reported"]
     pub fn undo_to(&mut self, height: usize) -> Vec<Error> {
         let mut failures = Vec::new();
+        let mut loop_stays = false;
         while self.steps.len() > height {
             let Some(step) = self.steps.pop() else { break };
+            if loop_stays && step.is_fuse_mount {
+                // By the mount alone the loop device can be told for ours; without it the record would be of nothing that is
+                // there. Both stay in it.
+                std::mem::forget(step.undo);
+                continue;
+            }
             let doing = format!("removing {}", step.what);
             let regular = step.undo.map_or(Ok(()), |undo| undo());
             failures.extend(regular.err().map(|error| error.while_doing(&doing)));
             // Finds nothing if the regular way has done its work; if not, it is the second attempt, with force.
             let again = step.entry.map_or(Ok(()), |entry| self.run.undo(entry));
+            loop_stays |= step.is_loop && again.is_err();
             failures.extend(again.err().map(|error| error.while_doing(&doing)));
         }
         failures
