@@ -89,7 +89,7 @@ fn what_is_not_there_is_refused_and_a_cancelled_scan_has_no_result() {
 fn few_contents_are_all_measured() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("zeros");
-    std::fs::write(&file, vec![0; 100 * BLOCK_BYTES]).expect("written");
+    fs::write(&file, vec![0; 100 * BLOCK_BYTES]).expect("written");
     let found = scan_all(&[file], 2, 1 << 20);
     assert_eq!(found.distribution.contents(), 1);
     assert!(found.compressible > 0.98, "{}", found.compressible);
