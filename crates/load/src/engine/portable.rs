@@ -86,6 +86,11 @@ struct PortableHung {
 
 /// Incidents that travel, by time; the rest is counted.
 const INCIDENTS_MAX: usize = 1000;
+/// Another machine's numbers are no larger than this, and its kinds of errors no more, so that sums of those of all clients and
+/// operations have room.
+const COUNT_MAX: u64 = 1 << 44;
+const BYTES_MAX: u64 = 1 << 52;
+const KINDS_MAX: usize = 64;
 
 impl PortableReport {
     /// Of a phase that began at `origin`.
@@ -143,7 +148,7 @@ impl PortableReport {
             writes,
             flushes,
             discards,
-            unsupported_discards: self.unsupported_discards,
+            unsupported_discards: self.unsupported_discards.min(COUNT_MAX),
             trace: None,
             recovery: self.recovery.map(|(started, complete, figures)| {
                 let [reads, writes, flushes, discards] = figures.map(PortableFigures::into_report);
@@ -158,7 +163,7 @@ impl PortableReport {
                 involuntary_context_switches: effort.involuntary_context_switches,
                 system_calls: effort.system_calls,
             }),
-            all_requests: self.all_requests,
+            all_requests: self.all_requests.min(COUNT_MAX),
             sightings: Vec::new(),
             incidents: self
                 .incidents
@@ -172,9 +177,9 @@ impl PortableReport {
                     time: at(incident.time_ns),
                 })
                 .collect(),
-            incidents_omitted: self.incidents_omitted,
+            incidents_omitted: self.incidents_omitted.min(COUNT_MAX),
             hung: self.hung.into_iter().map(|hung| hung.into_request(origin)).collect(),
-            hung_omitted: self.hung_omitted,
+            hung_omitted: self.hung_omitted.min(COUNT_MAX),
             is_interrupted: self.is_interrupted,
             until_steady: None,
         }
@@ -195,10 +200,11 @@ impl PortableFigures {
 
     fn into_report(self) -> OperationReport {
         let mut report = OperationReport::new();
-        report.requests = self.requests;
-        report.bytes = self.bytes;
-        report.retries = self.retries;
-        report.errors = self.errors.into_iter().map(|(kind, count)| (kind.0, count)).collect();
+        report.requests = self.requests.min(COUNT_MAX);
+        report.bytes = self.bytes.min(BYTES_MAX);
+        report.retries = self.retries.min(COUNT_MAX);
+        let errors = self.errors.into_iter().take(KINDS_MAX);
+        report.errors = errors.map(|(kind, count)| (kind.0, count.min(COUNT_MAX))).collect();
         for (value, count) in self.latency {
             let recorded = report.latency.record_n(value.min(LATENCY_MAX_NS), count);
             recorded.expect("a histogram that grows takes every latency");
