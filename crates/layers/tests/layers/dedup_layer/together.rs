@@ -60,10 +60,11 @@ fn queues_on_two_threads_that_write_the_same_contents_store_each_once() {
 
 #[test]
 fn threads_that_overwrite_and_discard_shared_contents_never_read_another_one() {
-    // Few blocks and few contents: blocks are freed and taken again all the time, under the eyes of readers.
+    // Few blocks and few contents: blocks are freed and taken again all the time, under the eyes of readers. Each of the six
+    // that may read at once can keep a former content of each place.
     const PLACES: u64 = 8;
     let device =
-        DedupDevice::new(disk(16 * 4096), DedupOptions { size_bytes: Some(PLACES * 4096), verify: false })
+        DedupDevice::new(disk(64 * 4096), DedupOptions { size_bytes: Some(PLACES * 4096), verify: false })
             .expect("fits");
     std::thread::scope(|scope| {
         for number in 0..3u64 {
