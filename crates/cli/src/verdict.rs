@@ -156,20 +156,23 @@ fn faults(report: &Report, paint: Paint) -> Vec<String> {
     if report.external.is_some() {
         return faults_without_oracle(report, paint);
     }
-    let mut table = Table::new(&[
-        ("rule", Left),
-        ("hits", Right),
-        ("silent", Right),
-        ("reported", Right),
-        ("repaired", Right),
-        (if was_read_back(report) { "masked" } else { "unknown" }, Right),
-        ("untriggered", Right),
-        ("blocks", Right),
-    ]);
-    for (name, numbers) in rows(report) {
-        table.row(std::iter::once(clip(name, 13)).chain(numbers.map(units::count)));
+    let rows = rows(report);
+    // A fate that nothing met has no column: not all of them would fit.
+    let has_column =
+        |column: usize| COLUMNS[column].1 || rows.iter().any(|(_, numbers)| numbers[column] != 0);
+    let columns: Vec<usize> = (0..COLUMNS.len()).filter(|&column| has_column(column)).collect();
+    let heads = columns.iter().map(|&column| (COLUMNS[column].0, Right));
+    let mut table = Table::new(&std::iter::once(("rule", Left)).chain(heads).collect::<Vec<_>>());
+    for (name, numbers) in &rows {
+        let numbers = columns.iter().map(|&column| units::count(numbers[column]));
+        table.row(std::iter::once(clip(name, 13)).chain(numbers));
     }
     let mut lines = vec![table.render(paint)];
+    if rows.iter().any(|(_, [hits, faults, ..])| hits != faults) {
+        lines.extend(wrapped(
+            "Fates count faults: a fault is one place that a rule hit, however often, or was aimed at.",
+        ));
+    }
     for model in &report.models {
         let rules = units::counted(model.rules, "rule");
         lines.extend(wrapped(&format!("{}: model({}), drawn into {rules}", model.name, model.model)));
@@ -188,11 +191,18 @@ fn faults(report: &Report, paint: Paint) -> Vec<String> {
     lines
 }
 
-/// Whether there was somebody to see what became of the faults. If not, delays alone are known to be masked, and left
-/// out.
-fn was_read_back(report: &Report) -> bool {
-    report.verdict != "interrupted"
-}
+/// The columns of the table of faults, and whether each is there when it holds nothing.
+const COLUMNS: [(&str, bool); 9] = [
+    ("hits", true),
+    ("faults", true),
+    ("silent", true),
+    ("reported", true),
+    ("repaired", false),
+    ("masked", true),
+    ("unknown", false),
+    ("untriggered", false),
+    ("blocks", true),
+];
 
 /// What can be said of faults below a command: that they happened.
 fn faults_without_oracle(report: &Report, paint: Paint) -> Vec<String> {
@@ -217,17 +227,19 @@ fn faults_without_oracle(report: &Report, paint: Paint) -> Vec<String> {
 }
 
 /// The numbers of the table: a row for each rule, and one for all rules of a model, which may have drawn none.
-fn rows(report: &Report) -> Vec<(&str, [u64; 7])> {
-    let mut rows: Vec<(&str, [u64; 7])> = Vec::new();
+fn rows(report: &Report) -> Vec<(&str, [u64; COLUMNS.len()])> {
+    let mut rows: Vec<(&str, [u64; COLUMNS.len()])> = Vec::new();
     let mut models = report.models.iter().map(|model| model.name.as_str());
     for rule in &report.faults {
         let (outcome, fates) = (&rule.outcome, &rule.outcome.fates);
         let numbers = [
             outcome.hits,
+            outcome.faults,
             fates.silent,
             fates.reported,
             fates.repaired,
-            if was_read_back(report) { fates.masked } else { fates.unknown },
+            fates.masked,
+            fates.unknown,
             fates.untriggered,
             outcome.failing_blocks,
         ];
@@ -237,14 +249,16 @@ fn rows(report: &Report) -> Vec<(&str, [u64; 7])> {
         };
         if rows.last().is_none_or(|(name, _)| *name != model) {
             // Those before it have drawn no rule.
-            rows.extend(models.by_ref().take_while(|name| *name != model).map(|name| (name, [0; 7])));
-            rows.push((model, [0; 7]));
+            rows.extend(
+                models.by_ref().take_while(|name| *name != model).map(|name| (name, [0; COLUMNS.len()])),
+            );
+            rows.push((model, [0; COLUMNS.len()]));
         }
         if let Some((_, sums)) = rows.last_mut() {
             sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
         }
     }
-    rows.extend(models.map(|name| (name, [0; 7])));
+    rows.extend(models.map(|name| (name, [0; COLUMNS.len()])));
     rows
 }
 
@@ -329,6 +343,7 @@ fn cause(record: &FailureRecord) -> String {
     match record.cause {
         CauseRecord::Hit(number) => format!("ledger {}", units::count(number)),
         CauseRecord::Consequence(number) => format!("follows from ledger {}", units::count(number)),
+        CauseRecord::Assumed(number) => format!("perhaps ledger {}; not shown", units::count(number)),
         CauseRecord::Unexplained => "unexplained".to_owned(),
     }
 }

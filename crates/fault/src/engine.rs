@@ -1,8 +1,9 @@
 //! The engine: the rules at work on one device, what they have done to it, and the ledger of it.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -39,7 +40,6 @@ pub struct EngineOptions {
 
 /// Decides what happens to the requests of one device, and remembers what has. Shared by all queues of the device;
 /// each asks through its own [`Evaluator`].
-#[derive(Debug)]
 pub struct Engine {
     pub(crate) seed: u64,
     pub(crate) device_size: u64,
@@ -54,6 +54,16 @@ pub struct Engine {
     pub(crate) clock: Arc<Clock>,
     /// Some rule, which knows it, has made the device read-only or has taken it away.
     pub(crate) has_latched: AtomicBool,
+    recogniser: OnceLock<Box<Recogniser>>,
+}
+
+/// Says of the bytes of a block whether the load has made them; `None` if that cannot be told.
+pub type Recogniser = dyn Fn(&[u8]) -> Option<bool> + Send + Sync;
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("device_size", &self.device_size).finish_non_exhaustive()
+    }
 }
 
 /// What a change of the rules leaves to be done.
@@ -85,6 +95,7 @@ impl Engine {
             hangs: Hangs::default(),
             clock: Arc::default(),
             has_latched: AtomicBool::new(false),
+            recogniser: OnceLock::new(),
         });
         engine.add_rules(rules).expect("no two of them have a name in common");
         engine
@@ -251,6 +262,17 @@ impl Engine {
                 state.places.retain(|place| !leaving.contains(&place.rule.index));
             });
         }
+    }
+
+    /// Lets the ledger say of what it records whether the load had made it. It is asked for each block that is hit, with the
+    /// whole of it as it should be. The first to be set stays.
+    pub fn set_recogniser(&self, recogniser: Box<Recogniser>) {
+        // A second one would have records speak of different loads.
+        drop(self.recogniser.set(recogniser));
+    }
+
+    pub(crate) fn recognise(&self, truth: &[u8]) -> Option<bool> {
+        self.recogniser.get().and_then(|recognise| recognise(truth))
     }
 
     /// Size in bytes of the device that the faults act on.

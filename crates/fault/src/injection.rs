@@ -1,6 +1,7 @@
 //! Carrying out what was decided: distorting data, laying lies, and recording each hit.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -50,6 +51,8 @@ struct Done<'a> {
     rules: &'a Index,
     stale: &'a [Piece],
     edges: &'a [Piece],
+    /// What the request holds beside its bad blocks, until the first of them is recorded.
+    neighbours: &'a RefCell<Vec<BlockContent>>,
     now: Time,
 }
 
@@ -82,7 +85,8 @@ impl Evaluator {
         let (noticed, unnoticed): (Vec<&Rewritten>, Vec<_>) =
             rewritten.iter().filter(|one| rules.index().acts(&one.rule)).partition(|one| is_noticed(one));
         unnoticed.iter().filter(|one| one.rule.remaps()).for_each(|one| one.rule.heal(one.block));
-        let done = Done { header, rules: rules.index(), stale, edges, now };
+        let neighbours = RefCell::new(self.neighbours(header, hits, payload));
+        let done = Done { header, rules: rules.index(), stale, edges, neighbours: &neighbours, now };
         let touched = states.within(header.blocks()).map(|(block, _)| block);
         let concerned = concerned_blocks(header, &mut touched.chain(watched.iter().cloned().flatten()), hits);
         for (block, hits) in concerned {
@@ -138,10 +142,11 @@ impl Evaluator {
         record.length = part.len() as u64;
         record.before = truth.map(ContentHash::of);
         record.after = truth.map(|truth| distorted_hash(state, done.rules, truth));
+        record.of_load = truth.and_then(|truth| self.engine.recognise(truth));
         hit.rule.count_hit(&hit.aims);
         let before = record.before;
         let number = self.engine.ledger().append(record, 1);
-        state.unrepaired.extend(before.map(|truth| Unrepaired { record: number, truth }));
+        state.unrepaired.extend(before.map(|truth| Unrepaired { record: number, truth, is_unread: true }));
     }
 
     fn overwrite_block(
@@ -158,7 +163,9 @@ impl Evaluator {
         let part = header.part(block);
         state.overwrite(&part);
         if part.len() as u64 == extent(block, self.engine.device_size).end - block * BLOCK_BYTES {
-            state.remap(rules);
+            for record in state.remap(rules) {
+                self.engine.ledger().block_replaced(record, Some(done.now.0));
+            }
         }
         // A hit may come to nothing: a write too small to tear, a place that is bad already.
         let is_new = |hit: &&BlockHit| {
@@ -168,10 +175,14 @@ impl Evaluator {
         let lies: Vec<(&BlockHit, Lie)> =
             hits.filter_map(|hit| Some((hit, self.lie_of(hit, header, stale, None)?))).collect();
         self.settle_repairs(state, done, !lies.is_empty(), truth_hash);
+        let is_recorded = !lies.is_empty() || state.shows_new(rules, truth_hash);
+        let of_load = if is_recorded { truth.and_then(|truth| self.engine.recognise(truth)) } else { None };
         for (hit, lie) in lies {
             let effect = hit.effect;
-            if hit.rule.is_sticky() && effect.distorts() {
-                let kind = PlaceKind::Wrong { lie, effect, truth_recorded: truth_hash };
+            let is_wrong_place = hit.rule.is_sticky() && effect.distorts();
+            if is_wrong_place {
+                let kind =
+                    PlaceKind::Wrong { lie, effect, truth_recorded: truth_hash, record: 0, is_served: false };
                 state.places.push(Place { rule: Arc::clone(&hit.rule), aims: hit.aims.clone(), kind });
             } else {
                 state.lies.push(lie);
@@ -183,12 +194,17 @@ impl Evaluator {
             let after = truth
                 .filter(|_| effect != Effect::MediumError)
                 .map(|truth| distorted_hash(state, done.rules, truth));
-            let hashes = (truth_hash, after);
-            let record = self.record_block(done, block, Cause::from(hit), hashes);
+            let found = Found { before: truth_hash, after, of_load, is_served: false };
+            let record = self.record_block(done, block, Cause::from(hit), found);
             if !hit.rule.is_sticky()
                 && let Some(truth) = truth_hash
             {
-                state.unrepaired.push(Unrepaired { record, truth });
+                state.unrepaired.push(Unrepaired { record, truth, is_unread: true });
+            }
+            if is_wrong_place
+                && let Some(Place { kind: PlaceKind::Wrong { record: of, .. }, .. }) = state.places.last_mut()
+            {
+                *of = record;
             }
         }
         // A place that was bad before now distorts other content.
@@ -196,8 +212,9 @@ impl Evaluator {
             .filter(|_| state.has_wrong_place(rules))
             .map(|truth| distorted_hash(state, done.rules, truth));
         for place in state.places.iter_mut().filter(|place| rules.acts(&place.rule)) {
-            let PlaceKind::Wrong { lie, effect, truth_recorded } = &mut place.kind else { continue };
-            let hashes = (truth_hash, after);
+            let PlaceKind::Wrong { lie, effect, truth_recorded, record, is_served } = &mut place.kind else {
+                continue;
+            };
             if truth_hash.is_none() {
                 continue;
             }
@@ -206,7 +223,9 @@ impl Evaluator {
             if is_concerned && *truth_recorded != truth_hash {
                 *truth_recorded = truth_hash;
                 let cause = Cause { rule: &place.rule, aims: &place.aims, effect: *effect, visit: None };
-                self.record_block(done, block, cause, hashes);
+                let found = Found { before: truth_hash, after, of_load, is_served: false };
+                self.engine.ledger().block_replaced(*record, Some(done.now.0));
+                (*record, *is_served) = (self.record_block(done, block, cause, found), false);
             }
         }
     }
@@ -229,7 +248,9 @@ impl Evaluator {
             if is_right && is_clean {
                 ledger.block_repaired(unrepaired.record, done.now.0);
             } else if !is_right || is_hit {
-                ledger.block_replaced(unrepaired.record);
+                // New damage is not among the lies yet.
+                let is_gone = state.lies.is_empty();
+                ledger.block_replaced(unrepaired.record, is_gone.then_some(done.now.0));
             }
             // The right bytes in part, with lies left in the rest: it may still be put right.
             is_right && !is_clean && !is_hit
@@ -258,12 +279,15 @@ impl Evaluator {
         };
         let is_touched = self.engine.overlay.touches(&header.blocks());
         if failure.is_none() && (is_touched || !verdict.blocks.is_empty()) {
+            let neighbours = RefCell::new(self.neighbours(header, &verdict.blocks, data));
             let mut states = self.engine.overlay.lock();
             let touched = states.within(header.blocks()).map(|(block, _)| block);
             let concerned = concerned_blocks(header, &mut { touched }, &verdict.blocks);
-            let done = Done { header, rules: verdict.rules.index(), stale: &[], edges, now };
+            let rules = verdict.rules.index();
+            let done = Done { header, rules, stale: &[], edges, neighbours: &neighbours, now };
+            let mut to = Reader { data, delivers: outcome.failure.is_none() };
             for (block, hits) in concerned {
-                states.update(block, |state| self.show_block(state, done, block, hits, data));
+                states.update(block, |state| self.show_block(state, done, block, hits, &mut to));
             }
         }
         outcome
@@ -275,18 +299,28 @@ impl Evaluator {
         done: Done<'_>,
         block: u64,
         hits: &[BlockHit],
-        data: &mut [u8],
+        to: &mut Reader<'_>,
     ) {
         let Done { header, rules, .. } = done;
+        let Reader { data, delivers } = to;
+        let delivers = *delivers;
         let part = header.part(block);
         let start = part.start;
         let range = header.in_buffer(block);
+        if delivers && state.lies.iter().any(|lie| lie.touches(&part)) {
+            for unrepaired in state.unrepaired.iter_mut().filter(|unrepaired| unrepaired.is_unread) {
+                unrepaired.is_unread = false;
+                self.engine.ledger().served(unrepaired.record, done.now.0);
+            }
+        }
         if hits.is_empty() && !state.has_wrong_place(rules) {
             return state.distort(rules, start, &mut data[range]);
         }
         let truth = self.truth(done, block, data);
         let before = truth.map(ContentHash::of);
         let mut image = truth.map(Buffer::copy_of);
+        let is_recorded = !hits.is_empty() || state.shows_new(rules, before);
+        let of_load = if is_recorded { truth.and_then(|truth| self.engine.recognise(truth)) } else { None };
         // The reader's part and the whole block for the ledger go the same way.
         let mut show = |lie: &Lie| {
             lie.apply(start, &mut data[range.clone()]);
@@ -300,12 +334,22 @@ impl Evaluator {
             show(lie);
         }
         for place in state.places.iter_mut().filter(|place| rules.acts(&place.rule)) {
-            let PlaceKind::Wrong { lie, effect, truth_recorded } = &mut place.kind else { continue };
-            let hashes = show(lie);
-            if lie.touches(&part) && before.is_some() && *truth_recorded != before {
+            let PlaceKind::Wrong { lie, effect, truth_recorded, record, is_served } = &mut place.kind else {
+                continue;
+            };
+            let (before, after) = show(lie);
+            if !lie.touches(&part) {
+                continue;
+            }
+            if before.is_some() && *truth_recorded != before {
                 *truth_recorded = before;
                 let cause = Cause { rule: &place.rule, aims: &place.aims, effect: *effect, visit: None };
-                self.record_block(done, block, cause, hashes);
+                let found = Found { before, after, of_load, is_served: delivers };
+                *record = self.record_block(done, block, cause, found);
+                *is_served = delivers;
+            } else if delivers && !*is_served {
+                *is_served = true;
+                self.engine.ledger().served(*record, done.now.0);
             }
         }
         for hit in hits {
@@ -318,18 +362,20 @@ impl Evaluator {
             if effect == Effect::MediumError {
                 after = None;
             }
-            let record = self.record_block(done, block, Cause::from(hit), (before, after));
+            let is_served = delivers && effect != Effect::MediumError;
+            let found = Found { before, after, of_load, is_served };
+            let record = self.record_block(done, block, Cause::from(hit), found);
             if hit.rule.is_sticky() {
                 if !state.has_place_of(&hit.rule) {
                     let kind = if effect.distorts() {
-                        PlaceKind::Wrong { lie, effect, truth_recorded: before }
+                        PlaceKind::Wrong { lie, effect, truth_recorded: before, record, is_served }
                     } else {
                         PlaceKind::Again
                     };
                     state.places.push(Place { rule: Arc::clone(&hit.rule), aims: hit.aims.clone(), kind });
                 }
             } else if let Some(truth) = before {
-                state.unrepaired.push(Unrepaired { record, truth });
+                state.unrepaired.push(Unrepaired { record, truth, is_unread: false });
             }
         }
     }
@@ -352,7 +398,7 @@ impl Evaluator {
         if verdict.requests.is_empty() {
             return;
         }
-        let contents = contents_of(header, data);
+        let contents = self.contents_of(header, data);
         let mut states = self.engine.overlay.lock();
         for hit in &verdict.requests {
             let effect = hit.effect;
@@ -368,8 +414,8 @@ impl Evaluator {
                 self.engine.has_latched.store(true, Ordering::Relaxed);
             }
             if is_repairable {
-                for &BlockContent { offset, content: truth } in &contents {
-                    let unrepaired = Unrepaired { record: sequence, truth };
+                for &BlockContent { offset, content: truth, .. } in &contents {
+                    let unrepaired = Unrepaired { record: sequence, truth, is_unread: false };
                     states.update(offset / BLOCK_BYTES, |state| state.unrepaired.push(unrepaired));
                 }
             }
@@ -386,21 +432,66 @@ impl Evaluator {
         }
     }
 
-    fn record_block(
-        &self,
-        done: Done<'_>,
-        block: u64,
-        cause: Cause<'_>,
-        (before, after): (Option<ContentHash>, Option<ContentHash>),
-    ) -> u64 {
+    fn record_block(&self, done: Done<'_>, block: u64, cause: Cause<'_>, found: Found) -> u64 {
         let part = done.header.part(block);
         let mut record = record_of(done.header, cause, done.now);
         record.offset = block * BLOCK_BYTES + part.start as u64;
         record.length = part.len() as u64;
-        (record.before, record.after) = (before, after);
+        (record.before, record.after) = (found.before, found.after);
+        record.of_load = found.of_load;
+        if cause.effect == Effect::MediumError {
+            record.neighbours = done.neighbours.take();
+        }
+        record.served_at_ns = found.is_served.then_some(done.now.0);
         cause.rule.count_hit(cause.aims);
         self.engine.ledger().append(record, 1)
     }
+
+    /// What the request's whole blocks hold or would have held.
+    fn contents_of(&self, header: &Header, data: &[u8]) -> Vec<BlockContent> {
+        let block_content = |block: u64| {
+            let (content, of_load) = match header.operation {
+                Operation::Read | Operation::Write { .. } => {
+                    let bytes = data.get(header.in_buffer(block))?;
+                    (ContentHash::of(bytes), self.engine.recognise(bytes))
+                }
+                Operation::WriteZeroes => (zeros_hash(), None),
+                Operation::Flush | Operation::Discard => return None,
+            };
+            Some(BlockContent { offset: block * BLOCK_BYTES, content, of_load })
+        };
+        header.full_blocks().filter_map(block_content).collect()
+    }
+
+    /// What a request that a bad block among `hits` fails holds beside that block.
+    fn neighbours(&self, header: &Header, hits: &[BlockHit], data: &[u8]) -> Vec<BlockContent> {
+        let bad = |block: u64| hits.iter().any(|hit| hit.block == block && hit.effect == Effect::MediumError);
+        let blocks = header.blocks();
+        if blocks.end - blocks.start <= 1 || !blocks.clone().any(bad) {
+            return Vec::new();
+        }
+        let mut contents = self.contents_of(header, data);
+        contents.retain(|content| !bad(content.offset / BLOCK_BYTES));
+        contents
+    }
+}
+
+/// What the ledger is told of a block that was hit.
+#[derive(Clone, Copy)]
+struct Found {
+    before: Option<ContentHash>,
+    after: Option<ContentHash>,
+    /// Whether the load has made `before`.
+    of_load: Option<bool>,
+    /// A read that succeeds brings `after`.
+    is_served: bool,
+}
+
+/// Who gets what a block shows.
+struct Reader<'a> {
+    data: &'a mut [u8],
+    /// Whether the read succeeds.
+    delivers: bool,
 }
 
 /// Why something is recorded.
@@ -438,6 +529,10 @@ fn record_of(header: &Header, Cause { rule, aims, effect, visit }: Cause<'_>, no
         after: None,
         blocks: Vec::new(),
         repaired_at_ns: None,
+        served_at_ns: None,
+        replaced_at_ns: None,
+        of_load: None,
+        neighbours: Vec::new(),
     }
 }
 
@@ -449,19 +544,6 @@ fn distorted_hash(state: &BlockState, rules: &Index, truth: &[u8]) -> ContentHas
     let mut image = Buffer::copy_of(truth);
     state.distort(rules, 0, &mut image);
     ContentHash::of(&image)
-}
-
-/// What the request's whole blocks hold or would have held.
-fn contents_of(header: &Header, data: &[u8]) -> Vec<BlockContent> {
-    let content = |block: u64| match header.operation {
-        Operation::Read | Operation::Write { .. } => data.get(header.in_buffer(block)).map(ContentHash::of),
-        Operation::WriteZeroes => Some(zeros_hash()),
-        Operation::Flush | Operation::Discard => None,
-    };
-    header
-        .full_blocks()
-        .filter_map(|block| Some(BlockContent { offset: block * BLOCK_BYTES, content: content(block)? }))
-        .collect()
 }
 
 /// The blocks that have a state or are hit, in order, each with its hits; `hits` are sorted by block.

@@ -81,12 +81,23 @@ impl Ledger {
         }
     }
 
-    /// One of the record's blocks has been overwritten with something else, so it will never be repaired.
-    pub(crate) fn block_replaced(&self, sequence: u64) {
+    /// One of the record's blocks has been overwritten with something else, so it will never be repaired. `gone_at_ns`: when,
+    /// if nothing is left there of what the fault had done.
+    pub(crate) fn block_replaced(&self, sequence: u64, gone_at_ns: Option<u64>) {
         let mut entries = self.entries.lock();
         match entries.kept_mut(sequence) {
-            Some(entry) => entry.unrepaired = None,
+            Some(entry) => {
+                entry.unrepaired = None;
+                entry.record.replaced_at_ns = entry.record.replaced_at_ns.or(gone_at_ns);
+            }
             None => drop(entries.unrepaired.remove(&sequence)),
+        }
+    }
+
+    /// A read that succeeded has brought what the record says took the true content's place.
+    pub(crate) fn served(&self, sequence: u64, time_ns: u64) {
+        if let Some(entry) = self.entries.lock().kept_mut(sequence) {
+            entry.record.served_at_ns = entry.record.served_at_ns.or(Some(time_ns));
         }
     }
 
@@ -169,8 +180,15 @@ struct Canonical<'a> {
     before: Option<ContentHash>,
     #[serde(with = "crate::hash_text::option")]
     after: Option<ContentHash>,
-    blocks: &'a [BlockContent],
+    blocks: Vec<CanonicalBlock>,
     is_repaired: bool,
+}
+
+#[derive(Serialize, PartialEq, Eq, PartialOrd, Ord)]
+struct CanonicalBlock {
+    offset: u64,
+    #[serde(with = "crate::hash_text::plain")]
+    content: ContentHash,
 }
 
 /// A hash that is equal for two ledgers with the same faults, whatever their order and times.
@@ -189,7 +207,11 @@ pub fn digest<'a>(records: impl IntoIterator<Item = &'a Record>) -> ContentHash 
             target: &record.target,
             before: record.before,
             after: record.after,
-            blocks: &record.blocks,
+            blocks: record
+                .blocks
+                .iter()
+                .map(|&BlockContent { offset, content, .. }| CanonicalBlock { offset, content })
+                .collect(),
             is_repaired: record.repaired_at_ns.is_some(),
         })
         .collect();
@@ -259,7 +281,7 @@ mod tests {
         for sequence in [whole, spoilt, never] {
             ledger.block_repaired(sequence, 6_000);
         }
-        ledger.block_replaced(spoilt);
+        ledger.block_replaced(spoilt, None);
         for sequence in [whole, spoilt, never] {
             ledger.block_repaired(sequence, 7_000);
         }
@@ -276,7 +298,7 @@ mod tests {
         ledger.keep_last(2);
         assert_eq!((ledger.len(), ledger.records().len()), (6, 2));
         ledger.block_repaired(1, 600);
-        ledger.block_replaced(2);
+        ledger.block_replaced(2, None);
         ledger.block_repaired(2, 700);
         ledger.block_repaired(5, 800);
         assert_eq!(ledger.append(record(99, 0), 0), 6);

@@ -65,7 +65,7 @@ pub use chance::Chance;
 pub use contradiction::validate_all;
 pub use delay::{Delay, Histogram};
 pub use effect::{Bits, Direction, Draw, Effect, NewPart, Tear};
-pub use engine::{Engine, EngineOptions, RuleReport, TargetReport};
+pub use engine::{Engine, EngineOptions, Recogniser, RuleReport, TargetReport};
 pub use errno::Errno;
 pub use evaluator::{Decision, Evaluator, Piece};
 pub use geometry::Header;

@@ -75,6 +75,10 @@ pub(crate) enum PlaceKind {
         effect: Effect,
         /// The content that it last distorted for the ledger: one record for each content is enough.
         truth_recorded: Option<ContentHash>,
+        /// The record of that.
+        record: u64,
+        /// Whether the ledger knows that somebody has read it.
+        is_served: bool,
     },
     /// Requests that touch this are hit in the same way again.
     Again,
@@ -86,6 +90,8 @@ pub(crate) enum PlaceKind {
 pub(crate) struct Unrepaired {
     pub(crate) record: u64,
     pub(crate) truth: ContentHash,
+    /// What was stored wrong has not been read yet, as far as the ledger knows.
+    pub(crate) is_unread: bool,
 }
 
 impl BlockState {
@@ -114,6 +120,14 @@ impl BlockState {
             .any(|place| matches!(place.kind, PlaceKind::Wrong { .. }) && rules.acts(&place.rule))
     }
 
+    /// Whether one of these rules distorts, always, a content that the ledger does not have yet.
+    pub(crate) fn shows_new(&self, rules: &Index, truth: Option<ContentHash>) -> bool {
+        self.places.iter().any(|place| {
+            matches!(&place.kind, PlaceKind::Wrong { truth_recorded, .. } if *truth_recorded != truth)
+                && rules.acts(&place.rule)
+        })
+    }
+
     /// Forgets the lies about bytes that have been overwritten.
     pub(crate) fn overwrite(&mut self, part: &Range<usize>) {
         if !self.lies.is_empty() {
@@ -122,9 +136,17 @@ impl BlockState {
         }
     }
 
-    /// Forgets bad places whose rules, being at work, let a rewrite heal them.
-    pub(crate) fn remap(&mut self, rules: &Index) {
-        self.places.retain(|place| !rules.acts(&place.rule) || !place.rule.remaps());
+    /// Forgets bad places whose rules, being at work, let a rewrite heal them. Gives the records of what was wrong there.
+    pub(crate) fn remap(&mut self, rules: &Index) -> Vec<u64> {
+        let mut gone = Vec::new();
+        self.places.retain(|place| {
+            let stays = !rules.acts(&place.rule) || !place.rule.remaps();
+            if let (false, PlaceKind::Wrong { record, .. }) = (stays, &place.kind) {
+                gone.push(*record);
+            }
+            stays
+        });
+        gone
     }
 
     /// Whether a whole block of `length` bytes reads as nothing but zeros under these rules, whatever it holds; false if

@@ -89,6 +89,9 @@ fn validate(record: &Record, before: Option<&Record>) -> Result<(), String> {
             return Err(format!("the block at {} is not one of the request's whole blocks", block.offset));
         }
     }
+    if !record.neighbours.is_empty() && record.effect != Effect::MediumError {
+        return Err(format!("`neighbours` belong to medium_error, not to {}", record.effect.word()));
+    }
     if record.repaired_at_ns.is_some_and(|time| time < record.time_ns) {
         return Err("it was repaired before it happened".to_owned());
     }
@@ -149,6 +152,10 @@ pub(crate) mod tests {
             after: Some(ContentHash::of(b"after")),
             blocks: Vec::new(),
             repaired_at_ns: None,
+            served_at_ns: None,
+            replaced_at_ns: None,
+            of_load: None,
+            neighbours: Vec::new(),
         }
     }
 
@@ -219,8 +226,17 @@ pub(crate) mod tests {
             (|record| record.effect = Effect::ERROR, "not to error"),
             (|record| record.repaired_at_ns = Some(1), "before it happened"),
             (
-                |record| record.blocks = vec![BlockContent { offset: 0, content: ContentHash(0) }],
+                |record| {
+                    record.blocks = vec![BlockContent { offset: 0, content: ContentHash(0), of_load: None }];
+                },
                 "belong to errors",
+            ),
+            (
+                |record| {
+                    record.neighbours =
+                        vec![BlockContent { offset: 0, content: ContentHash(0), of_load: None }];
+                },
+                "belong to medium_error",
             ),
         ] {
             let complaint = edited(edit);

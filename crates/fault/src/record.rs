@@ -58,9 +58,26 @@ pub struct Record {
     /// be laid to this fault. Of a read, what the device really holds; of a write, what was to be written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blocks: Vec<BlockContent>,
+    /// Of a bad block that failed a request for more than itself: the same of the other whole blocks of that request. Of several
+    /// bad blocks in one request the first has them. How requests are cut is the subject's, so equal runs may differ here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub neighbours: Vec<BlockContent>,
     /// When a later write put the true content back, in nanoseconds since the run began; absent if none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repaired_at_ns: Option<u64>,
+    /// When what took the true content's place first went up in a read that succeeded, in nanoseconds since the run began;
+    /// absent if none has brought it, and for errors and delays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served_at_ns: Option<u64>,
+    /// When the last of it was overwritten or discarded, but not put right, in nanoseconds since the run began; absent if some
+    /// of it may still be there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced_at_ns: Option<u64>,
+    /// Whether the load had made what the block should hold. `false` is the subject's own, such as metadata; absent where
+    /// nobody could tell ([`Engine::set_recogniser`](crate::Engine::set_recogniser)), and for errors and delays, which have it
+    /// for each block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of_load: Option<bool>,
 }
 
 /// One meeting of a block with a rule, told by its place, or by its content for a rule that goes by contents, as the
@@ -121,6 +138,9 @@ pub struct BlockContent {
     /// XXH3-128 of its 4096 bytes.
     #[serde(with = "hash_text::plain")]
     pub content: ContentHash,
+    /// Whether the load had made it; absent where nobody could tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of_load: Option<bool>,
 }
 
 mod effect_text {

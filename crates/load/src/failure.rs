@@ -53,9 +53,10 @@ pub struct Way {
 }
 
 impl Way {
-    /// Whether wrong data was handed out as if it were right: no error, then or at a flush, has told of it.
+    /// Whether something wrong was handed out as if it were right, a file that is gone or has another length among it: no
+    /// error, then or at a flush, has told of it.
     pub fn is_wrong_data(&self) -> bool {
-        self.found.is_some() && !matches!(self.what, Classification::Unflushed(_))
+        self.what.error().is_none() && !matches!(self.what, Classification::Unflushed(_))
     }
 }
 

@@ -101,6 +101,12 @@ impl Oracle {
             .map_or_else(|| vec![ContentId::NEVER_WRITTEN], |part| part.legal(block))
     }
 
+    /// Whether a read of the block was accepted, whatever it brought, since nobody knew then what it must hold.
+    pub fn was_read_unjudged(&self, block: u64) -> bool {
+        let part = self.parts.iter().find(|part| part.blocks().contains(&block));
+        part.is_some_and(|part| part.unjudged_reads.contains(&block))
+    }
+
     /// How many blocks have been written.
     pub fn written_blocks(&self) -> u64 {
         self.parts.iter().map(OraclePart::written_blocks).sum()
@@ -155,6 +161,22 @@ pub struct OraclePart {
     alternatives: HashMap<usize, Vec<ContentId>>,
     unwritten_is_zeros: bool,
     doubts: Doubts,
+    /// Blocks that were read while they might hold anything.
+    unjudged_reads: BlockSet,
+}
+
+/// Some of the blocks of a part, a bit a block once there is one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct BlockSet(HashMap<u64, u64>);
+
+impl BlockSet {
+    fn insert(&mut self, block: u64) {
+        *self.0.entry(block / 64).or_default() |= 1 << (block % 64);
+    }
+
+    fn contains(&self, block: &u64) -> bool {
+        self.0.get(&(block / 64)).is_some_and(|bits| bits >> (block % 64) & 1 == 1)
+    }
 }
 
 const HAS_ALTERNATIVES: u64 = 1 << 63;
@@ -172,6 +194,7 @@ impl OraclePart {
             alternatives: HashMap::new(),
             unwritten_is_zeros: false,
             doubts: Doubts::default(),
+            unjudged_reads: BlockSet::default(),
         }
     }
 
@@ -192,6 +215,14 @@ impl OraclePart {
     pub(crate) fn is_judged(&self, block: u64) -> bool {
         let entry = self.current[self.position(block)];
         entry != ANYTHING && (self.unwritten_is_zeros || entry != 0)
+    }
+
+    /// A read of `block` has succeeded and is about to be looked at.
+    #[inline]
+    pub(crate) fn note_read(&mut self, block: u64) {
+        if !self.is_judged(block) {
+            self.unjudged_reads.insert(block);
+        }
     }
 
     /// A write of `content` to `block` has succeeded.
@@ -292,7 +323,15 @@ mod tests {
         let mut part = OraclePart::new(10..20);
         assert!(part.accepts(&content, 12, &[7; BLOCK_BYTES]), "never written, never a failure");
         assert!(!part.is_judged(12));
+        part.note_read(12);
         part.written(12, id(1));
+        part.note_read(13);
+        part.written(14, id(7));
+        part.note_read(14);
+        assert_eq!(
+            [11, 12, 13, 14].map(|block| part.unjudged_reads.contains(&block)),
+            [false, true, true, false]
+        );
         part.written(12, id(2));
         assert!(part.is_judged(12));
         assert!(part.accepts(&content, 12, &data(&content, id(2))));

@@ -25,6 +25,8 @@ pub enum Comparison {
     Below(u64),
     /// `"0..5"`: from the first to the second, both included.
     Within(u64, u64),
+    /// `any`: whatever it is.
+    Any,
 }
 
 impl Comparison {
@@ -37,6 +39,7 @@ impl Comparison {
             Comparison::AtMost(number) => count <= number,
             Comparison::Below(number) => count < number,
             Comparison::Within(first, last) => (first..=last).contains(&count),
+            Comparison::Any => true,
         }
     }
 }
@@ -48,13 +51,17 @@ impl FromStr for Comparison {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no count; write for example 64, \">= 1\", \"< 5\" or \"0..5\"");
+        let wrong =
+            || format!("`{text}` is no count; write for example 64, \">= 1\", \"< 5\", \"0..5\" or any");
         let number = |digits: &str| {
             let digits = digits.trim();
             if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None }
                 .ok_or_else(wrong)
         };
         let trimmed = text.trim();
+        if trimmed == "any" {
+            return Ok(Comparison::Any);
+        }
         if let Some((first, last)) = trimmed.split_once("..") {
             let (first, last) = (number(first)?, number(last)?);
             return if first <= last {
@@ -93,6 +100,7 @@ impl fmt::Display for Comparison {
             Comparison::AtMost(number) => format!("<= {number}"),
             Comparison::Below(number) => format!("< {number}"),
             Comparison::Within(first, last) => format!("{first}..{last}"),
+            Comparison::Any => "any".to_owned(),
         };
         f.pad(&text)
     }
@@ -115,7 +123,7 @@ impl<'de> Deserialize<'de> for Comparison {
             type Value = Comparison;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a count such as 64, \">= 1\" or \"0..5\"")
+                f.write_str("a count such as 64, \">= 1\", \"0..5\" or any")
             }
 
             fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Comparison, E> {
@@ -144,17 +152,17 @@ impl JsonSchema for Comparison {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "A number, or a comparison: 64, \">= 1\", \"< 5\", or \"0..5\" (both included).",
+            "description": "A number, or a comparison: 64, \">= 1\", \"< 5\", \"0..5\" (both included), or any.",
             "anyOf": [
                 { "type": "integer", "minimum": 0 },
-                { "type": "string", "pattern": r"^\s*((>=?|<=?|==?)?\s*[0-9]+|[0-9]+\s*\.\.\s*[0-9]+)\s*$" }
+                { "type": "string", "pattern": r"^\s*((>=?|<=?|==?)?\s*[0-9]+|[0-9]+\s*\.\.\s*[0-9]+|any)\s*$" }
             ]
         })
     }
 }
 
-/// What the counts of a verdict must be. Absent altogether: nothing silently wrong, nothing failed, nothing
-/// unexplained.
+/// What the counts of a verdict must be. Absent altogether: nothing silently wrong, nothing failed. Unless they are said, also
+/// beside others: nothing unknown, assumed or unexplained, and no rule that never did anything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "counts, such as `silent: 0`")]
 pub struct Expect {
@@ -170,7 +178,7 @@ pub struct Expect {
     /// Injections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hits: Option<Comparison>,
-    /// Faults that nobody ever saw.
+    /// Faults that were seen to harm nobody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub masked: Option<Comparison>,
     /// Faults that came back as an error.
@@ -182,11 +190,11 @@ pub struct Expect {
     /// Faults that were handed out as if they were right.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent: Option<Comparison>,
-    /// Faults that never met a request.
+    /// Faults that never met a request; unless given, no rule may be without a hit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untriggered: Option<Comparison>,
-    /// Faults below a command, of which nobody knows what it saw.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Faults that happened, and nothing shows what became of them; 0 unless given otherwise.
+    #[serde(default = "none", skip_serializing_if = "Option::is_none")]
     pub unknown: Option<Comparison>,
     /// The exit code of the command that is the load; 0 unless given otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -194,13 +202,16 @@ pub struct Expect {
     /// The exit code of its `check`; 0 unless given otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check_exit: Option<Comparison>,
+    /// Failures that may come of an injected fault, which nothing shows; 0 unless given otherwise, or a command is the load.
+    #[serde(default = "none", skip_serializing_if = "Option::is_none")]
+    pub assumed: Option<Comparison>,
     /// Failures that no injected fault accounts for; 0 unless given otherwise, or a command is the load.
-    #[serde(default = "none_unexplained", skip_serializing_if = "Option::is_none")]
+    #[serde(default = "none", skip_serializing_if = "Option::is_none")]
     pub unexplained: Option<Comparison>,
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "the type of the field it is the default of")]
-fn none_unexplained() -> Option<Comparison> {
+#[expect(clippy::unnecessary_wraps, reason = "the type of the fields it is the default of")]
+fn none() -> Option<Comparison> {
     Some(Comparison::Equal(0))
 }
 
@@ -217,9 +228,10 @@ impl Default for Expect {
             repaired: None,
             silent: zero,
             untriggered: None,
-            unknown: None,
+            unknown: zero,
             exit: None,
             check_exit: None,
+            assumed: zero,
             unexplained: zero,
         }
     }
@@ -236,7 +248,7 @@ pub struct Counts {
     pub errors: u64,
     /// Injections.
     pub hits: u64,
-    /// Faults that nobody ever saw.
+    /// Faults that were seen to harm nobody.
     pub masked: u64,
     /// Faults that came back as an error.
     pub reported: u64,
@@ -246,7 +258,7 @@ pub struct Counts {
     pub silent: u64,
     /// Faults that never met a request.
     pub untriggered: u64,
-    /// Faults below a command, of which nobody knows what it saw.
+    /// Faults that happened, and nothing shows what became of them.
     #[serde(default)]
     pub unknown: u64,
     /// The exit code of the command that is the load.
@@ -255,8 +267,14 @@ pub struct Counts {
     /// The exit code of its `check`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check_exit: Option<u64>,
+    /// Failures that may come of an injected fault, which nothing shows.
+    #[serde(default)]
+    pub assumed: u64,
     /// Failures that no injected fault accounts for.
     pub unexplained: u64,
+    /// Rules that never did anything; a model counts as one.
+    #[serde(default)]
+    pub idle_rules: u64,
 }
 
 /// One line of `expect:` held against what was counted.
@@ -286,6 +304,8 @@ impl Expect {
     }
 
     fn against(&self, counts: &Counts) -> impl Iterator<Item = (&'static str, Comparison, u64)> {
+        // Who says how many faults may be left over has thought of them.
+        let idle_rules = if self.untriggered.is_none() { Some(Comparison::Equal(0)) } else { None };
         [
             ("failures", self.failures, counts.failures),
             ("failing_files", self.failing_files, counts.failing_files),
@@ -299,7 +319,9 @@ impl Expect {
             ("unknown", self.unknown, counts.unknown),
             ("exit", self.exit, counts.exit.unwrap_or_default()),
             ("check_exit", self.check_exit, counts.check_exit.unwrap_or_default()),
+            ("assumed", self.assumed, counts.assumed),
             ("unexplained", self.unexplained, counts.unexplained),
+            ("idle_rules", idle_rules, counts.idle_rules),
         ]
         .into_iter()
         .filter_map(|(name, wanted, found)| Some((name, wanted?, found)))
@@ -312,8 +334,8 @@ impl Expect {
         if *self == Self::default() {
             (self.failures, self.silent) = (None, None);
         }
-        if self.unexplained == zero {
-            self.unexplained = None;
+        for of_oracle in [&mut self.unexplained, &mut self.assumed] {
+            of_oracle.take_if(|wanted| *wanted == Comparison::Equal(0));
         }
         self.exit = self.exit.or(zero);
         if has_check {
@@ -324,8 +346,7 @@ impl Expect {
     /// Reports expectations that the kind of load cannot answer: those of a command, and those that take an oracle.
     pub(crate) fn validate_for(&self, load: &LoadSpec, path: &Path, problems: &mut Problems) {
         let Some(command) = &load.command else {
-            let of_commands =
-                [("unknown", self.unknown), ("exit", self.exit), ("check_exit", self.check_exit)];
+            let of_commands = [("exit", self.exit), ("check_exit", self.check_exit)];
             for (name, _) in of_commands.into_iter().filter(|(_, wanted)| wanted.is_some()) {
                 problems.add_with_help(
                     &path.key(name),
@@ -343,6 +364,7 @@ impl Expect {
             ("reported", self.reported),
             ("repaired", self.repaired),
             ("silent", self.silent),
+            ("assumed", self.assumed),
             ("unexplained", self.unexplained),
         ];
         for (name, _) in of_oracles.into_iter().filter(|(_, wanted)| wanted.is_some()) {
@@ -402,6 +424,7 @@ mod tests {
             ("<= 5", Comparison::AtMost(5), "<= 5"),
             ("< 5", Comparison::Below(5), "< 5"),
             ("0..5", Comparison::Within(0, 5), "0..5"),
+            (" any ", Comparison::Any, "any"),
         ] {
             assert_eq!(text.parse(), Ok(wanted), "{text}");
             assert_eq!(wanted.to_string(), written);
@@ -446,13 +469,29 @@ mod tests {
     fn nothing_expected_means_nothing_lost_and_something_expected_still_forbids_the_unexplained() {
         assert_eq!(
             Expect::default().wanted(),
-            ["failures", "silent", "unexplained"].map(|name| (name, Comparison::Equal(0)))
+            ["failures", "silent", "unknown", "assumed", "unexplained", "idle_rules"]
+                .map(|name| (name, Comparison::Equal(0)))
         );
         let expect: Expect = serde_saphyr::from_str("silent: '>= 1'").expect("well-formed");
         assert_eq!(
             expect.wanted(),
-            [("silent", Comparison::AtLeast(1)), ("unexplained", Comparison::Equal(0))]
+            [
+                ("silent", Comparison::AtLeast(1)),
+                ("unknown", Comparison::Equal(0)),
+                ("assumed", Comparison::Equal(0)),
+                ("unexplained", Comparison::Equal(0)),
+                ("idle_rules", Comparison::Equal(0)),
+            ]
         );
+        let expect: Expect =
+            serde_saphyr::from_str("{ unknown: any, untriggered: '0..3' }").expect("well-formed");
+        let wanted: Vec<_> =
+            expect.wanted().into_iter().map(|(name, wanted)| (name, wanted.to_string())).collect();
+        let [untriggered, unknown, ..] = &wanted[..] else { panic!("{wanted:?}") };
+        assert_eq!((untriggered.1.as_str(), unknown.1.as_str(), wanted.len()), ("0..3", "any", 4));
+        let found =
+            expect.evaluate(&Counts { unknown: 99, untriggered: 2, idle_rules: 2, ..Counts::default() });
+        assert!(found.iter().all(|expectation| expectation.holds), "{found:?}");
     }
 
     #[test]
@@ -460,7 +499,17 @@ mod tests {
         let expect: Expect = serde_saphyr::from_str("{ failures: 64, hits: '>= 64' }").expect("well-formed");
         let found = expect.evaluate(&Counts { failures: 63, hits: 70, ..Counts::default() });
         let summary: Vec<_> = found.iter().map(|e| (e.name, e.found, e.holds)).collect();
-        assert_eq!(summary, [("failures", 63, false), ("hits", 70, true), ("unexplained", 0, true)]);
+        assert_eq!(
+            summary,
+            [
+                ("failures", 63, false),
+                ("hits", 70, true),
+                ("unknown", 0, true),
+                ("assumed", 0, true),
+                ("unexplained", 0, true),
+                ("idle_rules", 0, true)
+            ]
+        );
     }
 
     #[test]

@@ -75,6 +75,9 @@ pub struct SectorIdentity {
 /// another content differs in about half of its 4032 bits, as its repetitions of the header do.
 const DAMAGED_BITS_MAX: u32 = 256;
 
+/// The bytes at the beginning of a sector that claim what it is and prove it.
+const PROOF_BYTES: usize = 16;
+
 impl Content {
     /// The contents of the run with this seed.
     pub fn new(seed: u64) -> Self {
@@ -169,6 +172,27 @@ impl Content {
         })
     }
 
+    /// Whether a block on a device holds something of this run, be it the end of a file with zeros behind it. `None` for
+    /// nothing but zeros, which anybody may have written, and for any length but 4096.
+    pub fn made(&self, block: &[u8]) -> Option<bool> {
+        if block.len() != BLOCK_BYTES || block.iter().all(|&byte| byte == 0) {
+            return None;
+        }
+        let is_ours = |sector: usize| {
+            let bytes = sector_of(block, sector);
+            let (header, proof) = bytes.split_at(8);
+            let id = self.claimed(u64::from_le_bytes(header.try_into().expect("eight bytes")), sector);
+            // What no other bytes begin with is proved by the eight that follow.
+            self.is_possible(id) && self.with_block(id, |truth| sector_of(truth, sector)[8..16] == proof[..8])
+        };
+        if (0..SECTORS).any(is_ours) {
+            return Some(true);
+        }
+        // A file may end, and a piece of it begin, before there is anything to recognise.
+        let known = block.iter().filter(|&&byte| byte != 0).count();
+        (known > 2 * PROOF_BYTES).then_some(false)
+    }
+
     /// The hash that names a content to the faults.
     pub fn hash(&self, id: ContentId) -> ContentHash {
         self.with_block(id, |block| ContentHash::of(block))
@@ -233,6 +257,32 @@ mod tests {
         ] {
             assert_eq!(Content::new(seed).hash(id).to_string(), hash, "seed {seed}, {id}");
         }
+    }
+
+    #[test]
+    fn what_a_run_has_made_is_told_from_what_it_has_not() {
+        let content = Content::new(5);
+        for id in [ContentId::new(Stage::Run, 3, 77), ContentId::of_file(3, 2, 9)] {
+            let block = block_of(&content, id);
+            assert_eq!(content.made(&block), Some(true));
+            assert_eq!(Content::new(6).made(&block), Some(false), "another run's");
+            let end = |len: usize| {
+                let mut end = vec![0; BLOCK_BYTES];
+                end[..len].copy_from_slice(&block[..len]);
+                end
+            };
+            assert_eq!(content.made(&end(100)), Some(true), "the end of a file");
+            assert_eq!(content.made(&end(12)), None, "too little to tell");
+            let mut mixed = vec![7; BLOCK_BYTES];
+            mixed[1024..1536].copy_from_slice(&block[1024..1536]);
+            assert_eq!(content.made(&mixed), Some(true));
+        }
+        let compressible = Content::new(5).compressible(0.9);
+        let block = block_of(&compressible, ContentId::new(Stage::Prefill, 0, 1));
+        assert_eq!(compressible.made(&block), Some(true));
+        assert_eq!(content.made(&[0; BLOCK_BYTES]), None);
+        assert_eq!(content.made(&[7; BLOCK_BYTES]), Some(false));
+        assert_eq!(content.made(&[7; 512]), None);
     }
 
     #[test]

@@ -223,6 +223,7 @@ impl Worker {
     #[inline]
     fn verify(&self, state: &mut State, extent: &Extent, answer: &Answer) {
         for (block, data) in extent.target_blocks().zip(answer.buffer.chunks_exact(BLOCK_BYTES)) {
+            state.part.note_read(block);
             if !state.part.accepts(&self.content, block, data) {
                 let expected = state.part.legal(block);
                 let evidence = Evidence::of(&self.content, &expected, data);

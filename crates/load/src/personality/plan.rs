@@ -35,6 +35,11 @@ impl FilePlan {
         Self { kind: personality.kind, figures, seed, content: Content::new(seed), levels }
     }
 
+    /// What its files are filled with.
+    pub fn content(&self) -> &Content {
+        &self.content
+    }
+
     /// The figures.
     pub fn figures(&self) -> &Figures {
         &self.figures

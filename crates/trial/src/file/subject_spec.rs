@@ -106,6 +106,12 @@ impl SubjectSpec {
         matches!(self, SubjectSpec::Fat | SubjectSpec::FileSystem(_))
     }
 
+    /// Whether the file system may store what it is given in another form.
+    pub fn compresses(&self) -> bool {
+        let options = self.file_system().into_iter().flat_map(|spec| &spec.mount);
+        options.flat_map(|option| option.split(',')).any(|option| option.starts_with("compress"))
+    }
+
     /// The file system of the kernel, if it is one.
     pub fn file_system(&self) -> Option<&FileSystemSpec> {
         match self {

@@ -15,7 +15,7 @@ use rotproof_record::{Recording, RecordingOptions};
 
 use super::extents::place_extents;
 use super::leaf_watch::LeafWatch;
-use super::{Conductor, Loaded, NO_REMOUNT};
+use super::{Conductor, Loaded, NO_REMOUNT, let_recognise};
 use crate::file::{RuntimeKind, TrialFile};
 use crate::host;
 use crate::subject::{Place, Prepared, Remount};
@@ -31,6 +31,7 @@ impl Conductor<'_> {
         let target = Target::new(self.trial, &subject.place(), run_on)?;
         let workload = Workload::new(&self.trial.load, self.trial.seed, target.driver.objects())?;
         if let Some(engine) = &self.stack.engine {
+            let_recognise(engine, *workload.content(), !self.trial.subject.compresses());
             arm(engine, &workload, self.plan.rules.clone(), self.replay)?;
         }
         let recording = Recording::new(RecordingOptions {

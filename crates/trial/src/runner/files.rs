@@ -29,10 +29,11 @@ impl Conductor<'_> {
             Place::Folder(root) => Ok(root.join(FOLDER)),
             other => Err(Error::new(ErrorKind::Internal, format!("{other:?} has no files"))),
         };
+        let plan = FilePlan::new(personality, self.trial.seed);
         if let Some(engine) = &self.stack.engine {
+            super::let_recognise(engine, *plan.content(), !self.trial.subject.compresses());
             super::arm_without_load(engine, self.plan.rules.clone(), self.replay)?;
         }
-        let plan = FilePlan::new(personality, self.trial.seed);
         let mut oracle = FileOracle::new(&plan);
         let mut reports = Vec::new();
         let folder = folder_of(subject)?;

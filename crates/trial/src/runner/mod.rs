@@ -11,6 +11,7 @@ mod files;
 mod fio_json;
 mod leaf_watch;
 mod marks;
+mod medium;
 mod monitor;
 mod performance;
 mod replay;
@@ -31,7 +32,9 @@ use rotproof_fault::{Engine, Plan, Replay, ResolvedRule, Rule};
 use rotproof_layers::{DeviceSpec, Stack, StackEnvironment};
 use rotproof_load::engine::LetGo;
 use rotproof_load::personality::failures_of;
-use rotproof_load::{Failure, LoadReport, LoadSpec, Oracle, RealisedContent, Workload, classify, realised};
+use rotproof_load::{
+    Content, Failure, LoadReport, LoadSpec, Oracle, RealisedContent, Workload, classify, realised,
+};
 use rotproof_record::Recording;
 
 pub use device_watch::{DeviceWatch, WatchedPhase};
@@ -249,14 +252,19 @@ fn conduct(
         .map(|object| (object.name.clone(), object.size_bytes))
         .collect();
     let content = known.map(|(workload, oracle)| realised(workload, oracle));
+    // The subject is gone, so nothing changes any more.
+    let leftover = medium::Leftover { device: Arc::clone(&stack.device), runtime: trial.runtime };
     let exit = |name| external.as_ref().and_then(|external| external.report.exit(name));
     let mut verdict = Verdict::reach(
         &Evidence {
             records: &records,
             rules: &rules,
+            models: &plan.models,
             failures: &failures,
             reports: &load,
             blocks_stay: !trial.subject.has_files() && trial.stack.keeps_offsets(),
+            is_unreachable: noticed.iter().any(|what| what.starts_with(NO_REMOUNT)),
+            medium: Some(&leftover),
             // What nobody has read back, nobody can judge.
             load: known.filter(|_| !is_interrupted),
             exit: exit("run"),
@@ -346,6 +354,14 @@ impl Conductor<'_> {
         };
         subject.disk().into_iter().chain(below).for_each(|name| probes.add_subject_disk(&name));
     }
+}
+
+/// Lets the ledger say which blocks hold something of the load, and which are the subject's own. `is_stored_as_sent`: what
+/// the load sends may be found as it is.
+fn let_recognise(engine: &Engine, content: Content, is_stored_as_sent: bool) {
+    engine.set_recogniser(Box::new(move |block| {
+        content.made(block).filter(|&is_of_load| is_of_load || is_stored_as_sent)
+    }));
 }
 
 /// Wakes rules none of which aims at what a load writes.

@@ -245,8 +245,16 @@ fn effort(conducted: &Conducted) -> Option<EffortPerRequest> {
 }
 
 fn why_unknown(conducted: &Conducted) -> &'static str {
-    if conducted.external.is_some() { NO_ORACLE } else { NOT_READ_BACK }
+    match (&conducted.external, conducted.is_interrupted) {
+        (Some(_), _) => NO_ORACLE,
+        (None, true) => NOT_READ_BACK,
+        (None, false) => NOT_SEEN,
+    }
 }
+
+/// Goes with faults on what the load does not know.
+const NOT_SEEN: &str = "unknown are faults that happened where the load could not look, such as the metadata of a file \
+                        system, and that nothing was seen to fail of; `unknown: any` allows them";
 
 /// Goes with faults of a run that was interrupted.
 const NOT_READ_BACK: &str = "the run was interrupted before everything was read back, so nobody can say what became of \

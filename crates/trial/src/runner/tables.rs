@@ -13,7 +13,7 @@ use rotproof_spec::Bytes;
 use super::results::FailureRecord;
 use crate::verdict::CauseRecord;
 
-const LEDGER: [Column; 19] = [
+const LEDGER: [Column; 21] = [
     Column::integer("sequence"),
     Column::integer("rule"),
     Column::text("name"),
@@ -33,6 +33,8 @@ const LEDGER: [Column; 19] = [
     Column::optional_text("after"),
     Column::integer("blocks"),
     Column::optional_integer("repaired_at_ns"),
+    Column::optional_integer("served_at_ns"),
+    Column::optional_integer("replaced_at_ns"),
 ];
 
 const FAILURES: [Column; 12] = [
@@ -77,6 +79,8 @@ pub(super) fn write_ledger(folder: &Path, records: &[Record]) -> Result<()> {
         Values::OptionalTexts(records.iter().map(|record| Some(record.after?.to_string().into())).collect()),
         integers(|record| record.blocks.len() as u64),
         Values::OptionalIntegers(records.iter().map(|record| record.repaired_at_ns.map(signed)).collect()),
+        Values::OptionalIntegers(records.iter().map(|record| record.served_at_ns.map(signed)).collect()),
+        Values::OptionalIntegers(records.iter().map(|record| record.replaced_at_ns.map(signed)).collect()),
     ];
     write_table(&folder.join("ledger.parquet"), "ledger", &LEDGER, &columns)
 }
@@ -120,6 +124,7 @@ fn cause(cause: CauseRecord) -> (&'static str, Option<i64>) {
     match cause {
         CauseRecord::Hit(sequence) => ("hit", Some(signed(sequence))),
         CauseRecord::Consequence(sequence) => ("consequence", Some(signed(sequence))),
+        CauseRecord::Assumed(sequence) => ("assumed", Some(signed(sequence))),
         CauseRecord::Unexplained => ("unexplained", None),
     }
 }

@@ -5,65 +5,11 @@
 
 use std::collections::HashMap;
 
-use rotproof_block::{ContentHash, Time};
+use rotproof_block::ContentHash;
 use rotproof_fault::BLOCK_BYTES;
 
-/// What one ledger record means for the verdict.
-#[derive(Clone, Debug)]
-pub struct Hit {
-    /// Index of the rule.
-    pub rule: usize,
-    /// Offset on the device of the block that matched; what makes two hits of a rule the same fault.
-    pub place: u64,
-    /// When.
-    pub time: Time,
-    /// Bytes of the device that suffered.
-    pub suffered: std::ops::Range<u64>,
-    /// Hashes of the true content of every whole block that suffered.
-    pub truths: Vec<ContentHash>,
-    /// Hash of what took its place; `None` for errors and delays.
-    pub lie: Option<ContentHash>,
-    /// Until when it held up a request, if that is all it did: nothing fails of it but by taking too long.
-    pub held_until: Option<Time>,
-    /// Whether what suffered is no content of the load: the subject's own metadata.
-    pub metadata: bool,
-    /// Whether the subject later put the truth back.
-    pub repaired: bool,
-}
-
-impl Hit {
-    /// Wrong data takes a lie; an error also comes of a lie that the subject saw through, and of a delay only that the time
-    /// was over.
-    fn can_cause(&self, finding: &Finding) -> bool {
-        match self.held_until {
-            Some(until) => finding.timed_out && finding.time <= until,
-            None => self.lie.is_some() || finding.found.is_none() || finding.may_be_unwritten,
-        }
-    }
-}
-
-/// What one way in which a block failed means for the verdict.
-#[derive(Clone, Debug)]
-pub struct Finding {
-    /// Which failing block; several findings may be of one. `None` for a request that failed and then succeeded when
-    /// it was repeated: the application was told, but no block is lost.
-    pub failure: Option<usize>,
-    /// Which object it is in.
-    pub object: u32,
-    /// Hashes of what may be there.
-    pub expected: Vec<ContentHash>,
-    /// Hash of what was read; `None` if there was an error.
-    pub found: Option<ContentHash>,
-    /// That error is that it took too long.
-    pub timed_out: bool,
-    /// The place on the device, where the subject does not move blocks.
-    pub device_offset: Option<u64>,
-    /// When it was first seen.
-    pub time: Time,
-    /// What should be there was left to the page cache: an error below may have kept it from ever being written, with
-    /// nobody told.
-    pub may_be_unwritten: bool,
-}
+use super::finding::{Finding, Sign};
+use super::hit::{Harm, Hit};
 
 /// Why a block failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,24 +18,66 @@ pub enum Cause {
     Hit(usize),
     /// This hit damaged something the block depends on: metadata, or a file system that gave up after an error.
     Consequence(usize),
+    /// It may be a consequence of this hit, or of what it did to this very block; nothing shows that it is.
+    Assumed(usize),
     /// No injected fault accounts for it.
     Unexplained,
 }
 
 impl Cause {
-    /// The hit to blame, if there is one.
+    /// The hit to blame, if one is known.
     pub fn hit(self) -> Option<usize> {
         match self {
             Cause::Hit(hit) | Cause::Consequence(hit) => Some(hit),
-            Cause::Unexplained => None,
+            Cause::Assumed(_) | Cause::Unexplained => None,
+        }
+    }
+
+    /// How much is known, from nothing up.
+    pub(super) fn certainty(self) -> u8 {
+        match self {
+            Cause::Unexplained => 0,
+            Cause::Assumed(_) => 1,
+            Cause::Consequence(_) => 2,
+            Cause::Hit(_) => 3,
         }
     }
 }
 
 /// Finds the cause of every finding; `causes[i]` belongs to `findings[i]`.
-pub fn attribute(hits: &[Hit], findings: &[Finding]) -> Vec<Cause> {
+///
+/// `intact` says of findings, by what they expected, whether one of that is whole on the device, as the subject would see it
+/// now: then it is out of reach, and what was to lead there may be to blame; if not, somebody has destroyed it. It is asked once.
+pub fn attribute(
+    hits: &[Hit],
+    findings: &[Finding],
+    intact: &dyn Fn(&[&[ContentHash]]) -> Vec<bool>,
+) -> Vec<Cause> {
     let mut index = Index::new(hits, findings);
-    findings.iter().map(|finding| index.cause_of(finding)).collect()
+    let mut causes: Vec<Cause> = findings.iter().map(|finding| index.cause_of(finding)).collect();
+    let in_question: Vec<usize> = (0..findings.len())
+        .filter(|&number| matches!(causes[number], Cause::Consequence(_)))
+        .filter(|&number| findings[number].takes_data())
+        .collect();
+    if !in_question.is_empty() {
+        let expected: Vec<&[ContentHash]> =
+            in_question.iter().map(|&number| findings[number].expected.as_slice()).collect();
+        for (number, is_intact) in in_question.into_iter().zip(intact(&expected)) {
+            if let (Cause::Consequence(hit), false) = (causes[number], is_intact) {
+                causes[number] = Cause::Assumed(hit);
+            }
+        }
+    }
+    causes
+}
+
+impl Finding {
+    /// Whether data was wanted that had been there, so that it matters whether it still is.
+    fn takes_data(&self) -> bool {
+        matches!(self.sign, Sign::Unreadable | Sign::Elsewhere)
+            && !self.expected.is_empty()
+            && !self.timed_out
+    }
 }
 
 struct Index<'a> {
@@ -97,9 +85,12 @@ struct Index<'a> {
     by_truth: HashMap<ContentHash, Candidates>,
     /// The hits that a block of the device suffered, by its number.
     by_block: HashMap<u64, Vec<usize>>,
-    /// Hits that can bring down more than their own block, in order of time: damage to metadata, and errors.
+    /// Hits that can bring down more than their own block, in order of time: damage to what is shown to be metadata, and
+    /// errors.
     metadata: Vec<usize>,
     errors: Vec<usize>,
+    /// Damage to what may be metadata, in order of time.
+    unknown: Vec<usize>,
     /// Hits that only held up requests, in order of time.
     delays: Vec<usize>,
 }
@@ -120,41 +111,41 @@ impl<'a> Index<'a> {
             by_block: HashMap::new(),
             metadata: Vec::new(),
             errors: Vec::new(),
+            unknown: Vec::new(),
             delays: Vec::new(),
         };
         // No delay accounts for anything where nothing took too long.
         let times_out = findings.iter().any(|finding| finding.timed_out);
-        for (number, hit) in hits.iter().enumerate().filter(|(_, hit)| times_out || hit.held_until.is_none())
-        {
+        for (number, hit) in hits.iter().enumerate() {
+            if matches!(hit.harm, Harm::Delay(_)) && !times_out {
+                continue;
+            }
             for &truth in &hit.truths {
                 index.by_truth.entry(truth).or_default().hits.push(number);
             }
             for block in hit.suffered.start / BLOCK_BYTES..hit.suffered.end.div_ceil(BLOCK_BYTES) {
                 index.by_block.entry(block).or_default().push(number);
             }
-            if hit.held_until.is_some() {
-                index.delays.push(number);
-                continue;
-            }
-            if hit.metadata {
-                index.metadata.push(number);
-            }
-            if hit.lie.is_none() {
-                index.errors.push(number);
+            match (hit.harm, hit.of_load) {
+                (Harm::Delay(_), _) => index.delays.push(number),
+                (Harm::Error, _) => index.errors.push(number),
+                (Harm::Data(_), Some(true)) => {}
+                (Harm::Data(_), Some(false)) => index.metadata.push(number),
+                (Harm::Data(_), None) => index.unknown.push(number),
             }
         }
-        index.delays.sort_by_key(|&number| hits[number].time);
-        index.metadata.sort_by_key(|&number| hits[number].time);
-        index.errors.sort_by_key(|&number| hits[number].time);
+        for numbers in [&mut index.metadata, &mut index.errors, &mut index.unknown, &mut index.delays] {
+            numbers.sort_by_key(|&number| hits[number].time);
+        }
         index
     }
 
     fn cause_of(&mut self, finding: &Finding) -> Cause {
-        let (by_content, by_place) = (self.by_content(finding), self.by_place(finding));
-        match by_content.or(by_place) {
-            Some(hit) => Cause::Hit(hit),
-            None => self.consequence_of(finding).map_or(Cause::Unexplained, Cause::Consequence),
+        if let Some(hit) = self.by_content(finding).or_else(|| self.by_place(finding)) {
+            return Cause::Hit(hit);
         }
+        let cause = self.consequence_of(finding);
+        if cause == Cause::Unexplained { self.touched(finding).map_or(cause, Cause::Assumed) } else { cause }
     }
 
     fn by_content(&mut self, finding: &Finding) -> Option<usize> {
@@ -162,18 +153,22 @@ impl<'a> Index<'a> {
             let candidates = self.by_truth.get_mut(truth)?;
             let fits = |number: &&usize| {
                 let hit = &self.hits[**number];
-                hit.time <= finding.time
-                    && hit.can_cause(finding)
+                hit.can_cause(finding)
                     && finding.device_offset.is_none_or(|offset| hit.suffered.contains(&offset))
             };
-            // Best: it left exactly what was found. A later fault of the same block may have changed the lie since.
-            let fitting: Vec<usize> = candidates.hits.iter().filter(fits).copied().collect();
-            let exact: Vec<usize> =
-                fitting.iter().copied().filter(|&number| self.hits[number].lie == finding.found).collect();
-            let mut chosen = if exact.is_empty() { fitting } else { exact };
+            let mut chosen: Vec<usize> = candidates.hits.iter().filter(fits).copied().collect();
+            // Best: it left exactly what was found, here nothing. A later fault of the same block may have changed that since.
+            if chosen.iter().any(|&number| self.hits[number].lie() == finding.found) {
+                chosen.retain(|&number| self.hits[number].lie() == finding.found);
+            }
+            // The block itself rather than one that suffered with another.
+            if chosen.iter().any(|&number| self.hits[number].own == Some(*truth)) {
+                chosen.retain(|&number| self.hits[number].own == Some(*truth));
+            }
             // What holds it up at that moment is a better explanation than an error before.
-            if finding.timed_out && chosen.iter().any(|&number| self.hits[number].held_until.is_some()) {
-                chosen.retain(|&number| self.hits[number].held_until.is_some());
+            let holds_up = |number: &usize| matches!(self.hits[*number].harm, Harm::Delay(_));
+            if finding.timed_out && chosen.iter().any(holds_up) {
+                chosen.retain(holds_up);
             }
             let turn = candidates.next;
             candidates.next += 1;
@@ -187,157 +182,195 @@ impl<'a> Index<'a> {
         let suffered = self.by_block.get(&(offset / BLOCK_BYTES))?;
         suffered.iter().copied().rev().find(|&number| {
             let hit = &self.hits[number];
-            hit.time <= finding.time && hit.can_cause(finding) && hit.suffered.contains(&offset)
+            hit.can_cause(finding) && hit.suffered.contains(&offset)
         })
     }
 
+    /// The last hit before the finding that damaged this very block, but left something else there than was found.
+    fn touched(&self, finding: &Finding) -> Option<usize> {
+        let of_content = finding.expected.iter().filter_map(|truth| self.by_truth.get(truth));
+        let here = of_content.flat_map(|candidates| candidates.hits.iter().copied());
+        here.filter(|&number| {
+            let hit = &self.hits[number];
+            hit.time <= finding.time
+                && matches!(hit.harm, Harm::Data(_))
+                && finding.device_offset.is_none_or(|offset| hit.suffered.contains(&offset))
+                && hit.gone.is_none_or(|gone| finding.time <= gone)
+        })
+        .max_by_key(|&number| self.hits[number].time)
+    }
+
     /// The last hit before the finding that can bring down more than its own block: for what took too long any that holds up a
-    /// request at that moment, else any damage to metadata, or, for an error, any error (a journal that aborts refuses
-    /// every later write).
-    fn consequence_of(&self, finding: &Finding) -> Option<usize> {
+    /// request at that moment; else damage to metadata that somebody has read since, or, for an error, any error (a journal
+    /// that aborts refuses every later write).
+    fn consequence_of(&self, finding: &Finding) -> Cause {
         if finding.device_offset.is_some() {
-            return None;
+            return Cause::Unexplained;
         }
-        let last = |numbers: &[usize]| {
-            let earlier = numbers.partition_point(|&number| self.hits[number].time <= finding.time);
-            earlier.checked_sub(1).map(|last| numbers[last])
-        };
-        let holds_up = |number: &&usize| {
-            let hit = &self.hits[**number];
-            hit.time <= finding.time && hit.can_cause(finding)
-        };
+        let holds_up = |number: &&usize| self.hits[**number].can_cause(finding);
         if let Some(&delay) = self.delays.iter().rev().find(holds_up) {
-            return Some(delay);
+            return Cause::Consequence(delay);
         }
-        let is_of_errors = finding.found.is_none() || finding.may_be_unwritten;
-        let error = if is_of_errors { last(&self.errors) } else { None };
-        last(&self.metadata).max(error)
+        // Metadata leads to blocks; it does not change some of their bits.
+        if finding.sign == Sign::Within {
+            return Cause::Unexplained;
+        }
+        let last = |numbers: &[usize], has_acted: &dyn Fn(&Hit) -> bool| {
+            let earlier = numbers.partition_point(|&number| self.hits[number].time <= finding.time);
+            numbers[..earlier].iter().copied().rev().find(|&number| has_acted(&self.hits[number]))
+        };
+        let was_read = |hit: &Hit| hit.served.is_some_and(|served| served <= finding.time);
+        let is_of_errors = finding.is_told || finding.may_be_unwritten;
+        let error = if is_of_errors { last(&self.errors, &|_| true) } else { None };
+        match last(&self.metadata, &was_read).max(error) {
+            Some(hit) => Cause::Consequence(hit),
+            None => last(&self.unknown, &was_read).map_or(Cause::Unexplained, Cause::Assumed),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::finding::tests::{unreadable, wrong};
+    use super::super::hit::tests::{error, flip, hash};
     use super::*;
+    use rotproof_block::{Phase, Time};
+    use rotproof_fault::OperationKind;
 
-    fn hash(number: u128) -> ContentHash {
-        ContentHash(number)
-    }
-
-    fn flip(place: u64, truth: u128, lie: u128) -> Hit {
-        Hit {
-            rule: 0,
-            place,
-            time: Time(10),
-            suffered: place..place + 4096,
-            truths: vec![hash(truth)],
-            lie: Some(hash(lie)),
-            held_until: None,
-            metadata: false,
-            repaired: false,
-        }
-    }
-
-    fn error(place: u64, length: u64, truths: &[u128]) -> Hit {
-        let truths = truths.iter().copied().map(hash).collect();
-        Hit { suffered: place..place + length, truths, lie: None, ..flip(place, 0, 0) }
-    }
-
-    fn wrong(expected: u128, found: u128) -> Finding {
-        Finding {
-            failure: Some(0),
-            object: 0,
-            expected: vec![hash(expected)],
-            found: Some(hash(found)),
-            timed_out: false,
-            device_offset: None,
-            time: Time(20),
-            may_be_unwritten: false,
-        }
-    }
-
-    fn unreadable(expected: u128) -> Finding {
-        Finding { found: None, ..wrong(expected, 0) }
+    /// With all data whole on the device.
+    fn causes(hits: &[Hit], findings: &[Finding]) -> Vec<Cause> {
+        attribute(hits, findings, &|expected| vec![true; expected.len()])
     }
 
     #[test]
     fn a_block_is_traced_by_its_content_wherever_it_lies() {
         let hits = [flip(0, 1, 101), flip(8192, 2, 102)];
-        assert_eq!(attribute(&hits, &[wrong(2, 102), wrong(1, 101)]), [Cause::Hit(1), Cause::Hit(0)]);
+        assert_eq!(causes(&hits, &[wrong(2, 102), wrong(1, 101)]), [Cause::Hit(1), Cause::Hit(0)]);
+    }
+
+    #[test]
+    fn what_a_fault_did_not_leave_there_it_is_not_charged_with() {
+        let elsewhere = wrong(1, 9);
+        assert_eq!(causes(&[flip(0, 1, 101)], std::slice::from_ref(&elsewhere)), [Cause::Assumed(0)]);
+        let placed = Finding { device_offset: Some(0), ..elsewhere };
+        assert_eq!(causes(&[flip(0, 1, 101)], std::slice::from_ref(&placed)), [Cause::Assumed(0)]);
+        // What it did was gone by then.
+        let gone = Hit { gone: Some(Time(15)), ..flip(0, 1, 101) };
+        assert_eq!(causes(&[gone], &[placed]), [Cause::Unexplained]);
     }
 
     #[test]
     fn neighbours_in_a_merged_request_are_blamed_on_its_error() {
         let hits = [error(0, 12288, &[1, 2, 3])];
-        let causes = attribute(&hits, &[unreadable(1), unreadable(3)]);
-        assert_eq!(causes, [Cause::Hit(0), Cause::Hit(0)]);
+        let found = causes(&hits, &[unreadable(1), unreadable(3)]);
+        assert_eq!(found, [Cause::Hit(0), Cause::Hit(0)]);
     }
 
     #[test]
     fn an_error_does_not_explain_wrong_data() {
-        assert_eq!(attribute(&[error(0, 4096, &[1])], &[wrong(1, 9)]), [Cause::Unexplained]);
+        assert_eq!(causes(&[error(0, 4096, &[1])], &[wrong(1, 9)]), [Cause::Unexplained]);
+    }
+
+    #[test]
+    fn an_error_of_one_read_does_not_explain_another_after_the_caches_were_dropped() {
+        let passing = Hit { persists: false, ..error(0, 4096, &[1]) };
+        let mut later = unreadable(1);
+        assert_eq!(causes(std::slice::from_ref(&passing), std::slice::from_ref(&later)), [Cause::Hit(0)]);
+        (later.phase, later.device_offset) = (Phase::Check, Some(0));
+        assert_eq!(causes(&[passing], &[later]), [Cause::Unexplained]);
     }
 
     #[test]
     fn a_flip_explains_the_error_of_a_subject_that_saw_through_it() {
-        assert_eq!(attribute(&[flip(0, 1, 9)], &[unreadable(1)]), [Cause::Hit(0)]);
+        assert_eq!(causes(&[flip(0, 1, 9)], &[unreadable(1)]), [Cause::Hit(0)]);
         // An error of its own is the better explanation.
-        assert_eq!(attribute(&[error(0, 4096, &[1]), flip(0, 1, 9)], &[unreadable(1)]), [Cause::Hit(0)]);
+        assert_eq!(causes(&[error(0, 4096, &[1]), flip(0, 1, 9)], &[unreadable(1)]), [Cause::Hit(0)]);
+        // A bare device cannot see through anything.
+        let placed = Finding { device_offset: Some(0), ..unreadable(1) };
+        assert_eq!(causes(&[flip(0, 1, 9)], &[placed]), [Cause::Assumed(0)]);
     }
 
     #[test]
     fn a_finding_before_the_fault_is_not_its_doing() {
         let early = Finding { time: Time(5), ..wrong(1, 101) };
-        assert_eq!(attribute(&[flip(0, 1, 101)], &[early]), [Cause::Unexplained]);
+        assert_eq!(causes(&[flip(0, 1, 101)], &[early]), [Cause::Unexplained]);
     }
 
     #[test]
     fn copies_of_one_content_are_dealt_out_among_its_hits() {
         let hits = [flip(0, 1, 101), flip(4096, 1, 101)];
-        assert_eq!(attribute(&hits, &[wrong(1, 101), wrong(1, 101)]), [Cause::Hit(0), Cause::Hit(1)]);
+        assert_eq!(causes(&hits, &[wrong(1, 101), wrong(1, 101)]), [Cause::Hit(0), Cause::Hit(1)]);
         let placed = Finding { device_offset: Some(4096), ..wrong(1, 101) };
-        assert_eq!(attribute(&hits, &[placed.clone(), placed]), [Cause::Hit(1), Cause::Hit(1)]);
+        assert_eq!(causes(&hits, &[placed.clone(), placed]), [Cause::Hit(1), Cause::Hit(1)]);
     }
 
     #[test]
     fn the_place_decides_where_the_content_is_unknown() {
-        let placed = Finding { expected: Vec::new(), device_offset: Some(4096), ..wrong(0, 7) };
-        assert_eq!(attribute(&[flip(0, 1, 101), flip(4096, 2, 102)], &[placed]), [Cause::Hit(1)]);
+        let placed = Finding { expected: Vec::new(), device_offset: Some(4096), ..wrong(0, 102) };
+        assert_eq!(causes(&[flip(0, 1, 101), flip(4096, 2, 102)], &[placed]), [Cause::Hit(1)]);
     }
 
     #[test]
-    fn damaged_metadata_explains_what_comes_after_it() {
-        let metadata = Hit { metadata: true, ..flip(0, 500, 501) };
-        assert_eq!(attribute(&[metadata], &[wrong(1, 9), unreadable(2)]), [Cause::Consequence(0); 2]);
-        // A file system that gave up after an error on other data.
-        assert_eq!(attribute(&[error(0, 4096, &[77])], &[unreadable(2)]), [Cause::Consequence(0)]);
-        // Damage to other data explains nothing.
-        assert_eq!(attribute(&[flip(0, 77, 78)], &[wrong(1, 9)]), [Cause::Unexplained]);
+    fn damaged_metadata_explains_what_comes_after_it_if_somebody_has_read_it() {
+        let metadata = Hit { of_load: Some(false), served: Some(Time(15)), ..flip(0, 500, 501) };
+        let findings = [wrong(1, 9), unreadable(2)];
+        assert_eq!(causes(std::slice::from_ref(&metadata), &findings), [Cause::Consequence(0); 2]);
+        let unread = Hit { served: None, ..metadata.clone() };
+        assert_eq!(causes(std::slice::from_ref(&unread), &findings), [Cause::Unexplained; 2]);
+        let read_later = Hit { served: Some(Time(21)), ..metadata.clone() };
+        assert_eq!(causes(std::slice::from_ref(&read_later), &findings), [Cause::Unexplained; 2]);
+        let unknown = Hit { of_load: None, ..metadata.clone() };
+        assert_eq!(causes(std::slice::from_ref(&unknown), &findings), [Cause::Assumed(0); 2]);
+        // Nor does it change bits of what it leads to.
+        let bits = Finding { sign: Sign::Within, ..wrong(1, 9) };
+        assert_eq!(causes(std::slice::from_ref(&metadata), &[bits]), [Cause::Unexplained]);
+        // Damage to other data explains nothing, also if that was overwritten since.
+        let data = Hit { of_load: Some(true), ..metadata };
+        assert_eq!(causes(&[data], &findings), [Cause::Unexplained; 2]);
+    }
+
+    #[test]
+    fn data_that_is_gone_is_not_the_work_of_what_led_to_it() {
+        let metadata = Hit { of_load: Some(false), served: Some(Time(15)), ..flip(0, 500, 501) };
+        let gone = |expected: &[&[ContentHash]]| vec![false; expected.len()];
+        let name = Finding { sign: Sign::Name, found: None, ..wrong(3, 0) };
+        let found = attribute(std::slice::from_ref(&metadata), &[wrong(1, 9), unreadable(2), name], &gone);
+        assert_eq!(found, [Cause::Assumed(0), Cause::Assumed(0), Cause::Consequence(0)]);
+    }
+
+    #[test]
+    fn a_file_system_that_gave_up_after_an_error_on_other_data_refuses_what_comes_then() {
+        let refused = Finding { sign: Sign::Refused, ..unreadable(2) };
+        assert_eq!(causes(&[error(0, 4096, &[77])], &[refused]), [Cause::Consequence(0)]);
     }
 
     #[test]
     fn a_delay_accounts_for_what_took_too_long_while_it_held_somebody_up_and_for_nothing_else() {
-        let held = Hit { held_until: Some(Time(30)), lie: None, ..flip(4096, 1, 0) };
+        let held = Hit { harm: Harm::Delay(Time(30)), ..flip(4096, 1, 0) };
         let timed_out = Finding { timed_out: true, ..unreadable(1) };
-        assert_eq!(attribute(std::slice::from_ref(&held), std::slice::from_ref(&timed_out)), [Cause::Hit(0)]);
+        assert_eq!(causes(std::slice::from_ref(&held), std::slice::from_ref(&timed_out)), [Cause::Hit(0)]);
         let placed = Finding { expected: Vec::new(), device_offset: Some(4096), ..timed_out.clone() };
-        assert_eq!(attribute(std::slice::from_ref(&held), &[placed]), [Cause::Hit(0)]);
+        assert_eq!(causes(std::slice::from_ref(&held), &[placed]), [Cause::Hit(0)]);
         // A file system that waited for something else.
         let other = Finding { expected: vec![hash(7)], ..timed_out.clone() };
-        assert_eq!(attribute(std::slice::from_ref(&held), &[other]), [Cause::Consequence(0)]);
+        assert_eq!(causes(std::slice::from_ref(&held), &[other]), [Cause::Consequence(0)]);
         let late = Finding { time: Time(31), ..timed_out.clone() };
-        let causes = attribute(std::slice::from_ref(&held), &[late, unreadable(1), wrong(1, 9)]);
-        assert_eq!(causes, [Cause::Unexplained; 3]);
+        let found = causes(std::slice::from_ref(&held), &[late, unreadable(1), wrong(1, 9)]);
+        assert_eq!(found, [Cause::Unexplained; 3]);
         let hits = [error(4096, 4096, &[1]), held];
-        assert_eq!(attribute(&hits, &[timed_out, unreadable(1)]), [Cause::Hit(1), Cause::Hit(0)]);
+        assert_eq!(causes(&hits, &[timed_out, unreadable(1)]), [Cause::Hit(1), Cause::Hit(0)]);
     }
 
     #[test]
     fn an_error_accounts_for_data_that_never_left_the_page_cache() {
-        let refused = Hit { lie: None, ..flip(0, 1, 0) };
+        let refused = Hit { operation: OperationKind::Write, ..error(0, 4096, &[1]) };
         let cached = Finding { may_be_unwritten: true, ..wrong(1, 101) };
-        assert_eq!(attribute(std::slice::from_ref(&refused), std::slice::from_ref(&cached)), [Cause::Hit(0)]);
+        assert_eq!(causes(std::slice::from_ref(&refused), std::slice::from_ref(&cached)), [Cause::Hit(0)]);
+        // Of other data nothing shows that it ever was to be written then.
         let elsewhere = Finding { expected: vec![hash(7)], ..cached };
-        assert_eq!(attribute(std::slice::from_ref(&refused), &[elsewhere]), [Cause::Consequence(0)]);
-        assert_eq!(attribute(&[refused], &[wrong(1, 101)]), [Cause::Unexplained]);
+        let gone = |expected: &[&[ContentHash]]| vec![false; expected.len()];
+        let found = attribute(std::slice::from_ref(&refused), std::slice::from_ref(&elsewhere), &gone);
+        assert_eq!(found, [Cause::Assumed(0)]);
+        assert_eq!(causes(&[refused], &[wrong(1, 101)]), [Cause::Unexplained]);
     }
 }

@@ -1,10 +1,16 @@
-//! What became of every fault.
+//! What became of every fault. `docs/fates.md` has what each fate claims, and what it rests on.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use rotproof_block::{ContentHash, Phase};
+use rotproof_fault::OperationKind;
+use rotproof_load::{ContentId, Oracle, Workload};
 use serde::Serialize;
 
-use super::attribution::{Cause, Finding, Hit};
+use super::Evidence;
+use super::attribution::Cause;
+use super::finding::{self, Finding};
+use super::hit::{Harm, Hit};
 
 /// What became of one fault, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -12,16 +18,16 @@ use super::attribution::{Cause, Finding, Hit};
 pub enum Fate {
     /// The rule never met its block.
     Untriggered,
-    /// It happened, and nobody ever saw it.
+    /// It happened, and was seen to harm nobody.
     Masked,
-    /// The subject put the right data back.
+    /// The right data was put back.
     Repaired,
     /// The application got an error.
     Reported,
+    /// It happened, and nothing shows what the application got.
+    Unknown,
     /// The application got wrong data as if it were right.
     Silent,
-    /// It happened, and there is no oracle to say what the application got.
-    Unknown,
 }
 
 /// How many faults met each fate.
@@ -85,42 +91,172 @@ pub struct RuleOutcome {
     pub failing_files: u64,
 }
 
+/// What the load can say of blocks that did not fail.
+pub(super) struct Knowledge<'a> {
+    /// Of the load; none where nobody knows what it wrote, or not all was read back.
+    oracle: Option<LoadOracle<'a>>,
+    /// Nothing stands between the device and the load: what goes up is what the load gets.
+    is_direct: bool,
+}
+
+enum LoadOracle<'a> {
+    Blocks(&'a Workload, &'a Oracle),
+    Files,
+}
+
+impl<'a> Knowledge<'a> {
+    pub(super) fn of(evidence: &Evidence<'a>) -> Self {
+        let of_files = evidence.files.filter(|files| files.oracle.is_some()).map(|_| LoadOracle::Files);
+        let of_blocks = evidence.load.map(|(workload, oracle)| LoadOracle::Blocks(workload, oracle));
+        Self {
+            oracle: of_blocks.or(of_files),
+            is_direct: evidence.blocks_stay && !finding::is_cached(evidence),
+        }
+    }
+
+    /// What became of wrong data on a bare device that was seen by no finding of its own.
+    fn direct(&self, hit: &Hit, others: Others) -> Fate {
+        let Some(LoadOracle::Blocks(workload, oracle)) = self.oracle else { return Fate::Unknown };
+        let block = hit.place / rotproof_load::BLOCK_BYTES as u64;
+        if hit.served.is_none() {
+            return if hit.gone.is_some() { Fate::Masked } else { Fate::Unknown };
+        }
+        if oracle.was_read_unjudged(block) && hit.phase != Phase::Setup {
+            // Nobody compared it, but the engine saw it go up in the place of what the device holds.
+            return Fate::Silent;
+        }
+        let is_judged = block < workload.layout().blocks()
+            && (oracle.expects_zeros() || oracle.legal(block) != [ContentId::NEVER_WRITTEN]);
+        // Every read of it was compared, and right.
+        if is_judged && others == Others::None { Fate::Masked } else { Fate::Unknown }
+    }
+
+    /// What became of a hit that no finding was laid to.
+    fn without_findings(&self, hit: &Hit, others: Others) -> Fate {
+        if let Harm::Delay(_) = hit.harm {
+            // It came back whole, only later.
+            return Fate::Masked;
+        }
+        if self.oracle.is_none() {
+            return Fate::Unknown;
+        }
+        match others {
+            Others::Silent if matches!(hit.harm, Harm::Data(_)) => return Fate::Silent,
+            Others::Told => return Fate::Reported,
+            _ => {}
+        }
+        if hit.repaired {
+            return Fate::Repaired;
+        }
+        // Nobody can have read what was gone before anybody came, and what was never changed harms nobody.
+        let is_unseen = hit.served.is_none() && hit.gone.is_some();
+        let is_unchanged = hit.lie().is_some() && hit.lie() == hit.own;
+        match hit.harm {
+            Harm::Data(_) if is_unchanged => Fate::Masked,
+            Harm::Data(_) if self.is_direct => self.direct(hit, others),
+            Harm::Data(_) if is_unseen => Fate::Masked,
+            // A discard is a hint; the data are where they were.
+            Harm::Error if hit.operation == OperationKind::Discard => Fate::Masked,
+            // There is nobody between who could have swallowed it.
+            Harm::Error if self.is_direct && hit.phase != Phase::Setup => Fate::Reported,
+            // All that the load has made is read back in the end, and every read of it before was compared.
+            _ if hit.of_load == Some(true) && others == Others::None => Fate::Masked,
+            _ => Fate::Unknown,
+        }
+    }
+}
+
+/// What other hits say of what a hit damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Others {
+    /// No block failed that was to hold it.
+    None,
+    /// One did, and that says nothing about this hit.
+    Open,
+    /// One did, and an error told of it each time, laid to another hit of the same bytes.
+    Told,
+    /// One did, without a word, laid to another hit of the same bytes, while this one's damage was there too.
+    Silent,
+}
+
+/// The findings by what they expected, with the hit that each was laid to.
+struct Expectations<'a> {
+    hits: &'a [Hit],
+    findings: &'a [Finding],
+    causes: &'a [Cause],
+    by_content: HashMap<ContentHash, Vec<usize>>,
+}
+
+impl<'a> Expectations<'a> {
+    fn new(hits: &'a [Hit], findings: &'a [Finding], causes: &'a [Cause]) -> Self {
+        let mut by_content: HashMap<ContentHash, Vec<usize>> = HashMap::new();
+        for (number, finding) in findings.iter().enumerate() {
+            for &content in &finding.expected {
+                by_content.entry(content).or_default().push(number);
+            }
+        }
+        Self { hits, findings, causes, by_content }
+    }
+
+    fn others(&self, hit: &Hit) -> Others {
+        let of_content = hit.truths.iter().filter_map(|truth| self.by_content.get(truth)).flatten();
+        // Where blocks do not move, the same content elsewhere is another matter.
+        let of_hit = of_content.filter(|&&number| {
+            self.findings[number].device_offset.is_none_or(|offset| hit.suffered.contains(&offset))
+        });
+        let of_one = |&number: &usize| {
+            let finding = &self.findings[number];
+            let is_same = self.causes[number].hit().is_some_and(|other| self.hits[other].overlaps(hit));
+            match (is_same && hit.was_there(finding), finding.is_told) {
+                (true, true) => Others::Told,
+                (true, false) => Others::Silent,
+                (false, _) => Others::Open,
+            }
+        };
+        of_hit.map(of_one).max().unwrap_or(Others::None)
+    }
+}
+
 /// Gives every fault its fate.
 ///
-/// `causes[i]` belongs to `findings[i]`; `never_met[r]` counts the aims of rule `r` that no request ever met. Without an
-/// oracle nothing is found, and that says nothing.
-pub fn outcomes(
-    rules: usize,
+/// `causes[i]` belongs to `findings[i]`; `never_met[r]` counts the aims of rule `r` that no request ever met, one for each rule.
+pub(super) fn outcomes(
     hits: &[Hit],
     findings: &[Finding],
     causes: &[Cause],
     never_met: &[u64],
-    has_oracle: bool,
+    knowledge: &Knowledge<'_>,
 ) -> Vec<RuleOutcome> {
-    let mut outcomes = vec![RuleOutcome::default(); rules];
-    let mut fates: BTreeMap<(usize, u64), Fate> = BTreeMap::new();
+    let mut outcomes = vec![RuleOutcome::default(); never_met.len()];
+    let expectations = Expectations::new(hits, findings, causes);
+    // What the findings say of a fault, and what the rest of its hits does.
+    let mut fates: BTreeMap<(usize, u64), (Option<Fate>, Fate)> = BTreeMap::new();
     for hit in hits {
         outcomes[hit.rule].hits += 1;
-        let fate = fates.entry((hit.rule, hit.place)).or_insert(Fate::Masked);
-        if !has_oracle && hit.held_until.is_none() {
-            *fate = Fate::Unknown;
-        } else if hit.repaired {
-            *fate = (*fate).max(Fate::Repaired);
-        }
+        let fate = knowledge.without_findings(hit, expectations.others(hit));
+        let (_, known) = fates.entry((hit.rule, hit.place)).or_insert((None, fate));
+        *known = (*known).max(fate);
     }
     let mut spread: HashMap<usize, (HashSet<usize>, HashSet<u32>)> = HashMap::new();
     for (cause, finding) in causes.iter().zip(findings) {
+        if let Cause::Assumed(number) = *cause {
+            let hit = &hits[number];
+            let (_, known) = fates.entry((hit.rule, hit.place)).or_insert((None, Fate::Unknown));
+            *known = (*known).max(Fate::Unknown);
+        }
         let Some(hit) = cause.hit().map(|number| &hits[number]) else { continue };
-        let fate = if finding.found.is_some() { Fate::Silent } else { Fate::Reported };
-        let entry = fates.entry((hit.rule, hit.place)).or_insert(fate);
-        *entry = (*entry).max(fate);
+        let fate = if finding.is_told { Fate::Reported } else { Fate::Silent };
+        let (found, _) = fates.entry((hit.rule, hit.place)).or_insert((None, fate));
+        *found = (*found).max(Some(fate));
         if let Some(failure) = finding.failure {
             let (blocks, files) = spread.entry(hit.rule).or_default();
             blocks.insert(failure);
             files.insert(finding.object);
         }
     }
-    for ((rule, _), fate) in fates {
+    for ((rule, _), (found, known)) in fates {
+        // That somebody was told of a fault says enough of it, unless somebody else was not.
+        let fate = found.map_or(known, |found| if known == Fate::Silent { known } else { found });
         outcomes[rule].faults += 1;
         outcomes[rule].fates.add(fate, 1);
     }
@@ -128,69 +264,101 @@ pub fn outcomes(
         if let Some((blocks, files)) = spread.get(&rule) {
             (outcome.failing_blocks, outcome.failing_files) = (blocks.len() as u64, files.len() as u64);
         }
-        let missed = never_met.get(rule).copied().unwrap_or(0);
-        outcome.faults += missed;
-        outcome.fates.add(Fate::Untriggered, missed);
+        outcome.faults += never_met[rule];
+        outcome.fates.add(Fate::Untriggered, never_met[rule]);
     }
     outcomes
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::finding::tests::{unreadable, wrong};
+    use super::super::hit::tests::{error, flip};
     use super::*;
-    use rotproof_block::{ContentHash, Time};
+    use rotproof_block::Time;
+    use rotproof_load::{LoadSpec, ObjectInfo};
 
-    fn hit(rule: usize, place: u64) -> Hit {
-        Hit {
-            rule,
-            place,
-            time: Time(1),
-            suffered: place..place + 4096,
-            truths: vec![ContentHash(1)],
-            lie: Some(ContentHash(2)),
-            held_until: None,
-            metadata: false,
-            repaired: false,
-        }
-    }
+    const BLIND: Knowledge<'_> = Knowledge { oracle: None, is_direct: false };
+    const FILES: Knowledge<'_> = Knowledge { oracle: Some(LoadOracle::Files), is_direct: false };
 
-    fn finding(failure: impl Into<Option<usize>>, object: u32, found: Option<u128>) -> Finding {
-        Finding {
-            failure: failure.into(),
-            object,
-            expected: vec![ContentHash(1)],
-            found: found.map(ContentHash),
-            timed_out: false,
-            device_offset: None,
-            time: Time(2),
-            may_be_unwritten: false,
-        }
+    fn fate(hit: &Hit, knowledge: &Knowledge<'_>) -> Fate {
+        knowledge.without_findings(hit, Others::None)
     }
 
     #[test]
     fn without_an_oracle_only_delays_are_known_to_harm_nothing() {
-        let mut hits = vec![hit(0, 0), hit(0, 0), hit(0, 4096), hit(1, 0)];
-        hits[0].repaired = true;
-        hits[3].held_until = Some(Time(9));
-        let outcomes = outcomes(2, &hits, &[], &[], &[1, 0], false);
-        let fates = FateCounts { unknown: 2, untriggered: 1, ..FateCounts::default() };
-        assert_eq!((outcomes[0].hits, outcomes[0].fates), (3, fates));
-        assert_eq!(outcomes[1].fates, FateCounts { masked: 1, ..FateCounts::default() });
+        let repaired = Hit { repaired: true, gone: Some(Time(11)), ..flip(0, 1, 2) };
+        assert_eq!(fate(&repaired, &BLIND), Fate::Unknown);
+        let delay = Hit { harm: Harm::Delay(Time(30)), ..flip(0, 1, 2) };
+        assert_eq!(fate(&delay, &BLIND), Fate::Masked);
+        let outcomes = outcomes(&[repaired.clone(), repaired, delay], &[], &[], &[1], &BLIND);
+        let fates = FateCounts { unknown: 1, untriggered: 1, ..FateCounts::default() };
+        assert_eq!((outcomes[0].hits, outcomes[0].faults, outcomes[0].fates), (3, 2, fates));
+    }
+
+    #[test]
+    fn masked_is_what_was_seen_to_be_right_or_seen_by_nobody() {
+        let data = flip(0, 1, 2);
+        assert_eq!(fate(&data, &FILES), Fate::Masked, "all that the load made was read back");
+        assert_eq!(FILES.without_findings(&data, Others::Open), Fate::Unknown, "what was to hold it failed");
+        let metadata = Hit { of_load: Some(false), ..data.clone() };
+        assert_eq!(fate(&metadata, &FILES), Fate::Unknown);
+        let gone = Hit { gone: Some(Time(15)), ..metadata.clone() };
+        assert_eq!(fate(&gone, &FILES), Fate::Masked, "overwritten before anybody came");
+        let read_before = Hit { served: Some(Time(12)), ..gone };
+        assert_eq!(fate(&read_before, &FILES), Fate::Unknown);
+        assert_eq!(fate(&Hit { repaired: true, ..read_before }, &FILES), Fate::Repaired);
+        assert_eq!(fate(&Hit { of_load: None, ..data }, &FILES), Fate::Unknown);
+        assert_eq!(fate(&Hit { of_load: Some(false), ..flip(0, 1, 1) }, &FILES), Fate::Masked, "no change");
+        assert_eq!(fate(&error(0, 8192, &[1, 2]), &FILES), Fate::Masked);
+        let flush = Hit { operation: OperationKind::Flush, of_load: None, ..error(0, 0, &[]) };
+        assert_eq!(fate(&flush, &FILES), Fate::Unknown);
+        assert_eq!(fate(&flush, &Knowledge { is_direct: true, ..FILES }), Fate::Reported);
+    }
+
+    #[test]
+    fn on_a_bare_device_what_went_up_unseen_by_the_load_is_silent() {
+        let objects = [ObjectInfo::new("device", 8 * 4096)];
+        let workload = Workload::new(&LoadSpec::default(), 1, &objects).expect("makes sense");
+        let mut oracle = Oracle::new(&workload);
+        fn bare<'a>(workload: &'a Workload, oracle: &'a Oracle) -> Knowledge<'a> {
+            Knowledge { oracle: Some(LoadOracle::Blocks(workload, oracle)), is_direct: true }
+        }
+        let served = Hit { of_load: None, served: Some(Time(12)), ..flip(4096, 1, 2) };
+        assert_eq!(
+            fate(&served, &bare(&workload, &oracle)),
+            Fate::Unknown,
+            "somebody has read it, not the load"
+        );
+        let latent = Hit { served: None, ..served.clone() };
+        assert_eq!(fate(&latent, &bare(&workload, &oracle)), Fate::Unknown);
+        assert_eq!(fate(&Hit { gone: Some(Time(13)), ..latent }, &bare(&workload, &oracle)), Fate::Masked);
+        oracle.expect_zeros_where_never_written();
+        assert_eq!(
+            fate(&served, &bare(&workload, &oracle)),
+            Fate::Masked,
+            "the load knew what it read, and took it"
+        );
+        assert_eq!(bare(&workload, &oracle).without_findings(&served, Others::Open), Fate::Unknown);
     }
 
     #[test]
     fn every_fault_has_one_fate_and_the_worst_wins() {
-        let mut hits = vec![hit(0, 0), hit(0, 0), hit(0, 4096), hit(0, 8192), hit(1, 0)];
+        let at = |rule, place| Hit { rule, ..flip(place, 1, 2) };
+        let alone = Hit { rule: 1, ..flip(16_384, 3, 4) };
+        let mut hits = vec![at(0, 0), at(0, 0), at(0, 4096), at(0, 8192), alone];
         hits[3].repaired = true;
+        let of =
+            |failure: Option<usize>, object: u32, finding: Finding| Finding { failure, object, ..finding };
         let findings = [
-            finding(0, 0, None),
-            finding(0, 0, Some(2)),
-            finding(1, 1, None),
-            finding(2, 1, Some(2)),
-            finding(None, 0, None),
+            of(Some(0), 0, unreadable(1)),
+            of(Some(0), 0, wrong(1, 2)),
+            of(Some(1), 1, unreadable(1)),
+            of(Some(2), 1, wrong(1, 2)),
+            of(None, 0, unreadable(3)),
         ];
         let causes = [Cause::Hit(0), Cause::Hit(1), Cause::Consequence(2), Cause::Unexplained, Cause::Hit(4)];
-        let outcomes = outcomes(2, &hits, &findings, &causes, &[3, 0], true);
+        let outcomes = outcomes(&hits, &findings, &causes, &[3, 0], &FILES);
         assert_eq!(
             outcomes[0],
             RuleOutcome {
@@ -211,5 +379,31 @@ mod tests {
         // Told of, then repeated with success: reported, and no block lost.
         assert_eq!(outcomes[1].fates, FateCounts { reported: 1, ..FateCounts::default() });
         assert_eq!(outcomes[1].failing_blocks, 0);
+    }
+
+    #[test]
+    fn what_lay_beneath_the_damage_that_was_found_was_handed_out_with_it() {
+        let beneath = flip(0, 1, 2);
+        let above = Hit { rule: 1, time: Time(12), ..flip(0, 1, 3) };
+        let elsewhere = Hit { rule: 2, ..flip(8192, 1, 4) };
+        let gone = Hit { rule: 3, gone: Some(Time(11)), ..flip(0, 1, 5) };
+        let hits = [beneath, above, elsewhere, gone];
+        let fates = |finding: Finding| -> Vec<FateCounts> {
+            let outcomes = outcomes(&hits, &[finding], &[Cause::Hit(1)], &[0; 4], &FILES);
+            outcomes.iter().map(|outcome| outcome.fates).collect()
+        };
+        let silent = FateCounts { silent: 1, ..FateCounts::default() };
+        let reported = FateCounts { reported: 1, ..FateCounts::default() };
+        let unknown = FateCounts { unknown: 1, ..FateCounts::default() };
+        let masked = FateCounts { masked: 1, ..FateCounts::default() };
+        assert_eq!(fates(wrong(1, 3)), [silent, silent, unknown, masked]);
+        assert_eq!(fates(unreadable(1)), [reported, reported, unknown, masked]);
+    }
+
+    #[test]
+    fn what_a_hit_may_have_caused_leaves_its_fate_unknown() {
+        let outcomes = outcomes(&[flip(0, 1, 2)], &[wrong(7, 9)], &[Cause::Assumed(0)], &[0], &FILES);
+        assert_eq!(outcomes[0].fates, FateCounts { unknown: 1, ..FateCounts::default() });
+        assert_eq!(outcomes[0].failing_blocks, 0);
     }
 }

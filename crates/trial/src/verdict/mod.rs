@@ -5,18 +5,23 @@
 
 mod attribution;
 mod fates;
+mod finding;
+mod hit;
+mod medium;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
-use rotproof_block::{ContentHash, ErrorKind, Phase, Time};
-use rotproof_fault::{BLOCK_BYTES, Record, RuleReport, Target, TargetKey};
-use rotproof_load::engine::{Incident, LoadOperation};
+use rotproof_fault::{DrawnModel, Record, RuleReport};
 use rotproof_load::personality::{FileOracle, FileReport};
-use rotproof_load::{ContentId, Failure, LoadReport, Oracle, Workload};
+use rotproof_load::{Failure, LoadReport, Oracle, Workload};
 use serde::Serialize;
 
-pub use attribution::{Cause, Finding, Hit, attribute};
-pub use fates::{Fate, FateCounts, RuleOutcome, outcomes};
+pub use attribution::{Cause, attribute};
+pub use fates::{Fate, FateCounts, RuleOutcome};
+use fates::{Knowledge, outcomes};
+pub use finding::{Finding, Sign};
+pub use hit::{Harm, Hit};
+pub use medium::Medium;
 
 use crate::expect::{Counts, Expect, Expectation};
 
@@ -26,12 +31,18 @@ pub struct Evidence<'a> {
     pub records: &'a [Record],
     /// The rules, in the order of the plan.
     pub rules: &'a [RuleReport],
+    /// The models that some of them were drawn from.
+    pub models: &'a [DrawnModel],
     /// What was seen to fail.
     pub failures: &'a [Failure],
     /// What the load and the check did.
     pub reports: &'a [LoadReport],
     /// Whether an offset in the object is one on the device, as on a subject that moves no blocks.
     pub blocks_stay: bool,
+    /// Whether the subject was gone after the load, and what was asked of it then refused for that reason.
+    pub is_unreachable: bool,
+    /// What the device holds now, as the subject would see it; none where nobody can look.
+    pub medium: Option<&'a dyn Medium>,
     /// The load and what it knows at the end; none for a command, of which nobody knows what it wrote or saw.
     pub load: Option<(&'a Workload, &'a Oracle)>,
     /// The exit code of the command that was the load.
@@ -68,26 +79,22 @@ pub struct Verdict {
 impl Verdict {
     /// Judges.
     pub fn reach(evidence: &Evidence<'_>, expect: &Expect) -> Self {
-        let hits = hits(evidence);
-        let findings = findings(evidence);
-        let causes = attribute(&hits, &findings);
+        let hits: Vec<Hit> = evidence.records.iter().map(|record| Hit::new(record, evidence.rules)).collect();
+        let findings = finding::findings(evidence);
+        let causes = attribute(&hits, &findings, &|expected| medium::intact(evidence, expected));
         let never_met: Vec<u64> = evidence.rules.iter().map(never_met).collect();
-        let rules = outcomes(
-            evidence.rules.len(),
-            &hits,
-            &findings,
-            &causes,
-            &never_met,
-            evidence.load.is_some() || evidence.files.is_some_and(|files| files.oracle.is_some()),
-        );
-        let mut by_failure = vec![Cause::Unexplained; evidence.failures.len()];
+        let rules = outcomes(&hits, &findings, &causes, &never_met, &Knowledge::of(evidence));
+        let failures = evidence.failures.len();
+        let mut by_failure = vec![Cause::Unexplained; failures];
+        let (mut is_known, mut told) = (vec![false; failures], vec![false; failures]);
         for (finding, cause) in findings.iter().zip(causes) {
             let Some(failure) = finding.failure else { continue };
             let known = &mut by_failure[failure];
-            // Wrong data matters more than an error, an own hit more than a consequence.
-            let is_worse = finding.found.is_some() && cause != Cause::Unexplained;
-            if *known == Cause::Unexplained || is_worse {
-                *known = cause;
+            // A block with one way to fail that nothing accounts for is one that nothing accounts for.
+            let weight = |cause: Cause, is_told: bool| (cause.certainty(), is_told);
+            let is_first = !std::mem::replace(&mut is_known[failure], true);
+            if is_first || weight(cause, finding.is_told) < weight(*known, told[failure]) {
+                (*known, told[failure]) = (cause, finding.is_told);
             }
         }
         let mut kinds = BTreeMap::new();
@@ -118,6 +125,8 @@ pub enum CauseRecord {
     Hit(u64),
     /// It depends on something that the ledger record with this number damaged.
     Consequence(u64),
+    /// It may come of what the ledger record with this number did; nothing shows it.
+    Assumed(u64),
     /// No fault accounts for it.
     Unexplained,
 }
@@ -128,136 +137,10 @@ impl CauseRecord {
         match cause {
             Cause::Hit(hit) => Self::Hit(records[hit].sequence),
             Cause::Consequence(hit) => Self::Consequence(records[hit].sequence),
+            Cause::Assumed(hit) => Self::Assumed(records[hit].sequence),
             Cause::Unexplained => Self::Unexplained,
         }
     }
-}
-
-fn hits(evidence: &Evidence<'_>) -> Vec<Hit> {
-    // Costs a pass over the oracle, so only where it can matter: a content that the load has named is never metadata.
-    let chooses = |rule: &RuleReport| {
-        matches!(rule.rule.matching.target, Some(Target::Seen(_) | Target::Extent { .. }))
-    };
-    let by_place = |record: &Record| {
-        !matches!(record.target, Some(TargetKey::Content { .. }))
-            || evidence.rules.get(record.rule as usize).is_some_and(chooses)
-    };
-    let contents = (!evidence.blocks_stay && evidence.records.iter().any(by_place))
-        .then(|| contents(evidence))
-        .flatten();
-    let is_metadata = |hash: &ContentHash| contents.as_ref().is_some_and(|contents| !contents.contains(hash));
-    evidence
-        .records
-        .iter()
-        .map(|record| {
-            let truths: Vec<ContentHash> =
-                record.before.into_iter().chain(record.blocks.iter().map(|block| block.content)).collect();
-            Hit {
-                rule: record.rule as usize,
-                place: place(record),
-                time: Time(record.time_ns),
-                suffered: record.offset..record.offset + record.length,
-                lie: record.after,
-                held_until: record.effect.only_delays().then(|| held_until(record)),
-                metadata: truths.iter().any(is_metadata),
-                repaired: record.repaired_at_ns.is_some(),
-                truths,
-            }
-        })
-        .collect()
-}
-
-fn held_until(record: &Record) -> Time {
-    Time(record.time_ns).after(record.effect.holds_up().unwrap_or_default().0)
-}
-
-/// What makes hits of one rule the same fault: for an effect on data the block; for an error or a delay, which hits
-/// requests of any shape, what the rule aimed at.
-fn place(record: &Record) -> u64 {
-    match (&record.effect, &record.target) {
-        (effect, Some(TargetKey::Offset(start))) if !effect.is_on_data() => *start,
-        (effect, Some(TargetKey::Content { hash, .. })) if !effect.is_on_data() => hash.0 as u64,
-        _ => record.offset / BLOCK_BYTES * BLOCK_BYTES,
-    }
-}
-
-/// Hashes of everything that the load may have on the subject.
-fn contents(evidence: &Evidence<'_>) -> Option<HashSet<ContentHash>> {
-    if let Some(files) = evidence.files {
-        return files.oracle.as_ref().map(FileOracle::hashes);
-    }
-    let (workload, oracle) = evidence.load?;
-    let contents = (0..workload.layout().blocks())
-        .flat_map(|block| oracle.legal(block))
-        .filter(|&content| content != ContentId::NEVER_WRITTEN)
-        .map(|content| workload.content().hash(content))
-        .collect();
-    Some(contents)
-}
-
-fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let is_cached = evidence.files.is_some()
-        || evidence.load.is_some_and(|(workload, _)| workload.spec().file_access().is_cached());
-    for (number, failure) in evidence.failures.iter().enumerate() {
-        findings.extend(failure.ways.iter().map(|way| Finding {
-            failure: Some(number),
-            object: failure.object_index,
-            expected: way.expected.iter().filter_map(|version| version.hash).collect(),
-            found: way.found.filter(|_| way.is_wrong_data()),
-            timed_out: way.what.error() == Some(ErrorKind::TimedOut),
-            device_offset: evidence.blocks_stay.then_some(failure.offset_bytes),
-            time: way.time,
-            may_be_unwritten: is_cached,
-        }));
-    }
-    for report in evidence.files.iter().flat_map(|files| &files.reports) {
-        findings.extend(report.incidents.iter().map(|incident| Finding {
-            failure: None,
-            object: 0,
-            expected: Vec::new(),
-            found: None,
-            timed_out: incident.error == ErrorKind::TimedOut,
-            device_offset: None,
-            time: incident.time,
-            may_be_unwritten: false,
-        }));
-    }
-    for report in evidence.reports {
-        for incident in &report.incidents {
-            // All others have their blocks among the failures.
-            let is_silent_retry = report.phase == Phase::Check && incident.operation == LoadOperation::Read;
-            let has_no_blocks = matches!(incident.operation, LoadOperation::Flush | LoadOperation::Discard);
-            if !is_silent_retry && !has_no_blocks {
-                continue;
-            }
-            findings.push(Finding {
-                failure: None,
-                object: incident.object,
-                expected: evidence.load.map_or_else(Vec::new, |load| contents_of(load, incident)),
-                found: None,
-                timed_out: incident.error == ErrorKind::TimedOut,
-                device_offset: None,
-                time: incident.time,
-                may_be_unwritten: false,
-            });
-        }
-    }
-    findings
-}
-
-/// Hashes of all that may lie where a request of the check failed; none for a flush or a discard.
-fn contents_of((workload, oracle): (&Workload, &Oracle), incident: &Incident) -> Vec<ContentHash> {
-    let block_bytes = rotproof_load::BLOCK_BYTES as u64;
-    let first = workload.layout().object_blocks(incident.object).start + incident.offset_bytes / block_bytes;
-    if incident.operation == LoadOperation::Discard {
-        return Vec::new();
-    }
-    (first..first + incident.length_bytes / block_bytes)
-        .flat_map(|block| oracle.legal(block))
-        .filter(|&content| content != ContentId::NEVER_WRITTEN)
-        .map(|content| workload.content().hash(content))
-        .collect()
 }
 
 /// Aims of a rule that no request ever met.
@@ -271,6 +154,17 @@ fn never_met(rule: &RuleReport) -> u64 {
         return 0;
     }
     rule.targets.iter().filter(|target| target.hits == 0).count() as u64
+}
+
+/// Rules without a hit; the rules of a model count as one, and a model that was drawn into none as one without.
+fn idle_rules(evidence: &Evidence<'_>) -> u64 {
+    let hits = |rules: std::ops::Range<usize>| -> u64 {
+        evidence.rules.get(rules).unwrap_or_default().iter().map(|rule| rule.hits).sum()
+    };
+    let of_models = evidence.models.iter().filter(|model| hits(model.rules.clone()) == 0).count();
+    let is_of_model = |rule: &usize| evidence.models.iter().any(|model| model.rules.contains(rule));
+    let by_themselves = (0..evidence.rules.len()).filter(|rule| !is_of_model(rule));
+    (of_models + by_themselves.filter(|&rule| hits(rule..rule + 1) == 0).count()) as u64
 }
 
 fn count(evidence: &Evidence<'_>, rules: &[RuleOutcome], causes: &[Cause]) -> Counts {
@@ -293,6 +187,8 @@ fn count(evidence: &Evidence<'_>, rules: &[RuleOutcome], causes: &[Cause]) -> Co
         unknown: fates.unknown,
         exit: evidence.exit,
         check_exit: evidence.check_exit,
+        assumed: causes.iter().filter(|cause| matches!(cause, Cause::Assumed(_))).count() as u64,
         unexplained: causes.iter().filter(|&&cause| cause == Cause::Unexplained).count() as u64,
+        idle_rules: idle_rules(evidence),
     }
 }

@@ -1,0 +1,174 @@
+//! What was seen to fail, one way at a time, as far as the verdict goes by it.
+
+use rotproof_block::{ContentHash, ErrorKind, Phase, Time};
+use rotproof_load::engine::{Incident, LoadOperation};
+use rotproof_load::{Classification, ContentId, Oracle, Way, Workload};
+
+use super::Evidence;
+
+/// What a failure looks like, as far as it says what can have caused it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sign {
+    /// A read was refused.
+    Unreadable,
+    /// Something else was refused: a write, a flush, an operation on a name.
+    Refused,
+    /// A whole other block, an older one, or nothing: as if the subject had looked in the wrong place.
+    Elsewhere,
+    /// A name that is gone, or should be, or a length.
+    Name,
+    /// The right block in part: bits or sectors of it.
+    Within,
+}
+
+/// What one way in which a block failed means for the verdict.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// Which failing block; several findings may be of one. `None` for a request that failed and then succeeded when
+    /// it was repeated: the application was told, but no block is lost.
+    pub failure: Option<usize>,
+    /// Which object it is in.
+    pub object: u32,
+    /// Hashes of what may be there.
+    pub expected: Vec<ContentHash>,
+    /// Hash of what was read; `None` if there was an error, or the load was told of it later.
+    pub found: Option<ContentHash>,
+    /// What it looks like.
+    pub sign: Sign,
+    /// An error has told of it.
+    pub is_told: bool,
+    /// That error is that it took too long.
+    pub timed_out: bool,
+    /// The place on the device, where the subject does not move blocks.
+    pub device_offset: Option<u64>,
+    /// In which phase.
+    pub phase: Phase,
+    /// When it was first seen.
+    pub time: Time,
+    /// What should be there was left to the page cache: an error below may have kept it from ever being written, with
+    /// nobody told.
+    pub may_be_unwritten: bool,
+}
+
+/// All that the load and its check saw.
+pub(super) fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let is_cached = is_cached(evidence);
+    for (number, failure) in evidence.failures.iter().enumerate() {
+        findings.extend(failure.ways.iter().map(|way| {
+            let sign = sign(way);
+            // Where there is no file system any more, a name that is not there says only that.
+            let is_told = !way.is_wrong_data() || evidence.is_unreachable && sign == Sign::Name;
+            Finding {
+                failure: Some(number),
+                object: failure.object_index,
+                expected: way.expected.iter().filter_map(|version| version.hash).collect(),
+                found: way.found.filter(|_| !is_told),
+                sign,
+                is_told,
+                timed_out: way.what.error() == Some(ErrorKind::TimedOut),
+                device_offset: evidence.blocks_stay.then_some(failure.offset_bytes),
+                phase: way.phase,
+                time: way.time,
+                may_be_unwritten: is_cached,
+            }
+        }));
+    }
+    for report in evidence.files.iter().flat_map(|files| &files.reports) {
+        let told = |incident: &rotproof_load::personality::FileIncident| {
+            of_request(report.phase, incident.time, incident.error)
+        };
+        findings.extend(report.incidents.iter().map(told));
+    }
+    for report in evidence.reports {
+        for incident in &report.incidents {
+            // All others have their blocks among the failures.
+            let is_silent_retry = report.phase == Phase::Check && incident.operation == LoadOperation::Read;
+            let has_no_blocks = matches!(incident.operation, LoadOperation::Flush | LoadOperation::Discard);
+            if !is_silent_retry && !has_no_blocks {
+                continue;
+            }
+            let sign = if is_silent_retry { Sign::Unreadable } else { Sign::Refused };
+            findings.push(Finding {
+                object: incident.object,
+                expected: evidence.load.map_or_else(Vec::new, |load| contents_of(load, incident)),
+                sign,
+                ..of_request(report.phase, incident.time, incident.error)
+            });
+        }
+    }
+    findings
+}
+
+/// Whether what the load wrote and read went through the page cache.
+pub(super) fn is_cached(evidence: &Evidence<'_>) -> bool {
+    evidence.files.is_some()
+        || evidence.load.is_some_and(|(workload, _)| workload.spec().file_access().is_cached())
+}
+
+/// An error that left no block failing.
+fn of_request(phase: Phase, time: Time, error: ErrorKind) -> Finding {
+    Finding {
+        failure: None,
+        object: 0,
+        expected: Vec::new(),
+        found: None,
+        sign: Sign::Refused,
+        is_told: true,
+        timed_out: error == ErrorKind::TimedOut,
+        device_offset: None,
+        phase,
+        time,
+        may_be_unwritten: false,
+    }
+}
+
+fn sign(way: &Way) -> Sign {
+    use Classification as What;
+    match way.what {
+        What::Unreadable { .. } => Sign::Unreadable,
+        What::Unwritable { .. } | What::Refused { .. } => Sign::Refused,
+        What::Zeroed | What::Stale(_) | What::Unflushed(_) | What::Foreign(_) | What::Noise => {
+            Sign::Elsewhere
+        }
+        What::Lost | What::Undeleted | What::WrongSize { .. } => Sign::Name,
+        What::FlippedBits { .. } | What::Ones | What::Torn { .. } | What::Misplaced { .. } => Sign::Within,
+    }
+}
+
+/// Hashes of all that may lie where a request of the check failed; none for a flush or a discard.
+fn contents_of((workload, oracle): (&Workload, &Oracle), incident: &Incident) -> Vec<ContentHash> {
+    let block_bytes = rotproof_load::BLOCK_BYTES as u64;
+    let first = workload.layout().object_blocks(incident.object).start + incident.offset_bytes / block_bytes;
+    if incident.operation == LoadOperation::Discard {
+        return Vec::new();
+    }
+    (first..first + incident.length_bytes / block_bytes)
+        .flat_map(|block| oracle.legal(block))
+        .filter(|&content| content != ContentId::NEVER_WRITTEN)
+        .map(|content| workload.content().hash(content))
+        .collect()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::hit::tests::hash;
+    use super::*;
+
+    /// The wrong block, read at 20 ns.
+    pub(in crate::verdict) fn wrong(expected: u128, found: u128) -> Finding {
+        Finding {
+            failure: Some(0),
+            expected: vec![hash(expected)],
+            found: Some(hash(found)),
+            sign: Sign::Elsewhere,
+            is_told: false,
+            ..of_request(Phase::Run, Time(20), ErrorKind::Medium)
+        }
+    }
+
+    /// An error instead.
+    pub(in crate::verdict) fn unreadable(expected: u128) -> Finding {
+        Finding { found: None, sign: Sign::Unreadable, is_told: true, ..wrong(expected, 0) }
+    }
+}

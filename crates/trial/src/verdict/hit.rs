@@ -1,0 +1,206 @@
+//! One injection, as far as the verdict goes by it: a ledger record with what it can have done, and until when.
+
+use std::ops::Range;
+
+use rotproof_block::{ContentHash, Phase, Time};
+use rotproof_fault::{BLOCK_BYTES, Effect, OperationKind, Persistence, Record, RuleReport, TargetKey};
+
+use super::finding::Finding;
+
+/// What an injection does to whoever meets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Harm {
+    /// Other bytes. Their hash; `None` where the whole block was not known.
+    Data(Option<ContentHash>),
+    /// An error.
+    Error,
+    /// Time: the request is held up until then, and nothing else.
+    Delay(Time),
+}
+
+/// What one ledger record means for the verdict.
+#[derive(Clone, Debug)]
+pub struct Hit {
+    /// Index of the rule.
+    pub rule: usize,
+    /// Offset on the device of the block that matched; what makes two hits of a rule the same fault.
+    pub place: u64,
+    /// When.
+    pub time: Time,
+    /// In which phase.
+    pub phase: Phase,
+    /// What the request was to do.
+    pub operation: OperationKind,
+    /// Bytes of the device that suffered: of an error, of the whole request.
+    pub suffered: Range<u64>,
+    /// Hashes of the true content of every whole block that suffered.
+    pub truths: Vec<ContentHash>,
+    /// Of the block that it is about, for an effect on one; the others suffered with it.
+    pub own: Option<ContentHash>,
+    /// What it did.
+    pub harm: Harm,
+    /// Whether the load had made all that suffered, or not; `None` where that is not known.
+    pub of_load: Option<bool>,
+    /// Whether it outlives the request: it was stored, or left the place bad, or kept something from being stored.
+    pub persists: bool,
+    /// When other bytes first went up in a read.
+    pub served: Option<Time>,
+    /// Since when nothing of it is left.
+    pub gone: Option<Time>,
+    /// Whether the truth was put back.
+    pub repaired: bool,
+}
+
+impl Hit {
+    /// From the ledger, and the rules in the order of the plan.
+    pub fn new(record: &Record, rules: &[RuleReport]) -> Self {
+        let harm = match record.effect {
+            effect if effect.only_delays() => {
+                let held = effect.holds_up().unwrap_or_default().0;
+                Harm::Delay(Time(record.time_ns).after(held))
+            }
+            Effect::MediumError => Harm::Error,
+            effect if effect.is_on_data() => Harm::Data(record.after),
+            _ => Harm::Error,
+        };
+        let blocks = || record.blocks.iter().chain(&record.neighbours);
+        let own_end = record.offset + record.length;
+        let start = blocks().map(|block| block.offset).chain([record.offset]).min().unwrap_or(record.offset);
+        let end = blocks().map(|block| block.offset + BLOCK_BYTES).chain([own_end]).max().unwrap_or(own_end);
+        let is_sticky = rules
+            .get(record.rule as usize)
+            .is_some_and(|rule| rule.rule.persistence != Persistence::Transient);
+        Self {
+            rule: record.rule as usize,
+            place: place(record),
+            time: Time(record.time_ns),
+            phase: record.phase,
+            operation: record.operation,
+            suffered: start..end,
+            truths: record.before.into_iter().chain(blocks().map(|block| block.content)).collect(),
+            own: record.before,
+            harm,
+            of_load: of_load(record),
+            persists: is_sticky || record.operation != OperationKind::Read,
+            served: record.served_at_ns.map(Time),
+            gone: record.repaired_at_ns.or(record.replaced_at_ns).map(Time),
+            repaired: record.repaired_at_ns.is_some(),
+        }
+    }
+
+    /// Hash of what took the truth's place, where that is known.
+    pub fn lie(&self) -> Option<ContentHash> {
+        match self.harm {
+            Harm::Data(lie) => lie,
+            Harm::Error | Harm::Delay(_) => None,
+        }
+    }
+
+    /// Whether some byte of the device suffered from both.
+    pub(super) fn overlaps(&self, other: &Hit) -> bool {
+        self.suffered.start < other.suffered.end && other.suffered.start < self.suffered.end
+    }
+
+    /// Whether what it did was there when that was seen, as far as its time says.
+    pub(super) fn was_there(&self, finding: &Finding) -> bool {
+        self.time <= finding.time
+            && self.gone.is_none_or(|gone| finding.time <= gone)
+            && (self.persists || self.phase == finding.phase)
+    }
+
+    /// Whether it shows to the bit what was found: nobody else can have left that.
+    pub(super) fn shows(&self, finding: &Finding) -> bool {
+        finding.found.is_some() && self.lie() == finding.found
+    }
+
+    /// Whether it can have made the very block fail that the finding is of, going by kind and time; what else was found than it
+    /// left, it cannot.
+    pub(super) fn can_cause(&self, finding: &Finding) -> bool {
+        if self.time > finding.time {
+            return false;
+        }
+        // Caches are emptied between the phases, so what was not stored is then forgotten.
+        let lasts = self.persists || self.phase == finding.phase;
+        // A cache may still hold what is gone from the device.
+        let is_there = finding.may_be_unwritten || self.gone.is_none_or(|gone| finding.time <= gone);
+        match self.harm {
+            Harm::Delay(until) => finding.timed_out && finding.time <= until,
+            Harm::Data(_) if finding.found.is_some() => self.shows(finding),
+            // A subject that sees through wrong data says so; a bare device has nothing to see it by.
+            Harm::Data(_) => finding.is_told && lasts && is_there && finding.device_offset.is_none(),
+            Harm::Error => {
+                let was_kept_from_disk = finding.may_be_unwritten && self.operation != OperationKind::Read;
+                lasts && (finding.is_told || was_kept_from_disk)
+            }
+        }
+    }
+}
+
+/// What makes hits of one rule the same fault: for an effect on data the block; for an error or a delay, which hits
+/// requests of any shape, what the rule aimed at.
+fn place(record: &Record) -> u64 {
+    match (&record.effect, &record.target) {
+        (effect, Some(TargetKey::Offset(start))) if !effect.is_on_data() => *start,
+        (effect, Some(TargetKey::Content { hash, .. })) if !effect.is_on_data() => hash.0 as u64,
+        _ => record.offset / BLOCK_BYTES * BLOCK_BYTES,
+    }
+}
+
+/// Of several blocks: all, or what is known of the one that is not.
+fn of_load(record: &Record) -> Option<bool> {
+    if record.effect.is_on_data() {
+        return record.of_load;
+    }
+    let mut all = Some(true);
+    for block in &record.blocks {
+        match block.of_load {
+            Some(true) => {}
+            Some(false) => return Some(false),
+            None => all = None,
+        }
+    }
+    all.filter(|_| !record.blocks.is_empty())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in crate::verdict) fn hash(number: u128) -> ContentHash {
+        ContentHash(number)
+    }
+
+    /// A flip of a block that stays, at 10 ns.
+    pub(in crate::verdict) fn flip(place: u64, truth: u128, lie: u128) -> Hit {
+        Hit {
+            rule: 0,
+            place,
+            time: Time(10),
+            phase: Phase::Run,
+            operation: OperationKind::Write,
+            suffered: place..place + 4096,
+            truths: vec![hash(truth)],
+            own: Some(hash(truth)),
+            harm: Harm::Data(Some(hash(lie))),
+            of_load: Some(true),
+            persists: true,
+            served: None,
+            gone: None,
+            repaired: false,
+        }
+    }
+
+    /// A read that fails, at 10 ns, in a place that stays bad.
+    pub(in crate::verdict) fn error(place: u64, length: u64, truths: &[u128]) -> Hit {
+        let truths = truths.iter().copied().map(hash).collect();
+        let operation = OperationKind::Read;
+        Hit {
+            suffered: place..place + length,
+            truths,
+            own: None,
+            harm: Harm::Error,
+            operation,
+            ..flip(place, 0, 0)
+        }
+    }
+}
