@@ -146,7 +146,7 @@ impl Evaluator {
         hit.rule.count_hit(&hit.aims);
         let before = record.before;
         let number = self.engine.ledger().append(record, 1);
-        state.unrepaired.extend(before.map(|truth| Unrepaired { record: number, truth, is_unread: true }));
+        state.unrepaired.extend(before.map(|truth| Unrepaired { record: number, truth, is_unread: true, is_beyond_repair: false }));
     }
 
     fn overwrite_block(
@@ -199,7 +199,7 @@ impl Evaluator {
             if !hit.rule.is_sticky()
                 && let Some(truth) = truth_hash
             {
-                state.unrepaired.push(Unrepaired { record, truth, is_unread: true });
+                state.unrepaired.push(Unrepaired { record, truth, is_unread: true, is_beyond_repair: false });
             }
             if is_wrong_place
                 && let Some(Place { kind: PlaceKind::Wrong { record: of, .. }, .. }) = state.places.last_mut()
@@ -242,18 +242,22 @@ impl Evaluator {
             return;
         }
         let is_clean = !is_hit && state.lies.is_empty() && !state.has_wrong_place(done.rules);
+        // New damage is not among the lies yet.
+        let is_gone = state.lies.is_empty();
         let ledger = self.engine.ledger();
-        state.unrepaired.retain(|unrepaired| {
-            let is_right = truth == Some(unrepaired.truth);
+        state.unrepaired.retain_mut(|unrepaired| {
+            let is_right = truth == Some(unrepaired.truth) && !unrepaired.is_beyond_repair;
             if is_right && is_clean {
                 ledger.block_repaired(unrepaired.record, done.now.0);
-            } else if !is_right || is_hit {
-                // New damage is not among the lies yet.
-                let is_gone = state.lies.is_empty();
-                ledger.block_replaced(unrepaired.record, is_gone.then_some(done.now.0));
+                return false;
             }
-            // The right bytes in part, with lies left in the rest: it may still be put right.
-            is_right && !is_clean && !is_hit
+            if is_right && !is_hit {
+                // The right bytes in part, with lies left in the rest: it may still be put right.
+                return true;
+            }
+            ledger.block_replaced(unrepaired.record, is_gone.then_some(done.now.0));
+            unrepaired.is_beyond_repair = true;
+            !is_gone && unrepaired.is_unread
         });
     }
 
@@ -375,7 +379,7 @@ impl Evaluator {
                     state.places.push(Place { rule: Arc::clone(&hit.rule), aims: hit.aims.clone(), kind });
                 }
             } else if let Some(truth) = before {
-                state.unrepaired.push(Unrepaired { record, truth, is_unread: false });
+                state.unrepaired.push(Unrepaired { record, truth, is_unread: false, is_beyond_repair: false });
             }
         }
     }
@@ -415,7 +419,7 @@ impl Evaluator {
             }
             if is_repairable {
                 for &BlockContent { offset, content: truth, .. } in &contents {
-                    let unrepaired = Unrepaired { record: sequence, truth, is_unread: false };
+                    let unrepaired = Unrepaired { record: sequence, truth, is_unread: false, is_beyond_repair: false };
                     states.update(offset / BLOCK_BYTES, |state| state.unrepaired.push(unrepaired));
                 }
             }

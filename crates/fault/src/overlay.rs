@@ -92,6 +92,8 @@ pub(crate) struct Unrepaired {
     pub(crate) truth: ContentHash,
     /// What was stored wrong has not been read yet, as far as the ledger knows.
     pub(crate) is_unread: bool,
+    /// Other bytes were written beside what is wrong, so that the truth will not come back; whether it is read still matters.
+    pub(crate) is_beyond_repair: bool,
 }
 
 impl BlockState {

@@ -20,7 +20,7 @@ use rotproof_record::statistics::SteadySpec;
 use super::check;
 use super::coupling::{Coupling, Semaphore};
 use super::draws::Draws;
-use super::hands::Hands;
+use super::hands::{Hands, kind_of};
 use super::job::Job;
 use super::mail::{LOG_ENTRY_BYTES, MailScript, MailStep};
 use super::metadata::{Meeting, Names, round};
@@ -216,7 +216,10 @@ fn prefill_part(hands: &mut Hands<'_>, thread: u32, names: &mut Names, slots: Op
 /// The load itself.
 fn work(job: &Arc<Job>, oracle: &mut FileOracle) -> Result<Vec<Tally>> {
     let log = match &oracle.log {
-        Some(log) => Some((Arc::clone(log), Arc::new(open_log(job)?))),
+        Some(log) => match open_log(job) {
+            Ok(handle) => Some((Arc::clone(log), Arc::new(handle))),
+            Err(error) => return refused_to_begin(job, job.plan.log(), error),
+        },
         None => None,
     };
     let tallies = match (job.plan.kind, oracle.slots.clone(), log) {
@@ -249,11 +252,42 @@ fn work(job: &Arc<Job>, oracle: &mut FileOracle) -> Result<Vec<Tally>> {
 }
 
 /// The log as each personality writes it: durable at once, but for a web server's.
-fn open_log(job: &Job) -> Result<File> {
+fn open_log(job: &Job) -> std::io::Result<File> {
     let path = job.folder.join(job.plan.path(job.plan.log()));
     let flags = if job.plan.kind == PersonalityKind::Webserver { 0 } else { libc::O_DSYNC };
-    let opened = File::options().read(true).write(true).custom_flags(flags).open(&path);
-    opened.doing(|| format!("opening the log {}", path.display()))
+    File::options().read(true).write(true).custom_flags(flags).open(path)
+}
+
+/// What a phase finds that could not even open a file: that the file system gave up is a finding; what is the machine's
+/// fails.
+fn refused_to_begin(job: &Arc<Job>, file: u32, error: std::io::Error) -> Result<Vec<Tally>> {
+    if !is_of_subject(&error) {
+        return Err(error).doing(|| format!("opening {}", job.folder.join(job.plan.path(file)).display()));
+    }
+    let task = move |hands: &mut Hands<'_>| {
+        let error = kind_of(error);
+        hands.record(FileOperation::Open, Duration::ZERO, 0, Some(error));
+        hands.refused(file, FileOperation::Open, error);
+        Ok(())
+    };
+    in_threads(job, 0, vec![("files-refused".to_owned(), Box::new(task))])
+}
+
+/// Whether an error is what a file system says that cannot or will not go on, and not one of this process or the machine.
+fn is_of_subject(error: &std::io::Error) -> bool {
+    let said = [
+        libc::EIO,
+        libc::EROFS,
+        libc::EUCLEAN,
+        libc::EBADMSG,
+        libc::ENODATA,
+        libc::ENXIO,
+        libc::ENODEV,
+        libc::ESHUTDOWN,
+        libc::ENOENT,
+        libc::ESTALE,
+    ];
+    error.raw_os_error().is_some_and(|code| said.contains(&code))
 }
 
 /// Whether a thread is to go through its operations again.
@@ -347,16 +381,18 @@ fn mail(hands: &mut Hands<'_>, thread: u32, slots: &Slots, (log, log_handle): (&
 /// Readers, writers and the log writer, coupled by semaphores. All threads share the open files.
 fn oltp(job: &Arc<Job>, slots: &Arc<Slots>, log: &(Arc<Log>, Arc<File>)) -> Result<Vec<Tally>> {
     let figures = &job.plan.figures;
-    let open = |flags| -> Result<Vec<File>> {
-        (0..figures.files)
-            .map(|file| {
-                let path = job.folder.join(job.plan.path(file));
-                let opened = File::options().read(true).write(true).custom_flags(flags).open(&path);
-                opened.doing(|| format!("opening {}", path.display()))
-            })
-            .collect()
+    let open = |flags| -> std::result::Result<Vec<File>, (u32, std::io::Error)> {
+        let open_one = |file| {
+            let path = job.folder.join(job.plan.path(file));
+            let opened = File::options().read(true).write(true).custom_flags(flags).open(path);
+            opened.map_err(|error| (file, error))
+        };
+        (0..figures.files).map(open_one).collect()
     };
-    let (buffered, durable) = (Arc::new(open(0)?), Arc::new(open(libc::O_DSYNC)?));
+    let (buffered, durable) = match open(0).and_then(|buffered| Ok((buffered, open(libc::O_DSYNC)?))) {
+        Ok((buffered, durable)) => (Arc::new(buffered), Arc::new(durable)),
+        Err((file, error)) => return refused_to_begin(job, file, error),
+    };
     let mut semaphores = vec![WRITER; figures.writers as usize];
     semaphores.push(LOG_WRITER);
     let coupling = Arc::new(Coupling::new(semaphores, figures.threads));
@@ -459,8 +495,14 @@ impl Places {
 fn sync(job: &Arc<Job>) -> Result<Vec<Tally>> {
     let task = |hands: &mut Hands<'_>| {
         let job = hands.job;
-        let folder = File::open(&job.folder).doing(|| format!("opening {}", job.folder.display()))?;
+        let opened = match File::open(&job.folder) {
+            Err(error) if !is_of_subject(&error) => {
+                return Err(error).doing(|| format!("opening {}", job.folder.display()));
+            }
+            opened => opened,
+        };
         let (done, took) = hands.timed(FileOperation::Sync, NO_FILE, || {
+            let folder = opened?;
             // SAFETY: takes an open descriptor.
             match unsafe { libc::syncfs(folder.as_raw_fd()) } {
                 0 => Ok(()),

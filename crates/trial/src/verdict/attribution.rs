@@ -188,6 +188,9 @@ impl<'a> Index<'a> {
 
     /// The last hit before the finding that damaged this very block, but left something else there than was found.
     fn touched(&self, finding: &Finding) -> Option<usize> {
+        if finding.sign == Sign::Name {
+            return None;
+        }
         let of_content = finding.expected.iter().filter_map(|truth| self.by_truth.get(truth));
         let here = of_content.flat_map(|candidates| candidates.hits.iter().copied());
         here.filter(|&number| {

@@ -63,7 +63,7 @@ pub(super) fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
                 failure: Some(number),
                 object: failure.object_index,
                 expected: way.expected.iter().filter_map(|version| version.hash).collect(),
-                found: way.found.filter(|_| !is_told),
+                found: way.found.filter(|_| !is_told && sign != Sign::Name),
                 sign,
                 is_told,
                 timed_out: way.what.error() == Some(ErrorKind::TimedOut),
@@ -97,7 +97,21 @@ pub(super) fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
             });
         }
     }
+    tell_of_what_was_given_up(evidence, &mut findings);
     findings
+}
+
+/// Names that were not made durable may be lost with a file system that gave up; that it did, it said.
+fn tell_of_what_was_given_up(evidence: &Evidence<'_>, findings: &mut [Finding]) {
+    let gives_up = |way: &&Way| {
+        matches!(way.what, Classification::Refused { .. }) || way.what.error() == Some(ErrorKind::ReadOnly)
+    };
+    let ways = evidence.failures.iter().flat_map(|failure| &failure.ways);
+    if let Some(since) = ways.filter(gives_up).map(|way| way.time).min() {
+        for finding in findings.iter_mut().filter(|finding| finding.sign == Sign::Name) {
+            finding.is_told |= since <= finding.time;
+        }
+    }
 }
 
 /// Whether what the load wrote and read went through the page cache.
