@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
@@ -55,6 +55,7 @@ pub struct Engine {
     /// Some rule, which knows it, has made the device read-only or has taken it away.
     pub(crate) has_latched: AtomicBool,
     recogniser: OnceLock<Box<Recogniser>>,
+    pub(crate) keeps_sectors: AtomicBool,
 }
 
 /// Says of the bytes of a block whether the load has made them; `None` if that cannot be told.
@@ -96,6 +97,7 @@ impl Engine {
             clock: Arc::default(),
             has_latched: AtomicBool::new(false),
             recogniser: OnceLock::new(),
+            keeps_sectors: AtomicBool::new(false),
         });
         engine.add_rules(rules).expect("no two of them have a name in common");
         engine
@@ -269,6 +271,11 @@ impl Engine {
     pub fn set_recogniser(&self, recogniser: Box<Recogniser>) {
         // A second one would have records speak of different loads.
         drop(self.recogniser.set(recogniser));
+    }
+
+    /// Lets the ledger say from now on what single sectors of a block that is hit read as, for who reads blocks in part.
+    pub fn keep_sectors(&self) {
+        self.keeps_sectors.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn recognise(&self, truth: &[u8]) -> Option<bool> {

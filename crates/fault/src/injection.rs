@@ -19,7 +19,7 @@ use crate::index::Index;
 use crate::lie::{ALL_SECTORS, Lie};
 use crate::matching::OperationKind;
 use crate::overlay::{BlockState, Place, PlaceKind, Unrepaired};
-use crate::record::{BlockContent, Record, Visit};
+use crate::record::{BlockContent, Record, SECTORS, Visit, sector_hashes};
 use crate::verdict::{BlockHit, RequestHit, Rewritten, Verdict};
 use crate::zeros::{ZEROS, zeros_hash};
 
@@ -141,12 +141,18 @@ impl Evaluator {
         record.offset = extent.start + part.start as u64;
         record.length = part.len() as u64;
         record.before = truth.map(ContentHash::of);
-        record.after = truth.map(|truth| distorted_hash(state, done.rules, truth));
+        let after = truth.map(|truth| self.distorted(state, done.rules, truth));
+        (record.after, record.after_sectors) = After::parts(after);
         record.of_load = truth.and_then(|truth| self.engine.recognise(truth));
         hit.rule.count_hit(&hit.aims);
         let before = record.before;
         let number = self.engine.ledger().append(record, 1);
-        state.unrepaired.extend(before.map(|truth| Unrepaired { record: number, truth, is_unread: true, is_beyond_repair: false }));
+        state.unrepaired.extend(before.map(|truth| Unrepaired {
+            record: number,
+            truth,
+            is_unread: true,
+            is_beyond_repair: false,
+        }));
     }
 
     fn overwrite_block(
@@ -193,7 +199,7 @@ impl Evaluator {
             }
             let after = truth
                 .filter(|_| effect != Effect::MediumError)
-                .map(|truth| distorted_hash(state, done.rules, truth));
+                .map(|truth| self.distorted(state, done.rules, truth));
             let found = Found { before: truth_hash, after, of_load, is_served: false };
             let record = self.record_block(done, block, Cause::from(hit), found);
             if !hit.rule.is_sticky()
@@ -210,7 +216,7 @@ impl Evaluator {
         // A place that was bad before now distorts other content.
         let after = truth
             .filter(|_| state.has_wrong_place(rules))
-            .map(|truth| distorted_hash(state, done.rules, truth));
+            .map(|truth| self.distorted(state, done.rules, truth));
         for place in state.places.iter_mut().filter(|place| rules.acts(&place.rule)) {
             let PlaceKind::Wrong { lie, effect, truth_recorded, record, is_served } = &mut place.kind else {
                 continue;
@@ -330,7 +336,7 @@ impl Evaluator {
             lie.apply(start, &mut data[range.clone()]);
             let after = image.as_mut().map(|image| {
                 lie.apply(0, image);
-                ContentHash::of(image)
+                self.after(image)
             });
             (before, after)
         };
@@ -379,7 +385,12 @@ impl Evaluator {
                     state.places.push(Place { rule: Arc::clone(&hit.rule), aims: hit.aims.clone(), kind });
                 }
             } else if let Some(truth) = before {
-                state.unrepaired.push(Unrepaired { record, truth, is_unread: false, is_beyond_repair: false });
+                state.unrepaired.push(Unrepaired {
+                    record,
+                    truth,
+                    is_unread: false,
+                    is_beyond_repair: false,
+                });
             }
         }
     }
@@ -419,7 +430,8 @@ impl Evaluator {
             }
             if is_repairable {
                 for &BlockContent { offset, content: truth, .. } in &contents {
-                    let unrepaired = Unrepaired { record: sequence, truth, is_unread: false, is_beyond_repair: false };
+                    let unrepaired =
+                        Unrepaired { record: sequence, truth, is_unread: false, is_beyond_repair: false };
                     states.update(offset / BLOCK_BYTES, |state| state.unrepaired.push(unrepaired));
                 }
             }
@@ -441,7 +453,8 @@ impl Evaluator {
         let mut record = record_of(done.header, cause, done.now);
         record.offset = block * BLOCK_BYTES + part.start as u64;
         record.length = part.len() as u64;
-        (record.before, record.after) = (found.before, found.after);
+        record.before = found.before;
+        (record.after, record.after_sectors) = After::parts(found.after);
         record.of_load = found.of_load;
         if cause.effect == Effect::MediumError {
             record.neighbours = done.neighbours.take();
@@ -484,7 +497,7 @@ impl Evaluator {
 #[derive(Clone, Copy)]
 struct Found {
     before: Option<ContentHash>,
-    after: Option<ContentHash>,
+    after: Option<After>,
     /// Whether the load has made `before`.
     of_load: Option<bool>,
     /// A read that succeeds brings `after`.
@@ -531,6 +544,7 @@ fn record_of(header: &Header, Cause { rule, aims, effect, visit }: Cause<'_>, no
         tag: Cow::Borrowed(header.context.tag.name()),
         before: None,
         after: None,
+        after_sectors: None,
         blocks: Vec::new(),
         repaired_at_ns: None,
         served_at_ns: None,
@@ -540,14 +554,36 @@ fn record_of(header: &Header, Cause { rule, aims, effect, visit }: Cause<'_>, no
     }
 }
 
-/// The content hash of `truth` as the block reads.
-fn distorted_hash(state: &BlockState, rules: &Index, truth: &[u8]) -> ContentHash {
-    if state.reads_as_zeros(rules, truth.len()) {
-        return zeros_hash();
+/// What a block reads as.
+#[derive(Clone, Copy)]
+struct After {
+    hash: ContentHash,
+    /// Of each of its sectors, where the ledger is to have them.
+    sectors: Option<[u32; SECTORS]>,
+}
+
+impl After {
+    fn parts(after: Option<Self>) -> (Option<ContentHash>, Option<[u32; SECTORS]>) {
+        (after.map(|after| after.hash), after.and_then(|after| after.sectors))
     }
-    let mut image = Buffer::copy_of(truth);
-    state.distort(rules, 0, &mut image);
-    ContentHash::of(&image)
+}
+
+impl Evaluator {
+    fn after(&self, image: &[u8]) -> After {
+        let sectors =
+            self.engine.keeps_sectors.load(Ordering::Relaxed).then(|| sector_hashes(image)).flatten();
+        After { hash: ContentHash::of(image), sectors }
+    }
+
+    /// What `truth` reads as in that block.
+    fn distorted(&self, state: &BlockState, rules: &Index, truth: &[u8]) -> After {
+        if state.reads_as_zeros(rules, truth.len()) && !self.engine.keeps_sectors.load(Ordering::Relaxed) {
+            return After { hash: zeros_hash(), sectors: None };
+        }
+        let mut image = Buffer::copy_of(truth);
+        state.distort(rules, 0, &mut image);
+        self.after(&image)
+    }
 }
 
 /// The blocks that have a state or are hit, in order, each with its hits; `hits` are sorted by block.

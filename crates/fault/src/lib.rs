@@ -77,7 +77,7 @@ pub use matching::{Match, OperationKind, OperationMatch};
 pub use model::{DrawnModel, FaultEntry, Model, ModelEntry, Plan, validate_plan};
 pub use one_or_many::OneOrMany;
 pub use read_ledger::read_ledger;
-pub use record::{BlockContent, Record, TargetKey, Visit};
+pub use record::{BlockContent, Record, SECTORS, TargetKey, Visit, sector_hashes};
 pub use recorded::Recorded;
 pub use replay::Replay;
 pub use resolved::{ResolvedRule, TargetContent};

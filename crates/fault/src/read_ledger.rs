@@ -152,6 +152,7 @@ pub(crate) mod tests {
             after: Some(ContentHash::of(b"after")),
             blocks: Vec::new(),
             repaired_at_ns: None,
+            after_sectors: None,
             served_at_ns: None,
             replaced_at_ns: None,
             of_load: None,

@@ -54,6 +54,10 @@ pub struct Record {
     /// Content hash of the whole block as it reads after this hit; absent for errors and delays.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_text::option")]
     pub after: Option<ContentHash>,
+    /// Where parts of blocks are read, as of files ([`Engine::keep_sectors`](crate::Engine::keep_sectors)): [`sector_hashes`] of
+    /// the block that `after` is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_sectors: Option<[u32; SECTORS]>,
     /// For errors and delays: the content of every whole block in the request, so that what happens to neighbours can
     /// be laid to this fault. Of a read, what the device really holds; of a write, what was to be written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -78,6 +82,19 @@ pub struct Record {
     /// for each block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of_load: Option<bool>,
+}
+
+/// Sectors of 512 bytes in a block.
+pub const SECTORS: usize = 8;
+
+/// The low 32 bits of the content hash of each sector of a block; `None` for one that is not whole.
+pub fn sector_hashes(block: &[u8]) -> Option<[u32; SECTORS]> {
+    let sector_bytes = BLOCK_BYTES as usize / SECTORS;
+    (block.len() == SECTORS * sector_bytes).then(|| {
+        std::array::from_fn(|sector| {
+            ContentHash::of(&block[sector * sector_bytes..][..sector_bytes]).0 as u32
+        })
+    })
 }
 
 /// One meeting of a block with a rule, told by its place, or by its content for a rule that goes by contents, as the

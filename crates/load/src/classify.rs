@@ -68,6 +68,7 @@ impl Classifier<'_> {
             operation: sighting.operation,
             expected: sighting.expected.iter().map(version).collect(),
             found,
+            found_sectors: None,
             what: self.classify(sighting),
             count: sighting.count,
         }

@@ -3,7 +3,7 @@
 use rotproof_block::{ContentHash, ErrorKind, Phase, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::content::ContentId;
+use crate::content::{ContentId, SECTORS};
 use crate::engine::LoadOperation;
 use crate::evidence::BitPosition;
 use crate::personality::FileOperation;
@@ -46,6 +46,10 @@ pub struct Way {
     /// The hash of what it held; `None` after an error.
     #[serde(with = "text::hash")]
     pub found: Option<ContentHash>,
+    /// Of what was read in part, as the end of a file: the low 32 bits of the hashes of its whole sectors of 512 bytes. Not among
+    /// the results.
+    #[serde(skip)]
+    pub found_sectors: Option<[Option<u32>; SECTORS]>,
     /// What that is.
     pub what: Classification,
     /// How often it was seen.

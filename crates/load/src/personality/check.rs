@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rotproof_block::{ErrorKind, Result};
 
-use super::hands::{Finding, Hands};
+use super::hands::{Finding, Found, Hands};
 use super::job::Job;
 use super::metadata::Names;
 use super::oracle::FileOracle;
@@ -148,13 +148,14 @@ fn find_strangers(hands: &mut Hands<'_>, known: &HashSet<String>) {
 impl Hands<'_> {
     /// A file by a name that no file of the load has now.
     fn failed_stranger(&mut self, name: String, what: Classification, is_found: bool) {
-        let finding = Finding { expected: Vec::new(), found: is_found.then(Vec::new), what };
+        let finding = Finding { expected: Vec::new(), found: is_found.then(Found::nothing), what };
         let way = Way {
             phase: self.job.phase,
             time: self.job.now(),
             operation: LoadOperation::Read,
             expected: finding.expected,
-            found: finding.found.as_deref().map(super::data::hash_of),
+            found: finding.found.as_ref().map(|found| super::data::hash_of(&found.bytes)),
+            found_sectors: None,
             what: finding.what,
             count: 1,
         };

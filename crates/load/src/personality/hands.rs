@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use super::report::{FileIncident, FileOperation, Tally};
 use super::seat::{Left, Seat, Told};
 use super::state::{Existence, FileState};
 use super::threads::end_left_behind;
-use crate::content::ContentId;
+use crate::content::{ContentId, SECTOR_BYTES, SECTORS};
 use crate::engine::{LoadOperation, Unpublished};
 use crate::failure::{Classification, Version, Way};
 
@@ -126,7 +127,8 @@ impl<'a> Hands<'a> {
             time: self.job.now(),
             operation,
             expected: what.expected,
-            found: what.found.as_deref().map(hash_of),
+            found: what.found.as_ref().map(|found| hash_of(&found.bytes)),
+            found_sectors: what.found.as_ref().and_then(Found::sectors),
             what: what.what,
             count: 1,
         };
@@ -153,6 +155,7 @@ impl<'a> Hands<'a> {
             operation: LoadOperation::Write,
             expected: Vec::new(),
             found: None,
+            found_sectors: None,
             what: Classification::Refused { operation, error },
             count: 1,
         };
@@ -166,7 +169,7 @@ impl<'a> Hands<'a> {
         fill(&self.job.plan.content, file, version, 0, &mut first);
         let expected =
             vec![Version { content: ContentId::of_file(file, version, 0), hash: Some(hash_of(&first)) }];
-        self.failed(file, 0, LoadOperation::Read, Finding { expected, found: Some(Vec::new()), what });
+        self.failed(file, 0, LoadOperation::Read, Finding { expected, found: Some(Found::nothing()), what });
     }
 
     pub(super) fn create(&mut self, file: u32, state: &mut FileState) {
@@ -368,8 +371,35 @@ impl<'a> Hands<'a> {
 pub(super) struct Finding {
     pub(super) expected: Vec<Version>,
     /// What was found, if not an error.
-    pub(super) found: Option<Vec<u8>>,
+    pub(super) found: Option<Found>,
     pub(super) what: Classification,
+}
+
+/// What a block holds, as far as somebody has looked.
+pub(super) struct Found {
+    /// With zeros where nobody has; nothing at all where it is not about bytes.
+    pub(super) bytes: Vec<u8>,
+    /// Where somebody has.
+    pub(super) covered: Range<usize>,
+}
+
+impl Found {
+    /// What is wrong is not in bytes.
+    pub(super) fn nothing() -> Self {
+        Self { bytes: Vec::new(), covered: 0..0 }
+    }
+
+    /// Hashes of the whole sectors among what was looked at, unless that is all.
+    fn sectors(&self) -> Option<[Option<u32>; SECTORS]> {
+        if self.bytes.is_empty() || self.covered == (0..self.bytes.len()) {
+            return None;
+        }
+        Some(std::array::from_fn(|sector| {
+            let range = sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES;
+            let is_whole = self.covered.start <= range.start && range.end <= self.covered.end;
+            is_whole.then(|| hash_of(&self.bytes[range]).0 as u32)
+        }))
+    }
 }
 
 impl Finding {

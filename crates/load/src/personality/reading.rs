@@ -6,7 +6,7 @@ use std::time::Duration;
 use rotproof_block::ErrorKind;
 
 use super::data::{Piece, Whose, classify, fill, hash_of, matches, padded, pieces};
-use super::hands::{Finding, Hands, Opened, PIECE_BYTES, kind_of};
+use super::hands::{Finding, Found, Hands, Opened, PIECE_BYTES, kind_of};
 use super::report::{FileIncident, FileOperation};
 use super::state::{Existence, FileState};
 use crate::content::ContentId;
@@ -31,7 +31,12 @@ impl Hands<'_> {
             hash: Some(hash_of(&data)),
         }];
         let what = Classification::WrongSize { expected_bytes, found_bytes };
-        self.failed(file, block, LoadOperation::Read, Finding { expected, found: Some(Vec::new()), what });
+        self.failed(
+            file,
+            block,
+            LoadOperation::Read,
+            Finding { expected, found: Some(Found::nothing()), what },
+        );
         false
     }
 
@@ -130,12 +135,12 @@ impl Hands<'_> {
             let (truth, found) = (padded(piece.start, &truth), padded(piece.start, bytes));
             let expected = vec![self.expected(file, state, piece)];
             let covered = piece.start..piece.start + piece.len;
-            let what = classify(&self.job.plan, whose, std::slice::from_ref(&truth), &found, covered);
+            let what = classify(&self.job.plan, whose, std::slice::from_ref(&truth), &found, covered.clone());
             self.failed(
                 file,
                 piece.block,
                 LoadOperation::Read,
-                Finding { expected, found: Some(found), what },
+                Finding { expected, found: Some(Found { bytes: found, covered }), what },
             );
         }
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::data::{self, pieces};
-use super::hands::{Finding, Hands};
+use super::hands::{Finding, Found, Hands};
 use super::report::{FileIncident, FileOperation};
 use crate::BLOCK_BYTES;
 use crate::content::ContentId;
@@ -142,7 +142,7 @@ impl Log {
                 Ok(0) => {
                     if !doubts.iter().any(|doubt| doubt.end >= next) {
                         let what = Classification::WrongSize { expected_bytes: len, found_bytes: offset };
-                        let found = Finding { expected: Vec::new(), found: Some(Vec::new()), what };
+                        let found = Finding { expected: Vec::new(), found: Some(Found::nothing()), what };
                         hands.failed(plan.log(), offset / BLOCK_BYTES as u64, LoadOperation::Read, found);
                     }
                     break;
@@ -159,8 +159,15 @@ impl Log {
                     continue;
                 }
                 Err(error) => {
-                    let what = Finding::told(Classification::Unreadable { error });
-                    hands.failed(plan.log(), offset / BLOCK_BYTES as u64, LoadOperation::Read, what);
+                    for piece in pieces(offset, wanted) {
+                        let start = offset + piece.at as u64;
+                        let mut truth = vec![0; piece.len];
+                        self.truth(plan, next, start, &mut truth);
+                        let expected = vec![self.expected(plan, next, piece, &truth)];
+                        let what = Classification::Unreadable { error };
+                        let finding = Finding { expected, found: None, what };
+                        hands.failed(plan.log(), piece.block, LoadOperation::Read, finding);
+                    }
                     offset += wanted as u64;
                     continue;
                 }
@@ -183,16 +190,24 @@ impl Log {
                 let version = (self.last_place(next, start) / self.size + 1) as u32;
                 let whose = data::Whose { file: plan.log(), block: piece.block, version };
                 let (truth, found) = (data::padded(piece.start, &truth), data::padded(piece.start, found));
-                let expected = vec![Version {
-                    content: ContentId::of_file(plan.log(), version, piece.block),
-                    hash: Some(data::hash_of(&truth)),
-                }];
+                let expected =
+                    vec![self.expected(plan, next, piece, &truth[piece.start..piece.start + piece.len])];
                 let covered = piece.start..piece.start + piece.len;
-                let what = data::classify(plan, whose, std::slice::from_ref(&truth), &found, covered);
-                let finding = Finding { expected, found: Some(found), what };
+                let what = data::classify(plan, whose, std::slice::from_ref(&truth), &found, covered.clone());
+                let finding = Finding { expected, found: Some(Found { bytes: found, covered }), what };
                 hands.failed(plan.log(), piece.block, LoadOperation::Read, finding);
             }
             offset += read as u64;
+        }
+    }
+
+    /// A block of which `truth` is what a piece must hold, as it lies on a device.
+    fn expected(&self, plan: &super::plan::FilePlan, next: u64, piece: data::Piece, truth: &[u8]) -> Version {
+        let start = piece.block * BLOCK_BYTES as u64 + piece.start as u64;
+        let version = (self.last_place(next, start) / self.size + 1) as u32;
+        Version {
+            content: ContentId::of_file(plan.log(), version, piece.block),
+            hash: Some(data::hash_of(&data::padded(piece.start, truth))),
         }
     }
 

@@ -153,6 +153,7 @@ impl Seat {
                     operation: LoadOperation::Write,
                     expected: Vec::new(),
                     found: None,
+                    found_sectors: None,
                     what: Classification::Refused { operation, error },
                     count: 1,
                 };

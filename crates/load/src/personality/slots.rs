@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rotproof_block::ErrorKind;
 
 use super::data::{self, Piece, pieces};
-use super::hands::{Finding, Hands, PIECE_BYTES, kind_of};
+use super::hands::{Finding, Found, Hands, PIECE_BYTES, kind_of};
 use super::plan::FilePlan;
 use super::report::{FileIncident, FileOperation};
 use crate::BLOCK_BYTES;
@@ -161,9 +161,9 @@ impl Slots {
             let whose = data::Whose { file, block: piece.block, version: *legal.versions.end() };
             let (truth, found) = (data::padded(piece.start, &truth), data::padded(piece.start, found));
             let covered = piece.start..piece.start + piece.len;
-            let what = data::classify(plan, whose, &[truth], &found, covered);
+            let what = data::classify(plan, whose, &[truth], &found, covered.clone());
             let expected = vec![self.expected(plan, file, piece.block)];
-            let finding = Finding { expected, found: Some(found), what };
+            let finding = Finding { expected, found: Some(Found { bytes: found, covered }), what };
             hands.failed(file, piece.block, LoadOperation::Read, finding);
         }
     }
@@ -238,7 +238,7 @@ impl Slots {
                 Ok(0) => {
                     let expected = vec![self.expected(&hands.job.plan, file, offset / BLOCK_BYTES as u64)];
                     let what = Classification::WrongSize { expected_bytes: len, found_bytes: offset };
-                    let finding = Finding { expected, found: Some(Vec::new()), what };
+                    let finding = Finding { expected, found: Some(Found::nothing()), what };
                     hands.failed(file, offset / BLOCK_BYTES as u64, LoadOperation::Read, finding);
                     return;
                 }

@@ -31,6 +31,7 @@ impl Conductor<'_> {
         };
         let plan = FilePlan::new(personality, self.trial.seed);
         if let Some(engine) = &self.stack.engine {
+            engine.keep_sectors();
             super::let_recognise(engine, *plan.content(), !self.trial.subject.compresses());
             super::arm_without_load(engine, self.plan.rules.clone(), self.replay)?;
         }

@@ -158,8 +158,12 @@ impl<'a> Index<'a> {
             };
             let mut chosen: Vec<usize> = candidates.hits.iter().filter(fits).copied().collect();
             // Best: it left exactly what was found, here nothing. A later fault of the same block may have changed that since.
-            if chosen.iter().any(|&number| self.hits[number].lie() == finding.found) {
-                chosen.retain(|&number| self.hits[number].lie() == finding.found);
+            let is_exact = |number: &usize| match finding.found {
+                Some(_) => self.hits[*number].shows(finding),
+                None => self.hits[*number].lie().is_none(),
+            };
+            if chosen.iter().any(is_exact) {
+                chosen.retain(is_exact);
             }
             // The block itself rather than one that suffered with another.
             if chosen.iter().any(|&number| self.hits[number].own == Some(*truth)) {
@@ -260,6 +264,17 @@ mod tests {
         // What it did was gone by then.
         let gone = Hit { gone: Some(Time(15)), ..flip(0, 1, 101) };
         assert_eq!(causes(&[gone], &[placed]), [Cause::Unexplained]);
+    }
+
+    #[test]
+    fn what_was_read_in_part_is_held_against_that_part() {
+        let hit = Hit { sectors: Some([1, 2, 3, 4, 5, 6, 7, 8]), ..flip(0, 1, 101) };
+        let part = |sectors: [Option<u32>; 8]| Finding { found_sectors: Some(sectors), ..wrong(1, 55) };
+        let none = [None; 8];
+        let first = [Some(1), Some(2), None, None, None, None, None, None];
+        let other = [Some(1), Some(9), None, None, None, None, None, None];
+        let found = causes(&[hit], &[part(first), part(other), part(none)]);
+        assert_eq!(found, [Cause::Hit(0), Cause::Assumed(0), Cause::Hit(0)]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What was seen to fail, one way at a time, as far as the verdict goes by it.
 
 use rotproof_block::{ContentHash, ErrorKind, Phase, Time};
+use rotproof_fault::SECTORS;
 use rotproof_load::engine::{Incident, LoadOperation};
 use rotproof_load::{Classification, ContentId, Oracle, Way, Workload};
 
@@ -33,6 +34,8 @@ pub struct Finding {
     pub expected: Vec<ContentHash>,
     /// Hash of what was read; `None` if there was an error, or the load was told of it later.
     pub found: Option<ContentHash>,
+    /// Of what was read in part: the hashes of its whole sectors, as the ledger has them.
+    pub found_sectors: Option<[Option<u32>; SECTORS]>,
     /// What it looks like.
     pub sign: Sign,
     /// An error has told of it.
@@ -64,6 +67,7 @@ pub(super) fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
                 object: failure.object_index,
                 expected: way.expected.iter().filter_map(|version| version.hash).collect(),
                 found: way.found.filter(|_| !is_told && sign != Sign::Name),
+                found_sectors: way.found_sectors,
                 sign,
                 is_told,
                 timed_out: way.what.error() == Some(ErrorKind::TimedOut),
@@ -127,6 +131,7 @@ fn of_request(phase: Phase, time: Time, error: ErrorKind) -> Finding {
         object: 0,
         expected: Vec::new(),
         found: None,
+        found_sectors: None,
         sign: Sign::Refused,
         is_told: true,
         timed_out: error == ErrorKind::TimedOut,

@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use rotproof_block::{ContentHash, Phase, Time};
-use rotproof_fault::{BLOCK_BYTES, Effect, OperationKind, Persistence, Record, RuleReport, TargetKey};
+use rotproof_fault::{
+    BLOCK_BYTES, Effect, OperationKind, Persistence, Record, RuleReport, SECTORS, TargetKey,
+};
 
 use super::finding::Finding;
 
@@ -39,6 +41,8 @@ pub struct Hit {
     pub own: Option<ContentHash>,
     /// What it did.
     pub harm: Harm,
+    /// Hashes of the sectors of what it left, where the ledger has them.
+    pub sectors: Option<[u32; SECTORS]>,
     /// Whether the load had made all that suffered, or not; `None` where that is not known.
     pub of_load: Option<bool>,
     /// Whether it outlives the request: it was stored, or left the place bad, or kept something from being stored.
@@ -80,6 +84,7 @@ impl Hit {
             truths: record.before.into_iter().chain(blocks().map(|block| block.content)).collect(),
             own: record.before,
             harm,
+            sectors: record.after_sectors,
             of_load: of_load(record),
             persists: is_sticky || record.operation != OperationKind::Read,
             served: record.served_at_ns.map(Time),
@@ -110,7 +115,16 @@ impl Hit {
 
     /// Whether it shows to the bit what was found: nobody else can have left that.
     pub(super) fn shows(&self, finding: &Finding) -> bool {
-        finding.found.is_some() && self.lie() == finding.found
+        if finding.found.is_none() {
+            return false;
+        }
+        // Of a block that was read in part, that part; less than a sector of it says nothing against it.
+        match (self.sectors, finding.found_sectors) {
+            (Some(left), Some(found)) => {
+                found.iter().zip(left).all(|(found, left)| found.is_none_or(|found| found == left))
+            }
+            _ => self.lie() == finding.found,
+        }
     }
 
     /// Whether it can have made the very block fail that the finding is of, going by kind and time; what else was found than it
@@ -182,6 +196,7 @@ pub(super) mod tests {
             truths: vec![hash(truth)],
             own: Some(hash(truth)),
             harm: Harm::Data(Some(hash(lie))),
+            sectors: None,
             of_load: Some(true),
             persists: true,
             served: None,
