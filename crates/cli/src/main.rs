@@ -52,7 +52,9 @@ fn main() -> ExitCode {
         let (cli, output) = match parse() {
             Ok((cli, notes)) => {
                 let output = Output::new(cli.color);
-                notes.iter().for_each(|note| output.note(format_args!("note: {note}")));
+                for note in notes {
+                    output.note(verdict::wrapped(&format!("note: {note}")).join("\n"));
+                }
                 (cli, output)
             }
             Err(error) => return usage_error(&error, output, asked.json),

@@ -284,7 +284,7 @@ fn replay(replay: &ReplayReport) -> Vec<String> {
 }
 
 /// Lines of at most 80 columns, indented.
-fn wrapped(text: &str) -> Vec<String> {
+pub fn wrapped(text: &str) -> Vec<String> {
     let mut lines = vec![" ".to_owned()];
     for word in text.split_whitespace() {
         if lines.last().is_some_and(|line| line.chars().count() + 1 + word.chars().count() > WIDTH) {

@@ -428,8 +428,9 @@ fn a_verdict_tells_of_malformed_lines_of_its_trace() {
 fn a_line_of_fios_is_taken_with_what_it_means_otherwise() {
     let line = "load memory:1MiB --name=x --rate_iops=100000 --ioengine=io_uring --direct=1 --numjobs=2 --iodepth=2 --no-verify --quiet";
     let ended = Folder::with(&[]).run(&line.split(' ').collect::<Vec<_>>());
+    assert!(ended.stderr.lines().all(|line| line.chars().count() <= 80), "{}", ended.stderr);
     assert_eq!(
-        ended.stderr.trim_end(),
+        ended.stderr.split_whitespace().collect::<Vec<_>>().join(" "),
         "note: each of the 2 workers has its own part of the target, and --rate_iops is of all together, where fio's is of each"
     );
     assert!(ended.stdout.contains("run read") && !ended.stdout.contains("run write"), "{}", ended.stdout);
