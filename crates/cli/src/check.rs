@@ -8,12 +8,15 @@ use crate::fail::Failure;
 use crate::output::Output;
 use crate::{plan, trials};
 
-/// Prints every trial as resolved, or all mistakes of all files.
+/// Prints every trial as resolved, with what it permits but will hardly have been meant, or all mistakes of all files.
 pub fn check(args: &CheckArgs, output: Output) -> Result<Exit, Failure> {
     let trials = trials::open(&args.trials)?;
+    trials.iter().for_each(|trial| trial.tell_warnings(output));
     if args.json {
-        let trials: Vec<Value> =
-            trials.iter().map(|trial| json!({ "file": trial.path, "trial": trial.file })).collect();
+        let trials: Vec<Value> = trials
+            .iter()
+            .map(|trial| json!({ "file": trial.path, "trial": trial.file, "warnings": trial.warnings.list }))
+            .collect();
         output.json(&json!({ "trials": trials }));
         return Ok(Exit::Pass);
     }

@@ -50,9 +50,11 @@ fn main() -> ExitCode {
     quieten_panics(output);
     let exit = catch_unwind(AssertUnwindSafe(|| {
         let (cli, output) = match parse() {
-            Ok((cli, note)) => {
+            Ok((cli, notes)) => {
                 let output = Output::new(cli.color);
-                note.iter().for_each(|note| output.note(note));
+                for note in notes {
+                    output.note(verdict::wrapped(&format!("note: {note}")).join("\n"));
+                }
                 (cli, output)
             }
             Err(error) => return usage_error(&error, output, asked.json),
@@ -92,12 +94,12 @@ fn call(command: &Command, output: Output) -> Result<Exit, Failure> {
 }
 
 /// What was asked, and what people should know of how it was understood.
-fn parse() -> Result<(Cli, Option<String>), clap::Error> {
+fn parse() -> Result<(Cli, Vec<String>), clap::Error> {
     let mut command = Cli::command();
-    let (words, note) = load::translated(std::env::args_os().collect())
+    let (words, notes) = load::translated(std::env::args_os().collect())
         .map_err(|why| command.error(clap::error::ErrorKind::InvalidValue, why))?;
     let matches = command.try_get_matches_from(words)?;
-    Ok((Cli::from_arg_matches(&matches)?, note))
+    Ok((Cli::from_arg_matches(&matches)?, notes))
 }
 
 /// What must be known even where the command line cannot be read: how to say so.

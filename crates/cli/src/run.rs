@@ -39,6 +39,10 @@ pub fn run(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
         )
         .into());
     }
+    // What a replay injects, the schedules do not say.
+    if replay.is_none() {
+        trials.iter().for_each(|trial| trial.tell_warnings(output));
+    }
     let cancel = cancel_on_signals()?;
     let (observed, _server) = args.metrics.observe(output)?;
     let mut exit = Exit::Pass;
@@ -170,7 +174,8 @@ pub fn snapshot(moment: &Moment) -> Snapshot {
         latencies: moment.latencies.clone(),
         hits: moment.hits,
         last_hits: moment.last_hits.iter().map(hit).collect(),
-        errors: moment.counts.errors + moment.counts.failures,
+        errors: moment.counts.errors,
+        failures: moment.counts.failures,
     }
 }
 

@@ -3,8 +3,8 @@
 use std::fmt::{self, Write as _};
 
 use miette::{
-    GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, MietteSpanContents, SourceCode,
-    SourceSpan, SpanContents, ThemeCharacters, ThemeStyles,
+    GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, MietteSpanContents, Severity,
+    SourceCode, SourceSpan, SpanContents, ThemeCharacters, ThemeStyles,
 };
 use rotproof_trial::file::{Diagnostic, Diagnostics, Place};
 
@@ -16,20 +16,7 @@ const LINE_MAX: usize = 68;
 
 /// Every mistake, one below the other, and how many there are.
 pub fn render(diagnostics: &Diagnostics, paint: Paint) -> String {
-    let styles = if paint.is_on() { ThemeStyles::ansi() } else { ThemeStyles::none() };
-    let theme = GraphicalTheme { characters: ThemeCharacters::unicode(), styles };
-    let handler =
-        GraphicalReportHandler::new_themed(theme).with_width(80).with_links(false).with_context_lines(1);
-    let mut text = String::new();
-    for diagnostic in &diagnostics.list {
-        let report = Report { diagnostic, snippet: diagnostic.place.as_ref().map(Snippet::new) };
-        // A formatter that writes to a string fails only if a `Display` of ours does.
-        if handler.render_report(&mut text, &report).is_err() {
-            text.push_str(&diagnostic.message);
-        }
-        text.push('\n');
-    }
-    let text = text.lines().map(|line| line.trim_end().to_owned() + "\n").collect::<String>();
+    let text = render_all(diagnostics, Severity::Error, paint);
     if let [Diagnostic { place: None, .. }] = diagnostics.list.as_slice() {
         // It is about the file as a whole, and says so.
         return text.trim_end().to_owned();
@@ -38,10 +25,35 @@ pub fn render(diagnostics: &Diagnostics, paint: Paint) -> String {
     format!("{text}{} in {}", paint.bad(all), diagnostics.file)
 }
 
+/// Every warning, one below the other, and how many there are.
+pub fn render_warnings(diagnostics: &Diagnostics, paint: Paint) -> String {
+    let text = render_all(diagnostics, Severity::Warning, paint);
+    let all = counted(diagnostics.list.len() as u64, "warning");
+    format!("{text}{} in {}", paint.notable(all), diagnostics.file)
+}
+
+fn render_all(diagnostics: &Diagnostics, severity: Severity, paint: Paint) -> String {
+    let styles = if paint.is_on() { ThemeStyles::ansi() } else { ThemeStyles::none() };
+    let theme = GraphicalTheme { characters: ThemeCharacters::unicode(), styles };
+    let handler =
+        GraphicalReportHandler::new_themed(theme).with_width(80).with_links(false).with_context_lines(1);
+    let mut text = String::new();
+    for diagnostic in &diagnostics.list {
+        let report = Report { diagnostic, severity, snippet: diagnostic.place.as_ref().map(Snippet::new) };
+        // A formatter that writes to a string fails only if a `Display` of ours does.
+        if handler.render_report(&mut text, &report).is_err() {
+            text.push_str(&diagnostic.message);
+        }
+        text.push('\n');
+    }
+    text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
 /// A mistake as miette wants it.
 #[derive(Debug)]
 struct Report<'a> {
     diagnostic: &'a Diagnostic,
+    severity: Severity,
     snippet: Option<Snippet>,
 }
 
@@ -54,6 +66,10 @@ impl fmt::Display for Report<'_> {
 impl std::error::Error for Report<'_> {}
 
 impl miette::Diagnostic for Report<'_> {
+    fn severity(&self) -> Option<Severity> {
+        Some(self.severity)
+    }
+
     fn help(&self) -> Option<Box<dyn fmt::Display + '_>> {
         let help: String = self.diagnostic.help.as_ref()?.chars().map(visible).collect();
         Some(Box::new(help))

@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
-use rotproof_trial::file::{Overrides, TrialFile};
+use rotproof_trial::file::{Diagnostics, Overrides, TrialFile};
 
 use crate::args::TrialArgs;
 use crate::fail::Failure;
+use crate::output::Output;
+use crate::snippet;
 
 /// A trial and the file it came from.
 #[derive(Clone, Debug)]
@@ -14,11 +16,21 @@ pub struct Trial {
     pub path: PathBuf,
     /// What it says, with what the command line changes of it.
     pub file: TrialFile,
+    /// What it permits, but will hardly have been meant.
+    pub warnings: Diagnostics,
     /// The options that change it, but for the seed, as a shell takes them.
     pub changes: Vec<String>,
 }
 
 impl Trial {
+    /// Shows its warnings, if it has any.
+    pub fn tell_warnings(&self, output: Output) {
+        if !self.warnings.list.is_empty() {
+            output.note(snippet::render_warnings(&self.warnings, output.stderr_paint()));
+            output.note("");
+        }
+    }
+
     /// The command that runs it, with what the command line changes of it, but for the seed.
     pub fn command(&self) -> String {
         let path = shell_word(&self.path.display().to_string());
@@ -48,8 +60,10 @@ pub fn open(args: &TrialArgs) -> Result<Vec<Trial>, Failure> {
     let mut trials = Vec::with_capacity(args.files.len());
     let mut mistakes = Vec::new();
     for path in &args.files {
-        match TrialFile::open(path, &overrides) {
-            Ok(file) => trials.push(Trial { path: path.clone(), file, changes: changes.clone() }),
+        match TrialFile::open_and_warn(path, &overrides) {
+            Ok((file, warnings)) => {
+                trials.push(Trial { path: path.clone(), file, warnings, changes: changes.clone() });
+            }
             Err(diagnostics) => mistakes.push(diagnostics),
         }
     }

@@ -13,6 +13,7 @@ use crate::hung;
 use crate::machine;
 use crate::output::{Paint, visible};
 use crate::table::{Align, Table, clip};
+use crate::trace::told_of_trace;
 use crate::trials::Trial;
 use crate::units;
 
@@ -32,6 +33,7 @@ pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
     if report.external.is_none() || !report.performance.is_empty() {
         lines.push(performance(&report.performance, paint));
     }
+    lines.extend(report.trace.iter().flat_map(|trace| told_of_trace(trace, paint)));
     lines.push(cost(report, paint));
     lines.extend(hung::render(&report.hung, paint));
     if let Some(probes) = &report.wall_clock.probes {
@@ -282,7 +284,7 @@ fn replay(replay: &ReplayReport) -> Vec<String> {
 }
 
 /// Lines of at most 80 columns, indented.
-fn wrapped(text: &str) -> Vec<String> {
+pub fn wrapped(text: &str) -> Vec<String> {
     let mut lines = vec![" ".to_owned()];
     for word in text.split_whitespace() {
         if lines.last().is_some_and(|line| line.chars().count() + 1 + word.chars().count() > WIDTH) {

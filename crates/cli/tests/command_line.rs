@@ -391,6 +391,52 @@ fn a_job_file_of_fios_becomes_a_load_and_what_has_no_counterpart_is_shown() {
 }
 
 #[test]
+fn rules_that_can_never_hit_are_told_with_their_lines_before_a_run() {
+    let trial = "runtime: simulated\nstack: [memory: { size: 1MiB }]\nload: { total: 1MiB }\nfaults:\n  \
+                 - { match: { operation: write, tag: foo.db }, effect: zeros }\n  - 'discard: error'\n  \
+                 - 'write, at=60s+5s: zeros'\n  - 'write, nth=300: lost_write'\n  - 'write, once: lost_write'\n";
+    let folder = Folder::with(&[("t.yaml", trial.as_bytes())]);
+    let checked = folder.run(&["check", "t.yaml"]);
+    assert_eq!(checked.code, 0, "{}", checked.all());
+    assert_snapshot!(checked.stderr);
+    let json = folder.run(&["check", "--json", "t.yaml"]).json();
+    let lines: Vec<_> =
+        json["trials"][0]["warnings"].as_array().expect("a list").iter().map(|w| &w["line"]).collect();
+    assert_eq!(lines, [5, 6, 7, 8]);
+    let run = folder.run(&["run", "--quiet", "t.yaml"]);
+    assert!(run.stderr.contains(&checked.stderr), "{}", run.stderr);
+}
+
+#[test]
+fn a_verdict_tells_of_malformed_lines_of_its_trace() {
+    let trial = "runtime: simulated\nstack: [memory: { size: 1MiB }]\nload: { trace: { file: t.spc, format: spc } }\n";
+    let trace = "0,0,4096,W,0.0\nnonsense\n0,8,4096,R,0.1\n0,x,4096,R,0.2\n";
+    let folder = Folder::with(&[("t.yaml", trial.as_bytes()), ("t.spc", trace.as_bytes())]);
+    let run = folder.run(&["run", "--quiet", "t.yaml"]);
+    let told: Vec<&str> =
+        run.stdout.lines().filter(|line| line.contains("trace") || line.contains("line")).collect();
+    assert_eq!(
+        told[..2],
+        ["  2 accesses of the trace replayed", "  2 lines were malformed and passed over:"],
+        "{}",
+        run.all()
+    );
+    assert!(told[2].starts_with("    line 2: ") && told[2].ends_with(": nonsense"), "{}", told[2]);
+}
+
+#[test]
+fn a_line_of_fios_is_taken_with_what_it_means_otherwise() {
+    let line = "load memory:1MiB --name=x --rate_iops=100000 --ioengine=io_uring --direct=1 --numjobs=2 --iodepth=2 --no-verify --quiet";
+    let ended = Folder::with(&[]).run(&line.split(' ').collect::<Vec<_>>());
+    assert!(ended.stderr.lines().all(|line| line.chars().count() <= 80), "{}", ended.stderr);
+    assert_eq!(
+        ended.stderr.split_whitespace().collect::<Vec<_>>().join(" "),
+        "note: each of the 2 workers has its own part of the target, and --rate_iops is of all together, where fio's is of each"
+    );
+    assert!(ended.stdout.contains("run read") && !ended.stdout.contains("run write"), "{}", ended.stdout);
+}
+
+#[test]
 fn what_cannot_be_imported_is_shown_where_it_stands() {
     let plan = "{\n  \"write\": { \"files\": [\n    { \"fileName\": \"a.img\", \"faultInjection\": {\n      \"frequency\": \"ALWAYS\",\n      \"faultType\": { \"type\": \"CORRUPT_CONTENT\", \"corruptionPattern\": \"BITFLIP_CUSTOM_INDEX\", \"offset\": 5000 } } }\n  ] }\n}\n";
     let folder = Folder::with(&[("plan.json", plan.as_bytes()), ("other.json", b"{ \"a\": 1 }")]);

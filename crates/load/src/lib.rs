@@ -63,7 +63,7 @@ pub use realised::{RealisedContent, realised};
 pub use replay::{Pace, Trace};
 pub use retry::{Retry, RetryOn};
 pub use spec::{FilesSpec, LoadSpec};
-pub use stream::TraceReport;
+pub use stream::{Step, TraceReport};
 pub use workload::Workload;
 
 /// The unit of content: what is generated, verified and targeted as one. The same as the fault engine's.

@@ -7,7 +7,7 @@
 mod tests;
 
 use std::fs::{File, Metadata};
-use std::io::{BufReader, Read};
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
@@ -15,9 +15,11 @@ use std::sync::Arc;
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_spec::{Path, Problems, number_in_range};
-use rotproof_trace::{Format, Limits, Operation, Plain};
+use rotproof_trace::{Format, Limits, Operation, Plain, Reader};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::stream::{TraceReport, stopped};
 
 /// A block trace that is replayed: its accesses are the requests of the load, every write with a content of its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -90,10 +92,12 @@ impl Trace {
     }
 
     /// Makes the path absolute, as seen from `folder`, and finds out the format. Fails where there is no such file, or
-    /// none that can be replayed.
+    /// none that can be replayed: nothing in it is an access.
     pub fn locate(&mut self, folder: &FilePath) -> Result<()> {
         self.file = folder.join(&self.file);
-        self.format = Some(Source::open(self)?.format);
+        let source = Source::open(self)?;
+        self.format = Some(source.format);
+        source.check_access()?;
         self.file = std::path::absolute(&self.file)
             .doing(|| format!("finding the way to {}", self.file.display()))?;
         Ok(())
@@ -185,6 +189,49 @@ impl Source {
             }
         };
         Ok(Self { trace: trace.clone(), format, file: Arc::new(file), version })
+    }
+
+    /// Fails if nothing in the trace is an access, as far as malformed lines are allowed before the first.
+    fn check_access(&self) -> Result<()> {
+        let path = self.trace.file.display();
+        let doing = || format!("reading {path}");
+        let mut file = &*self.file;
+        file.seek(SeekFrom::Start(0)).doing(doing)?;
+        let plain = Plain::of(BufReader::new(file)).doing(doing)?;
+        let mut reader = Reader::new(BufReader::new(plain), self.format, self.trace.limits());
+        match reader.next() {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(stop)) => Err(stopped(stop, &self.trace)),
+            None => {
+                let name = self.format.name();
+                let why = match reader.shown() {
+                    [] => "it is empty".to_owned(),
+                    [first, ..] => format!(
+                        "of {} lines none is one of the format {name}; line {}: {}",
+                        reader.malformed(),
+                        first.number,
+                        first.why
+                    ),
+                };
+                let help = "give another trace, or say its format with `format` (--trace-format)";
+                Err(Error::new(ErrorKind::Invalid, format!("there is no access in {path}: {why}; {help}")))
+            }
+        }
+    }
+
+    /// Fails if nothing of the trace was carried out.
+    pub(crate) fn check_replayed(&self, report: &TraceReport) -> Result<()> {
+        if report.accesses > 0 {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Invalid,
+            format!(
+                "nothing of {} was replayed: {} accesses were left out by `skip` (--replay-skip)",
+                self.trace.file.display(),
+                report.skipped
+            ),
+        ))
     }
 
     /// Fails if the trace is no longer what it was: then nobody can say what has been written.

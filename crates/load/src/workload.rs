@@ -17,7 +17,9 @@ use crate::pace::RampUp;
 use crate::parts::{Parts, WorkerPart, no_room};
 use crate::replay::Source;
 use crate::spec::LoadSpec;
-use crate::stream::{Amount, Described, DescribedOptions, Mixture, Plan, Replayed, ReplayedOptions, Stream};
+use crate::stream::{
+    Amount, Described, DescribedOptions, Mixture, Plan, Replayed, ReplayedOptions, Stream, TraceReport,
+};
 
 /// Longer than a disk takes that has to be woken, or tries again and again.
 pub(crate) const HUNG_AFTER_DEFAULT: Duration = Duration::from_secs(30);
@@ -216,6 +218,14 @@ impl Workload {
     /// Fails if the trace that is replayed is no longer what it was.
     pub(crate) fn check_trace(&self) -> Result<()> {
         self.0.trace.as_ref().map_or(Ok(()), Source::check_unchanged)
+    }
+
+    /// Fails if nothing of the trace that was to be replayed was carried out.
+    pub(crate) fn check_replayed(&self, report: Option<&TraceReport>) -> Result<()> {
+        match (&self.0.trace, report) {
+            (Some(source), Some(report)) => source.check_replayed(report),
+            _ => Ok(()),
+        }
     }
 
     /// For how long nothing is recorded, if the ramp-up is a time.

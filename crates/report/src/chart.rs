@@ -6,6 +6,7 @@ use rotproof_plot::{Anchor, Axis, Color, Item, LINE_COLORS, Scene, width_of};
 
 use crate::mark::columns;
 use crate::page::{Chart, Line, Span, Timeline};
+use crate::rule_color::RuleColors;
 
 /// Pixels of every time line, and of what lies left and right of its axis.
 pub(crate) const WIDTH: f64 = 960.0;
@@ -19,7 +20,7 @@ const BELOW: f64 = 26.0;
 pub(crate) const TEXT: f64 = 12.0;
 /// Behind everything while a fault is at work.
 pub(crate) const WINDOW: Color = Color(0xfb, 0xe6, 0xe2);
-/// A hit.
+/// Hits of several rules on one pixel, and events.
 pub(crate) const HIT: Color = Color::GOAL;
 /// So many decades of latencies at the most, from the largest down.
 const DECADES_MAX: i32 = 7;
@@ -55,9 +56,11 @@ pub(crate) fn scene(chart: &Chart, timeline: &Timeline) -> Scene {
             items.push(line(piece, color, 1.6));
         }
     }
+    let colors = RuleColors::of(timeline);
     for column in columns(timeline.hits.iter(), timeline, AXIS) {
         let x = LEFT + column.x;
-        let tick = line(vec![(x, bottom - 7.0), (x, bottom)], HIT, 1.4);
+        let color = column.rule.as_deref().map_or(HIT, |rule| colors.color(rule));
+        let tick = line(vec![(x, bottom - 7.0), (x, bottom)], color, 1.8);
         items.push(Item::Group { kind: "hit", title: column.title, items: vec![tick] });
     }
     items.push(line(vec![(LEFT, ABOVE), (LEFT, bottom), (WIDTH - RIGHT, bottom)], Color::INK, 1.0));

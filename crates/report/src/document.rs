@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
-use rotproof_plot::{Scene, escape, svg_element};
+use rotproof_plot::{Color, Scene, escape, svg_element};
 
 use crate::chart::{AXIS, LEFT, WIDTH};
 use crate::page::{Chart, Fact, FaultRow, Page, Row, Timeline};
+use crate::rule_color::RuleColors;
 use crate::{chart, histogram, ribbon, strip};
 
 const STYLE: &str = include_str!("style.css");
@@ -130,7 +131,8 @@ impl Body {
         if page.faults.is_empty() {
             return;
         }
-        let rows = page.faults.iter().map(fault_row);
+        let colors = RuleColors::of(&page.timeline);
+        let rows = page.faults.iter().map(|row| fault_row(row, colors.get(&row.name)));
         let heads = ["rule", "#hits", "#faults", "what became of them", "#failing blocks"];
         self.section("faults", "Faults and their fate", &table("What came of each rule", &heads, rows));
     }
@@ -218,7 +220,11 @@ impl Body {
         let details = format!("<details><summary>Numbers</summary>\n{numbers}</details>\n");
         let title =
             if page.faults.is_empty() { "Where failures lie" } else { "Where faults and failures lie" };
-        self.section("places", title, &figure("places", &strip::scene(&page.places), label, &details));
+        self.section(
+            "places",
+            title,
+            &figure("places", &strip::scene(&page.places, &page.timeline), label, &details),
+        );
     }
 
     fn performance(&mut self, page: &Page) {
@@ -313,7 +319,8 @@ fn facts(facts: &[Fact]) -> String {
     format!("<dl>\n{lines}</dl>\n")
 }
 
-fn fault_row(row: &FaultRow) -> String {
+/// `color` is the one that the rule has in the pictures.
+fn fault_row(row: &FaultRow, color: Option<Color>) -> String {
     let total = row.fates.iter().map(|&(_, count)| count).sum::<u64>().max(1) as f64;
     let present = || row.fates.iter().filter(|(_, count)| *count > 0);
     let bars: String = present()
@@ -323,10 +330,16 @@ fn fault_row(row: &FaultRow) -> String {
         })
         .collect();
     let words: Vec<String> = present().map(|(fate, count)| format!("{count} {fate}")).collect();
+    let swatch = color.map(Color::hex).map_or(String::new(), |hex| {
+        format!(
+            "<span class=\"swatch\" aria-hidden=\"true\" style=\"background:var(--{}, {hex})\"></span>",
+            &hex[1..]
+        )
+    });
     let note =
         row.note.as_ref().map_or(String::new(), |note| format!("<p class=\"note\">{}</p>", escape(note)));
     format!(
-        "<tr><th scope=\"row\">{}<br><code>{}</code>{note}</th><td class=\"number\">{}</td><td class=\"number\">{}</td>\
+        "<tr><th scope=\"row\">{swatch}{}<br><code>{}</code>{note}</th><td class=\"number\">{}</td><td class=\"number\">{}</td>\
          <td><div class=\"fates\" aria-hidden=\"true\">{bars}</div>{}</td><td class=\"number\">{}</td></tr>",
         escape(&row.name),
         escape(&row.rule),
@@ -483,6 +496,7 @@ mod tests {
             },
             latencies: vec![Histogram { name: "write".into(), counts: vec![(1000, 3)] }],
             places: vec![Strip {
+                shows_rules: true,
                 name: "device".into(),
                 bytes: 1 << 20,
                 marks: vec![StripMark { offset: 4096, length: 4096, kind: "bit_flip".into() }],

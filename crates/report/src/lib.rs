@@ -11,6 +11,7 @@ mod histogram;
 mod mark;
 mod page;
 mod ribbon;
+mod rule_color;
 mod strip;
 mod unit;
 
@@ -36,7 +37,7 @@ pub fn figures(page: &Page) -> Vec<(String, Scene)> {
         figures.push(("latency-histogram".to_owned(), histogram::scene(&page.latencies)));
     }
     if !page.places.is_empty() {
-        figures.push(("places".to_owned(), strip::scene(&page.places)));
+        figures.push(("places".to_owned(), strip::scene(&page.places, &page.timeline)));
     }
     figures
 }

@@ -3,7 +3,7 @@
 use crate::page::{Hit, Timeline};
 use crate::unit::seconds;
 
-/// Hits of one rule that fall on the same pixel.
+/// Hits that fall on the same pixel.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Column {
     /// Pixels from the left end of the axis.
@@ -11,6 +11,8 @@ pub(crate) struct Column {
     /// What there is to say.
     pub(crate) title: String,
     pub(crate) hits: usize,
+    /// The rule whose hits they are; none if they are of several.
+    pub(crate) rule: Option<String>,
 }
 
 /// The marks of `hits`, in order of time, on an axis that is `width` pixels long and as many seconds as `timeline`.
@@ -20,32 +22,34 @@ pub(crate) fn columns<'a>(
     width: f64,
 ) -> Vec<Column> {
     let span = timeline.seconds.max(f64::MIN_POSITIVE);
-    let mut columns: Vec<(u64, f64, f64, &Hit, usize)> = Vec::new();
+    let mut columns: Vec<(u64, f64, f64, &Hit, usize, bool)> = Vec::new();
     for hit in hits {
         let pixel = (hit.at / span * width).clamp(0.0, width).round() as u64;
         match columns.last_mut() {
-            Some((last, _, until, _, count)) if *last == pixel => {
+            Some((last, _, until, first, count, is_mixed)) if *last == pixel => {
                 *until = hit.at;
                 *count += 1;
+                *is_mixed |= first.rule != hit.rule;
             }
-            _ => columns.push((pixel, hit.at, hit.at, hit, 1)),
+            _ => columns.push((pixel, hit.at, hit.at, hit, 1, false)),
         }
     }
     columns
         .into_iter()
-        .map(|(pixel, from, until, first, hits)| Column {
+        .map(|(pixel, from, until, first, hits, is_mixed)| Column {
             x: pixel as f64,
             title: if hits == 1 {
                 format!("{}: {} at {}", first.rule, first.what, seconds(from, span))
             } else {
                 format!(
                     "{}: {hits} hits from {} to {}",
-                    first.rule,
+                    if is_mixed { "several rules" } else { &first.rule },
                     seconds(from, span),
                     seconds(until, span)
                 )
             },
             hits,
+            rule: (!is_mixed).then(|| first.rule.clone()),
         })
         .collect()
 }
@@ -64,5 +68,10 @@ mod tests {
         assert_eq!(found.iter().map(|column| column.x).collect::<Vec<_>>(), [0.0, 50.0, 100.0]);
         assert_eq!(found[0].title, "rot: 3 hits from 0.0 s to 0.0 s");
         assert_eq!(found[1].title, "rot: bit_flip at 4096 at 5.0 s");
+        assert!(found.iter().all(|column| column.rule.as_deref() == Some("rot")));
+        let two = [Hit { at: 5.0, rule: "slow".into(), what: "delay".into() }, hits[3].clone()];
+        let found = columns(two.iter(), &timeline, 100.0);
+        assert_eq!((found[0].rule.as_deref(), found[0].hits), (None, 2), "of one rule nobody can say it is");
+        assert!(found[0].title.starts_with("several rules: 2 hits"), "{}", found[0].title);
     }
 }

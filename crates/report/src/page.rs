@@ -205,6 +205,9 @@ pub struct Histogram {
 pub struct Strip {
     /// Its name.
     pub name: String,
+    /// Whether the kinds of its marks are names of rules, which have a colour on the whole page; otherwise they are ways in
+    /// which blocks failed.
+    pub shows_rules: bool,
     /// Bytes.
     pub bytes: u64,
     /// What lies on it.

@@ -1,57 +1,39 @@
 //! The run as rows of time: its phases, the windows and hits of each rule, its events.
 
-use rotproof_plot::{Anchor, Color, Item, LINE_COLORS, Scene, width_of};
+use rotproof_plot::{Anchor, Color, Item, Scene, width_of};
 
 use crate::chart::{AXIS, HIT, LEFT, RIGHT, TEXT, WIDTH, WINDOW, at_pixel, line, text, time_axis};
 use crate::mark::columns;
 use crate::page::{Span, Timeline};
+use crate::rule_color::RuleColors;
 use crate::unit::seconds;
 
 const ROW: f64 = 24.0;
 const BAR: f64 = 16.0;
-/// Rules with a row of their own; the others share one.
-const RULES_MAX: usize = 12;
 
 /// The rows.
 pub(crate) fn scene(timeline: &Timeline) -> Scene {
-    let rules = rules(timeline);
-    let own = if rules.len() > RULES_MAX { RULES_MAX - 1 } else { rules.len() };
+    let colors = RuleColors::of(timeline);
+    let rules = &colors.rules;
+    let own = RuleColors::own_rows(rules.len());
     let rows = 1 + own + usize::from(rules.len() > own) + usize::from(!timeline.marks.is_empty());
     let bottom = 6.0 + ROW * rows as f64;
     let height = bottom + 26.0;
     let mut items = vec![Item::Area { place: [0.0, 0.0, WIDTH, height], color: Color::PAPER }];
     let mut row = Row { top: 6.0, timeline, items: &mut items };
     row.phases();
-    for (number, rule) in rules[..own].iter().enumerate() {
-        row.rule(rule, LINE_COLORS[number % LINE_COLORS.len()], |name| name == *rule);
+    for rule in &rules[..own] {
+        row.rule(rule, colors.color(rule), |name| name == *rule);
     }
     if rules.len() > own {
         let others = &rules[own..];
         let name = format!("{} more rules", others.len());
-        row.rule(&name, LINE_COLORS[6], |name| others.contains(&name));
+        row.rule(&name, colors.color(others[0]), |name| others.contains(&name));
     }
     row.events();
     items.push(line(vec![(LEFT, bottom), (WIDTH - RIGHT, bottom)], Color::INK, 1.0));
     time_axis(timeline, bottom, &mut items);
     Scene { width: WIDTH, height, items }
-}
-
-/// The rules that did something, in the order in which they began.
-fn rules(timeline: &Timeline) -> Vec<&str> {
-    let mut begun: Vec<(f64, &str)> = timeline
-        .windows
-        .iter()
-        .map(|window| (window.from, window.name.as_str()))
-        .chain(timeline.hits.iter().map(|hit| (hit.at, hit.rule.as_str())))
-        .collect();
-    begun.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(b.1)));
-    let mut rules: Vec<&str> = Vec::new();
-    for (_, name) in begun {
-        if !rules.contains(&name) {
-            rules.push(name);
-        }
-    }
-    rules
 }
 
 /// Where the next row goes.
@@ -149,6 +131,7 @@ pub(crate) fn shortened(name: &str, room: f64) -> String {
 mod tests {
     use super::*;
     use crate::page::{Hit, Mark};
+    use crate::rule_color::RULES_MAX;
 
     fn timeline(rules: usize) -> Timeline {
         let hit =

@@ -5,17 +5,35 @@
 
 use std::ffi::OsString;
 
+use super::fio_differences::{Options, differences, is_of_fio, says_access};
+
 /// Options of which the value may be the next word.
-const WITH_VALUE: [&str; 8] =
-    ["filename", "name", "ioengine", "verify", "rwmixwrite", "rate_process", "output-format", "eta"];
+const WITH_VALUE: [&str; 9] = [
+    "filename",
+    "name",
+    "ioengine",
+    "verify",
+    "rwmixwrite",
+    "rate_process",
+    "thinktime",
+    "output-format",
+    "eta",
+];
 
 /// The same command line, the program's name first, in the words of this command if it is one of `rotproof load`; and what
-/// people should know of it. Fails with what cannot be meant, and what to do.
-pub fn translated(words: Vec<OsString>) -> Result<(Vec<OsString>, Option<String>), String> {
-    let Some(verb) = place_of_load(&words) else { return Ok((words, None)) };
-    let mut note = None;
+/// people should know of it, a sentence each. Fails with what cannot be meant, and what to do.
+pub fn translated(words: Vec<OsString>) -> Result<(Vec<OsString>, Vec<String>), String> {
+    let Some(verb) = place_of_load(&words) else { return Ok((words, Vec::new())) };
+    let options = options(&words[verb + 1..]);
+    let mut notes = Vec::new();
     let mut words = words.into_iter().peekable();
     let mut ours: Vec<OsString> = words.by_ref().take(verb + 1).collect();
+    if is_of_fio(&options) {
+        notes.extend(differences(&options));
+        if !says_access(&options) {
+            ours.push("--rw=read".into());
+        }
+    }
     while let Some(word) = words.next() {
         let Some((name, value)) = word.to_str().and_then(option) else {
             ours.push(word);
@@ -28,7 +46,9 @@ pub fn translated(words: Vec<OsString>) -> Result<(Vec<OsString>, Option<String>
         };
         if let ("ioengine", Some(theirs)) = (name, value.as_deref()) {
             let ours = engine(theirs);
-            note = (ours != theirs).then(|| format!("--ioengine={theirs} goes by {ours} here"));
+            if ours != theirs {
+                notes.push(format!("--ioengine={theirs} goes by {ours} here"));
+            }
         }
         match in_our_words(name, value.as_deref())? {
             Some(meaning) => ours.extend(meaning.into_iter().map(OsString::from)),
@@ -39,7 +59,22 @@ pub fn translated(words: Vec<OsString>) -> Result<(Vec<OsString>, Option<String>
             None => ours.push(word),
         }
     }
-    Ok((ours, note))
+    Ok((ours, notes))
+}
+
+/// The options of a line with their values, which may be the next word: as far as nobody knows which options have one, a word
+/// that is none itself.
+fn options(words: &[OsString]) -> Options {
+    let mut found = Options::new();
+    let mut words = words.iter().filter_map(|word| word.to_str()).peekable();
+    while let Some(word) = words.next() {
+        let Some((name, value)) = option(word) else { continue };
+        let next = words.peek().filter(|next| !next.starts_with('-'));
+        let value = value.or_else(|| next.copied()).unwrap_or_default();
+        // fio knows underscores alone, we both.
+        found.push((name.replace('-', "_"), value.to_owned()));
+    }
+    found
 }
 
 /// The engine that does the same in its own way, if there is one.
@@ -105,6 +140,11 @@ fn in_our_words(name: &str, value: Option<&str>) -> Result<Option<Vec<String>>, 
                 Err(_) => Err(format!("--rwmixwrite={writes}: a percentage belongs here, such as 30")),
             }
         }
+        // A number alone is of microseconds to fio, and of nothing here.
+        ("thinktime", Some(span)) if span.bytes().all(|byte| byte.is_ascii_digit()) => {
+            said(&format!("--thinktime={span}us"))
+        }
+        ("thinktime", Some(span)) => said(&format!("--thinktime={span}")),
         ("rate_process", Some("linear")) | ("output-format", Some("normal")) => nothing,
         ("rate_process", Some("poisson")) => said("--poisson"),
         ("output-format", Some("json" | "json+")) => said("--json"),
@@ -135,13 +175,17 @@ mod tests {
                 "rotproof load -filename disk.img -direct=0 -iodepth 1 -thread -rw=randread -bs=16k -name test -q",
                 "rotproof load disk.img --buffered --iodepth 1 --rw=randread --bs=16k -q",
             ),
+            // What fio does unless told.
+            ("rotproof load f --name=x --thinktime=500", "rotproof load --rw=read f --thinktime=500us"),
+            ("rotproof load f --name=x --read_iolog=t", "rotproof load f --read_iolog=t"),
+            ("rotproof load f --thinktime 5ms", "rotproof load f --thinktime=5ms"),
             ("rotproof load f --rwmixwrite=30 --verify=crc32c", "rotproof load f --rwmixread=70"),
             (
                 "rotproof load f --verify 0 --buffered=1 --output-format=json",
                 "rotproof load f --no-verify --buffered --json",
             ),
             ("rotproof load f --buffered --rate_process=poisson", "rotproof load f --buffered --poisson"),
-            ("rotproof --color never load f --name=x", "rotproof --color never load f"),
+            ("rotproof --color never load f --name=x --rw write", "rotproof --color never load f --rw write"),
             ("rotproof load f --ioengine libaio", "rotproof load f --ioengine=io_uring"),
             ("rotproof load f --ioengine=rbd", "rotproof load f --ioengine=rbd"),
             // Not ours to change.
@@ -153,12 +197,12 @@ mod tests {
             assert_eq!(ours(fio).as_deref(), Ok(meant), "{fio}");
         }
         let words = |line: &str| line.split_whitespace().map(OsString::from).collect::<Vec<_>>();
-        let note = |line| translated(words(line)).expect("can be meant").1;
-        assert_eq!(
-            note("rotproof load f --ioengine=sync").as_deref(),
-            Some("--ioengine=sync goes by psync here")
-        );
-        assert_eq!(note("rotproof load f --ioengine=psync"), None);
+        let notes = |line| translated(words(line)).expect("can be meant").1;
+        assert_eq!(notes("rotproof load f --ioengine=sync"), ["--ioengine=sync goes by psync here"]);
+        assert!(notes("rotproof load f --ioengine=psync").is_empty());
+        let of_fio = notes("rotproof load f --name=x --rw randrw --norandommap --direct 1 --rate_iops 500");
+        assert!(matches!(&of_fio[..], [note] if note.contains("500 of each")), "{of_fio:?}");
+        assert!(notes("rotproof load f --rw randrw --rate_iops 500").is_empty(), "a line of ours");
         for (wrong, why) in
             [("rotproof load f --randrepeat=0", "--seed"), ("rotproof load f --rwmixwrite=x", "a percentage")]
         {

@@ -323,6 +323,10 @@ mod tests {
             (found.duplicates.to_string(), found.compressible),
             ("duplicates as in kernels (60.9%)".into(), Percent(0.4))
         );
+        for same in ["pareto:0.2", "pareto:20", "pareto:20%"] {
+            let found = spec(&format!("x --random_distribution={same}")).expect(same).pattern;
+            assert_eq!(found, Pattern::Pareto { hot: Percent(0.2) }, "{same}");
+        }
         let mixed = spec("x --mix darc_oltp --iodepth 8").expect("a load");
         assert_eq!((mixed.mix.map(|mix| mix.to_string()), mixed.queue_depth), (Some("darc_oltp".into()), 8));
         let line = Line::try_parse_from(["load", "x", "--personality", "varmail:files=99", "--runtime", "5"]);

@@ -3,6 +3,7 @@
 mod args;
 mod clients;
 mod files;
+mod fio_differences;
 mod fio_words;
 mod meaning;
 mod values;
@@ -262,6 +263,7 @@ fn to_json(command: &LoadCommand, outcome: &LoadOutcome) -> Value {
             "accesses": trace.accesses,
             "skipped": trace.skipped,
             "malformed": trace.malformed,
+            "malformed_lines": trace.malformed_lines,
             "unsupported_discards": unsupported,
         })),
         "performance": outcome.performance,

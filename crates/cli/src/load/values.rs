@@ -97,6 +97,14 @@ pub(super) fn burst(text: &str) -> Result<Burst, String> {
     Ok(Burst { requests: requests.parse().map_err(|_| wrong())?, every: every.parse()? })
 }
 
+/// A percentage, or, below 1 and without its sign, fio's power, which is the share itself: `20`, `20%` and `0.2`.
+fn share_of_places(text: &str) -> Result<Percent, String> {
+    match text.trim().parse::<f64>() {
+        Ok(share) if share > 0.0 && share < 1.0 => Ok(Percent(share)),
+        _ => percentage(text),
+    }
+}
+
 /// `60/10:40/90`: of the requests, of the space.
 fn zones(text: &str) -> Result<Pattern, String> {
     let zones = text.split(':').map(|zone| {
@@ -117,7 +125,7 @@ pub(super) fn distribution(text: &str) -> Result<Pattern, String> {
         ("nurand", None) => Ok(Pattern::Nurand { a: None }),
         ("zoned", Some(list)) => zones(list),
         ("zipf", Some(theta)) => Ok(Pattern::Zipf { theta: number(theta)? }),
-        ("pareto", Some(hot)) => Ok(Pattern::Pareto { hot: percentage(hot)? }),
+        ("pareto", Some(hot)) => Ok(Pattern::Pareto { hot: share_of_places(hot)? }),
         ("normal", Some(deviation)) => Ok(Pattern::Normal { deviation: percentage(deviation)? }),
         ("zoned", None) => Err("`zoned` needs its zones, such as zoned:60/10:40/90".into()),
         ("zipf" | "pareto" | "normal", None) => Err(format!("`{word}` needs a number, such as {word}:0.9")),

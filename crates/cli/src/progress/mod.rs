@@ -33,8 +33,10 @@ pub struct Snapshot {
     pub bytes: u64,
     /// Requests of this phase so far.
     pub requests: u64,
-    /// Requests of this phase that ended with an error, and blocks found wrong, so far.
+    /// Requests of this phase that ended with an error so far, as the table of the verdict counts them.
     pub errors: u64,
+    /// Blocks that this phase found wrong or unreadable so far, as the failures of the verdict.
+    pub failures: u64,
     /// The latencies of this phase so far, of something that has any.
     pub latencies: Option<Latencies>,
     /// Faults injected so far.

@@ -62,14 +62,17 @@ impl Phase {
         words.join("  ")
     }
 
-    /// `3 errors  7 faults`; empty without any.
+    /// `3 errors  2 failing blocks  7 hits`; empty without any.
     pub(super) fn troubles(&self) -> String {
         let mut words = Vec::new();
         if self.snapshot.errors > 0 {
             words.push(units::counted(self.snapshot.errors, "error"));
         }
+        if self.snapshot.failures > 0 {
+            words.push(units::counted(self.snapshot.failures, "failing block"));
+        }
         if self.snapshot.hits > 0 {
-            words.push(units::counted(self.snapshot.hits, "fault"));
+            words.push(units::counted(self.snapshot.hits, "hit"));
         }
         words.join("  ")
     }
@@ -118,13 +121,14 @@ mod tests {
             length: 100,
             bytes: 10 << 20,
             errors: 1,
+            failures: 3,
             hits: 2,
             ..Snapshot::default()
         };
         let half = phase(10, half);
         let (details, troubles) = (half.details(), half.troubles());
         assert!(details.starts_with("10.0 MiB  ") && details.ends_with(" s left"), "{details}");
-        assert_eq!(troubles, "1 error  2 faults");
+        assert_eq!(troubles, "1 error  3 failing blocks  2 hits");
         let left =
             phase(10, Snapshot { position: 50, length: 100, ..Snapshot::default() }).left().expect("a pace");
         assert!((9..=11).contains(&left.as_secs()), "{left:?}");

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind};
+use rotproof_load::TraceReport;
 use rotproof_trace::{Format, Limits, Malformed, Plain, Reader, Stop};
 
 use args::{InputArgs, Verb};
@@ -17,7 +18,9 @@ pub use args::{TraceArgs, TraceFormat};
 
 use crate::exit::Exit;
 use crate::fail::Failure;
-use crate::output::Output;
+use crate::output::{Output, Paint, visible};
+use crate::table::clip;
+use crate::units;
 
 /// How much of a trace is looked at to tell its format.
 const BEGINNING_BYTES: usize = 16 << 10;
@@ -74,6 +77,37 @@ fn stopped(stop: Stop) -> Failure {
     };
     Failure::Error(error)
 }
+
+/// What a verdict says of the trace that its load replayed: `1,234 accesses of the trace replayed`, and of lines that were
+/// passed over how many there are, and the first of them.
+pub fn told_of_trace(trace: &TraceReport, paint: Paint) -> Vec<String> {
+    let plural = if trace.accesses == 1 { "access" } else { "accesses" };
+    let left_out = match trace.skipped {
+        0 => String::new(),
+        skipped => format!(", {} left out", units::count(skipped)),
+    };
+    let mut lines =
+        vec![format!("  {} {plural} of the trace replayed{left_out}", units::count(trace.accesses))];
+    if trace.malformed == 0 {
+        return lines;
+    }
+    let plural = if trace.malformed == 1 { "line was" } else { "lines were" };
+    let text = format!("  {} {plural} malformed and passed over:", units::count(trace.malformed));
+    lines.push(paint.notable(text).to_string());
+    for Malformed { number, why, text } in trace.malformed_lines.iter().take(LISTED_MAX) {
+        let text: String = text.chars().map(visible).collect();
+        let text = if text.is_empty() { text } else { format!(": {text}") };
+        lines.push(clip(&format!("    line {number}: {why}{text}"), 80));
+    }
+    let rest = trace.malformed.saturating_sub(LISTED_MAX as u64);
+    if rest > 0 {
+        lines.push(format!("    and {} more (run.json has ten)", units::count(rest)));
+    }
+    lines
+}
+
+/// Malformed lines that a verdict shows.
+const LISTED_MAX: usize = 3;
 
 /// Tells of lines that were passed over.
 pub fn tell_malformed(count: u64, shown: &[Malformed], output: Output) {

@@ -179,6 +179,9 @@ pub fn run(
         oracle.record_drawn(Drawn { stage, requests });
     }
     let mut report = LoadReport::merge(options.phase, started, effort, tallies);
+    if stage == Some(Stage::Run) && !report.is_interrupted {
+        workload.check_replayed(report.trace.as_ref())?;
+    }
     if let Some(recording) = recording {
         let recovered = report.recovery.as_ref().map(|recovery| (recovery.complete, recovery.started));
         recording.end_phase(report.started, recovered, report.ended);

@@ -28,7 +28,7 @@ pub(crate) use course::{Amount, Plan};
 pub(crate) use described::{Described, DescribedOptions};
 pub(crate) use mixture::Mixture;
 pub use replayed::TraceReport;
-pub(crate) use replayed::{Replayed, ReplayedOptions};
+pub(crate) use replayed::{Replayed, ReplayedOptions, stopped};
 pub use share::Share;
 
 /// One thing a worker does.

@@ -236,7 +236,8 @@ impl Iterator for Replayed {
     }
 }
 
-fn stopped(stop: Stop, trace: &Trace) -> Error {
+/// Why a trace cannot be replayed to its end, and what to do.
+pub(crate) fn stopped(stop: Stop, trace: &Trace) -> Error {
     let name = trace.file.file_name().unwrap_or(trace.file.as_os_str());
     let doing = format!("replaying {}", name.display());
     match stop {

@@ -31,7 +31,7 @@ pub struct TargetContent {
     pub places: Vec<(u32, u64)>,
 }
 
-/// The contents that each target means; never none for any of them.
+/// The contents that each target means, in the last stage that writes; never none for any of them.
 ///
 /// Fails with [`ErrorKind::Invalid`] where a target makes no sense for this load: a file or block that it does not
 /// have or never writes, duplicates where there are none, or an end by time, after which nobody can say beforehand
@@ -40,14 +40,20 @@ pub fn resolve(workload: &Workload, targets: &[Target]) -> Result<Vec<Vec<Target
     if targets.is_empty() {
         return Ok(Vec::new());
     }
-    let stage = stage_of(workload)?;
+    resolve_in(workload, stage_of(workload)?, targets)
+}
+
+/// As [`resolve`], in a stage that writes: of what it writes itself, and for the block of a file that it leaves alone, of
+/// what is there. [`TargetContent::places`] are those at its end.
+pub fn resolve_in(workload: &Workload, stage: Stage, targets: &[Target]) -> Result<Vec<Vec<TargetContent>>> {
     if stage == Stage::Run && workload.spec().has_unforeseen_end() {
         return targets
             .iter()
             .map(|target| first_content(workload, target).map(|content| vec![content]))
             .collect();
     }
-    let wishes: Vec<Wish> = targets.iter().map(|target| Wish::of(workload, target)).collect::<Result<_>>()?;
+    let wishes: Vec<Wish> =
+        targets.iter().map(|target| Wish::of(workload, stage, target)).collect::<Result<_>>()?;
     let dry_run = DryRun::of(workload, stage, &wishes)?;
     let chosen: Vec<Vec<Choice>> = wishes
         .iter()
@@ -87,7 +93,7 @@ enum Wish {
 }
 
 impl Wish {
-    fn of(workload: &Workload, target: &Target) -> Result<Self> {
+    fn of(workload: &Workload, stage: Stage, target: &Target) -> Result<Self> {
         let spec = workload.spec();
         match target {
             Target::MostDuplicated { count } | Target::Unique { count } if *count == 0 => {
@@ -114,7 +120,7 @@ impl Wish {
                 }
                 let blocks = each / BLOCK_BYTES as u64;
                 let is_in_order = spec.is_in_order();
-                let is_prefill = !spec.writes_anything();
+                let is_prefill = stage == Stage::Prefill;
                 Ok(if is_in_order || is_prefill {
                     Self::EveryInPlace(blocks)
                 } else {

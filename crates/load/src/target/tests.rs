@@ -188,3 +188,33 @@ fn a_load_by_time_still_knows_the_first_content_of_a_block() {
         );
     }
 }
+
+#[test]
+fn what_the_prefill_writes_can_be_named_also_where_the_load_writes_again() {
+    let spec = LoadSpec { prefill: Some(true), ..random_with_duplicates() };
+    let (workload, writes) = recorded(&spec, 500);
+    let of_prefill = |block: u64| {
+        let found = writes.iter().find(|&&(phase, _, at, _)| phase == Phase::Prefill && at == block);
+        found.map(|&(_, _, _, hash)| hash).expect("everything is written")
+    };
+    let file = |block| Target::File { file: "device".into(), block };
+    let targets: Vec<Target> = (0..500).map(file).collect();
+    let resolved = resolve_in(&workload, Stage::Prefill, &targets).expect("resolves");
+    for (block, contents) in (0..).zip(&resolved) {
+        assert_eq!(hashes(contents), [of_prefill(block)], "block {block}");
+    }
+    let later = resolve(&workload, &targets).expect("resolves");
+    assert!(later.iter().zip(&resolved).any(|(later, before)| later != before), "the load writes others");
+    let stretches = Target::LastBlockOfEvery(Bytes(8 * BLOCK));
+    let resolved = resolve_in(&workload, Stage::Prefill, &[stretches]).expect("resolves").remove(0);
+    let mut wanted: Vec<ContentHash> = (0..500 / 8).map(|stretch| of_prefill(stretch * 8 + 7)).collect();
+    let mut seen = HashSet::new();
+    wanted.retain(|hash| seen.insert(*hash));
+    assert_eq!(hashes(&resolved), wanted);
+    // Whatever the load does afterwards, for however long.
+    let spec = LoadSpec { requests: None, duration: Some(Span(Duration::from_secs(1))), ..spec };
+    let endless = Workload::new(&spec, 3, workload.objects()).expect("a load");
+    assert_eq!(resolve_in(&endless, Stage::Prefill, &targets[..1]).expect("resolves")[0], {
+        resolve_in(&workload, Stage::Prefill, &targets[..1]).expect("resolves").remove(0)
+    });
+}

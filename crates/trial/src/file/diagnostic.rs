@@ -49,12 +49,12 @@ impl Serialize for Diagnostic {
     }
 }
 
-/// Every mistake found in one trial file, in the order of the file; at least one.
+/// Every mistake found in one trial file, or every warning, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostics {
     /// The path of the trial file.
     pub file: String,
-    /// The mistakes.
+    /// The mistakes, at least one; or the warnings, which may be none.
     pub list: Vec<Diagnostic>,
 }
 

@@ -42,7 +42,8 @@ pub fn validate_targets(
             ),
             Target::Seen(_) | Target::Extent { .. } => {}
             Target::MostDuplicated { .. } | Target::Unique { .. } | Target::LastBlockOfEvery(_) => {
-                if load.has_unforeseen_end() && load.writes_anything() {
+                let is_only_prefill = rule.during.0 == [AwakePhase::Prefill] && has_prefill;
+                if load.has_unforeseen_end() && load.writes_anything() && !is_only_prefill {
                     problems.add_with_help(
                         &path,
                         "what a load writes until its time is up or it is steady is not known beforehand",

@@ -102,21 +102,41 @@ impl TrialFile {
     /// whole. Every default that does not depend on the running stack is filled in. Creates and touches nothing.
     pub fn open(path: &Path, overrides: &Overrides) -> Result<Self, Diagnostics> {
         let stem = path.file_stem().map_or_else(|| "trial".into(), |stem| stem.to_string_lossy());
-        Self::from_source(&document::read_source(path)?, overrides, &stem, Self::validate)
+        Self::from_source(&document::read_source(path)?, overrides, &stem, Self::validate, |_, _| {})
+            .map(|(trial, _)| trial)
+    }
+
+    /// As [`TrialFile::open`], and what the trial permits but whoever wrote it will hardly have meant: rules that can never
+    /// hit, as far as that is known before the run.
+    pub fn open_and_warn(path: &Path, overrides: &Overrides) -> Result<(Self, Diagnostics), Diagnostics> {
+        let stem = path.file_stem().map_or_else(|| "trial".into(), |stem| stem.to_string_lossy());
+        Self::from_source(&document::read_source(path)?, overrides, &stem, Self::validate, Self::warn)
     }
 
     /// As [`TrialFile::open`], for the stack and the faults alone, which are to be served to other programs: checks
     /// what that needs, and looks at nothing else.
     pub fn open_to_serve(path: &Path, overrides: &Overrides) -> Result<Self, Diagnostics> {
         let stem = path.file_stem().map_or_else(|| "stack".into(), |stem| stem.to_string_lossy());
-        Self::from_source(&document::read_source(path)?, overrides, &stem, Self::validate_to_serve)
+        Self::from_source(&document::read_source(path)?, overrides, &stem, Self::validate_to_serve, |_, _| {})
+            .map(|(trial, _)| trial)
     }
 
     /// As [`TrialFile::open`], from the content of a file called `name`.
     pub fn parse(name: &str, bytes: &[u8], overrides: &Overrides) -> Result<Self, Diagnostics> {
         let stem = Path::new(name).file_stem().map_or_else(|| "trial".into(), |stem| stem.to_string_lossy());
         let source = document::source_from_bytes(name, bytes.to_vec())?;
-        Self::from_source(&source, overrides, &stem, Self::validate)
+        Self::from_source(&source, overrides, &stem, Self::validate, |_, _| {}).map(|(trial, _)| trial)
+    }
+
+    /// As [`TrialFile::open_and_warn`], from the content of a file called `name`.
+    pub fn parse_and_warn(
+        name: &str,
+        bytes: &[u8],
+        overrides: &Overrides,
+    ) -> Result<(Self, Diagnostics), Diagnostics> {
+        let stem = Path::new(name).file_stem().map_or_else(|| "trial".into(), |stem| stem.to_string_lossy());
+        let source = document::source_from_bytes(name, bytes.to_vec())?;
+        Self::from_source(&source, overrides, &stem, Self::validate, Self::warn)
     }
 
     fn from_source(
@@ -124,7 +144,8 @@ impl TrialFile {
         overrides: &Overrides,
         stem: &str,
         validate: impl FnOnce(&Self, &mut Problems),
-    ) -> Result<Self, Diagnostics> {
+        warn: impl FnOnce(&Self, &mut Problems),
+    ) -> Result<(Self, Diagnostics), Diagnostics> {
         let mut diagnostics = Vec::new();
         let trial = document::build(source, overrides, &mut diagnostics).and_then(|mut tree| {
             let mut trial: Self = read(&mut tree, &mut diagnostics)?;
@@ -132,8 +153,15 @@ impl TrialFile {
             let mut problems = Problems::default();
             trial.read_beside(Path::new(&source.name), &mut problems);
             validate(&trial, &mut problems);
+            // Of what makes no sense nobody needs to know more.
+            let mut warnings = Problems::default();
+            if problems.is_empty() && diagnostics.is_empty() {
+                warn(&trial, &mut warnings);
+            }
             diagnostics.extend(problems.into_iter().map(|problem| Diagnostic::at_its_place(&tree, problem)));
-            Some(trial)
+            let warnings =
+                warnings.into_iter().map(|problem| Diagnostic::at_its_place(&tree, problem)).collect();
+            Some((trial, Diagnostics::new(&source.name, warnings)))
         });
         match trial {
             Some(trial) if diagnostics.is_empty() => Ok(trial),

@@ -247,7 +247,7 @@ impl TrialFile {
     }
 
     /// What the load works on, as far as it is known; sizes that are not are 0.
-    fn objects(&self, size: Option<u64>) -> Vec<ObjectInfo> {
+    pub(super) fn objects(&self, size: Option<u64>) -> Vec<ObjectInfo> {
         if !self.subject.has_files() {
             return vec![ObjectInfo::new("device", size.unwrap_or(0))];
         }

@@ -98,6 +98,8 @@ struct Above {
 struct Plan {
     faults: Vec<(NodeId, Above)>,
     avoids_repeats: bool,
+    /// How many faults the file says there are, in each of its lists.
+    lengths: Vec<NodeId>,
 }
 
 /// The rules of a document.
@@ -107,6 +109,13 @@ pub fn import(reader: &mut Reader<'_>) -> Import {
     let root = reader.root();
     if reader.entries(root).is_some() {
         plan.walk(root, Above::default(), false, reader, &mut import);
+    }
+    let said: Option<u64> = plan.lengths.iter().map(|node| reader.word(*node).parse::<u64>().ok()).sum();
+    if let Some(said) = said.filter(|said| !plan.lengths.is_empty() && *said != plan.faults.len() as u64) {
+        import.note(format!(
+            "`length_faults` says {said}, and there are {}: all of them are taken; AchillesBench goes by the number.",
+            plan.faults.len()
+        ));
     }
     for &(node, above) in &plan.faults {
         if let Some((rule, notes)) = fault(node, above, plan.avoids_repeats, reader, &mut import) {
@@ -166,8 +175,10 @@ impl Plan {
                 self.avoids_repeats = reader.one_of(value, &YES_NO).unwrap_or(false);
                 return;
             }
-            // How many there are can be counted.
-            "length_faults" => return,
+            "length_faults" => {
+                self.lengths.push(value);
+                return;
+            }
             "faults" => in_faults = true,
             "persistent" => above.persistent = Some(true),
             "transient" => above.persistent = Some(false),
@@ -406,6 +417,13 @@ mod tests {
         assert!(rule.notes.iter().any(|note| note.contains("a millisecond")));
         assert!(rule.notes.iter().any(|note| note.contains("Taken for transient")));
         assert!(imported.notes.iter().any(|note| note.contains("`mine` says nothing")));
+        assert!(imported.notes.iter().any(|note| note.contains("in the phases run and check")));
+        let told = |length: u64| {
+            let text = format!("length_faults: {length}\n{text}");
+            let imported = parse_plan("a.yml", text.as_bytes(), None).expect("a plan");
+            imported.notes.iter().any(|note| note.contains("`length_faults` says"))
+        };
+        assert_eq!([told(1), told(2)], [false, true]);
     }
 
     #[test]

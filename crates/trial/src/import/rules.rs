@@ -32,6 +32,10 @@ pub struct ImportedRule {
     pub notes: Vec<String>,
 }
 
+/// What no other injector distinguishes.
+const PHASES: &str = "Rules act, and count, in the phases run and check of a trial; there faults act from the first request on. \
+                      For those of the prefill add `during: [prefill, run, check]`.";
+
 /// An import under way.
 #[derive(Debug, Default)]
 pub struct Import {
@@ -56,7 +60,10 @@ impl Import {
 
     /// What was imported, once it is known to be a plan that a trial can have: what makes no sense in it is reported at
     /// the entry that it comes from.
-    pub fn finish(self, format: Format, file: &str, reader: &mut Reader<'_>) -> Imported {
+    pub fn finish(mut self, format: Format, file: &str, reader: &mut Reader<'_>) -> Imported {
+        if !self.rules.is_empty() {
+            self.note(PHASES);
+        }
         let rules: Vec<Rule> = self.rules.iter().map(|(_, imported)| imported.rule.clone()).collect();
         let mut problems = Problems::default();
         validate_all(&rules, &Path::root(), None, &mut problems);

@@ -13,6 +13,7 @@ pub(super) fn page(run: &Value, trial: &Value) -> Page {
     let seed = run["seed"].as_u64().unwrap_or_default();
     let notes = |key: &str| run[key].as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
     let mut told = notes("noticed");
+    told.extend(malformed(&run["trace"]));
     told.extend(variation(run));
     told.extend(steadiness(&run["until_steady"]));
     if run["runtime"] == "simulated" {
@@ -30,7 +31,7 @@ pub(super) fn page(run: &Value, trial: &Value) -> Page {
             date(run["wall_clock"]["started_unix_seconds"].as_f64().unwrap_or_default())
         ),
         passes: (!is_interrupted).then(|| run["verdict"] == "pass"),
-        summary: summary(&run["counts"]),
+        summary: summary(run),
         expectations: list(&run["expectations"], expectation),
         stack: stack(trial),
         load: load_facts(&trial["load"]),
@@ -45,6 +46,20 @@ pub(super) fn page(run: &Value, trial: &Value) -> Page {
         name,
         ..Page::default()
     }
+}
+
+/// What of a trace was passed over.
+pub(super) fn malformed(trace: &Value) -> Option<String> {
+    let count = number(&trace["malformed"]);
+    let lines = list(&trace["malformed_lines"], |line| {
+        format!("line {} ({})", number(&line["number"]), text(&line["why"]))
+    });
+    let more = count.saturating_sub(lines.len() as u64);
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+    (count > 0).then(|| {
+        let malformed = counted(count, "malformed line");
+        format!("Of the trace {malformed} could not be replayed: {}{more}.", lines.join(", "))
+    })
 }
 
 /// How much the throughput varied.
@@ -113,7 +128,8 @@ pub(super) fn counted(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
-fn summary(counts: &Value) -> String {
+fn summary(run: &Value) -> String {
+    let counts = &run["counts"];
     let fates = ["silent", "reported", "repaired", "masked", "untriggered", "unknown"];
     let told: Vec<String> = fates
         .into_iter()
@@ -127,6 +143,13 @@ fn summary(counts: &Value) -> String {
         _ => format!("{}, {}: {}.", counted(faults, "fault"), counted(hits, "hit"), told.join(", ")),
     }];
     sentences.push(match (failures, number(&counts["unexplained"])) {
+        _ if !run["external"].is_null() => {
+            "Whether blocks failed is not known: what the program wrote and read, only it can tell."
+                .to_owned()
+        }
+        (0, _) if run["verdict"] == "interrupted" => {
+            "Up to the interruption no block failed; not all were read back.".to_owned()
+        }
         (0, _) => "No block failed.".to_owned(),
         (1, 0) => "One block failed, by an injected fault.".to_owned(),
         (1, _) => "One block failed, by no injected fault.".to_owned(),
@@ -359,14 +382,40 @@ mod tests {
 
     #[test]
     fn the_summary_counts_fates_and_failures() {
+        let of = |counts: &Value| summary(&json!({ "counts": counts }));
         let counts = json!({ "hits": 9, "silent": 1, "masked": 2, "failures": 3, "unexplained": 1 });
         assert_eq!(
-            summary(&counts),
+            of(&counts),
             "3 faults, 9 hits: 1 silent, 2 masked. 3 blocks failed, 1 of them by no injected fault."
         );
-        assert_eq!(summary(&json!({})), "No fault was injected. No block failed.");
+        assert_eq!(of(&json!({})), "No fault was injected. No block failed.");
         let counts = json!({ "hits": 1, "unknown": 1, "failures": 1, "unexplained": 1 });
-        assert_eq!(summary(&counts), "1 fault, 1 hit: 1 unknown. One block failed, by no injected fault.");
+        assert_eq!(of(&counts), "1 fault, 1 hit: 1 unknown. One block failed, by no injected fault.");
+    }
+
+    #[test]
+    fn what_nobody_could_see_is_not_said_to_be_right() {
+        let of_program = summary(&json!({ "counts": { "hits": 2, "unknown": 2 }, "external": {} }));
+        assert!(
+            of_program.starts_with("2 faults, 2 hits: 2 unknown. Whether blocks failed is not known"),
+            "{of_program}"
+        );
+        let cut_off = summary(&json!({ "counts": {}, "verdict": "interrupted" }));
+        assert!(cut_off.ends_with("not all were read back."), "{cut_off}");
+    }
+
+    #[test]
+    fn malformed_lines_of_a_trace_are_told_with_their_numbers() {
+        let trace = json!({ "accesses": 9, "malformed": 12, "malformed_lines": [
+            { "number": 3, "why": "no time", "text": "x" }, { "number": 5, "why": "no length", "text": "y" } ] });
+        assert_eq!(
+            malformed(&trace).as_deref(),
+            Some(
+                "Of the trace 12 malformed lines could not be replayed: line 3 (no time), line 5 (no length), and 10 more."
+            )
+        );
+        assert_eq!(malformed(&json!({ "accesses": 9, "malformed": 0 })), None);
+        assert_eq!(malformed(&Value::Null), None);
     }
 
     #[test]

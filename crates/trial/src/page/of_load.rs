@@ -4,7 +4,8 @@ use rotproof_report::{Device, Page, Row};
 use serde_json::{Value, json};
 
 use super::described::{
-    counted, date, environment, latencies, list, load_facts, number, performance, steadiness, text, variation,
+    counted, date, environment, latencies, list, load_facts, malformed, number, performance, steadiness,
+    text, variation,
 };
 
 /// Whether it is that of a load.
@@ -16,7 +17,8 @@ pub(super) fn is_one(run: &Value) -> bool {
 pub(super) fn page(run: &Value) -> Page {
     let seed = run["seed"].as_u64().unwrap_or_default();
     let is_interrupted = run["interrupted"] == true;
-    let mut notes: Vec<String> = variation(run).into_iter().chain(steadiness(&run["until_steady"])).collect();
+    let mut notes: Vec<String> = malformed(&run["trace"]).into_iter().chain(variation(run)).collect();
+    notes.extend(steadiness(&run["until_steady"]));
     if run["virtual_time"] == true {
         notes.push("All times are virtual: the load is the same to the byte every time.".to_owned());
     }

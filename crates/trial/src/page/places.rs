@@ -20,7 +20,7 @@ pub(super) fn strips(run: &Value, ledger: &[Record], failures: &[Value]) -> Vec<
             .map(|hit| StripMark { offset: hit.offset, length: hit.length, kind: hit.name.to_string() })
             .collect();
         let bytes = size(&run["faulty_bytes"], &marks);
-        strips.push(Strip { name: "hits".into(), bytes, marks });
+        strips.push(Strip { name: "hits".into(), shows_rules: true, bytes, marks });
     }
     let mut objects: BTreeMap<&str, Vec<StripMark>> = BTreeMap::new();
     for failure in failures {
@@ -37,6 +37,7 @@ pub(super) fn strips(run: &Value, ledger: &[Record], failures: &[Value]) -> Vec<
     }
     strips.extend(objects.into_iter().map(|(name, marks)| Strip {
         name: name.to_owned(),
+        shows_rules: false,
         bytes: size(&run["failures"]["object_bytes"][name], &marks),
         marks,
     }));

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rotproof_block::{Error, ErrorKind, Phase, Result, Runtime};
-use rotproof_fault::{self as fault, Engine, Replay, ResolvedRule, Rule};
+use rotproof_fault::{self as fault, AwakePhase, Engine, Replay, ResolvedRule, Rule};
 use rotproof_load::engine::LoadOperation;
+use rotproof_load::target::{TargetContent, resolve, resolve_in};
 use rotproof_load::{
     DeviceDriver, Driver, FatSet, FileSet, FilesSpec, LoadReport, Oracle, RunOn, RunOptions as LoadOptions,
-    Workload,
+    Stage, Workload,
 };
 use rotproof_record::{Recording, RecordingOptions};
 
@@ -121,8 +122,8 @@ impl Conductor<'_> {
     ) -> Result<LoadReport> {
         self.options.cancel.check()?;
         let (name, bytes) = match phase {
-            Phase::Prefill => ("prefill", workload.planned_bytes(rotproof_load::Stage::Prefill)),
-            Phase::Run => ("run", workload.planned_bytes(rotproof_load::Stage::Run)),
+            Phase::Prefill => ("prefill", workload.planned_bytes(Stage::Prefill)),
+            Phase::Run => ("run", workload.planned_bytes(Stage::Run)),
             Phase::Check | Phase::Setup | Phase::Recovery => {
                 ("check", Some(oracle.written_blocks() * rotproof_load::BLOCK_BYTES as u64))
             }
@@ -208,17 +209,12 @@ fn no_files(place: &Place) -> Error {
 
 /// Works out what the rules aim at, and wakes them.
 fn arm(engine: &Engine, workload: &Workload, rules: Vec<Rule>, replay: Option<&Replay>) -> Result<()> {
-    let known = |rule: &Rule| rule.matching.target.clone().filter(fault::Target::is_known_to_load);
-    let targets: Vec<_> = rules.iter().filter_map(known).collect();
-    let mut contents = rotproof_load::target::resolve(workload, &targets)?.into_iter();
+    let resolved = contents_of(workload, &rules)?;
     let resolved = rules
         .into_iter()
+        .zip(resolved)
         .zip(0..)
-        .map(|(rule, index)| {
-            let contents = match known(&rule) {
-                Some(_) => contents.next().unwrap_or_default(),
-                None => Vec::new(),
-            };
+        .map(|((rule, contents), index)| {
             let contents = contents
                 .into_iter()
                 .map(|target| rotproof_fault::TargetContent {
@@ -231,4 +227,47 @@ fn arm(engine: &Engine, workload: &Workload, rules: Vec<Rule>, replay: Option<&R
         })
         .collect();
     engine.add_rules(resolved).map(drop)
+}
+
+/// What each rule aims at, of what the load writes in the phases in which the rule is awake: the prefill writes other
+/// contents than the load after it.
+fn contents_of(workload: &Workload, rules: &[Rule]) -> Result<Vec<Vec<TargetContent>>> {
+    let is_prefill = |rule: &Rule| {
+        workload.has_prefill()
+            && workload.spec().writes_anything()
+            && rule.during.0.contains(&AwakePhase::Prefill)
+    };
+    let is_only_prefill = |rule: &Rule| is_prefill(rule) && rule.during.0.len() == 1;
+    let known = |is_meant: &dyn Fn(&Rule) -> bool| -> Vec<fault::Target> {
+        let rules = rules.iter().filter(|rule| is_meant(rule));
+        rules
+            .filter_map(|rule| rule.matching.target.clone().filter(fault::Target::is_known_to_load))
+            .collect()
+    };
+    let in_prefill = known(&is_prefill);
+    let mut prefilled = match in_prefill.is_empty() {
+        true => Vec::new(),
+        false => resolve_in(workload, Stage::Prefill, &in_prefill)?,
+    }
+    .into_iter();
+    let mut later = resolve(workload, &known(&|rule| !is_only_prefill(rule)))?.into_iter();
+    let of_rule = |rule: &Rule| {
+        let mut contents: Vec<TargetContent> = Vec::new();
+        if rule.matching.target.as_ref().is_some_and(fault::Target::is_known_to_load) {
+            if is_prefill(rule) {
+                contents.extend(prefilled.next().unwrap_or_default());
+            }
+            if !is_only_prefill(rule) {
+                let later = later.next().unwrap_or_default();
+                contents.extend(
+                    later
+                        .into_iter()
+                        .filter(|one| !contents.iter().any(|known| known.hash == one.hash))
+                        .collect::<Vec<_>>(),
+                );
+            }
+        }
+        contents
+    };
+    Ok(rules.iter().map(of_rule).collect())
 }

@@ -14,6 +14,8 @@ mod marks;
 mod medium;
 mod monitor;
 mod performance;
+#[cfg(test)]
+mod plan_tests;
 mod replay;
 mod report;
 mod results;

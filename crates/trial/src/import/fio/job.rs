@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use rotproof_load::{Arrivals, JobSpec, Pattern, Rate, ThinkAfter, ThinkTime};
+use rotproof_load::{Arrivals, BlockSizes, JobSpec, Pattern, Rate, SizeMix, ThinkAfter, ThinkTime};
 use rotproof_record::statistics::SteadySpec;
 use rotproof_spec::{Bytes, Percent, Span};
 
 use super::sections::{Section, Setting};
 use super::steady::FioSteady;
-use super::value::{block_sizes, distribution, number, percent, size, small, split, switch, time, whole};
+use super::value::{block_sizes, distribution, percent, rates, size, small, split, switch, time, whole};
 use crate::file::Diagnostic;
 use crate::file::Place;
 
@@ -29,7 +29,7 @@ pub(super) struct Job {
 }
 
 /// Options that change nothing that could be carried.
-const WITHOUT_MEANING: [&str; 14] = [
+const WITHOUT_MEANING: [&str; 12] = [
     "group_reporting",
     "new_group",
     "name",
@@ -37,8 +37,6 @@ const WITHOUT_MEANING: [&str; 14] = [
     "thread",
     "unlink",
     "invalidate",
-    "refill_buffers",
-    "scramble_buffers",
     "end_fsync",
     "fsync_on_close",
     "norandommap",
@@ -59,6 +57,28 @@ const SEED: &str = "What is random comes from the trial's own `seed`.";
 const RANDOM_MAP: &str = "fio comes to each place once before any comes again, unless `norandommap` is given; here random places \
                           are drawn independently.";
 
+const PAGE_CACHE: &str = "Without `direct=1` fio goes through the page cache. Here requests go past it; on a file system \
+                          `buffered: true` in the load goes through it.";
+const ONE_IN_FLIGHT: &str = "With a synchronous engine, such as `psync`, which is fio's default, one request is in flight \
+                             whatever `iodepth` says: the same here. Name an asynchronous one, such as `io_uring`, to have \
+                             `iodepth` carried.";
+const CONTENT: &str = "Every block that is written has a content of its own, by which it is verified, whatever \
+                       `refill_buffers` and `scramble_buffers` say.";
+const DUPLICATES: &str =
+    "`dedupe_percentage` repeats whole requests in fio; here blocks of 4 KiB are repeated, as many in all.";
+const ENDLESS: &str = "Without `time_based` fio ends before `runtime` is over, once it has been over its file. How large that is, \
+                       is not said here: give the load a `total` beside its `duration`.";
+const BY_TIME: &str =
+    "With `time_based` fio goes on until `runtime` is over, whatever `number_ios` says; so it is left out.";
+const CURSORS: &str = "fio's `rw=rw` goes through the file twice side by side, reading and writing, each from its beginning. Here \
+                       one sequence goes through it, of which some requests read and some write.";
+const BOTH_RATES: &str = "`rate_iops` limits reads and writes each for itself, so what both make together is the `rate`, and how \
+                          they share it is `reads`, whatever `rwmixread` says.";
+const RATE_OF_SIZES: &str = "fio takes `rate_iops` for as many bytes a second as that many of the smallest requests have: of \
+                             sizes that differ, fewer requests.";
+pub(super) const OWN_PARTS: &str = "Each worker has its own part of the target. Clones and jobs of fio's on one file all go over the whole \
+                         of it.";
+
 /// What is known of a job while its options are gone through.
 #[derive(Default)]
 struct Options {
@@ -66,8 +86,13 @@ struct Options {
     mix: Option<Percent>,
     pattern: Option<Pattern>,
     random: Option<Percent>,
-    rate: Option<f64>,
+    /// Of reads and of writes.
+    rate: Option<(f64, f64)>,
     poisson: bool,
+    /// Whatever its order, it counts more than one size.
+    split: Option<BlockSizes>,
+    is_async: bool,
+    is_direct: bool,
     think: Option<Span>,
     think_after: Option<u64>,
     steady: Option<FioSteady>,
@@ -129,7 +154,7 @@ impl Job {
         match setting.name.as_str() {
             "rw" | "readwrite" => options.access = Some(access(value)?),
             "bs" | "blocksize" => self.spec.block_size = block_sizes(value)?,
-            "bssplit" => self.spec.block_size = split(value)?,
+            "bssplit" => options.split = Some(split(value)?),
             "ba" | "blockalign" => self.spec.align = Some(size(value)?),
             "iodepth" => self.spec.queue_depth = small(value)?,
             "numjobs" => self.spec.workers = small(value)?,
@@ -154,7 +179,7 @@ impl Job {
                 let writes = Some(whole(value)?).filter(|writes| *writes > 0);
                 self.spec.flush_every = [self.spec.flush_every, writes].into_iter().flatten().min();
             }
-            "rate_iops" => options.rate = Some(number(value)?),
+            "rate_iops" => options.rate = Some(rates(value)?),
             "rate_process" => {
                 options.poisson = match value {
                     "linear" => false,
@@ -168,17 +193,27 @@ impl Job {
             "fixedbufs" => self.fixed_buffers = switch(value)?,
             "registerfiles" => note(FILES),
             "hipri" => note(POLLING),
-            "dedupe_percentage" => self.duplicates = Some(percent(value)?),
+            "dedupe_percentage" => {
+                self.duplicates = Some(percent(value)?);
+                note(DUPLICATES);
+            }
+            "refill_buffers" | "scramble_buffers" => {
+                switch(value)?;
+                note(CONTENT);
+            }
             "buffer_compress_percentage" => self.compressible = Some(percent(value)?),
             "filename" | "directory" | "filesize" => note(TARGET),
             "ioengine" => match value {
                 "io_uring" | "libaio" | "posixaio" | "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" => {
+                    options.is_async = matches!(value, "io_uring" | "libaio" | "posixaio");
                     note(ENGINE);
                 }
                 _ => return Err(format!("`{value}` has no counterpart among the engines")),
             },
-            "direct" if switch(value)? => note(ENGINE),
-            "buffered" if !switch(value)? => note(ENGINE),
+            "direct" | "buffered" if switch(value)? == (setting.name == "direct") => {
+                options.is_direct = true;
+                note(ENGINE);
+            }
             "direct" | "buffered" => {
                 return Err(format!(
                     "`{}={value}` has no counterpart: loads go past the page cache",
@@ -204,27 +239,64 @@ impl Job {
                 path: String::new(),
             });
         };
+        let mut note = |text: &str| {
+            if !notes.iter().any(|known| known == text) {
+                notes.push(text.to_owned());
+            }
+        };
         let (is_random, reads) = options.access.unwrap_or((false, 1.0));
         self.spec.reads = match options.mix {
             Some(mix) if reads == MIXED => mix,
             _ => Percent(reads),
         };
+        if let Some(split) = options.split {
+            self.spec.block_size = split;
+        }
+        if !options.is_async && self.spec.queue_depth > 1 {
+            self.spec.queue_depth = 1;
+            note(ONE_IN_FLIGHT);
+        }
+        if !options.is_direct {
+            note(PAGE_CACHE);
+        }
+        if self.spec.workers > 1 {
+            note(OWN_PARTS);
+        }
+        if !is_random && reads == MIXED {
+            note(CURSORS);
+        }
         if is_random {
             self.spec.pattern = options.pattern.unwrap_or(Pattern::Random);
             self.spec.sequential =
                 options.random.map(|random| Percent(1.0 - random.0)).filter(|share| share.0 > 0.0);
-            if self.spec.pattern == Pattern::Random && !notes.iter().any(|note| note == RANDOM_MAP) {
-                notes.push(RANDOM_MAP.to_owned());
+            if self.spec.pattern == Pattern::Random {
+                note(RANDOM_MAP);
             }
         } else if options.pattern.is_some() || options.random.is_some() {
             let help = "give `rw=randread`, `randwrite` or `randrw`, or take it out";
             report("what is random is said of a sequential job", help, &self.place);
         }
-        self.spec.rate = options.rate.map(|rate| Rate {
-            // fio counts those of each clone.
-            requests: rate * f64::from(self.spec.workers),
-            arrivals: if options.poisson { Arrivals::Poisson } else { Arrivals::Even },
-        });
+        match options.rate.map(|limits| self.together(limits)) {
+            None => {}
+            Some(Some((requests, reads))) => {
+                if reads > 0.0 && reads < 1.0 {
+                    note(BOTH_RATES);
+                }
+                let (read_sizes, write_sizes) = self.spec.block_size.split();
+                if read_sizes.0.len() > 1 || write_sizes.0.len() > 1 {
+                    note(RATE_OF_SIZES);
+                }
+                self.spec.reads = Percent(reads);
+                let arrivals = if options.poisson { Arrivals::Poisson } else { Arrivals::Even };
+                // fio counts those of each clone, and takes none for as many as there are.
+                let requests = requests * f64::from(self.spec.workers);
+                self.spec.rate = (requests > 0.0).then_some(Rate { requests, arrivals });
+            }
+            Some(None) => {
+                let help = "limit both, such as rate_iops=500,500, or make two jobs of them";
+                report("either reads or writes have no limit", help, &self.place);
+            }
+        }
         // To fio, no time is as good as none given.
         let busy = options.think_busy.filter(|busy| !busy.0.is_zero());
         let after = match (busy, options.think_after) {
@@ -244,9 +316,34 @@ impl Job {
             steady.spec(window, options.steady_after.unwrap_or_default(), Duration::from_secs(1))
         });
         // With `time_based` the time alone counts, else the first of the ends.
-        self.total =
-            options.io_size.or(self.size).filter(|_| !(options.time_based && options.runtime.is_some()));
+        let is_by_time = options.time_based && options.runtime.is_some();
+        self.total = options.io_size.or(self.size).filter(|_| !is_by_time);
         self.duration = options.runtime;
+        if is_by_time && self.requests.take().is_some() {
+            note(BY_TIME);
+        }
+        if options.runtime.is_some() && !is_by_time && self.total.is_none() {
+            note(ENDLESS);
+        }
+    }
+
+    /// Requests a second of one clone, and the share of reads, from what limits its reads and its writes; `None` if only
+    /// one of both has a limit. To fio the limit is one of bytes, by the smallest size, and zero is none.
+    fn together(&self, (reads, writes): (f64, f64)) -> Option<(f64, f64)> {
+        let share = self.spec.reads.0;
+        let requests = |limit: f64, sizes: &SizeMix| {
+            let smallest = sizes.0.iter().map(|(size, _)| size.0).min().unwrap_or_default();
+            limit * smallest as f64 / sizes.mean_bytes().max(1.0)
+        };
+        let (read_sizes, write_sizes) = self.spec.block_size.split();
+        let (reads, writes) = (requests(reads, read_sizes), requests(writes, write_sizes));
+        match (reads > 0.0, writes > 0.0) {
+            _ if share >= 1.0 => Some((reads, 1.0)),
+            _ if share <= 0.0 => Some((writes, 0.0)),
+            (true, true) => Some((reads + writes, reads / (reads + writes))),
+            (false, false) => Some((0.0, share)),
+            _ => None,
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::written::comment;
 use crate::file::Diagnostic;
 use crate::file::{Diagnostics, Source};
-use job::Job;
+use job::{Job, OWN_PARTS};
 pub use steady::FioSteady;
 
 /// A load that was written for fio.
@@ -128,6 +128,9 @@ fn together(jobs: &[Job], notes: &mut Vec<String>, diagnostics: &mut Vec<Diagnos
         if let Some(last) = load.jobs.last_mut() {
             last.space = None;
         }
+    }
+    if jobs.len() > 1 && !notes.iter().any(|note| note == OWN_PARTS) {
+        notes.push(OWN_PARTS.to_owned());
     }
     if first.ramp_up.is_some() && first.duration.is_none() {
         differs("ramp_time (it needs `runtime`)", first);
@@ -265,11 +268,71 @@ mod tests {
         ] {
             let imported = import(text).unwrap_or_else(|mistakes| panic!("{mistakes:?}\n{text}"));
             assert_eq!(imported.load, load(json), "{text}");
+            assert!(!imported.notes.is_empty(), "each of them leaves something open: {text}");
             let trial = format!("stack: [memory: {{ size: 2GiB }}]\nsubject: device\n{imported}\n");
             let again = TrialFile::parse("t.yaml", trial.as_bytes(), &Overrides::default())
                 .unwrap_or_else(|mistakes| panic!("{mistakes}\n{trial}"));
             assert_eq!(again.load, imported.load, "{trial}");
         }
+    }
+
+    /// Measured with fio 3.33 and its engine `null`: 4 s of `rate_iops=500` made 2000 reads and 2000 writes, with
+    /// `rwmixread=70` too; of `bssplit=4k/50:64k/50` it made 228 writes.
+    #[test]
+    fn a_limit_of_fios_is_one_of_reads_one_of_writes_and_by_the_smallest_size() {
+        for (job, requests, reads) in [
+            ("rw=randrw\nrate_iops=500\n", 1000.0, 0.5),
+            ("rw=randrw\nrwmixread=70\nrate_iops=500\nnumjobs=2\n", 2000.0, 0.5),
+            ("rw=randrw\nrate_iops=300,700\nbs=4k,16k\n", 1000.0, 0.3),
+            ("rw=randread\nrate_iops=100,200\n", 100.0, 1.0),
+            ("rw=randwrite\nrate_iops=100,200\n", 200.0, 0.0),
+            ("rw=randwrite\nrate_iops=34\nbssplit=4k/50:64k/50\nbs=4k\n", 4.0, 0.0),
+        ] {
+            let text = format!("[a]\nsize=1g\n{job}");
+            let imported = import(&text).unwrap_or_else(|mistakes| panic!("{mistakes:?}\n{text}"));
+            let found = &imported.load.jobs[0];
+            assert_eq!(found.rate.as_ref().map(|rate| rate.requests), Some(requests), "{text}");
+            assert!((found.reads.0 - reads).abs() < 1e-6, "{text}: {}", found.reads);
+        }
+        let unlimited = import("[a]\nsize=1g\nrw=randrw\nrate_iops=0\n").expect("no limit");
+        assert_eq!(unlimited.load.jobs[0].rate, None);
+    }
+
+    #[test]
+    fn what_is_not_the_same_here_is_said() {
+        for (options, wanted) in [
+            ("iodepth=32\n", "one request is in flight"),
+            ("ioengine=psync\niodepth=32\n", "one request is in flight"),
+            ("rw=randread\n", "each place once"),
+            ("rw=rw\n", "twice side by side"),
+            ("numjobs=2\n", "Each worker has its own part"),
+            ("scramble_buffers=0\n", "a content of its own"),
+            ("dedupe_percentage=20\nrw=write\n", "repeats whole requests"),
+            ("runtime=5\n", "ends before `runtime`"),
+            ("rw=randrw\nrate_iops=5\n", "each for itself"),
+            ("rw=write\nbssplit=4k/50:8k/50\nrate_iops=5\n", "the smallest"),
+            ("", "through the page cache"),
+        ] {
+            let text = format!("[a]\n{options}");
+            let notes = import(&text).unwrap_or_else(|mistakes| panic!("{mistakes:?}\n{text}")).notes;
+            assert!(notes.iter().any(|note| note.contains(wanted)), "{text}: {notes:?}");
+        }
+        let same =
+            "[a]\nioengine=libaio\niodepth=32\nrw=read\ndirect=1\ntime_based\nruntime=5\nnumber_ios=7\n";
+        let same = import(same).expect("a job");
+        assert_eq!((same.load.jobs[0].queue_depth, same.load.requests), (32, None), "time alone counts");
+        let unsaid = ["in flight", "each place once", "its own part", "page cache;", "ends before"];
+        assert!(!same.notes.iter().any(|note| unsaid.iter().any(|word| note.contains(word))), "{same:?}");
+    }
+
+    #[test]
+    fn sizes_have_the_units_of_fio() {
+        for (size, bytes) in [("1m", 1 << 20), ("1MB", 1 << 20), ("1MiB", 1_000_000), ("4096", 4096)] {
+            let load = import(&format!("[a]\nrw=write\nsize={size}\n")).expect(size).load;
+            assert_eq!(load.total, Some(Bytes(bytes)), "{size}");
+        }
+        let found = import("[a]\nbs=4KiB\nsize=1m\n").expect_err("4000 bytes");
+        assert!(found[0].contains("a request of 4000"), "{found:?}");
     }
 
     #[test]
@@ -301,6 +364,10 @@ mod tests {
             ),
             ("[a]\ndirect=0\n", &["2: `direct=0`"]),
             ("[a]\nss=iops:5\nss_dur=9\n", &["2: the limit `5` is no share of the mean"]),
+            (
+                "[a]\nrw=randrw\nrate_iops=500,0\nsize=1m\n[b]\nrw=rw\nrate_iops=1,2,3\nsize=1m\n",
+                &["1: either reads or writes have no limit", "7: rates for reads, writes and trims"],
+            ),
             ("[a]\nioengine=net\n", &["2: `net` has no counterpart"]),
             ("[a]\nrate_iops=fast\nnumjobs=-1\n", &["2: `fast` is no number", "3: `-1` is no number"]),
             ("include x.fio\n", &["1: an option before the first section"]),

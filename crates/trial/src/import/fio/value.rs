@@ -3,10 +3,35 @@
 use rotproof_load::{BlockSizes, Pattern, SizeMix, Zone};
 use rotproof_spec::{Bytes, Percent, Span};
 
+/// A size. Unless `kb_base` says otherwise, fio takes `k` and `kB` for 1024 bytes, and `KiB` for 1000 (fio(1), "Parameter
+/// types"; measured with 3.33): the other way round than everybody else.
 pub(super) fn size(text: &str) -> Result<Bytes, String> {
-    let is_plain = text.bytes().next().is_some_and(|byte| byte.is_ascii_digit()) && !text.ends_with('%');
     let wrong = || format!("`{text}` is no size in bytes");
-    if is_plain { text.parse().map_err(|_| wrong()) } else { Err(wrong()) }
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (amount, unit) = text.split_at(digits);
+    let unit: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "ki" | "kb" => 1 << 10,
+        "m" | "mi" | "mb" => 1 << 20,
+        "g" | "gi" | "gb" => 1 << 30,
+        "t" | "ti" | "tb" => 1 << 40,
+        "kib" => 1_000,
+        "mib" => 1_000_000,
+        "gib" => 1_000_000_000,
+        "tib" => 1_000_000_000_000,
+        _ => return Err(wrong()),
+    };
+    amount.parse::<u64>().ok().and_then(|amount| amount.checked_mul(unit)).map(Bytes).ok_or_else(wrong)
+}
+
+/// One limit for all, or one for reads and one for writes; none is for as many as there are.
+pub(super) fn rates(text: &str) -> Result<(f64, f64), String> {
+    let limits: Vec<f64> = text.split(',').map(|part| number(part.trim())).collect::<Result<_, _>>()?;
+    match limits[..] {
+        [both] => Ok((both, both)),
+        [reads, writes] => Ok((reads, writes)),
+        _ => Err("rates for reads, writes and trims are one too many".to_owned()),
+    }
 }
 
 pub(super) fn whole(text: &str) -> Result<u64, String> {
