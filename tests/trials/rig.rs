@@ -193,7 +193,17 @@ impl Rig {
                 assert_eq!(unsafe { libc::kill(child.cast_signed(), libc::SIGINT) }, 0);
             }
         };
-        let (code, text) = self.in_the_middle_of(trial, is_ready, signals);
+        self.meddle(trial, is_ready, signals)
+    }
+
+    /// Starts a trial, does something to it when it `is_ready`, and reads its results.
+    pub fn meddle(
+        &self,
+        trial: &Trial,
+        is_ready: impl FnMut(&Process) -> bool,
+        disturb: impl FnOnce(u32),
+    ) -> Run {
+        let (code, text) = self.in_the_middle_of(trial, is_ready, disturb);
         let results = fs::read_dir(self.path("results")).into_iter().flatten().flatten();
         let folder = results.map(|entry| entry.path()).next().unwrap_or_default();
         let json = fs::read_to_string(folder.join("run.json")).unwrap_or("null".into());
