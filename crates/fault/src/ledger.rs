@@ -217,7 +217,8 @@ impl Ledger {
             (entries.dropped, entries.len())
         };
         while next < end {
-            let count_max = usize::try_from(end - next).map_or(WRITTEN_AT_ONCE, |left| left.min(WRITTEN_AT_ONCE));
+            let count_max =
+                usize::try_from(end - next).map_or(WRITTEN_AT_ONCE, |left| left.min(WRITTEN_AT_ONCE));
             let records = self.records_from(next, count_max);
             for record in &records {
                 serde_json::to_writer(&mut *output, record)?;

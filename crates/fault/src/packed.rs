@@ -79,7 +79,8 @@ const OF_LOAD: u32 = 2;
 
 impl PackedRecords {
     /// How many there are.
-    pub(crate) fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         let sealed = self.pieces.len().saturating_sub(1) * PIECE_RECORDS;
         sealed + self.pieces.back().map_or(0, |piece| piece.count) - self.skipped
     }
@@ -252,7 +253,11 @@ fn of_load(told: u8) -> Option<bool> {
 }
 
 /// Where something stands in a table, at the end of which it comes if it is not there.
-fn number_of<T: Clone + Eq + std::hash::Hash>(what: T, table: &mut Vec<T>, known: &mut HashMap<T, u64>) -> u64 {
+fn number_of<T: Clone + Eq + std::hash::Hash>(
+    what: T,
+    table: &mut Vec<T>,
+    known: &mut HashMap<T, u64>,
+) -> u64 {
     // Most are as the one before.
     if table.last() == Some(&what) {
         return table.len() as u64 - 1;
@@ -431,7 +436,13 @@ mod tests {
         for number in 0..10_000u64 {
             let effect = Effect::Noise(Draw(Some(number)));
             let place = number * 7919 % 16_384 * 4096;
-            packed.push(&Record { offset: place, time_ns: number * 2_000, request: number, effect, ..record.clone() });
+            packed.push(&Record {
+                offset: place,
+                time_ns: number * 2_000,
+                request: number,
+                effect,
+                ..record.clone()
+            });
         }
         let bytes: usize = packed
             .pieces
