@@ -501,7 +501,7 @@ mod tests {
                 bytes: 1 << 20,
                 marks: vec![StripMark { offset: 4096, length: 4096, kind: "bit_flip".into(), count: 1 }],
             }],
-            degradation: vec![Row { name: hostile.into(), cells: vec![hostile.into(); 6] }],
+            degradation: vec![Row { name: hostile.into(), cells: vec![hostile.into(); 8] }],
             command: "rotproof run 'a b.yaml'".into(),
             ..Page::default()
         }

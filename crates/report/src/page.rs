@@ -108,8 +108,8 @@ impl Row {
         ["requests", "throughput", "requests/s", "errors", "p50", "p99", "p99.9", "max"];
 
     /// Columns of what a fault took away.
-    pub const DEGRADATION: [&'static str; 6] =
-        ["before", "during", "of before, at 95%", "noticed", "back after", "lost"];
+    pub const DEGRADATION: [&'static str; 8] =
+        ["before", "during", "of before, at 95%", "mean latency", "p99", "noticed", "back after", "lost"];
 }
 
 /// What happened when.

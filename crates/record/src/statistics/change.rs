@@ -174,15 +174,21 @@ impl Base {
         Test { seems, p, is_surest: p <= surest }
     }
 
-    /// How probable such a difference of the means would be without any, by the pooled t test.
+    /// How probable such a difference of the means would be without any, by the pooled t test. Of the logarithms, if they
+    /// have any: latencies that pile up reach from microseconds to seconds.
     fn t_test(&self, values: &[f64]) -> f64 {
-        let (Some(own), Some(other)) = (self.summary, Summary::of(values)) else { return 1.0 };
-        let (n, m) = (self.steady.len() as f64, values.len() as f64);
+        let has_logarithms = self.steady.iter().chain(values).all(|&value| value > 0.0);
+        let scaled = |values: &[f64]| -> Vec<f64> {
+            values.iter().map(|&value| if has_logarithms { value.ln() } else { value }).collect()
+        };
+        let (own, other) = (Summary::of(&scaled(&self.steady)), Summary::of(&scaled(values)));
+        let (Some(own), Some(other)) = (own, other) else { return 1.0 };
+        let (n, m) = (own.count as f64, other.count as f64);
         let squares = |summary: &Summary, count: f64| summary.deviation.powi(2) * (count - 1.0);
         let pooled = (squares(&own, n) + squares(&other, m)) / (n + m - 2.0).max(1.0);
-        let least = DEVIATION_MIN * own.mean.abs().max(other.mean.abs());
+        let size = if has_logarithms { 1.0 } else { own.mean.abs().max(other.mean.abs()) };
         let widening = self.widening(values);
-        let deviation = pooled.sqrt().max(least) * widening;
+        let deviation = pooled.sqrt().max(DEVIATION_MIN * size) * widening;
         if deviation <= 0.0 {
             return 1.0;
         }

@@ -139,6 +139,14 @@ fn one_interval_that_catches_up_is_not_part_of_a_level() {
 }
 
 #[test]
+fn latencies_that_pile_up_are_a_change_however_much_they_differ() {
+    let base = Base::of(vec![95e3, 95.1e3, 94.9e3, 95.2e3, 94.8e3, 95e3, 95.1e3, 95e3]);
+    let pile = [0.26e9, 0.7e9, 1.2e9, 1.7e9, 2.1e9, 2.6e9];
+    assert_eq!(base.test(&pile).alone(), Change::Higher);
+    assert!(base.test(&pile).p < SURE);
+}
+
+#[test]
 fn too_few_intervals_tell_nothing() {
     let told = |before: &[f64], during: &[f64]| Base::of(before.to_vec()).test(during).alone();
     assert_eq!(told(&[100.0, 100.0], &[0.0; 9]), Change::Unknown, "two are no level");
