@@ -102,7 +102,7 @@ fn a_load_at_a_rate_is_slow_but_loses_nothing_and_what_does_nothing_has_no_measu
     let yaml = "name: rate\nruntime: simulated\nseed: 11\nstack: [disk: { profile: ssd, size: 32MiB }, faults]\n\
                 load: { pattern: random, reads: 100%, block_size: 4KiB, duration: 40s, rate: 400 }\n\
                 record: { interval: 500ms }\nfaults:\n\
-                - 'name=slow, read, at=10s+3s: delay(60ms)'\n- 'name=harmless, read, at=20s+10s: delay(1us)'\n";
+                - 'name=slow, read, at=10s+3s: delay(60ms)'\n- 'name=harmless, read, at=20s+10s: delay(10ns)'\n";
     let trial = TrialFile::parse("rate.yaml", yaml.as_bytes(), &Overrides::default())
         .unwrap_or_else(|error| panic!("{error}"));
     let results = tempfile::tempdir().expect("a folder");
@@ -116,6 +116,9 @@ fn a_load_at_a_rate_is_slow_but_loses_nothing_and_what_does_nothing_has_no_measu
     assert_ne!(slow.recovery, Some(Recovery::Never), "{slow:?}");
     assert_eq!(harmless.effect, Effect::None, "{harmless:?}");
     assert_eq!((harmless.recovery, harmless.lost_bytes), (None, None), "{harmless:?}");
+    // The interval in which it caught up lies before this window, and is no level.
+    let before = harmless.throughput.before.expect("intervals").summary;
+    assert!(before.max < 1.01 * before.min, "{before:?}");
     let share = ratio(&harmless.throughput.during);
     assert!((share - 1.0).abs() < 0.02, "{share}");
 }
