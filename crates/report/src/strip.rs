@@ -115,14 +115,14 @@ mod tests {
 
     #[test]
     fn a_rule_has_the_colour_it_has_over_time_and_no_failure_has_it() {
-        let hit = |at, rule: &str| crate::page::Hit { at, rule: rule.into(), what: "zeros".into() };
+        let hit = |at, rule: &str| crate::page::Hit { at, rule: rule.into(), what: "zeros".into(), count: 1 };
         let timeline = Timeline {
             seconds: 2.0,
             // In an order that is not that of the alphabet.
             hits: vec![hit(0.5, "zeroed"), hit(1.0, "a")],
             ..Timeline::default()
         };
-        let mark = |kind: &str| StripMark { offset: 0, length: 4096, kind: kind.into() };
+        let mark = |kind: &str| StripMark { offset: 0, length: 4096, kind: kind.into(), count: 1 };
         let strip = |shows_rules, marks: &[&str]| Strip {
             name: "x".into(),
             shows_rules,
