@@ -387,7 +387,8 @@ mod tests {
                     tag: ["", "a.db", "b.db"][tag].into(),
                     before: before.map(ContentHash),
                     after: after.map(ContentHash),
-                    after_sectors: (tag == 1).then(|| std::array::from_fn(|sector| sector as u32 * 77 + rule)),
+                    after_sectors: (tag == 1)
+                        .then(|| std::array::from_fn(|sector| sector as u32 * 77 + rule)),
                     neighbours: if operation == 1 { blocks.clone() } else { Vec::new() },
                     of_load: [None, Some(false), Some(true)][phase % 3],
                     blocks,
