@@ -61,6 +61,13 @@ pub fn thread_cpu() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
+/// Bytes that the allocator has handed out and not got back.
+pub fn allocated_bytes() -> u64 {
+    // SAFETY: it only reads what the allocator counts.
+    let counts = unsafe { libc::mallinfo2() };
+    (counts.uordblks + counts.hblkhd) as u64
+}
+
 /// Seconds of CPU, user and system, that a process and its threads have taken so far, also those that have ended.
 pub fn cpu_of_process(process: u32) -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -9,6 +9,7 @@ mod device_recording;
 mod export_fuse;
 mod export_nbd;
 mod export_vhost;
+mod failures;
 mod fault_decisions;
 mod fault_overhead;
 mod figure;
@@ -113,6 +114,11 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "load",
         about: "CPU for one request of a load against fio's; memory over 100 million requests",
         run: load::run,
+    },
+    Benchmark {
+        name: "failures",
+        about: "what a read that fails costs beyond one that does not: once more in the same way, and newly",
+        run: failures::run,
     },
     Benchmark {
         name: "recording",

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use rotproof_record::statistics::{Degradation, DetectedBy, Level, SteadyEnd, SteadyState};
+use rotproof_record::statistics::{
+    Change, Degradation, DetectedBy, Effect, Level, Levels, Recovery, SteadyEnd, SteadyState,
+};
 
 use crate::output::Paint;
 use crate::table::{Align, Table, clip};
@@ -12,19 +14,27 @@ use crate::units;
 pub fn render(degradation: &[Degradation], steady_state: Option<&SteadyState>, paint: Paint) -> Vec<String> {
     let mut lines = Vec::new();
     if !degradation.is_empty() {
-        lines.extend([String::new(), paint.bold("Over time").to_string(), table(degradation, paint)]);
+        lines.extend([String::new(), paint.bold("Over time").to_string()]);
+        let has_effect = |found: &&Degradation| matches!(found.effect, Effect::Degraded | Effect::Improved);
+        let changed: Vec<&Degradation> = degradation.iter().filter(has_effect).collect();
+        if !changed.is_empty() {
+            lines.push(table(&changed, paint));
+        }
+        lines.extend(degradation.iter().filter(|found| !has_effect(found)).map(without_effect));
     }
     lines.extend(steady_state.map(steady));
     lines
 }
 
-fn table(degradation: &[Degradation], paint: Paint) -> String {
+fn table(degradation: &[&Degradation], paint: Paint) -> String {
     use Align::{Left, Right};
     let mut table = Table::new(&[
         ("fault", Left),
         ("before", Right),
         ("during", Right),
         ("of before", Right),
+        ("latency", Right),
+        ("p99", Right),
         ("noticed", Left),
         ("back", Right),
         ("lost", Right),
@@ -35,15 +45,71 @@ fn table(degradation: &[Degradation], paint: Paint) -> String {
         };
         table.row([
             clip(&found.fault, 12),
-            rate(&found.before),
-            rate(&found.during),
-            found.during.as_ref().map_or(String::new(), share),
+            rate(&found.throughput.before),
+            rate(&found.throughput.during),
+            share_of_before(&found.throughput),
+            factor(&found.latency_mean_ns),
+            factor(&found.latency_p99_ns),
             noticed(found),
-            found.recovered_after_ns.map_or("never".to_owned(), span),
+            back(found),
             found.lost_bytes.map_or(String::new(), |bytes| units::bytes(bytes.max(0.0) as u64)),
         ]);
     }
     table.render(paint)
+}
+
+/// A fault of which nothing can be said but that, with what was measured.
+fn without_effect(found: &Degradation) -> String {
+    let name = clip(&found.fault, 12);
+    let count = |level: Option<Level>| level.map_or(0, |level| level.summary.count);
+    let Levels { before, during, .. } = found.throughput;
+    if found.effect == Effect::Unknown {
+        let (before, during) = (count(before), count(during));
+        return format!(
+            "  {name}: too few intervals to tell an effect from noise ({before} before, {during} during); \
+             shorter ones, as with `record: {{ interval: 100ms }}`, or a longer window can"
+        );
+    }
+    let shares = [
+        ("throughput", &found.throughput),
+        ("mean latency", &found.latency_mean_ns),
+        ("p99", &found.latency_p99_ns),
+    ];
+    let shares = shares.into_iter().filter_map(|(what, levels)| {
+        let share = levels.during.as_ref().map(share).filter(|share| !share.is_empty())?;
+        Some(format!("{what} {share} of before"))
+    });
+    let shares: Vec<String> = shares.collect();
+    format!("  {name}: no measurable effect ({})", shares.join(", "))
+}
+
+/// A change for which nothing speaks is none.
+fn share_of_before(levels: &Levels) -> String {
+    match levels.change {
+        Change::Lower | Change::Higher => levels.during.as_ref().map_or(String::new(), share),
+        Change::None | Change::Unknown => "-".into(),
+    }
+}
+
+/// `x3.2`.
+fn factor(levels: &Levels) -> String {
+    let ratio = levels.during.and_then(|during| during.ratio);
+    match (levels.change, ratio) {
+        (Change::Lower | Change::Higher, Some(ratio)) if ratio >= 9.95 => format!("x{ratio:.0}"),
+        (Change::Lower | Change::Higher, Some(ratio)) if ratio < 0.1 => format!("x{ratio:.2}"),
+        (Change::Lower | Change::Higher, Some(ratio)) => format!("x{ratio:.1}"),
+        _ => "-".into(),
+    }
+}
+
+/// After how long the load was as before.
+fn back(found: &Degradation) -> String {
+    match (found.recovery, found.recovered_after_ns) {
+        (Some(Recovery::Recovered), Some(after)) => span(after),
+        (Some(Recovery::Never), _) => "never".into(),
+        (Some(_), _) => "not seen".into(),
+        (None, _) => String::new(),
+    }
 }
 
 /// `50% +-1%`, the wider side of the interval.
@@ -105,4 +171,53 @@ pub fn until_steady(end: &SteadyEnd, paint: Paint) -> String {
 
 fn figures(state: &SteadyState) -> String {
     format!("range of {:.0}%, slope of {:.0}%", state.range * 100.0, state.slope * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rotproof_record::statistics::{Point, Window, degradation};
+
+    fn rendered(bytes: &[u64], latency_ns: impl Fn(usize) -> f64, (from, until): (u64, u64)) -> String {
+        const SECOND: u64 = 1_000_000_000;
+        let points: Vec<Point> = bytes
+            .iter()
+            .enumerate()
+            .map(|(second, &bytes)| Point {
+                start_ns: second as u64 * SECOND,
+                end_ns: (second as u64 + 1) * SECOND,
+                bytes,
+                requests: 100,
+                first_error: None,
+                latency_sum_ns: 100.0 * latency_ns(second),
+                p99_ns: (latency_ns(second) * 2.0) as u64,
+            })
+            .collect();
+        let window = Window { fault: "slow".into(), from_ns: from * SECOND, until_ns: until * SECOND };
+        render(&[degradation(&points, &[window], 0)], None, Paint::OFF).join("\n")
+    }
+
+    #[test]
+    fn what_cannot_be_told_from_noise_is_no_effect_and_what_is_too_short_says_so() {
+        let noise = [100, 103, 97, 101, 99, 102, 98, 100, 101, 99, 102, 97];
+        let text = rendered(&noise, |_| 1e6, (5, 9));
+        assert!(text.contains("slow: no measurable effect (throughput 100% +-"), "{text}");
+        let text = rendered(&[100, 100, 100, 50, 100, 100], |_| 1e6, (3, 4));
+        assert!(text.contains("too few intervals") && text.contains("3 before, 1 during"), "{text}");
+        assert!(!text.contains("never"), "{text}");
+    }
+
+    #[test]
+    fn a_latency_that_suffers_alone_is_in_the_table() {
+        let rate = [100; 20];
+        let is_slow = |second: usize| (8..13).contains(&second);
+        let text = rendered(&rate, |second| if is_slow(second) { 25e6 } else { 1e6 }, (8, 13));
+        let row = text.lines().find(|line| line.contains("slow")).expect("a row");
+        assert!(row.contains("x25") && row.contains("latency, 1.0 s") && row.contains(" - "), "{row}");
+        assert!(row.trim_end().ends_with("0 s"), "nothing is lost: {row}");
+        let stays = rendered(&rate, |second| if second >= 8 { 25e6 } else { 1e6 }, (8, 13));
+        assert!(stays.contains("never"), "{stays}");
+        let ended = rendered(&rate[..13], |second| if second >= 8 { 25e6 } else { 1e6 }, (8, 13));
+        assert!(ended.contains("not seen"), "{ended}");
+    }
 }

@@ -146,7 +146,7 @@ impl Evaluator {
         record.of_load = truth.and_then(|truth| self.engine.recognise(truth));
         hit.rule.count_hit(&hit.aims);
         let before = record.before;
-        let number = self.engine.ledger().append(record, 1);
+        let number = self.engine.ledger().append(&record, 1);
         state.unrepaired.extend(before.map(|truth| Unrepaired {
             record: number,
             truth,
@@ -328,16 +328,22 @@ impl Evaluator {
         }
         let truth = self.truth(done, block, data);
         let before = truth.map(ContentHash::of);
-        let mut image = truth.map(Buffer::copy_of);
         let is_recorded = !hits.is_empty() || state.shows_new(rules, before);
         let of_load = if is_recorded { truth.and_then(|truth| self.engine.recognise(truth)) } else { None };
-        // The reader's part and the whole block for the ledger go the same way.
+        // Where the reader does not see the whole block, that for the ledger goes the same way.
+        let is_whole = truth.is_some_and(|truth| truth.len() == part.len());
+        let mut image = truth.filter(|_| !is_whole).map(Buffer::copy_of);
         let mut show = |lie: &Lie| {
-            lie.apply(start, &mut data[range.clone()]);
-            let after = image.as_mut().map(|image| {
-                lie.apply(0, image);
-                self.after(image)
-            });
+            let shown = &mut data[range.clone()];
+            lie.apply(start, shown);
+            let after = match &mut image {
+                _ if is_whole => Some(self.after(shown)),
+                Some(image) => {
+                    lie.apply(0, image);
+                    Some(self.after(image))
+                }
+                None => None,
+            };
             (before, after)
         };
         for lie in &state.lies {
@@ -422,7 +428,7 @@ impl Evaluator {
             let mut record = record_of(header, Cause { rule, aims, effect, visit: *visit }, now);
             record.blocks.clone_from(&contents);
             let repairable_blocks = if is_repairable { contents.len() } else { 0 };
-            let sequence = self.engine.ledger().append(record, repairable_blocks);
+            let sequence = self.engine.ledger().append(&record, repairable_blocks);
             hit.rule.count_hit(&hit.aims);
             if matches!(effect, Effect::ReadOnly | Effect::Gone) {
                 hit.rule.latch();
@@ -461,7 +467,7 @@ impl Evaluator {
         }
         record.served_at_ns = found.is_served.then_some(done.now.0);
         cause.rule.count_hit(cause.aims);
-        self.engine.ledger().append(record, 1)
+        self.engine.ledger().append(&record, 1)
     }
 
     /// What the request's whole blocks hold or would have held.

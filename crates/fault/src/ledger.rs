@@ -6,11 +6,14 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::Write;
+use std::num::NonZeroU64;
 
 use parking_lot::Mutex;
 use rotproof_block::ContentHash;
+use rotproof_block::hash::HashedText;
 use serde::Serialize;
 
+use crate::packed::PackedRecords;
 use crate::record::{BlockContent, Record, TargetKey};
 
 /// The record of every fault that was actually injected, or of the last of them ([`Ledger::keep_last`]).
@@ -22,56 +25,104 @@ pub struct Ledger {
 #[derive(Debug, Default)]
 struct Entries {
     /// The last records, in their order.
-    kept: VecDeque<Entry>,
+    kept: PackedRecords,
+    /// What became of each of them since.
+    since: VecDeque<Since>,
     /// How many came before those.
     dropped: u64,
     /// Of dropped records, blocks that must still be put right.
-    unrepaired: HashMap<u64, usize>,
+    unrepaired: HashMap<u64, u32>,
     /// When dropped records were repaired.
     repaired: BTreeMap<u64, u64>,
 }
 
-#[derive(Debug)]
-struct Entry {
-    record: Record,
-    /// How many blocks must still be put right for the fault to count as repaired. `None`: it cannot be repaired, or
-    /// one of its blocks was overwritten with something else.
-    unrepaired: Option<usize>,
+/// What became of a fault after it was recorded.
+#[derive(Clone, Copy, Debug)]
+struct Since {
+    repair: Repair,
+    served_at_ns: Option<NonZeroU64>,
+    replaced_at_ns: Option<NonZeroU64>,
+}
+
+/// The moment of a time in nanoseconds, which has no zero: at 0 nothing has been served yet.
+fn moment(time_ns: u64) -> NonZeroU64 {
+    NonZeroU64::new(time_ns).unwrap_or(NonZeroU64::MIN)
+}
+
+/// Whether a fault was repaired.
+#[derive(Clone, Copy, Debug)]
+enum Repair {
+    /// It cannot be, or one of its blocks was overwritten with something else.
+    Never,
+    /// So many blocks must still be put right for it to count as repaired.
+    Open(u32),
+    /// At this time, in nanoseconds.
+    At(u64),
+}
+
+impl Repair {
+    /// One of the blocks holds its true content again.
+    fn settle(&mut self, time_ns: u64) {
+        if let Self::Open(blocks) = self {
+            *blocks = blocks.saturating_sub(1);
+            if *blocks == 0 {
+                *self = Self::At(time_ns);
+            }
+        }
+    }
 }
 
 impl Entries {
     fn len(&self) -> u64 {
-        self.dropped + self.kept.len() as u64
+        self.dropped + self.since.len() as u64
     }
 
-    fn kept_mut(&mut self, sequence: u64) -> Option<&mut Entry> {
-        self.kept.get_mut(usize::try_from(sequence.checked_sub(self.dropped)?).ok()?)
+    fn since_mut(&mut self, sequence: u64) -> Option<&mut Since> {
+        self.since.get_mut(usize::try_from(sequence.checked_sub(self.dropped)?).ok()?)
+    }
+
+    /// The kept records from number `first` on, or from the first that is kept.
+    fn records_from(&self, first: u64) -> impl Iterator<Item = Record> {
+        let skipped = usize::try_from(first.saturating_sub(self.dropped)).unwrap_or(usize::MAX);
+        let since = self.since.iter().skip(skipped);
+        let numbers = first.max(self.dropped)..;
+        self.kept.iter_from(skipped).zip(since).zip(numbers).map(|((record, since), sequence)| Record {
+            sequence,
+            repaired_at_ns: match since.repair {
+                Repair::At(time_ns) => Some(time_ns),
+                Repair::Never | Repair::Open(_) => None,
+            },
+            served_at_ns: since.served_at_ns.map(NonZeroU64::get),
+            replaced_at_ns: since.replaced_at_ns.map(NonZeroU64::get),
+            ..record
+        })
     }
 }
 
 impl Ledger {
     /// Appends a record, and gives its sequence number. `repairable_blocks` is how many blocks must be put right for
     /// it to count as repaired; 0 for a fault that cannot be.
-    pub(crate) fn append(&self, mut record: Record, repairable_blocks: usize) -> u64 {
+    pub(crate) fn append(&self, record: &Record, repairable_blocks: usize) -> u64 {
         let mut entries = self.entries.lock();
         let sequence = entries.len();
-        record.sequence = sequence;
-        let unrepaired = (repairable_blocks > 0).then_some(repairable_blocks);
-        entries.kept.push_back(Entry { record, unrepaired });
+        entries.kept.push(record);
+        let repair = match u32::try_from(repairable_blocks) {
+            Ok(0) | Err(_) => Repair::Never,
+            Ok(blocks) => Repair::Open(blocks),
+        };
+        entries.since.push_back(Since {
+            repair,
+            served_at_ns: record.served_at_ns.map(moment),
+            replaced_at_ns: record.replaced_at_ns.map(moment),
+        });
         sequence
     }
 
     /// One of the record's blocks holds its true content again.
     pub(crate) fn block_repaired(&self, sequence: u64, time_ns: u64) {
         let mut entries = self.entries.lock();
-        if let Some(entry) = entries.kept_mut(sequence) {
-            if let Some(unrepaired) = &mut entry.unrepaired {
-                *unrepaired = unrepaired.saturating_sub(1);
-                if *unrepaired == 0 {
-                    entry.unrepaired = None;
-                    entry.record.repaired_at_ns = Some(time_ns);
-                }
-            }
+        if let Some(since) = entries.since_mut(sequence) {
+            since.repair.settle(time_ns);
         } else if let Some(unrepaired) = entries.unrepaired.get_mut(&sequence) {
             *unrepaired = unrepaired.saturating_sub(1);
             if *unrepaired == 0 {
@@ -85,10 +136,12 @@ impl Ledger {
     /// if nothing is left there of what the fault had done.
     pub(crate) fn block_replaced(&self, sequence: u64, gone_at_ns: Option<u64>) {
         let mut entries = self.entries.lock();
-        match entries.kept_mut(sequence) {
-            Some(entry) => {
-                entry.unrepaired = None;
-                entry.record.replaced_at_ns = entry.record.replaced_at_ns.or(gone_at_ns);
+        match entries.since_mut(sequence) {
+            Some(since) => {
+                if let Repair::Open(_) = since.repair {
+                    since.repair = Repair::Never;
+                }
+                since.replaced_at_ns = since.replaced_at_ns.or(gone_at_ns.map(moment));
             }
             None => drop(entries.unrepaired.remove(&sequence)),
         }
@@ -96,8 +149,8 @@ impl Ledger {
 
     /// A read that succeeded has brought what the record says took the true content's place.
     pub(crate) fn served(&self, sequence: u64, time_ns: u64) {
-        if let Some(entry) = self.entries.lock().kept_mut(sequence) {
-            entry.record.served_at_ns = entry.record.served_at_ns.or(Some(time_ns));
+        if let Some(since) = self.entries.lock().since_mut(sequence) {
+            since.served_at_ns = since.served_at_ns.or(Some(moment(time_ns)));
         }
     }
 
@@ -106,11 +159,15 @@ impl Ledger {
     pub fn keep_last(&self, count: usize) {
         let mut guard = self.entries.lock();
         let entries = &mut *guard;
-        let surplus = entries.kept.len().saturating_sub(count);
-        for (sequence, entry) in (entries.dropped..).zip(entries.kept.drain(..surplus)) {
-            entries.repaired.extend(entry.record.repaired_at_ns.map(|time_ns| (sequence, time_ns)));
-            entries.unrepaired.extend(entry.unrepaired.map(|blocks| (sequence, blocks)));
+        let surplus = entries.since.len().saturating_sub(count);
+        for (sequence, since) in (entries.dropped..).zip(entries.since.drain(..surplus)) {
+            match since.repair {
+                Repair::Never => {}
+                Repair::Open(blocks) => drop(entries.unrepaired.insert(sequence, blocks)),
+                Repair::At(time_ns) => drop(entries.repaired.insert(sequence, time_ns)),
+            }
         }
+        entries.kept.drop_first(surplus);
         entries.dropped += surplus as u64;
     }
 
@@ -136,32 +193,46 @@ impl Ledger {
 
     /// A copy of all records that are kept, in their order.
     pub fn records(&self) -> Vec<Record> {
-        self.entries.lock().kept.iter().map(|entry| entry.record.clone()).collect()
+        let entries = self.entries.lock();
+        let mut records = Vec::with_capacity(entries.since.len());
+        records.extend(entries.records_from(0));
+        records
     }
 
     /// A copy of at most `count_max` records from number `first` on, or from the first that is kept, in their order.
     pub fn records_from(&self, first: u64, count_max: usize) -> Vec<Record> {
-        let entries = self.entries.lock();
-        let skipped = usize::try_from(first.saturating_sub(entries.dropped)).unwrap_or(usize::MAX);
-        entries.kept.iter().skip(skipped).take(count_max).map(|entry| entry.record.clone()).collect()
+        self.entries.lock().records_from(first).take(count_max).collect()
     }
 
     /// [`digest`] of all records that are kept.
     pub fn digest(&self) -> ContentHash {
-        let entries = self.entries.lock();
-        digest(entries.kept.iter().map(|entry| &entry.record))
+        digest(&self.records())
     }
 
     /// Writes all records that are kept as JSON Lines.
     pub fn write_to(&self, output: &mut impl Write) -> std::io::Result<()> {
         // Not under the lock: the output may be slow, and requests must go on.
-        for record in self.records() {
-            serde_json::to_writer(&mut *output, &record)?;
-            output.write_all(b"\n")?;
+        let (mut next, end) = {
+            let entries = self.entries.lock();
+            (entries.dropped, entries.len())
+        };
+        while next < end {
+            let count_max =
+                usize::try_from(end - next).map_or(WRITTEN_AT_ONCE, |left| left.min(WRITTEN_AT_ONCE));
+            let records = self.records_from(next, count_max);
+            for record in &records {
+                serde_json::to_writer(&mut *output, record)?;
+                output.write_all(b"\n")?;
+            }
+            // What has been dropped meanwhile is gone.
+            next = records.last().map_or(end, |last| last.sequence + 1);
         }
         Ok(())
     }
 }
+
+/// Records that are copied out at once to be written.
+const WRITTEN_AT_ONCE: usize = 4096;
 
 /// What of a record two runs must have in common to be equal: everything but when and in which order it happened,
 /// and how requests were numbered.
@@ -191,11 +262,9 @@ struct CanonicalBlock {
     content: ContentHash,
 }
 
-/// A hash that is equal for two ledgers with the same faults, whatever their order and times.
-pub fn digest<'a>(records: impl IntoIterator<Item = &'a Record>) -> ContentHash {
-    let mut canonical: Vec<Canonical<'a>> = records
-        .into_iter()
-        .map(|record| Canonical {
+impl<'a> From<&'a Record> for Canonical<'a> {
+    fn from(record: &'a Record) -> Self {
+        Self {
             rule: record.rule,
             name: &record.name,
             offset: record.offset,
@@ -213,11 +282,33 @@ pub fn digest<'a>(records: impl IntoIterator<Item = &'a Record>) -> ContentHash 
                 .map(|&BlockContent { offset, content, .. }| CanonicalBlock { offset, content })
                 .collect(),
             is_repaired: record.repaired_at_ns.is_some(),
-        })
-        .collect();
-    canonical.sort_unstable();
-    let text = serde_json::to_vec(&canonical).expect("plain data in memory is always JSON");
-    ContentHash::of(&text)
+        }
+    }
+}
+
+/// A hash that is equal for two ledgers with the same faults, whatever their order and times: that of all [`Canonical`]
+/// records, sorted, as a list in JSON.
+pub fn digest<'a>(records: impl IntoIterator<Item = &'a Record>) -> ContentHash {
+    // By what comes first in a canonical record, so that only few of those are needed at once.
+    let coarse = |record: &Record| (record.rule, record.offset, record.length, record.operation);
+    let mut sorted: Vec<&Record> = records.into_iter().collect();
+    sorted.sort_unstable_by(|a, b| {
+        a.rule.cmp(&b.rule).then_with(|| a.name.cmp(&b.name)).then_with(|| coarse(a).cmp(&coarse(b)))
+    });
+    let is_alike = |a: &&Record, b: &&Record| a.name == b.name && coarse(a) == coarse(b);
+    let mut text = HashedText::default();
+    let mut separator = b"[";
+    for group in sorted.chunk_by(is_alike) {
+        let mut canonical: Vec<Canonical<'a>> = group.iter().map(|record| Canonical::from(*record)).collect();
+        canonical.sort_unstable();
+        for record in &canonical {
+            text.update(separator);
+            serde_json::to_writer(&mut text, record).expect("plain data in memory is always JSON");
+            separator = b",";
+        }
+    }
+    text.update(if separator == b"[" { b"[]" } else { b"]" });
+    text.finish()
 }
 
 #[cfg(test)]
@@ -245,7 +336,7 @@ mod tests {
     fn what_was_written_reads_back() {
         let ledger = Ledger::default();
         for n in 0..5 {
-            ledger.append(record(99, n * 4096), 1);
+            ledger.append(&record(99, n * 4096), 1);
         }
         ledger.block_repaired(3, 7_000);
         let mut file = Vec::new();
@@ -261,7 +352,7 @@ mod tests {
     fn records_are_had_in_parts() {
         let ledger = Ledger::default();
         for n in 0..5 {
-            ledger.append(record(99, n * 4096), 1);
+            ledger.append(&record(99, n * 4096), 1);
         }
         let numbers = |first, count_max| -> Vec<u64> {
             ledger.records_from(first, count_max).iter().map(|record| record.sequence).collect()
@@ -275,9 +366,9 @@ mod tests {
     #[test]
     fn a_fault_over_several_blocks_is_repaired_with_the_last_of_them() {
         let ledger = Ledger::default();
-        let whole = ledger.append(record(0, 0), 2);
-        let spoilt = ledger.append(record(0, 0), 2);
-        let never = ledger.append(record(0, 0), 0);
+        let whole = ledger.append(&record(0, 0), 2);
+        let spoilt = ledger.append(&record(0, 0), 2);
+        let never = ledger.append(&record(0, 0), 0);
         for sequence in [whole, spoilt, never] {
             ledger.block_repaired(sequence, 6_000);
         }
@@ -292,7 +383,7 @@ mod tests {
     fn of_dropped_records_it_remembers_whether_they_are_repaired() {
         let ledger = Ledger::default();
         for n in 0..6 {
-            ledger.append(record(99, n * 4096), 1);
+            ledger.append(&record(99, n * 4096), 1);
         }
         ledger.block_repaired(0, 500);
         ledger.keep_last(2);
@@ -301,7 +392,7 @@ mod tests {
         ledger.block_replaced(2, None);
         ledger.block_repaired(2, 700);
         ledger.block_repaired(5, 800);
-        assert_eq!(ledger.append(record(99, 0), 0), 6);
+        assert_eq!(ledger.append(&record(99, 0), 0), 6);
         assert_eq!(ledger.first_kept(), 4);
         assert_eq!(ledger.repaired_since_dropped(), BTreeMap::from([(0, 500), (1, 600)]));
         let kept: Vec<_> =

@@ -39,6 +39,7 @@ mod matching;
 pub mod model;
 mod one_or_many;
 mod overlay;
+mod packed;
 mod read_ledger;
 mod record;
 mod recorded;

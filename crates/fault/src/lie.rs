@@ -116,8 +116,13 @@ impl Lie {
             }
             Kind::Fill(byte) => changed.fill(*byte),
             Kind::Noise { key } => {
-                for (place, byte) in (from..to).zip(changed) {
-                    *byte = mix(*key, 1, place as u64 / 8).to_le_bytes()[place % 8];
+                let word = |number: usize| mix(*key, 1, number as u64).to_le_bytes();
+                let (head, rest) = changed.split_at_mut((from.next_multiple_of(8) - from).min(to - from));
+                for (place, byte) in (from..).zip(head) {
+                    *byte = word(place / 8)[place % 8];
+                }
+                for (number, bytes) in (from.div_ceil(8)..).zip(rest.chunks_mut(8)) {
+                    bytes.copy_from_slice(&word(number)[..bytes.len()]);
                 }
             }
             Kind::Old { bytes, base, sectors: ALL_SECTORS } => {

@@ -77,10 +77,18 @@ const FLIPPED_BITS_MAX: u32 = 512;
 const SECTOR_FLIPPED_BITS_MAX: u32 = 64;
 
 impl Evidence {
-    /// Looks at a block whose `data` is none of the `expected` contents.
+    /// Looks at a block whose `data` is none of the `expected` contents, and has this hash.
     #[cold]
-    pub(crate) fn of(content: &Content, expected: &[ContentId], data: &[u8]) -> Self {
-        Self::Data { found: ContentHash::of(data), look: Look::of(content, expected, data) }
+    pub(crate) fn of(content: &Content, expected: &[ContentId], found: ContentHash, data: &[u8]) -> Self {
+        Self::Data { found, look: Look::of(content, expected, data) }
+    }
+
+    /// The hash of what was found; `None` of an error.
+    pub(crate) fn found(&self) -> Option<ContentHash> {
+        match self {
+            Self::Data { found, .. } => Some(*found),
+            Self::Error(_) => None,
+        }
     }
 }
 
@@ -93,10 +101,10 @@ impl Look {
     /// What one block looks like beside those that it may be.
     #[cold]
     pub(crate) fn beside(content: &Content, expected: &[Vec<u8>], data: &[u8]) -> Self {
-        if data.iter().all(|&byte| byte == 0) {
+        if is_all(data, 0) {
             return Self::Zeroed;
         }
-        if data.iter().all(|&byte| byte == 0xff) {
+        if is_all(data, 0xff) {
             return Self::Ones;
         }
         let nearest = expected
@@ -131,10 +139,10 @@ impl SectorLook {
     }
 
     fn of(content: &Content, bytes: &[u8]) -> Self {
-        if bytes.iter().all(|&byte| byte == 0) {
+        if is_all(bytes, 0) {
             return Self::Zeros;
         }
-        if bytes.iter().all(|&byte| byte == 0xff) {
+        if is_all(bytes, 0xff) {
             return Self::Ones;
         }
         content.identify_sector(bytes).map_or(Self::Noise, Self::Content)
@@ -150,14 +158,20 @@ fn block_of(content: &Content, id: ContentId) -> Vec<u8> {
     block
 }
 
+/// Whether there is nothing else in them.
+fn is_all(bytes: &[u8], byte: u8) -> bool {
+    // Without a way out of the middle of a piece the compiler compares many bytes at a time.
+    bytes.chunks(64).all(|piece| piece.iter().fold(true, |all, &other| all & (other == byte)))
+}
+
 fn flipped(truth: &[u8], data: &[u8], count: u32) -> FlippedBits {
-    let first = (0u16..)
-        .zip(truth.iter().zip(data))
+    let differing = (0u16..).zip(truth.iter().zip(data)).filter(|(_, (a, b))| a != b);
+    let first = differing
         .flat_map(|(byte, (a, b))| {
             let difference = a ^ b;
             (0..8).filter(move |bit| difference >> bit & 1 == 1).map(move |bit| BitPosition { byte, bit })
         })
-        .take(LISTED_BITS_MAX)
+        .take(LISTED_BITS_MAX.min(count as usize))
         .collect();
     FlippedBits { count, first }
 }
@@ -175,7 +189,7 @@ mod tests {
         let content = Content::new(1);
         let mut data = block_of(&content, id(1));
         change(&mut data);
-        match Evidence::of(&content, &[id(1)], &data) {
+        match Evidence::of(&content, &[id(1)], ContentHash::of(&data), &data) {
             Evidence::Data { found, look } => {
                 assert_eq!(found, ContentHash::of(&data));
                 look
@@ -204,7 +218,8 @@ mod tests {
         let content = Content::new(1);
         let mut data = block_of(&content, id(2));
         data[9] ^= 4;
-        let Evidence::Data { look, .. } = Evidence::of(&content, &[id(1), id(2)], &data) else {
+        let found = ContentHash::of(&data);
+        let Evidence::Data { look, .. } = Evidence::of(&content, &[id(1), id(2)], found, &data) else {
             panic!("bytes, no error")
         };
         let first = vec![BitPosition { byte: 9, bit: 2 }];

@@ -271,6 +271,14 @@ impl OraclePart {
         legal
     }
 
+    /// Whether [`OraclePart::legal`] of the block are these.
+    pub(crate) fn is_legal(&self, block: u64, contents: &[ContentId]) -> bool {
+        let position = self.position(block);
+        let current = ContentId(self.current[position] & !(HAS_ALTERNATIVES | ANYTHING));
+        let alternatives = self.alternatives.get(&position).map_or(&[][..], Vec::as_slice);
+        contents.split_first() == Some((&current, alternatives))
+    }
+
     /// Whether `data` is what `block` may hold.
     #[inline]
     pub(crate) fn accepts(&self, content: &Content, block: u64, data: &[u8]) -> bool {
@@ -349,6 +357,8 @@ mod tests {
         part.write_failed(0, id(3));
         part.write_failed(0, id(3));
         assert_eq!(part.legal(0), [id(1), id(2), id(3)]);
+        assert!(part.is_legal(0, &[id(1), id(2), id(3)]));
+        assert!(!part.is_legal(0, &[id(1), id(2)]) && !part.is_legal(0, &[]) && !part.is_legal(0, &[id(1)]));
         for index in 1..=3 {
             assert!(part.accepts(&content, 0, &data(&content, id(index))), "{index}");
         }
@@ -360,6 +370,7 @@ mod tests {
         assert!(!part.accepts(&content, 0, &torn));
         part.written(0, id(4));
         assert_eq!(part.legal(0), [id(4)]);
+        assert!(part.is_legal(0, &[id(4)]) && !part.is_legal(0, &[id(1), id(2), id(3)]));
         assert!(!part.accepts(&content, 0, &data(&content, id(3))));
         assert!(part.alternatives.is_empty());
     }

@@ -234,7 +234,7 @@ mod tests {
         let timeline = Timeline {
             seconds: 10.0,
             windows: vec![Span { name: "slow".into(), from: 2.0, to: 4.0 }],
-            hits: vec![Hit { at: 2.5, rule: "slow".into(), what: "delay".into() }],
+            hits: vec![Hit { at: 2.5, rule: "slow".into(), what: "delay".into(), count: 1 }],
             ..Timeline::default()
         };
         let line = Line { name: "p99".into(), points: vec![(1.0, 2e3), (2.0, 3e6)] };

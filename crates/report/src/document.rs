@@ -149,7 +149,7 @@ impl Body {
                 timeline.seconds,
                 timeline.phases.len(),
                 timeline.windows.len(),
-                timeline.hits.len(),
+                timeline.hits.iter().map(|hit| hit.count).sum::<u64>(),
                 timeline.marks.len()
             );
             content += &figure("timeline", &ribbon::scene(timeline), &label, "");
@@ -484,7 +484,7 @@ mod tests {
                 seconds: 2.0,
                 phases: vec![Span { name: "run".into(), from: 0.0, to: 2.0 }],
                 windows: vec![Span { name: "rot".into(), from: 0.5, to: 1.5 }],
-                hits: vec![Hit { at: 0.7, rule: "rot".into(), what: hostile.into() }],
+                hits: vec![Hit { at: 0.7, rule: "rot".into(), what: hostile.into(), count: 1 }],
                 marks: vec![Mark { at: 1.0, name: "interrupted".into() }],
                 charts: vec![Chart {
                     title: "Throughput".into(),
@@ -499,9 +499,9 @@ mod tests {
                 shows_rules: true,
                 name: "device".into(),
                 bytes: 1 << 20,
-                marks: vec![StripMark { offset: 4096, length: 4096, kind: "bit_flip".into() }],
+                marks: vec![StripMark { offset: 4096, length: 4096, kind: "bit_flip".into(), count: 1 }],
             }],
-            degradation: vec![Row { name: hostile.into(), cells: vec![hostile.into(); 6] }],
+            degradation: vec![Row { name: hostile.into(), cells: vec![hostile.into(); 8] }],
             command: "rotproof run 'a b.yaml'".into(),
             ..Page::default()
         }

@@ -10,7 +10,7 @@ pub(crate) struct Column {
     pub(crate) x: f64,
     /// What there is to say.
     pub(crate) title: String,
-    pub(crate) hits: usize,
+    pub(crate) hits: u64,
     /// The rule whose hits they are; none if they are of several.
     pub(crate) rule: Option<String>,
 }
@@ -22,16 +22,16 @@ pub(crate) fn columns<'a>(
     width: f64,
 ) -> Vec<Column> {
     let span = timeline.seconds.max(f64::MIN_POSITIVE);
-    let mut columns: Vec<(u64, f64, f64, &Hit, usize, bool)> = Vec::new();
+    let mut columns: Vec<(u64, f64, f64, &Hit, u64, bool)> = Vec::new();
     for hit in hits {
         let pixel = (hit.at / span * width).clamp(0.0, width).round() as u64;
         match columns.last_mut() {
             Some((last, _, until, first, count, is_mixed)) if *last == pixel => {
                 *until = hit.at;
-                *count += 1;
+                *count += hit.count;
                 *is_mixed |= first.rule != hit.rule;
             }
-            _ => columns.push((pixel, hit.at, hit.at, hit, 1, false)),
+            _ => columns.push((pixel, hit.at, hit.at, hit, hit.count, false)),
         }
     }
     columns
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn no_hit_is_lost_when_several_share_a_pixel() {
-        let hit = |at| Hit { at, rule: "rot".into(), what: "bit_flip at 4096".into() };
+        let hit = |at| Hit { at, rule: "rot".into(), what: "bit_flip at 4096".into(), count: 1 };
         let hits: Vec<Hit> = [0.0, 0.001, 0.002, 5.0, 10.0].map(hit).into();
         let timeline = Timeline { seconds: 10.0, ..Timeline::default() };
         let found = columns(hits.iter(), &timeline, 100.0);
@@ -69,9 +69,12 @@ mod tests {
         assert_eq!(found[0].title, "rot: 3 hits from 0.0 s to 0.0 s");
         assert_eq!(found[1].title, "rot: bit_flip at 4096 at 5.0 s");
         assert!(found.iter().all(|column| column.rule.as_deref() == Some("rot")));
-        let two = [Hit { at: 5.0, rule: "slow".into(), what: "delay".into() }, hits[3].clone()];
+        let two = [Hit { at: 5.0, rule: "slow".into(), what: "delay".into(), count: 1 }, hits[3].clone()];
         let found = columns(two.iter(), &timeline, 100.0);
         assert_eq!((found[0].rule.as_deref(), found[0].hits), (None, 2), "of one rule nobody can say it is");
         assert!(found[0].title.starts_with("several rules: 2 hits"), "{}", found[0].title);
+        let many = [Hit { count: 40, ..hit(1.0) }, Hit { count: 2, ..hit(1.001) }];
+        let found = columns(many.iter(), &timeline, 100.0);
+        assert_eq!((found.len(), found[0].hits), (1, 42));
     }
 }

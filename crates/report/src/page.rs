@@ -108,8 +108,8 @@ impl Row {
         ["requests", "throughput", "requests/s", "errors", "p50", "p99", "p99.9", "max"];
 
     /// Columns of what a fault took away.
-    pub const DEGRADATION: [&'static str; 6] =
-        ["before", "during", "of before, at 95%", "noticed", "back after", "lost"];
+    pub const DEGRADATION: [&'static str; 8] =
+        ["before", "during", "of before, at 95%", "mean latency", "p99", "noticed", "back after", "lost"];
 }
 
 /// What happened when.
@@ -156,8 +156,10 @@ pub struct Hit {
     pub at: f64,
     /// The name of the rule.
     pub rule: String,
-    /// What and where, in a few words.
+    /// What and where, in a few words; of the first, if they are several.
     pub what: String,
+    /// How many of one rule it stands for, at about the same time: of very many, not each has an entry of its own.
+    pub count: u64,
 }
 
 /// An event.
@@ -223,4 +225,6 @@ pub struct StripMark {
     pub length: u64,
     /// Which kind: marks of one kind have one colour.
     pub kind: String,
+    /// How many of one kind it stands for, at about the same place.
+    pub count: u64,
 }

@@ -134,8 +134,12 @@ mod tests {
     use crate::rule_color::RULES_MAX;
 
     fn timeline(rules: usize) -> Timeline {
-        let hit =
-            |number: usize| Hit { at: number as f64, rule: format!("rule-{number}"), what: "zeros".into() };
+        let hit = |number: usize| Hit {
+            at: number as f64,
+            rule: format!("rule-{number}"),
+            what: "zeros".into(),
+            count: 1,
+        };
         Timeline {
             seconds: rules as f64,
             phases: vec![Span { name: "run".into(), from: 0.0, to: rules as f64 }],

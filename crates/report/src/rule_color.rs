@@ -65,8 +65,12 @@ mod tests {
 
     #[test]
     fn rules_have_colours_in_the_order_in_which_they_begin_and_those_beyond_share_one() {
-        let hit =
-            |number: usize| Hit { at: number as f64, rule: format!("r{number:02}"), what: String::new() };
+        let hit = |number: usize| Hit {
+            at: number as f64,
+            rule: format!("r{number:02}"),
+            what: String::new(),
+            count: 1,
+        };
         let window = Span { name: "r19".into(), from: -1.0, to: 30.0 };
         let timeline =
             Timeline { hits: (0..20).map(hit).collect(), windows: vec![window], ..Timeline::default() };

@@ -82,7 +82,7 @@ fn grouped(strip: &Strip) -> Vec<(u64, u64, &str, u64)> {
         let first = pixel(mark.offset);
         let last = pixel((mark.offset + mark.length).saturating_sub(1).max(mark.offset));
         let group = groups.entry((&mark.kind, first)).or_insert((last, 0));
-        *group = (group.0.max(last), group.1 + 1);
+        *group = (group.0.max(last), group.1 + mark.count);
     }
     groups.into_iter().map(|((kind, first), (last, count))| (first, last, kind, count)).collect()
 }
@@ -94,20 +94,20 @@ mod tests {
 
     #[test]
     fn marks_of_one_kind_and_place_become_one_that_counts_them() {
-        let mark = |offset, kind: &str| StripMark { offset, length: 4096, kind: kind.into() };
+        let mark = |offset, kind: &str| StripMark { offset, length: 4096, kind: kind.into(), count: 1 };
         let strip = Strip {
             name: "a".into(),
             shows_rules: false,
             bytes: 1 << 30,
             marks: vec![
                 mark(0, "zeroed"),
-                mark(4096, "zeroed"),
+                StripMark { count: 7, ..mark(4096, "zeroed") },
                 mark(0, "stale"),
                 mark((1 << 30) - 4096, "zeroed"),
             ],
         };
         let end = AXIS as u64 - 1;
-        assert_eq!(grouped(&strip), [(0, 0, "stale", 1), (0, 0, "zeroed", 2), (end, end, "zeroed", 1)]);
+        assert_eq!(grouped(&strip), [(0, 0, "stale", 1), (0, 0, "zeroed", 8), (end, end, "zeroed", 1)]);
         let beyond = Strip { bytes: 0, marks: vec![mark(u64::MAX - 4096, "x")], ..Strip::default() };
         assert_eq!(grouped(&beyond).len(), 1, "no size makes it panic");
         assert_eq!(scene(&[strip], &Timeline::default()).height, ABOVE + ROW + 6.0);
@@ -115,14 +115,14 @@ mod tests {
 
     #[test]
     fn a_rule_has_the_colour_it_has_over_time_and_no_failure_has_it() {
-        let hit = |at, rule: &str| crate::page::Hit { at, rule: rule.into(), what: "zeros".into() };
+        let hit = |at, rule: &str| crate::page::Hit { at, rule: rule.into(), what: "zeros".into(), count: 1 };
         let timeline = Timeline {
             seconds: 2.0,
             // In an order that is not that of the alphabet.
             hits: vec![hit(0.5, "zeroed"), hit(1.0, "a")],
             ..Timeline::default()
         };
-        let mark = |kind: &str| StripMark { offset: 0, length: 4096, kind: kind.into() };
+        let mark = |kind: &str| StripMark { offset: 0, length: 4096, kind: kind.into(), count: 1 };
         let strip = |shows_rules, marks: &[&str]| Strip {
             name: "x".into(),
             shows_rules,

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rotproof_record::statistics::{Degradation, DetectedBy, series};
+use rotproof_record::statistics::{Change, Degradation, DetectedBy, Effect, Recovery, series};
 use rotproof_record::{MarkKind, RunFolder};
 use rotproof_trial::file::{Overrides, TrialFile};
 use rotproof_trial::host::Cancel;
@@ -18,6 +18,11 @@ const SECOND: u64 = 1_000_000_000;
 fn run(name: &str, results: &Path) -> Finished {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/spek").join(name);
     let trial = TrialFile::open(&path, &Overrides::default()).unwrap_or_else(|error| panic!("{error}"));
+    conduct(&trial, results)
+}
+
+fn conduct(trial: &TrialFile, results: &Path) -> Finished {
+    let name = &trial.name;
     let options = RunOptions {
         results: results.to_owned(),
         overwrite: false,
@@ -25,7 +30,7 @@ fn run(name: &str, results: &Path) -> Finished {
         cancel: Cancel::new(),
         monitor: Arc::new(Monitor::default()),
     };
-    let finished = runner::run(&trial, &options).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let finished = runner::run(trial, &options).unwrap_or_else(|error| panic!("{name}: {error}"));
     assert_eq!(finished.report.verdict, "pass", "{name}: {:?}", finished.report.expectations);
     finished
 }
@@ -49,12 +54,16 @@ fn a_transient_delay_costs_what_it_adds_to_each_request_and_nothing_afterwards()
     let phase = run.phases().expect("marks").into_iter().find(|mark| &*mark.name == "run").expect("a load");
     assert_eq!((found.from_ns - phase.from_ns, found.until_ns - found.from_ns), (10 * SECOND, 5 * SECOND));
     // One request at a time: its own time, and 40 ms.
-    let before = found.before.expect("ten intervals").summary;
+    let before = found.throughput.before.expect("ten intervals").summary;
     let own_seconds = 16384.0 / before.mean;
     let wanted = own_seconds / (own_seconds + 0.040);
-    assert!((ratio(&found.during) / wanted - 1.0).abs() < 0.1, "{} for {wanted}", ratio(&found.during));
-    assert_eq!((before.count, found.during.expect("five").summary.count), (10, 5));
-    assert!((ratio(&found.after) - 1.0).abs() < 0.05, "{}", ratio(&found.after));
+    assert!(
+        (ratio(&found.throughput.during) / wanted - 1.0).abs() < 0.1,
+        "{} for {wanted}",
+        ratio(&found.throughput.during)
+    );
+    assert_eq!((before.count, found.throughput.during.expect("five").summary.count), (10, 5));
+    assert!((ratio(&found.throughput.after) - 1.0).abs() < 0.05, "{}", ratio(&found.throughput.after));
     assert_eq!(found.detected_by, Some(DetectedBy::Latency));
     assert_eq!(found.detected_after_ns, Some(SECOND), "an interval");
     assert!(found.recovered_after_ns.expect("it is back") <= SECOND);
@@ -74,8 +83,8 @@ fn a_sticky_delay_lasts_as_long_as_the_load_and_the_recovery_phase_is_as_fast_as
     assert_eq!(found.until_ns, recovery.from_ns);
     let lasted = recovery.until_ns.expect("it ended") - recovery.from_ns;
     assert!((9 * SECOND..11 * SECOND).contains(&lasted), "{lasted}");
-    assert!(ratio(&found.during) < 0.4, "{}", ratio(&found.during));
-    assert!((ratio(&found.after) - 1.0).abs() < 0.05, "{}", ratio(&found.after));
+    assert!(ratio(&found.throughput.during) < 0.4, "{}", ratio(&found.throughput.during));
+    assert!((ratio(&found.throughput.after) - 1.0).abs() < 0.05, "{}", ratio(&found.throughput.after));
     assert!(found.recovered_after_ns.is_some());
     let lines: Vec<_> = finished.report.performance.iter().map(|line| line.phase).collect();
     assert_eq!(
@@ -86,14 +95,42 @@ fn a_sticky_delay_lasts_as_long_as_the_load_and_the_recovery_phase_is_as_fast_as
     );
 }
 
+/// A load of 400 requests a second, which the disk does easily. For a second and a half nothing is faster than 60 ms, so
+/// that requests pile up and are caught up with; then, long after, a fault that does nothing to be felt.
+#[test]
+fn a_load_at_a_rate_is_slow_but_loses_nothing_and_what_does_nothing_has_no_measurable_effect() {
+    let yaml = "name: rate\nruntime: simulated\nseed: 11\nstack: [disk: { profile: ssd, size: 32MiB }, faults]\n\
+                load: { pattern: random, reads: 100%, block_size: 4KiB, duration: 40s, rate: 400 }\n\
+                record: { interval: 500ms }\nfaults:\n\
+                - 'name=slow, read, at=10s+3s: delay(60ms)'\n- 'name=harmless, read, at=20s+10s: delay(10ns)'\n";
+    let trial = TrialFile::parse("rate.yaml", yaml.as_bytes(), &Overrides::default())
+        .unwrap_or_else(|error| panic!("{error}"));
+    let results = tempfile::tempdir().expect("a folder");
+    let finished = conduct(&trial, results.path());
+    let [slow, harmless] = finished.report.degradation.as_slice() else {
+        panic!("{:?}", finished.report.degradation)
+    };
+    assert_eq!(slow.effect, Effect::Degraded, "{slow:?}");
+    assert_eq!(slow.latency_mean_ns.change, Change::Higher, "{slow:?}");
+    assert!(ratio(&slow.latency_mean_ns.during) > 10.0, "{slow:?}");
+    assert_ne!(slow.recovery, Some(Recovery::Never), "{slow:?}");
+    assert_eq!(harmless.effect, Effect::None, "{harmless:?}");
+    assert_eq!((harmless.recovery, harmless.lost_bytes), (None, None), "{harmless:?}");
+    // The interval in which it caught up lies before this window, and is no level.
+    let before = harmless.throughput.before.expect("intervals").summary;
+    assert!(before.max < 1.01 * before.min, "{before:?}");
+    let share = ratio(&harmless.throughput.during);
+    assert!((share - 1.0).abs() < 0.02, "{share}");
+}
+
 #[test]
 fn correctable_errors_of_every_second_attempt_halve_the_throughput_of_a_load_that_tries_again() {
     let (found, finished, _results) = measured("correctable.yaml");
-    let during = found.during.expect("five intervals");
-    assert!((0.45..0.55).contains(&ratio(&found.during)), "{}", ratio(&found.during));
+    let during = found.throughput.during.expect("five intervals");
+    assert!((0.45..0.55).contains(&ratio(&found.throughput.during)), "{}", ratio(&found.throughput.during));
     let range = during.ratio_confidence.expect("several intervals");
     assert!(range.low < 0.5 && 0.5 < range.high, "{range:?}");
-    assert!((ratio(&found.after) - 1.0).abs() < 0.05, "{}", ratio(&found.after));
+    assert!((ratio(&found.throughput.after) - 1.0).abs() < 0.05, "{}", ratio(&found.throughput.after));
     assert_eq!(found.detected_by, Some(DetectedBy::Error));
     assert!(found.detected_after_ns.expect("noticed") < SECOND, "at its moment");
     assert!(found.recovered_after_ns.expect("back") <= SECOND);
@@ -104,7 +141,7 @@ fn correctable_errors_of_every_second_attempt_halve_the_throughput_of_a_load_tha
 #[test]
 fn sticky_uncorrectable_errors_leave_nothing() {
     let (found, finished, _results) = measured("uncorrectable.yaml");
-    let during = found.during.expect("fifteen intervals");
+    let during = found.throughput.during.expect("fifteen intervals");
     // At most the one request that was under way when everything failed.
     assert!(during.summary.mean * during.summary.count as f64 <= 4096.0, "{during:?}");
     assert_eq!((during.summary.min, found.depth), (0.0, Some(1.0)));

@@ -38,6 +38,33 @@ impl fmt::Debug for ContentHash {
     }
 }
 
+/// A text that is hashed as it is written, and never in memory as a whole.
+#[derive(Default)]
+pub struct HashedText(Box<xxhash_rust::xxh3::Xxh3>);
+
+impl HashedText {
+    /// Appends to the text.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The hash that [`ContentHash::of`] gives for all of it.
+    pub fn finish(&self) -> ContentHash {
+        ContentHash(self.0.digest128())
+    }
+}
+
+impl std::io::Write for HashedText {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// A well-mixed 64-bit function of three numbers: the root of every decision and every random stream, so that
 /// each depends on the seed and its own key only, never on the order in which things happen.
 pub fn mix(seed: u64, stream: u64, index: u64) -> u64 {
@@ -57,6 +84,16 @@ pub fn mix(seed: u64, stream: u64, index: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_in_pieces_has_the_hash_of_the_whole() {
+        let text: Vec<u8> = (0..10_000u32).map(|n| (n * 31) as u8).collect();
+        for (length, piece) in [(0, 1), (3, 2), (240, 7), (241, 100), (4096, 512), (10_000, 333)] {
+            let mut hashed = HashedText::default();
+            text[..length].chunks(piece).for_each(|piece| hashed.update(piece));
+            assert_eq!(hashed.finish(), ContentHash::of(&text[..length]), "{length}");
+        }
+    }
 
     #[test]
     fn a_hash_survives_its_text() {

@@ -233,7 +233,11 @@ pub(crate) fn sector_of(block: &[u8], sector: usize) -> &[u8] {
 
 /// In how many bits two pieces of equal length differ.
 pub(crate) fn differing_bits(one: &[u8], other: &[u8]) -> u32 {
-    one.iter().zip(other).map(|(a, b)| (a ^ b).count_ones()).sum()
+    let (pieces, rest) = one.as_chunks::<8>();
+    let (other_pieces, other_rest) = other.as_chunks::<8>();
+    let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
+    let of_words: u32 = pieces.iter().zip(other_pieces).map(|(a, b)| (word(a) ^ word(b)).count_ones()).sum();
+    of_words + rest.iter().zip(other_rest).map(|(a, b)| (a ^ b).count_ones()).sum::<u32>()
 }
 
 #[cfg(test)]

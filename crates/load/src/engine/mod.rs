@@ -22,6 +22,7 @@ mod unflushed;
 mod until_steady_tests;
 mod watch;
 mod worker;
+mod wrong_data;
 
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use rotproof_block::{ErrorKind, Phase, Time};
+use rotproof_block::{ContentHash, ErrorKind, Phase, Time};
 use rotproof_record::statistics::SteadyEnd;
 
 use super::watch::{Hung, HungRequest};
@@ -336,12 +336,43 @@ impl Tally {
         is_new
     }
 
+    /// Counts a block that was read and had this hash where these contents are legal, if [`Tally::saw`] would only count
+    /// it too: it was seen like that before, or there are as many ways as are kept. Without that, nothing happens.
+    pub(super) fn saw_again(
+        &mut self,
+        block: u64,
+        found: ContentHash,
+        is_legal: impl Fn(&[crate::ContentId]) -> bool,
+    ) -> bool {
+        let Some(ways) = self.sightings.get_mut(&block) else { return false };
+        let is_full = ways.len() >= WAYS_PER_BLOCK_MAX;
+        let is_same = |way: &Sighting| {
+            way.operation == LoadOperation::Read
+                && way.evidence.found() == Some(found)
+                && is_legal(&way.expected)
+        };
+        // What was seen last comes first: it is the likeliest to come again.
+        let position = ways.iter().rposition(is_same).or(is_full.then_some(WAYS_PER_BLOCK_MAX - 1));
+        if let Some(way) = position.and_then(|position| ways.get_mut(position)) {
+            way.count += 1;
+        }
+        position.is_some()
+    }
+
     pub(super) fn failed(&mut self, incident: Incident) {
         if self.incidents.len() < INCIDENTS_MAX {
             self.incidents.push(incident);
         } else {
             self.incidents_omitted += 1;
         }
+    }
+
+    /// What failed, by block, the ways of each in the order in which they were seen.
+    #[cfg(test)]
+    pub(super) fn into_sightings(self) -> Vec<Sighting> {
+        let mut sightings: Vec<Sighting> = self.sightings.into_values().flatten().collect();
+        sightings.sort_by_key(|sighting| sighting.block);
+        sightings
     }
 
     /// What this worker did, as if it had been alone in a phase that began at `started`.

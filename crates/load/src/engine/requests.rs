@@ -10,6 +10,7 @@ use super::report::{Incident, LoadOperation, Sighting};
 use super::state::{Planned, State};
 use super::watch::Flight;
 use super::worker::Worker;
+use super::wrong_data::WrongData;
 use crate::BLOCK_BYTES;
 use crate::content::{ContentId, SECTOR_BYTES, Stage};
 use crate::evidence::Evidence;
@@ -225,9 +226,11 @@ impl Worker {
         for (block, data) in extent.target_blocks().zip(answer.buffer.chunks_exact(BLOCK_BYTES)) {
             state.part.note_read(block);
             if !state.part.accepts(&self.content, block, data) {
-                let expected = state.part.legal(block);
-                let evidence = Evidence::of(&self.content, &expected, data);
-                self.saw(state, block, LoadOperation::Read, expected, evidence, answer.completed);
+                let wrong = WrongData { block, data, phase: self.phase, time: answer.completed };
+                let State { tally, part, unpublished, .. } = state;
+                if wrong.enter(tally, part, &self.content) {
+                    unpublished.failures += 1;
+                }
             }
         }
     }

@@ -1,16 +1,20 @@
 //! What a fault took away: the level of a load before, during and after the window of the fault, and how fast that was
 //! noticed and gone again.
 //!
-//! The level is the throughput in bytes that arrived: a request that ended with an error moves none. Only intervals that
-//! lie within a span as a whole, but for [`SLACK`], count for it. The interval is the resolution of everything here but of errors, whose
-//! moments are exact. Intervals that follow each other depend on each other, so that the confidence of a ratio is that
-//! of this run, not of the next; for that there are repetitions.
+//! There are three levels: the throughput in bytes that arrived (a request that ended with an error moves none), the mean
+//! latency, and its 99th percentile. Only whole intervals that lie within a span, but for [`SLACK`], count for it, and of
+//! those before and after only the steady ones: where a load catches up, that is no level. What cannot be told from noise
+//! is told as no effect ([`Change`]).
+//!
+//! The interval is the resolution of everything here but of errors, whose moments are exact. Intervals that follow each
+//! other depend on each other; confidences allow for that, but are those of this run, not of the next. For that there are
+//! repetitions.
 
 use serde::Serialize;
 
-use super::compare::ratio_of_means;
+use super::change::{Base, Change, Level, Test, steady};
 use super::series::Point;
-use super::summary::{Range, Summary};
+use super::summary::Summary;
 
 /// The span in which a fault was awake, on the clock of the intervals.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,36 +36,68 @@ pub struct Degradation {
     pub from_ns: u64,
     /// When it closed.
     pub until_ns: u64,
-    /// Bytes per second before it, outside the windows of other faults.
-    pub before: Option<Level>,
-    /// While it was open.
-    pub during: Option<Level>,
-    /// After the recovery, or if there was none from the end of the window on.
-    pub after: Option<Level>,
-    /// How deep the level fell: the share that was missing in the worst interval.
+    /// All in all.
+    pub effect: Effect,
+    /// Bytes per second.
+    #[serde(flatten)]
+    pub throughput: Levels,
+    /// Mean latency in nanoseconds, of the intervals in which anything completed.
+    pub latency_mean_ns: Levels,
+    /// The 99th percentile of the latency, of the same.
+    pub latency_p99_ns: Levels,
+    /// How deep the throughput fell: the share that was missing in the worst interval; absent if it did not fall.
     pub depth: Option<f64>,
     /// From the opening to the first sign that a user of the load would see; absent if there was none.
     pub detected_after_ns: Option<u64>,
     /// What that was.
     pub detected_by: Option<DetectedBy>,
-    /// From the end of the window until the level was back at 95% of what it had been, and stayed; absent if it never was.
+    /// Whether the load was as before again; absent if there was no effect.
+    pub recovery: Option<Recovery>,
+    /// From the end of the window until everything that had become worse was back at 95% of what it had been, or within
+    /// what it varied by, and stayed; absent if that was not seen.
     pub recovered_after_ns: Option<u64>,
-    /// Bytes that the load would have moved besides at its level before, from the opening to the recovery.
+    /// Bytes that the load would have moved besides at its level before, from the opening until it had recovered and caught
+    /// up; absent if the throughput did not fall.
     pub lost_bytes: Option<f64>,
 }
 
-/// A level, and what share it is of the one before.
+/// One measure around a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Level {
-    /// Intervals it is taken from, mean and deviation of their bytes per second.
-    #[serde(flatten)]
-    pub summary: Summary,
-    /// Its share of the level before.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ratio: Option<f64>,
-    /// Where that lies with 95% confidence.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ratio_confidence: Option<Range>,
+pub struct Levels {
+    /// What became of it while the window was open.
+    pub change: Change,
+    /// Before the window, outside the windows of other faults.
+    pub before: Option<Level>,
+    /// While it was open.
+    pub during: Option<Level>,
+    /// After the recovery, or if there was none from the end of the window on.
+    pub after: Option<Level>,
+}
+
+/// What a fault did to the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// It was slower.
+    Degraded,
+    /// It was faster, and nothing was slower: an error that comes at once, say.
+    Improved,
+    /// None that can be told from noise.
+    None,
+    /// There were too few intervals to tell.
+    Unknown,
+}
+
+/// Whether a load came back after a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Recovery {
+    /// It did.
+    Recovered,
+    /// It did not: what came after the window is worse than what was before it.
+    Never,
+    /// There is too little after the window to tell.
+    NotSeen,
 }
 
 /// By what a fault could be noticed first.
@@ -70,9 +106,9 @@ pub struct Level {
 pub enum DetectedBy {
     /// A request failed, whether trying again helped or not.
     Error,
-    /// The 99th percentile of an interval lay far out of what it had been (Tukey's outer fence).
+    /// The 99th percentile of an interval lay far out of what it had been (Tukey's outer fence), and the load was slower.
     Latency,
-    /// In an interval nothing completed at all.
+    /// In an interval nothing completed at all, as had never been before.
     Stall,
 }
 
@@ -86,120 +122,210 @@ const OUTLIER_MIN: f64 = 1.25;
 /// one after the other, and a window from the third second to the fifth has two intervals in it nonetheless.
 const SLACK: f64 = 0.01;
 
-/// What the fault of `windows[index]` took away from a load with this course, which ends its windows before the last
-/// point does.
-pub fn degradation(points: &[Point], windows: &[Window], index: usize) -> Degradation {
-    let window = &windows[index];
-    let (from, until) = (window.from_ns, window.until_ns);
-    let longest = points.iter().map(|point| point.end_ns - point.start_ns).max().unwrap_or(0);
-    let slack = (longest as f64 * SLACK) as u64;
-    let encloses = |other: &Window| other.from_ns <= from && other.until_ns >= until;
-    let is_other = |point: &Point| {
+/// The intervals around a window.
+struct Around {
+    before: Vec<Point>,
+    during: Vec<Point>,
+    later: Vec<Point>,
+    slack: u64,
+}
+
+impl Around {
+    fn of(points: &[Point], windows: &[Window], index: usize) -> Self {
+        let window = &windows[index];
+        let (from, until) = (window.from_ns, window.until_ns);
+        let longest = points.iter().map(|point| point.end_ns - point.start_ns).max().unwrap_or(0);
+        let slack = (longest as f64 * SLACK) as u64;
+        let encloses = |other: &Window| other.from_ns <= from && other.until_ns >= until;
         let others =
-            windows.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, window)| window);
-        others.into_iter().any(|other| {
-            // One that is awake all the time is part of the circumstances, in which alone levels can be compared.
-            !encloses(other)
-                && point.start_ns + slack < other.until_ns
-                && other.from_ns + slack < point.end_ns
-        })
-    };
-    let around: Vec<&Window> = windows
-        .iter()
-        .enumerate()
-        .filter(|(other, window)| *other != index && encloses(window))
-        .map(|(_, window)| window)
-        .collect();
-    // Those that were awake already are to be so in the level before, and those that still were in that after.
-    let is_like_before = |point: &Point| {
-        let mut already = around.iter().filter(|other| other.from_ns + slack < from);
-        already.all(|other| point.start_ns + slack >= other.from_ns)
-    };
-    let is_like_after = |point: &Point| {
-        let mut still = around.iter().filter(|other| other.until_ns > until + slack);
-        still.all(|other| point.end_ns <= other.until_ns.saturating_add(slack))
-    };
-    // The last interval of a load may be a sliver.
-    let whole = |point: &&Point| point.end_ns - point.start_ns > longest / 2;
-    let before: Vec<Point> = points
-        .iter()
-        .filter(whole)
-        .filter(|point| point.end_ns <= from + slack && !is_other(point))
-        .filter(|point| is_like_before(point))
-        .copied()
-        .collect();
-    let during: Vec<Point> = points
-        .iter()
-        .filter(whole)
-        .filter(|point| point.start_ns + slack >= from && point.end_ns <= until + slack)
-        .copied()
-        .collect();
-    // Another fault must not make it look as if this one were not over yet.
-    let later: Vec<Point> = points
-        .iter()
-        .filter(whole)
-        .filter(|point| point.start_ns + slack >= until && !is_other(point))
-        .filter(|point| is_like_after(point))
-        .copied()
-        .collect();
-    let base = summary_of(&before);
-    let recovered = base.and_then(|base| recovery(&later, base.mean));
-    let after: Vec<Point> =
-        later.iter().filter(|point| recovered.is_none_or(|at| point.start_ns >= at)).copied().collect();
-    let level = |points: &[Point]| {
-        let summary = summary_of(points)?;
-        let ratio = base.and_then(|base| ratio_of_means(&base, &summary));
-        Some(Level {
-            summary,
-            ratio: ratio.map(|(ratio, _)| ratio),
-            ratio_confidence: ratio.and_then(|(_, confidence)| confidence),
-        })
-    };
-    let detected = detection(points, &before, (from, until), slack);
-    let during_level = level(&during);
-    Degradation {
-        fault: window.fault.clone(),
-        from_ns: from,
-        until_ns: until,
-        before: base.map(|summary| Level { summary, ratio: None, ratio_confidence: None }),
-        during: during_level,
-        after: level(&after),
-        depth: base.zip(during_level).and_then(|(base, during)| {
-            (base.mean > 0.0).then(|| (1.0 - during.summary.min / base.mean).max(0.0))
-        }),
-        detected_after_ns: detected.map(|(at, _)| at.saturating_sub(from)),
-        detected_by: detected.map(|(_, by)| by),
-        recovered_after_ns: recovered.map(|at| at.saturating_sub(until)),
-        lost_bytes: base.map(|base| {
-            let end = recovered.unwrap_or(u64::MAX).max(until);
-            let missing = |point: &Point| {
-                let overlap = point.end_ns.min(end).saturating_sub(point.start_ns.max(from));
-                (base.mean - point.bytes_per_second()) * overlap as f64 / 1e9
-            };
-            points.iter().map(missing).sum()
-        }),
+            || windows.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, other)| other);
+        let is_other = |point: &Point| {
+            others().any(|other| {
+                // One that is awake all the time is part of the circumstances, in which alone levels can be compared.
+                !encloses(other)
+                    && point.start_ns + slack < other.until_ns
+                    && other.from_ns + slack < point.end_ns
+            })
+        };
+        let around: Vec<&Window> = others().filter(|other| encloses(other)).collect();
+        // Those that were awake already are to be so in the level before, and those that still were in that after.
+        let is_like_before = |point: &Point| {
+            let mut already = around.iter().filter(|other| other.from_ns + slack < from);
+            already.all(|other| point.start_ns + slack >= other.from_ns)
+        };
+        let is_like_after = |point: &Point| {
+            let mut still = around.iter().filter(|other| other.until_ns > until + slack);
+            still.all(|other| point.end_ns <= other.until_ns.saturating_add(slack))
+        };
+        // The last interval of a load may be a sliver, and the first after a ramp-up.
+        let whole: Vec<Point> =
+            points.iter().filter(|point| point.end_ns - point.start_ns + slack >= longest).copied().collect();
+        let those = |is_one: &dyn Fn(&Point) -> bool| -> Vec<Point> {
+            whole.iter().filter(|point| is_one(point)).copied().collect()
+        };
+        Self {
+            before: those(&|point| point.end_ns <= from + slack && !is_other(point) && is_like_before(point)),
+            during: those(&|point| point.start_ns + slack >= from && point.end_ns <= until + slack),
+            // Another fault must not make it look as if this one were not over yet.
+            later: those(&|point| {
+                point.start_ns + slack >= until && !is_other(point) && is_like_after(point)
+            }),
+            slack,
+        }
     }
 }
 
-fn summary_of(points: &[Point]) -> Option<Summary> {
-    let levels: Vec<f64> = points.iter().map(Point::bytes_per_second).collect();
-    Summary::of(&levels)
+/// One measure of the intervals.
+#[derive(Clone, Copy)]
+struct Measure {
+    of: fn(&Point) -> Option<f64>,
+    more_is_better: bool,
 }
 
-/// When the level came back and stayed.
-fn recovery(later: &[Point], base: f64) -> Option<u64> {
-    let is_back = |point: &Point| point.bytes_per_second() >= RECOVERED * base;
-    let back = later.iter().enumerate().find(|(first, _)| later[*first..].iter().take(STAYS).all(is_back));
-    back.map(|(_, point)| point.start_ns)
+const THROUGHPUT: Measure = Measure { of: |point| Some(point.bytes_per_second()), more_is_better: true };
+const LATENCY_MEAN: Measure =
+    Measure { of: |point| (point.requests > 0).then(|| point.latency_mean_ns()), more_is_better: false };
+const LATENCY_P99: Measure =
+    Measure { of: |point| (point.requests > 0).then_some(point.p99_ns as f64), more_is_better: false };
+
+/// What became of a measure, so far.
+struct Found {
+    measure: Measure,
+    base: Base,
+    change: Change,
 }
+
+impl Found {
+    fn is_worse(&self) -> bool {
+        self.measure.is_worse(self.change)
+    }
+
+    /// When it was as before again, and stayed.
+    fn back_at(&self, later: &[Point]) -> Option<u64> {
+        let is_back = |first: usize| {
+            let next = &later[first..(first + STAYS).min(later.len())];
+            let values = self.measure.values(next);
+            values.len() == next.len() && self.base.is_back(&values, RECOVERED, self.measure.more_is_better)
+        };
+        (0..later.len()).find(|&first| is_back(first)).map(|first| later[first].start_ns)
+    }
+
+    /// Whether what came later is still worse than what was before.
+    fn stays_worse(&self, later: &[Point]) -> bool {
+        self.measure.is_worse(self.base.test(&self.measure.values(later)).alone())
+    }
+
+    fn levels(&self, during: &[Point], after: &[Point]) -> Levels {
+        let base = &self.base;
+        Levels {
+            change: self.change,
+            before: base.summary.map(|summary| Level { summary, ratio: None, ratio_confidence: None }),
+            during: base.level(&self.measure.values(during)),
+            after: base.level(&steady(&self.measure.values(after))),
+        }
+    }
+}
+
+impl Measure {
+    fn is_worse(self, change: Change) -> bool {
+        change == if self.more_is_better { Change::Lower } else { Change::Higher }
+    }
+
+    fn values(self, points: &[Point]) -> Vec<f64> {
+        points.iter().filter_map(self.of).collect()
+    }
+}
+
+/// What the fault of `windows[index]` took away from a load with this course, which ends its windows before the last
+/// point does.
+pub fn degradation(points: &[Point], windows: &[Window], index: usize) -> Degradation {
+    let Window { fault, from_ns: from, until_ns: until } = windows[index].clone();
+    let around = Around::of(points, windows, index);
+    let measures = [THROUGHPUT, LATENCY_MEAN, LATENCY_P99]
+        .map(|measure| (measure, Base::of(measure.values(&around.before))));
+    let test = |(measure, base): &(Measure, Base)| {
+        (base.test(&measure.values(&around.during)), measure.more_is_better)
+    };
+    let mut changes = Test::together(measures.each_ref().map(test)).into_iter();
+    let found = measures.map(|(measure, base)| {
+        let change = changes.next().unwrap_or(Change::Unknown);
+        Found { measure, base, change }
+    });
+    let [throughput, latency_mean, latency_p99] = &found;
+    let is_degraded = found.iter().any(Found::is_worse);
+    let effect = match throughput.change {
+        _ if is_degraded => Effect::Degraded,
+        _ if found.iter().any(|one| matches!(one.change, Change::Lower | Change::Higher)) => Effect::Improved,
+        Change::Unknown => Effect::Unknown,
+        _ => Effect::None,
+    };
+    let worse = || found.iter().filter(|one| one.is_worse());
+    // Back is a load with the last of what had become worse.
+    let recovered = worse()
+        .map(|one| one.back_at(&around.later))
+        .collect::<Option<Vec<u64>>>()
+        .and_then(|moments| moments.into_iter().max());
+    let recovery = is_degraded.then(|| match recovered {
+        Some(_) => Recovery::Recovered,
+        None if worse().any(|one| one.stays_worse(&around.later)) => Recovery::Never,
+        None => Recovery::NotSeen,
+    });
+    let after: Vec<Point> = around
+        .later
+        .iter()
+        .filter(|point| recovered.is_none_or(|at| point.start_ns >= at))
+        .copied()
+        .collect();
+    let levels = |one: &Found| one.levels(&around.during, &after);
+    let throughput_levels = levels(throughput);
+    let fallen = throughput.base.summary.filter(|_| throughput.is_worse());
+    let detected = detection(points, &around, (from, until), is_degraded);
+    Degradation {
+        fault,
+        from_ns: from,
+        until_ns: until,
+        effect,
+        latency_mean_ns: levels(latency_mean),
+        latency_p99_ns: levels(latency_p99),
+        depth: fallen.zip(throughput_levels.during).and_then(|(base, during)| {
+            (base.mean > 0.0).then(|| (1.0 - during.summary.min / base.mean).max(0.0))
+        }),
+        throughput: throughput_levels,
+        detected_after_ns: detected.map(|(at, _)| at.saturating_sub(from)),
+        detected_by: detected.map(|(_, by)| by),
+        recovery,
+        recovered_after_ns: recovered.map(|at| at.saturating_sub(until)),
+        lost_bytes: fallen.map(|base| lost(points, &base, from, recovered.map(|at| at.max(until)))),
+    }
+}
+
+/// What was not moved from `from` until the load had recovered, less what it moved more than usual directly after.
+fn lost(points: &[Point], base: &Summary, from: u64, recovered: Option<u64>) -> f64 {
+    let end = recovered.unwrap_or(u64::MAX);
+    let level = base.mean;
+    let missing = |point: &Point| {
+        let overlap = point.end_ns.min(end).saturating_sub(point.start_ns.max(from));
+        (level - point.bytes_per_second()) * overlap as f64 / 1e9
+    };
+    let caught_up = points
+        .iter()
+        .filter(|point| point.start_ns >= end)
+        .take_while(|point| point.bytes_per_second() > base.max * CATCHES_UP)
+        .map(|point| (point.bytes_per_second() - level) * point.seconds());
+    (points.iter().map(missing).sum::<f64>() - caught_up.sum::<f64>()).max(0.0)
+}
+
+/// A load catches up where it moves so much more than it ever did before.
+const CATCHES_UP: f64 = 1.01;
 
 /// The first sign of the fault, if there was one while its window was open or in the interval after.
 fn detection(
     points: &[Point],
-    before: &[Point],
+    around: &Around,
     (from, until): (u64, u64),
-    slack: u64,
+    is_degraded: bool,
 ) -> Option<(u64, DetectedBy)> {
+    let Around { before, slack, .. } = around;
     // An interval that began before the window may have had an error of its own before. Where there were errors before, one
     // more is no sign.
     let had_errors = before.iter().any(|point| point.first_error.is_some());
@@ -210,12 +336,13 @@ fn detection(
         .filter_map(|point| point.first_error)
         .find(|time| time.0 >= from)
         .map(|time| (time.0, DetectedBy::Error));
-    let had_requests = before.iter().any(|point| point.requests > 0);
-    let fence = fence(before);
+    let never_stood = !before.is_empty() && before.iter().all(|point| point.requests > 0);
+    // Latencies have outliers of their own; only together with a load that is slower are they a sign of anything.
+    let fence = fence(before).filter(|_| is_degraded);
     let mut concerned =
         points.iter().filter(|point| point.start_ns + slack >= from && point.start_ns <= until + slack);
     let outlier = concerned.find_map(|point| match fence {
-        _ if point.requests == 0 && had_requests => Some((point.end_ns, DetectedBy::Stall)),
+        _ if point.requests == 0 && never_stood => Some((point.end_ns, DetectedBy::Stall)),
         Some(fence) if point.p99_ns as f64 > fence => Some((point.end_ns, DetectedBy::Latency)),
         _ => None,
     });
@@ -234,115 +361,4 @@ fn fence(before: &[Point]) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rotproof_block::Time;
-
-    const SECOND: u64 = 1_000_000_000;
-
-    /// A point a second with so many bytes.
-    fn course(levels: &[u64]) -> Vec<Point> {
-        (0..)
-            .zip(levels)
-            .map(|(second, &bytes)| Point {
-                start_ns: second * SECOND,
-                end_ns: (second + 1) * SECOND,
-                bytes,
-                requests: bytes / 10,
-                first_error: None,
-                latency_sum_ns: 0.0,
-                p99_ns: 1000,
-            })
-            .collect()
-    }
-
-    fn window(from: u64, until: u64) -> Window {
-        Window { fault: "slow".into(), from_ns: from * SECOND, until_ns: until * SECOND }
-    }
-
-    #[test]
-    fn a_dip_to_a_half_and_a_slow_return_are_measured() {
-        let mut points = course(&[100, 100, 100, 50, 50, 40, 80, 96, 100, 100]);
-        points[3].p99_ns = 1300;
-        let found = degradation(&points, &[window(3, 6)], 0);
-        let during = found.during.expect("three intervals");
-        assert_eq!((found.before.expect("three").summary.mean, during.summary.count), (100.0, 3));
-        assert!((during.ratio.expect("a base") - 140.0 / 300.0).abs() < 1e-12);
-        assert!((found.depth.expect("a base") - 0.6).abs() < 1e-12);
-        assert_eq!(found.recovered_after_ns, Some(SECOND), "the interval of 80 came first");
-        assert_eq!(found.lost_bytes, Some(50.0 + 50.0 + 60.0 + 20.0));
-        assert_eq!((found.detected_by, found.detected_after_ns), (Some(DetectedBy::Latency), Some(SECOND)));
-        assert_eq!(found.after.expect("three").summary.count, 3);
-    }
-
-    #[test]
-    fn a_window_that_opens_a_moment_after_an_interval_begins_has_that_interval() {
-        let mut points = course(&[100, 100, 100, 50, 50, 100, 100, 100]);
-        points[3].p99_ns = 1300;
-        let exact = degradation(&points, &[window(3, 5)], 0);
-        for moment in [109_000, -109_000] {
-            let shift = |time_ns: u64| time_ns.saturating_add_signed(moment);
-            let Window { fault, from_ns, until_ns } = window(3, 5);
-            let moved = Window { fault, from_ns: shift(from_ns), until_ns: shift(until_ns) };
-            let found = degradation(&points, &[moved], 0);
-            let levels = |of: &Degradation| [of.before, of.during, of.after];
-            assert_eq!(levels(&found), levels(&exact));
-            assert_eq!(found.detected_after_ns, Some(SECOND.saturating_add_signed(-moment)));
-            assert_eq!(found.recovered_after_ns, Some(0u64.saturating_add_signed(-moment)));
-        }
-        let Window { fault, from_ns, until_ns } = window(3, 5);
-        let late = Window { fault, from_ns: from_ns + SECOND / 20, until_ns };
-        assert_eq!(degradation(&points, &[late], 0).during.expect("one").summary.count, 1);
-    }
-
-    #[test]
-    fn an_error_is_noticed_at_its_moment_and_a_stop_without_end_is_never_recovered_from() {
-        let mut points = course(&[100, 100, 0, 0, 0]);
-        points[2].first_error = Some(Time(2 * SECOND + 7));
-        let found = degradation(&points, &[window(2, 5)], 0);
-        assert_eq!((found.detected_by, found.detected_after_ns), (Some(DetectedBy::Error), Some(7)));
-        assert_eq!((found.recovered_after_ns, found.depth, found.lost_bytes), (None, Some(1.0), Some(300.0)));
-        let during = found.during.expect("three");
-        assert_eq!((during.ratio, during.ratio_confidence), (Some(0.0), Some(Range { low: 0.0, high: 0.0 })));
-        points[2].first_error = None;
-        let found = degradation(&points, &[window(2, 5)], 0);
-        assert_eq!((found.detected_by, found.detected_after_ns), (Some(DetectedBy::Stall), Some(SECOND)));
-    }
-
-    #[test]
-    fn within_the_window_of_another_fault_levels_are_those_beside_it() {
-        let points = course(&[100, 100, 50, 50, 40, 40, 50, 50, 100, 100]);
-        let windows = [window(2, 8), window(4, 6)];
-        let found = degradation(&points, &windows, 1);
-        let [before, during, after] =
-            [found.before, found.during, found.after].map(|level| level.expect("two"));
-        assert_eq!((before.summary.mean, during.ratio, after.ratio), (50.0, Some(0.8), Some(1.0)));
-        assert_eq!((found.recovered_after_ns, found.lost_bytes), (Some(0), Some(20.0)));
-        // Two that begin and end together are told apart by nothing.
-        let found = degradation(&points, &[window(2, 8), window(2, 8)], 1);
-        assert_eq!(found.before.expect("two").summary.mean, 100.0);
-        assert_eq!(found.after.expect("two").summary.mean, 100.0);
-    }
-
-    #[test]
-    fn errors_that_came_before_too_are_no_sign() {
-        let mut points = course(&[100, 100, 100, 100, 100]);
-        for (second, point) in (0..).zip(&mut points) {
-            point.first_error = Some(Time(second * SECOND + 5));
-        }
-        assert_eq!(degradation(&points, &[window(2, 4)], 0).detected_by, None);
-    }
-
-    #[test]
-    fn other_faults_do_not_count_as_the_level_before_or_after() {
-        let points = course(&[100, 20, 100, 50, 100, 100, 30, 100]);
-        let windows = [window(1, 2), window(3, 4), window(6, 7)];
-        let found = degradation(&points, &windows, 1);
-        assert_eq!(found.before.expect("two").summary.count, 2);
-        assert_eq!(found.during.expect("one").ratio, Some(0.5));
-        let after = found.after.expect("some").summary;
-        assert_eq!((after.count, after.mean), (3, 100.0));
-        assert_eq!(degradation(&points, &[window(0, 8)], 0).before, None, "there is nothing before");
-        assert_eq!(degradation(&[], &[window(0, 8)], 0).during, None);
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 //!
 //! Everything here is a function of the numbers given to it.
 
+mod change;
 mod compare;
 mod degradation;
 mod distribution;
@@ -10,8 +11,9 @@ mod series;
 mod steady;
 mod summary;
 
+pub use change::{Change, Level};
 pub use compare::{Comparison, MannWhitney, Welch, compare, mann_whitney, ratio_of_means, welch};
-pub use degradation::{Degradation, DetectedBy, Level, Window, degradation};
+pub use degradation::{Degradation, DetectedBy, Effect, Levels, Recovery, Window, degradation};
 pub use distribution::{normal_survival, student_quantile, student_survival};
 pub use series::{Point, series, variation};
 pub use steady::{SteadyEnd, SteadyMeasure, SteadySpec, SteadyState, SteadyWatch, steady_state};

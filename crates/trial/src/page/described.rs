@@ -250,8 +250,8 @@ pub(super) fn performance(line: &Value) -> Row {
 
 fn degradation(window: &Value) -> Row {
     let level = |key: &str| window[key]["mean"].as_f64().map(|mean| Unit::BytesPerSecond.write(mean));
-    let share = || {
-        let during = &window["during"];
+    let share = |levels: &Value| {
+        let during = &levels["during"];
         let ratio = during["ratio"].as_f64()? * 100.0;
         let range = &during["ratio_confidence"];
         let bounds = range["low"].as_f64().zip(range["high"].as_f64());
@@ -262,13 +262,33 @@ fn degradation(window: &Value) -> Row {
     };
     let time = |key: &str| window[key].as_f64().map(|nanoseconds| Unit::Nanoseconds.write(nanoseconds));
     let back = || {
+        match window["recovery"].as_str() {
+            Some("never") => return Some("never".to_owned()),
+            Some("not_seen") => return Some("not seen".into()),
+            _ => {}
+        }
         let recovered = window["recovered_after_ns"].as_f64()?;
         Some(if recovered == 0.0 { "at once".into() } else { Unit::Nanoseconds.write(recovered) })
     };
     let noticed =
         || Some(format!("by {} after {}", window["detected_by"].as_str()?, time("detected_after_ns")?));
     let lost = window["lost_bytes"].as_f64().map(|bytes| Unit::Bytes.write(bytes));
-    let cells = [level("before"), level("during"), share(), noticed(), back(), lost];
+    let of_before = match (window["effect"].as_str(), share(window)) {
+        (Some("none"), Some(share)) => Some(format!("no measurable effect: {share}")),
+        (Some("unknown"), Some(share)) => Some(format!("too few intervals to tell: {share}")),
+        (_, share) => share,
+    };
+    let latency = |key: &str| share(&window[key]);
+    let cells = [
+        level("before"),
+        level("during"),
+        of_before,
+        latency("latency_mean_ns"),
+        latency("latency_p99_ns"),
+        noticed(),
+        back(),
+        lost,
+    ];
     Row { name: text(&window["fault"]), cells: cells.map(|cell| cell.unwrap_or_else(|| "-".into())).into() }
 }
 

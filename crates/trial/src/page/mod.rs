@@ -10,13 +10,16 @@ mod of_load;
 mod over_time;
 mod places;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_fault::Record;
 use rotproof_plot::{png, svg};
 use rotproof_report::{Page, figures, html};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -31,6 +34,11 @@ const PNG_SCALE: f64 = 2.0;
 /// The page of the run in `folder`. Fails with [`ErrorKind::Missing`] if that holds no run, [`ErrorKind::Invalid`] if a
 /// file in it is not what it should be.
 pub fn read(folder: &Path) -> Result<Page> {
+    read_with(folder, None)
+}
+
+/// The same; the ledger of the run need not be read where it is still at hand.
+fn read_with(folder: &Path, ledger: Option<&[Record]>) -> Result<Page> {
     if !folder.join("run.json").is_file() {
         let message = format!(
             "{} holds no run (there is no run.json in it); name a folder that `rotproof run`, or `rotproof load --results`, \
@@ -44,24 +52,37 @@ pub fn read(folder: &Path) -> Result<Page> {
         let mut page = of_load::page(&run);
         page.timeline = over_time::timeline(folder, &[])?;
         machine::show(machine::charts(folder)?, &mut page.timeline);
-        let failures = run["failures"].as_array().map_or(&[][..], Vec::as_slice);
-        page.places = places::strips(&of_load::sizes(&run), &[], failures);
+        let failures = Option::<Vec<places::Failed>>::deserialize(&run["failures"])
+            .map_err(|error| broken(&folder.join("run.json"), error))?;
+        page.places = places::strips(&of_load::sizes(&run), &[], &failures.unwrap_or_default());
         return Ok(page);
     }
     let trial: Value = yaml_file(&folder.join("trial.yaml"))?;
-    let ledger: Vec<rotproof_fault::Record> = lines_file(&folder.join("ledger.jsonl"))?;
-    let failures: Vec<Value> = lines_file(&folder.join("failures.jsonl"))?;
+    let from_file: Vec<Record>;
+    let ledger = match ledger {
+        Some(ledger) => ledger,
+        None => {
+            from_file = lines_file(&folder.join("ledger.jsonl"))?;
+            &from_file
+        }
+    };
+    let failures: Vec<places::Failed> = lines_file(&folder.join("failures.jsonl"))?;
     let mut page = described::page(&run, &trial);
-    page.timeline = over_time::timeline(folder, &ledger)?;
+    page.timeline = over_time::timeline(folder, ledger)?;
     machine::show(machine::charts(folder)?, &mut page.timeline);
-    page.places = places::strips(&run, &ledger, &failures);
+    page.places = places::strips(&run, ledger, &failures);
     Ok(page)
 }
 
 /// Writes the page of the run in `folder` into it, and says where.
 pub fn write(folder: &Path) -> Result<PathBuf> {
+    write_with(folder, None)
+}
+
+/// As [`write`], for a run whose ledger is still at hand.
+pub(crate) fn write_with(folder: &Path, ledger: Option<&[Record]>) -> Result<PathBuf> {
     let path = folder.join(FILE_NAME);
-    fs::write(&path, html(&read(folder)?)).doing(|| format!("writing {}", path.display()))?;
+    fs::write(&path, html(&read_with(folder, ledger)?)).doing(|| format!("writing {}", path.display()))?;
     Ok(path)
 }
 
@@ -100,8 +121,14 @@ fn yaml_file(path: &Path) -> Result<Value> {
 }
 
 fn lines_file<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
-    let text = text_file(path)?;
-    text.lines().map(|line| serde_json::from_str(line).map_err(|error| broken(path, error))).collect()
+    let doing = || format!("reading {}", path.display());
+    let mut lines = BufReader::new(File::open(path).doing(doing)?);
+    let (mut line, mut found) = (Vec::new(), Vec::new());
+    while lines.read_until(b'\n', &mut line).doing(doing)? > 0 {
+        found.push(serde_json::from_slice(&line).map_err(|error| broken(path, error))?);
+        line.clear();
+    }
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use rotproof_report::{Chart, Hit, Line, Mark, Span, Timeline, Unit};
 
 /// Everything on the axis of time. A run without recorded tables has the hits of its ledger.
 pub(super) fn timeline(folder: &Path, ledger: &[Record]) -> Result<Timeline> {
-    let mut timeline = Timeline { hits: ledger.iter().map(hit).collect(), ..Timeline::default() };
+    let mut timeline = Timeline { hits: hits(ledger), ..Timeline::default() };
     timeline.hits.sort_by(|a, b| a.at.total_cmp(&b.at));
     if folder.join("intervals.parquet").is_file() {
         let recorded = RunFolder::open(folder)?;
@@ -42,8 +42,39 @@ fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
-fn hit(record: &Record) -> Hit {
+/// Of more hits than this, those of one rule at about the same time share entries.
+pub(super) const EACH_MAX: usize = 20_000;
+/// How finely time is divided for that: several times as finely as the page can show it.
+const MOMENTS: u128 = 8192;
+
+fn hits(ledger: &[Record]) -> Vec<Hit> {
+    if ledger.len() <= EACH_MAX {
+        return ledger.iter().map(|record| hit(record, 1)).collect();
+    }
+    let end = ledger.iter().map(|record| record.time_ns).max().unwrap_or_default();
+    let moment = |record: &Record| u128::from(record.time_ns) * MOMENTS / (u128::from(end) + 1);
+    let mut shared: BTreeMap<(u128, &str), (&Record, &Record, u64)> = BTreeMap::new();
+    for record in ledger {
+        let entry = shared.entry((moment(record), &record.name)).or_insert((record, record, 0));
+        if record.time_ns < entry.0.time_ns {
+            entry.0 = record;
+        }
+        if record.time_ns >= entry.1.time_ns {
+            entry.1 = record;
+        }
+        entry.2 += 1;
+    }
+    // The last has an entry of its own, so that it is seen how long they went on.
+    let entries = shared.into_values().flat_map(|(first, last, count)| {
+        let rest = count.saturating_sub(1).max(1);
+        [Some(hit(first, rest)), (count > 1).then(|| hit(last, 1))]
+    });
+    entries.flatten().collect()
+}
+
+fn hit(record: &Record, count: u64) -> Hit {
     Hit {
+        count,
         at: seconds(record.time_ns),
         rule: record.name.to_string(),
         what: format!(

@@ -4,30 +4,56 @@ use std::collections::BTreeMap;
 
 use rotproof_fault::Record;
 use rotproof_report::{Strip, StripMark};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
+
+use super::over_time::EACH_MAX;
 
 /// Objects with a strip of their own, those with the most failures.
 const OBJECTS_MAX: usize = 24;
 /// A failing block.
 const BLOCK_BYTES: u64 = 4096;
 
+/// How finely a device with very many hits is divided: several times as finely as the page can show it.
+const PLACES: u64 = 8192;
+
+/// What of a line of `failures.jsonl` matters here.
+#[derive(Debug, Deserialize)]
+pub(super) struct Failed {
+    #[serde(default)]
+    object: String,
+    #[serde(default)]
+    offset_bytes: u64,
+    #[serde(default)]
+    ways: Vec<Way>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Way {
+    #[serde(default)]
+    found: Option<IgnoredAny>,
+    what: What,
+}
+
+#[derive(Debug, Deserialize)]
+struct What {
+    kind: String,
+}
+
 /// The device under the faults layer, then the objects with failures.
-pub(super) fn strips(run: &Value, ledger: &[Record], failures: &[Value]) -> Vec<Strip> {
+pub(super) fn strips(run: &Value, ledger: &[Record], failures: &[Failed]) -> Vec<Strip> {
     let mut strips = Vec::new();
     if !ledger.is_empty() {
-        let marks: Vec<StripMark> = ledger
-            .iter()
-            .map(|hit| StripMark { offset: hit.offset, length: hit.length, kind: hit.name.to_string() })
-            .collect();
-        let bytes = size(&run["faulty_bytes"], &marks);
-        strips.push(Strip { name: "hits".into(), shows_rules: true, bytes, marks });
+        let needed = ledger.iter().map(|hit| hit.offset.saturating_add(hit.length)).max();
+        let bytes = run["faulty_bytes"].as_u64().unwrap_or_default().max(needed.unwrap_or_default());
+        strips.push(Strip { name: "hits".into(), shows_rules: true, bytes, marks: hits(ledger, bytes) });
     }
     let mut objects: BTreeMap<&str, Vec<StripMark>> = BTreeMap::new();
     for failure in failures {
-        let object = failure["object"].as_str().unwrap_or_default();
-        let offset = failure["offset_bytes"].as_u64().unwrap_or_default();
         let kind = kind(failure).to_owned();
-        objects.entry(object).or_default().push(StripMark { offset, length: BLOCK_BYTES, kind });
+        let mark = StripMark { offset: failure.offset_bytes, length: BLOCK_BYTES, kind, count: 1 };
+        objects.entry(&failure.object).or_default().push(mark);
     }
     let mut objects: Vec<(&str, Vec<StripMark>)> = objects.into_iter().collect();
     if objects.len() > OBJECTS_MAX {
@@ -44,12 +70,32 @@ pub(super) fn strips(run: &Value, ledger: &[Record], failures: &[Value]) -> Vec<
     strips
 }
 
+/// A mark for each hit, or of very many for those of one rule at about the same place.
+fn hits(ledger: &[Record], bytes: u64) -> Vec<StripMark> {
+    let mark = |hit: &Record, offset, end: u64, count| StripMark {
+        offset,
+        length: end - offset,
+        kind: hit.name.to_string(),
+        count,
+    };
+    let end = |hit: &Record| hit.offset.saturating_add(hit.length);
+    if ledger.len() <= EACH_MAX {
+        return ledger.iter().map(|hit| mark(hit, hit.offset, end(hit), 1)).collect();
+    }
+    let place = (bytes / PLACES).max(1);
+    let mut shared: BTreeMap<(&str, u64), (&Record, u64, u64, u64)> = BTreeMap::new();
+    for hit in ledger {
+        let entry = shared.entry((&hit.name, hit.offset / place)).or_insert((hit, hit.offset, end(hit), 0));
+        *entry = (entry.0, entry.1.min(hit.offset), entry.2.max(end(hit)), entry.3 + 1);
+    }
+    shared.into_values().map(|(hit, offset, end, count)| mark(hit, offset, end, count)).collect()
+}
+
 /// The worst way in which a block failed: wrong data before an error.
-fn kind(failure: &Value) -> &str {
-    let ways = || failure["ways"].as_array().into_iter().flatten();
-    let is_wrong = |way: &&Value| !way["found"].is_null() && way["what"]["kind"] != "unflushed";
-    let worst = ways().find(is_wrong).or_else(|| ways().next());
-    worst.and_then(|way| way["what"]["kind"].as_str()).unwrap_or("failed")
+fn kind(failure: &Failed) -> &str {
+    let is_wrong = |way: &&Way| way.found.is_some() && way.what.kind != "unflushed";
+    let worst = failure.ways.iter().find(is_wrong).or(failure.ways.first());
+    worst.map_or("failed", |way| &way.what.kind)
 }
 
 /// What the run says, or what the marks need.
@@ -63,11 +109,50 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn failed(value: Value) -> Failed {
+        serde_json::from_value(value).expect("a failure")
+    }
+
+    #[test]
+    fn very_many_hits_share_marks_and_all_of_them_count() {
+        let line = |number: u64| {
+            let record = json!({ "sequence": number, "rule": number % 2, "name": format!("rule-{}", number % 2),
+                "operation": "read", "offset": number * 7919 % 16_384 * 4096, "length": 4096, "effect": "zeros",
+                "time_ns": number * 1000, "phase": "run", "request": number });
+            serde_json::from_value::<Record>(record).expect("a record")
+        };
+        let many = EACH_MAX as u64 * 3;
+        let ledger: Vec<Record> = (0..many).map(line).collect();
+        let found = strips(&json!({ "faulty_bytes": 64 << 20 }), &ledger, &[]);
+        let marks = &found[0].marks;
+        assert!(marks.len() <= 2 * PLACES as usize, "{}", marks.len());
+        assert_eq!(marks.iter().map(|mark| mark.count).sum::<u64>(), many);
+        for hit in &ledger {
+            let covers = |mark: &&StripMark| {
+                mark.kind == *hit.name && mark.offset <= hit.offset && hit.offset < mark.offset + mark.length
+            };
+            let at = marks.partition_point(|mark| {
+                (mark.kind.as_str(), mark.offset + mark.length) <= (&*hit.name, hit.offset)
+            });
+            assert!(marks.get(at).is_some_and(|mark| covers(&mark)), "{hit:?}");
+        }
+        let shown =
+            super::super::over_time::timeline(std::path::Path::new("/nowhere"), &ledger).expect("no tables");
+        assert!(shown.hits.len() < 4 * 8192 + 1, "{}", shown.hits.len());
+        assert_eq!(shown.hits.iter().map(|hit| hit.count).sum::<u64>(), many);
+        assert!(shown.hits.is_sorted_by(|a, b| a.at <= b.at));
+        let last = ledger.last().expect("many").time_ns as f64 / 1e9;
+        assert!((shown.seconds - last).abs() < 1e-12);
+        let few = strips(&json!({}), &ledger[..100], &[]);
+        assert_eq!(few[0].marks.len(), 100, "few are shown each for itself");
+    }
+
     #[test]
     fn failures_are_told_by_their_worst_way_and_objects_have_their_size() {
         let failure = |object: &str, offset: u64| {
-            json!({ "object": object, "offset_bytes": offset, "ways": [
-                { "what": { "kind": "unreadable" } }, { "found": "00", "what": { "kind": "stale" } }] })
+            failed(json!({ "object": object, "offset_bytes": offset, "ways": [
+                { "found": null, "what": { "kind": "unreadable", "error": "medium" } },
+                { "found": "00", "what": { "kind": "stale" } }] }))
         };
         let run = json!({ "failures": { "object_bytes": { "a": 1 << 20 } } });
         let strips = strips(&run, &[], &[failure("a", 4096), failure("b", 8192)]);
@@ -78,9 +163,11 @@ mod tests {
 
     #[test]
     fn of_many_files_those_with_the_most_failures_are_shown() {
-        let failures: Vec<Value> = (0..100u64)
+        let failures: Vec<Failed> = (0..100u64)
             .flat_map(|file| (0..=file).map(move |block| (file, block)))
-            .map(|(file, block)| json!({ "object": format!("{file:03}"), "offset_bytes": block * 4096 }))
+            .map(|(file, block)| {
+                failed(json!({ "object": format!("{file:03}"), "offset_bytes": block * 4096 }))
+            })
             .collect();
         let strips = strips(&json!({}), &[], &failures);
         assert_eq!(strips.len(), OBJECTS_MAX);

@@ -32,7 +32,7 @@ pub(super) fn measure(folder: &Path, spec: &RecordSpec, plan: &Plan) -> Result<C
     let windows = windows(&run.marks()?, plan);
     let degradation = (0..windows.len().min(FAULTS_MAX))
         .map(|index| degradation(&points, &windows, index))
-        .filter(|found| found.before.is_some() && found.during.is_some())
+        .filter(|found| found.throughput.before.is_some() && found.throughput.during.is_some())
         .collect();
     let variation = variation(&points);
     Ok(Course {

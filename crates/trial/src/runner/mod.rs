@@ -231,7 +231,11 @@ fn conduct(
     let probes = probes.map(Sampler::end);
     options.monitor.begin("verdict", None);
     let (records, rules, ledger_digest) = match &stack.engine {
-        Some(engine) => (engine.ledger().records(), engine.report(), engine.ledger().digest().to_string()),
+        Some(engine) => {
+            let records = engine.ledger().records();
+            let digest = rotproof_fault::digest(&records).to_string();
+            (records, engine.report(), digest)
+        }
         None => (Vec::new(), Vec::new(), String::new()),
     };
     let replayed =

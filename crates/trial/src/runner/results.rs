@@ -93,7 +93,7 @@ pub(super) fn write(
             })?;
         }
     }
-    page::write(&folder)?;
+    page::write_with(&folder, Some(&conducted.records))?;
     Ok(Finished { folder, report, failures })
 }
 

@@ -1,13 +1,15 @@
 //! `ledger.parquet` and `failures.parquet`: what `ledger.jsonl` and `failures.jsonl` say, flat, for programs that
 //! reckon with tables. The lines have all of it, and are what a replay goes by.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
 use rotproof_block::Result;
+use rotproof_block::error::IoContext;
 use rotproof_fault::{Record, TargetKey};
 use rotproof_load::engine::LoadOperation;
-use rotproof_record::table::{Column, Values, write_table};
+use rotproof_record::table::{Column, TableWriter, Values, write_table};
 use rotproof_spec::Bytes;
 
 use super::results::FailureRecord;
@@ -52,12 +54,25 @@ const FAILURES: [Column; 12] = [
     Column::optional_integer("ledger_sequence"),
 ];
 
+/// Rows that are turned into columns at once: a ledger may have millions.
+const ROWS_AT_ONCE: usize = 1 << 16;
+
 /// Writes one row for each record.
 pub(super) fn write_ledger(folder: &Path, records: &[Record]) -> Result<()> {
+    let path = folder.join("ledger.parquet");
+    let file = File::create(&path).doing(|| format!("creating {}", path.display()))?;
+    let mut writer = TableWriter::new(file, "ledger", &LEDGER)?;
+    for records in records.chunks(ROWS_AT_ONCE) {
+        writer.write(&ledger_columns(records))?;
+    }
+    writer.finish().map(drop)
+}
+
+fn ledger_columns(records: &[Record]) -> [Values; LEDGER.len()] {
     let integers =
         |value: fn(&Record) -> u64| Values::Integers(records.iter().map(|r| signed(value(r))).collect());
     let texts = |value: fn(&Record) -> Arc<str>| Values::Texts(records.iter().map(value).collect());
-    let columns = [
+    [
         integers(|record| record.sequence),
         integers(|record| record.rule.into()),
         texts(|record| Arc::clone(&record.name)),
@@ -81,8 +96,7 @@ pub(super) fn write_ledger(folder: &Path, records: &[Record]) -> Result<()> {
         Values::OptionalIntegers(records.iter().map(|record| record.repaired_at_ns.map(signed)).collect()),
         Values::OptionalIntegers(records.iter().map(|record| record.served_at_ns.map(signed)).collect()),
         Values::OptionalIntegers(records.iter().map(|record| record.replaced_at_ns.map(signed)).collect()),
-    ];
-    write_table(&folder.join("ledger.parquet"), "ledger", &LEDGER, &columns)
+    ]
 }
 
 fn target_text(target: &TargetKey) -> Arc<str> {
