@@ -177,6 +177,7 @@ impl PortableReport {
                     time: at(incident.time_ns),
                 })
                 .collect(),
+            sightings_omitted: 0,
             incidents_omitted: self.incidents_omitted.min(COUNT_MAX),
             hung: self.hung.into_iter().map(|hung| hung.into_request(origin)).collect(),
             hung_omitted: self.hung_omitted.min(COUNT_MAX),

@@ -75,6 +75,8 @@ pub struct LoadReport {
     pub all_requests: u64,
     /// Blocks that failed, by target block; see [`crate::classify()`].
     pub sightings: Vec<Sighting>,
+    /// Sightings that differ from those of their block, which were too many already, and stand nowhere.
+    pub sightings_omitted: u64,
     /// Requests that completed with an error, by time, at most [`INCIDENTS_MAX`] for each worker.
     pub incidents: Vec<Incident>,
     /// How many more there were.
@@ -270,6 +272,7 @@ pub(super) struct Tally {
     pub(super) ended: Time,
     pub(super) all_requests: u64,
     sightings: HashMap<u64, Vec<Sighting>>,
+    sightings_omitted: u64,
     incidents: Vec<Incident>,
     incidents_omitted: u64,
     pub(super) hung: Hung,
@@ -291,6 +294,7 @@ impl Tally {
             ended: Time::default(),
             all_requests: 0,
             sightings: HashMap::new(),
+            sightings_omitted: 0,
             incidents: Vec::new(),
             incidents_omitted: 0,
             hung: Hung::default(),
@@ -332,6 +336,7 @@ impl Tally {
             ways.push(sighting);
         } else if let Some(last) = ways.last_mut() {
             last.count += sighting.count;
+            self.sightings_omitted += sighting.count;
         }
         is_new
     }
@@ -352,7 +357,11 @@ impl Tally {
                 && is_legal(&way.expected)
         };
         // What was seen last comes first: it is the likeliest to come again.
-        let position = ways.iter().rposition(is_same).or(is_full.then_some(WAYS_PER_BLOCK_MAX - 1));
+        let same = ways.iter().rposition(is_same);
+        let position = same.or(is_full.then_some(WAYS_PER_BLOCK_MAX - 1));
+        if same.is_none() && position.is_some() {
+            self.sightings_omitted += 1;
+        }
         if let Some(way) = position.and_then(|position| ways.get_mut(position)) {
             way.count += 1;
         }
@@ -392,6 +401,7 @@ impl Tally {
             effort: None,
             all_requests: self.all_requests,
             sightings: self.sightings.into_values().flatten().collect(),
+            sightings_omitted: self.sightings_omitted,
             incidents: self.incidents,
             incidents_omitted: self.incidents_omitted,
             hung: self.hung.requests,
@@ -448,6 +458,7 @@ impl LoadReport {
         self.all_requests += other.all_requests;
         self.sightings.extend(other.sightings);
         self.incidents.extend(other.incidents);
+        self.sightings_omitted += other.sightings_omitted;
         self.incidents_omitted += other.incidents_omitted;
         self.hung.extend(other.hung);
         self.hung_omitted += other.hung_omitted;

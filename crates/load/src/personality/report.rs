@@ -132,6 +132,8 @@ pub struct FileReport {
     pub failures: Vec<Failure>,
     /// Errors that left no file failing, as of an fsync; the first [`INCIDENTS_MAX`] of each thread.
     pub incidents: Vec<FileIncident>,
+    /// Failures and incidents beyond those that are kept.
+    pub omitted: u64,
     /// Files that a check has looked at.
     pub files: u64,
     /// Bytes of them that it has found right.
@@ -205,6 +207,7 @@ pub(super) struct Tally {
     pub(super) spans: Vec<(FileOperation, Duration)>,
     failures: HashMap<(String, u64), Failure>,
     incidents: Vec<FileIncident>,
+    omitted: u64,
     pub(super) files: u64,
     pub(super) verified_bytes: u64,
     pub(super) effort: Effort,
@@ -241,6 +244,8 @@ impl Tally {
     pub(super) fn told(&mut self, incident: FileIncident) {
         if self.incidents.len() < INCIDENTS_MAX {
             self.incidents.push(incident);
+        } else {
+            self.omitted += 1;
         }
     }
 
@@ -268,6 +273,7 @@ impl Tally {
             failure.ways.push(way);
         } else if let Some(last) = failure.ways.last_mut() {
             last.count += way.count;
+            self.omitted += way.count;
         }
         is_new
     }
@@ -285,6 +291,7 @@ impl Tally {
             effort: Effort::default(),
             failures: Vec::new(),
             incidents: Vec::new(),
+            omitted: 0,
             files: 0,
             verified_bytes: 0,
             hung: Vec::new(),
@@ -307,6 +314,7 @@ impl Tally {
             report.verified_bytes += tally.verified_bytes;
             report.failures.extend(tally.failures.into_values());
             report.incidents.extend(tally.incidents);
+            report.omitted += tally.omitted;
             report.hung.extend(tally.hung);
             report.hung_omitted += tally.hung_omitted;
         }

@@ -3,7 +3,7 @@
 //! A file system moves blocks about, so a place alone says little. The content does: the ledger names the hash of the
 //! truth that a fault damaged, the load the hash of what it expected and of what it found.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rotproof_block::ContentHash;
 use rotproof_fault::BLOCK_BYTES;
@@ -55,9 +55,10 @@ pub fn attribute(
 ) -> Vec<Cause> {
     let mut index = Index::new(hits, findings);
     let mut causes: Vec<Cause> = findings.iter().map(|finding| index.cause_of(finding)).collect();
+    let of_neighbours = lay_to_neighbours(hits, findings, &mut causes);
     let in_question: Vec<usize> = (0..findings.len())
         .filter(|&number| matches!(causes[number], Cause::Consequence(_)))
-        .filter(|&number| findings[number].takes_data())
+        .filter(|&number| findings[number].takes_data() && !of_neighbours.contains(&number))
         .collect();
     if !in_question.is_empty() {
         let expected: Vec<&[ContentHash]> =
@@ -69,6 +70,34 @@ pub fn attribute(
         }
     }
     causes
+}
+
+/// A subject that sees through damage to one block refuses the whole read that asked for it. Lays what was refused with it to the
+/// same hit; gives those findings.
+fn lay_to_neighbours(hits: &[Hit], findings: &[Finding], causes: &mut [Cause]) -> HashSet<usize> {
+    let mut by_place: HashMap<(u32, u64), Vec<usize>> = HashMap::new();
+    for (number, finding) in findings.iter().enumerate() {
+        if finding.failure.is_some() && matches!(causes[number], Cause::Hit(_)) {
+            by_place.entry((finding.object, finding.offset)).or_default().push(number);
+        }
+    }
+    let mut laid = HashSet::new();
+    for (number, finding) in findings.iter().enumerate() {
+        let is_open =
+            matches!(causes[number], Cause::Unexplained | Cause::Assumed(_) | Cause::Consequence(_));
+        let Some(request) = finding.request.clone().filter(|_| is_open && finding.sign == Sign::Unreadable)
+        else {
+            continue;
+        };
+        let beside =
+            request.step_by(BLOCK_BYTES as usize).filter_map(|at| by_place.get(&(finding.object, at)));
+        let to_blame = |other: &&usize| causes[**other].hit().is_some_and(|hit| hits[hit].was_there(finding));
+        if let Some(hit) = beside.flatten().find(to_blame).and_then(|&other| causes[other].hit()) {
+            causes[number] = Cause::Consequence(hit);
+            laid.insert(number);
+        }
+    }
+    laid
 }
 
 impl Finding {
@@ -186,7 +215,12 @@ impl<'a> Index<'a> {
         let suffered = self.by_block.get(&(offset / BLOCK_BYTES))?;
         suffered.iter().copied().rev().find(|&number| {
             let hit = &self.hits[number];
-            hit.can_cause(finding) && hit.suffered.contains(&offset)
+            // Damage to something else that lay there is not damage to what should have.
+            let is_of_content = match hit.harm {
+                Harm::Data(_) => hit.own.is_none_or(|own| finding.expected.contains(&own)),
+                Harm::Error | Harm::Delay(_) => true,
+            };
+            hit.can_cause(finding) && hit.suffered.contains(&offset) && is_of_content
         })
     }
 
@@ -263,7 +297,31 @@ mod tests {
         assert_eq!(causes(&[flip(0, 1, 101)], std::slice::from_ref(&placed)), [Cause::Assumed(0)]);
         // What it did was gone by then.
         let gone = Hit { gone: Some(Time(15)), ..flip(0, 1, 101) };
-        assert_eq!(causes(&[gone], &[placed]), [Cause::Unexplained]);
+        assert_eq!(causes(std::slice::from_ref(&gone), &[placed]), [Cause::Unexplained]);
+        // Also if another hand has left the same.
+        assert_eq!(causes(&[gone], &[wrong(1, 101)]), [Cause::Unexplained]);
+    }
+
+    #[test]
+    fn what_was_refused_with_a_bad_block_is_laid_to_what_damaged_that() {
+        let at = |offset: u64, expected: u128, request: Option<std::ops::Range<u64>>| Finding {
+            offset,
+            request,
+            failure: Some(offset as usize / 4096),
+            ..unreadable(expected)
+        };
+        let whole = Some(0..16_384);
+        let findings = [
+            at(4096, 1, whole.clone()),
+            at(0, 2, whole),
+            at(8192, 3, Some(8192..16_384)),
+            at(12_288, 4, None),
+        ];
+        let found = attribute(&[flip(0, 1, 9)], &findings, &|expected| vec![false; expected.len()]);
+        assert_eq!(found, [Cause::Hit(0), Cause::Consequence(0), Cause::Unexplained, Cause::Unexplained]);
+        let gone = Hit { gone: Some(Time(15)), ..flip(0, 1, 9) };
+        let found = causes(&[gone], &findings[..2]);
+        assert_eq!(found, [Cause::Unexplained; 2]);
     }
 
     #[test]
@@ -325,7 +383,12 @@ mod tests {
     #[test]
     fn the_place_decides_where_the_content_is_unknown() {
         let placed = Finding { expected: Vec::new(), device_offset: Some(4096), ..wrong(0, 102) };
-        assert_eq!(causes(&[flip(0, 1, 101), flip(4096, 2, 102)], &[placed]), [Cause::Hit(1)]);
+        let unknown = Hit { own: None, truths: Vec::new(), ..flip(4096, 2, 102) };
+        assert_eq!(causes(&[flip(0, 1, 101), unknown], std::slice::from_ref(&placed)), [Cause::Hit(1)]);
+        // What another hand had left there, and the fault then changed, is not what the block was to hold.
+        let of_others = Finding { expected: vec![hash(1)], ..placed };
+        let found = causes(&[flip(4096, 2, 102)], std::slice::from_ref(&of_others));
+        assert_eq!(found, [Cause::Unexplained]);
     }
 
     #[test]

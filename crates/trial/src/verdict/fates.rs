@@ -97,6 +97,8 @@ pub(super) struct Knowledge<'a> {
     oracle: Option<LoadOracle<'a>>,
     /// Nothing stands between the device and the load: what goes up is what the load gets.
     is_direct: bool,
+    /// All that the load saw is among the findings; blocks that fail in ever other ways are more than are kept.
+    is_complete: bool,
 }
 
 enum LoadOracle<'a> {
@@ -111,6 +113,8 @@ impl<'a> Knowledge<'a> {
         Self {
             oracle: of_blocks.or(of_files),
             is_direct: evidence.blocks_stay && !finding::is_cached(evidence),
+            is_complete: evidence.reports.iter().all(|report| report.sightings_omitted == 0)
+                && evidence.files.iter().flat_map(|files| &files.reports).all(|report| report.omitted == 0),
         }
     }
 
@@ -128,7 +132,7 @@ impl<'a> Knowledge<'a> {
         let is_judged = block < workload.layout().blocks()
             && (oracle.expects_zeros() || oracle.legal(block) != [ContentId::NEVER_WRITTEN]);
         // Every read of it was compared, and right.
-        if is_judged && others == Others::None { Fate::Masked } else { Fate::Unknown }
+        if is_judged && others == Others::None && self.is_complete { Fate::Masked } else { Fate::Unknown }
     }
 
     /// What became of a hit that no finding was laid to.
@@ -160,7 +164,7 @@ impl<'a> Knowledge<'a> {
             // There is nobody between who could have swallowed it.
             Harm::Error if self.is_direct && hit.phase != Phase::Setup => Fate::Reported,
             // All that the load has made is read back in the end, and every read of it before was compared.
-            _ if hit.of_load == Some(true) && others == Others::None => Fate::Masked,
+            _ if hit.of_load == Some(true) && others == Others::None && self.is_complete => Fate::Masked,
             _ => Fate::Unknown,
         }
     }
@@ -278,8 +282,9 @@ mod tests {
     use rotproof_block::Time;
     use rotproof_load::{LoadSpec, ObjectInfo};
 
-    const BLIND: Knowledge<'_> = Knowledge { oracle: None, is_direct: false };
-    const FILES: Knowledge<'_> = Knowledge { oracle: Some(LoadOracle::Files), is_direct: false };
+    const BLIND: Knowledge<'_> = Knowledge { oracle: None, is_direct: false, is_complete: true };
+    const FILES: Knowledge<'_> =
+        Knowledge { oracle: Some(LoadOracle::Files), is_direct: false, is_complete: true };
 
     fn fate(hit: &Hit, knowledge: &Knowledge<'_>) -> Fate {
         knowledge.without_findings(hit, Others::None)
@@ -308,6 +313,8 @@ mod tests {
         let read_before = Hit { served: Some(Time(12)), ..gone };
         assert_eq!(fate(&read_before, &FILES), Fate::Unknown);
         assert_eq!(fate(&Hit { repaired: true, ..read_before }, &FILES), Fate::Repaired);
+        let incomplete = Knowledge { is_complete: false, ..FILES };
+        assert_eq!(fate(&data, &incomplete), Fate::Unknown, "what the load saw of it may be among the rest");
         assert_eq!(fate(&Hit { of_load: None, ..data }, &FILES), Fate::Unknown);
         assert_eq!(fate(&Hit { of_load: Some(false), ..flip(0, 1, 1) }, &FILES), Fate::Masked, "no change");
         assert_eq!(fate(&error(0, 8192, &[1, 2]), &FILES), Fate::Masked);
@@ -322,7 +329,11 @@ mod tests {
         let workload = Workload::new(&LoadSpec::default(), 1, &objects).expect("makes sense");
         let mut oracle = Oracle::new(&workload);
         fn bare<'a>(workload: &'a Workload, oracle: &'a Oracle) -> Knowledge<'a> {
-            Knowledge { oracle: Some(LoadOracle::Blocks(workload, oracle)), is_direct: true }
+            Knowledge {
+                oracle: Some(LoadOracle::Blocks(workload, oracle)),
+                is_direct: true,
+                is_complete: true,
+            }
         }
         let served = Hit { of_load: None, served: Some(Time(12)), ..flip(4096, 1, 2) };
         assert_eq!(

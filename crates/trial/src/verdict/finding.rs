@@ -1,5 +1,8 @@
 //! What was seen to fail, one way at a time, as far as the verdict goes by it.
 
+use std::collections::HashMap;
+use std::ops::Range;
+
 use rotproof_block::{ContentHash, ErrorKind, Phase, Time};
 use rotproof_fault::SECTORS;
 use rotproof_load::engine::{Incident, LoadOperation};
@@ -42,6 +45,10 @@ pub struct Finding {
     pub is_told: bool,
     /// That error is that it took too long.
     pub timed_out: bool,
+    /// The bytes of the object that the block is.
+    pub offset: u64,
+    /// Of a read that failed for more than this block: the bytes of the object that were asked for.
+    pub request: Option<Range<u64>>,
     /// The place on the device, where the subject does not move blocks.
     pub device_offset: Option<u64>,
     /// In which phase.
@@ -57,6 +64,7 @@ pub struct Finding {
 pub(super) fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let is_cached = is_cached(evidence);
+    let requests = failed_reads(evidence);
     for (number, failure) in evidence.failures.iter().enumerate() {
         findings.extend(failure.ways.iter().map(|way| {
             let sign = sign(way);
@@ -65,12 +73,21 @@ pub(super) fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
             Finding {
                 failure: Some(number),
                 object: failure.object_index,
-                expected: way.expected.iter().filter_map(|version| version.hash).collect(),
+                // What was never written is judged only where it is to be zeros.
+                expected: way
+                    .expected
+                    .iter()
+                    .filter_map(|version| version.hash.or_else(|| (!is_told).then(zeros)))
+                    .collect(),
                 found: way.found.filter(|_| !is_told && sign != Sign::Name),
                 found_sectors: way.found_sectors,
                 sign,
                 is_told,
                 timed_out: way.what.error() == Some(ErrorKind::TimedOut),
+                offset: failure.offset_bytes,
+                request: requests.get(&(failure.object_index, way.time)).and_then(|requests| {
+                    requests.iter().find(|request| request.contains(&failure.offset_bytes)).cloned()
+                }),
                 device_offset: evidence.blocks_stay.then_some(failure.offset_bytes),
                 phase: way.phase,
                 time: way.time,
@@ -118,6 +135,23 @@ fn tell_of_what_was_given_up(evidence: &Evidence<'_>, findings: &mut [Finding]) 
     }
 }
 
+/// The reads of several blocks that failed, by object and time.
+fn failed_reads(evidence: &Evidence<'_>) -> HashMap<(u32, Time), Vec<Range<u64>>> {
+    let mut reads: HashMap<(u32, Time), Vec<Range<u64>>> = HashMap::new();
+    let incidents = evidence.reports.iter().flat_map(|report| &report.incidents);
+    for incident in incidents.filter(|incident| incident.operation == LoadOperation::Read) {
+        if incident.length_bytes > rotproof_load::BLOCK_BYTES as u64 {
+            let bytes = incident.offset_bytes..incident.offset_bytes + incident.length_bytes;
+            reads.entry((incident.object, incident.time)).or_default().push(bytes);
+        }
+    }
+    reads
+}
+
+fn zeros() -> ContentHash {
+    ContentHash::of(&[0; rotproof_load::BLOCK_BYTES])
+}
+
 /// Whether what the load wrote and read went through the page cache.
 pub(super) fn is_cached(evidence: &Evidence<'_>) -> bool {
     evidence.files.is_some()
@@ -135,6 +169,8 @@ fn of_request(phase: Phase, time: Time, error: ErrorKind) -> Finding {
         sign: Sign::Refused,
         is_told: true,
         timed_out: error == ErrorKind::TimedOut,
+        offset: 0,
+        request: None,
         device_offset: None,
         phase,
         time,

@@ -139,7 +139,7 @@ impl Hit {
         let is_there = finding.may_be_unwritten || self.gone.is_none_or(|gone| finding.time <= gone);
         match self.harm {
             Harm::Delay(until) => finding.timed_out && finding.time <= until,
-            Harm::Data(_) if finding.found.is_some() => self.shows(finding),
+            Harm::Data(_) if finding.found.is_some() => lasts && is_there && self.shows(finding),
             // A subject that sees through wrong data says so; a bare device has nothing to see it by.
             Harm::Data(_) => finding.is_told && lasts && is_there && finding.device_offset.is_none(),
             Harm::Error => {
