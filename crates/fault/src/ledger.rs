@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::Write;
-use std::num::NonZeroU64;
 
 use parking_lot::Mutex;
 use rotproof_block::ContentHash;
@@ -40,13 +39,27 @@ struct Entries {
 #[derive(Clone, Copy, Debug)]
 struct Since {
     repair: Repair,
-    served_at_ns: Option<NonZeroU64>,
-    replaced_at_ns: Option<NonZeroU64>,
+    served_at: Moment,
+    replaced_at: Moment,
 }
 
-/// The moment of a time in nanoseconds, which has no zero: at 0 nothing has been served yet.
-fn moment(time_ns: u64) -> NonZeroU64 {
-    NonZeroU64::new(time_ns).unwrap_or(NonZeroU64::MIN)
+/// A time in nanoseconds that may not have come, in eight bytes: no run lasts until the last of them.
+#[derive(Clone, Copy, Debug)]
+struct Moment(u64);
+
+impl Moment {
+    fn new(time_ns: Option<u64>) -> Self {
+        Self(time_ns.unwrap_or(u64::MAX))
+    }
+
+    fn get(self) -> Option<u64> {
+        (self.0 != u64::MAX).then_some(self.0)
+    }
+
+    /// The first that comes stays.
+    fn set(&mut self, time_ns: Option<u64>) {
+        *self = Self::new(self.get().or(time_ns));
+    }
 }
 
 /// Whether a fault was repaired.
@@ -92,8 +105,8 @@ impl Entries {
                 Repair::At(time_ns) => Some(time_ns),
                 Repair::Never | Repair::Open(_) => None,
             },
-            served_at_ns: since.served_at_ns.map(NonZeroU64::get),
-            replaced_at_ns: since.replaced_at_ns.map(NonZeroU64::get),
+            served_at_ns: since.served_at.get(),
+            replaced_at_ns: since.replaced_at.get(),
             ..record
         })
     }
@@ -112,8 +125,8 @@ impl Ledger {
         };
         entries.since.push_back(Since {
             repair,
-            served_at_ns: record.served_at_ns.map(moment),
-            replaced_at_ns: record.replaced_at_ns.map(moment),
+            served_at: Moment::new(record.served_at_ns),
+            replaced_at: Moment::new(record.replaced_at_ns),
         });
         sequence
     }
@@ -141,7 +154,7 @@ impl Ledger {
                 if let Repair::Open(_) = since.repair {
                     since.repair = Repair::Never;
                 }
-                since.replaced_at_ns = since.replaced_at_ns.or(gone_at_ns.map(moment));
+                since.replaced_at.set(gone_at_ns);
             }
             None => drop(entries.unrepaired.remove(&sequence)),
         }
@@ -150,7 +163,7 @@ impl Ledger {
     /// A read that succeeded has brought what the record says took the true content's place.
     pub(crate) fn served(&self, sequence: u64, time_ns: u64) {
         if let Some(since) = self.entries.lock().since_mut(sequence) {
-            since.served_at_ns = since.served_at_ns.or(Some(moment(time_ns)));
+            since.served_at.set(Some(time_ns));
         }
     }
 
@@ -378,6 +391,20 @@ mod tests {
         }
         let repaired: Vec<_> = ledger.records().iter().map(|record| record.repaired_at_ns).collect();
         assert_eq!(repaired, [Some(7_000), None, None]);
+    }
+
+    #[test]
+    fn what_came_of_a_hit_is_told_by_its_first_moment_also_at_time_zero() {
+        let ledger = Ledger::default();
+        let [served, replaced, neither] = [(); 3].map(|()| ledger.append(&record(99, 0), 1));
+        for time_ns in [0, 5] {
+            ledger.served(served, time_ns);
+            ledger.block_replaced(replaced, Some(time_ns));
+        }
+        ledger.block_replaced(neither, None);
+        let told: Vec<_> =
+            ledger.records().iter().map(|record| (record.served_at_ns, record.replaced_at_ns)).collect();
+        assert_eq!(told, [(Some(0), None), (None, Some(0)), (None, None)]);
     }
     #[test]
     fn of_dropped_records_it_remembers_whether_they_are_repaired() {
