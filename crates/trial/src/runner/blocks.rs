@@ -154,6 +154,7 @@ impl Conductor<'_> {
             self.options.cancel.check()?;
         }
         leaf?;
+        target.driver.check()?;
         result
     }
 }
@@ -188,7 +189,7 @@ impl Target {
             (Place::Device(device), _) => Self::with(DeviceDriver::new(Arc::clone(device))?, files),
             (Place::BlockDevice(path), _) => Self::with(DeviceDriver::open_path(path)?, files),
             (Place::Folder(folder), Some(files)) => {
-                Self::with(FileSet::open(folder, files, trial.load.file_access()), Some(files))
+                Self::with(FileSet::open(folder, files, trial.load.file_access())?, Some(files))
             }
             (Place::Fat(device), Some(files)) => {
                 let (set, lost) = FatSet::open(Arc::clone(device), files, trial.seed, run_on)?;
