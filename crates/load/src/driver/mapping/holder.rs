@@ -59,7 +59,8 @@ fn map(path: &Path, len: u64, is_writable: bool) -> io::Result<u64> {
     let file = OpenOptions::new().read(true).write(is_writable).custom_flags(libc::O_CLOEXEC).open(path)?;
     let protection = libc::PROT_READ | if is_writable { libc::PROT_WRITE } else { 0 };
     // SAFETY: a new mapping at a place of the kernel's choice takes no memory away from anybody.
-    let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+    let start =
+        unsafe { libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
     if start == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
@@ -71,7 +72,8 @@ fn map(path: &Path, len: u64, is_writable: bool) -> io::Result<u64> {
 
 fn sync(address: u64, len: u64) -> io::Result<()> {
     let out_of_range = |_| io::Error::from_raw_os_error(libc::ENOMEM);
-    let (address, len) = (usize::try_from(address).map_err(out_of_range)?, usize::try_from(len).map_err(out_of_range)?);
+    let (address, len) =
+        (usize::try_from(address).map_err(out_of_range)?, usize::try_from(len).map_err(out_of_range)?);
     // SAFETY: the call changes no memory, and the kernel checks the range.
     match unsafe { libc::msync(std::ptr::without_provenance_mut(address), len, libc::MS_SYNC) } {
         0 => Ok(()),

@@ -129,7 +129,7 @@ fn with_message<T>(control: &mut Control, room: usize, call: impl FnOnce(&mut li
 }
 
 /// Gives a descriptor to the process at the other end.
-pub(super) fn send_descriptor(to: &UnixStream, descriptor: OwnedFd) -> io::Result<()> {
+pub(super) fn send_descriptor(to: &UnixStream, descriptor: &OwnedFd) -> io::Result<()> {
     const BYTES: u32 = size_of::<libc::c_int>() as u32;
     // SAFETY: plain arithmetic.
     let (room, len) = unsafe { (libc::CMSG_SPACE(BYTES) as usize, libc::CMSG_LEN(BYTES) as usize) };
@@ -201,7 +201,9 @@ mod tests {
             let received = Reply::receive(&mut here).expect("a reply").0;
             assert_eq!(received.map_err(|error| error.raw_os_error().expect("a number")), reply);
         }
-        for words in [[0u64, 1, 1, 0], [4, 1, 1, 0], [1, 1, 1, 0], [2, 1, 1, PATH_BYTES_MAX + 1], [3, 1, 1, 1]] {
+        for words in
+            [[0u64, 1, 1, 0], [4, 1, 1, 0], [1, 1, 1, 0], [2, 1, 1, PATH_BYTES_MAX + 1], [3, 1, 1, 1]]
+        {
             here.write_all(&words.map(u64::to_le_bytes).concat()).expect("sent");
             assert_eq!(Call::receive(&mut there).expect_err("senseless").kind(), io::ErrorKind::InvalidData);
         }
@@ -213,7 +215,9 @@ mod tests {
     fn a_descriptor_arrives_as_another_one_of_the_same_file() {
         let (here, there) = UnixStream::pair().expect("a pair of sockets");
         let (mut reader, writer) = io::pipe().expect("a pipe");
-        send_descriptor(&here, writer.into()).expect("sent");
+        let writer = OwnedFd::from(writer);
+        send_descriptor(&here, &writer).expect("sent");
+        drop(writer);
         let arrived = receive_descriptor(&there).expect("received").expect("one");
         std::fs::File::from(arrived).write_all(b"x").expect("written");
         let mut text = String::new();

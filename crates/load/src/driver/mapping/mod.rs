@@ -69,12 +69,8 @@ impl MappingProcess {
         // It holds the other end of the control connection, of which only the child's is to be left.
         drop(command);
         let process = child.id().cast_signed();
-        let started = Self {
-            child: Mutex::new(child),
-            process,
-            control: Mutex::new(control),
-            idle: Mutex::default(),
-        };
+        let started =
+            Self { child: Mutex::new(child), process, control: Mutex::new(control), idle: Mutex::default() };
         started.meet().map_err(|error| error.while_doing(doing()))?;
         Ok(started)
     }
@@ -93,10 +89,12 @@ impl MappingProcess {
             return Err(Error::new(ErrorKind::Internal, "it says what this version does not know"));
         };
         let mut word = [0; size_of::<u64>()];
-        let piece = libc::iovec { iov_base: std::ptr::without_provenance_mut(address as usize), iov_len: word.len() };
+        let piece =
+            libc::iovec { iov_base: std::ptr::without_provenance_mut(address as usize), iov_len: word.len() };
         let own = libc::iovec { iov_base: word.as_mut_ptr().cast(), iov_len: word.len() };
         // SAFETY: `own` is memory of ours that lives across the call, which fills it; the kernel checks the other place.
-        let copied = unsafe { libc::process_vm_readv(self.process, &raw const own, 1, &raw const piece, 1, 0) };
+        let copied =
+            unsafe { libc::process_vm_readv(self.process, &raw const own, 1, &raw const piece, 1, 0) };
         if copied < 0 {
             let error = io::Error::last_os_error();
             return Err(Error::new(
@@ -124,9 +122,13 @@ impl MappingProcess {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(Error::new(
                 ErrorKind::Gone,
-                format!("the process that maps the files of the load has ended while it was needed ({status})"),
+                format!(
+                    "the process that maps the files of the load has ended while it was needed ({status})"
+                ),
             )),
-            Err(error) => Err(error).doing(|| "looking for the process that maps the files of the load".into()),
+            Err(error) => {
+                Err(error).doing(|| "looking for the process that maps the files of the load".into())
+            }
         }
     }
 
@@ -157,7 +159,7 @@ impl MappingProcess {
 
     fn connect(&self) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
-        send_descriptor(&self.control.lock(), OwnedFd::from(theirs))?;
+        send_descriptor(&self.control.lock(), &OwnedFd::from(theirs))?;
         Ok(ours)
     }
 }
@@ -206,7 +208,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_program_that_does_not_answer_is_an_error() {
-        let error = MappingProcess::start_as(Command::new("true")).err().expect("it says nothing");
+        let error = MappingProcess::start_as(Command::new("true")).expect_err("it says nothing");
         assert!(error.to_string().contains("starting a process that maps"), "{error}");
     }
 
@@ -238,7 +240,10 @@ pub(super) mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let missing = process.map(&folder.path().join("missing"), 4096, true).expect_err("it is not there");
         assert_eq!(missing.raw_os_error(), Some(libc::ENOENT));
-        assert_eq!(process.sync(4096, 4096).expect_err("nothing is there").raw_os_error(), Some(libc::ENOMEM));
+        assert_eq!(
+            process.sync(4096, 4096).expect_err("nothing is there").raw_os_error(),
+            Some(libc::ENOMEM)
+        );
         std::thread::scope(|scope| {
             for number in 0..8 {
                 let (process, folder) = (&process, folder.path());
