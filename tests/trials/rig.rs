@@ -174,6 +174,16 @@ impl Rig {
         self.in_the_middle(trial, |_| drop(self.shell(script)))
     }
 
+    /// Starts a trial, and while its load runs does what it may; then interrupts it, which ends it in order.
+    pub fn while_it_runs(&self, trial: &Trial, during: impl FnOnce(u32)) {
+        let (code, text) = self.in_the_middle(trial, |child| {
+            during(child);
+            // SAFETY: the process is our child and has not been waited for.
+            assert_eq!(unsafe { libc::kill(child.cast_signed(), libc::SIGINT) }, 0);
+        });
+        assert_eq!(code, Some(130), "{text}");
+    }
+
     /// Starts a trial, interrupts it when it `is_ready`, and reads its results.
     pub fn interrupt_once(&self, trial: &Trial, is_ready: impl FnMut(&Process) -> bool) -> Run {
         self.interrupted(trial, is_ready, 1)
@@ -250,7 +260,12 @@ impl Rig {
 
     /// Runs a trial, and fails if it has not ended by then. `look` gets every now and then what the process and its children
     /// have mapped.
-    pub fn run_within(&self, trial: &Trial, time: Duration, mut look: impl FnMut(String, Vec<String>)) -> Run {
+    pub fn run_within(
+        &self,
+        trial: &Trial,
+        time: Duration,
+        mut look: impl FnMut(String, Vec<String>),
+    ) -> Run {
         let file = self.write(trial);
         let log = fs::File::create(self.path("log")).expect("a log");
         let child = self
