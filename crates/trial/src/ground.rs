@@ -10,7 +10,12 @@ use crate::registry::Registry;
 /// The right to use what a stack stands on, for as long as it is kept. It must outlive the stack.
 #[derive(Debug)]
 #[must_use = "without it others may use the same"]
-pub(crate) struct Ground(#[expect(dead_code, reason = "held, not used")] Vec<Claim>);
+pub(crate) struct Ground {
+    /// Whether it is only to be read.
+    pub(crate) is_read_only: bool,
+    #[expect(dead_code, reason = "held, not used")]
+    claims: Vec<Claim>,
+}
 
 /// Claims the leaf of `stack`; fails as [`Claim::of_path`] and [`Claim::of_export`] do, as [`host::require_image_fits`] does,
 /// and if a server cannot be reached.
@@ -32,7 +37,7 @@ pub(crate) fn claim(stack: &StackSpec, wanted: Use) -> Result<Ground> {
             _ => {}
         }
     }
-    Ok(Ground(claims))
+    Ok(Ground { is_read_only: wanted.fills.is_none(), claims })
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ pub(crate) use results::new_folder;
 pub use results::{FORMAT, FailureRecord, new_results_folder};
 
 use crate::file::{SubjectSpec, TrialFile};
-use crate::ground;
+use crate::ground::{self, Ground};
 use crate::host::{self, Cancel, Filled, UsageMeter, Use};
 use crate::probe::{self, Sampler};
 use crate::registry::{Registry, Run};
@@ -94,10 +94,10 @@ pub fn run(trial: &TrialFile, options: &RunOptions) -> Result<Finished> {
     let replay = options.replay.as_ref().map(|recorded| recorded.against(&plan.rules)).transpose()?;
     results::check_folder(&options.results)?;
     // Until everything that stands on it is gone.
-    let _ground = ground::claim(&trial.stack, use_of(trial, options))?;
+    let ground = ground::claim(&trial.stack, use_of(trial, options))?;
     let started = SystemTime::now();
     let run = Registry::of_user()?.begin()?;
-    let conducted = conduct(trial, options, &plan, replay.as_ref(), &run);
+    let conducted = conduct(trial, options, &plan, replay.as_ref(), (&run, &ground));
     let left = run.finish();
     let conducted = match (conducted, left.is_empty()) {
         (conducted, true) => conducted?,
@@ -131,10 +131,16 @@ fn not_removed(left: &[Error]) -> Error {
 
 /// What the leaf is needed for.
 fn use_of(trial: &TrialFile, options: &RunOptions) -> Use {
-    if only_reads(trial) { Use::READ } else { Use::fill(Filled::ByLoad, options.overwrite) }
+    // One that is not there, or smaller, is made as large as it is to be.
+    let is_there = match trial.stack.leaf() {
+        Some(DeviceSpec::File(file)) => std::fs::metadata(&file.path)
+            .is_ok_and(|about| !about.is_file() || file.size.is_none_or(|size| size.0 <= about.len())),
+        _ => true,
+    };
+    if only_reads(trial) && is_there { Use::READ } else { Use::fill(Filled::ByLoad, options.overwrite) }
 }
 
-/// Whether nothing is ever written to the stack. To make a file system on it is to write.
+/// Whether the load writes nothing. To make a file system on it is to write.
 fn only_reads(trial: &TrialFile) -> bool {
     let load = &trial.load;
     matches!(trial.subject, SubjectSpec::Raw | SubjectSpec::Device)
@@ -182,7 +188,7 @@ fn conduct(
     options: &RunOptions,
     plan: &Plan,
     replay: Option<&Replay>,
-    run: &Run,
+    (run, ground): (&Run, &Ground),
 ) -> Result<Conducted> {
     let meter = UsageMeter::start()?;
     let phase = Arc::new(AtomicU8::new(Phase::Setup as u8));
@@ -203,7 +209,7 @@ fn conduct(
         &StackEnvironment {
             seed: trial.seed,
             needs_faults: !trial.faults.is_empty(),
-            read_only: only_reads(trial),
+            read_only: ground.is_read_only,
         },
     )?;
     stack.engine.iter().for_each(|engine| options.monitor.watch_faults(engine));
