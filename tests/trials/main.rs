@@ -255,6 +255,89 @@ fn a_file_that_holds_a_file_system_is_refused_without_overwrite() {
     assert_eq!(rig.run_raw(&trial, &["--overwrite"]).code, 0);
 }
 
+/// A second one used to be let in, and its writes were damage that nobody could explain in the first.
+#[test]
+fn what_a_run_uses_nobody_else_uses_at_the_same_time() {
+    let rig = Rig::new();
+    let image = rig.path("disk.img");
+    let image = image.display();
+    let text = |subject: &str, load: &str| {
+        format!(
+            "stack:\n  - file: {{ path: {image}, size: 64MiB }}\nsubject: {subject}\nload: {{ {load} }}\n"
+        )
+    };
+    let second = rig.path("second.yaml");
+    std::fs::write(&second, text("raw", "total: 1MiB")).expect("written");
+    let second = second.to_str().expect("UTF-8");
+    for subject in ["raw", "device"] {
+        let endless = Trial::new(text(subject, "pattern: random, reads: 50%, duration: 120s"));
+        rig.while_it_runs(&endless, |holder| {
+            let leaf = image.to_string();
+            let mut others = vec![
+                vec!["run", second, "--overwrite"],
+                vec!["serve", second, "--as", "nbd", "--overwrite"],
+                vec!["load", &leaf, "--rw=write", "--overwrite"],
+                vec!["load", &leaf],
+            ];
+            let device = rig.shell(&format!(
+                "losetup -n -O NAME,BACK-FILE | awk '$2 ~ \"^{}/\" {{ print $1 }}'",
+                rig.path("state").display()
+            ));
+            if subject == "device" {
+                assert!(device.trim().starts_with("/dev/loop"), "{device}");
+                others.push(vec!["load", device.trim(), "--rw=write", "--overwrite"]);
+            }
+            for arguments in others {
+                let refused = rig.rotproof(&arguments);
+                assert_eq!(refused.code, 2, "{arguments:?}: {}", refused.text);
+                let by = format!("in use by process {holder} (rotproof)");
+                assert!(refused.text.contains(&by), "{arguments:?}: {}", refused.text);
+            }
+        });
+        rig.assert_nothing_left();
+    }
+    // What it left it knows again, and nobody is in the way.
+    assert_eq!(rig.rotproof(&["run", second]).code, 0);
+    assert_eq!(rig.rotproof(&["load", &image.to_string(), "--rw=write"]).code, 0);
+    rig.shell(&format!("echo mine | dd of={image} bs=1 seek=40000000 conv=notrunc status=none"));
+    let refused = rig.rotproof(&["run", second]);
+    assert!(refused.code == 2 && refused.text.contains("it holds data"), "{}", refused.text);
+}
+
+#[test]
+fn a_file_of_a_users_is_neither_written_over_nor_made_larger_and_may_be_read() {
+    let rig = Rig::new();
+    let image = rig.path("disk.img");
+    let run_on = |subject: &str, size: &str, load: &str| {
+        let file = format!("stack:\n  - file: {{ path: {}{size} }}\n", image.display());
+        rig.run_raw(&Trial::new(format!("{file}subject: {subject}\nload: {{ {load} }}\n")), &[])
+    };
+    let run = |size: &str, load: &str| run_on("raw", size, load);
+    for make in [
+        "yes 'Dear reader,' | head -c 1M",
+        "head -c 1M /dev/urandom",
+        "head -c 8M /dev/zero; echo middle; head -c 8388601 /dev/zero",
+    ] {
+        let before = rig.shell(&format!("({make}) > {0}; sha256sum {0}", image.display()));
+        for size in ["", ", size: 64MiB"] {
+            let refused = run(size, "total: 1MiB");
+            assert_eq!(refused.code, 2, "{make}: {}", refused.text);
+            assert!(refused.text.contains("--overwrite"), "{}", refused.text);
+        }
+        for subject in ["raw", "device"] {
+            let read = run_on(subject, "", "reads: 100%, prefill: false, total: 1MiB");
+            assert!(matches!(read.code, 0 | 1), "reading needs no permission: {}", read.text);
+        }
+        assert_eq!(before, rig.shell(&format!("sha256sum {}", image.display())), "{make}");
+    }
+    rig.shell(&format!("rm {0}; truncate -s 16M {0}", image.display()));
+    let refused = run(", size: 64MiB", "total: 1MiB");
+    assert!(refused.code == 2 && refused.text.contains("larger"), "{}", refused.text);
+    assert_eq!(image.metadata().expect("there").len(), 16 << 20);
+    assert_eq!(run("", "total: 1MiB").code, 0, "blank");
+    assert_eq!(run(", size: 64MiB", "total: 1MiB").code, 0, "ours by now");
+}
+
 #[test]
 fn too_little_room_for_the_file_below_the_stack_is_said_before_anything_is_made() {
     let rig = Rig::new();

@@ -1,5 +1,7 @@
 //! Trials whose loads go through the page cache, as most programs do. They need root.
 
+use std::time::Duration;
+
 use crate::rig::{Rig, Trial};
 
 /// `examples/fsync-error.yaml`, with other expectations and some lines more.
@@ -63,5 +65,34 @@ fn what_has_no_page_cache_is_refused() {
         let run = rig.run_raw(&trial, &[]);
         assert_eq!(run.code, 2, "{}", run.text);
         assert!(run.text.contains("take ext4, xfs or btrfs as the subject"), "{}", run.text);
+    }
+}
+
+/// Far longer than such a trial takes; one in which threads wait for each other never ends.
+const WITHOUT_DEADLOCK: Duration = Duration::from_secs(240);
+
+/// Server threads used to wait for the memory map that a thread of the load had locked while it waited for them: on btrfs
+/// with 5 workers every time, on ext4 with 16 now and then. Nothing but the end of the connection helped then, so the rig
+/// ends it when the time is up.
+#[test]
+fn a_load_that_maps_its_files_ends_and_the_process_that_serves_the_device_maps_none_of_them() {
+    let rig = Rig::new();
+    for (subject, workers) in [("btrfs", 5), ("ext4", 16)] {
+        let trial = Trial::new(format!(
+            "seed: 1\nstack: [memory: {{ size: 320MiB }}, faults]\nsubject: {subject}\nload:\n  pattern: random\n  reads: \
+             50%\n  block_size: 16KiB\n  workers: {workers}\n  total: 96MiB\n  flush_every: 16\n  prefill: true\n  \
+             files: {{ count: 4, size: 16MiB }}\n  ioengine: mmap\nfaults: [\"read, target=file(b, block=7): \
+             noise\"]\nprobes: off\nexpect: {{ hits: '>= 1', failures: '>= 1', silent: '>= 0', unexplained: 0 }}\n"
+        ));
+        let (mut looks, mut seen_apart) = (0, false);
+        let run = rig.run_within(&trial, WITHOUT_DEADLOCK, |serving, others| {
+            let of_load = |maps: &str| maps.lines().any(|line| line.contains("/mount/"));
+            assert!(!of_load(&serving), "{subject}: {serving}");
+            looks += 1;
+            seen_apart |= others.iter().any(|maps| of_load(maps));
+        });
+        assert_eq!(run.code, 0, "{subject}: {}", run.text);
+        assert!(looks > 0 && seen_apart, "{subject}: the mappings are in another process ({looks} looks)");
+        rig.assert_nothing_left();
     }
 }

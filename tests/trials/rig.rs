@@ -174,6 +174,16 @@ impl Rig {
         self.in_the_middle(trial, |_| drop(self.shell(script)))
     }
 
+    /// Starts a trial, and while its load runs does what it may; then interrupts it, which ends it in order.
+    pub fn while_it_runs(&self, trial: &Trial, during: impl FnOnce(u32)) {
+        let (code, text) = self.in_the_middle(trial, |child| {
+            during(child);
+            // SAFETY: the process is our child and has not been waited for.
+            assert_eq!(unsafe { libc::kill(child.cast_signed(), libc::SIGINT) }, 0);
+        });
+        assert_eq!(code, Some(130), "{text}");
+    }
+
     /// Starts a trial, interrupts it when it `is_ready`, and reads its results.
     pub fn interrupt_once(&self, trial: &Trial, is_ready: impl FnMut(&Process) -> bool) -> Run {
         self.interrupted(trial, is_ready, 1)
@@ -245,6 +255,61 @@ impl Rig {
             }
             assert!(began.elapsed() < DEADLINE, "it does not end: {}", said());
             std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Runs a trial, and fails if it has not ended by then. `look` gets every now and then what the process and its children
+    /// have mapped.
+    pub fn run_within(
+        &self,
+        trial: &Trial,
+        time: Duration,
+        mut look: impl FnMut(String, Vec<String>),
+    ) -> Run {
+        let file = self.write(trial);
+        let log = fs::File::create(self.path("log")).expect("a log");
+        let child = self
+            .command(&["run", &file.to_string_lossy(), "--results", &self.path("mapped").to_string_lossy()])
+            .stdout(log.try_clone().expect("a second handle"))
+            .stderr(log)
+            .spawn()
+            .expect("the binary starts");
+        // Not waited for if it cannot be killed, but taken the device away first.
+        let mut process = Process(child);
+        let began = Instant::now();
+        let status = loop {
+            if let Some(status) = process.0.try_wait().expect("a child") {
+                break status;
+            }
+            if began.elapsed() > time {
+                self.abort_connections();
+                panic!("it does not end: {}", fs::read_to_string(self.path("log")).unwrap_or_default());
+            }
+            // Whoever looks at a process that is stuck may be stuck with it, so another one looks.
+            let maps = |process: u32| {
+                let looked = Command::new("timeout")
+                    .args(["-s", "KILL", "10", "cat", &format!("/proc/{process}/maps")])
+                    .output();
+                String::from_utf8_lossy(&looked.expect("timeout starts").stdout).into_owned()
+            };
+            let serving = process.0.id();
+            let children = fs::read_to_string(format!("/proc/{serving}/task/{serving}/children"));
+            let children = children.unwrap_or_default();
+            let of_children = children.split_whitespace().map(|child| maps(child.parse().expect("a number")));
+            look(maps(serving), of_children.collect());
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let text = fs::read_to_string(self.path("log")).unwrap_or_default();
+        Run { code: status.code().unwrap_or(-1), text, json: Value::Null, folder: PathBuf::new() }
+    }
+
+    /// Ends every connection of a FUSE file system below our folder: whoever waits for one gets an error.
+    fn abort_connections(&self) {
+        let ours = self.folder.path().to_string_lossy().into_owned();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        for line in mounts.lines().filter(|line| line.contains(&ours) && line.contains("fuse.rotproof")) {
+            // Names of folders of tests hold no blanks.
+            let _ = line.split(' ').nth(4).map(|point| rotproof_export::abort_path(Path::new(point)));
         }
     }
 

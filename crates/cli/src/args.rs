@@ -68,6 +68,9 @@ pub enum Command {
     /// Do a share of a load, told by `rotproof load --client` on another machine
     #[command(hide = true)]
     Client,
+    /// Hold mappings of files for a run whose process may not have them
+    #[command(hide = true, name = rotproof_load::HOLD_MAPPINGS)]
+    HoldMappings,
     /// Look into block traces and write them in other formats
     Trace(TraceArgs),
     /// Reckon how probable undetected corruption is in a design

@@ -15,6 +15,7 @@ mod hung;
 mod import;
 mod load;
 mod machine;
+mod mappings;
 mod metrics;
 mod model;
 mod output;
@@ -83,6 +84,7 @@ fn call(command: &Command, output: Output) -> Result<Exit, Failure> {
         Command::Check(args) => check::check(args, output),
         Command::Load(args) => load::load(args, output),
         Command::Client => client::client(),
+        Command::HoldMappings => mappings::hold(),
         Command::Import(args) => import::import(args, output),
         Command::Trace(args) => trace::trace(args, output),
         Command::Model(args) => model::model(args, output),

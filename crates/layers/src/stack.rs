@@ -22,6 +22,8 @@ pub struct StackEnvironment {
     pub seed: u64,
     /// Put a faults layer just above the leaf if the description names no place for it.
     pub needs_faults: bool,
+    /// Open a file or block device at the bottom for reading only.
+    pub read_only: bool,
 }
 
 /// An open stack.
@@ -87,7 +89,7 @@ pub fn open(spec: &StackSpec, environment: &StackEnvironment) -> Result<Stack> {
     let Some((leaf, layers)) = spec.0.split_first() else {
         return Err(Error::new(ErrorKind::Invalid, "the stack is empty; begin with a leaf"));
     };
-    let (device, ground) = open_leaf(leaf)?;
+    let (device, ground) = open_leaf(leaf, environment.read_only)?;
     let mut stack = Stack { device, engine: None, reporters: Vec::new(), ground };
     if environment.needs_faults && !layers.contains(&DeviceSpec::Faults) {
         stack.add_faults(environment);
@@ -147,7 +149,7 @@ impl Stack {
 
 type Leaf = (Arc<dyn Device>, Option<Ground>);
 
-fn open_leaf(leaf: &DeviceSpec) -> Result<Leaf> {
+fn open_leaf(leaf: &DeviceSpec, read_only: bool) -> Result<Leaf> {
     Ok(match leaf {
         DeviceSpec::Memory(MemorySpec { size, block_size }) => {
             // Validated to be 4096 at the most.
@@ -157,7 +159,8 @@ fn open_leaf(leaf: &DeviceSpec) -> Result<Leaf> {
             let options = FileOptions {
                 size_bytes: size.map(|size| size.0),
                 direct: *direct,
-                create: size.is_some(),
+                read_only,
+                create: size.is_some() && !read_only,
                 ..FileOptions::default()
             };
             let file = FileDevice::open(path, options)?;
@@ -187,7 +190,7 @@ mod tests {
 
     fn opened(json: &str, needs_faults: bool) -> Result<Stack> {
         let spec: StackSpec = serde_json::from_str(json).expect(json);
-        open(&spec, &StackEnvironment { seed: 1, needs_faults })
+        open(&spec, &StackEnvironment { seed: 1, needs_faults, read_only: false })
     }
 
     #[test]

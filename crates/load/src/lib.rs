@@ -46,7 +46,7 @@ pub use command::{Command, CommandLine, CommandOutput};
 pub use content::{Content, ContentId, Stage};
 pub use driver::{
     BlockingFile, DeviceDriver, Driver, FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FAT_LIBRARY, FatSet,
-    FileAccess, FileEngine, FileSet, MappedFile,
+    FileAccess, FileEngine, FileSet, HOLD_MAPPINGS, MappedFile, hold_mappings,
 };
 pub use duplicates::{Distribution, Duplicates, Profile};
 pub use effort::{Effort, EffortPerRequest};

@@ -1,30 +1,43 @@
-//! Whether a stack may be built where its description says: on nothing that may be dear to somebody.
+//! Whether a stack may be built where its description says: on nothing that somebody uses, or that may be dear to somebody.
 
 use rotproof_block::Result;
 use rotproof_block::leaf::NbdDevice;
 use rotproof_layers::{DeviceSpec, StackSpec};
 
-use crate::host;
+use crate::host::{self, Claim, Use};
+use crate::registry::Registry;
 
-/// Ok if the leaf of `stack` may be written all over; fails as [`host::refuse_precious`] and
-/// [`host::refuse_precious_export`] do, as [`host::require_image_fits`] does, and if a server cannot be reached.
-pub(crate) fn refuse_precious(stack: &StackSpec, overwrite: bool) -> Result<()> {
+/// The right to use what a stack stands on, for as long as it is kept. It must outlive the stack.
+#[derive(Debug)]
+#[must_use = "without it others may use the same"]
+pub(crate) struct Ground {
+    /// Whether it is only to be read.
+    pub(crate) is_read_only: bool,
+    #[expect(dead_code, reason = "held, not used")]
+    claims: Vec<Claim>,
+}
+
+/// Claims the leaf of `stack`; fails as [`Claim::of_path`] and [`Claim::of_export`] do, as [`host::require_image_fits`] does,
+/// and if a server cannot be reached.
+pub(crate) fn claim(stack: &StackSpec, wanted: Use) -> Result<Ground> {
+    let mut claims = Vec::new();
     for device in &stack.0 {
         match device {
             DeviceSpec::File(file) => {
-                host::refuse_precious(&file.path, overwrite)?;
-                if let Some(size) = file.size {
-                    host::require_image_fits(&file.path, size.0)?;
+                let size = file.size.map(|size| size.0);
+                claims.push(Claim::of_path(&file.path, &Use { size, ..wanted })?);
+                if let Some(size) = size {
+                    host::require_image_fits(&file.path, size)?;
                 }
             }
             DeviceSpec::Nbd(nbd) => {
                 let device = NbdDevice::connect(&nbd.uri.parse()?)?;
-                host::refuse_precious_export(&device, overwrite)?;
+                claims.push(Claim::of_export(&device, &wanted, Registry::of_user()?.folder())?);
             }
             _ => {}
         }
     }
-    Ok(())
+    Ok(Ground { is_read_only: wanted.fills.is_none(), claims })
 }
 
 #[cfg(test)]
@@ -34,9 +47,10 @@ mod tests {
     use rotproof_export::{NbdAddress, NbdExport, NbdOptions, NbdServer};
 
     use super::*;
+    use crate::host::Filled;
 
     #[test]
-    fn an_export_that_holds_a_file_system_needs_permission() {
+    fn an_export_that_holds_anything_needs_permission_and_one_in_use_has_none() {
         let folder = tempfile::tempdir().expect("a folder");
         let device = MemoryDevice::new(1 << 20, 512).expect("sizes that fit");
         let runtime = Runtime::simulated(1);
@@ -46,14 +60,35 @@ mod tests {
         let server = NbdServer::start(vec![export], &[address], NbdOptions::default()).expect("starts");
         let json = format!(r#"[{{"nbd":{{"uri":"{}"}}}}]"#, server.uris()[0]);
         let stack: StackSpec = serde_json::from_str(&json).expect("a stack");
-        refuse_precious(&stack, false).expect("zeros are dear to nobody");
-        let mut superblock = Buffer::zeroed(512);
-        superblock[..4].copy_from_slice(b"XFSB");
-        let write = Request::write(0, superblock, Context::default());
-        runtime.block_on(queue.submit(write)).expect("completes").result.expect("written");
-        let error = refuse_precious(&stack, false).expect_err("an XFS file system");
-        assert_eq!(error.kind(), ErrorKind::Refused);
-        assert!(error.to_string().contains("--overwrite"), "{error}");
-        refuse_precious(&stack, true).expect("permitted");
+        let fill = |overwrite| claim(&stack, Use::fill(Filled::ByClients, overwrite));
+        let write = |bytes: &[u8]| {
+            let mut sector = Buffer::zeroed(512);
+            sector[..bytes.len()].copy_from_slice(bytes);
+            let write = queue.submit(Request::write(0, sector, Context::default()));
+            runtime.block_on(write).expect("completes").result.expect("written");
+        };
+        for (content, words) in [(&b"XFSB"[..], "an XFS file system"), (b"x", "it holds data")] {
+            write(content);
+            let error = fill(false).expect_err("not blank");
+            assert_eq!(error.kind(), ErrorKind::Refused);
+            let text = error.to_string();
+            assert!(text.contains(words) && text.contains("--overwrite"), "{text}");
+            drop(fill(true).expect("permitted"));
+        }
+        let ground = fill(true).expect("permitted");
+        for wanted in [Use::fill(Filled::ByLoad, true), Use::READ] {
+            let text = claim(&stack, wanted).expect_err("in use").to_string();
+            assert!(text.contains(&format!("is in use by process {}", std::process::id())), "{text}");
+        }
+        drop(ground);
+        write(b"");
+        let readers = [(); 2].map(|()| claim(&stack, Use::READ).expect("shared"));
+        fill(false).expect_err("they read");
+        drop(readers);
+        // Blank: what this process fills it with is its own from now on.
+        drop(fill(false).expect("zeros are dear to nobody"));
+        write(b"a client's");
+        drop(fill(false).expect("served again"));
+        claim(&stack, Use::fill(Filled::ByLoad, false)).expect_err("a client's content is no load's");
     }
 }

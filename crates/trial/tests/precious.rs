@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use rotproof_block::ErrorKind;
 use rotproof_export::{LoopDevice, LoopOptions};
-use rotproof_trial::host::refuse_precious;
+use rotproof_trial::host::{Claim, Filled, Use};
 
 use sandbox::Sandbox;
 
@@ -46,8 +46,12 @@ fn attach(image: &Path) -> LoopDevice {
     LoopDevice::attach(image, LoopOptions { direct_io: false, ..LoopOptions::default() }).expect("attached")
 }
 
+fn claim(path: &Path, overwrite: bool) -> rotproof_block::Result<Claim> {
+    Claim::of_path(path, &Use::fill(Filled::ByLoad, overwrite))
+}
+
 fn refusal(path: &Path, overwrite: bool) -> String {
-    let error = refuse_precious(path, overwrite).expect_err("it must be refused");
+    let error = claim(path, overwrite).expect_err("it must be refused");
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
     error.to_string()
 }
@@ -56,7 +60,7 @@ fn refusal(path: &Path, overwrite: bool) -> String {
 fn needs_permission(path: &Path, words: &str) {
     let text = refusal(path, false);
     assert!(text.contains(words) && text.contains("--overwrite"), "{text}");
-    refuse_precious(path, true).expect("permitted");
+    drop(claim(path, true).expect("permitted"));
 }
 
 /// Refused with permission too, in these words.
@@ -97,7 +101,7 @@ fn what_the_usual_programs_make_is_recognised() {
         ("mkswap", &[], 8, "swap space"),
     ] {
         let path = image(&sandbox, program, size_mib);
-        refuse_precious(&path, false).expect("empty so far");
+        drop(claim(&path, false).expect("empty so far"));
         run(program, arguments, &path);
         needs_permission(&path, words);
     }
@@ -120,7 +124,7 @@ fn a_block_device_with_a_file_system_needs_permission_and_a_mounted_one_has_none
     let path = image(&sandbox, "disk.img", 8);
     let attached = attach(&path);
     let device = attached.path().to_owned();
-    refuse_precious(&device, false).expect("a blank device");
+    drop(claim(&device, false).expect("a blank device"));
     is_in_use(&path, &format!("attached to {}", device.display()));
     run("mkfs.ext4", &["-q", "-F"], &device);
     needs_permission(&device, "an ext4 file system");
@@ -159,11 +163,11 @@ fn a_device_of_a_mounted_btrfs_is_in_use_whatever_the_table_of_mounts_shows() {
 fn what_another_program_claims_is_in_use() {
     let sandbox = Sandbox::new();
     let attached = attach(&image(&sandbox, "disk.img", 8));
-    let claim =
+    let other =
         OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(attached.path()).expect("claimed");
     is_in_use(attached.path(), "in use");
-    drop(claim);
-    refuse_precious(attached.path(), false).expect("free again");
+    drop(other);
+    drop(claim(attached.path(), false).expect("free again"));
     attached.detach().expect("detached");
 }
 
@@ -226,4 +230,39 @@ impl Drop for Swap {
     fn drop(&mut self) {
         let _ = Command::new("swapoff").arg(&self.0).status();
     }
+}
+
+#[test]
+fn what_only_blkid_knows_is_called_what_blkid_calls_it() {
+    let sandbox = Sandbox::new();
+    let path = image(&sandbox, "bfs", 8);
+    run("mkfs.bfs", &[], &path);
+    needs_permission(&path, "what blkid takes for bfs");
+}
+
+#[test]
+fn a_device_is_locked_for_others_and_remembered_until_somebody_else_writes_to_it() {
+    use std::os::unix::fs::FileExt;
+    let sandbox = Sandbox::new();
+    let attached = attach(&image(&sandbox, "disk.img", 8));
+    let device = attached.path();
+    let write = |offset: u64| {
+        let file = OpenOptions::new().write(true).open(device).expect("opens");
+        file.write_all_at(&[7; 4096], offset).and_then(|()| file.sync_all()).expect("written");
+    };
+    let claimed = claim(device, false).expect("blank");
+    is_in_use(device, &format!("in use by process {}", std::process::id()));
+    Claim::of_path(device, &Use::READ).expect_err("not even read");
+    let excluded = OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(device);
+    assert_eq!(excluded.expect_err("the kernel's own claim").raw_os_error(), Some(libc::EBUSY));
+    write(1 << 20);
+    drop(claimed);
+    drop(claim(device, false).expect("what this process has written, it may write over"));
+    write(2 << 20);
+    needs_permission(device, "it holds data");
+    let readers = [(); 2].map(|()| Claim::of_path(device, &Use::READ).expect("readers share"));
+    is_in_use(device, "in use by process");
+    drop(readers);
+    drop(claim(device, true).expect("free again"));
+    attached.detach().expect("detached");
 }

@@ -60,6 +60,7 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
             direct: !args.buffered,
             engine: args.ioengine.into(),
             size: args.size,
+            is_shared: false,
         },
         verify: !args.no_verify && args.target.keeps_data(),
         verify_only: args.verify_only,

@@ -83,6 +83,9 @@ impl MemoryTable {
         // SAFETY: plain numbers; the descriptor is open.
         unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) };
         let file = File::from(file);
+        if !is_of_memory(&file) {
+            return Err(Refused);
+        }
         let end = file_offset.checked_add(size).ok_or(Refused)?;
         if file.metadata().map_err(|_| Refused)?.len() < end {
             return Err(Refused);
@@ -102,5 +105,44 @@ impl MemoryTable {
             false => Some(Arc::new(Memory::from_arc_regions(regions).map_err(|_| Refused)?)),
         };
         Ok(())
+    }
+}
+
+/// Whether a file is memory and nothing else: a memfd, in `/dev/shm`, or of huge pages. One on a disk may be on the very device
+/// that is served here. Whoever then touches its mapping waits for a thread that may wait for the lock on this process' memory
+/// map (`docs/decisions/029-mappings-apart.md`).
+fn is_of_memory(file: &File) -> bool {
+    // SAFETY: all zeros is a value of this structure, which lives across the call that fills it; the descriptor is open.
+    let (answer, statistics) = unsafe {
+        let mut statistics: libc::statfs = std::mem::zeroed();
+        (libc::fstatfs(file.as_raw_fd(), &raw mut statistics), statistics)
+    };
+    answer == 0 && [libc::TMPFS_MAGIC, libc::HUGETLBFS_MAGIC].contains(&statistics.f_type)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::FromRawFd;
+
+    use super::*;
+
+    fn add(file: OwnedFd) -> Result<(), Refused> {
+        File::from(file.try_clone().expect("a second descriptor")).set_len(1 << 20).expect("room");
+        let region =
+            RegionDescription { guest_address: 0, size: 1 << 20, user_address: 1 << 30, file_offset: 0 };
+        MemoryTable::default().add(region, file)
+    }
+
+    #[test]
+    fn only_memory_is_mapped_and_no_file_that_may_be_on_the_device_itself() {
+        // SAFETY: the name is a string with its zero byte; what is opened is owned by nobody else.
+        let memory =
+            unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC)) };
+        assert_eq!(add(memory), Ok(()));
+        let folder = std::env::current_exe().expect("this program");
+        let on_disk = tempfile::tempfile_in(folder.parent().expect("a folder")).expect("a file");
+        // Where this program lies in memory itself, there is no disk to try.
+        let expected = if is_of_memory(&on_disk) { Ok(()) } else { Err(Refused) };
+        assert_eq!(add(on_disk.into()), expected);
     }
 }

@@ -1,10 +1,8 @@
 //! One device as the only object of a load: a stack in process, or a block device of the kernel.
 
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rotproof_block::leaf::{FileDevice, FileOptions};
 use rotproof_block::{Device, Error, ErrorKind, Queue, Result, Runtime};
 
 use super::{Driver, FileEngine};
@@ -41,11 +39,6 @@ impl DeviceDriver {
     /// As [`DeviceDriver::new`], of what [`FileEngine::open`] gave.
     pub fn through(engine: FileEngine, device: Arc<dyn Device>) -> Result<Self> {
         Ok(Self { holds_threads: engine.holds_threads(), ..Self::new(device)? })
-    }
-
-    /// A block device or file that exists, past the page cache.
-    pub fn open_path(path: &Path) -> Result<Self> {
-        Self::new(FileDevice::open(path, FileOptions::default())?)
     }
 }
 

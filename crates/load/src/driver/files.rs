@@ -1,5 +1,6 @@
 //! A set of files in a directory as the objects of a load: past the page cache where the file system can, unless it is
-//! to be used; flushed by `fdatasync`.
+//! to be used; flushed by `fdatasync`. They are on a device that this process serves, so mappings of them are in a process
+//! of their own.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -8,7 +9,8 @@ use std::sync::Arc;
 use rotproof_block::leaf::FileOptions;
 use rotproof_block::{Device, Error, ErrorKind, Queue, Result, Runtime};
 
-use super::{Driver, FileAccess, Lost};
+use super::mapping::MappingProcess;
+use super::{Driver, FileAccess, FileEngine, Lost, MappedFile};
 use crate::BLOCK_BYTES;
 use crate::object::{ObjectInfo, file_name};
 use crate::spec::FilesSpec;
@@ -19,6 +21,8 @@ pub struct FileSet {
     files: Vec<File>,
     objects: Vec<ObjectInfo>,
     holds_threads: bool,
+    /// Holds the mappings of the files, if they are mapped. After the files, which need it.
+    mappings: Option<Arc<MappingProcess>>,
 }
 
 #[derive(Clone)]
@@ -57,20 +61,23 @@ impl FileSet {
             ));
         }
         let options = FileOptions { size_bytes: Some(spec.size.0), create: true, ..FileOptions::default() };
-        let files = paths.iter().map(|path| open_file(path, options, access)).collect::<Result<_>>()?;
-        Ok(Self { files, objects, holds_threads: access.engine.holds_threads() })
+        let mappings = start_mappings(access)?;
+        let open = |path: &PathBuf| open_file(path, options, access, mappings.as_ref());
+        let files = paths.iter().map(open).collect::<Result<_>>()?;
+        Ok(Self { files, objects, holds_threads: access.engine.holds_threads(), mappings })
     }
 
     /// Opens files that [`FileSet::create`] made, to read them. One that is gone, or that cannot be opened, fails
-    /// every request instead: that is a finding, not a reason to stop.
-    pub fn open(directory: &Path, spec: FilesSpec, access: FileAccess) -> Self {
+    /// every request instead: that is a finding, not a reason to stop. An error is one of this machine.
+    pub fn open(directory: &Path, spec: FilesSpec, access: FileAccess) -> Result<Self> {
         let objects = Self::objects_of(spec);
+        let mappings = start_mappings(access)?;
         let open = |object: &ObjectInfo| {
-            open_file(&directory.join(&object.name), FileOptions::default(), access)
+            open_file(&directory.join(&object.name), FileOptions::default(), access, mappings.as_ref())
                 .unwrap_or_else(|error| File::Lost(error.kind()))
         };
         let files = objects.iter().map(open).collect();
-        Self { files, objects, holds_threads: access.engine.holds_threads() }
+        Ok(Self { files, objects, holds_threads: access.engine.holds_threads(), mappings })
     }
 
     /// Whether all files are read and written past the page cache.
@@ -79,8 +86,20 @@ impl FileSet {
     }
 }
 
+fn start_mappings(access: FileAccess) -> Result<Option<Arc<MappingProcess>>> {
+    (access.engine == FileEngine::Mmap).then(|| MappingProcess::start().map(Arc::new)).transpose()
+}
+
 /// Past the page cache if possible: some file systems have no direct I/O, or only in larger blocks than ours.
-fn open_file(path: &Path, options: FileOptions, access: FileAccess) -> Result<File> {
+fn open_file(
+    path: &Path,
+    options: FileOptions,
+    access: FileAccess,
+    mappings: Option<&Arc<MappingProcess>>,
+) -> Result<File> {
+    if let Some(process) = mappings {
+        return Ok(File::Open { device: MappedFile::open_in(process, path, options)?, is_direct: false });
+    }
     if !access.is_cached()
         && let Ok(device) = access.engine.open(path, FileOptions { direct: true, ..options })
         && device.info().block_size as usize <= BLOCK_BYTES
@@ -112,6 +131,10 @@ impl Driver for FileSet {
 
     fn holds_threads(&self) -> bool {
         self.holds_threads
+    }
+
+    fn check(&self) -> Result<()> {
+        self.mappings.as_ref().map_or(Ok(()), |process| process.check())
     }
 }
 
@@ -145,7 +168,7 @@ mod tests {
         drop(files);
         let length = |name| directory.path().join(name).metadata().expect("it is there").len();
         assert_eq!(["a", "b", "c"].map(length), [64 * 4096; 3]);
-        let files = FileSet::open(directory.path(), SPEC, FileAccess::default());
+        let files = FileSet::open(directory.path(), SPEC, FileAccess::default()).expect("opens");
         let check = run(&workload, &files, &mut oracle, &uring(Phase::Check)).expect("checks");
         assert_eq!((check.reads.bytes, check.sightings.len()), (3 * 64 * 4096, 0));
     }
@@ -162,7 +185,7 @@ mod tests {
         let cut =
             std::fs::OpenOptions::new().write(true).open(directory.path().join("c")).expect("it is there");
         cut.set_len(60 * 4096).expect("cut");
-        let files = FileSet::open(directory.path(), SPEC, FileAccess::default());
+        let files = FileSet::open(directory.path(), SPEC, FileAccess::default()).expect("opens");
         let check = run(&workload, &files, &mut oracle, &uring(Phase::Check)).expect("checks");
         let failures = classify(&workload, &oracle, [&check]);
         let of = |name: &str| -> Vec<u64> {

@@ -5,6 +5,8 @@
 //! copies to and from the mapping (`process_vm_readv` on the own process). It then takes the page faults on the mapping
 //! just as a program would, and where one fails the call does, with EFAULT. No reference into the mapping is ever made.
 //!
+//! The mapping is one of this process, or of a [`MappingProcess`] where this process serves the device below the file.
+//!
 //! A worker waits in each call, so it has one request in flight whatever its queue depth.
 
 use std::fs::OpenOptions;
@@ -20,6 +22,7 @@ use rotproof_block::leaf::{FileDevice, FileOptions};
 use rotproof_block::{Device, DeviceInfo, Error, Queue, Result, Runtime, system_calls};
 
 use super::blocking::{Blocking, BlockingDevice};
+use super::mapping::MappingProcess;
 
 /// The file, mapped once for all workers.
 #[derive(Debug)]
@@ -28,8 +31,7 @@ pub struct MappedFile(BlockingDevice<Mapping>);
 impl MappedFile {
     /// As [`FileDevice::open`], and fails as that does; it always goes through the page cache.
     pub fn open(path: &Path, options: FileOptions) -> Result<Arc<Self>> {
-        // It makes the file and knows its size.
-        let info = FileDevice::open(path, FileOptions { direct: false, ..options })?.info();
+        let info = Self::made(path, options)?;
         let file = OpenOptions::new()
             .read(true)
             .write(!options.read_only)
@@ -39,6 +41,23 @@ impl MappedFile {
         let mapping = Mapping::new(file.as_raw_fd(), info.size, !options.read_only)
             .doing(|| format!("mapping {} into memory", path.display()))?;
         Ok(Arc::new(Self(BlockingDevice::new(mapping, info))))
+    }
+
+    /// The same with the mapping in another process.
+    pub(super) fn open_in(
+        process: &Arc<MappingProcess>,
+        path: &Path,
+        options: FileOptions,
+    ) -> Result<Arc<Self>> {
+        let info = Self::made(path, options)?;
+        let mapping = Mapping::new_in(process, path, info.size, !options.read_only)
+            .doing(|| format!("mapping {} into the memory of another process", path.display()))?;
+        Ok(Arc::new(Self(BlockingDevice::new(mapping, info))))
+    }
+
+    /// Makes the file if need be, and says what it is.
+    fn made(path: &Path, options: FileOptions) -> Result<DeviceInfo> {
+        Ok(FileDevice::open(path, FileOptions { direct: false, ..options })?.info())
     }
 }
 
@@ -79,8 +98,17 @@ impl Blocking for Mapping {
 /// A shared mapping of a whole file, only ever touched by the kernel on our behalf.
 #[derive(Debug)]
 struct Mapping {
+    holder: Holder,
+    /// In the memory of the holder.
     start: *mut libc::c_void,
     len: usize,
+}
+
+/// Whose memory it is in.
+#[derive(Debug)]
+enum Holder {
+    ThisProcess,
+    Other(Arc<MappingProcess>),
 }
 
 // SAFETY: the pointer is only handed to system calls, which any thread may make; nothing is read or written through it.
@@ -101,7 +129,20 @@ impl Mapping {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { start, len })
+        Ok(Self { holder: Holder::ThisProcess, start, len })
+    }
+
+    fn new_in(process: &Arc<MappingProcess>, path: &Path, size: u64, is_writable: bool) -> io::Result<Self> {
+        let len = usize::try_from(size).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        let start = std::ptr::without_provenance_mut(process.map(path, len, is_writable)?);
+        Ok(Self { holder: Holder::Other(Arc::clone(process)), start, len })
+    }
+
+    fn process(&self) -> libc::pid_t {
+        match &self.holder {
+            Holder::ThisProcess => std::process::id().cast_signed(),
+            Holder::Other(process) => process.process(),
+        }
     }
 
     fn copy_out(&self, offset: usize, buffer: &mut [u8]) -> io::Result<()> {
@@ -115,7 +156,7 @@ impl Mapping {
             // SAFETY: `local` is memory of ours that lives across the call, which fills it; `mapped` lies within the
             // mapping, and the kernel checks it besides.
             let copied = unsafe {
-                libc::process_vm_readv(own_process(), &raw const local, 1, &raw const mapped, 1, 0)
+                libc::process_vm_readv(self.process(), &raw const local, 1, &raw const mapped, 1, 0)
             };
             done += copied_bytes(copied)?;
         }
@@ -133,7 +174,7 @@ impl Mapping {
             // SAFETY: `local` is memory of ours that lives across the call, which only reads it; what is written lies
             // within the mapping, to which nobody has a reference.
             let copied = unsafe {
-                libc::process_vm_writev(own_process(), &raw const local, 1, &raw const mapped, 1, 0)
+                libc::process_vm_writev(self.process(), &raw const local, 1, &raw const mapped, 1, 0)
             };
             done += copied_bytes(copied)?;
         }
@@ -152,6 +193,9 @@ impl Mapping {
         const PAGE_BYTES: usize = 4096;
         let start = bytes.start / PAGE_BYTES * PAGE_BYTES;
         system_calls::count_one();
+        if let Holder::Other(process) = &self.holder {
+            return process.sync(self.start.addr() + start, bytes.end - start);
+        }
         // SAFETY: the range lies within the mapping, and the call changes no memory.
         match unsafe { libc::msync(self.start.wrapping_byte_add(start), bytes.end - start, libc::MS_SYNC) } {
             0 => Ok(()),
@@ -162,13 +206,12 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and no call uses it any more.
-        unsafe { libc::munmap(self.start, self.len) };
+        // In another process it goes with that.
+        if let Holder::ThisProcess = self.holder {
+            // SAFETY: it is ours, and no call uses it any more.
+            unsafe { libc::munmap(self.start, self.len) };
+        }
     }
-}
-
-fn own_process() -> libc::pid_t {
-    std::process::id().cast_signed()
 }
 
 fn copied_bytes(copied: libc::ssize_t) -> io::Result<usize> {
@@ -181,6 +224,7 @@ fn copied_bytes(copied: libc::ssize_t) -> io::Result<usize> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::mapping::tests::start_here;
     use super::*;
     use crate::probe::uring;
     use crate::{DeviceDriver, Driver, LoadSpec, Oracle, Workload, classify, run};
@@ -195,22 +239,56 @@ mod tests {
         read_only: false,
     };
 
+    /// Opens a file in this process, or in another.
+    fn open(apart: bool, path: &Path, options: FileOptions) -> Result<Arc<MappedFile>> {
+        match apart {
+            false => MappedFile::open(path, options),
+            true => MappedFile::open_in(&Arc::new(start_here()), path, options),
+        }
+    }
+
     #[test]
     fn it_keeps_the_contract_of_a_device() {
         let folder = tempfile::tempdir().expect("a folder");
-        let make = || -> Result<Arc<dyn Device>> {
-            let path = folder.path().join("disk.img");
-            let _ = std::fs::remove_file(&path);
-            Ok(MappedFile::open(&path, FileOptions { size_bytes: Some(4 << 20), ..OPTIONS })?)
+        for apart in [false, true] {
+            let make = || -> Result<Arc<dyn Device>> {
+                let path = folder.path().join("disk.img");
+                let _ = std::fs::remove_file(&path);
+                Ok(open(apart, &path, FileOptions { size_bytes: Some(4 << 20), ..OPTIONS })?)
+            };
+            check(On::Uring, &make).unwrap_or_else(|breach| panic!("{breach}"));
+        }
+    }
+
+    #[test]
+    fn a_mapping_in_another_process_is_none_in_this_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().canonicalize().expect("there").join("disk.img");
+        let maps = |process: &str| {
+            let text = std::fs::read_to_string(format!("/proc/{process}/maps")).expect("readable");
+            text.lines().filter(|line| line.ends_with(path.to_str().expect("UTF-8"))).count()
         };
-        check(On::Uring, &make).unwrap_or_else(|breach| panic!("{breach}"));
+        let process = Arc::new(start_here());
+        let number = process.process().to_string();
+        let apart = MappedFile::open_in(&process, &path, OPTIONS).expect("opens");
+        assert_eq!((maps("self"), maps(&number)), (0, 1));
+        let here = MappedFile::open(&path, OPTIONS).expect("opens");
+        assert_eq!((maps("self"), maps(&number)), (1, 1));
+        drop((apart, here));
+        assert_eq!(maps("self"), 0);
     }
 
     #[test]
     fn a_load_on_it_is_verified_and_a_file_that_is_cut_short_kills_nobody() {
+        for apart in [false, true] {
+            verify_a_load(apart);
+        }
+    }
+
+    fn verify_a_load(apart: bool) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("disk.img");
-        let driver = DeviceDriver::new(MappedFile::open(&path, OPTIONS).expect("opens")).expect("suits");
+        let driver = DeviceDriver::new(open(apart, &path, OPTIONS).expect("opens")).expect("suits");
         let load: LoadSpec = serde_json::from_str(
             r#"{ "pattern": "random", "reads": "40%", "fua": "20%", "requests": 500, "workers": 2, "prefill": true }"#,
         )

@@ -7,6 +7,7 @@ mod fat;
 mod file_engine;
 mod files;
 mod mapped_file;
+mod mapping;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ pub use fat::{FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FAT_LIBRARY, FatSet};
 pub use file_engine::{FileAccess, FileEngine};
 pub use files::FileSet;
 pub use mapped_file::MappedFile;
+pub use mapping::{VERB as HOLD_MAPPINGS, hold_mappings};
 
 /// Opens the objects of a load. Shared by the threads of all workers.
 pub trait Driver: Send + Sync {
@@ -37,6 +39,12 @@ pub trait Driver: Send + Sync {
     /// Whether a request holds the thread that submits it until it is done.
     fn holds_threads(&self) -> bool {
         false
+    }
+
+    /// Ok as long as what carries out the requests is itself there. An error is one of this machine, never a finding about
+    /// the objects.
+    fn check(&self) -> Result<()> {
+        Ok(())
     }
 
     /// Ends the use of the objects after the last queue is gone, and writes what is still kept back, as requests of

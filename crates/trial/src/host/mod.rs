@@ -1,14 +1,19 @@
 //! The machine below a trial: what it is, what it has, what is in use, and what must not be touched.
 //!
-//! Everything here looks; only [`program`] and [`command`] start something. It knows nothing of stacks, subjects or runs.
+//! Everything here looks; only [`program`] and [`command`] start something, and [`Claim`] locks and marks. It knows nothing of
+//! stacks, subjects or runs.
 
 mod any_data;
 pub mod cancel;
+mod claim;
+mod claimed_device;
 pub mod command;
 mod disk;
 mod environment;
 mod extent_map;
 pub mod kernel_log;
+mod lock;
+mod made_mark;
 pub mod mounts;
 mod polling;
 mod precious;
@@ -16,18 +21,21 @@ pub mod process;
 mod process_group;
 pub mod program;
 mod remote;
+mod second_opinion;
 mod signatures;
 mod space;
 mod usage;
 
-pub use any_data::{device_has_data, file_has_data};
 pub use cancel::Cancel;
+pub use claim::{Claim, Use, lock_folder};
+pub use claimed_device::ClaimedDevice;
 pub use disk::disk_of;
 pub use environment::{Environment, ToolVersion, environment};
 pub use extent_map::place_of;
 pub use kernel_log::KernelLog;
+pub use lock::Locked;
+pub use made_mark::Filled;
 pub use polling::can_be_polled;
-pub use precious::{refuse_precious, refuse_precious_export};
 pub(crate) use process_group::Process;
 pub use program::{Program, RunningProgram};
 pub use remote::{Heard, Machine, Remote};

@@ -1,8 +1,7 @@
-//! The refusal to write on something that may be dear to somebody.
+//! Whether somebody uses a file or device, and what it holds: what may be dear to somebody.
 //!
-//! What is in use (mounted, swap, part of another device) is refused always. What is recognised as holding something
-//! is refused unless the user permits it with `--overwrite`. It looks only; nothing is written, and no mounted file
-//! system is touched other than that of the path in question.
+//! It looks only; nothing is written, and no mounted file system is touched other than that of the path in question. What
+//! follows from it is decided in `claim`.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -13,68 +12,25 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rotproof_block::error::IoContext;
-use rotproof_block::leaf::NbdDevice;
-use rotproof_block::{Buffer, Context, Device, Error, ErrorKind, Queue, Request, Result, Runtime};
+use rotproof_block::leaf::{FileDevice, FileOptions, NbdDevice};
+use rotproof_block::{Buffer, Context, Device, Queue, Request, Result, Runtime};
 
+use super::any_data::{device_has_data, file_has_data};
 use super::mounts::{Mount, mounts, unescape};
+use super::second_opinion;
 use super::signatures::{Content, recognise};
 
-/// Ok if `path` may be made a leaf and written all over: it does not exist, or is a regular file or block device
-/// that nobody uses and that holds nothing recognisable, or `overwrite` says that its content may be destroyed.
-///
-/// Fails with [`ErrorKind::Refused`] and a text that says what was found and what permits it, or with
-/// [`ErrorKind::Invalid`] if the path is neither file nor block device.
-pub fn refuse_precious(path: &Path, overwrite: bool) -> Result<()> {
-    let metadata = match fs::metadata(path) {
-        Ok(metadata) => metadata,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error).doing(|| format!("looking at {}", path.display())),
-    };
-    let file_type = metadata.file_type();
-    let use_found = if file_type.is_block_device() {
-        use_of_device(path, &metadata)?
-    } else if file_type.is_file() {
-        use_of_file(path, &metadata)?
-    } else {
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            format!("{} is neither a file nor a block device; give the path of one", path.display()),
-        ));
-    };
-    if let Some(found) = use_found {
-        return Err(Error::new(
-            ErrorKind::Refused,
-            format!(
-                "refusing to write on {}: it {found}; end that use first (--overwrite does not permit this)",
-                path.display()
-            ),
-        ));
-    }
-    if overwrite {
-        return Ok(());
-    }
-    refuse_content(path.display(), content_of(path, &metadata)?)
-}
-
-/// As [`refuse_precious`], for an export of an NBD server; who else uses it only the server knows.
-pub fn refuse_precious_export(device: &NbdDevice, overwrite: bool) -> Result<()> {
-    if overwrite {
-        return Ok(());
-    }
+/// What an export of an NBD server holds, as the end of "it holds ..."; who else uses it only the server knows.
+pub(super) fn content_of_export(device: &NbdDevice) -> Result<Option<String>> {
     // Under virtual time a request to a server blocks this thread, which is what is wanted here.
     let runtime = Runtime::simulated(0);
     let content =
         Export { queue: device.open_queue(&runtime)?, runtime, block_size: device.info().block_size.into() };
     let found = recognise(&content, device.info().size).map_err(|error| error.while_doing(device.uri()))?;
-    refuse_content(device.uri(), found)
-}
-
-fn refuse_content(what: impl std::fmt::Display, found: Option<String>) -> Result<()> {
-    let Some(found) = found else { return Ok(()) };
-    let message = format!(
-        "refusing to write on {what}: it holds {found}; if all of it may be destroyed, say so with --overwrite"
-    );
-    Err(Error::new(ErrorKind::Refused, message))
+    Ok(match found {
+        Some(found) => Some(found),
+        None => device_has_data(device)?.then(|| DATA.into()),
+    })
 }
 
 /// What is on an export, read in whole blocks.
@@ -97,8 +53,32 @@ impl Content for Export {
     }
 }
 
-/// How the kernel or somebody else uses the block device or one of its partitions, as the end of "it ...".
-fn use_of_device(path: &Path, metadata: &Metadata) -> Result<Option<String>> {
+/// How a block device is used.
+pub(super) enum DeviceUse {
+    /// By the kernel or somebody else, it or one of its partitions, as the end of "it ...".
+    InUse(String),
+    /// By nobody: as long as this is open, the kernel gives it to nobody else who wants it alone.
+    Claimed(File),
+}
+
+/// Claims a block device, unless the kernel or somebody else uses it.
+pub(super) fn claim_device(path: &Path, metadata: &Metadata) -> Result<DeviceUse> {
+    if let Some(found) = use_of_device(metadata)? {
+        return Ok(DeviceUse::InUse(found));
+    }
+    // What no table shows (further devices of a btrfs, members of a ZFS pool), the kernel's own claim does.
+    match OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC).open(path) {
+        Ok(claimed) => Ok(DeviceUse::Claimed(claimed)),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(DeviceUse::InUse(
+            "is in use, the kernel says, though by none of its mounts (a further device of a file system, \
+                     or another program that holds it)"
+                .into(),
+        )),
+        Err(error) => Err(error).doing(|| format!("opening {}", path.display())),
+    }
+}
+
+fn use_of_device(metadata: &Metadata) -> Result<Option<String>> {
     let number = device_number(metadata.rdev());
     let mounts = mounts()?;
     for (device, name) in std::iter::once((number, None))
@@ -116,20 +96,11 @@ fn use_of_device(path: &Path, metadata: &Metadata) -> Result<Option<String>> {
             return Ok(Some(format!("{part}is in use by {}", holders.join(", "))));
         }
     }
-    // What no table shows (further devices of a btrfs, members of a ZFS pool), the kernel's own claim does.
-    match OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC).open(path) {
-        Ok(_) => Ok(None),
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(Some(
-            "is in use, the kernel says, though by none of its mounts (a further device of a file system, \
-                     or another program that holds it)"
-                .into(),
-        )),
-        Err(error) => Err(error).doing(|| format!("opening {}", path.display())),
-    }
+    Ok(None)
 }
 
 /// How the regular file is in use, as the end of "it ...".
-fn use_of_file(path: &Path, metadata: &Metadata) -> Result<Option<String>> {
+pub(super) fn use_of_file(path: &Path, metadata: &Metadata) -> Result<Option<String>> {
     let identity = (metadata.dev(), metadata.ino());
     let full_path = fs::canonicalize(path).doing(|| format!("looking at {}", path.display()))?;
     let mounts = mounts()?;
@@ -159,21 +130,38 @@ fn use_of_file(path: &Path, metadata: &Metadata) -> Result<Option<String>> {
     Ok(None)
 }
 
+/// What is said of what nobody recognises.
+const DATA: &str = "data";
+
 /// What the file or device holds, as the end of "it holds ...".
-fn content_of(path: &Path, metadata: &Metadata) -> Result<Option<String>> {
+pub(super) fn content_of(path: &Path, metadata: &Metadata) -> Result<Option<String>> {
     let mut file = File::open(path).doing(|| format!("opening {}", path.display()))?;
     let size = file.seek(SeekFrom::End(0)).doing(|| format!("asking for the size of {}", path.display()))?;
+    if size == 0 {
+        return Ok(None);
+    }
     if let Some(found) = recognise(&file, size).map_err(|error| error.while_doing(path.display()))? {
         return Ok(Some(found));
     }
-    if metadata.is_file() {
-        return Ok((!size.is_multiple_of(512))
-            .then(|| format!("{size} bytes, which is no multiple of 512, so it is no disk image")));
+    if metadata.is_file() && !size.is_multiple_of(512) {
+        return Ok(Some(format!("{size} bytes, which is no multiple of 512, so it is no disk image")));
     }
     // A table that we do not know, but the kernel does.
     let partitions: Vec<String> =
         partitions(device_number(metadata.rdev())).into_iter().map(|(_, name)| name).collect();
-    Ok((!partitions.is_empty()).then(|| format!("the partitions {}", partitions.join(", "))))
+    if metadata.file_type().is_block_device() && !partitions.is_empty() {
+        return Ok(Some(format!("the partitions {}", partitions.join(", "))));
+    }
+    if let Some(found) = second_opinion::of_blkid(path) {
+        return Ok(Some(found));
+    }
+    let has_data = if metadata.is_file() {
+        file_has_data(path)?
+    } else {
+        let options = FileOptions { read_only: true, direct: false, ..FileOptions::default() };
+        device_has_data(FileDevice::open(path, options)?.as_ref())?
+    };
+    Ok(has_data.then(|| DATA.into()))
 }
 
 fn device_number(device: u64) -> (u32, u32) {
@@ -248,53 +236,6 @@ fn names_in(folder: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn refusal(path: &Path, overwrite: bool) -> String {
-        let error = refuse_precious(path, overwrite).expect_err("refused");
-        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
-        error.to_string()
-    }
-
-    #[test]
-    fn nothing_zeros_and_unknown_content_are_no_reason_to_refuse() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let image = folder.path().join("disk.img");
-        refuse_precious(&image, false).expect("it does not exist");
-        fs::write(&image, b"").expect("written");
-        refuse_precious(&image, false).expect("it is empty");
-        fs::write(&image, vec![0; 1 << 20]).expect("written");
-        refuse_precious(&image, false).expect("only zeros");
-        fs::write(&image, vec![0xa5; 1 << 20]).expect("written");
-        refuse_precious(&image, false).expect("what an earlier trial left");
-    }
-
-    #[test]
-    fn a_recognised_content_needs_permission_and_the_text_says_which() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let image = folder.path().join("disk.img");
-        let mut content = vec![0; 1 << 20];
-        content[..4].copy_from_slice(b"XFSB");
-        fs::write(&image, content).expect("written");
-        let text = refusal(&image, false);
-        assert!(text.contains("an XFS file system") && text.contains("--overwrite"), "{text}");
-        refuse_precious(&image, true).expect("permitted");
-    }
-
-    #[test]
-    fn a_document_is_no_disk_image() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let letter = folder.path().join("letter.txt");
-        fs::write(&letter, "Dear reader,").expect("written");
-        assert!(refusal(&letter, false).contains("no disk image"));
-    }
-
-    #[test]
-    fn a_folder_and_a_character_device_are_senseless() {
-        for path in ["/", "/dev/null"] {
-            let error = refuse_precious(Path::new(path), true).expect_err("neither file nor block device");
-            assert_eq!(error.kind(), ErrorKind::Invalid);
-        }
-    }
 
     #[test]
     fn a_path_belongs_to_the_deepest_mount_above_it() {

@@ -138,7 +138,8 @@ impl RunningProgram {
         Err(Error::new(ErrorKind::Missing, format!("{name} failed ({how}): {said}")))
     }
 
-    fn finish(mut self, cancel: &Cancel) -> Result<(ExitStatus, String)> {
+    /// Waits for its end, whatever that is, and gives it with what it printed.
+    pub(super) fn finish(mut self, cancel: &Cancel) -> Result<(ExitStatus, String)> {
         let status = loop {
             cancel.check()?;
             match self.child.try_wait().doing(|| format!("waiting for {}", self.program.path.display()))? {

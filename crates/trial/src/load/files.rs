@@ -22,7 +22,7 @@ use rotproof_spec::{Bytes, Span};
 
 use super::Record;
 use super::kept::Kept;
-use crate::host::{self, Cancel};
+use crate::host::{self, Cancel, Locked};
 use crate::probe::{ProbeReport, ProbesSpec};
 use crate::registry::{Entry, Registry, Resource, Run};
 use crate::runner::{Monitor, Performance, mark_file_errors, summarise_files};
@@ -197,6 +197,12 @@ struct OwnFolder {
     path: PathBuf,
     /// Its place in the record, and the run whose record that is.
     recorded: Option<(Entry, Run)>,
+    _locked: Option<Locked>,
+}
+
+/// Locks the folder of a load for as long as what this gives is kept.
+fn locked(path: &Path) -> Result<Locked> {
+    host::lock_folder(path).map_err(|error| error.while_doing("taking it for the files of a load"))
 }
 
 impl OwnFolder {
@@ -209,7 +215,12 @@ impl OwnFolder {
         }
         let parent = parent.canonicalize().doing(|| format!("looking at {}", parent.display()))?;
         let path = parent.join(FOLDER);
-        let is_left = path.symlink_metadata().is_ok();
+        let left = path.symlink_metadata().ok();
+        if left.as_ref().is_some_and(fs::Metadata::is_dir) {
+            // A load that is at work in it has it locked.
+            drop(locked(&path)?);
+        }
+        let is_left = left.is_some();
         if is_left && !overwrite {
             return Err(Error::new(
                 ErrorKind::Refused,
@@ -230,7 +241,9 @@ impl OwnFolder {
             return Err(error).doing(|| format!("making the folder {}", path.display()));
         }
         run.created(&entry, &path)?;
-        Ok(Self { path, recorded: Some((entry, run)) })
+        let mut own = Self { path, recorded: Some((entry, run)), _locked: None };
+        own._locked = Some(locked(&own.path)?);
+        Ok(own)
     }
 
     fn path(&self) -> &Path {
@@ -317,6 +330,22 @@ mod tests {
         let kept = kept.table("probes").expect("they were kept");
         assert!(probes.series.is_empty() || kept.rows() > 0);
         assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 0);
+    }
+
+    #[test]
+    fn the_folder_of_a_load_at_work_is_not_removed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at_work = OwnFolder::make(folder.path(), false).expect("made");
+        fs::write(at_work.path().join("x"), "x").expect("written");
+        for overwrite in [false, true] {
+            let error = OwnFolder::make(folder.path(), overwrite).err().expect("refused");
+            assert_eq!(error.kind(), ErrorKind::Refused);
+            let text = error.to_string();
+            assert!(text.contains(&format!("in use by process {}", std::process::id())), "{text}");
+        }
+        assert!(at_work.path().join("x").exists());
+        drop(at_work);
+        OwnFolder::make(folder.path(), false).expect("free again");
     }
 
     #[test]

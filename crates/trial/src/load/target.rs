@@ -8,13 +8,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use rotproof_block::leaf::{
-    DiskProfile, FileDevice, FileOptions, MemoryDevice, NbdDevice, NbdUri, NullDevice, SimulatedDisk,
+    DiskProfile, FileOptions, MemoryDevice, NbdDevice, NbdUri, NullDevice, SimulatedDisk,
 };
 use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_load::FileEngine;
 use rotproof_spec::Bytes;
 
-use crate::host;
+use crate::host::{self, Claim, ClaimedDevice, Filled, Use};
+use crate::registry::Registry;
 
 /// A device, file or export, by its path or URI, or a word for one that is made for the purpose.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +97,18 @@ pub struct Access {
     pub engine: FileEngine,
     /// The part to use, from the beginning; a file that is made becomes this large.
     pub size: Option<Bytes>,
+    /// Others do their shares of the same load on it meanwhile.
+    pub is_shared: bool,
+}
+
+impl Access {
+    fn wanted(self) -> Use {
+        let size = self.size.map(|size| size.0);
+        match self.writes {
+            true => Use { is_shared: self.is_shared, size, ..Use::fill(Filled::ByLoad, self.overwrite) },
+            false => Use::READ,
+        }
+    }
 }
 
 impl LoadTarget {
@@ -109,7 +122,8 @@ impl LoadTarget {
         !matches!(self, Self::Null(_))
     }
 
-    /// Opens it. Fails with [`ErrorKind::Refused`] where something is that might be overwritten without permission.
+    /// Opens it; until it is dropped, nobody else may use it. Fails with [`ErrorKind::Refused`] where somebody does, and where
+    /// something is that would be overwritten without permission.
     pub fn open(&self, access: Access) -> Result<Arc<dyn Device>> {
         if access.engine != FileEngine::IoUring && !matches!(self, Self::Path(_)) {
             let word = access.engine.word();
@@ -123,13 +137,8 @@ impl LoadTarget {
             Self::Nbd(uri) => {
                 let device = NbdDevice::connect(uri)?;
                 refuse_size(access.size, "an NBD export")?;
-                if access.writes {
-                    host::refuse_precious_export(&device, access.overwrite)?;
-                    if !access.overwrite && host::device_has_data(device.as_ref())? {
-                        return Err(holds_data(uri));
-                    }
-                }
-                Ok(device)
+                let claim = Claim::of_export(&device, &access.wanted(), Registry::of_user()?.folder())?;
+                Ok(ClaimedDevice::new(device, claim))
             }
             Self::Memory(size) => {
                 refuse_size(access.size, "a device in memory")?;
@@ -178,7 +187,7 @@ fn refuse_read_only(path: &Path) -> Result<()> {
 }
 
 fn open_path(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
-    let Access { writes, overwrite, direct, engine, size } = access;
+    let Access { writes, direct, engine, size, .. } = access;
     let options = FileOptions {
         size_bytes: size.map(|size| size.0),
         direct,
@@ -205,27 +214,9 @@ fn open_path(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
     }
     if writes {
         refuse_read_only(path)?;
-        host::refuse_precious(path, overwrite)?;
-        if !overwrite && path.is_file() && host::file_has_data(path)? {
-            return Err(holds_data(path.display()));
-        }
-        if !overwrite && path.exists() && !path.is_file() {
-            let read_only = FileOptions { read_only: true, create: false, size_bytes: None, ..options };
-            if host::device_has_data(FileDevice::open(path, read_only)?.as_ref())? {
-                return Err(holds_data(path.display()));
-            }
-        }
     }
-    engine.open(path, options)
-}
-
-fn holds_data(what: impl fmt::Display) -> Error {
-    Error::new(
-        ErrorKind::Refused,
-        format!(
-            "refusing to write on {what}: it holds data; if all of it may be destroyed, say so with --overwrite"
-        ),
-    )
+    let claim = Claim::of_path(path, &access.wanted())?;
+    Ok(ClaimedDevice::new(engine.open(path, options)?, claim))
 }
 
 #[cfg(test)]
@@ -266,18 +257,46 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("x");
         let size = Some(Bytes(1 << 20));
-        let access =
-            Access { writes: true, overwrite: false, direct: false, engine: FileEngine::IoUring, size };
+        let access = Access {
+            writes: true,
+            overwrite: false,
+            direct: false,
+            engine: FileEngine::IoUring,
+            size,
+            is_shared: false,
+        };
         let read = Access { writes: false, ..access };
         assert_eq!(refused(&path, read), ErrorKind::Missing);
         assert_eq!(refused(&path, Access { size: None, ..access }), ErrorKind::Missing);
         assert!(!path.exists());
         let target = LoadTarget::Path(path.clone());
-        assert_eq!(target.open(access).expect("made").info().size, 1 << 20);
+        let made = target.open(access).expect("made");
+        assert_eq!(made.info().size, 1 << 20);
+        for second in [access, read, Access { overwrite: true, ..access }] {
+            assert_eq!(refused(&path, second), ErrorKind::Refused, "two at once");
+        }
+        drop(made);
         target.open(access).expect("still empty");
         fs::write(&path, vec![7; 1 << 20]).expect("written");
+        // A clock may stand still between two writes.
+        let file = fs::File::options().write(true).open(&path).expect("there");
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH).expect("set");
         assert_eq!(refused(&path, access), ErrorKind::Refused);
-        assert!(target.open(read).expect("reading harms nobody").info().read_only);
+        let readers = [(); 2].map(|()| target.open(read).expect("reading harms nobody"));
+        assert!(readers[0].info().read_only);
+        assert_eq!(refused(&path, Access { overwrite: true, ..access }), ErrorKind::Refused, "they read");
+        drop(readers);
+        let shares = [(); 2].map(|()| {
+            target
+                .open(Access { overwrite: true, is_shared: true, ..access })
+                .expect("two shares of one load")
+        });
+        assert_eq!(
+            refused(&path, Access { overwrite: true, ..access }),
+            ErrorKind::Refused,
+            "one load of two"
+        );
+        drop(shares);
         target.open(Access { overwrite: true, ..access }).expect("permitted");
         let larger = Access { size: Some(Bytes(2 << 20)), ..read };
         assert_eq!(refused(&path, larger), ErrorKind::Invalid, "reading does not make it grow");

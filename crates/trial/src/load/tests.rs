@@ -17,6 +17,7 @@ fn command(target: &str, load: &str) -> LoadCommand {
             direct: false,
             engine: FileEngine::IoUring,
             size: None,
+            is_shared: false,
         },
         verify: true,
         verify_only: false,

@@ -253,6 +253,7 @@ mod tests {
             direct: false,
             engine: FileEngine::IoUring,
             size: None,
+            is_shared: false,
         };
         let command = LoadCommand {
             target: "memory:1MiB".parse().expect("a target"),

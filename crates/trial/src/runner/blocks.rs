@@ -1,9 +1,11 @@
 //! A load of blocks in a trial: on a device, or on files as large as it likes. Rules are told what it will write before it
 //! writes it.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rotproof_block::leaf::{FileDevice, FileOptions};
 use rotproof_block::{Error, ErrorKind, Phase, Result, Runtime};
 use rotproof_fault::{self as fault, AwakePhase, Engine, Replay, ResolvedRule, Rule};
 use rotproof_load::engine::LoadOperation;
@@ -16,9 +18,9 @@ use rotproof_record::{Recording, RecordingOptions};
 
 use super::extents::place_extents;
 use super::leaf_watch::LeafWatch;
-use super::{Conductor, Loaded, NO_REMOUNT, let_recognise};
+use super::{Conductor, Loaded, NO_REMOUNT, let_recognise, only_reads};
 use crate::file::{RuntimeKind, TrialFile};
-use crate::host;
+use crate::host::{self, Claim, ClaimedDevice, Filled, Use};
 use crate::subject::{Place, Prepared, Remount};
 
 impl Conductor<'_> {
@@ -154,6 +156,7 @@ impl Conductor<'_> {
             self.options.cancel.check()?;
         }
         leaf?;
+        target.driver.check()?;
         result
     }
 }
@@ -186,9 +189,9 @@ impl Target {
     fn again(trial: &TrialFile, place: &Place, files: Option<FilesSpec>, run_on: RunOn<'_>) -> Result<Self> {
         Ok(match (place, files) {
             (Place::Device(device), _) => Self::with(DeviceDriver::new(Arc::clone(device))?, files),
-            (Place::BlockDevice(path), _) => Self::with(DeviceDriver::open_path(path)?, files),
+            (Place::BlockDevice(path), _) => Self::with(DeviceDriver::new(claimed(trial, path)?)?, files),
             (Place::Folder(folder), Some(files)) => {
-                Self::with(FileSet::open(folder, files, trial.load.file_access()), Some(files))
+                Self::with(FileSet::open(folder, files, trial.load.file_access())?, Some(files))
             }
             (Place::Fat(device), Some(files)) => {
                 let (set, lost) = FatSet::open(Arc::clone(device), files, trial.seed, run_on)?;
@@ -201,6 +204,16 @@ impl Target {
     fn with(driver: impl Driver + 'static, files: Option<FilesSpec>) -> Self {
         Self { driver: Box::new(driver), files, lost: None }
     }
+}
+
+/// The subject's block device, which is nobody else's meanwhile: another load on it would be told as unexplained damage.
+fn claimed(trial: &TrialFile, path: &Path) -> Result<Arc<ClaimedDevice>> {
+    let read_only = only_reads(trial);
+    let claim = Claim::of_path(path, &if read_only { Use::READ } else { Use::fill(Filled::ByLoad, true) })?;
+    Ok(ClaimedDevice::new(
+        FileDevice::open(path, FileOptions { read_only, ..FileOptions::default() })?,
+        claim,
+    ))
 }
 
 fn no_files(place: &Place) -> Error {

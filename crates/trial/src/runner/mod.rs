@@ -50,9 +50,9 @@ pub use report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
 pub(crate) use results::new_folder;
 pub use results::{FORMAT, FailureRecord, new_results_folder};
 
-use crate::file::TrialFile;
-use crate::ground;
-use crate::host::{self, Cancel, UsageMeter};
+use crate::file::{SubjectSpec, TrialFile};
+use crate::ground::{self, Ground};
+use crate::host::{self, Cancel, Filled, UsageMeter, Use};
 use crate::probe::{self, Sampler};
 use crate::registry::{Registry, Run};
 use crate::subject::{self, Prepared, SubjectDescription, SubjectEnvironment};
@@ -66,7 +66,7 @@ pub(crate) const NO_REMOUNT: &str = "it could not be mounted again";
 pub struct RunOptions {
     /// The folder in which the run makes its own for the results.
     pub results: PathBuf,
-    /// Permits writing to a device or file that holds something recognisable.
+    /// Permits writing to a device or file that holds anything.
     pub overwrite: bool,
     /// A ledger whose faults are injected again, instead of what the schedules of the rules say.
     pub replay: Option<Arc<Recorded>>,
@@ -92,10 +92,12 @@ pub struct Finished {
 pub fn run(trial: &TrialFile, options: &RunOptions) -> Result<Finished> {
     let plan = plan(trial)?;
     let replay = options.replay.as_ref().map(|recorded| recorded.against(&plan.rules)).transpose()?;
-    refuse_precious(trial, options)?;
+    results::check_folder(&options.results)?;
+    // Until everything that stands on it is gone.
+    let ground = ground::claim(&trial.stack, use_of(trial, options))?;
     let started = SystemTime::now();
     let run = Registry::of_user()?.begin()?;
-    let conducted = conduct(trial, options, &plan, replay.as_ref(), &run);
+    let conducted = conduct(trial, options, &plan, replay.as_ref(), (&run, &ground));
     let left = run.finish();
     let conducted = match (conducted, left.is_empty()) {
         (conducted, true) => conducted?,
@@ -127,9 +129,24 @@ fn not_removed(left: &[Error]) -> Error {
     )
 }
 
-fn refuse_precious(trial: &TrialFile, options: &RunOptions) -> Result<()> {
-    ground::refuse_precious(&trial.stack, options.overwrite)?;
-    results::check_folder(&options.results)
+/// What the leaf is needed for.
+fn use_of(trial: &TrialFile, options: &RunOptions) -> Use {
+    // One that is not there, or smaller, is made as large as it is to be.
+    let is_there = match trial.stack.leaf() {
+        Some(DeviceSpec::File(file)) => std::fs::metadata(&file.path)
+            .is_ok_and(|about| !about.is_file() || file.size.is_none_or(|size| size.0 <= about.len())),
+        _ => true,
+    };
+    if only_reads(trial) && is_there { Use::READ } else { Use::fill(Filled::ByLoad, options.overwrite) }
+}
+
+/// Whether the load writes nothing. To make a file system on it is to write.
+fn only_reads(trial: &TrialFile) -> bool {
+    let load = &trial.load;
+    matches!(trial.subject, SubjectSpec::Raw | SubjectSpec::Device)
+        && load.command.is_none()
+        && load.prefill == Some(false)
+        && !load.writes_anything()
 }
 
 /// All that a run found out.
@@ -171,7 +188,7 @@ fn conduct(
     options: &RunOptions,
     plan: &Plan,
     replay: Option<&Replay>,
-    run: &Run,
+    (run, ground): (&Run, &Ground),
 ) -> Result<Conducted> {
     let meter = UsageMeter::start()?;
     let phase = Arc::new(AtomicU8::new(Phase::Setup as u8));
@@ -189,7 +206,11 @@ fn conduct(
     probes.iter().for_each(|probes| options.monitor.watch_probes(probes));
     let stack = rotproof_layers::open(
         &trial.stack,
-        &StackEnvironment { seed: trial.seed, needs_faults: !trial.faults.is_empty() },
+        &StackEnvironment {
+            seed: trial.seed,
+            needs_faults: !trial.faults.is_empty(),
+            read_only: ground.is_read_only,
+        },
     )?;
     stack.engine.iter().for_each(|engine| options.monitor.watch_faults(engine));
     let device_watch = trial

@@ -26,8 +26,8 @@ pub use rotproof_export::NbdAddress;
 
 use crate::control::{ControlLimits, ControlServer, Handler, ServedStack};
 use crate::file::TrialFile;
-use crate::ground;
-use crate::host::Cancel;
+use crate::ground::{self, Ground};
+use crate::host::{Cancel, Filled, Use};
 use crate::metrics::ServedFigures;
 use crate::registry::{CleanupStack, Registry, Run};
 use export::{Exporter, Surroundings};
@@ -54,7 +54,7 @@ pub struct ServeOptions {
     pub socket: Option<PathBuf>,
     /// A file for the ledger, which must not exist yet.
     pub ledger: Option<PathBuf>,
-    /// Permits writing to a device or file that holds something recognisable.
+    /// Permits writing to a device or file that holds anything but what was served there before.
     pub overwrite: bool,
 }
 
@@ -88,6 +88,8 @@ pub struct Served {
     exporter: Exporter,
     ledger: Option<LedgerFile>,
     ready: Ready,
+    /// Last, so that it outlives all that stands on it.
+    _ground: Ground,
 }
 
 impl Served {
@@ -98,7 +100,9 @@ impl Served {
         for kind in &options.exports {
             kind.check_requirements()?;
         }
-        ground::refuse_precious(&file.stack, options.overwrite)?;
+        // Whoever takes over goes on with what the other one has left.
+        let overwrite = options.overwrite || options.recover.is_some();
+        let ground = ground::claim(&file.stack, Use::fill(Filled::ByClients, overwrite))?;
         let registry = Registry::of_user()?;
         let socket = match &options.socket {
             Some(path) => std::path::absolute(path)
@@ -110,7 +114,7 @@ impl Served {
         // First of all: it tells whether the name is free.
         let listener = name::listen(&mut cleanup, &options.name, &socket)?;
         let ledger = options.ledger.as_deref().map(LedgerFile::create).transpose()?;
-        let environment = StackEnvironment { seed: file.seed, needs_faults: true };
+        let environment = StackEnvironment { seed: file.seed, needs_faults: true, read_only: false };
         let stack = rotproof_layers::open(&file.stack, &environment)?;
         let Some(engine) = stack.engine.clone() else {
             return Err(Error::new(ErrorKind::Internal, "the stack was opened without its faults layer"));
@@ -158,6 +162,7 @@ impl Served {
             exporter,
             ledger,
             ready,
+            _ground: ground,
         })
     }
 

@@ -57,6 +57,20 @@ impl FromStr for NbdUri {
     }
 }
 
+impl NbdUri {
+    /// The same for every way to write the same address; relative paths of sockets are those of this process.
+    pub fn identity(&self) -> String {
+        let place = match &self.place {
+            Place::Unix(socket) => {
+                let known = std::fs::canonicalize(socket).or_else(|_| std::path::absolute(socket));
+                format!("unix {:?}", known.as_deref().unwrap_or(socket))
+            }
+            Place::Tcp { host, port } => format!("tcp {} {port}", host.to_ascii_lowercase()),
+        };
+        format!("{place} {:?}", self.export)
+    }
+}
+
 impl fmt::Display for NbdUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -139,5 +153,14 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Invalid, "{text}");
             assert!(error.to_string().contains("nbd+unix:///EXPORT"), "{error}");
         }
+    }
+
+    #[test]
+    fn one_address_has_one_identity_however_it_is_written() {
+        let identity = |text: &str| text.parse::<NbdUri>().expect(text).identity();
+        assert_eq!(identity("nbd://Host"), identity("nbd://host:10809/"));
+        assert_eq!(identity("nbd+unix:///a%2Fb?socket=x/y"), identity("nbd+unix:///a/b?x=1&socket=x%2Fy"));
+        assert_ne!(identity("nbd://host/a"), identity("nbd://host/b"));
+        assert_ne!(identity("nbd://host:1/"), identity("nbd+unix:///?socket=host"));
     }
 }

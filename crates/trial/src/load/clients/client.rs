@@ -99,6 +99,7 @@ fn carry_out(
             direct: assignment.direct,
             engine: assignment.engine,
             size: assignment.size,
+            is_shared: true,
         },
         verify: assignment.verify,
         verify_only: assignment.verify_only,
