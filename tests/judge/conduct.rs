@@ -11,14 +11,16 @@ use std::time::Instant;
 
 use rotproof_block::{Buffer, ContentHash, Context, Device, Error, Phase, Request, Result, Runtime};
 use rotproof_fault::{Engine, EngineOptions, Persistence, ResolvedRule, Rule, Target as Aim, TargetContent};
-use rotproof_layers::{DedupDevice, DedupOptions, DeviceSpec, FaultDevice, StatsDevice};
+use rotproof_layers::{
+    DedupDevice, DedupOptions, DeviceSpec, FaultDevice, StackEnvironment, StackSpec, StatsDevice,
+};
 use rotproof_load::engine::LetGo;
 use rotproof_load::personality::{FileOracle, FilePlan, FileRunOptions, failures_of};
 use rotproof_load::{
     BLOCK_BYTES, DeviceDriver, Driver, FatSet, FileSet, FilesSpec, LoadReport, Oracle, Progress, RunOn,
     RunOptions, Workload, classify,
 };
-use rotproof_trial::file::{RuntimeKind, TrialFile};
+use rotproof_trial::file::RuntimeKind;
 use rotproof_trial::host::{self, Cancel};
 use rotproof_trial::registry::Registry;
 use rotproof_trial::runner::{self, FailureRecord, Monitor};
@@ -27,7 +29,7 @@ use rotproof_trial::verdict::{CauseRecord, Evidence, FileAccount, Medium, Verdic
 
 use crate::draw::Case;
 use crate::hand::{Blow, Moment};
-use crate::leaf::Leaf;
+use crate::leaf::{Leaf, Slow};
 use crate::ledger::Line;
 use crate::told::Told;
 use crate::witness::{Contents, Event, Log, Witness};
@@ -59,6 +61,8 @@ pub struct Facts {
     /// Below one block may lie what is in several above.
     pub shares_blocks: bool,
     pub is_of_files: bool,
+    /// Nothing took any time, so nothing came before anything else.
+    pub is_timeless: bool,
 }
 
 impl Conducted {
@@ -101,7 +105,7 @@ pub fn conduct(case: &Case, folder: &Path) -> Result<Conducted> {
     let trial = &case.trial;
     let plan = trial.plan()?;
     let run = Registry::at(&folder.join("state"))?.begin()?;
-    let (leaf, engine, device) = stack(trial)?;
+    let (leaf, engine, device) = stack(case)?;
     let environment = SubjectEnvironment {
         run: run.clone(),
         seed: trial.seed,
@@ -138,9 +142,16 @@ pub fn conduct(case: &Case, folder: &Path) -> Result<Conducted> {
 }
 
 /// The stack that the trial describes, over a leaf that others may write to.
-fn stack(trial: &TrialFile) -> Result<(Leaf, Option<Arc<Engine>>, Arc<dyn Device>)> {
-    let leaf = Leaf::new(trial.stack.leaf_size().expect("memory has a size"));
-    let mut device: Arc<dyn Device> = Arc::<rotproof_block::leaf::MemoryDevice>::clone(&leaf.0);
+fn stack(case: &Case) -> Result<(Leaf, Option<Arc<Engine>>, Arc<dyn Device>)> {
+    let trial = &case.trial;
+    let only = StackSpec(trial.stack.0[..1].to_vec());
+    let below =
+        rotproof_layers::open(&only, &StackEnvironment { seed: trial.seed, needs_faults: false })?.device;
+    let leaf = Leaf(Arc::clone(&below));
+    let is_memory = matches!(trial.stack.leaf(), Some(DeviceSpec::Memory(_)));
+    // The hand must come before or after something.
+    let is_slow = is_memory && case.hand.is_some() && trial.runtime == RuntimeKind::Simulated;
+    let mut device: Arc<dyn Device> = if is_slow { Arc::new(Slow(below)) } else { below };
     let mut engine = None;
     let mut layers: Vec<DeviceSpec> = trial.stack.0[1..].to_vec();
     if !trial.faults.is_empty() && !layers.contains(&DeviceSpec::Faults) {
@@ -393,6 +404,7 @@ impl Stage<'_> {
         let model_of = |rule| plan.models.iter().position(|model| model.rules.contains(&rule));
         let is_cached = known.is_none_or(|(workload, _)| workload.spec().file_access().is_cached());
         let (events, contents) = self.log.look(|events, contents| (events.to_vec(), contents.clone()));
+        let is_timeless = events.iter().all(|event| event.completed == 0);
         Ok(Conducted {
             told: Told::of(verdict.passes(), &verdict.counts, &verdict.rules, &told),
             lines: Line::all(&String::from_utf8_lossy(&ledger), &stays),
@@ -407,6 +419,7 @@ impl Stage<'_> {
                 is_by_default: !self.case.yaml.contains("expect:"),
                 shares_blocks: trial.stack.0.iter().any(|layer| matches!(layer, DeviceSpec::Dedup(_))),
                 is_of_files: files.is_some(),
+                is_timeless,
             },
             noticed: self.noticed,
         })

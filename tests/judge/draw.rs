@@ -85,7 +85,11 @@ fn trial(dice: &mut Dice, seed: u64, subject: &str, has_kernel: bool) -> String 
         (_, 2) => ", stats, faults",
         _ => "",
     };
-    let _ = writeln!(yaml, "stack: [ memory: {{ size: {} }}{layers} ]\nsubject: {subject}", sizes.device);
+    let leaf = match (runtime, dice.below(4)) {
+        ("simulated", 0..3) => "disk: { profile: nvme, ",
+        _ => "memory: { ",
+    };
+    let _ = writeln!(yaml, "stack: [ {leaf}size: {} }}{layers} ]\nsubject: {subject}", sizes.device);
     yaml += &load(dice, subject, &sizes, has_kernel);
     let count = [1, 1, 1, 2, 2, 3][dice.below(6) as usize];
     // Now and then nothing happens at all.
@@ -164,9 +168,14 @@ fn fault(dice: &mut Dice, subject: &str, sizes: &Sizes) -> String {
     let (operation, effect) = effect(dice, sizes);
     let mut conditions = vec![operation.to_owned()];
     let carries_data = matches!(operation, "read" | "write");
-    let blocks = sizes.device / 4096;
+    // Where something is likely to be.
+    let blocks = (sizes.device / 4096).min(if sizes.files == 0 {
+        u64::MAX
+    } else {
+        2 * sizes.files * sizes.blocks + 64
+    });
     if operation != "flush" {
-        match dice.below(if carries_data { 12 } else { 5 }) {
+        match dice.below(if carries_data { 13 } else { 5 }) {
             0..2 => {
                 let first = dice.below(blocks);
                 let last = (first + dice.within(1, blocks / 4 + 1)).min(blocks);
@@ -192,9 +201,9 @@ fn fault(dice: &mut Dice, subject: &str, sizes: &Sizes) -> String {
         }
     }
     match dice.below(9) {
-        0 | 1 => conditions.push(format!("nth={}", dice.within(1, 60))),
-        2 => conditions.push(format!("every={}", dice.within(2, 50))),
-        3 => conditions.push(format!("after={}", dice.within(1, 200))),
+        0 | 1 => conditions.push(format!("nth={}", dice.within(1, 25))),
+        2 => conditions.push(format!("every={}", dice.within(2, 25))),
+        3 => conditions.push(format!("after={}", dice.within(1, 60))),
         4 => conditions.push(format!("probability={}%", dice.within(1, 20))),
         5 => conditions.push("once".into()),
         6 => conditions.push(format!("burst={}/{}", dice.within(1, 4), dice.within(5, 60))),
@@ -206,7 +215,7 @@ fn fault(dice: &mut Dice, subject: &str, sizes: &Sizes) -> String {
         1 => conditions.push("until_rewritten".into()),
         _ => {}
     }
-    match dice.below(6) {
+    match dice.below(9) {
         0 => conditions.push("during=prefill".into()),
         1 => conditions.push("during=run".into()),
         2 => conditions.push("during=check".into()),

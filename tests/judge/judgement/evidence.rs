@@ -67,6 +67,17 @@ impl<'a> Evidence<'a> {
             .collect()
     }
 
+    /// The hits that may have left something of it: they damaged the same block before, and it was not gone.
+    pub fn parts(&self, seen: &Seen) -> Vec<usize> {
+        let event = self.event(seen);
+        let is_part = |number: &usize| {
+            let line = &self.lines[*number];
+            let is_there = line.gone().is_none_or(|gone| event.submitted <= gone);
+            line.harm == Harm::Data && line.lasts && line.time <= event.completed && is_there
+        };
+        self.about(seen).into_iter().filter(is_part).collect()
+    }
+
     fn shows(&self, line: &Line, seen: &Seen, is_told: bool) -> bool {
         let facts = &self.trial.facts;
         let event = self.event(seen);

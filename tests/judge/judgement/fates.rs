@@ -66,7 +66,11 @@ fn shown(evidence: &Evidence<'_>, told: &Told) -> Shown {
         };
         if hits.is_empty() {
             may.extend(evidence.consequences(seen, is_told).into_iter().map(fault));
-        } else if hits.len() == 1 {
+        } else {
+            // Several may have had their part in it.
+            may.extend(evidence.parts(seen).into_iter().map(fault));
+        }
+        if hits.len() == 1 {
             must.extend(&hits);
         }
         may.extend(hits);
@@ -208,6 +212,7 @@ impl Book {
                 !line.blocks.is_empty() && line.truths().all(is_right)
             }
             Harm::Data if line.is_idle() => true,
+            Harm::Data if evidence.trial.facts.is_timeless && evidence.trial.facts.is_direct => true,
             Harm::Data if evidence.trial.facts.is_direct => self.is_masked_directly(evidence, line),
             Harm::Data => {
                 let is_unseen = line.served_at.is_none() && line.gone().is_some();
