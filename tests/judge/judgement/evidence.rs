@@ -1,0 +1,204 @@
+//! What the ledger, the medium and the application's answers show of one failing block: which hits can have done that.
+
+use std::collections::HashMap;
+
+use rotproof_block::ErrorKind;
+
+use crate::account::{Account, Seen, Spot};
+use crate::conduct::Conducted;
+use crate::ledger::{Harm, Line};
+use crate::witness::Event;
+
+/// So many ways of one block are told apart.
+pub const WAYS_MAX: usize = 8;
+
+pub struct Evidence<'a> {
+    pub trial: &'a Conducted,
+    pub account: &'a Account,
+    pub lines: &'a [Line],
+    /// Failures of each block, in the order in which they were seen.
+    pub by_spot: HashMap<Spot, Vec<&'a Seen>>,
+    by_truth: HashMap<u128, Vec<usize>>,
+    by_block: HashMap<u64, Vec<usize>>,
+    /// Hits that can have brought down more than their own block.
+    wide: Vec<usize>,
+    wanted: HashMap<u128, u64>,
+}
+
+impl<'a> Evidence<'a> {
+    pub fn new(trial: &'a Conducted, account: &'a Account) -> Self {
+        let lines = trial.lines.as_slice();
+        let mut by_spot: HashMap<Spot, Vec<&Seen>> = HashMap::new();
+        for seen in &account.seen {
+            by_spot.entry(seen.spot).or_default().push(seen);
+        }
+        let (mut by_truth, mut by_block) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
+        for (number, line) in lines.iter().enumerate() {
+            line.truths().for_each(|truth| by_truth.entry(truth).or_default().push(number));
+            line.suffered().for_each(|block| by_block.entry(block).or_default().push(number));
+        }
+        let is_wide = |number: &usize| {
+            let line = &lines[*number];
+            line.harm == Harm::Error || line.harm == Harm::Data && line.of_load == Some(false)
+        };
+        let wide = (0..lines.len()).filter(is_wide).collect();
+        Self { trial, account, lines, by_spot, by_truth, by_block, wide, wanted: account.wanted() }
+    }
+
+    pub fn event(&self, seen: &Seen) -> &Event {
+        &self.trial.events[seen.event]
+    }
+
+    /// Lines that concern the block of a failure, by what it was to hold or by where it is.
+    pub fn about(&self, seen: &Seen) -> Vec<usize> {
+        let of_content = seen.expected.iter().filter_map(|truth| self.by_truth.get(truth)).flatten();
+        let here = self.trial.facts.is_direct.then(|| self.by_block.get(&seen.spot.1)).flatten();
+        let mut all: Vec<usize> = of_content.chain(here.into_iter().flatten()).copied().collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// The hits that did just this to just this block. `is_told`: an error has told of it.
+    pub fn hits(&self, seen: &Seen, is_told: bool) -> Vec<usize> {
+        self.about(seen)
+            .into_iter()
+            .filter(|&number| self.shows(&self.lines[number], seen, is_told))
+            .collect()
+    }
+
+    /// The hits that may have left something of it: they damaged the same block before, and it was not gone.
+    pub fn parts(&self, seen: &Seen) -> Vec<usize> {
+        let event = self.event(seen);
+        let is_part = |number: &usize| {
+            let line = &self.lines[*number];
+            let is_there = line.gone().is_none_or(|gone| event.submitted <= gone);
+            line.harm == Harm::Data && line.lasts && line.time <= event.completed && is_there
+        };
+        self.about(seen).into_iter().filter(is_part).collect()
+    }
+
+    fn shows(&self, line: &Line, seen: &Seen, is_told: bool) -> bool {
+        let facts = &self.trial.facts;
+        let event = self.event(seen);
+        if line.time > event.completed {
+            return false;
+        }
+        let is_here = !facts.is_direct || line.suffered().contains(&seen.spot.1);
+        let holds = line.truths().any(|truth| seen.expected.contains(&truth));
+        // Whether it was still there when the application came for it.
+        let lasts = match (line.lasts, facts.is_direct && line.harm == Harm::Data) {
+            (true, _) => true,
+            (false, true) => event.submitted <= line.time,
+            // A subject may remember what it was told.
+            (false, false) => line.phase == event.phase.word(),
+        };
+        let is_there = facts.is_cached || line.gone().is_none_or(|gone| event.submitted <= gone);
+        match (line.harm, seen.found.filter(|_| !is_told)) {
+            (Harm::Delay, found) => found.is_none() && event.error == Some(ErrorKind::TimedOut),
+            (Harm::Data, Some(found)) => is_here && holds && lasts && is_there && line.after == Some(found),
+            (Harm::Data, None) => !facts.is_direct && holds && lasts && is_there,
+            (Harm::Error, None) => (holds && is_here || facts.is_direct && is_here) && lasts,
+            (Harm::Error, Some(_)) => facts.is_cached && line.operation != "read" && holds,
+        }
+    }
+
+    /// The hits on which the block can depend, and may fail as it did, with its data out of reach but whole.
+    pub fn consequences(&self, seen: &Seen, is_told: bool) -> Vec<usize> {
+        let facts = &self.trial.facts;
+        if facts.is_direct {
+            return Vec::new();
+        }
+        let event = self.event(seen);
+        let found = seen.found.filter(|_| !is_told);
+        if found.is_some_and(|found| self.is_within(seen, found)) {
+            return Vec::new();
+        }
+        let is_write = event.kind == crate::witness::Kind::Write;
+        if !is_write && !seen.expected.is_empty() && !self.is_whole(&seen.expected) {
+            return Vec::new();
+        }
+        let can = |number: &usize| {
+            let line = &self.lines[*number];
+            let is_metadata = || {
+                let is_of_load = line.before.is_none_or(|before| self.account.written.contains(&before));
+                !is_of_load && line.served_at.is_some_and(|served| served <= event.completed)
+            };
+            match line.harm {
+                Harm::Error => (found.is_none() || facts.is_cached) && line.time <= event.completed,
+                Harm::Data => is_metadata(),
+                Harm::Delay => false,
+            }
+        };
+        self.wide.iter().copied().filter(can).collect()
+    }
+
+    /// Whether it is the right block but for a part.
+    fn is_within(&self, seen: &Seen, found: u128) -> bool {
+        let Some(found) = self.trial.contents.get(&found) else { return false };
+        if found.iter().all(|&byte| byte == 0) {
+            return false;
+        }
+        seen.expected.iter().filter_map(|truth| self.trial.contents.get(truth)).any(|truth| {
+            found.chunks(512).zip(truth.chunks(512)).any(|(found, truth)| {
+                let differing: u32 =
+                    found.iter().zip(truth).map(|(one, other)| (one ^ other).count_ones()).sum();
+                differing <= 64
+            })
+        })
+    }
+
+    /// Whether one of these is on the medium as often as it must be.
+    fn is_whole(&self, contents: &[u128]) -> bool {
+        contents.iter().any(|content| {
+            let on_leaf = self.trial.leaf.get(content).map_or(0, Vec::len) as u64;
+            // A write that landed elsewhere is seen there, though it is not on the medium.
+            let landed = self.lines.iter().filter(|line| line.after == Some(*content)).count() as u64;
+            let wanted = if self.trial.facts.shares_blocks {
+                1
+            } else {
+                self.wanted.get(content).copied().unwrap_or(1)
+            };
+            on_leaf + landed > 0 && on_leaf + landed >= wanted
+        })
+    }
+
+    /// The ways in which a block failed, of those that a verdict tells apart: of each phase the first few.
+    pub fn ways(&self, spot: Spot) -> Vec<&'a Seen> {
+        let mut ways: Vec<&Seen> = Vec::new();
+        for seen in self.by_spot.get(&spot).into_iter().flatten() {
+            let event = self.event(seen);
+            let of_phase = |way: &&&Seen| self.event(way).phase == event.phase;
+            let is_same = |way: &&Seen| {
+                self.event(way).kind == event.kind
+                    && self.event(way).error == event.error
+                    && (way.found, &way.expected) == (seen.found, &seen.expected)
+            };
+            let is_known = ways.iter().filter(of_phase).any(|way| is_same(way));
+            if !is_known && ways.iter().filter(of_phase).count() < WAYS_MAX {
+                ways.push(seen);
+            }
+        }
+        ways
+    }
+
+    pub fn phase_of(&self, seen: &Seen) -> &'static str {
+        self.event(seen).phase.word()
+    }
+
+    pub fn tell(&self, seen: &Seen) -> String {
+        let event = self.event(seen);
+        format!(
+            "{:?} of object {} block {} in {}, {}..{} ns: expected {:x?}, found {:x?}, error {:?}",
+            event.kind,
+            seen.spot.0,
+            seen.spot.1,
+            event.phase.word(),
+            event.submitted,
+            event.completed,
+            seen.expected,
+            seen.found,
+            event.error
+        )
+    }
+}
