@@ -83,7 +83,8 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
             format!("{name}: {again}, memory / asked for"),
             "bytes",
             &bytes,
-            Some(Bar::AtMost(1.0)),
+            // Each way of failing is kept for itself; nothing is asked of that.
+            is_again.then_some(Bar::AtMost(1.0)),
         ));
         found(Figure::from_rounds(
             format!("{name}: a new one / asked for"),
