@@ -18,7 +18,9 @@ pub mod program;
 mod remote;
 mod signatures;
 mod space;
+mod thread;
 mod usage;
+mod whole_file;
 
 pub use any_data::{device_has_data, file_has_data};
 pub use cancel::Cancel;
@@ -32,4 +34,6 @@ pub(crate) use process_group::Process;
 pub use program::{Program, RunningProgram};
 pub use remote::{Heard, Machine, Remote};
 pub use space::{free_bytes, require_free, require_image_fits};
+pub(crate) use thread::start_thread;
 pub use usage::{ProcessorUse, Usage, UsageMeter};
+pub(crate) use whole_file::write_whole;

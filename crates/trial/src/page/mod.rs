@@ -22,6 +22,8 @@ use serde_json::Value;
 
 pub(crate) use over_time::moves_bytes;
 
+use crate::host::write_whole;
+
 /// The page in a results folder.
 pub const FILE_NAME: &str = "report.html";
 
@@ -61,7 +63,7 @@ pub fn read(folder: &Path) -> Result<Page> {
 /// Writes the page of the run in `folder` into it, and says where.
 pub fn write(folder: &Path) -> Result<PathBuf> {
     let path = folder.join(FILE_NAME);
-    fs::write(&path, html(&read(folder)?)).doing(|| format!("writing {}", path.display()))?;
+    write_whole(&path, html(&read(folder)?))?;
     Ok(path)
 }
 
@@ -76,7 +78,7 @@ pub fn write_figures(folder: &Path, into: &Path) -> Result<Vec<PathBuf>> {
             .map_err(|error| Error::new(ErrorKind::Internal, format!("drawing {name}: {error}")))?;
         for (extension, bytes) in [("svg", svg(&scene).into_bytes()), ("png", picture)] {
             let path = into.join(format!("{name}.{extension}"));
-            fs::write(&path, bytes).doing(|| format!("writing {}", path.display()))?;
+            write_whole(&path, bytes)?;
             written.push(path);
         }
     }
