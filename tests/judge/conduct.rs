@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use rotproof_block::leaf::{FileDevice, FileOptions};
 use rotproof_block::{Buffer, ContentHash, Context, Device, Error, Phase, Request, Result, Runtime};
 use rotproof_fault::{Engine, EngineOptions, Persistence, ResolvedRule, Rule, Target as Aim, TargetContent};
 use rotproof_layers::{
@@ -141,12 +142,17 @@ pub fn conduct(case: &Case, folder: &Path) -> Result<Conducted> {
     stage.end(loaded, &plan)
 }
 
+/// A block device of the kernel, past its page cache.
+fn block_device(path: &Path) -> Result<DeviceDriver> {
+    DeviceDriver::new(FileDevice::open(path, FileOptions::default())?)
+}
+
 /// The stack that the trial describes, over a leaf that others may write to.
 fn stack(case: &Case) -> Result<(Leaf, Option<Arc<Engine>>, Arc<dyn Device>)> {
     let trial = &case.trial;
     let only = StackSpec(trial.stack.0[..1].to_vec());
     let below =
-        rotproof_layers::open(&only, &StackEnvironment { seed: trial.seed, needs_faults: false })?.device;
+        rotproof_layers::open(&only, &StackEnvironment { seed: trial.seed, needs_faults: false, read_only: false })?.device;
     let leaf = Leaf(Arc::clone(&below));
     let is_memory = matches!(trial.stack.leaf(), Some(DeviceSpec::Memory(_)));
     // The hand must come before or after something.
@@ -268,7 +274,7 @@ impl Stage<'_> {
                 (Box::new(set), Some(files))
             }
             Place::Device(device) => (Box::new(DeviceDriver::new(Arc::clone(device))?), None),
-            Place::BlockDevice(path) => (Box::new(DeviceDriver::open_path(path)?), None),
+            Place::BlockDevice(path) => (Box::new(block_device(path)?), None),
         })
     }
 
@@ -276,14 +282,14 @@ impl Stage<'_> {
         let trial = &self.case.trial;
         let known = || files.expect("what was made is known");
         Ok(match place {
-            Place::Folder(folder) => Box::new(FileSet::open(folder, known(), trial.load.file_access())),
+            Place::Folder(folder) => Box::new(FileSet::open(folder, known(), trial.load.file_access())?),
             Place::Fat(device) => {
                 let (set, lost) = FatSet::open(Arc::clone(device), known(), trial.seed, on)?;
                 self.noticed.extend(lost.map(|error| format!("{NO_REMOUNT}: {error}")));
                 Box::new(set)
             }
             Place::Device(device) => Box::new(DeviceDriver::new(Arc::clone(device))?),
-            Place::BlockDevice(path) => Box::new(DeviceDriver::open_path(path)?),
+            Place::BlockDevice(path) => Box::new(block_device(path)?),
         })
     }
 

@@ -155,3 +155,43 @@ fn sqlite_finds_a_flipped_bit_in_order_unless_the_file_system_does_not() {
     let said = std::fs::read_to_string(run.file("check.stderr")).expect("kept");
     assert!(!said.is_empty(), "the error of the query");
 }
+
+/// On a device they run in a folder of the run.
+#[test]
+fn what_programs_leave_where_they_run_costs_neither_results_nor_the_clean_up() {
+    let rig = Rig::new();
+    let run = rig.run(&Trial::new(
+        "stack: [memory: { size: 16MiB }]\nsubject: device\nload:\n  command:\n    prepare: 'mkdir -p deep/er; echo x > \
+         deep/er/left; ln -s / root'\n    run: cat deep/er/left\n    check: 'test -e deep/er/left && touch core'\n",
+    ));
+    run.assert_passed();
+    assert_eq!(std::fs::read_to_string(run.file("run.stdout")).expect("kept"), "x\n");
+}
+
+#[test]
+fn programs_find_what_lies_beside_the_trial_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let rig = Rig::new();
+    std::fs::create_dir(rig.path("bin")).expect("made");
+    let script = rig.path("bin/bench.sh");
+    std::fs::write(
+        &script,
+        "#!/bin/sh\necho \"$ROTPROOF_TRIAL_DIR\" \"$@\"; cat \"$ROTPROOF_TRIAL_DIR\"/data\n",
+    )
+    .expect("written");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("changed");
+    std::fs::write(rig.path("data"), "beside\n").expect("written");
+    let run = rig.run(&Trial::new(
+        "stack: [memory: { size: 16MiB }]\nsubject: device\nload:\n  command:\n    prepare: [bin/bench.sh, \
+         '{trial_dir}/data']\n    run: ./bin/bench.sh shell\n    check: cat \"$ROTPROOF_TRIAL_DIR\"/data\n",
+    ));
+    run.assert_passed();
+    let here = rig.path("").canonicalize().expect("it is there").display().to_string();
+    let said = |name: &str| std::fs::read_to_string(run.file(name)).expect("kept");
+    assert_eq!(said("prepare.stdout"), format!("{here} {here}/data\nbeside\n"));
+    assert_eq!(said("run.stdout"), format!("{here} shell\nbeside\n"));
+    assert_eq!(said("check.stdout"), "beside\n");
+    // The trial among the results is run again as it is, though it lies elsewhere.
+    let again = rig.rotproof(&["run", &run.file("trial.yaml").to_string_lossy(), "--results", "again"]);
+    assert_eq!(again.code, 0, "{}", again.text);
+}

@@ -117,7 +117,11 @@ impl Error {
             libc::ENOENT | libc::EACCES | libc::EPERM => ErrorKind::Missing,
             other => ErrorKind::Os(other),
         };
-        Self::new(kind, context).caused_by(std::io::Error::from_raw_os_error(errno))
+        let cause = std::io::Error::from_raw_os_error(errno);
+        match advice(errno) {
+            None => Self::new(kind, context).caused_by(cause),
+            Some(advice) => Self::new(kind, context).caused_by(format!("{cause}; {advice}")),
+        }
     }
 
     /// From a failed system call, or from a library over one of our devices, whose error went through it.
@@ -160,6 +164,19 @@ impl Error {
     pub fn context(&self) -> &str {
         &self.0.context
     }
+}
+
+/// What to do where a limit of the process or the machine has been met: the words of the system do not say that there is one.
+fn advice(errno: i32) -> Option<&'static str> {
+    Some(match errno {
+        libc::EMFILE => "this process may have no more open; raise its limit (`ulimit -n`)",
+        libc::ENFILE => "the machine has no more; raise its limit (sysctl fs.file-max)",
+        libc::ENOMEM => "end something else, or raise the limits of this process (`ulimit -v`, `ulimit -l`)",
+        libc::EFBIG => {
+            "raise the limit of this process (`ulimit -f`), if the file system is not what has no larger ones"
+        }
+        _ => return None,
+    })
 }
 
 impl fmt::Display for Error {
@@ -209,5 +226,15 @@ mod tests {
         let error = Error::from_errno(libc::ENOSPC, "writing disk.img").while_doing("leaf 0");
         assert_eq!(error.kind(), ErrorKind::NoSpace);
         assert_eq!(error.to_string(), "leaf 0: writing disk.img: No space left on device (os error 28)");
+    }
+
+    #[test]
+    fn where_a_limit_is_met_it_says_which() {
+        for (errno, option) in
+            [(libc::EMFILE, "ulimit -n"), (libc::ENOMEM, "ulimit -v"), (libc::EFBIG, "ulimit -f")]
+        {
+            let text = Error::from_errno(errno, "opening x").to_string();
+            assert!(text.starts_with("opening x: ") && text.contains(option), "{text}");
+        }
     }
 }

@@ -21,6 +21,13 @@ pub fn clean(args: &CleanArgs, output: Output) -> Result<Exit, Failure> {
     Ok(if reports.iter().all(CleanReport::is_settled) { Exit::Pass } else { Exit::Machine })
 }
 
+/// Says of runs that were killed and are stuck in the kernel, before anything is begun that may come to wait for them.
+pub fn tell_stuck(output: Output) {
+    for stuck in registry::stuck_runs() {
+        output.note(format_args!("{} {stuck}", output.stderr_paint().notable("note:")));
+    }
+}
+
 fn render(reports: &[CleanReport], paint: Paint) -> String {
     if reports.is_empty() {
         return "Nothing to clean: no run has left anything.".into();
@@ -30,9 +37,16 @@ fn render(reports: &[CleanReport], paint: Paint) -> String {
         let outcome = match &report.outcome {
             Outcome::Cleaned => paint.good("cleaned").to_string(),
             Outcome::WouldClean => paint.notable("would be cleaned").to_string(),
+            Outcome::WouldBeIncomplete => {
+                paint.bad("would be cleaned, but for what could not be removed").to_string()
+            }
             Outcome::Incomplete => paint.bad("not all of it could be removed").to_string(),
             Outcome::Living => "alive, left alone".to_owned(),
-            Outcome::Busy => paint.notable("busy, try again later").to_string(),
+            Outcome::Busy => paint
+                .notable(
+                    "busy, as it was killed and waits in the kernel, or is being cleaned; try again later",
+                )
+                .to_string(),
             Outcome::Unreadable(why) => format!("{} {why}", paint.bad("unreadable record:")),
         };
         let process = report.pid.map_or(String::new(), |pid| format!(" (process {pid})"));

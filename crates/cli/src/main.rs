@@ -16,6 +16,7 @@ mod import;
 mod load;
 mod machine;
 mod mappings;
+mod memory;
 mod metrics;
 mod model;
 mod output;
@@ -49,6 +50,8 @@ fn main() -> ExitCode {
     let asked = Asked::of_command_line();
     let output = Output::new(asked.color);
     quieten_panics(output);
+    signals::survive_file_size_limit();
+    memory::prepare();
     let exit = catch_unwind(AssertUnwindSafe(|| {
         let (cli, output) = match parse() {
             Ok((cli, notes)) => {
@@ -72,7 +75,7 @@ fn main() -> ExitCode {
         }
         Exit::Internal
     });
-    ExitCode::from(exit.code())
+    ExitCode::from(memory::exit_of(exit).code())
 }
 
 fn call(command: &Command, output: Output) -> Result<Exit, Failure> {

@@ -1,10 +1,13 @@
 //! A trial that is run several times: its runs, each with a seed of its own, and what they say together.
 
-use std::path::Path;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use rotproof_block::{Error, ErrorKind};
 use rotproof_trial::compare::{SetUp, Summarised, repetition_seed, summarise_runs};
 use rotproof_trial::file::TrialFile;
+use rotproof_trial::results_folder::RepeatedFolder;
 use rotproof_trial::runner::{self, Finished};
 use serde_json::{Value, json};
 
@@ -16,8 +19,9 @@ use crate::units;
 
 /// The runs of a repeated trial, all in one folder.
 pub struct Repeated {
-    folder: std::path::PathBuf,
+    folder: PathBuf,
     runs: Vec<Finished>,
+    figures: Vec<Summarised>,
 }
 
 /// Runs the trial as often as it says, `run_one` with each seed and the folder for its results. Ends with the first run
@@ -28,22 +32,35 @@ pub fn repeat(
     output: Output,
     run_one: impl Fn(&Trial, &Path) -> Result<Finished, Error>,
 ) -> Result<Repeated, Error> {
-    let folder = runner::new_results_folder(results, &trial.file)?;
+    let folder = RepeatedFolder::create(results, (&trial.file.name, trial.file.seed))?;
     let count = trial.file.repeat;
     let mut runs = Vec::new();
     for number in 0..count {
         let seed = repetition_seed(trial.file.seed, number);
         let file = TrialFile { seed, repeat: 1, ..trial.file.clone() };
-        let finished = run_one(&Trial { file, ..trial.clone() }, &folder)?;
+        let trial = Trial { file, ..trial.clone() };
+        let mut finished = run_one(&trial, folder.inside()).map_err(|error| folder.told(error))?;
+        if let Some(name) = finished.folder.file_name() {
+            finished.folder = folder.path().join(name);
+        }
+        if let Some(error) = finished.unwritten {
+            // Their figures are to be compared with those of the others.
+            return Err(folder.told(Error::new(error.kind(), error.to_string())));
+        }
         let verdict = &finished.report.verdict;
         output.note(format_args!("  run {} of {count}, seed {seed}: {verdict}", number + 1));
         runs.push(finished);
     }
-    let repeated = Repeated { folder, runs };
-    let path = repeated.folder.join("repeat.json");
+    let path = folder.path().to_owned();
+    let set_up = SetUp::open(folder.inside()).map_err(|error| folder.told(error))?;
+    let repeated = Repeated { folder: path, figures: summarise_runs(&set_up), runs };
     let text = format!("{:#}\n", repeated.to_json(trial)?);
-    std::fs::write(&path, text)
-        .map_err(|error| Error::from_io(error, format!("writing {}", path.display())))?;
+    File::create_new(folder.inside().join("repeat.json"))
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(|error| {
+            Error::from_io(error, format!("writing repeat.json in {}", folder.path().display()))
+        })?;
+    folder.open_up()?;
     Ok(repeated)
 }
 
@@ -51,10 +68,6 @@ impl Repeated {
     /// Its runs.
     pub fn runs(&self) -> &[Finished] {
         &self.runs
-    }
-
-    fn figures(&self) -> Result<Vec<Summarised>, Error> {
-        SetUp::open(&self.folder).map(|set_up| summarise_runs(&set_up))
     }
 
     /// Every run in brief, and every figure over all of them.
@@ -66,7 +79,7 @@ impl Repeated {
                 "results": run.folder.file_name().map(|name| name.to_string_lossy()),
             })
         });
-        let figures = serde_json::to_value(self.figures()?)
+        let figures = serde_json::to_value(&self.figures)
             .map_err(|error| Error::new(ErrorKind::Internal, "writing figures as JSON").caused_by(error))?;
         Ok(json!({
             "format": runner::FORMAT,
@@ -79,7 +92,7 @@ impl Repeated {
     }
 
     /// The figures for a person, in 80 columns.
-    pub fn render(&self, trial: &Trial, paint: Paint) -> Result<String, Error> {
+    pub fn render(&self, trial: &Trial, paint: Paint) -> String {
         use Align::{Left, Right};
         let heading =
             format!("{} runs, seeds from {}", units::count(self.runs.len() as u64), trial.file.seed);
@@ -87,7 +100,7 @@ impl Repeated {
             vec![format!("{}  {}", paint.bold(&trial.file.name), paint.dim(heading)), String::new()];
         let mut table =
             Table::new(&[("figure", Left), ("mean", Right), ("+-", Right), ("95% of the mean", Left)]);
-        for Summarised { figure, summary } in self.figures()? {
+        for Summarised { figure, summary } in &self.figures {
             let range = summary.confidence.filter(|_| summary.deviation > 0.0);
             table.row([
                 clip(&figure.name, 28),
@@ -109,6 +122,6 @@ impl Repeated {
         lines.push(
             paint.dim(format!("Compare with another set-up: rotproof report {path} OTHER")).to_string(),
         );
-        Ok(lines.join("\n"))
+        lines.join("\n")
     }
 }

@@ -11,9 +11,11 @@ use rotproof_trial::runner::{self, Finished, Moment, Monitor, Recorded, RunOptio
 use serde_json::{Value, json};
 
 use crate::args::RunArgs;
+use crate::clean::tell_stuck;
 use crate::exit::Exit;
 use crate::fail::{Failure, error_json};
 use crate::hung::HungWatch;
+use crate::load::tell_unwritten;
 use crate::output::Output;
 use crate::progress::{Progress, Snapshot};
 use crate::repeat::{Repeated, repeat};
@@ -44,6 +46,7 @@ pub fn run(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
         trials.iter().for_each(|trial| trial.tell_warnings(output));
     }
     let cancel = cancel_on_signals()?;
+    tell_stuck(output);
     let (observed, _server) = args.metrics.observe(output)?;
     let mut exit = Exit::Pass;
     let mut results = Vec::new();
@@ -66,15 +69,21 @@ pub fn run(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
             output
                 .note(format_args!("{}: interrupted; everything it had created is removed", trial.file.name));
             match ended {
-                Ok(finished) if args.json => results.push(verdict_json(&finished)?),
-                Ok(finished) => output.result(verdict::render(trial, &finished, output.stdout_paint())),
+                Ok(finished) => {
+                    exit = exit.and(tell_trouble(&finished, output));
+                    if args.json {
+                        results.push(verdict_json(&finished)?);
+                    } else {
+                        output.result(verdict::render(trial, &finished, output.stdout_paint()));
+                    }
+                }
                 Err(_) => results.push(error_json("cancelled", "interrupted", exit)),
             }
             break;
         }
         match ended {
             Ok(finished) => {
-                exit = exit.and(exit_of(&finished));
+                exit = exit.and(exit_of(&finished)).and(tell_trouble(&finished, output));
                 if args.json {
                     results.push(verdict_json(&finished)?);
                 } else {
@@ -111,9 +120,10 @@ fn tell_repeated(
             if args.json {
                 results.push(repeated.to_json(trial)?);
             } else {
-                output.result(repeated.render(trial, output.stdout_paint())?);
+                output.result(repeated.render(trial, output.stdout_paint()));
             }
-            Ok(repeated.runs().iter().fold(Exit::Pass, |exit, run| exit.and(exit_of(run))))
+            let of_run = |run| exit_of(run).and(tell_trouble(run, output));
+            Ok(repeated.runs().iter().fold(Exit::Pass, |exit, run| exit.and(of_run(run))))
         }
         Err(error) => {
             let exit = Exit::of_error(error.kind());
@@ -189,6 +199,16 @@ fn hit(record: &Record) -> String {
     format!("{}: {}{place}{tag}, {}", record.name, record.operation.word(), record.effect)
 }
 
+/// Says what went wrong once the verdict was known, which it does not change.
+fn tell_trouble(finished: &Finished, output: Output) -> Exit {
+    let unwritten = finished.unwritten.iter().map(|error| tell_unwritten(error, output));
+    let left = finished.left.iter().map(|error| {
+        Failure::from(Error::new(error.kind(), error.to_string())).report(output, false);
+        Exit::of_error(error.kind())
+    });
+    unwritten.chain(left).fold(Exit::Pass, Exit::and)
+}
+
 fn exit_of(finished: &Finished) -> Exit {
     if finished.report.verdict == "pass" { Exit::Pass } else { Exit::VerdictFailed }
 }
@@ -197,6 +217,12 @@ fn exit_of(finished: &Finished) -> Exit {
 fn verdict_json(finished: &Finished) -> Result<Value, Failure> {
     let mut report = serde_json::to_value(&finished.report)
         .map_err(|error| Error::new(ErrorKind::Internal, "writing the verdict as JSON").caused_by(error))?;
-    report["results"] = json!(finished.folder.display().to_string());
+    report["results"] = match &finished.unwritten {
+        None => json!(finished.folder.display().to_string()),
+        Some(error) => {
+            report["results_error"] = json!(error.to_string());
+            Value::Null
+        }
+    };
     Ok(report)
 }

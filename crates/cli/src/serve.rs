@@ -7,6 +7,7 @@ use rotproof_trial::serve::{ExportKind, NbdServing, Ready, ServeOptions, Served,
 use serde_json::{Value, json};
 
 use crate::args::ServeArgs;
+use crate::clean::tell_stuck;
 use crate::exit::Exit;
 use crate::fail::Failure;
 use crate::output::{Output, Paint};
@@ -29,6 +30,7 @@ pub fn serve(args: &ServeArgs, output: Output) -> Result<Exit, Failure> {
         overwrite: args.overwrite,
     };
     let cancel = cancel_on_signals()?;
+    tell_stuck(output);
     let mut served = Served::begin(&file, &options)?;
     let figures = served.figures();
     let _metrics = args.metrics.serve(output, move || figures.page())?;

@@ -73,7 +73,9 @@ pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
             format!("{}  {} not met", paint.bad("FAIL"), units::counted(broken as u64, "expectation"))
         }
     });
-    lines.push(format!("Results: {}", finished.folder.display()));
+    if finished.unwritten.is_none() {
+        lines.push(format!("Results: {}", finished.folder.display()));
+    }
     lines.extend(next(trial, report).into_iter().map(|line| paint.dim(line).to_string()));
     lines.join("\n")
 }

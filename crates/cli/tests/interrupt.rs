@@ -23,14 +23,18 @@ struct Running {
 
 impl Running {
     fn start(arguments: &[&str], files: &[(&str, &str)]) -> Self {
+        let arguments = [arguments, &["--json"]].concat();
+        Self::start_program(env!("CARGO_BIN_EXE_rotproof"), &arguments, files)
+    }
+
+    fn start_program(program: &str, arguments: &[&str], files: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         for (name, text) in files {
             std::fs::write(folder.path().join(name), text).expect("a file is written");
         }
         std::fs::create_dir(folder.path().join("there")).expect("a folder is made");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_rotproof"))
+        let mut child = Command::new(program)
             .args(arguments)
-            .arg("--json")
             .current_dir(folder.path())
             .env("ROTPROOF_STATE_DIR", folder.path().join("state"))
             .stdin(Stdio::null())
@@ -207,4 +211,58 @@ fn what_a_killed_load_of_files_left_is_cleaned() {
     let left: Vec<_> =
         std::fs::read_dir(&there).expect("a folder").map(|entry| entry.expect("there").file_name()).collect();
     assert_eq!(left, ["letter"], "{}", String::from_utf8_lossy(&clean.stdout));
+}
+
+#[test]
+fn a_killed_run_leaves_no_folder_that_looks_whole_and_it_is_cleaned() {
+    let trial = "stack: [memory: { size: 16MiB }]\nload: { pattern: random, duration: 1h, queue_depth: 4 }\n";
+    let mut run = Running::start(&["run", "t.yaml", "--results", "kept"], &[("t.yaml", trial)]);
+    run.wait_for_thread("load-");
+    let names = |run: &Running| -> Vec<String> {
+        let entries =
+            std::fs::read_dir(run.folder().join("kept")).expect("it is made before the load begins");
+        entries.map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned()).collect()
+    };
+    let found = names(&run);
+    assert!(found.len() == 1 && found[0].starts_with(".t-") && found[0].ends_with(".partial"), "{found:?}");
+    run.child.kill().expect("it can be killed");
+    run.child.wait().expect("it is gone");
+    assert_eq!(names(&run), found);
+    let clean = |option: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_rotproof"))
+            .arg("clean")
+            .args(option)
+            .env("ROTPROOF_STATE_DIR", run.folder().join("state"))
+            .output()
+            .expect("the command starts");
+        assert!(output.status.success());
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let (planned, done) = (clean(&["--dry-run"]), clean(&[]));
+    assert!(planned.contains(&found[0]), "{planned}");
+    assert_eq!(planned.replace("would be cleaned", "cleaned"), done);
+    assert_eq!(names(&run), [""; 0]);
+}
+
+/// Starts a load of two seconds by a shell, which may have changed what it does on a signal.
+fn hung_up(before: &str) -> (Option<i32>, Value) {
+    let command = format!(
+        "{before} exec '{}' load memory:1MiB --rw randwrite --runtime 2s --json",
+        env!("CARGO_BIN_EXE_rotproof")
+    );
+    let mut load = Running::start_program("sh", &["-c", &command], &[]);
+    load.wait_for_thread("load-");
+    let process = libc::pid_t::try_from(load.child.id()).expect("a process");
+    // SAFETY: sends a signal to our own child, which has not been waited for.
+    assert_eq!(unsafe { libc::kill(process, libc::SIGHUP) }, 0);
+    load.end()
+}
+
+#[test]
+fn a_terminal_that_goes_away_interrupts_what_nobody_has_told_not_to_care() {
+    let (code, json) = hung_up("");
+    assert_eq!((code, json["interrupted"].as_bool()), (Some(130), Some(true)), "{json:#}");
+    // As nohup does.
+    let (code, json) = hung_up("trap '' HUP;");
+    assert_eq!((code, json["interrupted"].as_bool()), (Some(0), Some(false)), "{json:#}");
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use rotproof_block::Result;
+use rotproof_block::{ErrorKind, Result};
 
 use crate::system::{event, signal};
 
@@ -20,11 +20,13 @@ pub(crate) struct Door {
     closed: AtomicBool,
     /// Readable when it is closed.
     wake: OwnedFd,
+    /// Kept for a client that comes when no other descriptor is left: it is let in to be sent away, as it would wait for ever.
+    spare: Mutex<Option<OwnedFd>>,
 }
 
 impl Door {
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self { closed: AtomicBool::new(false), wake: event()? })
+        Ok(Self { closed: AtomicBool::new(false), wake: event()?, spare: Mutex::new(Some(event()?)) })
     }
 
     /// Hands every client of one of the listening sockets, with that socket's place in the list, to `welcome`.
@@ -43,21 +45,17 @@ impl Door {
                 if poll.revents == 0 || self.closed.load(Ordering::Relaxed) {
                     continue;
                 }
-                // SAFETY: plain numbers; the address of the client is not wanted.
-                let fd = unsafe {
-                    libc::accept4(
-                        socket.as_raw_fd(),
-                        std::ptr::null_mut(),
-                        std::ptr::null_mut(),
-                        libc::SOCK_CLOEXEC,
-                    )
-                };
-                if fd >= 0 {
-                    // SAFETY: just opened, owned by nobody else.
-                    welcome(place, unsafe { OwnedFd::from_raw_fd(fd) });
-                } else if std::io::Error::last_os_error().raw_os_error() == Some(libc::EMFILE) {
-                    // The client stays in the queue, and there will be a descriptor when another has left.
-                    std::thread::sleep(Duration::from_millis(10));
+                match let_in(socket) {
+                    Ok(client) => welcome(place, client),
+                    Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                        let mut spare = self.spare.lock();
+                        drop(spare.take());
+                        drop(let_in(socket));
+                        *spare = event().ok();
+                        // Whoever comes again at once is not to keep a processor busy.
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                    Err(_) => {}
                 }
             }
         }
@@ -66,6 +64,16 @@ impl Door {
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         signal(&self.wake);
+    }
+}
+
+fn let_in(socket: &OwnedFd) -> std::io::Result<OwnedFd> {
+    let (address, length) = (std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: plain numbers; the address of the client is not wanted.
+    match unsafe { libc::accept4(socket.as_raw_fd(), address, length, libc::SOCK_CLOEXEC) } {
+        fd if fd < 0 => Err(std::io::Error::last_os_error()),
+        // SAFETY: just opened, owned by nobody else.
+        fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
     }
 }
 
@@ -80,7 +88,7 @@ pub(crate) struct Clients {
 struct State {
     sockets: HashMap<u64, Arc<OwnedFd>>,
     accepted: u64,
-    failure: Option<String>,
+    failure: Option<(ErrorKind, String)>,
 }
 
 impl Clients {
@@ -115,7 +123,12 @@ impl Clients {
             let ended = ended;
             let outcome = catch_unwind(AssertUnwindSafe(|| serve(socket, number)));
             if let Some(failure) = crate::fuse::describe(&outcome) {
-                ended.clients.state.lock().failure.get_or_insert(failure);
+                // What the machine has not enough of is no defect.
+                let kind = match &outcome {
+                    Ok(Err(error)) if matches!(error.kind(), ErrorKind::Os(_)) => error.kind(),
+                    _ => ErrorKind::Internal,
+                };
+                ended.clients.state.lock().failure.get_or_insert((kind, failure));
             }
         });
     }
@@ -141,7 +154,7 @@ impl Clients {
     }
 
     /// How serving the first client failed that failed by a fault of the server's; told once.
-    pub(crate) fn take_failure(&self) -> Option<String> {
+    pub(crate) fn take_failure(&self) -> Option<(ErrorKind, String)> {
         self.state.lock().failure.take()
     }
 }

@@ -19,6 +19,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Command {
+    /// What `ROTPROOF_TRIAL_DIR` and `{trial_dir}` stand for, and where relative paths of programs begin; default the folder
+    /// of the trial file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial_dir: Option<PathBuf>,
     /// What is run, with the faults awake; or give `fio`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<CommandLine>,
@@ -61,6 +65,8 @@ pub enum CommandLine {
 
 /// What stands for the device or folder that a command works on.
 const TARGET: &str = "{target}";
+/// What stands for the folder of the trial file.
+const TRIAL_DIR: &str = "{trial_dir}";
 
 const TIMEOUT_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -82,8 +88,18 @@ impl Command {
         }
     }
 
-    /// Makes the path of a job file absolute, as seen from `folder`. Fails where there is none.
+    /// Makes the paths of a job file and of programs absolute, as seen from `folder`. Fails where there is no such job file.
     pub fn locate(&mut self, folder: &FilePath) -> Result<()> {
+        let folder = folder.join(self.trial_dir.as_deref().unwrap_or(FilePath::new("")));
+        // The path of a file that is named without a folder has an empty one.
+        let folder = FilePath::new(".").join(folder);
+        let folder = folder
+            .canonicalize()
+            .doing(|| format!("looking for the folder {} of the trial", folder.display()))?;
+        for line in [&mut self.run, &mut self.prepare, &mut self.check].into_iter().flatten() {
+            line.locate(&folder);
+        }
+        self.trial_dir = Some(folder.clone());
         let Some(job) = &mut self.fio else { return Ok(()) };
         *job = folder.join(&*job);
         let doing = || format!("looking for the job file {}", job.display());
@@ -136,6 +152,7 @@ impl From<CommandLine> for Command {
     /// What is run, and everything else as by default.
     fn from(run: CommandLine) -> Self {
         Self {
+            trial_dir: None,
             run: Some(run),
             fio: None,
             prepare: None,
@@ -191,11 +208,36 @@ impl CommandLine {
         }
     }
 
-    /// The words to execute, with `{target}` in place.
-    pub fn words(&self, target: &str) -> Vec<String> {
+    /// The words to execute, with `{target}` and `{trial_dir}` in place.
+    pub fn words(&self, target: &str, trial_dir: &str) -> Vec<String> {
+        let in_place = |text: &String| text.replace(TRIAL_DIR, trial_dir).replace(TARGET, target);
         match self {
-            Self::Shell(line) => vec!["sh".into(), "-c".into(), line.replace(TARGET, target)],
-            Self::Program(words) => words.iter().map(|word| word.replace(TARGET, target)).collect(),
+            Self::Shell(line) => vec!["sh".into(), "-c".into(), in_place(line)],
+            Self::Program(words) => words.iter().map(in_place).collect(),
+        }
+    }
+
+    /// Makes a relative path of the program begin at `folder`: of a line for the shell only if there is such a file, as the
+    /// shell may mean anything else by it.
+    fn locate(&mut self, folder: &FilePath) {
+        let is_relative = |word: &str| word.contains('/') && !word.starts_with(['/', '{']);
+        match self {
+            Self::Program(words) => {
+                if let Some(program) = words.first_mut().filter(|program| is_relative(program)) {
+                    *program = folder.join(&*program).to_string_lossy().into_owned();
+                }
+            }
+            Self::Shell(line) => {
+                let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-+/".contains(c);
+                let text = line.trim_start();
+                let end = text.find(|c| !is_plain(c)).unwrap_or(text.len());
+                let (word, rest) = text.split_at(end);
+                let is_word =
+                    rest.is_empty() || rest.starts_with(|c: char| c.is_whitespace() || ";&|<>)".contains(c));
+                if is_word && is_relative(word) && folder.join(word).is_file() {
+                    *line = format!("\"$ROTPROOF_TRIAL_DIR\"/{word}{rest}");
+                }
+            }
         }
     }
 }
@@ -251,7 +293,8 @@ impl JsonSchema for CommandLine {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "A line for the shell, or a program and its arguments; {target} is the device or folder.",
+            "description": "A line for the shell, or a program and its arguments; {target} is the device or folder, {trial_dir} \
+                            that of the trial file.",
             "anyOf": [
                 { "type": "string" },
                 { "type": "array", "items": { "type": "string" }, "minItems": 1 }
@@ -271,7 +314,7 @@ mod tests {
             (r#"["fio", "--filename={target}", "a b"]"#, &["fio", "--filename=/m", "a b"]),
         ] {
             let line: CommandLine = serde_json::from_str(json).expect(json);
-            assert_eq!(line.words("/m"), words);
+            assert_eq!(line.words("/m", "/t"), words);
             let text = serde_json::to_string(&line).expect("can be written");
             assert_eq!(serde_json::from_str::<CommandLine>(&text).expect("and read"), line);
         }
@@ -305,5 +348,38 @@ mod tests {
         let (line, output) = command.main();
         assert_eq!(line.to_string(), "fio --output-format=json /x/jobs.fio");
         assert_eq!(output, CommandOutput::FioJson);
+    }
+
+    #[test]
+    fn a_program_beside_the_trial_file_is_found_there_and_others_are_left_to_themselves() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path().canonicalize().expect("it is there");
+        std::fs::write(folder.join("bench.sh"), "true").expect("written");
+        let here = folder.display().to_string();
+        for (json, found) in [
+            (r#"["./bench.sh", "./x"]"#, vec![format!("{here}/./bench.sh"), "./x".into()]),
+            (r#"["bin/missing"]"#, vec![format!("{here}/bin/missing")]),
+            (r#"["bench.sh"]"#, vec!["bench.sh".into()]),
+            (r#"["{target}/x", "{trial_dir}/y"]"#, vec!["/m/x".into(), format!("{here}/y")]),
+        ] {
+            let mut command = Command::from(serde_json::from_str::<CommandLine>(json).expect(json));
+            command.locate(&folder).expect("there is no job file to be missed");
+            assert_eq!(command.main().0.words("/m", &here), found, "{json}");
+            let again = command.clone();
+            command.locate(FilePath::new("/")).expect("it is located");
+            assert_eq!(command, again, "a resolved one stays what it is");
+        }
+        for (line, found) in [
+            ("./bench.sh -x && y", "\"$ROTPROOF_TRIAL_DIR\"/./bench.sh -x && y"),
+            ("./bench.sh;y", "\"$ROTPROOF_TRIAL_DIR\"/./bench.sh;y"),
+            ("./bench.sh$x", "./bench.sh$x"),
+            ("./of-the-subject", "./of-the-subject"),
+            ("bench.sh", "bench.sh"),
+            ("cat {trial_dir}/a > {target}/b", "cat {trial_dir}/a > {target}/b"),
+        ] {
+            let mut command = Command::from(CommandLine::Shell(line.into()));
+            command.locate(&folder).expect("there is no job file to be missed");
+            assert_eq!(command.run, Some(CommandLine::Shell(found.into())), "{line}");
+        }
     }
 }

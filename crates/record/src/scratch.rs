@@ -33,7 +33,7 @@ fn unlinked(folder: &Path) -> io::Result<File> {
 pub(crate) fn publish(mut scratch: File, path: &Path) -> Result<()> {
     let mut copy = || -> io::Result<()> {
         scratch.seek(SeekFrom::Start(0))?;
-        let mut file = File::create(path)?;
+        let mut file = File::create_new(path)?;
         io::copy(&mut scratch, &mut file)?;
         Ok(())
     };

@@ -15,6 +15,7 @@ pub mod page;
 pub mod path_file;
 pub mod probe;
 pub mod registry;
+pub mod results_folder;
 pub mod runner;
 pub mod serve;
 pub mod subject;

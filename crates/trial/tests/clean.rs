@@ -155,6 +155,39 @@ fn a_run_killed_while_its_stack_does_not_answer_is_cleaned() {
     kill_and_clean("ext4 silent");
 }
 
+/// mkfs.btrfs reads from every loop device that there is, and so waits for one that nobody serves any more.
+#[test]
+fn a_run_that_is_killed_and_stuck_does_not_hang_the_next_one_which_names_it() {
+    let sandbox = Sandbox::new();
+    let mut holder = start(&sandbox, "btrfs silent");
+    wait_until("the child is ready", || sandbox.path().join(READY).exists());
+    assert_eq!(sandbox.registry.stuck(), [], "it lives");
+    holder.0.kill().expect("our child");
+    wait_until("it is stuck", || !sandbox.registry.stuck().is_empty());
+    let stuck = sandbox.registry.stuck().remove(0);
+    assert_eq!(stuck.pid, holder.0.id());
+    for what in ["the btrfs mount", "the loop device", "the FUSE mount"] {
+        assert!(stuck.holds.iter().any(|held| held.starts_with(what)), "{stuck:?}");
+    }
+    let environment = sandbox.environment(2);
+    let next = prepare(&file_system(FileSystem::Btrfs, &[], &[]), stack_for(FileSystem::Btrfs), &environment);
+    match next {
+        // Where this mkfs does not look at others.
+        Ok(subject) => assert!(subject.teardown().is_empty()),
+        Err(error) => {
+            let text = error.to_string();
+            assert!(text.contains("rotproof clean") && text.contains(&stuck.run), "{text}");
+        }
+    }
+    drop(environment);
+    let reports = sandbox.registry.clean(false).expect("cleaned");
+    assert_eq!(report_of(&reports, holder.0.id()).outcome, Outcome::Cleaned, "{reports:#?}");
+    holder.0.wait().expect("our child");
+    assert_eq!(sandbox.registry.stuck(), []);
+    sandbox.registry.clean(false).expect("cleaned");
+    sandbox.assert_nothing_left();
+}
+
 #[test]
 fn a_run_killed_during_mkfs_leaves_no_process() {
     let sandbox = Sandbox::new();

@@ -104,6 +104,11 @@ impl OpenedFile {
             }
             file.set_len(wanted).doing(|| format!("making {} {wanted} bytes large", path.display()))?;
         }
+        if !kind.is_block_device() && !options.read_only && wanted > file_size_max() {
+            // Else it would look as if the file could not be written.
+            let what = format!("writing to all {wanted} bytes of {}", path.display());
+            return Err(Error::from_errno(libc::EFBIG, what));
+        }
         Ok(Self { file, size: wanted, block_size })
     }
 }
@@ -121,6 +126,14 @@ fn open_file(path: &Path, options: FileOptions, create: bool) -> Result<File> {
             }
             Error::from_io(error, format!("opening {}", path.display()))
         })
+}
+
+/// Beyond which this process may not write to a file (`ulimit -f`).
+fn file_size_max() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: it writes into `limit`, which lives across the call. If it fails, there is no limit that is known.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    limit.rlim_cur
 }
 
 fn no_direct_io(path: &Path) -> Error {

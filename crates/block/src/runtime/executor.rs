@@ -15,9 +15,10 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
 
-use crate::Tag;
+use crate::error::IoContext;
 use crate::pooled::PooledFuture;
 use crate::tag_scope::Entered;
+use crate::{Result, Tag};
 
 /// The number of the future that `block_on` drives.
 pub(super) const MAIN: usize = usize::MAX;
@@ -41,7 +42,8 @@ struct Shared {
     remote: Mutex<Vec<usize>>,
     /// The owner sleeps in the kernel, or is about to.
     sleeping: AtomicBool,
-    wake_fd: OwnedFd,
+    /// None where the owner never sleeps.
+    wake_fd: Option<OwnedFd>,
 }
 
 // SAFETY: `local` is the only part that is not `Sync`, and `schedule` and `pop` touch it only on the owner thread,
@@ -60,9 +62,11 @@ impl Shared {
         self.remote.lock().push(id);
         if self.sleeping.swap(false, Ordering::SeqCst) {
             let one = 1u64;
-            // SAFETY: an eventfd takes eight bytes; the value lives across the call. The only error possible is a
-            // full counter, and then the owner is being woken anyway.
-            unsafe { libc::write(self.wake_fd.as_raw_fd(), (&raw const one).cast(), 8) };
+            if let Some(wake_fd) = &self.wake_fd {
+                // SAFETY: an eventfd takes eight bytes; the value lives across the call. The only error possible is a
+                // full counter, and then the owner is being woken anyway.
+                unsafe { libc::write(wake_fd.as_raw_fd(), (&raw const one).cast(), 8) };
+            }
         }
     }
 
@@ -113,17 +117,30 @@ pub(super) struct Executor {
 }
 
 impl Executor {
-    pub(super) fn new() -> Self {
+    /// One whose owner may sleep in the kernel, and the descriptor by which it is woken, which lives as long.
+    pub(super) fn waking() -> Result<(Self, i32)> {
         // SAFETY: no pointers; the result is checked.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        assert!(fd >= 0, "eventfd: {}", std::io::Error::last_os_error());
+        if fd < 0 {
+            return Err(std::io::Error::last_os_error())
+                .doing(|| "making a descriptor to be woken by".into());
+        }
+        // SAFETY: just made, owned by nobody else.
+        Ok((Self::with(Some(unsafe { OwnedFd::from_raw_fd(fd) })), fd))
+    }
+
+    /// One whose owner never sleeps.
+    pub(super) fn sleepless() -> Self {
+        Self::with(None)
+    }
+
+    fn with(wake_fd: Option<OwnedFd>) -> Self {
         let shared = Arc::new(Shared {
             owner: this_thread().expect("a runtime is made by a living thread"),
             local: UnsafeCell::default(),
             remote: Mutex::default(),
             sleeping: AtomicBool::new(false),
-            // SAFETY: just made, owned by nobody else.
-            wake_fd: unsafe { OwnedFd::from_raw_fd(fd) },
+            wake_fd,
         });
         let main =
             Arc::new(TaskWaker { id: MAIN, scheduled: AtomicBool::new(false), shared: Arc::clone(&shared) });
@@ -138,10 +155,6 @@ impl Executor {
 
     pub(super) fn main_waker(&self) -> Waker {
         Arc::clone(&self.main).into()
-    }
-
-    pub(super) fn wake_fd(&self) -> i32 {
-        self.shared.wake_fd.as_raw_fd()
     }
 
     pub(super) fn spawn(&self, future: impl Future<Output = ()> + 'static) {

@@ -87,7 +87,7 @@ struct Core {
 
 #[expect(clippy::large_enum_variant, reason = "one for each thread, and never moved")]
 enum Driver {
-    Uring { ring: RefCell<Uring>, clock: Clock },
+    Uring { ring: RefCell<Uring>, clock: Clock, wake_fd: i32 },
     Simulated { now: Cell<Time> },
 }
 
@@ -96,16 +96,20 @@ const POLLS_PER_TURN: usize = 128;
 
 impl Runtime {
     /// The real one. Fails with [`ErrorKind::Missing`] where the kernel has no io_uring or forbids it, or does not
-    /// register the buffers that are asked for.
+    /// register the buffers that are asked for, and with [`ErrorKind::Os`] where it has no descriptors or memory left for it.
     pub fn uring(options: RuntimeOptions) -> Result<Self> {
-        let executor = Executor::new();
+        let (executor, wake_fd) = Executor::waking()?;
         let ring = RefCell::new(Uring::new(&options)?);
-        Ok(Self::with(executor, Driver::Uring { ring, clock: Clock::since(options.epoch) }, options.seed))
+        Ok(Self::with(
+            executor,
+            Driver::Uring { ring, clock: Clock::since(options.epoch), wake_fd },
+            options.seed,
+        ))
     }
 
     /// The simulated one, at virtual time zero.
     pub fn simulated(seed: u64) -> Self {
-        Self::with(Executor::new(), Driver::Simulated { now: Cell::default() }, seed)
+        Self::with(Executor::sleepless(), Driver::Simulated { now: Cell::default() }, seed)
     }
 
     fn with(executor: Executor, driver: Driver, seed: u64) -> Self {
@@ -212,13 +216,13 @@ impl Runtime {
     /// Submits and reaps; waits for the next completion or timer if no task is ready.
     fn turn(&self) -> Result<()> {
         match &self.0.driver {
-            Driver::Uring { ring, .. } => {
+            Driver::Uring { ring, wake_fd, .. } => {
                 let timeout =
                     self.0.timers.borrow().next_deadline().map(|deadline| deadline.since(self.now()));
                 let executor = &self.0.executor;
                 // A full submission queue may have reaped completions whose wakers nobody has called yet.
                 let wait = executor.begin_wait() && ring.borrow().woken.is_empty();
-                let result = ring.borrow_mut().turn(wait, timeout, executor.wake_fd());
+                let result = ring.borrow_mut().turn(wait, timeout, *wake_fd);
                 executor.end_wait();
                 // Wakers run only now, with the ring no longer borrowed.
                 let woken = std::mem::take(&mut ring.borrow_mut().woken);

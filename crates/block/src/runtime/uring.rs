@@ -63,6 +63,10 @@ impl Uring {
             .setup_taskrun_flag()
             .build(entries);
         let ring = modern.or_else(|_| IoUring::new(entries)).map_err(|error| {
+            // It has one, but no room for another.
+            if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)) {
+                return Error::from_io(error, "making an io_uring");
+            }
             Error::new(
                 ErrorKind::Missing,
                 "this machine offers no io_uring; allow it (sysctl kernel.io_uring_disabled=0, or the \

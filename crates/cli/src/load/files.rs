@@ -10,7 +10,8 @@ use rotproof_trial::load::{FileLoadCommand, FileLoadOutcome, LoadTarget};
 use rotproof_trial::runner::Performance;
 use serde_json::{Value, json};
 
-use super::{LISTED_MAX, LoadArgs, WIDTH};
+use super::{LISTED_MAX, LoadArgs, Results, WIDTH};
+use crate::clean::tell_stuck;
 use crate::exit::Exit;
 use crate::fail::Failure;
 use crate::hung::{self, HungWatch};
@@ -28,6 +29,7 @@ pub(super) fn load(args: &LoadArgs, personality: Personality, output: Output) ->
         return Err(Error::new(ErrorKind::Invalid, message).into());
     };
     let cancel = cancel_on_signals()?;
+    tell_stuck(output);
     let (observed, _server) = args.metrics.observe(output)?;
     let monitor = Arc::new(watched(!args.quiet || args.metrics.metrics.is_some()));
     observed.begin(&args.target.to_string(), &monitor);
@@ -54,19 +56,19 @@ pub(super) fn load(args: &LoadArgs, personality: Personality, output: Output) ->
         (Err(_), Some(signal)) => return Ok(super::interrupted(args, output, signal)),
         (ended, _) => ended?,
     };
-    if let Some(folder) = &outcome.folder {
-        super::keep(folder, to_json(&command, &outcome), started)?;
-    }
+    let results = Results::keep(&outcome.folder, &outcome.unwritten, to_json(&command, &outcome), started);
     if args.json {
-        output.json(&to_json(&command, &outcome));
+        output.json(&results.with_place(to_json(&command, &outcome)));
     } else {
-        output.result(render(&command, &outcome, output.stdout_paint()));
+        let text = render(&command, &outcome, output.stdout_paint());
+        output.result(text + &results.last_line());
     }
-    Ok(match cancel.signal() {
+    let exit = match cancel.signal() {
         Some(signal) if outcome.is_interrupted => super::tell_interruption(args, output, signal),
         _ if outcome.failures.is_empty() && outcome.errors == 0 => Exit::Pass,
         _ => Exit::VerdictFailed,
-    })
+    };
+    Ok(exit.and(results.tell(output)))
 }
 
 fn render(command: &FileLoadCommand, outcome: &FileLoadOutcome, paint: Paint) -> String {
@@ -123,7 +125,6 @@ fn render(command: &FileLoadCommand, outcome: &FileLoadOutcome, paint: Paint) ->
         }
     }
     lines.extend(left(&outcome.left));
-    lines.extend(outcome.folder.iter().map(|folder| format!("Results: {}", folder.display())));
     lines.join("\n")
 }
 
@@ -182,6 +183,6 @@ fn to_json(command: &FileLoadCommand, outcome: &FileLoadOutcome) -> Value {
         "until_steady": outcome.until_steady,
         "interrupted": outcome.is_interrupted,
         "left": outcome.left,
-        "results": outcome.folder.as_ref().map(|folder| folder.display().to_string()),
+        "results": outcome.folder.as_ref().map(|folder| folder.path().display().to_string()),
     })
 }

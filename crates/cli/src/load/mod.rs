@@ -8,7 +8,7 @@ mod fio_words;
 mod meaning;
 mod values;
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -16,9 +16,11 @@ use rotproof_block::Error;
 use rotproof_load::{EffortPerRequest, Failure as FailingBlock, TraceReport};
 use rotproof_trial::load::clients::ClientsCommand;
 use rotproof_trial::load::{Access, LoadCommand, LoadOutcome, write_results};
+use rotproof_trial::results_folder::ResultsFolder;
 use rotproof_trial::runner::Performance;
 use serde_json::{Value, json};
 
+use crate::clean::tell_stuck;
 use crate::course;
 use crate::exit::Exit;
 use crate::fail::{Failure, error_json};
@@ -47,6 +49,7 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
     }
     let spec = args.spec()?;
     let cancel = cancel_on_signals()?;
+    tell_stuck(output);
     let (observed, _server) = args.metrics.observe(output)?;
     let monitor = Arc::new(watched(!args.quiet || args.metrics.metrics.is_some()));
     observed.begin(&args.target.to_string(), &monitor);
@@ -85,26 +88,82 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
     if let Some((trace, _)) = &outcome.trace {
         tell_malformed(trace.malformed, &trace.malformed_lines, output);
     }
-    if let Some(folder) = &outcome.folder {
-        keep(folder, to_json(&command, &outcome), started)?;
-    }
+    let results = Results::keep(&outcome.folder, &outcome.unwritten, to_json(&command, &outcome), started);
     if args.json {
-        output.json(&to_json(&command, &outcome));
+        output.json(&results.with_place(to_json(&command, &outcome)));
     } else {
-        output.result(render(&command, &outcome, output.stdout_paint()));
+        let text = render(&command, &outcome, output.stdout_paint());
+        output.result(text + &results.last_line());
     }
-    Ok(match cancel.signal() {
+    let exit = match cancel.signal() {
         Some(signal) if outcome.is_interrupted => tell_interruption(args, output, signal),
         _ if outcome.failures.is_empty() && outcome.errors == 0 => Exit::Pass,
         _ => Exit::VerdictFailed,
-    })
+    };
+    Ok(exit.and(results.tell(output)))
 }
 
-/// What was found, as `run.json` and the page beside the tables.
-fn keep(folder: &Path, found: Value, started: SystemTime) -> Result<(), Error> {
-    let words = std::env::args_os().skip(1).map(|word| shell_word(&word.to_string_lossy()));
-    let command = std::iter::once("rotproof".to_owned()).chain(words).collect::<Vec<_>>().join(" ");
-    write_results(folder, found, &command, started)
+/// What became of the results that were to be kept.
+enum Results {
+    /// There were to be none.
+    Unwanted,
+    /// They are there.
+    In(PathBuf),
+    /// They could not be written.
+    Unwritten(Arc<Error>),
+}
+
+impl Results {
+    /// Writes what was found as `run.json`, and the page, beside the tables.
+    fn keep(
+        folder: &Option<Arc<ResultsFolder>>,
+        unwritten: &Option<Arc<Error>>,
+        found: Value,
+        started: SystemTime,
+    ) -> Self {
+        if let Some(error) = unwritten {
+            return Self::Unwritten(Arc::clone(error));
+        }
+        let Some(folder) = folder else { return Self::Unwanted };
+        let words = std::env::args_os().skip(1).map(|word| shell_word(&word.to_string_lossy()));
+        let command = std::iter::once("rotproof".to_owned()).chain(words).collect::<Vec<_>>().join(" ");
+        match write_results(folder, found, &command, started) {
+            Ok(()) => Self::In(folder.path().to_owned()),
+            Err(error) => Self::Unwritten(Arc::new(error)),
+        }
+    }
+
+    /// The figures, with why there are no results where there are none.
+    fn with_place(&self, mut found: Value) -> Value {
+        if let Self::Unwritten(error) = self {
+            found["results"] = Value::Null;
+            found["results_error"] = error.to_string().into();
+        }
+        found
+    }
+
+    /// Where they are, as a line below the figures.
+    fn last_line(&self) -> String {
+        match self {
+            Self::In(path) => format!("\nResults: {}", path.display()),
+            Self::Unwanted | Self::Unwritten(_) => String::new(),
+        }
+    }
+
+    /// Says why there are none. That is no finding of the load, but not what was asked for either.
+    fn tell(&self, output: Output) -> Exit {
+        match self {
+            Self::Unwritten(error) => tell_unwritten(error, output),
+            Self::Unwanted | Self::In(_) => Exit::Pass,
+        }
+    }
+}
+
+/// Says that what was found could not be kept.
+pub fn tell_unwritten(error: &Error, output: Output) -> Exit {
+    let word = output.stderr_paint().bad("error:");
+    output.note(format_args!("{word} there are no results, as they could not be written: {error}"));
+    Exit::of_error(error.kind())
 }
 
 /// The figures up to the interruption have been printed.
@@ -155,7 +214,6 @@ fn render(command: &LoadCommand, outcome: &LoadOutcome, paint: Paint) -> String 
     }
     lines.push(String::new());
     lines.extend(judgement(command, outcome, paint));
-    lines.extend(outcome.folder.iter().map(|folder| format!("Results: {}", folder.display())));
     lines.join("\n")
 }
 
@@ -280,6 +338,6 @@ fn to_json(command: &LoadCommand, outcome: &LoadOutcome) -> Value {
         "until_steady": outcome.until_steady,
         "clients": clients::to_json(&outcome.clients),
         "interrupted": outcome.is_interrupted,
-        "results": outcome.folder.as_ref().map(|folder| folder.display().to_string()),
+        "results": outcome.folder.as_ref().map(|folder| folder.path().display().to_string()),
     })
 }

@@ -145,10 +145,9 @@ impl NbdServer {
             }
         }
         match clients.take_failure() {
-            Some(failure) => Err(Error::new(
-                ErrorKind::Internal,
-                format!("a connection of the NBD server failed: {failure}"),
-            )),
+            Some((kind, failure)) => {
+                Err(Error::new(kind, format!("a connection of the NBD server failed: {failure}")))
+            }
             None => Ok(()),
         }
     }

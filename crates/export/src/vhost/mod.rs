@@ -142,8 +142,8 @@ impl VhostServer {
             }
         }
         match clients.take_failure() {
-            Some(failure) => Err(Error::new(
-                ErrorKind::Internal,
+            Some((kind, failure)) => Err(Error::new(
+                kind,
                 format!("a client of the vhost-user-blk server could not be served: {failure}"),
             )),
             None => Ok(()),

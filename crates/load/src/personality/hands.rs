@@ -90,6 +90,9 @@ impl<'a> Hands<'a> {
         let ended = self.job.now();
         let Some(left) = self.seat.take_back(ended) else { end_left_behind() };
         (self.tally, self.unpublished, self.recorder) = (left.tally, left.unpublished, left.recorder);
+        if let Err(error) = &done {
+            self.job.meet(error, operation);
+        }
         (done.map_err(kind_of), ended.since(began))
     }
 

@@ -107,6 +107,7 @@ pub fn run(
         recording: options.recording.clone(),
         ends_when_steady: until_steady.is_some(),
         is_abandoned: AtomicBool::new(false),
+        limit: parking_lot::Mutex::default(),
     });
     oracle.is_lost = true;
     let started = job.now();

@@ -291,10 +291,10 @@ fn what_is_there_already_is_not_written_over() {
 
 #[test]
 fn every_operation_is_recorded_by_interval_by_worker_and_in_all() {
-    let results = tempfile::tempdir().expect("a folder");
     for name in
         ["varmail:files=20,threads=3,loops=4", "oltp:files=2,threads=3,writers=2,loops=40,file_size=1MiB"]
     {
+        let results = tempfile::tempdir().expect("a folder");
         let mut rig = Rig::new(name);
         let interval = IntervalLength::Every("10ms".parse().expect("a span"));
         let recording = Recording::new(RecordingOptions {
@@ -438,6 +438,7 @@ fn threads_that_wait_for_one_that_hangs_end_with_their_figures_and_its_files_are
         recording: None,
         ends_when_steady: false,
         is_abandoned: AtomicBool::new(false),
+        limit: Mutex::default(),
     });
     let home = Home::of(FileOracle::new(&plan).parts);
     let tasks = (0..2u32).map(|thread| -> Task {

@@ -77,7 +77,10 @@ pub(super) fn in_threads(job: &Arc<Job>, first: u32, tasks: Vec<Task>) -> Result
             let_go();
         }
     });
-    results.into_iter().collect()
+    match job.limit.lock().take() {
+        Some(limit) => Err(limit),
+        None => results.into_iter().collect(),
+    }
 }
 
 /// Whether some calls do not return and every other thread waits for those that are in them. Until the load is over it

@@ -13,6 +13,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{ContentHash, Result};
@@ -70,8 +71,13 @@ pub fn scan(paths: &[PathBuf], options: &ScanOptions<'_>) -> Result<Option<Scann
             }
         }
     };
-    std::thread::scope(|scope| {
-        (1..options.threads.max(1)).for_each(|_| drop(scope.spawn(work)));
+    thread::scope(|scope| {
+        for _ in 1..options.threads.max(1) {
+            // Where there is no room for another thread those that are there do the work.
+            if thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                break;
+            }
+        }
         work();
     });
     if (options.is_cancelled)() {

@@ -4,6 +4,7 @@
 //! rows give equal bytes. Every file carries `rotproof.table`, `rotproof.format` and `rotproof.version` as metadata, so
 //! that a reader knows what it has ([`FORMAT`] grows when a reader of the old form would be misled).
 
+mod noting;
 mod read;
 mod write;
 

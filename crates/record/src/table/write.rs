@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parquet::basic::{Compression, Encoding};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
-use parquet::errors::Result as ParquetResult;
+use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
@@ -15,11 +15,13 @@ use parquet::schema::types::{ColumnPath, Type};
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
+use super::noting::{Note, Noting};
 use super::{Column, FORMAT, Kind, Values, table_error};
 
 /// Writes one table.
 pub struct TableWriter<W: Write + Send> {
-    writer: SerializedFileWriter<W>,
+    writer: SerializedFileWriter<Noting<W>>,
+    note: Note,
     name: &'static str,
     columns: Vec<Column>,
 }
@@ -49,9 +51,10 @@ impl<W: Write + Send> TableWriter<W> {
             Type::group_type_builder(name).with_fields(fields).build()
         };
         let schema = schema().map_err(|error| table_error(error, doing))?;
+        let (output, note) = Noting::new(output);
         let writer = SerializedFileWriter::new(output, Arc::new(schema), Arc::new(properties.build()))
-            .map_err(|error| table_error(error, doing))?;
-        Ok(Self { writer, name, columns: columns.to_vec() })
+            .map_err(|error| failed(&note, error, doing))?;
+        Ok(Self { writer, note, name, columns: columns.to_vec() })
     }
 
     /// Appends rows: the values of each column, all of one length. Fails with [`ErrorKind::Internal`] if they are not
@@ -70,8 +73,8 @@ impl<W: Write + Send> TableWriter<W> {
         if rows == 0 {
             return Ok(());
         }
-        self.write_group(batch)
-            .map_err(|error| table_error(error, || format!("writing the table `{}`", self.name)))
+        let written = self.write_group(batch);
+        written.map_err(|error| failed(&self.note, error, || format!("writing the table `{}`", self.name)))
     }
 
     fn write_group(&mut self, batch: &[Values]) -> ParquetResult<()> {
@@ -87,8 +90,17 @@ impl<W: Write + Send> TableWriter<W> {
 
     /// Ends the table, and gives back what it was written to.
     pub fn finish(self) -> Result<W> {
-        let name = self.name;
-        self.writer.into_inner().map_err(|error| table_error(error, || format!("writing the table `{name}`")))
+        let Self { writer, note, name, .. } = self;
+        let finished = writer.into_inner().map(Noting::into_output);
+        finished.map_err(|error| failed(&note, error, || format!("writing the table `{name}`")))
+    }
+}
+
+/// What the file system had against it, if that is why.
+fn failed(note: &Note, error: ParquetError, doing: impl FnOnce() -> String) -> Error {
+    match note.error() {
+        Some(error) => Error::from_io(error, doing()),
+        None => table_error(error, doing),
     }
 }
 
@@ -140,8 +152,27 @@ fn levels<T, U>(values: &[Option<T>], map: impl Fn(&Option<T>) -> Option<U>) -> 
 
 /// Writes a whole table to a new file.
 pub fn write_table(path: &Path, name: &'static str, columns: &[Column], values: &[Values]) -> Result<()> {
-    let file = File::create(path).doing(|| format!("creating {}", path.display()))?;
+    let file = File::create_new(path).doing(|| format!("creating {}", path.display()))?;
     let mut writer = TableWriter::new(file, name, columns)?;
     writer.write(values)?;
     writer.finish().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_without_room_is_told_of_as_such_wherever_it_ends() {
+        let rows = |count: i64| [Values::Integers((0..count).map(|row| row * row * 7919).collect())];
+        // With few rows only the end of the table is written, and that by the library's buffer.
+        for count in [1, 100_000] {
+            let full = File::options().write(true).open("/dev/full").expect("every machine has it");
+            let mut table =
+                TableWriter::new(full, "rows", &[Column::integer("row")]).expect("nothing is written yet");
+            let error =
+                table.write(&rows(count)).and_then(|()| table.finish().map(drop)).expect_err("no room");
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        }
+    }
 }

@@ -30,7 +30,9 @@ impl SetUp {
         let mut folders = Vec::new();
         for entry in fs::read_dir(folder).doing(|| format!("opening {}", folder.display()))? {
             let path = entry.doing(|| format!("reading {}", folder.display()))?.path();
-            if path.join("run.json").is_file() {
+            // One that is hidden is not whole.
+            let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+            if !is_hidden && path.join("run.json").is_file() {
                 folders.push(path);
             }
         }

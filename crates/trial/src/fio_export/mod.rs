@@ -17,6 +17,8 @@ use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_record::{Interval, RunFolder};
 use serde_json::Value;
 
+use crate::host::write_whole;
+
 /// fio's directions and our operations.
 const DIRECTIONS: [(&str, &str); 3] = [("read", "read"), ("write", "write"), ("trim", "discard")];
 
@@ -50,7 +52,7 @@ pub fn write_fio_files(run: &RunFolder, name: Option<&str>, into: &Path) -> Resu
     let mut written = Vec::new();
     let mut put = |file: String, text: String| -> Result<()> {
         let path = into.join(file);
-        fs::write(&path, text).doing(|| format!("writing {}", path.display()))?;
+        write_whole(&path, text)?;
         written.push(path);
         Ok(())
     };

@@ -17,6 +17,7 @@ use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
 use super::Cancel;
+use super::program::wait_for_end;
 
 /// How often a running command is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -24,6 +25,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 pub const GRACE: Duration = Duration::from_secs(5);
 /// How long a killed command may take to end: longer only if it waits for a device that does not answer.
 const KILL_MAX: Duration = Duration::from_secs(40);
+/// How long one that is left on the way out of an error may take.
+const DROP_MAX: Duration = Duration::from_secs(5);
 /// More output than this ends a command.
 const OUTPUT_BYTES_MAX: u64 = 1 << 30;
 
@@ -213,7 +216,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         if matches!(self.0.try_wait(), Ok(None)) {
             self.signal_group(libc::SIGKILL);
-            let _ = self.0.wait();
+            wait_for_end(&mut self.0, DROP_MAX);
         }
     }
 }

@@ -24,7 +24,9 @@ mod remote;
 mod second_opinion;
 mod signatures;
 mod space;
+mod thread;
 mod usage;
+mod whole_file;
 
 pub use cancel::Cancel;
 pub use claim::{Claim, Use, lock_folder};
@@ -40,4 +42,6 @@ pub(crate) use process_group::Process;
 pub use program::{Program, RunningProgram};
 pub use remote::{Heard, Machine, Remote};
 pub use space::{free_bytes, require_free, require_image_fits};
+pub(crate) use thread::start_thread;
 pub use usage::{ProcessorUse, Usage, UsageMeter};
+pub(crate) use whole_file::write_whole;

@@ -9,18 +9,23 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
 use super::cancel::Cancel;
 use super::process::ProcessIdentity;
+use super::start_thread;
 
 /// Where distributions keep what administrators use; not always in the `PATH` of others.
 const MORE_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 /// How often a running program is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// How often it is asked whether a running program waits in the kernel.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a killed program may take to end.
+const KILL_MAX: Duration = Duration::from_secs(5);
 /// How much of a program's output an error quotes.
 const QUOTED_BYTES_MAX: usize = 2000;
 
@@ -54,7 +59,7 @@ impl Program {
     /// The first line that the program prints when it is called with `argument`, if it does.
     pub fn version(&self, argument: &str) -> Option<String> {
         let running = self.start([argument]).ok()?;
-        let (_, output) = running.finish(&Cancel::new()).ok()?;
+        let (_, output) = running.finish(&Cancel::new(), |_| Ok(())).ok()?;
         output.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
     }
 
@@ -86,8 +91,9 @@ impl Program {
         let child = command.spawn().doing(doing)?;
         // The command owns our copies of the pipe's writing end; without this the reader would never see its end.
         drop(command);
-        let output = std::thread::spawn(move || read_all(&mut reader));
-        Ok(RunningProgram { program: self.clone(), child, output: Some(output) })
+        let mut running = RunningProgram { program: self.clone(), child, output: None };
+        running.output = Some(start_thread("program", move || read_all(&mut reader))?);
+        Ok(running)
     }
 }
 
@@ -123,8 +129,14 @@ impl RunningProgram {
     /// not do what was needed), with what it printed in the text, and with [`ErrorKind::Cancelled`] if the user did
     /// not want to wait.
     pub fn wait(self, cancel: &Cancel) -> Result<String> {
+        self.wait_while(cancel, |_| Ok(()))
+    }
+
+    /// The same, as long as `may_wait` does not fail. That is told now and then how long the program has been waiting in the
+    /// kernel, where no signal reaches it.
+    pub fn wait_while(self, cancel: &Cancel, may_wait: impl Fn(Duration) -> Result<()>) -> Result<String> {
         let name = self.program.path.display().to_string();
-        let (status, output) = self.finish(cancel)?;
+        let (status, output) = self.finish(cancel, may_wait)?;
         if status.success() {
             return Ok(output);
         }
@@ -139,9 +151,23 @@ impl RunningProgram {
     }
 
     /// Waits for its end, whatever that is, and gives it with what it printed.
-    pub(super) fn finish(mut self, cancel: &Cancel) -> Result<(ExitStatus, String)> {
+    pub(super) fn finish(
+        mut self,
+        cancel: &Cancel,
+        may_wait: impl Fn(Duration) -> Result<()>,
+    ) -> Result<(ExitStatus, String)> {
+        let mut in_kernel_since: Option<Instant> = None;
+        let mut looked = Instant::now();
         let status = loop {
             cancel.check()?;
+            if looked.elapsed() >= LOOK_INTERVAL {
+                looked = Instant::now();
+                let waits = is_in_kernel(self.child.id());
+                in_kernel_since = waits.then(|| in_kernel_since.unwrap_or(looked));
+                if let Some(since) = in_kernel_since {
+                    may_wait(since.elapsed())?;
+                }
+            }
             match self.child.try_wait().doing(|| format!("waiting for {}", self.program.path.display()))? {
                 Some(status) => break status,
                 None => std::thread::sleep(POLL_INTERVAL),
@@ -154,10 +180,26 @@ impl RunningProgram {
 
 impl Drop for RunningProgram {
     fn drop(&mut self) {
-        // Both fail only if the program has ended already.
+        // Fails only if the program has ended already.
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        wait_for_end(&mut self.child, KILL_MAX);
     }
+}
+
+/// Waits for the end of a process that was killed, but not for ever: one that waits in the kernel for a device that does not
+/// answer ends only when that does.
+pub(super) fn wait_for_end(child: &mut Child, most: Duration) {
+    let deadline = Instant::now() + most;
+    while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Whether the process waits where no signal reaches it.
+fn is_in_kernel(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        stat.rsplit_once(')').is_some_and(|(_, fields)| fields.trim_start().starts_with('D'))
+    })
 }
 
 /// The end of what a program said: there is the reason.

@@ -15,6 +15,7 @@ use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
 use super::process_group::Process;
+use super::start_thread;
 
 /// How a machine is reached: the beginning of a command line that runs Rotproof there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,11 +96,11 @@ impl Machine {
         let last_words = Arc::new(Mutex::new(VecDeque::new()));
         let (output, errors) = (process.child.stdout.take(), process.child.stderr.take());
         let kept = Arc::clone(&last_words);
-        std::thread::spawn(move || {
+        start_thread("hear", move || {
             let why = output.and_then(|output| read_lines(output, |line| hear(Heard::Line(line))));
             hear(Heard::End(why));
-        });
-        let listener = std::thread::spawn(move || {
+        })?;
+        let listener = start_thread("last-words", move || {
             let keep = |line: String| {
                 let mut kept = kept.lock();
                 if kept.len() == LAST_WORDS {
@@ -108,7 +109,7 @@ impl Machine {
                 kept.push_back(line.chars().filter(|char| !char.is_control()).take(200).collect());
             };
             errors.map(|errors| read_lines(errors, keep));
-        });
+        })?;
         Ok(Remote { machine: self.clone(), process, last_words, listener })
     }
 }

@@ -25,6 +25,7 @@ use super::kept::Kept;
 use crate::host::{self, Cancel, Locked};
 use crate::probe::{ProbeReport, ProbesSpec};
 use crate::registry::{Entry, Registry, Resource, Run};
+use crate::results_folder::ResultsFolder;
 use crate::runner::{Monitor, Performance, mark_file_errors, summarise_files};
 
 /// The load's own folder in the one that it is given.
@@ -85,8 +86,10 @@ pub struct FileLoadOutcome {
     pub is_interrupted: bool,
     /// Where the files are, if they were left there because something is wrong with them.
     pub left: Option<PathBuf>,
-    /// The folder with what was recorded.
-    pub folder: Option<PathBuf>,
+    /// The folder with what was recorded; it has its name once [`write_results`](super::write_results) has added the rest.
+    pub folder: Option<Arc<ResultsFolder>>,
+    /// Why there is none though there was to be one.
+    pub unwritten: Option<Arc<Error>>,
 }
 
 impl FileLoadCommand {
@@ -118,7 +121,7 @@ impl FileLoadCommand {
             self.record.as_ref(),
             recorded,
             self.probes.as_ref(),
-            (epoch, &self.cancel),
+            (self.seed, epoch, &self.cancel),
             &self.monitor,
         )?;
         kept.add_subject_disk(&self.folder);
@@ -140,7 +143,7 @@ impl FileLoadCommand {
         }
         // Whoever asked twice does not want to wait for what would be kept.
         self.cancel.check_haste()?;
-        let kept = kept.end(self.seed)?;
+        let kept = kept.end();
         let of = |phase| reports.iter().find(|report: &&FileReport| report.phase == phase);
         let check = of(Phase::Check);
         let left = (!failures.is_empty()).then(|| own.keep());
@@ -157,6 +160,7 @@ impl FileLoadCommand {
             left,
             probes: kept.probes,
             folder: kept.folder,
+            unwritten: kept.unwritten,
         })
     }
 
@@ -267,8 +271,8 @@ impl OwnFolder {
 impl Drop for OwnFolder {
     fn drop(&mut self) {
         // What cannot be removed stays on record, and is refused by the next load, which says so.
-        if self.recorded.is_some() && fs::remove_dir_all(&self.path).is_ok() {
-            self.forget();
+        if let Some((entry, run)) = self.recorded.take() {
+            let _ = run.undo(entry);
         }
     }
 }
@@ -317,7 +321,8 @@ mod tests {
         command.record = Some(Record { results: Some(results.path().to_owned()), ..Record::default() });
         command.probes = Some(ProbesSpec::default());
         let outcome = command.run().expect("runs");
-        let kept = RunFolder::open(&outcome.folder.expect("there is one")).expect("tables");
+        let results = outcome.folder.expect("there is one");
+        let kept = RunFolder::open(results.inside()).expect("tables");
         let rows = kept.intervals().expect("intervals");
         for line in outcome.performance {
             let of_line = rows.iter().filter(|row| {

@@ -1,24 +1,24 @@
 //! What a load without a trial keeps of its course: what is recorded over time, and what probes see meanwhile.
 
 use std::env;
-use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use rotproof_block::Result;
-use rotproof_block::error::IoContext;
+use rotproof_block::{Error, Result};
 use rotproof_record::{Recording, RecordingOptions};
 
 use super::Record;
 use crate::host::{self, Cancel};
 use crate::probe::{ProbeReport, ProbesSpec, Sampler};
-use crate::runner::{Monitor, new_folder};
+use crate::registry::Registry;
+use crate::results_folder::ResultsFolder;
+use crate::runner::Monitor;
 
 /// Both, as far as they were asked for.
 pub(super) struct Kept<'a> {
-    /// With the folder in which that of the results is made, if it is to be kept.
-    recording: Option<(Arc<Recording>, Option<&'a PathBuf>)>,
+    /// With the folder of the results, if it is to be kept.
+    recording: Option<(Arc<Recording>, Option<ResultsFolder>)>,
     probes: Option<(Sampler, &'a ProbesSpec)>,
 }
 
@@ -26,28 +26,28 @@ pub(super) struct Kept<'a> {
 pub(super) struct KeptResults {
     pub(super) probes: Option<ProbeReport>,
     /// The folder with the tables.
-    pub(super) folder: Option<PathBuf>,
+    pub(super) folder: Option<Arc<ResultsFolder>>,
+    /// Why there is none though there was to be one.
+    pub(super) unwritten: Option<Arc<Error>>,
 }
 
 impl<'a> Kept<'a> {
-    /// Begins both. The recording is of these operations, by so many workers.
+    /// Begins both. The recording is of these operations, by so many workers, and the folder of the results is called by this
+    /// seed.
     pub(super) fn start(
         record: Option<&'a Record>,
         (operations, workers): (&'static [&'static str], u16),
         probes: Option<&'a ProbesSpec>,
-        (epoch, cancel): (Instant, &Cancel),
+        (seed, epoch, cancel): (u64, Instant, &Cancel),
         monitor: &Monitor,
     ) -> Result<Self> {
         let start_recording = |Record { spec, results }: &'a Record| {
-            if let Some(results) = results {
-                fs::create_dir_all(results)
-                    .doing(|| format!("creating the results folder {}", results.display()))?;
-            }
-            let folder = results.clone().unwrap_or_else(env::temp_dir);
-            let options = RecordingOptions { spec: spec.clone(), operations, workers, folder };
+            let folder = results.as_ref().map(|results| new_folder(results, seed)).transpose()?;
+            let scratch = folder.as_ref().map_or_else(env::temp_dir, |folder| folder.inside().to_owned());
+            let options = RecordingOptions { spec: spec.clone(), operations, workers, folder: scratch };
             let recording = Recording::new(options)?;
             monitor.record_in(&recording);
-            Ok((recording, results.as_ref()))
+            Ok((recording, folder))
         };
         let start_probes = |spec: &'a ProbesSpec| {
             let sampler = Sampler::begin(spec, epoch, cancel)?;
@@ -66,7 +66,7 @@ impl<'a> Kept<'a> {
     }
 
     /// The disk below this path belongs to what is measured.
-    pub(super) fn add_subject_disk(&self, path: &std::path::Path) {
+    pub(super) fn add_subject_disk(&self, path: &Path) {
         if let Some((probes, _)) = &self.probes
             && let Some(disk) = host::disk_of(path)
         {
@@ -79,18 +79,28 @@ impl<'a> Kept<'a> {
         self.probes.iter().for_each(|(probes, _)| probes.begin_phase(is_run));
     }
 
-    /// Ends both, and writes what they have found into a new folder, if there is to be one.
-    pub(super) fn end(self, seed: u64) -> Result<KeptResults> {
+    /// Ends both, and writes what they have found into the folder of the results, if there is to be one. That it cannot be
+    /// written takes nothing away from the figures.
+    pub(super) fn end(self) -> KeptResults {
         let found = self.probes.map(|(probes, spec)| (probes.end(), spec));
-        let folder = match &self.recording {
-            None | Some((_, None)) => None,
-            Some((recording, Some(results))) => {
-                let folder = new_folder(results, ("load", seed), SystemTime::now())?;
-                recording.write_to(&folder)?;
-                found.iter().try_for_each(|(probes, _)| probes.write_to(&folder))?;
-                Some(folder)
-            }
+        let written = self.recording.and_then(|(recording, folder)| {
+            let folder = folder?;
+            let written = recording
+                .write_to(folder.inside())
+                .and_then(|()| found.iter().try_for_each(|(probes, _)| probes.write_to(folder.inside())))
+                .map_err(|error| folder.told(error));
+            Some(written.map(|()| folder))
+        });
+        let (folder, unwritten) = match written.transpose() {
+            Ok(folder) => (folder.map(Arc::new), None),
+            Err(error) => (None, Some(Arc::new(error))),
         };
-        Ok(KeptResults { probes: found.map(|(probes, spec)| probes.report(spec)), folder })
+        KeptResults { probes: found.map(|(probes, spec)| probes.report(spec)), folder, unwritten }
     }
+}
+
+/// A folder for the results of a load in `parent`, on record of its own, so that it is removed whatever becomes of the load.
+fn new_folder(parent: &Path, seed: u64) -> Result<ResultsFolder> {
+    let run = Registry::of_user()?.begin()?;
+    ResultsFolder::create(&run, parent, ("load", seed), SystemTime::now())
 }

@@ -30,6 +30,7 @@ pub use target::{Access, LoadTarget, SimulatedKind};
 
 use crate::host::{self, Cancel};
 use crate::probe::{ProbeReport, ProbesSpec};
+use crate::results_folder::ResultsFolder;
 use crate::runner::{Monitor, Performance, mark_errors, summarise};
 use clients::ClientOutcome;
 use kept::{Kept, KeptResults};
@@ -89,8 +90,10 @@ pub struct LoadOutcome {
     pub failures: Vec<Failure>,
     /// Requests that ended with an error.
     pub errors: u64,
-    /// The folder with what was recorded.
-    pub folder: Option<PathBuf>,
+    /// The folder with what was recorded; it has its name once [`write_results`] has added the rest.
+    pub folder: Option<Arc<ResultsFolder>>,
+    /// Why there is none though there was to be one.
+    pub unwritten: Option<Arc<Error>>,
     /// Requests that were under way for too long.
     pub hung: Vec<HungRequest>,
     /// Whether it ended because it was steady; none if it was not to.
@@ -207,7 +210,7 @@ impl LoadCommand {
         }
         // Whoever asked twice does not want to wait for what would be kept.
         self.cancel.check_haste()?;
-        let kept = kept.end(self.seed)?;
+        let kept = kept.end();
         let size_bytes = driver.objects().iter().map(|object| object.size_bytes).sum();
         let load = workload.spec().clone();
         let found = Found { load, size_bytes, written_blocks, failures, is_interrupted };
@@ -233,6 +236,7 @@ impl LoadCommand {
             failures,
             errors: reports.iter().map(LoadReport::error_count).sum(),
             folder: kept.folder,
+            unwritten: kept.unwritten,
             hung: reports.iter().flat_map(|report| report.hung.clone()).collect(),
             until_steady: reports.iter().find_map(|report| report.until_steady),
             is_interrupted,
@@ -298,7 +302,7 @@ impl LoadCommand {
             self.record.as_ref(),
             recorded,
             self.probes.as_ref(),
-            (epoch, &self.cancel),
+            (self.seed, epoch, &self.cancel),
             &self.monitor,
         )?;
         if let LoadTarget::Path(path) = &self.target {

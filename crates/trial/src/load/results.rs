@@ -1,6 +1,7 @@
 //! What a load without a trial leaves beside its tables: `run.json`, and the page.
 
-use std::fs;
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,10 +11,17 @@ use rotproof_record::RunFolder;
 use rotproof_record::statistics::{series, variation};
 use serde_json::{Value, json};
 
+use crate::results_folder::ResultsFolder;
 use crate::{host, page};
 
-/// Writes both into the folder of the results: `found` is what the load found, a map; `command` repeats it.
-pub fn write_results(folder: &Path, found: Value, command: &str, started: SystemTime) -> Result<()> {
+/// Writes both into the folder of the results, and gives it its name: `found` is what the load found, a map; `command` repeats
+/// it.
+pub fn write_results(folder: &ResultsFolder, found: Value, command: &str, started: SystemTime) -> Result<()> {
+    write_into(folder.inside(), found, command, started).map_err(|error| folder.told(error))?;
+    folder.publish()
+}
+
+fn write_into(folder: &Path, found: Value, command: &str, started: SystemTime) -> Result<()> {
     let Value::Object(mut run) = found else {
         return Err(Error::new(ErrorKind::Internal, "what a load found is a map"));
     };
@@ -36,7 +44,8 @@ pub fn write_results(folder: &Path, found: Value, command: &str, started: System
     ];
     run.extend(more.map(|(key, value)| (key.to_owned(), value)));
     let path = folder.join("run.json");
-    fs::write(&path, format!("{:#}\n", Value::Object(run)))
+    File::create_new(&path)
+        .and_then(|mut file| file.write_all(format!("{:#}\n", Value::Object(run)).as_bytes()))
         .doing(|| format!("writing {}", path.display()))?;
     page::write(folder).map(drop)
 }

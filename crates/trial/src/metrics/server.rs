@@ -1,11 +1,13 @@
-//! The thread that answers scrapers, one after the other.
+//! The thread that answers scrapers, all of them side by side.
 //!
-//! Its memory is bounded, and nobody can hold it up for long: a request must come, and its answer be taken, within a second
-//! or two. A scraper that has to wait for that long tries again by itself.
+//! Its memory is bounded, and nobody can hold up another: it never waits for one client alone. A request must come, and its
+//! answer be taken, within two seconds; where there are more clients than there may be, the oldest has to go.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io::{ErrorKind as IoErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -20,7 +22,9 @@ use super::request::{HEAD_BYTES_MAX, Head, read_head};
 
 /// How long a request may take to come, and an answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How soon it notices that it is to end, or that somebody has come.
+/// Clients that are served at once.
+const CLIENTS_MAX: usize = 64;
+/// How soon it notices that it is to end, and that somebody's time is over.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// What gives the page.
@@ -43,6 +47,15 @@ impl MetricsServer {
     /// Serves the pages of `source` at `address`. Fails with [`ErrorKind::Invalid`] for one that other machines reach, unless
     /// `is_for_all`.
     pub fn start(address: MetricsAddress, is_for_all: bool, source: Source) -> Result<Self> {
+        Self::start_with(address, is_for_all, source, PATIENCE)
+    }
+
+    fn start_with(
+        address: MetricsAddress,
+        is_for_all: bool,
+        source: Source,
+        patience: Duration,
+    ) -> Result<Self> {
         if !address.is_loopback() && !is_for_all {
             return Err(Error::new(
                 ErrorKind::Invalid,
@@ -59,7 +72,7 @@ impl MetricsServer {
         let ended = Arc::clone(&is_over);
         let thread = std::thread::Builder::new()
             .name("metrics".into())
-            .spawn(move || serve(&listener, &source, &ended))
+            .spawn(move || serve(&listener, &source, patience, &ended))
             .doing(doing)?;
         Ok(Self { address, is_over, thread: Some(thread) })
     }
@@ -74,43 +87,128 @@ impl Drop for MetricsServer {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It ends within its patience; if it has panicked, there is nothing more to do.
+            // It ends within a moment; if it has panicked, there is nothing more to do.
             let _ = thread.join();
         }
     }
 }
 
-fn serve(listener: &TcpListener, source: &Source, is_over: &AtomicBool) {
+fn serve(listener: &TcpListener, source: &Source, patience: Duration, is_over: &AtomicBool) {
+    let mut clients: VecDeque<Client> = VecDeque::new();
+    // Without a descriptor or memory for one more, those who come wait until others have gone.
+    let mut accepts = true;
     while !is_over.load(Ordering::Relaxed) {
+        wait(listener, accepts, &clients);
+        accepts = accept_all(listener, patience, &mut clients);
+        // What becomes of one client is of no concern to the next.
+        clients.retain_mut(|client| client.go_on(source));
+    }
+}
+
+/// Waits until something can be done, for a moment.
+fn wait(listener: &TcpListener, accepts: bool, clients: &VecDeque<Client>) {
+    let entry = |descriptor, events| libc::pollfd { fd: descriptor, events, revents: 0 };
+    let door = accepts.then(|| entry(listener.as_raw_fd(), libc::POLLIN));
+    let waiting = clients.iter().map(|client| entry(client.stream.as_raw_fd(), client.waits_for()));
+    let mut entries: Vec<libc::pollfd> = door.into_iter().chain(waiting).collect();
+    let timeout_ms = libc::c_int::try_from(PAUSE.as_millis()).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the entries live across the call, and are as many as told. Whatever it gives, all are looked at again.
+    unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, timeout_ms) };
+}
+
+/// Lets everybody in who has come; the oldest goes where there are too many. Says whether there was room.
+fn accept_all(listener: &TcpListener, patience: Duration, clients: &mut VecDeque<Client>) -> bool {
+    loop {
         match listener.accept() {
-            // What becomes of one client is of no concern to the next.
-            Ok((client, _)) => drop(answer(client, source)),
-            // Nobody has come, or no descriptor is free.
-            Err(_) => std::thread::sleep(PAUSE),
+            Ok((stream, _)) => {
+                if clients.len() >= CLIENTS_MAX {
+                    clients.pop_front();
+                }
+                clients.extend(Client::new(stream, patience));
+            }
+            Err(error) if error.kind() == IoErrorKind::WouldBlock => return true,
+            Err(error) if error.kind() == IoErrorKind::ConnectionAborted => {}
+            Err(_) => return false,
         }
     }
 }
 
-fn answer(mut client: TcpStream, source: &Source) -> std::io::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    client.set_nonblocking(false)?;
-    let (mut head, mut piece) = (Vec::new(), [0; 1024]);
-    let asked = loop {
-        match read_head(&head) {
-            Head::Incomplete => {}
-            asked => break asked,
+/// Somebody who asks.
+struct Client {
+    stream: TcpStream,
+    deadline: Instant,
+    state: State,
+}
+
+enum State {
+    /// Its request comes; so much is there.
+    Asks(Vec<u8>),
+    /// The answer goes; so much of it is gone.
+    IsAnswered(Vec<u8>, usize),
+    /// All of the answer is gone. What is unread when a socket is closed would make the kernel take back what was sent.
+    Leaves,
+}
+
+impl Client {
+    fn new(stream: TcpStream, patience: Duration) -> Option<Self> {
+        stream.set_nonblocking(true).ok()?;
+        Some(Self { stream, deadline: Instant::now() + patience, state: State::Asks(Vec::new()) })
+    }
+
+    fn waits_for(&self) -> libc::c_short {
+        match self.state {
+            State::Asks(_) | State::Leaves => libc::POLLIN,
+            State::IsAnswered(..) => libc::POLLOUT,
         }
-        client.set_read_timeout(Some(left(deadline)?))?;
-        let room = piece.len().min(HEAD_BYTES_MAX - head.len());
-        match client.read(&mut piece[..room])? {
-            0 => return Ok(()),
-            count => head.extend_from_slice(&piece[..count]),
+    }
+
+    /// Does what can be done now. Says whether there is more to do later.
+    fn go_on(&mut self, source: &Source) -> bool {
+        match self.step(source) {
+            Ok(is_done) => !is_done && Instant::now() < self.deadline,
+            Err(error) if error.kind() == IoErrorKind::WouldBlock => Instant::now() < self.deadline,
+            Err(_) => false,
         }
-    };
-    let (status, kind, body, with_body) = match asked {
+    }
+
+    /// Goes on until all is done, or fails with what keeps it from that.
+    fn step(&mut self, source: &Source) -> std::io::Result<bool> {
+        let mut piece = [0; 1024];
+        loop {
+            match &mut self.state {
+                State::Asks(head) => {
+                    let room = piece.len().min(HEAD_BYTES_MAX - head.len());
+                    match self.stream.read(&mut piece[..room])? {
+                        0 => return Ok(true),
+                        count => head.extend_from_slice(&piece[..count]),
+                    }
+                    if let Some(answer) = answer(head, source) {
+                        self.state = State::IsAnswered(answer, 0);
+                    }
+                }
+                State::IsAnswered(answer, sent) if *sent < answer.len() => {
+                    *sent += self.stream.write(&answer[*sent..])?;
+                }
+                State::IsAnswered(..) => {
+                    self.stream.shutdown(Shutdown::Write)?;
+                    self.state = State::Leaves;
+                }
+                State::Leaves => {
+                    if self.stream.read(&mut piece)? == 0 || Instant::now() >= self.deadline {
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What is answered to what has come so far; nothing yet, if more is to come.
+fn answer(head: &[u8], source: &Source) -> Option<Vec<u8>> {
+    let (status, kind, body, with_body) = match read_head(head) {
+        Head::Incomplete => return None,
         Head::Metrics { with_body } => ("200 OK", CONTENT_TYPE, source(), with_body),
         Head::Refused(why) => (why, "text/plain; charset=utf-8", format!("{why}; there is /metrics\n"), true),
-        Head::Incomplete => return Ok(()),
     };
     let mut text = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
@@ -119,24 +217,7 @@ fn answer(mut client: TcpStream, source: &Source) -> std::io::Result<()> {
     if with_body {
         text.push_str(&body);
     }
-    let mut unsent = text.as_bytes();
-    while !unsent.is_empty() {
-        client.set_write_timeout(Some(left(deadline)?))?;
-        let sent = client.write(unsent)?;
-        unsent = &unsent[sent..];
-    }
-    client.shutdown(Shutdown::Write)?;
-    // What is unread when a socket is closed would make the kernel take back what was sent.
-    client.set_read_timeout(Some(left(deadline)?))?;
-    while client.read(&mut piece)? > 0 {
-        left(deadline)?;
-    }
-    Ok(())
-}
-
-fn left(deadline: Instant) -> std::io::Result<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(IoErrorKind::TimedOut.into()) } else { Ok(left) }
+    Some(text.into_bytes())
 }
 
 #[cfg(test)]
@@ -184,11 +265,44 @@ mod tests {
         assert!(ask(&server, b"GET /metrics HTTP/1.0\r\n\r\n").ends_with("x_total 3\n"));
     }
 
+    /// One whose clients have all the time they like.
+    fn patient_server() -> MetricsServer {
+        let source: Source = Arc::new(|| "x_total 3\n".to_owned());
+        let patience = Duration::from_secs(3600);
+        MetricsServer::start_with(":0".parse().expect("an address"), false, source, patience)
+            .expect("a server")
+    }
+
     #[test]
-    fn a_client_that_says_nothing_only_delays_the_next() {
-        let server = server();
+    fn clients_that_are_slow_or_say_nothing_delay_nobody() {
+        let server = patient_server();
+        let mut slow = TcpStream::connect(server.address().0).expect("it listens");
+        slow.write_all(b"GET /met").expect("sent");
         let _silent = TcpStream::connect(server.address().0).expect("it listens");
         assert!(ask(&server, b"GET /metrics HTTP/1.1\r\n\r\n").ends_with("x_total 3\n"));
+        slow.write_all(b"rics HTTP/1.1\r\n\r\n").expect("it has its time");
+        let mut answer = String::new();
+        slow.read_to_string(&mut answer).expect("an answer, and its end");
+        assert!(answer.ends_with("x_total 3\n"), "{answer}");
+    }
+
+    #[test]
+    fn a_crowd_that_says_nothing_keeps_nobody_out() {
+        let server = patient_server();
+        let crowd: Vec<_> = (0..2 * CLIENTS_MAX)
+            .map(|_| TcpStream::connect(server.address().0).expect("it listens"))
+            .collect();
+        assert!(ask(&server, b"GET /metrics HTTP/1.1\r\n\r\n").ends_with("x_total 3\n"));
+        drop(crowd);
+    }
+
+    #[test]
+    fn who_says_nothing_is_sent_away_in_the_end() {
+        let source: Source = Arc::new(String::new);
+        let address = ":0".parse().expect("an address");
+        let server = MetricsServer::start_with(address, false, source, Duration::ZERO).expect("a server");
+        let mut silent = TcpStream::connect(server.address().0).expect("it listens");
+        assert_eq!(silent.read(&mut [0]).expect("an end"), 0);
     }
 
     #[test]

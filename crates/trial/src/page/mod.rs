@@ -25,6 +25,8 @@ use serde_json::Value;
 
 pub(crate) use over_time::moves_bytes;
 
+use crate::host::write_whole;
+
 /// The page in a results folder.
 pub const FILE_NAME: &str = "report.html";
 
@@ -82,7 +84,7 @@ pub fn write(folder: &Path) -> Result<PathBuf> {
 /// As [`write`], for a run whose ledger is still at hand.
 pub(crate) fn write_with(folder: &Path, ledger: Option<&[Record]>) -> Result<PathBuf> {
     let path = folder.join(FILE_NAME);
-    fs::write(&path, html(&read_with(folder, ledger)?)).doing(|| format!("writing {}", path.display()))?;
+    write_whole(&path, html(&read_with(folder, ledger)?))?;
     Ok(path)
 }
 
@@ -97,7 +99,7 @@ pub fn write_figures(folder: &Path, into: &Path) -> Result<Vec<PathBuf>> {
             .map_err(|error| Error::new(ErrorKind::Internal, format!("drawing {name}: {error}")))?;
         for (extension, bytes) in [("svg", svg(&scene).into_bytes()), ("png", picture)] {
             let path = into.join(format!("{name}.{extension}"));
-            fs::write(&path, bytes).doing(|| format!("writing {}", path.display()))?;
+            write_whole(&path, bytes)?;
             written.push(path);
         }
     }

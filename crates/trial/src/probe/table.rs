@@ -31,7 +31,7 @@ const BATCH_ROWS: usize = 1 << 16;
 pub(super) fn write(folder: &Path, series: &[ProbeSeries]) -> Result<()> {
     let path = folder.join(FILE);
     let doing = || format!("writing {}", path.display());
-    let file = BufWriter::new(File::create(&path).doing(doing)?);
+    let file = BufWriter::new(File::create_new(&path).doing(doing)?);
     let mut writer = TableWriter::new(file, "probes", &COLUMNS)?;
     let mut batch = Batch::default();
     for series in series {
@@ -110,6 +110,7 @@ mod tests {
             |column| table.texts(column).expect("there").iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(texts("metric"), ["cpu.user", "cpu.user", "disk.reads"]);
         assert_eq!(texts("unit"), ["share", "share", "per_second"]);
-        write(folder.path(), &[]).expect("a run may be over before there is a sample");
+        let other = tempfile::tempdir().expect("a folder");
+        write(other.path(), &[]).expect("a run may be over before there is a sample");
     }
 }

@@ -14,8 +14,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::journal::{Content, EXTENSION, Journal, Line, Outstanding, read};
+use super::plan::Plan;
 use super::resource::Resource;
 use super::undo::{abort_fuse, exists, undo};
+use crate::host::mounts::mounts;
 use crate::host::process::{Liveness, boot_id};
 
 /// How long a killed process may take to end once its FUSE connection is gone.
@@ -32,7 +34,7 @@ pub struct CleanReport {
     pub pid: Option<u32>,
     /// What was done.
     pub outcome: Outcome,
-    /// What of the run was still there, in the order of removal. Empty for a living run.
+    /// What of the run was still there, in the order of removal; of one that is busy what it holds. Empty for a living run.
     pub resources: Vec<CleanedResource>,
 }
 
@@ -44,6 +46,8 @@ pub enum Outcome {
     Cleaned,
     /// Everything it left would be removed; nothing was touched.
     WouldClean,
+    /// Some of it would be removed, and some could not be; nothing was touched.
+    WouldBeIncomplete,
     /// Some of it could not be removed; the record stays for the next attempt.
     Incomplete,
     /// It lives, and was left alone.
@@ -122,7 +126,7 @@ fn clean_run(folder: &Path, name: &str, boot_id: &str, dry_run: bool) -> Option<
     match (&journal, liveness) {
         (None, Liveness::Alive) => return Some(CleanReport::new(run, pid, Outcome::Living)),
         (None, Liveness::Ending) if dry_run => {}
-        (None, _) => return path.exists().then(|| CleanReport::new(run, pid, Outcome::Busy)),
+        (None, _) => return path.exists().then(|| busy(CleanReport::new(run, pid, Outcome::Busy), &content)),
         // Its record is free, but only a run that has said so lets go of it while its process lives on.
         (Some(_), Liveness::Alive) if !content.ended => {
             return Some(CleanReport::new(run, pid, Outcome::Living));
@@ -143,11 +147,41 @@ fn clean_run(folder: &Path, name: &str, boot_id: &str, dry_run: bool) -> Option<
                 )
         })
         .collect();
+    let outstanding = in_order_of_removal(outstanding);
     match journal {
         Some(journal) if !dry_run => remove(&journal, &outstanding, &mut report),
-        _ => report.resources.extend(outstanding.iter().filter_map(|(_, outstanding)| dry(outstanding))),
+        _ => match planned(&outstanding) {
+            Ok(resources) => {
+                report.resources = resources;
+                if report.resources.iter().any(|resource| resource.error.is_some()) {
+                    report.outcome = Outcome::WouldBeIncomplete;
+                }
+            }
+            Err(error) => return unreadable(error),
+        },
     }
     Some(report)
+}
+
+/// What a run holds that cannot end.
+fn busy(mut report: CleanReport, content: &Content) -> CleanReport {
+    let there = content
+        .outstanding
+        .values()
+        .rev()
+        .filter(|outstanding| exists(&outstanding.resource).unwrap_or(true));
+    let resources =
+        there.map(|outstanding| CleanedResource { what: outstanding.resource.to_string(), error: None });
+    report.resources = resources.collect();
+    report
+}
+
+/// The last first, but programs before all: they may keep the rest busy.
+fn in_order_of_removal(outstanding: Vec<(u64, Outstanding)>) -> Vec<(u64, Outstanding)> {
+    let is_process =
+        |(_, outstanding): &(u64, Outstanding)| matches!(outstanding.resource, Resource::Process(_));
+    let (processes, others): (Vec<_>, Vec<_>) = outstanding.into_iter().partition(is_process);
+    processes.into_iter().chain(others).collect()
 }
 
 /// Takes the lock of the folder while it takes that of the journal, so that a run that is just beginning has locked
@@ -178,29 +212,31 @@ fn wait_for_the_end(folder: &Path, path: &Path, content: &Content) -> Option<Jou
     }
 }
 
-fn dry(outstanding: &Outstanding) -> Option<CleanedResource> {
-    match exists(&outstanding.resource) {
-        Ok(false) => None,
-        Ok(true) => Some(CleanedResource { what: outstanding.resource.to_string(), error: None }),
-        Err(error) => {
-            Some(CleanedResource { what: outstanding.resource.to_string(), error: Some(error.to_string()) })
-        }
+/// What [`remove`] would find and do, as far as that can be known without doing it.
+fn planned(outstanding: &[(u64, Outstanding)]) -> Result<Vec<CleanedResource>> {
+    let mut plan = Plan::new(mounts()?);
+    let mut resources = Vec::new();
+    for (_, outstanding) in outstanding {
+        let error = match plan.remove(outstanding) {
+            Ok(false) => continue,
+            Ok(true) => None,
+            Err(error) => Some(error.to_string()),
+        };
+        resources.push(CleanedResource { what: outstanding.resource.to_string(), error });
     }
+    Ok(resources)
 }
 
-/// Removes everything, the last first, but programs and FUSE connections before all: they may keep the rest busy.
+/// Removes everything in its order, but FUSE connections before all: they may keep the rest busy.
 fn remove(journal: &Journal, outstanding: &[(u64, Outstanding)], report: &mut CleanReport) {
-    let is_process = |outstanding: &Outstanding| matches!(outstanding.resource, Resource::Process(_));
     for (_, outstanding) in outstanding {
         if let Resource::FuseMount { path } = &outstanding.resource {
             // A failure shows when it is unmounted.
             let _ = abort_fuse(path);
         }
     }
-    let (processes, others): (Vec<_>, Vec<_>) =
-        outstanding.iter().partition(|(_, outstanding)| is_process(outstanding));
     let mut loop_stays = false;
-    for (id, outstanding) in processes.into_iter().chain(others) {
+    for (id, outstanding) in outstanding {
         let was_there = exists(&outstanding.resource).unwrap_or(true);
         let undone = match &outstanding.resource {
             Resource::FuseMount { .. } if loop_stays => Err(Error::new(

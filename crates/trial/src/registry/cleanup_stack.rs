@@ -87,6 +87,12 @@ impl CleanupStack {
         self.create_path(resource, path, || DirBuilder::new().mode(0o700).create(path))
     }
 
+    /// Creates a folder that only this user may enter. It is removed with all that has come to be in it.
+    pub fn create_tree(&mut self, path: &Path) -> Result<()> {
+        let resource = Resource::Tree { path: path.to_owned() };
+        self.create_path(resource, path, || DirBuilder::new().mode(0o700).create(path))
+    }
+
     /// Creates a file that did not exist, for reading and writing by this user only.
     pub fn create_file(&mut self, path: &Path) -> Result<File> {
         let resource = Resource::File { path: path.to_owned() };

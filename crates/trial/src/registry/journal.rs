@@ -99,11 +99,16 @@ impl Journal {
             .mode(0o600)
             .open(&path)
             .doing(|| format!("creating {}", path.display()))?;
-        file.lock().doing(|| format!("locking {}", path.display()))?;
         let journal = Self { file, path };
-        journal.append(&Line::Run(header))?;
-        sync_folder(folder)?;
-        Ok(journal)
+        let begun = journal.file.lock().doing(|| format!("locking {}", journal.path.display()));
+        match begun.and_then(|()| journal.append(&Line::Run(header))).and_then(|()| sync_folder(folder)) {
+            Ok(()) => Ok(journal),
+            Err(error) => {
+                // There is nothing on record yet. If even that fails, `clean` removes it.
+                let _ = journal.remove();
+                Err(error)
+            }
+        }
     }
 
     /// The journal at `path` if nobody holds it; `None` if somebody does, or if it has gone meanwhile.

@@ -8,15 +8,18 @@
 mod clean;
 mod cleanup_stack;
 mod journal;
+mod plan;
 mod resource;
 mod run;
+mod stuck;
 mod undo;
 
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
@@ -25,6 +28,7 @@ pub use clean::{CleanReport, CleanedResource, Outcome};
 pub use cleanup_stack::{CleanupStack, Undo};
 pub use resource::Resource;
 pub use run::{Entry, Run};
+pub use stuck::{StuckRun, stuck_runs};
 
 use crate::host::process::{ProcessIdentity, boot_id};
 use journal::{Header, Journal};
@@ -34,6 +38,10 @@ use journal::{Header, Journal};
 pub struct Registry {
     folder: PathBuf,
 }
+
+/// How long others may hold a folder, which takes them a moment.
+const LOCK_MAX: Duration = Duration::from_secs(20);
+const LOCK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Tells the runs of one process apart.
 static RUNS: AtomicU32 = AtomicU32::new(0);
@@ -88,6 +96,11 @@ impl Registry {
             Journal::create(&self.folder, Header::new(id.clone(), process, boot_id))?
         };
         Run::new(id, &self.folder, journal)
+    }
+
+    /// Runs recorded here that were killed and cannot end. Never waits for one.
+    pub fn stuck(&self) -> Vec<StuckRun> {
+        stuck::stuck_in(&self.folder)
     }
 
     /// Removes what dead runs recorded here have left, and nothing else; says what it did. With `dry_run` it only
@@ -157,8 +170,24 @@ fn user_id() -> u32 {
 fn lock_folder(folder: &Path) -> Result<File> {
     let doing = || format!("locking {}", folder.display());
     let file = File::open(folder).doing(doing)?;
-    file.lock().doing(doing)?;
-    Ok(file)
+    let deadline = Instant::now() + LOCK_MAX;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::Error(error)) => return Err(error).doing(doing),
+            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
+                return Err(Error::new(
+                    ErrorKind::TimedOut,
+                    format!(
+                        "another rotproof holds {} and does not let go of it; `fuser -v {}` says which process that is",
+                        folder.display(),
+                        folder.display()
+                    ),
+                ));
+            }
+            Err(TryLockError::WouldBlock) => sleep(LOCK_INTERVAL),
+        }
+    }
 }
 
 /// `20260131T235959Z`.

@@ -1,6 +1,7 @@
 //! A run's own record of what it has created, open while the run lives.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,7 +26,12 @@ struct Inner {
     scratch: PathBuf,
     journal: Journal,
     state: Mutex<State>,
+    /// Descriptors for the clean-up, for when no others are left.
+    reserve: Mutex<Vec<File>>,
 }
+
+/// Descriptors that a step of the clean-up needs at once.
+const RESERVE: usize = 4;
 
 #[derive(Debug, Default)]
 struct State {
@@ -45,7 +51,17 @@ impl Run {
     pub(super) fn new(id: String, folder: &Path, journal: Journal) -> Result<Self> {
         use std::os::unix::fs::DirBuilderExt;
         let scratch = folder.join(&id);
-        let run = Self(Arc::new(Inner { id, scratch, journal, state: Mutex::default() }));
+        let open = |_| File::open(folder).doing(|| format!("opening {}", folder.display()));
+        let reserve = (0..RESERVE).map(open).collect::<Result<Vec<_>>>();
+        let (reserve, lacks) = match reserve {
+            Ok(reserve) => (reserve, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        let reserve = Mutex::new(reserve);
+        let run = Self(Arc::new(Inner { id, scratch, journal, state: Mutex::default(), reserve }));
+        if let Some(error) = lacks {
+            return Err(error);
+        }
         let path = run.0.scratch.clone();
         let entry = run.record(Resource::Directory { path: path.clone() })?;
         std::fs::DirBuilder::new()
@@ -64,6 +80,18 @@ impl Run {
     /// A folder of this run only, for mount points and small files. What is created in it is recorded by itself.
     pub fn scratch(&self) -> &Path {
         &self.0.scratch
+    }
+
+    /// Fails if another run was killed and is stuck in the kernel: `who` waits there too, and perhaps for what that one holds.
+    pub(crate) fn refuse_stuck(&self, who: &str) -> Result<()> {
+        let folder = self.0.scratch.parent().unwrap_or(&self.0.scratch);
+        match &super::stuck::stuck_in(folder)[..] {
+            [] => Ok(()),
+            [first, ..] => Err(Error::new(
+                ErrorKind::TimedOut,
+                format!("{who} waits in the kernel and does not come back; {first}"),
+            )),
+        }
     }
 
     /// Records that `resource` is about to be created; on return that is durable.
@@ -105,10 +133,10 @@ impl Run {
     }
 
     /// Removes the resource by what the record says of it, and the entry with it.
-    pub(super) fn undo(&self, entry: Entry) -> Result<()> {
+    pub(crate) fn undo(&self, entry: Entry) -> Result<()> {
         let outstanding = self.0.state.lock().outstanding.get(&entry.0).cloned();
         if let Some(outstanding) = outstanding {
-            undo(&outstanding)?;
+            self.0.undo(&outstanding)?;
         }
         self.gone(entry)
     }
@@ -126,6 +154,21 @@ impl Run {
 }
 
 impl Inner {
+    /// Removes it; with the descriptors that are kept for that, if there are no others.
+    fn undo(&self, outstanding: &Outstanding) -> Result<()> {
+        match undo(outstanding) {
+            Err(error) if error.kind() == ErrorKind::Os(libc::EMFILE) => {
+                let spare = std::mem::take(&mut *self.reserve.lock());
+                if spare.is_empty() {
+                    return Err(error);
+                }
+                drop(spare);
+                undo(outstanding)
+            }
+            done => done,
+        }
+    }
+
     /// Does its work once; afterwards there is nothing to report.
     fn close(&self) -> Vec<Error> {
         let mut state = self.state.lock();
@@ -137,7 +180,7 @@ impl Inner {
         let mut left_over = false;
         for outstanding in state.outstanding.values().rev() {
             if is_scratch(outstanding) {
-                if let Err(error) = undo(outstanding) {
+                if let Err(error) = self.undo(outstanding) {
                     failures.push(error);
                     left_over = true;
                 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::journal::Line;
+use super::resource::FileIdentity;
 
 fn registry() -> (tempfile::TempDir, Registry) {
     let parent = tempfile::tempdir().expect("a temporary folder");
@@ -278,4 +279,68 @@ fn a_folder_that_is_open_to_others_is_refused() {
     let link = parent.path().join("link");
     std::os::unix::fs::symlink("/", &link).expect("linked");
     assert!(Registry::at(&link).is_err(), "a link is no folder of ours");
+}
+
+#[test]
+fn a_dry_run_says_what_a_clean_then_does() {
+    let (parent, registry) = registry();
+    let boot_id = boot_id().expect("proc is mounted");
+    let path = |name: &str| parent.path().join(name);
+    let made = |name: &str| {
+        std::fs::create_dir(path(name)).expect("created");
+        path(name)
+    };
+    // One folder in another, one with something strange in it and what lies above that, a tree that is known and one that
+    // is not, a file that another has replaced, and what was never made.
+    let (outer, inner) = (made("outer"), made("outer/inner"));
+    let (above, full) = (made("above"), made("above/full"));
+    std::fs::write(full.join("letter"), "dear").expect("written");
+    let (known, strange) = (made("known"), made("strange"));
+    std::fs::write(known.join("x"), "").expect("written");
+    std::fs::write(strange.join("x"), "").expect("written");
+    std::fs::write(path("file"), "of somebody else").expect("written");
+    let directory = |path: &Path| Resource::Directory { path: path.into() };
+    let tree = |path: &Path| Resource::Tree { path: path.into() };
+    let resources = [
+        directory(&outer),
+        directory(&inner),
+        directory(&above),
+        directory(&full),
+        tree(&known),
+        tree(&strange),
+        Resource::File { path: path("file") },
+        Resource::File { path: path("never-made") },
+    ];
+    dead_run(&registry, "dead", &boot_id, &resources);
+    let journal = Journal::try_open(&registry.folder().join("dead.jsonl")).expect("opened").expect("free");
+    let identity = FileIdentity::of(&known).expect("it is there");
+    journal.append(&Line::Created { id: 5, identity }).expect("written");
+    drop(journal);
+    let planned = registry.clean(true).expect("looked");
+    assert!([&inner, &full, &known, &strange].iter().all(|path| path.exists()), "nothing is touched");
+    let done = registry.clean(false).expect("cleaned");
+    assert_eq!(planned[0].resources, done[0].resources);
+    let outcomes = (&planned[0].outcome, &done[0].outcome);
+    assert_eq!(outcomes, (&Outcome::WouldBeIncomplete, &Outcome::Incomplete));
+    assert!(!planned[0].is_settled());
+    let failed = |name: &str| {
+        done[0].resources.iter().any(|found| found.what.ends_with(name) && found.error.is_some())
+    };
+    assert!(failed("/full") && failed("/file") && failed("/above"), "{done:#?}");
+    assert!(!outer.exists() && !known.exists() && full.join("letter").exists() && strange.exists());
+}
+
+/// What a program leaves in its folder is its own, and the folder is the run's.
+#[test]
+fn a_folder_that_others_fill_is_removed_with_what_they_left() {
+    let (_parent, registry) = registry();
+    let run = registry.begin().expect("begun");
+    let folder = run.scratch().join("work");
+    let mut stack = CleanupStack::new(&run);
+    stack.create_tree(&folder).expect("created");
+    std::fs::create_dir(folder.join("deep")).expect("created");
+    std::fs::write(folder.join("deep/letter"), "dear").expect("written");
+    assert!(stack.undo_all().is_empty());
+    assert!(run.finish().is_empty());
+    assert_eq!(names(registry.folder()), [""; 0]);
 }

@@ -63,7 +63,7 @@ pub(super) fn undo(outstanding: &Outstanding) -> Result<()> {
     }
 }
 
-fn is_fuse(mount: &Mount) -> bool {
+pub(super) fn is_fuse(mount: &Mount) -> bool {
     mount.filesystem == "fuse" || mount.filesystem.starts_with("fuse.")
 }
 
@@ -86,14 +86,7 @@ fn is_orphan(number: u32, owner: u64) -> Result<bool> {
 fn unmount_all(path: &Path, ours: impl Fn(&Mount) -> bool) -> Result<()> {
     while is_mounted(path, &ours)? {
         if let Some(foreign) = top_mount(path)?.filter(|mount| !ours(mount)) {
-            return Err(Error::new(
-                ErrorKind::Refused,
-                format!(
-                    "left alone: somebody has mounted {} over it on {}; unmount that first",
-                    foreign.filesystem,
-                    path.display()
-                ),
-            ));
+            return Err(covered(&foreign, path));
         }
         unmount(path)?;
     }
@@ -162,7 +155,7 @@ pub(super) fn abort_fuse(path: &Path) -> Result<()> {
 
 /// What a path is the name of.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum PathKind {
+pub(super) enum PathKind {
     Directory,
     /// A directory, whatever is in it.
     Tree,
@@ -184,16 +177,38 @@ impl PathKind {
 
 fn remove_path(path: &Path, recorded: Option<FileIdentity>, kind: PathKind) -> Result<()> {
     if is_mounted_at_or_below(&mounts()?, path) {
-        return Err(Error::new(
-            ErrorKind::Refused,
-            format!("left alone: something is still mounted at or below {}", path.display()),
-        ));
+        return Err(still_mounted(path));
     }
-    let metadata = match path.symlink_metadata() {
-        Ok(metadata) => metadata,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error).doing(|| format!("looking at {}", path.display())),
+    let Some(metadata) = look(path)? else { return Ok(()) };
+    check_kind(path, &metadata, recorded, kind)?;
+    let removed = match kind {
+        // The standard library follows no link, also not if one is put in the way meanwhile.
+        PathKind::Tree if recorded.is_some() => std::fs::remove_dir_all(path),
+        PathKind::Directory | PathKind::Tree => std::fs::remove_dir(path),
+        PathKind::File | PathKind::Socket => std::fs::remove_file(path),
     };
+    match removed {
+        Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Err(not_empty(path)),
+        other => other.doing(|| format!("removing {}", path.display())),
+    }
+}
+
+/// What is there, if anything.
+pub(super) fn look(path: &Path) -> Result<Option<Metadata>> {
+    match path.symlink_metadata() {
+        Ok(metadata) => Ok(Some(metadata)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).doing(|| format!("looking at {}", path.display())),
+    }
+}
+
+/// Fails unless that is what the run had made there.
+pub(super) fn check_kind(
+    path: &Path,
+    metadata: &Metadata,
+    recorded: Option<FileIdentity>,
+    kind: PathKind,
+) -> Result<()> {
     let is_ours = match recorded {
         Some(identity) => FileIdentity::of(path)? == identity,
         // Killed between creation and its record: only what is still as it was created can be it.
@@ -208,25 +223,38 @@ fn remove_path(path: &Path, recorded: Option<FileIdentity>, kind: PathKind) -> R
             }
         },
     };
-    if !is_ours || !kind.is_kind_of(&metadata) {
+    if !is_ours || !kind.is_kind_of(metadata) {
         return Err(Error::new(
             ErrorKind::Refused,
             format!("left alone: {} is not what the run created there", path.display()),
         ));
     }
-    let removed = match kind {
-        // The standard library follows no link, also not if one is put in the way meanwhile.
-        PathKind::Tree if recorded.is_some() => std::fs::remove_dir_all(path),
-        PathKind::Directory | PathKind::Tree => std::fs::remove_dir(path),
-        PathKind::File | PathKind::Socket => std::fs::remove_file(path),
-    };
-    match removed {
-        Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Err(Error::new(
-            ErrorKind::Refused,
-            format!("left alone: the folder {} holds files that the run did not record", path.display()),
-        )),
-        other => other.doing(|| format!("removing {}", path.display())),
-    }
+    Ok(())
+}
+
+pub(super) fn still_mounted(path: &Path) -> Error {
+    Error::new(
+        ErrorKind::Refused,
+        format!("left alone: something is still mounted at or below {}", path.display()),
+    )
+}
+
+pub(super) fn not_empty(path: &Path) -> Error {
+    Error::new(
+        ErrorKind::Refused,
+        format!("left alone: the folder {} holds files that the run did not record", path.display()),
+    )
+}
+
+pub(super) fn covered(foreign: &Mount, path: &Path) -> Error {
+    Error::new(
+        ErrorKind::Refused,
+        format!(
+            "left alone: somebody has mounted {} over it on {}; unmount that first",
+            foreign.filesystem,
+            path.display()
+        ),
+    )
 }
 
 /// Kills exactly this process and waits for its end.

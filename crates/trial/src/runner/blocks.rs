@@ -41,7 +41,7 @@ impl Conductor<'_> {
             spec: self.trial.record.clone(),
             operations: LoadOperation::NAMES,
             workers: workload.workers(),
-            folder: self.options.results.clone(),
+            folder: self.results.to_owned(),
         })?;
         self.options.monitor.record_in(&recording);
         let mut oracle = Oracle::new(&workload);
@@ -135,7 +135,7 @@ impl Conductor<'_> {
             workload.ramp_up_time().unwrap_or_default().0 + workload.recovery_time().unwrap_or_default().0;
         let duration = workload.duration().filter(|_| phase == Phase::Run).map(|span| span.0 + around);
         let progress = self.options.monitor.begin_load(name, bytes, duration);
-        let watch = LeafWatch::start(self.stack, &self.options.cancel);
+        let watch = LeafWatch::start(self.stack, &self.options.cancel)?;
         let options = LoadOptions {
             runtime,
             phase,

@@ -257,7 +257,7 @@ mod tests {
             send(Request::flush(Context::default()));
         }
         assert_eq!((progress.counts().requests, progress.counts().errors), (6, 2));
-        watch.recording().write_to(folder.path()).expect("written");
+        watch.recording().write_intervals(folder.path()).expect("written");
         let none = Recording::new(RecordingOptions {
             spec: RecordSpec::default(),
             operations: &[],

@@ -7,6 +7,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use rotproof_block::error::IoContext;
 use rotproof_block::runtime::Clock;
 use rotproof_block::{Error, ErrorKind, Phase, Result};
 use rotproof_load::{Command, CommandLine, CommandOutput};
@@ -17,10 +18,13 @@ use super::leaf_watch::LeafWatch;
 use super::performance::Performance;
 use super::{Conductor, Loaded, NO_REMOUNT, arm_without_load, fio_json};
 use crate::host::command::{CommandFiles, CommandRun, GRACE, run_command};
+use crate::registry::CleanupStack;
 use crate::subject::{Place, Prepared, Remount};
 
 /// How much of what a command said is kept for people.
 const SAID_BYTES_MAX: u64 = 2000;
+/// The folder in that of the run where programs run that work on a device.
+const WORK: &str = "work";
 /// How much of its output is looked through for figures.
 const FIGURES_BYTES_MAX: u64 = 64 << 20;
 
@@ -73,6 +77,8 @@ pub(super) struct External {
 struct Account<'a> {
     external: &'a mut External,
     recording: &'a Recording,
+    /// Where a program runs that has no folder to work on.
+    work: &'a Path,
 }
 
 impl Conductor<'_> {
@@ -83,9 +89,15 @@ impl Conductor<'_> {
             spec: self.trial.record.clone(),
             operations: &[],
             workers: 0,
-            folder: self.options.results.clone(),
+            folder: self.results.to_owned(),
         })?;
-        let ended = self.run_each_command(command, subject, &mut external, &recording);
+        // What a program leaves where it runs is of no concern to the clean-up.
+        let mut cleanup = CleanupStack::new(&self.environment.run);
+        let work = self.environment.run.scratch().join(WORK);
+        cleanup.create_tree(&work)?;
+        let ended = self.run_each_command(command, subject, &mut external, (&recording, &work));
+        let left = cleanup.undo_all();
+        self.noticed.extend(left.iter().map(|error| format!("where the programs ran: {error}")));
         let is_interrupted = match ended {
             // What was done up to there is kept.
             Err(_) if self.options.cancel.is_cancelled() && !external.report.commands.is_empty() => true,
@@ -109,9 +121,9 @@ impl Conductor<'_> {
         command: &Command,
         subject: &mut dyn Prepared,
         external: &mut External,
-        recording: &Recording,
+        (recording, work): (&Recording, &Path),
     ) -> Result<()> {
-        let to = &mut Account { external, recording };
+        let to = &mut Account { external, recording, work };
         if let Some(line) = &command.prepare {
             let exit = self.command("prepare", line, Phase::Setup, command, subject, to)?;
             if exit != 0 {
@@ -159,16 +171,20 @@ impl Conductor<'_> {
         let progress = self.options.monitor.begin_load(name, None, None);
         let (target, folder, kind) = match subject.place() {
             Place::Folder(folder) => (folder.clone(), folder, "folder"),
-            Place::BlockDevice(path) => (path, self.environment.run.scratch().to_owned(), "device"),
+            Place::BlockDevice(path) => (path, to.work.to_owned(), "device"),
             other => {
                 return Err(Error::new(ErrorKind::Invalid, format!("a command cannot reach {other:?}")));
             }
         };
-        let variables = self.variables(&target, kind);
-        let target = target.display().to_string();
-        let mut output = CommandFiles::new(&self.options.results)?;
+        let trial_dir = match &command.trial_dir {
+            Some(folder) => folder.clone(),
+            None => std::env::current_dir().doing(|| "looking for the folder of the trial".into())?,
+        };
+        let variables = self.variables((&target, kind), &trial_dir);
+        let (target, trial_dir) = (target.display().to_string(), trial_dir.display().to_string());
+        let mut output = CommandFiles::new(self.results)?;
         self.environment.phase.store(phase as u8, Ordering::Relaxed);
-        let watch = LeafWatch::start(self.stack, &self.options.cancel);
+        let watch = LeafWatch::start(self.stack, &self.options.cancel)?;
         let stop = watch.stop_cell();
         to.recording.begin_phase(name, 0);
         let watched = self.device_watch.map(|watch| watch.begin(name, Some(progress))).transpose()?;
@@ -177,7 +193,7 @@ impl Conductor<'_> {
         let begin_phase = |is_run| self.probes.iter().for_each(|probes| probes.begin_phase(is_run));
         begin_phase(phase == Phase::Run);
         let ended = run_command(&mut CommandRun {
-            words: &line.words(&target),
+            words: &line.words(&target, &trial_dir),
             folder: &folder,
             variables: &variables,
             output: &mut output,
@@ -211,11 +227,12 @@ impl Conductor<'_> {
     }
 
     /// What a command finds in its environment.
-    fn variables(&self, target: &Path, kind: &str) -> [(&'static str, String); 3] {
+    fn variables(&self, (target, kind): (&Path, &str), trial_dir: &Path) -> [(&'static str, String); 4] {
         [
             ("ROTPROOF_TARGET", target.display().to_string()),
             ("ROTPROOF_KIND", kind.to_owned()),
             ("ROTPROOF_SEED", self.trial.seed.to_string()),
+            ("ROTPROOF_TRIAL_DIR", trial_dir.display().to_string()),
         ]
     }
 

@@ -44,7 +44,7 @@ impl Conductor<'_> {
             spec: self.trial.record.clone(),
             operations: FileOperation::NAMES,
             workers: plan.workers(),
-            folder: self.options.results.clone(),
+            folder: self.results.to_owned(),
         })?;
         self.options.monitor.record_in(&recording);
         let ended = self.run_file_phases(subject, (&plan, &mut oracle), &folder_of, &recording, &mut reports);
@@ -113,7 +113,7 @@ impl Conductor<'_> {
         self.environment.phase.store(phase as u8, Ordering::Relaxed);
         let duration = self.trial.load.duration.filter(|_| phase == Phase::Run).map(|span| span.0);
         let progress = self.options.monitor.begin_load(name, bytes, duration);
-        let watch = LeafWatch::start(self.stack, &self.options.cancel);
+        let watch = LeafWatch::start(self.stack, &self.options.cancel)?;
         let options = FileRunOptions {
             phase,
             clock: Clock::since(self.environment.epoch),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_layers::Stack;
 
-use crate::host::Cancel;
+use crate::host::{Cancel, start_thread};
 
 /// How often the leaf is looked at, and how much later than otherwise a signal is noticed.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -25,14 +25,14 @@ pub(super) struct LeafWatch<'a> {
 }
 
 impl<'a> LeafWatch<'a> {
-    pub(super) fn start(stack: &'a Stack, cancel: &Cancel) -> Self {
+    pub(super) fn start(stack: &'a Stack, cancel: &Cancel) -> Result<Self> {
         let Some(check) = stack.leaf_check() else {
-            return Self { stack, stop: cancel.signal_cell(), watcher: None };
+            return Ok(Self { stack, stop: cancel.signal_cell(), watcher: None });
         };
         let stop = Arc::new(AtomicUsize::new(0));
         let (ender, ended) = channel::<()>();
         let (stop_of_load, user) = (Arc::clone(&stop), cancel.signal_cell());
-        let watcher = std::thread::spawn(move || {
+        let watch = move || {
             while ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 let signal = user.load(Ordering::Relaxed);
                 let wish = if signal == 0 && check().is_err() { LEAF_FAILED } else { signal };
@@ -41,8 +41,9 @@ impl<'a> LeafWatch<'a> {
                     break;
                 }
             }
-        });
-        Self { stack, stop, watcher: Some((ender, watcher)) }
+        };
+        let watcher = start_thread("leaf-watch", watch)?;
+        Ok(Self { stack, stop, watcher: Some((ender, watcher)) })
     }
 
     /// What the load looks at: it stops where this is not zero.

@@ -23,7 +23,7 @@ mod tables;
 mod watched;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Instant, SystemTime};
@@ -47,14 +47,14 @@ pub use monitor::{Moment, Monitor};
 pub use performance::{Performance, summarise, summarise_files};
 pub use replay::{Recorded, ReplayReport};
 pub use report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
-pub(crate) use results::new_folder;
-pub use results::{FORMAT, FailureRecord, new_results_folder};
+pub use results::{FORMAT, FailureRecord};
 
 use crate::file::{SubjectSpec, TrialFile};
 use crate::ground::{self, Ground};
 use crate::host::{self, Cancel, Filled, UsageMeter, Use};
 use crate::probe::{self, Sampler};
 use crate::registry::{Registry, Run};
+use crate::results_folder::ResultsFolder;
 use crate::subject::{self, Prepared, SubjectDescription, SubjectEnvironment};
 use crate::verdict::{Evidence, FileAccount, Verdict};
 
@@ -79,12 +79,16 @@ pub struct RunOptions {
 /// A run that has ended with a verdict.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// The folder with the results.
+    /// The folder with the results; it is there unless they are `unwritten`.
     pub folder: PathBuf,
     /// What they say.
     pub report: Report,
     /// The failing blocks.
     pub failures: Vec<FailureRecord>,
+    /// Why the results could not be written, if so.
+    pub unwritten: Option<Arc<Error>>,
+    /// What the run had created and could not remove, if anything.
+    pub left: Option<Arc<Error>>,
 }
 
 /// Runs a trial that has been checked. An error is one of the machine or of Rotproof, never a finding; whatever had
@@ -92,22 +96,34 @@ pub struct Finished {
 pub fn run(trial: &TrialFile, options: &RunOptions) -> Result<Finished> {
     let plan = plan(trial)?;
     let replay = options.replay.as_ref().map(|recorded| recorded.against(&plan.rules)).transpose()?;
-    results::check_folder(&options.results)?;
     // Until everything that stands on it is gone.
     let ground = ground::claim(&trial.stack, use_of(trial, options))?;
     let started = SystemTime::now();
     let run = Registry::of_user()?.begin()?;
-    let conducted = conduct(trial, options, &plan, replay.as_ref(), (&run, &ground));
+    let finished = run_recorded(trial, options, (&plan, replay.as_ref()), (&run, &ground), started);
     let left = run.finish();
-    let conducted = match (conducted, left.is_empty()) {
-        (conducted, true) => conducted?,
-        (Ok(_), false) => return Err(not_removed(&left)),
+    match (finished, left.is_empty()) {
+        (finished, true) => finished,
+        (Ok(finished), false) => Ok(Finished { left: Some(Arc::new(not_removed(&left))), ..finished }),
         // Why it failed comes first; what is left is told with it.
-        (Err(error), false) => return Err(error.while_doing(not_removed(&left))),
-    };
+        (Err(error), false) => Err(error.while_doing(not_removed(&left))),
+    }
+}
+
+/// The same, with everything that it creates on record.
+fn run_recorded(
+    trial: &TrialFile,
+    options: &RunOptions,
+    (plan, replay): (&Plan, Option<&Replay>),
+    (run, ground): (&Run, &Ground),
+    started: SystemTime,
+) -> Result<Finished> {
+    let folder = ResultsFolder::create(run, &options.results, (&trial.name, trial.seed), started)?;
+    let conducted = conduct(trial, options, plan, replay, (run, ground, folder.inside()))
+        .map_err(|error| folder.told(error))?;
     // Whoever asked twice does not want to wait for what would be kept.
     options.cancel.check_haste()?;
-    results::write(trial, options, &plan, &conducted, started)
+    Ok(results::write(trial, &folder, plan, &conducted, started))
 }
 
 /// The fault plan. How large an export of another server is, that server knows.
@@ -188,7 +204,7 @@ fn conduct(
     options: &RunOptions,
     plan: &Plan,
     replay: Option<&Replay>,
-    (run, ground): (&Run, &Ground),
+    (run, ground, results): (&Run, &Ground, &Path),
 ) -> Result<Conducted> {
     let meter = UsageMeter::start()?;
     let phase = Arc::new(AtomicU8::new(Phase::Setup as u8));
@@ -216,7 +232,7 @@ fn conduct(
     let device_watch = trial
         .load
         .leaves_requests_to_others()
-        .then(|| DeviceWatch::new(&trial.record, &options.results, environment.epoch))
+        .then(|| DeviceWatch::new(&trial.record, results, environment.epoch))
         .transpose()?;
     let device = match &device_watch {
         Some(watch) => watch.over(Arc::clone(&stack.device)),
@@ -228,6 +244,7 @@ fn conduct(
         let mut conductor = Conductor {
             trial,
             options,
+            results,
             plan,
             replay,
             stack: &stack,
@@ -332,6 +349,8 @@ fn conduct(
 struct Conductor<'a> {
     trial: &'a TrialFile,
     options: &'a RunOptions,
+    /// Where files without a name may grow.
+    results: &'a Path,
     plan: &'a Plan,
     replay: Option<&'a Replay>,
     stack: &'a Stack,

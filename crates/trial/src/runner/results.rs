@@ -1,8 +1,9 @@
 //! The results folder of a run: the trial, what it found, and the tables (`docs/results.md`).
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufWriter, Seek, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rotproof_block::error::IoContext;
@@ -17,10 +18,11 @@ use serde::Serialize;
 use super::course::{self, Course};
 use super::performance::{summarise, summarise_files};
 use super::report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
-use super::{Conducted, Finished, RunOptions, tables};
+use super::{Conducted, Finished, tables};
 use crate::file::TrialFile;
 use crate::host;
 use crate::page;
+use crate::results_folder::ResultsFolder;
 use crate::verdict::{CauseRecord, RuleOutcome};
 
 /// Version of the form of all files in a results folder.
@@ -36,20 +38,14 @@ pub struct FailureRecord {
     pub cause: CauseRecord,
 }
 
-/// Makes sure that results can be written, before anything is tried.
-pub(super) fn check_folder(folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).doing(|| format!("creating the results folder {}", folder.display()))?;
-    host::require_free(folder, 1 << 20, "the results folder")
-}
-
-/// Writes everything that a run found out.
+/// What a run found out, and its results in their folder, which has its name then. Where they cannot be written, it says why.
 pub(super) fn write(
     trial: &TrialFile,
-    options: &RunOptions,
+    folder: &ResultsFolder,
     plan: &Plan,
     conducted: &Conducted,
     started: SystemTime,
-) -> Result<Finished> {
+) -> Finished {
     let failures: Vec<FailureRecord> = conducted
         .failures
         .iter()
@@ -59,31 +55,59 @@ pub(super) fn write(
             cause: CauseRecord::new(cause, &conducted.records),
         })
         .collect();
-    let folder = new_folder(&options.results, (&trial.name, trial.seed), started)?;
-    if let Some(recording) = &conducted.recording {
-        recording.write_to(&folder)?;
-    }
-    if let Some(device) = &conducted.device {
-        device.write_intervals(&folder)?;
-    }
-    if let Some(probes) = &conducted.probes {
-        probes.write_to(&folder)?;
-    }
-    tables::write_ledger(&folder, &conducted.records)?;
-    tables::write_failures(&folder, &failures)?;
-    let course = match &conducted.recording {
-        Some(_) => course::measure(&folder, &trial.record, plan)?,
-        None => Course::default(),
+    let (course, tables) = match write_tables(trial, folder.inside(), plan, conducted, &failures) {
+        Ok(course) => (course, Ok(())),
+        Err(error) => (Course::default(), Err(error)),
     };
     let report = report(trial, plan, conducted, (course, started));
+    let written = tables
+        .and_then(|()| write_files(trial, folder.inside(), conducted, (&report, &failures)))
+        .map_err(|error| folder.told(error))
+        .and_then(|()| folder.publish());
+    let path = folder.path().to_owned();
+    Finished { folder: path, report, failures, unwritten: written.err().map(Arc::new), left: None }
+}
+
+/// Writes the tables, and says what those of its course tell.
+fn write_tables(
+    trial: &TrialFile,
+    folder: &Path,
+    plan: &Plan,
+    conducted: &Conducted,
+    failures: &[FailureRecord],
+) -> Result<Course> {
+    if let Some(recording) = &conducted.recording {
+        recording.write_to(folder)?;
+    }
+    if let Some(device) = &conducted.device {
+        device.write_intervals(folder)?;
+    }
+    if let Some(probes) = &conducted.probes {
+        probes.write_to(folder)?;
+    }
+    tables::write_ledger(folder, &conducted.records)?;
+    tables::write_failures(folder, failures)?;
+    match &conducted.recording {
+        Some(_) => course::measure(folder, &trial.record, plan),
+        None => Ok(Course::default()),
+    }
+}
+
+/// Writes everything else.
+fn write_files(
+    trial: &TrialFile,
+    folder: &Path,
+    conducted: &Conducted,
+    (report, failures): (&Report, &[FailureRecord]),
+) -> Result<()> {
     let resolved = TrialFile { load: conducted.spec.clone(), ..trial.clone() };
     write_file(&folder.join("trial.yaml"), |file| Ok(file.write_all(resolved.to_yaml()?.as_bytes())?))?;
     write_file(&folder.join("run.json"), |file| {
-        serde_json::to_writer_pretty(&mut *file, &report)?;
+        serde_json::to_writer_pretty(&mut *file, report).map_err(std::io::Error::from)?;
         Ok(file.write_all(b"\n")?)
     })?;
     write_lines(&folder.join("ledger.jsonl"), &conducted.records)?;
-    write_lines(&folder.join("failures.jsonl"), &failures)?;
+    write_lines(&folder.join("failures.jsonl"), failures)?;
     for (name, output) in conducted.external.iter().flat_map(|external| &external.output) {
         for (stream, mut file) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
             write_file(&folder.join(format!("{name}.{stream}")), |into| {
@@ -93,41 +117,14 @@ pub(super) fn write(
             })?;
         }
     }
-    page::write_with(&folder, Some(&conducted.records))?;
-    Ok(Finished { folder, report, failures })
-}
-
-/// A new folder in `parent`, which need not exist, for the runs of a trial that is repeated.
-pub fn new_results_folder(parent: &Path, trial: &TrialFile) -> Result<PathBuf> {
-    fs::create_dir_all(parent).doing(|| format!("creating the results folder {}", parent.display()))?;
-    new_folder(parent, (&trial.name, trial.seed), SystemTime::now())
-}
-
-/// A new folder `NAME-SEED-TIME`, with a number behind it if that exists.
-pub(crate) fn new_folder(parent: &Path, (name, seed): (&str, u64), started: SystemTime) -> Result<PathBuf> {
-    let name: String = name
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' })
-        .collect();
-    let seconds = started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let stem = format!("{}-{}-{seconds}", name.trim_start_matches('.'), seed);
-    for attempt in 1..1000u32 {
-        let folder = parent.join(if attempt == 1 { stem.clone() } else { format!("{stem}-{attempt}") });
-        match fs::create_dir(&folder) {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            result => {
-                return result.map(|()| folder.clone()).doing(|| format!("creating {}", folder.display()));
-            }
-        }
-    }
-    Err(Error::new(ErrorKind::Invalid, format!("{} has too many results of this second", parent.display())))
+    page::write_with(folder, Some(&conducted.records)).map(drop)
 }
 
 type Written = std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 fn write_file(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Written) -> Result<()> {
     let doing = || format!("writing {}", path.display());
-    let mut file = BufWriter::new(File::create(path).doing(doing)?);
+    let mut file = BufWriter::new(File::create_new(path).doing(doing)?);
     let written = write(&mut file).and_then(|()| Ok(file.flush()?));
     written.map_err(|error| match error.downcast::<std::io::Error>() {
         Ok(error) => Error::from_io(*error, doing()),
@@ -138,7 +135,7 @@ fn write_file(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Written) 
 fn write_lines<T: Serialize>(path: &Path, lines: &[T]) -> Result<()> {
     write_file(path, |file| {
         for line in lines {
-            serde_json::to_writer(&mut *file, line)?;
+            serde_json::to_writer(&mut *file, line).map_err(std::io::Error::from)?;
             file.write_all(b"\n")?;
         }
         Ok(())

@@ -7,11 +7,13 @@
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
+use std::time::Duration;
 
 use rotproof_block::hash::mix;
 use rotproof_block::{Error, ErrorKind, Result};
 
 use crate::file::{FileSystem, FileSystemSpec};
+use crate::host::process::Liveness;
 use crate::host::{Cancel, Program};
 use crate::registry::{Resource, Run};
 
@@ -25,6 +27,9 @@ const CREATION_TIME: &str = "1700000000";
 
 /// What mkfs.btrfs says when it looks at the files of all loop devices, and one of them lies on a dead FUSE mount.
 const DEAD_MOUNT: &str = "Transport endpoint is not connected";
+
+/// How long a program may wait in the kernel without a break, before it is asked whether a run that is stuck is why.
+const STUCK_AFTER: Duration = Duration::from_secs(10);
 
 /// What mkfs.btrfs says of an identifier that another device on this machine has.
 const TAKEN: &str = "non-unique UUID";
@@ -132,11 +137,18 @@ fn make_with(
         ("BLKID_FILE", "/dev/null"),
     ];
     let running = program.start_with(&arguments, &environment)?;
-    let entry = run.record(Resource::Process(running.identity()?))?;
-    let result = running.wait(cancel);
-    run.gone(entry)?;
+    let process = running.identity()?;
+    let entry = run.record(Resource::Process(process))?;
+    let result = running.wait_while(cancel, |waits| match waits >= STUCK_AFTER {
+        true => run.refuse_stuck(recipe.program),
+        false => Ok(()),
+    });
+    // One that could not even be killed stays on record.
+    if process.liveness() != Liveness::Ending {
+        run.gone(entry)?;
+    }
     result.map_err(|error| {
-        if error.kind() == ErrorKind::Cancelled {
+        if matches!(error.kind(), ErrorKind::Cancelled | ErrorKind::TimedOut) {
             return error;
         }
         let advice = if error.context().contains(DEAD_MOUNT) {
@@ -281,7 +293,7 @@ mod tests {
         let identifier = first.command_line.clone();
         drop(first);
         // A process that another test is just starting has all our files open, until it has become its program.
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let until = std::time::Instant::now() + Duration::from_secs(60);
         while image("three").command_line != identifier {
             assert!(std::time::Instant::now() < until, "it is not free again");
         }

@@ -13,7 +13,7 @@ use rotproof_load::engine::{LoadOperation, PortableReport, ProgressCounts, Progr
 use rotproof_record::Recording;
 
 use super::message::{Assignment, Order, Told, VERSION};
-use crate::host::Cancel;
+use crate::host::{Cancel, start_thread};
 use crate::load::{Access, Found, LoadCommand, Share};
 use crate::runner::Monitor;
 
@@ -31,7 +31,7 @@ pub fn serve(
 ) -> Result<()> {
     let output = Arc::new(Speech(Mutex::new(Box::new(output))));
     output.tell(&Told::Hello { rotproof: VERSION.to_owned(), host: host_name() })?;
-    let orders = listen(input, cancel.clone());
+    let orders = listen(input, cancel.clone())?;
     let assignment = match orders.recv() {
         Ok(Order::Begin(assignment)) => assignment,
         Ok(Order::Go) => return Err(Error::new(ErrorKind::Invalid, "told to go on before it began")),
@@ -60,9 +60,9 @@ impl Speech {
 }
 
 /// Hands on the orders as they come. When they end, or one of them says so, or makes no sense, the load is to stop.
-fn listen(input: impl BufRead + Send + 'static, cancel: Cancel) -> Receiver<Order> {
+fn listen(input: impl BufRead + Send + 'static, cancel: Cancel) -> Result<Receiver<Order>> {
     let (send, orders) = channel();
-    std::thread::spawn(move || {
+    start_thread("orders", move || {
         for line in input.lines() {
             let order = line.ok().and_then(|line| serde_json::from_str(&line).ok());
             match order {
@@ -76,8 +76,8 @@ fn listen(input: impl BufRead + Send + 'static, cancel: Cancel) -> Receiver<Orde
         }
         cancel.cancel(libc::SIGTERM);
         let _ = send.send(Order::Stop);
-    });
-    orders
+    })?;
+    Ok(orders)
 }
 
 fn carry_out(
@@ -137,7 +137,7 @@ fn carry_out(
         }),
     };
     let mut outcome = {
-        let _progress = TellProgress::start(Arc::clone(output), monitor);
+        let _progress = TellProgress::start(Arc::clone(output), monitor)?;
         command.run_share(Some(&share))?
     };
     let origins = origins.lock();
@@ -162,9 +162,9 @@ struct TellProgress {
 }
 
 impl TellProgress {
-    fn start(output: Arc<Speech>, monitor: Arc<Monitor>) -> Self {
+    fn start(output: Arc<Speech>, monitor: Arc<Monitor>) -> Result<Self> {
         let (stop, stopped) = channel();
-        let thread = std::thread::spawn(move || {
+        let thread = start_thread("progress", move || {
             let mut told: (&'static str, [ProgressCounts; ProgressKind::ALL.len()], u64) = Default::default();
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(PROGRESS_EVERY) {
                 let Some((phase, progress)) = monitor.phases().pop() else { continue };
@@ -187,8 +187,8 @@ impl TellProgress {
                 }
                 told = (phase, now, failures);
             }
-        });
-        Self { stop: Some(stop), thread: Some(thread) }
+        })?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }
 

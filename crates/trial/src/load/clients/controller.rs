@@ -91,7 +91,7 @@ impl ClientsCommand {
             self.load.record.as_ref(),
             recorded,
             self.load.probes.as_ref(),
-            (epoch, &self.load.cancel),
+            (self.load.seed, epoch, &self.load.cancel),
             monitor,
         )?;
         let (mut conversation, heard) = Conversation::start(self, epoch)?;
@@ -120,7 +120,7 @@ impl ClientsCommand {
         let written_blocks = all_found().map(|found| found.written_blocks).sum();
         let (load, size_bytes) = (first.load.clone(), first.size_bytes);
         let found = Found { load, size_bytes, written_blocks, failures, is_interrupted };
-        let outcome = self.load.outcome(&reports, kept.end(self.load.seed)?, found);
+        let outcome = self.load.outcome(&reports, kept.end(), found);
         let clients = clients.iter().zip(&self.clients).map(|(client, machine)| client.outcome(machine));
         Ok(LoadOutcome { clients: clients.collect(), ..outcome })
     }
