@@ -3,6 +3,7 @@
 //!
 //! `runner_alike` runs the same trial through the runner itself: under virtual time both must say the same.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -11,7 +12,7 @@ use std::time::Instant;
 
 use rotproof_block::leaf::{FileDevice, FileOptions};
 use rotproof_block::{Buffer, ContentHash, Context, Device, Error, Phase, Request, Result, Runtime};
-use rotproof_fault::{Engine, EngineOptions, Persistence, ResolvedRule, Rule, Target as Aim, TargetContent};
+use rotproof_fault::{Engine, EngineOptions, Persistence, ResolvedRule, Rule, TargetContent};
 use rotproof_layers::{
     DedupDevice, DedupOptions, DeviceSpec, FaultDevice, StackEnvironment, StackSpec, StatsDevice,
 };
@@ -39,12 +40,13 @@ use crate::witness::{Contents, Event, Log, Witness};
 pub struct Conducted {
     pub told: Told,
     pub lines: Vec<Line>,
-    pub leaf: std::collections::HashMap<u128, Vec<u64>>,
+    pub leaf: HashMap<u128, Vec<u64>>,
     pub blows: Vec<Blow>,
     pub events: Vec<Event>,
     pub contents: Contents,
     pub facts: Facts,
-    /// Of a load of files: what is in each in the end, as plain reads bring it.
+    /// Of a load of files: blocks of them, by name, that in the end hold what no block should, as plain reads bring it.
+    pub strange: Vec<(String, u64)>,
     pub noticed: Vec<String>,
 }
 
@@ -82,9 +84,9 @@ impl fmt::Display for Conducted {
         writeln!(f, "the other hand:")?;
         self.blows.iter().try_for_each(|blow| writeln!(f, "  {blow:x?}"))?;
         writeln!(f, "failures:")?;
-        self.told.failures.iter().take(40).try_for_each(|failure| writeln!(f, "  {failure:x?}"))?;
+        self.told.failures.iter().take(300).try_for_each(|failure| writeln!(f, "  {failure:x?}"))?;
         writeln!(f, "ledger:")?;
-        let mut lines = self.lines.iter().enumerate().take(200);
+        let mut lines = self.lines.iter().enumerate().take(1500);
         lines.try_for_each(|(number, line)| writeln!(f, "  {number}: {line:x?}"))
     }
 }
@@ -99,6 +101,7 @@ struct Stage<'a> {
     log: Log,
     blows: Arc<Mutex<Vec<Blow>>>,
     noticed: Vec<String>,
+    strange: Vec<(String, u64)>,
 }
 
 /// Conducts a trial in `folder`, which is its own.
@@ -126,6 +129,7 @@ pub fn conduct(case: &Case, folder: &Path) -> Result<Conducted> {
         log: Log::default(),
         blows: Arc::default(),
         noticed: Vec::new(),
+        strange: Vec::new(),
     };
     stage.await_the_hand();
     let loaded = match &trial.load.personality {
@@ -358,6 +362,10 @@ impl Stage<'_> {
             let folder = folder_of(subject);
             reports.push(rotproof_load::personality::run(&plan, &folder, &mut oracle, &options)?);
         }
+        // What was stored wrong reads wrong with the faults asleep, too.
+        self.environment.phase.store(Phase::Setup as u8, Ordering::Relaxed);
+        let hashes: HashSet<u128> = oracle.hashes().into_iter().map(|hash| hash.0).collect();
+        strange(&folder_of(subject), "", &hashes, &mut self.strange);
         Ok(Loaded::Files(FileAccount { reports, oracle: Some(oracle) }))
     }
 
@@ -367,6 +375,11 @@ impl Stage<'_> {
             Some(engine) => (engine.ledger().records(), engine.report()),
             None => (Vec::new(), Vec::new()),
         };
+        // Before anybody looks at the medium through the faults, which is told in it too.
+        let mut ledger = Vec::new();
+        if let Some(engine) = &self.engine {
+            engine.ledger().write_to(&mut ledger).expect("memory");
+        }
         let (failures, known, reports, files) = match &loaded {
             Loaded::Blocks(known, reports) => {
                 let (workload, oracle) = known.as_ref();
@@ -401,10 +414,6 @@ impl Stage<'_> {
                 cause: CauseRecord::new(cause, &records),
             })
             .collect();
-        let mut ledger = Vec::new();
-        if let Some(engine) = &self.engine {
-            engine.ledger().write_to(&mut ledger).expect("memory");
-        }
         let stays: Vec<bool> =
             plan.rules.iter().map(|rule| rule.persistence != Persistence::Transient).collect();
         let model_of = |rule| plan.models.iter().position(|model| model.rules.contains(&rule));
@@ -427,6 +436,7 @@ impl Stage<'_> {
                 is_of_files: files.is_some(),
                 is_timeless,
             },
+            strange: self.strange,
             noticed: self.noticed,
         })
     }
@@ -435,17 +445,34 @@ impl Stage<'_> {
 /// What the runner says of a subject that does not come back.
 const NO_REMOUNT: &str = "it could not be mounted again";
 
+/// Looks through the files below a folder for blocks that are none of `hashes`.
+fn strange(root: &Path, name: &str, hashes: &HashSet<u128>, found: &mut Vec<(String, u64)>) {
+    let path = root.join(name);
+    let join = |inner: &str| if name.is_empty() { inner.to_owned() } else { format!("{name}/{inner}") };
+    if path.is_dir() {
+        for entry in std::fs::read_dir(&path).into_iter().flatten().flatten() {
+            strange(root, &join(&entry.file_name().to_string_lossy()), hashes, found);
+        }
+        return;
+    }
+    let Ok(bytes) = std::fs::read(&path) else { return };
+    for (number, block) in (0..).zip(bytes.chunks(BLOCK_BYTES)) {
+        let mut padded = [0; BLOCK_BYTES];
+        padded[..block.len()].copy_from_slice(block);
+        if !hashes.contains(&ContentHash::of(&padded).0) {
+            found.push((name.to_owned(), number));
+        }
+    }
+}
+
 fn places_hit(engine: Option<&Engine>) -> Vec<u64> {
     let records = engine.map(|engine| engine.ledger().records()).unwrap_or_default();
     records.iter().filter(|record| record.before.is_some()).map(|record| record.offset).collect()
 }
 
 fn arm(engine: &Engine, workload: &Workload, rules: Vec<Rule>) -> Result<()> {
-    let known = |rule: &Rule| rule.matching.target.clone().filter(Aim::is_known_to_load);
-    let targets: Vec<_> = rules.iter().filter_map(known).collect();
-    let mut contents = rotproof_load::target::resolve(workload, &targets)?.into_iter();
-    let resolved = rules.into_iter().map(|rule| {
-        let contents = if known(&rule).is_some() { contents.next().unwrap_or_default() } else { Vec::new() };
+    let contents = runner::contents_of(workload, &rules)?;
+    let resolved = rules.into_iter().zip(contents).map(|(rule, contents)| {
         let contents = contents.into_iter().map(|target| TargetContent {
             content: target.hash,
             label: target.label,
@@ -460,13 +487,10 @@ fn arm(engine: &Engine, workload: &Workload, rules: Vec<Rule>) -> Result<()> {
 struct Top(Arc<dyn Device>);
 
 impl Medium for Top {
-    fn count(
-        &self,
-        contents: &std::collections::HashSet<ContentHash>,
-    ) -> Option<std::collections::HashMap<ContentHash, u64>> {
+    fn count(&self, contents: &HashSet<ContentHash>) -> Option<HashMap<ContentHash, u64>> {
         let runtime = Runtime::simulated(0);
         let queue = self.0.open_queue(&runtime).ok()?;
-        let mut found = std::collections::HashMap::new();
+        let mut found = HashMap::new();
         for offset in (0..self.0.info().size).step_by(BLOCK_BYTES) {
             let request = Request::read(offset, Buffer::zeroed(BLOCK_BYTES), Context::default());
             let completion = runtime.block_on(queue.submit(request)).ok()?;

@@ -1,6 +1,7 @@
 //! Draws a trial from a seed: subject, load and faults as a user could write them, and for every third seed another hand.
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 use rotproof_trial::file::{Overrides, RuntimeKind, TrialFile};
 
@@ -19,8 +20,8 @@ const SUBJECTS: [(&str, u64); 6] =
     [("raw", 44), ("fat", 28), ("device", 10), ("ext4", 8), ("btrfs", 6), ("xfs", 4)];
 
 impl Case {
-    /// The trial of a seed; `is_root` says whether it may have subjects that need root.
-    pub fn draw(seed: u64, is_root: bool) -> Self {
+    /// The trial of a seed; `is_root` says whether it may have subjects that need root. What belongs to it lies in `folder`.
+    pub fn draw(seed: u64, is_root: bool, folder: &Path) -> Self {
         let mut dice = Dice::new(seed, 1);
         let mut at = dice.below(if is_root { 100 } else { 72 });
         let subject = SUBJECTS.iter().find(|(_, share)| {
@@ -29,7 +30,6 @@ impl Case {
             is_it
         });
         let subject = subject.expect("shares make a hundred").0;
-        let has_kernel = !matches!(subject, "raw" | "fat");
         let hand = seed.is_multiple_of(3).then(|| {
             let has_metadata = !matches!(subject, "raw" | "device");
             hand::Plan::draw(&mut dice, has_metadata)
@@ -37,7 +37,7 @@ impl Case {
         // What makes no sense together is refused by the trial file; then others are drawn.
         for attempt in 2..500 {
             let mut dice = Dice::new(seed, attempt);
-            let yaml = trial(&mut dice, seed, subject, has_kernel);
+            let yaml = trial(&mut dice, seed, subject, folder);
             match TrialFile::parse("judged.yaml", yaml.as_bytes(), &Overrides::default()) {
                 Ok(trial) => return Self { yaml, trial, hand },
                 Err(_) => {}
@@ -65,7 +65,8 @@ struct Sizes {
     files: u64,
 }
 
-fn trial(dice: &mut Dice, seed: u64, subject: &str, has_kernel: bool) -> String {
+fn trial(dice: &mut Dice, seed: u64, subject: &str, folder: &Path) -> String {
+    let has_kernel = !matches!(subject, "raw" | "fat");
     let sizes = match subject {
         "raw" => {
             let blocks = 64 << dice.below(5);
@@ -90,19 +91,21 @@ fn trial(dice: &mut Dice, seed: u64, subject: &str, has_kernel: bool) -> String 
         _ => "memory: { ",
     };
     let _ = writeln!(yaml, "stack: [ {leaf}size: {} }}{layers} ]\nsubject: {subject}", sizes.device);
-    yaml += &load(dice, subject, &sizes, has_kernel);
+    yaml += &load(dice, subject, &sizes, has_kernel, folder);
     let count = [1, 1, 1, 2, 2, 3][dice.below(6) as usize];
     // Now and then nothing happens at all.
     if !dice.chance(4) {
         yaml += "faults:\n";
-        for _ in 0..count {
-            let _ = writeln!(yaml, "  - \"{}\"", fault(dice, subject, &sizes));
+        for number in 0..count {
+            // The first one in turn, so that none is left out for long.
+            let turn = if number == 0 { seed } else { dice.next() };
+            let _ = writeln!(yaml, "  - \"{}\"", fault(dice, turn, subject, &sizes));
         }
     }
     yaml
 }
 
-fn load(dice: &mut Dice, subject: &str, sizes: &Sizes, has_kernel: bool) -> String {
+fn load(dice: &mut Dice, subject: &str, sizes: &Sizes, has_kernel: bool, folder: &Path) -> String {
     if !matches!(subject, "raw" | "fat" | "device") && dice.chance(20) {
         let personality = dice.pick(&[
             "varmail: { files: 40, threads: 3, loops: 12 }",
@@ -110,6 +113,28 @@ fn load(dice: &mut Dice, subject: &str, sizes: &Sizes, has_kernel: bool) -> Stri
             "webserver: { files: 40, threads: 2, loops: 6 }",
         ]);
         return format!("load: {{ personality: {{ {personality} }} }}\n");
+    }
+    if dice.chance(8) {
+        let speed = dice.pick(&["pace: asap, depth: 4", "speed: 50"]);
+        let prefill = dice.pick(&["true", "false"]);
+        return format!(
+            "load: {{ trace: {{ file: {}, {speed} }}, workers: {}, prefill: {prefill}{} }}\n",
+            trace(dice, sizes, folder).display(),
+            dice.within(1, 3),
+            files(sizes),
+        );
+    }
+    if dice.chance(6) {
+        let (flush, reads) = (dice.within(1, 9), dice.within(1, 99));
+        return format!(
+            "load:\n  requests: 300\n  jobs:\n    - {{ name: log, space: 25%, block_size: 16KiB, flush_every: {flush} }}\n    \
+             - {{ name: table, pattern: random, reads: {reads}%, queue_depth: 4, workers: 2 }}\n{}",
+            if sizes.files == 0 {
+                String::new()
+            } else {
+                format!("  {}\n", files(sizes).trim_start_matches(", "))
+            },
+        );
     }
     let mut load = String::from("load:\n");
     let mut key = |name: &str, value: &str| drop(writeln!(load, "  {name}: {value}"));
@@ -160,12 +185,39 @@ fn load(dice: &mut Dice, subject: &str, sizes: &Sizes, has_kernel: bool) -> Stri
     load
 }
 
+fn files(sizes: &Sizes) -> String {
+    match sizes.files {
+        0 => String::new(),
+        count => format!(", files: {{ count: {count}, size: {} }}", sizes.blocks * 4096),
+    }
+}
+
+/// A trace of a few hundred accesses, discards among them, in `folder`.
+fn trace(dice: &mut Dice, sizes: &Sizes, folder: &Path) -> PathBuf {
+    let mut text = String::from("time_us,offset,length,op\n");
+    let blocks = sizes.blocks * sizes.files.max(1);
+    for access in 0..dice.within(50, 500) {
+        let (first, length) = (dice.below(blocks), dice.within(1, 8));
+        let operation = match dice.below(20) {
+            0..9 => "write",
+            9..17 => "read",
+            17 | 18 => "discard",
+            _ => "flush",
+        };
+        let length = length.min(blocks - first);
+        let _ = writeln!(text, "{},{},{},{operation}", access * 100, first * 4096, length * 4096);
+    }
+    let path = folder.join("judged.csv");
+    std::fs::write(&path, text).expect("the folder is ours");
+    path
+}
+
 /// One fault in its short form.
-fn fault(dice: &mut Dice, subject: &str, sizes: &Sizes) -> String {
+fn fault(dice: &mut Dice, turn: u64, subject: &str, sizes: &Sizes) -> String {
     if dice.chance(10) {
         return model(dice);
     }
-    let (operation, effect) = effect(dice, sizes);
+    let (operation, effect) = effect(dice, turn, sizes);
     let mut conditions = vec![operation.to_owned()];
     let carries_data = matches!(operation, "read" | "write");
     // Where something is likely to be.
@@ -225,10 +277,10 @@ fn fault(dice: &mut Dice, subject: &str, sizes: &Sizes) -> String {
     format!("{}: {effect}", conditions.join(", "))
 }
 
-fn effect(dice: &mut Dice, sizes: &Sizes) -> (&'static str, String) {
+fn effect(dice: &mut Dice, turn: u64, sizes: &Sizes) -> (&'static str, String) {
     let operation = dice.pick(&["read", "write"]);
     let both = |word: &str| (operation, word.to_owned());
-    match dice.below(23) {
+    match turn % 25 {
         0 => both("bit_flip"),
         1 => both(&format!("bit_flip(byte={}, bit={})", dice.below(4096), dice.below(8))),
         2 => both(&format!("bit_flip(random={})", dice.within(1, 6))),

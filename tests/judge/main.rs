@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use draw::Case;
+use rotproof_block::ErrorKind;
 use tally::Tally;
 
 /// Trials at the same time: those on real file systems wait for kernels most of the time.
@@ -42,8 +43,8 @@ fn is_root() -> bool {
 
 /// Conducts the trial of a seed and judges its verdict. What is wrong with it, at length.
 fn try_seed(seed: u64, tally: &Mutex<Tally>) -> Option<String> {
-    let case = Case::draw(seed, is_root());
     let folder = tempfile::Builder::new().prefix("rotproof-judge-").tempdir().expect("a temporary folder");
+    let case = Case::draw(seed, is_root(), folder.path());
     let (wrong, account) = match conduct::conduct(&case, folder.path()) {
         Ok(trial) => {
             let mut wrong = judgement::judge(&trial, &trial.told);
@@ -63,6 +64,8 @@ fn try_seed(seed: u64, tally: &Mutex<Tally>) -> Option<String> {
             wrong.extend(tally.sing(missed));
             (wrong, trial.to_string())
         }
+        // What it cannot hit is known only once it is there.
+        Err(error) if error.kind() == ErrorKind::Invalid => return None,
         Err(error) => (vec![format!("no verdict: {error}")], String::new()),
     };
     if wrong.is_empty() {

@@ -47,6 +47,8 @@ pub struct Way {
     pub kind: String,
     pub found: Option<u128>,
     pub expected: Vec<Option<u128>>,
+    /// Less than the whole block was read.
+    pub is_in_part: bool,
 }
 
 /// Why, with a line of the ledger.
@@ -126,6 +128,7 @@ impl Failure {
                 kind: text(&way["what"]["kind"]),
                 found: hash(&way["found"]),
                 expected: expected.map(|version| hash(&version["hash"])).collect(),
+                is_in_part: !way["found_sectors"].is_null(),
             }
         };
         let line_of = |word: &str| line["cause"][word].as_u64().map(|number| number as usize);

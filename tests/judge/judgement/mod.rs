@@ -8,6 +8,8 @@ mod blocks;
 mod causes;
 mod evidence;
 mod fates;
+mod files;
+mod medium;
 mod numbers;
 
 use crate::account::Account;
@@ -22,8 +24,10 @@ pub fn judge(conducted: &Conducted, told: &Told) -> Vec<String> {
     let mut wrong = Vec::new();
     numbers::judge(&evidence, told, &mut wrong);
     if conducted.is_of_files() {
+        files::judge(&evidence, told, &mut wrong);
         return wrong;
     }
+    medium::judge(&evidence, &mut wrong);
     blocks::judge(&evidence, told, &mut wrong);
     causes::judge(&evidence, told, &mut wrong);
     fates::judge(&evidence, told, &mut wrong);

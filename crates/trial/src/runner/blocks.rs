@@ -244,7 +244,7 @@ fn arm(engine: &Engine, workload: &Workload, rules: Vec<Rule>, replay: Option<&R
 
 /// What each rule aims at, of what the load writes in the phases in which the rule is awake: the prefill writes other
 /// contents than the load after it.
-fn contents_of(workload: &Workload, rules: &[Rule]) -> Result<Vec<Vec<TargetContent>>> {
+pub fn contents_of(workload: &Workload, rules: &[Rule]) -> Result<Vec<Vec<TargetContent>>> {
     let is_prefill = |rule: &Rule| {
         workload.has_prefill()
             && workload.spec().writes_anything()

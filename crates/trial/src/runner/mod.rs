@@ -39,6 +39,7 @@ use rotproof_load::{
 };
 use rotproof_record::Recording;
 
+pub use blocks::contents_of;
 pub use device_watch::{DeviceWatch, WatchedPhase};
 use external::External;
 pub use external::{CommandReport, ExternalReport};
