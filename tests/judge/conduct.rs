@@ -155,8 +155,11 @@ fn block_device(path: &Path) -> Result<DeviceDriver> {
 fn stack(case: &Case) -> Result<(Leaf, Option<Arc<Engine>>, Arc<dyn Device>)> {
     let trial = &case.trial;
     let only = StackSpec(trial.stack.0[..1].to_vec());
-    let below =
-        rotproof_layers::open(&only, &StackEnvironment { seed: trial.seed, needs_faults: false, read_only: false })?.device;
+    let below = rotproof_layers::open(
+        &only,
+        &StackEnvironment { seed: trial.seed, needs_faults: false, read_only: false },
+    )?
+    .device;
     let leaf = Leaf(Arc::clone(&below));
     let is_memory = matches!(trial.stack.leaf(), Some(DeviceSpec::Memory(_)));
     // The hand must come before or after something.

@@ -180,7 +180,8 @@ impl Evaluator {
         let hits = hits.iter().filter(is_new);
         let lies: Vec<(&BlockHit, Lie)> =
             hits.filter_map(|hit| Some((hit, self.lie_of(hit, header, stale, None)?))).collect();
-        self.settle_repairs(state, done, !lies.is_empty(), truth_hash);
+        let keeps_old = lies.iter().any(|(hit, _)| hit.effect.keeps_old());
+        self.settle_repairs(state, done, (!lies.is_empty(), keeps_old), truth_hash);
         let is_recorded = !lies.is_empty() || state.shows_new(rules, truth_hash);
         let of_load = if is_recorded { truth.and_then(|truth| self.engine.recognise(truth)) } else { None };
         for (hit, lie) in lies {
@@ -241,15 +242,15 @@ impl Evaluator {
         &self,
         state: &mut BlockState,
         done: Done<'_>,
-        is_hit: bool,
+        (is_hit, keeps_old): (bool, bool),
         truth: Option<ContentHash>,
     ) {
         if state.unrepaired.is_empty() {
             return;
         }
         let is_clean = !is_hit && state.lies.is_empty() && !state.has_wrong_place(done.rules);
-        // New damage is not among the lies yet.
-        let is_gone = state.lies.is_empty();
+        // New damage is not among the lies yet. If that is what was there before, so is the old.
+        let is_gone = state.lies.is_empty() && !keeps_old;
         let ledger = self.engine.ledger();
         state.unrepaired.retain_mut(|unrepaired| {
             let is_right = truth == Some(unrepaired.truth) && !unrepaired.is_beyond_repair;

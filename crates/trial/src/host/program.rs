@@ -59,7 +59,7 @@ impl Program {
     /// The first line that the program prints when it is called with `argument`, if it does.
     pub fn version(&self, argument: &str) -> Option<String> {
         let running = self.start([argument]).ok()?;
-        let (_, output) = running.finish(&Cancel::new(), |_| Ok(())).ok()?;
+        let (_, output) = running.finish(&Cancel::new()).ok()?;
         output.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
     }
 
@@ -136,7 +136,7 @@ impl RunningProgram {
     /// kernel, where no signal reaches it.
     pub fn wait_while(self, cancel: &Cancel, may_wait: impl Fn(Duration) -> Result<()>) -> Result<String> {
         let name = self.program.path.display().to_string();
-        let (status, output) = self.finish(cancel, may_wait)?;
+        let (status, output) = self.finish_while(cancel, may_wait)?;
         if status.success() {
             return Ok(output);
         }
@@ -151,7 +151,11 @@ impl RunningProgram {
     }
 
     /// Waits for its end, whatever that is, and gives it with what it printed.
-    pub(super) fn finish(
+    pub(super) fn finish(self, cancel: &Cancel) -> Result<(ExitStatus, String)> {
+        self.finish_while(cancel, |_| Ok(()))
+    }
+
+    fn finish_while(
         mut self,
         cancel: &Cancel,
         may_wait: impl Fn(Duration) -> Result<()>,

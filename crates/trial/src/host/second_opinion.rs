@@ -10,7 +10,7 @@ pub(super) fn of_blkid(path: &Path) -> Option<String> {
     let program = Program::find("blkid", "util-linux").ok()?;
     let arguments = ["--probe", "--output", "export", "--"].map(std::ffi::OsStr::new);
     let running = program.start(arguments.into_iter().chain([path.as_os_str()])).ok()?;
-    let (exit, output) = running.finish(&Cancel::new(), |_| Ok(())).ok()?;
+    let (exit, output) = running.finish(&Cancel::new()).ok()?;
     opinion(exit.code()?, &output)
 }
 

@@ -296,6 +296,8 @@ mod tests {
         let placed = Finding { device_offset: Some(0), ..elsewhere };
         assert_eq!(causes(&[flip(0, 1, 101)], std::slice::from_ref(&placed)), [Cause::Assumed(0)]);
         // What it did was gone by then.
+        let unread = Hit { served: None, ..flip(0, 1, 101) };
+        assert_eq!(causes(&[unread], &[wrong(1, 101)]), [Cause::Assumed(0)]);
         let gone = Hit { gone: Some(Time(15)), ..flip(0, 1, 101) };
         assert_eq!(causes(std::slice::from_ref(&gone), &[placed]), [Cause::Unexplained]);
         // Also if another hand has left the same.
@@ -415,6 +417,8 @@ mod tests {
         let metadata = Hit { of_load: Some(false), served: Some(Time(15)), ..flip(0, 500, 501) };
         let gone = |expected: &[&[ContentHash]]| vec![false; expected.len()];
         let name = Finding { sign: Sign::Name, found: None, ..wrong(3, 0) };
+        let told = Finding { is_told: true, ..name.clone() };
+        assert_eq!(attribute(&[flip(0, 3, 9)], &[told], &gone), [Cause::Unexplained], "data holds no names");
         let found = attribute(std::slice::from_ref(&metadata), &[wrong(1, 9), unreadable(2), name], &gone);
         assert_eq!(found, [Cause::Assumed(0), Cause::Assumed(0), Cause::Consequence(0)]);
     }

@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(FILES.without_findings(&data, Others::Open), Fate::Unknown, "what was to hold it failed");
         let metadata = Hit { of_load: Some(false), ..data.clone() };
         assert_eq!(fate(&metadata, &FILES), Fate::Unknown);
-        let gone = Hit { gone: Some(Time(15)), ..metadata.clone() };
+        let gone = Hit { served: None, gone: Some(Time(15)), ..metadata.clone() };
         assert_eq!(fate(&gone, &FILES), Fate::Masked, "overwritten before anybody came");
         let read_before = Hit { served: Some(Time(12)), ..gone };
         assert_eq!(fate(&read_before, &FILES), Fate::Unknown);
@@ -397,7 +397,7 @@ mod tests {
         let beneath = flip(0, 1, 2);
         let above = Hit { rule: 1, time: Time(12), ..flip(0, 1, 3) };
         let elsewhere = Hit { rule: 2, ..flip(8192, 1, 4) };
-        let gone = Hit { rule: 3, gone: Some(Time(11)), ..flip(0, 1, 5) };
+        let gone = Hit { rule: 3, served: None, gone: Some(Time(11)), ..flip(0, 1, 5) };
         let hits = [beneath, above, elsewhere, gone];
         let fates = |finding: Finding| -> Vec<FateCounts> {
             let outcomes = outcomes(&hits, &[finding], &[Cause::Hit(1)], &[0; 4], &FILES);

@@ -7,7 +7,7 @@ use rotproof_fault::{
     BLOCK_BYTES, Effect, OperationKind, Persistence, Record, RuleReport, SECTORS, TargetKey,
 };
 
-use super::finding::Finding;
+use super::finding::{Finding, Sign};
 
 /// What an injection does to whoever meets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,9 +139,15 @@ impl Hit {
         let is_there = finding.may_be_unwritten || self.gone.is_none_or(|gone| finding.time <= gone);
         match self.harm {
             Harm::Delay(until) => finding.timed_out && finding.time <= until,
-            Harm::Data(_) if finding.found.is_some() => lasts && is_there && self.shows(finding),
-            // A subject that sees through wrong data says so; a bare device has nothing to see it by.
-            Harm::Data(_) => finding.is_told && lasts && is_there && finding.device_offset.is_none(),
+            Harm::Data(_) if finding.found.is_some() => {
+                let was_read = self.served.is_some_and(|served| served <= finding.time);
+                lasts && is_there && was_read && self.shows(finding)
+            }
+            // A subject that sees through wrong data says so, and keeps the name; a bare device has nothing to see it by.
+            Harm::Data(_) => {
+                let is_refusal = finding.is_told && finding.sign != Sign::Name;
+                is_refusal && lasts && is_there && finding.device_offset.is_none()
+            }
             Harm::Error => {
                 let was_kept_from_disk = finding.may_be_unwritten && self.operation != OperationKind::Read;
                 lasts && (finding.is_told || was_kept_from_disk)
@@ -184,7 +190,7 @@ pub(super) mod tests {
         ContentHash(number)
     }
 
-    /// A flip of a block that stays, at 10 ns.
+    /// A flip of a block that stays, at 10 ns, first read at 12 ns.
     pub(in crate::verdict) fn flip(place: u64, truth: u128, lie: u128) -> Hit {
         Hit {
             rule: 0,
@@ -199,7 +205,7 @@ pub(super) mod tests {
             sectors: None,
             of_load: Some(true),
             persists: true,
-            served: None,
+            served: Some(Time(12)),
             gone: None,
             repaired: false,
         }
@@ -214,6 +220,7 @@ pub(super) mod tests {
             truths,
             own: None,
             harm: Harm::Error,
+            served: None,
             operation,
             ..flip(place, 0, 0)
         }
