@@ -55,7 +55,8 @@ fn what_a_fault_does_to_files_is_told_by_their_names_and_by_its_hits() {
         assert_eq!(failure["ways"][0]["what"]["kind"], "flipped_bits", "{failure}");
         assert!(failure["cause"]["hit"].is_u64(), "attributed to its fault: {failure}");
     }
-    let run = rig.run(&files("btrfs", varmail, &faults.replace("silent: \">= 1\"", "silent: 0, unknown: any")));
+    let run =
+        rig.run(&files("btrfs", varmail, &faults.replace("silent: \">= 1\"", "silent: 0, unknown: any")));
     run.assert_passed();
     let faults = "faults: [ \"name=media, read, during=check, every=5, sticky: error\" ]\nexpect: { reported: \">= 1\", \
                   silent: 0 }";
