@@ -137,20 +137,18 @@ impl Account {
                 }
             }
         }
-        // What a check could read after all is not lost.
-        let read: HashMap<Spot, usize> = events
-            .iter()
-            .enumerate()
-            .filter(|(_, event)| {
-                event.phase == Phase::Check && event.kind == Kind::Read && event.error.is_none()
-            })
-            .flat_map(|(number, event)| {
-                (event.block..event.block + event.blocks).map(move |block| ((event.object, block), number))
-            })
-            .collect();
+        // A check reads again what it could not read: what came last is what counts.
+        let mut last: HashMap<Spot, usize> = HashMap::new();
+        for (number, event) in events.iter().enumerate() {
+            if event.phase == Phase::Check && (event.blocks == 1 || event.error.is_none()) {
+                last.extend(
+                    (event.block..event.block + event.blocks).map(|block| ((event.object, block), number)),
+                );
+            }
+        }
         account.seen.retain(|seen| {
             let is_of_check = events[seen.event].phase == Phase::Check && seen.found.is_none();
-            !is_of_check || read.get(&seen.spot).is_none_or(|&later| later < seen.event)
+            !is_of_check || last.get(&seen.spot) == Some(&seen.event)
         });
         account.unchecked = to_check.into_iter().flatten().collect();
         account

@@ -19,13 +19,13 @@ pub enum Mutation {
     Charged,
     /// ... or to another hit.
     Swapped,
-    /// A fault that handed out wrong data is said to have harmed nobody.
+    /// Faults that handed out wrong data are said to have harmed nobody.
     Hushed,
-    /// So is one that was told of,
+    /// So are those that were told of,
     Untold,
-    /// and one of which nothing is shown.
+    /// and those of which nothing is shown.
     Claimed,
-    /// One that harmed nobody is said to have handed out wrong data.
+    /// Those that harmed nobody are said to have handed out wrong data.
     Slandered,
     /// A trial that fails passes.
     Passed,
@@ -52,7 +52,10 @@ impl Mutation {
     /// Whether it must be caught wherever it can be made. The others may make of one verdict that nothing contradicts another
     /// one.
     pub fn is_plain(self) -> bool {
-        !matches!(self, Self::Excused | Self::Swapped | Self::Untold | Self::Claimed | Self::Slandered)
+        matches!(
+            self,
+            Self::Dropped | Self::Invented | Self::Acquitted | Self::Charged | Self::Passed | Self::Uncounted
+        )
     }
 
     /// The verdict with that change; `None` where there is nothing to change.
@@ -96,10 +99,10 @@ impl Mutation {
                 };
                 told.failures[at].cause = Cause::Hit(trial.lines.iter().position(is_other)?);
             }
-            Self::Hushed => move_fate(&mut told, "silent", "masked")?,
-            Self::Untold => move_fate(&mut told, "reported", "masked")?,
-            Self::Claimed => move_fate(&mut told, "unknown", "masked")?,
-            Self::Slandered => move_fate(&mut told, "masked", "silent")?,
+            Self::Hushed => move_fates(&mut told, "silent", "masked")?,
+            Self::Untold => move_fates(&mut told, "reported", "masked")?,
+            Self::Claimed => move_fates(&mut told, "unknown", "masked")?,
+            Self::Slandered => move_fates(&mut told, "masked", "silent")?,
             Self::Passed => {
                 if told.passes || !trial.facts.is_by_default {
                     return None;
@@ -119,11 +122,13 @@ impl Mutation {
     }
 }
 
-/// One fault less of one fate, and one more of another.
-fn move_fate(told: &mut Told, from: &str, to: &str) -> Option<()> {
-    let rule = told.rules.iter_mut().find(|rule| rule.fate(from) > 0)?;
-    *rule.fates.entry(from.to_owned()).or_default() -= 1;
-    *rule.fates.entry(to.to_owned()).or_default() += 1;
+/// All faults of one fate have another.
+fn move_fates(told: &mut Told, from: &str, to: &str) -> Option<()> {
+    told.rules.iter().any(|rule| rule.fate(from) > 0).then_some(())?;
+    for rule in &mut told.rules {
+        let moved = rule.fates.insert(from.to_owned(), 0).unwrap_or_default();
+        *rule.fates.entry(to.to_owned()).or_default() += moved;
+    }
     told.recount();
     Some(())
 }

@@ -143,7 +143,7 @@ pub fn conduct(case: &Case, folder: &Path) -> Result<Conducted> {
     if let Some(error) = run.finish().into_iter().next() {
         return Err(error);
     }
-    stage.end(loaded, &plan)
+    stage.end(&loaded, &plan)
 }
 
 /// A block device of the kernel, past its page cache.
@@ -151,8 +151,11 @@ fn block_device(path: &Path) -> Result<DeviceDriver> {
     DeviceDriver::new(FileDevice::open(path, FileOptions::default())?)
 }
 
+/// The leaf, the engine of the faults, if there are any, and the top.
+type Opened = (Leaf, Option<Arc<Engine>>, Arc<dyn Device>);
+
 /// The stack that the trial describes, over a leaf that others may write to.
-fn stack(case: &Case) -> Result<(Leaf, Option<Arc<Engine>>, Arc<dyn Device>)> {
+fn stack(case: &Case) -> Result<Opened> {
     let trial = &case.trial;
     let only = StackSpec(trial.stack.0[..1].to_vec());
     let below = rotproof_layers::open(
@@ -191,7 +194,7 @@ fn stack(case: &Case) -> Result<(Leaf, Option<Arc<Engine>>, Arc<dyn Device>)> {
 
 enum Loaded {
     Blocks(Box<(Workload, Oracle)>, Vec<LoadReport>),
-    Files(FileAccount),
+    Files(Box<FileAccount>),
 }
 
 impl Stage<'_> {
@@ -369,10 +372,10 @@ impl Stage<'_> {
         self.environment.phase.store(Phase::Setup as u8, Ordering::Relaxed);
         let hashes: HashSet<u128> = oracle.hashes().into_iter().map(|hash| hash.0).collect();
         strange(&folder_of(subject), "", &hashes, &mut self.strange);
-        Ok(Loaded::Files(FileAccount { reports, oracle: Some(oracle) }))
+        Ok(Loaded::Files(Box::new(FileAccount { reports, oracle: Some(oracle) })))
     }
 
-    fn end(self, loaded: Loaded, plan: &rotproof_fault::Plan) -> Result<Conducted> {
+    fn end(self, loaded: &Loaded, plan: &rotproof_fault::Plan) -> Result<Conducted> {
         let trial = &self.case.trial;
         let (records, rules) = match &self.engine {
             Some(engine) => (engine.ledger().records(), engine.report()),
@@ -383,12 +386,12 @@ impl Stage<'_> {
         if let Some(engine) = &self.engine {
             engine.ledger().write_to(&mut ledger).expect("memory");
         }
-        let (failures, known, reports, files) = match &loaded {
+        let (failures, known, reports, files) = match loaded {
             Loaded::Blocks(known, reports) => {
                 let (workload, oracle) = known.as_ref();
                 (classify(workload, oracle, reports), Some((workload, oracle)), reports.as_slice(), None)
             }
-            Loaded::Files(files) => (failures_of(&files.reports), None, [].as_slice(), Some(files)),
+            Loaded::Files(files) => (failures_of(&files.reports), None, [].as_slice(), Some(files.as_ref())),
         };
         let is_unreachable = self.noticed.iter().any(|what| what.starts_with(NO_REMOUNT));
         let blocks_stay = !trial.subject.has_files() && trial.stack.keeps_offsets();
@@ -493,16 +496,30 @@ impl Medium for Top {
     fn count(&self, contents: &HashSet<ContentHash>) -> Option<HashMap<ContentHash, u64>> {
         let runtime = Runtime::simulated(0);
         let queue = self.0.open_queue(&runtime).ok()?;
-        let mut found = HashMap::new();
-        for offset in (0..self.0.info().size).step_by(BLOCK_BYTES) {
-            let request = Request::read(offset, Buffer::zeroed(BLOCK_BYTES), Context::default());
+        let read = |offset: u64, bytes: u64| {
+            let request = Request::read(offset, Buffer::zeroed(bytes as usize), Context::default());
             let completion = runtime.block_on(queue.submit(request)).ok()?;
-            if completion.result.is_err() || completion.buffer.iter().all(|&byte| byte == 0) {
-                continue;
+            completion.result.is_ok().then_some(completion.buffer)
+        };
+        let size = self.0.info().size;
+        let mut found = HashMap::new();
+        let mut look_at = |bytes: &[u8]| {
+            for block in bytes.chunks_exact(BLOCK_BYTES).filter(|block| block.iter().any(|&byte| byte != 0)) {
+                let hash = ContentHash::of(block);
+                if contents.contains(&hash) {
+                    *found.entry(hash).or_default() += 1;
+                }
             }
-            let hash = ContentHash::of(&completion.buffer);
-            if contents.contains(&hash) {
-                *found.entry(hash).or_default() += 1;
+        };
+        for start in (0..size).step_by(1 << 20) {
+            let end = (start + (1 << 20)).min(size);
+            match read(start, end - start) {
+                Some(bytes) => look_at(&bytes),
+                // One bad block fails all of it.
+                None => (start..end)
+                    .step_by(BLOCK_BYTES)
+                    .filter_map(|block| read(block, 4096))
+                    .for_each(|bytes| look_at(&bytes)),
             }
         }
         Some(found)

@@ -38,9 +38,8 @@ impl Case {
         for attempt in 2..500 {
             let mut dice = Dice::new(seed, attempt);
             let yaml = trial(&mut dice, seed, subject, folder);
-            match TrialFile::parse("judged.yaml", yaml.as_bytes(), &Overrides::default()) {
-                Ok(trial) => return Self { yaml, trial, hand },
-                Err(_) => {}
+            if let Ok(trial) = TrialFile::parse("judged.yaml", yaml.as_bytes(), &Overrides::default()) {
+                return Self { yaml, trial, hand };
             }
         }
         panic!("seed {seed} draws nothing that makes sense")
@@ -81,11 +80,13 @@ fn trial(dice: &mut Dice, seed: u64, subject: &str, folder: &Path) -> String {
     let runtime = if has_kernel || dice.chance(35) { "io_uring" } else { "simulated" };
     let mut yaml = format!("name: judged\nseed: {seed}\nruntime: {runtime}\nprobes: false\n");
     let layers = match (subject, dice.below(12)) {
-        ("raw", 0) => ", faults, dedup",
+        // With room to overwrite.
+        ("raw", 0) => ", faults, dedup: { size: HALF }",
         (_, 1) => ", faults, stats",
         (_, 2) => ", stats, faults",
         _ => "",
     };
+    let layers = layers.replace("HALF", &(sizes.device / 2).to_string());
     let leaf = match (runtime, dice.below(4)) {
         ("simulated", 0..3) => "disk: { profile: nvme, ",
         _ => "memory: { ",
@@ -137,7 +138,9 @@ fn load(dice: &mut Dice, subject: &str, sizes: &Sizes, has_kernel: bool, folder:
         );
     }
     let mut load = String::from("load:\n");
-    let mut key = |name: &str, value: &str| drop(writeln!(load, "  {name}: {value}"));
+    let mut key = |name: &str, value: &str| {
+        let _ = writeln!(load, "  {name}: {value}");
+    };
     key(
         "pattern",
         dice.pick(&[

@@ -35,13 +35,12 @@ pub struct Plan {
 
 /// What it did to one block.
 #[derive(Clone, Debug)]
+#[expect(dead_code, reason = "some of it is for those who read what is wrong")]
 pub struct Blow {
     pub offset: u64,
     pub before: u128,
     pub after: u128,
     pub how: &'static str,
-    /// It was what some block had to hold then.
-    pub is_data: bool,
 }
 
 impl Plan {
@@ -100,7 +99,7 @@ impl Plan {
                 continue;
             }
             leaf.write(offset, &bytes);
-            blows.push(Blow { offset, before, after, how, is_data: !self.metadata });
+            blows.push(Blow { offset, before, after, how });
         }
         blows
     }

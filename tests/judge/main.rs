@@ -12,6 +12,8 @@
 //! `draw` draws a trial, `conduct` conducts it, with a `witness` above the subject, the `leaf` in the open and the other
 //! `hand` between; `account` is the judge's own, `judgement` compares, and `canary` shows that it does.
 
+#![expect(clippy::print_stdout, reason = "what is wrong with a trial takes more than a line")]
+
 mod account;
 mod canary;
 mod conduct;
@@ -53,7 +55,7 @@ fn try_seed(seed: u64, tally: &Mutex<Tally>) -> Option<String> {
                 match told {
                     Ok(told) if told == trial.told => {}
                     other => {
-                        wrong.push(format!("the runner says something else of the same trial: {other:x?}"))
+                        wrong.push(format!("the runner says something else of the same trial: {other:x?}"));
                     }
                 }
             }
@@ -73,7 +75,9 @@ fn try_seed(seed: u64, tally: &Mutex<Tally>) -> Option<String> {
     }
     let mut text = format!("seed {seed}: {} things are wrong\n{}", wrong.len(), case.yaml);
     let _ = writeln!(text, "hand: {:?}", case.hand);
-    wrong.iter().take(20).for_each(|one| drop(writeln!(text, "- {one}")));
+    for one in wrong.iter().take(20) {
+        let _ = writeln!(text, "- {one}");
+    }
     text += &account;
     Some(text)
 }

@@ -73,7 +73,8 @@ impl<'a> Evidence<'a> {
         let is_part = |number: &usize| {
             let line = &self.lines[*number];
             let is_there = line.gone().is_none_or(|gone| event.submitted <= gone);
-            line.harm == Harm::Data && line.lasts && line.time <= event.completed && is_there
+            let lasts = line.lasts || event.submitted <= line.time;
+            line.harm == Harm::Data && lasts && line.time <= event.completed && is_there
         };
         self.about(seen).into_iter().filter(is_part).collect()
     }
@@ -93,12 +94,14 @@ impl<'a> Evidence<'a> {
             // A subject may remember what it was told.
             (false, false) => line.phase == event.phase.word(),
         };
-        let is_there = facts.is_cached || line.gone().is_none_or(|gone| event.submitted <= gone);
+        // Where nobody else has a hand in it, what a hit left to the bit is its own, whatever became of it since.
+        let has_hand = !self.trial.blows.is_empty();
+        let is_there = facts.is_cached || !has_hand || line.gone().is_none_or(|gone| event.submitted <= gone);
         match (line.harm, seen.found.filter(|_| !is_told)) {
             (Harm::Delay, found) => found.is_none() && event.error == Some(ErrorKind::TimedOut),
             (Harm::Data, Some(found)) => is_here && holds && lasts && is_there && line.after == Some(found),
             (Harm::Data, None) => !facts.is_direct && holds && lasts && is_there,
-            (Harm::Error, None) => (holds && is_here || facts.is_direct && is_here) && lasts,
+            (Harm::Error, None) => is_here && (holds || facts.is_direct) && lasts,
             (Harm::Error, Some(_)) => facts.is_cached && line.operation != "read" && holds,
         }
     }
@@ -174,7 +177,7 @@ impl<'a> Evidence<'a> {
                     && self.event(way).error == event.error
                     && (way.found, &way.expected) == (seen.found, &seen.expected)
             };
-            let is_known = ways.iter().filter(of_phase).any(|way| is_same(way));
+            let is_known = ways.iter().filter(of_phase).any(is_same);
             if !is_known && ways.iter().filter(of_phase).count() < WAYS_MAX {
                 ways.push(seen);
             }

@@ -209,7 +209,7 @@ impl Book {
                 let is_right = |content: u128| {
                     evidence.account.written.contains(&content) && !self.in_doubt.contains(&content)
                 };
-                !line.blocks.is_empty() && line.truths().all(is_right)
+                line.truths().next().is_some() && line.truths().all(is_right)
             }
             Harm::Data if line.is_idle() => true,
             Harm::Data if evidence.trial.facts.is_timeless && evidence.trial.facts.is_direct => true,
