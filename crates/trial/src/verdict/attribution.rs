@@ -224,7 +224,7 @@ impl<'a> Index<'a> {
         })
     }
 
-    /// The last hit before the finding that damaged this very block, but left something else there than was found.
+    /// The last hit before the finding that damaged this very block, and was read, but left something else there than was found.
     fn touched(&self, finding: &Finding) -> Option<usize> {
         if finding.sign == Sign::Name {
             return None;
@@ -237,6 +237,7 @@ impl<'a> Index<'a> {
                 && matches!(hit.harm, Harm::Data(_))
                 && finding.device_offset.is_none_or(|offset| hit.suffered.contains(&offset))
                 && hit.gone.is_none_or(|gone| finding.time <= gone)
+                && hit.served.is_some_and(|served| served <= finding.time)
         })
         .max_by_key(|&number| self.hits[number].time)
     }
@@ -297,7 +298,7 @@ mod tests {
         assert_eq!(causes(&[flip(0, 1, 101)], std::slice::from_ref(&placed)), [Cause::Assumed(0)]);
         // What it did was gone by then.
         let unread = Hit { served: None, ..flip(0, 1, 101) };
-        assert_eq!(causes(&[unread], &[wrong(1, 101)]), [Cause::Assumed(0)]);
+        assert_eq!(causes(&[unread], &[wrong(1, 101)]), [Cause::Unexplained]);
         let gone = Hit { gone: Some(Time(15)), ..flip(0, 1, 101) };
         assert_eq!(causes(std::slice::from_ref(&gone), &[placed]), [Cause::Unexplained]);
         // Also if another hand has left the same.
