@@ -213,7 +213,7 @@ mod tests {
         let is_slow = |second: usize| (8..13).contains(&second);
         let text = rendered(&rate, |second| if is_slow(second) { 25e6 } else { 1e6 }, (8, 13));
         let row = text.lines().find(|line| line.contains("slow")).expect("a row");
-        assert!(row.contains("x25") && row.contains("latency, 1.0 s") && row.contains(" - "), "{row}");
+        assert!(row.contains("x25") && row.contains("latency, 1.00 s") && row.contains(" - "), "{row}");
         assert!(row.trim_end().ends_with("0 s"), "nothing is lost: {row}");
         let stays = rendered(&rate, |second| if second >= 8 { 25e6 } else { 1e6 }, (8, 13));
         assert!(stays.contains("never"), "{stays}");
