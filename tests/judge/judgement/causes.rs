@@ -19,6 +19,7 @@ pub fn judge(evidence: &Evidence<'_>, told: &Told, wrong: &mut Vec<String>) {
         // The cause of a block is that of the way of its failing that is explained least.
         let shown = all.iter().map(|seen| shown(evidence, failure, seen)).min().unwrap_or(ASSUMED);
         let (block, cause) = ((&failure.name, failure.block), failure.cause);
+        let has_flushes = all.iter().any(|seen| !evidence.flushes(seen).is_empty());
         let ways = || all.iter().map(|seen| evidence.tell(seen)).collect::<Vec<_>>().join("\n    ");
         if claimed > shown.max(ASSUMED) {
             wrong.push(format!(
@@ -30,14 +31,18 @@ pub fn judge(evidence: &Evidence<'_>, told: &Told, wrong: &mut Vec<String>) {
                 "charged: {block:?} is unexplained, but nobody else had a hand in it:\n    {}",
                 ways()
             ));
-        } else if evidence.trial.facts.is_direct && !has_hand && claimed < HIT && shown == HIT {
+        } else if evidence.trial.facts.is_direct && !has_hand && claimed < HIT && shown == HIT && !has_flushes
+        {
             wrong.push(format!("charged: {block:?} is {cause:?}, but its hits are plain:\n    {}", ways()));
         }
         let can_be = |seen: &&&Seen| {
             let is_told = is_told(failure, seen);
             match cause {
                 Cause::Hit(line) => evidence.hits(seen, is_told).contains(&line),
-                Cause::Consequence(line) => evidence.consequences(seen, is_told).contains(&line),
+                Cause::Consequence(line) => {
+                    evidence.consequences(seen, is_told).contains(&line)
+                        || evidence.flushes(seen).contains(&line)
+                }
                 Cause::Assumed(line) => evidence.lines[line].time <= evidence.event(seen).completed,
                 Cause::Unexplained => true,
             }

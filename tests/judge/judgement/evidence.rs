@@ -7,7 +7,7 @@ use rotproof_block::ErrorKind;
 use crate::account::{Account, Seen, Spot};
 use crate::conduct::Conducted;
 use crate::ledger::{Harm, Line};
-use crate::witness::Event;
+use crate::witness::{Event, Kind};
 
 /// So many ways of one block are told apart.
 pub const WAYS_MAX: usize = 8;
@@ -61,10 +61,24 @@ impl<'a> Evidence<'a> {
 
     /// The hits that did just this to just this block. `is_told`: an error has told of it.
     pub fn hits(&self, seen: &Seen, is_told: bool) -> Vec<usize> {
-        self.about(seen)
-            .into_iter()
-            .filter(|&number| self.shows(&self.lines[number], seen, is_told))
-            .collect()
+        let own = self.about(seen);
+        let mut hits: Vec<usize> =
+            own.into_iter().filter(|&number| self.shows(&self.lines[number], seen, is_told)).collect();
+        hits.extend(self.flushes(seen));
+        hits
+    }
+
+    /// The flushes that failed while a write was under way: a kernel makes a durable write of a write and a flush, and fails
+    /// both.
+    pub fn flushes(&self, seen: &Seen) -> Vec<usize> {
+        let event = self.event(seen);
+        let is_durable = event.kind == Kind::Write && event.error.is_some() && self.trial.facts.is_direct;
+        let is_its = |number: &usize| {
+            let line = &self.lines[*number];
+            let time = event.submitted..=event.completed;
+            line.operation == "flush" && line.harm == Harm::Error && time.contains(&line.time)
+        };
+        if is_durable { (0..self.lines.len()).filter(is_its).collect() } else { Vec::new() }
     }
 
     /// The hits that may have left something of it: they damaged the same block before, and it was not gone.
@@ -117,7 +131,7 @@ impl<'a> Evidence<'a> {
         if found.is_some_and(|found| self.is_within(seen, found)) {
             return Vec::new();
         }
-        let is_write = event.kind == crate::witness::Kind::Write;
+        let is_write = event.kind == Kind::Write;
         if !is_write && !seen.expected.is_empty() && !self.is_whole(&seen.expected) {
             return Vec::new();
         }
