@@ -142,6 +142,11 @@ fn summary(run: &Value) -> String {
         0 => "No fault was injected.".to_owned(),
         _ => format!("{}, {}: {}.", counted(faults, "fault"), counted(hits, "hit"), told.join(", ")),
     }];
+    let assumed = number(&counts["assumed"]);
+    let of_assumed = match assumed {
+        0 => String::new(),
+        _ => format!(", {assumed} of them perhaps by one, which nothing shows"),
+    };
     sentences.push(match (failures, number(&counts["unexplained"])) {
         _ if !run["external"].is_null() => {
             "Whether blocks failed is not known: what the program wrote and read, only it can tell."
@@ -151,11 +156,13 @@ fn summary(run: &Value) -> String {
             "Up to the interruption no block failed; not all were read back.".to_owned()
         }
         (0, _) => "No block failed.".to_owned(),
-        (1, 0) => "One block failed, by an injected fault.".to_owned(),
+        (1, 0) if assumed == 0 => "One block failed, by an injected fault.".to_owned(),
+        (1, 0) => "One block failed, perhaps by an injected fault; nothing shows it.".to_owned(),
         (1, _) => "One block failed, by no injected fault.".to_owned(),
-        (failures, 0) => format!("{failures} blocks failed, all by injected faults."),
+        (failures, 0) if assumed == 0 => format!("{failures} blocks failed, all by injected faults."),
+        (failures, 0) => format!("{failures} blocks failed{of_assumed}."),
         (failures, unexplained) => {
-            format!("{failures} blocks failed, {unexplained} of them by no injected fault.")
+            format!("{failures} blocks failed, {unexplained} of them by no injected fault{of_assumed}.")
         }
     });
     sentences.join(" ")
@@ -212,7 +219,7 @@ pub(super) fn load_facts(load: &Value) -> Vec<Fact> {
 }
 
 fn fault(rule: &Value) -> FaultRow {
-    let fates = ["silent", "reported", "repaired", "masked", "untriggered"];
+    let fates = ["silent", "reported", "repaired", "masked", "unknown", "untriggered"];
     FaultRow {
         name: text(&rule["name"]),
         rule: text(&rule["rule"]),
@@ -409,6 +416,14 @@ mod tests {
             "3 faults, 9 hits: 1 silent, 2 masked. 3 blocks failed, 1 of them by no injected fault."
         );
         assert_eq!(of(&json!({})), "No fault was injected. No block failed.");
+        let counts = json!({ "hits": 1, "unknown": 1, "failures": 5, "unexplained": 1, "assumed": 2 });
+        assert_eq!(
+            of(&counts),
+            "1 fault, 1 hit: 1 unknown. 5 blocks failed, 1 of them by no injected fault, 2 of them perhaps by one, \
+             which nothing shows."
+        );
+        let counts = json!({ "hits": 1, "unknown": 1, "failures": 1, "assumed": 1 });
+        assert!(of(&counts).ends_with("One block failed, perhaps by an injected fault; nothing shows it."));
         let counts = json!({ "hits": 1, "unknown": 1, "failures": 1, "unexplained": 1 });
         assert_eq!(of(&counts), "1 fault, 1 hit: 1 unknown. One block failed, by no injected fault.");
     }
