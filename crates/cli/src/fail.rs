@@ -5,6 +5,7 @@ use rotproof_trial::file::Diagnostics;
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
+use crate::memory;
 use crate::output::Output;
 use crate::snippet;
 
@@ -44,7 +45,7 @@ impl Failure {
             Failure::Error(error) => output.note(format_args!("{} {error}", paint.bad("error:"))),
         }
         if self.exit() == Exit::Internal {
-            output.note(DEFECT);
+            output.note(if memory::is_short() { memory::ADVICE } else { DEFECT });
         }
         if json {
             output.json(&self.to_json());

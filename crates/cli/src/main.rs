@@ -159,6 +159,6 @@ fn quieten_panics(output: Output) {
                 .map_or(String::new(), |place| format!(" ({}:{})", place.file(), place.line()));
             output.note(format_args!("{} {message}{place}", output.stderr_paint().bad("internal error:")));
         }
-        output.note(DEFECT);
+        output.note(if memory::is_short() { memory::ADVICE } else { DEFECT });
     }));
 }

@@ -13,6 +13,9 @@ const RESERVE_BYTES: usize = 8 << 20;
 /// What must be left beside it, or there is no reserve: for the stack to grow, which dies without a word where it cannot.
 const STACK_BYTES: usize = 4 << 20;
 
+/// What to say where a defect of ours would be told of otherwise.
+pub const ADVICE: &str = "There is no memory left for this process: end something else, raise its limit (`ulimit -v`), or ask \
+                          for less.";
 const SHORT: &str = "error: no memory is left for this process; what it had begun is taken down. End something else, raise its \
                      limit (`ulimit -v`), or ask for less\n";
 const NONE: &str = "error: no memory is left for this process; `rotproof clean` removes what it had created. End something else, \
@@ -21,7 +24,7 @@ const NONE: &str = "error: no memory is left for this process; `rotproof clean` 
 static RESERVE: AtomicPtr<libc::c_void> = AtomicPtr::new(null_mut());
 /// The reserve has been used.
 static IS_SHORT: AtomicBool = AtomicBool::new(false);
-/// Something could not be given at all.
+/// Something could not be given at first.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
 /// The system's allocator, which asks the command to end where there is nothing left to give.
@@ -61,10 +64,11 @@ fn given(allocate: impl Fn() -> *mut u8) -> *mut u8 {
 
 #[cold]
 fn given_of_reserve(allocate: impl Fn() -> *mut u8) -> *mut u8 {
+    // Before there is room again, by which others would be misled.
+    HAS_FAILED.store(true, Ordering::Relaxed);
     let reserve = RESERVE.swap(null_mut(), Ordering::Relaxed);
     if reserve.is_null() {
         // A caller that can do without goes on; for any other the library ends the process.
-        HAS_FAILED.store(true, Ordering::Relaxed);
         return null_mut();
     }
     // SAFETY: it was mapped with this length, and nothing is in it.
@@ -73,7 +77,6 @@ fn given_of_reserve(allocate: impl Fn() -> *mut u8) -> *mut u8 {
     if given.is_null() {
         // More than the reserve is asked for at once. Whoever can do without gets to know, and the reserve is there again.
         keep_reserve();
-        HAS_FAILED.store(true, Ordering::Relaxed);
         return given;
     }
     IS_SHORT.store(true, Ordering::Relaxed);
@@ -86,11 +89,11 @@ fn given_of_reserve(allocate: impl Fn() -> *mut u8) -> *mut u8 {
 /// Prepares for the end of memory.
 pub fn prepare() {
     keep_reserve();
-    // SAFETY: the handler reads an atomic, writes, and ends the process, all of which is async-signal-safe. Without it, the
-    // process ends as the library has it.
+    // SAFETY: the handler reads atomics, tries a mapping, writes, and ends the process, all of which is async-signal-safe.
+    // Without it, the process ends as the library has it.
     let _ = unsafe {
         signal_hook::low_level::register(signal_hook::consts::SIGABRT, || {
-            if HAS_FAILED.load(Ordering::Relaxed) {
+            if is_short() {
                 say(NONE);
                 libc::_exit(Exit::Machine.code().into());
             }
@@ -111,9 +114,25 @@ fn keep_reserve() {
     }
 }
 
+/// Whether no memory is left, or was at some time, so that a panic is no defect. The libraries below have their own ways to fail
+/// then, of which nothing is told here; so it is tried.
+pub fn is_short() -> bool {
+    IS_SHORT.load(Ordering::Relaxed) || HAS_FAILED.load(Ordering::Relaxed) || !has_room(STACK_BYTES)
+}
+
+fn has_room(bytes: usize) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping of nothing, wherever there is room, which is gone at once.
+    unsafe {
+        let mapped = libc::mmap(null_mut(), bytes, libc::PROT_NONE, flags, -1, 0);
+        mapped != libc::MAP_FAILED && libc::munmap(mapped, bytes) == 0
+    }
+}
+
 /// The exit of a command, in view of what memory it found.
 pub fn exit_of(exit: Exit) -> Exit {
-    if IS_SHORT.load(Ordering::Relaxed) { Exit::Machine } else { exit }
+    let is_short = IS_SHORT.load(Ordering::Relaxed) || exit == Exit::Internal && is_short();
+    if is_short { Exit::Machine } else { exit }
 }
 
 /// Without a buffer or a lock, for which there may be no room.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rotproof_block::error::IoContext;
 use rotproof_block::runtime::Clock;
 use rotproof_block::{Error, ErrorKind, Phase, Result};
@@ -107,7 +108,7 @@ pub fn run(
         recording: options.recording.clone(),
         ends_when_steady: until_steady.is_some(),
         is_abandoned: AtomicBool::new(false),
-        limit: parking_lot::Mutex::default(),
+        limit: Mutex::default(),
     });
     oracle.is_lost = true;
     let started = job.now();

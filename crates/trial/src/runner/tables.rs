@@ -60,7 +60,7 @@ const ROWS_AT_ONCE: usize = 1 << 16;
 /// Writes one row for each record.
 pub(super) fn write_ledger(folder: &Path, records: &[Record]) -> Result<()> {
     let path = folder.join("ledger.parquet");
-    let file = File::create(&path).doing(|| format!("creating {}", path.display()))?;
+    let file = File::create_new(&path).doing(|| format!("creating {}", path.display()))?;
     let mut writer = TableWriter::new(file, "ledger", &LEDGER)?;
     for records in records.chunks(ROWS_AT_ONCE) {
         writer.write(&ledger_columns(records))?;
