@@ -7,6 +7,7 @@ use rotproof_block::ErrorKind;
 use crate::account::{Account, Seen, Spot};
 use crate::conduct::Conducted;
 use crate::ledger::{Harm, Line};
+use crate::told::{Failure, Way};
 use crate::witness::{Event, Kind};
 
 /// So many ways of one block are told apart.
@@ -23,6 +24,7 @@ pub struct Evidence<'a> {
     /// Hits that can have brought down more than their own block.
     wide: Vec<usize>,
     wanted: HashMap<u128, u64>,
+    told: HashMap<Spot, &'a Failure>,
 }
 
 impl<'a> Evidence<'a> {
@@ -41,8 +43,21 @@ impl<'a> Evidence<'a> {
             let line = &lines[*number];
             line.harm == Harm::Error || line.harm == Harm::Data && line.of_load == Some(false)
         };
+        let told =
+            trial.told.failures.iter().map(|failure| ((failure.object, failure.block), failure)).collect();
         let wide = (0..lines.len()).filter(is_wide).collect();
-        Self { trial, account, lines, by_spot, by_truth, by_block, wide, wanted: account.wanted() }
+        Self { trial, account, lines, by_spot, by_truth, by_block, wide, wanted: account.wanted(), told }
+    }
+
+    /// When the application had the answer: the witness hears it a moment before.
+    fn completed(&self, seen: &Seen) -> u64 {
+        let event = self.event(seen);
+        let is_it = |way: &&Way| {
+            let is_same = way.phase == event.phase.word() && way.found == seen.found;
+            is_same && way.time >= event.completed
+        };
+        let told = self.told.get(&seen.spot).and_then(|failure| failure.ways.iter().find(is_it));
+        told.map_or(event.completed, |way| way.time)
     }
 
     pub fn event(&self, seen: &Seen) -> &Event {
@@ -164,7 +179,7 @@ impl<'a> Evidence<'a> {
                 !is_of_load && line.served_at.is_some_and(|served| served <= event.completed)
             };
             match line.harm {
-                Harm::Error => (found.is_none() || facts.is_cached) && line.time <= event.completed,
+                Harm::Error => (found.is_none() || facts.is_cached) && line.time <= self.completed(seen),
                 Harm::Data => is_metadata(),
                 Harm::Delay => false,
             }
