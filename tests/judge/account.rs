@@ -56,6 +56,8 @@ pub struct Account {
     pub written: HashSet<u128>,
     /// Each block's contents, in the order of the writes.
     pub versions: HashMap<Spot, Vec<u128>>,
+    /// Blocks that were written before the load.
+    pub prefilled: HashSet<Spot>,
     /// What had to be read back when the check began, and was neither read nor refused.
     pub unchecked: Vec<Spot>,
     /// What each block had to hold when the check began.
@@ -159,6 +161,9 @@ impl Account {
         for (spot, &content) in spots.zip(&event.contents) {
             self.written.insert(content);
             self.versions.entry(spot).or_default().push(content);
+            if event.phase == Phase::Prefill && !has_failed {
+                self.prefilled.insert(spot);
+            }
             if !has_failed {
                 self.legal.insert(spot, Legal::Versions(vec![content]));
                 continue;

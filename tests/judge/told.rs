@@ -43,6 +43,7 @@ pub struct Failure {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Way {
     pub phase: String,
+    pub time: u64,
     pub operation: String,
     pub kind: String,
     pub found: Option<u128>,
@@ -124,6 +125,7 @@ impl Failure {
             let expected = way["expected"].as_array().into_iter().flatten();
             Way {
                 phase: text(&way["phase"]),
+                time: way["time_ns"].as_u64().expect("a time"),
                 operation: text(&way["operation"]),
                 kind: text(&way["what"]["kind"]),
                 found: hash(&way["found"]),

@@ -56,19 +56,18 @@ fn is_same(evidence: &Evidence<'_>, way: &Way, seen: &Seen) -> bool {
 
 /// Whether what was found can be the loss that a failed flush has told of.
 fn is_unflushed(evidence: &Evidence<'_>, seen: &Seen) -> bool {
-    seen.may_be_unflushed
-        && seen.found.is_some_and(|found| {
-            let bytes = evidence.trial.contents.get(&found);
-            let versions = evidence.account.versions.get(&seen.spot);
-            let is_older = versions.is_some_and(|versions| versions.contains(&found));
-            // Before the first write there was anything; after a tear there are sectors of several.
-            let is_mixed = bytes.is_some_and(|bytes| {
-                versions.into_iter().flatten().filter_map(|version| evidence.trial.contents.get(version)).any(
-                    |version| version.chunks(512).zip(bytes.chunks(512)).any(|(one, other)| one == other),
-                )
-            });
-            is_older || is_mixed || bytes.is_some_and(|bytes| bytes.iter().all(|&byte| byte == 0))
-        })
+    let Some(found) = seen.found.filter(|_| seen.may_be_unflushed) else { return false };
+    let Some(versions) = evidence.account.versions.get(&seen.spot) else { return false };
+    // What was there before the load had written anything, nobody knows.
+    if versions.contains(&found) || !evidence.account.prefilled.contains(&seen.spot) {
+        return true;
+    }
+    let sectors = |content: &u128| evidence.trial.contents.get(content).map(|bytes| bytes.chunks(512));
+    let versions = || versions.iter().filter_map(sectors);
+    let is_of_one = |(at, sector): (usize, &[u8])| {
+        versions().any(|mut version| version.nth(at).is_some_and(|one| one == sector))
+    };
+    sectors(&found).is_some_and(|found| found.enumerate().all(is_of_one))
 }
 
 fn word(kind: Kind) -> &'static str {

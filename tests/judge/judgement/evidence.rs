@@ -7,6 +7,7 @@ use rotproof_block::ErrorKind;
 use crate::account::{Account, Seen, Spot};
 use crate::conduct::Conducted;
 use crate::ledger::{Harm, Line};
+use crate::told::{Failure, Way};
 use crate::witness::{Event, Kind};
 
 /// So many ways of one block are told apart.
@@ -23,6 +24,7 @@ pub struct Evidence<'a> {
     /// Hits that can have brought down more than their own block.
     wide: Vec<usize>,
     wanted: HashMap<u128, u64>,
+    told: HashMap<Spot, &'a Failure>,
 }
 
 impl<'a> Evidence<'a> {
@@ -41,8 +43,21 @@ impl<'a> Evidence<'a> {
             let line = &lines[*number];
             line.harm == Harm::Error || line.harm == Harm::Data && line.of_load == Some(false)
         };
+        let told =
+            trial.told.failures.iter().map(|failure| ((failure.object, failure.block), failure)).collect();
         let wide = (0..lines.len()).filter(is_wide).collect();
-        Self { trial, account, lines, by_spot, by_truth, by_block, wide, wanted: account.wanted() }
+        Self { trial, account, lines, by_spot, by_truth, by_block, wide, wanted: account.wanted(), told }
+    }
+
+    /// When the application had the answer: the witness hears it a moment before.
+    fn completed(&self, seen: &Seen) -> u64 {
+        let event = self.event(seen);
+        let is_it = |way: &&Way| {
+            let is_same = way.phase == event.phase.word() && way.found == seen.found;
+            is_same && way.time >= event.completed
+        };
+        let told = self.told.get(&seen.spot).and_then(|failure| failure.ways.iter().find(is_it));
+        told.map_or(event.completed, |way| way.time)
     }
 
     pub fn event(&self, seen: &Seen) -> &Event {
@@ -114,7 +129,11 @@ impl<'a> Evidence<'a> {
         match (line.harm, seen.found.filter(|_| !is_told)) {
             (Harm::Delay, found) => found.is_none() && event.error == Some(ErrorKind::TimedOut),
             (Harm::Data, Some(found)) => is_here && holds && lasts && is_there && line.after == Some(found),
-            (Harm::Data, None) => !facts.is_direct && holds && lasts && is_there,
+            // Nobody can refuse what it has not read.
+            (Harm::Data, None) => {
+                let is_read = line.served_at.is_some_and(|served| served <= event.completed);
+                !facts.is_direct && holds && lasts && is_there && is_read
+            }
             (Harm::Error, None) => is_here && (holds || facts.is_direct) && lasts,
             (Harm::Error, Some(_)) => facts.is_cached && line.operation != "read" && holds,
         }
@@ -122,6 +141,24 @@ impl<'a> Evidence<'a> {
 
     /// The hits on which the block can depend, and may fail as it did, with its data out of reach but whole.
     pub fn consequences(&self, seen: &Seen, is_told: bool) -> Vec<usize> {
+        let mut all = self.beside(seen);
+        all.extend(self.of_what_it_depends_on(seen, is_told));
+        all
+    }
+
+    /// The hits on other blocks of the very request that was refused.
+    fn beside(&self, seen: &Seen) -> Vec<usize> {
+        let event = self.event(seen);
+        if seen.found.is_some() || event.blocks == 1 || self.trial.facts.is_direct {
+            return Vec::new();
+        }
+        let others = (event.block..event.block + event.blocks).filter(|block| *block != seen.spot.1);
+        let other = |block| self.by_spot.get(&(event.object, block)).into_iter().flatten();
+        let same = others.flat_map(other).filter(|other| other.event == seen.event);
+        same.flat_map(|other| self.hits(other, true)).collect()
+    }
+
+    fn of_what_it_depends_on(&self, seen: &Seen, is_told: bool) -> Vec<usize> {
         let facts = &self.trial.facts;
         if facts.is_direct {
             return Vec::new();
@@ -142,7 +179,7 @@ impl<'a> Evidence<'a> {
                 !is_of_load && line.served_at.is_some_and(|served| served <= event.completed)
             };
             match line.harm {
-                Harm::Error => (found.is_none() || facts.is_cached) && line.time <= event.completed,
+                Harm::Error => (found.is_none() || facts.is_cached) && line.time <= self.completed(seen),
                 Harm::Data => is_metadata(),
                 Harm::Delay => false,
             }
@@ -197,6 +234,11 @@ impl<'a> Evidence<'a> {
             }
         }
         ways
+    }
+
+    /// Whether the block failed in more ways than a verdict tells apart.
+    pub fn is_one_of_many(&self, seen: &Seen) -> bool {
+        self.by_spot.get(&seen.spot).is_some_and(|all| all.len() > WAYS_MAX)
     }
 
     pub fn phase_of(&self, seen: &Seen) -> &'static str {

@@ -22,6 +22,8 @@ struct Shown {
     may_be_silent: HashSet<Fault>,
     must_be_told: HashSet<Fault>,
     may_be_told: HashSet<Fault>,
+    /// Those shown by no more than what a verdict need not tell apart.
+    may_be_forgotten: HashSet<Fault>,
 }
 
 pub fn judge(evidence: &Evidence<'_>, told: &Told, wrong: &mut Vec<String>) {
@@ -73,7 +75,10 @@ fn shown(evidence: &Evidence<'_>, told: &Told) -> Shown {
         if hits.len() == 1 {
             must.extend(&hits);
         }
-        may.extend(hits);
+        may.extend(&hits);
+        if is_told && !evidence.trial.facts.is_direct && evidence.is_one_of_many(seen) {
+            shown.may_be_forgotten.extend(hits);
+        }
     }
     // A request that failed, though no block may be lost with it.
     for refusal in &evidence.account.refusals {
@@ -147,7 +152,12 @@ fn fates(evidence: &Evidence<'_>, shown: &Shown, book: &Book, fault: Fault, line
     if shown.may_be_told.contains(&fault) {
         fates.insert("reported");
     }
-    if shown.must_be_told.contains(&fault) {
+    let is_of_discards = lines.iter().any(|&number| evidence.lines[number].operation == "discard");
+    if shown.must_be_told.contains(&fault) && !is_of_discards {
+        // Of a block that failed too often not every way is kept.
+        if shown.may_be_forgotten.contains(&fault) {
+            fates.insert("unknown");
+        }
         return fates;
     }
     let lines = || lines.iter().map(|&number| &evidence.lines[number]);
