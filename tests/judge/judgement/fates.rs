@@ -60,7 +60,14 @@ fn shown(evidence: &Evidence<'_>, told: &Told) -> Shown {
     for seen in &evidence.account.seen {
         let failure = told.failures.iter().find(|failure| (failure.object, failure.block) == seen.spot);
         let is_told = failure.map_or(seen.found.is_none(), |failure| is_told(failure, seen));
-        let hits: HashSet<Fault> = evidence.hits(seen, is_told).into_iter().map(fault).collect();
+        let lines = evidence.hits(seen, is_told);
+        // What lies below a bad place may have been changed by another hand: then the ledger has read something else there.
+        let is_read = |&line: &usize| {
+            let line = &evidence.lines[line];
+            line.harm != Harm::Data || line.served_at.is_some() || evidence.trial.blows.is_empty()
+        };
+        let is_plain = lines.iter().any(is_read);
+        let hits: HashSet<Fault> = lines.into_iter().map(fault).collect();
         let (must, may) = if is_told {
             (&mut shown.must_be_told, &mut shown.may_be_told)
         } else {
@@ -72,7 +79,7 @@ fn shown(evidence: &Evidence<'_>, told: &Told) -> Shown {
             // Several may have had their part in it.
             may.extend(evidence.parts(seen).into_iter().map(fault));
         }
-        if hits.len() == 1 {
+        if hits.len() == 1 && is_plain {
             must.extend(&hits);
         }
         may.extend(&hits);
