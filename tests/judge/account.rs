@@ -56,8 +56,8 @@ pub struct Account {
     pub written: HashSet<u128>,
     /// Each block's contents, in the order of the writes.
     pub versions: HashMap<Spot, Vec<u128>>,
-    /// Blocks that were written before the load.
-    pub prefilled: HashSet<Spot>,
+    /// Blocks of which a first write was made durable, so that what was there before cannot come back.
+    pub settled: HashSet<Spot>,
     /// What had to be read back when the check began, and was neither read nor refused.
     pub unchecked: Vec<Spot>,
     /// What each block had to hold when the check began.
@@ -80,7 +80,10 @@ impl Account {
                 to_check = Some(account.at_check.keys().copied().collect());
             }
             match (event.kind, event.error) {
-                (Kind::Flush, None) => {}
+                (Kind::Flush, None) => {
+                    let of_object = account.versions.keys().filter(|spot| spot.0 == event.object);
+                    account.settled.extend(of_object);
+                }
                 (Kind::Flush, Some(error)) => {
                     if error != ErrorKind::Unsupported {
                         failed_flushes.insert(event.object);
@@ -161,9 +164,6 @@ impl Account {
         for (spot, &content) in spots.zip(&event.contents) {
             self.written.insert(content);
             self.versions.entry(spot).or_default().push(content);
-            if event.phase == Phase::Prefill && !has_failed {
-                self.prefilled.insert(spot);
-            }
             if !has_failed {
                 self.legal.insert(spot, Legal::Versions(vec![content]));
                 continue;

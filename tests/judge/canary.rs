@@ -52,10 +52,7 @@ impl Mutation {
     /// Whether it must be caught wherever it can be made. The others may make of one verdict that nothing contradicts another
     /// one.
     pub fn is_plain(self) -> bool {
-        matches!(
-            self,
-            Self::Dropped | Self::Invented | Self::Acquitted | Self::Charged | Self::Passed | Self::Uncounted
-        )
+        matches!(self, Self::Dropped | Self::Invented | Self::Charged | Self::Passed | Self::Uncounted)
     }
 
     /// The verdict with that change; `None` where there is nothing to change.

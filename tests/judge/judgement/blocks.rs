@@ -58,8 +58,8 @@ fn is_same(evidence: &Evidence<'_>, way: &Way, seen: &Seen) -> bool {
 fn is_unflushed(evidence: &Evidence<'_>, seen: &Seen) -> bool {
     let Some(found) = seen.found.filter(|_| seen.may_be_unflushed) else { return false };
     let Some(versions) = evidence.account.versions.get(&seen.spot) else { return false };
-    // What was there before the load had written anything, nobody knows.
-    if versions.contains(&found) || !evidence.account.prefilled.contains(&seen.spot) {
+    // What was there before the first write that was made durable, nobody knows.
+    if versions.contains(&found) || !evidence.account.settled.contains(&seen.spot) {
         return true;
     }
     let sectors = |content: &u128| evidence.trial.contents.get(content).map(|bytes| bytes.chunks(512));

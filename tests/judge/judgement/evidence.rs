@@ -236,11 +236,6 @@ impl<'a> Evidence<'a> {
         ways
     }
 
-    /// Whether the block failed in more ways than a verdict tells apart.
-    pub fn is_one_of_many(&self, seen: &Seen) -> bool {
-        self.by_spot.get(&seen.spot).is_some_and(|all| all.len() > WAYS_MAX)
-    }
-
     pub fn phase_of(&self, seen: &Seen) -> &'static str {
         self.event(seen).phase.word()
     }

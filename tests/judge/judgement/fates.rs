@@ -22,8 +22,6 @@ struct Shown {
     may_be_silent: HashSet<Fault>,
     must_be_told: HashSet<Fault>,
     may_be_told: HashSet<Fault>,
-    /// Those shown by no more than what a verdict need not tell apart.
-    may_be_forgotten: HashSet<Fault>,
 }
 
 pub fn judge(evidence: &Evidence<'_>, told: &Told, wrong: &mut Vec<String>) {
@@ -83,9 +81,6 @@ fn shown(evidence: &Evidence<'_>, told: &Told) -> Shown {
             must.extend(&hits);
         }
         may.extend(&hits);
-        if is_told && !evidence.trial.facts.is_direct && evidence.is_one_of_many(seen) {
-            shown.may_be_forgotten.extend(hits);
-        }
     }
     // A request that failed, though no block may be lost with it.
     for refusal in &evidence.account.refusals {
@@ -134,12 +129,10 @@ fn unjudged(evidence: &Evidence<'_>, shown: &mut Shown) {
                 && (line.lasts || event.submitted <= line.time)
                 && line.gone().is_none_or(|gone| event.submitted <= gone)
         };
-        let own: HashSet<Fault> = evidence
-            .about(&seen)
-            .into_iter()
-            .filter(did)
-            .map(|number| (evidence.lines[number].rule, evidence.lines[number].place()))
-            .collect();
+        let fault = |number: usize| (evidence.lines[number].rule, evidence.lines[number].place());
+        // Several may have had their part in it.
+        shown.may_be_silent.extend(evidence.parts(&seen).into_iter().map(fault));
+        let own: HashSet<Fault> = evidence.about(&seen).into_iter().filter(did).map(fault).collect();
         if own.len() == 1 {
             shown.must_be_silent.extend(&own);
         }
@@ -161,8 +154,8 @@ fn fates(evidence: &Evidence<'_>, shown: &Shown, book: &Book, fault: Fault, line
     }
     let is_of_discards = lines.iter().any(|&number| evidence.lines[number].operation == "discard");
     if shown.must_be_told.contains(&fault) && !is_of_discards {
-        // Of a block that failed too often not every way is kept.
-        if shown.may_be_forgotten.contains(&fault) {
+        // Of a block that failed too often not every way is kept, and below a file system a verdict may know less.
+        if !evidence.trial.facts.is_direct {
             fates.insert("unknown");
         }
         return fates;

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use super::evidence::Evidence;
+use crate::ledger::Harm;
 use crate::told::{Cause, Told};
 
 pub fn judge(evidence: &Evidence<'_>, told: &Told, wrong: &mut Vec<String>) {
@@ -38,9 +39,7 @@ pub fn judge(evidence: &Evidence<'_>, told: &Told, wrong: &mut Vec<String>) {
             }
             Cause::Consequence(line) => {
                 let line = &evidence.lines[line];
-                if line.harm == crate::ledger::Harm::Data
-                    && (line.of_load != Some(false) || line.served_at.is_none())
-                {
+                if line.harm == Harm::Data && (line.of_load != Some(false) || line.served_at.is_none()) {
                     wrong.push(format!(
                         "acquitted: {place:?} is laid to {line:x?}, which is no metadata that was read"
                     ));
