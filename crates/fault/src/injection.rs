@@ -203,10 +203,10 @@ impl Evaluator {
                 .map(|truth| self.distorted(state, done.rules, truth));
             let found = Found { before: truth_hash, after, of_load, is_served: false };
             let record = self.record_block(done, block, Cause::from(hit), found);
-            if !hit.rule.is_sticky()
-                && let Some(truth) = truth_hash
-            {
-                state.unrepaired.push(Unrepaired { record, truth, is_unread: true, is_beyond_repair: false });
+            if !is_wrong_place && let Some(truth) = truth_hash {
+                // In a place that stays bad nothing counts as put right, but somebody may read it.
+                let is_beyond_repair = hit.rule.is_sticky();
+                state.unrepaired.push(Unrepaired { record, truth, is_unread: true, is_beyond_repair });
             }
             if is_wrong_place
                 && let Some(Place { kind: PlaceKind::Wrong { record: of, .. }, .. }) = state.places.last_mut()
