@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use rotproof_block::ContentHash;
-use rotproof_fault::BLOCK_BYTES;
+use rotproof_fault::{BLOCK_BYTES, OperationKind};
 
 use super::finding::{Finding, Sign};
 use super::hit::{Harm, Hit};
@@ -242,12 +242,21 @@ impl<'a> Index<'a> {
         .max_by_key(|&number| self.hits[number].time)
     }
 
+    /// A flush of the same phase that failed before a write did: the kernel makes a durable write of the two.
+    fn failed_flush(&self, finding: &Finding) -> Option<usize> {
+        let is_flush = |hit: &Hit| {
+            hit.operation == OperationKind::Flush && hit.phase == finding.phase && hit.time <= finding.time
+        };
+        let is_write = finding.is_told && finding.sign == Sign::Refused && !finding.timed_out;
+        self.errors.iter().copied().rev().find(|&number| is_write && is_flush(&self.hits[number]))
+    }
+
     /// The last hit before the finding that can bring down more than its own block: for what took too long any that holds up a
     /// request at that moment; else damage to metadata that somebody has read since, or, for an error, any error (a journal
     /// that aborts refuses every later write).
     fn consequence_of(&self, finding: &Finding) -> Cause {
         if finding.device_offset.is_some() {
-            return Cause::Unexplained;
+            return self.failed_flush(finding).map_or(Cause::Unexplained, Cause::Consequence);
         }
         let holds_up = |number: &&usize| self.hits[**number].can_cause(finding);
         if let Some(&delay) = self.delays.iter().rev().find(holds_up) {
@@ -277,7 +286,6 @@ mod tests {
     use super::super::hit::tests::{error, flip, hash};
     use super::*;
     use rotproof_block::{Phase, Time};
-    use rotproof_fault::OperationKind;
 
     /// With all data whole on the device.
     fn causes(hits: &[Hit], findings: &[Finding]) -> Vec<Cause> {
@@ -367,6 +375,16 @@ mod tests {
         // A bare device cannot see through anything.
         let placed = Finding { device_offset: Some(0), ..unreadable(1) };
         assert_eq!(causes(&[flip(0, 1, 9)], &[placed]), [Cause::Assumed(0)]);
+    }
+
+    #[test]
+    fn a_durable_write_fails_with_its_flush() {
+        let flush = Hit { operation: OperationKind::Flush, suffered: 0..0, ..error(0, 0, &[]) };
+        let write = Finding { sign: Sign::Refused, device_offset: Some(8192), ..unreadable(1) };
+        let read = Finding { sign: Sign::Unreadable, ..write.clone() };
+        let before = Finding { time: Time(5), ..write.clone() };
+        let found = causes(&[flush], &[write, read, before]);
+        assert_eq!(found, [Cause::Consequence(0), Cause::Unexplained, Cause::Unexplained]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rotproof_block::{ContentHash, Phase};
-use rotproof_fault::OperationKind;
+use rotproof_fault::{BLOCK_BYTES, OperationKind};
 use rotproof_load::{ContentId, Oracle, Workload};
 use serde::Serialize;
 
@@ -189,17 +189,23 @@ struct Expectations<'a> {
     findings: &'a [Finding],
     causes: &'a [Cause],
     by_content: HashMap<ContentHash, Vec<usize>>,
+    /// Where blocks do not move, by the block of the device.
+    by_block: HashMap<u64, Vec<usize>>,
 }
 
 impl<'a> Expectations<'a> {
     fn new(hits: &'a [Hit], findings: &'a [Finding], causes: &'a [Cause]) -> Self {
-        let mut by_content: HashMap<ContentHash, Vec<usize>> = HashMap::new();
+        let (mut by_content, mut by_block) =
+            (HashMap::<_, Vec<usize>>::new(), HashMap::<_, Vec<usize>>::new());
         for (number, finding) in findings.iter().enumerate() {
             for &content in &finding.expected {
                 by_content.entry(content).or_default().push(number);
             }
+            if let Some(offset) = finding.device_offset {
+                by_block.entry(offset / BLOCK_BYTES).or_default().push(number);
+            }
         }
-        Self { hits, findings, causes, by_content }
+        Self { hits, findings, causes, by_content, by_block }
     }
 
     fn others(&self, hit: &Hit) -> Others {
@@ -217,7 +223,11 @@ impl<'a> Expectations<'a> {
                 (false, _) => Others::Open,
             }
         };
-        of_hit.map(of_one).max().unwrap_or(Others::None)
+        // What failed there while its damage was, whatever it was to hold by then.
+        let own = hit.place / BLOCK_BYTES;
+        let of_place = self.by_block.get(&own).into_iter().flatten();
+        let of_place = of_place.filter(|&&number| hit.was_there(&self.findings[number]));
+        of_hit.chain(of_place).map(of_one).max().unwrap_or(Others::None)
     }
 }
 
@@ -409,6 +419,19 @@ mod tests {
         let masked = FateCounts { masked: 1, ..FateCounts::default() };
         assert_eq!(fates(wrong(1, 3)), [silent, silent, unknown, masked]);
         assert_eq!(fates(unreadable(1)), [reported, reported, unknown, masked]);
+    }
+
+    #[test]
+    fn where_a_block_failed_nothing_that_was_there_is_masked() {
+        let of_content = flip(4096, 1, 2);
+        let failed_later = Finding { device_offset: Some(4096), ..wrong(7, 9) };
+        let expectations = |hit: &Hit| {
+            let (hits, findings) = ([hit.clone()], [failed_later.clone()]);
+            Expectations::new(&hits, &findings, &[Cause::Unexplained]).others(hit)
+        };
+        assert_eq!(expectations(&of_content), Others::Open);
+        assert_eq!(expectations(&Hit { gone: Some(Time(15)), ..of_content.clone() }), Others::None);
+        assert_eq!(expectations(&Hit { place: 8192, suffered: 8192..12_288, ..of_content }), Others::None);
     }
 
     #[test]

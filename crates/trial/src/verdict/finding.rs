@@ -135,11 +135,14 @@ fn tell_of_what_was_given_up(evidence: &Evidence<'_>, findings: &mut [Finding]) 
     }
 }
 
-/// The reads of several blocks that failed, by object and time.
+/// The reads of several blocks that failed, by object and time. A check reads each block of such a one again, by itself.
 fn failed_reads(evidence: &Evidence<'_>) -> HashMap<(u32, Time), Vec<Range<u64>>> {
     let mut reads: HashMap<(u32, Time), Vec<Range<u64>>> = HashMap::new();
-    let incidents = evidence.reports.iter().flat_map(|report| &report.incidents);
-    for incident in incidents.filter(|incident| incident.operation == LoadOperation::Read) {
+    let reports = evidence.reports.iter().filter(|report| report.phase != Phase::Check);
+    for incident in reports
+        .flat_map(|report| &report.incidents)
+        .filter(|incident| incident.operation == LoadOperation::Read)
+    {
         if incident.length_bytes > rotproof_load::BLOCK_BYTES as u64 {
             let bytes = incident.offset_bytes..incident.offset_bytes + incident.length_bytes;
             reads.entry((incident.object, incident.time)).or_default().push(bytes);

@@ -139,10 +139,9 @@ impl Hit {
         let is_there = finding.may_be_unwritten || self.gone.is_none_or(|gone| finding.time <= gone);
         match self.harm {
             Harm::Delay(until) => finding.timed_out && finding.time <= until,
-            Harm::Data(_) if finding.found.is_some() => {
-                let was_read = self.served.is_some_and(|served| served <= finding.time);
-                lasts && is_there && was_read && self.shows(finding)
-            }
+            // What nobody has read, nobody can hand out or refuse.
+            Harm::Data(_) if self.served.is_none_or(|served| finding.time < served) => false,
+            Harm::Data(_) if finding.found.is_some() => lasts && is_there && self.shows(finding),
             // A subject that sees through wrong data says so, and keeps the name; a bare device has nothing to see it by.
             Harm::Data(_) => {
                 let is_refusal = finding.is_told && finding.sign != Sign::Name;
