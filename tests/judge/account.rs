@@ -50,6 +50,10 @@ pub struct Account {
     pub refusals: Vec<Refusal>,
     /// Reads that brought what nobody could judge: event, block, what came.
     pub unjudged: Vec<(usize, Spot, u128)>,
+    /// Those of blocks of which a write has failed: it may have been stored, in part too.
+    pub doubtful: HashSet<(usize, Spot)>,
+    /// Blocks that no write has succeeded on since one failed.
+    half_written: HashSet<Spot>,
     /// Right reads: event, block, what came.
     pub right: Vec<(usize, Spot, u128)>,
     /// All that was ever sent to be written.
@@ -58,6 +62,8 @@ pub struct Account {
     pub versions: HashMap<Spot, Vec<u128>>,
     /// Blocks of which a first write was made durable, so that what was there before cannot come back.
     pub settled: HashSet<Spot>,
+    /// Blocks of each object that were written since the last flush.
+    unflushed: HashMap<u32, HashSet<Spot>>,
     /// What had to be read back when the check began, and was neither read nor refused.
     pub unchecked: Vec<Spot>,
     /// What each block had to hold when the check began.
@@ -81,12 +87,13 @@ impl Account {
             }
             match (event.kind, event.error) {
                 (Kind::Flush, None) => {
-                    let of_object = account.versions.keys().filter(|spot| spot.0 == event.object);
-                    account.settled.extend(of_object);
+                    account.settled.extend(account.unflushed.remove(&event.object).into_iter().flatten());
                 }
                 (Kind::Flush, Some(error)) => {
                     if error != ErrorKind::Unsupported {
                         failed_flushes.insert(event.object);
+                        // A flush that succeeds later takes nothing of it back.
+                        account.unflushed.remove(&event.object);
                         account.refusals.push(Refusal { event: number, contents: HashSet::new() });
                     }
                 }
@@ -126,7 +133,12 @@ impl Account {
                             to_check.remove(&spot);
                         }
                         match account.legal.get(&spot) {
-                            None | Some(Legal::Anything) => account.unjudged.push((number, spot, found)),
+                            None | Some(Legal::Anything) => {
+                                account.unjudged.push((number, spot, found));
+                                if account.half_written.contains(&spot) {
+                                    account.doubtful.insert((number, spot));
+                                }
+                            }
                             Some(Legal::Versions(legal)) if is_legal(legal, found, contents) => {
                                 account.right.push((number, spot, found));
                             }
@@ -164,6 +176,12 @@ impl Account {
         for (spot, &content) in spots.zip(&event.contents) {
             self.written.insert(content);
             self.versions.entry(spot).or_default().push(content);
+            self.unflushed.entry(spot.0).or_default().insert(spot);
+            if has_failed {
+                self.half_written.insert(spot);
+            } else {
+                self.half_written.remove(&spot);
+            }
             if !has_failed {
                 self.legal.insert(spot, Legal::Versions(vec![content]));
                 continue;

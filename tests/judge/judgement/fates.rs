@@ -133,7 +133,7 @@ fn unjudged(evidence: &Evidence<'_>, shown: &mut Shown) {
         // Several may have had their part in it.
         shown.may_be_silent.extend(evidence.parts(&seen).into_iter().map(fault));
         let own: HashSet<Fault> = evidence.about(&seen).into_iter().filter(did).map(fault).collect();
-        if own.len() == 1 {
+        if own.len() == 1 && !evidence.account.doubtful.contains(&(seen.event, spot)) {
             shown.must_be_silent.extend(&own);
         }
         shown.may_be_silent.extend(own);
