@@ -466,6 +466,13 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_is_gone_follows_from_an_error_and_is_not_the_data_that_it_refused() {
+        let refused = Hit { operation: OperationKind::Write, ..error(0, 4096, &[1]) };
+        let name = Finding { sign: Sign::Name, ..unreadable(1) };
+        assert_eq!(causes(&[refused], &[name]), [Cause::Consequence(0)]);
+    }
+
+    #[test]
     fn an_error_accounts_for_data_that_never_left_the_page_cache() {
         let refused = Hit { operation: OperationKind::Write, ..error(0, 4096, &[1]) };
         let cached = Finding { may_be_unwritten: true, ..wrong(1, 101) };

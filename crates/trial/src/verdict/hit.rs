@@ -149,7 +149,8 @@ impl Hit {
             }
             Harm::Error => {
                 let was_kept_from_disk = finding.may_be_unwritten && self.operation != OperationKind::Read;
-                lasts && (finding.is_told || was_kept_from_disk)
+                // That data were refused costs no name by itself.
+                finding.sign != Sign::Name && lasts && (finding.is_told || was_kept_from_disk)
             }
         }
     }
