@@ -272,7 +272,9 @@ impl<'a> Index<'a> {
         };
         let was_read = |hit: &Hit| hit.served.is_some_and(|served| served <= finding.time);
         let is_of_errors = finding.is_told || finding.may_be_unwritten;
-        let error = if is_of_errors { last(&self.errors, &|_| true) } else { None };
+        // What only failed a read is forgotten with the caches of its phase.
+        let lasts = |hit: &Hit| hit.persists || hit.phase == finding.phase;
+        let error = if is_of_errors { last(&self.errors, &lasts) } else { None };
         match last(&self.metadata, &was_read).max(error) {
             Some(hit) => Cause::Consequence(hit),
             None => last(&self.unknown, &was_read).map_or(Cause::Unexplained, Cause::Assumed),
@@ -445,7 +447,15 @@ mod tests {
     #[test]
     fn a_file_system_that_gave_up_after_an_error_on_other_data_refuses_what_comes_then() {
         let refused = Finding { sign: Sign::Refused, ..unreadable(2) };
-        assert_eq!(causes(&[error(0, 4096, &[77])], &[refused]), [Cause::Consequence(0)]);
+        let bad = error(0, 4096, &[77]);
+        assert_eq!(
+            causes(std::slice::from_ref(&bad), std::slice::from_ref(&refused)),
+            [Cause::Consequence(0)]
+        );
+        // A read that failed once, and caches that were dropped since.
+        let passing = Hit { persists: false, ..bad };
+        let later = Finding { phase: Phase::Check, ..refused };
+        assert_eq!(causes(&[passing], &[later]), [Cause::Unexplained]);
     }
 
     #[test]
