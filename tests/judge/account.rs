@@ -60,7 +60,8 @@ pub struct Account {
     pub written: HashSet<u128>,
     /// Each block's contents, in the order of the writes.
     pub versions: HashMap<Spot, Vec<u128>>,
-    /// Blocks of which a first write was made durable, so that what was there before cannot come back.
+    /// Blocks of which a first write was made durable, so that what was there before cannot come back; as far as one worker's
+    /// flushes tell.
     pub settled: HashSet<Spot>,
     /// Blocks of each object that were written since the last flush.
     unflushed: HashMap<u32, HashSet<Spot>>,

@@ -64,6 +64,8 @@ pub struct Facts {
     /// Below one block may lie what is in several above.
     pub shares_blocks: bool,
     pub is_of_files: bool,
+    /// Several workers, each with flushes of its own.
+    pub has_company: bool,
     /// Nothing took any time, so nothing came before anything else.
     pub is_timeless: bool,
 }
@@ -440,6 +442,7 @@ impl Stage<'_> {
                 is_by_default: !self.case.yaml.contains("expect:"),
                 shares_blocks: trial.stack.0.iter().any(|layer| matches!(layer, DeviceSpec::Dedup(_))),
                 is_of_files: files.is_some(),
+                has_company: known.is_some_and(|(workload, _)| workload.workers() > 1),
                 is_timeless,
             },
             strange: self.strange,

@@ -59,7 +59,8 @@ fn is_unflushed(evidence: &Evidence<'_>, seen: &Seen) -> bool {
     let Some(found) = seen.found.filter(|_| seen.may_be_unflushed) else { return false };
     let Some(versions) = evidence.account.versions.get(&seen.spot) else { return false };
     // What was there before the first write that was made durable, nobody knows.
-    if versions.contains(&found) || !evidence.account.settled.contains(&seen.spot) {
+    let is_settled = !evidence.trial.facts.has_company && evidence.account.settled.contains(&seen.spot);
+    if versions.contains(&found) || !is_settled {
         return true;
     }
     let sectors = |content: &u128| evidence.trial.contents.get(content).map(|bytes| bytes.chunks(512));

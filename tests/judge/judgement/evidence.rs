@@ -102,7 +102,8 @@ impl<'a> Evidence<'a> {
         let is_part = |number: &usize| {
             let line = &self.lines[*number];
             let is_there = line.gone().is_none_or(|gone| event.submitted <= gone);
-            let lasts = line.lasts || event.submitted <= line.time;
+            let is_of_phase = !self.trial.facts.is_direct && line.phase == event.phase.word();
+            let lasts = line.lasts || is_of_phase || event.submitted <= line.time;
             line.harm == Harm::Data && lasts && line.time <= event.completed && is_there
         };
         self.about(seen).into_iter().filter(is_part).collect()

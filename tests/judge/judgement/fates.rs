@@ -59,10 +59,10 @@ fn shown(evidence: &Evidence<'_>, told: &Told) -> Shown {
         let failure = told.failures.iter().find(|failure| (failure.object, failure.block) == seen.spot);
         let is_told = failure.map_or(seen.found.is_none(), |failure| is_told(failure, seen));
         let lines = evidence.hits(seen, is_told);
-        // What lies below a bad place may have been changed by another hand: then the ledger has read something else there.
+        // What nobody has read, the application was not handed: a subject may have zeros of its own.
         let is_read = |&line: &usize| {
             let line = &evidence.lines[line];
-            line.harm != Harm::Data || line.served_at.is_some() || evidence.trial.blows.is_empty()
+            line.harm != Harm::Data || line.served_at.is_some()
         };
         let is_plain = lines.iter().any(is_read);
         let hits: HashSet<Fault> = lines.into_iter().map(fault).collect();
