@@ -19,8 +19,8 @@ use rotproof_layers::{
 use rotproof_load::engine::LetGo;
 use rotproof_load::personality::{FileOracle, FilePlan, FileRunOptions, failures_of};
 use rotproof_load::{
-    BLOCK_BYTES, DeviceDriver, Driver, FatSet, FileSet, FilesSpec, LoadReport, Oracle, Progress, RunOn,
-    RunOptions, Workload, classify,
+    BLOCK_BYTES, Content, DeviceDriver, Driver, FatSet, FileSet, FilesSpec, LoadReport, Oracle, Progress,
+    RunOn, RunOptions, Workload, classify,
 };
 use rotproof_trial::file::RuntimeKind;
 use rotproof_trial::host::{self, Cancel};
@@ -209,17 +209,18 @@ impl Stage<'_> {
             self.log.strike_after(
                 after,
                 Box::new(move |events, contents| {
-                    let struck = plan.strike(&leaf, events, contents, &places_hit(engine.as_deref()));
+                    let struck = plan.strike(&leaf, (events, contents), &places_hit(engine.as_deref()), None);
                     blows.lock().unwrap_or_else(PoisonError::into_inner).extend(struck);
                 }),
             );
         }
     }
 
-    fn hand(&self, moment: Moment) {
+    fn hand(&self, moment: Moment, made: Option<&Content>) {
         if let Some(plan) = self.case.hand.as_ref().filter(|plan| plan.moment == moment) {
             let hit = places_hit(self.engine.as_deref());
-            let struck = self.log.look(|events, contents| plan.strike(&self.leaf, events, contents, &hit));
+            let struck =
+                self.log.look(|events, contents| plan.strike(&self.leaf, (events, contents), &hit, made));
             self.blows.lock().unwrap_or_else(PoisonError::into_inner).extend(struck);
         }
     }
@@ -256,10 +257,10 @@ impl Stage<'_> {
             self.noticed.push(format!("unmount: {error}"));
         }
         drop(driver);
-        self.hand(Moment::AfterRun);
+        self.hand(Moment::AfterRun, None);
         self.remount(subject)?;
         let driver = self.again(&subject.place(), files, run_on)?;
-        self.hand(Moment::BeforeCheck);
+        self.hand(Moment::BeforeCheck, None);
         reports.push(self.phase(Phase::Check, &workload, driver.as_ref(), &mut oracle, run_on)?);
         Ok(Loaded::Blocks(Box::new((workload, oracle)), reports))
     }
@@ -351,9 +352,9 @@ impl Stage<'_> {
             .map_err(|error| Error::from_io(error, "making the folder"))?;
         for phase in [Phase::Prefill, Phase::Run, Phase::Check] {
             if phase == Phase::Check {
-                self.hand(Moment::AfterRun);
+                self.hand(Moment::AfterRun, Some(plan.content()));
                 self.remount(subject)?;
-                self.hand(Moment::BeforeCheck);
+                self.hand(Moment::BeforeCheck, Some(plan.content()));
             }
             self.environment.phase.store(phase as u8, Ordering::Relaxed);
             let options = FileRunOptions {

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use rotproof_block::ContentHash;
+use rotproof_load::Content;
 
 use crate::account::{Account, Legal};
 use crate::dice::Dice;
@@ -59,8 +60,15 @@ impl Plan {
         }
     }
 
-    /// Strikes. `hit` are the places that faults have hit by now, on the medium.
-    pub fn strike(&self, leaf: &Leaf, events: &[Event], contents: &Contents, hit: &[u64]) -> Vec<Blow> {
+    /// Strikes. `hit` are the places that faults have hit by now, on the medium; `made` is what recognises the contents of a
+    /// load of files.
+    pub fn strike(
+        &self,
+        leaf: &Leaf,
+        (events, contents): (&[Event], &Contents),
+        hit: &[u64],
+        made: Option<&Content>,
+    ) -> Vec<Blow> {
         let mut dice = Dice::new(self.seed, 7);
         let account = Account::of(events, contents);
         let current: HashSet<u128> = account
@@ -72,12 +80,21 @@ impl Plan {
             })
             .collect();
         let on_leaf = leaf.contents();
-        let is_wanted = |content: &u128| {
+        // Of a load of files nobody has listened in to, only that it is its own.
+        let is_made = |offsets: &[u64]| {
+            made.is_some_and(|content| {
+                offsets.iter().all(|&offset| content.made(&leaf.read(offset)) == Some(true))
+            })
+        };
+        let is_wanted = |content: &u128, offsets: &[u64]| {
+            if made.is_some() {
+                return is_made(offsets) != self.metadata;
+            }
             if self.metadata { !account.written.contains(content) } else { current.contains(content) }
         };
         let mut places: Vec<(u64, u128)> = on_leaf
             .iter()
-            .filter(|(content, _)| is_wanted(content))
+            .filter(|(content, offsets)| is_wanted(content, offsets))
             .flat_map(|(content, offsets)| offsets.iter().map(|offset| (*offset, *content)))
             .collect();
         places.sort_unstable();

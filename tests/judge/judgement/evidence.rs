@@ -155,8 +155,9 @@ impl<'a> Evidence<'a> {
         }
         let others = (event.block..event.block + event.blocks).filter(|block| *block != seen.spot.1);
         let other = |block| self.by_spot.get(&(event.object, block)).into_iter().flatten();
-        let same = others.flat_map(other).filter(|other| other.event == seen.event);
-        same.flat_map(|other| self.hits(other, true)).collect()
+        // A subject may have known before that it is bad.
+        let same = others.flat_map(other).filter(|other| other.event <= seen.event);
+        same.flat_map(|other| self.hits(other, other.found.is_none())).collect()
     }
 
     fn of_what_it_depends_on(&self, seen: &Seen, is_told: bool) -> Vec<usize> {

@@ -66,13 +66,21 @@ fn shown(evidence: &Evidence<'_>, told: &Told) -> Shown {
         };
         let is_plain = lines.iter().any(is_read);
         let hits: HashSet<Fault> = lines.into_iter().map(fault).collect();
+        if is_told && seen.found.is_some() {
+            // A failed flush has told of it, but so much is plain all the same.
+            shown.may_be_silent.extend(evidence.hits(seen, false).into_iter().map(fault));
+        }
         let (must, may) = if is_told {
             (&mut shown.must_be_told, &mut shown.may_be_told)
         } else {
             (&mut shown.must_be_silent, &mut shown.may_be_silent)
         };
-        if hits.is_empty() {
+        if hits.is_empty() && evidence.trial.blows.is_empty() {
             may.extend(evidence.consequences(seen, is_told).into_iter().map(fault));
+        } else if hits.is_empty() {
+            // Another hand may have had its part in it too.
+            may.extend(evidence.consequences(seen, is_told).into_iter().map(fault));
+            may.extend(evidence.parts(seen).into_iter().map(fault));
         } else {
             // Several may have had their part in it.
             may.extend(evidence.parts(seen).into_iter().map(fault));
@@ -157,6 +165,10 @@ fn fates(evidence: &Evidence<'_>, shown: &Shown, book: &Book, fault: Fault, line
         // Of a block that failed too often not every way is kept, and below a file system a verdict may know less.
         if !evidence.trial.facts.is_direct {
             fates.insert("unknown");
+            // Or has seen the same content fail elsewhere, with nobody told.
+            if lines.iter().any(|&number| book.in_doubt_silently.contains(&evidence.lines[number].before)) {
+                fates.insert("silent");
+            }
         }
         return fates;
     }
@@ -184,6 +196,8 @@ struct Book {
     failed: HashMap<u64, Vec<usize>>,
     /// Contents that some block was to hold which failed.
     in_doubt: HashSet<u128>,
+    /// Those of which one was wrong, with no error.
+    in_doubt_silently: HashSet<Option<u128>>,
 }
 
 impl Book {
@@ -194,6 +208,7 @@ impl Book {
             unjudged: HashMap::new(),
             failed: HashMap::new(),
             in_doubt: HashSet::new(),
+            in_doubt_silently: HashSet::new(),
         };
         for &(event, (_, block), _) in &account.right {
             book.right.entry(block).or_default().push(event);
@@ -202,8 +217,13 @@ impl Book {
             book.unjudged.entry(block).or_default().push((event, found));
         }
         for seen in &account.seen {
-            book.failed.entry(seen.spot.1).or_default().push(seen.event);
+            if evidence.event(seen).kind == Kind::Read {
+                book.failed.entry(seen.spot.1).or_default().push(seen.event);
+            }
             book.in_doubt.extend(&seen.expected);
+            if seen.found.is_some() {
+                book.in_doubt_silently.extend(seen.expected.iter().copied().map(Some));
+            }
         }
         book
     }
