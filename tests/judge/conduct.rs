@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use rotproof_block::leaf::{FileDevice, FileOptions};
-use rotproof_block::{Buffer, ContentHash, Context, Device, Error, Phase, Request, Result, Runtime};
+use rotproof_block::{Device, Error, Phase, Result, Runtime};
 use rotproof_fault::{Engine, EngineOptions, Persistence, ResolvedRule, Rule, TargetContent};
 use rotproof_layers::{
     DedupDevice, DedupOptions, DeviceSpec, FaultDevice, StackEnvironment, StackSpec, StatsDevice,
@@ -19,20 +19,21 @@ use rotproof_layers::{
 use rotproof_load::engine::LetGo;
 use rotproof_load::personality::{FileOracle, FilePlan, FileRunOptions, failures_of};
 use rotproof_load::{
-    BLOCK_BYTES, Content, DeviceDriver, Driver, FatSet, FileSet, FilesSpec, LoadReport, Oracle, Progress,
-    RunOn, RunOptions, Workload, classify,
+    Content, DeviceDriver, Driver, FatSet, FileSet, FilesSpec, LoadReport, Oracle, Progress, RunOn,
+    RunOptions, Workload, classify,
 };
 use rotproof_trial::file::RuntimeKind;
 use rotproof_trial::host::{self, Cancel};
 use rotproof_trial::registry::Registry;
 use rotproof_trial::runner::{self, FailureRecord, Monitor};
 use rotproof_trial::subject::{self, Place, Prepared, Remount, SubjectEnvironment};
-use rotproof_trial::verdict::{CauseRecord, Evidence, FileAccount, Medium, Verdict};
+use rotproof_trial::verdict::{CauseRecord, Evidence, FileAccount, Verdict};
 
 use crate::draw::Case;
 use crate::hand::{Blow, Moment};
 use crate::leaf::{Leaf, Slow};
 use crate::ledger::Line;
+use crate::look::{Top, strange};
 use crate::told::Told;
 use crate::witness::{Contents, Event, Log, Witness};
 
@@ -455,26 +456,6 @@ impl Stage<'_> {
 /// What the runner says of a subject that does not come back.
 const NO_REMOUNT: &str = "it could not be mounted again";
 
-/// Looks through the files below a folder for blocks that are none of `hashes`.
-fn strange(root: &Path, name: &str, hashes: &HashSet<u128>, found: &mut Vec<(String, u64)>) {
-    let path = root.join(name);
-    let join = |inner: &str| if name.is_empty() { inner.to_owned() } else { format!("{name}/{inner}") };
-    if path.is_dir() {
-        for entry in std::fs::read_dir(&path).into_iter().flatten().flatten() {
-            strange(root, &join(&entry.file_name().to_string_lossy()), hashes, found);
-        }
-        return;
-    }
-    let Ok(bytes) = std::fs::read(&path) else { return };
-    for (number, block) in (0..).zip(bytes.chunks(BLOCK_BYTES)) {
-        let mut padded = [0; BLOCK_BYTES];
-        padded[..block.len()].copy_from_slice(block);
-        if !hashes.contains(&ContentHash::of(&padded).0) {
-            found.push((name.to_owned(), number));
-        }
-    }
-}
-
 fn places_hit(engine: Option<&Engine>) -> Vec<u64> {
     let records = engine.map(|engine| engine.ledger().records()).unwrap_or_default();
     records.iter().filter(|record| record.before.is_some()).map(|record| record.offset).collect()
@@ -491,43 +472,6 @@ fn arm(engine: &Engine, workload: &Workload, rules: Vec<Rule>) -> Result<()> {
         ResolvedRule { rule, contents: contents.collect(), recorded: None }
     });
     engine.add_rules(resolved.collect()).map(drop)
-}
-
-/// The device as its user sees it, when all is over.
-struct Top(Arc<dyn Device>);
-
-impl Medium for Top {
-    fn count(&self, contents: &HashSet<ContentHash>) -> Option<HashMap<ContentHash, u64>> {
-        let runtime = Runtime::simulated(0);
-        let queue = self.0.open_queue(&runtime).ok()?;
-        let read = |offset: u64, bytes: u64| {
-            let request = Request::read(offset, Buffer::zeroed(bytes as usize), Context::default());
-            let completion = runtime.block_on(queue.submit(request)).ok()?;
-            completion.result.is_ok().then_some(completion.buffer)
-        };
-        let size = self.0.info().size;
-        let mut found = HashMap::new();
-        let mut look_at = |bytes: &[u8]| {
-            for block in bytes.chunks_exact(BLOCK_BYTES).filter(|block| block.iter().any(|&byte| byte != 0)) {
-                let hash = ContentHash::of(block);
-                if contents.contains(&hash) {
-                    *found.entry(hash).or_default() += 1;
-                }
-            }
-        };
-        for start in (0..size).step_by(1 << 20) {
-            let end = (start + (1 << 20)).min(size);
-            match read(start, end - start) {
-                Some(bytes) => look_at(&bytes),
-                // One bad block fails all of it.
-                None => (start..end)
-                    .step_by(BLOCK_BYTES)
-                    .filter_map(|block| read(block, 4096))
-                    .for_each(|bytes| look_at(&bytes)),
-            }
-        }
-        Some(found)
-    }
 }
 
 /// What the runner itself says of the trial, in which nobody else has a hand.

@@ -23,6 +23,7 @@ mod hand;
 mod judgement;
 mod leaf;
 mod ledger;
+mod look;
 mod tally;
 mod told;
 mod witness;
