@@ -263,8 +263,13 @@ impl Book {
             is_after && (line.lasts || event.submitted <= line.time)
         };
         let block = line.block();
+        // A read sent at the very moment at which the damage went may have met it or not; the ledger tells.
+        let is_tie = |event: usize| {
+            line.served_at.is_none() && line.gone() == Some(evidence.trial.events[event].submitted)
+        };
         let of = |reads: &HashMap<u64, Vec<usize>>| {
-            reads.get(&block).into_iter().flatten().filter(|&&event| was_there(event)).count()
+            let reads = reads.get(&block).into_iter().flatten();
+            reads.filter(|&&event| was_there(event) && !is_tie(event)).count()
         };
         let unjudged = self.unjudged.get(&block).into_iter().flatten();
         let has_misled =

@@ -172,25 +172,42 @@ impl Content {
         })
     }
 
-    /// Whether a block on a device holds something of this run, be it the end of a file with zeros behind it. `None` for
-    /// nothing but zeros, which anybody may have written, and for any length but 4096.
+    /// Whether a block on a device holds what this run has put there, to the byte: sectors of its contents, and zeros where a
+    /// file ends or nothing was written. False for what it has not made at all. `None` where neither is plain: of what it made
+    /// and others have changed, of nothing but zeros, which anybody may have written, and for any length but 4096.
     pub fn made(&self, block: &[u8]) -> Option<bool> {
-        if block.len() != BLOCK_BYTES || block.iter().all(|&byte| byte == 0) {
+        if block.len() != BLOCK_BYTES {
             return None;
         }
-        let is_ours = |sector: usize| {
-            let bytes = sector_of(block, sector);
-            let (header, proof) = bytes.split_at(8);
-            let id = self.claimed(u64::from_le_bytes(header.try_into().expect("eight bytes")), sector);
-            // What no other bytes begin with is proved by the eight that follow.
-            self.is_possible(id) && self.with_block(id, |truth| sector_of(truth, sector)[8..16] == proof[..8])
-        };
-        if (0..SECTORS).any(is_ours) {
+        if self.identify(block).is_some() {
             return Some(true);
         }
-        // A file may end, and a piece of it begin, before there is anything to recognise.
-        let known = block.iter().filter(|&&byte| byte != 0).count();
-        (known > 2 * PROOF_BYTES).then_some(false)
+        let (mut known, mut is_whole, mut before) = (0, true, None);
+        for number in 0..SECTORS {
+            let bytes = sector_of(block, number);
+            let len = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+            if len == 0 {
+                continue;
+            }
+            let header = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+            let claimed = Some(self.claimed(header, number)).filter(|&id| self.is_possible(id));
+            // The first bytes claim what a sector is, and the next prove it. The last few of a file continue the sector before.
+            let is_proved = |id: ContentId| {
+                self.with_block(id, |truth| sector_of(truth, number)[8..PROOF_BYTES] == bytes[8..PROOF_BYTES])
+            };
+            let is_all =
+                |id: ContentId| self.with_block(id, |truth| sector_of(truth, number)[..len] == bytes[..len]);
+            let own = claimed.filter(|&id| len >= PROOF_BYTES && is_proved(id));
+            known += u32::from(own.is_some());
+            is_whole &= own.or(before).is_some_and(is_all);
+            before = own;
+        }
+        match (known, is_whole) {
+            (1.., true) => Some(true),
+            (1.., false) => None,
+            // A file may end, and a piece of it begin, before there is anything to recognise.
+            (0, _) => (block.iter().filter(|&&byte| byte != 0).count() > 2 * PROOF_BYTES).then_some(false),
+        }
     }
 
     /// The hash that names a content to the faults.
@@ -277,9 +294,16 @@ mod tests {
             };
             assert_eq!(content.made(&end(100)), Some(true), "the end of a file");
             assert_eq!(content.made(&end(12)), None, "too little to tell");
+            assert_eq!(content.made(&end(512 + 5)), Some(true), "what continues a sector");
             let mut mixed = vec![7; BLOCK_BYTES];
             mixed[1024..1536].copy_from_slice(&block[1024..1536]);
-            assert_eq!(content.made(&mixed), Some(true));
+            assert_eq!(content.made(&mixed), None, "something of it");
+            let mut flipped = block.clone();
+            flipped[3000] ^= 1;
+            assert_eq!(content.made(&flipped), None, "changed since");
+            let mut two = block.clone();
+            two[2048..].copy_from_slice(&block_of(&content, ContentId::of_file(3, 5, 9))[2048..]);
+            assert_eq!(content.made(&two), Some(true), "two pieces of a file");
         }
         let compressible = Content::new(5).compressible(0.9);
         let block = block_of(&compressible, ContentId::new(Stage::Prefill, 0, 1));

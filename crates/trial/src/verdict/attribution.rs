@@ -72,8 +72,9 @@ pub fn attribute(
     causes
 }
 
-/// A subject that sees through damage to one block refuses the whole read that asked for it. Lays what was refused with it to the
-/// same hit; gives those findings.
+/// A subject that sees through damage to one block refuses the whole read that asked for it. Lays what was refused with it, in one
+/// read, to the same hit; gives those findings. What was refused beside it at another time is only likely to come of it: by then
+/// the subject may have moved that block.
 fn lay_to_neighbours(hits: &[Hit], findings: &[Finding], causes: &mut [Cause]) -> HashSet<usize> {
     let mut by_place: HashMap<(u32, u64), Vec<usize>> = HashMap::new();
     for (number, finding) in findings.iter().enumerate() {
@@ -89,12 +90,20 @@ fn lay_to_neighbours(hits: &[Hit], findings: &[Finding], causes: &mut [Cause]) -
         else {
             continue;
         };
-        let beside =
-            request.step_by(BLOCK_BYTES as usize).filter_map(|at| by_place.get(&(finding.object, at)));
-        let to_blame = |other: &&usize| causes[**other].hit().is_some_and(|hit| hits[hit].was_there(finding));
-        if let Some(hit) = beside.flatten().find(to_blame).and_then(|&other| causes[other].hit()) {
+        let beside = request
+            .step_by(BLOCK_BYTES as usize)
+            .filter(|&at| at != finding.offset)
+            .filter_map(|at| by_place.get(&(finding.object, at)))
+            .flatten();
+        let blamed: Vec<(usize, bool)> = beside
+            .filter_map(|&other| Some((causes[other].hit()?, findings[other].time == finding.time)))
+            .filter(|&(hit, _)| hits[hit].was_there(finding))
+            .collect();
+        if let Some(&(hit, _)) = blamed.iter().find(|(_, is_one_read)| *is_one_read) {
             causes[number] = Cause::Consequence(hit);
             laid.insert(number);
+        } else if let (Cause::Unexplained, Some(&(hit, _))) = (causes[number], blamed.first()) {
+            causes[number] = Cause::Assumed(hit);
         }
     }
     laid
@@ -335,6 +344,11 @@ mod tests {
         let gone = Hit { gone: Some(Time(15)), ..flip(0, 1, 9) };
         let found = causes(&[gone], &findings[..2]);
         assert_eq!(found, [Cause::Unexplained; 2]);
+        // Another read, and another time at which the same block failed.
+        let later = Finding { time: Time(30), ..findings[1].clone() };
+        let again = Finding { time: Time(30), expected: vec![hash(7)], ..findings[0].clone() };
+        let found = causes(&[flip(0, 1, 9)], &[findings[0].clone(), later, again]);
+        assert_eq!(found, [Cause::Hit(0), Cause::Assumed(0), Cause::Unexplained]);
     }
 
     #[test]

@@ -189,6 +189,8 @@ struct Expectations<'a> {
     findings: &'a [Finding],
     causes: &'a [Cause],
     by_content: HashMap<ContentHash, Vec<usize>>,
+    /// Contents that were found where something else was to be, and are laid to no hit.
+    strange: HashSet<ContentHash>,
     /// Where blocks do not move, by the block of the device.
     by_block: HashMap<u64, Vec<usize>>,
 }
@@ -197,15 +199,17 @@ impl<'a> Expectations<'a> {
     fn new(hits: &'a [Hit], findings: &'a [Finding], causes: &'a [Cause]) -> Self {
         let (mut by_content, mut by_block) =
             (HashMap::<_, Vec<usize>>::new(), HashMap::<_, Vec<usize>>::new());
+        let mut strange = HashSet::new();
         for (number, finding) in findings.iter().enumerate() {
             for &content in &finding.expected {
                 by_content.entry(content).or_default().push(number);
             }
+            strange.extend(finding.found.filter(|_| causes[number].hit().is_none()));
             if let Some(offset) = finding.device_offset {
                 by_block.entry(offset / BLOCK_BYTES).or_default().push(number);
             }
         }
-        Self { hits, findings, causes, by_content, by_block }
+        Self { hits, findings, causes, by_content, strange, by_block }
     }
 
     fn others(&self, hit: &Hit) -> Others {
@@ -227,7 +231,10 @@ impl<'a> Expectations<'a> {
         let own = hit.place / BLOCK_BYTES;
         let of_place = self.by_block.get(&own).into_iter().flatten();
         let of_place = of_place.filter(|&&number| hit.was_there(&self.findings[number]));
-        of_hit.chain(of_place).map(of_one).max().unwrap_or(Others::None)
+        // What it damaged, or left, turned up where it does not belong.
+        let is_strange = hit.own.into_iter().chain(hit.lie()).any(|content| self.strange.contains(&content));
+        let known = if is_strange { Others::Open } else { Others::None };
+        of_hit.chain(of_place).map(of_one).max().unwrap_or(known)
     }
 }
 
@@ -419,6 +426,19 @@ mod tests {
         let masked = FateCounts { masked: 1, ..FateCounts::default() };
         assert_eq!(fates(wrong(1, 3)), [silent, silent, unknown, masked]);
         assert_eq!(fates(unreadable(1)), [reported, reported, unknown, masked]);
+    }
+
+    #[test]
+    fn nothing_is_masked_that_turned_up_where_another_content_was_to_be() {
+        let hit = flip(0, 1, 2);
+        let others = |found: u128, cause: Cause| {
+            let (hits, findings) = ([hit.clone()], [wrong(7, found)]);
+            Expectations::new(&hits, &findings, &[cause]).others(&hit)
+        };
+        assert_eq!(others(2, Cause::Unexplained), Others::Open, "what it left");
+        assert_eq!(others(1, Cause::Assumed(0)), Others::Open, "what another hand had put there before");
+        assert_eq!(others(9, Cause::Unexplained), Others::None);
+        assert_eq!(others(2, Cause::Hit(0)), Others::None, "laid to what left the same elsewhere");
     }
 
     #[test]
