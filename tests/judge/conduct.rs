@@ -407,6 +407,7 @@ impl Stage<'_> {
                 failures: &failures,
                 reports,
                 blocks_stay,
+                flushes_itself: !matches!(trial.subject, rotproof_trial::file::SubjectSpec::Raw),
                 is_unreachable,
                 medium: Some(&Top(Arc::clone(&self.device))),
                 load: known,

@@ -21,6 +21,18 @@ pub enum Kind {
     Discard,
 }
 
+impl Kind {
+    /// As results have it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Flush => "flush",
+            Self::Discard => "discard",
+        }
+    }
+}
+
 /// One request, in the order in which they were answered.
 #[derive(Clone, Debug)]
 pub struct Event {

@@ -3,7 +3,6 @@
 use super::evidence::{Evidence, WAYS_MAX};
 use crate::account::{Seen, Spot};
 use crate::told::{Told, Way};
-use crate::witness::Kind;
 
 pub fn judge(evidence: &Evidence<'_>, told: &Told, wrong: &mut Vec<String>) {
     let account = evidence.account;
@@ -48,7 +47,7 @@ fn is_same(evidence: &Evidence<'_>, way: &Way, seen: &Seen) -> bool {
     let event = evidence.event(seen);
     let expected: Vec<u128> = way.expected.iter().flatten().copied().collect();
     way.phase == event.phase.word()
-        && way.operation == word(event.kind)
+        && way.operation == event.kind.word()
         && way.found == seen.found
         && way.is_error() == seen.found.is_none()
         && expected == seen.expected
@@ -69,13 +68,4 @@ fn is_unflushed(evidence: &Evidence<'_>, seen: &Seen) -> bool {
         versions().any(|mut version| version.nth(at).is_some_and(|one| one == sector))
     };
     sectors(&found).is_some_and(|found| found.enumerate().all(is_of_one))
-}
-
-fn word(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Read => "read",
-        Kind::Write => "write",
-        Kind::Flush => "flush",
-        Kind::Discard => "discard",
-    }
 }

@@ -42,7 +42,9 @@ pub fn judge(evidence: &Evidence<'_>, told: &Told, wrong: &mut Vec<String>) {
             let able = possible.iter().filter(|(_, fates)| fates.contains(fate)).count() as u64;
             let (said, least) = (rule.fate(fate), only.count() as u64);
             if said < least || said > able {
-                let some: Vec<_> = possible.iter().take(12).collect();
+                // Those that are plain and of another fate say nothing.
+                let is_open = |(_, fates): &&(u64, Fates)| fates.len() > 1 || fates.contains(fate);
+                let some: Vec<_> = possible.iter().filter(is_open).take(12).collect();
                 wrong.push(format!(
                     "rule {number}: {said} faults {fate}, where {least} to {able} can be; of {:?}: {some:x?}",
                     rule.fates
@@ -77,6 +79,9 @@ fn shown(evidence: &Evidence<'_>, told: &Told) -> Shown {
         };
         if hits.is_empty() && evidence.trial.blows.is_empty() {
             may.extend(evidence.consequences(seen, is_told).into_iter().map(fault));
+            // It left just that, if in the place of something else: a write on its way may not have arrived by then.
+            let left = |number: &usize| seen.found.is_some() && evidence.lines[*number].after == seen.found;
+            may.extend(evidence.about(seen).into_iter().filter(left).map(fault));
         } else if hits.is_empty() {
             // Another hand may have had its part in it too.
             may.extend(evidence.consequences(seen, is_told).into_iter().map(fault));
@@ -100,7 +105,7 @@ fn shown(evidence: &Evidence<'_>, told: &Told) -> Shown {
             }
             let is_its = line.harm == Harm::Error
                 && event.submitted <= line.time
-                && line.operation == word(event.kind);
+                && line.operation == event.kind.word();
             let spans = || {
                 let blocks = event.block..event.block + event.blocks;
                 event.kind == Kind::Flush || line.suffered().any(|block| blocks.contains(&block))
@@ -267,23 +272,13 @@ impl Book {
         let is_tie = |event: usize| {
             line.served_at.is_none() && line.gone() == Some(evidence.trial.events[event].submitted)
         };
+        let has_met = |event: usize| was_there(event) && !is_tie(event);
         let of = |reads: &HashMap<u64, Vec<usize>>| {
-            let reads = reads.get(&block).into_iter().flatten();
-            reads.filter(|&&event| was_there(event) && !is_tie(event)).count()
+            reads.get(&block).into_iter().flatten().filter(|&&event| has_met(event)).count()
         };
         let unjudged = self.unjudged.get(&block).into_iter().flatten();
-        let has_misled =
-            unjudged.clone().any(|&(event, found)| was_there(event) && Some(found) != line.before);
+        let has_misled = unjudged.clone().any(|&(event, found)| has_met(event) && Some(found) != line.before);
         let was_read = of(&self.right) > 0 || unjudged.clone().any(|&(event, _)| was_there(event));
         of(&self.failed) == 0 && !has_misled && (was_read || line.gone().is_some())
-    }
-}
-
-fn word(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Read => "read",
-        Kind::Write => "write",
-        Kind::Flush => "flush",
-        Kind::Discard => "discard",
     }
 }

@@ -130,7 +130,11 @@ impl Worker {
         let contents = self.contents.as_ref().expect("only a stream writes, and it has contents");
         let buffer = self.outgoing(contents, extent.len_bytes(), first);
         // Both now and when it has completed: a flush in between is due, but does not cover it.
-        self.state().is_dirty[extent.object as usize] |= !fua;
+        {
+            let mut state = self.state();
+            state.is_dirty[extent.object as usize] |= !fua;
+            state.unflushed.send(first, extent.blocks);
+        }
         let operation = Operation::Write { fua };
         let mut answer = self
             .submit(lane, extent.object, |context| Request {

@@ -23,8 +23,8 @@ impl FailedFlushes {
 pub(super) struct Unflushed {
     /// The first block of the write that each lane is busy with; [`IDLE`] if with none.
     lanes: Vec<u64>,
-    /// The first block that no write has begun to write.
-    next: u64,
+    /// The end of what has been sent. A write may wait for its time: what is lost before, it cannot lose.
+    sent: u64,
     objects: Vec<Flushed>,
     failed: Arc<FailedFlushes>,
 }
@@ -48,16 +48,21 @@ impl Unflushed {
             failures: failures.load(Ordering::Acquire),
             ..Flushed::default()
         };
-        Self { lanes: vec![IDLE; lanes], next: 0, objects: failed.0.iter().map(of).collect(), failed }
+        Self { lanes: vec![IDLE; lanes], sent: 0, objects: failed.0.iter().map(of).collect(), failed }
     }
 
-    /// A lane begins a step. Writes begin in the order of their numbers.
+    /// A lane begins a step, and will send it when it is time.
     #[inline]
     pub(super) fn begin(&mut self, lane: usize, step: &Step) {
-        if let Step::Write { extent, first, .. } = step {
+        if let Step::Write { first, .. } = step {
             self.lanes[lane] = *first;
-            self.next = first + u64::from(extent.blocks);
         }
+    }
+
+    /// A write of these blocks is sent now.
+    #[inline]
+    pub(super) fn send(&mut self, first: u64, blocks: u32) {
+        self.sent = self.sent.max(first + u64::from(blocks));
     }
 
     /// The lane's step is done.
@@ -68,7 +73,7 @@ impl Unflushed {
 
     /// What a flush that is sent now covers: all blocks before this one.
     pub(super) fn covered(&self) -> u64 {
-        self.lanes.iter().copied().fold(self.next, u64::min)
+        self.lanes.iter().copied().fold(self.sent, u64::min)
     }
 
     /// A flush of an object that covers all blocks before `covered` has completed. The writes that are in doubt now,
@@ -82,14 +87,14 @@ impl Unflushed {
         flushed.failures = failures + u64::from(is_failure);
         if have_others_failed {
             // Their failure may be older than our last success, and only just have been told.
-            return flushed.durable_before..self.next;
+            return flushed.durable_before..self.sent;
         }
         if is_failure {
-            return flushed.durable..self.next;
+            return flushed.durable..self.sent;
         }
         flushed.durable_before = flushed.durable;
         flushed.durable = flushed.durable.max(covered);
-        self.next..self.next
+        self.sent..self.sent
     }
 }
 
@@ -103,20 +108,38 @@ mod tests {
         Step::Write { extent, first, fua: false }
     }
 
+    fn send(writes: &mut Unflushed, lane: usize, first: u64, blocks: u32) {
+        writes.begin(lane, &write(first, blocks));
+        writes.send(first, blocks);
+    }
+
+    #[test]
+    fn a_write_that_waits_for_its_time_loses_nothing_with_a_flush_that_fails_before() {
+        let mut writes = Unflushed::new(3, FailedFlushes::of(1));
+        send(&mut writes, 0, 0, 4);
+        writes.end(0);
+        writes.begin(1, &write(4, 2));
+        writes.begin(2, &write(6, 2));
+        assert_eq!(writes.flushed(0, writes.covered(), true), 0..4);
+        writes.send(6, 2);
+        assert_eq!(writes.covered(), 4, "of two that were due at once one may be sent before the other");
+        assert_eq!(writes.flushed(0, writes.covered(), true), 0..8);
+    }
+
     #[test]
     fn a_failed_flush_doubts_what_none_has_made_durable_also_what_was_in_flight() {
         let mut writes = Unflushed::new(2, FailedFlushes::of(1));
-        writes.begin(0, &write(0, 4));
+        send(&mut writes, 0, 0, 4);
         writes.end(0);
-        writes.begin(1, &write(4, 2));
-        writes.begin(0, &write(6, 1));
+        send(&mut writes, 1, 4, 2);
+        send(&mut writes, 0, 6, 1);
         writes.end(0);
         assert_eq!(writes.covered(), 4, "the second is still in flight");
         let covered = writes.covered();
         assert!(writes.flushed(0, covered, false).is_empty());
         writes.end(1);
         assert_eq!(writes.flushed(0, writes.covered(), true), 4..7);
-        writes.begin(0, &write(7, 1));
+        send(&mut writes, 0, 7, 1);
         writes.end(0);
         assert_eq!(writes.flushed(0, writes.covered(), true), 4..8, "nothing has become durable meanwhile");
         assert!(writes.flushed(0, writes.covered(), false).is_empty());
@@ -129,7 +152,7 @@ mod tests {
         let (mut one, mut other) =
             (Unflushed::new(1, Arc::clone(&failed)), Unflushed::new(1, Arc::clone(&failed)));
         for writes in [&mut one, &mut other] {
-            writes.begin(0, &write(0, 8));
+            send(writes, 0, 0, 8);
             writes.end(0);
         }
         assert!(other.flushed(0, 8, false).is_empty());

@@ -308,6 +308,7 @@ fn conduct(
             failures: &failures,
             reports: &load,
             blocks_stay: !trial.subject.has_files() && trial.stack.keeps_offsets(),
+            flushes_itself: trial.subject != SubjectSpec::Raw,
             is_unreachable: noticed.iter().any(|what| what.starts_with(NO_REMOUNT)),
             medium: Some(&leftover),
             // What nobody has read back, nobody can judge.

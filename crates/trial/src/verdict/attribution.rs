@@ -233,13 +233,16 @@ impl<'a> Index<'a> {
         })
     }
 
-    /// The last hit before the finding that damaged this very block, and was read, but left something else there than was found.
+    /// The last hit before the finding that damaged this very block, and was read, but left something else there than was found;
+    /// or left just that, in the place of something else than the block was to hold.
     fn touched(&self, finding: &Finding) -> Option<usize> {
         if finding.sign == Sign::Name {
             return None;
         }
         let of_content = finding.expected.iter().filter_map(|truth| self.by_truth.get(truth));
-        let here = of_content.flat_map(|candidates| candidates.hits.iter().copied());
+        let of_place = finding.device_offset.and_then(|offset| self.by_block.get(&(offset / BLOCK_BYTES)));
+        let left = of_place.into_iter().flatten().filter(|&&number| self.hits[number].shows(finding));
+        let here = of_content.flat_map(|candidates| &candidates.hits).chain(left).copied();
         here.filter(|&number| {
             let hit = &self.hits[number];
             hit.time <= finding.time
@@ -284,6 +287,10 @@ impl<'a> Index<'a> {
         // What only failed a read is forgotten with the caches of its phase.
         let lasts = |hit: &Hit| hit.persists || hit.phase == finding.phase;
         let error = if is_of_errors { last(&self.errors, &lasts) } else { None };
+        // Nor does it mix versions. A file system that could not write may, where an old end of the file lies within the block.
+        if finding.sign == Sign::Torn {
+            return error.map_or(Cause::Unexplained, Cause::Assumed);
+        }
         match last(&self.metadata, &was_read).max(error) {
             Some(hit) => Cause::Consequence(hit),
             None => last(&self.unknown, &was_read).map_or(Cause::Unexplained, Cause::Assumed),
@@ -422,10 +429,13 @@ mod tests {
         let placed = Finding { expected: Vec::new(), device_offset: Some(4096), ..wrong(0, 102) };
         let unknown = Hit { own: None, truths: Vec::new(), ..flip(4096, 2, 102) };
         assert_eq!(causes(&[flip(0, 1, 101), unknown], std::slice::from_ref(&placed)), [Cause::Hit(1)]);
-        // What another hand had left there, and the fault then changed, is not what the block was to hold.
+        // What another hand had left there, and the fault then changed, is not what the block was to hold; a write on its way
+        // may not have arrived by then, though.
         let of_others = Finding { expected: vec![hash(1)], ..placed };
         let found = causes(&[flip(4096, 2, 102)], std::slice::from_ref(&of_others));
-        assert_eq!(found, [Cause::Unexplained]);
+        assert_eq!(found, [Cause::Assumed(0)]);
+        let other = Finding { found: Some(hash(103)), ..of_others };
+        assert_eq!(causes(&[flip(4096, 2, 102)], &[other]), [Cause::Unexplained]);
     }
 
     #[test]
@@ -445,6 +455,18 @@ mod tests {
         // Damage to other data explains nothing, also if that was overwritten since.
         let data = Hit { of_load: Some(true), ..metadata };
         assert_eq!(causes(&[data], &findings), [Cause::Unexplained; 2]);
+    }
+
+    #[test]
+    fn a_write_that_failed_below_may_leave_versions_mixed_and_nothing_shows_that_it_did() {
+        let torn = Finding { sign: Sign::Torn, may_be_unwritten: true, ..wrong(1, 9) };
+        let write = Hit { operation: OperationKind::Write, ..error(0, 8192, &[7]) };
+        assert_eq!(causes(std::slice::from_ref(&write), std::slice::from_ref(&torn)), [Cause::Assumed(0)]);
+        let bits = Finding { sign: Sign::Within, ..torn.clone() };
+        let uncached = Finding { may_be_unwritten: false, ..torn.clone() };
+        assert_eq!(causes(&[write], &[bits, uncached]), [Cause::Unexplained; 2]);
+        let metadata = Hit { of_load: Some(false), served: Some(Time(15)), ..flip(0, 500, 501) };
+        assert_eq!(causes(&[metadata], &[torn]), [Cause::Unexplained]);
     }
 
     #[test]

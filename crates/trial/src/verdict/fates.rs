@@ -97,6 +97,8 @@ pub(super) struct Knowledge<'a> {
     oracle: Option<LoadOracle<'a>>,
     /// Nothing stands between the device and the load: what goes up is what the load gets.
     is_direct: bool,
+    /// See [`Evidence::flushes_itself`].
+    flushes_itself: bool,
     /// All that the load saw is among the findings; blocks that fail in ever other ways are more than are kept.
     is_complete: bool,
 }
@@ -113,6 +115,7 @@ impl<'a> Knowledge<'a> {
         Self {
             oracle: of_blocks.or(of_files),
             is_direct: evidence.blocks_stay && !finding::is_cached(evidence),
+            flushes_itself: evidence.flushes_itself,
             is_complete: evidence.reports.iter().all(|report| report.sightings_omitted == 0)
                 && evidence.files.iter().flat_map(|files| &files.reports).all(|report| report.omitted == 0),
         }
@@ -133,6 +136,11 @@ impl<'a> Knowledge<'a> {
             && (oracle.expects_zeros() || oracle.legal(block) != [ContentId::NEVER_WRITTEN]);
         // Every read of it was compared, and right.
         if is_judged && others == Others::None && self.is_complete { Fate::Masked } else { Fate::Unknown }
+    }
+
+    /// Whether the request may be none of the load's.
+    fn is_of_others(&self, hit: &Hit) -> bool {
+        self.flushes_itself && hit.operation == OperationKind::Flush
     }
 
     /// What became of a hit that no finding was laid to.
@@ -162,7 +170,9 @@ impl<'a> Knowledge<'a> {
             // A discard is a hint; the data are where they were.
             Harm::Error if hit.operation == OperationKind::Discard => Fate::Masked,
             // There is nobody between who could have swallowed it.
-            Harm::Error if self.is_direct && hit.phase != Phase::Setup => Fate::Reported,
+            Harm::Error if self.is_direct && hit.phase != Phase::Setup && !self.is_of_others(hit) => {
+                Fate::Reported
+            }
             // All that the load has made is read back in the end, and every read of it before was compared.
             _ if hit.of_load == Some(true) && others == Others::None && self.is_complete => Fate::Masked,
             _ => Fate::Unknown,
@@ -299,9 +309,9 @@ mod tests {
     use rotproof_block::Time;
     use rotproof_load::{LoadSpec, ObjectInfo};
 
-    const BLIND: Knowledge<'_> = Knowledge { oracle: None, is_direct: false, is_complete: true };
-    const FILES: Knowledge<'_> =
-        Knowledge { oracle: Some(LoadOracle::Files), is_direct: false, is_complete: true };
+    const BLIND: Knowledge<'_> =
+        Knowledge { oracle: None, is_direct: false, flushes_itself: true, is_complete: true };
+    const FILES: Knowledge<'_> = Knowledge { oracle: Some(LoadOracle::Files), ..BLIND };
 
     fn fate(hit: &Hit, knowledge: &Knowledge<'_>) -> Fate {
         knowledge.without_findings(hit, Others::None)
@@ -337,7 +347,12 @@ mod tests {
         assert_eq!(fate(&error(0, 8192, &[1, 2]), &FILES), Fate::Masked);
         let flush = Hit { operation: OperationKind::Flush, of_load: None, ..error(0, 0, &[]) };
         assert_eq!(fate(&flush, &FILES), Fate::Unknown);
-        assert_eq!(fate(&flush, &Knowledge { is_direct: true, ..FILES }), Fate::Reported);
+        let raw = Knowledge { is_direct: true, flushes_itself: false, ..FILES };
+        let device = Knowledge { is_direct: true, ..FILES };
+        assert_eq!(fate(&flush, &device), Fate::Unknown, "the kernel may have sent it");
+        assert_eq!(fate(&flush, &raw), Fate::Reported);
+        let read = Hit { operation: OperationKind::Read, ..flush };
+        assert_eq!(fate(&read, &device), Fate::Reported);
     }
 
     #[test]
@@ -346,11 +361,7 @@ mod tests {
         let workload = Workload::new(&LoadSpec::default(), 1, &objects).expect("makes sense");
         let mut oracle = Oracle::new(&workload);
         fn bare<'a>(workload: &'a Workload, oracle: &'a Oracle) -> Knowledge<'a> {
-            Knowledge {
-                oracle: Some(LoadOracle::Blocks(workload, oracle)),
-                is_direct: true,
-                is_complete: true,
-            }
+            Knowledge { oracle: Some(LoadOracle::Blocks(workload, oracle)), is_direct: true, ..BLIND }
         }
         let served = Hit { of_load: None, served: Some(Time(12)), ..flip(4096, 1, 2) };
         assert_eq!(

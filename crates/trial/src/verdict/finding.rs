@@ -21,7 +21,9 @@ pub enum Sign {
     Elsewhere,
     /// A name that is gone, or should be, or a length.
     Name,
-    /// The right block in part: bits or sectors of it.
+    /// Sectors of different versions, each where it belongs.
+    Torn,
+    /// The right block with other bits, or its sectors in other places.
     Within,
 }
 
@@ -190,7 +192,8 @@ fn sign(way: &Way) -> Sign {
             Sign::Elsewhere
         }
         What::Lost | What::Undeleted | What::WrongSize { .. } => Sign::Name,
-        What::FlippedBits { .. } | What::Ones | What::Torn { .. } | What::Misplaced { .. } => Sign::Within,
+        What::Torn { .. } => Sign::Torn,
+        What::FlippedBits { .. } | What::Ones | What::Misplaced { .. } => Sign::Within,
     }
 }
 

@@ -39,6 +39,8 @@ pub struct Evidence<'a> {
     pub reports: &'a [LoadReport],
     /// Whether an offset in the object is one on the device, as on a subject that moves no blocks.
     pub blocks_stay: bool,
+    /// Whether somebody below the load, such as the kernel, sends flushes of its own, of whose errors no load learns.
+    pub flushes_itself: bool,
     /// Whether the subject was gone after the load, and what was asked of it then refused for that reason.
     pub is_unreachable: bool,
     /// What the device holds now, as the subject would see it; none where nobody can look.
