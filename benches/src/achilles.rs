@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_load::engine::LoadOperation;
+use rotproof_machine::Cancel;
 use rotproof_trial::file::{Overrides, TrialFile};
-use rotproof_trial::host::Cancel;
 use rotproof_trial::runner::{self, Monitor, Report, RunOptions};
 
 use crate::figure::{Bar, Figure};

@@ -22,9 +22,9 @@ use rotproof_load::{
     Content, DeviceDriver, Driver, FatSet, FileSet, FilesSpec, LoadReport, Oracle, Progress, RunOn,
     RunOptions, Workload, classify,
 };
+use rotproof_machine::Cancel;
+use rotproof_machine::registry::Registry;
 use rotproof_trial::file::RuntimeKind;
-use rotproof_trial::host::{self, Cancel};
-use rotproof_trial::registry::Registry;
 use rotproof_trial::runner::{self, FailureRecord, Monitor};
 use rotproof_trial::subject::{self, Place, Prepared, Remount, SubjectEnvironment};
 use rotproof_trial::verdict::{CauseRecord, Evidence, FileAccount, Verdict};
@@ -280,7 +280,7 @@ impl Stage<'_> {
         let trial = &self.case.trial;
         Ok(match place {
             Place::Folder(folder) => {
-                let files = trial.load.files_in(host::free_bytes(folder)?);
+                let files = trial.load.files_in(rotproof_machine::free_bytes(folder)?);
                 (Box::new(FileSet::create(folder, files, trial.load.file_access())?), Some(files))
             }
             Place::Fat(device) => {

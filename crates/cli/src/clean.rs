@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use rotproof_trial::registry::{self, CleanReport, Outcome};
+use rotproof_machine::registry::{self, CleanReport, Outcome};
 use serde_json::json;
 
 use crate::args::CleanArgs;
@@ -65,7 +65,7 @@ fn render(reports: &[CleanReport], paint: Paint) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rotproof_trial::registry::CleanedResource;
+    use rotproof_machine::registry::CleanedResource;
 
     use super::*;
     use crate::args::ColorChoice;

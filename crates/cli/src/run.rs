@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rotproof_block::{Error, ErrorKind};
 use rotproof_fault::Record;
-use rotproof_trial::host::Cancel;
+use rotproof_machine::Cancel;
 use rotproof_trial::metrics::Observed;
 use rotproof_trial::runner::{self, Finished, Moment, Monitor, Recorded, RunOptions};
 use serde_json::{Value, json};

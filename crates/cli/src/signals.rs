@@ -1,7 +1,7 @@
 //! Signals that end a command in an orderly way.
 
 use rotproof_block::Error;
-use rotproof_trial::host::Cancel;
+use rotproof_machine::Cancel;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 /// A signal asks the command to stop: it keeps what it has done, and cleans up. A second one asks for haste: nothing is

@@ -3,9 +3,8 @@
 use rotproof_block::Result;
 use rotproof_block::leaf::NbdDevice;
 use rotproof_layers::{DeviceSpec, StackSpec};
-
-use crate::host::{self, Claim, Use};
-use crate::registry::Registry;
+use rotproof_machine::registry::Registry;
+use rotproof_machine::{Claim, Use};
 
 /// The right to use what a stack stands on, for as long as it is kept. It must outlive the stack.
 #[derive(Debug)]
@@ -17,7 +16,7 @@ pub(crate) struct Ground {
     claims: Vec<Claim>,
 }
 
-/// Claims the leaf of `stack`; fails as [`Claim::of_path`] and [`Claim::of_export`] do, as [`host::require_image_fits`] does,
+/// Claims the leaf of `stack`; fails as [`Claim::of_path`] and [`Claim::of_export`] do, as [`rotproof_machine::require_image_fits`] does,
 /// and if a server cannot be reached.
 pub(crate) fn claim(stack: &StackSpec, wanted: Use) -> Result<Ground> {
     let mut claims = Vec::new();
@@ -27,7 +26,7 @@ pub(crate) fn claim(stack: &StackSpec, wanted: Use) -> Result<Ground> {
                 let size = file.size.map(|size| size.0);
                 claims.push(Claim::of_path(&file.path, &Use { size, ..wanted })?);
                 if let Some(size) = size {
-                    host::require_image_fits(&file.path, size)?;
+                    rotproof_machine::require_image_fits(&file.path, size)?;
                 }
             }
             DeviceSpec::Nbd(nbd) => {
@@ -45,9 +44,9 @@ mod tests {
     use rotproof_block::leaf::MemoryDevice;
     use rotproof_block::{Buffer, Context, Device, ErrorKind, Request, Runtime};
     use rotproof_export::{NbdAddress, NbdExport, NbdOptions, NbdServer};
+    use rotproof_machine::Filled;
 
     use super::*;
-    use crate::host::Filled;
 
     #[test]
     fn an_export_that_holds_anything_needs_permission_and_one_in_use_has_none() {

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use rotproof_block::Phase;
 use rotproof_export::{LoopDevice, LoopOptions, find_by_backing_file};
+use rotproof_machine::registry::{CleanReport, Outcome, Registry};
 use rotproof_trial::file::{FileSystem, SubjectSpec};
-use rotproof_trial::registry::{CleanReport, Outcome, Registry};
 use rotproof_trial::subject::{Place, prepare};
 
 use sandbox::{Behaviour, Rigged, Sandbox, environment, file_system, leftovers, mounts_and_loops, stack_for};

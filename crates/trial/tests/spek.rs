@@ -7,10 +7,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rotproof_machine::Cancel;
 use rotproof_record::statistics::{Change, Degradation, DetectedBy, Effect, Recovery, series};
 use rotproof_record::{MarkKind, RunFolder};
 use rotproof_trial::file::{Overrides, TrialFile};
-use rotproof_trial::host::Cancel;
 use rotproof_trial::runner::{self, Finished, Monitor, RunOptions};
 
 const SECOND: u64 = 1_000_000_000;

@@ -166,7 +166,7 @@ fn what_is_told_of_a_rule_holds_in_a_run_of_it() {
             results: folder.path().to_owned(),
             overwrite: false,
             replay: None,
-            cancel: crate::host::Cancel::default(),
+            cancel: rotproof_machine::Cancel::default(),
             monitor: std::sync::Arc::default(),
         };
         let run = crate::runner::run(&trial, &options).unwrap_or_else(|error| panic!("{error}"));

@@ -14,10 +14,9 @@ use std::path::{Path, PathBuf};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_machine::write_whole;
 use rotproof_record::{Interval, RunFolder};
 use serde_json::Value;
-
-use crate::host::write_whole;
 
 /// fio's directions and our operations.
 const DIRECTIONS: [(&str, &str); 3] = [("read", "read"), ("write", "write"), ("trim", "discard")];
@@ -145,12 +144,13 @@ fn read_report(run: &RunFolder) -> Result<Value> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
-    use super::*;
     use rotproof_block::Time;
     use rotproof_load::engine::LoadOperation;
     use rotproof_record::{Measured, RecordSpec, Recording, RecordingOptions};
+
+    use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn a_run_becomes_logs_of_each_worker_and_one_report() {

@@ -16,15 +16,15 @@ use rotproof_load::personality::{
     FileOperation, FileOracle, FilePlan, FileReport, FileRunOptions, Personality, failures_of, run,
 };
 use rotproof_load::{EffortPerRequest, Failure};
+use rotproof_machine::registry::{Entry, Registry, Resource, Run};
+use rotproof_machine::{Cancel, Locked};
 use rotproof_record::Recording;
 use rotproof_record::statistics::{SteadyEnd, SteadySpec};
 use rotproof_spec::{Bytes, Span};
 
 use super::Record;
 use super::kept::Kept;
-use crate::host::{self, Cancel, Locked};
 use crate::probe::{ProbeReport, ProbesSpec};
-use crate::registry::{Entry, Registry, Resource, Run};
 use crate::results_folder::ResultsFolder;
 use crate::runner::{Monitor, Performance, mark_file_errors, summarise_files};
 
@@ -99,7 +99,7 @@ impl FileLoadCommand {
         self.monitor.begin("setup", None);
         let plan = FilePlan::new(&self.personality, self.seed);
         let own = OwnFolder::make(&self.folder, self.overwrite)?;
-        let (room, free) = (plan.room_bytes(), host::free_bytes(&self.folder)?);
+        let (room, free) = (plan.room_bytes(), rotproof_machine::free_bytes(&self.folder)?);
         if room > free {
             return Err(Error::new(
                 ErrorKind::NoSpace,
@@ -206,7 +206,8 @@ struct OwnFolder {
 
 /// Locks the folder of a load for as long as what this gives is kept.
 fn locked(path: &Path) -> Result<Locked> {
-    host::lock_folder(path).map_err(|error| error.while_doing("taking it for the files of a load"))
+    rotproof_machine::lock_folder(path)
+        .map_err(|error| error.while_doing("taking it for the files of a load"))
 }
 
 impl OwnFolder {
@@ -279,8 +280,9 @@ impl Drop for OwnFolder {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use rotproof_record::RunFolder;
+
+    use super::*;
 
     fn command(folder: &Path, personality: &str) -> FileLoadCommand {
         FileLoadCommand {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use rotproof_block::{Error, Result};
+use rotproof_machine::Cancel;
+use rotproof_machine::registry::Registry;
 use rotproof_record::{Recording, RecordingOptions};
 
 use super::Record;
-use crate::host::{self, Cancel};
 use crate::probe::{ProbeReport, ProbesSpec, Sampler};
-use crate::registry::Registry;
 use crate::results_folder::ResultsFolder;
 use crate::runner::Monitor;
 
@@ -68,7 +68,7 @@ impl<'a> Kept<'a> {
     /// The disk below this path belongs to what is measured.
     pub(super) fn add_subject_disk(&self, path: &Path) {
         if let Some((probes, _)) = &self.probes
-            && let Some(disk) = host::disk_of(path)
+            && let Some(disk) = rotproof_machine::disk_of(path)
         {
             probes.add_subject_disk(&disk);
         }

@@ -28,7 +28,8 @@ use rotproof_record::{RecordSpec, Recording};
 use serde::{Deserialize, Serialize};
 pub use target::{Access, LoadTarget, SimulatedKind};
 
-use crate::host::{self, Cancel};
+use rotproof_machine::Cancel;
+
 use crate::probe::{ProbeReport, ProbesSpec};
 use crate::results_folder::ResultsFolder;
 use crate::runner::{Monitor, Performance, mark_errors, summarise};
@@ -270,7 +271,7 @@ impl LoadCommand {
             LoadTarget::Path(_) if !self.access.direct => {
                 "what goes through the page cache is not polled; leave out --buffered".to_owned()
             }
-            LoadTarget::Path(path) if host::can_be_polled(path) => return Ok(()),
+            LoadTarget::Path(path) if rotproof_machine::can_be_polled(path) => return Ok(()),
             LoadTarget::Path(path) => format!(
                 "{} is on no device that can be polled; some drivers have queues for it if they are loaded so, such as \
                  nvme with poll_queues=1 or virtio_blk with poll_queues=1",

@@ -11,8 +11,8 @@ use rotproof_record::RunFolder;
 use rotproof_record::statistics::{series, variation};
 use serde_json::{Value, json};
 
+use crate::page;
 use crate::results_folder::ResultsFolder;
-use crate::{host, page};
 
 /// Writes both into the folder of the results, and gives it its name: `found` is what the load found, a map; `command` repeats
 /// it.
@@ -38,7 +38,7 @@ fn write_into(folder: &Path, found: Value, command: &str, started: SystemTime) -
             json!({
                 "started_unix_seconds": started,
                 "load": effort,
-                "environment": host::environment(),
+                "environment": rotproof_machine::environment(),
             }),
         ),
     ];

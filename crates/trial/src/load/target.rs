@@ -12,10 +12,9 @@ use rotproof_block::leaf::{
 };
 use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_load::FileEngine;
+use rotproof_machine::registry::Registry;
+use rotproof_machine::{Claim, ClaimedDevice, Filled, Use};
 use rotproof_spec::Bytes;
-
-use crate::host::{self, Claim, ClaimedDevice, Filled, Use};
-use crate::registry::Registry;
 
 /// A device, file or export, by its path or URI, or a word for one that is made for the purpose.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,7 +208,7 @@ fn open_path(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
                 return Err(missing("; to have it made and written first, add --prefill --size 1GiB"));
             }
             (true, None) => return Err(missing("; give its --size to have it made")),
-            (true, Some(size)) => host::require_image_fits(path, size.0)?,
+            (true, Some(size)) => rotproof_machine::require_image_fits(path, size.0)?,
         }
     }
     if writes {

@@ -233,12 +233,13 @@ fn hits(page: &mut Page, rules: &[(String, u64)], labels: &[(&str, &str)]) {
 
 #[cfg(test)]
 mod tests {
+    use rotproof_load::FileEngine;
+    use rotproof_machine::Cancel;
+
     use super::super::exposition::reader::read;
     use super::*;
-    use crate::host::Cancel;
     use crate::load::{Access, LoadCommand};
     use crate::probe::ProbesSpec;
-    use rotproof_load::FileEngine;
 
     #[test]
     fn a_load_that_has_run_is_told_of_by_phase_and_operation() {

@@ -25,7 +25,7 @@ use serde_json::Value;
 
 pub(crate) use over_time::moves_bytes;
 
-use crate::host::write_whole;
+use rotproof_machine::write_whole;
 
 /// The page in a results folder.
 pub const FILE_NAME: &str = "report.html";
@@ -151,7 +151,7 @@ mod tests {
             results: parent.to_owned(),
             overwrite: false,
             replay: None,
-            cancel: crate::host::Cancel::default(),
+            cancel: rotproof_machine::Cancel::default(),
             monitor: std::sync::Arc::default(),
         };
         run(&trial, &options).unwrap_or_else(|error| panic!("{error}")).folder

@@ -8,10 +8,11 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use rotproof_machine::ProcessorUse;
+
 use super::counters::{self, Counters};
 use super::processes::{self, Named};
 use super::spec::ProbesSpec;
-use crate::host::ProcessorUse;
 
 /// Where to read what.
 #[derive(Debug)]

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 
 use super::rates::Metric;
 use super::spec::ProbesSpec;
-use crate::host;
 
 /// The form of the lines.
 const FORM: u32 = 1;
@@ -82,7 +81,7 @@ impl Hello {
             rotproof_probe: FORM,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             host: std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned(),
-            boot: host::process::boot_id().unwrap_or_default(),
+            boot: rotproof_machine::process::boot_id().unwrap_or_default(),
             processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             interval_ns: u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX),
         }

@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_machine::{Cancel, Machine, Process};
 
 use super::protocol::{self, Hello, Sample};
 use super::recording::{MachineProbes, Moment, Of, Recording};
 use super::sampler::{Latest, show};
 use super::spec::ProbesSpec;
-use crate::host::{Cancel, Machine, Process};
 
 /// How long another machine may take to say who it is: time enough to log in over a slow line.
 const HELLO_MAX: Duration = Duration::from_secs(20);
@@ -366,8 +366,9 @@ fn note(recording: &mut Recording, text: String) {
 
 #[cfg(test)]
 mod tests {
+    use rotproof_machine::process::{Liveness, ProcessIdentity};
+
     use super::*;
-    use crate::host::process::{Liveness, ProcessIdentity};
 
     const INTERVAL: Duration = Duration::from_millis(100);
 

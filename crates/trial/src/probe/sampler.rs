@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rotproof_block::Result;
 use rotproof_block::error::IoContext;
+use rotproof_machine::Cancel;
 
 use super::look::Looks;
 use super::machine::Machine;
@@ -18,7 +19,6 @@ use super::rates::Metric;
 use super::recording::{Moment, Of, Recording};
 use super::remote::{self, Remote};
 use super::spec::ProbesSpec;
-use crate::host::Cancel;
 
 /// Samples until it is ended.
 #[derive(Debug)]
@@ -197,8 +197,9 @@ pub(super) fn show(latest: &Latest, machine: &str, values: Vec<(Metric, String, 
 
 #[cfg(test)]
 mod tests {
+    use rotproof_machine::ProcessorUse;
+
     use super::*;
-    use crate::host::ProcessorUse;
     use crate::probe::look::APART_MIN;
     use crate::probe::machine::{OWN_NAME, recorded};
     use crate::probe::rates::{CPU_UTILISATION, PROCESS_USER};

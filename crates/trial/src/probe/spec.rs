@@ -6,13 +6,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use rotproof_machine::Machine;
 use rotproof_spec::{Path, Problems, Span};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::machine::LOCAL;
-use crate::host::Machine;
 
 /// Whether the state of the machine is sampled, and what of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

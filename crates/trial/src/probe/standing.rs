@@ -3,11 +3,12 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use rotproof_machine::Cancel;
+
 use super::look::Looks;
 use super::machine::Machine;
 use super::protocol::Sample;
 use super::spec::ProbesSpec;
-use crate::host::Cancel;
 
 /// How often the wish to stop is asked for.
 const CANCEL_EVERY: Duration = Duration::from_millis(100);

@@ -15,9 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub use held::HeldFolder;
 use parking_lot::Mutex;
 use rotproof_block::{Error, ErrorKind, Result};
-
-use crate::host;
-use crate::registry::{Entry, Resource, Run};
+use rotproof_machine::registry::{Entry, Resource, Run};
 
 /// Bytes that must be free before anything is begun.
 const ROOM_BYTES: u64 = 1 << 20;
@@ -41,7 +39,7 @@ impl ResultsFolder {
     /// It is recorded with `run`. Fails if nothing can be written there.
     pub fn create(run: &Run, parent: &Path, (name, seed): (&str, u64), started: SystemTime) -> Result<Self> {
         let held = HeldFolder::open(parent)?;
-        host::require_free(held.inside(), ROOM_BYTES, "the results folder")
+        rotproof_machine::require_free(held.inside(), ROOM_BYTES, "the results folder")
             .map_err(|error| held.told(error))?;
         let stem = stem((name, seed), started);
         for attempt in 1..ATTEMPTS_MAX {

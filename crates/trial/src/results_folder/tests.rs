@@ -1,10 +1,11 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
+use rotproof_machine::registry::Registry;
+
 use tempfile::TempDir;
 
 use super::*;
-use crate::registry::Registry;
 
 /// A registry, and a folder for results.
 struct Place {

@@ -14,13 +14,13 @@ use rotproof_load::{
     DeviceDriver, Driver, FatSet, FileSet, FilesSpec, LoadReport, Oracle, RunOn, RunOptions as LoadOptions,
     Stage, Workload,
 };
+use rotproof_machine::{Claim, ClaimedDevice, Filled, Use};
 use rotproof_record::{Recording, RecordingOptions};
 
 use super::extents::place_extents;
 use super::leaf_watch::LeafWatch;
 use super::{Conductor, Loaded, NO_REMOUNT, let_recognise, only_reads};
 use crate::file::{RuntimeKind, TrialFile};
-use crate::host::{self, Claim, ClaimedDevice, Filled, Use};
 use crate::subject::{Place, Prepared, Remount};
 
 impl Conductor<'_> {
@@ -174,7 +174,7 @@ impl Target {
     fn new(trial: &TrialFile, place: &Place, run_on: RunOn<'_>) -> Result<Self> {
         Ok(match place {
             Place::Folder(folder) => {
-                let files = trial.load.files_in(host::free_bytes(folder)?);
+                let files = trial.load.files_in(rotproof_machine::free_bytes(folder)?);
                 Self::with(FileSet::create(folder, files, trial.load.file_access())?, Some(files))
             }
             Place::Fat(device) => {

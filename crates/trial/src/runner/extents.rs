@@ -7,8 +7,6 @@ use std::path::Path;
 use rotproof_block::{Error, ErrorKind, Phase, Result};
 use rotproof_fault::{BLOCK_BYTES, Engine, Rule, Target};
 
-use crate::host;
-
 /// Tells `engine` where the blocks of files in `folder` lie that `rules`, as far as they are awake in `phase`, aim at by
 /// extent. A rule that knows its place already keeps it.
 pub(super) fn place_extents(engine: &Engine, rules: &[Rule], phase: Phase, folder: &Path) -> Result<()> {
@@ -18,7 +16,7 @@ pub(super) fn place_extents(engine: &Engine, rules: &[Rule], phase: Phase, folde
             continue;
         }
         let name = rule.name_or_default(index);
-        match host::place_of(&folder.join(file), block * BLOCK_BYTES, BLOCK_BYTES) {
+        match rotproof_machine::place_of(&folder.join(file), block * BLOCK_BYTES, BLOCK_BYTES) {
             Ok(offset) => engine.set_place(&name, offset)?,
             // The check finds out for itself that a file is lost; the fault then meets nothing.
             Err(error) if phase == Phase::Check && !is_answer(&error) => {}

@@ -11,14 +11,14 @@ use rotproof_block::error::IoContext;
 use rotproof_block::runtime::Clock;
 use rotproof_block::{Error, ErrorKind, Phase, Result};
 use rotproof_load::{Command, CommandLine, CommandOutput};
+use rotproof_machine::command::{CommandFiles, CommandRun, GRACE, run_command};
+use rotproof_machine::registry::CleanupStack;
 use rotproof_record::{Recording, RecordingOptions};
 use serde::Serialize;
 
 use super::leaf_watch::LeafWatch;
 use super::performance::Performance;
 use super::{Conductor, Loaded, NO_REMOUNT, arm_without_load, fio_json};
-use crate::host::command::{CommandFiles, CommandRun, GRACE, run_command};
-use crate::registry::CleanupStack;
 use crate::subject::{Place, Prepared, Remount};
 
 /// How much of what a command said is kept for people.

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_layers::Stack;
-
-use crate::host::{Cancel, start_thread};
+use rotproof_machine::{Cancel, start_thread};
 
 /// How often the leaf is looked at, and how much later than otherwise a signal is noticed.
 const INTERVAL: Duration = Duration::from_millis(50);

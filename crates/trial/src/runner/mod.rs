@@ -50,11 +50,12 @@ pub use replay::{Recorded, ReplayReport};
 pub use report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
 pub use results::{FORMAT, FailureRecord};
 
+use rotproof_machine::registry::{Registry, Run};
+use rotproof_machine::{Cancel, Filled, UsageMeter, Use};
+
 use crate::file::{SubjectSpec, TrialFile};
 use crate::ground::{self, Ground};
-use crate::host::{self, Cancel, Filled, UsageMeter, Use};
 use crate::probe::{self, Sampler};
-use crate::registry::{Registry, Run};
 use crate::results_folder::ResultsFolder;
 use crate::subject::{self, Prepared, SubjectDescription, SubjectEnvironment};
 use crate::verdict::{Evidence, FileAccount, Verdict};
@@ -195,7 +196,7 @@ struct Conducted {
     /// What the subject noticed by itself: errors of an unmount, a remount that failed.
     noticed: Vec<String>,
     kernel_messages: Vec<String>,
-    usage: host::Usage,
+    usage: rotproof_machine::Usage,
     /// What probes have found, if there were any.
     probes: Option<probe::Recording>,
 }
@@ -397,7 +398,7 @@ impl Conductor<'_> {
     fn tell_probes_of(&self, subject: &dyn Prepared) {
         let Some(probes) = self.probes else { return };
         let below = match self.trial.stack.leaf() {
-            Some(DeviceSpec::File(file)) => host::disk_of(&file.path),
+            Some(DeviceSpec::File(file)) => rotproof_machine::disk_of(&file.path),
             _ => None,
         };
         subject.disk().into_iter().chain(below).for_each(|name| probes.add_subject_disk(&name));

@@ -15,7 +15,7 @@ fn run_in(folder: &Path, yaml: &str) -> Result<Finished> {
         results: folder.join("results"),
         overwrite: false,
         replay: None,
-        cancel: crate::host::Cancel::default(),
+        cancel: rotproof_machine::Cancel::default(),
         monitor: std::sync::Arc::default(),
     };
     run(&trial, &options)

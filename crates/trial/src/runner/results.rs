@@ -20,7 +20,6 @@ use super::performance::{summarise, summarise_files};
 use super::report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
 use super::{Conducted, Finished, tables};
 use crate::file::TrialFile;
-use crate::host;
 use crate::page;
 use crate::results_folder::ResultsFolder;
 use crate::verdict::{CauseRecord, RuleOutcome};
@@ -218,7 +217,7 @@ fn report(
                 .as_ref()
                 .zip(trial.probes_spec())
                 .map(|(probes, spec)| probes.report(spec)),
-            environment: host::environment(),
+            environment: rotproof_machine::environment(),
             kernel_messages: conducted.kernel_messages.clone(),
         },
     }

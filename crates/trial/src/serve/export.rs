@@ -13,11 +13,11 @@ use rotproof_export::{
     FuseExport, FuseOptions, LoopDevice, LoopOptions, UblkDevice, UblkOptions, VhostExport, VhostOptions,
     VhostServer, check_ublk, find_ublk, free_ublk_number,
 };
+use rotproof_machine::registry::{CleanupStack, Resource, Undo};
 use rotproof_spec::nearest;
 use serde::{Serialize, Serializer};
 
 use super::nbd::NbdServing;
-use crate::registry::{CleanupStack, Resource, Undo};
 
 /// A way in which a stack is offered to other programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -24,12 +24,13 @@ pub use name::{check_name, name_of, socket_of_name, sockets};
 pub use nbd::{NbdServing, TlsServing};
 pub use rotproof_export::NbdAddress;
 
+use rotproof_machine::registry::{CleanupStack, Registry, Run};
+use rotproof_machine::{Cancel, Filled, Use};
+
 use crate::control::{ControlLimits, ControlServer, Handler, ServedStack};
 use crate::file::TrialFile;
 use crate::ground::{self, Ground};
-use crate::host::{Cancel, Filled, Use};
 use crate::metrics::ServedFigures;
-use crate::registry::{CleanupStack, Registry, Run};
 use export::{Exporter, Surroundings};
 use ledger_file::LedgerFile;
 

@@ -5,8 +5,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rotproof_block::{Error, ErrorKind, Result};
-
-use crate::registry::{self, CleanupStack};
+use rotproof_machine::registry::{self, CleanupStack};
 
 const PREFIX: &str = "serve-";
 const SUFFIX: &str = ".sock";

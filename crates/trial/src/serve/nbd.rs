@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_export::{NbdAddress, NbdExport, NbdOptions, NbdServer, nbd_tls};
+use rotproof_machine::registry::{CleanupStack, Resource};
 
 use super::export::{Address, ExportKind, Surroundings};
-use crate::registry::{CleanupStack, Resource};
 
 /// How a stack is offered over NBD.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use rotproof_block::{Device, Error, Result};
+use rotproof_machine::registry::CleanupStack;
 
 use super::exported::Exported;
 use super::{Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
-use crate::registry::CleanupStack;
 
 /// A loop device over the exported stack.
 pub(super) struct LoopSubject(Exported);

@@ -12,10 +12,10 @@ use std::sync::{Arc, Weak};
 use rotproof_block::error::IoContext;
 use rotproof_block::{Device, Error, ErrorKind, Phase, Result};
 use rotproof_export::{FuseExport, FuseOptions, LoopDevice, LoopOptions};
+use rotproof_machine::registry::{CleanupStack, Resource, Undo};
+use rotproof_machine::{Cancel, KernelLog};
 
 use super::{SubjectEnvironment, joined};
-use crate::host::{Cancel, KernelLog};
-use crate::registry::{CleanupStack, Resource, Undo};
 
 /// Name of the file that stands for the stack.
 const FILE_NAME: &str = "disk";

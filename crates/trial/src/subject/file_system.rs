@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use rotproof_block::error::IoContext;
 use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_export::unmount_path;
+use rotproof_machine::mounts::mounts;
+use rotproof_machine::registry::{CleanupStack, Resource, Undo};
 
 use super::exported::Exported;
 use super::mkfs::{self, Made, Recipe};
 use super::mount::mount;
 use super::{Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
 use crate::file::{FileSystem, FileSystemSpec};
-use crate::host::mounts::mounts;
-use crate::registry::{CleanupStack, Resource, Undo};
 
 /// How long a file system may be busy when it is unmounted: programs that watch new mounts look into them for a
 /// moment.

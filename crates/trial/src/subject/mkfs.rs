@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use rotproof_block::hash::mix;
 use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_machine::process::Liveness;
+use rotproof_machine::registry::{Resource, Run};
+use rotproof_machine::{Cancel, Program};
 
 use crate::file::{FileSystem, FileSystemSpec};
-use crate::host::process::Liveness;
-use crate::host::{Cancel, Program};
-use crate::registry::{Resource, Run};
 
 /// Volume label of everything we make.
 const LABEL: &str = "rotproof";
@@ -247,7 +247,8 @@ mod tests {
     #[test]
     fn two_ext4_images_from_one_seed_are_identical_to_the_byte() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let registry = crate::registry::Registry::at(&folder.path().join("registry")).expect("created");
+        let registry =
+            rotproof_machine::registry::Registry::at(&folder.path().join("registry")).expect("created");
         let run = registry.begin().expect("begun");
         let image = |name: &str, seed| {
             let path = folder.path().join(name);
@@ -280,7 +281,8 @@ mod tests {
     #[test]
     fn two_runs_of_one_seed_can_have_a_btrfs_at_once() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let registry = crate::registry::Registry::at(&folder.path().join("registry")).expect("created");
+        let registry =
+            rotproof_machine::registry::Registry::at(&folder.path().join("registry")).expect("created");
         let run = registry.begin().expect("begun");
         let image = |name: &str| {
             let path = folder.path().join(name);

@@ -24,9 +24,10 @@ use serde::{Deserialize, Serialize};
 
 pub use requirements::check_requirements;
 
+use rotproof_machine::Cancel;
+use rotproof_machine::registry::Run;
+
 use crate::file::SubjectSpec;
-use crate::host::Cancel;
-use crate::registry::Run;
 
 /// What a subject is given beside its stack.
 #[derive(Clone, Debug)]

@@ -2,11 +2,11 @@
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{DeviceInfo, Error, ErrorKind, Result};
+use rotproof_machine::{Cancel, Program};
 use rotproof_spec::Bytes;
 
 use super::mkfs::Recipe;
 use crate::file::{FileSystem, SubjectSpec};
-use crate::host::{Cancel, Program};
 
 /// Ok if this machine can make the subject on such a device. Fails with [`ErrorKind::Missing`] and a text that says
 /// what to install or how to get the right, or with [`ErrorKind::Invalid`] if the device is too small.
@@ -83,8 +83,9 @@ fn kernel_knows(kind: FileSystem) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use rotproof_block::Features;
+
+    use super::*;
 
     fn info(size: u64) -> DeviceInfo {
         let features = Features { flush: true, fua: false, discard: false, write_zeroes: false };

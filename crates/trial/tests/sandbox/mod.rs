@@ -16,10 +16,10 @@ use rotproof_block::leaf::MemoryDevice;
 use rotproof_block::{
     Device, DeviceInfo, Error, Operation, Phase, Queue, Request, Result, Runtime, Submission,
 };
+use rotproof_machine::Cancel;
+use rotproof_machine::mounts::mounts;
+use rotproof_machine::registry::{Registry, Run};
 use rotproof_trial::file::{FileSystem, FileSystemSpec, SubjectSpec};
-use rotproof_trial::host::Cancel;
-use rotproof_trial::host::mounts::mounts;
-use rotproof_trial::registry::{Registry, Run};
 use rotproof_trial::subject::SubjectEnvironment;
 
 /// A temporary folder with a registry in it.

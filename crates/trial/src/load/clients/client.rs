@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 use rotproof_block::{Error, ErrorKind, Result, Time};
 use rotproof_load::LoadReport;
 use rotproof_load::engine::{LoadOperation, PortableReport, ProgressCounts, ProgressKind};
+use rotproof_machine::{Cancel, start_thread};
 use rotproof_record::Recording;
 
 use super::message::{Assignment, Order, Told, VERSION};
-use crate::host::{Cancel, start_thread};
 use crate::load::{Access, Found, LoadCommand, Share};
 use crate::runner::Monitor;
 

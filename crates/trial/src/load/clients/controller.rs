@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use rotproof_block::{Error, ErrorKind, Phase, Result, Time};
 use rotproof_load::engine::{LoadOperation, PortableReport, Progress, ProgressCounts, ProgressKind};
 use rotproof_load::{LoadReport, LoadSpec, RampUp};
+use rotproof_machine::{Heard, Machine, Remote};
 use rotproof_record::{IntervalLength, Recording};
 
 use super::message::{Assignment, Order, Told, VERSION};
-use crate::host::{Heard, Machine, Remote};
 use crate::load::kept::Kept;
 use crate::load::{Found, LoadCommand, LoadOutcome};
 use crate::runner::{Performance, mark_errors, summarise};

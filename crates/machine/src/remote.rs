@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
-use super::process_group::Process;
-use super::start_thread;
+use crate::process_group::Process;
+use crate::start_thread;
 
 /// How a machine is reached: the beginning of a command line that runs Rotproof there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,12 +71,12 @@ pub struct Remote {
 
 impl Machine {
     /// Whether it names a host to log in to, and not the beginning of a command.
-    pub(crate) fn is_host(&self) -> bool {
+    pub fn is_host(&self) -> bool {
         !self.text.contains(|char: char| char.is_whitespace() || "/;|&$<>`\"'\\()".contains(char))
     }
 
     /// What runs Rotproof there, with these arguments, which no shell on the way may change.
-    pub(crate) fn command<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
+    pub fn command<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
         let mut command = if self.is_host() {
             let mut ssh = Command::new("ssh");
             ssh.args(["-o", "BatchMode=yes", "-o", "ConnectTimeout=10", &self.text, "rotproof"]);
@@ -171,7 +171,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, channel};
 
     use super::*;
-    use crate::host::process::{Liveness, ProcessIdentity};
+    use crate::process::{Liveness, ProcessIdentity};
 
     fn start(command: &str) -> (Remote, Receiver<Heard>) {
         let (send, heard) = channel();

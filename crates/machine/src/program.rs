@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
-use super::cancel::Cancel;
-use super::process::ProcessIdentity;
-use super::start_thread;
+use crate::cancel::Cancel;
+use crate::process::ProcessIdentity;
+use crate::start_thread;
 
 /// Where distributions keep what administrators use; not always in the `PATH` of others.
 const MORE_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
@@ -151,7 +151,7 @@ impl RunningProgram {
     }
 
     /// Waits for its end, whatever that is, and gives it with what it printed.
-    pub(super) fn finish(self, cancel: &Cancel) -> Result<(ExitStatus, String)> {
+    pub(crate) fn finish(self, cancel: &Cancel) -> Result<(ExitStatus, String)> {
         self.finish_while(cancel, |_| Ok(()))
     }
 
@@ -192,7 +192,7 @@ impl Drop for RunningProgram {
 
 /// Waits for the end of a process that was killed, but not for ever: one that waits in the kernel for a device that does not
 /// answer ends only when that does.
-pub(super) fn wait_for_end(child: &mut Child, most: Duration) {
+pub(crate) fn wait_for_end(child: &mut Child, most: Duration) {
     let deadline = Instant::now() + most;
     while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
         std::thread::sleep(POLL_INTERVAL);
@@ -255,7 +255,7 @@ mod tests {
         let identity = running.identity().expect("it runs");
         cancel.cancel(libc::SIGINT);
         assert_eq!(running.wait(&cancel).expect_err("cancelled").kind(), ErrorKind::Cancelled);
-        assert_eq!(identity.liveness(), crate::host::process::Liveness::Gone);
+        assert_eq!(identity.liveness(), crate::process::Liveness::Gone);
     }
 
     #[test]

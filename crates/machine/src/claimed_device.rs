@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rotproof_block::{Device, DeviceInfo, Queue, Result, Runtime};
 
-use super::Claim;
+use crate::Claim;
 
 /// A device and the right to use it, which lasts as long.
 pub struct ClaimedDevice {

@@ -60,7 +60,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
 }
 
 /// Undoes the kernel's octal escapes of space, tab, newline and backslash.
-pub(crate) fn unescape(field: &[u8]) -> PathBuf {
+pub fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let [first, tail @ ..] = rest {

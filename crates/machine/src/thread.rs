@@ -5,7 +5,7 @@ use std::thread::{Builder, JoinHandle};
 use rotproof_block::{Error, Result};
 
 /// Starts one that is called so. Fails where the process may have no more of them, or has no memory left for its stack.
-pub(crate) fn start_thread<T: Send + 'static>(
+pub fn start_thread<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>> {

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use super::cancel::Cancel;
-use super::program::Program;
+use crate::cancel::Cancel;
+use crate::program::Program;
 
 /// What it recognises, as words for a sentence; none where it recognises nothing or is not there.
-pub(super) fn of_blkid(path: &Path) -> Option<String> {
+pub(crate) fn of_blkid(path: &Path) -> Option<String> {
     let program = Program::find("blkid", "util-linux").ok()?;
     let arguments = ["--probe", "--output", "export", "--"].map(std::ffi::OsStr::new);
     let running = program.start(arguments.into_iter().chain([path.as_os_str()])).ok()?;

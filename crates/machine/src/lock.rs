@@ -41,7 +41,7 @@ impl Drop for Locked {
 
 /// Locks `file`, which is at `path`: for others that only look as well if it `is_shared`, else for nobody else. Otherwise
 /// gives who has it already, as the subject of a sentence.
-pub(super) fn lock(file: File, path: &Path, is_shared: bool) -> Result<Result<Locked, String>> {
+pub(crate) fn lock(file: File, path: &Path, is_shared: bool) -> Result<Result<Locked, String>> {
     let doing = || format!("locking {}", path.display());
     let is_device = file.metadata().doing(doing)?.file_type().is_block_device();
     let deadline = Instant::now() + DEVICE_PATIENCE;
@@ -65,7 +65,7 @@ fn is_without_locks(error: &io::Error) -> bool {
 }
 
 /// Who has locked a range of `file`, as the subject of a sentence.
-pub(super) fn holder_of_range(file: &File) -> Option<String> {
+pub(crate) fn holder_of_range(file: &File) -> Option<String> {
     // SAFETY: all zeros is a valid description of a lock: from the beginning to the end.
     let mut wanted: libc::flock = unsafe { std::mem::zeroed() };
     (wanted.l_type, wanted.l_whence) = (libc::F_WRLCK as libc::c_short, libc::SEEK_SET as libc::c_short);
@@ -119,14 +119,14 @@ fn holder_in(table: &str, device: u64, inode: u64) -> Option<u32> {
 
 /// A file without content that stands for something that has no file: whoever has it locked uses that. It is gone afterwards.
 #[derive(Debug)]
-pub(super) struct LockFile {
+pub(crate) struct LockFile {
     path: PathBuf,
     _locked: Locked,
 }
 
 impl LockFile {
     /// Locks the one at `path`, or gives who has.
-    pub(super) fn lock(path: &Path, is_shared: bool) -> Result<Result<Self, String>> {
+    pub(crate) fn lock(path: &Path, is_shared: bool) -> Result<Result<Self, String>> {
         loop {
             let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
             let file = file.doing(|| format!("making {}", path.display()))?;
@@ -150,7 +150,7 @@ impl Drop for LockFile {
 }
 
 /// Whether `path` is that of the open `file`.
-pub(super) fn is_at(file: &File, path: &Path) -> bool {
+pub(crate) fn is_at(file: &File, path: &Path) -> bool {
     let (Ok(opened), Ok(there)) = (file.metadata(), fs::metadata(path)) else { return false };
     (opened.dev(), opened.ino()) == (there.dev(), there.ino())
 }

@@ -23,7 +23,7 @@ const VERSION: &str = "1";
 const BYTES_MAX: usize = 128;
 
 /// What has filled the file, if it is as Rotproof left it.
-pub(super) fn read(file: &File) -> Option<Filled> {
+pub(crate) fn read(file: &File) -> Option<Filled> {
     let mut bytes = [0u8; BYTES_MAX];
     // SAFETY: the name ends with zero, and the buffer lives across the call, which fills it up to its length.
     let length =
@@ -35,7 +35,7 @@ pub(super) fn read(file: &File) -> Option<Filled> {
 }
 
 /// Marks the file as it is now. Where that cannot be, the next use takes it for somebody else's.
-pub(super) fn write(file: &File, filled: Filled) {
+pub(crate) fn write(file: &File, filled: Filled) {
     let Some(text) = mark(file, filled) else { return };
     // SAFETY: the name ends with zero, and the text lives across the call, which reads as much of it as it has.
     unsafe { libc::fsetxattr(file.as_raw_fd(), NAME.as_ptr(), text.as_ptr().cast(), text.len(), 0) };

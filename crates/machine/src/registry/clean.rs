@@ -17,8 +17,8 @@ use super::journal::{Content, EXTENSION, Journal, Line, Outstanding, read};
 use super::plan::Plan;
 use super::resource::Resource;
 use super::undo::{abort_fuse, exists, undo};
-use crate::host::mounts::mounts;
-use crate::host::process::{Liveness, boot_id};
+use crate::mounts::mounts;
+use crate::process::{Liveness, boot_id};
 
 /// How long a killed process may take to end once its FUSE connection is gone.
 const ENDING_MAX: Duration = Duration::from_secs(10);

@@ -22,9 +22,9 @@ use rotproof_block::leaf::NbdDevice;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_spec::Bytes;
 
-use super::lock::{LockFile, Locked, holder_of_range, is_at, lock};
-use super::made_mark::{self, Filled};
-use super::precious::{DeviceUse, claim_device, content_of, content_of_export, use_of_file};
+use crate::lock::{LockFile, Locked, holder_of_range, is_at, lock};
+use crate::made_mark::{self, Filled};
+use crate::precious::{DeviceUse, claim_device, content_of, content_of_export, use_of_file};
 
 /// What something is claimed for.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! The machine below a trial: what it is, what it has, what is in use, and what must not be touched.
 //!
-//! Everything here looks; only [`program`] and [`command`] start something, and [`Claim`] locks and marks. It knows nothing of
-//! stacks, subjects or runs.
+//! Most of it looks; only [`program`] and [`command`] start something, [`Claim`] locks and marks, and the [`registry`]
+//! removes what a run created. It knows nothing of stacks, subjects or trials.
 
 mod any_data;
 pub mod cancel;
@@ -20,6 +20,7 @@ mod precious;
 pub mod process;
 mod process_group;
 pub mod program;
+pub mod registry;
 mod remote;
 mod second_opinion;
 mod signatures;
@@ -38,10 +39,10 @@ pub use kernel_log::KernelLog;
 pub use lock::Locked;
 pub use made_mark::Filled;
 pub use polling::can_be_polled;
-pub(crate) use process_group::Process;
+pub use process_group::Process;
 pub use program::{Program, RunningProgram};
 pub use remote::{Heard, Machine, Remote};
 pub use space::{free_bytes, require_free, require_image_fits};
-pub(crate) use thread::start_thread;
+pub use thread::start_thread;
 pub use usage::{ProcessorUse, Usage, UsageMeter};
-pub(crate) use whole_file::write_whole;
+pub use whole_file::write_whole;

@@ -108,7 +108,7 @@ const ZFS_MAGICS: [[u8; 8]; 2] = [[0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0], [0, 0, 0, 0
 const ZFS_LABEL_BYTES: u64 = 256 << 10;
 
 /// Something that may hold anything, wherever it is.
-pub(super) trait Content {
+pub(crate) trait Content {
     /// Fills `bytes` from `offset`.
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> std::io::Result<()>;
 }
@@ -120,7 +120,7 @@ impl Content for File {
 }
 
 /// The first thing that is recognised in `content`, of `size` bytes, as words for a sentence: "an XFS file system".
-pub(super) fn recognise(content: &dyn Content, size: u64) -> Result<Option<String>> {
+pub(crate) fn recognise(content: &dyn Content, size: u64) -> Result<Option<String>> {
     let probe = Probe { content, size };
     for &(what, offset, magic) in AT_START {
         if probe.holds(offset, magic)? {

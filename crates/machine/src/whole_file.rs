@@ -9,7 +9,7 @@ use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
 /// Puts a file with this content at `path`, whatever is there.
-pub(crate) fn write_whole(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
+pub fn write_whole(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
     let doing = || format!("writing {}", path.display());
     let Some(name) = path.file_name() else {
         return Err(Error::new(ErrorKind::Invalid, format!("{} is no name of a file", path.display())));

@@ -1,8 +1,6 @@
 //! What is dear to somebody is not overwritten: real file systems, partition tables and swap space, made by the
 //! programs that users have. Needs root and loop devices.
 
-mod sandbox;
-
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -10,11 +8,10 @@ use std::process::{Command, Stdio};
 
 use rotproof_block::ErrorKind;
 use rotproof_export::{LoopDevice, LoopOptions};
-use rotproof_trial::host::{Claim, Filled, Use};
+use rotproof_machine::{Claim, Filled, Use};
+use tempfile::TempDir;
 
-use sandbox::Sandbox;
-
-fn image(sandbox: &Sandbox, name: &str, size_mib: u64) -> PathBuf {
+fn image(sandbox: &TempDir, name: &str, size_mib: u64) -> PathBuf {
     let path = sandbox.path().join(name);
     File::create(&path).and_then(|file| file.set_len(size_mib << 20)).expect("a sparse image");
     path
@@ -75,7 +72,7 @@ fn is_in_use(path: &Path, words: &str) {
 struct Mounted(PathBuf);
 
 impl Mounted {
-    fn new(sandbox: &Sandbox, device: &Path, name: &str) -> Self {
+    fn new(sandbox: &TempDir, device: &Path, name: &str) -> Self {
         let point = sandbox.path().join(name);
         std::fs::create_dir(&point).expect("created");
         run("mount", &[device.to_str().expect("UTF-8")], &point);
@@ -91,7 +88,7 @@ impl Drop for Mounted {
 
 #[test]
 fn what_the_usual_programs_make_is_recognised() {
-    let sandbox = Sandbox::new();
+    let sandbox = tempfile::tempdir().expect("a temporary folder");
     for (program, arguments, size_mib, words) in [
         ("mkfs.ext2", &["-q", "-F"][..], 8, "an ext2 file system"),
         ("mkfs.ext3", &["-q", "-F"], 8, "an ext3 file system"),
@@ -120,7 +117,7 @@ fn what_the_usual_programs_make_is_recognised() {
 
 #[test]
 fn a_block_device_with_a_file_system_needs_permission_and_a_mounted_one_has_none() {
-    let sandbox = Sandbox::new();
+    let sandbox = tempfile::tempdir().expect("a temporary folder");
     let path = image(&sandbox, "disk.img", 8);
     let attached = attach(&path);
     let device = attached.path().to_owned();
@@ -143,7 +140,7 @@ fn a_block_device_with_a_file_system_needs_permission_and_a_mounted_one_has_none
 
 #[test]
 fn a_device_of_a_mounted_btrfs_is_in_use_whatever_the_table_of_mounts_shows() {
-    let sandbox = Sandbox::new();
+    let sandbox = tempfile::tempdir().expect("a temporary folder");
     let (one, two) = (image(&sandbox, "one.img", 128), image(&sandbox, "two.img", 128));
     let devices = [attach(&one), attach(&two)];
     let [first, second] = devices.each_ref().map(|device| device.path().to_owned());
@@ -161,7 +158,7 @@ fn a_device_of_a_mounted_btrfs_is_in_use_whatever_the_table_of_mounts_shows() {
 
 #[test]
 fn what_another_program_claims_is_in_use() {
-    let sandbox = Sandbox::new();
+    let sandbox = tempfile::tempdir().expect("a temporary folder");
     let attached = attach(&image(&sandbox, "disk.img", 8));
     let other =
         OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(attached.path()).expect("claimed");
@@ -173,7 +170,7 @@ fn what_another_program_claims_is_in_use() {
 
 #[test]
 fn a_disk_whose_partition_is_mounted_is_in_use() {
-    let sandbox = Sandbox::new();
+    let sandbox = tempfile::tempdir().expect("a temporary folder");
     let path = image(&sandbox, "disk.img", 16);
     partition(&path, "label: gpt\n,8M\n,\n");
     let output = Command::new("losetup")
@@ -202,7 +199,7 @@ fn a_disk_whose_partition_is_mounted_is_in_use() {
 
 #[test]
 fn swap_space_in_use_is_left_alone() {
-    let sandbox = Sandbox::new();
+    let sandbox = tempfile::tempdir().expect("a temporary folder");
     let attached = attach(&image(&sandbox, "swap.img", 8));
     run("mkswap", &[], attached.path());
     needs_permission(attached.path(), "swap space");
@@ -234,7 +231,7 @@ impl Drop for Swap {
 
 #[test]
 fn what_only_blkid_knows_is_called_what_blkid_calls_it() {
-    let sandbox = Sandbox::new();
+    let sandbox = tempfile::tempdir().expect("a temporary folder");
     let path = image(&sandbox, "bfs", 8);
     run("mkfs.bfs", &[], &path);
     needs_permission(&path, "what blkid takes for bfs");
@@ -243,7 +240,7 @@ fn what_only_blkid_knows_is_called_what_blkid_calls_it() {
 #[test]
 fn a_device_is_locked_for_others_and_remembered_until_somebody_else_writes_to_it() {
     use std::os::unix::fs::FileExt;
-    let sandbox = Sandbox::new();
+    let sandbox = tempfile::tempdir().expect("a temporary folder");
     let attached = attach(&image(&sandbox, "disk.img", 8));
     let device = attached.path();
     let write = |offset: u64| {

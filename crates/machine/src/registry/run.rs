@@ -83,7 +83,7 @@ impl Run {
     }
 
     /// Fails if another run was killed and is stuck in the kernel: `who` waits there too, and perhaps for what that one holds.
-    pub(crate) fn refuse_stuck(&self, who: &str) -> Result<()> {
+    pub fn refuse_stuck(&self, who: &str) -> Result<()> {
         let folder = self.0.scratch.parent().unwrap_or(&self.0.scratch);
         match &super::stuck::stuck_in(folder)[..] {
             [] => Ok(()),
@@ -114,7 +114,7 @@ impl Run {
     }
 
     /// Records which file or folder it is that was created at `path`.
-    pub(crate) fn created(&self, entry: &Entry, path: &Path) -> Result<()> {
+    pub fn created(&self, entry: &Entry, path: &Path) -> Result<()> {
         let identity = FileIdentity::of(path)?;
         let mut state = self.0.state.lock();
         self.0.journal.append(&Line::Created { id: entry.0, identity })?;
@@ -133,7 +133,7 @@ impl Run {
     }
 
     /// Removes the resource by what the record says of it, and the entry with it.
-    pub(crate) fn undo(&self, entry: Entry) -> Result<()> {
+    pub fn undo(&self, entry: Entry) -> Result<()> {
         let outstanding = self.0.state.lock().outstanding.get(&entry.0).cloned();
         if let Some(outstanding) = outstanding {
             self.0.undo(&outstanding)?;

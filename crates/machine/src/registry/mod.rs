@@ -30,7 +30,7 @@ pub use resource::Resource;
 pub use run::{Entry, Run};
 pub use stuck::{StuckRun, stuck_runs};
 
-use crate::host::process::{ProcessIdentity, boot_id};
+use crate::process::{ProcessIdentity, boot_id};
 use journal::{Header, Journal};
 
 /// The folder with the records of this user's runs.

@@ -20,8 +20,8 @@ use rotproof_export::{detach_path, find_by_backing_file, find_ublk, remove_ublk,
 
 use super::journal::Outstanding;
 use super::resource::{FileIdentity, Resource};
-use crate::host::mounts::{Mount, is_mounted_at_or_below, mounts};
-use crate::host::process::{Liveness, ProcessIdentity};
+use crate::mounts::{Mount, is_mounted_at_or_below, mounts};
+use crate::process::{Liveness, ProcessIdentity};
 
 /// How long a busy mount or device may stay so before it is taken away under its users.
 const BUSY_MAX: Duration = Duration::from_secs(2);

@@ -10,13 +10,15 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// A process of ours, with whatever it has started in its group. Dropped, it is ended.
 #[derive(Debug)]
-pub(crate) struct Process {
-    pub(crate) child: Child,
+pub struct Process {
+    /// The child, with its pipes.
+    pub child: Child,
     is_waited_for: bool,
 }
 
 impl Process {
-    pub(crate) fn start(command: &mut Command) -> std::io::Result<Self> {
+    /// Starts `command` in a group of its own.
+    pub fn start(command: &mut Command) -> std::io::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Its own group, so that Ctrl-C in the terminal reaches only us, and all of it can be ended.
         command.process_group(0);
@@ -24,13 +26,13 @@ impl Process {
     }
 
     /// The end of its input, on which what is made for it ends by itself.
-    pub(crate) fn close_input(&mut self) {
+    pub fn close_input(&mut self) {
         drop(self.child.stdin.take());
     }
 
     /// Waits for its end; asks for it if it takes too long, and kills it if that does not help, and what is left of its
     /// group in any case. None if it does not end even then.
-    pub(crate) fn end(&mut self) -> Option<ExitStatus> {
+    pub fn end(&mut self) -> Option<ExitStatus> {
         self.close_input();
         if self.is_waited_for {
             return None;

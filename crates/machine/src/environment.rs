@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::program::Program;
+use crate::program::Program;
 
 /// The machine and the versions of what took part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -9,7 +9,7 @@ use rotproof_block::Result;
 use super::journal::Outstanding;
 use super::resource::{FileIdentity, Resource};
 use super::undo::{self, PathKind, exists, is_fuse};
-use crate::host::mounts::{Mount, is_mounted_at_or_below};
+use crate::mounts::{Mount, is_mounted_at_or_below};
 
 /// The machine as it will be.
 pub(super) struct Plan {

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
-use super::Cancel;
-use super::program::wait_for_end;
+use crate::Cancel;
+use crate::program::wait_for_end;
 
 /// How often a running command is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);

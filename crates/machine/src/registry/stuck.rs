@@ -9,7 +9,7 @@ use std::path::Path;
 use super::journal::{self, EXTENSION, Journal, Outstanding};
 use super::resource::Resource;
 use super::undo::exists;
-use crate::host::process::{Liveness, boot_id};
+use crate::process::{Liveness, boot_id};
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,13 +15,13 @@ use rotproof_block::error::IoContext;
 use rotproof_block::leaf::{FileDevice, FileOptions, NbdDevice};
 use rotproof_block::{Buffer, Context, Device, Queue, Request, Result, Runtime};
 
-use super::any_data::{device_has_data, file_has_data};
-use super::mounts::{Mount, mounts, unescape};
-use super::second_opinion;
-use super::signatures::{Content, recognise};
+use crate::any_data::{device_has_data, file_has_data};
+use crate::mounts::{Mount, mounts, unescape};
+use crate::second_opinion;
+use crate::signatures::{Content, recognise};
 
 /// What an export of an NBD server holds, as the end of "it holds ..."; who else uses it only the server knows.
-pub(super) fn content_of_export(device: &NbdDevice) -> Result<Option<String>> {
+pub(crate) fn content_of_export(device: &NbdDevice) -> Result<Option<String>> {
     // Under virtual time a request to a server blocks this thread, which is what is wanted here.
     let runtime = Runtime::simulated(0);
     let content =
@@ -54,7 +54,7 @@ impl Content for Export {
 }
 
 /// How a block device is used.
-pub(super) enum DeviceUse {
+pub(crate) enum DeviceUse {
     /// By the kernel or somebody else, it or one of its partitions, as the end of "it ...".
     InUse(String),
     /// By nobody: as long as this is open, the kernel gives it to nobody else who wants it alone.
@@ -62,7 +62,7 @@ pub(super) enum DeviceUse {
 }
 
 /// Claims a block device, unless the kernel or somebody else uses it.
-pub(super) fn claim_device(path: &Path, metadata: &Metadata) -> Result<DeviceUse> {
+pub(crate) fn claim_device(path: &Path, metadata: &Metadata) -> Result<DeviceUse> {
     if let Some(found) = use_of_device(metadata)? {
         return Ok(DeviceUse::InUse(found));
     }
@@ -100,7 +100,7 @@ fn use_of_device(metadata: &Metadata) -> Result<Option<String>> {
 }
 
 /// How the regular file is in use, as the end of "it ...".
-pub(super) fn use_of_file(path: &Path, metadata: &Metadata) -> Result<Option<String>> {
+pub(crate) fn use_of_file(path: &Path, metadata: &Metadata) -> Result<Option<String>> {
     let identity = (metadata.dev(), metadata.ino());
     let full_path = fs::canonicalize(path).doing(|| format!("looking at {}", path.display()))?;
     let mounts = mounts()?;
@@ -134,7 +134,7 @@ pub(super) fn use_of_file(path: &Path, metadata: &Metadata) -> Result<Option<Str
 const DATA: &str = "data";
 
 /// What the file or device holds, as the end of "it holds ...".
-pub(super) fn content_of(path: &Path, metadata: &Metadata) -> Result<Option<String>> {
+pub(crate) fn content_of(path: &Path, metadata: &Metadata) -> Result<Option<String>> {
     let mut file = File::open(path).doing(|| format!("opening {}", path.display()))?;
     let size = file.seek(SeekFrom::End(0)).doing(|| format!("asking for the size of {}", path.display()))?;
     if size == 0 {

@@ -16,7 +16,7 @@ use rotproof_block::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::resource::{FileIdentity, Resource};
-use crate::host::process::ProcessIdentity;
+use crate::process::ProcessIdentity;
 
 /// Version of the format; a `clean` of another version leaves the file alone.
 const FORMAT: u32 = 1;

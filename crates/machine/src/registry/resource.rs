@@ -8,7 +8,7 @@ use rotproof_block::Result;
 use rotproof_block::error::IoContext;
 use serde::{Deserialize, Serialize};
 
-use crate::host::process::ProcessIdentity;
+use crate::process::ProcessIdentity;
 
 /// One thing that stays behind if nobody removes it. It says enough to find that thing again and no other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
