@@ -1,7 +1,7 @@
 //! How a command says that it could not do what was asked.
 
 use rotproof_block::Error;
-use rotproof_trial::file::Diagnostics;
+use rotproof_document::Diagnostics;
 use serde_json::{Value, json};
 
 use crate::exit::Exit;

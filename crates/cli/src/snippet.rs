@@ -6,7 +6,7 @@ use miette::{
     GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, MietteSpanContents, Severity,
     SourceCode, SourceSpan, SpanContents, ThemeCharacters, ThemeStyles,
 };
-use rotproof_trial::file::{Diagnostic, Diagnostics, Place};
+use rotproof_document::{Diagnostic, Diagnostics, Place};
 
 use crate::output::{Paint, visible};
 use crate::units::counted;

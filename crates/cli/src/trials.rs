@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use rotproof_trial::file::{Diagnostics, Overrides, TrialFile};
+use rotproof_document::Diagnostics;
+use rotproof_trial::file::{Overrides, TrialFile};
 
 use crate::args::TrialArgs;
 use crate::fail::Failure;

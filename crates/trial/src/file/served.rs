@@ -1,7 +1,12 @@
 //! What makes no sense in a stack that is to be served to other programs: there is no load, and time is real.
 
-use rotproof_fault::{AwakePhase, Rule, Target, validate_plan};
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use rotproof_document::{Diagnostic, Diagnostics, Source, parse, push_value, read, read_source};
+use rotproof_fault::{AwakePhase, Rule, RuleEntry, Target, validate_all, validate_plan};
 use rotproof_spec::{Path, Problems};
+use serde::Deserialize;
 
 use super::trial_file::{RuntimeKind, TrialFile};
 
@@ -45,6 +50,46 @@ pub fn validate_rule_to_serve(rule: &Rule, path: &Path, problems: &mut Problems)
             "what is served is in the phase run all the time, so the rule never wakes",
             "leave `during` out",
         );
+    }
+}
+
+/// A file with rules and nothing else.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "the key faults with a list of rules")]
+struct RulesFile {
+    #[serde(default)]
+    faults: Vec<RuleEntry>,
+}
+
+/// Rules that are not part of a trial: those under `faults:` of the file at `file`, if there is one, and then those
+/// of the command line, each in its short form or as a mapping in braces. What takes a device to know is not checked.
+pub fn rules_of_arguments(file: Option<&FilePath>, rules: &[String]) -> Result<Vec<Rule>, Diagnostics> {
+    let source = match file {
+        Some(file) => read_source(file)?,
+        None => Arc::new(Source { name: "RULE".into(), text: "{}".into() }),
+    };
+    let mut diagnostics = Vec::new();
+    let found = parse(&source, &mut diagnostics).and_then(|mut tree| {
+        for rule in rules {
+            push_value(&mut tree, "RULE", "faults", rule, &mut diagnostics);
+        }
+        let RulesFile { faults } = read(&mut tree, &mut diagnostics)?;
+        let rules: Vec<Rule> = faults.into_iter().map(Rule::from).collect();
+        let (mut problems, root) = (Problems::default(), Path::root().key("faults"));
+        validate_all(&rules, &root, None, &mut problems);
+        for (index, rule) in rules.iter().enumerate() {
+            validate_rule_to_serve(rule, &root.index(index), &mut problems);
+        }
+        diagnostics.extend(problems.into_iter().map(|problem| Diagnostic::at_its_place(&tree, problem)));
+        Some(rules)
+    });
+    match found {
+        Some(rules) if diagnostics.is_empty() && !rules.is_empty() => Ok(rules),
+        _ if diagnostics.is_empty() => {
+            let help = "give one, such as \"write, once: zeros\", or a file with a list under `faults:`";
+            Err(Diagnostics::one(&source.name, "there is no rule here", Some(help), None))
+        }
+        _ => Err(Diagnostics::new(&source.name, diagnostics)),
     }
 }
 

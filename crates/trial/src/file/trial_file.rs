@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_document::{Diagnostic, Diagnostics, Source, read, read_source, source_from_bytes};
 use rotproof_fault::{FaultEntry, Plan, validate_plan};
 use rotproof_layers::{DeviceSpec, StackSpec};
 use rotproof_load::LoadSpec;
@@ -15,10 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::diagnostic::{Diagnostic, Diagnostics};
-use super::document::{self, Overrides};
-use super::read::read;
-use super::source::Source;
+use super::overrides::{Overrides, build};
 use super::subject_spec::SubjectSpec;
 use crate::expect::Expect;
 use crate::probe::{Probes, ProbesSpec};
@@ -102,7 +100,7 @@ impl TrialFile {
     /// whole. Every default that does not depend on the running stack is filled in. Creates and touches nothing.
     pub fn open(path: &Path, overrides: &Overrides) -> Result<Self, Diagnostics> {
         let stem = path.file_stem().map_or_else(|| "trial".into(), |stem| stem.to_string_lossy());
-        Self::from_source(&document::read_source(path)?, overrides, &stem, Self::validate, |_, _| {})
+        Self::from_source(&read_source(path)?, overrides, &stem, Self::validate, |_, _| {})
             .map(|(trial, _)| trial)
     }
 
@@ -110,21 +108,21 @@ impl TrialFile {
     /// hit, as far as that is known before the run.
     pub fn open_and_warn(path: &Path, overrides: &Overrides) -> Result<(Self, Diagnostics), Diagnostics> {
         let stem = path.file_stem().map_or_else(|| "trial".into(), |stem| stem.to_string_lossy());
-        Self::from_source(&document::read_source(path)?, overrides, &stem, Self::validate, Self::warn)
+        Self::from_source(&read_source(path)?, overrides, &stem, Self::validate, Self::warn)
     }
 
     /// As [`TrialFile::open`], for the stack and the faults alone, which are to be served to other programs: checks
     /// what that needs, and looks at nothing else.
     pub fn open_to_serve(path: &Path, overrides: &Overrides) -> Result<Self, Diagnostics> {
         let stem = path.file_stem().map_or_else(|| "stack".into(), |stem| stem.to_string_lossy());
-        Self::from_source(&document::read_source(path)?, overrides, &stem, Self::validate_to_serve, |_, _| {})
+        Self::from_source(&read_source(path)?, overrides, &stem, Self::validate_to_serve, |_, _| {})
             .map(|(trial, _)| trial)
     }
 
     /// As [`TrialFile::open`], from the content of a file called `name`.
     pub fn parse(name: &str, bytes: &[u8], overrides: &Overrides) -> Result<Self, Diagnostics> {
         let stem = Path::new(name).file_stem().map_or_else(|| "trial".into(), |stem| stem.to_string_lossy());
-        let source = document::source_from_bytes(name, bytes.to_vec())?;
+        let source = source_from_bytes(name, bytes.to_vec())?;
         Self::from_source(&source, overrides, &stem, Self::validate, |_, _| {}).map(|(trial, _)| trial)
     }
 
@@ -135,7 +133,7 @@ impl TrialFile {
         overrides: &Overrides,
     ) -> Result<(Self, Diagnostics), Diagnostics> {
         let stem = Path::new(name).file_stem().map_or_else(|| "trial".into(), |stem| stem.to_string_lossy());
-        let source = document::source_from_bytes(name, bytes.to_vec())?;
+        let source = source_from_bytes(name, bytes.to_vec())?;
         Self::from_source(&source, overrides, &stem, Self::validate, Self::warn)
     }
 
@@ -147,7 +145,7 @@ impl TrialFile {
         warn: impl FnOnce(&Self, &mut Problems),
     ) -> Result<(Self, Diagnostics), Diagnostics> {
         let mut diagnostics = Vec::new();
-        let trial = document::build(source, overrides, &mut diagnostics).and_then(|mut tree| {
+        let trial = build(source, overrides, &mut diagnostics).and_then(|mut tree| {
             let mut trial: Self = read(&mut tree, &mut diagnostics)?;
             trial.fill_in(stem);
             let mut problems = Problems::default();
@@ -312,6 +310,8 @@ impl TrialFile {
 mod tests {
     use std::path::PathBuf;
 
+    use rotproof_document::Place;
+
     use super::*;
 
     /// Every example of the repository, with what a check of it on its own needs.
@@ -463,8 +463,7 @@ mod tests {
     fn a_mistake_in_the_file_is_told_once_and_in_the_order_of_the_file() {
         let yaml = "load: { block_size: 3 }\nstack: []\nexpect: { hits: 2 }\n";
         let error = TrialFile::parse("t.yaml", yaml.as_bytes(), &Overrides::default()).expect_err("mistakes");
-        let places: Vec<_> =
-            error.list.iter().map(|d| d.place.as_ref().map(super::super::Place::line)).collect();
+        let places: Vec<_> = error.list.iter().map(|d| d.place.as_ref().map(Place::line)).collect();
         assert_eq!(places, [Some(1), Some(2), Some(3)]);
     }
 

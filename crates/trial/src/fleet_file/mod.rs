@@ -9,14 +9,14 @@ mod form;
 use std::path::Path;
 use std::sync::Arc;
 
+use rotproof_document::parse;
+use rotproof_document::read;
+use rotproof_document::{Diagnostic, Diagnostics, Source};
+use rotproof_document::{read_source, source_from_bytes};
 use rotproof_model::fleet::{Death, Hazard, Source as ErrorSource};
 use rotproof_spec::Problems;
 use serde_json::Value;
 
-use crate::file::document::{read_source, source_from_bytes};
-use crate::file::parse::parse;
-use crate::file::read::read;
-use crate::file::{Diagnostic, Diagnostics, Source};
 use form::FleetForm;
 
 /// What the models of a fleet file say of each device.

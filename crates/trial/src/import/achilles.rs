@@ -6,13 +6,13 @@
 
 use std::time::Duration;
 
+use rotproof_document::short;
+use rotproof_document::{NodeId, Value};
 use rotproof_fault::{By, Delay, Effect, Moment, OperationMatch, Rule, Schedule, Seen, SeenBlock, Target};
 use rotproof_spec::Span;
 
 use super::reader::Reader;
 use super::rules::Import;
-use crate::file::failure::short;
-use crate::file::tree::{NodeId, Value};
 
 const FAULT_KEYS: [&str; 9] = [
     "operation",

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use rotproof_document::NodeId;
 use rotproof_fault::{
     BLOCK_BYTES, Bits, Cycle, Delay, Draw, Effect, Errno, OneOrMany, OperationMatch, Rule, Schedule,
     TagPattern,
@@ -13,7 +14,6 @@ use rotproof_fault::{
 
 use super::reader::{Number, Reader};
 use super::rules::Import;
-use crate::file::tree::NodeId;
 
 const PLAN_KEYS: [&str; 2] = ["write", "read"];
 const FILE_KEYS: [&str; 2] = ["fileName", "faultInjection"];

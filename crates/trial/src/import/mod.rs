@@ -17,12 +17,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::file::document::{read_source, source_from_bytes};
-use crate::file::parse::parse;
-use crate::file::tree::{NodeId, Tree, Value};
-use crate::file::{Diagnostics, Source};
 pub use fio::{FioSteady, ImportedLoad};
 use reader::Reader;
+use rotproof_document::parse;
+use rotproof_document::{Diagnostics, Source};
+use rotproof_document::{NodeId, Tree, Value};
+use rotproof_document::{read_source, source_from_bytes};
 pub use rules::{Imported, ImportedRule};
 
 /// A format that can be imported.

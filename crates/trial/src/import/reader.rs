@@ -4,12 +4,11 @@
 
 use std::time::Duration;
 
+use rotproof_document::Diagnostic;
+use rotproof_document::Meaning;
+use rotproof_document::{NodeId, Tree, Value};
+use rotproof_document::{list, short};
 use rotproof_spec::{Span, nearest};
-
-use crate::file::Diagnostic;
-use crate::file::failure::{list, short};
-use crate::file::scalar::Meaning;
-use crate::file::tree::{NodeId, Tree, Value};
 
 /// Mistakes reported at once.
 const MISTAKES_MAX: usize = 20;

@@ -1,12 +1,12 @@
 //! What an import brings: rules, each with what had to be assumed for it.
 
+use rotproof_document::NodeId;
 use rotproof_fault::{Rule, validate_all};
 use rotproof_spec::{Path, Problems};
 use serde::Serialize;
 
 use super::Format;
 use super::reader::Reader;
-use crate::file::tree::NodeId;
 
 /// A fault plan that was written for another injector.
 #[derive(Clone, Debug, PartialEq, Serialize)]

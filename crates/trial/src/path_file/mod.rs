@@ -11,14 +11,14 @@ mod rates;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rotproof_document::parse;
+use rotproof_document::read;
+use rotproof_document::{Diagnostic, Diagnostics, Source};
+use rotproof_document::{read_source, source_from_bytes};
 use rotproof_model as model;
 use rotproof_spec::Problems;
 use serde_json::Value;
 
-use crate::file::document::{read_source, source_from_bytes};
-use crate::file::parse::parse;
-use crate::file::read::read;
-use crate::file::{Diagnostic, Diagnostics, Source};
 use form::PathForm;
 
 pub use build::parse_redundancy;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rotproof_document::Diagnostic;
+use rotproof_document::Place;
 use rotproof_load::{Arrivals, BlockSizes, JobSpec, Pattern, Rate, SizeMix, ThinkAfter, ThinkTime};
 use rotproof_record::statistics::SteadySpec;
 use rotproof_spec::{Bytes, Percent, Span};
@@ -9,8 +11,6 @@ use rotproof_spec::{Bytes, Percent, Span};
 use super::sections::{Section, Setting};
 use super::steady::FioSteady;
 use super::value::{block_sizes, distribution, percent, rates, size, small, split, switch, time, whole};
-use crate::file::Diagnostic;
-use crate::file::Place;
 
 /// A job as we have it, and what belongs to the load as a whole.
 pub(super) struct Job {

@@ -12,14 +12,14 @@ mod value;
 use std::fmt;
 use std::sync::Arc;
 
+use rotproof_document::Diagnostic;
+use rotproof_document::{Diagnostics, Source};
 use rotproof_load::{JobSpec, LoadSpec};
 use rotproof_spec::{Bytes, Path, Percent, Problems, Span};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::written::comment;
-use crate::file::Diagnostic;
-use crate::file::{Diagnostics, Source};
 use job::{Job, OWN_PARTS};
 pub use steady::FioSteady;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::file::Diagnostic;
-use crate::file::{Place, Source};
+use rotproof_document::Diagnostic;
+use rotproof_document::{Place, Source};
 
 /// Jobs that a file may have; a load has no more workers.
 const JOBS_MAX: usize = 256;

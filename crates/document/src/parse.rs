@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use serde_saphyr::granit_parser::{self as granit, Event, Parser, ScalarStyle, ScanError};
 
-use super::diagnostic::Diagnostic;
-use super::read::MISTAKES_MAX;
-use super::source::{Place, Source};
-use super::tree::{NodeId, Tree, Value};
+use crate::diagnostic::Diagnostic;
+use crate::read::MISTAKES_MAX;
+use crate::source::{Place, Source};
+use crate::tree::{NodeId, Tree, Value};
 
 /// Levels that a file may nest; a trial needs seven.
 const DEPTH_MAX: usize = 32;

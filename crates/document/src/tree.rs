@@ -1,10 +1,10 @@
 //! A YAML document as a tree whose every node knows its place.
 //!
-//! Made by [`super::parse`] and [`super::document`], read by [`super::read`]; it does not know what a trial may say.
+//! Made by [`crate::parse`], changed by [`crate::option`]s, read by [`crate::read`]; it does not know what it may say.
 
 use rotproof_spec::Path;
 
-use super::source::Place;
+use crate::source::Place;
 
 /// The number of a node in its [`Tree`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

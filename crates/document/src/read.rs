@@ -10,10 +10,10 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-use super::diagnostic::Diagnostic;
-use super::failure::{Failure, list};
-use super::scalar::Meaning;
-use super::tree::{NodeId, Tree, Value};
+use crate::diagnostic::Diagnostic;
+use crate::failure::{Failure, list};
+use crate::scalar::Meaning;
+use crate::tree::{NodeId, Tree, Value};
 
 /// Mistakes reported at once. More help nobody, and bound the work.
 pub const MISTAKES_MAX: usize = 20;
@@ -310,8 +310,8 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::file::parse::parse;
-    use crate::file::source::Source;
+    use crate::parse::parse;
+    use crate::source::Source;
 
     #[derive(Debug, PartialEq, Deserialize)]
     #[serde(rename_all = "snake_case")]

@@ -6,8 +6,8 @@ use rotproof_spec::Problem;
 use serde::Serialize;
 use serde::ser::SerializeStruct;
 
-use super::source::Place;
-use super::tree::Tree;
+use crate::source::Place;
+use crate::tree::Tree;
 
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Diagnostic {
 
 impl Diagnostic {
     /// A problem with the place in the document where it stands.
-    pub(crate) fn at_its_place(tree: &Tree, problem: Problem) -> Self {
+    pub fn at_its_place(tree: &Tree, problem: Problem) -> Self {
         Self {
             place: tree.locate(&problem.path).map(|node| tree.mark(node)),
             path: problem.path.as_str().to_owned(),
@@ -60,7 +60,7 @@ pub struct Diagnostics {
 
 impl Diagnostics {
     /// The mistakes of `file`, put into order: those of the file by their place, then those of the command line.
-    pub(crate) fn new(file: &str, mut list: Vec<Diagnostic>) -> Self {
+    pub fn new(file: &str, mut list: Vec<Diagnostic>) -> Self {
         list.sort_by_key(|diagnostic| {
             diagnostic.place.as_ref().map(|place| (place.source.name != file, place.bytes.start))
         });
@@ -68,12 +68,7 @@ impl Diagnostics {
     }
 
     /// A single mistake.
-    pub(crate) fn one(
-        file: &str,
-        message: impl Into<String>,
-        help: Option<&str>,
-        place: Option<Place>,
-    ) -> Self {
+    pub fn one(file: &str, message: impl Into<String>, help: Option<&str>, place: Option<Place>) -> Self {
         let help = help.map(str::to_owned);
         Self::new(file, vec![Diagnostic { message: message.into(), help, place, path: String::new() }])
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use rotproof_spec::nearest;
 use serde::de::{Error, Expected, Unexpected};
 
-use super::tree::{NodeId, Tree};
+use crate::tree::{NodeId, Tree};
 
 /// A mistake that a `Deserialize` found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Failure {
         self.at(key.filter(|_| !tree.is_wounded(mapping)).unwrap_or(mapping))
     }
 
-    pub(super) fn new(message: impl Into<String>, help: Option<String>) -> Self {
+    pub(crate) fn new(message: impl Into<String>, help: Option<String>) -> Self {
         Self { message: message.into(), help, node: None, word: None }
     }
 
@@ -54,7 +54,7 @@ impl Failure {
 }
 
 /// `a, b or c`.
-pub(crate) fn list(words: &[&str]) -> String {
+pub fn list(words: &[&str]) -> String {
     match words {
         [] => String::new(),
         [one] => (*one).to_owned(),
@@ -63,7 +63,7 @@ pub(crate) fn list(words: &[&str]) -> String {
 }
 
 /// A text fit for a message: on one line, its middle left out if it is long.
-pub(crate) fn short(text: &str) -> String {
+pub fn short(text: &str) -> String {
     const LENGTH_MAX: usize = 60;
     let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if line.chars().count() <= LENGTH_MAX {
