@@ -9,9 +9,9 @@ use rotproof_block::leaf::MemoryDevice;
 use rotproof_block::{Error, ErrorKind, Phase, Result};
 use rotproof_load::engine::LoadOperation;
 use rotproof_load::{DeviceDriver, Driver, LoadSpec, Oracle, Progress, RunOn, RunOptions, Workload};
+use rotproof_probe::{ProbesSpec, Sampler};
 use rotproof_record::{IntervalLength, RecordSpec, Recording, RecordingOptions};
 use rotproof_spec::Span;
-use rotproof_trial::probe::{ProbesSpec, Sampler};
 use serde_json::json;
 
 use crate::figure::{Bar, Figure};

@@ -1,6 +1,6 @@
 //! What probes found while the load ran, in a few lines for a person; results have all of it.
 
-use rotproof_trial::probe::{LOCAL, ProbeReport, SeriesSummary, Unit};
+use rotproof_probe::{LOCAL, ProbeReport, SeriesSummary, Unit};
 
 use crate::output::Paint;
 use crate::table::{Align, Table, clip};
@@ -115,7 +115,7 @@ fn shown(unit: Unit, value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rotproof_trial::probe::MachineProbes;
+    use rotproof_probe::MachineProbes;
 
     use super::*;
 

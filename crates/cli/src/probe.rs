@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind};
-use rotproof_trial::probe::protocol::{Hello, Sample};
-use rotproof_trial::probe::{ProbesSpec, look_on};
+use rotproof_probe::protocol::{Hello, Sample};
+use rotproof_probe::{ProbesSpec, look_on};
 
 use crate::args::ProbeArgs;
 use crate::exit::Exit;
@@ -145,7 +145,7 @@ fn cells(texts: [String; 9]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rotproof_trial::probe::Metric;
+    use rotproof_probe::Metric;
 
     use super::*;
 

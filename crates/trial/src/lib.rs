@@ -12,7 +12,6 @@ pub mod load;
 pub mod metrics;
 pub mod page;
 pub mod path_file;
-pub mod probe;
 pub mod results_folder;
 pub mod runner;
 pub mod serve;

@@ -1,7 +1,7 @@
 //! What another machine says of itself to the probes of a run.
 
-use rotproof_trial::probe::ProbesSpec;
-use rotproof_trial::probe::protocol::{Hello, LINE_BYTES_MAX, Sample, arguments, read_line, unescaped};
+use rotproof_probe::ProbesSpec;
+use rotproof_probe::protocol::{Hello, LINE_BYTES_MAX, Sample, arguments, read_line, unescaped};
 
 /// Lines are read to the end, no longer than they may be; what is taken can be said again, and is then the same; and a
 /// name of a process comes through a command line as it was.

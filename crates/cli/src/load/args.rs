@@ -6,12 +6,12 @@ use clap::{Args, ValueEnum};
 use rotproof_load::personality::Personality;
 use rotproof_load::{BlockSizes, Burst, Duplicates, FileEngine, Mix, Pace, Pattern, RampUp};
 use rotproof_machine::Machine;
+use rotproof_probe::{Probes, machine};
 use rotproof_record::IntervalLength;
 use rotproof_spec::{Bytes, Percent, Span};
 use rotproof_trace::Operation;
 use rotproof_trial::import::FioSteady;
 use rotproof_trial::load::LoadTarget;
-use rotproof_trial::probe::{Probes, machine};
 
 use super::values::{
     block_sizes, burst, distribution, duplicates, pace, percentage, ramp_up, size_mix, skipped, span,

@@ -10,6 +10,7 @@ use rotproof_document::{Diagnostic, Diagnostics, Source, read, read_source, sour
 use rotproof_fault::{FaultEntry, Plan, validate_plan};
 use rotproof_layers::{DeviceSpec, StackSpec};
 use rotproof_load::LoadSpec;
+use rotproof_probe::{Probes, ProbesSpec};
 use rotproof_record::RecordSpec;
 use rotproof_spec::Problems;
 use schemars::JsonSchema;
@@ -19,7 +20,6 @@ use serde_json::Value;
 use super::overrides::{Overrides, build};
 use super::subject_spec::SubjectSpec;
 use crate::expect::Expect;
-use crate::probe::{Probes, ProbesSpec};
 
 /// A trial: a storage stack, what is built on it, the load, the faults, and what is expected of the verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

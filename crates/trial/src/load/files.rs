@@ -18,13 +18,13 @@ use rotproof_load::personality::{
 use rotproof_load::{EffortPerRequest, Failure};
 use rotproof_machine::registry::{Entry, Registry, Resource, Run};
 use rotproof_machine::{Cancel, Locked};
+use rotproof_probe::{ProbeReport, ProbesSpec};
 use rotproof_record::Recording;
 use rotproof_record::statistics::{SteadyEnd, SteadySpec};
 use rotproof_spec::{Bytes, Span};
 
 use super::Record;
 use super::kept::Kept;
-use crate::probe::{ProbeReport, ProbesSpec};
 use crate::results_folder::ResultsFolder;
 use crate::runner::{Monitor, Performance, mark_file_errors, summarise_files};
 

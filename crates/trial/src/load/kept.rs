@@ -8,10 +8,10 @@ use std::time::{Instant, SystemTime};
 use rotproof_block::{Error, Result};
 use rotproof_machine::Cancel;
 use rotproof_machine::registry::Registry;
+use rotproof_probe::{ProbeReport, ProbesSpec, Sampler};
 use rotproof_record::{Recording, RecordingOptions};
 
 use super::Record;
-use crate::probe::{ProbeReport, ProbesSpec, Sampler};
 use crate::results_folder::ResultsFolder;
 use crate::runner::Monitor;
 

@@ -29,8 +29,8 @@ use serde::{Deserialize, Serialize};
 pub use target::{Access, LoadTarget, SimulatedKind};
 
 use rotproof_machine::Cancel;
+use rotproof_probe::{ProbeReport, ProbesSpec};
 
-use crate::probe::{ProbeReport, ProbesSpec};
 use crate::results_folder::ResultsFolder;
 use crate::runner::{Monitor, Performance, mark_errors, summarise};
 use clients::ClientOutcome;

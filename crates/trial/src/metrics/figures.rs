@@ -5,9 +5,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rotproof_fault::Engine;
 use rotproof_load::engine::ProgressKind;
+use rotproof_probe::{Metric, ProbeValue, Unit};
 
 use super::exposition::Page;
-use crate::probe::{Metric, ProbeValue, Unit};
 use crate::runner::{Monitor, Report};
 
 /// Rules that have samples of their own; those beyond share one.
@@ -239,7 +239,7 @@ mod tests {
     use super::super::exposition::reader::read;
     use super::*;
     use crate::load::{Access, LoadCommand};
-    use crate::probe::ProbesSpec;
+    use rotproof_probe::ProbesSpec;
 
     #[test]
     fn a_load_that_has_run_is_told_of_by_phase_and_operation() {

@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use rotproof_block::Result;
+use rotproof_probe::LOCAL;
 use rotproof_record::table::TableReader;
 use rotproof_report::{Chart, Line, Timeline, Unit};
-
-use crate::probe::LOCAL;
 
 /// Lines of one chart, those that rise highest.
 const LINES_MAX: usize = 6;

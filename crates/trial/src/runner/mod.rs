@@ -52,10 +52,10 @@ pub use results::{FORMAT, FailureRecord};
 
 use rotproof_machine::registry::{Registry, Run};
 use rotproof_machine::{Cancel, Filled, UsageMeter, Use};
+use rotproof_probe::Sampler;
 
 use crate::file::{SubjectSpec, TrialFile};
 use crate::ground::{self, Ground};
-use crate::probe::{self, Sampler};
 use crate::results_folder::ResultsFolder;
 use crate::subject::{self, Prepared, SubjectDescription, SubjectEnvironment};
 use crate::verdict::{Evidence, FileAccount, Verdict};
@@ -198,7 +198,7 @@ struct Conducted {
     kernel_messages: Vec<String>,
     usage: rotproof_machine::Usage,
     /// What probes have found, if there were any.
-    probes: Option<probe::Recording>,
+    probes: Option<rotproof_probe::Recording>,
 }
 
 fn conduct(

@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 use rotproof_fault::{Engine, Record};
 use rotproof_load::Progress;
 use rotproof_load::engine::{HungRequest, Latencies, ProgressCounts};
+use rotproof_probe::{ProbeValue, Sampler};
 use rotproof_record::Recording;
 
 use super::watched::{Watched, latencies};
-use crate::probe::{ProbeValue, Sampler};
 
 /// Where a run stands; shared between the run and a display.
 #[derive(Debug, Default)]

@@ -7,6 +7,7 @@ use rotproof_layers::LayerReport;
 use rotproof_load::engine::HungRequest;
 use rotproof_load::{EffortPerRequest, RealisedContent, TraceReport};
 use rotproof_machine::{Environment, Usage};
+use rotproof_probe::ProbeReport;
 use rotproof_record::statistics::{Degradation, SteadyEnd, SteadyState};
 use serde::Serialize;
 
@@ -15,7 +16,6 @@ use super::performance::Performance;
 use super::replay::ReplayReport;
 use crate::expect::{Counts, Expectation};
 use crate::file::RuntimeKind;
-use crate::probe::ProbeReport;
 use crate::subject::SubjectDescription;
 use crate::verdict::RuleOutcome;
 

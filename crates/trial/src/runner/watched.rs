@@ -7,8 +7,7 @@ use parking_lot::Mutex;
 use rotproof_fault::{Engine, Record};
 use rotproof_load::Progress;
 use rotproof_load::engine::{Latencies, ProgressKind};
-
-use crate::probe::{Latest, ProbeValue};
+use rotproof_probe::{Latest, ProbeValue};
 
 /// Part of a [`super::Monitor`].
 #[derive(Debug, Default)]

@@ -18,10 +18,10 @@ use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_machine::{Cancel, Machine, Process};
 
-use super::protocol::{self, Hello, Sample};
-use super::recording::{MachineProbes, Moment, Of, Recording};
-use super::sampler::{Latest, show};
-use super::spec::ProbesSpec;
+use crate::protocol::{self, Hello, Sample};
+use crate::recording::{MachineProbes, Moment, Of, Recording};
+use crate::sampler::{Latest, show};
+use crate::spec::ProbesSpec;
 
 /// How long another machine may take to say who it is: time enough to log in over a slow line.
 const HELLO_MAX: Duration = Duration::from_secs(20);
@@ -41,7 +41,7 @@ const SILENT_MIN: Duration = Duration::from_secs(1);
 
 /// Probes on another machine, under way. Dropped, they are ended.
 #[derive(Debug)]
-pub(super) struct Remote {
+pub(crate) struct Remote {
     name: String,
     machine: Machine,
     interval: Duration,
@@ -78,7 +78,7 @@ struct State {
 /// Starts probes on all machines of `spec` and waits until each has said who it is. Fails with [`ErrorKind::Missing`] if one
 /// cannot be reached or says something else, with [`ErrorKind::Cancelled`] if the user does not want to wait; nothing is
 /// left of any then. Times count from `epoch`; what is seen last stands in `latest`.
-pub(super) fn start_all(
+pub(crate) fn start_all(
     spec: &ProbesSpec,
     epoch: Instant,
     latest: &Latest,
@@ -92,7 +92,7 @@ pub(super) fn start_all(
 }
 
 /// Asks all of them to end, and only then waits for one after the other: adds what they have found to `recording`.
-pub(super) fn end_all(mut remotes: Vec<Remote>, recording: &mut Recording) {
+pub(crate) fn end_all(mut remotes: Vec<Remote>, recording: &mut Recording) {
     remotes.iter_mut().for_each(Remote::hang_up);
     for remote in remotes {
         let (machine, found) = remote.end();
@@ -151,7 +151,7 @@ impl Remote {
     }
 
     /// A phase begins, and the one before it ends.
-    pub(super) fn begin_phase(&self, is_run: bool) {
+    pub(crate) fn begin_phase(&self, is_run: bool) {
         self.shared.state.lock().is_run.push(is_run);
         if let Some(mut stdin) = self.process.child.stdin.as_ref() {
             // A pipe has room for thousands of phases, so this never waits; that it has ended, the reader finds out.

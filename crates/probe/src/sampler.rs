@@ -13,12 +13,12 @@ use rotproof_block::Result;
 use rotproof_block::error::IoContext;
 use rotproof_machine::Cancel;
 
-use super::look::Looks;
-use super::machine::Machine;
-use super::rates::Metric;
-use super::recording::{Moment, Of, Recording};
-use super::remote::{self, Remote};
-use super::spec::ProbesSpec;
+use crate::look::Looks;
+use crate::machine::Machine;
+use crate::rates::Metric;
+use crate::recording::{Moment, Of, Recording};
+use crate::remote::{self, Remote};
+use crate::spec::ProbesSpec;
 
 /// Samples until it is ended.
 #[derive(Debug)]
@@ -184,7 +184,7 @@ impl State {
 }
 
 /// Puts what was seen of a machine in the place of what was seen of it before.
-pub(super) fn show(latest: &Latest, machine: &str, values: Vec<(Metric, String, f64)>) {
+pub(crate) fn show(latest: &Latest, machine: &str, values: Vec<(Metric, String, f64)>) {
     let mut latest = latest.lock();
     latest.retain(|value| value.machine != machine);
     latest.extend(values.into_iter().map(|(metric, instance, value)| ProbeValue {
@@ -200,9 +200,9 @@ mod tests {
     use rotproof_machine::ProcessorUse;
 
     use super::*;
-    use crate::probe::look::APART_MIN;
-    use crate::probe::machine::{OWN_NAME, recorded};
-    use crate::probe::rates::{CPU_UTILISATION, PROCESS_USER};
+    use crate::look::APART_MIN;
+    use crate::machine::{OWN_NAME, recorded};
+    use crate::rates::{CPU_UTILISATION, PROCESS_USER};
 
     /// Keeps this thread busy for so much processor time, however long it takes to get it.
     fn burn(seconds: f64) {

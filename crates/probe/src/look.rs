@@ -2,17 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use super::counters::Counters;
-use super::machine::Machine;
-use super::rates::{self, Take};
+use crate::counters::Counters;
+use crate::machine::Machine;
+use crate::rates::{self, Take};
 
 /// Two looks closer to each other than this would show ticks of the kernel and not what it does.
-pub(super) const APART_MIN: Duration = Duration::from_millis(50);
+pub(crate) const APART_MIN: Duration = Duration::from_millis(50);
 
 /// A machine, and what was read of it last.
 #[derive(Debug)]
-pub(super) struct Looks {
-    pub(super) machine: Machine,
+pub(crate) struct Looks {
+    pub(crate) machine: Machine,
     before: (Instant, Counters),
     interval: Duration,
     next: Instant,
@@ -20,19 +20,19 @@ pub(super) struct Looks {
 
 impl Looks {
     /// Looks at it for the first time.
-    pub(super) fn begin(mut machine: Machine, interval: Duration) -> Self {
+    pub(crate) fn begin(mut machine: Machine, interval: Duration) -> Self {
         let counters = machine.read();
         let now = Instant::now();
         Self { machine, before: (now, counters), interval, next: now + interval }
     }
 
     /// How long it is until the next look is due.
-    pub(super) fn until_next(&self) -> Duration {
+    pub(crate) fn until_next(&self) -> Duration {
         self.next.saturating_duration_since(Instant::now())
     }
 
     /// The look that was due was taken; says how many after it have come and gone meanwhile.
-    pub(super) fn plan_next(&mut self) -> u64 {
+    pub(crate) fn plan_next(&mut self) -> u64 {
         self.next += self.interval;
         let late = Instant::now().saturating_duration_since(self.next).as_nanos();
         let missed = u32::try_from(late.div_ceil(self.interval.as_nanos().max(1))).unwrap_or(u32::MAX);
@@ -42,7 +42,7 @@ impl Looks {
 
     /// Looks, and tells what lies between this look and the one before. Says when, and how long that time was; nothing if
     /// it is too short: at the border of two phases this gives the second a little of the first.
-    pub(super) fn look(&mut self, take: &mut Take<'_>) -> Option<(Instant, Duration)> {
+    pub(crate) fn look(&mut self, take: &mut Take<'_>) -> Option<(Instant, Duration)> {
         let now = Instant::now();
         let span = now.saturating_duration_since(self.before.0);
         if span < APART_MIN {

@@ -29,7 +29,7 @@ const SEARCH_EVERY: Duration = Duration::from_secs(1);
 
 /// The processes of one name.
 #[derive(Clone, Debug)]
-pub(super) struct Named {
+pub(crate) struct Named {
     name: String,
     found: Vec<u32>,
     searched: Option<Instant>,
@@ -37,16 +37,16 @@ pub(super) struct Named {
 }
 
 impl Named {
-    pub(super) fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         Self { name: name.to_owned(), found: Vec::new(), searched: None, generation: 0 }
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// What they have used so far; none if there is no such process.
-    pub(super) fn read(&mut self, proc: &Path, page_bytes: u64) -> Option<ProcessCounters> {
+    pub(crate) fn read(&mut self, proc: &Path, page_bytes: u64) -> Option<ProcessCounters> {
         if self.searched.is_none_or(|searched| searched.elapsed() >= SEARCH_EVERY) {
             self.searched = Some(Instant::now());
             let found = find(proc, &self.name);
@@ -73,7 +73,7 @@ impl Named {
 }
 
 /// What one process, a number or `self`, has used so far.
-pub(super) fn read(proc: &Path, process: &str, page_bytes: u64) -> Option<ProcessCounters> {
+pub(crate) fn read(proc: &Path, process: &str, page_bytes: u64) -> Option<ProcessCounters> {
     let text = fs::read(proc.join(process).join("stat")).ok()?;
     let stat = Stat::from_read(text.as_slice()).ok()?;
     Some(ProcessCounters {

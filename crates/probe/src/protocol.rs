@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::rates::Metric;
-use super::spec::ProbesSpec;
+use crate::rates::Metric;
+use crate::spec::ProbesSpec;
 
 /// The form of the lines.
 const FORM: u32 = 1;
@@ -235,7 +235,7 @@ fn quoted(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::rates;
+    use crate::rates;
 
     fn sample() -> Sample {
         Sample {

@@ -1,6 +1,6 @@
 //! One figure of a machine over time: the neutral form that results, reports and displays take.
 
-use super::rates::Metric;
+use crate::rates::Metric;
 
 /// Samples of one figure of one thing.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +22,7 @@ pub struct ProbeSeries {
 
 impl ProbeSeries {
     /// Makes one sample of each two: their mean, by the time that each stands for. The last of an odd number stays.
-    pub(super) fn halve(&mut self) {
+    pub(crate) fn halve(&mut self) {
         let mut before = None;
         let pairs = self.times_ns.chunks(2).zip(self.values.chunks(2));
         let (times_ns, values) = pairs
@@ -47,7 +47,7 @@ impl ProbeSeries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::rates;
+    use crate::rates;
 
     #[test]
     fn two_samples_become_their_mean_by_the_time_they_stand_for() {

@@ -8,11 +8,11 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::counters::{
+use crate::counters::{
     Counters, CpuCounters, DiskCounters, InterfaceCounters, MemoryState, PressureCounters,
 };
-use super::machine::Machine;
-use super::processes::ProcessCounters;
+use crate::machine::Machine;
+use crate::processes::ProcessCounters;
 
 /// A figure of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Unit {
 
 macro_rules! metrics {
     ($($constant:ident = $name:literal, $unit:ident;)*) => {
-        $(pub(super) const $constant: Metric = Metric { name: $name, unit: Unit::$unit };)*
+        $(pub(crate) const $constant: Metric = Metric { name: $name, unit: Unit::$unit };)*
 
         impl Metric {
             /// All of them, in the order of results.
@@ -115,10 +115,10 @@ metrics! {
 }
 
 /// Takes one value: of what, of which instance.
-pub(super) type Take<'a> = dyn FnMut(Metric, &str, f64) + 'a;
+pub(crate) type Take<'a> = dyn FnMut(Metric, &str, f64) + 'a;
 
 /// Says what lies between `before` and `after`, which `span` is between.
-pub(super) fn between(
+pub(crate) fn between(
     machine: &Machine,
     before: &Counters,
     after: &Counters,
@@ -298,8 +298,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::probe::machine::recorded;
-    use crate::probe::spec::ProbesSpec;
+    use crate::machine::recorded;
+    use crate::spec::ProbesSpec;
 
     fn found(before: &Counters, after: &Counters, span: Duration) -> BTreeMap<(&'static str, String), f64> {
         let machine = Machine::in_folders("recorded", "/nowhere", "/nowhere", &ProbesSpec::default());

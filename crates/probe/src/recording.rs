@@ -6,10 +6,10 @@ use std::path::Path;
 use rotproof_block::Result;
 use serde::Serialize;
 
-use super::rates::{Metric, Unit};
-use super::series::ProbeSeries;
-use super::spec::ProbesSpec;
-use super::table;
+use crate::rates::{Metric, Unit};
+use crate::series::ProbeSeries;
+use crate::spec::ProbesSpec;
+use crate::table;
 
 /// Samples of a series at the most; then each two become one, so that a run of any length keeps half as many or more.
 const SAMPLES_MAX: usize = 1 << 15;
@@ -41,22 +41,22 @@ struct Figures {
 
 /// When a sample was taken, and what it stands for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(crate) struct Moment {
     /// Since the run began.
-    pub(super) time_ns: u64,
+    pub(crate) time_ns: u64,
     /// Seconds since the sample before.
-    pub(super) seconds: f64,
+    pub(crate) seconds: f64,
     /// Whether those were of the phase *run*.
-    pub(super) is_of_run: bool,
+    pub(crate) is_of_run: bool,
 }
 
 /// Whose value it is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Of<'a> {
-    pub(super) machine: &'a str,
-    pub(super) metric: Metric,
-    pub(super) instance: &'a str,
-    pub(super) is_of_subject: bool,
+pub(crate) struct Of<'a> {
+    pub(crate) machine: &'a str,
+    pub(crate) metric: Metric,
+    pub(crate) instance: &'a str,
+    pub(crate) is_of_subject: bool,
 }
 
 /// What `run.json` says of probes.
@@ -157,21 +157,21 @@ impl Recording {
         table::write(folder, &self.series)
     }
 
-    pub(super) fn count(&mut self, moment: Moment) {
+    pub(crate) fn count(&mut self, moment: Moment) {
         self.samples += 1;
         self.run_samples += u64::from(moment.is_of_run);
     }
 
-    pub(super) fn miss(&mut self, samples: u64) {
+    pub(crate) fn miss(&mut self, samples: u64) {
         self.missed += samples;
     }
 
-    pub(super) fn notes(&self) -> &[String] {
+    pub(crate) fn notes(&self) -> &[String] {
         &self.notes
     }
 
     /// Puts what another machine has found behind what there is. Both are finished.
-    pub(super) fn absorb(&mut self, machine: MachineProbes, found: Recording) {
+    pub(crate) fn absorb(&mut self, machine: MachineProbes, found: Recording) {
         let Recording { series, figures, samples, run_samples, missed, notes, .. } = found;
         self.series.extend(series);
         self.figures.extend(figures);
@@ -179,11 +179,11 @@ impl Recording {
         self.machines.push(MachineProbes { samples, run_samples, missed, ..machine });
     }
 
-    pub(super) fn note(&mut self, text: impl Into<String>) {
+    pub(crate) fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }
 
-    pub(super) fn add(&mut self, moment: Moment, of: Of<'_>, value: f64) {
+    pub(crate) fn add(&mut self, moment: Moment, of: Of<'_>, value: f64) {
         let known = self.places.get(of.metric.name).and_then(|places| places.get(of.instance));
         let place = known.copied().unwrap_or_else(|| self.begin(of));
         let series = &mut self.series[place];
@@ -218,7 +218,7 @@ impl Recording {
     }
 
     /// Puts the series into the order of results. No sample is added after that.
-    pub(super) fn finish(mut self) -> Self {
+    pub(crate) fn finish(mut self) -> Self {
         let rank = |metric: Metric| Metric::ALL.iter().position(|known| *known == metric);
         let mut pairs: Vec<_> = self.series.drain(..).zip(self.figures.drain(..)).collect();
         pairs.sort_by(|(one, _), (other, _)| {
@@ -233,7 +233,7 @@ impl Recording {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::rates;
+    use crate::rates;
 
     fn of(metric: Metric, instance: &str) -> Of<'_> {
         Of { machine: "local", metric, instance, is_of_subject: false }

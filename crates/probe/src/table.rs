@@ -9,10 +9,10 @@ use rotproof_block::Result;
 use rotproof_block::error::IoContext;
 use rotproof_record::table::{Column, TableWriter, Values};
 
-use super::series::ProbeSeries;
+use crate::series::ProbeSeries;
 
 /// Its name in a folder of results.
-pub(super) const FILE: &str = "probes.parquet";
+pub(crate) const FILE: &str = "probes.parquet";
 
 const COLUMNS: [Column; 7] = [
     Column::integer("time_ns"),
@@ -28,7 +28,7 @@ const COLUMNS: [Column; 7] = [
 const BATCH_ROWS: usize = 1 << 16;
 
 /// Writes series after series, each by time.
-pub(super) fn write(folder: &Path, series: &[ProbeSeries]) -> Result<()> {
+pub(crate) fn write(folder: &Path, series: &[ProbeSeries]) -> Result<()> {
     let path = folder.join(FILE);
     let doing = || format!("writing {}", path.display());
     let file = BufWriter::new(File::create_new(&path).doing(doing)?);
@@ -85,7 +85,7 @@ mod tests {
     use rotproof_record::table::TableReader;
 
     use super::*;
-    use crate::probe::rates;
+    use crate::rates;
 
     #[test]
     fn every_sample_is_a_row_and_reads_back() {

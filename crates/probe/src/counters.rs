@@ -11,7 +11,7 @@ use procfs_core::{
     parse_pressure_record,
 };
 
-use super::processes::ProcessCounters;
+use crate::processes::ProcessCounters;
 
 /// Of a whole machine. What could not be read is `None` or missing from its map.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -109,7 +109,7 @@ fn told(error: &ProcError) -> String {
 }
 
 /// `/proc/stat`.
-pub(super) fn cpu(text: &str) -> Result<CpuCounters, String> {
+pub(crate) fn cpu(text: &str) -> Result<CpuCounters, String> {
     // Ticks are only ever divided by ticks here, so how long one takes does not matter.
     let system = ExplicitSystemInfo {
         boot_time_secs: 0,
@@ -144,7 +144,7 @@ pub(super) fn cpu(text: &str) -> Result<CpuCounters, String> {
 }
 
 /// `/proc/meminfo`.
-pub(super) fn memory(text: &str) -> Result<MemoryState, String> {
+pub(crate) fn memory(text: &str) -> Result<MemoryState, String> {
     let memory = Meminfo::from_buf_read(text.as_bytes()).map_err(|error| told(&error))?;
     Ok(MemoryState {
         free: memory.mem_free,
@@ -158,7 +158,7 @@ pub(super) fn memory(text: &str) -> Result<MemoryState, String> {
 }
 
 /// `/proc/vmstat`, on a machine with pages of so many bytes.
-pub(super) fn swap(text: &str, page_bytes: u64) -> Result<SwapCounters, String> {
+pub(crate) fn swap(text: &str, page_bytes: u64) -> Result<SwapCounters, String> {
     let VmStat(counts) = VmStat::from_buf_read(text.as_bytes()).map_err(|error| told(&error))?;
     let bytes = |name: &str| {
         let pages = counts.get(name).copied().ok_or_else(|| format!("it has no {name}"))?;
@@ -168,7 +168,7 @@ pub(super) fn swap(text: &str, page_bytes: u64) -> Result<SwapCounters, String> 
 }
 
 /// `/proc/net/dev`, without interfaces that never saw a packet.
-pub(super) fn interfaces(text: &str) -> Result<BTreeMap<String, InterfaceCounters>, String> {
+pub(crate) fn interfaces(text: &str) -> Result<BTreeMap<String, InterfaceCounters>, String> {
     let InterfaceDeviceStatus(all) =
         InterfaceDeviceStatus::from_buf_read(text.as_bytes()).map_err(|error| told(&error))?;
     let seen = all.into_iter().filter(|(_, status)| status.recv_packets > 0 || status.sent_packets > 0);
@@ -187,7 +187,7 @@ pub(super) fn interfaces(text: &str) -> Result<BTreeMap<String, InterfaceCounter
 
 /// `RetransSegs` in `/proc/net/snmp`, a line of names and one of numbers for each protocol. procfs-core wants every field
 /// of every protocol, so that a kernel without one of them would tell nothing.
-pub(super) fn retransmits(text: &str) -> Result<u64, String> {
+pub(crate) fn retransmits(text: &str) -> Result<u64, String> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
     let found = lines.next().zip(lines.next()).and_then(|(names, numbers)| {
         let mut pairs = names.split_ascii_whitespace().zip(numbers.split_ascii_whitespace());
@@ -197,7 +197,7 @@ pub(super) fn retransmits(text: &str) -> Result<u64, String> {
 }
 
 /// `/proc/diskstats`, of the devices that `is_wanted`.
-pub(super) fn disks(
+pub(crate) fn disks(
     text: &str,
     is_wanted: impl Fn(&str) -> bool,
 ) -> Result<BTreeMap<String, DiskCounters>, String> {
@@ -218,7 +218,7 @@ pub(super) fn disks(
 }
 
 /// A file of `/proc/pressure`. Kernels before 5.13 have no line `full` for the CPU.
-pub(super) fn pressure(text: &str) -> Result<PressureCounters, String> {
+pub(crate) fn pressure(text: &str) -> Result<PressureCounters, String> {
     let total = |word: &str| {
         let line =
             text.lines().find(|line| line.strip_prefix(word).is_some_and(|rest| rest.starts_with(' ')))?;
@@ -231,7 +231,7 @@ pub(super) fn pressure(text: &str) -> Result<PressureCounters, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::machine::recorded;
+    use crate::machine::recorded;
 
     #[test]
     fn the_processors_are_read_from_a_recorded_text() {

@@ -12,7 +12,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::machine::LOCAL;
+use crate::machine::LOCAL;
 
 /// Whether the state of the machine is sampled, and what of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

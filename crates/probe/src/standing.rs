@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use rotproof_machine::Cancel;
 
-use super::look::Looks;
-use super::machine::Machine;
-use super::protocol::Sample;
-use super::spec::ProbesSpec;
+use crate::look::Looks;
+use crate::machine::Machine;
+use crate::protocol::Sample;
+use crate::spec::ProbesSpec;
 
 /// How often the wish to stop is asked for.
 const CANCEL_EVERY: Duration = Duration::from_millis(100);
@@ -76,7 +76,7 @@ mod tests {
     use rotproof_spec::Span;
 
     use super::*;
-    use crate::probe::machine::OWN_NAME;
+    use crate::machine::OWN_NAME;
 
     #[test]
     fn samples_come_by_the_interval_and_at_the_end_of_each_phase_and_have_nothing_of_the_prober() {

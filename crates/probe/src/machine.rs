@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use rotproof_machine::ProcessorUse;
 
-use super::counters::{self, Counters};
-use super::processes::{self, Named};
-use super::spec::ProbesSpec;
+use crate::counters::{self, Counters};
+use crate::processes::{self, Named};
+use crate::spec::ProbesSpec;
 
 /// Where to read what.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct Machine {
 /// What the machine is called that Rotproof runs on.
 pub const LOCAL: &str = "local";
 /// What Rotproof itself is called among the processes.
-pub(super) const OWN_NAME: &str = "rotproof";
+pub(crate) const OWN_NAME: &str = "rotproof";
 /// A file of `/proc` that is longer says nothing about a machine of this world.
 const TEXT_BYTES_MAX: u64 = 16 << 20;
 
@@ -93,7 +93,7 @@ impl Machine {
     }
 
     /// Ticks of processor time in a second.
-    pub(super) fn ticks_per_second(&self) -> f64 {
+    pub(crate) fn ticks_per_second(&self) -> f64 {
         self.ticks_per_second
     }
 
@@ -196,7 +196,7 @@ fn is_real_disk(block: &Path, name: &str) -> bool {
 
 /// Texts as a kernel wrote them, for tests.
 #[cfg(test)]
-pub(super) mod recorded {
+pub(crate) mod recorded {
     pub(crate) const STAT: &str = "\
 cpu  2010 5 800 9000 400 12 30 3 9 0
 cpu0 1010 5 400 4500 200 6 15 2 9 0
