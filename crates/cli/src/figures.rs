@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rotproof_trial::compare::Unit;
+use rotproof_results::compare::Unit;
 
 use crate::units;
 

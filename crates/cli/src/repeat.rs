@@ -5,10 +5,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use rotproof_block::{Error, ErrorKind};
-use rotproof_trial::compare::{SetUp, Summarised, repetition_seed, summarise_runs};
+use rotproof_results::compare::{SetUp, Summarised, repetition_seed, summarise_runs};
+use rotproof_results::folder::RepeatedFolder;
 use rotproof_trial::file::TrialFile;
-use rotproof_trial::results_folder::RepeatedFolder;
-use rotproof_trial::runner::{self, Finished};
+use rotproof_trial::runner::Finished;
 use serde_json::{Value, json};
 
 use crate::figures::show;
@@ -82,7 +82,7 @@ impl Repeated {
         let figures = serde_json::to_value(&self.figures)
             .map_err(|error| Error::new(ErrorKind::Internal, "writing figures as JSON").caused_by(error))?;
         Ok(json!({
-            "format": runner::FORMAT,
+            "format": rotproof_results::FORMAT,
             "name": trial.file.name,
             "seed": trial.file.seed,
             "repeat": self.runs.len(),

@@ -3,9 +3,9 @@
 
 use rotproof_block::{Error, ErrorKind};
 use rotproof_record::RunFolder;
-use rotproof_trial::compare::{Compared, Finding, SetUp, Summarised, compare_set_ups, summarise_runs};
-use rotproof_trial::fio_export::write_fio_files;
-use rotproof_trial::page;
+use rotproof_results::compare::{Compared, Finding, SetUp, Summarised, compare_set_ups, summarise_runs};
+use rotproof_results::fio::write_fio_files;
+use rotproof_results::page;
 use serde_json::json;
 
 use crate::args::ReportArgs;

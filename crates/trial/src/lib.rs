@@ -1,18 +1,14 @@
 //! What a trial is: its file, its subjects, its runner and its verdict.
 
-pub mod compare;
 pub mod control;
 pub mod expect;
 pub mod file;
-pub mod fio_export;
 pub mod fleet_file;
 mod ground;
 pub mod import;
 pub mod load;
 pub mod metrics;
-pub mod page;
 pub mod path_file;
-pub mod results_folder;
 pub mod runner;
 pub mod serve;
 pub mod subject;

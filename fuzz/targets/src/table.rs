@@ -1,7 +1,7 @@
 //! The tables of a run and its `run.json`, as `rotproof report` reads them: from folders that anybody may have written.
 
 use rotproof_record::table::{Column, TableReader, TableWriter, Values};
-use rotproof_trial::compare::{Finding, SetUp, compare_set_ups, summarise_runs};
+use rotproof_results::compare::{Finding, SetUp, compare_set_ups, summarise_runs};
 
 /// A table is refused, or each of its columns has a value for each row, read whole as by groups.
 pub fn check(bytes: &[u8]) {

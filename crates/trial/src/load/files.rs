@@ -21,11 +21,11 @@ use rotproof_machine::{Cancel, Locked};
 use rotproof_probe::{ProbeReport, ProbesSpec};
 use rotproof_record::Recording;
 use rotproof_record::statistics::{SteadyEnd, SteadySpec};
+use rotproof_results::folder::ResultsFolder;
 use rotproof_spec::{Bytes, Span};
 
 use super::Record;
 use super::kept::Kept;
-use crate::results_folder::ResultsFolder;
 use crate::runner::{Monitor, Performance, mark_file_errors, summarise_files};
 
 /// The load's own folder in the one that it is given.

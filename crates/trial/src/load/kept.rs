@@ -10,9 +10,9 @@ use rotproof_machine::Cancel;
 use rotproof_machine::registry::Registry;
 use rotproof_probe::{ProbeReport, ProbesSpec, Sampler};
 use rotproof_record::{Recording, RecordingOptions};
+use rotproof_results::folder::ResultsFolder;
 
 use super::Record;
-use crate::results_folder::ResultsFolder;
 use crate::runner::Monitor;
 
 /// Both, as far as they were asked for.

@@ -30,8 +30,8 @@ pub use target::{Access, LoadTarget, SimulatedKind};
 
 use rotproof_machine::Cancel;
 use rotproof_probe::{ProbeReport, ProbesSpec};
+use rotproof_results::folder::ResultsFolder;
 
-use crate::results_folder::ResultsFolder;
 use crate::runner::{Monitor, Performance, mark_errors, summarise};
 use clients::ClientOutcome;
 use kept::{Kept, KeptResults};

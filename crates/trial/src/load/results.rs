@@ -9,10 +9,9 @@ use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_record::RunFolder;
 use rotproof_record::statistics::{series, variation};
+use rotproof_results::folder::ResultsFolder;
+use rotproof_results::page;
 use serde_json::{Value, json};
-
-use crate::page;
-use crate::results_folder::ResultsFolder;
 
 /// Writes both into the folder of the results, and gives it its name: `found` is what the load found, a map; `command` repeats
 /// it.

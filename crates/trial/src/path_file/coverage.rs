@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_results::{FORMAT, NO_REMOUNT};
 use serde::Deserialize;
-
-use crate::runner::{FORMAT, NO_REMOUNT};
 
 /// Faults that somebody met, by whether they were noticed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -16,10 +16,11 @@ use rotproof_load::{
 };
 use rotproof_machine::{Claim, ClaimedDevice, Filled, Use};
 use rotproof_record::{Recording, RecordingOptions};
+use rotproof_results::NO_REMOUNT;
 
 use super::extents::place_extents;
 use super::leaf_watch::LeafWatch;
-use super::{Conductor, Loaded, NO_REMOUNT, let_recognise, only_reads};
+use super::{Conductor, Loaded, let_recognise, only_reads};
 use crate::file::{RuntimeKind, TrialFile};
 use crate::subject::{Place, Prepared, Remount};
 

@@ -14,11 +14,12 @@ use rotproof_load::{Command, CommandLine, CommandOutput};
 use rotproof_machine::command::{CommandFiles, CommandRun, GRACE, run_command};
 use rotproof_machine::registry::CleanupStack;
 use rotproof_record::{Recording, RecordingOptions};
+use rotproof_results::NO_REMOUNT;
 use serde::Serialize;
 
 use super::leaf_watch::LeafWatch;
 use super::performance::Performance;
-use super::{Conductor, Loaded, NO_REMOUNT, arm_without_load, fio_json};
+use super::{Conductor, Loaded, arm_without_load, fio_json};
 use crate::subject::{Place, Prepared, Remount};
 
 /// How much of what a command said is kept for people.

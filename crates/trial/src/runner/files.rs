@@ -10,9 +10,10 @@ use rotproof_load::personality::{
     FileOperation, FileOracle, FilePlan, FileReport, FileRunOptions, Personality, run,
 };
 use rotproof_record::{Recording, RecordingOptions};
+use rotproof_results::NO_REMOUNT;
 
 use super::leaf_watch::LeafWatch;
-use super::{Conductor, Loaded, NO_REMOUNT};
+use super::{Conductor, Loaded};
 use crate::subject::{Place, Prepared, Remount};
 use crate::verdict::FileAccount;
 

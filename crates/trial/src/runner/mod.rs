@@ -13,6 +13,8 @@ mod leaf_watch;
 mod marks;
 mod medium;
 mod monitor;
+#[cfg(test)]
+mod page_tests;
 mod performance;
 #[cfg(test)]
 mod plan_tests;
@@ -48,20 +50,18 @@ pub use monitor::{Moment, Monitor};
 pub use performance::{Performance, summarise, summarise_files};
 pub use replay::{Recorded, ReplayReport};
 pub use report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
-pub use results::{FORMAT, FailureRecord};
+pub use results::FailureRecord;
 
 use rotproof_machine::registry::{Registry, Run};
 use rotproof_machine::{Cancel, Filled, UsageMeter, Use};
 use rotproof_probe::Sampler;
+use rotproof_results::NO_REMOUNT;
+use rotproof_results::folder::ResultsFolder;
 
 use crate::file::{SubjectSpec, TrialFile};
 use crate::ground::{self, Ground};
-use crate::results_folder::ResultsFolder;
 use crate::subject::{self, Prepared, SubjectDescription, SubjectEnvironment};
 use crate::verdict::{Evidence, FileAccount, Verdict};
-
-/// How a subject that does not come back after the load is told of among what it noticed.
-pub(crate) const NO_REMOUNT: &str = "it could not be mounted again";
 
 /// What a run is given beside its trial.
 #[derive(Clone, Debug)]

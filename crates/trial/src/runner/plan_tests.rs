@@ -56,7 +56,7 @@ fn a_trace_with_malformed_lines_says_so_and_one_without_an_access_is_no_trial() 
     let found = run_in(folder.path(), &yaml("{ trace: { file: some.spc, format: spc } }")).expect("a run");
     let trace = found.report.trace.as_ref().expect("a trace");
     assert_eq!((trace.accesses, trace.malformed, trace.malformed_lines[0].number), (2, 2, 2));
-    let page = std::fs::read_to_string(found.folder.join(crate::page::FILE_NAME)).expect("a page");
+    let page = std::fs::read_to_string(found.folder.join(rotproof_results::page::FILE_NAME)).expect("a page");
     assert!(page.contains("Of the trace 2 malformed lines could not be replayed: line 2 ("), "{page}");
 
     for (name, text) in [("none.spc", "nonsense\nmore of it\n"), ("empty.spc", "")] {

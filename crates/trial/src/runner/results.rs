@@ -13,6 +13,8 @@ use rotproof_layers::DeviceSpec;
 use rotproof_load::personality::FileReport;
 use rotproof_load::{EffortPerRequest, Failure, LoadReport};
 use rotproof_record::statistics::SteadyEnd;
+use rotproof_results::folder::ResultsFolder;
+use rotproof_results::page;
 use serde::Serialize;
 
 use super::course::{self, Course};
@@ -20,12 +22,7 @@ use super::performance::{summarise, summarise_files};
 use super::report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
 use super::{Conducted, Finished, tables};
 use crate::file::TrialFile;
-use crate::page;
-use crate::results_folder::ResultsFolder;
 use crate::verdict::{CauseRecord, RuleOutcome};
-
-/// Version of the form of all files in a results folder.
-pub const FORMAT: u32 = 1;
 
 /// A line of `failures.jsonl`.
 #[derive(Clone, Debug, Serialize)]
@@ -170,7 +167,7 @@ fn report(
         })
         .collect();
     Report {
-        format: FORMAT,
+        format: rotproof_results::FORMAT,
         rotproof: env!("CARGO_PKG_VERSION"),
         name: trial.name.clone(),
         seed: trial.seed,

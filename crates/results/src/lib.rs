@@ -1,0 +1,14 @@
+//! The folder that a run or a load leaves, and what is made of it afterwards: its page, comparisons, fio's form.
+//!
+//! It knows the files in the folder, not the trial or the load that they come from.
+
+pub mod compare;
+pub mod fio;
+pub mod folder;
+pub mod page;
+
+/// Version of the form of all files in a results folder.
+pub const FORMAT: u32 = 1;
+
+/// How a subject that does not come back after the load is told of among what was noticed.
+pub const NO_REMOUNT: &str = "it could not be mounted again";
