@@ -1,6 +1,5 @@
 //! `rotproof import`: the fault plan of another injector as the `faults:` of a trial file, fio's jobs as its `load:`.
 
-use rotproof_trial::import;
 use serde_json::json;
 
 use crate::args::ImportArgs;
@@ -10,8 +9,9 @@ use crate::output::Output;
 
 /// Prints the rules or the load with what was assumed, or everything in the file that cannot be carried.
 pub fn import(args: &ImportArgs, output: Output) -> Result<Exit, Failure> {
-    let format = args.format.map(import::Format::from);
-    let imported = import::open(&args.file, format).map_err(|mistakes| Failure::Mistakes(vec![mistakes]))?;
+    let format = args.format.map(rotproof_import::Format::from);
+    let imported =
+        rotproof_import::open(&args.file, format).map_err(|mistakes| Failure::Mistakes(vec![mistakes]))?;
     if args.json {
         output.json(&json!(imported));
     } else {

@@ -1,8 +1,8 @@
 //! `rotproof schema`: prints the JSON Schema of trial files, or of those of the reliability model.
 
 use rotproof_block::error::IoContext;
+use rotproof_design::{fleet_file, path_file};
 use rotproof_trial::file::TrialFile;
-use rotproof_trial::{fleet_file, path_file};
 
 use crate::args::{SchemaArgs, SchemaKind};
 use crate::exit::Exit;

@@ -3,12 +3,9 @@
 pub mod control;
 pub mod expect;
 pub mod file;
-pub mod fleet_file;
 mod ground;
-pub mod import;
 pub mod load;
 pub mod metrics;
-pub mod path_file;
 pub mod runner;
 pub mod serve;
 pub mod subject;

@@ -7,10 +7,10 @@
 use std::path::{Path, PathBuf};
 
 use regex_lite::Regex;
+use rotproof_design::path_file::Coverage;
+use rotproof_design::{fleet_file, path_file};
 use rotproof_model::systems::Configuration;
 use rotproof_trial::file::{Overrides, TrialFile};
-use rotproof_trial::path_file::Coverage;
-use rotproof_trial::{fleet_file, path_file};
 use serde_json::Value;
 
 /// Why `value` does not satisfy `schema`; references are looked up in `root`.

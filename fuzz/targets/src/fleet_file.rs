@@ -1,8 +1,8 @@
 //! A fleet file: any bytes are the devices of a fleet, which makes sense to the simulation but for its size, or a list of
 //! mistakes.
 
+use rotproof_design::fleet_file::parse_bytes;
 use rotproof_model::fleet::{Fleet, Hazard};
-use rotproof_trial::fleet_file::parse_bytes;
 
 /// What was understood is a fleet.
 pub fn check(bytes: &[u8]) {

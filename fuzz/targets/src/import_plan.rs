@@ -1,7 +1,7 @@
 //! Fault plans of other injectors, and job files of fio.
 
+use rotproof_import::{Brought, Format, parse_bytes};
 use rotproof_trial::file::{Overrides, TrialFile};
-use rotproof_trial::import::{Brought, Format, parse_bytes};
 
 /// The JSON of FISPDK.
 pub fn check_fispdk(bytes: &[u8]) {

@@ -1,7 +1,7 @@
 //! A path file: any bytes are a path of the reliability model, whose scores are numbers from 0 on, or a list of mistakes.
 
+use rotproof_design::path_file::{Coverage, parse_bytes};
 use rotproof_model::systems::Configuration;
-use rotproof_trial::path_file::{Coverage, parse_bytes};
 
 /// What was understood can be reckoned with, at any residency.
 pub fn check(bytes: &[u8]) {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use rotproof_import::FioSteady;
 use rotproof_load::personality::Personality;
 use rotproof_load::{BlockSizes, Burst, Duplicates, FileEngine, Mix, Pace, Pattern, RampUp};
 use rotproof_machine::Machine;
@@ -10,7 +11,6 @@ use rotproof_probe::{Probes, machine};
 use rotproof_record::IntervalLength;
 use rotproof_spec::{Bytes, Percent, Span};
 use rotproof_trace::Operation;
-use rotproof_trial::import::FioSteady;
 use rotproof_trial::load::LoadTarget;
 
 use super::values::{

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use rotproof_design::path_file::{DiskRate, Fraction, GoalText, MemoryRate, parse_redundancy, residency};
 use rotproof_model::{Redundancy, SECONDS_PER_YEAR, fleet};
 use rotproof_spec::{Measure, Span};
-use rotproof_trial::path_file::{DiskRate, Fraction, GoalText, MemoryRate, parse_redundancy, residency};
 
 /// `rotproof model`.
 #[derive(Clone, Debug, Args)]

@@ -3,10 +3,10 @@
 use std::path::Path as FilePath;
 
 use rotproof_block::{Error, ErrorKind};
+use rotproof_design::path_file;
 use rotproof_model::systems::{self, Configuration};
 use rotproof_model::{Checksum, Goal, Path};
 use rotproof_spec::nearest;
-use rotproof_trial::path_file;
 use serde_json::{Value, json};
 
 use crate::fail::Failure;

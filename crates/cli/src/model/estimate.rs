@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use rotproof_block::{Error, ErrorKind};
+use rotproof_design::path_file::{Coverage, Run, Runs};
 use rotproof_model::{Bound, Uncertain, estimate as model};
-use rotproof_trial::path_file::{Coverage, Run, Runs};
 use serde_json::{Value, json};
 
 use crate::exit::Exit;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rotproof_block::{Error, ErrorKind};
+use rotproof_design::fleet_file;
 use rotproof_model::SECONDS_PER_YEAR;
 use rotproof_model::fleet::{
     Estimate, Fleet, Hazard, Options, Outcome, Sampling, Source, closed_form, simulate,
 };
-use rotproof_trial::fleet_file;
 use serde_json::{Value, json};
 
 use crate::exit::Exit;

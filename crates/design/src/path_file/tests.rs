@@ -1,7 +1,8 @@
-use super::*;
 use rotproof_model::{
     Arrival, Bound, Device, Goal, Protection, Redundancy, Repair, Switch, Weakness, systems,
 };
+
+use super::*;
 
 fn machine() -> systems::Configuration {
     systems::Configuration::from_word("consumer").expect("a machine")

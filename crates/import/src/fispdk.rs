@@ -12,8 +12,8 @@ use rotproof_fault::{
     TagPattern,
 };
 
-use super::reader::{Number, Reader};
-use super::rules::Import;
+use crate::reader::{Number, Reader};
+use crate::rules::Import;
 
 const PLAN_KEYS: [&str; 2] = ["write", "read"];
 const FILE_KEYS: [&str; 2] = ["fileName", "faultInjection"];
@@ -283,10 +283,10 @@ fn error(fault: NodeId, reader: &mut Reader<'_>, notes: &mut Vec<String>) -> Opt
 
 #[cfg(test)]
 mod tests {
-    use crate::file::{Overrides, TrialFile};
-    use crate::import::{Format, parse_plan};
+    use crate::{Format, parse_plan};
+    use rotproof_trial::file::{Overrides, TrialFile};
 
-    const THESIS: &str = include_str!("../../../../examples/import/fispdk.json");
+    const THESIS: &str = include_str!("../../../examples/import/fispdk.json");
 
     fn rules(text: &str) -> Vec<String> {
         let imported = parse_plan("f.json", text.as_bytes(), None).unwrap_or_else(|error| panic!("{error}"));

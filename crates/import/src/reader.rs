@@ -4,10 +4,7 @@
 
 use std::time::Duration;
 
-use rotproof_document::Diagnostic;
-use rotproof_document::Meaning;
-use rotproof_document::{NodeId, Tree, Value};
-use rotproof_document::{list, short};
+use rotproof_document::{Diagnostic, Meaning, NodeId, Tree, Value, list, short};
 use rotproof_spec::{Span, nearest};
 
 /// Mistakes reported at once.

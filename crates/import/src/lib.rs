@@ -19,10 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use fio::{FioSteady, ImportedLoad};
 use reader::Reader;
-use rotproof_document::parse;
-use rotproof_document::{Diagnostics, Source};
-use rotproof_document::{NodeId, Tree, Value};
-use rotproof_document::{read_source, source_from_bytes};
+use rotproof_document::{Diagnostics, NodeId, Source, Tree, Value, parse, read_source, source_from_bytes};
 pub use rules::{Imported, ImportedRule};
 
 /// A format that can be imported.

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use rotproof_document::Diagnostic;
-use rotproof_document::{Place, Source};
+use rotproof_document::{Diagnostic, Place, Source};
 
 /// Jobs that a file may have; a load has no more workers.
 const JOBS_MAX: usize = 256;

@@ -6,13 +6,12 @@
 
 use std::time::Duration;
 
-use rotproof_document::short;
-use rotproof_document::{NodeId, Value};
+use rotproof_document::{NodeId, Value, short};
 use rotproof_fault::{By, Delay, Effect, Moment, OperationMatch, Rule, Schedule, Seen, SeenBlock, Target};
 use rotproof_spec::Span;
 
-use super::reader::Reader;
-use super::rules::Import;
+use crate::reader::Reader;
+use crate::rules::Import;
 
 const FAULT_KEYS: [&str; 9] = [
     "operation",
@@ -370,10 +369,10 @@ fn seen_block(
 
 #[cfg(test)]
 mod tests {
-    use crate::file::{Overrides, TrialFile};
-    use crate::import::{Format, parse_plan};
+    use crate::{Format, parse_plan};
+    use rotproof_trial::file::{Overrides, TrialFile};
 
-    const SAMPLE: &str = include_str!("../../../../examples/import/achilles.yml");
+    const SAMPLE: &str = include_str!("../../../examples/import/achilles.yml");
 
     fn rules(text: &str) -> Vec<String> {
         let imported = parse_plan("a.yml", text.as_bytes(), None).unwrap_or_else(|error| panic!("{error}"));

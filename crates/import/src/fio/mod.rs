@@ -12,8 +12,7 @@ mod value;
 use std::fmt;
 use std::sync::Arc;
 
-use rotproof_document::Diagnostic;
-use rotproof_document::{Diagnostics, Source};
+use rotproof_document::{Diagnostic, Diagnostics, Source};
 use rotproof_load::{JobSpec, LoadSpec};
 use rotproof_spec::{Bytes, Path, Percent, Problems, Span};
 use serde::Serialize;
@@ -186,8 +185,8 @@ fn without_defaults<T: Serialize>(value: &T, default: &T) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::{Overrides, TrialFile};
-    use crate::import::{Brought, Format, parse_bytes};
+    use crate::{Brought, Format, parse_bytes};
+    use rotproof_trial::file::{Overrides, TrialFile};
 
     fn import(text: &str) -> Result<ImportedLoad, Vec<String>> {
         match parse_bytes("jobs.fio", text.as_bytes(), Some(Format::Fio)) {

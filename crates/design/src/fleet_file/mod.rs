@@ -9,10 +9,7 @@ mod form;
 use std::path::Path;
 use std::sync::Arc;
 
-use rotproof_document::parse;
-use rotproof_document::read;
-use rotproof_document::{Diagnostic, Diagnostics, Source};
-use rotproof_document::{read_source, source_from_bytes};
+use rotproof_document::{Diagnostic, Diagnostics, Source, parse, read, read_source, source_from_bytes};
 use rotproof_model::fleet::{Death, Hazard, Source as ErrorSource};
 use rotproof_spec::Problems;
 use serde_json::Value;

@@ -11,10 +11,7 @@ mod rates;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rotproof_document::parse;
-use rotproof_document::read;
-use rotproof_document::{Diagnostic, Diagnostics, Source};
-use rotproof_document::{read_source, source_from_bytes};
+use rotproof_document::{Diagnostic, Diagnostics, Source, parse, read, read_source, source_from_bytes};
 use rotproof_model as model;
 use rotproof_spec::Problems;
 use serde_json::Value;

@@ -5,8 +5,8 @@ use rotproof_fault::{Rule, validate_all};
 use rotproof_spec::{Path, Problems};
 use serde::Serialize;
 
-use super::Format;
-use super::reader::Reader;
+use crate::Format;
+use crate::reader::Reader;
 
 /// A fault plan that was written for another injector.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use rotproof_document::Diagnostic;
-use rotproof_document::Place;
+use rotproof_document::{Diagnostic, Place};
 use rotproof_load::{Arrivals, BlockSizes, JobSpec, Pattern, Rate, SizeMix, ThinkAfter, ThinkTime};
 use rotproof_record::statistics::SteadySpec;
 use rotproof_spec::{Bytes, Percent, Span};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::rules::Imported;
+use crate::rules::Imported;
 
 /// Characters of a line of comment.
 const WIDTH: usize = 80;
@@ -30,7 +30,7 @@ impl fmt::Display for Imported {
 }
 
 /// A note, broken between words.
-pub(super) fn comment(f: &mut fmt::Formatter<'_>, indent: &str, note: &str) -> fmt::Result {
+pub(crate) fn comment(f: &mut fmt::Formatter<'_>, indent: &str, note: &str) -> fmt::Result {
     let mut line = format!("{indent}# -");
     for word in one_line(note).split_whitespace() {
         if line.chars().count() + 1 + word.chars().count() > WIDTH {
@@ -44,7 +44,7 @@ pub(super) fn comment(f: &mut fmt::Formatter<'_>, indent: &str, note: &str) -> f
 }
 
 /// Without what could end the line, and with it the comment.
-pub(super) fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     let ends = |c: char| c.is_control() || matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}' | '\u{feff}');
     text.chars().map(|c| if ends(c) { ' ' } else { c }).collect()
 }

@@ -1,5 +1,6 @@
-use super::*;
 use rotproof_model::fleet::FRONT;
+
+use super::*;
 
 fn parse_text(text: &str) -> Result<DeviceFaults, Diagnostics> {
     parse_bytes("t.yaml", text.as_bytes(), 0.25)
