@@ -24,9 +24,9 @@ use rotproof_load::{
 };
 use rotproof_machine::Cancel;
 use rotproof_machine::registry::Registry;
+use rotproof_subject::{Place, Prepared, Remount, SubjectEnvironment};
 use rotproof_trial::file::RuntimeKind;
 use rotproof_trial::runner::{self, FailureRecord, Monitor};
-use rotproof_trial::subject::{self, Place, Prepared, Remount, SubjectEnvironment};
 use rotproof_trial::verdict::{CauseRecord, Evidence, FileAccount, Verdict};
 
 use crate::draw::Case;
@@ -121,7 +121,7 @@ pub fn conduct(case: &Case, folder: &Path) -> Result<Conducted> {
         export_threads: 2,
         cancel: Cancel::new(),
     };
-    let mut subject = subject::prepare(&trial.subject, Arc::clone(&device), &environment)?;
+    let mut subject = rotproof_subject::prepare(&trial.subject, Arc::clone(&device), &environment)?;
     let mut stage = Stage {
         case,
         engine,
@@ -407,7 +407,7 @@ impl Stage<'_> {
                 failures: &failures,
                 reports,
                 blocks_stay,
-                flushes_itself: !matches!(trial.subject, rotproof_trial::file::SubjectSpec::Raw),
+                flushes_itself: !matches!(trial.subject, rotproof_subject::SubjectSpec::Raw),
                 is_unreachable,
                 medium: Some(&Top(Arc::clone(&self.device))),
                 load: known,

@@ -5,7 +5,8 @@ use rotproof_layers::{DeviceSpec, DiskProfile};
 use rotproof_load::personality::Personality;
 use rotproof_load::{BlockSizes, Command, JobSpec, LoadSpec, Pace, Trace};
 use rotproof_spec::{Bytes, Percent};
-use rotproof_trial::file::{SubjectSpec, TrialFile};
+use rotproof_subject::SubjectSpec;
+use rotproof_trial::file::TrialFile;
 
 use crate::output::Paint;
 use crate::table::clip;

@@ -8,5 +8,4 @@ pub mod load;
 pub mod metrics;
 pub mod runner;
 pub mod serve;
-pub mod subject;
 pub mod verdict;

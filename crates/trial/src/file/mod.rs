@@ -10,7 +10,6 @@ mod never;
 mod never_tests;
 mod overrides;
 mod served;
-mod subject_spec;
 mod targets;
 mod traffic;
 mod trial_file;
@@ -18,5 +17,4 @@ mod validate;
 
 pub use overrides::Overrides;
 pub use served::{rules_of_arguments, validate_rule_to_serve};
-pub use subject_spec::{FileSystem, FileSystemSpec, SubjectSpec};
 pub use trial_file::{RuntimeKind, TrialFile};

@@ -8,8 +8,8 @@ use rotproof_fault::{AwakePhase, Moment, OperationKind, Rule, Schedule, Target};
 use rotproof_layers::DeviceSpec;
 use rotproof_load::RampUp;
 use rotproof_spec::{Path, Problems, Span};
+use rotproof_subject::SubjectSpec;
 
-use super::subject_spec::SubjectSpec;
 use super::traffic::Traffic;
 use super::trial_file::TrialFile;
 

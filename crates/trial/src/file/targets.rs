@@ -9,8 +9,7 @@ use rotproof_layers::StackSpec;
 use rotproof_load::LoadSpec;
 use rotproof_load::object::ObjectInfo;
 use rotproof_spec::{Path, Problems, nearest};
-
-use super::subject_spec::{FileSystem, SubjectSpec};
+use rotproof_subject::{FileSystem, SubjectSpec};
 
 /// Reports targets that `load` cannot have on `objects`. Where the sizes are not known yet, they are 0.
 pub fn validate_targets(

@@ -7,9 +7,9 @@ use rotproof_block::Phase;
 use rotproof_fault::{BLOCK_BYTES, FaultEntry, OperationKind, Rule};
 use rotproof_load::{LoadSpec, Stage, Step, Workload};
 use rotproof_spec::{ByteRange, End};
+use rotproof_subject::SubjectSpec;
 
 use super::never::{matches_needed, plural};
-use super::subject_spec::SubjectSpec;
 use super::trial_file::TrialFile;
 
 /// Steps that are gone through, and steps times rules: about a second of work.

@@ -13,12 +13,12 @@ use rotproof_load::LoadSpec;
 use rotproof_probe::{Probes, ProbesSpec};
 use rotproof_record::RecordSpec;
 use rotproof_spec::Problems;
+use rotproof_subject::SubjectSpec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::overrides::{Overrides, build};
-use super::subject_spec::SubjectSpec;
 use crate::expect::Expect;
 
 /// A trial: a storage stack, what is built on it, the load, the faults, and what is expected of the verdict.

@@ -8,8 +8,8 @@ use rotproof_load::object::{ObjectInfo, file_name};
 use rotproof_load::personality::FilePlan;
 use rotproof_load::{FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FileEngine, FilesSpec, no_room};
 use rotproof_spec::{Bytes, Path, Problems, number_in_range};
+use rotproof_subject::SubjectSpec;
 
-use super::subject_spec::SubjectSpec;
 use super::targets::{validate_extents, validate_targets};
 use super::trial_file::{RuntimeKind, TrialFile};
 

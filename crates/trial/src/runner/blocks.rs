@@ -17,12 +17,12 @@ use rotproof_load::{
 use rotproof_machine::{Claim, ClaimedDevice, Filled, Use};
 use rotproof_record::{Recording, RecordingOptions};
 use rotproof_results::NO_REMOUNT;
+use rotproof_subject::{Place, Prepared, Remount};
 
 use super::extents::place_extents;
 use super::leaf_watch::LeafWatch;
 use super::{Conductor, Loaded, let_recognise, only_reads};
 use crate::file::{RuntimeKind, TrialFile};
-use crate::subject::{Place, Prepared, Remount};
 
 impl Conductor<'_> {
     pub(super) fn load_and_check_blocks(&mut self, subject: &mut dyn Prepared) -> Result<Loaded> {

@@ -15,12 +15,12 @@ use rotproof_machine::command::{CommandFiles, CommandRun, GRACE, run_command};
 use rotproof_machine::registry::CleanupStack;
 use rotproof_record::{Recording, RecordingOptions};
 use rotproof_results::NO_REMOUNT;
+use rotproof_subject::{Place, Prepared, Remount};
 use serde::Serialize;
 
 use super::leaf_watch::LeafWatch;
 use super::performance::Performance;
 use super::{Conductor, Loaded, arm_without_load, fio_json};
-use crate::subject::{Place, Prepared, Remount};
 
 /// How much of what a command said is kept for people.
 const SAID_BYTES_MAX: u64 = 2000;

@@ -11,10 +11,10 @@ use rotproof_load::personality::{
 };
 use rotproof_record::{Recording, RecordingOptions};
 use rotproof_results::NO_REMOUNT;
+use rotproof_subject::{Place, Prepared, Remount};
 
 use super::leaf_watch::LeafWatch;
 use super::{Conductor, Loaded};
-use crate::subject::{Place, Prepared, Remount};
 use crate::verdict::FileAccount;
 
 /// The folder of the load's files.

@@ -57,10 +57,10 @@ use rotproof_machine::{Cancel, Filled, UsageMeter, Use};
 use rotproof_probe::Sampler;
 use rotproof_results::NO_REMOUNT;
 use rotproof_results::folder::ResultsFolder;
+use rotproof_subject::{Prepared, SubjectDescription, SubjectEnvironment, SubjectSpec};
 
-use crate::file::{SubjectSpec, TrialFile};
+use crate::file::TrialFile;
 use crate::ground::{self, Ground};
-use crate::subject::{self, Prepared, SubjectDescription, SubjectEnvironment};
 use crate::verdict::{Evidence, FileAccount, Verdict};
 
 /// What a run is given beside its trial.
@@ -240,7 +240,7 @@ fn conduct(
         Some(watch) => watch.over(Arc::clone(&stack.device)),
         None => Arc::clone(&stack.device),
     };
-    let mut subject = subject::prepare(&trial.subject, device, &environment)
+    let mut subject = rotproof_subject::prepare(&trial.subject, device, &environment)
         .map_err(|error| leaf_watch::blame(&stack, error))?;
     let outcome = {
         let mut conductor = Conductor {

@@ -9,6 +9,7 @@ use rotproof_load::{EffortPerRequest, RealisedContent, TraceReport};
 use rotproof_machine::{Environment, Usage};
 use rotproof_probe::ProbeReport;
 use rotproof_record::statistics::{Degradation, SteadyEnd, SteadyState};
+use rotproof_subject::SubjectDescription;
 use serde::Serialize;
 
 use super::external::ExternalReport;
@@ -16,7 +17,6 @@ use super::performance::Performance;
 use super::replay::ReplayReport;
 use crate::expect::{Counts, Expectation};
 use crate::file::RuntimeKind;
-use crate::subject::SubjectDescription;
 use crate::verdict::RuleOutcome;
 
 /// The content of `run.json`. Under the simulated runtime everything but [`Report::wall_clock`] is the same for

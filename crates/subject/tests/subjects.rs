@@ -12,8 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rotproof_block::{Device, ErrorKind, Phase};
-use rotproof_trial::file::{FileSystem, SubjectSpec};
-use rotproof_trial::subject::{Place, Prepared, Remount, prepare};
+use rotproof_subject::{FileSystem, Place, Prepared, Remount, SubjectSpec, prepare};
 
 use sandbox::{Behaviour, Rigged, Sandbox, file_system, stack_for};
 

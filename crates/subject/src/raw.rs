@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use rotproof_block::{Device, Error, Result};
 
-use super::{Place, Prepared, Remount, SubjectDescription};
+use crate::{Place, Prepared, Remount, SubjectDescription};
 
 /// Nothing lies between the load and the stack, so there is nothing to mount and no cache to empty.
-pub(super) struct Raw(Arc<dyn Device>);
+pub(crate) struct Raw(Arc<dyn Device>);
 
 impl Raw {
-    pub(super) fn new(device: Arc<dyn Device>) -> Self {
+    pub(crate) fn new(device: Arc<dyn Device>) -> Self {
         Self(device)
     }
 }

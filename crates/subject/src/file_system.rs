@@ -14,11 +14,11 @@ use rotproof_export::unmount_path;
 use rotproof_machine::mounts::mounts;
 use rotproof_machine::registry::{CleanupStack, Resource, Undo};
 
-use super::exported::Exported;
-use super::mkfs::{self, Made, Recipe};
-use super::mount::mount;
-use super::{Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
-use crate::file::{FileSystem, FileSystemSpec};
+use crate::exported::Exported;
+use crate::mkfs::{self, Made, Recipe};
+use crate::mount::mount;
+use crate::{FileSystem, FileSystemSpec};
+use crate::{Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
 
 /// How long a file system may be busy when it is unmounted: programs that watch new mounts look into them for a
 /// moment.
@@ -28,7 +28,7 @@ const BUSY_INTERVAL: Duration = Duration::from_millis(20);
 const EXPLAINING_LINES: usize = 4;
 
 /// A file system on a loop device over the stack, mounted on a folder of the run.
-pub(super) struct FileSystemSubject {
+pub(crate) struct FileSystemSubject {
     exported: Exported,
     kind: FileSystem,
     mountpoint: PathBuf,
@@ -38,7 +38,7 @@ pub(super) struct FileSystemSubject {
 }
 
 impl FileSystemSubject {
-    pub(super) fn prepare(
+    pub(crate) fn prepare(
         spec: &FileSystemSpec,
         device: Arc<dyn Device>,
         environment: &SubjectEnvironment,

@@ -5,8 +5,8 @@ use rotproof_block::{DeviceInfo, Error, ErrorKind, Result};
 use rotproof_machine::{Cancel, Program};
 use rotproof_spec::Bytes;
 
-use super::mkfs::Recipe;
-use crate::file::{FileSystem, SubjectSpec};
+use crate::mkfs::Recipe;
+use crate::{FileSystem, SubjectSpec};
 
 /// Ok if this machine can make the subject on such a device. Fails with [`ErrorKind::Missing`] and a text that says
 /// what to install or how to get the right, or with [`ErrorKind::Invalid`] if the device is too small.

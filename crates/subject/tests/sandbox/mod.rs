@@ -19,8 +19,7 @@ use rotproof_block::{
 use rotproof_machine::Cancel;
 use rotproof_machine::mounts::mounts;
 use rotproof_machine::registry::{Registry, Run};
-use rotproof_trial::file::{FileSystem, FileSystemSpec, SubjectSpec};
-use rotproof_trial::subject::SubjectEnvironment;
+use rotproof_subject::{FileSystem, FileSystemSpec, SubjectEnvironment, SubjectSpec};
 
 /// A temporary folder with a registry in it.
 pub struct Sandbox {

@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 use rotproof_block::Phase;
 use rotproof_export::{LoopDevice, LoopOptions, find_by_backing_file};
 use rotproof_machine::registry::{CleanReport, Outcome, Registry};
-use rotproof_trial::file::{FileSystem, SubjectSpec};
-use rotproof_trial::subject::{Place, prepare};
+use rotproof_subject::{FileSystem, Place, SubjectSpec, prepare};
 
 use sandbox::{Behaviour, Rigged, Sandbox, environment, file_system, leftovers, mounts_and_loops, stack_for};
 

@@ -15,13 +15,13 @@ use rotproof_export::{FuseExport, FuseOptions, LoopDevice, LoopOptions};
 use rotproof_machine::registry::{CleanupStack, Resource, Undo};
 use rotproof_machine::{Cancel, KernelLog};
 
-use super::{SubjectEnvironment, joined};
+use crate::{SubjectEnvironment, joined};
 
 /// Name of the file that stands for the stack.
 const FILE_NAME: &str = "disk";
 
 /// The loop device and what is below it.
-pub(super) struct Exported {
+pub(crate) struct Exported {
     stack: CleanupStack,
     /// How high the clean-up stack is without the loop device.
     loop_mark: usize,
@@ -39,7 +39,7 @@ pub(super) struct Exported {
 
 impl Exported {
     /// Serves `device` and attaches it. `stack` may hold what shall outlive the device.
-    pub(super) fn new(
+    pub(crate) fn new(
         mut stack: CleanupStack,
         device: Arc<dyn Device>,
         environment: &SubjectEnvironment,
@@ -84,7 +84,7 @@ impl Exported {
     }
 
     /// Attaches the stack's file to a loop device.
-    pub(super) fn attach(&mut self) -> Result<()> {
+    pub(crate) fn attach(&mut self) -> Result<()> {
         let (file, options) = (&self.file, self.loop_options);
         self.device = self.stack.create(Resource::Loop { backing_file: file.clone() }, || {
             let device = LoopDevice::attach(file, options)?;
@@ -96,22 +96,22 @@ impl Exported {
     }
 
     /// The block device; another after each [`Exported::attach`].
-    pub(super) fn device(&self) -> &Path {
+    pub(crate) fn device(&self) -> &Path {
         &self.device
     }
 
     /// See [`super::Prepared::disk`].
-    pub(super) fn disk(&self) -> Option<String> {
+    pub(crate) fn disk(&self) -> Option<String> {
         self.device.file_name()?.to_str().map(str::to_owned)
     }
 
     /// Where what is created on top of the device goes; [`Exported::detach`] undoes it.
-    pub(super) fn stack(&mut self) -> &mut CleanupStack {
+    pub(crate) fn stack(&mut self) -> &mut CleanupStack {
         &mut self.stack
     }
 
     /// Writes what is in the block device's cache; an error says that some of it could not be written.
-    pub(super) fn flush(&self) -> Result<()> {
+    pub(crate) fn flush(&self) -> Result<()> {
         File::open(&self.device)
             .and_then(|device| device.sync_all())
             .doing(|| format!("writing the cache of {}", self.device.display()))
@@ -119,24 +119,24 @@ impl Exported {
 
     /// Undoes everything above the loop device and detaches it, so that the kernel forgets all it has read or
     /// written. No program may have the device open, or a file on it.
-    pub(super) fn detach(&mut self) -> Result<()> {
+    pub(crate) fn detach(&mut self) -> Result<()> {
         self.collect_kernel_messages();
         let failures = self.stack.undo_to(self.loop_mark);
         joined(failures).map_or(Ok(()), Err)
     }
 
     /// Begins [`Phase::Setup`], in which faults sleep; gives the phase to go back to.
-    pub(super) fn enter_setup(&self) -> u8 {
+    pub(crate) fn enter_setup(&self) -> u8 {
         self.phase.swap(Phase::Setup as u8, Ordering::SeqCst)
     }
 
     /// Goes back to the phase that [`Exported::enter_setup`] gave.
-    pub(super) fn leave_setup(&self, phase: u8) {
+    pub(crate) fn leave_setup(&self, phase: u8) {
         self.phase.store(phase, Ordering::SeqCst);
     }
 
     /// What the kernel has said about the loop devices so far.
-    pub(super) fn kernel_messages(&mut self) -> Vec<String> {
+    pub(crate) fn kernel_messages(&mut self) -> Vec<String> {
         self.collect_kernel_messages();
         self.kernel_messages.clone()
     }
@@ -149,14 +149,14 @@ impl Exported {
     }
 
     /// See [`super::Prepared::abort`].
-    pub(super) fn abort(&self) {
+    pub(crate) fn abort(&self) {
         if let Some(export) = self.export.upgrade() {
             export.abort();
         }
     }
 
     /// See [`super::Prepared::teardown`].
-    pub(super) fn teardown(mut self) -> Vec<Error> {
+    pub(crate) fn teardown(mut self) -> Vec<Error> {
         self.phase.store(Phase::Setup as u8, Ordering::SeqCst);
         if self.cancel.is_cancelled() {
             self.abort();

@@ -12,6 +12,7 @@ mod mkfs;
 mod mount;
 mod raw;
 mod requirements;
+mod spec;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,11 +24,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use requirements::check_requirements;
+pub use spec::{FileSystem, FileSystemSpec, SubjectSpec};
 
 use rotproof_machine::Cancel;
 use rotproof_machine::registry::Run;
-
-use crate::file::SubjectSpec;
 
 /// What a subject is given beside its stack.
 #[derive(Clone, Debug)]

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use rotproof_block::{Device, Error, Result};
 use rotproof_load::FAT_LIBRARY;
 
-use super::{Place, Prepared, Remount, SubjectDescription};
+use crate::{Place, Prepared, Remount, SubjectDescription};
 
 /// The library needs the runtime of the load, under virtual time too, so the load's driver makes the volume, mounts,
 /// unmounts and mounts it again; here is nothing to take down.
-pub(super) struct Fat(Arc<dyn Device>);
+pub(crate) struct Fat(Arc<dyn Device>);
 
 impl Fat {
-    pub(super) fn new(device: Arc<dyn Device>) -> Self {
+    pub(crate) fn new(device: Arc<dyn Device>) -> Self {
         Self(device)
     }
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use rotproof_block::{Device, Error, Result};
 use rotproof_machine::registry::CleanupStack;
 
-use super::exported::Exported;
-use super::{Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
+use crate::exported::Exported;
+use crate::{Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
 
 /// A loop device over the exported stack.
-pub(super) struct LoopSubject(Exported);
+pub(crate) struct LoopSubject(Exported);
 
 impl LoopSubject {
-    pub(super) fn prepare(device: Arc<dyn Device>, environment: &SubjectEnvironment) -> Result<Self> {
+    pub(crate) fn prepare(device: Arc<dyn Device>, environment: &SubjectEnvironment) -> Result<Self> {
         Exported::new(CleanupStack::new(&environment.run), device, environment).map(Self)
     }
 }

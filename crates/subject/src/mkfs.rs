@@ -15,7 +15,7 @@ use rotproof_machine::process::Liveness;
 use rotproof_machine::registry::{Resource, Run};
 use rotproof_machine::{Cancel, Program};
 
-use crate::file::{FileSystem, FileSystemSpec};
+use crate::{FileSystem, FileSystemSpec};
 
 /// Volume label of everything we make.
 const LABEL: &str = "rotproof";
@@ -37,19 +37,19 @@ const TAKEN: &str = "non-unique UUID";
 const CLAIMS_MAX: u64 = 256;
 
 /// What is particular to a file system.
-pub(super) struct Recipe {
+pub(crate) struct Recipe {
     /// The program that makes it.
-    pub(super) program: &'static str,
+    pub(crate) program: &'static str,
     /// The package that has it, in Debian and Fedora.
-    pub(super) package: &'static str,
+    pub(crate) package: &'static str,
     /// The argument that asks for its version.
     version: &'static str,
     /// Mount options that are always needed.
-    pub(super) mount: &'static [&'static str],
+    pub(crate) mount: &'static [&'static str],
 }
 
 impl Recipe {
-    pub(super) fn of(kind: FileSystem) -> Self {
+    pub(crate) fn of(kind: FileSystem) -> Self {
         match kind {
             FileSystem::Ext4 => {
                 Self { program: "mkfs.ext4", package: "e2fsprogs", version: "-V", mount: &[] }
@@ -66,11 +66,11 @@ impl Recipe {
 }
 
 /// What was made, for the results.
-pub(super) struct Made {
+pub(crate) struct Made {
     /// Version of the program.
-    pub(super) tool: Option<String>,
+    pub(crate) tool: Option<String>,
     /// Its command line, with `DEVICE` for the device.
-    pub(super) command_line: String,
+    pub(crate) command_line: String,
     /// Keeps other runs from the file system's identifier for as long as it exists.
     _claim: Option<Claim>,
 }
@@ -89,7 +89,7 @@ impl Claim {
 
 /// Makes the file system on `device`, which it overwrites. The program is recorded with `run` while it works. If it
 /// fails, what it said is in the error.
-pub(super) fn make(
+pub(crate) fn make(
     spec: &FileSystemSpec,
     device: &Path,
     seed: u64,
