@@ -10,8 +10,9 @@ use std::sync::Arc;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_load::engine::LoadOperation;
 use rotproof_machine::Cancel;
+use rotproof_measure::Monitor;
 use rotproof_trial::file::{Overrides, TrialFile};
-use rotproof_trial::runner::{self, Monitor, Report, RunOptions};
+use rotproof_trial::runner::{self, Report, RunOptions};
 
 use crate::figure::{Bar, Figure};
 use crate::{Effort, machine};

@@ -24,9 +24,10 @@ use rotproof_load::{
 };
 use rotproof_machine::Cancel;
 use rotproof_machine::registry::Registry;
+use rotproof_measure::Monitor;
 use rotproof_subject::{Place, Prepared, Remount, SubjectEnvironment};
 use rotproof_trial::file::RuntimeKind;
-use rotproof_trial::runner::{self, FailureRecord, Monitor};
+use rotproof_trial::runner::{self, FailureRecord};
 use rotproof_trial::verdict::{CauseRecord, Evidence, FileAccount, Verdict};
 
 use crate::draw::Case;

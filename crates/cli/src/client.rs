@@ -3,7 +3,7 @@
 
 use std::io::{self, BufReader};
 
-use rotproof_trial::load::clients;
+use rotproof_measure::load::clients;
 
 use crate::exit::Exit;
 use crate::fail::Failure;

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rotproof_load::engine::{HungEnd, HungRequest};
-use rotproof_trial::runner::Monitor;
+use rotproof_measure::Monitor;
 
 use crate::output::{Output, Paint};
 use crate::table::clip;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use rotproof_block::{Error, ErrorKind};
 use rotproof_fault::Record;
 use rotproof_machine::Cancel;
+use rotproof_measure::{Moment, Monitor};
 use rotproof_trial::metrics::Observed;
-use rotproof_trial::runner::{self, Finished, Moment, Monitor, Recorded, RunOptions};
+use rotproof_trial::runner::{self, Finished, Recorded, RunOptions};
 use serde_json::{Value, json};
 
 use crate::args::RunArgs;

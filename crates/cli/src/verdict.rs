@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use rotproof_load::failure::{SectorFinding, error_name};
 use rotproof_load::{Classification, Failure};
-use rotproof_trial::runner::{ExternalReport, FailureRecord, Finished, Performance, ReplayReport, Report};
+use rotproof_measure::Performance;
+use rotproof_trial::runner::{ExternalReport, FailureRecord, Finished, ReplayReport, Report};
 use rotproof_trial::verdict::CauseRecord;
 
 use crate::course;

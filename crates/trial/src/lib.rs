@@ -4,7 +4,6 @@ pub mod control;
 pub mod expect;
 pub mod file;
 mod ground;
-pub mod load;
 pub mod metrics;
 pub mod runner;
 pub mod serve;

@@ -8,10 +8,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rotproof_machine::Cancel;
+use rotproof_measure::Monitor;
 use rotproof_record::statistics::{Change, Degradation, DetectedBy, Effect, Recovery, series};
 use rotproof_record::{MarkKind, RunFolder};
 use rotproof_trial::file::{Overrides, TrialFile};
-use rotproof_trial::runner::{self, Finished, Monitor, RunOptions};
+use rotproof_trial::runner::{self, Finished, RunOptions};
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -1,6 +1,6 @@
 //! What a client of a load tells its controller.
 
-use rotproof_trial::load::clients::try_line;
+use rotproof_measure::load::clients::try_line;
 
 /// Whatever it says, the controller lives.
 pub fn check(data: &[u8]) {

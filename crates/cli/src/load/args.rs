@@ -7,11 +7,11 @@ use rotproof_import::FioSteady;
 use rotproof_load::personality::Personality;
 use rotproof_load::{BlockSizes, Burst, Duplicates, FileEngine, Mix, Pace, Pattern, RampUp};
 use rotproof_machine::Machine;
+use rotproof_measure::load::LoadTarget;
 use rotproof_probe::{Probes, machine};
 use rotproof_record::IntervalLength;
 use rotproof_spec::{Bytes, Percent, Span};
 use rotproof_trace::Operation;
-use rotproof_trial::load::LoadTarget;
 
 use super::values::{
     block_sizes, burst, distribution, duplicates, pace, percentage, ramp_up, size_mix, skipped, span,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rotproof_load::Failure;
-use rotproof_trial::load::clients::ClientOutcome;
+use rotproof_measure::load::clients::ClientOutcome;
 use serde_json::{Value, json};
 
 use crate::output::Paint;

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use rotproof_block::{Error, ErrorKind};
 use rotproof_load::personality::Personality;
-use rotproof_trial::load::{FileLoadCommand, FileLoadOutcome, LoadTarget};
-use rotproof_trial::runner::Performance;
+use rotproof_measure::Performance;
+use rotproof_measure::load::{FileLoadCommand, FileLoadOutcome, LoadTarget};
 use serde_json::{Value, json};
 
 use super::{LISTED_MAX, LoadArgs, Results, WIDTH};

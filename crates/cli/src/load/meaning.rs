@@ -3,11 +3,11 @@
 use rotproof_block::{Error, ErrorKind};
 use rotproof_load::personality::Personality;
 use rotproof_load::{Arrivals, LoadSpec, Pattern, Rate, Retry, ThinkAfter, ThinkTime, Trace};
+use rotproof_measure::load::Record;
 use rotproof_probe::{Probes, ProbesSpec};
 use rotproof_record::statistics::SteadySpec;
 use rotproof_record::{IntervalLength, RecordSpec};
 use rotproof_spec::{Path, Percent, Problems, Span};
-use rotproof_trial::load::Record;
 
 use super::args::{Access, LoadArgs};
 

@@ -14,10 +14,10 @@ use std::time::{Duration, SystemTime};
 
 use rotproof_block::Error;
 use rotproof_load::{EffortPerRequest, Failure as FailingBlock, TraceReport};
+use rotproof_measure::Performance;
+use rotproof_measure::load::clients::ClientsCommand;
+use rotproof_measure::load::{Access, LoadCommand, LoadOutcome, write_results};
 use rotproof_results::folder::ResultsFolder;
-use rotproof_trial::load::clients::ClientsCommand;
-use rotproof_trial::load::{Access, LoadCommand, LoadOutcome, write_results};
-use rotproof_trial::runner::Performance;
 use serde_json::{Value, json};
 
 use crate::clean::tell_stuck;

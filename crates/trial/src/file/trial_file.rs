@@ -205,7 +205,7 @@ impl TrialFile {
         if let (Some(personality), None) = (&self.load.personality, self.load.duration)
             && personality.options.loops.is_none()
         {
-            self.load.duration = Some(crate::load::DURATION_DEFAULT);
+            self.load.duration = Some(rotproof_measure::load::DURATION_DEFAULT);
         }
         if self.probes.is_none() {
             self.probes = Some(match self.runtime {

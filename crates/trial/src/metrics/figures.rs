@@ -5,10 +5,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rotproof_fault::Engine;
 use rotproof_load::engine::ProgressKind;
+use rotproof_measure::Monitor;
 use rotproof_probe::{Metric, ProbeValue, Unit};
 
 use super::exposition::Page;
-use crate::runner::{Monitor, Report};
+use crate::runner::Report;
 
 /// Rules that have samples of their own; those beyond share one.
 const RULES_MAX: usize = 500;
@@ -238,7 +239,7 @@ mod tests {
 
     use super::super::exposition::reader::read;
     use super::*;
-    use crate::load::{Access, LoadCommand};
+    use rotproof_measure::load::{Access, LoadCommand};
     use rotproof_probe::ProbesSpec;
 
     #[test]

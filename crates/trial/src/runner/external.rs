@@ -13,13 +13,13 @@ use rotproof_block::{Error, ErrorKind, Phase, Result};
 use rotproof_load::{Command, CommandLine, CommandOutput};
 use rotproof_machine::command::{CommandFiles, CommandRun, GRACE, run_command};
 use rotproof_machine::registry::CleanupStack;
+use rotproof_measure::Performance;
 use rotproof_record::{Recording, RecordingOptions};
 use rotproof_results::NO_REMOUNT;
 use rotproof_subject::{Place, Prepared, Remount};
 use serde::Serialize;
 
 use super::leaf_watch::LeafWatch;
-use super::performance::Performance;
 use super::{Conductor, Loaded, arm_without_load, fio_json};
 
 /// How much of what a command said is kept for people.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::performance::Performance;
+use rotproof_measure::Performance;
 use rotproof_record::Latencies;
 
 /// What each job of fio did, by operation, and how many of its jobs ended with an error. `None` where there is no JSON of

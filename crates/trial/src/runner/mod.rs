@@ -12,17 +12,14 @@ mod fio_json;
 mod leaf_watch;
 mod marks;
 mod medium;
-mod monitor;
 #[cfg(test)]
 mod page_tests;
-mod performance;
 #[cfg(test)]
 mod plan_tests;
 mod replay;
 mod report;
 mod results;
 mod tables;
-mod watched;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -39,15 +36,13 @@ use rotproof_load::personality::failures_of;
 use rotproof_load::{
     Content, Failure, LoadReport, LoadSpec, Oracle, RealisedContent, Workload, classify, realised,
 };
+use rotproof_measure::{Monitor, mark_errors, mark_file_errors};
 use rotproof_record::Recording;
 
 pub use blocks::contents_of;
 pub use device_watch::{DeviceWatch, WatchedPhase};
 use external::External;
 pub use external::{CommandReport, ExternalReport};
-pub(crate) use marks::{mark_errors, mark_file_errors};
-pub use monitor::{Moment, Monitor};
-pub use performance::{Performance, summarise, summarise_files};
 pub use replay::{Recorded, ReplayReport};
 pub use report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
 pub use results::FailureRecord;

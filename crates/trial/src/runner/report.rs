@@ -7,13 +7,13 @@ use rotproof_layers::LayerReport;
 use rotproof_load::engine::HungRequest;
 use rotproof_load::{EffortPerRequest, RealisedContent, TraceReport};
 use rotproof_machine::{Environment, Usage};
+use rotproof_measure::Performance;
 use rotproof_probe::ProbeReport;
 use rotproof_record::statistics::{Degradation, SteadyEnd, SteadyState};
 use rotproof_subject::SubjectDescription;
 use serde::Serialize;
 
 use super::external::ExternalReport;
-use super::performance::Performance;
 use super::replay::ReplayReport;
 use crate::expect::{Counts, Expectation};
 use crate::file::RuntimeKind;

@@ -12,13 +12,13 @@ use rotproof_fault::{Effect, Plan, Record, Target, TargetKey, TargetReport};
 use rotproof_layers::DeviceSpec;
 use rotproof_load::personality::FileReport;
 use rotproof_load::{EffortPerRequest, Failure, LoadReport};
+use rotproof_measure::{summarise, summarise_files};
 use rotproof_record::statistics::SteadyEnd;
 use rotproof_results::folder::ResultsFolder;
 use rotproof_results::page;
 use serde::Serialize;
 
 use super::course::{self, Course};
-use super::performance::{summarise, summarise_files};
 use super::report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
 use super::{Conducted, Finished, tables};
 use crate::file::TrialFile;

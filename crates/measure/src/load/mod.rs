@@ -32,7 +32,7 @@ use rotproof_machine::Cancel;
 use rotproof_probe::{ProbeReport, ProbesSpec};
 use rotproof_results::folder::ResultsFolder;
 
-use crate::runner::{Monitor, Performance, mark_errors, summarise};
+use crate::{Monitor, Performance, mark_errors, summarise};
 use clients::ClientOutcome;
 use kept::{Kept, KeptResults};
 

@@ -42,7 +42,7 @@ pub fn try_line(line: &str) -> bool {
             let report = report.into_report(Time(7));
             let mut sum = report.clone();
             sum.add(report);
-            crate::runner::summarise(&[sum]);
+            crate::summarise(&[sum]);
         }
         Told::Hello { .. } | Told::Ready { .. } | Told::Progress(..) | Told::End(_) | Told::Failed { .. } => {
         }

@@ -14,8 +14,8 @@ use rotproof_machine::{Cancel, start_thread};
 use rotproof_record::Recording;
 
 use super::message::{Assignment, Order, Told, VERSION};
+use crate::Monitor;
 use crate::load::{Access, Found, LoadCommand, Share};
-use crate::runner::Monitor;
 
 /// How often it tells how far it is.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);

@@ -9,9 +9,9 @@ use rotproof_load::Progress;
 use rotproof_load::engine::{Latencies, ProgressKind};
 use rotproof_probe::{Latest, ProbeValue};
 
-/// Part of a [`super::Monitor`].
+/// Part of a [`crate::Monitor`].
 #[derive(Debug, Default)]
-pub(super) struct Watched {
+pub(crate) struct Watched {
     keeps_latencies: bool,
     /// The phases of the load so far.
     phases: Mutex<Vec<(&'static str, Arc<Progress>)>>,
@@ -23,12 +23,12 @@ pub(super) struct Watched {
 const HITS_SHOWN: u64 = 3;
 
 impl Watched {
-    pub(super) fn with_latencies() -> Self {
+    pub(crate) fn with_latencies() -> Self {
         Self { keeps_latencies: true, ..Self::default() }
     }
 
     /// What counts a phase that begins.
-    pub(super) fn progress(&self, phase: &'static str) -> Arc<Progress> {
+    pub(crate) fn progress(&self, phase: &'static str) -> Arc<Progress> {
         let progress = if self.keeps_latencies { Progress::with_latencies() } else { Progress::default() };
         let progress = Arc::new(progress);
         let mut phases = self.phases.lock();
@@ -37,35 +37,35 @@ impl Watched {
         progress
     }
 
-    pub(super) fn phases(&self) -> Vec<(&'static str, Arc<Progress>)> {
+    pub(crate) fn phases(&self) -> Vec<(&'static str, Arc<Progress>)> {
         self.phases.lock().clone()
     }
 
     /// Of each rule its name and how often it has hit.
-    pub(super) fn rule_hits(&self) -> Vec<(String, u64)> {
+    pub(crate) fn rule_hits(&self) -> Vec<(String, u64)> {
         let engine = self.faults.lock().clone();
         let report = engine.map(|engine| engine.report()).unwrap_or_default();
         report.into_iter().map(|rule| (rule.name, rule.hits)).collect()
     }
 
     /// Looks at these probes from now on.
-    pub(super) fn watch_probes(&self, latest: &Latest) {
+    pub(crate) fn watch_probes(&self, latest: &Latest) {
         *self.probes.lock() = Some(Arc::clone(latest));
     }
 
     /// What probes saw at their last look.
-    pub(super) fn probes(&self) -> Vec<ProbeValue> {
+    pub(crate) fn probes(&self) -> Vec<ProbeValue> {
         let latest = self.probes.lock().clone();
         latest.map(|latest| latest.lock().clone()).unwrap_or_default()
     }
 
     /// Looks at these faults from now on.
-    pub(super) fn watch_faults(&self, engine: &Arc<Engine>) {
+    pub(crate) fn watch_faults(&self, engine: &Arc<Engine>) {
         *self.faults.lock() = Some(Arc::clone(engine));
     }
 
     /// How many faults have hit, and the last few.
-    pub(super) fn hits(&self) -> (u64, Vec<Record>) {
+    pub(crate) fn hits(&self) -> (u64, Vec<Record>) {
         // Not under the lock, which the run may want.
         let engine = self.faults.lock().clone();
         engine.map_or((0, Vec::new()), |engine| {
@@ -77,7 +77,7 @@ impl Watched {
 }
 
 /// The latencies of all operations; none if they are not kept.
-pub(super) fn latencies(progress: &Progress) -> Option<Latencies> {
+pub(crate) fn latencies(progress: &Progress) -> Option<Latencies> {
     let mut sum = Latencies::default();
     for operation in ProgressKind::ALL {
         sum.add(&progress.latencies_of(operation)?);

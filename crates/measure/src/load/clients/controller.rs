@@ -14,7 +14,7 @@ use rotproof_record::{IntervalLength, Recording};
 use super::message::{Assignment, Order, Told, VERSION};
 use crate::load::kept::Kept;
 use crate::load::{Found, LoadCommand, LoadOutcome};
-use crate::runner::{Performance, mark_errors, summarise};
+use crate::{Performance, mark_errors, summarise};
 
 /// Clients of one load, at most.
 pub const CLIENTS_MAX: usize = 64;

@@ -10,7 +10,7 @@ use rotproof_load::engine::{HungRequest, Latencies, ProgressCounts};
 use rotproof_probe::{ProbeValue, Sampler};
 use rotproof_record::Recording;
 
-use super::watched::{Watched, latencies};
+use crate::watched::{Watched, latencies};
 
 /// Where a run stands; shared between the run and a display.
 #[derive(Debug, Default)]
@@ -62,7 +62,7 @@ impl Monitor {
     }
 
     /// The run has these faults.
-    pub(crate) fn watch_faults(&self, engine: &Arc<Engine>) {
+    pub fn watch_faults(&self, engine: &Arc<Engine>) {
         self.1.watch_faults(engine);
     }
 
@@ -77,18 +77,18 @@ impl Monitor {
     }
 
     /// The run has these probes.
-    pub(crate) fn watch_probes(&self, sampler: &Sampler) {
+    pub fn watch_probes(&self, sampler: &Sampler) {
         self.1.watch_probes(sampler.latest());
     }
 
     /// A phase without load begins.
-    pub(crate) fn begin(&self, phase: &'static str, bytes_planned: Option<u64>) {
+    pub fn begin(&self, phase: &'static str, bytes_planned: Option<u64>) {
         let mut state = self.0.lock();
         *state = State { phase, bytes_planned, recording: state.recording.take(), ..State::default() };
     }
 
     /// The run records here.
-    pub(crate) fn record_in(&self, recording: &Arc<Recording>) {
+    pub fn record_in(&self, recording: &Arc<Recording>) {
         self.0.lock().recording = Some(Arc::clone(recording));
     }
 
@@ -99,7 +99,7 @@ impl Monitor {
     }
 
     /// A phase of the load begins; it counts into the result. In real time it may end after `duration`.
-    pub(crate) fn begin_load(
+    pub fn begin_load(
         &self,
         phase: &'static str,
         bytes_planned: Option<u64>,

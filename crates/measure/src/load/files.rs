@@ -26,7 +26,7 @@ use rotproof_spec::{Bytes, Span};
 
 use super::Record;
 use super::kept::Kept;
-use crate::runner::{Monitor, Performance, mark_file_errors, summarise_files};
+use crate::{Monitor, Performance, mark_file_errors, summarise_files};
 
 /// The load's own folder in the one that it is given.
 const FOLDER: &str = "rotproof-load";

@@ -2,9 +2,10 @@
 
 use std::fs;
 
-use super::*;
 use rotproof_record::RunFolder;
 use rotproof_spec::Bytes;
+
+use super::*;
 
 fn command(target: &str, load: &str) -> LoadCommand {
     LoadCommand {

@@ -13,7 +13,7 @@ use rotproof_record::{Recording, RecordingOptions};
 use rotproof_results::folder::ResultsFolder;
 
 use super::Record;
-use crate::runner::Monitor;
+use crate::Monitor;
 
 /// Both, as far as they were asked for.
 pub(super) struct Kept<'a> {
