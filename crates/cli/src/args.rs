@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rotproof_import::Format;
 use rotproof_probe::protocol::unescaped;
+use rotproof_serve::{ExportKind, NbdAddress};
 use rotproof_spec::Span;
-use rotproof_trial::serve::{ExportKind, NbdAddress};
 
 use crate::content::ContentArgs;
 use crate::load::LoadArgs;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use rotproof_block::{Error, ErrorKind};
 use rotproof_fault::RuleEntry;
+use rotproof_serve::control::{Action, Client};
+use rotproof_serve::sockets;
 use rotproof_spec::{Bytes, nearest};
-use rotproof_trial::control::{Action, Client};
 use rotproof_trial::file::rules_of_arguments;
-use rotproof_trial::serve::sockets;
 use serde_json::{Value, json};
 
 use crate::args::{CtlArgs, CtlCommand};

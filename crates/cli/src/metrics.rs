@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use rotproof_block::Error;
-use rotproof_trial::metrics::{MetricsAddress, MetricsServer, Observed};
+use rotproof_serve::metrics::{MetricsAddress, MetricsServer, Observed};
 
 use crate::output::Output;
 

@@ -7,7 +7,7 @@ use rotproof_block::{Error, ErrorKind};
 use rotproof_fault::Record;
 use rotproof_machine::Cancel;
 use rotproof_measure::{Moment, Monitor};
-use rotproof_trial::metrics::Observed;
+use rotproof_serve::metrics::Observed;
 use rotproof_trial::runner::{self, Finished, Recorded, RunOptions};
 use serde_json::{Value, json};
 

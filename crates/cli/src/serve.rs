@@ -1,9 +1,9 @@
 //! `rotproof serve`: offers a stack to other programs until it is interrupted.
 
 use rotproof_block::{Error, ErrorKind};
+use rotproof_serve::{ExportKind, NbdServing, Ready, ServeOptions, Served, TlsServing, name_of};
 use rotproof_spec::Bytes;
 use rotproof_trial::file::{Overrides, TrialFile};
-use rotproof_trial::serve::{ExportKind, NbdServing, Ready, ServeOptions, Served, TlsServing, name_of};
 use serde_json::{Value, json};
 
 use crate::args::ServeArgs;

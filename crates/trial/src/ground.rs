@@ -9,16 +9,16 @@ use rotproof_machine::{Claim, Use};
 /// The right to use what a stack stands on, for as long as it is kept. It must outlive the stack.
 #[derive(Debug)]
 #[must_use = "without it others may use the same"]
-pub(crate) struct Ground {
+pub struct Ground {
     /// Whether it is only to be read.
-    pub(crate) is_read_only: bool,
+    pub is_read_only: bool,
     #[expect(dead_code, reason = "held, not used")]
     claims: Vec<Claim>,
 }
 
 /// Claims the leaf of `stack`; fails as [`Claim::of_path`] and [`Claim::of_export`] do, as [`rotproof_machine::require_image_fits`] does,
 /// and if a server cannot be reached.
-pub(crate) fn claim(stack: &StackSpec, wanted: Use) -> Result<Ground> {
+pub fn claim(stack: &StackSpec, wanted: Use) -> Result<Ground> {
     let mut claims = Vec::new();
     for device in &stack.0 {
         match device {

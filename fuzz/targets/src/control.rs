@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rotproof_fault::{Engine, EngineOptions};
-use rotproof_trial::control::{Handler, ServedStack, Session};
-use rotproof_trial::serve::Ready;
+use rotproof_serve::Ready;
+use rotproof_serve::control::{Handler, ServedStack, Session};
 
 /// Every line is answered by one line of JSON, and the next is listened to. The first byte says how long the pieces are.
 pub fn check(data: &[u8]) {

@@ -1,6 +1,6 @@
 //! What a client asks of the metrics server, in the pieces in which it arrives.
 
-use rotproof_trial::metrics::{Head, read_head};
+use rotproof_serve::metrics::{Head, read_head};
 
 /// Once there is an answer nothing that comes behind changes it, and there is one at the latest when the head is full.
 pub fn check(data: &[u8]) {

@@ -7,7 +7,7 @@ use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_export::{NbdAddress, NbdExport, NbdOptions, NbdServer, nbd_tls};
 use rotproof_machine::registry::{CleanupStack, Resource};
 
-use super::export::{Address, ExportKind, Surroundings};
+use crate::export::{Address, ExportKind, Surroundings};
 
 /// How a stack is offered over NBD.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl NbdServing {
     }
 
     /// Starts the server, and gives where it is to be found, in the order asked for.
-    pub(super) fn open(
+    pub(crate) fn open(
         &self,
         device: Arc<dyn Device>,
         surroundings: &Surroundings,

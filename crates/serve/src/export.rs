@@ -17,7 +17,7 @@ use rotproof_machine::registry::{CleanupStack, Resource, Undo};
 use rotproof_spec::nearest;
 use serde::{Serialize, Serializer};
 
-use super::nbd::NbdServing;
+use crate::nbd::NbdServing;
 
 /// A way in which a stack is offered to other programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -120,37 +120,37 @@ pub struct Address {
 
 /// What all exports of a stack have in common.
 #[derive(Clone, Debug)]
-pub(super) struct Surroundings {
+pub(crate) struct Surroundings {
     /// A folder of the run's own, for mount points.
-    pub(super) folder: PathBuf,
+    pub(crate) folder: PathBuf,
     /// Seed of the serving threads' runtimes.
-    pub(super) seed: u64,
+    pub(crate) seed: u64,
     /// Time zero of their runtimes.
-    pub(super) epoch: Instant,
+    pub(crate) epoch: Instant,
     /// The phase of every request that comes in.
-    pub(super) phase: Arc<AtomicU8>,
+    pub(crate) phase: Arc<AtomicU8>,
     /// Threads of each export.
-    pub(super) threads: usize,
+    pub(crate) threads: usize,
     /// How it is offered over NBD.
-    pub(super) nbd: NbdServing,
+    pub(crate) nbd: NbdServing,
     /// The ublk device to take over, by its number.
-    pub(super) recover: Option<u32>,
+    pub(crate) recover: Option<u32>,
 }
 
 /// Makes the exports of one stack. What several of them need is made once.
-pub(super) struct Exporter {
+pub(crate) struct Exporter {
     device: Arc<dyn Device>,
     surroundings: Surroundings,
     fuse: Option<(PathBuf, Weak<FuseExport>)>,
 }
 
 impl Exporter {
-    pub(super) fn new(device: Arc<dyn Device>, surroundings: Surroundings) -> Self {
+    pub(crate) fn new(device: Arc<dyn Device>, surroundings: Surroundings) -> Self {
         Self { device, surroundings, fuse: None }
     }
 
     /// Offers the stack in one more way; `cleanup` takes it back. Gives at least one address.
-    pub(super) fn open(&mut self, kind: ExportKind, cleanup: &mut CleanupStack) -> Result<Vec<Address>> {
+    pub(crate) fn open(&mut self, kind: ExportKind, cleanup: &mut CleanupStack) -> Result<Vec<Address>> {
         let path = match kind {
             ExportKind::File => self.file(cleanup)?,
             ExportKind::Device => self.loop_device(cleanup)?,
@@ -170,7 +170,7 @@ impl Exporter {
     }
 
     /// Ends all exports at once, so that every request to them fails: for an end that must not wait.
-    pub(super) fn abort(&self) {
+    pub(crate) fn abort(&self) {
         if let Some(export) = self.fuse.as_ref().and_then(|(_, export)| export.upgrade()) {
             export.abort();
         }

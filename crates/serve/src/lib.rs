@@ -1,11 +1,14 @@
 //! Serving a stack to other programs, with faults that may change meanwhile.
 //!
+//! [`control`] is how its faults are changed, [`metrics`] what can be read of it, and of a run or a load, from outside.
 //! Owns the order of the steps: the stack is opened, its exports are made, the control socket listens; on the way out
-//! all of it goes again. How an export is made is known in `export`, what a command means in [`crate::control`]. It
+//! all of it goes again. How an export is made is known in `export`, what a command means in `control`. It
 //! knows nothing of terminals.
 
+pub mod control;
 mod export;
 mod ledger_file;
+pub mod metrics;
 mod name;
 mod nbd;
 
@@ -26,10 +29,10 @@ pub use rotproof_export::NbdAddress;
 
 use rotproof_machine::registry::{CleanupStack, Registry, Run};
 use rotproof_machine::{Cancel, Filled, Use};
+use rotproof_trial::file::TrialFile;
+use rotproof_trial::ground::{self, Ground};
 
 use crate::control::{ControlLimits, ControlServer, Handler, ServedStack};
-use crate::file::TrialFile;
-use crate::ground::{self, Ground};
 use crate::metrics::ServedFigures;
 use export::{Exporter, Surroundings};
 use ledger_file::LedgerFile;

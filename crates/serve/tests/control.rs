@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use rotproof_block::{Context, ErrorKind, Operation, Phase, Time};
 use rotproof_fault::{Decision, Engine, EngineOptions, Header};
-use rotproof_trial::control::{
+use rotproof_serve::Ready;
+use rotproof_serve::control::{
     Action, Client, ControlLimits, ControlServer, Handler, LINE_BYTES_MAX, ServedStack, Session,
 };
-use rotproof_trial::serve::Ready;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -7,9 +7,9 @@ use rotproof_fault::Engine;
 use rotproof_load::engine::ProgressKind;
 use rotproof_measure::Monitor;
 use rotproof_probe::{Metric, ProbeValue, Unit};
+use rotproof_trial::runner::Report;
 
 use super::exposition::Page;
-use crate::runner::Report;
 
 /// Rules that have samples of their own; those beyond share one.
 const RULES_MAX: usize = 500;
@@ -45,7 +45,7 @@ impl Observed {
 
     /// The last run has its verdict.
     pub fn end(&self, report: &Report) {
-        let of_rule = |rule: &crate::runner::RuleReport| {
+        let of_rule = |rule: &rotproof_trial::runner::RuleReport| {
             let fates = &rule.outcome.fates;
             let counts = [
                 ("silent", fates.silent),

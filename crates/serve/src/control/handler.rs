@@ -6,11 +6,11 @@ use std::time::Instant;
 use rotproof_block::Error;
 use rotproof_fault::{Engine, Record, ResolvedRule, Rule, RuleReport, RuleState, validate_all};
 use rotproof_spec::{Path, Problems};
+use rotproof_trial::file::validate_rule_to_serve;
 use serde_json::{Value, json};
 
 use super::protocol::{Action, ErrorBody, FaultKind, Greeting, VERSION};
-use crate::file::validate_rule_to_serve;
-use crate::serve::Ready;
+use crate::Ready;
 
 /// Rules of one page of `list`, and records of one page of `hits`, at most.
 const PAGE_MAX: usize = 1000;

@@ -17,7 +17,7 @@ const BATCH: usize = 4096;
 
 /// A ledger file that is being written.
 #[derive(Debug)]
-pub(super) struct LedgerFile {
+pub(crate) struct LedgerFile {
     path: PathBuf,
     file: File,
     written: u64,
@@ -25,7 +25,7 @@ pub(super) struct LedgerFile {
 
 impl LedgerFile {
     /// A new file; one that exists is somebody's results.
-    pub(super) fn create(path: &Path) -> Result<Self> {
+    pub(crate) fn create(path: &Path) -> Result<Self> {
         match OpenOptions::new().write(true).create_new(true).open(path) {
             Ok(file) => Ok(Self { path: path.to_owned(), file, written: 0 }),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Err(Error::new(
@@ -37,7 +37,7 @@ impl LedgerFile {
     }
 
     /// Adds what has happened since the last time.
-    pub(super) fn append_new(&mut self, ledger: &Ledger) -> Result<()> {
+    pub(crate) fn append_new(&mut self, ledger: &Ledger) -> Result<()> {
         loop {
             let records = ledger.records_from(self.written, BATCH);
             if records.is_empty() {
@@ -56,7 +56,7 @@ impl LedgerFile {
     }
 
     /// Writes all of it once more, as it is in the end.
-    pub(super) fn finish(mut self, ledger: &Ledger) -> Result<()> {
+    pub(crate) fn finish(mut self, ledger: &Ledger) -> Result<()> {
         self.append_new(ledger)?;
         let anew = self.path.with_extension("rewriting");
         let rewritten = self.rewrite(ledger, &anew).and_then(|()| std::fs::rename(&anew, &self.path));

@@ -65,7 +65,7 @@ fn is_socket(path: &Path) -> bool {
 }
 
 /// Listens at `path`. Fails with [`ErrorKind::Refused`] if the place is taken, and says by whom.
-pub(super) fn listen(cleanup: &mut CleanupStack, name: &str, path: &Path) -> Result<UnixListener> {
+pub(crate) fn listen(cleanup: &mut CleanupStack, name: &str, path: &Path) -> Result<UnixListener> {
     let error = match cleanup.create_socket(path) {
         Ok(listener) => return Ok(listener),
         Err(error) => error,
