@@ -12,7 +12,7 @@ use crate::output::{Output, Paint};
 
 /// Cleans, and says what was removed. What could not be removed is for the user to look at: exit 3.
 pub fn clean(args: &CleanArgs, output: Output) -> Result<Exit, Failure> {
-    let reports = registry::clean(args.dry_run)?;
+    let reports = registry::clean(&rotproof_attach::KINDS, args.dry_run)?;
     if args.json {
         output.json(&json!({ "dry_run": args.dry_run, "runs": reports }));
     } else {
@@ -23,7 +23,7 @@ pub fn clean(args: &CleanArgs, output: Output) -> Result<Exit, Failure> {
 
 /// Says of runs that were killed and are stuck in the kernel, before anything is begun that may come to wait for them.
 pub fn tell_stuck(output: Output) {
-    for stuck in registry::stuck_runs() {
+    for stuck in registry::stuck_runs(&rotproof_attach::KINDS) {
         output.note(format_args!("{} {stuck}", output.stderr_paint().notable("note:")));
     }
 }

@@ -8,12 +8,13 @@ use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use rotproof_attach::{FuseMount, Loop, Ublk};
 use rotproof_block::{ContentHash, Device, Error, ErrorKind, Result};
 use rotproof_export::{
     FuseExport, FuseOptions, LoopDevice, LoopOptions, UblkDevice, UblkOptions, VhostExport, VhostOptions,
     VhostServer, check_ublk, find_ublk, free_ublk_number,
 };
-use rotproof_machine::registry::{CleanupStack, Resource, Undo};
+use rotproof_machine::registry::{CleanupStack, Socket, Undo};
 use rotproof_spec::nearest;
 use serde::{Serialize, Serializer};
 
@@ -191,7 +192,7 @@ impl Exporter {
             ..FuseOptions::default()
         };
         let device = Arc::clone(&self.device);
-        let export = cleanup.create(Resource::FuseMount { path: mountpoint.clone() }, || {
+        let export = cleanup.create(FuseMount { path: mountpoint.clone() }, || {
             let export = Arc::new(FuseExport::mount(device, &mountpoint, options)?);
             let made = (export.path().to_owned(), Arc::downgrade(&export));
             let undo: Undo = Box::new(move || {
@@ -215,7 +216,7 @@ impl Exporter {
             VhostExport { name: "rotproof".into(), socket: socket.clone(), device: Arc::clone(&self.device) };
         let options =
             VhostOptions { seed: *seed, epoch: *epoch, phase: Arc::clone(phase), ..VhostOptions::default() };
-        cleanup.create(Resource::Socket { path: socket.clone() }, || {
+        cleanup.create(Socket { path: socket.clone() }, || {
             let server = VhostServer::start(&[export], options)?;
             let undo: Undo = Box::new(move || server.stop());
             Ok((socket, undo))
@@ -238,7 +239,7 @@ impl Exporter {
             })?;
             // It is there already, and in the record of the dead one: if it cannot be taken over it stays.
             let device = UblkDevice::recover(&self.device, number, &options)?;
-            return cleanup.create(Resource::Ublk { number, owner: found.owner }, || made(device));
+            return cleanup.create(Ublk { number, owner: found.owner }, || made(device));
         }
         // The name of the run, as a number that goes into the kernel's record of the device.
         options.owner = ContentHash::of(folder.as_os_str().as_encoded_bytes()).0 as u64;
@@ -246,7 +247,7 @@ impl Exporter {
         loop {
             let number = free_ublk_number(from);
             from = number.saturating_add(1);
-            let resource = Resource::Ublk { number, owner: options.owner };
+            let resource = Ublk { number, owner: options.owner };
             match cleanup.create(resource, || made(UblkDevice::add(&self.device, number, &options)?)) {
                 // Somebody was faster.
                 Err(error) if error.kind() == ErrorKind::Os(libc::EEXIST) => {}
@@ -260,7 +261,7 @@ impl Exporter {
         let info = self.device.info();
         let options =
             LoopOptions { direct_io: true, read_only: info.read_only, block_size: Some(info.block_size) };
-        cleanup.create(Resource::Loop { backing_file: file.clone() }, || {
+        cleanup.create(Loop { backing_file: file.clone() }, || {
             let device = LoopDevice::attach(&file, options)?;
             let path = device.path().to_owned();
             let undo: Undo = Box::new(move || device.detach());

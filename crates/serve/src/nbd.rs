@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_export::{NbdAddress, NbdExport, NbdOptions, NbdServer, nbd_tls};
-use rotproof_machine::registry::{CleanupStack, Resource};
+use rotproof_machine::registry::{CleanupStack, Socket};
 
 use crate::export::{Address, ExportKind, Surroundings};
 
@@ -55,7 +55,7 @@ impl NbdServing {
             if let NbdAddress::Unix(path) = address {
                 // What is there now is not ours, and must not come into the record.
                 refuse_taken(path)?;
-                cleanup.create(Resource::Socket { path: path.clone() }, || Ok(((), Box::new(|| Ok(())))))?;
+                cleanup.create(Socket { path: path.clone() }, || Ok(((), Box::new(|| Ok(())))))?;
             }
         }
         let export = NbdExport { name: String::new(), description: String::new(), device };

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 
+use rotproof_attach::{FuseMount, Loop};
 use rotproof_block::error::IoContext;
 use rotproof_block::{Device, Error, ErrorKind, Phase, Result};
 use rotproof_export::{FuseExport, FuseOptions, LoopDevice, LoopOptions};
-use rotproof_machine::registry::{CleanupStack, Resource, Undo};
+use rotproof_machine::registry::{CleanupStack, Undo};
 use rotproof_machine::{Cancel, KernelLog};
 
 use crate::{SubjectEnvironment, joined};
@@ -57,7 +58,7 @@ impl Exported {
             allow_other: false,
             use_ring: true,
         };
-        let export = stack.create(Resource::FuseMount { path: mountpoint.clone() }, || {
+        let export = stack.create(FuseMount { path: mountpoint.clone() }, || {
             let export = Arc::new(FuseExport::mount(device, &mountpoint, options)?);
             let weak = Arc::downgrade(&export);
             Ok((weak, undo_export(export)))
@@ -86,7 +87,7 @@ impl Exported {
     /// Attaches the stack's file to a loop device.
     pub(crate) fn attach(&mut self) -> Result<()> {
         let (file, options) = (&self.file, self.loop_options);
-        self.device = self.stack.create(Resource::Loop { backing_file: file.clone() }, || {
+        self.device = self.stack.create(Loop { backing_file: file.clone() }, || {
             let device = LoopDevice::attach(file, options)?;
             let path = device.path().to_owned();
             let undo: Undo = Box::new(move || device.detach());

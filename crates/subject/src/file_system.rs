@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rotproof_attach::Mount;
 use rotproof_block::error::IoContext;
 use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_export::unmount_path;
 use rotproof_machine::mounts::mounts;
-use rotproof_machine::registry::{CleanupStack, Resource, Undo};
+use rotproof_machine::registry::{CleanupStack, Undo};
 
 use crate::exported::Exported;
 use crate::mkfs::{self, Made, Recipe};
@@ -61,7 +62,7 @@ impl FileSystemSubject {
     fn mount(&mut self) -> Result<()> {
         let (kind, device) = (self.kind, self.exported.device().to_owned());
         let (mountpoint, options) = (self.mountpoint.clone(), &self.mount_options);
-        let resource = Resource::Mount { path: mountpoint.clone(), filesystem: kind.name().to_owned() };
+        let resource = Mount { path: mountpoint.clone(), filesystem: kind.name().to_owned() };
         self.exported.stack().create(resource, || {
             mount(kind.name(), &device, &mountpoint, options)?;
             let undo: Undo = Box::new(move || unmount(kind, &device, &mountpoint));

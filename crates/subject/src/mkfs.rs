@@ -12,7 +12,7 @@ use std::time::Duration;
 use rotproof_block::hash::mix;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_machine::process::Liveness;
-use rotproof_machine::registry::{Resource, Run};
+use rotproof_machine::registry::{Process, Run};
 use rotproof_machine::{Cancel, Program};
 
 use crate::{FileSystem, FileSystemSpec};
@@ -138,9 +138,9 @@ fn make_with(
     ];
     let running = program.start_with(&arguments, &environment)?;
     let process = running.identity()?;
-    let entry = run.record(Resource::Process(process))?;
+    let entry = run.record(Process(process))?;
     let result = running.wait_while(cancel, |waits| match waits >= STUCK_AFTER {
-        true => run.refuse_stuck(recipe.program),
+        true => run.refuse_stuck(recipe.program, &rotproof_attach::KINDS),
         false => Ok(()),
     });
     // One that could not even be killed stays on record.

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use rotproof_attach::KINDS;
 use rotproof_block::Phase;
 use rotproof_export::{LoopDevice, LoopOptions, find_by_backing_file};
 use rotproof_machine::registry::{CleanReport, Outcome, Registry};
@@ -118,13 +119,13 @@ fn kill_and_clean(task: &str) {
     holder.0.kill().expect("our child");
     let began = Instant::now();
     // Before the child is waited for: it may be unable to end until it is cleaned after.
-    let reports = sandbox.registry.clean(false).expect("cleaned");
+    let reports = sandbox.registry.clean(&KINDS, false).expect("cleaned");
     assert!(began.elapsed() < Duration::from_secs(30), "took {:?}", began.elapsed());
     let report = report_of(&reports, holder.0.id());
     assert_eq!(report.outcome, Outcome::Cleaned, "{report:#?}");
     holder.0.wait().expect("our child");
     sandbox.assert_nothing_left();
-    assert_eq!(sandbox.registry.clean(false).expect("cleaned"), [], "nothing is left to clean");
+    assert_eq!(sandbox.registry.clean(&KINDS, false).expect("cleaned"), [], "nothing is left to clean");
 }
 
 #[test]
@@ -160,10 +161,10 @@ fn a_run_that_is_killed_and_stuck_does_not_hang_the_next_one_which_names_it() {
     let sandbox = Sandbox::new();
     let mut holder = start(&sandbox, "btrfs silent");
     wait_until("the child is ready", || sandbox.path().join(READY).exists());
-    assert_eq!(sandbox.registry.stuck(), [], "it lives");
+    assert_eq!(sandbox.registry.stuck(&KINDS), [], "it lives");
     holder.0.kill().expect("our child");
-    wait_until("it is stuck", || !sandbox.registry.stuck().is_empty());
-    let stuck = sandbox.registry.stuck().remove(0);
+    wait_until("it is stuck", || !sandbox.registry.stuck(&KINDS).is_empty());
+    let stuck = sandbox.registry.stuck(&KINDS).remove(0);
     assert_eq!(stuck.pid, holder.0.id());
     for what in ["the btrfs mount", "the loop device", "the FUSE mount"] {
         assert!(stuck.holds.iter().any(|held| held.starts_with(what)), "{stuck:?}");
@@ -179,11 +180,11 @@ fn a_run_that_is_killed_and_stuck_does_not_hang_the_next_one_which_names_it() {
         }
     }
     drop(environment);
-    let reports = sandbox.registry.clean(false).expect("cleaned");
+    let reports = sandbox.registry.clean(&KINDS, false).expect("cleaned");
     assert_eq!(report_of(&reports, holder.0.id()).outcome, Outcome::Cleaned, "{reports:#?}");
     holder.0.wait().expect("our child");
-    assert_eq!(sandbox.registry.stuck(), []);
-    sandbox.registry.clean(false).expect("cleaned");
+    assert_eq!(sandbox.registry.stuck(&KINDS), []);
+    sandbox.registry.clean(&KINDS, false).expect("cleaned");
     sandbox.assert_nothing_left();
 }
 
@@ -199,7 +200,7 @@ fn a_run_killed_during_mkfs_leaves_no_process() {
     let mkfs = mkfs.expect("just found");
     assert!(Path::new(&format!("/proc/{mkfs}")).exists(), "mkfs waits for the stack");
     holder.0.kill().expect("our child");
-    let reports = sandbox.registry.clean(false).expect("cleaned");
+    let reports = sandbox.registry.clean(&KINDS, false).expect("cleaned");
     assert_eq!(report_of(&reports, holder.0.id()).outcome, Outcome::Cleaned, "{reports:#?}");
     holder.0.wait().expect("our child");
     wait_until("mkfs is gone", || !Path::new(&format!("/proc/{mkfs}")).exists());
@@ -231,13 +232,13 @@ fn only_what_the_dead_run_created_is_removed() {
 
     let mut holder = start(&sandbox, "ext4 idle");
     wait_until("the child is ready", || sandbox.path().join(READY).exists());
-    let reports = sandbox.registry.clean(false).expect("looked");
+    let reports = sandbox.registry.clean(&KINDS, false).expect("looked");
     assert!(reports.iter().all(|report| report.outcome == Outcome::Living), "{reports:#?}");
     holder.0.kill().expect("our child");
     holder.0.wait().expect("our child");
 
     let before = leftovers(sandbox.registry.folder());
-    let reports = sandbox.registry.clean(true).expect("looked");
+    let reports = sandbox.registry.clean(&KINDS, true).expect("looked");
     let report = report_of(&reports, holder.0.id());
     assert_eq!(report.outcome, Outcome::WouldClean);
     let found: Vec<_> = report.resources.iter().map(|resource| resource.what.as_str()).collect();
@@ -249,7 +250,7 @@ fn only_what_the_dead_run_created_is_removed() {
     }
     assert_eq!(leftovers(sandbox.registry.folder()), before, "a dry run changes nothing");
 
-    let reports = sandbox.registry.clean(false).expect("cleaned");
+    let reports = sandbox.registry.clean(&KINDS, false).expect("cleaned");
     let report = report_of(&reports, holder.0.id());
     assert_eq!(report.outcome, Outcome::Cleaned, "{report:#?}");
     assert_eq!(report.resources.len(), kinds.len(), "{report:#?}");
@@ -286,12 +287,12 @@ fn a_mount_of_somebody_else_on_a_recorded_path_is_left_alone() {
         assert!(command.arg(&mountpoint).status().expect("a program of every machine").success());
     };
     on_top(true);
-    let reports = sandbox.registry.clean(false).expect("cleaned");
+    let reports = sandbox.registry.clean(&KINDS, false).expect("cleaned");
     assert_eq!(reports[0].outcome, Outcome::Incomplete, "{reports:#?}");
     let left = mounts_and_loops(sandbox.registry.folder());
     on_top(false);
     assert!(left.iter().any(|left| left.ends_with("(tmpfs)")), "{left:#?}");
-    let reports = sandbox.registry.clean(false).expect("cleaned");
+    let reports = sandbox.registry.clean(&KINDS, false).expect("cleaned");
     assert_eq!(reports[0].outcome, Outcome::Cleaned, "{reports:#?}");
     sandbox.assert_nothing_left();
 }

@@ -14,9 +14,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::journal::{Content, EXTENSION, Journal, Line, Outstanding, read};
+use super::kind::{Keeper, Kind};
 use super::plan::Plan;
-use super::resource::Resource;
-use super::undo::{abort_fuse, exists, undo};
 use crate::mounts::mounts;
 use crate::process::{Liveness, boot_id};
 
@@ -80,7 +79,11 @@ impl CleanReport {
 }
 
 /// Cleans after every dead run that has its record in `folder`. With `dry_run` it only says what it would do.
-pub(super) fn clean_folder(folder: &Path, dry_run: bool) -> Result<Vec<CleanReport>> {
+pub(super) fn clean_folder(
+    folder: &Path,
+    kinds: &[&'static Kind],
+    dry_run: bool,
+) -> Result<Vec<CleanReport>> {
     let mut names: Vec<String> = std::fs::read_dir(folder)
         .doing(|| format!("reading {}", folder.display()))?
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
@@ -88,11 +91,17 @@ pub(super) fn clean_folder(folder: &Path, dry_run: bool) -> Result<Vec<CleanRepo
         .collect();
     names.sort();
     let boot_id = boot_id()?;
-    Ok(names.iter().filter_map(|name| clean_run(folder, name, &boot_id, dry_run)).collect())
+    Ok(names.iter().filter_map(|name| clean_run(folder, name, &boot_id, kinds, dry_run)).collect())
 }
 
 /// Cleans after one run; `None` if it came to its own end meanwhile.
-fn clean_run(folder: &Path, name: &str, boot_id: &str, dry_run: bool) -> Option<CleanReport> {
+fn clean_run(
+    folder: &Path,
+    name: &str,
+    boot_id: &str,
+    kinds: &[&'static Kind],
+    dry_run: bool,
+) -> Option<CleanReport> {
     let path = folder.join(name);
     let run = name.strip_suffix(&format!(".{EXTENSION}")).unwrap_or(name);
     let unreadable = |error: Error| Some(CleanReport::new(run, None, Outcome::Unreadable(error.to_string())));
@@ -100,7 +109,7 @@ fn clean_run(folder: &Path, name: &str, boot_id: &str, dry_run: bool) -> Option<
         Ok(journal) => journal,
         Err(error) => return unreadable(error),
     };
-    let content = match read(&path) {
+    let content = match read(&path, kinds) {
         Ok(Some(content)) => content,
         Ok(None) => {
             // Killed before its first line was whole, and thus before it created anything; or, if somebody holds it,
@@ -139,13 +148,7 @@ fn clean_run(folder: &Path, name: &str, boot_id: &str, dry_run: bool) -> Option<
         .outstanding
         .into_iter()
         .rev()
-        .filter(|(_, outstanding)| {
-            same_boot
-                || matches!(
-                    outstanding.resource,
-                    Resource::Directory { .. } | Resource::Tree { .. } | Resource::File { .. }
-                )
-        })
+        .filter(|(_, outstanding)| same_boot || outstanding.resource.kind().kept_by == Keeper::FileSystem)
         .collect();
     let outstanding = in_order_of_removal(outstanding);
     match journal {
@@ -169,19 +172,18 @@ fn busy(mut report: CleanReport, content: &Content) -> CleanReport {
         .outstanding
         .values()
         .rev()
-        .filter(|outstanding| exists(&outstanding.resource).unwrap_or(true));
+        .filter(|outstanding| outstanding.resource.exists().unwrap_or(true));
     let resources =
         there.map(|outstanding| CleanedResource { what: outstanding.resource.to_string(), error: None });
     report.resources = resources.collect();
     report
 }
 
-/// The last first, but programs before all: they may keep the rest busy.
+/// The last first, but before all what may keep the rest busy.
 fn in_order_of_removal(outstanding: Vec<(u64, Outstanding)>) -> Vec<(u64, Outstanding)> {
-    let is_process =
-        |(_, outstanding): &(u64, Outstanding)| matches!(outstanding.resource, Resource::Process(_));
-    let (processes, others): (Vec<_>, Vec<_>) = outstanding.into_iter().partition(is_process);
-    processes.into_iter().chain(others).collect()
+    let goes_first = |(_, outstanding): &(u64, Outstanding)| outstanding.resource.kind().goes_first;
+    let (first, others): (Vec<_>, Vec<_>) = outstanding.into_iter().partition(goes_first);
+    first.into_iter().chain(others).collect()
 }
 
 /// Takes the lock of the folder while it takes that of the journal, so that a run that is just beginning has locked
@@ -195,10 +197,8 @@ fn open_locked(folder: &Path, path: &Path) -> Result<Option<Journal>> {
 /// ends the connection, so that the thread gets its error, and waits until the process lets go of the journal.
 fn wait_for_the_end(folder: &Path, path: &Path, content: &Content) -> Option<Journal> {
     for outstanding in content.outstanding.values() {
-        if let Resource::FuseMount { path } = &outstanding.resource {
-            // A failure shows as the process that does not end.
-            let _ = abort_fuse(path);
-        }
+        // A failure shows as the process that does not end.
+        let _ = outstanding.resource.let_go();
     }
     let deadline = Instant::now() + ENDING_MAX;
     loop {
@@ -217,7 +217,7 @@ fn planned(outstanding: &[(u64, Outstanding)]) -> Result<Vec<CleanedResource>> {
     let mut plan = Plan::new(mounts()?);
     let mut resources = Vec::new();
     for (_, outstanding) in outstanding {
-        let error = match plan.remove(outstanding) {
+        let error = match outstanding.resource.plan(outstanding.identity, &mut plan) {
             Ok(false) => continue,
             Ok(true) => None,
             Err(error) => Some(error.to_string()),
@@ -227,26 +227,28 @@ fn planned(outstanding: &[(u64, Outstanding)]) -> Result<Vec<CleanedResource>> {
     Ok(resources)
 }
 
-/// Removes everything in its order, but FUSE connections before all: they may keep the rest busy.
+/// Removes everything in its order, after everybody was let go who waits for some of it and may keep the rest busy.
 fn remove(journal: &Journal, outstanding: &[(u64, Outstanding)], report: &mut CleanReport) {
     for (_, outstanding) in outstanding {
-        if let Resource::FuseMount { path } = &outstanding.resource {
-            // A failure shows when it is unmounted.
-            let _ = abort_fuse(path);
-        }
+        // A failure shows when it is removed.
+        let _ = outstanding.resource.let_go();
     }
-    let mut loop_stays = false;
+    let mut staying: Vec<&Outstanding> = Vec::new();
     for (id, outstanding) in outstanding {
-        let was_there = exists(&outstanding.resource).unwrap_or(true);
-        let undone = match &outstanding.resource {
-            Resource::FuseMount { .. } if loop_stays => Err(Error::new(
+        let was_there = outstanding.resource.exists().unwrap_or(true);
+        let kind = outstanding.resource.kind();
+        let found_by_it = |other: &&&Outstanding| kind.finds_any([other.resource.kind()].into_iter());
+        let undone = match staying.iter().find(found_by_it) {
+            Some(other) => Err(Error::new(
                 ErrorKind::Refused,
-                "left until the loop device over it is gone, which is found by it",
+                format!("left until {} is gone, which is found by it", other.resource),
             )),
-            _ => undo(outstanding),
+            None => outstanding.resource.remove(outstanding.identity),
         };
         let error = undone.and_then(|()| journal.append(&Line::Gone { id: *id })).err();
-        loop_stays |= error.is_some() && matches!(outstanding.resource, Resource::Loop { .. });
+        if error.is_some() {
+            staying.push(outstanding);
+        }
         if was_there || error.is_some() {
             let what = outstanding.resource.to_string();
             report.resources.push(CleanedResource { what, error: error.map(|error| error.to_string()) });

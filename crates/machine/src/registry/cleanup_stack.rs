@@ -3,7 +3,7 @@
 //! Owns the objects behind the resources by way of the closures that undo them. Where a closure fails or is missing
 //! (its maker failed half-way), the resource is removed by what the record says of it, as `rotproof clean` would.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, OpenOptions};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -13,7 +13,8 @@ use std::path::Path;
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, Result};
 
-use super::resource::Resource;
+use super::kind::{Kind, Resource};
+use super::paths::{Directory, File, Socket, Tree};
 use super::run::{Entry, Run};
 
 /// How to undo one creation the regular way.
@@ -30,8 +31,7 @@ struct Step {
     /// Nothing, if it ends with the process and has left nothing.
     entry: Option<Entry>,
     what: String,
-    is_loop: bool,
-    is_fuse_mount: bool,
+    kind: Option<&'static Kind>,
     undo: Option<Undo>,
 }
 
@@ -49,14 +49,17 @@ impl CleanupStack {
 
     /// Records `resource`, then creates it with `make`, which also says how to undo it. If `make` fails, whatever it
     /// left of the resource is removed.
-    pub fn create<T>(&mut self, resource: Resource, make: impl FnOnce() -> Result<(T, Undo)>) -> Result<T> {
+    pub fn create<T>(
+        &mut self,
+        resource: impl Resource + 'static,
+        make: impl FnOnce() -> Result<(T, Undo)>,
+    ) -> Result<T> {
         let what = resource.to_string();
-        let is_loop = matches!(resource, Resource::Loop { .. });
-        let is_fuse_mount = matches!(resource, Resource::FuseMount { .. });
+        let kind = Some(resource.kind());
         let entry = self.run.record(resource)?;
         let height = self.steps.len();
         // On the stack before it is made, so that a panic in `make` is cleaned up too.
-        self.steps.push(Step { entry: Some(entry), what, is_loop, is_fuse_mount, undo: None });
+        self.steps.push(Step { entry: Some(entry), what, kind, undo: None });
         match make() {
             Ok((made, undo)) => {
                 self.steps[height].undo = Some(undo);
@@ -72,30 +75,24 @@ impl CleanupStack {
 
     /// Puts on the stack what leaves nothing behind when this process is gone, but is to be ended in its turn.
     pub fn end_with(&mut self, what: &str, undo: Undo) {
-        self.steps.push(Step {
-            entry: None,
-            what: what.to_owned(),
-            is_loop: false,
-            is_fuse_mount: false,
-            undo: Some(undo),
-        });
+        self.steps.push(Step { entry: None, what: what.to_owned(), kind: None, undo: Some(undo) });
     }
 
     /// Creates a folder that only this user may enter. It is removed when it is empty.
     pub fn create_directory(&mut self, path: &Path) -> Result<()> {
-        let resource = Resource::Directory { path: path.to_owned() };
+        let resource = Directory { path: path.to_owned() };
         self.create_path(resource, path, || DirBuilder::new().mode(0o700).create(path))
     }
 
     /// Creates a folder that only this user may enter. It is removed with all that has come to be in it.
     pub fn create_tree(&mut self, path: &Path) -> Result<()> {
-        let resource = Resource::Tree { path: path.to_owned() };
+        let resource = Tree { path: path.to_owned() };
         self.create_path(resource, path, || DirBuilder::new().mode(0o700).create(path))
     }
 
     /// Creates a file that did not exist, for reading and writing by this user only.
-    pub fn create_file(&mut self, path: &Path) -> Result<File> {
-        let resource = Resource::File { path: path.to_owned() };
+    pub fn create_file(&mut self, path: &Path) -> Result<std::fs::File> {
+        let resource = File { path: path.to_owned() };
         self.create_path(resource, path, || {
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
         })
@@ -104,28 +101,22 @@ impl CleanupStack {
     /// Creates a Unix socket that only this user may connect to, and listens on it. Fails with
     /// [`ErrorKind::Os`](rotproof_block::ErrorKind::Os) of `EADDRINUSE` if something has that name.
     pub fn create_socket(&mut self, path: &Path) -> Result<UnixListener> {
-        let resource = Resource::Socket { path: path.to_owned() };
+        let resource = Socket { path: path.to_owned() };
         self.create_path(resource, path, || private_listener(path))
     }
 
     fn create_path<T>(
         &mut self,
-        resource: Resource,
+        resource: impl Resource + 'static,
         path: &Path,
         make: impl FnOnce() -> std::io::Result<T>,
     ) -> Result<T> {
-        let what = resource.to_string();
+        let (what, kind) = (resource.to_string(), Some(resource.kind()));
         let entry = self.run.record(resource)?;
         match make() {
             Ok(made) => {
                 let identified = self.run.created(&entry, path);
-                self.steps.push(Step {
-                    entry: Some(entry),
-                    what,
-                    is_loop: false,
-                    is_fuse_mount: false,
-                    undo: None,
-                });
+                self.steps.push(Step { entry: Some(entry), what, kind, undo: None });
                 identified.map(|()| made)
             }
             Err(error) => {
@@ -146,12 +137,12 @@ impl CleanupStack {
     #[must_use = "failures of the clean-up are to be reported"]
     pub fn undo_to(&mut self, height: usize) -> Vec<Error> {
         let mut failures = Vec::new();
-        let mut loop_stays = false;
+        let mut staying: Vec<&Kind> = Vec::new();
         while self.steps.len() > height {
             let Some(step) = self.steps.pop() else { break };
-            if loop_stays && step.is_fuse_mount {
-                // By the mount alone the loop device can be told for ours; without it the record would be of nothing that is
-                // there. Both stay in it.
+            if step.kind.is_some_and(|kind| kind.finds_any(staying.iter().copied())) {
+                // By this alone what stays can be told for ours; without it the record would be of nothing that is there.
+                // Both stay in it.
                 std::mem::forget(step.undo);
                 continue;
             }
@@ -160,7 +151,7 @@ impl CleanupStack {
             failures.extend(regular.err().map(|error| error.while_doing(&doing)));
             // Finds nothing if the regular way has done its work; if not, it is the second attempt, with force.
             let again = step.entry.map_or(Ok(()), |entry| self.run.undo(entry));
-            loop_stays |= step.is_loop && again.is_err();
+            staying.extend(step.kind.filter(|_| again.is_err()));
             failures.extend(again.err().map(|error| error.while_doing(&doing)));
         }
         failures

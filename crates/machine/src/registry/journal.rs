@@ -10,12 +10,14 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::resource::{FileIdentity, Resource};
+use super::kind::{FileIdentity, Kind, Resource, of_word};
 use crate::process::ProcessIdentity;
 
 /// Version of the format; a `clean` of another version leaves the file alone.
@@ -50,7 +52,8 @@ pub(super) enum Line {
     /// About to be made.
     Create {
         id: u64,
-        resource: Resource,
+        /// The word of its kind, and what that says of it.
+        resource: BTreeMap<String, Value>,
     },
     /// Made; for files and folders, which one it is.
     Created {
@@ -65,10 +68,21 @@ pub(super) enum Line {
     Ended,
 }
 
+impl Line {
+    /// That `resource` is about to be made.
+    pub(super) fn create(id: u64, resource: &dyn Resource) -> Result<Self> {
+        let said = resource.recorded().map_err(|error| {
+            Error::new(ErrorKind::Invalid, "a path that is no valid UTF-8 cannot be recorded")
+                .caused_by(error)
+        })?;
+        Ok(Self::Create { id, resource: BTreeMap::from([(resource.kind().word.to_owned(), said)]) })
+    }
+}
+
 /// A resource that may be there, and which file it is if that is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Outstanding {
-    pub(super) resource: Resource,
+    pub(super) resource: Arc<dyn Resource>,
     pub(super) identity: Option<FileIdentity>,
 }
 
@@ -133,8 +147,7 @@ impl Journal {
     pub(super) fn append(&self, line: &Line) -> Result<()> {
         let doing = || format!("writing {}", self.path.display());
         let mut text = serde_json::to_vec(line).map_err(|error| {
-            Error::new(ErrorKind::Invalid, "a path that is no valid UTF-8 cannot be recorded")
-                .caused_by(error)
+            Error::new(ErrorKind::Internal, "writing a line of the record").caused_by(error)
         })?;
         text.push(b'\n');
         // One write, so that a kill leaves all of the line or a line without its end.
@@ -160,14 +173,14 @@ impl Drop for Journal {
     }
 }
 
-/// What the journal at `path` says; `None` if it was cut off before its first line was whole, when nothing had been
+/// What the journal at `path` says of resources of these kinds and the machine's own; `None` if it was cut off before its first line was whole, when nothing had been
 /// created yet. Reading needs no lock.
-pub(super) fn read(path: &Path) -> Result<Option<Content>> {
+pub(super) fn read(path: &Path, kinds: &[&'static Kind]) -> Result<Option<Content>> {
     let bytes = std::fs::read(path).doing(|| format!("reading {}", path.display()))?;
-    parse(&bytes).map_err(|error| error.while_doing(path.display()))
+    parse(&bytes, kinds).map_err(|error| error.while_doing(path.display()))
 }
 
-fn parse(bytes: &[u8]) -> Result<Option<Content>> {
+fn parse(bytes: &[u8], kinds: &[&'static Kind]) -> Result<Option<Content>> {
     let Some(end) = bytes.iter().rposition(|&byte| byte == b'\n') else { return Ok(None) };
     let mut content: Option<Content> = None;
     for (index, text) in bytes[..end].split(|&byte| byte == b'\n').enumerate() {
@@ -186,6 +199,10 @@ fn parse(bytes: &[u8]) -> Result<Option<Content>> {
                 content = Some(Content { header, outstanding: BTreeMap::new(), ended: false });
             }
             (Line::Create { id, resource }, Some(content)) => {
+                let mut said = resource.into_iter();
+                let (Some((word, said)), None) = (said.next(), said.next()) else { return Err(wrong()) };
+                let kind = of_word(&word, kinds).ok_or_else(|| unknown(index + 1, &word))?;
+                let resource = (kind.read)(said).map_err(|error| wrong().caused_by(error))?;
                 content.outstanding.insert(id, Outstanding { resource, identity: None });
             }
             (Line::Created { id, identity }, Some(content)) => {
@@ -201,6 +218,16 @@ fn parse(bytes: &[u8]) -> Result<Option<Content>> {
     Ok(content)
 }
 
+fn unknown(line: usize, word: &str) -> Error {
+    Error::new(
+        ErrorKind::Invalid,
+        format!(
+            "line {line} is of a `{word}`, which this version of Rotproof does not know; clean with the version that left \
+             it; nothing of this run is touched"
+        ),
+    )
+}
+
 fn sync_folder(folder: &Path) -> Result<()> {
     File::open(folder).and_then(|folder| folder.sync_all()).doing(|| format!("syncing {}", folder.display()))
 }
@@ -208,23 +235,24 @@ fn sync_folder(folder: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::Directory;
 
     fn header() -> Header {
         Header::new("run-1".into(), ProcessIdentity::current().expect("proc is mounted"), "boot".into())
     }
 
-    fn directory(path: &str) -> Resource {
-        Resource::Directory { path: path.into() }
+    fn create(id: u64, path: &str) -> Line {
+        Line::create(id, &Directory { path: path.into() }).expect("UTF-8")
     }
 
     #[test]
     fn what_was_announced_and_is_not_gone_is_outstanding() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let journal = Journal::create(folder.path(), header()).expect("created");
-        journal.append(&Line::Create { id: 1, resource: directory("/a") }).expect("written");
-        journal.append(&Line::Create { id: 2, resource: directory("/b") }).expect("written");
+        journal.append(&create(1, "/a")).expect("written");
+        journal.append(&create(2, "/b")).expect("written");
         journal.append(&Line::Gone { id: 1 }).expect("written");
-        let content = read(&folder.path().join("run-1.jsonl")).expect("readable").expect("has a header");
+        let content = read(&folder.path().join("run-1.jsonl"), &[]).expect("readable").expect("has a header");
         assert_eq!(content.header, header());
         assert_eq!(content.outstanding.keys().collect::<Vec<_>>(), [&2]);
         assert!(!content.ended);
@@ -236,7 +264,7 @@ mod tests {
         let path = folder.path().join("run-1.jsonl");
         let journal = Journal::create(folder.path(), header()).expect("created");
         assert!(Journal::try_open(&path).expect("asked").is_none(), "held");
-        assert!(read(&path).expect("readable").is_some());
+        assert!(read(&path, &[]).expect("readable").is_some());
         drop(journal);
         let reopened = Journal::try_open(&path).expect("asked").expect("free");
         reopened.remove().expect("removed");
@@ -247,13 +275,13 @@ mod tests {
     #[test]
     fn a_line_without_its_end_is_passed_over_at_every_length() {
         let mut whole = Vec::new();
-        for line in [Line::Run(header()), Line::Create { id: 1, resource: directory("/a") }] {
+        for line in [Line::Run(header()), create(1, "/a")] {
             whole.extend(serde_json::to_vec(&line).expect("serialises"));
             whole.push(b'\n');
         }
         let first_line = whole.iter().position(|&byte| byte == b'\n').expect("has lines") + 1;
         for length in 0..=whole.len() {
-            let content = parse(&whole[..length]).expect("a cut is no error");
+            let content = parse(&whole[..length], &[]).expect("a cut is no error");
             assert_eq!(content.is_some(), length >= first_line, "{length}");
             let outstanding = content.map_or(0, |content| content.outstanding.len());
             assert_eq!(outstanding, usize::from(length == whole.len()), "{length}");
@@ -264,10 +292,23 @@ mod tests {
     fn what_another_version_wrote_is_an_error_and_not_a_guess() {
         let newer =
             serde_json::to_string(&Line::Run(Header { format: FORMAT + 1, ..header() })).expect("serialises");
-        assert!(parse(format!("{newer}\n").as_bytes()).is_err());
-        assert!(parse(b"{\"ended\":null}\n").is_err());
-        assert!(parse(b"not JSON\n").is_err());
+        assert!(parse(format!("{newer}\n").as_bytes(), &[]).is_err());
+        assert!(parse(b"{\"ended\":null}\n", &[]).is_err());
+        assert!(parse(b"not JSON\n", &[]).is_err());
         let header = serde_json::to_string(&Line::Run(header())).expect("serialises");
-        assert!(parse(format!("{header}\n{{\"gone\":{{\"id\":7}}}}\n").as_bytes()).is_err());
+        assert!(parse(format!("{header}\n{{\"gone\":{{\"id\":7}}}}\n").as_bytes(), &[]).is_err());
+    }
+
+    #[test]
+    fn a_kind_that_nobody_brings_is_named_and_what_older_versions_left_is_read() {
+        let header = serde_json::to_string(&Line::Run(header())).expect("serialises");
+        let old = "{\"create\":{\"id\":1,\"resource\":{\"tree\":{\"path\":\"/t\"}}}}\n\
+                   {\"create\":{\"id\":2,\"resource\":{\"process\":{\"pid\":7,\"started_ticks\":9}}}}\n";
+        let content = parse(format!("{header}\n{old}").as_bytes(), &[]).expect("readable").expect("a header");
+        let words: Vec<_> = content.outstanding.values().map(|found| found.resource.kind().word).collect();
+        assert_eq!(words, ["tree", "process"]);
+        let strange = "{\"create\":{\"id\":1,\"resource\":{\"teapot\":{}}}}\n";
+        let error = parse(format!("{header}\n{strange}").as_bytes(), &[]).expect_err("nobody knows it");
+        assert!(error.to_string().contains("line 2 is of a `teapot`"), "{error}");
     }
 }

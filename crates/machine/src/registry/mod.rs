@@ -2,19 +2,20 @@
 //!
 //! Each is recorded, durably, before it is created, and struck out when it is gone. So every way out cleans up:
 //! within the process the [`CleanupStack`] does, also after an error, a cancellation or a panic; after `kill -9`
-//! [`Registry::clean`] does, from the record alone. It knows nothing of subjects and devices beyond how to remove
-//! them.
+//! [`Registry::clean`] does, from the record alone. Folders, files, sockets and programs are known here; whoever creates
+//! anything else brings its [`Kind`], which says how it is found and removed and what depends on it.
 
 mod clean;
 mod cleanup_stack;
 mod journal;
+mod kind;
+mod paths;
 mod plan;
-mod resource;
+mod program;
 mod run;
 mod stuck;
-mod undo;
 
-use std::fs::{DirBuilder, File, TryLockError};
+use std::fs::{DirBuilder, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,7 +27,10 @@ use rotproof_block::{Error, ErrorKind, Result};
 
 pub use clean::{CleanReport, CleanedResource, Outcome};
 pub use cleanup_stack::{CleanupStack, Undo};
-pub use resource::Resource;
+pub use kind::{FileIdentity, Keeper, Kind, Recorded, Resource, read_as};
+pub use paths::{Directory, File, Socket, Tree};
+pub use plan::{Plan, covered};
+pub use program::Process;
 pub use run::{Entry, Run};
 pub use stuck::{StuckRun, stuck_runs};
 
@@ -38,6 +42,9 @@ use journal::{Header, Journal};
 pub struct Registry {
     folder: PathBuf,
 }
+
+/// What the machine itself can create, which every record may hold.
+static KINDS: [&Kind; 5] = [&paths::DIRECTORY, &paths::TREE, &paths::FILE, &paths::SOCKET, &program::PROCESS];
 
 /// How long others may hold a folder, which takes them a moment.
 const LOCK_MAX: Duration = Duration::from_secs(20);
@@ -98,24 +105,25 @@ impl Registry {
         Run::new(id, &self.folder, journal)
     }
 
-    /// Runs recorded here that were killed and cannot end. Never waits for one.
-    pub fn stuck(&self) -> Vec<StuckRun> {
-        stuck::stuck_in(&self.folder)
+    /// Runs recorded here, with what is of these kinds and of the machine's own, that were killed and cannot end. Never
+    /// waits for one.
+    pub fn stuck(&self, kinds: &[&'static Kind]) -> Vec<StuckRun> {
+        stuck::stuck_in(&self.folder, kinds)
     }
 
     /// Removes what dead runs recorded here have left, and nothing else; says what it did. With `dry_run` it only
-    /// says what it would do.
-    pub fn clean(&self, dry_run: bool) -> Result<Vec<CleanReport>> {
-        clean::clean_folder(&self.folder, dry_run)
+    /// says what it would do. A run with something that is neither of these `kinds` nor of the machine's own is left alone.
+    pub fn clean(&self, kinds: &[&'static Kind], dry_run: bool) -> Result<Vec<CleanReport>> {
+        clean::clean_folder(&self.folder, kinds, dry_run)
     }
 }
 
 /// [`Registry::clean`] on every folder where a run of this user may have its record.
-pub fn clean(dry_run: bool) -> Result<Vec<CleanReport>> {
+pub fn clean(kinds: &[&'static Kind], dry_run: bool) -> Result<Vec<CleanReport>> {
     let mut reports = Vec::new();
     // Never created here, and one that belongs to another user holds no run of ours.
     for folder in folders() {
-        reports.extend(clean::clean_folder(&folder, dry_run)?);
+        reports.extend(clean::clean_folder(&folder, kinds, dry_run)?);
     }
     Ok(reports)
 }
@@ -167,9 +175,9 @@ fn user_id() -> u32 {
 }
 
 /// Holds the folder against others that begin or clean, until it is dropped.
-fn lock_folder(folder: &Path) -> Result<File> {
+fn lock_folder(folder: &Path) -> Result<std::fs::File> {
     let doing = || format!("locking {}", folder.display());
-    let file = File::open(folder).doing(doing)?;
+    let file = std::fs::File::open(folder).doing(doing)?;
     let deadline = Instant::now() + LOCK_MAX;
     loop {
         match file.try_lock() {

@@ -10,8 +10,8 @@ use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
 use super::journal::{Journal, Line, Outstanding};
-use super::resource::{FileIdentity, Resource};
-use super::undo::undo;
+use super::kind::{FileIdentity, Kind, Resource};
+use super::paths::Directory;
 
 /// A run under record; clones are the same run.
 ///
@@ -32,6 +32,9 @@ struct Inner {
 
 /// Descriptors that a step of the clean-up needs at once.
 const RESERVE: usize = 4;
+
+/// The number of the folder of its own, which is the first thing on record.
+const SCRATCH: u64 = 1;
 
 #[derive(Debug, Default)]
 struct State {
@@ -63,7 +66,7 @@ impl Run {
             return Err(error);
         }
         let path = run.0.scratch.clone();
-        let entry = run.record(Resource::Directory { path: path.clone() })?;
+        let entry = run.record(Directory { path: path.clone() })?;
         std::fs::DirBuilder::new()
             .mode(0o700)
             .create(&path)
@@ -82,10 +85,11 @@ impl Run {
         &self.0.scratch
     }
 
-    /// Fails if another run was killed and is stuck in the kernel: `who` waits there too, and perhaps for what that one holds.
-    pub fn refuse_stuck(&self, who: &str) -> Result<()> {
+    /// Fails if another run was killed and is stuck in the kernel: `who` waits there too, and perhaps for what that one
+    /// holds, which is of these kinds or of the machine's own.
+    pub fn refuse_stuck(&self, who: &str, kinds: &[&'static Kind]) -> Result<()> {
         let folder = self.0.scratch.parent().unwrap_or(&self.0.scratch);
-        match &super::stuck::stuck_in(folder)[..] {
+        match &super::stuck::stuck_in(folder, kinds)[..] {
             [] => Ok(()),
             [first, ..] => Err(Error::new(
                 ErrorKind::TimedOut,
@@ -95,7 +99,8 @@ impl Run {
     }
 
     /// Records that `resource` is about to be created; on return that is durable.
-    pub fn record(&self, resource: Resource) -> Result<Entry> {
+    pub fn record(&self, resource: impl Resource + 'static) -> Result<Entry> {
+        let resource: Arc<dyn Resource> = Arc::new(resource);
         let mut state = self.0.state.lock();
         if state.finished {
             return Err(Error::new(
@@ -104,9 +109,8 @@ impl Run {
             ));
         }
         let id = state.last_id + 1;
-        self.0
-            .journal
-            .append(&Line::Create { id, resource: resource.clone() })
+        Line::create(id, &*resource)
+            .and_then(|line| self.0.journal.append(&line))
             .map_err(|error| error.while_doing(format!("recording {resource} before it is created")))?;
         state.last_id = id;
         state.outstanding.insert(id, Outstanding { resource, identity: None });
@@ -156,14 +160,15 @@ impl Run {
 impl Inner {
     /// Removes it; with the descriptors that are kept for that, if there are no others.
     fn undo(&self, outstanding: &Outstanding) -> Result<()> {
-        match undo(outstanding) {
+        let undo = || outstanding.resource.remove(outstanding.identity);
+        match undo() {
             Err(error) if error.kind() == ErrorKind::Os(libc::EMFILE) => {
                 let spare = std::mem::take(&mut *self.reserve.lock());
                 if spare.is_empty() {
                     return Err(error);
                 }
                 drop(spare);
-                undo(outstanding)
+                undo()
             }
             done => done,
         }
@@ -176,10 +181,9 @@ impl Inner {
             return Vec::new();
         }
         let mut failures = std::mem::take(&mut state.failures);
-        let is_scratch = |outstanding: &Outstanding| matches!(&outstanding.resource, Resource::Directory { path } if *path == self.scratch);
         let mut left_over = false;
-        for outstanding in state.outstanding.values().rev() {
-            if is_scratch(outstanding) {
+        for (id, outstanding) in state.outstanding.iter().rev() {
+            if *id == SCRATCH {
                 if let Err(error) = self.undo(outstanding) {
                     failures.push(error);
                     left_over = true;

@@ -7,8 +7,7 @@ use std::fmt;
 use std::path::Path;
 
 use super::journal::{self, EXTENSION, Journal, Outstanding};
-use super::resource::Resource;
-use super::undo::exists;
+use super::kind::{Keeper, Kind};
 use crate::process::{Liveness, boot_id};
 
 /// One of them.
@@ -33,13 +32,13 @@ impl fmt::Display for StuckRun {
     }
 }
 
-/// Those of this user.
-pub fn stuck_runs() -> Vec<StuckRun> {
-    super::folders().iter().flat_map(|folder| stuck_in(folder)).collect()
+/// Those of this user, whose records hold what is of these kinds and of the machine's own.
+pub fn stuck_runs(kinds: &[&'static Kind]) -> Vec<StuckRun> {
+    super::folders().iter().flat_map(|folder| stuck_in(folder, kinds)).collect()
 }
 
 /// Those that have their record in `folder`.
-pub(super) fn stuck_in(folder: &Path) -> Vec<StuckRun> {
+pub(super) fn stuck_in(folder: &Path, kinds: &[&'static Kind]) -> Vec<StuckRun> {
     let Ok(boot_id) = boot_id() else { return Vec::new() };
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut records: Vec<_> = entries
@@ -47,11 +46,11 @@ pub(super) fn stuck_in(folder: &Path) -> Vec<StuckRun> {
         .filter(|path| path.extension().is_some_and(|extension| extension == EXTENSION))
         .collect();
     records.sort();
-    records.iter().filter_map(|record| stuck(record, &boot_id)).collect()
+    records.iter().filter_map(|record| stuck(record, &boot_id, kinds)).collect()
 }
 
-fn stuck(record: &Path, boot_id: &str) -> Option<StuckRun> {
-    let content = journal::read(record).ok()??;
+fn stuck(record: &Path, boot_id: &str, kinds: &[&'static Kind]) -> Option<StuckRun> {
+    let content = journal::read(record, kinds).ok()??;
     let process = content.header.process;
     if content.header.boot_id != boot_id || process.liveness() != Liveness::Ending {
         return None;
@@ -60,17 +59,9 @@ fn stuck(record: &Path, boot_id: &str) -> Option<StuckRun> {
     if !matches!(Journal::try_open(record), Ok(None)) {
         return None;
     }
-    let is_of_kernel = |outstanding: &&Outstanding| {
-        matches!(
-            outstanding.resource,
-            Resource::Mount { .. }
-                | Resource::FuseMount { .. }
-                | Resource::Loop { .. }
-                | Resource::Ublk { .. }
-        )
-    };
+    let is_of_kernel = |outstanding: &&Outstanding| outstanding.resource.kind().kept_by == Keeper::Kernel;
     let there = content.outstanding.values().rev().filter(is_of_kernel);
-    let there = there.filter(|outstanding| exists(&outstanding.resource).unwrap_or(true));
+    let there = there.filter(|outstanding| outstanding.resource.exists().unwrap_or(true));
     let holds = there.map(|outstanding| outstanding.resource.to_string()).collect();
     Some(StuckRun { run: content.header.run, pid: process.pid, holds })
 }

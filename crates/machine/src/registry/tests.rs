@@ -1,14 +1,15 @@
 //! The registry without mounts and devices: those are in `tests/`, as they need root.
 
 use super::*;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use super::journal::Line;
-use super::resource::FileIdentity;
 
 fn registry() -> (tempfile::TempDir, Registry) {
     let parent = tempfile::tempdir().expect("a temporary folder");
@@ -33,21 +34,55 @@ fn dead_process() -> ProcessIdentity {
 }
 
 /// The record of a run as a killed process leaves it.
-fn dead_run(registry: &Registry, id: &str, boot_id: &str, resources: &[Resource]) {
+fn dead_run(registry: &Registry, id: &str, boot_id: &str, resources: &[&dyn Resource]) {
     let header = Header::new(id.to_owned(), dead_process(), boot_id.to_owned());
     let journal = Journal::create(registry.folder(), header).expect("created");
-    for (id, resource) in (1..).zip(resources) {
-        journal.append(&Line::Create { id, resource: resource.clone() }).expect("written");
+    for (id, &resource) in (1..).zip(resources) {
+        let line = Line::create(id, resource).expect("UTF-8");
+        journal.append(&line).expect("written");
     }
 }
 
-fn directory(path: &Path) -> Resource {
-    Resource::Directory { path: path.to_owned() }
+fn directory(path: &Path) -> Directory {
+    Directory { path: path.to_owned() }
+}
+
+/// Something that is never there, of a kind that is brought.
+#[derive(Debug, Serialize, Deserialize)]
+struct Absent {
+    name: String,
+}
+
+static ABSENT: Kind =
+    Kind { word: "absent", read: read_as::<Absent>, kept_by: Keeper::Kernel, goes_first: false, finds: &[] };
+
+impl fmt::Display for Absent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the absent {}", self.name)
+    }
+}
+
+impl Resource for Absent {
+    fn kind(&self) -> &'static Kind {
+        &ABSENT
+    }
+
+    fn exists(&self) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn remove(&self, _made: Option<FileIdentity>) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn absent(name: &str) -> Absent {
+    Absent { name: name.to_owned() }
 }
 
 /// A step that only notes that it was undone.
 fn note(stack: &mut CleanupStack, notes: &Arc<Mutex<Vec<u32>>>, number: u32) {
-    let resource = Resource::Loop { backing_file: format!("/nonexistent/{number}").into() };
+    let resource = absent(&number.to_string());
     let notes = Arc::clone(notes);
     let undo: Undo = Box::new(move || {
         notes.lock().push(number);
@@ -97,13 +132,11 @@ fn a_failing_step_is_reported_and_does_not_stop_the_others() {
     let mut stack = CleanupStack::new(&run);
     note(&mut stack, &notes, 1);
     let undo: Undo = Box::new(|| Err(Error::medium()));
-    stack
-        .create(Resource::Loop { backing_file: "/nonexistent/fails".into() }, || Ok(((), undo)))
-        .expect("recorded");
+    stack.create(absent("fails"), || Ok(((), undo))).expect("recorded");
     note(&mut stack, &notes, 3);
     let failures = stack.undo_all();
     assert_eq!(failures.len(), 1);
-    assert!(failures[0].to_string().contains("/nonexistent/fails"), "{failures:?}");
+    assert!(failures[0].to_string().contains("absent fails"), "{failures:?}");
     assert_eq!(*notes.lock(), [3, 1]);
     assert!(run.finish().is_empty(), "the second attempt found it gone");
 }
@@ -117,7 +150,7 @@ fn what_a_panic_interrupts_is_undone_and_its_failures_are_kept() {
         let mut stack = CleanupStack::new(&run);
         stack.create_directory(&folder).expect("created");
         stack
-            .create::<()>(Resource::Loop { backing_file: "/nonexistent".into() }, || {
+            .create::<()>(absent("x"), || {
                 std::fs::write(folder.join("stray"), "unrecorded").expect("written");
                 panic!("in the middle of a creation")
             })
@@ -131,7 +164,7 @@ fn what_a_panic_interrupts_is_undone_and_its_failures_are_kept() {
     assert!(failures.iter().any(|error| error.to_string().contains("did not record")), "{failures:?}");
     assert!(failures.iter().any(|error| error.to_string().contains("rotproof clean")), "{failures:?}");
     assert!(record.exists(), "what is left stays recorded");
-    let reports = registry.clean(false).expect("cleaned");
+    let reports = registry.clean(&[&ABSENT], false).expect("cleaned");
     assert_eq!(reports.len(), 1);
     assert_eq!(reports[0].outcome, Outcome::Cleaned, "the process lives, but has let go: {reports:?}");
     assert_eq!(names(registry.folder()), [""; 0]);
@@ -146,11 +179,7 @@ fn a_creation_that_fails_leaves_neither_resource_nor_record() {
     std::fs::write(&taken, "of somebody else").expect("written");
     assert!(stack.create_file(&taken).is_err());
     assert!(stack.create_directory(&taken).is_err());
-    assert!(
-        stack
-            .create::<()>(Resource::Loop { backing_file: "/nonexistent".into() }, || Err(Error::medium()))
-            .is_err()
-    );
+    assert!(stack.create::<()>(absent("x"), || Err(Error::medium())).is_err());
     assert_eq!(stack.height(), 0);
     assert!(taken.exists(), "what was there before is untouched");
     std::fs::remove_file(&taken).expect("removed");
@@ -162,7 +191,7 @@ fn a_living_run_is_named_and_left_alone() {
     let (_parent, registry) = registry();
     let run = registry.begin().expect("begun");
     for dry_run in [true, false] {
-        let reports = registry.clean(dry_run).expect("looked");
+        let reports = registry.clean(&[], dry_run).expect("looked");
         assert_eq!(reports.len(), 1);
         assert_eq!((reports[0].run.as_str(), &reports[0].outcome), (run.id(), &Outcome::Living));
     }
@@ -181,21 +210,23 @@ fn what_a_dead_run_left_is_removed_and_nothing_else() {
     }
     let boot = boot_id().expect("proc is mounted");
     let gone = parent.path().join("never-created");
-    dead_run(&registry, "dead", &boot, &[directory(&ours), directory(&inner), directory(&gone)]);
+    dead_run(&registry, "dead", &boot, &[&directory(&ours), &directory(&inner), &directory(&gone)]);
     let living = registry.begin().expect("begun");
 
-    let reports = registry.clean(true).expect("looked");
+    let reports = registry.clean(&[], true).expect("looked");
     let dead = reports.iter().find(|report| report.run == "dead").expect("found");
     assert_eq!(dead.outcome, Outcome::WouldClean);
     assert_eq!(dead.resources.len(), 2, "what is not there is not named: {dead:?}");
     assert!(inner.exists(), "a dry run removes nothing");
 
-    let reports = registry.clean(false).expect("cleaned");
+    let reports = registry.clean(&[], false).expect("cleaned");
     let dead = reports.iter().find(|report| report.run == "dead").expect("found");
     assert_eq!(dead.outcome, Outcome::Cleaned, "{dead:?}");
     assert!(dead.resources[0].what.ends_with("inner"), "the last created goes first: {dead:?}");
     assert!(!ours.exists() && foreign.exists() && living.scratch().exists());
-    assert!(registry.clean(false).expect("cleaned").iter().all(|report| report.outcome == Outcome::Living));
+    assert!(
+        registry.clean(&[], false).expect("cleaned").iter().all(|report| report.outcome == Outcome::Living)
+    );
     assert!(living.finish().is_empty());
 }
 
@@ -205,12 +236,12 @@ fn what_cannot_be_removed_is_reported_and_stays_recorded() {
     let folder = parent.path().join("folder");
     std::fs::create_dir(&folder).expect("created");
     std::fs::write(folder.join("letter"), "dear").expect("written");
-    dead_run(&registry, "dead", &boot_id().expect("proc is mounted"), &[directory(&folder)]);
-    let reports = registry.clean(false).expect("cleaned");
+    dead_run(&registry, "dead", &boot_id().expect("proc is mounted"), &[&directory(&folder)]);
+    let reports = registry.clean(&[], false).expect("cleaned");
     assert_eq!(reports[0].outcome, Outcome::Incomplete);
     assert!(reports[0].resources[0].error.as_ref().is_some_and(|error| error.contains("left alone")));
     std::fs::remove_file(folder.join("letter")).expect("removed");
-    assert_eq!(registry.clean(false).expect("cleaned")[0].outcome, Outcome::Cleaned);
+    assert_eq!(registry.clean(&[], false).expect("cleaned")[0].outcome, Outcome::Cleaned);
     assert!(!folder.exists());
 }
 
@@ -220,9 +251,9 @@ fn after_a_reboot_only_files_and_folders_can_be_left() {
     let folder = parent.path().join("folder");
     std::fs::create_dir(&folder).expect("created");
     // Of this process, which must survive: its number means another process than in the boot before.
-    let this = Resource::Process(ProcessIdentity::current().expect("proc is mounted"));
-    dead_run(&registry, "dead", "another boot", &[directory(&folder), this]);
-    let reports = registry.clean(false).expect("cleaned");
+    let this = Process(ProcessIdentity::current().expect("proc is mounted"));
+    dead_run(&registry, "dead", "another boot", &[&directory(&folder), &this]);
+    let reports = registry.clean(&[], false).expect("cleaned");
     assert_eq!(reports[0].outcome, Outcome::Cleaned);
     assert_eq!(reports[0].resources.len(), 1);
     assert!(!folder.exists());
@@ -235,7 +266,7 @@ fn a_record_that_is_not_ours_to_read_is_left_alone() {
     std::fs::write(&strange, "{\"from\":\"the future\"}\n").expect("written");
     let empty = registry.folder().join("empty.jsonl");
     std::fs::write(&empty, "{\"run\":").expect("written");
-    let reports = registry.clean(false).expect("looked");
+    let reports = registry.clean(&[], false).expect("looked");
     assert_eq!(reports.len(), 1);
     assert!(matches!(&reports[0].outcome, Outcome::Unreadable(_)), "{reports:?}");
     assert!(!reports[0].is_settled());
@@ -259,7 +290,7 @@ fn many_runs_begin_while_others_clean() {
         for _ in 0..2 {
             scope.spawn(|| {
                 for _ in 0..40 {
-                    let reports = registry.clean(false).expect("cleaned");
+                    let reports = registry.clean(&[], false).expect("cleaned");
                     assert!(reports.iter().all(CleanReport::is_settled), "{reports:?}");
                 }
             });
@@ -299,26 +330,25 @@ fn a_dry_run_says_what_a_clean_then_does() {
     std::fs::write(known.join("x"), "").expect("written");
     std::fs::write(strange.join("x"), "").expect("written");
     std::fs::write(path("file"), "of somebody else").expect("written");
-    let directory = |path: &Path| Resource::Directory { path: path.into() };
-    let tree = |path: &Path| Resource::Tree { path: path.into() };
-    let resources = [
-        directory(&outer),
-        directory(&inner),
-        directory(&above),
-        directory(&full),
-        tree(&known),
-        tree(&strange),
-        Resource::File { path: path("file") },
-        Resource::File { path: path("never-made") },
+    let tree = |path: &Path| Tree { path: path.into() };
+    let resources: [&dyn Resource; 8] = [
+        &directory(&outer),
+        &directory(&inner),
+        &directory(&above),
+        &directory(&full),
+        &tree(&known),
+        &tree(&strange),
+        &File { path: path("file") },
+        &File { path: path("never-made") },
     ];
     dead_run(&registry, "dead", &boot_id, &resources);
     let journal = Journal::try_open(&registry.folder().join("dead.jsonl")).expect("opened").expect("free");
     let identity = FileIdentity::of(&known).expect("it is there");
     journal.append(&Line::Created { id: 5, identity }).expect("written");
     drop(journal);
-    let planned = registry.clean(true).expect("looked");
+    let planned = registry.clean(&[], true).expect("looked");
     assert!([&inner, &full, &known, &strange].iter().all(|path| path.exists()), "nothing is touched");
-    let done = registry.clean(false).expect("cleaned");
+    let done = registry.clean(&[], false).expect("cleaned");
     assert_eq!(planned[0].resources, done[0].resources);
     let outcomes = (&planned[0].outcome, &done[0].outcome);
     assert_eq!(outcomes, (&Outcome::WouldBeIncomplete, &Outcome::Incomplete));

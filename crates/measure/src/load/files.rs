@@ -16,7 +16,7 @@ use rotproof_load::personality::{
     FileOperation, FileOracle, FilePlan, FileReport, FileRunOptions, Personality, failures_of, run,
 };
 use rotproof_load::{EffortPerRequest, Failure};
-use rotproof_machine::registry::{Entry, Registry, Resource, Run};
+use rotproof_machine::registry::{Entry, Registry, Run, Tree};
 use rotproof_machine::{Cancel, Locked};
 use rotproof_probe::{ProbeReport, ProbesSpec};
 use rotproof_record::Recording;
@@ -240,7 +240,7 @@ impl OwnFolder {
             fs::remove_dir_all(&path).doing(|| format!("removing {}", path.display()))?;
         }
         let run = Registry::of_user()?.begin()?;
-        let entry = run.record(Resource::Tree { path: path.clone() })?;
+        let entry = run.record(Tree { path: path.clone() })?;
         if let Err(error) = fs::create_dir(&path) {
             run.gone(entry)?;
             return Err(error).doing(|| format!("making the folder {}", path.display()));

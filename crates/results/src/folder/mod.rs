@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub use held::HeldFolder;
 use parking_lot::Mutex;
 use rotproof_block::{Error, ErrorKind, Result};
-use rotproof_machine::registry::{Entry, Resource, Run};
+use rotproof_machine::registry::{Entry, Run, Tree};
 
 /// Bytes that must be free before anything is begun.
 const ROOM_BYTES: u64 = 1 << 20;
@@ -49,7 +49,7 @@ impl ResultsFolder {
                 continue;
             }
             let real = held.real_path()?.join(&hidden);
-            let entry = run.record(Resource::Tree { path: real.clone() })?;
+            let entry = run.record(Tree { path: real.clone() })?;
             let folder = match held.create(&hidden) {
                 Ok(Some(folder)) => folder,
                 made => {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
 
+use rotproof_attach::KINDS;
 use rotproof_block::leaf::MemoryDevice;
 use rotproof_block::{
     Device, DeviceInfo, Error, Operation, Phase, Queue, Request, Result, Runtime, Submission,
@@ -62,7 +63,7 @@ impl Drop for Sandbox {
                 unsafe { libc::umount2(path.as_ptr(), libc::MNT_FORCE) };
             }
         }
-        let _ = self.registry.clean(false);
+        let _ = self.registry.clean(&KINDS, false);
         if mounts_and_loops(self.path()).is_empty() {
             self.folder.disable_cleanup(false);
         }
