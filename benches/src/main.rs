@@ -4,6 +4,7 @@
 
 mod achilles;
 mod content;
+mod crash;
 mod dedisbench;
 mod device_recording;
 mod export_fuse;
@@ -135,6 +136,7 @@ const BENCHMARKS: &[Benchmark] = &[
         about: "content that can be verified, with duplicates: CPU per request against fio's, rate against DEDISbench's",
         run: content::run,
     },
+    Benchmark { name: "crash", about: "a recorded file leaf against one that is not", run: crash::run },
     Benchmark {
         name: "model",
         about: "the reliability model: a contour of five systems, device-years of a fleet a second",
