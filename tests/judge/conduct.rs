@@ -14,7 +14,7 @@ use rotproof_block::leaf::{FileDevice, FileOptions};
 use rotproof_block::{Device, Error, Phase, Result, Runtime};
 use rotproof_fault::{Engine, EngineOptions, Persistence, ResolvedRule, Rule, TargetContent};
 use rotproof_layers::{
-    DedupDevice, DedupOptions, DeviceSpec, FaultDevice, StackEnvironment, StackSpec, StatsDevice,
+    DedupDevice, DedupOptions, DeviceSpec, FaultDevice, FaultsSpec, StackEnvironment, StackSpec, StatsDevice,
 };
 use rotproof_load::engine::LetGo;
 use rotproof_load::personality::{FileOracle, FilePlan, FileRunOptions, failures_of};
@@ -122,7 +122,7 @@ pub fn conduct(case: &Case, folder: &Path) -> Result<Conducted> {
         export_threads: 2,
         cancel: Cancel::new(),
     };
-    let mut subject = rotproof_subject::prepare(&trial.subject, Arc::clone(&device), &environment)?;
+    let mut subject = rotproof_subject::prepare(&trial.subject, vec![Arc::clone(&device)], &environment)?;
     let mut stage = Stage {
         case,
         engine,
@@ -161,25 +161,27 @@ type Opened = (Leaf, Option<Arc<Engine>>, Arc<dyn Device>);
 /// The stack that the trial describes, over a leaf that others may write to.
 fn stack(case: &Case) -> Result<Opened> {
     let trial = &case.trial;
-    let only = StackSpec(trial.stack.0[..1].to_vec());
+    let devices = &trial.stack.only().expect("stacks of one device are drawn").0;
+    let only = StackSpec::chain(devices[..1].to_vec());
     let below = rotproof_layers::open(
         &only,
         &StackEnvironment { seed: trial.seed, needs_faults: false, read_only: false },
     )?
-    .device;
+    .device()
+    .clone();
     let leaf = Leaf(Arc::clone(&below));
     let is_memory = matches!(trial.stack.leaf(), Some(DeviceSpec::Memory(_)));
     // The hand must come before or after something.
     let is_slow = is_memory && case.hand.is_some() && trial.runtime == RuntimeKind::Simulated;
     let mut device: Arc<dyn Device> = if is_slow { Arc::new(Slow(below)) } else { below };
     let mut engine = None;
-    let mut layers: Vec<DeviceSpec> = trial.stack.0[1..].to_vec();
-    if !trial.faults.is_empty() && !layers.contains(&DeviceSpec::Faults) {
-        layers.insert(0, DeviceSpec::Faults);
+    let mut layers: Vec<DeviceSpec> = devices[1..].to_vec();
+    if !trial.faults.is_empty() && !trial.stack.has_site() {
+        layers.insert(0, DeviceSpec::Faults(FaultsSpec::default()));
     }
     for layer in layers {
         device = match layer {
-            DeviceSpec::Faults => {
+            DeviceSpec::Faults(_) => {
                 let options = EngineOptions { seed: trial.seed, device_size: device.info().size };
                 let own = Engine::new(Vec::new(), options);
                 engine = Some(Arc::clone(&own));
@@ -245,7 +247,7 @@ impl Stage<'_> {
         let workload = Workload::new(&trial.load, trial.seed, driver.objects())?;
         if let Some(engine) = &self.engine {
             let content = *workload.content();
-            engine.set_recogniser(Box::new(move |block| content.made(block)));
+            engine.set_recogniser(Arc::new(move |block| content.made(block)));
             arm(engine, &workload, self.rules.clone())?;
         }
         let mut oracle = Oracle::new(&workload);
@@ -340,7 +342,7 @@ impl Stage<'_> {
         let plan = FilePlan::new(personality, trial.seed);
         if let Some(engine) = &self.engine {
             let content = *plan.content();
-            engine.set_recogniser(Box::new(move |block| content.made(block)));
+            engine.set_recogniser(Arc::new(move |block| content.made(block)));
             let resolved = self.rules.iter().map(|rule| ResolvedRule {
                 rule: rule.clone(),
                 contents: Vec::new(),
@@ -407,6 +409,7 @@ impl Stage<'_> {
                 models: &plan.models,
                 failures: &failures,
                 reports,
+                seen_at: &|_, offset| Some((0, offset)),
                 blocks_stay,
                 flushes_itself: !matches!(trial.subject, rotproof_subject::SubjectSpec::Raw),
                 is_unreachable,
@@ -444,7 +447,7 @@ impl Stage<'_> {
                 is_cached,
                 models: (0..plan.rules.len()).map(model_of).collect(),
                 is_by_default: !self.case.yaml.contains("expect:"),
-                shares_blocks: trial.stack.0.iter().any(|layer| matches!(layer, DeviceSpec::Dedup(_))),
+                shares_blocks: trial.stack.shares_blocks(),
                 is_of_files: files.is_some(),
                 has_company: known.is_some_and(|(workload, _)| workload.workers() > 1),
                 is_timeless,

@@ -1,6 +1,7 @@
 //! Trials on real devices and file systems, through the command line as a user runs it. They need root.
 
 mod dedup;
+mod devices;
 mod evidence;
 mod fat;
 mod files;

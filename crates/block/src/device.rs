@@ -1,10 +1,12 @@
 //! The core: a device has an information page and opens queues; a queue takes requests and completes them.
 //!
 //! Everything in Rotproof is an implementation of these two traits or a user of them. Optional abilities (resize,
-//! versions, power cut) are separate small traits beside them, never more methods here.
+//! versions, power cut) are separate small traits beside them, never more methods here, and are looked up by their type
+//! ([`ability::find`](crate::ability::find)).
 
 use std::rc::Rc;
 
+use crate::ability::{Ability, Wanted};
 use crate::{Buffer, Context, Error, ErrorKind, Result, Runtime, Submission};
 
 /// Something that serves block requests: a *leaf* or a *layer* over other devices. The control plane.
@@ -16,6 +18,12 @@ pub trait Device: Send + Sync {
 
     /// Opens a queue whose requests run on `runtime`, the runtime of the calling thread.
     fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>>;
+
+    /// The optional ability that is wanted, if this device has it. A layer over one device asks that one in the end.
+    fn ability(&self, wanted: Wanted) -> Option<Ability> {
+        let _ = wanted;
+        None
+    }
 }
 
 /// The data plane of a device, bound to one thread.

@@ -6,6 +6,7 @@
 //!
 //! This crate knows nothing of faults, files, exports or trials.
 
+pub mod ability;
 pub mod buffer;
 pub mod byte_stream;
 pub mod conformance;

@@ -1,7 +1,7 @@
 //! A trial as a picture in 80 columns: the stack from the load down to the leaf, the faults, and what is expected.
 
 use rotproof_fault::{DrawnModel, FaultEntry, Match, Plan, Rule};
-use rotproof_layers::{DeviceSpec, DiskProfile};
+use rotproof_layers::{Chain, DeviceSpec, FaultsSpec};
 use rotproof_load::personality::Personality;
 use rotproof_load::{BlockSizes, Command, JobSpec, LoadSpec, Pace, Trace};
 use rotproof_spec::{Bytes, Percent};
@@ -68,18 +68,16 @@ fn path_of_requests(file: &TrialFile, plan: Option<&Plan>, paint: Paint) -> Vec<
         Some(plan) => counted(plan.rules.len() as u64, "rule"),
         None => counted(file.faults.len() as u64, "rule or model").replace("models", "models, not drawn yet"),
     };
-    let faults = || ("faults".to_owned(), vec![count.clone()]);
-    let devices = &file.stack.0;
-    let has_place_for_faults = devices.contains(&DeviceSpec::Faults);
-    for (index, device) in devices.iter().enumerate().rev() {
-        // Where the file names no place, faults act just above the leaf.
-        if index == 0 && !has_place_for_faults && !file.faults.is_empty() {
-            floors.push(faults());
+    // Where the file names no place, faults act just above each leaf.
+    let is_implicit = !file.stack.has_site() && !file.faults.is_empty();
+    match file.stack.only() {
+        Some(chain) => floors.extend(floors_of(chain, is_implicit, &count)),
+        None => {
+            let chains = file.stack.0.0.iter();
+            floors.extend(chains.map(|(name, chain)| {
+                (name.clone().unwrap_or_default(), vec![in_a_line(chain, is_implicit)])
+            }));
         }
-        floors.push(match device {
-            DeviceSpec::Faults => faults(),
-            other => (other.word().to_owned(), vec![describe(other)]),
-        });
     }
     let mut lines = Vec::new();
     for (index, (word, description)) in floors.iter().enumerate() {
@@ -99,31 +97,39 @@ fn path_of_requests(file: &TrialFile, plan: Option<&Plan>, paint: Paint) -> Vec<
     lines
 }
 
-fn describe(device: &DeviceSpec) -> String {
-    match device {
-        DeviceSpec::Memory(memory) => format!("{} of RAM, blocks of {}", memory.size, memory.block_size),
-        DeviceSpec::File(file) => {
-            let size = file.size.map_or("as large as it is".to_owned(), |size| size.to_string());
-            let cache = if file.direct { "" } else { ", through the page cache" };
-            format!("{}, {size}{cache}", file.path.display())
+/// The devices of a chain from the top down, each with what it is.
+fn floors_of(chain: &Chain, is_implicit: bool, rules: &str) -> Vec<(String, Vec<String>)> {
+    let mut floors = Vec::new();
+    for device in chain.0.iter().rev() {
+        if is_implicit && device.is_leaf() {
+            floors.push(("faults".to_owned(), vec![rules.to_owned()]));
         }
-        DeviceSpec::Nbd(nbd) => nbd.uri.clone(),
-        DeviceSpec::Disk(disk) => {
-            let profile = match disk.profile {
-                DiskProfile::Hdd => "hdd",
-                DiskProfile::Ssd => "ssd",
-                DiskProfile::Nvme => "nvme",
-            };
-            format!("simulated {profile}, {}", disk.size)
+        let mut description = match device {
+            DeviceSpec::Faults(FaultsSpec { name: None }) => vec![rules.to_owned()],
+            DeviceSpec::Faults(FaultsSpec { name: Some(name) }) => vec![format!("{name}, of {rules}")],
+            other => vec![other.describe()],
+        };
+        for (name, leg) in device.legs().map_or(&[][..], |legs| &legs.0) {
+            let name = name.as_ref().map_or(String::new(), |name| format!("{name}: "));
+            description.push(format!("{name}{}", in_a_line(leg, is_implicit)));
         }
-        DeviceSpec::Stats(stats) => stats.name.clone().unwrap_or_else(|| "counts what passes".into()),
-        DeviceSpec::Dedup(dedup) => {
-            let size = dedup.size.map_or(String::new(), |size| format!(", {size}"));
-            let verify = if dedup.verify { ", compared before they are shared" } else { "" };
-            format!("equal blocks of 4KiB stored once{size}{verify}")
-        }
-        DeviceSpec::Faults => String::new(),
+        floors.push((device.word().to_owned(), description));
     }
+    floors
+}
+
+/// A chain that is one of several: what stands on what.
+fn in_a_line(chain: &Chain, is_implicit: bool) -> String {
+    let parts = chain.0.iter().rev().flat_map(|device| {
+        let faults = (is_implicit && device.is_leaf()).then(|| "faults".to_owned());
+        let own = match device {
+            DeviceSpec::Faults(FaultsSpec { name: Some(name) }) => format!("faults ({name})"),
+            layer if !layer.begins() => layer.word().to_owned(),
+            other => other.describe(),
+        };
+        faults.into_iter().chain([own])
+    });
+    parts.collect::<Vec<_>>().join(", ")
 }
 
 fn load(load: &LoadSpec) -> Vec<String> {

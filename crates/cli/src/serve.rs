@@ -116,7 +116,8 @@ fn render(ready: &Ready, paint: Paint) -> String {
     ];
     // Addresses and commands are never cut: they are there to be pasted.
     for export in &ready.exports {
-        lines.push(format!("  {:8} {}", export.kind.word(), export.address));
+        let of = export.device.as_ref().map_or(String::new(), |device| format!("{device}: "));
+        lines.push(format!("  {:8} {of}{}", export.kind.word(), export.address));
         lines.extend(export.commands.iter().map(|command| format!("           {}", paint.dim(command))));
     }
     lines.push(format!("  {:8} rotproof ctl --name {} list", "control", ready.name));

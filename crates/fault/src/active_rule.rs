@@ -34,8 +34,13 @@ use crate::verdict::{BlockHit, RequestHit, Rewritten, Verdict};
 #[derive(Debug)]
 pub(crate) struct ActiveRule {
     pub(crate) rule: Rule,
+    /// Its position among the rules of its engine.
     pub(crate) index: u32,
+    /// Its position in the plan, which may have rules for other engines too.
+    pub(crate) number: u32,
     pub(crate) name: Arc<str>,
+    /// The place where it acts.
+    pub(crate) site: Arc<str>,
     aims: OnceLock<Aims>,
     /// Reads and writes that have come while it waits to know what it aims at.
     awaited: AtomicU64,
@@ -61,8 +66,8 @@ pub(crate) struct ActiveRule {
 impl ActiveRule {
     pub(crate) fn new(
         resolved: ResolvedRule,
-        name: Arc<str>,
-        index: u32,
+        (name, site): (Arc<str>, Arc<str>),
+        (index, number): (u32, u32),
         seed: u64,
         device_size: u64,
         clock: &Arc<Clock>,
@@ -74,6 +79,7 @@ impl ActiveRule {
         let ResolvedRule { rule, recorded, .. } = resolved;
         Self {
             name,
+            site,
             aims,
             awaited: AtomicU64::new(0),
             recorded,
@@ -87,6 +93,7 @@ impl ActiveRule {
             }),
             rule,
             index,
+            number,
             matches: AtomicU64::new(0),
             hits: AtomicU64::new(0),
             flush_is_bad: AtomicBool::new(false),
@@ -288,7 +295,7 @@ impl ActiveRule {
     /// What time or chance says of a block that the request meets, or of a request that begins with it.
     fn comes_true(&self, header: &Header, visit: Visit) -> bool {
         let says_chance = |chance: Chance| {
-            let stream = mix(self.seed, CHANCE_STREAM, u64::from(self.index));
+            let stream = mix(self.seed, CHANCE_STREAM, u64::from(self.number));
             chance.comes_true(mix(stream, visit.key(), u64::from(visit.number.wrapping_sub(1))))
         };
         let says_time = || {
@@ -379,7 +386,7 @@ impl ActiveRule {
     /// already.
     fn draw(&self, visit: Option<Visit>, block: u64) -> u64 {
         let (key, number) = visit.map_or((block, 0), |visit| (visit.key(), visit.number));
-        mix(mix(self.seed, EFFECT_STREAM, u64::from(self.index)), key, u64::from(number))
+        mix(mix(self.seed, EFFECT_STREAM, u64::from(self.number)), key, u64::from(number))
     }
 
     /// The effect on a block, with what chance decides filled in; `visit` is `None` for one that was bad already.

@@ -247,13 +247,15 @@ fn every_example_makes_sense_and_hits() {
     let complaint = |Example { text, entry, .. }: Example| {
         let entries = [entry];
         let mut problems = Problems::default();
-        validate_plan(&entries, &Path::root(), Some(DEVICE_BYTES), &mut problems);
+        validate_plan(&entries, &Path::root(), &crate::SiteList::unnamed(Some(DEVICE_BYTES)), &mut problems);
         if let Some(problem) = problems.into_iter().next() {
             return Some(format!("{text}: {}", problem.message));
         }
         // One seed decides for a rule. A model may draw a device on which nothing goes wrong, and another is tried.
         let seeds = if entries[0].rule().is_some() { 1..=1 } else { 1..=20 };
-        let has_hit = seeds.into_iter().any(|seed| hits(Plan::draw(&entries, seed, DEVICE_BYTES), seed) > 0);
+        let has_hit = seeds.into_iter().any(|seed| {
+            hits(Plan::draw(&entries, seed, &crate::SiteList::unnamed(Some(DEVICE_BYTES))), seed) > 0
+        });
         (!has_hit).then(|| format!("{text}: it never hits"))
     };
     let complaints: Vec<String> = examples().into_iter().filter_map(complaint).collect();

@@ -7,7 +7,8 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use rotproof_block::{Error, ErrorKind, Phase, Result};
+use rotproof_block::hash::mix;
+use rotproof_block::{ContentHash, Error, ErrorKind, Phase, Result};
 use rotproof_spec::nearest;
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,7 @@ use crate::index::Index;
 use crate::ledger::Ledger;
 use crate::matching::OperationKind;
 use crate::overlay::Overlay;
-use crate::record::TargetKey;
+use crate::record::{TargetKey, is_unnamed, unnamed};
 use crate::resolved::ResolvedRule;
 use crate::rule::Rule;
 use crate::rule_state::RuleState;
@@ -38,9 +39,18 @@ pub struct EngineOptions {
     pub device_size: u64,
 }
 
+/// What the engines of one stack have in common.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Common {
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) clock: Arc<Clock>,
+}
+
 /// Decides what happens to the requests of one device, and remembers what has. Shared by all queues of the device;
 /// each asks through its own [`Evaluator`].
 pub struct Engine {
+    /// The name of the place where it acts.
+    pub(crate) site: Arc<str>,
     pub(crate) seed: u64,
     pub(crate) device_size: u64,
     pub(crate) index: Arc<ArcSwap<Index>>,
@@ -49,12 +59,12 @@ pub struct Engine {
     /// What has passed by since a rule waits to choose from it.
     statistics: Mutex<Statistics>,
     pub(crate) overlay: Overlay,
-    ledger: Ledger,
+    ledger: Arc<Ledger>,
     pub(crate) hangs: Hangs,
     pub(crate) clock: Arc<Clock>,
     /// Some rule, which knows it, has made the device read-only or has taken it away.
     pub(crate) has_latched: AtomicBool,
-    recogniser: OnceLock<Box<Recogniser>>,
+    recogniser: OnceLock<Arc<Recogniser>>,
     pub(crate) keeps_sectors: AtomicBool,
 }
 
@@ -80,27 +90,35 @@ impl Engine {
     /// An engine with these rules. Of rules with one name, which [`crate::validate_all`] refuses, all but the first
     /// are called as if they had none.
     pub fn new(mut rules: Vec<ResolvedRule>, options: EngineOptions) -> Arc<Self> {
+        let engine = Self::at(unnamed(), options, Common::default());
         let mut names = HashSet::new();
         for ResolvedRule { rule, .. } in &mut rules {
             rule.name.take_if(|name| !names.insert(name.clone()));
         }
+        engine.add_rules(rules).expect("no two of them have a name in common");
+        engine
+    }
+
+    /// One without rules, at a place with that name.
+    pub(crate) fn at(site: Arc<str>, options: EngineOptions, common: Common) -> Arc<Self> {
         let EngineOptions { seed, device_size } = options;
-        let engine = Arc::new(Self {
+        // Equal rules at two places must not fail the same blocks together.
+        let seed = if is_unnamed(&site) { seed } else { mix(seed, SITE_STREAM, site_key(&site)) };
+        Arc::new(Self {
+            site,
             seed,
             device_size,
             index: Arc::new(ArcSwap::from_pointee(Index::new(Vec::new(), Vec::new()))),
             changes: Mutex::default(),
             statistics: Mutex::default(),
             overlay: Overlay::new(device_size.div_ceil(BLOCK_BYTES)),
-            ledger: Ledger::default(),
+            ledger: common.ledger,
             hangs: Hangs::default(),
-            clock: Arc::default(),
+            clock: common.clock,
             has_latched: AtomicBool::new(false),
             recogniser: OnceLock::new(),
             keeps_sectors: AtomicBool::new(false),
-        });
-        engine.add_rules(rules).expect("no two of them have a name in common");
-        engine
+        })
     }
 
     /// Adds rules behind those that are there, whose positions and counters stay, and gives their names: a rule
@@ -110,6 +128,17 @@ impl Engine {
     /// Fails with [`ErrorKind::Invalid`], and adds none, if a name is given twice or is that of a rule that has not
     /// been removed.
     pub fn add_rules(&self, rules: Vec<ResolvedRule>) -> Result<Vec<Arc<str>>> {
+        let first = self.index.load().rules.len();
+        let numbers = first..first + rules.len();
+        self.add_numbered(rules, numbers.map(|number| u32::try_from(number).unwrap_or(u32::MAX)))
+    }
+
+    /// The same, for rules that have other positions in a plan than here.
+    pub(crate) fn add_numbered(
+        &self,
+        rules: Vec<ResolvedRule>,
+        numbers: impl IntoIterator<Item = u32>,
+    ) -> Result<Vec<Arc<str>>> {
         let mut changes = self.changes.lock();
         let old = self.index.load_full();
         let names = names_for(&old, &rules)?;
@@ -117,10 +146,11 @@ impl Engine {
             return Ok(names);
         }
         let (mut all, mut states) = (old.rules.clone(), old.states.clone());
-        for (rule, name) in rules.into_iter().zip(&names) {
+        for ((rule, name), number) in rules.into_iter().zip(&names).zip(numbers) {
             let index = u32::try_from(all.len()).expect("fewer than 2^32 rules fit in memory");
-            let name = Arc::clone(name);
-            let rule = ActiveRule::new(rule, name, index, self.seed, self.device_size, &self.clock);
+            let names = (Arc::clone(name), Arc::clone(&self.site));
+            let rule =
+                ActiveRule::new(rule, names, (index, number), self.seed, self.device_size, &self.clock);
             all.push(Arc::new(rule));
             states.push(RuleState::Active);
         }
@@ -268,7 +298,7 @@ impl Engine {
 
     /// Lets the ledger say of what it records whether the load had made it. It is asked for each block that is hit, with the
     /// whole of it as it should be. The first to be set stays.
-    pub fn set_recogniser(&self, recogniser: Box<Recogniser>) {
+    pub fn set_recogniser(&self, recogniser: Arc<Recogniser>) {
         // A second one would have records speak of different loads.
         drop(self.recogniser.set(recogniser));
     }
@@ -280,6 +310,11 @@ impl Engine {
 
     pub(crate) fn recognise(&self, truth: &[u8]) -> Option<bool> {
         self.recogniser.get().and_then(|recognise| recognise(truth))
+    }
+
+    /// The name of the place where it acts.
+    pub fn site(&self) -> &Arc<str> {
+        &self.site
     }
 
     /// Size in bytes of the device that the faults act on.
@@ -327,6 +362,13 @@ impl Engine {
         let index = self.index.load();
         index.rules.iter().zip(&index.states).map(report).collect()
     }
+}
+
+/// Keeps what is drawn for places with a name apart from all else.
+const SITE_STREAM: u64 = 0x5173_5e5e_d0f5_17e5;
+
+fn site_key(site: &str) -> u64 {
+    ContentHash::of(site.as_bytes()).0 as u64
 }
 
 /// The rules that have not been removed.

@@ -537,8 +537,9 @@ impl<'a> From<&'a BlockHit> for Cause<'a> {
 fn record_of(header: &Header, Cause { rule, aims, effect, visit }: Cause<'_>, now: Time) -> Record {
     Record {
         sequence: 0,
-        rule: rule.index,
+        rule: rule.number,
         name: Arc::clone(&rule.name),
+        on: Arc::clone(&rule.site),
         target: rule.key(aims.first().copied()),
         operation: header.operation.into(),
         offset: header.offset,

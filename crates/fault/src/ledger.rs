@@ -266,6 +266,9 @@ struct Canonical<'a> {
     after: Option<ContentHash>,
     blocks: Vec<CanonicalBlock>,
     is_repaired: bool,
+    /// Left out where there is no name, so that a stack with one place has the digest that it had before there were names.
+    #[serde(skip_serializing_if = "crate::record::is_unnamed")]
+    on: &'a str,
 }
 
 #[derive(Serialize, PartialEq, Eq, PartialOrd, Ord)]
@@ -295,6 +298,7 @@ impl<'a> From<&'a Record> for Canonical<'a> {
                 .map(|&BlockContent { offset, content, .. }| CanonicalBlock { offset, content })
                 .collect(),
             is_repaired: record.repaired_at_ns.is_some(),
+            on: &record.on,
         }
     }
 }

@@ -56,6 +56,7 @@ struct Last {
 struct Kind {
     rule: u32,
     name: Arc<str>,
+    on: Arc<str>,
     target: Option<TargetKey>,
     operation: OperationKind,
     phase: Phase,
@@ -124,6 +125,7 @@ impl Piece {
         let kind = Kind {
             rule: record.rule,
             name: Arc::clone(&record.name),
+            on: Arc::clone(&record.on),
             target: record.target.clone(),
             operation: record.operation,
             phase: record.phase,
@@ -215,11 +217,12 @@ impl Piece {
             .then(|| std::array::from_fn(|_| u32::from_le_bytes(rest.bytes())));
         let blocks = if has(HAS_BLOCKS) { rest.blocks(offset) } else { Vec::new() };
         let neighbours = if more & HAS_NEIGHBOURS != 0 { rest.blocks(offset) } else { Vec::new() };
-        let Kind { rule, name, target, operation, phase, tag } = kind.clone();
+        let Kind { rule, name, on, target, operation, phase, tag } = kind.clone();
         Record {
             sequence: 0,
             rule,
             name,
+            on,
             target,
             operation,
             offset,
@@ -370,6 +373,7 @@ mod tests {
                     sequence: 0,
                     rule,
                     name: format!("rule {rule}").into(),
+                    on: ["faults", "left"][rule as usize % 2].into(),
                     target,
                     operation: [OperationKind::Read, OperationKind::Write, OperationKind::Flush]
                         [usize::from(operation)],

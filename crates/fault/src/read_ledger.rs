@@ -138,6 +138,7 @@ pub(crate) mod tests {
             sequence,
             rule: 0,
             name: "rot".into(),
+            on: crate::record::unnamed(),
             target: Some(TargetKey::Offset(offset)),
             operation: OperationKind::Write,
             offset,

@@ -21,6 +21,9 @@ pub struct Record {
     pub rule: u32,
     /// Name of the rule.
     pub name: Arc<str>,
+    /// Name of the place in the stack where it acted; absent for one without a name of its own.
+    #[serde(default = "unnamed", skip_serializing_if = "is_unnamed")]
+    pub on: Arc<str>,
     /// Which of the rule's aims was hit, the first if it was several at once; absent for a rule that hits anywhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<TargetKey>,
@@ -82,6 +85,17 @@ pub struct Record {
     /// for each block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of_load: Option<bool>,
+}
+
+/// What a place where faults act is called if nobody gives it a name.
+pub const UNNAMED_SITE: &str = "faults";
+
+pub(crate) fn unnamed() -> Arc<str> {
+    UNNAMED_SITE.into()
+}
+
+pub(crate) fn is_unnamed(on: &str) -> bool {
+    on == UNNAMED_SITE
 }
 
 /// Sectors of 512 bytes in a block.

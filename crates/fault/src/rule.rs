@@ -24,6 +24,9 @@ pub struct Rule {
     /// How reports call the rule. Default: fault-1, fault-2, ...
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The place in the stack where it acts: the name of a `faults` layer. Default: the only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<String>,
     /// Which requests. Default: every read and write.
     #[serde(rename = "match", default)]
     pub matching: Match,
@@ -49,6 +52,7 @@ impl Rule {
     pub fn new(effect: Effect) -> Self {
         Self {
             name: None,
+            on: None,
             matching: Match::default(),
             schedule: Schedule::default(),
             effect,

@@ -10,7 +10,7 @@
 //!            | "probability=" chance [ "/block" | "/request" ] | "at=" span [ "+" span ]
 //!            | "transient" | "sticky" | "until_rewritten" [ "=" spares ]
 //!            | "tag=" text { "|" text }
-//!            | "during=" phase { "|" phase }  | "name=" text
+//!            | "during=" phase { "|" phase }  | "name=" text | "on=" text
 //! target     = "most_duplicated" [ "(" n ")" ] | "unique" [ "(" n ")" ]
 //!            | "file(" text "," "block=" n [ "," "by=" ( "content" | "extent" ) ] ")"
 //!            | "last_block_of_every(" size ")"
@@ -39,7 +39,7 @@ use crate::short_text::{Quoted, quoted, split_outside};
 use crate::target::Target;
 
 /// Words that stand alone before the colon, and keys that take a value.
-pub(crate) const CONDITIONS: [&str; 24] = [
+pub(crate) const CONDITIONS: [&str; 25] = [
     "read",
     "write",
     "flush",
@@ -63,6 +63,7 @@ pub(crate) const CONDITIONS: [&str; 24] = [
     "until_rewritten",
     "during",
     "name",
+    "on",
     "tag",
 ];
 
@@ -154,6 +155,10 @@ fn apply_condition<'a>(rule: &mut Rule, given: &mut Given<'a>, condition: &'a st
             given.note("during", word)?;
             rule.during =
                 needed(word, value, "run|check")?.split('|').map(parse_phase).collect::<Result<_, _>>()?;
+        }
+        "on" => {
+            given.note("on", word)?;
+            rule.on = Some(quoted(needed(word, value, "left")?)?);
         }
         "name" => {
             given.note("name", word)?;
@@ -353,6 +358,9 @@ impl fmt::Display for Rule {
         let mut conditions = Vec::new();
         if let Some(name) = &self.name {
             conditions.push(format!("name={}", Quoted(name)));
+        }
+        if let Some(on) = &self.on {
+            conditions.push(format!("on={}", Quoted(on)));
         }
         let Match { operation, offset, content, target, tag } = &self.matching;
         if let Some(operation) = operation {

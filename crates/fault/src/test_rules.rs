@@ -163,9 +163,11 @@ pub(crate) fn any_rule() -> impl Strategy<Value = Rule> {
         Just(Persistence::Sticky),
         option::of(any::<u32>()).prop_map(|spares| Persistence::UntilRewritten { spares }),
     ];
-    (option::of(any::<String>()), matching, any_schedule(), any_effect(), persistence, phases).prop_map(
-        |(name, matching, schedule, effect, persistence, during)| Rule {
+    let names = (option::of(any::<String>()), option::of(any::<String>()));
+    (names, matching, any_schedule(), any_effect(), persistence, phases).prop_map(
+        |((name, on), matching, schedule, effect, persistence, during)| Rule {
             name,
+            on,
             matching,
             schedule,
             effect,

@@ -46,7 +46,7 @@ impl Disk {
     fn of(texts: &[&str], seed: u64, size: u64) -> (Self, Plan) {
         let entries: Vec<FaultEntry> =
             texts.iter().map(|text| text.parse().unwrap_or_else(|why| panic!("{text}: {why}"))).collect();
-        let plan = Plan::draw(&entries, seed, size);
+        let plan = Plan::draw(&entries, seed, &rotproof_fault::SiteList::unnamed(Some(size)));
         (Self::new(plan.rules.clone(), size), plan)
     }
 

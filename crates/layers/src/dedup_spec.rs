@@ -1,10 +1,15 @@
 //! The description of a dedup layer, as a stack has it: `dedup`, or `dedup: { size: 8GiB }`.
 
+use std::sync::Arc;
+
+use rotproof_block::{Device, Result};
 use rotproof_spec::{Bytes, Path, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dedup::{DedupDevice, DedupOptions};
+use crate::kind::{Kind, Stands};
+use crate::open::{LayerReport, Opening};
 use crate::stack_spec::validate_size;
 
 /// The layer that stores equal blocks of 4 KiB once.
@@ -24,13 +29,32 @@ impl DedupSpec {
     pub(crate) fn options(&self) -> DedupOptions {
         DedupOptions { size_bytes: self.size.map(|size| size.0), verify: self.verify }
     }
+}
 
-    /// Its size over a device of `below` bytes, as far as that is known.
-    pub(crate) fn size_over(&self, below: Option<u64>) -> Option<u64> {
+impl Kind for DedupSpec {
+    const WORD: &'static str = "dedup";
+    const EXAMPLE: &'static str = "dedup";
+    const SUMMARY: &'static str = "stores equal blocks of 4 KiB once";
+    const STANDS: Stands = Stands::OnOne;
+    const ONCE: Option<&'static str> = Some("what has been deduplicated has no duplicates left");
+    const SHARES_BLOCKS: bool = true;
+    const KEEPS_PLACES: bool = false;
+
+    fn bare() -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn size(&self, below: &[Option<u64>]) -> Option<u64> {
+        let below = below.first().copied().flatten();
         self.size.map(|size| size.0).or(below.map(DedupDevice::whole_blocks))
     }
 
-    pub(crate) fn validate(&self, below: Option<u64>, path: &Path, problems: &mut Problems) {
+    fn up(&self, _leg: usize, _offset: u64, _below: &[u64]) -> Option<u64> {
+        None
+    }
+
+    fn validate(&self, below: &[Option<u64>], path: &Path, problems: &mut Problems) {
+        let below = below.first().copied().flatten();
         let too_large = |size: u64| {
             format!("{} is more than a dedup layer can map ({})", Bytes(size), Bytes(DedupDevice::SIZE_MAX))
         };
@@ -49,5 +73,18 @@ impl DedupSpec {
                 validate_size(size, DedupDevice::BLOCK_BYTES, path, problems);
             }
         }
+    }
+
+    fn describe(&self) -> String {
+        let size = self.size.map_or(String::new(), |size| format!(", {size}"));
+        let verify = if self.verify { ", compared before they are shared" } else { "" };
+        format!("equal blocks of 4KiB stored once{size}{verify}")
+    }
+
+    fn open(&self, mut below: Vec<Arc<dyn Device>>, opening: &mut Opening) -> Result<Arc<dyn Device>> {
+        let layer = DedupDevice::new(opening.one(&mut below)?, self.options())?;
+        let reporter = Arc::clone(&layer);
+        opening.reports(move || LayerReport::Dedup(reporter.report()));
+        Ok(layer)
     }
 }

@@ -1,27 +1,44 @@
 //! Layers over devices, the description of a stack, and the factory that opens it.
 //!
-//! One file per layer: [`FaultDevice`] makes the device below lie, [`StatsDevice`] counts, [`DedupDevice`] stores equal
-//! blocks once, [`WriteCacheDevice`] holds what a power cut loses, [`RecordDevice`] records. A [`StackSpec`] is what a trial file says of the stack, and [`open`] is the only way from there to
-//! devices.
+//! Each kind of device has a file: its word, its options, how it is opened ([`Kind`]), and for a layer how it works. The
+//! list of them is in `device_spec.rs`. [`FaultDevice`] makes the device below lie, [`StatsDevice`] counts,
+//! [`DedupDevice`] stores equal blocks once, [`ConcatDevice`] is several devices, [`WriteCacheDevice`] holds what a power cut loses,
+//! [`RecordDevice`] records. A [`StackSpec`] is what a trial file says
+//! of the stack, and [`open`] is the only way from there to devices.
 //!
 //! This crate does not know what a trial is.
 
+mod children;
+mod concat;
 mod dedup;
 mod dedup_spec;
-mod disk_spec;
-mod fault;
+mod device_spec;
+mod disk;
+mod faults;
+mod file;
+mod kind;
+mod memory;
+mod nbd;
+mod open;
 mod record;
-mod stack;
+mod stack_check;
+mod stack_form;
 mod stack_spec;
 mod stats;
 mod write_cache;
 
+pub use concat::{ConcatDevice, ConcatSpec};
 pub use dedup::{DedupDevice, DedupOptions, DedupReport};
 pub use dedup_spec::DedupSpec;
-pub use disk_spec::{DiskProfile, DiskSpec};
-pub use fault::FaultDevice;
+pub use device_spec::DeviceSpec;
+pub use disk::{DiskProfile, DiskSpec};
+pub use faults::{FaultDevice, FaultsSpec};
+pub use file::FileSpec;
+pub use kind::{Kind, Stands};
+pub use memory::MemorySpec;
+pub use nbd::NbdSpec;
+pub use open::{LayerReport, NamedDevice, Opening, Stack, StackEnvironment, open};
 pub use record::{RecordDevice, header_of};
-pub use stack::{LayerReport, Stack, StackEnvironment, open};
-pub use stack_spec::{DeviceSpec, FileSpec, MemorySpec, StackSpec, StatsSpec};
-pub use stats::{StatsDevice, StatsReport, StatsRow};
+pub use stack_spec::{Chain, Legs, StackSpec};
+pub use stats::{StatsDevice, StatsReport, StatsRow, StatsSpec};
 pub use write_cache::{Lies, WriteBack, WriteCacheDevice, WriteCacheOptions};

@@ -1,351 +1,225 @@
-//! The description of a stack: its devices from bottom to top, the first one the leaf.
+//! The description of a stack: a tree of named devices.
 //!
-//! Owns the words of `stack:` and what makes no sense in them. It does not know how anything is opened; that is the
-//! factory's.
+//! A list is a chain of devices from bottom to top, the first a leaf or one that stands on several stacks. A map gives each of
+//! several such devices a name. How that is read and written is in `stack_form`, what makes no sense in `stack_check`, and how
+//! it is opened is the factory's.
 
-use std::borrow::Cow;
-use std::path::PathBuf;
+use std::collections::HashSet;
 
-use rotproof_block::leaf::NbdUri;
-use rotproof_spec::{Bytes, Path, Problems, WordOrMap, deserialize_word_or_map};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Error, MapAccess};
-use serde::{Deserialize, Deserializer, Serialize};
+use rotproof_fault::{SiteList, UNNAMED_SITE};
+use rotproof_spec::{Bytes, Path, Problems};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::dedup_spec::DedupSpec;
-use crate::disk_spec::DiskSpec;
+use crate::device_spec::DeviceSpec;
+use crate::faults::FaultsSpec;
+use crate::stack_check::Check;
 
-/// Devices bottom to top: a leaf, then layers.
+/// Devices bottom to top.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct StackSpec(pub Vec<DeviceSpec>);
+pub struct Chain(pub Vec<DeviceSpec>);
 
-/// One device of a stack.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DeviceSpec {
-    /// RAM of this process.
-    Memory(MemorySpec),
-    /// A file or block device.
-    File(FileSpec),
-    /// An export of an NBD server.
-    Nbd(NbdSpec),
-    /// A simulated disk over RAM.
-    Disk(DiskSpec),
-    /// The place where the fault plan acts.
-    Faults,
-    /// Counts what passes.
-    Stats(StatsSpec),
-    /// Stores equal blocks once.
-    Dedup(DedupSpec),
-}
+/// Several chains side by side, each with its name if they have names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Legs(pub Vec<(Option<String>, Chain)>);
 
-/// A leaf in RAM; its content is gone afterwards.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct MemorySpec {
-    /// Capacity.
-    pub size: Bytes,
-    /// Unit of addressing: 512 to 4096, a power of two. Default 512.
-    #[serde(default = "block_size_default")]
-    pub block_size: Bytes,
-}
+/// What a trial file says of the stack: one chain, or several devices by their names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StackSpec(pub Legs);
 
-fn block_size_default() -> Bytes {
-    Bytes(512)
-}
-
-/// A leaf in a file or on a block device.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct FileSpec {
-    /// The file; one that does not exist is created sparse, and then the size is needed.
-    pub path: PathBuf,
-    /// Capacity. Default: the size of the file that is there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub size: Option<Bytes>,
-    /// Past the page cache (O_DIRECT). Default true.
-    #[serde(default = "direct_default")]
-    pub direct: bool,
-}
-
-fn direct_default() -> bool {
-    true
-}
-
-/// A leaf on an export of an NBD server.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NbdSpec {
-    /// Where it is: nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH.
-    pub uri: String,
-}
-
-/// The layer that counts requests and bytes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct StatsSpec {
-    /// How results call it. Default: stats-1, stats-2, ...
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-}
-
-impl WordOrMap for DeviceSpec {
-    const WORDS: &'static [&'static str] = &["memory", "file", "nbd", "disk", "faults", "stats", "dedup"];
-    const EXPECTING: &'static str = "a device: { memory: { size: 256MiB } }, { file: { path: disk.img } }, { nbd: { uri: \"nbd://localhost/\" } }, { disk: { profile: nvme, size: 1GiB } }, faults, stats or dedup";
-
-    fn from_word(word: &str) -> Option<Result<Self, String>> {
-        let needs = |example: &str| Some(Err(format!("`{word}` needs more: {example}")));
-        match word {
-            "memory" => needs("{ memory: { size: 256MiB } }"),
-            "file" => needs("{ file: { path: disk.img, size: 1GiB } }"),
-            "nbd" => needs("{ nbd: { uri: \"nbd+unix:///?socket=disk.sock\" } }"),
-            "disk" => needs("{ disk: { profile: nvme, size: 1GiB } }"),
-            "faults" => Some(Ok(Self::Faults)),
-            "stats" => Some(Ok(Self::Stats(StatsSpec::default()))),
-            "dedup" => Some(Ok(Self::Dedup(DedupSpec::default()))),
-            _ => None,
-        }
-    }
-
-    fn from_map<'de, A: MapAccess<'de>>(key: &str, map: &mut A) -> Result<Self, A::Error> {
-        match key {
-            "memory" => map.next_value().map(Self::Memory),
-            "file" => map.next_value().map(Self::File),
-            "nbd" => map.next_value().map(Self::Nbd),
-            "disk" => map.next_value().map(Self::Disk),
-            "stats" => map.next_value().map(Self::Stats),
-            "dedup" => map.next_value().map(Self::Dedup),
-            word => Err(A::Error::custom(format!("`{word}` takes no options; write `- {word}`"))),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for DeviceSpec {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserialize_word_or_map(deserializer)
-    }
-}
-
-impl JsonSchema for DeviceSpec {
-    fn schema_name() -> Cow<'static, str> {
-        "DeviceSpec".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let with_options = |word: &str, description: &str, options: Schema| {
-            json_schema!({
-                "description": description,
-                "type": "object",
-                "properties": { word: options },
-                "required": [word],
-                "additionalProperties": false
-            })
-        };
-        let memory = generator.subschema_for::<MemorySpec>();
-        let file = generator.subschema_for::<FileSpec>();
-        let nbd = generator.subschema_for::<NbdSpec>();
-        let disk = generator.subschema_for::<DiskSpec>();
-        let stats = generator.subschema_for::<StatsSpec>();
-        let dedup = generator.subschema_for::<DedupSpec>();
-        json_schema!({
-            "description": "One device of the stack: first a leaf, then layers.",
-            "anyOf": [
-                {
-                    "description": "faults: where the fault plan acts. stats: counts what passes. dedup: stores equal blocks once.",
-                    "enum": ["faults", "stats", "dedup"]
-                },
-                with_options("memory", "Leaf: RAM of this process.", memory),
-                with_options("file", "Leaf: a file or block device.", file),
-                with_options("nbd", "Leaf: an export of an NBD server.", nbd),
-                with_options("disk", "Leaf: a simulated disk over RAM.", disk),
-                with_options("stats", "Layer: counts requests and bytes.", stats),
-                with_options("dedup", "Layer: stores equal blocks of 4 KiB once.", dedup)
-            ]
-        })
-    }
-}
-
-impl DeviceSpec {
-    /// Whether it can stand at the bottom, and only there.
-    pub fn is_leaf(&self) -> bool {
-        matches!(self, Self::Memory(_) | Self::File(_) | Self::Nbd(_) | Self::Disk(_))
-    }
-
-    /// The word it is written with.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Memory(_) => "memory",
-            Self::File(_) => "file",
-            Self::Nbd(_) => "nbd",
-            Self::Disk(_) => "disk",
-            Self::Faults => "faults",
-            Self::Stats(_) => "stats",
-            Self::Dedup(_) => "dedup",
-        }
+impl Default for StackSpec {
+    /// One device of nothing, which is what a file without a stack has.
+    fn default() -> Self {
+        Self::chain(Vec::new())
     }
 }
 
 impl StackSpec {
-    /// The leaf, if the description begins with one.
+    /// One device.
+    pub fn chain(devices: Vec<DeviceSpec>) -> Self {
+        Self(Legs(vec![(None, Chain(devices))]))
+    }
+
+    /// The one device that the stack is; `None` if it has several.
+    pub fn only(&self) -> Option<&Chain> {
+        match self.0.0.as_slice() {
+            [(_, only)] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// The names of its devices, if they have names.
+    pub fn names(&self) -> Vec<&str> {
+        self.0.0.iter().filter_map(|(name, _)| name.as_deref()).collect()
+    }
+
+    /// How many devices it is to whoever uses it.
+    pub fn count(&self) -> usize {
+        self.0.0.len()
+    }
+
+    /// All devices of the tree, each after those that it stands on.
+    pub fn devices(&self) -> Vec<&DeviceSpec> {
+        fn gather<'a>(legs: &'a Legs, all: &mut Vec<&'a DeviceSpec>) {
+            for device in legs.0.iter().flat_map(|(_, chain)| &chain.0) {
+                device.legs().into_iter().for_each(|legs| gather(legs, all));
+                all.push(device);
+            }
+        }
+        let mut all = Vec::new();
+        gather(&self.0, &mut all);
+        all
+    }
+
+    /// All devices of the tree, each with the place where it stands in a document in which the stack stands at `path`.
+    pub fn places(&self, path: &Path) -> Vec<(Path, &DeviceSpec)> {
+        fn gather<'a>(chain: &'a Chain, path: &Path, all: &mut Vec<(Path, &'a DeviceSpec)>) {
+            for (index, device) in chain.0.iter().enumerate() {
+                let path = path.index(index);
+                for (leg, (name, chain)) in device.legs().map_or(&[][..], |legs| &legs.0).iter().enumerate() {
+                    let of = path.key(device.word()).key("of");
+                    gather(chain, &name.as_ref().map_or_else(|| of.index(leg), |name| of.key(name)), all);
+                }
+                all.push((path, device));
+            }
+        }
+        let mut all = Vec::new();
+        for (name, chain) in &self.0.0 {
+            gather(chain, &name.as_ref().map_or_else(|| path.clone(), |name| path.key(name)), &mut all);
+        }
+        all
+    }
+
+    /// All leaves of the tree.
+    pub fn leaves(&self) -> impl Iterator<Item = &DeviceSpec> {
+        self.devices().into_iter().filter(|device| device.is_leaf())
+    }
+
+    /// The only leaf; `None` if there are several.
     pub fn leaf(&self) -> Option<&DeviceSpec> {
-        self.0.first().filter(|device| device.is_leaf())
+        let mut leaves = self.leaves();
+        leaves.next().filter(|_| leaves.next().is_none())
     }
 
-    /// The size in bytes of the leaf, as far as it is known before that is opened: a file without `size` is as large
-    /// as it is found.
-    pub fn leaf_size(&self) -> Option<u64> {
-        match self.leaf()? {
-            DeviceSpec::Memory(memory) => Some(memory.size.0),
-            DeviceSpec::Disk(disk) => Some(disk.size.0),
-            DeviceSpec::File(file) => file.size.map(|size| size.0),
-            // As large as the server says.
-            DeviceSpec::Nbd(_) | DeviceSpec::Faults | DeviceSpec::Stats(_) | DeviceSpec::Dedup(_) => None,
-        }
+    /// Whether it names a place where faults act.
+    pub fn has_site(&self) -> bool {
+        self.devices().iter().any(|device| matches!(device, DeviceSpec::Faults(_)))
     }
 
-    /// The size in bytes of the device on top, over a leaf of `leaf_size`.
-    pub fn top_size(&self, leaf_size: Option<u64>) -> Option<u64> {
-        size_over(&self.0, leaf_size)
+    /// Whether several blocks of a device may lie in one block of a leaf.
+    pub fn shares_blocks(&self) -> bool {
+        self.devices().iter().any(|device| device.shares_blocks())
     }
 
-    /// The size in bytes of the device on which faults act, which is what their offsets mean.
-    pub fn faulty_size(&self, leaf_size: Option<u64>) -> Option<u64> {
-        size_over(&self.0[..self.place_of_faults()], leaf_size)
+    /// The sizes in bytes of the devices, as far as they are known: `measure` is asked for leaves that do not tell, such as
+    /// files that are there.
+    pub fn sizes(&self, measure: &dyn Fn(&DeviceSpec) -> Option<u64>) -> Vec<Option<u64>> {
+        self.measured(measure).0
     }
 
-    /// Whether what lies at an offset of the device on top lies at the same offset where faults act.
+    /// The places where faults act, with the sizes of their devices as far as they are known. Where the description names
+    /// none, that is just above each leaf.
+    pub fn sites(&self, measure: &dyn Fn(&DeviceSpec) -> Option<u64>) -> SiteList {
+        self.measured(measure).1
+    }
+
+    fn measured(&self, measure: &dyn Fn(&DeviceSpec) -> Option<u64>) -> (Vec<Option<u64>>, SiteList) {
+        let mut survey =
+            Survey { is_implicit: !self.has_site(), measure, names: SiteNames::of(self), sites: Vec::new() };
+        let sizes = self.0.0.iter().map(|(name, chain)| survey.chain(name.as_deref(), chain)).collect();
+        (sizes, SiteList(survey.sites))
+    }
+
+    /// Whether what lies at an offset of a device of the stack lies at one place only of those where faults act, which can be
+    /// worked out.
     pub fn keeps_offsets(&self) -> bool {
-        !self.0[self.place_of_faults()..].iter().any(|device| matches!(device, DeviceSpec::Dedup(_)))
+        /// Whether it does, and whether there is such a place.
+        fn keeps(chain: &Chain, is_implicit: bool) -> (bool, bool) {
+            let (mut keeps_all, mut has_site) = (true, false);
+            for device in &chain.0 {
+                for (_, leg) in device.legs().map_or(&[][..], |legs| &legs.0) {
+                    let (keeps, has) = keeps(leg, is_implicit);
+                    keeps_all &= keeps;
+                    has_site |= has;
+                }
+                keeps_all &= !has_site || device.keeps_places();
+                has_site |= matches!(device, DeviceSpec::Faults(_)) || is_implicit && device.is_leaf();
+            }
+            (keeps_all, has_site)
+        }
+        let is_implicit = !self.has_site();
+        self.0.0.iter().all(|(_, chain)| keeps(chain, is_implicit).0)
     }
 
-    /// How many devices are below the faults: the leaf, if the description names no place for them.
-    fn place_of_faults(&self) -> usize {
-        let named = self.0.iter().position(|device| *device == DeviceSpec::Faults);
-        named.unwrap_or(self.0.len().min(1))
-    }
-
-    /// Reports everything that makes no sense. `path` is where the list stands in the document.
+    /// Reports everything that makes no sense. `path` is where the stack stands in the document.
     pub fn validate(&self, path: &Path, problems: &mut Problems) {
-        let Some(first) = self.0.first() else {
-            problems.add_with_help(
-                path,
-                "the stack is empty",
-                "begin with a leaf: - memory: { size: 256MiB }",
-            );
-            return;
-        };
-        if !first.is_leaf() {
-            problems.add_with_help(
-                &path.index(0),
-                format!("a stack begins with a leaf, and {} is none", first.word()),
-                "begin with memory, file, nbd or disk",
-            );
+        Check::new(problems).stack(self, path);
+    }
+}
+
+/// Gives places for faults their names, in the order of the description.
+pub(crate) struct SiteNames {
+    taken: HashSet<String>,
+}
+
+impl SiteNames {
+    /// Knows the names that places are given.
+    pub(crate) fn of(stack: &StackSpec) -> Self {
+        let given = stack.devices().into_iter().filter_map(|device| match device {
+            DeviceSpec::Faults(FaultsSpec { name }) => name.clone(),
+            _ => None,
+        });
+        Self { taken: given.collect() }
+    }
+
+    /// The name of the next place: the one it is given, or that of its chain, or the first that is free.
+    pub(crate) fn next(&mut self, given: Option<&str>, chain: Option<&str>) -> String {
+        if let Some(given) = given {
+            return given.to_owned();
         }
-        let mut faults_at = None;
-        let mut dedup_at = None;
-        let mut names: Vec<String> = Vec::new();
-        for (index, device) in self.0.iter().enumerate() {
-            let place = path.index(index);
-            if index > 0 && device.is_leaf() {
-                problems.add_with_help(
-                    &place,
-                    format!("{} is a leaf and can only be at the bottom", device.word()),
-                    "a stack has one leaf, its first entry",
-                );
+        let numbered = (2..).map(|number| format!("{UNNAMED_SITE}-{number}"));
+        let of_chain = chain.map(ToOwned::to_owned);
+        let mut names = of_chain.into_iter().chain([UNNAMED_SITE.to_owned()]).chain(numbered);
+        names.find(|name| self.taken.insert(name.clone())).unwrap_or_default()
+    }
+}
+
+/// Sizes and places of a tree.
+struct Survey<'a> {
+    is_implicit: bool,
+    measure: &'a dyn Fn(&DeviceSpec) -> Option<u64>,
+    names: SiteNames,
+    sites: Vec<(String, Option<u64>)>,
+}
+
+impl Survey<'_> {
+    fn chain(&mut self, name: Option<&str>, chain: &Chain) -> Option<u64> {
+        let mut size = None;
+        for device in &chain.0 {
+            let below = match device.legs() {
+                Some(legs) => legs.0.iter().map(|(name, leg)| self.chain(name.as_deref(), leg)).collect(),
+                None => vec![size],
+            };
+            size = device.size(&below);
+            if device.is_leaf() {
+                size = size.or_else(|| (self.measure)(device));
             }
-            let place = place.key(device.word());
-            match device {
-                DeviceSpec::Memory(memory) => memory.validate(&place, problems),
-                DeviceSpec::File(file) => file.validate(&place, problems),
-                DeviceSpec::Nbd(nbd) => nbd.validate(&place, problems),
-                DeviceSpec::Disk(disk) => disk.validate(&place, problems),
-                DeviceSpec::Faults => {
-                    if let Some(before) = faults_at.replace(index) {
-                        problems.add_with_help(
-                            &path.index(index),
-                            format!("faults stands at entry {} already", before + 1),
-                            "a trial has one fault plan, which acts in one place",
-                        );
-                    }
-                }
-                DeviceSpec::Stats(stats) => {
-                    let name = stats.name_or_default(names.len());
-                    if name.is_empty() {
-                        problems.add(&place.key("name"), "the name is empty");
-                    } else if names.contains(&name) {
-                        problems
-                            .add(&place.key("name"), format!("another stats layer is called `{name}` too"));
-                    }
-                    names.push(name);
-                }
-                DeviceSpec::Dedup(dedup) => {
-                    if let Some(before) = dedup_at.replace(index) {
-                        problems.add_with_help(
-                            &path.index(index),
-                            format!("dedup stands at entry {} already", before + 1),
-                            "what has been deduplicated has no duplicates left",
-                        );
-                    }
-                    let below = size_over(&self.0[..index], self.leaf_size());
-                    dedup.validate(below, &place, problems);
-                }
-            }
+            let given = match device {
+                DeviceSpec::Faults(FaultsSpec { name }) => name.as_deref(),
+                _ if self.is_implicit && device.is_leaf() => None,
+                _ => continue,
+            };
+            let name = self.names.next(given, name);
+            self.sites.push((name, size));
         }
-    }
-}
-
-/// The size of the topmost of `devices` over a leaf of `leaf_size`: of all layers, only dedup has one of its own.
-fn size_over(devices: &[DeviceSpec], leaf_size: Option<u64>) -> Option<u64> {
-    devices.iter().fold(leaf_size, |below, device| match device {
-        DeviceSpec::Dedup(dedup) => dedup.size_over(below),
-        _ => below,
-    })
-}
-
-impl StatsSpec {
-    /// The name, or what a layer without one is called that has `below` stats layers below it.
-    pub(crate) fn name_or_default(&self, below: usize) -> String {
-        self.name.clone().unwrap_or_else(|| format!("stats-{}", below + 1))
-    }
-}
-
-impl NbdSpec {
-    fn validate(&self, path: &Path, problems: &mut Problems) {
-        if let Err(error) = self.uri.parse::<NbdUri>() {
-            problems.add(&path.key("uri"), error.context());
-        }
-    }
-}
-
-impl MemorySpec {
-    fn validate(&self, path: &Path, problems: &mut Problems) {
-        let Bytes(block_size) = self.block_size;
-        if !block_size.is_power_of_two() || !(512..=4096).contains(&block_size) {
-            problems.add(
-                &path.key("block_size"),
-                format!("a block of {block_size} bytes; it must be 512, 1024, 2048 or 4096"),
-            );
-            return;
-        }
-        validate_size(self.size, block_size, path, problems);
-    }
-}
-
-impl FileSpec {
-    fn validate(&self, path: &Path, problems: &mut Problems) {
-        if self.path.as_os_str().is_empty() {
-            problems.add(&path.key("path"), "the path is empty");
-        }
-        if let Some(size) = self.size {
-            validate_size(size, 512, path, problems);
-        }
+        size
     }
 }
 
 /// The kernel counts file offsets in signed 64-bit numbers; this is far below, so that no sum of an offset and a
 /// length can overflow.
-const SIZE_MAX: u64 = 1 << 60;
+pub(crate) const SIZE_MAX: u64 = 1 << 60;
 
 pub(crate) fn validate_size(size: Bytes, block_size: u64, path: &Path, problems: &mut Problems) {
     let Bytes(bytes) = size;
@@ -404,17 +278,13 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_size_is_known_where_the_leaf_tells_it() {
-        assert_eq!(spec(r#"[{"memory":{"size":"1MiB"}}, "faults"]"#).leaf_size(), Some(1 << 20));
-        assert_eq!(spec(r#"[{"disk":{"profile":"ssd","size":"1MiB"}}]"#).leaf_size(), Some(1 << 20));
-        assert_eq!(spec(r#"[{"file":{"path":"x","size":"1MiB"}}]"#).leaf_size(), Some(1 << 20));
-        assert_eq!(spec(r#"[{"file":{"path":"x"}}]"#).leaf_size(), None);
-        assert_eq!(spec(r#"["faults"]"#).leaf_size(), None);
+    fn sizes(spec: &StackSpec, leaf: Option<u64>) -> (Option<u64>, Option<u64>) {
+        let measure = |_: &DeviceSpec| leaf;
+        (spec.sizes(&measure)[0], spec.sites(&measure).0[0].1)
     }
 
     #[test]
-    fn a_dedup_layer_has_a_size_of_its_own_and_moves_what_lies_below_it() {
+    fn sizes_are_known_where_leaves_tell_them_or_can_be_measured() {
         const MIB: u64 = 1 << 20;
         for (layers, top, faulty, keeps_offsets) in [
             (r#""stats""#, Some(MIB), Some(MIB), true),
@@ -422,13 +292,46 @@ mod tests {
             (r#""faults",{"dedup":{"size":"4MiB"}},"stats""#, Some(4 * MIB), Some(MIB), false),
             (r#"{"dedup":{"size":"4MiB"}},"stats","faults""#, Some(4 * MIB), Some(4 * MIB), true),
         ] {
-            let spec = spec(&format!(r#"[{{"memory":{{"size":"1MiB"}}}},{layers}]"#));
-            let leaf = spec.leaf_size();
-            assert_eq!((spec.top_size(leaf), spec.faulty_size(leaf)), (top, faulty), "{layers}");
-            assert_eq!(spec.keeps_offsets(), keeps_offsets, "{layers}");
+            for leaf in [r#"{"memory":{"size":"1MiB"}}"#, r#"{"disk":{"profile":"ssd","size":"1MiB"}}"#] {
+                let spec = spec(&format!("[{leaf},{layers}]"));
+                assert_eq!(sizes(&spec, None), (top, faulty), "{layers}");
+                assert_eq!(spec.keeps_offsets(), keeps_offsets, "{layers}");
+            }
         }
         let file = spec(r#"[{"file":{"path":"x"}},"dedup"]"#);
-        assert_eq!((file.top_size(None), file.top_size(Some(4096 * 3 + 512))), (None, Some(4096 * 3)));
+        assert_eq!(sizes(&file, None), (None, None));
+        assert_eq!(sizes(&file, Some(4096 * 3 + 512)), (Some(4096 * 3), Some(4096 * 3 + 512)));
+        assert_eq!(sizes(&spec(r#"[{"file":{"path":"x","size":"1MiB"}}]"#), Some(7)).0, Some(MIB));
+    }
+
+    #[test]
+    fn a_tree_is_written_as_lists_or_by_names() {
+        for (json, places, keeps_offsets) in [
+            (
+                r#"{"left":[{"memory":{"size":"1048576","block_size":"512"}},"faults"],"right":[{"memory":{"size":"1048576","block_size":"512"}},"faults"]}"#,
+                &["left", "right"][..],
+                true,
+            ),
+            (
+                r#"[{"concat":{"of":[[{"memory":{"size":"1048576","block_size":"512"}},"faults"],[{"memory":{"size":"1048576","block_size":"512"}},"faults"]]}},"faults"]"#,
+                &["faults", "faults-2", "faults-3"],
+                true,
+            ),
+            (
+                r#"[{"concat":{"of":{"a":[{"memory":{"size":"1048576","block_size":"512"}},"faults",{"dedup":{"verify":false}}],"b":[{"memory":{"size":"1048576","block_size":"512"}}]}}}]"#,
+                &["a"],
+                false,
+            ),
+        ] {
+            let stack = spec(json);
+            assert_eq!(problems(json), [""; 0], "{json}");
+            let written = serde_json::to_string(&stack).expect("plain data");
+            assert_eq!(spec(&written), stack);
+            assert_eq!(written.replace("1MiB", "1048576"), json);
+            let names: Vec<String> = stack.sites(&|_| None).0.into_iter().map(|(name, _)| name).collect();
+            assert_eq!(names, places);
+            assert_eq!(stack.keeps_offsets(), keeps_offsets);
+        }
     }
 
     #[test]
@@ -437,7 +340,17 @@ mod tests {
             ("[]", "stack", "empty"),
             (r#"["faults"]"#, "stack[0]", "begins with a leaf"),
             (r#"[{"memory":{"size":"1MiB"}},{"file":{"path":"x"}}]"#, "stack[1]", "only be at the bottom"),
-            (r#"[{"memory":{"size":"1MiB"}},"faults","stats","faults"]"#, "stack[3]", "entry 2"),
+            (
+                r#"[{"memory":{"size":"1MiB"}},{"faults":{"name":"a"}},{"faults":{"name":"a"}}]"#,
+                "stack[2].faults.name",
+                "called `a`",
+            ),
+            (r#"[{"memory":{"size":"1MiB"}},{"faults":{"name":" "}}]"#, "stack[1].faults.name", "empty"),
+            (r#"[{"concat":{"of":[]}}]"#, "stack[0].concat.of", "no device"),
+            (r#"[{"concat":{"of":[["faults"]]}}]"#, "stack[0].concat.of[0][0]", "begins with a leaf"),
+            (r#"{"a b":[{"memory":{"size":"1MiB"}}]}"#, "stack.a b", "no name for a device"),
+            (r#"{"a":[]}"#, "stack.a", "empty"),
+            ("{}", "stack", "no device"),
             (r#"[{"memory":{"size":0}}]"#, "stack[0].memory.size", "without any block"),
             (r#"[{"memory":{"size":1000}}]"#, "stack[0].memory.size", "no multiple"),
             (r#"[{"memory":{"size":18446744073709551615}}]"#, "stack[0].memory.size", "more than a device"),
@@ -479,7 +392,8 @@ mod tests {
     fn a_word_that_needs_more_or_does_not_exist_is_explained() {
         let complaint = |json| serde_json::from_str::<StackSpec>(json).expect_err(json).to_string();
         assert!(complaint(r#"["memory"]"#).contains("{ memory: { size: 256MiB } }"));
-        assert!(complaint(r#"[{"faults": 3}]"#).contains("takes no options"));
+        assert!(complaint(r#"[{"faults": 3}]"#).contains("invalid type"));
+        assert!(complaint(r#"{"a":[{"memory":{"size":"1MiB"}}],"a":[]}"#).contains("there twice"));
         assert!(complaint(r#"["fautls"]"#).contains("unknown variant"));
         assert!(complaint(r#"[{"memory": {"sise": 3}}]"#).contains("unknown field"));
     }

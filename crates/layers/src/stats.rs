@@ -9,15 +9,65 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use rotproof_block::ability::{Ability, Wanted};
 use rotproof_block::{
     Completion, Context, Device, DeviceInfo, Operation, Phase, Queue, Request, Result, Runtime, Submission,
 };
+use rotproof_spec::{Path, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::kind::{Kind, Stands};
+use crate::open::{LayerReport, Opening};
 
 const PHASES: [&str; Phase::ALL.len()] = ["setup", "prefill", "run", "check", "recovery"];
 const OPERATIONS: [&str; 5] = ["read", "write", "flush", "discard", "write_zeroes"];
 const CELLS: usize = PHASES.len() * OPERATIONS.len();
+
+/// The layer that counts requests and bytes, as a stack has it: `stats`, or `stats: { name: below_fs }`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StatsSpec {
+    /// How results call it. Default: stats-1, stats-2, ...
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+impl StatsSpec {
+    /// The name, or what a layer without one is called that has `before` stats layers before it.
+    pub(crate) fn name_or_default(&self, before: usize) -> String {
+        self.name.clone().unwrap_or_else(|| format!("stats-{}", before + 1))
+    }
+}
+
+impl Kind for StatsSpec {
+    const WORD: &'static str = "stats";
+    const EXAMPLE: &'static str = "stats";
+    const SUMMARY: &'static str = "counts requests and bytes";
+    const STANDS: Stands = Stands::OnOne;
+
+    fn bare() -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn validate(&self, _below: &[Option<u64>], path: &Path, problems: &mut Problems) {
+        if self.name.as_ref().is_some_and(String::is_empty) {
+            problems.add(&path.key("name"), "the name is empty");
+        }
+    }
+
+    fn describe(&self) -> String {
+        self.name.clone().unwrap_or_else(|| "counts what passes".into())
+    }
+
+    fn open(&self, mut below: Vec<Arc<dyn Device>>, opening: &mut Opening) -> Result<Arc<dyn Device>> {
+        let name = self.name_or_default(opening.count_stats());
+        let layer = StatsDevice::new(opening.one(&mut below)?, name);
+        let reporter = Arc::clone(&layer);
+        opening.reports(move || LayerReport::Stats(reporter.report()));
+        Ok(layer)
+    }
+}
 
 /// A device that counts what passes.
 pub struct StatsDevice {
@@ -131,6 +181,10 @@ impl Device for StatsDevice {
         let own = Arc::new(QueueCounters::default());
         self.counters.open.lock().push(Arc::clone(&own));
         Ok(Rc::new(StatsQueue { below, own, all: Arc::clone(&self.counters) }))
+    }
+
+    fn ability(&self, wanted: Wanted) -> Option<Ability> {
+        self.below.ability(wanted)
     }
 }
 

@@ -30,11 +30,11 @@ impl KernelLog {
 
     /// The lines that have come since the last call, or since [`KernelLog::follow`], and name `device` (such as
     /// `loop3`): at most the first 200, and the number of those left out.
-    pub fn new_lines_about(&mut self, device: &str) -> Vec<String> {
+    pub fn new_lines_about(&mut self, devices: &[String]) -> Vec<String> {
         let mut lines = Vec::new();
         let mut left_out = 0u64;
         self.read_on(|line| {
-            if !names(&line, device) {
+            if !devices.iter().any(|device| names(&line, device)) {
             } else if lines.len() < LINES_MAX {
                 lines.push(line);
             } else {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rotproof_fault::{Engine, Record};
+use rotproof_fault::{Record, Sites};
 use rotproof_load::Progress;
 use rotproof_load::engine::{HungRequest, Latencies, ProgressCounts};
 use rotproof_probe::{ProbeValue, Sampler};
 use rotproof_record::Recording;
 
-use crate::watched::{Watched, latencies};
+use crate::watched::{RuleHits, Watched, latencies};
 
 /// Where a run stands; shared between the run and a display.
 #[derive(Debug, Default)]
@@ -56,14 +56,14 @@ impl Monitor {
         self.1.phases()
     }
 
-    /// Of each rule its name and how often it has hit so far.
-    pub fn rule_hits(&self) -> Vec<(String, u64)> {
+    /// How often each rule has hit so far.
+    pub fn rule_hits(&self) -> Vec<RuleHits> {
         self.1.rule_hits()
     }
 
     /// The run has these faults.
-    pub fn watch_faults(&self, engine: &Arc<Engine>) {
-        self.1.watch_faults(engine);
+    pub fn watch_faults(&self, sites: &Sites) {
+        self.1.watch_faults(sites);
     }
 
     /// Requests of the load that have been under way for too long, each once.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rotproof_fault::{Engine, Record};
+use rotproof_fault::{Record, RuleReport, Sites};
 use rotproof_load::Progress;
 use rotproof_load::engine::{Latencies, ProgressKind};
 use rotproof_probe::{Latest, ProbeValue};
@@ -15,7 +15,7 @@ pub(crate) struct Watched {
     keeps_latencies: bool,
     /// The phases of the load so far.
     phases: Mutex<Vec<(&'static str, Arc<Progress>)>>,
-    faults: Mutex<Option<Arc<Engine>>>,
+    faults: Mutex<Sites>,
     probes: Mutex<Option<Latest>>,
 }
 
@@ -42,10 +42,9 @@ impl Watched {
     }
 
     /// Of each rule its name and how often it has hit.
-    pub(crate) fn rule_hits(&self) -> Vec<(String, u64)> {
-        let engine = self.faults.lock().clone();
-        let report = engine.map(|engine| engine.report()).unwrap_or_default();
-        report.into_iter().map(|rule| (rule.name, rule.hits)).collect()
+    pub(crate) fn rule_hits(&self) -> Vec<RuleHits> {
+        let report = self.faults.lock().clone().report();
+        report.into_iter().map(RuleHits::from).collect()
     }
 
     /// Looks at these probes from now on.
@@ -60,19 +59,33 @@ impl Watched {
     }
 
     /// Looks at these faults from now on.
-    pub(crate) fn watch_faults(&self, engine: &Arc<Engine>) {
-        *self.faults.lock() = Some(Arc::clone(engine));
+    pub(crate) fn watch_faults(&self, sites: &Sites) {
+        *self.faults.lock() = sites.clone();
     }
 
     /// How many faults have hit, and the last few.
     pub(crate) fn hits(&self) -> (u64, Vec<Record>) {
         // Not under the lock, which the run may want.
-        let engine = self.faults.lock().clone();
-        engine.map_or((0, Vec::new()), |engine| {
-            let hits = engine.ledger().len() as u64;
-            let first = hits.saturating_sub(HITS_SHOWN);
-            (hits, engine.ledger().records_from(first, HITS_SHOWN as usize))
-        })
+        let ledger = Arc::clone(self.faults.lock().ledger());
+        let hits = ledger.len() as u64;
+        (hits, ledger.records_from(hits.saturating_sub(HITS_SHOWN), HITS_SHOWN as usize))
+    }
+}
+
+/// How often a rule has hit so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleHits {
+    /// The rule's name.
+    pub name: String,
+    /// The place where it acts, if it names one.
+    pub on: Option<String>,
+    /// Its hits.
+    pub hits: u64,
+}
+
+impl From<RuleReport> for RuleHits {
+    fn from(report: RuleReport) -> Self {
+        Self { name: report.name, on: report.rule.on, hits: report.hits }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The ways in which a stack is offered. One more is one more variant: a word, what it needs of the machine, and how
 //! it is opened on the clean-up stack.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -9,11 +10,12 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use rotproof_attach::{FuseMount, Loop, Ublk};
-use rotproof_block::{ContentHash, Device, Error, ErrorKind, Result};
+use rotproof_block::{ContentHash, Error, ErrorKind, Result};
 use rotproof_export::{
     FuseExport, FuseOptions, LoopDevice, LoopOptions, UblkDevice, UblkOptions, VhostExport, VhostOptions,
     VhostServer, check_ublk, find_ublk, free_ublk_number,
 };
+use rotproof_layers::NamedDevice;
 use rotproof_machine::registry::{CleanupStack, Socket, Undo};
 use rotproof_spec::nearest;
 use serde::{Serialize, Serializer};
@@ -112,6 +114,9 @@ pub struct Address {
     /// Which way.
     #[serde(rename = "as")]
     pub kind: ExportKind,
+    /// Which device, of a stack that is several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// The path, or whatever the other program takes.
     pub address: String,
     /// Commands to paste into a shell, for people: how others reach it.
@@ -140,49 +145,63 @@ pub(crate) struct Surroundings {
 
 /// Makes the exports of one stack. What several of them need is made once.
 pub(crate) struct Exporter {
-    device: Arc<dyn Device>,
+    devices: Vec<NamedDevice>,
     surroundings: Surroundings,
-    fuse: Option<(PathBuf, Weak<FuseExport>)>,
+    /// Of each device that has one, by its position.
+    files: BTreeMap<usize, (PathBuf, Weak<FuseExport>)>,
 }
 
 impl Exporter {
-    pub(crate) fn new(device: Arc<dyn Device>, surroundings: Surroundings) -> Self {
-        Self { device, surroundings, fuse: None }
+    pub(crate) fn new(devices: Vec<NamedDevice>, surroundings: Surroundings) -> Self {
+        Self { devices, surroundings, files: BTreeMap::new() }
     }
 
-    /// Offers the stack in one more way; `cleanup` takes it back. Gives at least one address.
+    /// Offers the stack in one more way; `cleanup` takes it back. Gives at least one address for each device.
     pub(crate) fn open(&mut self, kind: ExportKind, cleanup: &mut CleanupStack) -> Result<Vec<Address>> {
+        if kind == ExportKind::Nbd {
+            return self.surroundings.nbd.open(&self.devices, &self.surroundings, cleanup);
+        }
+        (0..self.devices.len()).map(|device| self.open_one(device, kind, cleanup)).collect()
+    }
+
+    fn open_one(&mut self, device: usize, kind: ExportKind, cleanup: &mut CleanupStack) -> Result<Address> {
         let path = match kind {
-            ExportKind::File => self.file(cleanup)?,
-            ExportKind::Device => self.loop_device(cleanup)?,
-            ExportKind::Ublk => self.ublk(cleanup)?,
-            ExportKind::Vhost => self.vhost(cleanup)?,
-            ExportKind::Nbd => {
-                let device = Arc::clone(&self.device);
-                return self.surroundings.nbd.open(device, &self.surroundings, cleanup);
-            }
+            ExportKind::File => self.file(device, cleanup)?,
+            ExportKind::Device => self.loop_device(device, cleanup)?,
+            ExportKind::Ublk => self.ublk(device, cleanup)?,
+            ExportKind::Vhost | ExportKind::Nbd => self.vhost(device, cleanup)?,
         };
         let Some(address) = path.to_str() else {
             let message =
                 format!("the path {} is not UTF-8; set ROTPROOF_STATE_DIR to one that is", path.display());
             return Err(Error::new(ErrorKind::Invalid, message));
         };
-        Ok(vec![Address { kind, address: address.to_owned(), commands: commands(kind, address) }])
+        let name = self.devices[device].name.clone();
+        Ok(Address { kind, device: name, address: address.to_owned(), commands: commands(kind, address) })
+    }
+
+    /// A name in the run's folder for what is made of a device.
+    fn name(&self, what: &str, device: usize) -> PathBuf {
+        let name = match &self.devices[device].name {
+            Some(name) => format!("{what}-{name}"),
+            None => what.to_owned(),
+        };
+        self.surroundings.folder.join(name)
     }
 
     /// Ends all exports at once, so that every request to them fails: for an end that must not wait.
     pub(crate) fn abort(&self) {
-        if let Some(export) = self.fuse.as_ref().and_then(|(_, export)| export.upgrade()) {
+        for export in self.files.values().filter_map(|(_, export)| export.upgrade()) {
             export.abort();
         }
     }
 
-    fn file(&mut self, cleanup: &mut CleanupStack) -> Result<PathBuf> {
-        if let Some((path, _)) = &self.fuse {
+    fn file(&mut self, number: usize, cleanup: &mut CleanupStack) -> Result<PathBuf> {
+        if let Some((path, _)) = self.files.get(&number) {
             return Ok(path.clone());
         }
-        let Surroundings { folder, seed, epoch, phase, threads, .. } = &self.surroundings;
-        let mountpoint = folder.join("export");
+        let Surroundings { seed, epoch, phase, threads, .. } = &self.surroundings;
+        let mountpoint = self.name("export", number);
         cleanup.create_directory(&mountpoint)?;
         let options = FuseOptions {
             threads: *threads,
@@ -191,7 +210,7 @@ impl Exporter {
             phase: Arc::clone(phase),
             ..FuseOptions::default()
         };
-        let device = Arc::clone(&self.device);
+        let device = Arc::clone(&self.devices[number].device);
         let export = cleanup.create(FuseMount { path: mountpoint.clone() }, || {
             let export = Arc::new(FuseExport::mount(device, &mountpoint, options)?);
             let made = (export.path().to_owned(), Arc::downgrade(&export));
@@ -205,15 +224,17 @@ impl Exporter {
             });
             Ok((made, undo))
         })?;
-        Ok(self.fuse.insert(export).0.clone())
+        let path = export.0.clone();
+        self.files.insert(number, export);
+        Ok(path)
     }
 
     /// Gives the path of the socket.
-    fn vhost(&self, cleanup: &mut CleanupStack) -> Result<PathBuf> {
-        let Surroundings { folder, seed, epoch, phase, .. } = &self.surroundings;
-        let socket = folder.join("vhost");
-        let export =
-            VhostExport { name: "rotproof".into(), socket: socket.clone(), device: Arc::clone(&self.device) };
+    fn vhost(&self, device: usize, cleanup: &mut CleanupStack) -> Result<PathBuf> {
+        let Surroundings { seed, epoch, phase, .. } = &self.surroundings;
+        let socket = self.name("vhost", device);
+        let device = Arc::clone(&self.devices[device].device);
+        let export = VhostExport { name: "rotproof".into(), socket: socket.clone(), device };
         let options =
             VhostOptions { seed: *seed, epoch: *epoch, phase: Arc::clone(phase), ..VhostOptions::default() };
         cleanup.create(Socket { path: socket.clone() }, || {
@@ -223,7 +244,8 @@ impl Exporter {
         })
     }
 
-    fn ublk(&self, cleanup: &mut CleanupStack) -> Result<PathBuf> {
+    fn ublk(&self, device: usize, cleanup: &mut CleanupStack) -> Result<PathBuf> {
+        let device = &self.devices[device].device;
         let Surroundings { folder, seed, epoch, phase, threads, recover, .. } = &self.surroundings;
         let mut options = UblkOptions {
             queues: *threads as u16,
@@ -233,12 +255,16 @@ impl Exporter {
             ..UblkOptions::default()
         };
         if let Some(number) = *recover {
+            if self.devices.len() > 1 {
+                let message = "a server of several devices cannot be taken over; serve them one by one";
+                return Err(Error::new(ErrorKind::Invalid, message));
+            }
             let found = find_ublk(number)?.ok_or_else(|| {
                 let message = format!("there is no ublk device {number} to take over; leave out `--recover`");
                 Error::new(ErrorKind::Missing, message)
             })?;
             // It is there already, and in the record of the dead one: if it cannot be taken over it stays.
-            let device = UblkDevice::recover(&self.device, number, &options)?;
+            let device = UblkDevice::recover(device, number, &options)?;
             return cleanup.create(Ublk { number, owner: found.owner }, || made(device));
         }
         // The name of the run, as a number that goes into the kernel's record of the device.
@@ -248,7 +274,7 @@ impl Exporter {
             let number = free_ublk_number(from);
             from = number.saturating_add(1);
             let resource = Ublk { number, owner: options.owner };
-            match cleanup.create(resource, || made(UblkDevice::add(&self.device, number, &options)?)) {
+            match cleanup.create(resource, || made(UblkDevice::add(device, number, &options)?)) {
                 // Somebody was faster.
                 Err(error) if error.kind() == ErrorKind::Os(libc::EEXIST) => {}
                 result => return result,
@@ -256,9 +282,9 @@ impl Exporter {
         }
     }
 
-    fn loop_device(&mut self, cleanup: &mut CleanupStack) -> Result<PathBuf> {
-        let file = self.file(cleanup)?;
-        let info = self.device.info();
+    fn loop_device(&mut self, device: usize, cleanup: &mut CleanupStack) -> Result<PathBuf> {
+        let file = self.file(device, cleanup)?;
+        let info = self.devices[device].device.info();
         let options =
             LoopOptions { direct_io: true, read_only: info.read_only, block_size: Some(info.block_size) };
         cleanup.create(Loop { backing_file: file.clone() }, || {

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use rotproof_block::{DeviceInfo, Error, ErrorKind, Phase, Result};
-use rotproof_fault::{Engine, ResolvedRule, RuleState};
+use rotproof_block::{DeviceInfo, Error, Phase, Result};
+use rotproof_fault::{ResolvedRule, RuleState, Sites};
 use rotproof_layers::{Stack, StackEnvironment};
 use serde::Serialize;
 
@@ -69,9 +69,9 @@ pub struct Ready {
     pub name: String,
     /// The process that serves it.
     pub pid: u32,
-    /// Size in bytes.
+    /// Size in bytes, of several devices all together.
     pub size_bytes: u64,
-    /// Unit of addressing in bytes.
+    /// Unit of addressing in bytes, of several devices the largest.
     pub block_size_bytes: u32,
     /// Rules that it begins with.
     pub rules: usize,
@@ -85,7 +85,7 @@ pub struct Ready {
 pub struct Served {
     run: Option<Run>,
     stack: Stack,
-    engine: Arc<Engine>,
+    sites: Sites,
     phase: Arc<AtomicU8>,
     control: Option<ControlServer>,
     cleanup: CleanupStack,
@@ -120,12 +120,10 @@ impl Served {
         let ledger = options.ledger.as_deref().map(LedgerFile::create).transpose()?;
         let environment = StackEnvironment { seed: file.seed, needs_faults: true, read_only: false };
         let stack = rotproof_layers::open(&file.stack, &environment)?;
-        let Some(engine) = stack.engine.clone() else {
-            return Err(Error::new(ErrorKind::Internal, "the stack was opened without its faults layer"));
-        };
+        let sites = stack.sites.clone();
         let rules: Vec<ResolvedRule> = file.plan()?.rules.into_iter().map(ResolvedRule::from).collect();
         let rule_count = rules.len();
-        engine.add_rules(rules)?;
+        sites.add_rules(rules)?;
         // Faults sleep until all is ready: the kernel looks for partitions on a new device.
         let phase = Arc::new(AtomicU8::new(Phase::Setup as u8));
         let surroundings = Surroundings {
@@ -137,29 +135,29 @@ impl Served {
             nbd: options.nbd.clone(),
             recover: options.recover,
         };
-        let mut exporter = Exporter::new(Arc::clone(&stack.device), surroundings);
+        let mut exporter = Exporter::new(stack.devices.clone(), surroundings);
         let mut exports: Vec<Address> = Vec::new();
         for &kind in &options.exports {
             exports.extend(exporter.open(kind, &mut cleanup)?);
         }
-        let DeviceInfo { size, block_size, .. } = stack.device.info();
+        let infos: Vec<DeviceInfo> = stack.devices.iter().map(|named| named.device.info()).collect();
         let ready = Ready {
             name: options.name.clone(),
             pid: std::process::id(),
-            size_bytes: size,
-            block_size_bytes: block_size,
+            size_bytes: infos.iter().map(|info| info.size).sum(),
+            block_size_bytes: infos.iter().map(|info| info.block_size).max().unwrap_or_default(),
             rules: rule_count,
             exports,
             control: socket,
         };
         let served = ServedStack { ready: ready.clone(), began: Instant::now() };
-        let handler = Handler::new(Arc::clone(&engine), served);
+        let handler = Handler::new(sites.clone(), served);
         let control = ControlServer::start(listener, handler, ControlLimits::default())?;
         phase.store(Phase::Run as u8, Ordering::SeqCst);
         Ok(Self {
             run: Some(run),
             stack,
-            engine,
+            sites,
             phase,
             control: Some(control),
             cleanup,
@@ -172,7 +170,7 @@ impl Served {
 
     /// What there is to tell of it while it is served.
     pub fn figures(&self) -> ServedFigures {
-        ServedFigures { name: self.ready.name.clone(), engine: Arc::clone(&self.engine) }
+        ServedFigures { name: self.ready.name.clone(), sites: self.sites.clone() }
     }
 
     /// Where it is to be found.
@@ -187,10 +185,10 @@ impl Served {
         while !cancel.is_cancelled() {
             std::thread::sleep(INTERVAL);
             if let Some(ledger) = &mut self.ledger {
-                ledger.append_new(self.engine.ledger())?;
+                ledger.append_new(self.sites.ledger())?;
             }
-            self.engine.ledger().keep_last(KEPT_RECORDS);
-            if !has_told && let Err(error) = self.stack.check_leaf() {
+            self.sites.ledger().keep_last(KEPT_RECORDS);
+            if !has_told && let Err(error) = self.stack.check_leaves() {
                 has_told = true;
                 notice(&format!(
                     "what the stack stands on has failed by itself, which is no fault of a rule: {error}"
@@ -206,7 +204,7 @@ impl Served {
         self.put_to_rest();
         let mut failures = self.cleanup.undo_all();
         if let Some(ledger) = self.ledger.take() {
-            failures.extend(ledger.finish(self.engine.ledger()).err());
+            failures.extend(ledger.finish(self.sites.ledger()).err());
         }
         if let Some(run) = self.run.take() {
             failures.extend(run.finish());
@@ -219,13 +217,13 @@ impl Served {
         self.phase.store(Phase::Setup as u8, Ordering::SeqCst);
         // One that has been decided on may begin to hang any moment; those of a paused rule do not.
         let acting: Vec<String> = self
-            .engine
+            .sites
             .report()
             .into_iter()
             .filter_map(|report| (report.state == RuleState::Active).then_some(report.name))
             .collect();
         // Nobody else changes rules any more, so none of the names is wrong.
-        let _ = self.engine.set_states(&acting, RuleState::Paused);
+        let _ = self.sites.set_states(&acting, RuleState::Paused);
     }
 }
 

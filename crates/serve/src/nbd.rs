@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rotproof_block::{Device, Error, ErrorKind, Result};
+use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_export::{NbdAddress, NbdExport, NbdOptions, NbdServer, nbd_tls};
+use rotproof_layers::NamedDevice;
 use rotproof_machine::registry::{CleanupStack, Socket};
 
 use crate::export::{Address, ExportKind, Surroundings};
@@ -38,10 +39,10 @@ impl NbdServing {
         self.listen.iter().filter(is_open)
     }
 
-    /// Starts the server, and gives where it is to be found, in the order asked for.
+    /// Starts the server, with an export for each device, and gives where they are to be found, in the order asked for.
     pub(crate) fn open(
         &self,
-        device: Arc<dyn Device>,
+        devices: &[NamedDevice],
         surroundings: &Surroundings,
         cleanup: &mut CleanupStack,
     ) -> Result<Vec<Address>> {
@@ -58,14 +59,19 @@ impl NbdServing {
                 cleanup.create(Socket { path: path.clone() }, || Ok(((), Box::new(|| Ok(())))))?;
             }
         }
-        let export = NbdExport { name: String::new(), description: String::new(), device };
+        let export = |NamedDevice { name, device }: &NamedDevice| NbdExport {
+            name: name.clone().unwrap_or_default(),
+            description: String::new(),
+            device: Arc::clone(device),
+        };
         let options = NbdOptions { seed: *seed, epoch: *epoch, phase: Arc::clone(phase), tls };
-        let server = NbdServer::start(vec![export], &addresses, options)?;
-        let found = server
-            .addresses()
+        let server = NbdServer::start(devices.iter().map(export).collect(), &addresses, options)?;
+        let places = devices
             .iter()
+            .flat_map(|device| server.addresses().iter().map(move |place| (device.name.clone(), place)));
+        let found = places
             .zip(server.uris())
-            .map(|(place, uri)| self.address(place, uri))
+            .map(|((device, place), uri)| Address { device, ..self.address(place, uri) })
             .collect();
         cleanup.end_with("the NBD server", Box::new(move || server.stop()));
         Ok(found)
@@ -89,7 +95,7 @@ impl NbdServing {
                 vec![format!("nbdinfo '{uri}{joint}tls-certificates={folder}'")]
             }
         };
-        Address { kind: ExportKind::Nbd, address: uri, commands }
+        Address { kind: ExportKind::Nbd, device: None, address: uri, commands }
     }
 }
 

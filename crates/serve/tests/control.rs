@@ -3,11 +3,10 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rotproof_block::{Context, ErrorKind, Operation, Phase, Time};
-use rotproof_fault::{Decision, Engine, EngineOptions, Header};
+use rotproof_fault::{Decision, EngineOptions, Header, Sites, UNNAMED_SITE};
 use rotproof_serve::Ready;
 use rotproof_serve::control::{
     Action, Client, ControlLimits, ControlServer, Handler, LINE_BYTES_MAX, ServedStack, Session,
@@ -17,13 +16,13 @@ use tempfile::TempDir;
 
 /// A control socket over an engine for a device of 1 MiB.
 struct Stand {
-    engine: Arc<Engine>,
+    sites: Sites,
     socket: PathBuf,
     server: Option<ControlServer>,
     _folder: TempDir,
 }
 
-fn handler(engine: &Arc<Engine>) -> Handler {
+fn handler(sites: &Sites) -> Handler {
     let ready = Ready {
         name: "disk".into(),
         pid: 4711,
@@ -33,21 +32,23 @@ fn handler(engine: &Arc<Engine>) -> Handler {
         exports: Vec::new(),
         control: PathBuf::from("/nowhere"),
     };
-    Handler::new(Arc::clone(engine), ServedStack { ready, began: Instant::now() })
+    Handler::new(sites.clone(), ServedStack { ready, began: Instant::now() })
 }
 
-fn engine() -> Arc<Engine> {
-    Engine::new(Vec::new(), EngineOptions { seed: 1, device_size: 1 << 20 })
+fn sites() -> Sites {
+    let mut sites = Sites::default();
+    sites.add(UNNAMED_SITE, EngineOptions { seed: 1, device_size: 1 << 20 }).expect("the first place");
+    sites
 }
 
 impl Stand {
     fn new(limits: ControlLimits) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let socket = folder.path().join("socket");
-        let engine = engine();
+        let sites = sites();
         let listener = UnixListener::bind(&socket).expect("bound");
-        let server = ControlServer::start(listener, handler(&engine), limits).expect("starts");
-        Self { engine, socket, server: Some(server), _folder: folder }
+        let server = ControlServer::start(listener, handler(&sites), limits).expect("starts");
+        Self { sites, socket, server: Some(server), _folder: folder }
     }
 
     fn connect(&self) -> Peer {
@@ -92,10 +93,10 @@ impl Peer {
     }
 }
 
-fn fails(engine: &Arc<Engine>, offset: u64) -> bool {
+fn fails(sites: &Sites, offset: u64) -> bool {
     let context = Context { phase: Phase::Run, ..Context::default() };
     let header = Header { operation: Operation::Read, offset, length: 4096, context };
-    let evaluator = engine.evaluator();
+    let evaluator = sites.engines()[0].evaluator();
     match evaluator.decide(&header, &[]) {
         Decision::Pass => false,
         Decision::Inspect(rules) => {
@@ -118,12 +119,12 @@ fn rules_come_pause_go_and_are_counted() {
     ]))
     .expect("rules");
     assert_eq!(client.ask(&Action::Add { rules }).expect("added"), json!({ "names": ["bad", "fault-2"] }));
-    assert!(fails(&stand.engine, 4096) && !fails(&stand.engine, 0));
+    assert!(fails(&stand.sites, 4096) && !fails(&stand.sites, 0));
     let names = || vec!["bad".to_owned(), "fault-2".to_owned()];
     client.ask(&Action::Pause { rules: names() }).expect("paused");
-    assert!(!fails(&stand.engine, 4096));
+    assert!(!fails(&stand.sites, 4096));
     client.ask(&Action::Resume { rules: names() }).expect("resumed");
-    assert!(fails(&stand.engine, 4096));
+    assert!(fails(&stand.sites, 4096));
     let listed = client.ask(&Action::List { from: 0, removed: false, targets: true }).expect("listed");
     assert_eq!(listed["rules"][0]["hits"], 2);
     assert_eq!(listed["rules"][0]["short"], "read, offset=4KiB: error");
@@ -137,7 +138,7 @@ fn rules_come_pause_go_and_are_counted() {
     let of_other = Action::Hits { from: Some(0), count: 10, rule: Some("fault-2".into()) };
     assert_eq!(client.ask(&of_other).expect("hits")["hits"], json!([]));
     client.ask(&Action::Remove { rules: names() }).expect("removed");
-    assert!(!fails(&stand.engine, 4096));
+    assert!(!fails(&stand.sites, 4096));
     let left = client.ask(&Action::List { from: 0, removed: false, targets: false }).expect("listed");
     assert_eq!(left["rules"], json!([]));
     let status = client.ask(&Action::Status {}).expect("status");
@@ -168,7 +169,7 @@ fn what_is_refused_changes_nothing_and_says_why() {
         let message = answer["error"]["message"].as_str().expect("a message");
         assert!(message.contains(part), "{request}: {message}");
     }
-    let states: Vec<_> = stand.engine.report().into_iter().map(|report| report.state.word()).collect();
+    let states: Vec<_> = stand.sites.report().into_iter().map(|report| report.state.word()).collect();
     assert_eq!(states, ["active"]);
 }
 
@@ -326,7 +327,7 @@ proptest::proptest! {
     ) {
         let text = lines.join("\n");
         let run = |piece: usize| {
-            let mut handler = handler(&engine());
+            let mut handler = handler(&sites());
             let mut session = Session::new(&handler);
             let mut said = Vec::new();
             let mut answer_all = |session: &mut Session, said: &mut Vec<u8>| loop {

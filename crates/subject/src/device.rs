@@ -13,13 +13,13 @@ pub(crate) struct LoopSubject(Exported);
 
 impl LoopSubject {
     pub(crate) fn prepare(device: Arc<dyn Device>, environment: &SubjectEnvironment) -> Result<Self> {
-        Exported::new(CleanupStack::new(&environment.run), device, environment).map(Self)
+        Exported::new(CleanupStack::new(&environment.run), vec![device], environment).map(Self)
     }
 }
 
 impl Prepared for LoopSubject {
     fn place(&self) -> Place {
-        Place::BlockDevice(self.0.device().to_owned())
+        Place::BlockDevice(self.0.devices()[0].to_owned())
     }
 
     fn remount(&mut self) -> Result<Remount> {
@@ -36,8 +36,8 @@ impl Prepared for LoopSubject {
         SubjectDescription { name: "device".into(), ..SubjectDescription::default() }
     }
 
-    fn disk(&self) -> Option<String> {
-        self.0.disk()
+    fn disks(&self) -> Vec<String> {
+        self.0.disks()
     }
 
     fn kernel_messages(&mut self) -> Vec<String> {

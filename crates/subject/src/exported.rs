@@ -1,8 +1,8 @@
-//! A stack as a loop device: what the subjects `device` and the file systems have in common.
+//! A stack as loop devices: what the subjects `device` and the file systems have in common.
 //!
-//! Owns the clean-up stack of the subject, on which a file system puts its mount. The stack is served by threads of
-//! this process as a FUSE file with direct I/O, and a loop device with direct I/O lies over that file; so the only
-//! caches are those of the block device and of what is mounted on it, and both go with the detach.
+//! Owns the clean-up stack of the subject, on which a file system puts its mount. Each device of the stack is
+//! served by threads of this process as a FUSE file with direct I/O, and a loop device with direct I/O lies over that file; so
+//! the only caches are those of the block devices and of what is mounted on them, and both go with the detach.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -21,16 +21,14 @@ use crate::{SubjectEnvironment, joined};
 /// Name of the file that stands for the stack.
 const FILE_NAME: &str = "disk";
 
-/// The loop device and what is below it.
+/// The loop devices, one for each device of the stack, and what is below them.
 pub(crate) struct Exported {
     stack: CleanupStack,
-    /// How high the clean-up stack is without the loop device.
+    /// How high the clean-up stack is without the loop devices.
     loop_mark: usize,
-    loop_options: LoopOptions,
-    /// The clean-up stack owns the export; this is only to abort it.
-    export: Weak<FuseExport>,
-    file: PathBuf,
-    device: PathBuf,
+    exports: Vec<Export>,
+    /// The block devices, in the order of the stack.
+    devices: Vec<PathBuf>,
     phase: Arc<AtomicU8>,
     cancel: Cancel,
     kernel_log: KernelLog,
@@ -38,16 +36,22 @@ pub(crate) struct Exported {
     is_torn_down: bool,
 }
 
-impl Exported {
-    /// Serves `device` and attaches it. `stack` may hold what shall outlive the device.
-    pub(crate) fn new(
-        mut stack: CleanupStack,
-        device: Arc<dyn Device>,
+/// A device of the stack as a file.
+struct Export {
+    /// The clean-up stack owns it; this is only to abort it.
+    served: Weak<FuseExport>,
+    file: PathBuf,
+    loop_options: LoopOptions,
+}
+
+impl Export {
+    fn new(
+        stack: &mut CleanupStack,
+        (device, folder): (Arc<dyn Device>, String),
         environment: &SubjectEnvironment,
     ) -> Result<Self> {
         let info = device.info();
-        let kernel_log = KernelLog::follow();
-        let mountpoint = environment.run.scratch().join("export");
+        let mountpoint = environment.run.scratch().join(folder);
         stack.create_directory(&mountpoint)?;
         let options = FuseOptions {
             threads: environment.export_threads,
@@ -58,22 +62,35 @@ impl Exported {
             allow_other: false,
             use_ring: true,
         };
-        let export = stack.create(FuseMount { path: mountpoint.clone() }, || {
+        let served = stack.create(FuseMount { path: mountpoint.clone() }, || {
             let export = Arc::new(FuseExport::mount(device, &mountpoint, options)?);
             let weak = Arc::downgrade(&export);
             Ok((weak, undo_export(export)))
         })?;
+        let loop_options =
+            LoopOptions { direct_io: true, read_only: info.read_only, block_size: Some(info.block_size) };
+        Ok(Self { served, file: mountpoint.join(FILE_NAME), loop_options })
+    }
+}
+
+impl Exported {
+    /// Serves `devices` and attaches them. `stack` may hold what shall outlive them.
+    pub(crate) fn new(
+        mut stack: CleanupStack,
+        devices: Vec<Arc<dyn Device>>,
+        environment: &SubjectEnvironment,
+    ) -> Result<Self> {
+        let kernel_log = KernelLog::follow();
+        let mut exports = Vec::new();
+        for (number, device) in devices.into_iter().enumerate() {
+            let folder = if number == 0 { "export".to_owned() } else { format!("export-{}", number + 1) };
+            exports.push(Export::new(&mut stack, (device, folder), environment)?);
+        }
         let mut exported = Self {
             loop_mark: stack.height(),
             stack,
-            loop_options: LoopOptions {
-                direct_io: true,
-                read_only: info.read_only,
-                block_size: Some(info.block_size),
-            },
-            export,
-            file: mountpoint.join(FILE_NAME),
-            device: PathBuf::new(),
+            exports,
+            devices: Vec::new(),
             phase: Arc::clone(&environment.phase),
             cancel: environment.cancel.clone(),
             kernel_log,
@@ -84,26 +101,30 @@ impl Exported {
         Ok(exported)
     }
 
-    /// Attaches the stack's file to a loop device.
+    /// Attaches the stack's files to loop devices.
     pub(crate) fn attach(&mut self) -> Result<()> {
-        let (file, options) = (&self.file, self.loop_options);
-        self.device = self.stack.create(Loop { backing_file: file.clone() }, || {
-            let device = LoopDevice::attach(file, options)?;
-            let path = device.path().to_owned();
-            let undo: Undo = Box::new(move || device.detach());
-            Ok((path, undo))
-        })?;
+        self.devices.clear();
+        for Export { file, loop_options, .. } in &self.exports {
+            let attached = self.stack.create(Loop { backing_file: file.clone() }, || {
+                let device = LoopDevice::attach(file, *loop_options)?;
+                let path = device.path().to_owned();
+                let undo: Undo = Box::new(move || device.detach());
+                Ok((path, undo))
+            })?;
+            self.devices.push(attached);
+        }
         Ok(())
     }
 
-    /// The block device; another after each [`Exported::attach`].
-    pub(crate) fn device(&self) -> &Path {
-        &self.device
+    /// The block devices; others after each [`Exported::attach`].
+    pub(crate) fn devices(&self) -> Vec<&Path> {
+        self.devices.iter().map(PathBuf::as_path).collect()
     }
 
-    /// See [`super::Prepared::disk`].
-    pub(crate) fn disk(&self) -> Option<String> {
-        self.device.file_name()?.to_str().map(str::to_owned)
+    /// See [`super::Prepared::disks`].
+    pub(crate) fn disks(&self) -> Vec<String> {
+        let names = self.devices.iter().filter_map(|device| device.file_name()?.to_str());
+        names.map(str::to_owned).collect()
     }
 
     /// Where what is created on top of the device goes; [`Exported::detach`] undoes it.
@@ -111,15 +132,17 @@ impl Exported {
         &mut self.stack
     }
 
-    /// Writes what is in the block device's cache; an error says that some of it could not be written.
+    /// Writes what is in the caches of the block devices; an error says that some of it could not be written.
     pub(crate) fn flush(&self) -> Result<()> {
-        File::open(&self.device)
-            .and_then(|device| device.sync_all())
-            .doing(|| format!("writing the cache of {}", self.device.display()))
+        self.devices.iter().try_for_each(|device| {
+            File::open(device)
+                .and_then(|device| device.sync_all())
+                .doing(|| format!("writing the cache of {}", device.display()))
+        })
     }
 
-    /// Undoes everything above the loop device and detaches it, so that the kernel forgets all it has read or
-    /// written. No program may have the device open, or a file on it.
+    /// Undoes everything above the loop devices and detaches them, so that the kernel forgets all it has read or
+    /// written. No program may have one open, or a file on it.
     pub(crate) fn detach(&mut self) -> Result<()> {
         self.collect_kernel_messages();
         let failures = self.stack.undo_to(self.loop_mark);
@@ -144,14 +167,13 @@ impl Exported {
 
     /// The device's number may change and then belong to somebody else, so this comes before every detach.
     fn collect_kernel_messages(&mut self) {
-        if let Some(name) = self.device.file_name().and_then(|name| name.to_str()) {
-            self.kernel_messages.extend(self.kernel_log.new_lines_about(name));
-        }
+        let names = self.disks();
+        self.kernel_messages.extend(self.kernel_log.new_lines_about(&names));
     }
 
     /// See [`super::Prepared::abort`].
     pub(crate) fn abort(&self) {
-        if let Some(export) = self.export.upgrade() {
+        for export in self.exports.iter().filter_map(|export| export.served.upgrade()) {
             export.abort();
         }
     }

@@ -1,4 +1,4 @@
-//! The subjects `ext4`, `xfs` and `btrfs`: a file system of the kernel on the exported stack.
+//! The subjects `ext4`, `xfs` and `btrfs`: a file system of the kernel on the exported stack, btrfs also on several devices.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -41,15 +41,15 @@ pub(crate) struct FileSystemSubject {
 impl FileSystemSubject {
     pub(crate) fn prepare(
         spec: &FileSystemSpec,
-        device: Arc<dyn Device>,
+        devices: Vec<Arc<dyn Device>>,
         environment: &SubjectEnvironment,
     ) -> Result<Self> {
         let mut stack = CleanupStack::new(&environment.run);
         let mountpoint = environment.run.scratch().join("mount");
         stack.create_directory(&mountpoint)?;
-        let exported = Exported::new(stack, device, environment)?;
+        let exported = Exported::new(stack, devices, environment)?;
         let made =
-            mkfs::make(spec, exported.device(), environment.seed, &environment.run, &environment.cancel)?;
+            mkfs::make(spec, &exported.devices(), environment.seed, &environment.run, &environment.cancel)?;
         let mut mount_options: Vec<String> =
             Recipe::of(spec.kind).mount.iter().map(|&option| option.to_owned()).collect();
         mount_options.extend(spec.mount.iter().cloned());
@@ -60,12 +60,15 @@ impl FileSystemSubject {
     }
 
     fn mount(&mut self) -> Result<()> {
-        let (kind, device) = (self.kind, self.exported.device().to_owned());
-        let (mountpoint, options) = (self.mountpoint.clone(), &self.mount_options);
+        let kind = self.kind;
+        let devices: Vec<PathBuf> = self.exported.devices().into_iter().map(Path::to_owned).collect();
+        let (mountpoint, mut options) = (self.mountpoint.clone(), self.mount_options.clone());
+        // Nobody has told the kernel of the others.
+        options.extend(devices[1..].iter().map(|device| format!("device={}", device.display())));
         let resource = Mount { path: mountpoint.clone(), filesystem: kind.name().to_owned() };
         self.exported.stack().create(resource, || {
-            mount(kind.name(), &device, &mountpoint, options)?;
-            let undo: Undo = Box::new(move || unmount(kind, &device, &mountpoint));
+            mount(kind.name(), &devices[0], &mountpoint, &options)?;
+            let undo: Undo = Box::new(move || unmount(kind, &devices, &mountpoint));
             Ok(((), undo))
         })?;
         self.options_in_force = options_in_force(&self.mountpoint)?;
@@ -123,8 +126,8 @@ impl Prepared for FileSystemSubject {
         }
     }
 
-    fn disk(&self) -> Option<String> {
-        self.exported.disk()
+    fn disks(&self) -> Vec<String> {
+        self.exported.disks()
     }
 
     fn kernel_messages(&mut self) -> Vec<String> {
@@ -141,7 +144,7 @@ impl Prepared for FileSystemSubject {
 }
 
 /// Unmounts, and waits a while if somebody still looks into the file system.
-fn unmount(kind: FileSystem, device: &Path, mountpoint: &Path) -> Result<()> {
+fn unmount(kind: FileSystem, devices: &[PathBuf], mountpoint: &Path) -> Result<()> {
     let deadline = Instant::now() + BUSY_MAX;
     while let Err(error) = unmount_path(mountpoint, false) {
         if error.kind() != ErrorKind::Os(libc::EBUSY) || Instant::now() >= deadline {
@@ -150,7 +153,7 @@ fn unmount(kind: FileSystem, device: &Path, mountpoint: &Path) -> Result<()> {
         sleep(BUSY_INTERVAL);
     }
     if kind == FileSystem::Btrfs {
-        forget_btrfs_device(device);
+        devices.iter().for_each(|device| forget_btrfs_device(device));
     }
     Ok(())
 }

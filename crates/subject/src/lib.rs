@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use std::time::Instant;
 
-use rotproof_block::{Device, Error, Result};
+use rotproof_block::{Device, Error, ErrorKind, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -46,20 +46,26 @@ pub struct SubjectEnvironment {
     pub cancel: Cancel,
 }
 
-/// Makes the subject on `device`. Checks first what it needs ([`check_requirements`]); on an error nothing that it
+/// Makes the subject on `devices`, of which most take one. Checks first what it needs ([`check_requirements`]); on an error nothing that it
 /// created is left.
 pub fn prepare(
     spec: &SubjectSpec,
-    device: Arc<dyn Device>,
+    mut devices: Vec<Arc<dyn Device>>,
     environment: &SubjectEnvironment,
 ) -> Result<Box<dyn Prepared>> {
-    check_requirements(spec, &device.info())?;
+    for device in &devices {
+        check_requirements(spec, &device.info())?;
+    }
+    let mut one = || match (devices.pop(), devices.is_empty()) {
+        (Some(device), true) => Ok(device),
+        _ => Err(Error::new(ErrorKind::Invalid, format!("{} is made on one device", spec.name()))),
+    };
     Ok(match spec {
-        SubjectSpec::Raw => Box::new(raw::Raw::new(device)),
-        SubjectSpec::Fat => Box::new(fat::Fat::new(device)),
-        SubjectSpec::Device => Box::new(device::LoopSubject::prepare(device, environment)?),
+        SubjectSpec::Raw => Box::new(raw::Raw::new(one()?)),
+        SubjectSpec::Fat => Box::new(fat::Fat::new(one()?)),
+        SubjectSpec::Device => Box::new(device::LoopSubject::prepare(one()?, environment)?),
         SubjectSpec::FileSystem(spec) => {
-            Box::new(file_system::FileSystemSubject::prepare(spec, device, environment)?)
+            Box::new(file_system::FileSystemSubject::prepare(spec, devices, environment)?)
         }
     })
 }
@@ -82,10 +88,10 @@ pub trait Prepared: Send {
     /// What was made, and how, for the results.
     fn describe(&self) -> SubjectDescription;
 
-    /// The name of the kernel's block device that it is or lies on, such as `loop3`; none where there is none. Another
-    /// after each [`Prepared::remount`].
-    fn disk(&self) -> Option<String> {
-        None
+    /// The names of the kernel's block devices that it is or lies on, such as `loop3`. Others after each
+    /// [`Prepared::remount`].
+    fn disks(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// What the kernel has said about the subject's devices so far, where its log may be read.

@@ -87,23 +87,23 @@ impl Claim {
     }
 }
 
-/// Makes the file system on `device`, which it overwrites. The program is recorded with `run` while it works. If it
+/// Makes the file system on `devices`, of which only btrfs takes several, which it overwrites. The program is recorded with `run` while it works. If it
 /// fails, what it said is in the error.
 pub(crate) fn make(
     spec: &FileSystemSpec,
-    device: &Path,
+    devices: &[&Path],
     seed: u64,
     run: &Run,
     cancel: &Cancel,
 ) -> Result<Made> {
     if spec.kind != FileSystem::Btrfs {
-        return make_with(spec, device, (seed, &uuid(seed, STREAM_VOLUME)), None, run, cancel);
+        return make_with(spec, devices, (seed, &uuid(seed, STREAM_VOLUME)), None, run, cancel);
     }
     // Where runs of one seed are under way at the same time, all but the first get other identifiers.
     for attempt in 0..CLAIMS_MAX {
         let volume = uuid(seed, STREAM_VOLUME.wrapping_add(attempt));
         let Some(claim) = Claim::take(&volume) else { continue };
-        match make_with(spec, device, (seed, &volume), Some(claim), run, cancel) {
+        match make_with(spec, devices, (seed, &volume), Some(claim), run, cancel) {
             Err(error) if error.to_string().contains(TAKEN) => {}
             made => return made,
         }
@@ -116,7 +116,7 @@ pub(crate) fn make(
 
 fn make_with(
     spec: &FileSystemSpec,
-    device: &Path,
+    devices: &[&Path],
     (seed, volume): (u64, &str),
     claim: Option<Claim>,
     run: &Run,
@@ -125,8 +125,9 @@ fn make_with(
     let recipe = Recipe::of(spec.kind);
     let program = Program::find(recipe.program, recipe.package)?;
     let mut arguments = arguments(spec, seed, volume);
-    let command_line = format!("{} {} DEVICE", recipe.program, arguments.join(" "));
-    arguments.push(device.to_string_lossy().into_owned());
+    let command_line =
+        format!("{} {}{}", recipe.program, arguments.join(" "), " DEVICE".repeat(devices.len()));
+    arguments.extend(devices.iter().map(|device| device.to_string_lossy().into_owned()));
     let environment = [
         // Honoured by libext2fs, and by newer versions of e2fsprogs and xfsprogs.
         ("E2FSPROGS_FAKE_TIME", CREATION_TIME),
@@ -191,6 +192,12 @@ fn arguments(spec: &FileSystemSpec, seed: u64, volume: &str) -> Vec<String> {
         FileSystem::Btrfs => {
             own.extend(["-f", "-K", "-L", LABEL, "-U"].map(str::to_owned));
             own.push(volume.to_owned());
+            if let Some(data) = &spec.data {
+                own.extend(["-d".to_owned(), data.clone()]);
+            }
+            if let Some(metadata) = spec.metadata.as_ref().or(spec.data.as_ref()) {
+                own.extend(["-m".to_owned(), metadata.clone()]);
+            }
             own.extend(spec.mkfs.iter().cloned());
         }
     }
@@ -230,7 +237,10 @@ mod tests {
     use super::*;
 
     fn spec(kind: FileSystem, mkfs: &[&str]) -> FileSystemSpec {
-        FileSystemSpec { kind, mkfs: mkfs.iter().map(|&text| text.to_owned()).collect(), mount: Vec::new() }
+        FileSystemSpec {
+            mkfs: mkfs.iter().map(|&text| text.to_owned()).collect(),
+            ..FileSystemSpec::new(kind)
+        }
     }
 
     #[test]
@@ -253,7 +263,7 @@ mod tests {
         let image = |name: &str, seed| {
             let path = folder.path().join(name);
             std::fs::File::create(&path).and_then(|file| file.set_len(8 << 20)).expect("a sparse image");
-            let made = make(&spec(FileSystem::Ext4, &[]), &path, seed, &run, &Cancel::new())
+            let made = make(&spec(FileSystem::Ext4, &[]), &[&path], seed, &run, &Cancel::new())
                 .expect("mkfs.ext4 works");
             assert!(made.command_line.ends_with("DEVICE") && made.tool.is_some());
             std::fs::read(&path).expect("readable")
@@ -287,7 +297,7 @@ mod tests {
         let image = |name: &str| {
             let path = folder.path().join(name);
             std::fs::File::create(&path).and_then(|file| file.set_len(128 << 20)).expect("a sparse image");
-            make(&spec(FileSystem::Btrfs, &[]), &path, 11, &run, &Cancel::new()).expect("mkfs.btrfs works")
+            make(&spec(FileSystem::Btrfs, &[]), &[&path], 11, &run, &Cancel::new()).expect("mkfs.btrfs works")
         };
         let first = image("one");
         let second = image("two");

@@ -35,6 +35,10 @@ pub struct FileSystemSpec {
     pub mkfs: Vec<String>,
     /// Further mount options, one each.
     pub mount: Vec<String>,
+    /// How btrfs keeps data, by the name of mkfs.btrfs: single, dup, raid0, raid1, raid10 ... Default: as mkfs.btrfs does.
+    pub data: Option<String>,
+    /// The same of its metadata. Default: as `data` says, else as mkfs.btrfs does.
+    pub metadata: Option<String>,
 }
 
 /// The file systems that Rotproof can put on trial.
@@ -106,6 +110,11 @@ impl SubjectSpec {
         matches!(self, SubjectSpec::Fat | SubjectSpec::FileSystem(_))
     }
 
+    /// Whether it can be made on several devices.
+    pub fn takes_several(&self) -> bool {
+        self.file_system().is_some_and(|spec| spec.kind == FileSystem::Btrfs)
+    }
+
     /// Whether the file system may store what it is given in another form.
     pub fn compresses(&self) -> bool {
         let options = self.file_system().into_iter().flat_map(|spec| &spec.mount);
@@ -133,6 +142,21 @@ impl SubjectSpec {
                 }
             }
         }
+        for (key, profile) in [("data", &spec.data), ("metadata", &spec.metadata)] {
+            let Some(profile) = profile else { continue };
+            if spec.kind != FileSystem::Btrfs {
+                problems.add(
+                    &options.key(key),
+                    format!("{} keeps everything once; this is for btrfs", spec.kind),
+                );
+            } else if !PROFILES.contains(&profile.as_str()) {
+                problems.add_with_help(
+                    &options.key(key),
+                    format!("btrfs has no profile `{profile}`"),
+                    format!("one of {}", PROFILES.join(", ")),
+                );
+            }
+        }
         for (index, option) in spec.mount.iter().enumerate() {
             if option.split(',').any(|word| word.trim() == "ro") {
                 problems.add_with_help(
@@ -149,10 +173,21 @@ impl SubjectSpec {
             "raw" => Some(SubjectSpec::Raw),
             "fat" => Some(SubjectSpec::Fat),
             "device" => Some(SubjectSpec::Device),
-            other => FileSystem::from_name(other).map(|kind| {
-                SubjectSpec::FileSystem(FileSystemSpec { kind, mkfs: Vec::new(), mount: Vec::new() })
-            }),
+            other => {
+                FileSystem::from_name(other).map(|kind| SubjectSpec::FileSystem(FileSystemSpec::new(kind)))
+            }
         }
+    }
+}
+
+/// The profiles of mkfs.btrfs (btrfs-progs 6.2).
+const PROFILES: [&str; 9] =
+    ["single", "dup", "raid0", "raid1", "raid1c3", "raid1c4", "raid10", "raid5", "raid6"];
+
+impl FileSystemSpec {
+    /// Without options.
+    pub fn new(kind: FileSystem) -> Self {
+        Self { kind, mkfs: Vec::new(), mount: Vec::new(), data: None, metadata: None }
     }
 }
 
@@ -161,12 +196,12 @@ impl fmt::Display for SubjectSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         let Some(spec) = self.file_system() else { return Ok(()) };
-        match (spec.mkfs.as_slice(), spec.mount.as_slice()) {
-            ([], []) => Ok(()),
-            (mkfs, []) => write!(f, " (mkfs {})", mkfs.join(" ")),
-            ([], mount) => write!(f, " (mount {})", mount.join(",")),
-            (mkfs, mount) => write!(f, " (mkfs {}; mount {})", mkfs.join(" "), mount.join(",")),
-        }
+        let mut options = Vec::new();
+        options.extend(spec.data.iter().map(|profile| format!("data {profile}")));
+        options.extend(spec.metadata.iter().map(|profile| format!("metadata {profile}")));
+        options.extend((!spec.mkfs.is_empty()).then(|| format!("mkfs {}", spec.mkfs.join(" "))));
+        options.extend((!spec.mount.is_empty()).then(|| format!("mount {}", spec.mount.join(","))));
+        if options.is_empty() { Ok(()) } else { write!(f, " ({})", options.join("; ")) }
     }
 }
 
@@ -180,15 +215,22 @@ struct Options {
     /// Further mount options, one each: `["noatime"]`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     mount: Vec<String>,
+    /// Of btrfs: how it keeps data, such as raid1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<String>,
+    /// Of btrfs: how it keeps metadata. Default: as `data` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<String>,
 }
 
 impl Serialize for SubjectSpec {
     /// The plain word where there are no options.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.file_system() {
-            Some(spec) if !(spec.mkfs.is_empty() && spec.mount.is_empty()) => {
+            Some(spec) if *spec != FileSystemSpec::new(spec.kind) => {
                 let mut map = serializer.serialize_map(Some(1))?;
-                let options = Options { mkfs: spec.mkfs.clone(), mount: spec.mount.clone() };
+                let FileSystemSpec { mkfs, mount, data, metadata, .. } = spec.clone();
+                let options = Options { mkfs, mount, data, metadata };
                 map.serialize_entry(self.name(), &options)?;
                 map.end()
             }
@@ -222,11 +264,11 @@ impl<'de> Deserialize<'de> for SubjectSpec {
                         subject.name()
                     )));
                 };
-                let Options { mkfs, mount } = map.next_value()?;
+                let Options { mkfs, mount, data, metadata } = map.next_value()?;
                 if map.next_key::<SubjectSpec>()?.is_some() {
                     return Err(A::Error::custom("a trial has one subject"));
                 }
-                Ok(SubjectSpec::FileSystem(FileSystemSpec { kind, mkfs, mount }))
+                Ok(SubjectSpec::FileSystem(FileSystemSpec { kind, mkfs, mount, data, metadata }))
             }
         }
         deserializer.deserialize_any(Subject)
@@ -270,13 +312,17 @@ mod tests {
             kind: FileSystem::Ext4,
             mkfs: vec!["-b".into(), "4096".into()],
             mount: vec!["noatime".into()],
+            ..FileSystemSpec::new(FileSystem::Ext4)
         };
+        let mirrored =
+            FileSystemSpec { data: Some("raid1".into()), ..FileSystemSpec::new(FileSystem::Btrfs) };
         for (yaml, wanted) in [
             ("raw", SubjectSpec::Raw),
             ("fat", SubjectSpec::Fat),
             ("device", SubjectSpec::Device),
             ("{ xfs: {} }", SubjectSpec::from_name("xfs").expect("xfs is a subject")),
             ("ext4: { mkfs: [\"-b\", \"4096\"], mount: [noatime] }", SubjectSpec::FileSystem(options)),
+            ("btrfs: { data: raid1 }", SubjectSpec::FileSystem(mirrored)),
         ] {
             let subject = read(yaml).expect(yaml);
             assert_eq!(subject, wanted);
@@ -308,5 +354,13 @@ mod tests {
             .validate(&Path::root().key("subject"), &mut problems);
         let paths: Vec<_> = problems.iter().map(|problem| problem.path.to_string()).collect();
         assert_eq!(paths, ["subject.ext4.mkfs[0]", "subject.ext4.mount[0]"]);
+        for (yaml, part) in
+            [("ext4: { data: raid1 }", "is for btrfs"), ("btrfs: { metadata: raid7 }", "no profile")]
+        {
+            let mut problems = Problems::default();
+            read(yaml).expect("well-formed").validate(&Path::root(), &mut problems);
+            let found: Vec<_> = problems.into_iter().map(|problem| problem.message).collect();
+            assert!(found.len() == 1 && found[0].contains(part), "{found:?}");
+        }
     }
 }

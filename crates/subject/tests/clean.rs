@@ -14,9 +14,11 @@ use rotproof_attach::KINDS;
 use rotproof_block::Phase;
 use rotproof_export::{LoopDevice, LoopOptions, find_by_backing_file};
 use rotproof_machine::registry::{CleanReport, Outcome, Registry};
-use rotproof_subject::{FileSystem, Place, SubjectSpec, prepare};
+use rotproof_subject::{FileSystem, Place, SubjectSpec};
 
-use sandbox::{Behaviour, Rigged, Sandbox, environment, file_system, leftovers, mounts_and_loops, stack_for};
+use sandbox::{
+    Behaviour, Rigged, Sandbox, environment, file_system, leftovers, mounts_and_loops, prepare_on, stack_for,
+};
 
 /// Tells the child the folder of its registry, and what to do.
 const FOLDER: &str = "ROTPROOF_TEST_REGISTRY";
@@ -40,7 +42,7 @@ fn holds_a_subject_until_it_is_killed() {
         stack.behave(Behaviour::SilentToWrites);
     }
     let subject = loop {
-        match prepare(&file_system(kind, &[], &[]), stack.clone(), &environment) {
+        match prepare_on(&file_system(kind, &[], &[]), stack.clone(), &environment) {
             Ok(subject) => break subject,
             // The tests beside this one leave dead mounts for a moment, over which mkfs.btrfs stumbles.
             Err(error) if error.to_string().contains("rotproof clean") => {
@@ -170,7 +172,8 @@ fn a_run_that_is_killed_and_stuck_does_not_hang_the_next_one_which_names_it() {
         assert!(stuck.holds.iter().any(|held| held.starts_with(what)), "{stuck:?}");
     }
     let environment = sandbox.environment(2);
-    let next = prepare(&file_system(FileSystem::Btrfs, &[], &[]), stack_for(FileSystem::Btrfs), &environment);
+    let next =
+        prepare_on(&file_system(FileSystem::Btrfs, &[], &[]), stack_for(FileSystem::Btrfs), &environment);
     match next {
         // Where this mkfs does not look at others.
         Ok(subject) => assert!(subject.teardown().is_empty()),
@@ -227,7 +230,7 @@ fn only_what_the_dead_run_created_is_removed() {
     let foreign = LoopDevice::attach(&foreign_image, options).expect("attached");
 
     let living = sandbox.environment(2);
-    let subject = prepare(&SubjectSpec::Device, Rigged::new(1 << 20), &living).expect("prepared");
+    let subject = prepare_on(&SubjectSpec::Device, Rigged::new(1 << 20), &living).expect("prepared");
     let Place::BlockDevice(living_device) = subject.place() else { panic!("a device is a block device") };
 
     let mut holder = start(&sandbox, "ext4 idle");

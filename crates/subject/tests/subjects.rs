@@ -12,9 +12,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rotproof_block::{Device, ErrorKind, Phase};
-use rotproof_subject::{FileSystem, Place, Prepared, Remount, SubjectSpec, prepare};
+use rotproof_subject::{FileSystem, Place, Prepared, Remount, SubjectSpec};
 
-use sandbox::{Behaviour, Rigged, Sandbox, file_system, stack_for};
+use sandbox::{Behaviour, Rigged, Sandbox, file_system, prepare_on, stack_for};
 
 fn folder(subject: &dyn Prepared) -> PathBuf {
     match subject.place() {
@@ -51,7 +51,7 @@ fn teardown(subject: Box<dyn Prepared>) {
 fn raw_is_the_stack_itself() {
     let sandbox = Sandbox::new();
     let environment = sandbox.environment(1);
-    let mut subject = prepare(&SubjectSpec::Raw, Rigged::new(1 << 20), &environment).expect("prepared");
+    let mut subject = prepare_on(&SubjectSpec::Raw, Rigged::new(1 << 20), &environment).expect("prepared");
     let Place::Device(device) = subject.place() else { panic!("the stack itself is a device") };
     assert_eq!(device.info().size, 1 << 20);
     assert_eq!(remounted(&mut *subject), 0);
@@ -65,7 +65,7 @@ fn a_device_gives_back_what_was_written_and_asks_the_stack_after_a_remount() {
     let sandbox = Sandbox::new();
     let environment = sandbox.environment(1);
     let stack = Rigged::new(16 << 20);
-    let mut subject = prepare(&SubjectSpec::Device, stack.clone(), &environment).expect("prepared");
+    let mut subject = prepare_on(&SubjectSpec::Device, stack.clone(), &environment).expect("prepared");
     environment.phase.store(Phase::Run as u8, Ordering::SeqCst);
     let data = content(1, 1 << 20);
     let device = File::options().write(true).open(block_device(&*subject)).expect("opened");
@@ -92,7 +92,7 @@ fn round(kind: FileSystem, seed: u64) {
     let environment = sandbox.environment(seed);
     let stack = stack_for(kind);
     let spec = file_system(kind, &[], &["noatime"]);
-    let mut subject = prepare(&spec, stack.clone(), &environment).expect("prepared");
+    let mut subject = prepare_on(&spec, stack.clone(), &environment).expect("prepared");
     let description = subject.describe();
     assert_eq!(description.name, kind.name());
     assert!(description.tool.is_some() && description.mkfs.is_some(), "{description:?}");
@@ -139,7 +139,7 @@ fn two_runs_of_one_seed_live_side_by_side() {
     let environments = [sandbox.environment(31), sandbox.environment(31)];
     let subjects: Vec<_> = environments
         .iter()
-        .map(|environment| prepare(&spec, stack_for(FileSystem::Xfs), environment).expect("prepared"))
+        .map(|environment| prepare_on(&spec, stack_for(FileSystem::Xfs), environment).expect("prepared"))
         .collect();
     assert_eq!(subjects[0].describe().mkfs, subjects[1].describe().mkfs, "the same identifier");
     assert_ne!(folder(&*subjects[0]), folder(&*subjects[1]));
@@ -156,7 +156,7 @@ fn a_failing_mkfs_is_quoted_and_cleaned_up() {
         let sandbox = Sandbox::new();
         let environment = sandbox.environment(41);
         let spec = file_system(kind, &["--no-such-option"], &[]);
-        let error = prepare(&spec, stack_for(kind), &environment).err().expect("mkfs refuses the option");
+        let error = prepare_on(&spec, stack_for(kind), &environment).err().expect("mkfs refuses the option");
         assert_eq!(error.kind(), ErrorKind::Missing);
         let text = error.to_string();
         assert!(text.contains(&format!("mkfs.{kind}")) && text.contains("option"), "{text}");
@@ -171,7 +171,7 @@ fn a_wrong_mount_option_is_named_and_cleaned_up() {
         let sandbox = Sandbox::new();
         let environment = sandbox.environment(51);
         let spec = file_system(kind, &[], &["no_such_option"]);
-        let text = prepare(&spec, stack_for(kind), &environment).err().expect("refused").to_string();
+        let text = prepare_on(&spec, stack_for(kind), &environment).err().expect("refused").to_string();
         assert!(text.contains("no_such_option"), "{text}");
         assert!(environment.run.finish().is_empty());
         sandbox.assert_nothing_left();
@@ -182,7 +182,7 @@ fn a_wrong_mount_option_is_named_and_cleaned_up() {
 fn a_stack_that_is_too_small_is_refused_before_anything_is_created() {
     let sandbox = Sandbox::new();
     let environment = sandbox.environment(61);
-    let error = prepare(&file_system(FileSystem::Xfs, &[], &[]), Rigged::new(64 << 20), &environment)
+    let error = prepare_on(&file_system(FileSystem::Xfs, &[], &[]), Rigged::new(64 << 20), &environment)
         .err()
         .expect("XFS needs more");
     assert_eq!(error.kind(), ErrorKind::Invalid);
@@ -197,7 +197,8 @@ fn a_panic_leaves_nothing() {
     let environment = sandbox.environment(71);
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let kind = FileSystem::Ext4;
-        let subject = prepare(&file_system(kind, &[], &[]), stack_for(kind), &environment).expect("prepared");
+        let subject =
+            prepare_on(&file_system(kind, &[], &[]), stack_for(kind), &environment).expect("prepared");
         fs::write(folder(&*subject).join("a"), content(1, 1 << 20)).expect("written");
         panic!("in the middle of a load");
     }));
@@ -214,7 +215,7 @@ fn a_file_system_that_gave_up_is_remounted_and_its_error_reported() {
         let environment = sandbox.environment(81);
         let stack = stack_for(kind);
         let mut subject =
-            prepare(&file_system(kind, &[], &[]), stack.clone(), &environment).expect("prepared");
+            prepare_on(&file_system(kind, &[], &[]), stack.clone(), &environment).expect("prepared");
         let before = content(2, 1 << 20);
         fs::write(folder(&*subject).join("before"), &before).expect("written");
         File::open(folder(&*subject).join("before")).and_then(|file| file.sync_all()).expect("durable");
@@ -244,7 +245,7 @@ fn a_file_system_that_cannot_be_mounted_again_is_a_finding() {
         let environment = sandbox.environment(91);
         let stack = stack_for(kind);
         let mut subject =
-            prepare(&file_system(kind, &[], &[]), stack.clone(), &environment).expect("prepared");
+            prepare_on(&file_system(kind, &[], &[]), stack.clone(), &environment).expect("prepared");
         fs::write(folder(&*subject).join("a"), "data").expect("written");
         stack.behave(Behaviour::Blank);
         match subject.remount().expect("the machine can remount") {
@@ -264,7 +265,7 @@ fn a_cancelled_run_ends_soon_though_the_stack_never_answers() {
     let environment = sandbox.environment(101);
     let stack = stack_for(FileSystem::Ext4);
     let spec = file_system(FileSystem::Ext4, &[], &[]);
-    let subject = prepare(&spec, stack.clone(), &environment).expect("prepared");
+    let subject = prepare_on(&spec, stack.clone(), &environment).expect("prepared");
     let mut file = File::create(folder(&*subject).join("a")).expect("created");
     stack.behave(Behaviour::Silent);
     let writer = std::thread::spawn(move || {
@@ -293,7 +294,7 @@ fn a_size_is_passed_through_to_the_loop_device() {
     let environment = sandbox.environment(111);
     let stack = Rigged::new(10 << 20);
     let size = stack.info().size;
-    let subject = prepare(&SubjectSpec::Device, stack, &environment).expect("prepared");
+    let subject = prepare_on(&SubjectSpec::Device, stack, &environment).expect("prepared");
     let name = block_device(&*subject);
     let name = name.file_name().and_then(|name| name.to_str()).expect("a name");
     let sectors = fs::read_to_string(format!("/sys/block/{name}/size")).expect("in sysfs");

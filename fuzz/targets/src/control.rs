@@ -1,16 +1,17 @@
 //! What a client says on the control socket, in the pieces in which it arrives.
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use rotproof_fault::{Engine, EngineOptions};
+use rotproof_fault::{EngineOptions, Sites, UNNAMED_SITE};
 use rotproof_serve::Ready;
 use rotproof_serve::control::{Handler, ServedStack, Session};
 
 /// Every line is answered by one line of JSON, and the next is listened to. The first byte says how long the pieces are.
 pub fn check(data: &[u8]) {
     let Some((&piece, text)) = data.split_first() else { return };
-    let engine = Engine::new(Vec::new(), EngineOptions { seed: 1, device_size: 1 << 20 });
+    let mut sites = Sites::default();
+    let options = EngineOptions { seed: 1, device_size: 1 << 20 };
+    sites.add(UNNAMED_SITE, options).expect("the first place");
     let ready = Ready {
         name: "fuzz".into(),
         pid: 1,
@@ -20,7 +21,7 @@ pub fn check(data: &[u8]) {
         exports: Vec::new(),
         control: "/nowhere".into(),
     };
-    let mut handler = Handler::new(Arc::clone(&engine), ServedStack { ready, began: Instant::now() });
+    let mut handler = Handler::new(sites, ServedStack { ready, began: Instant::now() });
     let mut session = Session::new(&handler);
     let mut said = Vec::new();
     let mut answer = |session: &mut Session, said: &mut Vec<u8>| loop {

@@ -1,6 +1,6 @@
 //! From fault models to numbers of a fleet, and everything in them that a fleet cannot use.
 
-use rotproof_fault::{BLOCK_BYTES, Effect, FaultEntry, Model, ModelEntry, Rule, validate_plan};
+use rotproof_fault::{BLOCK_BYTES, Effect, FaultEntry, Model, ModelEntry, Rule, SiteList, validate_plan};
 use rotproof_model::SECONDS_PER_YEAR;
 use rotproof_model::fleet::{Death, FRONT, Hazard, Source};
 use rotproof_spec::{Bytes, Path, Problems, Span};
@@ -49,7 +49,7 @@ pub fn build(form: &FleetForm, undetected: f64, problems: &mut Problems) -> Devi
             "give at least one, such as model: latent_sector_errors",
         );
     }
-    validate_plan(&form.faults, &list, None, problems);
+    validate_plan(&form.faults, &list, &SiteList::unnamed(None), problems);
     let faults = DeviceFaults {
         failures: None,
         death: None,

@@ -24,6 +24,9 @@ pub struct ModelEntry {
     /// How reports call the model; its rules are called `NAME.part`. Default: fault-1, fault-2, ...
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The place in the stack where it acts: the name of a `faults` layer. Default: the only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<String>,
     /// Which model, with its parameters.
     pub model: Model,
     /// The parts of the trial in which its rules are awake. Default: run and check.
@@ -56,6 +59,13 @@ impl FaultEntry {
     pub fn set_name(&mut self, to: String) {
         match self {
             Self::Rule(Rule { name, .. }) | Self::Model(ModelEntry { name, .. }) => *name = Some(to),
+        }
+    }
+
+    /// The name of the place where it is to act, if it names one.
+    pub fn on(&self) -> Option<&str> {
+        match self {
+            Self::Rule(Rule { on, .. }) | Self::Model(ModelEntry { on, .. }) => on.as_deref(),
         }
     }
 
@@ -95,29 +105,39 @@ impl FromStr for FaultEntry {
         let arguments: Vec<&str> = arguments.into_iter().map(str::trim).collect();
         let (word, parameters) = arguments.split_first().map_or(("", &[][..]), |(word, rest)| (*word, rest));
         let model = Model::from_text(word, parameters)?;
-        // Name and phases are written, and read, as those of a rule; everything else a model decides itself.
+        // Name, place and phases are written, and read, as those of a rule; everything else a model decides itself.
         let rule: Rule = match conditions.trim() {
             "" => Rule::new(Effect::MediumError),
             conditions => format!("{conditions}: medium_error").parse()?,
         };
-        let Rule { name, during, .. } = rule.clone();
-        let plain = Rule { name: name.clone(), during: during.clone(), ..Rule::new(Effect::MediumError) };
+        let Rule { name, on, during, .. } = rule.clone();
+        let plain = Rule {
+            name: name.clone(),
+            on: on.clone(),
+            during: during.clone(),
+            ..Rule::new(Effect::MediumError)
+        };
         if rule != plain {
             return Err(format!(
-                "`{}` beside a model; a model decides itself what it hits and when, and takes only name and during",
+                "`{}` beside a model; a model decides itself what it hits and when, and takes only name, on and during",
                 conditions.trim()
             ));
         }
-        Ok(Self::Model(ModelEntry { name, model, during }))
+        Ok(Self::Model(ModelEntry { name, on, model, during }))
     }
 }
 
 impl fmt::Display for ModelEntry {
     /// The short form; what is left out is the default.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, model, during } = self;
+        let Self { name, on, model, during } = self;
         // Printed as the conditions of a rule are.
-        let rule = Rule { name: name.clone(), during: during.clone(), ..Rule::new(Effect::MediumError) };
+        let rule = Rule {
+            name: name.clone(),
+            on: on.clone(),
+            during: during.clone(),
+            ..Rule::new(Effect::MediumError)
+        };
         let conditions = rule.to_string();
         let conditions = conditions.strip_suffix("medium_error").unwrap_or_default();
         write!(f, "{conditions}model({model})")
@@ -140,6 +160,8 @@ struct Form {
     #[serde(default)]
     name: Option<String>,
     #[serde(default)]
+    on: Option<String>,
+    #[serde(default)]
     model: Option<Model>,
     #[serde(rename = "match", default)]
     matching: Option<Match>,
@@ -155,13 +177,13 @@ struct Form {
 
 impl Form {
     fn entry<E: Error>(self) -> Result<FaultEntry, E> {
-        let Self { name, model, matching, schedule, effect, persistence, during } = self;
+        let Self { name, on, model, matching, schedule, effect, persistence, during } = self;
         let during = during.unwrap_or_else(during_default);
         let Some(model) = model else {
             let effect = effect.ok_or_else(|| E::missing_field("effect"))?;
             let (matching, schedule) = (matching.unwrap_or_default(), schedule.unwrap_or_default());
             let persistence = persistence.unwrap_or_default();
-            return Ok(FaultEntry::Rule(Rule { name, matching, schedule, effect, persistence, during }));
+            return Ok(FaultEntry::Rule(Rule { name, on, matching, schedule, effect, persistence, during }));
         };
         let beside = [
             ("match", matching.is_some()),
@@ -171,9 +193,9 @@ impl Form {
         ];
         match beside.into_iter().find(|(_, is_given)| *is_given) {
             Some((key, _)) => Err(E::custom(format!(
-                "`{key}` beside `model`; a model decides itself what it hits and when, and takes only name and during"
+                "`{key}` beside `model`; a model decides itself what it hits and when, and takes only name, on and during"
             ))),
-            None => Ok(FaultEntry::Model(ModelEntry { name, model, during })),
+            None => Ok(FaultEntry::Model(ModelEntry { name, on, model, during })),
         }
     }
 }
@@ -297,8 +319,8 @@ mod tests {
             ("model(bit_rot, rate=-1)", "no number from 0 on"),
             ("model(bit_rot, life=soon)", "no span of time"),
             ("model(fail_slow, form=odd)", "permanent"),
-            ("read: model(bit_rot)", "takes only name and during"),
-            ("every=3: model(bit_rot)", "takes only name and during"),
+            ("read: model(bit_rot)", "takes only name, on and during"),
+            ("every=3: model(bit_rot)", "takes only name, on and during"),
             ("nmae=x: model(bit_rot)", "did you mean `name`"),
         ] {
             assert!(complaint(text).contains(part), "{text}: {}", complaint(text));

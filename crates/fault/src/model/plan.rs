@@ -9,6 +9,7 @@ use super::DrawnFrom;
 use super::entry::{FaultEntry, ModelEntry};
 use crate::contradiction::validate_rules;
 use crate::rule::Rule;
+use crate::sites::{SiteList, Unplaced};
 
 /// All rules of a trial, in the order in which the engine takes them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,20 +32,23 @@ pub struct DrawnModel {
 }
 
 impl Plan {
-    /// Draws the models of `entries` for a device of so many bytes. The same for the same arguments, always.
-    pub fn draw(entries: &[FaultEntry], seed: u64, device_size: u64) -> Self {
+    /// Draws the models of `entries`, each for the device of its place; a place whose size is not known, or that is not there,
+    /// counts as empty. The same for the same arguments, always.
+    pub fn draw(entries: &[FaultEntry], seed: u64, sites: &SiteList) -> Self {
         let mut plan = Self::default();
         for (index, entry) in entries.iter().enumerate() {
             let name = entry.name_or_default(index);
+            let device_size = sites.size(entry.on()).unwrap_or(0);
             match entry {
                 FaultEntry::Rule(rule) => {
                     plan.rules.push(Rule { name: Some(name.into_owned()), ..rule.clone() });
                 }
-                FaultEntry::Model(ModelEntry { model, during, .. }) => {
+                FaultEntry::Model(ModelEntry { model, on, during, .. }) => {
                     let drawn = model.draw(&DrawnFrom { seed, name: &name, device_size });
                     let first = plan.rules.len();
                     plan.rules.extend(drawn.into_iter().map(|rule| Rule {
                         name: Some(format!("{name}.{}", rule.name.as_deref().unwrap_or_default())),
+                        on: on.clone(),
                         during: during.clone(),
                         ..rule
                     }));
@@ -72,16 +76,23 @@ impl Plan {
 
 /// Reports everything that makes no sense in the faults of a trial: in each by itself, and among them. `path` is where
 /// the list stands in the document.
-pub fn validate_plan(entries: &[FaultEntry], path: &Path, device_size: Option<u64>, problems: &mut Problems) {
-    let mut rules = Vec::new();
+pub fn validate_plan(entries: &[FaultEntry], path: &Path, sites: &SiteList, problems: &mut Problems) {
+    let mut rules: Vec<Vec<(usize, &Rule)>> = vec![Vec::new(); sites.0.len()];
     for (index, entry) in entries.iter().enumerate() {
         let path = path.index(index);
+        let place = sites.place(entry.on());
+        if let Err(Unplaced { message, help }) = &place {
+            problems.add_with_help(&path.key("on"), message, help);
+        }
+        let device_size = sites.size(entry.on());
         match entry {
             FaultEntry::Rule(rule) => {
                 rule.validate(&path, device_size, problems);
-                rules.push((index, rule));
+                if let Ok(place) = place {
+                    rules[place].push((index, rule));
+                }
             }
-            FaultEntry::Model(ModelEntry { model, during, name }) => {
+            FaultEntry::Model(ModelEntry { model, during, name, .. }) => {
                 let path_of_model = path.key("model").key(model.word());
                 model.validate(&path_of_model, device_size, problems);
                 // What else it has, it has as a rule.
@@ -95,7 +106,9 @@ pub fn validate_plan(entries: &[FaultEntry], path: &Path, device_size: Option<u6
         }
     }
     validate_names(entries, path, problems);
-    validate_rules(&rules, path, problems);
+    for rules in rules {
+        validate_rules(&rules, path, problems);
+    }
 }
 
 fn validate_names(entries: &[FaultEntry], path: &Path, problems: &mut Problems) {
@@ -135,8 +148,12 @@ mod tests {
 
     fn problems(texts: &[&str]) -> Vec<String> {
         let mut problems = Problems::default();
-        validate_plan(&entries(texts), &Path::root().key("faults"), Some(16 << 20), &mut problems);
+        validate_plan(&entries(texts), &Path::root().key("faults"), &of_size(16 << 20), &mut problems);
         problems.into_iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect()
+    }
+
+    fn of_size(bytes: u64) -> SiteList {
+        SiteList::unnamed(Some(bytes))
     }
 
     const MODELS: [&str; 6] = [
@@ -153,7 +170,7 @@ mod tests {
         let mut texts = vec!["write, once: zeros"];
         texts.extend(MODELS);
         texts.push("name=last, read, once: error");
-        let plan = Plan::draw(&entries(&texts), 1, 16 << 20);
+        let plan = Plan::draw(&entries(&texts), 1, &of_size(16 << 20));
         assert_eq!(plan.rules[0].name.as_deref(), Some("fault-1"));
         assert_eq!(plan.rules.last().and_then(|rule| rule.name.as_deref()), Some("last"));
         let mut next = 1;
@@ -177,15 +194,15 @@ mod tests {
     fn what_is_drawn_depends_on_seed_name_and_size_and_makes_sense_as_rules() {
         for size in [4096u64, 1 << 20, (64 << 20) + 512] {
             for seed in 0..20 {
-                let plan = Plan::draw(&entries(&MODELS), seed, size);
-                assert_eq!(plan, Plan::draw(&entries(&MODELS), seed, size));
+                let plan = Plan::draw(&entries(&MODELS), seed, &of_size(size));
+                assert_eq!(plan, Plan::draw(&entries(&MODELS), seed, &of_size(size)));
                 let mut found = Problems::default();
                 crate::validate_all(&plan.rules, &Path::root(), Some(size), &mut found);
                 let found: Vec<_> = found.into_iter().map(|problem| problem.message).collect();
                 assert_eq!(found, [""; 0], "{size} bytes, seed {seed}");
             }
         }
-        let rot = |text: &str, seed: u64| Plan::draw(&entries(&[text]), seed, 64 << 20).rules;
+        let rot = |text: &str, seed: u64| Plan::draw(&entries(&[text]), seed, &of_size(64 << 20)).rules;
         let same = rot("name=a: model(bit_rot, acceleration=1e6)", 1);
         assert_ne!(rot("name=a: model(bit_rot, acceleration=1e6)", 2), same);
         assert_ne!(

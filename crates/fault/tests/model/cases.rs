@@ -236,7 +236,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
                 matching.operation = matching.operation.filter(|operation| matches!(operation, Read | Any));
             }
             let during = OneOrMany(during);
-            Rule { name: None, matching, schedule, effect, persistence, during }
+            Rule { name: None, on: None, matching, schedule, effect, persistence, during }
         },
     )
 }

@@ -105,6 +105,7 @@ fn whole_stacks_keep_the_contract() {
         r#"[{"file": {"path": "PATH", "size": "4MiB", "direct": false}}, "faults"]"#.to_owned(),
         r#"[{"disk": {"profile": "ssd", "size": "4MiB"}}, "faults", "stats", {"dedup": {"size": "8MiB"}}]"#
             .to_owned(),
+        r#"[{"concat": {"of": [[{"memory": {"size": "1MiB"}}, "faults"], [{"memory": {"size": "512KiB"}}], [{"disk": {"profile": "nvme", "size": "2560KiB"}}]]}}, "stats"]"#.to_owned(),
     ];
     for text in stacks {
         let make = || -> Result<Arc<dyn Device>> {
@@ -112,7 +113,9 @@ fn whole_stacks_keep_the_contract() {
             let path = folder.path().join(format!("{count}.img"));
             let text = text.replace("PATH", &path.display().to_string());
             let spec: StackSpec = serde_json::from_str(&text).expect(&text);
-            Ok(open(&spec, &StackEnvironment { seed: 1, needs_faults: true, read_only: false })?.device)
+            Ok(open(&spec, &StackEnvironment { seed: 1, needs_faults: true, read_only: false })?
+                .device()
+                .clone())
         };
         let make = std::cell::RefCell::new(make);
         holds(&|| (make.borrow_mut())());

@@ -1,6 +1,6 @@
 //! Where hits lie on the device and failures in the objects of the load.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rotproof_fault::Record;
 use rotproof_report::{Strip, StripMark};
@@ -44,10 +44,16 @@ struct What {
 /// The device under the faults layer, then the objects with failures.
 pub(super) fn strips(run: &Value, ledger: &[Record], failures: &[Failed]) -> Vec<Strip> {
     let mut strips = Vec::new();
-    if !ledger.is_empty() {
-        let needed = ledger.iter().map(|hit| hit.offset.saturating_add(hit.length)).max();
-        let bytes = run["faulty_bytes"].as_u64().unwrap_or_default().max(needed.unwrap_or_default());
-        strips.push(Strip { name: "hits".into(), shows_rules: true, bytes, marks: hits(ledger, bytes) });
+    let sites = ledger.iter().map(|hit| &*hit.on).collect::<BTreeSet<_>>();
+    let is_one = sites.len() == 1 && run["sites"].as_array().is_none_or(|sites| sites.len() == 1);
+    for site in sites {
+        let of_it: Vec<&Record> = ledger.iter().filter(|hit| *hit.on == *site).collect();
+        let needed = of_it.iter().map(|hit| hit.offset.saturating_add(hit.length)).max();
+        let said = run["sites"].as_array().into_iter().flatten().find(|said| said["name"] == *site);
+        let said = said.and_then(|said| said["bytes"].as_u64()).unwrap_or_default();
+        let bytes = said.max(needed.unwrap_or_default());
+        let name = if is_one { "hits".to_owned() } else { format!("hits on {site}") };
+        strips.push(Strip { name, shows_rules: true, bytes, marks: hits(&of_it, bytes) });
     }
     let mut objects: BTreeMap<&str, Vec<StripMark>> = BTreeMap::new();
     for failure in failures {
@@ -71,7 +77,7 @@ pub(super) fn strips(run: &Value, ledger: &[Record], failures: &[Failed]) -> Vec
 }
 
 /// A mark for each hit, or of very many for those of one rule at about the same place.
-fn hits(ledger: &[Record], bytes: u64) -> Vec<StripMark> {
+fn hits(ledger: &[&Record], bytes: u64) -> Vec<StripMark> {
     let mark = |hit: &Record, offset, end: u64, count| StripMark {
         offset,
         length: end - offset,
@@ -80,11 +86,11 @@ fn hits(ledger: &[Record], bytes: u64) -> Vec<StripMark> {
     };
     let end = |hit: &Record| hit.offset.saturating_add(hit.length);
     if ledger.len() <= EACH_MAX {
-        return ledger.iter().map(|hit| mark(hit, hit.offset, end(hit), 1)).collect();
+        return ledger.iter().map(|&hit| mark(hit, hit.offset, end(hit), 1)).collect();
     }
     let place = (bytes / PLACES).max(1);
     let mut shared: BTreeMap<(&str, u64), (&Record, u64, u64, u64)> = BTreeMap::new();
-    for hit in ledger {
+    for &hit in ledger {
         let entry = shared.entry((&hit.name, hit.offset / place)).or_insert((hit, hit.offset, end(hit), 0));
         *entry = (entry.0, entry.1.min(hit.offset), entry.2.max(end(hit)), entry.3 + 1);
     }
@@ -123,7 +129,7 @@ mod tests {
         };
         let many = EACH_MAX as u64 * 3;
         let ledger: Vec<Record> = (0..many).map(line).collect();
-        let found = strips(&json!({ "faulty_bytes": 64 << 20 }), &ledger, &[]);
+        let found = strips(&json!({ "sites": [{ "name": "faults", "bytes": 64 << 20 }] }), &ledger, &[]);
         let marks = &found[0].marks;
         assert!(marks.len() <= 2 * PLACES as usize, "{}", marks.len());
         assert_eq!(marks.iter().map(|mark| mark.count).sum::<u64>(), many);

@@ -1,10 +1,9 @@
 //! What the requests of the control protocol do.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use rotproof_block::Error;
-use rotproof_fault::{Engine, Record, ResolvedRule, Rule, RuleReport, RuleState, validate_all};
+use rotproof_fault::{FaultEntry, Record, ResolvedRule, Rule, RuleReport, RuleState, Sites, validate_plan};
 use rotproof_spec::{Path, Problems};
 use rotproof_trial::file::validate_rule_to_serve;
 use serde_json::{Value, json};
@@ -33,10 +32,10 @@ pub struct ServedStack {
     pub began: Instant,
 }
 
-/// Carries out requests on one engine.
+/// Carries out requests on the faults of one stack.
 #[derive(Debug)]
 pub struct Handler {
-    engine: Arc<Engine>,
+    sites: Sites,
     served: ServedStack,
     added: usize,
     added_bytes: usize,
@@ -54,9 +53,9 @@ fn refused(error: Error) -> ErrorBody {
 }
 
 impl Handler {
-    /// One that changes the rules of `engine`.
-    pub fn new(engine: Arc<Engine>, served: ServedStack) -> Self {
-        Self { engine, served, added: 0, added_bytes: 0 }
+    /// One that changes the rules of `sites`.
+    pub fn new(sites: Sites, served: ServedStack) -> Self {
+        Self { sites, served, added: 0, added_bytes: 0 }
     }
 
     /// What every connection begins with.
@@ -75,7 +74,7 @@ impl Handler {
             Action::Resume { rules } => self.set_states(&rules, RuleState::Active),
             Action::Remove { rules } => self.set_states(&rules, RuleState::Removed),
             Action::Release { rules } => {
-                let released = self.engine.release(rules.as_deref()).map_err(refused)?;
+                let released = self.sites.release(rules.as_deref()).map_err(refused)?;
                 Ok(json!({ "released": released }))
             }
             Action::Hits { from, count, rule } => self.hits(from, count, rule.as_deref()),
@@ -84,7 +83,7 @@ impl Handler {
 
     fn status(&self) -> Value {
         let Ready { name, pid, size_bytes, block_size_bytes, exports, .. } = &self.served.ready;
-        let reports = self.engine.report();
+        let reports = self.sites.report();
         let count = |state| reports.iter().filter(|report| report.state == state).count();
         let sum = |value: fn(&RuleReport) -> u64| reports.iter().map(value).sum::<u64>();
         json!({
@@ -116,7 +115,8 @@ impl Handler {
             return Err(invalid("there is no rule to add"));
         }
         let (path, mut problems) = (Path::root().key("rules"), Problems::default());
-        validate_all(&rules, &path, Some(self.engine.device_size()), &mut problems);
+        let entries: Vec<FaultEntry> = rules.iter().cloned().map(FaultEntry::Rule).collect();
+        validate_plan(&entries, &path, &self.sites.list(), &mut problems);
         for (index, rule) in rules.iter().enumerate() {
             validate_rule_to_serve(rule, &path.index(index), &mut problems);
         }
@@ -126,7 +126,7 @@ impl Handler {
         }
         let count = rules.len();
         let resolved = rules.into_iter().map(ResolvedRule::from).collect();
-        let names = self.engine.add_rules(resolved).map_err(refused)?;
+        let names = self.sites.add_rules(resolved).map_err(refused)?;
         self.added += count;
         self.added_bytes += line_bytes;
         let names: Vec<&str> = names.iter().map(|name| &**name).collect();
@@ -134,12 +134,12 @@ impl Handler {
     }
 
     fn set_states(&self, names: &[String], state: RuleState) -> Answer {
-        self.engine.set_states(names, state).map_err(refused)?;
+        self.sites.set_states(names, state).map_err(refused)?;
         Ok(json!({ "state": state, "names": names }))
     }
 
     fn list(&self, from: u64, removed: bool, targets: bool) -> Value {
-        let reports = self.engine.report();
+        let reports = self.sites.report();
         let mut rules = Vec::new();
         let mut bytes = 0;
         let mut next = None;
@@ -161,11 +161,11 @@ impl Handler {
     }
 
     fn hits(&self, from: Option<u64>, count: u64, rule: Option<&str>) -> Answer {
-        let ledger = self.engine.ledger();
+        let ledger = self.sites.ledger();
         let total = ledger.len() as u64;
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(PAGE_MAX);
         if let Some(rule) = rule
-            && !self.engine.report().iter().any(|report| report.name == rule)
+            && !self.sites.report().iter().any(|report| report.name == rule)
         {
             return Err(invalid(format!("there is no rule called `{rule}`, and there was none")));
         }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rotproof_fault::Engine;
+use rotproof_fault::Sites;
 use rotproof_load::engine::ProgressKind;
-use rotproof_measure::Monitor;
+use rotproof_measure::{Monitor, RuleHits};
 use rotproof_probe::{Metric, ProbeValue, Unit};
 use rotproof_trial::runner::Report;
 
@@ -109,14 +109,14 @@ pub struct ServedFigures {
     /// Its name.
     pub name: String,
     /// Its faults.
-    pub engine: Arc<Engine>,
+    pub sites: Sites,
 }
 
 impl ServedFigures {
     /// The page.
     pub fn page(&self) -> String {
         let mut page = begin();
-        let report = self.engine.report();
+        let report = self.sites.report();
         let stack = ("stack", self.name.as_str());
         page.family("rotproof_rules", "gauge", "Rules, removed ones too.");
         page.sample("rotproof_rules", &[stack], report.len());
@@ -127,7 +127,7 @@ impl ServedFigures {
             report.iter().map(|rule| rule.hanging).sum::<u64>(),
         );
         page.family("rotproof_fault_hits_total", "counter", "Faults that were injected, by rule.");
-        let by_rule: Vec<(String, u64)> = report.into_iter().map(|rule| (rule.name, rule.hits)).collect();
+        let by_rule: Vec<RuleHits> = report.into_iter().map(RuleHits::from).collect();
         hits(&mut page, &by_rule, &[stack]);
         page.into_text()
     }
@@ -216,13 +216,15 @@ fn probes(page: &mut Page, runs: &[Run]) {
 }
 
 /// Models draw thousands of rules; beyond a number of them only those that have hit are told of one by one.
-fn hits(page: &mut Page, rules: &[(String, u64)], labels: &[(&str, &str)]) {
+fn hits(page: &mut Page, rules: &[RuleHits], labels: &[(&str, &str)]) {
     let is_shown = |hits: u64| rules.len() <= RULES_MAX || hits > 0;
     let (mut shown, mut others) = (0, None);
-    for (rule, hits) in rules {
+    for RuleHits { name, on, hits } in rules {
         if is_shown(*hits) && shown < RULES_MAX {
             shown += 1;
-            page.sample("rotproof_fault_hits_total", &[labels, &[("rule", rule)]].concat(), hits);
+            let mut labels = [labels, &[("rule", name)]].concat();
+            labels.extend(on.as_deref().map(|on| ("on", on)));
+            page.sample("rotproof_fault_hits_total", &labels, hits);
         } else {
             *others.get_or_insert(0) += hits;
         }
@@ -305,12 +307,13 @@ mod tests {
 
     #[test]
     fn of_very_many_rules_those_that_hit_are_told_and_the_rest_together() {
-        let rules: Vec<(String, u64)> = (0..2000u64).map(|index| (format!("r{index}"), index % 3)).collect();
+        let rule = |index: u64| RuleHits { name: format!("r{index}"), on: None, hits: index % 3 };
+        let rules: Vec<RuleHits> = (0..2000).map(rule).collect();
         let mut page = Page::default();
         page.family("rotproof_fault_hits_total", "counter", "Help.");
         hits(&mut page, &rules, &[]);
         let found = read(&page.into_text());
         assert_eq!(found.len(), RULES_MAX + 1);
-        assert_eq!(found.values().sum::<f64>(), rules.iter().map(|(_, hits)| *hits as f64).sum::<f64>());
+        assert_eq!(found.values().sum::<f64>(), rules.iter().map(|rule| rule.hits as f64).sum::<f64>());
     }
 }

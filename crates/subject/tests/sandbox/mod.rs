@@ -20,7 +20,7 @@ use rotproof_block::{
 use rotproof_machine::Cancel;
 use rotproof_machine::mounts::mounts;
 use rotproof_machine::registry::{Registry, Run};
-use rotproof_subject::{FileSystem, FileSystemSpec, SubjectEnvironment, SubjectSpec};
+use rotproof_subject::{FileSystem, FileSystemSpec, Prepared, SubjectEnvironment, SubjectSpec, prepare};
 
 /// A temporary folder with a registry in it.
 pub struct Sandbox {
@@ -108,7 +108,20 @@ pub fn mounts_and_loops(folder: &Path) -> Vec<String> {
 
 pub fn file_system(kind: FileSystem, mkfs: &[&str], mount: &[&str]) -> SubjectSpec {
     let owned = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect();
-    SubjectSpec::FileSystem(FileSystemSpec { kind, mkfs: owned(mkfs), mount: owned(mount) })
+    SubjectSpec::FileSystem(FileSystemSpec {
+        mkfs: owned(mkfs),
+        mount: owned(mount),
+        ..FileSystemSpec::new(kind)
+    })
+}
+
+/// Makes the subject on one device.
+pub fn prepare_on(
+    spec: &SubjectSpec,
+    device: Arc<dyn Device>,
+    environment: &SubjectEnvironment,
+) -> Result<Box<dyn Prepared>> {
+    prepare(spec, vec![device], environment)
 }
 
 /// A memory stack of a size that suits the file system.

@@ -149,7 +149,7 @@ impl TrialFile {
             return None;
         }
         let smallest = jobs.iter().map(|job| job.block_size.smallest_bytes()).min()?;
-        let target = || self.stack.top_size(self.leaf_size()).map(|bytes| bytes / smallest);
+        let target = || self.size().map(|bytes| bytes / smallest);
         let by_bytes = load.total.map(|bytes| bytes.0.div_ceil(smallest));
         let requests = [load.requests, by_bytes].into_iter().flatten().min().or_else(target)?;
         let paces: Option<f64> = jobs.iter().map(|job| job.rate.as_ref().map(|rate| rate.requests)).sum();
@@ -177,15 +177,9 @@ impl TrialFile {
         })
     }
 
-    /// The size of the leaf, as far as it is known without opening it.
-    pub(super) fn leaf_size(&self) -> Option<u64> {
-        self.stack.leaf_size().or_else(|| match self.stack.leaf() {
-            Some(DeviceSpec::File(file)) => {
-                let metadata = std::fs::metadata(&file.path).ok()?;
-                metadata.is_file().then_some(metadata.len())
-            }
-            _ => None,
-        })
+    /// The size in bytes of all devices of the stack together, as far as it is known without opening them.
+    pub(super) fn size(&self) -> Option<u64> {
+        self.stack.sizes(&super::validate::bytes_of_file).into_iter().sum()
     }
 }
 

@@ -9,6 +9,7 @@ use rotproof_spec::{Path, Problems};
 use serde::Deserialize;
 
 use super::trial_file::{RuntimeKind, TrialFile};
+use super::validate::bytes_of_file;
 
 impl TrialFile {
     /// Reports everything in the stack and the faults that makes no sense where they are served.
@@ -22,10 +23,9 @@ impl TrialFile {
                 "to serve, leave `runtime` out",
             );
         }
-        let backing = root.key("stack").index(0);
-        let leaf_size = self.stack.leaf_size().or_else(|| self.validate_backing_file(&backing, problems));
+        self.validate_backing_files(&root.key("stack"), problems);
         let path = root.key("faults");
-        validate_plan(&self.faults, &path, self.stack.faulty_size(leaf_size), problems);
+        validate_plan(&self.faults, &path, &self.stack.sites(&bytes_of_file), problems);
         for (index, entry) in self.faults.iter().enumerate() {
             if let Some(rule) = entry.rule() {
                 validate_rule_to_serve(rule, &path.index(index), problems);

@@ -56,7 +56,7 @@ impl Traffic {
         if trial.load.leaves_requests_to_others() || !trial.stack.keeps_offsets() {
             return None;
         }
-        let size = trial.stack.top_size(trial.leaf_size())?;
+        let size = trial.size()?;
         let workload = Workload::new(&trial.load, trial.seed, &trial.objects(Some(size))).ok()?;
         let blocks = workload.layout().blocks();
         if blocks > BLOCKS_MAX || trial.faults.is_empty() {

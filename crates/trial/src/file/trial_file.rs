@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_document::{Diagnostic, Diagnostics, Source, read, read_source, source_from_bytes};
-use rotproof_fault::{FaultEntry, Plan, validate_plan};
+use rotproof_fault::{FaultEntry, Plan, SiteList, validate_plan};
 use rotproof_layers::{DeviceSpec, StackSpec};
 use rotproof_load::LoadSpec;
 use rotproof_probe::{Probes, ProbesSpec};
@@ -228,11 +228,12 @@ impl TrialFile {
     /// The fault plan: the rules, and those that the models are drawn into. Fails if there are models and the size of
     /// the device that the faults act on cannot be found out.
     pub fn plan(&self) -> Result<Plan> {
-        match self.faulty_size() {
-            Some(size) => self.plan_on(size),
+        let sites = self.sites();
+        let needs_size = |entry: &FaultEntry| entry.rule().is_none() && sites.size(entry.on()).is_none();
+        match self.faults.iter().any(needs_size) {
             // Rules as they are written need to know nothing.
-            None if !self.has_models() => self.plan_on(0),
-            None => Err(Error::new(
+            false => self.plan_on(&sites),
+            true => Err(Error::new(
                 ErrorKind::Missing,
                 "fault models are drawn for the size of the device, and its size cannot be found out; give the \
                      leaf of the stack a `size`, or run as a user who may read the device",
@@ -250,34 +251,34 @@ impl TrialFile {
         self.faults.iter().any(|entry| entry.rule().is_none())
     }
 
-    /// The fault plan on a device of so many bytes.
-    pub fn plan_on(&self, size: u64) -> Result<Plan> {
+    /// The fault plan for these places.
+    pub fn plan_on(&self, sites: &SiteList) -> Result<Plan> {
         if self.has_models() {
             // What depends on the size of a block device could not be checked before.
             let mut problems = Problems::default();
-            validate_plan(
-                &self.faults,
-                &rotproof_spec::Path::root().key("faults"),
-                Some(size),
-                &mut problems,
-            );
+            let path = rotproof_spec::Path::root().key("faults");
+            validate_plan(&self.faults, &path, sites, &mut problems);
             if let Some(problem) = problems.into_iter().next() {
                 let help = problem.help.map_or_else(String::new, |help| format!("; {help}"));
                 let (path, message) = (problem.path, problem.message);
                 return Err(Error::new(ErrorKind::Invalid, format!("{path}: {message}{help}")));
             }
         }
-        Ok(Plan::draw(&self.faults, self.seed, size))
+        Ok(Plan::draw(&self.faults, self.seed, sites))
     }
 
-    /// The size in bytes of the device that the faults act on, as far as it can be known before the stack is opened.
-    pub fn faulty_size(&self) -> Option<u64> {
-        let leaf_size = self.stack.leaf_size().or_else(|| match self.stack.leaf() {
+    /// The places where faults act, with the sizes of their devices as far as those can be known before the stack is opened.
+    pub fn sites(&self) -> SiteList {
+        self.sites_over(&|_| None)
+    }
+
+    /// The same, where `measure` knows of leaves that are neither RAM nor files.
+    pub(crate) fn sites_over(&self, measure: &dyn Fn(&DeviceSpec) -> Option<u64>) -> SiteList {
+        self.stack.sites(&|leaf| match leaf {
             // Of a file as of a block device, where it ends.
-            Some(DeviceSpec::File(file)) => File::open(&file.path).ok()?.seek(SeekFrom::End(0)).ok(),
-            _ => None,
-        });
-        self.stack.faulty_size(leaf_size)
+            DeviceSpec::File(file) => File::open(&file.path).ok()?.seek(SeekFrom::End(0)).ok(),
+            other => measure(other),
+        })
     }
 
     /// As YAML that [`TrialFile::parse`] reads back as the same trial: the `trial.yaml` of the results.

@@ -47,10 +47,10 @@ impl TrialFile {
         self.validate_runtime(&root, problems);
         self.validate_probes(&root.key("probes"), problems);
         self.validate_command(&root, problems);
-        let backing = root.key("stack").index(0);
-        let leaf_size = self.stack.leaf_size().or_else(|| self.validate_backing_file(&backing, problems));
-        validate_plan(&self.faults, &root.key("faults"), self.stack.faulty_size(leaf_size), problems);
-        let size = self.stack.top_size(leaf_size);
+        self.validate_backing_files(&root.key("stack"), problems);
+        validate_plan(&self.faults, &root.key("faults"), &self.stack.sites(&bytes_of_file), problems);
+        self.validate_count(&root.key("stack"), problems);
+        let size = self.size();
         if let Some(size) = size {
             self.validate_room(size, &root, problems);
         }
@@ -220,29 +220,43 @@ impl TrialFile {
         }
     }
 
-    /// The size of a leaf on a file that is there and tells it; reports one that neither is there nor has a size.
-    pub(super) fn validate_backing_file(&self, path: &Path, problems: &mut Problems) -> Option<u64> {
-        let Some(DeviceSpec::File(file)) = self.stack.leaf() else { return None };
-        match std::fs::metadata(&file.path) {
-            Ok(metadata) if metadata.is_dir() => {
-                problems.add(
-                    &path.key("file").key("path"),
-                    "this is a folder; a stack needs a file or block device",
-                );
-                None
+    /// Reports leaves on files that neither are there nor have a size, and two on one file. `path` is where the stack stands.
+    pub(super) fn validate_backing_files(&self, path: &Path, problems: &mut Problems) {
+        let mut known: Vec<(&std::path::Path, Path)> = Vec::new();
+        for (path, device) in self.stack.places(path) {
+            let DeviceSpec::File(file) = device else { continue };
+            let place = path.key("file").key("path");
+            if let Some((_, other)) = known.iter().find(|(known, _)| *known == file.path) {
+                problems.add(&place, format!("{other} is this file too"));
             }
-            // What a block device holds is known when it is opened.
-            Ok(metadata) => metadata.is_file().then_some(metadata.len()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                problems.add_with_help(
-                    &path.key("file").key("path"),
+            known.push((&file.path, place.clone()));
+            if file.size.is_some() {
+                continue;
+            }
+            match std::fs::metadata(&file.path) {
+                Ok(metadata) if metadata.is_dir() => {
+                    problems.add(&place, "this is a folder; a stack needs a file or block device");
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => problems.add_with_help(
+                    &place,
                     format!("{} does not exist, so its size must be given", file.path.display()),
                     "add for example `size: 1GiB`; the file is then created",
-                );
-                None
+                ),
+                // What a block device holds is known when it is opened, and what else is wrong with it is told then.
+                Ok(_) | Err(_) => {}
             }
-            // What else is wrong with it is told, with its cause, when it is opened.
-            Err(_) => None,
+        }
+    }
+
+    /// Most subjects are made on one device.
+    fn validate_count(&self, path: &Path, problems: &mut Problems) {
+        let count = self.stack.count();
+        if count > 1 && !self.subject.takes_several() {
+            problems.add_with_help(
+                path,
+                format!("the stack is {count} devices, and {} takes one", self.subject.name()),
+                "put them together with `concat`, or take btrfs as the subject",
+            );
         }
     }
 
@@ -332,6 +346,13 @@ impl TrialFile {
         };
         problems.add_with_help(&path, no_room.message, no_room.help);
     }
+}
+
+/// The size of a leaf on a file that is there and tells it.
+pub(super) fn bytes_of_file(leaf: &DeviceSpec) -> Option<u64> {
+    let DeviceSpec::File(file) = leaf else { return None };
+    // What a block device holds is known when it is opened.
+    std::fs::metadata(&file.path).ok().filter(std::fs::Metadata::is_file).map(|metadata| metadata.len())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use rotproof_block::leaf::{FileDevice, FileOptions};
 use rotproof_block::{Error, ErrorKind, Phase, Result, Runtime};
-use rotproof_fault::{self as fault, AwakePhase, Engine, Replay, ResolvedRule, Rule};
+use rotproof_fault::{self as fault, AwakePhase, Replay, ResolvedRule, Rule, Sites};
 use rotproof_load::engine::LoadOperation;
 use rotproof_load::target::{TargetContent, resolve, resolve_in};
 use rotproof_load::{
@@ -34,9 +34,9 @@ impl Conductor<'_> {
         };
         let target = Target::new(self.trial, &subject.place(), run_on)?;
         let workload = Workload::new(&self.trial.load, self.trial.seed, target.driver.objects())?;
-        if let Some(engine) = &self.stack.engine {
-            let_recognise(engine, *workload.content(), !self.trial.subject.compresses());
-            arm(engine, &workload, self.plan.rules.clone(), self.replay)?;
+        if !self.stack.sites.is_empty() {
+            let_recognise(&self.stack.sites, *workload.content(), !self.trial.subject.compresses());
+            arm(&self.stack.sites, &workload, self.plan.rules.clone(), self.replay)?;
         }
         let recording = Recording::new(RecordingOptions {
             spec: self.trial.record.clone(),
@@ -109,8 +109,10 @@ impl Conductor<'_> {
 
     /// Finds out where the blocks lie that rules awake in this phase are to hit by their place.
     fn place(&self, phase: Phase, subject: &dyn Prepared) -> Result<()> {
-        match (&self.stack.engine, subject.place()) {
-            (Some(engine), Place::Folder(folder)) => place_extents(engine, &self.plan.rules, phase, &folder),
+        match subject.place() {
+            Place::Folder(folder) if !self.stack.sites.is_empty() => {
+                place_extents(&self.stack.sites, &self.plan.rules, phase, &folder)
+            }
             _ => Ok(()),
         }
     }
@@ -222,7 +224,7 @@ fn no_files(place: &Place) -> Error {
 }
 
 /// Works out what the rules aim at, and wakes them.
-fn arm(engine: &Engine, workload: &Workload, rules: Vec<Rule>, replay: Option<&Replay>) -> Result<()> {
+fn arm(sites: &Sites, workload: &Workload, rules: Vec<Rule>, replay: Option<&Replay>) -> Result<()> {
     let resolved = contents_of(workload, &rules)?;
     let resolved = rules
         .into_iter()
@@ -240,7 +242,7 @@ fn arm(engine: &Engine, workload: &Workload, rules: Vec<Rule>, replay: Option<&R
             ResolvedRule { rule, contents, recorded: replay.map(|replay| replay.of_rule(index)) }
         })
         .collect();
-    engine.add_rules(resolved).map(drop)
+    sites.add_rules(resolved).map(drop)
 }
 
 /// What each rule aims at, of what the load writes in the phases in which the rule is awake: the prefill writes other

@@ -5,11 +5,11 @@
 use std::path::Path;
 
 use rotproof_block::{Error, ErrorKind, Phase, Result};
-use rotproof_fault::{BLOCK_BYTES, Engine, Rule, Target};
+use rotproof_fault::{BLOCK_BYTES, Rule, Sites, Target};
 
-/// Tells `engine` where the blocks of files in `folder` lie that `rules`, as far as they are awake in `phase`, aim at by
+/// Tells `sites` where the blocks of files in `folder` lie that `rules`, as far as they are awake in `phase`, aim at by
 /// extent. A rule that knows its place already keeps it.
-pub(super) fn place_extents(engine: &Engine, rules: &[Rule], phase: Phase, folder: &Path) -> Result<()> {
+pub(super) fn place_extents(sites: &Sites, rules: &[Rule], phase: Phase, folder: &Path) -> Result<()> {
     for (index, rule) in rules.iter().enumerate() {
         let Some(Target::Extent { file, block }) = &rule.matching.target else { continue };
         if !rule.during.iter().any(|awake| Phase::from(*awake) == phase) {
@@ -17,7 +17,7 @@ pub(super) fn place_extents(engine: &Engine, rules: &[Rule], phase: Phase, folde
         }
         let name = rule.name_or_default(index);
         match rotproof_machine::place_of(&folder.join(file), block * BLOCK_BYTES, BLOCK_BYTES) {
-            Ok(offset) => engine.set_place(&name, offset)?,
+            Ok(offset) => sites.set_place(&name, offset)?,
             // The check finds out for itself that a file is lost; the fault then meets nothing.
             Err(error) if phase == Phase::Check && !is_answer(&error) => {}
             Err(error) => {

@@ -135,8 +135,8 @@ impl Conductor<'_> {
                 ));
             }
         }
-        if let Some(engine) = &self.stack.engine {
-            arm_without_load(engine, self.plan.rules.clone(), self.replay)?;
+        if !self.stack.sites.is_empty() {
+            arm_without_load(&self.stack.sites, self.plan.rules.clone(), self.replay)?;
         }
         let (line, output) = command.main();
         let ended = self.command("run", &line, Phase::Run, command, subject, to);

@@ -31,10 +31,11 @@ impl Conductor<'_> {
             other => Err(Error::new(ErrorKind::Internal, format!("{other:?} has no files"))),
         };
         let plan = FilePlan::new(personality, self.trial.seed);
-        if let Some(engine) = &self.stack.engine {
-            engine.keep_sectors();
-            super::let_recognise(engine, *plan.content(), !self.trial.subject.compresses());
-            super::arm_without_load(engine, self.plan.rules.clone(), self.replay)?;
+        let sites = &self.stack.sites;
+        if !sites.is_empty() {
+            sites.keep_sectors();
+            super::let_recognise(sites, *plan.content(), !self.trial.subject.compresses());
+            super::arm_without_load(sites, self.plan.rules.clone(), self.replay)?;
         }
         let mut oracle = FileOracle::new(&plan);
         let mut reports = Vec::new();

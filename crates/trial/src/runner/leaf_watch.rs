@@ -57,13 +57,13 @@ impl<'a> LeafWatch<'a> {
             // It only reads and stores, so it has nothing to panic on.
             let _ = watcher.join();
         }
-        self.stack.check_leaf().map_err(ground_is_gone)
+        self.stack.check_leaves().map_err(ground_is_gone)
     }
 }
 
 /// The failure of the leaf, if it has failed, instead of what came of it.
 pub(super) fn blame(stack: &Stack, consequence: Error) -> Error {
-    match stack.check_leaf() {
+    match stack.check_leaves() {
         Err(error) if consequence.kind() != ErrorKind::Cancelled => ground_is_gone(error),
         _ => consequence,
     }

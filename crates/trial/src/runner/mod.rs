@@ -28,8 +28,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Instant, SystemTime};
 
 use rotproof_block::leaf::NbdDevice;
-use rotproof_block::{Device, Error, ErrorKind, Phase, Result};
-use rotproof_fault::{Engine, Plan, Replay, ResolvedRule, Rule};
+use rotproof_block::{Device as _, Error, ErrorKind, Phase, Result};
+use rotproof_fault::{Plan, Recogniser, Replay, ResolvedRule, Rule, Sites};
 use rotproof_layers::{DeviceSpec, Stack, StackEnvironment};
 use rotproof_load::engine::LetGo;
 use rotproof_load::personality::failures_of;
@@ -125,13 +125,21 @@ fn run_recorded(
 
 /// The fault plan. How large an export of another server is, that server knows.
 fn plan(trial: &TrialFile) -> Result<Plan> {
-    match trial.stack.leaf() {
-        Some(DeviceSpec::Nbd(nbd)) if trial.has_models() => {
-            let leaf_size = NbdDevice::connect(&nbd.uri.parse()?)?.info().size;
-            trial.plan_on(trial.stack.faulty_size(Some(leaf_size)).unwrap_or(leaf_size))
-        }
-        _ => trial.plan(),
+    let exports = trial.stack.leaves().filter_map(|leaf| match leaf {
+        DeviceSpec::Nbd(nbd) => Some(nbd),
+        _ => None,
+    });
+    let mut sizes: Vec<(&str, u64)> = Vec::new();
+    for nbd in exports.filter(|_| trial.has_models()) {
+        sizes.push((&nbd.uri, NbdDevice::connect(&nbd.uri.parse()?)?.info().size));
     }
+    if sizes.is_empty() {
+        return trial.plan();
+    }
+    trial.plan_on(&trial.sites_over(&|leaf| match leaf {
+        DeviceSpec::Nbd(nbd) => sizes.iter().find(|(uri, _)| *uri == nbd.uri).map(|(_, size)| *size),
+        _ => None,
+    }))
 }
 
 fn not_removed(left: &[Error]) -> Error {
@@ -142,14 +150,14 @@ fn not_removed(left: &[Error]) -> Error {
     )
 }
 
-/// What the leaf is needed for.
+/// What the leaves are needed for.
 fn use_of(trial: &TrialFile, options: &RunOptions) -> Use {
     // One that is not there, or smaller, is made as large as it is to be.
-    let is_there = match trial.stack.leaf() {
-        Some(DeviceSpec::File(file)) => std::fs::metadata(&file.path)
+    let is_there = trial.stack.leaves().all(|leaf| match leaf {
+        DeviceSpec::File(file) => std::fs::metadata(&file.path)
             .is_ok_and(|about| !about.is_file() || file.size.is_none_or(|size| size.0 <= about.len())),
         _ => true,
-    };
+    });
     if only_reads(trial) && is_there { Use::READ } else { Use::fill(Filled::ByLoad, options.overwrite) }
 }
 
@@ -225,17 +233,17 @@ fn conduct(
             read_only: ground.is_read_only,
         },
     )?;
-    stack.engine.iter().for_each(|engine| options.monitor.watch_faults(engine));
+    options.monitor.watch_faults(&stack.sites);
     let device_watch = trial
         .load
         .leaves_requests_to_others()
         .then(|| DeviceWatch::new(&trial.record, results, environment.epoch))
         .transpose()?;
-    let device = match &device_watch {
-        Some(watch) => watch.over(Arc::clone(&stack.device)),
-        None => Arc::clone(&stack.device),
-    };
-    let mut subject = rotproof_subject::prepare(&trial.subject, device, &environment)
+    let devices = stack.devices.iter().map(|named| match &device_watch {
+        Some(watch) => watch.over(Arc::clone(&named.device)),
+        None => Arc::clone(&named.device),
+    });
+    let mut subject = rotproof_subject::prepare(&trial.subject, devices.collect(), &environment)
         .map_err(|error| leaf_watch::blame(&stack, error))?;
     let outcome = {
         let mut conductor = Conductor {
@@ -265,19 +273,16 @@ fn conduct(
     let usage = meter.read()?;
     let probes = probes.map(Sampler::end);
     options.monitor.begin("verdict", None);
-    let (records, rules, ledger_digest) = match &stack.engine {
-        Some(engine) => {
-            let records = engine.ledger().records();
-            let digest = rotproof_fault::digest(&records).to_string();
-            (records, engine.report(), digest)
-        }
-        None => (Vec::new(), Vec::new(), String::new()),
+    let records = stack.sites.ledger().records();
+    let rules = stack.sites.report();
+    let ledger_digest = match stack.sites.is_empty() {
+        true => String::new(),
+        false => rotproof_fault::digest(&records).to_string(),
     };
     let replayed =
         replay.and_then(|replay| options.replay.as_ref().map(|recorded| recorded.report(replay, &records)));
     if let Some(recording) = &recording {
-        let began = stack.engine.as_ref().and_then(|engine| engine.load_began());
-        marks::mark_faults(recording, plan, &records, began);
+        marks::mark_faults(recording, plan, &records, stack.sites.load_began());
         mark_errors(recording, &load);
         files.iter().for_each(|files| mark_file_errors(recording, &files.reports));
     }
@@ -294,7 +299,8 @@ fn conduct(
         .collect();
     let content = known.map(|(workload, oracle)| realised(workload, oracle));
     // The subject is gone, so nothing changes any more.
-    let leftover = medium::Leftover { device: Arc::clone(&stack.device), runtime: trial.runtime };
+    let devices = stack.devices.iter().map(|named| Arc::clone(&named.device)).collect();
+    let leftover = medium::Leftover { devices, runtime: trial.runtime };
     let exit = |name| external.as_ref().and_then(|external| external.report.exit(name));
     let mut verdict = Verdict::reach(
         &Evidence {
@@ -303,6 +309,7 @@ fn conduct(
             models: &plan.models,
             failures: &failures,
             reports: &load,
+            seen_at: &|site, offset| stack.seen_at(site, offset),
             blocks_stay: !trial.subject.has_files() && trial.stack.keeps_offsets(),
             flushes_itself: trial.subject != SubjectSpec::Raw,
             is_unreachable: noticed.iter().any(|what| what.starts_with(NO_REMOUNT)),
@@ -383,45 +390,50 @@ impl Conductor<'_> {
 
     /// Lets go what faults hold back: a file system that has requests under way cannot be unmounted.
     fn let_go(&self) -> Option<LetGo> {
-        let engine = Arc::clone(self.stack.engine.as_ref()?);
-        Some(Arc::new(move || {
-            engine.release_all();
-        }))
+        let sites = self.stack.sites.clone();
+        (!sites.is_empty()).then(|| {
+            let let_go: LetGo = Arc::new(move || {
+                sites.release_all();
+            });
+            let_go
+        })
     }
 
-    /// Marks the block devices of the subject: the one that it is or lies on, and the one below the stack.
+    /// Marks the block devices of the subject: those that it is or lies on, and those below the stack.
     fn tell_probes_of(&self, subject: &dyn Prepared) {
         let Some(probes) = self.probes else { return };
-        let below = match self.trial.stack.leaf() {
-            Some(DeviceSpec::File(file)) => rotproof_machine::disk_of(&file.path),
+        let below = self.trial.stack.leaves().filter_map(|leaf| match leaf {
+            DeviceSpec::File(file) => rotproof_machine::disk_of(&file.path),
             _ => None,
-        };
-        subject.disk().into_iter().chain(below).for_each(|name| probes.add_subject_disk(&name));
+        });
+        subject.disks().into_iter().chain(below).for_each(|name| probes.add_subject_disk(&name));
     }
 }
 
 /// Lets the ledger say which blocks hold something of the load, and which are the subject's own. `is_stored_as_sent`: what
 /// the load sends may be found as it is.
-fn let_recognise(engine: &Engine, content: Content, is_stored_as_sent: bool) {
-    engine.set_recogniser(Box::new(move |block| {
-        content.made(block).filter(|&is_of_load| is_of_load || is_stored_as_sent)
-    }));
+fn let_recognise(sites: &Sites, content: Content, is_stored_as_sent: bool) {
+    let recogniser: Arc<Recogniser> =
+        Arc::new(move |block| content.made(block).filter(|&is_of_load| is_of_load || is_stored_as_sent));
+    sites.set_recogniser(&recogniser);
 }
 
 /// Wakes rules none of which aims at what a load writes.
-fn arm_without_load(engine: &Engine, rules: Vec<Rule>, replay: Option<&Replay>) -> Result<()> {
+fn arm_without_load(sites: &Sites, rules: Vec<Rule>, replay: Option<&Replay>) -> Result<()> {
     let resolved = rules.into_iter().zip(0..).map(|(rule, index)| ResolvedRule {
         rule,
         contents: Vec::new(),
         recorded: replay.map(|replay| replay.of_rule(index)),
     });
-    engine.add_rules(resolved.collect()).map(drop)
+    sites.add_rules(resolved.collect()).map(drop)
 }
 
 #[cfg(test)]
 mod tests {
     use rotproof_block::leaf::MemoryDevice;
     use rotproof_export::{NbdAddress, NbdExport, NbdOptions, NbdServer};
+
+    use rotproof_fault::SiteList;
 
     use super::*;
     use crate::file::Overrides;
@@ -439,9 +451,9 @@ mod tests {
         );
         let trial = TrialFile::parse("t.yaml", yaml.as_bytes(), &Overrides::default())
             .unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(trial.faulty_size(), None, "a check asks nobody");
+        assert_eq!(trial.sites(), SiteList::unnamed(None), "a check asks nobody");
         let found = plan(&trial).expect("the server is there");
-        assert_eq!(found, trial.plan_on(8 << 20).expect("the same size"));
+        assert_eq!(found, trial.plan_on(&SiteList::unnamed(Some(8 << 20))).expect("the same size"));
         assert!(!found.rules.is_empty());
         server.stop().expect("it ends");
         assert!(plan(&trial).is_err());

@@ -43,9 +43,9 @@ pub struct Report {
     pub counts: Counts,
     /// What came of each rule, in the order of the plan.
     pub faults: Vec<RuleReport>,
-    /// Bytes of the device under the faults layer; absent without one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub faulty_bytes: Option<u64>,
+    /// The places for faults, each with the size of the device below it; absent without one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sites: Vec<SiteReport>,
     /// What each model was drawn into; absent without models.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<ModelReport>,
@@ -89,6 +89,16 @@ pub struct Report {
     pub replay: Option<ReplayReport>,
     /// What differs between two equal runs.
     pub wall_clock: WallClock,
+}
+
+/// A place in the stack where faults acted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SiteReport {
+    /// What rules call it in `on`.
+    pub name: String,
+    /// Bytes of the device below it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
 }
 
 /// What a model was drawn into.

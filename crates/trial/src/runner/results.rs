@@ -9,7 +9,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Phase, Result};
 use rotproof_fault::{Effect, Plan, Record, Target, TargetKey, TargetReport};
-use rotproof_layers::DeviceSpec;
 use rotproof_load::personality::FileReport;
 use rotproof_load::{EffortPerRequest, Failure, LoadReport};
 use rotproof_measure::{summarise, summarise_files};
@@ -19,7 +18,7 @@ use rotproof_results::page;
 use serde::Serialize;
 
 use super::course::{self, Course};
-use super::report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
+use super::report::{FailureSummary, ModelReport, Report, RuleReport, SiteReport, WallClock};
 use super::{Conducted, Finished, tables};
 use crate::file::TrialFile;
 use crate::verdict::{CauseRecord, RuleOutcome};
@@ -150,7 +149,7 @@ fn report(
         *failures.by_object.entry(failure.object.clone()).or_default() += 1;
     }
     failures.object_bytes.clone_from(&conducted.object_bytes);
-    let shares_blocks = trial.stack.0.iter().any(|device| matches!(device, DeviceSpec::Dedup(_)));
+    let shares_blocks = trial.stack.shares_blocks();
     let faults = conducted
         .rules
         .iter()
@@ -181,7 +180,14 @@ fn report(
         expectations: verdict.expectations.clone(),
         counts: verdict.counts,
         faults,
-        faulty_bytes: conducted.stack.engine.is_some().then(|| trial.faulty_size()).flatten(),
+        sites: conducted
+            .stack
+            .sites
+            .list()
+            .0
+            .into_iter()
+            .map(|(name, bytes)| SiteReport { name, bytes })
+            .collect(),
         models: plan.models.iter().map(ModelReport::of).collect(),
         failures,
         noticed: conducted.noticed.clone(),

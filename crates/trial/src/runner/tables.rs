@@ -15,10 +15,11 @@ use rotproof_spec::Bytes;
 use super::results::FailureRecord;
 use crate::verdict::CauseRecord;
 
-const LEDGER: [Column; 21] = [
+const LEDGER: [Column; 22] = [
     Column::integer("sequence"),
     Column::integer("rule"),
     Column::text("name"),
+    Column::text("on"),
     Column::optional_text("target"),
     Column::text("operation"),
     Column::integer("offset"),
@@ -76,6 +77,7 @@ fn ledger_columns(records: &[Record]) -> [Values; LEDGER.len()] {
         integers(|record| record.sequence),
         integers(|record| record.rule.into()),
         texts(|record| Arc::clone(&record.name)),
+        texts(|record| Arc::clone(&record.on)),
         Values::OptionalTexts(records.iter().map(|record| record.target.as_ref().map(target_text)).collect()),
         texts(|record| record.operation.word().into()),
         integers(|record| record.offset),

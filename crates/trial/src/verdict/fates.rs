@@ -124,7 +124,7 @@ impl<'a> Knowledge<'a> {
     /// What became of wrong data on a bare device that was seen by no finding of its own.
     fn direct(&self, hit: &Hit, others: Others) -> Fate {
         let Some(LoadOracle::Blocks(workload, oracle)) = self.oracle else { return Fate::Unknown };
-        let block = hit.place / rotproof_load::BLOCK_BYTES as u64;
+        let block = hit.block;
         if hit.served.is_none() {
             return if hit.gone.is_some() { Fate::Masked } else { Fate::Unknown };
         }
@@ -238,8 +238,7 @@ impl<'a> Expectations<'a> {
             }
         };
         // What failed there while its damage was, whatever it was to hold by then.
-        let own = hit.place / BLOCK_BYTES;
-        let of_place = self.by_block.get(&own).into_iter().flatten();
+        let of_place = self.by_block.get(&hit.block).into_iter().flatten();
         let of_place = of_place.filter(|&&number| hit.was_there(&self.findings[number]));
         // What it damaged, or left, turned up where it does not belong.
         let is_strange = hit.own.into_iter().chain(hit.lie()).any(|content| self.strange.contains(&content));
@@ -462,7 +461,7 @@ mod tests {
         };
         assert_eq!(expectations(&of_content), Others::Open);
         assert_eq!(expectations(&Hit { gone: Some(Time(15)), ..of_content.clone() }), Others::None);
-        assert_eq!(expectations(&Hit { place: 8192, suffered: 8192..12_288, ..of_content }), Others::None);
+        assert_eq!(expectations(&Hit { block: 2, suffered: 8192..12_288, ..of_content }), Others::None);
     }
 
     #[test]

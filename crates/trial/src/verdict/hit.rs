@@ -1,12 +1,14 @@
 //! One injection, as far as the verdict goes by it: a ledger record with what it can have done, and until when.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use rotproof_block::{ContentHash, Phase, Time};
 use rotproof_fault::{
     BLOCK_BYTES, Effect, OperationKind, Persistence, Record, RuleReport, SECTORS, TargetKey,
 };
 
+use super::SeenAt;
 use super::finding::{Finding, Sign};
 
 /// What an injection does to whoever meets it.
@@ -25,15 +27,22 @@ pub enum Harm {
 pub struct Hit {
     /// Index of the rule.
     pub rule: usize,
-    /// Offset on the device of the block that matched; what makes two hits of a rule the same fault.
+    /// Offset below the place for faults of the block that matched; what makes two hits of a rule the same fault.
     pub place: u64,
+    /// The place for faults where it happened.
+    pub on: Arc<str>,
+    /// The device of the stack on which what suffered is seen; `None` where it can be seen anywhere.
+    pub device: Option<usize>,
+    /// The block of that device, counted from its first.
+    pub block: u64,
     /// When.
     pub time: Time,
     /// In which phase.
     pub phase: Phase,
     /// What the request was to do.
     pub operation: OperationKind,
-    /// Bytes of the device that suffered: of an error, of the whole request.
+    /// Bytes of the device that suffered: of an error, of the whole request. Of the device below the place for faults, where they
+    /// can be seen anywhere.
     pub suffered: Range<u64>,
     /// Hashes of the true content of every whole block that suffered.
     pub truths: Vec<ContentHash>,
@@ -56,8 +65,8 @@ pub struct Hit {
 }
 
 impl Hit {
-    /// From the ledger, and the rules in the order of the plan.
-    pub fn new(record: &Record, rules: &[RuleReport]) -> Self {
+    /// From the ledger, and the rules in the order of the plan. `seen_at` is that of [`Evidence`](super::Evidence).
+    pub fn new(record: &Record, rules: &[RuleReport], seen_at: &SeenAt<'_>) -> Self {
         let harm = match record.effect {
             effect if effect.only_delays() => {
                 let held = effect.holds_up().unwrap_or_default().0;
@@ -74,9 +83,16 @@ impl Hit {
         let is_sticky = rules
             .get(record.rule as usize)
             .is_some_and(|rule| rule.rule.persistence != Persistence::Transient);
+        let place = place(record);
+        let on_top = seen_at(&record.on, start);
+        let block_on_top = seen_at(&record.on, place).map_or(place, |(_, offset)| offset) / BLOCK_BYTES;
+        let (start, end) = on_top.map_or((start, end), |(_, offset)| (offset, offset + (end - start)));
         Self {
             rule: record.rule as usize,
-            place: place(record),
+            place,
+            on: Arc::clone(&record.on),
+            device: on_top.map(|(device, _)| device),
+            block: block_on_top,
             time: Time(record.time_ns),
             phase: record.phase,
             operation: record.operation,
@@ -103,7 +119,11 @@ impl Hit {
 
     /// Whether some byte of the device suffered from both.
     pub(super) fn overlaps(&self, other: &Hit) -> bool {
-        self.suffered.start < other.suffered.end && other.suffered.start < self.suffered.end
+        let is_one_device = match (self.device, other.device) {
+            (None, None) => self.on == other.on,
+            (one, other) => one == other,
+        };
+        is_one_device && self.suffered.start < other.suffered.end && other.suffered.start < self.suffered.end
     }
 
     /// Whether what it did was there when that was seen, as far as its time says.
@@ -195,6 +215,9 @@ pub(super) mod tests {
         Hit {
             rule: 0,
             place,
+            on: "faults".into(),
+            device: Some(0),
+            block: place / BLOCK_BYTES,
             time: Time(10),
             phase: Phase::Run,
             operation: OperationKind::Write,

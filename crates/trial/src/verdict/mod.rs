@@ -25,6 +25,9 @@ pub use medium::Medium;
 
 use crate::expect::{Counts, Expect, Expectation};
 
+/// Where a byte below a place for faults is seen: see [`Evidence::seen_at`].
+pub type SeenAt<'a> = dyn Fn(&str, u64) -> Option<(usize, u64)> + 'a;
+
 /// What a verdict is made from.
 pub struct Evidence<'a> {
     /// What was injected.
@@ -37,6 +40,9 @@ pub struct Evidence<'a> {
     pub failures: &'a [Failure],
     /// What the load and the check did.
     pub reports: &'a [LoadReport],
+    /// Where a byte below a place for faults is seen: the place's name and the offset there give the number of a device of the
+    /// stack and the offset on that; `None` where that can be anywhere.
+    pub seen_at: &'a SeenAt<'a>,
     /// Whether an offset in the object is one on the device, as on a subject that moves no blocks.
     pub blocks_stay: bool,
     /// Whether somebody below the load, such as the kernel, sends flushes of its own, of whose errors no load learns.
@@ -81,7 +87,11 @@ pub struct Verdict {
 impl Verdict {
     /// Judges.
     pub fn reach(evidence: &Evidence<'_>, expect: &Expect) -> Self {
-        let hits: Vec<Hit> = evidence.records.iter().map(|record| Hit::new(record, evidence.rules)).collect();
+        let hits: Vec<Hit> = evidence
+            .records
+            .iter()
+            .map(|record| Hit::new(record, evidence.rules, evidence.seen_at))
+            .collect();
         let findings = finding::findings(evidence);
         let causes = attribute(&hits, &findings, &|expected| medium::intact(evidence, expected));
         let never_met: Vec<u64> = evidence.rules.iter().map(never_met).collect();

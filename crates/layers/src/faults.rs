@@ -14,10 +14,57 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
+use rotproof_block::ability::{Ability, Wanted};
 use rotproof_block::{
     Buffer, Completion, Context, Device, DeviceInfo, Operation, Queue, Request, Result, Runtime, Submission,
 };
 use rotproof_fault::{Decision, Engine, Evaluator, Hang, Header, Piece, ReadOutcome, RuleSet, Verdict};
+use rotproof_spec::{Path, Problems};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::kind::{Kind, Stands};
+use crate::open::Opening;
+
+/// A place where faults act, as a stack has it: `faults`, or `faults: { name: left }`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FaultsSpec {
+    /// What rules call it in `on`. Default: the name of the device that it is a part of, if that has one, else faults.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+impl Kind for FaultsSpec {
+    const WORD: &'static str = "faults";
+    const EXAMPLE: &'static str = "faults";
+    const SUMMARY: &'static str = "where faults act";
+    const STANDS: Stands = Stands::OnOne;
+
+    fn bare() -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn is_bare(&self) -> bool {
+        self.name.is_none()
+    }
+
+    fn validate(&self, _below: &[Option<u64>], path: &Path, problems: &mut Problems) {
+        if self.name.as_ref().is_some_and(|name| name.trim().is_empty()) {
+            problems.add(&path.key("name"), "the name is empty");
+        }
+    }
+
+    fn describe(&self) -> String {
+        self.name.clone().unwrap_or_default()
+    }
+
+    fn open(&self, mut below: Vec<Arc<dyn Device>>, opening: &mut Opening) -> Result<Arc<dyn Device>> {
+        let below = opening.one(&mut below)?;
+        let engine = opening.site(below.info().size)?;
+        Ok(FaultDevice::new(below, engine))
+    }
+}
 
 /// A device with faults.
 pub struct FaultDevice {
@@ -46,6 +93,10 @@ impl Device for FaultDevice {
             children: Cell::new(FIRST_CHILD),
         };
         Ok(Rc::new(FaultQueue(Rc::new(lane))))
+    }
+
+    fn ability(&self, wanted: Wanted) -> Option<Ability> {
+        self.below.ability(wanted)
     }
 }
 

@@ -1,10 +1,15 @@
 //! The description of a simulated disk: a profile, and what of it is different.
 
-use rotproof_block::leaf;
+use std::sync::Arc;
+
+use rotproof_block::leaf::{self, SimulatedDisk};
+use rotproof_block::{Device, Result};
 use rotproof_spec::{Bytes, Path, Problems, Span, number_in_range};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::kind::{Kind, Stands};
+use crate::open::Opening;
 use crate::stack_spec::validate_size;
 
 /// A simulated disk: a model of latency and bandwidth over RAM.
@@ -120,7 +125,49 @@ impl DiskSpec {
         model
     }
 
-    pub(crate) fn validate(&self, path: &Path, problems: &mut Problems) {
+    fn validate_cache(&self, path: &Path, problems: &mut Problems) {
+        if let Some(cache) = self.write_cache
+            && !(WRITE_CACHE_MIN..=WRITE_CACHE_MAX).contains(&cache.0)
+        {
+            problems.add_with_help(
+                &path.key("write_cache"),
+                format!("a write cache of {cache} is not possible"),
+                format!("give {} to {}, or leave it out", Bytes(WRITE_CACHE_MIN), Bytes(WRITE_CACHE_MAX)),
+            );
+        }
+    }
+
+    fn refuse(&self, key: &str, path: &Path, problems: &mut Problems) {
+        problems.add_with_help(
+            &path.key(key),
+            format!("the profile {} has no {key}", self.profile.word()),
+            if self.profile == DiskProfile::Hdd {
+                "an hdd has seek_max, revolutions_per_minute and bandwidth"
+            } else {
+                "ssd and nvme have read_latency, write_latency, flush_latency and bandwidth"
+            },
+        );
+    }
+}
+
+/// Bytes per second between which a disk is still one.
+const BANDWIDTH_MIN: u64 = 1 << 10;
+const BANDWIDTH_MAX: u64 = 1 << 40;
+/// A request of a file system fits into the smallest cache.
+const WRITE_CACHE_MIN: u64 = 64 << 10;
+const WRITE_CACHE_MAX: u64 = 1 << 40;
+
+impl Kind for DiskSpec {
+    const WORD: &'static str = "disk";
+    const EXAMPLE: &'static str = "{ disk: { profile: nvme, size: 1GiB } }";
+    const SUMMARY: &'static str = "a simulated disk over RAM";
+    const STANDS: Stands = Stands::Alone;
+
+    fn size(&self, _below: &[Option<u64>]) -> Option<u64> {
+        Some(self.size.0)
+    }
+
+    fn validate(&self, _below: &[Option<u64>], path: &Path, problems: &mut Problems) {
         validate_size(self.size, u64::from(Self::BLOCK_SIZE), path, problems);
         let is_flash = self.profile != DiskProfile::Hdd;
         let spans = [
@@ -166,37 +213,18 @@ impl DiskSpec {
         }
     }
 
-    fn validate_cache(&self, path: &Path, problems: &mut Problems) {
-        if let Some(cache) = self.write_cache
-            && !(WRITE_CACHE_MIN..=WRITE_CACHE_MAX).contains(&cache.0)
-        {
-            problems.add_with_help(
-                &path.key("write_cache"),
-                format!("a write cache of {cache} is not possible"),
-                format!("give {} to {}, or leave it out", Bytes(WRITE_CACHE_MIN), Bytes(WRITE_CACHE_MAX)),
-            );
-        }
+    fn describe(&self) -> String {
+        format!("simulated {}, {}", self.profile.word(), self.size)
     }
 
-    fn refuse(&self, key: &str, path: &Path, problems: &mut Problems) {
-        problems.add_with_help(
-            &path.key(key),
-            format!("the profile {} has no {key}", self.profile.word()),
-            if self.profile == DiskProfile::Hdd {
-                "an hdd has seek_max, revolutions_per_minute and bandwidth"
-            } else {
-                "ssd and nvme have read_latency, write_latency, flush_latency and bandwidth"
-            },
-        );
+    fn open(&self, _below: Vec<Arc<dyn Device>>, _opening: &mut Opening) -> Result<Arc<dyn Device>> {
+        let (size, model) = (self.size.0, self.model());
+        Ok(match self.write_cache {
+            None => SimulatedDisk::new(size, Self::BLOCK_SIZE, model)?,
+            Some(cache) => SimulatedDisk::with_write_cache(size, Self::BLOCK_SIZE, model, cache.0)?,
+        })
     }
 }
-
-/// Bytes per second between which a disk is still one.
-const BANDWIDTH_MIN: u64 = 1 << 10;
-const BANDWIDTH_MAX: u64 = 1 << 40;
-/// A request of a file system fits into the smallest cache.
-const WRITE_CACHE_MIN: u64 = 64 << 10;
-const WRITE_CACHE_MAX: u64 = 1 << 40;
 
 #[cfg(test)]
 mod tests {
@@ -208,7 +236,7 @@ mod tests {
 
     fn problems(json: &str) -> Vec<String> {
         let mut problems = Problems::default();
-        disk(json).validate(&Path::root(), &mut problems);
+        disk(json).validate(&[], &Path::root(), &mut problems);
         problems.into_iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect()
     }
 

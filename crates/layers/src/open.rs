@@ -1,0 +1,339 @@
+//! The one factory: from the description of a stack to its devices, opened bottom to top.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rotproof_block::{Device, Error, ErrorKind, Result};
+use rotproof_fault::{Engine, EngineOptions, Sites};
+use rotproof_spec::{Path, Problems};
+use serde::Serialize;
+
+use crate::dedup::DedupReport;
+use crate::device_spec::DeviceSpec;
+use crate::faults::FaultsSpec;
+use crate::kind::Kind;
+use crate::stack_spec::{Chain, SiteNames, StackSpec};
+use crate::stats::StatsReport;
+
+/// What a stack needs besides its description.
+#[derive(Clone, Copy, Debug)]
+pub struct StackEnvironment {
+    /// Root of everything that chance decides.
+    pub seed: u64,
+    /// Put a faults layer just above each leaf if the description names no place for any.
+    pub needs_faults: bool,
+    /// Open files and block devices at the bottom for reading only.
+    pub read_only: bool,
+}
+
+/// An open stack.
+pub struct Stack {
+    /// The devices that it is to whoever uses it, in the order of the description; at least one.
+    pub devices: Vec<NamedDevice>,
+    /// The places where faults act, still without rules.
+    pub sites: Sites,
+    /// Of each place, the way up from it.
+    routes: Vec<Route>,
+    reporters: Vec<Reporter>,
+    checks: Vec<Check>,
+}
+
+/// A device of a stack.
+#[derive(Clone)]
+pub struct NamedDevice {
+    /// Its name, if the stack has several.
+    pub name: Option<String>,
+    /// Itself.
+    pub device: Arc<dyn Device>,
+}
+
+type Reporter = Box<dyn Fn() -> LayerReport + Send + Sync>;
+type Check = Arc<dyn Fn() -> Result<()> + Send + Sync>;
+
+/// What one layer has to report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum LayerReport {
+    /// What passed a stats layer.
+    Stats(StatsReport),
+    /// What a dedup layer has saved.
+    Dedup(DedupReport),
+}
+
+/// The devices above a place, from below, each with the number and the sizes of those that it stands on.
+#[derive(Default)]
+struct Route {
+    steps: Vec<(DeviceSpec, usize, Vec<u64>)>,
+    /// The number of the device on top.
+    top: usize,
+}
+
+impl fmt::Debug for Stack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.devices.iter().map(|named| (&named.name, named.device.info()))).finish()
+    }
+}
+
+/// A stack on its way to be open: what its devices need from it, and give it.
+pub struct Opening {
+    environment: StackEnvironment,
+    names: SiteNames,
+    /// What the next faults layer is called, as its chain and its description say.
+    site: (Option<String>, Option<String>),
+    sites: Sites,
+    routes: Vec<Route>,
+    reporters: Vec<Reporter>,
+    checks: Vec<Check>,
+    stats_layers: usize,
+}
+
+impl Opening {
+    /// Whether leaves are opened for reading only.
+    pub fn is_read_only(&self) -> bool {
+        self.environment.read_only
+    }
+
+    /// The one device below a layer that stands on one.
+    pub fn one(&self, below: &mut Vec<Arc<dyn Device>>) -> Result<Arc<dyn Device>> {
+        below.pop().ok_or_else(|| Error::new(ErrorKind::Invalid, "a layer stands on a device"))
+    }
+
+    /// Takes note of what the layer has to report, whenever somebody asks.
+    pub fn reports(&mut self, report: impl Fn() -> LayerReport + Send + Sync + 'static) {
+        self.reporters.push(Box::new(report));
+    }
+
+    /// Takes note of a leaf that is something real, which may fail by itself: `check` is Ok as long as it has not.
+    pub fn may_fail(&mut self, check: impl Fn() -> Result<()> + Send + Sync + 'static) {
+        self.checks.push(Arc::new(check));
+    }
+
+    /// How many stats layers there are so far, with this one counted from now on.
+    pub(crate) fn count_stats(&mut self) -> usize {
+        self.stats_layers += 1;
+        self.stats_layers - 1
+    }
+
+    /// A place where faults act, over a device of so many bytes.
+    pub(crate) fn site(&mut self, device_size: u64) -> Result<Arc<Engine>> {
+        let (chain, given) = &self.site;
+        let name = self.names.next(given.as_deref(), chain.as_deref());
+        let engine = self.sites.add(&name, EngineOptions { seed: self.environment.seed, device_size })?;
+        self.routes.push(Route::default());
+        Ok(engine)
+    }
+
+    /// Opens a chain; gives the device on top and its places for faults.
+    fn chain(
+        &mut self,
+        name: Option<&str>,
+        chain: &Chain,
+        is_implicit: bool,
+    ) -> Result<(Arc<dyn Device>, Vec<usize>)> {
+        let mut top: Option<Arc<dyn Device>> = None;
+        let mut sites: Vec<usize> = Vec::new();
+        for device in &chain.0 {
+            // Of each device below, its places.
+            let mut sites_below = vec![std::mem::take(&mut sites)];
+            let mut below: Vec<Arc<dyn Device>> = top.take().into_iter().collect();
+            if let Some(legs) = device.legs() {
+                let opened = legs.0.iter().map(|(name, leg)| self.chain(name.as_deref(), leg, is_implicit));
+                (below, sites_below) = opened.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+            }
+            let sizes: Vec<u64> = below.iter().map(|device| device.info().size).collect();
+            let is_site = matches!(device, DeviceSpec::Faults(_));
+            if let DeviceSpec::Faults(FaultsSpec { name: given }) = device {
+                self.site = (name.map(ToOwned::to_owned), given.clone());
+            }
+            let mut opened = device.open(below, self)?;
+            for (leg, below) in sites_below.into_iter().enumerate() {
+                for site in below {
+                    self.routes[site].steps.push((device.clone(), leg, sizes.clone()));
+                    sites.push(site);
+                }
+            }
+            if is_implicit && device.is_leaf() {
+                self.site = (name.map(ToOwned::to_owned), None);
+                opened = FaultsSpec::default().open(vec![opened], self)?;
+            }
+            if is_site || is_implicit && device.is_leaf() {
+                sites.push(self.routes.len() - 1);
+            }
+            top = Some(opened);
+        }
+        let top =
+            top.ok_or_else(|| Error::new(ErrorKind::Invalid, "the stack is empty; begin with a leaf"))?;
+        Ok((top, sites))
+    }
+}
+
+/// Opens every device of `spec`. Leaves create and enlarge files as they are told; whether that is permitted is for
+/// the caller to know. Rules are given to the places later ([`Sites::add_rules`]), when their targets are known.
+///
+/// Fails with [`ErrorKind::Invalid`] on a description that [`StackSpec::validate`] complains about, and as the leaves
+/// fail.
+pub fn open(spec: &StackSpec, environment: &StackEnvironment) -> Result<Stack> {
+    let mut problems = Problems::default();
+    spec.validate(&Path::root().key("stack"), &mut problems);
+    if let Some(problem) = problems.iter().next() {
+        return Err(Error::new(ErrorKind::Invalid, format!("{}: {}", problem.path, problem.message)));
+    }
+    let mut opening = Opening {
+        environment: *environment,
+        names: SiteNames::of(spec),
+        site: (None, None),
+        sites: Sites::default(),
+        routes: Vec::new(),
+        reporters: Vec::new(),
+        checks: Vec::new(),
+        stats_layers: 0,
+    };
+    let is_implicit = environment.needs_faults && !spec.has_site();
+    let mut devices = Vec::new();
+    for (number, (name, chain)) in spec.0.0.iter().enumerate() {
+        let (device, sites) = opening.chain(name.as_deref(), chain, is_implicit)?;
+        for site in sites {
+            opening.routes[site].top = number;
+        }
+        devices.push(NamedDevice { name: name.clone(), device });
+    }
+    let Opening { sites, routes, reporters, checks, .. } = opening;
+    Ok(Stack { devices, sites, routes, reporters, checks })
+}
+
+impl Stack {
+    /// The first device: of a stack that is one device, that.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.devices[0].device
+    }
+
+    /// Where a byte is to be seen that lies at `offset` of the device below a place for faults: the number of a device of
+    /// the stack, and the offset there. `None` if that can be anywhere, or there is no such place.
+    pub fn seen_at(&self, site: &str, offset: u64) -> Option<(usize, u64)> {
+        let number = self.sites.engines().iter().position(|engine| **engine.site() == *site)?;
+        let route = self.routes.get(number)?;
+        let up = |offset: u64, (device, leg, sizes): &(DeviceSpec, usize, Vec<u64>)| {
+            device.up(*leg, offset, sizes)
+        };
+        route.steps.iter().try_fold(offset, up).map(|offset| (route.top, offset))
+    }
+
+    /// What each layer that counts something has to report so far, bottom to top.
+    pub fn reports(&self) -> Vec<LayerReport> {
+        self.reporters.iter().map(|report| report()).collect()
+    }
+
+    /// What [`Stack::check_leaves`] does, for another thread; `None` where no leaf can fail by itself.
+    pub fn leaf_check(&self) -> Option<impl Fn() -> Result<()> + Send + use<>> {
+        let checks = self.checks.clone();
+        (!checks.is_empty()).then_some(move || checks.iter().try_for_each(|check| check()))
+    }
+
+    /// Ok as long as no leaf has failed by itself: see [`FileDevice::check`] and [`NbdDevice::check`].
+    ///
+    /// [`FileDevice::check`]: rotproof_block::leaf::FileDevice::check
+    /// [`NbdDevice::check`]: rotproof_block::leaf::NbdDevice::check
+    pub fn check_leaves(&self) -> Result<()> {
+        self.checks.iter().try_for_each(|check| check())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(json: &str, needs_faults: bool) -> Result<Stack> {
+        let spec: StackSpec = serde_json::from_str(json).expect(json);
+        open(&spec, &StackEnvironment { seed: 1, needs_faults, read_only: false })
+    }
+
+    #[test]
+    fn faults_are_where_the_description_says_or_above_the_leaf_if_they_are_needed() {
+        let memory = r#"{"memory":{"size":"1MiB"}}"#;
+        for (layers, needs_faults, has_engine) in [
+            ("", false, false),
+            ("", true, true),
+            (r#","faults""#, false, true),
+            (r#","stats","faults""#, true, true),
+        ] {
+            let stack = opened(&format!("[{memory}{layers}]"), needs_faults).expect("opens");
+            assert_eq!(!stack.sites.is_empty(), has_engine, "{layers}");
+            assert_eq!(stack.device().info().size, 1 << 20);
+        }
+    }
+
+    #[test]
+    fn layers_report_from_the_bottom_and_stats_without_a_name_are_numbered() {
+        let stack = opened(
+            r#"[{"disk":{"profile":"nvme","size":"1MiB"}},"stats","dedup",{"stats":{"name":"top"}},"stats"]"#,
+            true,
+        )
+        .expect("opens");
+        let name = |report| match report {
+            LayerReport::Stats(stats) => stats.name,
+            LayerReport::Dedup(dedup) => dedup.name,
+        };
+        let names: Vec<String> = stack.reports().into_iter().map(name).collect();
+        assert_eq!(names, ["stats-1", "dedup", "top", "stats-3"]);
+    }
+
+    #[test]
+    fn a_file_is_made_where_a_size_is_given_and_missed_where_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = |name: &str, size: &str| {
+            let path = folder.path().join(name).display().to_string();
+            opened(&format!(r#"[{{"file":{{"path":"{path}","direct":false{size}}}}}]"#), false)
+        };
+        assert_eq!(file("absent.img", "").expect_err("not there").kind(), ErrorKind::Missing);
+        let stack = file("made.img", r#","size":"1MiB""#).expect("is made");
+        assert_eq!(stack.device().info().size, 1 << 20);
+        assert_eq!(file("made.img", "").expect("is there now").device().info().size, 1 << 20);
+    }
+
+    #[test]
+    fn a_description_without_sense_is_refused_with_its_place() {
+        let error = opened(r#"[{"memory":{"size":1000}}]"#, false).expect_err("no multiple");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().starts_with("stack[0].memory.size: "), "{error}");
+    }
+
+    #[test]
+    fn places_are_named_and_what_lies_there_is_found_on_top() {
+        let stack = opened(
+            r#"{"a":[{"concat":{"of":{"left":[{"memory":{"size":"1MiB"}},"faults"],
+                 "right":[{"memory":{"size":"2MiB"}},{"faults":{"name":"far"}},"stats"]}}},"faults","stats"],
+                "b":[{"memory":{"size":"1MiB"}},"faults","dedup"]}"#,
+            true,
+        )
+        .expect("opens");
+        let names: Vec<_> = stack.sites.engines().iter().map(|engine| engine.site().to_string()).collect();
+        assert_eq!(names, ["left", "far", "a", "b"]);
+        for (site, offset, seen) in [
+            ("left", 4096, Some((0, 4096))),
+            ("far", 4096, Some((0, (1 << 20) + 4096))),
+            ("a", 4096, Some((0, 4096))),
+            ("b", 4096, None),
+            ("c", 4096, None),
+        ] {
+            assert_eq!(stack.seen_at(site, offset), seen, "{site}");
+        }
+        let tops: Vec<_> =
+            stack.devices.iter().map(|top| (top.name.as_deref(), top.device.info().size)).collect();
+        assert_eq!(tops, [(Some("a"), 3 << 20), (Some("b"), 1 << 20)]);
+        assert_eq!(stack.reports().len(), 3);
+    }
+
+    #[test]
+    fn without_a_place_each_leaf_has_one() {
+        let tree =
+            r#"[{"concat":{"of":[[{"memory":{"size":"1MiB"}}],[{"memory":{"size":"1MiB"}}]]}},"stats"]"#;
+        let stack = opened(tree, true).expect("opens");
+        let names: Vec<_> = stack.sites.engines().iter().map(|engine| engine.site().to_string()).collect();
+        assert_eq!(names, ["faults", "faults-2"]);
+        assert_eq!(stack.seen_at("faults-2", 0), Some((0, 1 << 20)));
+        let spec: StackSpec = serde_json::from_str(tree).expect("a stack");
+        let described = spec.sites(&|_| None);
+        assert_eq!(described, stack.sites.list(), "as it was described");
+        assert!(opened(tree, false).expect("opens").sites.is_empty());
+    }
+}
