@@ -99,7 +99,9 @@ impl ImageDevice {
 
     /// Reads whole sectors without a queue.
     pub fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.0.read(&mut self.0.inner.lock(), offset, bytes)
+        let mut inner = self.0.inner.lock();
+        self.0.note_read(&mut inner, offset, bytes.len() as u64);
+        self.0.read(&mut inner, offset, bytes)
     }
 
     /// Writes the state as it was shown, without what was written to it since, to the new file `path`.
@@ -115,13 +117,7 @@ impl Shared {
         let mut inner = self.inner.lock();
         let result = match request.operation {
             Operation::Read => {
-                let sectors = request.offset..request.end();
-                if let Some(reads) = &mut inner.reads
-                    && !sectors.is_empty()
-                {
-                    let sector_bytes = u64::from(self.info.block_size);
-                    reads.push(sectors.start / sector_bytes..sectors.end / sector_bytes);
-                }
+                self.note_read(&mut inner, request.offset, request.length);
                 self.read(&mut inner, request.offset, &mut request.buffer)
             }
             Operation::Write { .. } => {
@@ -152,6 +148,15 @@ impl Shared {
             inner.failure.get_or_insert_with(|| Error::new(error.kind(), words));
         }
         result
+    }
+
+    fn note_read(&self, inner: &mut Inner, offset: u64, length: u64) {
+        let sector_bytes = u64::from(self.info.block_size);
+        if let Some(reads) = &mut inner.reads
+            && length > 0
+        {
+            reads.push(offset / sector_bytes..(offset + length).div_ceil(sector_bytes));
+        }
     }
 
     fn read(&self, inner: &mut Inner, offset: u64, bytes: &mut [u8]) -> Result<()> {

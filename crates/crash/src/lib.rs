@@ -10,6 +10,7 @@
 
 mod check;
 mod contents;
+mod explore;
 mod image;
 mod point;
 mod ranges;
@@ -24,6 +25,10 @@ mod witness;
 
 pub use check::{Check, Crash, Finding, Mark, marks};
 pub use contents::Contents;
+pub use explore::{
+    Ended, Exploration, ExploreOptions, Failure, MakeCheck, Progress, ToldWitness, Unknown, WayReport,
+    explore, write_exploration,
+};
 pub use image::ImageDevice;
 pub use point::{CrashImage, Point, Survivor};
 pub use snapshot::Snapshot;

@@ -134,7 +134,7 @@ impl States {
     }
 
     /// What has come of a way so far.
-    pub fn count(&self, way: Way) -> WayCount {
+    pub fn way_count(&self, way: Way) -> WayCount {
         self.counts.get(&way).copied().unwrap_or_default()
     }
 

@@ -24,7 +24,7 @@ pub(crate) type Choice = Vec<Survivor>;
 pub(crate) type Choices = Box<dyn Iterator<Item = Choice> + Send>;
 
 /// A way to choose states.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
     /// Just after something became durable: all that had completed by then is there.
@@ -85,6 +85,12 @@ impl Way {
             Way::Adversarial => "the worst by kind of block",
             Way::PersistencePoints => "at a mark of the load",
         }
+    }
+
+    /// Its name in results and on the command line, as in a state file.
+    pub fn name(self) -> String {
+        // Only words without spaces or capitals come of it.
+        serde_json::to_value(self).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
     }
 
     /// At which moments it chooses.
