@@ -143,8 +143,8 @@ impl Prepared for FileSystemSubject {
     }
 }
 
-/// Unmounts, and waits a while if somebody still looks into the file system.
-fn unmount(kind: FileSystem, devices: &[PathBuf], mountpoint: &Path) -> Result<()> {
+/// Unmounts what lies on these block devices, and waits a while if somebody still looks into the file system.
+pub fn unmount(kind: FileSystem, devices: &[PathBuf], mountpoint: &Path) -> Result<()> {
     let deadline = Instant::now() + BUSY_MAX;
     while let Err(error) = unmount_path(mountpoint, false) {
         if error.kind() != ErrorKind::Os(libc::EBUSY) || Instant::now() >= deadline {

@@ -23,6 +23,8 @@ use rotproof_block::{Device, Error, ErrorKind, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use file_system::unmount;
+pub use mount::mount;
 pub use requirements::check_requirements;
 pub use spec::{FileSystem, FileSystemSpec, SubjectSpec};
 

@@ -33,7 +33,7 @@ const ATTRIBUTES: [(&str, libc::c_uint); 9] = [
 
 /// Mounts the block device `source` on the folder `target`. `options` are as after `mount -o`, one or several,
 /// separated by commas, in each.
-pub(crate) fn mount(filesystem: &str, source: &Path, target: &Path, options: &[String]) -> Result<()> {
+pub fn mount(filesystem: &str, source: &Path, target: &Path, options: &[String]) -> Result<()> {
     let doing = || format!("mounting {filesystem} from {} on {}", source.display(), target.display());
     let name = c_string(filesystem.as_bytes())?;
     // SAFETY: `name` ends with zero and lives across the call.

@@ -1,0 +1,166 @@
+//! Looks at a state as its user would after the power came back: mounts it, so that recovery runs, looks at the files,
+//! unmounts it and asks the file system's own checker.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rotproof_block::{Device, Error, ErrorKind, Result};
+use rotproof_crash::{Check, Contents, Crash, Finding, ImageDevice};
+use rotproof_machine::registry::Run;
+use rotproof_machine::{Cancel, Program};
+use rotproof_subject::FileSystem;
+
+use crate::scene::Scene;
+
+/// What recovery may write, at most.
+const SCRATCH_BYTES_MAX: u64 = 512 << 20;
+/// How long the kernel may hold a device that was unmounted.
+const BUSY_MAX: Duration = Duration::from_secs(5);
+const BUSY_INTERVAL: Duration = Duration::from_millis(10);
+/// Signs that a checker could not look: the device is in use; an operational error, an error of use, cancelled (e2fsck(8));
+/// a log that was not replayed, without which xfs_repair only guesses.
+const NOT_LOOKED: [&str; 5] =
+    ["resource busy", "exit code 8", "exit code 16", "exit code 32", "valuable metadata changes in a log"];
+/// So many lines of a program or the kernel are told.
+const LINES_MAX: usize = 6;
+
+/// Looks at the files of a mounted state.
+pub trait Oracle: Send {
+    /// What is wrong with what is mounted at `mountpoint`; an error if that cannot be known.
+    fn look(&mut self, mountpoint: &Path, crash: &Crash<'_>) -> Result<Vec<Finding>>;
+}
+
+/// An oracle that finds nothing wrong with any file.
+pub struct NoOracle;
+
+impl Oracle for NoOracle {
+    fn look(&mut self, _: &Path, _: &Crash<'_>) -> Result<Vec<Finding>> {
+        Ok(Vec::new())
+    }
+}
+
+/// See the head of the module. Its device stays attached from state to state.
+pub struct MountCheck {
+    image: Arc<ImageDevice>,
+    scene: Scene,
+    mount_options: Vec<String>,
+    checker: Option<(Program, &'static [&'static str])>,
+    oracle: Box<dyn Oracle>,
+    /// Why the device may still be written to by the file system of a state before, if it may.
+    is_held: Option<String>,
+}
+
+impl MountCheck {
+    /// A check whose scene is in the folder `name` of the run's scratch folder. `runs_checker` says whether the file
+    /// system's own checker looks at it too, which takes longer than all the rest.
+    pub fn new(
+        run: &Run,
+        name: &str,
+        contents: Arc<Contents>,
+        kind: FileSystem,
+        runs_checker: bool,
+        oracle: Box<dyn Oracle>,
+    ) -> Result<Self> {
+        let checker = match kind {
+            _ if !runs_checker => None,
+            FileSystem::Ext4 => Some((Program::find("e2fsck", "e2fsprogs")?, &["-f", "-n"][..])),
+            FileSystem::Xfs => Some((Program::find("xfs_repair", "xfsprogs")?, &["-n"][..])),
+            FileSystem::Btrfs => Some((Program::find("btrfs", "btrfs-progs")?, &["check", "--readonly"][..])),
+        };
+        let image = ImageDevice::new(contents, SCRATCH_BYTES_MAX);
+        let scene = Scene::new(run, name, Arc::clone(&image) as Arc<dyn Device>, kind)?;
+        Ok(Self { image, scene, mount_options: mount_options(kind), checker, oracle, is_held: None })
+    }
+
+    /// Runs the file system's checker on the device.
+    fn run_checker(&self) -> Result<Option<Finding>> {
+        let Some((program, arguments)) = &self.checker else { return Ok(None) };
+        let device = self.scene.device().to_string_lossy().into_owned();
+        let arguments: Vec<&str> = arguments.iter().copied().chain([device.as_str()]).collect();
+        let deadline = Instant::now() + BUSY_MAX;
+        loop {
+            let Err(error) = program.start(&arguments)?.wait(&Cancel::new()) else { return Ok(None) };
+            let words = error.to_string();
+            // The kernel lets go of a device a moment after it was unmounted.
+            if words.contains("resource busy") && Instant::now() < deadline {
+                std::thread::sleep(BUSY_INTERVAL);
+                continue;
+            }
+            // It ran to its end and did not like what it saw. If it saw nothing, nobody knows.
+            let has_looked = error.kind() == ErrorKind::Missing
+                && NOT_LOOKED.iter().all(|sign| !words.contains(sign))
+                && words.contains("exit code");
+            return if has_looked { Ok(Some(Finding::new("checker", words))) } else { Err(error) };
+        }
+    }
+
+    fn look(&mut self, crash: &Crash<'_>) -> Result<Vec<Finding>> {
+        self.scene.forget()?;
+        self.scene.kernel_words();
+        if let Err(error) = self.scene.mount(&self.mount_options) {
+            if error.kind() == ErrorKind::TimedOut {
+                return Err(error);
+            }
+            let said = self.scene.kernel_words();
+            let words = format!("it cannot be mounted: {error}; the kernel says: {}", last(&said));
+            return Ok(vec![Finding::new("mount", words)]);
+        }
+        let looked = self.oracle.look(self.scene.mountpoint(), crash);
+        self.scene.unmount()?;
+        let mut findings = looked?;
+        let complaints: Vec<String> =
+            self.scene.kernel_words().into_iter().filter(|line| is_complaint(line)).collect();
+        if !complaints.is_empty() {
+            findings.push(Finding::new("kernel", format!("the kernel says: {}", last(&complaints))));
+        }
+        self.scene.forget()?;
+        findings.extend(self.run_checker()?);
+        Ok(findings)
+    }
+}
+
+/// Options without which states cannot be mounted side by side: they all have the identifiers of one file system.
+pub(crate) fn mount_options(kind: FileSystem) -> Vec<String> {
+    match kind {
+        FileSystem::Xfs => vec!["nouuid".to_owned()],
+        FileSystem::Ext4 | FileSystem::Btrfs => Vec::new(),
+    }
+}
+
+fn last(lines: &[String]) -> String {
+    lines[lines.len().saturating_sub(LINES_MAX)..].join(" | ")
+}
+
+/// Lines that a file system which is whole does not say.
+fn is_complaint(line: &str) -> bool {
+    let line = line.to_lowercase();
+    ["error", "corrupt", "bug", "inconsisten", "unmount and run", "shutting down"].iter().any(|word| line.contains(word))
+        // Says what it does in case of errors, whether there are any or not.
+        && !line.contains("errors=")
+}
+
+impl Check for MountCheck {
+    fn image(&self) -> &Arc<ImageDevice> {
+        &self.image
+    }
+
+    fn check(&mut self, crash: &Crash<'_>) -> Result<Vec<Finding>> {
+        if let Some(why) = &self.is_held {
+            return Err(Error::new(
+                ErrorKind::TimedOut,
+                format!("no state can be looked at any more: {why}"),
+            ));
+        }
+        let looked = self.look(crash);
+        // Whatever happened, the next state finds nothing mounted.
+        let unmounted = self.scene.unmount().and_then(|()| self.scene.wait_until_free());
+        match unmounted {
+            Ok(()) => looked,
+            Err(error) => {
+                self.is_held = Some(error.to_string());
+                Err(error.while_doing("leaving a state"))
+            }
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Power loss under real file systems: a state of a crash is mounted, so that recovery runs, and looked at.
+//!
+//! [`Scene`] is a device that the kernel sees; [`MountCheck`] puts states on it. [`operations`] enumerates what is done to
+//! files, [`model`] knows what each of it must leave behind, and [`run_sequence`] does it to a real file system whose
+//! device is recorded. This crate needs root, and knows nothing of trials or their files.
+
+mod blank;
+mod check;
+mod doer;
+pub mod model;
+pub mod operations;
+mod promise;
+mod scene;
+mod sequence;
+mod tree_oracle;
+
+pub use blank::Blank;
+pub use check::{MountCheck, NoOracle, Oracle};
+pub use promise::Promise;
+pub use scene::Scene;
+pub use sequence::{SequenceOptions, SequenceRun, run_sequence};
+pub use tree_oracle::TreeOracle;
