@@ -18,6 +18,7 @@ pub mod nbd_client;
 pub mod nbd_server;
 pub mod path_file;
 pub mod probe_lines;
+pub mod recording;
 pub mod table;
 pub mod trace;
 pub mod trial_file;
@@ -35,7 +36,7 @@ pub struct FuzzTarget {
 }
 
 /// All of them.
-pub const TARGETS: [FuzzTarget; 25] = [
+pub const TARGETS: [FuzzTarget; 28] = [
     FuzzTarget { name: "fault_rule", check: fault_rule::check, seeds: fault_rule::seeds },
     FuzzTarget { name: "trial_file", check: trial_file::check, seeds: trial_file::seeds },
     FuzzTarget { name: "fuse_request", check: fuse_request::check, seeds: fuse_request::seeds },
@@ -61,4 +62,7 @@ pub const TARGETS: [FuzzTarget; 25] = [
     FuzzTarget { name: "control", check: control::check, seeds: control::seeds },
     FuzzTarget { name: "probe_lines", check: probe_lines::check, seeds: probe_lines::seeds },
     FuzzTarget { name: "metrics_request", check: metrics_request::check, seeds: metrics_request::seeds },
+    FuzzTarget { name: "recording", check: recording::check, seeds: recording::seeds },
+    FuzzTarget { name: "log_writes", check: recording::check_log, seeds: recording::log_seeds },
+    FuzzTarget { name: "crash_state", check: recording::check_state, seeds: recording::state_seeds },
 ];
