@@ -1,6 +1,7 @@
 //! Reads a recording from its beginning to its end, or to where it was cut off. Memory does not grow with the file: data
 //! are passed over, and whoever wants them has their places.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -43,7 +44,7 @@ pub struct Reader {
     offset: u64,
     position: u64,
     time_ns: u64,
-    tags: Vec<(u64, Arc<str>)>,
+    tags: HashMap<u64, Arc<str>>,
     no_tag: Arc<str>,
     body: Vec<u8>,
     ending: Option<Ending>,
@@ -72,7 +73,7 @@ impl Reader {
             offset: HEADER_BYTES,
             position: 0,
             time_ns: 0,
-            tags: Vec::new(),
+            tags: HashMap::new(),
             no_tag: "".into(),
             body: Vec::new(),
             ending: None,
@@ -163,7 +164,7 @@ impl Reader {
         let what = match kind {
             kind::TAG => {
                 let (number, name) = (body.number()?, body.text()?);
-                self.tags.push((number, name.into()));
+                self.tags.insert(number, name.into());
                 return Ok(None);
             }
             kind::WRITE => {
@@ -171,10 +172,7 @@ impl Reader {
                 let (offset, length) = range(&mut body)?;
                 let tag = match body.number()? {
                     0 => Arc::clone(&self.no_tag),
-                    number => {
-                        let known = self.tags.iter().find(|(known, _)| *known == number);
-                        Arc::clone(&known.ok_or_else(malformed)?.1)
-                    }
+                    number => Arc::clone(self.tags.get(&number).ok_or_else(malformed)?),
                 };
                 let chunks = chunks(&mut body, length, data_start)?;
                 What::Write(Write { offset, length, fua, tag, chunks })

@@ -71,8 +71,8 @@ struct Log {
     time_ns: u64,
     summary: Summary,
     same: SameChunks,
-    /// Tags that the file knows.
-    tags: Vec<u32>,
+    /// By number, whether the file knows the tag.
+    tags: Vec<bool>,
     to_file: Option<SyncSender<Vec<u8>>>,
     free: Receiver<Vec<u8>>,
     file_thread: Option<JoinHandle<File>>,
@@ -279,10 +279,12 @@ impl Log {
 
     /// Writes the name of a tag before its first use.
     fn know(&mut self, tag: Tag) {
-        if tag == Tag::NONE || self.tags.contains(&tag.number()) {
+        let number = tag.number() as usize;
+        if tag == Tag::NONE || self.tags.get(number).is_some_and(|known| *known) {
             return;
         }
-        self.tags.push(tag.number());
+        self.tags.resize(self.tags.len().max(number + 1), false);
+        self.tags[number] = true;
         let time_ns = self.time_ns;
         self.begin(kind::TAG, time_ns);
         put(&mut self.body, u64::from(tag.number()));
