@@ -270,7 +270,7 @@ impl Stage<'_> {
     }
 
     fn remount(&mut self, subject: &mut dyn Prepared) -> Result<()> {
-        match subject.remount()? {
+        match subject.remount(&|| ())? {
             Remount::Done { reported } => {
                 self.noticed.extend(reported.iter().map(|error| format!("unmount: {error}")));
             }

@@ -8,6 +8,7 @@ mod files;
 mod interruptions;
 mod models;
 mod page_cache;
+mod power;
 mod programs;
 mod rig;
 

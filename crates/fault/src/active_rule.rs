@@ -39,8 +39,6 @@ pub(crate) struct ActiveRule {
     /// Its position in the plan, which may have rules for other engines too.
     pub(crate) number: u32,
     pub(crate) name: Arc<str>,
-    /// The place where it acts.
-    pub(crate) site: Arc<str>,
     aims: OnceLock<Aims>,
     /// Reads and writes that have come while it waits to know what it aims at.
     awaited: AtomicU64,
@@ -66,7 +64,7 @@ pub(crate) struct ActiveRule {
 impl ActiveRule {
     pub(crate) fn new(
         resolved: ResolvedRule,
-        (name, site): (Arc<str>, Arc<str>),
+        name: Arc<str>,
         (index, number): (u32, u32),
         seed: u64,
         device_size: u64,
@@ -79,7 +77,6 @@ impl ActiveRule {
         let ResolvedRule { rule, recorded, .. } = resolved;
         Self {
             name,
-            site,
             aims,
             awaited: AtomicU64::new(0),
             recorded,
@@ -164,8 +161,13 @@ impl ActiveRule {
         self.has_latched.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn latch(&self) {
-        self.has_latched.store(true, Ordering::Relaxed);
+    /// Returns whether it had not before.
+    pub(crate) fn latch(&self) -> bool {
+        !self.has_latched.swap(true, Ordering::Relaxed)
+    }
+
+    pub(crate) fn unlatch(&self) {
+        self.has_latched.store(false, Ordering::Relaxed);
     }
 
     /// How many matches the schedule has seen.

@@ -217,8 +217,9 @@ fn meet(one: &Rule, other: &Rule) -> bool {
 /// Why the two effects on the same block make no sense together.
 fn incompatible(one: &Rule, other: &Rule) -> Option<&'static str> {
     use Effect::{BitFlip, Gone, LostWrite, MisdirectedWrite, Zeros};
-    let fails =
-        |effect: Effect| matches!(effect, Effect::Error { after: false, .. } | Gone | Effect::ReadOnly);
+    let fails = |effect: Effect| {
+        matches!(effect, Effect::Error { after: false, .. } | Gone | Effect::PowerCut(_) | Effect::ReadOnly)
+    };
     let loses = |effect: Effect| matches!(effect, LostWrite | MisdirectedWrite(_));
     match (one.effect, other.effect) {
         (one, other) if one.only_delays() || other.only_delays() => None,

@@ -8,6 +8,7 @@ use rotproof_spec::{Bytes, Span};
 
 use crate::delay::Delay;
 use crate::errno::Errno;
+use crate::power_cut::{Keeps, PowerCut};
 
 /// The deviation that a hit brings.
 ///
@@ -44,6 +45,9 @@ pub enum Effect {
     ReadOnly,
     /// From now on the device is gone (ENODEV).
     Gone,
+    /// The power goes: from now on nothing is served (ENODEV), until somebody gives it back, and what was volatile is kept or
+    /// lost.
+    PowerCut(PowerCut),
     /// The request takes longer.
     Delay(Delay),
     /// Requests take as long as if no more than that many bytes a second could pass.
@@ -171,6 +175,7 @@ impl Effect {
             Self::Error { .. }
             | Self::ReadOnly
             | Self::Gone
+            | Self::PowerCut(_)
             | Self::Delay(_)
             | Self::Bandwidth(_)
             | Self::Hang(_) => false,
@@ -209,7 +214,15 @@ impl Effect {
 
     /// Whether a request that it hits comes back with an error.
     pub fn fails_request(self) -> bool {
-        matches!(self, Self::MediumError | Self::Error { .. } | Self::ReadOnly | Self::Gone)
+        matches!(
+            self,
+            Self::MediumError | Self::Error { .. } | Self::ReadOnly | Self::Gone | Self::PowerCut(_)
+        )
+    }
+
+    /// Whether the device serves nothing from then on.
+    pub fn takes_device(self) -> bool {
+        matches!(self, Self::Gone | Self::PowerCut(_))
     }
 
     /// What chance has decided, where it has.
@@ -218,6 +231,7 @@ impl Effect {
             Self::Noise(draw)
             | Self::BitFlip(Bits::Random { draw, .. } | Bits::RandomBurst { draw, .. })
             | Self::MisdirectedWrite(Direction::Anywhere(draw))
+            | Self::PowerCut(PowerCut { draw, .. })
             | Self::TornWrite(Tear { draw, .. }) => draw.0,
             _ => None,
         }
@@ -259,6 +273,9 @@ impl Effect {
                 Self::MisdirectedWrite(Direction::Anywhere(drawn))
             }
             Self::TornWrite(tear) => Self::TornWrite(Tear { draw: drawn, ..tear }),
+            Self::PowerCut(cut) if cut.keeps == Keeps::Part => {
+                Self::PowerCut(PowerCut { draw: drawn, ..cut })
+            }
             Self::Delay(delay) => Self::Delay(Delay::Constant(delay.sample(draw))),
             other => other,
         }

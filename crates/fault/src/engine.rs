@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 use rotproof_block::hash::mix;
-use rotproof_block::{ContentHash, Error, ErrorKind, Phase, Result};
+use rotproof_block::{ContentHash, Error, ErrorKind, Phase, Power, Result};
 use rotproof_spec::nearest;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,7 @@ use crate::index::Index;
 use crate::ledger::Ledger;
 use crate::matching::OperationKind;
 use crate::overlay::Overlay;
+use crate::power_cut::PowerCut;
 use crate::record::{TargetKey, is_unnamed, unnamed};
 use crate::resolved::ResolvedRule;
 use crate::rule::Rule;
@@ -40,10 +41,22 @@ pub struct EngineOptions {
 }
 
 /// What the engines of one stack have in common.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Common {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) clock: Arc<Clock>,
+    /// What can lose its power anywhere in the stack.
+    powers: Arc<Mutex<Vec<Arc<dyn Power>>>>,
+    /// The rule that has taken the power of the whole stack.
+    blackout: Arc<ArcSwapOption<ActiveRule>>,
+    /// Some rule, which knows it, has made its device read-only, or has taken it away.
+    has_latched: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for Common {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Common").field("ledger", &self.ledger).finish_non_exhaustive()
+    }
 }
 
 /// Decides what happens to the requests of one device, and remembers what has. Shared by all queues of the device;
@@ -62,8 +75,12 @@ pub struct Engine {
     ledger: Arc<Ledger>,
     pub(crate) hangs: Hangs,
     pub(crate) clock: Arc<Clock>,
-    /// Some rule, which knows it, has made the device read-only or has taken it away.
-    pub(crate) has_latched: AtomicBool,
+    /// See [`Common`].
+    pub(crate) has_latched: Arc<AtomicBool>,
+    pub(crate) blackout: Arc<ArcSwapOption<ActiveRule>>,
+    powers: Arc<Mutex<Vec<Arc<dyn Power>>>>,
+    /// What is below this place and can lose its power.
+    power: OnceLock<Arc<dyn Power>>,
     recogniser: OnceLock<Arc<Recogniser>>,
     pub(crate) keeps_sectors: AtomicBool,
 }
@@ -115,7 +132,10 @@ impl Engine {
             ledger: common.ledger,
             hangs: Hangs::default(),
             clock: common.clock,
-            has_latched: AtomicBool::new(false),
+            has_latched: common.has_latched,
+            blackout: common.blackout,
+            powers: common.powers,
+            power: OnceLock::new(),
             recogniser: OnceLock::new(),
             keeps_sectors: AtomicBool::new(false),
         })
@@ -148,9 +168,8 @@ impl Engine {
         let (mut all, mut states) = (old.rules.clone(), old.states.clone());
         for ((rule, name), number) in rules.into_iter().zip(&names).zip(numbers) {
             let index = u32::try_from(all.len()).expect("fewer than 2^32 rules fit in memory");
-            let names = (Arc::clone(name), Arc::clone(&self.site));
-            let rule =
-                ActiveRule::new(rule, names, (index, number), self.seed, self.device_size, &self.clock);
+            let name = Arc::clone(name);
+            let rule = ActiveRule::new(rule, name, (index, number), self.seed, self.device_size, &self.clock);
             all.push(Arc::new(rule));
             states.push(RuleState::Active);
         }
@@ -187,10 +206,20 @@ impl Engine {
         }
         self.replace(&old, Index::new(old.rules.clone(), states), &mut changes);
         if state != RuleState::Active {
+            self.restore_power_of(&changed);
             // What they hold back was let go by the index that is in force now.
             self.hangs.release(|rule| changed.iter().any(|changed| changed.index == rule));
         }
         Ok(())
+    }
+
+    /// A rule that acts no more keeps nobody in the dark.
+    fn restore_power_of(&self, rules: &[Arc<ActiveRule>]) {
+        let cuts =
+            |rule: &Arc<ActiveRule>| matches!(rule.effect(), Effect::PowerCut(_)) && rule.has_latched();
+        if rules.iter().any(cuts) {
+            self.restore_power();
+        }
     }
 
     /// Lets the requests that hang now come back: those that rules with these names hold, or all of them. Requests
@@ -306,6 +335,42 @@ impl Engine {
     /// Lets the ledger say from now on what single sectors of a block that is hit read as, for who reads blocks in part.
     pub fn keep_sectors(&self) {
         self.keeps_sectors.store(true, Ordering::Relaxed);
+    }
+
+    /// Tells the engine of what is below its place and can lose its power. The first to be told stays.
+    pub fn set_power(&self, power: Arc<dyn Power>) {
+        if self.power.set(Arc::clone(&power)).is_ok() {
+            self.powers.lock().push(power);
+        }
+    }
+
+    /// Takes the power, as a hit of `rule` has it.
+    pub(crate) fn cut_power(&self, rule: &Arc<ActiveRule>, cut: PowerCut) {
+        if cut.everywhere {
+            self.blackout.store(Some(Arc::clone(rule)));
+            for (power, number) in self.powers.lock().iter().zip(0..) {
+                power.cut(cut.kept(number));
+            }
+        } else if let Some(power) = self.power.get() {
+            power.cut(cut.kept(0));
+        }
+    }
+
+    /// Gives the power back that rules of this place have taken, of whatever devices. What was lost is lost.
+    pub fn restore_power(&self) {
+        let index = self.index.load();
+        let cuts =
+            |rule: &&Arc<ActiveRule>| matches!(rule.effect(), Effect::PowerCut(_)) && rule.has_latched();
+        for rule in index.rules.iter().filter(cuts) {
+            rule.unlatch();
+            let is_everywhere = matches!(rule.effect(), Effect::PowerCut(PowerCut { everywhere: true, .. }));
+            if is_everywhere {
+                self.powers.lock().iter().for_each(|power| power.restore());
+                self.blackout.store(None);
+            } else if let Some(power) = self.power.get() {
+                power.restore();
+            }
+        }
     }
 
     pub(crate) fn recognise(&self, truth: &[u8]) -> Option<bool> {

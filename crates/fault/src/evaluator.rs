@@ -173,8 +173,10 @@ impl Evaluator {
                 && !matches!(operation, OperationKind::Read | OperationKind::Flush)
         };
         // What is gone is gone, whatever else it is.
-        let rule = latched().find(|rule| rule.effect() == Effect::Gone);
-        let rule = Arc::clone(rule.or_else(|| latched().find(refuses_mutations))?);
+        let blackout = self.engine.blackout.load_full();
+        let rule = blackout
+            .or_else(|| latched().find(|rule| rule.effect().takes_device()).cloned())
+            .or_else(|| latched().find(refuses_mutations).cloned())?;
         let effect = rule.effect();
         let hit = RequestHit { rule, effect, aims: Vec::new(), matched: Vec::new(), visit: None };
         Some(Verdict { requests: vec![hit], ..Verdict::from(rules.clone()) })
@@ -330,6 +332,7 @@ impl Evaluator {
             Effect::Error { .. }
             | Effect::ReadOnly
             | Effect::Gone
+            | Effect::PowerCut(_)
             | Effect::Delay(_)
             | Effect::Bandwidth(_)
             | Effect::Hang(_) => None,

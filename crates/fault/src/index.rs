@@ -61,7 +61,8 @@ impl Index {
     /// `states` has one for each rule.
     pub(crate) fn new(rules: Vec<Arc<ActiveRule>>, states: Vec<RuleState>) -> Self {
         let active = || rules.iter().filter(|rule| is_active(&states, rule));
-        let latches = |rule: &&Arc<ActiveRule>| matches!(rule.effect(), Effect::ReadOnly | Effect::Gone);
+        let latches =
+            |rule: &&Arc<ActiveRule>| rule.effect() == Effect::ReadOnly || rule.effect().takes_device();
         let latching = active().filter(latches).map(|rule| rule.index).collect();
         let waiting: Vec<(u32, Seen)> =
             active().filter_map(|rule| Some((rule.index, rule.waits_for()?))).collect();

@@ -137,7 +137,7 @@ impl Evaluator {
         let truth = self.truth(done, foreign, payload);
         // The decision stands in the record of the block that should have been written.
         let cause = Cause { visit: None, ..Cause::from(hit) };
-        let mut record = record_of(done.header, cause, done.now);
+        let mut record = record_of(done.header, cause, &self.engine.site, done.now);
         record.offset = extent.start + part.start as u64;
         record.length = part.len() as u64;
         record.before = truth.map(ContentHash::of);
@@ -426,14 +426,18 @@ impl Evaluator {
             let effect = hit.effect;
             let is_repairable = matches!(effect, Effect::Error { .. }) && !hit.rule.is_sticky();
             let RequestHit { rule, aims, visit, .. } = hit;
-            let mut record = record_of(header, Cause { rule, aims, effect, visit: *visit }, now);
+            let mut record =
+                record_of(header, Cause { rule, aims, effect, visit: *visit }, &self.engine.site, now);
             record.blocks.clone_from(&contents);
             let repairable_blocks = if is_repairable { contents.len() } else { 0 };
             let sequence = self.engine.ledger().append(&record, repairable_blocks);
             hit.rule.count_hit(&hit.aims);
-            if matches!(effect, Effect::ReadOnly | Effect::Gone) {
-                hit.rule.latch();
+            if effect == Effect::ReadOnly || effect.takes_device() {
+                let is_first = hit.rule.latch();
                 self.engine.has_latched.store(true, Ordering::Relaxed);
+                if let (Effect::PowerCut(cut), true) = (effect, is_first) {
+                    self.engine.cut_power(&hit.rule, cut);
+                }
             }
             if is_repairable {
                 for &BlockContent { offset, content: truth, .. } in &contents {
@@ -457,7 +461,7 @@ impl Evaluator {
 
     fn record_block(&self, done: Done<'_>, block: u64, cause: Cause<'_>, found: Found) -> u64 {
         let part = done.header.part(block);
-        let mut record = record_of(done.header, cause, done.now);
+        let mut record = record_of(done.header, cause, &self.engine.site, done.now);
         record.offset = block * BLOCK_BYTES + part.start as u64;
         record.length = part.len() as u64;
         record.before = found.before;
@@ -534,12 +538,17 @@ impl<'a> From<&'a BlockHit> for Cause<'a> {
 }
 
 /// A record of a hit on the whole request, which the ledger will number.
-fn record_of(header: &Header, Cause { rule, aims, effect, visit }: Cause<'_>, now: Time) -> Record {
+fn record_of(
+    header: &Header,
+    Cause { rule, aims, effect, visit }: Cause<'_>,
+    site: &Arc<str>,
+    now: Time,
+) -> Record {
     Record {
         sequence: 0,
         rule: rule.number,
         name: Arc::clone(&rule.name),
-        on: Arc::clone(&rule.site),
+        on: Arc::clone(site),
         target: rule.key(aims.first().copied()),
         operation: header.operation.into(),
         offset: header.offset,

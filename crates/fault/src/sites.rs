@@ -192,6 +192,11 @@ impl Sites {
         self.engines.iter().map(|engine| engine.release_all()).sum()
     }
 
+    /// As [`Engine::restore_power`], at all places.
+    pub fn restore_power(&self) {
+        self.engines.iter().for_each(|engine| engine.restore_power());
+    }
+
     /// As [`Engine::set_place`], for a rule of any place.
     pub fn set_place(&self, name: &str, offset: u64) -> Result<()> {
         self.home(name)?.set_place(name, offset)

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use rotproof_block::ContentHash;
 use rotproof_spec::{ByteRange, Bytes, End, Span};
 
+use crate::power_cut::{Keeps, PowerCut};
 use crate::{
     AwakePhase, Bits, By, Cycle, Delay, Direction, Draw, Effect, Errno, HashText, Histogram, Match, Moment,
     NewPart, OneOrMany, OperationMatch, Per, Persistence, Rule, Schedule, Seen, SeenBlock, TagPattern,
@@ -55,6 +56,8 @@ pub(crate) fn any_effect() -> impl Strategy<Value = Effect> {
             Effect::Gone,
         ]),
         any_draw().prop_map(Effect::Noise),
+        (prop::sample::select(vec![Keeps::Part, Keeps::None, Keeps::All]), any::<bool>(), any_draw())
+            .prop_map(|(keeps, everywhere, draw)| Effect::PowerCut(PowerCut { keeps, everywhere, draw })),
         prop_oneof![
             any::<u64>().prop_map(|by| Direction::By(Bytes(by))),
             any::<u64>().prop_map(|to| Direction::To(Bytes(to))),

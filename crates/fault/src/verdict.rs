@@ -83,9 +83,14 @@ impl Verdict {
         self.requests.iter().find_map(|hit| match hit.effect {
             Effect::Error { errno, after: false } => Some(errno),
             Effect::ReadOnly => Some(Errno::EROFS),
-            Effect::Gone => Some(Errno::ENODEV),
+            Effect::Gone | Effect::PowerCut(_) => Some(Errno::ENODEV),
             _ => None,
         })
+    }
+
+    /// Whether the request finds the power gone, or takes it: then not even the ledger can know what the device holds.
+    pub fn is_dark(&self) -> bool {
+        self.requests.iter().any(|hit| matches!(hit.effect, Effect::PowerCut(_)))
     }
 
     /// The error with which the request is to come back after it has been carried out, but for bad blocks.

@@ -21,6 +21,7 @@ use crate::nbd::NbdSpec;
 use crate::open::Opening;
 use crate::stack_spec::Legs;
 use crate::stats::StatsSpec;
+use crate::write_cache_spec::WriteCacheSpec;
 
 macro_rules! devices {
     ($($(#[$doc:meta])* $variant:ident($spec:ty),)*) => {
@@ -189,6 +190,8 @@ devices! {
     Stats(StatsSpec),
     /// Stores equal blocks once.
     Dedup(DedupSpec),
+    /// Holds writes in volatile memory.
+    WriteCache(WriteCacheSpec),
 }
 
 impl<'de> Deserialize<'de> for DeviceSpec {

@@ -14,9 +14,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-use rotproof_block::ability::{Ability, Wanted};
+use rotproof_block::ability::{self, Ability, Wanted};
 use rotproof_block::{
-    Buffer, Completion, Context, Device, DeviceInfo, Operation, Queue, Request, Result, Runtime, Submission,
+    Buffer, Completion, Context, Device, DeviceInfo, Operation, Power, Queue, Request, Result, Runtime,
+    Submission,
 };
 use rotproof_fault::{Decision, Engine, Evaluator, Hang, Header, Piece, ReadOutcome, RuleSet, Verdict};
 use rotproof_spec::{Path, Problems};
@@ -62,6 +63,9 @@ impl Kind for FaultsSpec {
     fn open(&self, mut below: Vec<Arc<dyn Device>>, opening: &mut Opening) -> Result<Arc<dyn Device>> {
         let below = opening.one(&mut below)?;
         let engine = opening.site(below.info().size)?;
+        if let Some(power) = ability::find::<dyn Power>(&*below) {
+            engine.set_power(power);
+        }
         Ok(FaultDevice::new(below, engine))
     }
 }
@@ -256,6 +260,10 @@ impl Lane {
 
     /// A read to which something happens.
     async fn read(&self, header: Header, verdict: Verdict, mut request: Request) -> Completion {
+        if let (true, Some(errno)) = (verdict.is_dark(), verdict.failure()) {
+            self.evaluator.before_submit(&header, &verdict, &[], self.runtime.now());
+            return request.fail(errno.error());
+        }
         if verdict.failure().is_none() {
             let edges = self.read_wide(&header, &verdict, &mut request).await;
             if !edges.is_empty() {

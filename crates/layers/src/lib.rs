@@ -26,6 +26,7 @@ mod stack_form;
 mod stack_spec;
 mod stats;
 mod write_cache;
+mod write_cache_spec;
 
 pub use concat::{ConcatDevice, ConcatSpec};
 pub use dedup::{DedupDevice, DedupOptions, DedupReport};
@@ -42,3 +43,4 @@ pub use record::{RecordDevice, header_of};
 pub use stack_spec::{Chain, Legs, StackSpec};
 pub use stats::{StatsDevice, StatsReport, StatsRow, StatsSpec};
 pub use write_cache::{Lies, WriteBack, WriteCacheDevice, WriteCacheOptions};
+pub use write_cache_spec::{Ignores, WriteBackSpec, WriteCacheSpec};

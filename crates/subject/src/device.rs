@@ -22,9 +22,10 @@ impl Prepared for LoopSubject {
         Place::BlockDevice(self.0.devices()[0].to_owned())
     }
 
-    fn remount(&mut self) -> Result<Remount> {
+    fn remount(&mut self, while_down: &dyn Fn()) -> Result<Remount> {
         let reported = self.0.flush().err().into_iter().collect();
         self.0.detach()?;
+        while_down();
         // The kernel looks for partitions at once; that is no part of the load.
         let phase = self.0.enter_setup();
         let attached = self.0.attach();

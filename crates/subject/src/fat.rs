@@ -22,7 +22,8 @@ impl Prepared for Fat {
         Place::Fat(Arc::clone(&self.0))
     }
 
-    fn remount(&mut self) -> Result<Remount> {
+    fn remount(&mut self, while_down: &dyn Fn()) -> Result<Remount> {
+        while_down();
         Ok(Remount::Done { reported: Vec::new() })
     }
 

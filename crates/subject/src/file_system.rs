@@ -103,9 +103,10 @@ impl Prepared for FileSystemSubject {
         Place::Folder(self.mountpoint.clone())
     }
 
-    fn remount(&mut self) -> Result<Remount> {
+    fn remount(&mut self, while_down: &dyn Fn()) -> Result<Remount> {
         let reported = self.sync().err().into_iter().collect();
         self.exported.detach()?;
+        while_down();
         let phase = self.exported.enter_setup();
         let attached = self.exported.attach();
         let mounted = attached.map(|()| self.mount());

@@ -85,7 +85,10 @@ pub trait Prepared: Send {
     /// The phase stays what it is until the unmount is over, because that still writes what the load has left in
     /// caches; mounting is [`rotproof_block::Phase::Setup`]; then the phase is set back. An `Err` is a failure of
     /// the machine or of Rotproof, not a finding.
-    fn remount(&mut self) -> Result<Remount>;
+    ///
+    /// `while_down` is called when nothing of the subject is left on the stack and before it is attached again: when power comes
+    /// back, for example.
+    fn remount(&mut self, while_down: &dyn Fn()) -> Result<Remount>;
 
     /// What was made, and how, for the results.
     fn describe(&self) -> SubjectDescription;

@@ -36,7 +36,7 @@ fn content(seed: u64, bytes: usize) -> Vec<u8> {
 }
 
 fn remounted(subject: &mut dyn Prepared) -> usize {
-    match subject.remount().expect("the machine can remount") {
+    match subject.remount(&|| ()).expect("the machine can remount") {
         Remount::Done { reported } => reported.len(),
         Remount::Failed(error) => panic!("not mounted again: {error}"),
     }
@@ -225,7 +225,7 @@ fn a_file_system_that_gave_up_is_remounted_and_its_error_reported() {
         assert!(file.sync_all().is_err(), "{kind} did not notice that nothing can be written");
         drop(file);
         stack.behave(Behaviour::Good);
-        match subject.remount().expect("the machine can remount") {
+        match subject.remount(&|| ()).expect("the machine can remount") {
             Remount::Done { .. } => {
                 assert!(fs::read(folder(&*subject).join("before")).expect("readable") == before, "{kind}");
             }
@@ -248,7 +248,7 @@ fn a_file_system_that_cannot_be_mounted_again_is_a_finding() {
             prepare_on(&file_system(kind, &[], &[]), stack.clone(), &environment).expect("prepared");
         fs::write(folder(&*subject).join("a"), "data").expect("written");
         stack.behave(Behaviour::Blank);
-        match subject.remount().expect("the machine can remount") {
+        match subject.remount(&|| ()).expect("the machine can remount") {
             Remount::Failed(error) => assert!(error.to_string().contains(kind.name()), "{error}"),
             Remount::Done { .. } => panic!("{kind} was mounted from zeros"),
         }

@@ -12,9 +12,10 @@ use rotproof_spec::{Bytes, Span, nearest};
 use crate::delay::{Delay, Histogram};
 use crate::effect::{Bits, Direction, Draw, Effect, NewPart, Tear};
 use crate::errno::Errno;
+use crate::power_cut::{Keeps, PowerCut};
 
 /// Every word, and the keys that its arguments may have.
-const WORDS: [(&str, &[&str]); 17] = [
+const WORDS: [(&str, &[&str]); 18] = [
     ("bit_flip", &["byte", "bit", "mask", "burst", "random", "draw"]),
     ("zeros", &[]),
     ("ones", &[]),
@@ -29,6 +30,7 @@ const WORDS: [(&str, &[&str]); 17] = [
     ("no_space", &[]),
     ("read_only", &[]),
     ("gone", &[]),
+    ("power_cut", &["keeps", "everywhere", "draw"]),
     ("delay", &["uniform", "normal", "exponential", "histogram"]),
     ("bandwidth", &[]),
     ("hang", &[]),
@@ -99,6 +101,7 @@ fn build(word: &str, arguments: &Arguments) -> Result<Effect, String> {
         "misdirected_write" => return direction(arguments).map(Effect::MisdirectedWrite),
         "torn_write" | "shorn_write" => return tear(word, arguments).map(Effect::TornWrite),
         "error" => return error(arguments),
+        "power_cut" => return power_cut(arguments),
         "delay" => return delay(arguments).map(Effect::Delay),
         "bandwidth" => {
             let text = arguments.plain(word, "bytes a second: { bandwidth: 10MiB }, bandwidth(10MiB)")?;
@@ -199,6 +202,20 @@ fn error(arguments: &Arguments) -> Result<Effect, String> {
     Ok(Effect::Error { errno, after })
 }
 
+fn power_cut(arguments: &Arguments) -> Result<Effect, String> {
+    let mut cut = PowerCut { draw: arguments.draw()?, ..PowerCut::default() };
+    for (key, value) in &arguments.0 {
+        match (key.as_str(), value.as_str()) {
+            ("draw", _) => {}
+            ("everywhere", "true") | ("", "everywhere") => cut.everywhere = true,
+            ("everywhere", "false") => cut.everywhere = false,
+            ("everywhere", other) => return Err(format!("`everywhere` is true or false, not `{other}`")),
+            (_, keeps) => cut.keeps = keeps.parse()?,
+        }
+    }
+    Ok(Effect::PowerCut(cut))
+}
+
 fn delay(arguments: &Arguments) -> Result<Delay, String> {
     let [(key, value)] = arguments.0.as_slice() else {
         return Err("`delay` needs a span of time: { delay: 10ms }, delay(10ms)".to_owned());
@@ -243,6 +260,7 @@ impl Effect {
             Self::Error { .. } => "error",
             Self::ReadOnly => "read_only",
             Self::Gone => "gone",
+            Self::PowerCut(_) => "power_cut",
             Self::Delay(_) => "delay",
             Self::Bandwidth(_) => "bandwidth",
             Self::Hang(_) => "hang",
@@ -288,6 +306,15 @@ impl Effect {
                     push("new", &new);
                 }
                 sectors.iter().for_each(|sectors| push("sectors", sectors));
+                draw.0.iter().for_each(|draw| push("draw", draw));
+            }
+            Self::PowerCut(PowerCut { keeps, everywhere, draw }) => {
+                if keeps != Keeps::Part {
+                    push("keeps", &keeps);
+                }
+                if everywhere {
+                    push("everywhere", &true);
+                }
                 draw.0.iter().for_each(|draw| push("draw", draw));
             }
             Self::Error { errno, after } => {

@@ -53,7 +53,7 @@ impl JsonSchema for Effect {
             "description": "What a hit does.",
             "anyOf": [
                 {
-                    "description": "bit_flip: the lowest bit of byte 0 of the block flips. zeros, ones, noise: the block is that. lost_write: acknowledged, but the old data stays. misdirected_write: lands on another block. stale_read: brings what was there before the last write. torn_write: some sectors are stored. shorn_write: the first 3 or 7 eighths are stored. medium_error: the block cannot be transferred. error: the whole request fails (EIO). no_space: ENOSPC. read_only, gone: from now on. hang: the request does not come back until it is released.",
+                    "description": "bit_flip: the lowest bit of byte 0 of the block flips. zeros, ones, noise: the block is that. lost_write: acknowledged, but the old data stays. misdirected_write: lands on another block. stale_read: brings what was there before the last write. torn_write: some sectors are stored. shorn_write: the first 3 or 7 eighths are stored. medium_error: the block cannot be transferred. error: the whole request fails (EIO). no_space: ENOSPC. read_only, gone: from now on. power_cut: nothing is served any more, and what was volatile is lost, or a part of it. hang: the request does not come back until it is released.",
                     "enum": alone
                 },
                 {
@@ -95,6 +95,15 @@ impl JsonSchema for Effect {
                             "additionalProperties": false
                         }
                     ]
+                })),
+                with("power_cut", "The power goes, and what was volatile may be lost.", json_schema!({
+                    "type": "object",
+                    "properties": {
+                        "keeps": { "description": "How much of it is kept. Default: a part.", "enum": ["part", "none", "all"] },
+                        "everywhere": { "description": "The whole stack loses its power, not only what is below. Default false.", "type": "boolean" },
+                        "draw": draw.clone()
+                    },
+                    "additionalProperties": false
                 })),
                 with("delay", "The whole request takes longer.", json_schema!({
                     "anyOf": [

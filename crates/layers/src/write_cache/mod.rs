@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
+use rotproof_block::ability::{Ability, Wanted};
 use rotproof_block::{
     Buffer, Completion, Device, DeviceInfo, Error, ErrorKind, Features, Kept, Operation, Power, Queue,
     Request, Result, Runtime, Submission,
@@ -125,20 +126,34 @@ impl WriteCacheDevice {
 
 impl Power for WriteCacheDevice {
     fn cut(&self, kept: Kept) {
-        let mut state = self.shared.state.lock();
+        self.shared.cut(kept);
+    }
+
+    fn restore(&self) {
+        self.shared.restore();
+    }
+
+    fn is_on(&self) -> bool {
+        self.shared.is_on()
+    }
+}
+
+impl Power for Shared {
+    fn cut(&self, kept: Kept) {
+        let mut state = self.state.lock();
         if state.is_on {
             state.is_on = false;
             state.cuts += 1;
-            state.log.cut(kept, self.shared.options.atomic_unit_bytes.into());
+            state.log.cut(kept, self.options.atomic_unit_bytes.into());
         }
     }
 
     fn restore(&self) {
-        self.shared.state.lock().is_on = true;
+        self.state.lock().is_on = true;
     }
 
     fn is_on(&self) -> bool {
-        self.shared.state.lock().is_on
+        self.state.lock().is_on
     }
 }
 
@@ -154,6 +169,12 @@ impl Device for WriteCacheDevice {
             shared: Arc::clone(&self.shared),
             runtime: runtime.clone(),
         }))
+    }
+
+    fn ability(&self, wanted: Wanted) -> Option<Ability> {
+        wanted
+            .offer::<dyn Power>(|| Arc::<Shared>::clone(&self.shared))
+            .or_else(|| self.below.ability(wanted))
     }
 }
 

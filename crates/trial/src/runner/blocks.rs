@@ -90,7 +90,7 @@ impl Conductor<'_> {
             self.noticed.push(format!("unmount: {error}"));
         }
         drop(driver);
-        match subject.remount()? {
+        match subject.remount(&|| self.stack.sites.restore_power())? {
             Remount::Done { reported } => {
                 self.noticed.extend(reported.iter().map(|error| format!("unmount: {error}")));
             }

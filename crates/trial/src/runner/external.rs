@@ -146,7 +146,7 @@ impl Conductor<'_> {
         }
         ended?;
         self.options.monitor.begin("remount", None);
-        match subject.remount()? {
+        match subject.remount(&|| self.stack.sites.restore_power())? {
             Remount::Done { reported } => {
                 self.noticed.extend(reported.iter().map(|error| format!("unmount: {error}")));
             }

@@ -83,7 +83,7 @@ impl Conductor<'_> {
             self.options.cancel.check()?;
         }
         self.options.monitor.begin("remount", None);
-        match subject.remount()? {
+        match subject.remount(&|| self.stack.sites.restore_power())? {
             Remount::Done { reported } => {
                 self.noticed.extend(reported.iter().map(|error| format!("unmount: {error}")));
             }

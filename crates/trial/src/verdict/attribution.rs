@@ -57,7 +57,8 @@ pub fn attribute(
     let mut causes: Vec<Cause> = findings.iter().map(|finding| index.cause_of(finding)).collect();
     let of_neighbours = lay_to_neighbours(hits, findings, &mut causes);
     let in_question: Vec<usize> = (0..findings.len())
-        .filter(|&number| matches!(causes[number], Cause::Consequence(_)))
+        // What a power cut took was never to be found again.
+        .filter(|&number| matches!(causes[number], Cause::Consequence(hit) if !hits[hit].is_dark))
         .filter(|&number| findings[number].takes_data() && !of_neighbours.contains(&number))
         .collect();
     if !in_question.is_empty() {
@@ -182,6 +183,9 @@ impl<'a> Index<'a> {
         if let Some(hit) = self.by_content(finding).or_else(|| self.by_place(finding)) {
             return Cause::Hit(hit);
         }
+        if let Some(hit) = self.power_cut(finding) {
+            return Cause::Consequence(hit);
+        }
         let cause = self.consequence_of(finding);
         if cause == Cause::Unexplained { self.touched(finding).map_or(cause, Cause::Assumed) } else { cause }
     }
@@ -261,6 +265,16 @@ impl<'a> Index<'a> {
         };
         let is_write = finding.is_told && finding.sign == Sign::Refused && !finding.timed_out;
         self.errors.iter().copied().rev().find(|&number| is_write && is_flush(&self.hits[number]))
+    }
+
+    /// A power cut before what failed with an error in the same phase, or was lost with a flush that failed: requests under way
+    /// fail without meeting the rule, and what a volatile cache held is gone without a hit of its own.
+    fn power_cut(&self, finding: &Finding) -> Option<usize> {
+        let is_lost = matches!(finding.sign, Sign::Elsewhere | Sign::Torn);
+        let explains =
+            |hit: &Hit| hit.is_dark && hit.time <= finding.time && (is_lost || hit.phase == finding.phase);
+        let is_told = finding.is_told && !finding.timed_out;
+        self.errors.iter().copied().find(|&number| is_told && explains(&self.hits[number]))
     }
 
     /// The last hit before the finding that can bring down more than its own block: for what took too long any that holds up a
@@ -398,6 +412,22 @@ mod tests {
         // A bare device cannot see through anything.
         let placed = Finding { device_offset: Some(0), ..unreadable(1) };
         assert_eq!(causes(&[flip(0, 1, 9)], &[placed]), [Cause::Assumed(0)]);
+    }
+
+    #[test]
+    fn a_power_cut_fails_what_is_under_way_and_takes_what_was_not_flushed() {
+        let cut = Hit { operation: OperationKind::Write, is_dark: true, ..error(0, 0, &[]) };
+        let placed = |finding: Finding| Finding { device_offset: Some(8192), ..finding };
+        let refused = placed(unreadable(1));
+        let unflushed = placed(Finding { is_told: true, phase: Phase::Check, ..wrong(2, 9) });
+        let silent = placed(Finding { phase: Phase::Check, ..wrong(3, 9) });
+        let before = placed(Finding { time: Time(5), ..unreadable(4) });
+        let later = placed(Finding { phase: Phase::Check, ..unreadable(5) });
+        let found = attribute(&[cut], &[refused, unflushed, silent, before, later], &|expected| {
+            vec![false; expected.len()]
+        });
+        let [mine, none] = [Cause::Consequence(0), Cause::Unexplained];
+        assert_eq!(found, [mine, mine, none, none, none]);
     }
 
     #[test]

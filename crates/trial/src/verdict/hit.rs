@@ -62,6 +62,8 @@ pub struct Hit {
     pub gone: Option<Time>,
     /// Whether the truth was put back.
     pub repaired: bool,
+    /// From then on the device served nothing, and what was volatile may be lost.
+    pub is_dark: bool,
 }
 
 impl Hit {
@@ -106,6 +108,7 @@ impl Hit {
             served: record.served_at_ns.map(Time),
             gone: record.repaired_at_ns.or(record.replaced_at_ns).map(Time),
             repaired: record.repaired_at_ns.is_some(),
+            is_dark: matches!(record.effect, Effect::PowerCut(_)),
         }
     }
 
@@ -231,6 +234,7 @@ pub(super) mod tests {
             served: Some(Time(12)),
             gone: None,
             repaired: false,
+            is_dark: false,
         }
     }
 
