@@ -1,5 +1,6 @@
 //! Trials on real devices and file systems, through the command line as a user runs it. They need root.
 
+mod crash;
 mod dedup;
 mod devices;
 mod evidence;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::crash::CrashArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rotproof_import::Format;
 use rotproof_probe::protocol::unescaped;
@@ -85,6 +86,8 @@ pub enum Command {
     Ctl(CtlArgs),
     /// Look at this machine, for people or for a run on another one
     Probe(ProbeArgs),
+    /// Explore what a power loss leaves of a file system
+    Crash(CrashArgs),
     /// Remove what killed runs have left: mounts, loop devices, folders
     Clean(CleanArgs),
 }

@@ -7,6 +7,7 @@ mod clean;
 mod client;
 mod content;
 mod course;
+mod crash;
 mod ctl;
 mod exit;
 mod fail;
@@ -94,6 +95,7 @@ fn call(command: &Command, output: Output) -> Result<Exit, Failure> {
         Command::Content(args) => content::content(args, output),
         Command::Schema(args) => schema::schema(args, output),
         Command::Probe(args) => probe::probe(args, output),
+        Command::Crash(args) => crash::crash(args, output),
         Command::Clean(args) => clean::clean(args, output),
     }
 }

@@ -5,6 +5,7 @@
 //! device is recorded. This crate needs root, and knows nothing of trials or their files.
 
 mod blank;
+mod campaign;
 mod check;
 mod doer;
 pub mod model;
@@ -15,6 +16,7 @@ mod sequence;
 mod tree_oracle;
 
 pub use blank::Blank;
+pub use campaign::{Campaign, CampaignOptions, Suspect, Tally, explore_sequences, write_state};
 pub use check::{MountCheck, NoOracle, Oracle};
 pub use promise::Promise;
 pub use scene::Scene;

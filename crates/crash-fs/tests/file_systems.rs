@@ -211,3 +211,30 @@ fn forget_flushes(from: &Path, to: &Path, begin: u64) -> u64 {
     recorder.finish().expect("there is room");
     new_begin
 }
+
+#[test]
+fn a_state_that_was_kept_can_be_made_again() {
+    assert!(is_root(), "run as root: a file system is mounted");
+    let stand = Stand::new(FileSystem::Ext4);
+    let steps = [Step { operation: Operation::Append("A/foo"), persist: Persist::Nothing }];
+    let options = SequenceOptions { folder: stand.folder.path(), name: "kept", id: 5 };
+    let done = run_sequence(stand.run(), &stand.blank, &steps, options).expect("the sequence can be done");
+    let base = Some(stand.blank.image.clone());
+    let states = StateOptions { base, begin: done.begin, ..StateOptions::new(&done.recording, 1) };
+    let mut states = rotproof_crash::States::new(states).expect("a recording");
+    let kept = stand.folder.path().join("kept-states");
+    std::fs::create_dir(&kept).expect("there is room");
+    std::fs::copy(&done.recording, kept.join("recording")).expect("there is room");
+    std::fs::copy(&stand.blank.image, kept.join("base.img")).expect("there is room");
+    for number in 0..5 {
+        let (_, state) = states.next_state().expect("readable").expect("so many states");
+        let (file, image, wanted) =
+            (kept.join(format!("{number}.json")), kept.join("again.img"), kept.join("wanted.img"));
+        state.description.write(&file).expect("there is room");
+        states.contents().write_image(&state.image.snapshot, &wanted).expect("there is room");
+        let words = rotproof_crash_fs::write_state(&file, &image).expect("made again");
+        assert_eq!(words, state.description.words());
+        assert!(std::fs::read(&image).expect("an image") == std::fs::read(&wanted).expect("an image"));
+        [image, wanted].iter().for_each(|image| std::fs::remove_file(image).expect("it is there"));
+    }
+}

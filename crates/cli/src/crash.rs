@@ -1,0 +1,249 @@
+//! `rotproof crash`: what file systems are left with when the power goes, explored state by state.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use rotproof_block::{Error, ErrorKind};
+use rotproof_crash_fs::operations::{of_length_one, of_length_two, sample};
+use rotproof_crash_fs::{Campaign, CampaignOptions, Suspect, Tally, explore_sequences, write_state};
+use rotproof_machine::registry::Registry;
+use rotproof_spec::Span;
+use rotproof_subject::FileSystem;
+use serde_json::json;
+
+use crate::exit::Exit;
+use crate::fail::Failure;
+use crate::output::{Output, Paint};
+use crate::signals::cancel_on_signals;
+use crate::units::{count, counted};
+
+/// `rotproof crash`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Every sequence of file operations is done on a fresh file system whose device is
+recorded. Of the recording come the states in which a power loss may have left
+it; each is mounted, so that recovery runs, and its files are looked at. What
+fails is kept with its story. Needs root. Nothing of yours is written to.")]
+pub struct CrashArgs {
+    /// The file system
+    #[arg(value_name = "SUBJECT")]
+    pub subject: Option<CrashSubject>,
+
+    /// Sequences of so many operations, each alone or also in pairs
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub length: u8,
+
+    /// So many sequences of that length, drawn by the seed; default: all
+    #[arg(long, value_name = "N")]
+    pub sample: Option<usize>,
+
+    /// States of each sequence at most
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    pub states: u64,
+
+    /// States looked at at the same time; default: one for each CPU, up to 4
+    #[arg(long, value_name = "N")]
+    pub workers: Option<usize>,
+
+    /// Let the file system's own checker look at every state too
+    #[arg(long)]
+    pub fsck: bool,
+
+    /// Root of all that is drawn
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Begin no sequence after so long
+    #[arg(long, value_name = "SPAN")]
+    pub duration: Option<Span>,
+
+    /// Where what fails is kept; default: rotproof-results/crash
+    #[arg(long, value_name = "DIR")]
+    pub results: Option<PathBuf>,
+
+    /// Show a state that was kept, instead of exploring
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["subject", "sample", "duration", "results"])]
+    pub state: Option<PathBuf>,
+
+    /// With --state: where to leave its image
+    #[arg(long, value_name = "FILE", requires = "state")]
+    pub image: Option<PathBuf>,
+
+    /// No progress
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The file systems that can be explored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CrashSubject {
+    /// The fourth extended file system.
+    Ext4,
+    /// XFS.
+    Xfs,
+    /// Btrfs.
+    Btrfs,
+}
+
+impl CrashSubject {
+    /// As a subject.
+    pub fn kind(self) -> FileSystem {
+        match self {
+            Self::Ext4 => FileSystem::Ext4,
+            Self::Xfs => FileSystem::Xfs,
+            Self::Btrfs => FileSystem::Btrfs,
+        }
+    }
+}
+
+/// Suspects that are shown one by one.
+const SUSPECTS_MAX: usize = 10;
+/// States of them of which nobody knows that are shown one by one.
+const UNKNOWN_MAX: usize = 3;
+/// How often progress is told, in sequences.
+const TELL_EVERY: usize = 10;
+
+/// Explores, or shows a state that was kept. A state that fails is exit 1; so is one of which nobody knows, since that did
+/// not pass either.
+pub fn crash(args: &CrashArgs, output: Output) -> Result<Exit, Failure> {
+    if let Some(state) = &args.state {
+        let Some(image) = &args.image else {
+            let what = "say with `--image FILE` where the image of the state is to be written";
+            return Err(Error::new(ErrorKind::Invalid, what).into());
+        };
+        if image.exists() {
+            let what = format!("{} is there already; remove it or choose another", image.display());
+            return Err(Error::new(ErrorKind::Refused, what).into());
+        }
+        let words = write_state(state, image)?;
+        match args.json {
+            true => output.json(&json!({ "state": words, "image": image })),
+            false => output.result(format!("{words}\nImage: {}", image.display())),
+        }
+        return Ok(Exit::Pass);
+    }
+    let Some(kind) = args.subject else {
+        let what = "name a file system: rotproof crash ext4; or a state with `--state FILE`";
+        return Err(Error::new(ErrorKind::Invalid, what).into());
+    };
+    let kind = kind.kind();
+    let cancel = cancel_on_signals()?;
+    let two = of_length_two();
+    let sequences = match (args.length, args.sample) {
+        (1, None) => of_length_one(),
+        (1, Some(count)) => sample(&of_length_one(), count, args.seed),
+        (_, None) => [of_length_one(), two].concat(),
+        (_, Some(count)) => sample(&two, count, args.seed),
+    };
+    let options = CampaignOptions {
+        kind,
+        sequences,
+        states_max: args.states,
+        workers: args
+            .workers
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(4)),
+        checker_every: usize::from(args.fsck),
+        seed: args.seed,
+        time_max: args.duration.map(|span| span.0),
+        keep: args.results.clone().unwrap_or_else(|| PathBuf::from("rotproof-results").join("crash")),
+    };
+    let run = Registry::of_user()?.begin()?;
+    let mut tell = |tally: &Tally| {
+        if !args.quiet && tally.sequences.is_multiple_of(TELL_EVERY) {
+            output.note(progress(tally));
+        }
+    };
+    let campaign = explore_sequences(&run, &options, &cancel, &mut tell);
+    let left = run.finish();
+    let campaign = campaign?;
+    if let Some(error) = left.into_iter().next() {
+        return Err(error.while_doing("removing what the exploration had created").into());
+    }
+    if args.json {
+        let value = serde_json::to_value(&campaign)
+            .map_err(|error| Error::new(ErrorKind::Internal, "writing JSON").caused_by(error))?;
+        output.json(&json!({ "subject": kind.name(), "seed": args.seed, "campaign": value }));
+    } else {
+        output.result(render(&campaign, kind.name(), args.seed, output.stdout_paint()));
+    }
+    if let Some(signal) = cancel.signal() {
+        return Ok(Exit::of_signal(signal));
+    }
+    Ok(if campaign.tally.failing == 0 && campaign.tally.unknown == 0 {
+        Exit::Pass
+    } else {
+        Exit::VerdictFailed
+    })
+}
+
+fn progress(tally: &Tally) -> String {
+    format!(
+        "  {} of {} sequences, {} states, {} failing, {} unknown",
+        count(tally.sequences as u64),
+        count(tally.sequences_in_all as u64),
+        count(tally.checked),
+        count(tally.failing),
+        count(tally.unknown)
+    )
+}
+
+fn render(campaign: &Campaign, subject: &str, seed: u64, paint: Paint) -> String {
+    let Campaign { tally, suspects, is_complete, seconds } = campaign;
+    let mut lines = vec![
+        format!("{}  power loss, seed {seed}", paint.bold(subject)),
+        String::new(),
+        format!("  sequences  {} of {}", count(tally.sequences as u64), count(tally.sequences_in_all as u64)),
+        format!(
+            "  states     {} in {seconds:.1} s, {:.0} a second",
+            count(tally.checked),
+            tally.checked as f64 / seconds.max(f64::MIN_POSITIVE)
+        ),
+        format!("  failing    {}", count(tally.failing)),
+        format!("  unknown    {}", count(tally.unknown)),
+    ];
+    for suspect in suspects.iter().take(SUSPECTS_MAX) {
+        lines.push(String::new());
+        lines.extend(told(suspect, paint));
+    }
+    if suspects.len() > SUSPECTS_MAX {
+        let more = counted((suspects.len() - SUSPECTS_MAX) as u64, "sequence");
+        lines.extend([String::new(), format!("and {more} more; --json has them all")]);
+    }
+    lines.push(String::new());
+    lines.push(match (tally.failing, tally.unknown, is_complete) {
+        (0, 0, true) => {
+            format!("{}  every state that was looked at keeps what was promised", paint.good("PASS"))
+        }
+        (0, 0, false) => {
+            format!("{}  stopped early; what was looked at passes", paint.notable("PASS SO FAR"))
+        }
+        (0, _, _) => format!("{}  of some states nobody knows", paint.bad("FAIL")),
+        _ => format!("{}  {}", paint.bad("FAIL"), counted(tally.failing, "state")),
+    });
+    lines.join("\n")
+}
+
+/// A sequence that does not simply pass.
+fn told(suspect: &Suspect, paint: Paint) -> Vec<String> {
+    let Suspect { sequence, failures, unknown, stories, kept } = suspect;
+    let mut lines = vec![paint.bold(sequence.join("; ")).to_string()];
+    for story in stories {
+        lines.extend(story.lines().map(|line| format!("  {line}")));
+    }
+    lines.extend(
+        unknown.iter().take(UNKNOWN_MAX).map(|one| format!("  unknown: {}: {}", one.state.words(), one.why)),
+    );
+    if let Some(first) = failures.first() {
+        let state = kept.join(format!("state-{}.json", first.index));
+        lines.push(format!(
+            "  {}",
+            paint.dim(format!("rotproof crash --state {} --image crashed.img", state.display()))
+        ));
+    }
+    lines.push(format!("  {}", paint.dim(format!("kept in {}", kept.display()))));
+    lines
+}
