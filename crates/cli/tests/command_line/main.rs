@@ -1,0 +1,11 @@
+//! What a user of the command sees, and what it leaves. One program of all these tests: each program of its own is linked
+//! anew after every change below the command. What needs a terminal has one (`live`), so that nothing else starts meanwhile.
+
+mod clients;
+mod content;
+mod interrupt;
+mod limits;
+mod messages;
+mod model;
+mod probe;
+mod trace;
