@@ -1,6 +1,8 @@
 //! The rotproof command: reads the command line, calls the verb, prints, and ends with the exit code that says the
 //! same. How anything works is known below, in the `trial` crate.
 
+#[cfg(test)]
+mod architecture_tests;
 mod args;
 mod check;
 mod clean;
