@@ -152,6 +152,11 @@ impl StackSpec {
         self.0.0.iter().all(|(_, chain)| keeps(chain, is_implicit).0)
     }
 
+    /// Whether it is one device on one leaf.
+    pub fn is_one_chain(&self) -> bool {
+        self.count() == 1 && self.devices().iter().all(|device| device.legs().is_none())
+    }
+
     /// Reports everything that makes no sense. `path` is where the stack stands in the document.
     pub fn validate(&self, path: &Path, problems: &mut Problems) {
         Check::new(problems).stack(self, path);

@@ -84,11 +84,11 @@ pub fn validate_extents(
                 "btrfs tells where a block lies in its own address space, not on the device".to_owned(),
                 by_content,
             ),
-            Some(_) if !stack.keeps_offsets() => (
+            Some(_) if !stack.keeps_offsets() || !stack.is_one_chain() => (
                 "what lies at an offset of the file system lies elsewhere where the faults act: a layer between \
                  them moves blocks"
                     .to_owned(),
-                "put `faults` above `dedup`, or leave `by: extent` out to match by content",
+                "put `faults` above `dedup`, do without `concat`, or leave `by: extent` out to match by content",
             ),
             Some(_) => match not_there_yet(rule, load) {
                 Some(problem) => problem,
