@@ -178,21 +178,26 @@ fn expectation(line: &Value) -> Expectation {
 }
 
 fn stack(trial: &Value) -> Vec<Device> {
-    let entries: Vec<(String, String)> = list(&trial["stack"], |entry| match entry {
-        Value::Object(map) => {
-            map.iter().next().map_or_else(Default::default, |(name, value)| (name.clone(), bare(value)))
-        }
-        other => (text(other), String::new()),
-    });
-    let is_placed = entries.iter().any(|(name, _)| name == "faults");
+    let stack = &trial["stack"];
     let has_faults = trial["faults"].as_array().is_some_and(|faults| !faults.is_empty());
-    let mut devices: Vec<Device> = entries
-        .into_iter()
-        .map(|(name, detail)| Device { has_faults: has_faults && name == "faults", name, detail })
-        .collect();
-    // Where a trial does not say where its faults act, they act just above the leaf.
-    if has_faults && !is_placed && !devices.is_empty() {
-        devices.insert(1, Device { name: "faults".into(), detail: String::new(), has_faults: true });
+    let mut devices = Vec::new();
+    legs(stack, &mut |name, chain| told_chain(name, chain, has_faults, &mut devices));
+    if let Value::Array(_) = stack {
+        told_chain(None, stack, has_faults, &mut devices);
+    }
+    // Where a trial does not say where its faults act, they act just above each leaf.
+    let word = |device: &Device| device.name.rsplit(": ").next().unwrap_or_default().to_owned();
+    if has_faults && !devices.iter().any(|device| word(device) == "faults") {
+        let is_leaf = |device: &Device| matches!(&*word(device), "memory" | "file" | "nbd" | "disk");
+        devices = devices
+            .into_iter()
+            .flat_map(|device| {
+                let name = device.name.replace(&word(&device), "faults");
+                let above =
+                    is_leaf(&device).then(|| Device { name, detail: String::new(), has_faults: true });
+                [Some(device), above].into_iter().flatten()
+            })
+            .collect();
     }
     let (name, detail) = match &trial["subject"] {
         Value::Object(map) => {
@@ -205,6 +210,39 @@ fn stack(trial: &Value) -> Vec<Device> {
     let detail = if is_program { "a program, of which nothing is known" } else { "with its oracle" };
     devices.push(Device { name: "load".into(), detail: detail.into(), has_faults: false });
     devices
+}
+
+/// Several chains: of a map each with its name, of a list of lists without.
+fn legs(stacks: &Value, each: &mut dyn FnMut(Option<&str>, &Value)) {
+    match stacks {
+        Value::Object(map) => map.iter().for_each(|(name, chain)| each(Some(name), chain)),
+        Value::Array(chains) => {
+            chains.iter().filter(|chain| chain.is_array()).for_each(|chain| each(None, chain))
+        }
+        _ => {}
+    }
+}
+
+/// The devices of a chain from bottom to top, each after those that it stands on, with the name of the chain if it has one.
+fn told_chain(chain_name: Option<&str>, chain: &Value, has_faults: bool, devices: &mut Vec<Device>) {
+    for entry in chain.as_array().into_iter().flatten() {
+        let (word, options) = match entry {
+            Value::Object(map) => match map.iter().next() {
+                Some((word, options)) => (word.clone(), options.clone()),
+                None => continue,
+            },
+            Value::String(word) => (word.clone(), Value::Null),
+            _ => continue,
+        };
+        legs(&options["of"], &mut |name, leg| told_chain(name.or(chain_name), leg, has_faults, devices));
+        let mut options = options;
+        if let Some(map) = options.as_object_mut() {
+            map.remove("of");
+        }
+        let is_site = word == "faults";
+        let name = chain_name.map_or(word.clone(), |chain| format!("{chain}: {word}"));
+        devices.push(Device { name, detail: bare(&options), has_faults: has_faults && is_site });
+    }
 }
 
 /// What the load is asked to do.
@@ -403,6 +441,14 @@ mod tests {
             [("memory", false), ("faults", true), ("stats", false), ("subject ext4", false), ("load", false)];
         assert_eq!(names, wanted.map(|(name, has_faults)| (name.to_owned(), has_faults)));
         assert_eq!(stack(&trial)[0].detail, "block_size: 512B, size: 1GiB");
+        let tree = json!({
+            "stack": { "left": [{ "memory": { "size": "1MiB" } }, "faults"],
+                "right": [{ "concat": { "of": [[{ "disk": { "profile": "ssd" } }], [{ "memory": { "size": "1MiB" } }]] } }] },
+            "faults": [{ "name": "rot" }], "subject": "btrfs",
+        });
+        let names: Vec<String> = stack(&tree).into_iter().map(|device| device.name).collect();
+        let wanted = ["left: memory", "left: faults", "right: disk", "right: memory", "right: concat"];
+        assert_eq!(names[..5], wanted);
         let placed = json!({ "stack": ["faults"], "faults": [], "subject": "raw" });
         assert!(stack(&placed).iter().all(|device| !device.has_faults));
     }
