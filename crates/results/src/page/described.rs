@@ -217,7 +217,7 @@ fn legs(stacks: &Value, each: &mut dyn FnMut(Option<&str>, &Value)) {
     match stacks {
         Value::Object(map) => map.iter().for_each(|(name, chain)| each(Some(name), chain)),
         Value::Array(chains) => {
-            chains.iter().filter(|chain| chain.is_array()).for_each(|chain| each(None, chain))
+            chains.iter().filter(|chain| chain.is_array()).for_each(|chain| each(None, chain));
         }
         _ => {}
     }
