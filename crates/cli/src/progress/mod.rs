@@ -72,14 +72,7 @@ impl Progress {
             };
             let mut phase = Phase::default();
             loop {
-                let snapshot = poll();
-                if phase.snapshot.phase != snapshot.phase {
-                    if !phase.snapshot.phase.is_empty() {
-                        view.end(&phase);
-                    }
-                    phase = Phase::default();
-                }
-                phase.update(snapshot);
+                phase = follow(&mut *view, phase, poll());
                 if !phase.snapshot.phase.is_empty() {
                     view.show(&phase);
                 }
@@ -88,7 +81,8 @@ impl Progress {
                     break;
                 }
             }
-            phase.update(poll());
+            // What went on between the last look and the end may be another phase.
+            let phase = follow(&mut *view, phase, poll());
             if !phase.snapshot.phase.is_empty() {
                 view.end(&phase);
             }
@@ -113,6 +107,17 @@ impl Drop for Progress {
     }
 }
 
+/// The phase that a snapshot is of; one that it ends is shown as ended.
+fn follow(view: &mut dyn View, phase: Phase, snapshot: Snapshot) -> Phase {
+    let is_same = phase.snapshot.phase == snapshot.phase;
+    if !is_same && !phase.snapshot.phase.is_empty() {
+        view.end(&phase);
+    }
+    let mut phase = if is_same { phase } else { Phase::default() };
+    phase.update(snapshot);
+    phase
+}
+
 /// A way to show a phase.
 trait View {
     fn show(&mut self, phase: &Phase);
@@ -123,6 +128,24 @@ trait View {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_phase_ends_under_its_own_name() {
+        struct Ends(Vec<String>);
+        impl View for Ends {
+            fn show(&mut self, _: &Phase) {}
+            fn end(&mut self, phase: &Phase) {
+                self.0.push(phase.snapshot.phase.clone());
+            }
+            fn close(&mut self) {}
+        }
+        let mut ends = Ends(Vec::new());
+        let mut phase = Phase::default();
+        for name in ["", "prefill", "run", "run", "check"] {
+            phase = follow(&mut ends, phase, Snapshot { phase: name.into(), ..Snapshot::default() });
+        }
+        assert_eq!((phase.snapshot.phase.as_str(), ends.0), ("check", vec!["prefill".into(), "run".into()]));
+    }
 
     #[test]
     fn a_display_stops_when_it_is_dropped_and_asks_a_last_time() {

@@ -184,7 +184,8 @@ impl<'a> Index<'a> {
             return Cause::Hit(hit);
         }
         if let Some(hit) = self.power_cut(finding) {
-            return Cause::Consequence(hit);
+            let is_version = finding.sign != Sign::Torn;
+            return if is_version { Cause::Consequence(hit) } else { Cause::Assumed(hit) };
         }
         let cause = self.consequence_of(finding);
         if cause == Cause::Unexplained { self.touched(finding).map_or(cause, Cause::Assumed) } else { cause }
@@ -421,13 +422,14 @@ mod tests {
         let refused = placed(unreadable(1));
         let unflushed = placed(Finding { is_told: true, phase: Phase::Check, ..wrong(2, 9) });
         let silent = placed(Finding { phase: Phase::Check, ..wrong(3, 9) });
+        let neither = Finding { sign: Sign::Torn, ..unflushed.clone() };
         let before = placed(Finding { time: Time(5), ..unreadable(4) });
         let later = placed(Finding { phase: Phase::Check, ..unreadable(5) });
-        let found = attribute(&[cut], &[refused, unflushed, silent, before, later], &|expected| {
+        let found = attribute(&[cut], &[refused, unflushed, silent, before, later, neither], &|expected| {
             vec![false; expected.len()]
         });
         let [mine, none] = [Cause::Consequence(0), Cause::Unexplained];
-        assert_eq!(found, [mine, mine, none, none, none]);
+        assert_eq!(found, [mine, mine, none, none, none, Cause::Assumed(0)]);
     }
 
     #[test]

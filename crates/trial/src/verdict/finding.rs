@@ -6,7 +6,7 @@ use std::ops::Range;
 use rotproof_block::{ContentHash, ErrorKind, Phase, Time};
 use rotproof_fault::SECTORS;
 use rotproof_load::engine::{Incident, LoadOperation};
-use rotproof_load::{Classification, ContentId, Oracle, Way, Workload};
+use rotproof_load::{Classification, ContentId, Oracle, Unflushed, Way, Workload};
 
 use super::Evidence;
 
@@ -188,11 +188,14 @@ fn sign(way: &Way) -> Sign {
     match way.what {
         What::Unreadable { .. } => Sign::Unreadable,
         What::Unwritable { .. } | What::Refused { .. } => Sign::Refused,
-        What::Zeroed | What::Stale(_) | What::Unflushed(_) | What::Foreign(_) | What::Noise => {
-            Sign::Elsewhere
-        }
+        What::Zeroed
+        | What::Stale(_)
+        | What::Unflushed(Unflushed { write: Some(_), .. })
+        | What::Foreign(_)
+        | What::Noise => Sign::Elsewhere,
         What::Lost | What::Undeleted | What::WrongSize { .. } => Sign::Name,
-        What::Torn { .. } => Sign::Torn,
+        // Nothing shows that a block which holds none of its versions has it from a flush that failed.
+        What::Torn { .. } | What::Unflushed(Unflushed { write: None, .. }) => Sign::Torn,
         What::FlippedBits { .. } | What::Ones | What::Misplaced { .. } => Sign::Within,
     }
 }
