@@ -11,6 +11,7 @@ use rotproof_spec::Span;
 
 use crate::content::ContentArgs;
 use crate::load::LoadArgs;
+use crate::map::MapArgs;
 use crate::metrics::MetricsArgs;
 use crate::model::ModelArgs;
 use crate::trace::TraceArgs;
@@ -74,6 +75,8 @@ pub enum Command {
     HoldMappings,
     /// Look into block traces and write them in other formats
     Trace(TraceArgs),
+    /// Say of every block of a file system what it is
+    Map(MapArgs),
     /// Reckon how probable undetected corruption is in a design
     Model(ModelArgs),
     /// Derive from real data what a load can write like it

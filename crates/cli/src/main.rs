@@ -18,6 +18,7 @@ mod hung;
 mod import;
 mod load;
 mod machine;
+mod map;
 mod mappings;
 mod memory;
 mod metrics;
@@ -93,6 +94,7 @@ fn call(command: &Command, output: Output) -> Result<Exit, Failure> {
         Command::HoldMappings => mappings::hold(),
         Command::Import(args) => import::import(args, output),
         Command::Trace(args) => trace::trace(args, output),
+        Command::Map(args) => map::map(args, output),
         Command::Model(args) => model::model(args, output),
         Command::Content(args) => content::content(args, output),
         Command::Schema(args) => schema::schema(args, output),

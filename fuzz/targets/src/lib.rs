@@ -11,6 +11,7 @@ pub mod fault_rule;
 pub mod fleet_file;
 pub mod fuse_request;
 pub mod import_plan;
+pub mod kinds;
 pub mod ledger;
 pub mod metrics_request;
 pub mod mutate;
@@ -36,7 +37,7 @@ pub struct FuzzTarget {
 }
 
 /// All of them.
-pub const TARGETS: [FuzzTarget; 28] = [
+pub const TARGETS: [FuzzTarget; 29] = [
     FuzzTarget { name: "fault_rule", check: fault_rule::check, seeds: fault_rule::seeds },
     FuzzTarget { name: "trial_file", check: trial_file::check, seeds: trial_file::seeds },
     FuzzTarget { name: "fuse_request", check: fuse_request::check, seeds: fuse_request::seeds },
@@ -65,4 +66,5 @@ pub const TARGETS: [FuzzTarget; 28] = [
     FuzzTarget { name: "recording", check: recording::check, seeds: recording::seeds },
     FuzzTarget { name: "log_writes", check: recording::check_log, seeds: recording::log_seeds },
     FuzzTarget { name: "crash_state", check: recording::check_state, seeds: recording::state_seeds },
+    FuzzTarget { name: "kinds", check: kinds::check, seeds: kinds::seeds },
 ];

@@ -5,6 +5,7 @@ mod clients;
 mod content;
 mod interrupt;
 mod limits;
+mod map;
 mod messages;
 mod model;
 mod probe;

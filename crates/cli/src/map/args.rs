@@ -1,0 +1,37 @@
+//! The command line of `rotproof map`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use rotproof_spec::Bytes;
+
+/// `rotproof map`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+It reads ext4, xfs and btrfs, and never writes. What a mounted file system has
+in memory alone is not seen; run `sync` first, and prefer one at rest.")]
+pub struct MapArgs {
+    /// A block device or an image with a file system
+    #[arg(value_name = "DEVICE|IMAGE")]
+    pub device: PathBuf,
+
+    /// What this block of the file system is
+    #[arg(long, value_name = "N", conflicts_with_all = ["kind", "picture"])]
+    pub block: Option<u64>,
+
+    /// What is at this offset, such as 64MiB
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["kind", "picture", "block"])]
+    pub offset: Option<Bytes>,
+
+    /// Where blocks of a kind lie, such as inode_table, journal or metadata
+    #[arg(long, value_name = "WORD")]
+    pub kind: Option<String>,
+
+    /// Draw it into this new file, .svg or .html
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kind", "json"])]
+    pub picture: Option<PathBuf>,
+
+    /// Print it as JSON, every stretch with its owner and path
+    #[arg(long)]
+    pub json: bool,
+}

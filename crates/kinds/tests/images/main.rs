@@ -1,0 +1,8 @@
+//! Maps of real file systems against what their own tools, and the kernel, say of the same images.
+
+mod btrfs;
+mod ext4;
+mod image;
+mod seeds;
+mod speed;
+mod xfs;
