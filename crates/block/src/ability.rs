@@ -16,6 +16,11 @@ pub struct Wanted(TypeId);
 pub struct Ability(Box<dyn Any>);
 
 impl Wanted {
+    /// Whether it is the ability `A` that is wanted.
+    pub fn is<A: ?Sized + 'static>(self) -> bool {
+        self.0 == TypeId::of::<A>()
+    }
+
     /// Gives the ability `provider` if it is the one that is wanted.
     pub fn offer<A: ?Sized + 'static>(self, provider: impl FnOnce() -> Arc<A>) -> Option<Ability> {
         (self.0 == TypeId::of::<A>()).then(|| Ability(Box::new(provider())))

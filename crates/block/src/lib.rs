@@ -22,6 +22,7 @@ pub mod runtime;
 mod submission;
 pub mod system_calls;
 mod tag_scope;
+pub mod turns;
 
 pub use buffer::Buffer;
 pub use byte_stream::ByteStream;

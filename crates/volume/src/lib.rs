@@ -3,4 +3,8 @@
 //! Source: M. Fountoulakis, *DARC: Design and Evaluation of an I/O Controller for Data Protection*. Unlike there, metadata are
 //! protected themselves and survive a power loss.
 
+pub mod checksum;
+mod claims;
 pub mod copies;
+mod io;
+mod table;

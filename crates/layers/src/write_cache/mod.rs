@@ -5,7 +5,6 @@
 //! flush, or FUA, or both are acknowledged and ignored. Beyond that it keeps the contract like any other device.
 
 mod log;
-mod turn;
 
 use std::fmt;
 use std::future::Future;
@@ -15,13 +14,13 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use rotproof_block::ability::{Ability, Wanted};
+use rotproof_block::turns::Turns;
 use rotproof_block::{
     Buffer, Completion, Device, DeviceInfo, Error, ErrorKind, Features, Kept, Operation, Power, Queue,
     Request, Result, Runtime, Submission,
 };
 
 use log::{Age, Entry, Log};
-use turn::Turns;
 
 /// Which writes leave a full cache first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,5 +1,6 @@
-//! Whose turn it is to write back: one at a time, of all queues on all threads, so that writes which overlap reach the
-//! medium in their order.
+//! A lock that tasks wait for: one has its turn at a time, of all queues on all threads.
+//!
+//! For what must not overlap and takes I/O, such as writing back in order. It blocks no thread.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,8 +9,9 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
+/// Gives turns.
 #[derive(Debug, Default)]
-pub(super) struct Turns(Mutex<State>);
+pub struct Turns(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -19,12 +21,14 @@ struct State {
 
 impl Turns {
     /// Waits for a turn, which lasts until it is dropped.
-    pub(super) fn next(self: &Arc<Self>) -> Next {
+    pub fn next(self: &Arc<Self>) -> Next {
         Next(Arc::clone(self))
     }
 }
 
-pub(super) struct Next(Arc<Turns>);
+/// The wait for a turn.
+#[derive(Debug)]
+pub struct Next(Arc<Turns>);
 
 impl Future for Next {
     type Output = Turn;
@@ -42,7 +46,9 @@ impl Future for Next {
     }
 }
 
-pub(super) struct Turn(Arc<Turns>);
+/// A turn; it ends when it is dropped.
+#[derive(Debug)]
+pub struct Turn(Arc<Turns>);
 
 impl Drop for Turn {
     fn drop(&mut self) {

@@ -1,0 +1,165 @@
+//! Requests that a layer makes of its own: awaited one by one, with each copy at hand where the device below has copies.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rotproof_block::ability;
+use rotproof_block::{Buffer, Completion, Context, Device, ErrorKind, Queue, Request, Result, Runtime};
+
+use crate::copies::{Copies, CopyQueue};
+
+/// Ids of requests that a layer makes of its own start here, far above those that origins count.
+const FIRST_ID: u64 = 1 << 63;
+
+/// The queue below a layer, and what else the layer needs for requests of its own.
+#[derive(Clone)]
+pub(crate) struct Io {
+    pub queue: Rc<dyn Queue>,
+    /// The copies of the device below, if it has any.
+    pub copies: Option<Rc<dyn CopyQueue>>,
+    /// How many; 1 without the ability.
+    pub copy_count: usize,
+    pub runtime: Runtime,
+    has_write_zeroes: bool,
+    next_id: Rc<Cell<u64>>,
+}
+
+impl Io {
+    pub(crate) fn open(below: &Arc<dyn Device>, runtime: &Runtime) -> Result<Self> {
+        let copies = ability::find::<dyn Copies>(&**below);
+        Ok(Self {
+            queue: below.open_queue(runtime)?,
+            copy_count: copies.as_ref().map_or(1, |copies| copies.count()),
+            copies: copies.map(|copies| copies.open_copies(runtime)).transpose()?,
+            runtime: runtime.clone(),
+            has_write_zeroes: below.info().features.write_zeroes,
+            next_id: Rc::new(Cell::new(FIRST_ID)),
+        })
+    }
+
+    /// The context of a request made because of one with `context`.
+    pub(crate) fn child(&self, context: Context) -> Context {
+        let id = self.next_id.get();
+        self.next_id.set(id + 1);
+        context.child(id)
+    }
+
+    /// Reads `length` bytes from `offset`.
+    pub(crate) async fn read(&self, offset: u64, length: usize, context: Context) -> Result<Buffer> {
+        let request = Request::read(offset, Buffer::stale(length), self.child(context));
+        done(self.queue.submit(request).await)
+    }
+
+    /// Reads from one copy alone; from the device if it has none.
+    pub(crate) async fn read_copy(
+        &self,
+        copy: usize,
+        offset: u64,
+        length: usize,
+        context: Context,
+    ) -> Result<Buffer> {
+        let request = Request::read(offset, Buffer::stale(length), self.child(context));
+        done(self.submit_to(copy, request).await)
+    }
+
+    /// Writes to one copy alone; to the device if it has none.
+    pub(crate) async fn write_copy(
+        &self,
+        copy: usize,
+        offset: u64,
+        data: Buffer,
+        context: Context,
+    ) -> Result<()> {
+        let request = Request::write(offset, data, self.child(context));
+        done(self.submit_to(copy, request).await).map(drop)
+    }
+
+    /// Writes all of `data` at `offset`.
+    pub(crate) async fn write(&self, offset: u64, data: Buffer, context: Context) -> Result<()> {
+        let request = Request::write(offset, data, self.child(context));
+        done(self.queue.submit(request).await).map(drop)
+    }
+
+    /// Makes a range read as zeros, whatever the device can do for that.
+    pub(crate) async fn write_zeroes(&self, offset: u64, length: u64, context: Context) -> Result<()> {
+        if self.has_write_zeroes {
+            let request = Request::write_zeroes(offset, length, self.child(context));
+            return done(self.queue.submit(request).await).map(drop);
+        }
+        let (mut at, end) = (offset, offset + length);
+        while at < end {
+            let part = (end - at).min(1 << 20);
+            self.write(at, Buffer::zeroed(part as usize), context).await?;
+            at += part;
+        }
+        Ok(())
+    }
+
+    /// Makes a range of one copy alone read as zeros, where there are copies.
+    pub(crate) async fn clear_copy(
+        &self,
+        copy: usize,
+        offset: u64,
+        length: u64,
+        context: Context,
+    ) -> Result<()> {
+        if self.has_write_zeroes {
+            let request = Request::write_zeroes(offset, length, self.child(context));
+            return done(self.submit_to(copy, request).await).map(drop);
+        }
+        self.write_copy(copy, offset, Buffer::zeroed(length as usize), context).await
+    }
+
+    /// Makes what was written durable.
+    pub(crate) async fn flush(&self, context: Context) -> Result<()> {
+        done(self.queue.submit(Request::flush(self.child(context))).await).map(drop)
+    }
+
+    fn submit_to(&self, copy: usize, request: Request) -> rotproof_block::Submission {
+        match &self.copies {
+            Some(copies) => copies.submit_to(copy, request),
+            None => self.queue.submit(request),
+        }
+    }
+
+    /// What lies at `offset`, from the first copy of it that `accepts`; `None` if none does, or the medium cannot read it. A
+    /// copy that does not is written anew from the one that does.
+    ///
+    /// Fails if none does and one could not be asked, for any other reason than its medium.
+    pub(crate) async fn read_valid<T>(
+        &self,
+        offset: u64,
+        length: usize,
+        accepts: impl Fn(&[u8]) -> Option<T>,
+        context: Context,
+    ) -> Result<Option<(Buffer, T)>> {
+        let first = self.copies.as_ref().map_or(0, |copies| copies.choose(offset, length as u64));
+        let (mut bad, mut failure) = (Vec::new(), None);
+        for turn in 0..self.copy_count {
+            let copy = (first + turn) % self.copy_count;
+            let bytes = match self.read_copy(copy, offset, length, context).await {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    bad.push(copy);
+                    failure = failure.or((error.kind() != ErrorKind::Medium).then_some(error));
+                    continue;
+                }
+            };
+            let Some(found) = accepts(&bytes) else {
+                bad.push(copy);
+                continue;
+            };
+            for copy in bad {
+                // Best effort: a copy that cannot be written is no worse than before.
+                let _ = self.write_copy(copy, offset, Buffer::copy_of(&bytes), context).await;
+            }
+            return Ok(Some((bytes, found)));
+        }
+        failure.map_or(Ok(None), Err)
+    }
+}
+
+fn done(completion: Completion) -> Result<Buffer> {
+    completion.result.map(|()| completion.buffer)
+}

@@ -1,0 +1,191 @@
+//! A table is made, and found again: the newest whole state, and what the log has since.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use rotproof_block::turns::Turns;
+use rotproof_block::{Context, Error, ErrorKind, Result};
+
+use super::doubt::Doubts;
+use super::layout::{BLOCK_BYTES, Layout, STATE_BYTES};
+use super::log::{self, Record};
+use super::memory::Entries;
+use super::state::{Owner, State};
+use super::{Head, Loaded, MARKED, Order, Replayed, Table, TableCounts};
+use crate::io::Io;
+
+/// Blocks of the log that are read at once.
+const READ_BLOCKS: u64 = 64;
+
+impl Table {
+    /// Makes an empty table on a device; what was there is lost.
+    pub(crate) async fn create(io: &Io, layout: &Layout, id: u128, owner: Owner) -> Result<()> {
+        let mut state = State::new(id, layout, owner);
+        let context = Context::default();
+        for _ in 0..2 {
+            state.generation += 1;
+            write_state(io, layout, &state, context).await?;
+        }
+        Ok(())
+    }
+
+    /// Opens the table on a device of `bytes`, of which at most `cache_pages` clean pages stay in memory.
+    ///
+    /// Fails with [`ErrorKind::Invalid`] if there is none, [`ErrorKind::Unsupported`] if it is newer than this code.
+    pub(crate) async fn open(
+        io: &Io,
+        bytes: u64,
+        words: usize,
+        order: Order,
+        cache_pages: usize,
+    ) -> Result<Self> {
+        let layout = Layout::fit(bytes, words)?;
+        let Some(state) = newest_state(io, &layout).await? else {
+            let context = "there are no checksums or maps on this device, or none that can be read";
+            return Err(Error::new(ErrorKind::Invalid, context));
+        };
+        if (state.entries, state.words) != (layout.entries, layout.words) {
+            let context = format!(
+                "what is on this device is for {} blocks with entries of {} bytes, and this is about {} blocks with {} bytes: \
+                 it was made with another checksum, or on a device of another size",
+                state.entries,
+                state.words * 4,
+                layout.entries,
+                layout.words * 4
+            );
+            return Err(Error::new(ErrorKind::Invalid, context));
+        }
+        let granule = |granule| AtomicU32::new(if is_entered(order, &state, granule) { MARKED } else { 0 });
+        let table = Self {
+            order,
+            id: state.id,
+            entries: Entries::new(layout)?,
+            granules: (0..layout.granules).map(granule).collect(),
+            pending: Mutex::default(),
+            dirty: Mutex::default(),
+            fates: Mutex::default(),
+            has_lost: false.into(),
+            replay: Mutex::default(),
+            doubts: Doubts::default(),
+            turns: Arc::new(Turns::default()),
+            loads: Arc::new(Turns::default()),
+            loaded: Mutex::new(Loaded::default()),
+            cache_pages: cache_pages.max(4),
+            asked: 0.into(),
+            served: 0.into(),
+            counts: TableCounts::default(),
+            head: Mutex::new(Head { next: state.log_tail, durable: state.log_tail - 1, state }),
+            layout,
+        };
+        table.read_log(io).await?;
+        if order == Order::Beside {
+            let marks: Vec<u64> = table.head.lock().state.marks.iter().collect();
+            marks.into_iter().for_each(|granule| table.doubts.begin(granule));
+        }
+        Ok(table)
+    }
+
+    /// Takes what the log has since its tail. A block of it that is missing, while a later one says that it was durable, is
+    /// counted; those behind it count all the same.
+    async fn read_log(&self, io: &Io) -> Result<()> {
+        let (tail, words) = (self.head.lock().state.log_tail, self.layout.words);
+        let mut found: BTreeMap<u64, log::LogBlock> = BTreeMap::new();
+        let mut at = tail;
+        let end = tail + self.layout.log_blocks;
+        while at < end {
+            // A request ends where the log wraps.
+            let until_wrap = self.layout.log_blocks - at % self.layout.log_blocks;
+            let count = READ_BLOCKS.min(end - at).min(until_wrap);
+            for copy in 0..2 {
+                for from in 0..io.copy_count {
+                    let bytes = (count * BLOCK_BYTES) as usize;
+                    let context = Context::default();
+                    let Ok(bytes) = io.read_copy(from, self.layout.log_at(copy, at), bytes, context).await
+                    else {
+                        continue;
+                    };
+                    for (number, block) in (at..).zip(bytes.chunks(BLOCK_BYTES as usize)) {
+                        if !found.contains_key(&number) && log::number_of(block, self.id) == Some(number) {
+                            found.insert(number, log::decode(block, words, &(0..self.layout.entries)));
+                        }
+                    }
+                    if (at..at + count).all(|number| found.contains_key(&number)) {
+                        break;
+                    }
+                }
+            }
+            at += count;
+        }
+        let durable = found.values().map(|block| block.durable).max().unwrap_or(0).max(tail - 1);
+        let missing = (tail..=durable).filter(|number| !found.contains_key(number)).count() as u64;
+        self.counts.log_lost.fetch_add(missing, Ordering::Relaxed);
+        let mut head = self.head.lock();
+        head.durable = durable;
+        head.next = found.keys().next_back().map_or(tail, |last| last + 1).max(durable + 1);
+        let mut replay = self.replay.lock();
+        let mut take = |block: u64, entry: u64, value: u128| {
+            let (page, _) = self.layout.place(entry);
+            replay.entry(page).or_default().push(Replayed { entry, block, value });
+        };
+        for (block, found) in found {
+            for record in found.records {
+                match record {
+                    Record::Values { first, values } => {
+                        (first..).zip(values).for_each(|(entry, value)| take(block, entry, value));
+                    }
+                    Record::Same { first, count, value } => {
+                        (first..first + count).for_each(|entry| take(block, entry, value));
+                    }
+                    Record::Lost(entry) => drop(head.state.lost.insert(entry)),
+                    Record::Found(entry) => drop(head.state.lost.remove(&entry)),
+                }
+            }
+        }
+        self.has_lost.store(!head.state.lost.is_empty(), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Whether writes may enter a granule as it is.
+pub(super) fn is_entered(order: Order, state: &State, granule: u64) -> bool {
+    match order {
+        Order::Beside => state.marks.has(granule),
+        Order::After => state.used.has(granule),
+    }
+}
+
+/// The newest state that is whole, in any slot of any copy.
+async fn newest_state(io: &Io, layout: &Layout) -> Result<Option<State>> {
+    let (mut newest, mut refused): (Option<State>, Option<Error>) = (None, None);
+    for copy in 0..2 {
+        for slot in 0..2 {
+            let at = layout.state_at(copy, slot);
+            for from in 0..io.copy_count {
+                let Ok(bytes) = io.read_copy(from, at, STATE_BYTES as usize, Context::default()).await else {
+                    continue;
+                };
+                match State::decode(&bytes, 2 * copy + slot) {
+                    Ok(Some(state)) => {
+                        if newest.as_ref().is_none_or(|newest| newest.generation < state.generation) {
+                            newest = Some(state);
+                        }
+                    }
+                    Ok(None) => {}
+                    Err(error) => refused = Some(error),
+                }
+            }
+        }
+    }
+    refused.map_or(Ok(newest), Err)
+}
+
+/// Writes a state to both copies and makes it durable.
+pub(super) async fn write_state(io: &Io, layout: &Layout, state: &State, context: Context) -> Result<()> {
+    let slot = state.generation % 2;
+    for copy in 0..2 {
+        io.write(layout.state_at(copy, slot), state.encode(2 * copy + slot), context).await?;
+    }
+    io.flush(context).await
+}
