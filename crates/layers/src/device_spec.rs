@@ -10,6 +10,7 @@ use serde::de::MapAccess;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::checksum::ChecksumSpec;
 use crate::concat::ConcatSpec;
 use crate::dedup_spec::DedupSpec;
 use crate::disk::DiskSpec;
@@ -192,6 +193,8 @@ devices! {
     Dedup(DedupSpec),
     /// Holds writes in volatile memory.
     WriteCache(WriteCacheSpec),
+    /// Keeps a checksum of every block.
+    Checksum(ChecksumSpec),
 }
 
 impl<'de> Deserialize<'de> for DeviceSpec {

@@ -8,6 +8,7 @@
 //!
 //! This crate does not know what a trial is.
 
+mod checksum;
 mod children;
 mod concat;
 mod dedup;
@@ -28,6 +29,7 @@ mod stats;
 mod write_cache;
 mod write_cache_spec;
 
+pub use checksum::{ChecksumKindSpec, ChecksumLayerReport, ChecksumSpec};
 pub use concat::{ConcatDevice, ConcatSpec};
 pub use dedup::{DedupDevice, DedupOptions, DedupReport};
 pub use dedup_spec::DedupSpec;

@@ -3,11 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use rotproof_block::hash::mix;
 use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_fault::{Engine, EngineOptions, Sites};
 use rotproof_spec::{Path, Problems};
 use serde::Serialize;
 
+use crate::checksum::ChecksumLayerReport;
 use crate::dedup::DedupReport;
 use crate::device_spec::DeviceSpec;
 use crate::faults::FaultsSpec;
@@ -58,6 +60,8 @@ pub enum LayerReport {
     Stats(StatsReport),
     /// What a dedup layer has saved.
     Dedup(DedupReport),
+    /// What a checksum layer has found and mended.
+    Checksum(ChecksumLayerReport),
 }
 
 /// The devices above a place, from below, each with the number and the sizes of those that it stands on.
@@ -85,12 +89,20 @@ pub struct Opening {
     reporters: Vec<Reporter>,
     checks: Vec<Check>,
     stats_layers: usize,
+    identities: u64,
 }
 
 impl Opening {
     /// Whether leaves are opened for reading only.
     pub fn is_read_only(&self) -> bool {
         self.environment.read_only
+    }
+
+    /// An identity for something that is made on a device of this stack: its own for each, the same with the same seed.
+    pub(crate) fn identity(&mut self) -> u128 {
+        self.identities += 1;
+        let half = |stream| u128::from(mix(self.environment.seed, stream, self.identities));
+        half(0x6964) << 64 | half(0x6965)
     }
 
     /// The one device below a layer that stands on one.
@@ -187,6 +199,7 @@ pub fn open(spec: &StackSpec, environment: &StackEnvironment) -> Result<Stack> {
         reporters: Vec::new(),
         checks: Vec::new(),
         stats_layers: 0,
+        identities: 0,
     };
     let is_implicit = environment.needs_faults && !spec.has_site();
     let mut devices = Vec::new();
@@ -272,6 +285,7 @@ mod tests {
         let name = |report| match report {
             LayerReport::Stats(stats) => stats.name,
             LayerReport::Dedup(dedup) => dedup.name,
+            LayerReport::Checksum(checksum) => checksum.name,
         };
         let names: Vec<String> = stack.reports().into_iter().map(name).collect();
         assert_eq!(names, ["stats-1", "dedup", "top", "stats-3"]);

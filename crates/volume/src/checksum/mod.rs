@@ -27,6 +27,8 @@ use rotproof_block::ability::{Ability, Wanted};
 use rotproof_block::runtime::RuntimeOptions;
 use rotproof_block::{Context, Device, DeviceInfo, Error, ErrorKind, Features, Queue, Result, Runtime};
 
+use serde::Serialize;
+
 use crate::claims::Claims;
 use crate::io::Io;
 use crate::table::{BLOCK_BYTES, Layout, Order, Owner, Table};
@@ -48,11 +50,10 @@ pub struct ChecksumOptions {
 }
 
 /// What to do with what is on a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Open the checksums that are there; make some if the device begins with zeros; refuse it otherwise.
-    #[default]
-    OpenOrMake,
+    /// Open the checksums that are there; make some with this identity if the device begins with zeros; refuse it otherwise.
+    OpenOrMake(u128),
     /// Open the checksums that are there; refuse a device without.
     Open,
     /// Begin anew with this identity: what was on the device is lost.
@@ -65,13 +66,13 @@ impl Default for ChecksumOptions {
             kind: ChecksumKind::default(),
             patience: Duration::from_millis(500),
             cache_bytes: 64 << 20,
-            found: Found::default(),
+            found: Found::OpenOrMake(0),
         }
     }
 }
 
 /// What a checksum layer has done. Blocks of 4 KiB.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ChecksumReport {
     /// Blocks whose checksum was looked at when they were read.
     pub verified: u64,
@@ -133,6 +134,14 @@ struct Shared {
 }
 
 impl ChecksumDevice {
+    /// Where the first block would lie on a device of so many bytes, and how many bytes of blocks there would be.
+    ///
+    /// Fails with [`ErrorKind::NoSpace`] if there is room for none.
+    pub fn place_on(bytes: u64, kind: ChecksumKind) -> Result<(u64, u64)> {
+        let layout = Layout::fit(bytes, kind.words())?;
+        Ok((layout.bytes(), layout.entries * BLOCK_BYTES))
+    }
+
     /// Opens the layer over `below`, on a runtime of its own.
     ///
     /// Fails with [`ErrorKind::Refused`] if there is something else on the device, [`ErrorKind::Invalid`] if it holds none where
@@ -154,10 +163,7 @@ impl ChecksumDevice {
         let id = match options.found {
             Found::Make(id) => Some(id),
             Found::Open => None,
-            Found::OpenOrMake => is_empty(&io, &layout).await?.then(|| {
-                let half = |index| u128::from(runtime.random(0x7375_6d73, index));
-                half(0) << 64 | half(1)
-            }),
+            Found::OpenOrMake(id) => is_empty(&io, &layout).await?.then_some(id),
         };
         if let Some(id) = id {
             let mut owner: Owner = [0; 64];
@@ -168,7 +174,7 @@ impl ChecksumDevice {
         let cache_pages = usize::try_from(options.cache_bytes / BLOCK_BYTES).unwrap_or(usize::MAX);
         let table = Table::open(&io, info.size, kind.words(), Order::Beside, cache_pages).await;
         let table = table.map_err(|error| match options.found {
-            Found::OpenOrMake if error.kind() == ErrorKind::Invalid => Error::new(
+            Found::OpenOrMake(_) if error.kind() == ErrorKind::Invalid => Error::new(
                 ErrorKind::Refused,
                 "there is something else than checksums on this device: say that it may be lost, or take another",
             )

@@ -60,8 +60,8 @@ impl ChecksumDevice {
         let context = Context { origin: Origin::Scrub, ..Context::default() };
         let in_doubt = self.shared.table.in_doubt();
         let before = self.report();
-        let all = [0..self.shared.info.size];
-        let ranges = if options.ranges.is_empty() { &all[..] } else { &options.ranges };
+        let all = 0..self.shared.info.size;
+        let ranges = if options.ranges.is_empty() { std::slice::from_ref(&all) } else { &options.ranges[..] };
         let mut scrub =
             Scrub { of: ranges.iter().map(|range| range.end - range.start).sum(), ..Scrub::default() };
         let mut report = ScrubReport::default();

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use rotproof_block::{Context, Result};
 
 use super::layout::BLOCK_BYTES;
-use super::memory::{DIRTY, LOADED, PENDING};
+use super::memory::{DIRTY, LOADED};
 use super::page::{self, PageHeader};
 use super::{Order, Replayed, Table};
 use crate::io::Io;
@@ -138,13 +138,5 @@ impl Table {
     /// Whether a page is in memory.
     pub(super) fn is_loaded(&self, page: u64) -> bool {
         self.entries.state(page).load(Ordering::Acquire) & LOADED != 0
-    }
-
-    /// How many pages are in memory, and how many of those have something new.
-    pub(crate) fn pages_in_memory(&self) -> (usize, usize) {
-        let loaded = self.loaded.lock();
-        let is_new =
-            |page: &&u64| self.entries.state(**page).load(Ordering::Relaxed) & (DIRTY | PENDING) != 0;
-        (loaded.pages.len(), loaded.pages.iter().filter(is_new).count())
     }
 }

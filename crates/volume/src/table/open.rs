@@ -24,6 +24,10 @@ impl Table {
     pub(crate) async fn create(io: &Io, layout: &Layout, id: u128, owner: Owner) -> Result<()> {
         let mut state = State::new(id, layout, owner);
         let context = Context::default();
+        for copy in 0..2 {
+            // A table of the same identity that was here before has left nothing that could be taken for this one's.
+            io.write_zeroes(layout.log_at(copy, 0), layout.log_blocks * BLOCK_BYTES, context).await?;
+        }
         for _ in 0..2 {
             state.generation += 1;
             write_state(io, layout, &state, context).await?;
