@@ -1,0 +1,334 @@
+//! A guarded file that is open: found by its inode, attached to the table in memory that all processes share.
+//!
+//! What it does is in [`crate::read`], [`crate::write`], [`crate::sync`] and [`crate::heal`].
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use rotproof_block::error::IoContext;
+use rotproof_block::{Error, ErrorKind, Result};
+
+use crate::format::{Entry, EntryPage, Header, Pair, REGIONS};
+use crate::live::{Live, flag, has_bit, set_bit, state};
+use crate::lock::{SharedGuard, lock_file};
+use crate::stat::{Stat, reopen};
+use crate::store::Store;
+use crate::sum::BLOCK_U64;
+use crate::table::{Found, Table};
+use crate::view::View;
+
+/// The smallest region of which is marked that it is being changed.
+const REGION_SHIFT_MIN: u32 = 20;
+
+/// See the head of the module.
+pub struct GuardedFile {
+    pub(crate) store: Arc<Store>,
+    pub(crate) pair: Pair,
+    pub(crate) inode: u64,
+    pub(crate) birth: crate::format::Moment,
+    pub(crate) file: File,
+    writer: OnceLock<File>,
+    direct: OnceLock<Option<File>>,
+    pub(crate) live: Live,
+    attached: Mutex<File>,
+    pub(crate) view: View,
+    pub(crate) table: Table,
+    name: Mutex<String>,
+}
+
+impl std::fmt::Debug for GuardedFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GuardedFile").field("inode", &self.inode).finish_non_exhaustive()
+    }
+}
+
+/// Blocks of so many bytes.
+pub(crate) fn blocks_of(size: u64) -> u64 {
+    size.div_ceil(BLOCK_U64)
+}
+
+impl GuardedFile {
+    /// The guarded file that an open descriptor stands for; `O_PATH` will do. `name` is for people. With `writes` it can be
+    /// written to.
+    ///
+    /// Fails with [`ErrorKind::Unsupported`] if it is no regular file on the file system of the guard.
+    pub fn open(store: &Arc<Store>, descriptor: RawFd, writes: bool, name: &Path) -> Result<Arc<Self>> {
+        let doing = || format!("opening {}", name.display());
+        let stat = Stat::of(descriptor).doing(doing)?;
+        if !stat.is_file() || stat.device != store.device() {
+            let what = format!("{} is no file that this guard protects", name.display());
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        let known = match store.known(stat.inode) {
+            Some(known) => known,
+            None => store.remember(&Arc::new(Self::attach(store, descriptor, stat, name)?)),
+        };
+        if known.size() != stat.size {
+            known.notice_size()?;
+        }
+        if writes && known.writer.get().is_none() {
+            let writer = reopen(descriptor, libc::O_RDWR).doing(doing)?;
+            let _ = known.writer.set(writer);
+        }
+        Ok(known)
+    }
+
+    fn attach(store: &Arc<Store>, descriptor: RawFd, stat: Stat, name: &Path) -> Result<Self> {
+        let doing = || format!("opening {}", name.display());
+        let file = reopen(descriptor, libc::O_RDONLY).doing(doing)?;
+        // A file that fails to open is closed once others may open and close again.
+        let (opened, filled) = store.exclusively(|| {
+            let path = store.live_path(stat.inode);
+            let shared = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o666)
+                .open(&path)
+                .doing(|| format!("opening {}", path.display()))?;
+            let attached = shared.try_clone().doing(doing)?;
+            lock_file(&attached, libc::LOCK_SH, doing)?;
+            let live = Live::new(shared, blocks_of(stat.size))?;
+            let name = name.strip_prefix(store.root()).unwrap_or(name);
+            let opened = Self {
+                pair: store.settings().pair,
+                table: store.table(stat.inode),
+                store: Arc::clone(store),
+                inode: stat.inode,
+                birth: stat.birth,
+                file,
+                writer: OnceLock::new(),
+                direct: OnceLock::new(),
+                live,
+                attached: Mutex::new(attached),
+                view: View::new(),
+                name: Mutex::new(name.to_string_lossy().into_owned()),
+            };
+            let filled = if opened.live.is_ready() { Ok(()) } else { opened.fill_head(stat) };
+            if filled.is_ok() {
+                opened.live.set_ready();
+            }
+            Ok((opened, filled))
+        })?;
+        filled.map(|()| opened)
+    }
+
+    /// The file has another size than any guard gave it: somebody changed it behind the guard's back.
+    fn notice_size(&self) -> Result<()> {
+        let _lock = self.lock_writers()?;
+        let head = self.live.head();
+        let doing = || format!("looking at {}", self.name());
+        let size = Stat::of(self.file.as_raw_fd()).doing(doing)?.size;
+        let before = self.size();
+        // A writer may have been under way when the size was first looked at.
+        if size == before {
+            return Ok(());
+        }
+        head.state.fetch_or(state::FOREIGN, Ordering::Relaxed);
+        head.state.fetch_and(!state::COMPLETE, Ordering::Relaxed);
+        for block in blocks_of(size.min(before))..blocks_of(before) {
+            let Some(entry) = self.live.entry(block) else { break };
+            entry.flags.store(0, Ordering::Release);
+        }
+        head.size.store(size, Ordering::Release);
+        Ok(())
+    }
+
+    /// Looks up what the table on the disk says of the file as a whole.
+    fn fill_head(&self, stat: Stat) -> Result<()> {
+        let head = self.live.head();
+        head.writers.prepare()?;
+        head.syncers.prepare()?;
+        head.size.store(stat.size, Ordering::Relaxed);
+        head.seen.store(stat.modified_nanoseconds(), Ordering::Relaxed);
+        head.mark_ahead.store(1, Ordering::Relaxed);
+        let found = match self.table.open()? {
+            None => Found::Nothing,
+            Some(file) => self.table.header(&file)?,
+        };
+        let guard = self.store.settings().id;
+        let region_shift =
+            REGION_SHIFT_MIN.max((stat.size / REGIONS as u64).checked_ilog2().map_or(0, |log| log + 1));
+        head.region_shift.store(region_shift.into(), Ordering::Relaxed);
+        match found {
+            Found::Header(header) if header.birth == stat.birth && header.guard == guard => {
+                self.take_header(&header, stat)
+            }
+            Found::Damaged(crate::format::Damage::Version(version)) => {
+                let what = format!(
+                    "{} was written by a newer Rotproof (format {version}); use that one",
+                    self.table.path().display()
+                );
+                Err(Error::new(ErrorKind::Unsupported, what))
+            }
+            Found::Damaged(_) => {
+                // The pages may still be read; what they say is believed as far as it fits.
+                head.durable.store(stat.size, Ordering::Relaxed);
+                Ok(())
+            }
+            Found::Header(_) | Found::Nothing => {
+                // Of another file that once had this inode, or nothing: the file is new, or was never taken in.
+                self.table.remove()?;
+                let is_new = stat.size == 0;
+                head.state.store(if is_new { state::COMPLETE } else { 0 }, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    fn take_header(&self, header: &Header, stat: Stat) -> Result<()> {
+        let head = self.live.head();
+        head.generation.store(header.generation, Ordering::Relaxed);
+        head.region_shift.store(header.region_shift.into(), Ordering::Relaxed);
+        head.durable.store(header.size, Ordering::Relaxed);
+        let mut bits = if header.is_complete { state::COMPLETE } else { 0 };
+        let differs = header.size != stat.size || header.modified != stat.modified;
+        let crashed = header.session != self.store.session();
+        (0..REGIONS).filter(|region| header.is_marked(*region)).for_each(|region| {
+            set_bit(&head.marked, region);
+        });
+        if header.is_unsynced {
+            bits |= state::UNSYNCED;
+        }
+        if header.is_foreign || (differs && !crashed) {
+            bits |= state::FOREIGN;
+        }
+        head.state.store(bits, Ordering::Relaxed);
+        if crashed {
+            self.recover(header, stat, differs || header.is_unsynced)?;
+        }
+        Ok(())
+    }
+
+    /// Its inode.
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.live.head().size.load(Ordering::Acquire)
+    }
+
+    /// Where it was last seen.
+    pub fn name(&self) -> String {
+        self.name.lock().clone()
+    }
+
+    /// The descriptor that is written to.
+    pub(crate) fn writer(&self) -> std::io::Result<&File> {
+        self.writer.get().ok_or_else(|| std::io::Error::from_raw_os_error(libc::EBADF))
+    }
+
+    /// A descriptor past the cache, where the file system has that.
+    pub(crate) fn direct(&self) -> Option<&File> {
+        self.direct.get_or_init(|| reopen(self.file.as_raw_fd(), libc::O_RDONLY | libc::O_DIRECT).ok()).as_ref()
+    }
+
+    /// The lock of writers. If its last holder died, what it left half done is mended first.
+    pub(crate) fn lock_writers(&self) -> Result<SharedGuard<'_>> {
+        let lock = self.live.head().writers.lock();
+        if lock.is_orphaned {
+            self.mend_orphaned()?;
+        }
+        Ok(lock)
+    }
+
+    /// Fills the entries of the page of the table in which a block is. The caller holds the lock of writers.
+    pub(crate) fn load(&self, block: u64) -> Result<()> {
+        let per_page = self.pair.entries();
+        let index = block / per_page;
+        let head = self.live.head();
+        let durable = blocks_of(head.durable.load(Ordering::Relaxed));
+        let is_complete = head.state.load(Ordering::Relaxed) & state::COMPLETE != 0;
+        let page = match self.table.open()? {
+            Some(file) if index * per_page < durable => self.table.entries(&file, index)?,
+            _ => EntryPage::Absent,
+        };
+        let absent = if is_complete { Entry::Zeros } else { Entry::Unknown };
+        for (at, block) in (index * per_page..(index + 1) * per_page).enumerate() {
+            let Some(entry) = self.live.entry(block) else { break };
+            if entry.flags.load(Ordering::Acquire) & flag::LOADED != 0 {
+                continue;
+            }
+            let (found, doubt) = match &page {
+                _ if block >= durable => (absent, 0),
+                EntryPage::Absent => (absent, 0),
+                EntryPage::Whole(entries) => (entries[at], 0),
+                EntryPage::Damaged(entries) => (entries[at], flag::DOUBTFUL),
+            };
+            let mut flags = flag::LOADED | doubt;
+            if let Some(sums) = self.pair.sums_of(found) {
+                entry.light.store(sums.light, Ordering::Relaxed);
+                entry.set_strong(sums.strong);
+                flags |= flag::KNOWN | flag::STRONG;
+            }
+            entry.verified.store(0, Ordering::Relaxed);
+            entry.flags.store(flags, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// [`GuardedFile::load`] if it was not done yet, and room for the block.
+    pub(crate) fn ensure(&self, block: u64) -> Result<()> {
+        self.live.make_room(block + 1)?;
+        if self.live.at(block).flags.load(Ordering::Acquire) & flag::LOADED == 0 {
+            self.load(block)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a region is marked on the disk as being changed.
+    pub(crate) fn is_marked(&self, region: usize) -> bool {
+        has_bit(&self.live.head().marked, region)
+    }
+
+    /// See [`Store::after_fork`].
+    pub(crate) fn after_fork(&self) {
+        let path = self.store.live_path(self.inode);
+        let Ok(again) = OpenOptions::new().read(true).write(true).open(path) else { return };
+        if lock_file(&again, libc::LOCK_SH, String::new).is_ok() {
+            *self.attached.lock() = again;
+        }
+    }
+
+    /// Leaves the table on the disk as the last process leaves it.
+    fn detach(&self) -> Result<()> {
+        self.store.exclusively(|| {
+            let attached = self.attached.lock();
+            let doing = || format!("closing {}", self.name());
+            if !lock_file(&attached, libc::LOCK_EX | libc::LOCK_NB, doing)? {
+                return Ok(());
+            }
+            let stat = Stat::of(self.file.as_raw_fd()).doing(doing)?;
+            let path = self.store.live_path(self.inode);
+            if !self.live.is_ready() {
+                // It failed to open; nothing is known of it.
+            } else if stat.links == 0 {
+                self.table.remove()?;
+            } else if !self.leave(stat)? {
+                // What is not on the disk yet stays in memory for whoever opens the file next.
+                return Ok(());
+            }
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    Err(error).doing(|| format!("removing {}", path.display()))
+                }
+                _ => Ok(()),
+            }
+        })
+    }
+}
+
+impl Drop for GuardedFile {
+    fn drop(&mut self) {
+        // What could not be left on the disk is still in memory, and nobody is here to be told.
+        let _ = self.detach();
+    }
+}

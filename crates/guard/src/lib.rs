@@ -1,0 +1,43 @@
+//! Guard: integrity of the files of a directory, from the writer's memory to the reader's.
+//!
+//! The data stay ordinary files. For each block of 4 KiB two checksums are kept beside them: a light one, which is verified
+//! on every read, and a strong one, which is verified when the block comes from the disk and when it has been in memory for
+//! long. After Y. Zhang, *Cooperative Data Protection*, chapters 2 to 5 (Z2FS, ViewBox).
+//!
+//! | module | what |
+//! |---|---|
+//! | [`sum`] | the checksums |
+//! | [`chain`] | the order of making and verifying them where data cross a boundary |
+//! | [`format`](mod@format) | what lies on the disk, as bytes |
+//! | [`store`] | the folder of a guard, its settings, its session |
+//!
+//! It knows nothing of FUSE, of preloading, or of the terminal.
+
+pub mod chain;
+mod clock;
+mod copy;
+pub mod counts;
+mod fault;
+mod file;
+pub mod format;
+mod heal;
+pub mod journal;
+mod live;
+mod lock;
+mod read;
+mod resize;
+mod stat;
+pub mod store;
+pub mod sum;
+mod sync;
+mod table;
+mod trouble;
+mod view;
+mod write;
+
+pub use counts::{Counts, CountsNow};
+pub use file::GuardedFile;
+pub use format::Pair;
+pub use store::{Store, StoreOptions};
+pub use sum::{Algorithm, BLOCK};
+pub use trouble::{Outcome, Trouble};

@@ -1,0 +1,226 @@
+//! Reading: each block is verified after it was copied, against the sum that fits how long ago it was last verified well.
+
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{Ordering, fence};
+
+use crate::clock;
+use crate::counts::add;
+use crate::file::GuardedFile;
+use crate::live::{LiveEntry, flag};
+use crate::sum::{Algorithm, BLOCK, BLOCK_U64};
+use crate::trouble::{Outcome, Trouble};
+
+/// Which sum a block is verified against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// None: nothing vouches for it.
+    Nothing,
+    /// The light one.
+    Light,
+    /// The strong one.
+    Strong,
+}
+
+/// What came of a try to read without the lock.
+enum Tried {
+    Right,
+    Wrong,
+}
+
+/// Times that a block is read again because a writer was at it, before the lock of writers is taken.
+const RACES_MAX: usize = 4;
+
+impl GuardedFile {
+    /// Reads from `offset`, and says how many bytes; fewer than asked for only at the end of the file, or before a block that
+    /// cannot be trusted. If that is the first, it fails.
+    pub fn read_at(&self, to: &mut [u8], offset: u64) -> Outcome<usize> {
+        self.read_with_sums(to, offset, &mut |_| ())
+    }
+
+    /// [`GuardedFile::read_at`] that also gives, for each block or part of one, the light sum of what was handed out: for
+    /// whoever wants to verify it once more where it is used.
+    pub fn read_with_sums(&self, to: &mut [u8], offset: u64, tell: &mut dyn FnMut(u64)) -> Outcome<usize> {
+        let now = clock::seconds();
+        let mut done = 0;
+        while done < to.len() {
+            let at = offset + done as u64;
+            let size = self.size();
+            if at >= size {
+                break;
+            }
+            let (block, within) = (at / BLOCK_U64, (at % BLOCK_U64) as usize);
+            let length = (BLOCK - within).min(to.len() - done).min(usize::try_from(size - at).unwrap_or(BLOCK));
+            match self.read_piece(block, within, &mut to[done..done + length], now) {
+                Ok(Some(sum)) => tell(sum),
+                // The file changed its size meanwhile.
+                Ok(None) => continue,
+                Err(_) if done > 0 => break,
+                Err(trouble) => return Err(trouble),
+            }
+            done += length;
+        }
+        Ok(done)
+    }
+
+    /// Which sum a block is verified against now.
+    pub(crate) fn kind_of(&self, entry: &LiveEntry, flags: u32, now: u64) -> Kind {
+        if flags & flag::KNOWN == 0 {
+            return Kind::Nothing;
+        }
+        if flags & flag::STRONG == 0 {
+            return Kind::Light;
+        }
+        let verified = entry.verified.load(Ordering::Relaxed);
+        match self.store.settings().switch_seconds {
+            // Not yet verified in this session: it may come from the disk.
+            _ if verified == 0 => Kind::Strong,
+            Some(seconds) if now.saturating_sub(verified) >= u64::from(seconds) => Kind::Strong,
+            _ => Kind::Light,
+        }
+    }
+
+    /// Part of a block, and the light sum of it; `None` if the file became shorter meanwhile.
+    fn read_piece(&self, block: u64, within: usize, to: &mut [u8], now: u64) -> Outcome<Option<u64>> {
+        for _ in 0..RACES_MAX {
+            let Some(entry) = self.live.entry(block) else { break };
+            let sequence = entry.sequence.load(Ordering::Acquire);
+            let flags = entry.flags.load(Ordering::Acquire);
+            if sequence & 1 == 1 || flags & flag::LOADED == 0 {
+                break;
+            }
+            // The size of the last block changes only while its sequence number is odd.
+            let size = self.size();
+            if block * BLOCK_U64 + (within + to.len()) as u64 > size {
+                return Ok(None);
+            }
+            let valid = BLOCK_U64.min(size - block * BLOCK_U64) as usize;
+            let (tried, sum) = self.try_piece(entry, flags, block, within, valid, to, now);
+            fence(Ordering::Acquire);
+            if entry.sequence.load(Ordering::Relaxed) != sequence {
+                continue;
+            }
+            match tried {
+                Tried::Right => return Ok(Some(sum)),
+                Tried::Wrong => break,
+            }
+        }
+        self.read_slowly(block, within, to, now)
+    }
+
+    /// Copies and verifies. A whole block is case 1' of the chain: copied, then verified where it arrived. A part is case 3:
+    /// the sum of the part is made, the whole is verified, then the part moves.
+    #[expect(clippy::too_many_arguments, reason = "the inner step of reading, which nobody else calls")]
+    fn try_piece(
+        &self,
+        entry: &LiveEntry,
+        flags: u32,
+        block: u64,
+        within: usize,
+        valid: usize,
+        to: &mut [u8],
+        now: u64,
+    ) -> (Tried, u64) {
+        let kind = self.kind_of(entry, flags, now);
+        let light = self.pair.light;
+        let is_xor = light == Algorithm::Xor64;
+        let place = block * BLOCK_U64;
+        let is_whole = within == 0 && to.len() == valid;
+        let mut aside = [0u8; BLOCK];
+        let arrived: &mut [u8] = if is_whole { &mut *to } else { &mut aside[..valid] };
+        let fused = kind != Kind::Strong && is_xor;
+        let copied = match self.view.copy(&self.file, place, arrived, fused) {
+            Some(sum) => sum,
+            None => match self.file.read_exact_at(arrived, place) {
+                Ok(()) => light_of(light, arrived, fused),
+                Err(_) => return (Tried::Wrong, 0),
+            },
+        };
+        let whole = if fused { copied } else { 0 };
+        let (is_right, whole) = match kind {
+            Kind::Nothing => {
+                add(&self.store.counts.unvouched, 1);
+                (true, None)
+            }
+            Kind::Light => {
+                let sum = if fused { whole } else { light.of(arrived).word() };
+                add(&self.store.counts.light, 1);
+                (sum == entry.light.load(Ordering::Relaxed), Some(sum))
+            }
+            Kind::Strong => {
+                // What goes along is made before the old is verified.
+                let sum = light.of(arrived).word();
+                add(&self.store.counts.strong, 1);
+                let is_right = self.pair.strong.of(arrived) == entry.strong()
+                    && sum == entry.light.load(Ordering::Relaxed);
+                if is_right {
+                    entry.verified.store(now, Ordering::Relaxed);
+                }
+                (is_right, Some(sum))
+            }
+        };
+        if !is_right {
+            return (Tried::Wrong, 0);
+        }
+        if is_whole {
+            let sum = whole.unwrap_or_else(|| light.of(to).word());
+            return (Tried::Right, sum);
+        }
+        let part = &aside[within..within + to.len()];
+        let sum = light.of(part).word();
+        to.copy_from_slice(part);
+        (Tried::Right, sum)
+    }
+
+    /// With the lock of writers, so that nobody changes the block: looked up, verified, and mended if it is wrong.
+    fn read_slowly(&self, block: u64, within: usize, to: &mut [u8], now: u64) -> Outcome<Option<u64>> {
+        let lock = self.lock_writers()?;
+        let size = self.size();
+        if block * BLOCK_U64 + (within + to.len()) as u64 > size {
+            return Ok(None);
+        }
+        self.ensure(block)?;
+        let mut whole = [0; BLOCK];
+        let valid = BLOCK_U64.min(size - block * BLOCK_U64) as usize;
+        let whole = &mut whole[..valid];
+        self.verified_block(block, whole, now)?;
+        drop(lock);
+        let part = &whole[within..within + to.len()];
+        let sum = self.pair.light.of(part).word();
+        to.copy_from_slice(part);
+        Ok(Some(sum))
+    }
+
+    /// A block that is verified, mended if it must be. The caller holds the lock of writers and has looked the block up.
+    pub(crate) fn verified_block(&self, block: u64, to: &mut [u8], now: u64) -> Outcome<()> {
+        let entry = self.live.at(block);
+        let flags = entry.flags.load(Ordering::Acquire);
+        let read = self.file.read_exact_at(to, block * BLOCK_U64);
+        match self.kind_of(entry, flags, now) {
+            Kind::Nothing => {
+                add(&self.store.counts.unvouched, 1);
+                return read.map_err(Trouble::from);
+            }
+            Kind::Light if read.is_ok() => {
+                add(&self.store.counts.light, 1);
+                if self.pair.light.of(to).word() == entry.light.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+            }
+            Kind::Strong if read.is_ok() => {
+                add(&self.store.counts.strong, 1);
+                if self.pair.of(to).strong == entry.strong()
+                    && self.pair.light.of(to).word() == entry.light.load(Ordering::Relaxed)
+                {
+                    entry.verified.store(now, Ordering::Relaxed);
+                    return Ok(());
+                }
+            }
+            Kind::Light | Kind::Strong => {}
+        }
+        self.heal(block, to, read.err())
+    }
+}
+
+fn light_of(light: Algorithm, data: &[u8], wanted: bool) -> u64 {
+    if wanted { light.of(data).word() } else { 0 }
+}

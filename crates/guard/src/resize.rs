@@ -1,0 +1,164 @@
+//! Changes of a file's length, and holes: the sums follow.
+
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
+
+use crate::clock;
+use crate::file::{GuardedFile, blocks_of};
+use crate::live::{flag, set_bit};
+use crate::sum::{BLOCK, BLOCK_U64};
+use crate::trouble::{Outcome, Trouble};
+
+/// Zeros for the edges of a hole.
+static ZEROS: [u8; BLOCK] = [0; BLOCK];
+
+impl GuardedFile {
+    /// Cuts the file, or lets it grow by a hole.
+    pub fn set_size(&self, size: u64) -> Outcome<()> {
+        let _lock = self.lock_writers()?;
+        let head = self.live.head();
+        let before = self.size();
+        let writer = self.writer()?;
+        if size >= before {
+            writer.set_len(size)?;
+            head.size.store(size, Ordering::Release);
+            head.written.store(clock::wall_nanoseconds(), Ordering::Relaxed);
+            return Ok(());
+        }
+        let (last, within) = (size / BLOCK_U64, (size % BLOCK_U64) as usize);
+        let mut made = None;
+        if within > 0 {
+            self.ensure(last)?;
+            if self.live.at(last).flags.load(Ordering::Acquire) & flag::KNOWN != 0 {
+                // The sum of what stays, made before the whole is verified; the kernel fills the rest with zeros.
+                let mut whole = [0; BLOCK];
+                let valid = BLOCK_U64.min(before - last * BLOCK_U64) as usize;
+                let whole = &mut whole[..valid];
+                let read = std::os::unix::fs::FileExt::read_exact_at(&self.file, whole, last * BLOCK_U64);
+                let mut sum = self.pair.light.of(&whole[..within]).word();
+                let entry = self.live.at(last);
+                if read.is_err() || !self.fits(entry, whole) {
+                    self.heal(last, whole, read.err())?;
+                    sum = self.pair.light.of(&whole[..within]).word();
+                }
+                made = Some(sum);
+            }
+            if size < head.durable.load(Ordering::Relaxed) {
+                self.mark(last, last)?;
+            }
+        }
+        let cut = last..blocks_of(before);
+        cut.clone().filter_map(|block| self.live.entry(block)).for_each(crate::live::LiveEntry::begin);
+        let done = writer.set_len(size);
+        if done.is_ok() {
+            head.size.store(size, Ordering::Release);
+            for block in cut.clone() {
+                let Some(entry) = self.live.entry(block) else { break };
+                if block > last || within == 0 {
+                    // Looked up anew, it is behind the end: zeros if the file grows again.
+                    entry.flags.store(0, Ordering::Release);
+                } else if let Some(sum) = made {
+                    entry.light.store(sum, Ordering::Relaxed);
+                    entry.verified.store(0, Ordering::Relaxed);
+                    entry.flags.store(flag::LOADED | flag::KNOWN | flag::DIRTY, Ordering::Release);
+                    set_bit(&head.dirty, self.live.region_of(block));
+                }
+            }
+            if size < head.durable.load(Ordering::Relaxed) {
+                head.durable.store(size, Ordering::Relaxed);
+                head.cut.store(1, Ordering::Relaxed);
+            }
+            head.written.store(clock::wall_nanoseconds(), Ordering::Relaxed);
+        }
+        cut.filter_map(|block| self.live.entry(block)).for_each(crate::live::LiveEntry::end);
+        Ok(done?)
+    }
+
+    /// `fallocate` with this mode. Space is allocated, holes are made, ranges become zeros; stretches are not taken out or put
+    /// in ([`libc::EOPNOTSUPP`], as on file systems that cannot do it).
+    pub fn allocate(&self, mode: i32, offset: u64, length: u64) -> Outcome<()> {
+        let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let kind = mode & !libc::FALLOC_FL_KEEP_SIZE;
+        let end = offset.checked_add(length).filter(|end| i64::try_from(*end).is_ok());
+        let Some(end) = end else { return Err(Trouble::Os(libc::EFBIG)) };
+        if length == 0 {
+            return Err(Trouble::Os(libc::EINVAL));
+        }
+        match kind {
+            0 => {
+                let _lock = self.lock_writers()?;
+                self.fallocate(mode, offset, length)?;
+                if !keeps_size && end > self.size() {
+                    self.live.head().size.store(end, Ordering::Release);
+                }
+                self.live.head().written.store(clock::wall_nanoseconds(), Ordering::Relaxed);
+                Ok(())
+            }
+            libc::FALLOC_FL_PUNCH_HOLE if keeps_size => self.make_zeros(mode, offset, end),
+            libc::FALLOC_FL_ZERO_RANGE => {
+                if !keeps_size && end > self.size() {
+                    self.set_size(end)?;
+                }
+                self.make_zeros(mode | libc::FALLOC_FL_KEEP_SIZE, offset, end)
+            }
+            _ => Err(Trouble::Os(libc::EOPNOTSUPP)),
+        }
+    }
+
+    fn fallocate(&self, mode: i32, offset: u64, length: u64) -> Outcome<()> {
+        let (offset, length) = (offset.cast_signed(), length.cast_signed());
+        // SAFETY: takes an open descriptor and numbers.
+        match unsafe { libc::fallocate(self.writer()?.as_raw_fd(), mode, offset, length) } {
+            0 => Ok(()),
+            _ => Err(Trouble::last_os()),
+        }
+    }
+
+    /// The edges are written, whole blocks are changed at once.
+    fn make_zeros(&self, mode: i32, offset: u64, end: u64) -> Outcome<()> {
+        let size = self.size();
+        let (first, last) = (offset.div_ceil(BLOCK_U64), end / BLOCK_U64);
+        let edge = |from: u64, to: u64| -> Outcome<()> {
+            let to = to.min(size);
+            if from < to {
+                self.write_at(&ZEROS[..(to - from) as usize], from)?;
+            }
+            Ok(())
+        };
+        if first > last {
+            return edge(offset, end);
+        }
+        edge(offset, first * BLOCK_U64)?;
+        edge(last * BLOCK_U64, end)?;
+        if first == last {
+            return Ok(());
+        }
+        let _lock = self.lock_writers()?;
+        let head = self.live.head();
+        let blocks = blocks_of(self.size());
+        let changed = first..last.min(blocks).max(first);
+        if first * BLOCK_U64 < head.durable.load(Ordering::Relaxed) && !changed.is_empty() {
+            self.mark(first, changed.end - 1)?;
+        }
+        for block in changed.clone() {
+            self.ensure(block)?;
+        }
+        changed.clone().for_each(|block| self.live.at(block).begin());
+        let done = self.fallocate(mode, first * BLOCK_U64, (last - first) * BLOCK_U64);
+        if done.is_ok() {
+            let zeros = self.pair.of(&[]);
+            for block in changed.clone() {
+                let entry = self.live.at(block);
+                entry.light.store(zeros.light, Ordering::Relaxed);
+                entry.set_strong(zeros.strong);
+                entry.verified.store(0, Ordering::Relaxed);
+                let flags = flag::LOADED | flag::KNOWN | flag::STRONG | flag::DIRTY;
+                entry.flags.store(flags, Ordering::Release);
+                set_bit(&head.dirty, self.live.region_of(block));
+            }
+            head.written.store(clock::wall_nanoseconds(), Ordering::Relaxed);
+        }
+        changed.for_each(|block| self.live.at(block).end());
+        done
+    }
+}

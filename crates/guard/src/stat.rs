@@ -1,0 +1,88 @@
+//! What the file system below says of a file.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::{AsRawFd, RawFd};
+
+use crate::format::Moment;
+
+/// What a guard wants to know of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// The device of the file system.
+    pub device: u64,
+    /// Number of the inode.
+    pub inode: u64,
+    /// When it was born; zeros where the file system does not know.
+    pub birth: Moment,
+    /// Time of modification.
+    pub modified: Moment,
+    /// Bytes.
+    pub size: u64,
+    /// Names that it has.
+    pub links: u32,
+    /// Type and permissions.
+    pub mode: u32,
+}
+
+impl Stat {
+    /// Of an open file, or of what an `O_PATH` descriptor stands for.
+    pub fn of(descriptor: RawFd) -> std::io::Result<Self> {
+        // SAFETY: all zeros is a valid value of it.
+        let mut stat: libc::statx = unsafe { std::mem::zeroed() };
+        let mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
+        // SAFETY: an empty path means the descriptor; the structure lives across the call.
+        let answer =
+            unsafe { libc::statx(descriptor, c"".as_ptr(), libc::AT_EMPTY_PATH, mask, &raw mut stat) };
+        if answer != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        let moment = |time: libc::statx_timestamp| Moment { seconds: time.tv_sec, nanoseconds: time.tv_nsec };
+        let has_birth = stat.stx_mask & libc::STATX_BTIME != 0;
+        Ok(Self {
+            device: libc::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            inode: stat.stx_ino,
+            birth: if has_birth { moment(stat.stx_btime) } else { Moment::default() },
+            modified: moment(stat.stx_mtime),
+            size: stat.stx_size,
+            links: stat.stx_nlink,
+            mode: u32::from(stat.stx_mode),
+        })
+    }
+
+    /// Whether it is a regular file.
+    pub fn is_file(&self) -> bool {
+        self.mode & libc::S_IFMT == libc::S_IFREG
+    }
+
+    /// Nanoseconds since 1970 of the last modification.
+    pub fn modified_nanoseconds(&self) -> u64 {
+        let seconds = u64::try_from(self.modified.seconds).unwrap_or(0);
+        seconds.saturating_mul(1_000_000_000).saturating_add(u64::from(self.modified.nanoseconds))
+    }
+}
+
+/// Opens once more what a descriptor stands for, with other flags.
+pub fn reopen(descriptor: RawFd, flags: libc::c_int) -> std::io::Result<File> {
+    let path = CString::new(format!("/proc/self/fd/{descriptor}")).map_err(std::io::Error::other)?;
+    // SAFETY: a text that ends with zero.
+    let opened = unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC) };
+    if opened < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor that was just opened and belongs to nobody else.
+    Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(opened) })
+}
+
+/// Sets the times of access and modification.
+pub fn set_modified(file: &File, modified: Moment) -> std::io::Result<()> {
+    let times = [
+        libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT },
+        libc::timespec { tv_sec: modified.seconds, tv_nsec: i64::from(modified.nanoseconds) },
+    ];
+    // SAFETY: an open descriptor and two times.
+    match unsafe { libc::futimens(file.as_raw_fd(), times.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,349 @@
+//! The folder of a guard: its settings, its tables, and the session that processes share.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind as IoKind, Read, Seek, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use rotproof_block::error::IoContext;
+use rotproof_block::{Error, ErrorKind, Result};
+
+use crate::counts::Counts;
+use crate::file::GuardedFile;
+use crate::format::{PAGE, Pair, Settings};
+use crate::journal::Journal;
+use crate::lock::lock_file;
+use crate::sum::Algorithm;
+use crate::table::Table;
+
+/// The folder of a guard inside the directory, unless it is elsewhere.
+pub const FOLDER: &str = ".rotproof-guard";
+
+const SETTINGS: &str = "guard";
+const SETTINGS_COPY: &str = "guard.copy";
+const SESSION: &str = "session";
+const SESSION_LOCK: &str = "session.lock";
+const TABLES: &str = "tables";
+const JOURNAL: &str = "events";
+
+/// Where memory that processes share lies.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// What a new guard is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreOptions {
+    /// Its checksums.
+    pub pair: Pair,
+    /// See [`Settings::switch_seconds`].
+    pub switch_seconds: Option<u32>,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        let pair = Pair { light: Algorithm::Xor64, strong: Algorithm::Xxh3 };
+        Self { pair, switch_seconds: None }
+    }
+}
+
+/// A guard that is open in this process.
+pub struct Store {
+    root: PathBuf,
+    folder: PathBuf,
+    settings: Settings,
+    device: u64,
+    shared: PathBuf,
+    session: [u8; 16],
+    /// Held shared as long as this process uses the guard.
+    _alive: File,
+    attach: Mutex<File>,
+    files: Mutex<HashMap<u64, Weak<GuardedFile>>>,
+    mirror: Mutex<Option<PathBuf>>,
+    journal: Journal,
+    /// What was verified and what came of it, in this process.
+    pub counts: Counts,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Makes the guard of `root`, in `folder` or inside of it. If there is one already, that one is opened. Its files are not
+    /// taken in by this.
+    pub fn init(root: &Path, folder: Option<&Path>, options: StoreOptions) -> Result<Arc<Self>> {
+        let root = directory(root)?;
+        let folder = folder.map_or_else(|| root.join(FOLDER), Path::to_owned);
+        if options.pair.light.words() != 1 {
+            let what = format!(
+                "{} cannot be the light checksum; choose one of xor-64, crc32c, xxh3-64",
+                options.pair.light
+            );
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        if folder.join(SETTINGS).exists() || folder.join(SETTINGS_COPY).exists() {
+            let store = Self::open(&root, Some(&folder))?;
+            if store.settings.pair != options.pair {
+                let Pair { light, strong } = store.settings.pair;
+                let what = format!(
+                    "{} is guarded already, with {light} and {strong}; remove {} to begin anew",
+                    root.display(),
+                    folder.display()
+                );
+                return Err(Error::new(ErrorKind::Refused, what));
+            }
+            return Ok(store);
+        }
+        let doing = || format!("making the folder of the guard, {}", folder.display());
+        std::fs::create_dir_all(folder.join(TABLES)).doing(doing)?;
+        // Sums tell of data, so nobody reads them who may not read the directory.
+        let mode = root.metadata().doing(doing)?.permissions().mode() & 0o777;
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).doing(doing)?;
+        let made = crate::clock::wall_nanoseconds() / 1_000_000_000;
+        let settings = Settings {
+            id: random_id()?,
+            pair: options.pair,
+            switch_seconds: options.switch_seconds,
+            made,
+        };
+        for name in [SETTINGS_COPY, SETTINGS] {
+            let path = folder.join(name);
+            let mut file = File::create(&path).doing(doing)?;
+            file.write_all(&settings.to_page()).and_then(|()| file.sync_all()).doing(doing)?;
+        }
+        File::open(&folder).and_then(|folder| folder.sync_all()).doing(doing)?;
+        Self::open(&root, Some(&folder))
+    }
+
+    /// Opens the guard of `root`, in `folder` or inside of it.
+    ///
+    /// Fails with [`ErrorKind::Missing`] if there is none, and with [`ErrorKind::Refused`] if others use it whose shared memory
+    /// cannot be seen from here.
+    pub fn open(root: &Path, folder: Option<&Path>) -> Result<Arc<Self>> {
+        crate::fault::prepare()?;
+        let root = directory(root)?;
+        let folder = folder.map_or_else(|| root.join(FOLDER), Path::to_owned);
+        let settings = read_settings(&root, &folder)?;
+        let doing = || format!("opening the guard in {}", folder.display());
+        let device = root.metadata().doing(doing)?.dev();
+        let open = |name: &str| {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false).mode(0o600);
+            options.open(folder.join(name)).doing(doing)
+        };
+        let (attach, mut alive) = (open(SESSION_LOCK)?, open(SESSION)?);
+        lock_file(&attach, libc::LOCK_EX, doing)?;
+        let (session, shared) = join_session(&folder, &mut alive)?;
+        lock_file(&attach, libc::LOCK_UN, doing)?;
+        Ok(Arc::new(Self {
+            journal: Journal::new(folder.join(JOURNAL)),
+            root,
+            folder,
+            settings,
+            device,
+            shared,
+            session,
+            _alive: alive,
+            attach: Mutex::new(attach),
+            files: Mutex::default(),
+            mirror: Mutex::default(),
+            counts: Counts::default(),
+        }))
+    }
+
+    /// The guarded directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The folder of the guard.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What was settled when it was made.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The file system that the directory is on; files on others below it are not guarded.
+    pub fn device(&self) -> u64 {
+        self.device
+    }
+
+    /// Of this session: processes that share the tables in memory.
+    pub fn session(&self) -> [u8; 16] {
+        self.session
+    }
+
+    /// Where damaged and mended blocks are written down.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// A second copy of the directory, of which blocks that went bad are taken.
+    pub fn set_mirror(&self, mirror: Option<PathBuf>) {
+        *self.mirror.lock() = mirror;
+    }
+
+    /// See [`Store::set_mirror`].
+    pub fn mirror(&self) -> Option<PathBuf> {
+        self.mirror.lock().clone()
+    }
+
+    /// The folder of all tables.
+    pub fn tables(&self) -> PathBuf {
+        self.folder.join(TABLES)
+    }
+
+    /// The table of an inode.
+    pub fn table(&self, inode: u64) -> Table {
+        Table::new(&self.tables(), self.settings.pair, inode)
+    }
+
+    /// Where the live table of an inode lies.
+    pub fn live_path(&self, inode: u64) -> PathBuf {
+        self.shared.join(format!("{inode:x}"))
+    }
+
+    /// Inodes that have a live table.
+    pub fn live_inodes(&self) -> Vec<u64> {
+        let Ok(entries) = std::fs::read_dir(&self.shared) else { return Vec::new() };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter_map(|name| u64::from_str_radix(&name, 16).ok()).collect()
+    }
+
+    /// Files that are open in this process.
+    pub fn open_files(&self) -> Vec<Arc<GuardedFile>> {
+        self.files.lock().values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// With all processes kept from opening and closing files of this guard.
+    pub fn exclusively<T>(&self, act: impl FnOnce() -> Result<T>) -> Result<T> {
+        let file = self.attach.lock();
+        let doing = || format!("locking {}", self.folder.display());
+        lock_file(&file, libc::LOCK_EX, doing)?;
+        let done = act();
+        lock_file(&file, libc::LOCK_UN, doing)?;
+        done
+    }
+
+    /// The file of this inode if it is open in this process.
+    pub fn known(&self, inode: u64) -> Option<Arc<GuardedFile>> {
+        self.files.lock().get(&inode).and_then(Weak::upgrade)
+    }
+
+    /// Remembers an open file. If another thread was first, that one's is given back.
+    pub fn remember(&self, file: &Arc<GuardedFile>) -> Arc<GuardedFile> {
+        let mut files = self.files.lock();
+        if let Some(known) = files.get(&file.inode()).and_then(Weak::upgrade) {
+            return known;
+        }
+        files.retain(|_, known| known.strong_count() > 0);
+        files.insert(file.inode(), Arc::downgrade(file));
+        Arc::clone(file)
+    }
+
+    /// In a child after `fork`: what was locked belongs to the parent too, so it is locked once more.
+    pub fn after_fork(&self) {
+        for file in self.open_files() {
+            file.after_fork();
+        }
+    }
+}
+
+fn directory(root: &Path) -> Result<PathBuf> {
+    let doing = || format!("looking at {}", root.display());
+    let root = root.canonicalize().doing(doing)?;
+    if !root.metadata().doing(doing)?.is_dir() {
+        let what = format!("{} is no directory; a guard is of a directory", root.display());
+        return Err(Error::new(ErrorKind::Invalid, what));
+    }
+    Ok(root)
+}
+
+fn read_settings(root: &Path, folder: &Path) -> Result<Settings> {
+    let mut why = None;
+    for name in [SETTINGS, SETTINGS_COPY] {
+        let path = folder.join(name);
+        let mut page = [0; PAGE];
+        let read = File::open(&path).and_then(|mut file| file.read_exact(&mut page));
+        match read {
+            Ok(()) => match Settings::of_page(&page) {
+                Ok(settings) => return Ok(settings),
+                Err(damage) => why = Some(format!("{}: {damage}", path.display())),
+            },
+            Err(error) if error.kind() == IoKind::NotFound => {}
+            Err(error) if error.kind() == IoKind::UnexpectedEof => {
+                why = Some(format!("{} is too short", path.display()));
+            }
+            Err(error) => return Err(error).doing(|| format!("reading {}", path.display())),
+        }
+    }
+    Err(match why {
+        Some(why) => Error::new(ErrorKind::Medium, format!("the settings of the guard cannot be read: {why}")),
+        None => Error::new(
+            ErrorKind::Missing,
+            format!(
+                "{} is not guarded; begin with `rotproof guard init {}`",
+                root.display(),
+                root.display()
+            ),
+        ),
+    })
+}
+
+/// Joins the session that lives, or begins one. The caller holds the lock of sessions.
+fn join_session(folder: &Path, alive: &mut File) -> Result<([u8; 16], PathBuf)> {
+    let doing = || format!("joining the session of the guard in {}", folder.display());
+    let mut id = [0; 16];
+    let has_id = alive.rewind().and_then(|()| alive.read_exact(&mut id)).is_ok() && id != [0; 16];
+    let place = |id: [u8; 16]| Path::new(SHARED_MEMORY).join(format!("rotproof-guard-{}", hex(&id)));
+    let is_alone = lock_file(alive, libc::LOCK_EX | libc::LOCK_NB, doing)?;
+    let is_there = has_id && place(id).is_dir();
+    if !is_there {
+        if !is_alone {
+            let what = format!(
+                "{} is in use by a process whose shared memory cannot be seen from here (another container?); \
+                 end it, or let both see one {SHARED_MEMORY}",
+                folder.display()
+            );
+            return Err(Error::new(ErrorKind::Refused, what));
+        }
+        id = random_id()?;
+        let shared = place(id);
+        std::fs::create_dir(&shared).doing(doing)?;
+        let metadata = folder.metadata().doing(doing)?;
+        let mode = metadata.permissions().mode() & 0o777;
+        std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(mode)).doing(doing)?;
+        // Durable before anything is changed in its name: tables name the session that wrote them, and one that is found
+        // later under the same name must be the same.
+        alive.rewind().and_then(|()| alive.write_all(&id)).and_then(|()| alive.sync_all()).doing(doing)?;
+    }
+    lock_file(alive, libc::LOCK_SH, doing)?;
+    Ok((id, place(id)))
+}
+
+/// Sixteen random bytes of the kernel.
+fn random_id() -> Result<[u8; 16]> {
+    let mut id = [0; 16];
+    // SAFETY: writes 16 bytes into an array of 16.
+    let answer = unsafe { libc::getrandom(id.as_mut_ptr().cast(), id.len(), 0) };
+    if answer == 16 {
+        Ok(id)
+    } else {
+        Err(std::io::Error::last_os_error()).doing(|| "asking the kernel for random bytes".to_owned())
+    }
+}
+
+/// Lower case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = std::fmt::Write::write_fmt(&mut text, format_args!("{byte:02x}"));
+        text
+    })
+}

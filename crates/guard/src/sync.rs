@@ -1,0 +1,345 @@
+//! Making a file durable: its data first, then their sums. And leaving the table as the last process leaves it.
+
+use std::collections::BTreeSet;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
+
+use rotproof_block::Result;
+
+use crate::clock;
+use crate::counts::add;
+use crate::file::{GuardedFile, blocks_of};
+use crate::format::{Entry, Header, REGIONS, Sums};
+use crate::journal::What;
+use crate::live::{clear_bit, flag, has_bit, set_bit, state};
+use crate::stat::Stat;
+use crate::sum::{BLOCK, BLOCK_U64, Sum};
+use crate::table::Found;
+use crate::trouble::{Outcome, Trouble};
+
+/// What is to be written to the table.
+struct Snapshot {
+    pages: Vec<(u64, Vec<Entry>)>,
+    blocks: Vec<u64>,
+    size: u64,
+    /// Pages that the table keeps, if the file was cut.
+    cut: Option<u64>,
+}
+
+impl GuardedFile {
+    /// Makes the file durable, as `fsync`, or with `data_only` as `fdatasync`.
+    ///
+    /// Before that, every block written since the last time is verified as the cache has it. A block that is not as it was
+    /// written is in the error table; then this fails with [`Trouble::Rotten`], once, and what the file has of the block never
+    /// verifies until it is written again.
+    pub fn sync(&self, data_only: bool) -> Outcome<()> {
+        let head = self.live.head();
+        let syncing = head.syncers.lock();
+        let snapshot = {
+            let _writers = self.lock_writers()?;
+            self.snapshot()?
+        };
+        let file = self.writer().unwrap_or(&self.file);
+        let synced = if data_only { file.sync_data() } else { file.sync_all() };
+        let saved = synced.map_err(Trouble::from).and_then(|()| self.save(&snapshot, true).map_err(Trouble::from));
+        if let Err(trouble) = saved {
+            for block in snapshot.blocks {
+                self.live.at(block).flags.fetch_or(flag::DIRTY, Ordering::AcqRel);
+                set_bit(&head.dirty, self.live.region_of(block));
+            }
+            return Err(trouble);
+        }
+        drop(syncing);
+        let (errors, failed) = self.errors();
+        if failed > 0 {
+            head.failed.store(0, Ordering::Release);
+            return Err(Trouble::Rotten(errors.first().copied().unwrap_or(0)));
+        }
+        Ok(())
+    }
+
+    /// Whether something is not in the table on the disk.
+    pub fn is_dirty(&self) -> bool {
+        let head = self.live.head();
+        head.cut.load(Ordering::Relaxed) != 0
+            || head.dirty.iter().any(|word| word.load(Ordering::Relaxed) != 0)
+    }
+
+    /// Verifies what was written, makes its strong sums, and gathers what the table must get. The caller holds the lock of
+    /// writers.
+    fn snapshot(&self) -> Result<Snapshot> {
+        let head = self.live.head();
+        let size = self.size();
+        let (per_page, count) = (self.pair.entries(), blocks_of(size));
+        let now = clock::seconds();
+        let (mut pages, mut blocks) = (BTreeSet::new(), Vec::new());
+        for region in (0..REGIONS).filter(|region| has_bit(&head.dirty, *region)) {
+            let range = self.live.blocks_of(region);
+            for block in range.start..range.end.min(count) {
+                let Some(entry) = self.live.entry(block) else { break };
+                let flags = entry.flags.load(Ordering::Acquire);
+                if flags & flag::DIRTY == 0 {
+                    continue;
+                }
+                if flags & (flag::STRONG | flag::ROTTEN) == 0 {
+                    self.strengthen(block, size, now);
+                }
+                entry.flags.fetch_and(!flag::DIRTY, Ordering::AcqRel);
+                pages.insert(block / per_page);
+                blocks.push(block);
+            }
+            clear_bit(&head.dirty, region);
+            // While its pages are on their way, what the disk says of the region may be of before or of after.
+            set_bit(&head.marked, region);
+        }
+        let cut = (head.cut.swap(0, Ordering::Relaxed) != 0).then(|| {
+            let durable = blocks_of(head.durable.load(Ordering::Relaxed));
+            if durable % per_page != 0 {
+                pages.insert(durable / per_page);
+            }
+            durable.div_ceil(per_page)
+        });
+        let mut filled = Vec::with_capacity(pages.len());
+        for index in pages {
+            filled.push((index, self.page(index, count)?));
+        }
+        Ok(Snapshot { pages: filled, blocks, size, cut })
+    }
+
+    /// Makes the strong sum of a block that was written, over what the cache has, and then verifies that by the light one:
+    /// case 2 of the chain, from memory to disk.
+    fn strengthen(&self, block: u64, size: u64, now: u64) {
+        let entry = self.live.at(block);
+        let place = block * BLOCK_U64;
+        let mut data = [0; BLOCK];
+        let valid = BLOCK_U64.min(size.saturating_sub(place)) as usize;
+        let data = &mut data[..valid];
+        let read = self.view.copy(&self.file, place, data, false).is_some()
+            || std::os::unix::fs::FileExt::read_exact_at(&self.file, data, place).is_ok();
+        let mut strong = self.pair.strong.of(data);
+        add(&self.store.counts.boundary, 1);
+        let mut is_right = read && self.pair.light.of(data).word() == entry.light.load(Ordering::Relaxed);
+        if !is_right && self.heal(block, data, None).is_ok() {
+            strong = self.pair.strong.of(data);
+            is_right = true;
+        }
+        if is_right {
+            entry.set_strong(strong);
+            entry.verified.store(now, Ordering::Relaxed);
+            entry.flags.fetch_or(flag::STRONG, Ordering::AcqRel);
+        } else {
+            entry.flags.fetch_or(flag::ROTTEN, Ordering::AcqRel);
+            self.tell(What::WriteFailed, block);
+            self.remember_error(block);
+        }
+    }
+
+    /// A page of the table as it is to be.
+    fn page(&self, index: u64, blocks: u64) -> Result<Vec<Entry>> {
+        let per_page = self.pair.entries();
+        let is_complete = self.live.head().state.load(Ordering::Relaxed) & state::COMPLETE != 0;
+        let absent = if is_complete { Entry::Zeros } else { Entry::Unknown };
+        let range = index * per_page..(index + 1) * per_page;
+        range
+            .map(|block| {
+                if block >= blocks {
+                    return Ok(absent);
+                }
+                self.ensure(block)?;
+                let entry = self.live.at(block);
+                let flags = entry.flags.load(Ordering::Acquire);
+                let light = entry.light.load(Ordering::Relaxed);
+                Ok(if flags & flag::KNOWN == 0 {
+                    Entry::Unknown
+                } else if flags & flag::STRONG == 0 {
+                    // Was found wrong before it had a strong sum. What is written must not vouch for what is there, in
+                    // neither sum.
+                    let Sum(words) = self.pair.strong.of(&[]);
+                    let mut strong = words.map(|word| !word);
+                    strong[self.pair.strong.words()..].fill(0);
+                    Entry::Sums(Sums { light, strong: Sum(strong) })
+                } else {
+                    self.pair.entry_of(Sums { light, strong: entry.strong() })
+                })
+            })
+            .collect()
+    }
+
+    /// Writes a snapshot to the table. With `is_synced` the data are durable, and the table is made so too.
+    fn save(&self, snapshot: &Snapshot, is_synced: bool) -> Result<()> {
+        let head = self.live.head();
+        let stat = self.stat()?;
+        let is_unsynced = head.state.load(Ordering::Relaxed) & state::UNSYNCED != 0;
+        let is_same = snapshot.pages.is_empty()
+            && snapshot.cut.is_none()
+            && !is_unsynced
+            && stat.modified_nanoseconds() == head.seen.load(Ordering::Relaxed)
+            && head.durable.load(Ordering::Relaxed) == snapshot.size;
+        if is_same {
+            return Ok(());
+        }
+        let file = self.table.open_or_make()?;
+        if let Some(pages) = snapshot.cut {
+            self.table.cut(&file, pages)?;
+        }
+        for (index, entries) in &snapshot.pages {
+            self.table.write_entries(&file, *index, entries)?;
+        }
+        if is_synced {
+            head.state.fetch_and(!state::UNSYNCED, Ordering::Relaxed);
+        } else {
+            head.state.fetch_or(state::UNSYNCED, Ordering::Relaxed);
+        }
+        self.table.write_header(&file, &self.header(snapshot.size, stat))?;
+        if is_synced {
+            self.table.sync(&file)?;
+        }
+        head.seen.store(stat.modified_nanoseconds(), Ordering::Relaxed);
+        if snapshot.cut.is_some() || is_synced {
+            head.durable.store(snapshot.size, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        use rotproof_block::error::IoContext;
+        Stat::of(self.file.as_raw_fd()).doing(|| format!("looking at {}", self.name()))
+    }
+
+    /// The next header.
+    pub(crate) fn header(&self, size: u64, stat: Stat) -> Header {
+        let head = self.live.head();
+        let bits = head.state.load(Ordering::Relaxed);
+        let mut header = Header {
+            generation: head.generation.fetch_add(1, Ordering::Relaxed) + 1,
+            guard: self.store.settings().id,
+            inode: self.inode,
+            birth: self.birth,
+            session: self.store.session(),
+            size,
+            modified: stat.modified,
+            is_unsynced: bits & state::UNSYNCED != 0,
+            is_complete: bits & state::COMPLETE != 0,
+            is_foreign: bits & state::FOREIGN != 0,
+            region_shift: head.region_shift.load(Ordering::Relaxed) as u8,
+            regions: Box::new([0; REGIONS / 64]),
+            name: self.current_name().into_os_string().into_encoded_bytes(),
+        };
+        self.copy_marks(&mut header);
+        header
+    }
+
+    /// The marks of regions into a header.
+    pub(crate) fn copy_marks(&self, header: &mut Header) {
+        for (word, mark) in header.regions.iter_mut().zip(&self.live.head().marked) {
+            *word = mark.load(Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the marks of regions away, if all of the file is durable. So a crash from now on leaves no doubt of any block.
+    pub fn settle(&self) -> Result<()> {
+        let head = self.live.head();
+        let _syncing = head.syncers.lock();
+        let _writers = self.lock_writers()?;
+        let has_marks = head.marked.iter().any(|word| word.load(Ordering::Relaxed) != 0);
+        let is_unsettled = self.is_dirty() || self.is_foreign();
+        if is_unsettled || !has_marks || head.state.load(Ordering::Relaxed) & state::UNSYNCED != 0 {
+            return Ok(());
+        }
+        let Some(file) = self.table.open()? else { return Ok(()) };
+        head.marked.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        head.mark_ahead.store(1, Ordering::Relaxed);
+        let stat = self.stat()?;
+        self.table.write_header(&file, &self.header(self.size(), stat))
+    }
+
+    /// What the last process leaves, which has the file for itself: whether all is on the disk, though not durable. Sums of
+    /// data that nobody has made durable go to the table with a note that they may be ahead of the data.
+    pub(crate) fn leave(&self, stat: Stat) -> Result<bool> {
+        let head = self.live.head();
+        if !self.is_dirty() {
+            self.settle()?;
+            let is_ours = !self.is_foreign();
+            if is_ours && stat.modified_nanoseconds() != head.seen.load(Ordering::Relaxed) {
+                self.save_times(stat)?;
+            }
+            return Ok(true);
+        }
+        let _writers = self.lock_writers()?;
+        if head.cut.load(Ordering::Relaxed) != 0 {
+            let durable = head.durable.load(Ordering::Relaxed);
+            let kept = self.size().min(durable);
+            if kept == 0 {
+                return self.leave_anew();
+            }
+            // The old table must not be believed of what was cut, whatever of all this a crash leaves.
+            let last = blocks_of(self.size()).max(1) - 1;
+            self.mark_all(last)?;
+        }
+        let snapshot = self.snapshot()?;
+        self.save(&snapshot, false)?;
+        Ok(true)
+    }
+
+    fn mark_all(&self, last: u64) -> Result<()> {
+        let head = self.live.head();
+        (0..=self.live.region_of(last)).for_each(|region| set_bit(&head.marked, region));
+        let Some(file) = self.table.open()? else { return Ok(()) };
+        if let Found::Header(mut header) = self.table.header(&file)? {
+            header.generation = head.generation.fetch_add(1, Ordering::Relaxed) + 1;
+            header.is_unsynced = true;
+            self.copy_marks(&mut header);
+            self.table.write_header(&file, &header)?;
+            self.table.sync(&file)?;
+        }
+        Ok(())
+    }
+
+    /// Of a file that was written anew from its beginning: a new table takes the place of the old one at once, so that no
+    /// mixture of both is ever seen.
+    fn leave_anew(&self) -> Result<bool> {
+        use rotproof_block::error::IoContext;
+        let head = self.live.head();
+        let mut snapshot = self.snapshot()?;
+        snapshot.cut = None;
+        let stat = self.stat()?;
+        head.state.fetch_or(state::UNSYNCED, Ordering::Relaxed);
+        let path = self.table.path();
+        let new = path.with_extension("new");
+        let doing = || format!("writing the table {}", path.display());
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).doing(doing)?;
+        }
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&new)
+            .doing(doing)?;
+        for (index, entries) in &snapshot.pages {
+            self.table.write_entries(&file, *index, entries)?;
+        }
+        self.table.write_header(&file, &self.header(snapshot.size, stat))?;
+        std::fs::rename(&new, path).doing(doing)?;
+        Ok(true)
+    }
+
+    /// A new time of modification that a program has set, with all else as it was.
+    fn save_times(&self, stat: Stat) -> Result<()> {
+        let Some(file) = self.table.open()? else { return Ok(()) };
+        if let Found::Header(mut header) = self.table.header(&file)? {
+            header.generation = self.live.head().generation.fetch_add(1, Ordering::Relaxed) + 1;
+            header.modified = stat.modified;
+            self.table.write_header(&file, &header)?;
+        }
+        Ok(())
+    }
+
+    /// A program has set the times of the file through a door: that is no change behind the guard's back.
+    pub fn touched(&self) {
+        if let Ok(stat) = self.stat() {
+            self.live.head().written.fetch_max(stat.modified_nanoseconds(), Ordering::Relaxed);
+        }
+    }
+}

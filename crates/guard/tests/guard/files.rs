@@ -1,0 +1,174 @@
+//! Files that nothing bad happens to.
+
+use rotproof_guard::{Algorithm, Pair, StoreOptions, Trouble};
+
+use crate::rig::{Rig, bytes};
+
+#[test]
+fn what_is_written_is_read_and_verified_with_every_pair_of_checksums() {
+    for light in Algorithm::LIGHT {
+        for strong in Algorithm::ALL {
+            for switch_seconds in [None, Some(0)] {
+                let rig = Rig::with(StoreOptions { pair: Pair { light, strong }, switch_seconds });
+                let store = rig.store();
+                let data = bytes(1, 1_200_000);
+                let file = rig.open(&store, "a");
+                assert_eq!(file.write_at(&data, 0).expect("written"), data.len());
+                let mut read = vec![0; data.len() + 10];
+                assert_eq!(file.read_at(&mut read, 0).expect("read"), data.len());
+                assert!(read[..data.len()] == data);
+                file.sync(false).expect("durable");
+                drop(file);
+                let before = store.counts.now();
+                let file = rig.open(&store, "a");
+                assert_eq!(file.read_at(&mut read[..5000], 4000).expect("read"), 5000);
+                assert!(read[..5000] == data[4000..9000]);
+                let after = store.counts.now();
+                // Blocks 0 to 2 come from the disk, as far as anybody knows: verified by the strong sum.
+                assert_eq!(after.strong - before.strong, 3, "{light} {strong}");
+                assert_eq!((after.mismatches, after.unvouched), (0, 0));
+                file.read_at(&mut read[..4096], 4096).expect("read");
+                let again = store.counts.now();
+                let is_dynamic = switch_seconds.is_some();
+                assert_eq!(again.strong - after.strong, u64::from(is_dynamic));
+                assert_eq!(again.light - after.light, u64::from(!is_dynamic));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_table_takes_less_than_four_thousandths_of_a_large_file() {
+    let rig = Rig::new();
+    let store = rig.store();
+    let file = rig.open(&store, "a");
+    file.write_at(&bytes(2, 8 << 20), 0).expect("written");
+    file.sync(false).expect("durable");
+    let table = store.table(file.inode());
+    let size = std::fs::metadata(table.path()).expect("a table").len();
+    assert!(size <= (8 << 20) * 4 / 1000 + 2 * 4096 + 4096, "{size}");
+}
+
+#[test]
+fn data_that_changed_in_memory_before_they_are_written_are_refused_in_time() {
+    let rig = Rig::new();
+    let store = rig.store();
+    let file = rig.open(&store, "a");
+    let mut data = bytes(3, 9000);
+    file.write_at(&data, 0).expect("written");
+    let sums: Vec<u64> = data.chunks(4096).map(|block| Algorithm::Xor64.of(block).word()).collect();
+    let kept = std::fs::read(rig.path("a")).expect("read");
+    data[5000] ^= 4;
+    assert!(matches!(file.write_with_sums(&data, 0, Some(&sums)), Err(Trouble::Boundary(1))));
+    assert!(std::fs::read(rig.path("a")).expect("read") == kept, "nothing of it was written");
+    data[5000] ^= 4;
+    assert_eq!(file.write_with_sums(&data, 0, Some(&sums)).expect("written again"), 9000);
+    // Parts of blocks are refused too.
+    let sum = Algorithm::Xor64.of(&data[..100]).word();
+    assert!(matches!(file.write_with_sums(&data[1..101], 50, Some(&[sum])), Err(Trouble::Boundary(0))));
+    assert!(matches!(file.write_with_sums(&data, 0, Some(&sums[..1])), Err(Trouble::Os(libc::EINVAL))));
+}
+
+#[test]
+fn a_reader_gets_sums_to_verify_where_it_uses_the_data() {
+    let rig = Rig::new();
+    let store = rig.store();
+    let file = rig.open(&store, "a");
+    let data = bytes(4, 20_000);
+    file.write_at(&data, 0).expect("written");
+    let mut read = vec![0; 10_000];
+    let mut sums = Vec::new();
+    file.read_with_sums(&mut read, 3000, &mut |sum| sums.push(sum)).expect("read");
+    let parts = [&read[..1096], &read[1096..5192], &read[5192..9288], &read[9288..]];
+    assert_eq!(sums, parts.map(|part| Algorithm::Xor64.of(part).word()));
+}
+
+#[test]
+fn a_file_that_was_never_taken_in_is_read_and_nothing_vouches_for_it() {
+    let rig = Rig::new();
+    let data = bytes(5, 10_000);
+    std::fs::write(rig.path("a"), &data).expect("written");
+    let store = rig.store();
+    let file = rig.open(&store, "a");
+    let mut read = vec![0; 10_000];
+    file.read_at(&mut read, 0).expect("read");
+    assert!(read == data);
+    assert_eq!(store.counts.now().unvouched, 3);
+    // What is written through the guard is vouched for from then on.
+    file.write_at(&data[..4096], 4096).expect("written");
+    file.sync(false).expect("durable");
+    file.read_at(&mut read, 0).expect("read");
+    assert_eq!(store.counts.now().unvouched, 5);
+}
+
+#[test]
+fn a_file_that_is_deleted_takes_its_table_along() {
+    let rig = Rig::new();
+    let store = rig.store();
+    let file = rig.open(&store, "a");
+    file.write_at(&bytes(6, 10_000), 0).expect("written");
+    file.sync(false).expect("durable");
+    let table = store.table(file.inode());
+    assert!(table.path().exists());
+    std::fs::remove_file(rig.path("a")).expect("deleted");
+    file.write_at(&[1; 100], 50).expect("still open");
+    drop(file);
+    assert!(!table.path().exists());
+    assert_eq!(store.live_inodes(), [] as [u64; 0]);
+}
+
+#[test]
+fn readers_beside_writers_never_see_rot() {
+    let rig = Rig::new();
+    let store = rig.store();
+    let file = rig.open(&store, "a");
+    file.write_at(&vec![0; 64 * 4096], 0).expect("written");
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for reader in 0..2 {
+            let (file, stop) = (&file, &stop);
+            scope.spawn(move || {
+                let mut read = vec![0; 3 * 4096];
+                let mut at = reader;
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    at = (at * 7 + 13) % (60 * 4096);
+                    let done = file.read_at(&mut read, at).expect("no rot");
+                    assert!(done > 0);
+                }
+            });
+        }
+        for round in 0..3000u64 {
+            let data = bytes(round, 100 + (round * 37 % 9000) as usize);
+            file.write_at(&data, round * 7919 % (60 * 4096)).expect("written");
+            if round % 100 == 0 {
+                file.set_size(61 * 4096 + round).expect("cut");
+                file.set_size(64 * 4096).expect("grown");
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    let counts = store.counts.now();
+    assert_eq!((counts.refused, counts.from_disk, counts.sums_mended), (0, 0, 0), "{counts:?}");
+}
+
+#[test]
+fn two_guards_of_one_directory_share_what_they_know() {
+    let rig = Rig::new();
+    // As two processes do: each store has its own mappings, locks and descriptors.
+    let (one, other) = (rig.store(), rig.store());
+    let (first, second) = (rig.open(&one, "a"), rig.open(&other, "a"));
+    let data = bytes(8, 300_000);
+    first.write_at(&data, 0).expect("written");
+    let mut read = vec![0; data.len()];
+    assert_eq!(second.read_at(&mut read, 0).expect("read"), data.len());
+    assert!(read == data);
+    second.write_at(&[7; 5000], 1000).expect("written");
+    first.read_at(&mut read, 0).expect("read");
+    assert!(read[1000..6000] == [7; 5000]);
+    first.sync(false).expect("durable");
+    drop(first);
+    assert_eq!(one.counts.now().unvouched + other.counts.now().unvouched, 0);
+    second.read_at(&mut read, 0).expect("read");
+    drop(second);
+    assert_eq!(one.live_inodes(), [] as [u64; 0]);
+}

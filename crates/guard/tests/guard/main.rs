@@ -1,0 +1,7 @@
+//! A guard of real files in a scratch directory.
+
+mod rig;
+
+mod files;
+mod random;
+mod rot;
