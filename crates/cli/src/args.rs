@@ -10,6 +10,7 @@ use rotproof_serve::{ExportKind, NbdAddress};
 use rotproof_spec::Span;
 
 use crate::content::ContentArgs;
+use crate::guard::GuardArgs;
 use crate::load::LoadArgs;
 use crate::map::MapArgs;
 use crate::metrics::MetricsArgs;
@@ -91,6 +92,8 @@ pub enum Command {
     Probe(ProbeArgs),
     /// Explore what a power loss leaves of a file system
     Crash(CrashArgs),
+    /// Guard the files of a directory against silent corruption
+    Guard(GuardArgs),
     /// Remove what killed runs have left: mounts, loop devices, folders
     Clean(CleanArgs),
 }

@@ -14,6 +14,7 @@ mod ctl;
 mod exit;
 mod fail;
 mod figures;
+mod guard;
 mod hung;
 mod import;
 mod load;
@@ -100,6 +101,7 @@ fn call(command: &Command, output: Output) -> Result<Exit, Failure> {
         Command::Schema(args) => schema::schema(args, output),
         Command::Probe(args) => probe::probe(args, output),
         Command::Crash(args) => crash::crash(args, output),
+        Command::Guard(args) => guard::guard(args, output),
         Command::Clean(args) => clean::clean(args, output),
     }
 }

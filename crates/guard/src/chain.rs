@@ -74,9 +74,7 @@ impl Case {
             Self::Forward => &[Move, SetSum],
             Self::ForwardEarly => &[Move, SetSum, VerifyOrigin],
             Self::Convert | Self::PartToWhole => &[Make, VerifyOrigin, SetSum, Move],
-            Self::WholeToPart | Self::PartToPart => {
-                &[Make, VerifyOrigin, VerifyDestination, SetSum, Move]
-            }
+            Self::WholeToPart | Self::PartToPart => &[Make, VerifyOrigin, VerifyDestination, SetSum, Move],
         }
     }
 
@@ -226,7 +224,8 @@ mod tests {
     fn without_flips_data_arrive_and_verify() {
         for case in Case::ALL {
             for (seed, from) in (0..40).zip(Algorithm::ALL.into_iter().cycle()) {
-                let to = if matches!(case, Case::Forward | Case::ForwardEarly) { from } else { Algorithm::Xxh3 };
+                let to =
+                    if matches!(case, Case::Forward | Case::ForwardEarly) { from } else { Algorithm::Xxh3 };
                 let mut one = transfer(case, seed, from, to);
                 let (before, moved) = (one.destination.data.clone(), one.moved().to_vec());
                 one.carry(case, &mut |_, _| ()).expect("nothing was flipped");

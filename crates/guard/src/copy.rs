@@ -178,15 +178,16 @@ mod tests {
 
     #[test]
     fn every_way_copies_and_sums_alike() {
-        let source: Vec<u8> = (0..9000u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let source: Vec<u8> =
+            (0..9000u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         for length in (0..300).chain([511, 4095, 4096, 8192]) {
             for start in [0, 1, 5, 8] {
                 let from = &source[start..start + length];
                 let mut padded = from.to_vec();
                 padded.resize(length.next_multiple_of(8), 0);
-                let wanted = padded.chunks(8).fold(0u64, |sum, bytes| {
-                    sum ^ u64::from_le_bytes(bytes.try_into().expect("eight"))
-                });
+                let wanted = padded
+                    .chunks(8)
+                    .fold(0u64, |sum, bytes| sum ^ u64::from_le_bytes(bytes.try_into().expect("eight")));
                 assert_eq!(xor_words(from), wanted);
                 let mut to = vec![0xEE; length + 1];
                 // SAFETY: both are that long.

@@ -42,6 +42,8 @@ counts! {
     races,
     /// Of these: the cache was wrong, the disk right.
     from_disk,
+    /// Of these: the disk was wrong, the cache right, and was written back.
+    from_cache,
     /// Of these: taken from the mirror.
     from_mirror,
     /// Of these: a sum was wrong, the data right by the other one.

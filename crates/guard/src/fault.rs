@@ -66,6 +66,7 @@ impl Watch {
     }
 
     /// For memory that cannot fault.
+    #[cfg(test)]
     pub fn idle() -> Self {
         Self::over(std::ptr::null(), 0)
     }
@@ -145,14 +146,7 @@ mod tests {
         file.set_len(2 * PAGE as u64).expect("two pages");
         // SAFETY: a fresh mapping that only this test uses.
         let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                2 * PAGE,
-                libc::PROT_READ,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
+            libc::mmap(std::ptr::null_mut(), 2 * PAGE, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0)
         };
         assert_ne!(start, libc::MAP_FAILED);
         let start = start.cast::<u8>();

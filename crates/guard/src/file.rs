@@ -228,7 +228,9 @@ impl GuardedFile {
 
     /// A descriptor past the cache, where the file system has that.
     pub(crate) fn direct(&self) -> Option<&File> {
-        self.direct.get_or_init(|| reopen(self.file.as_raw_fd(), libc::O_RDONLY | libc::O_DIRECT).ok()).as_ref()
+        self.direct
+            .get_or_init(|| reopen(self.file.as_raw_fd(), libc::O_RDONLY | libc::O_DIRECT).ok())
+            .as_ref()
     }
 
     /// The lock of writers. If its last holder died, what it left half done is mended first.

@@ -254,9 +254,9 @@ impl Header {
         let mut page = Writer::new();
         page.bytes(&HEADER_MAGIC);
         page.u32(VERSION);
-        page.u8(
-            u8::from(self.is_unsynced) | u8::from(self.is_complete) << 1 | u8::from(self.is_foreign) << 2,
-        );
+        page.u8(u8::from(self.is_unsynced)
+            | u8::from(self.is_complete) << 1
+            | u8::from(self.is_foreign) << 2);
         page.u8(self.region_shift);
         let name = &self.name[..self.name.len().min(NAME_MAX)];
         page.bytes(&(name.len() as u16).to_le_bytes());
@@ -495,9 +495,8 @@ mod tests {
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert!(Header::of_page(&flipped).is_err(), "bit {bit}");
         }
-        let entries: Vec<Entry> = (0..252)
-            .map(|light| Entry::Sums(Sums { light, strong: Sum::of_word(light ^ 77) }))
-            .collect();
+        let entries: Vec<Entry> =
+            (0..252).map(|light| Entry::Sums(Sums { light, strong: Sum::of_word(light ^ 77) })).collect();
         let page = page_of(PAIR, 5, 6, &entries);
         assert_eq!(entries_of(PAIR, 5, 6, &page), EntryPage::Whole(entries));
         assert!(matches!(entries_of(PAIR, 5, 7, &page), EntryPage::Damaged(_)), "another page's place");

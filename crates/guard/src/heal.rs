@@ -37,12 +37,12 @@ impl GuardedFile {
     }
 
     /// Mends a block into `to`, which has what was read of it, or fails with [`Trouble::Rotten`]. The caller holds the lock of
-    /// writers. `failed` is why it could not be read at all.
-    pub(crate) fn heal(&self, block: u64, to: &mut [u8], failed: Option<std::io::Error>) -> Outcome<()> {
+    /// writers. It could not be read at all unless `is_read`.
+    pub(crate) fn heal(&self, block: u64, to: &mut [u8], is_read: bool) -> Outcome<()> {
         let entry = self.live.at(block);
         let counts = &self.store.counts;
         add(&counts.mismatches, 1);
-        if failed.is_none() {
+        if is_read {
             if self.fits(entry, to) {
                 // A reader without the lock saw a mixture.
                 add(&counts.races, 1);
@@ -56,13 +56,13 @@ impl GuardedFile {
                 return Ok(());
             }
         }
-        if self.from_disk(block, entry, to) {
+        if self.mend_from_disk(block, entry, to) {
             add(&counts.from_disk, 1);
             self.tell(What::RecoveredFromDisk, block);
             entry.verified.store(clock::seconds(), Ordering::Relaxed);
             return Ok(());
         }
-        if self.from_mirror(block, entry, to) {
+        if self.mend_from_mirror(block, entry, to) {
             add(&counts.from_mirror, 1);
             self.tell(What::RecoveredFromMirror, block);
             entry.verified.store(clock::seconds(), Ordering::Relaxed);
@@ -88,9 +88,8 @@ impl GuardedFile {
     }
 
     /// Past the cache. If the disk is right, the cache is made to read it again.
-    fn from_disk(&self, block: u64, entry: &LiveEntry, to: &mut [u8]) -> bool {
+    fn mend_from_disk(&self, block: u64, entry: &LiveEntry, to: &mut [u8]) -> bool {
         let place = block * BLOCK_U64;
-        let mut aside = Box::new(Aligned([0; BLOCK]));
         let length = to.len();
         let forget = || {
             self.view.let_go(place, BLOCK_U64);
@@ -104,21 +103,15 @@ impl GuardedFile {
                 )
             };
         };
-        let read = match self.direct() {
-            // At the end of the file fewer bytes come than a block has.
-            Some(direct) => {
-                let read = direct.read_at(&mut aside.0, place);
-                read.is_ok_and(|count| count >= length)
-            }
-            None => {
-                forget();
-                self.file.read_exact_at(&mut aside.0[..length], place).is_ok()
-            }
-        };
-        if !read || !self.fits(entry, &aside.0[..length]) {
+        let mut aside = [0; BLOCK];
+        let aside = &mut aside[..length];
+        if self.direct().is_none() {
+            forget();
+        }
+        if !self.read_past_cache(place, aside) || !self.fits(entry, aside) {
             return false;
         }
-        to.copy_from_slice(&aside.0[..length]);
+        to.copy_from_slice(aside);
         forget();
         let mut again = [0; BLOCK];
         let is_mended = self.file.read_exact_at(&mut again[..length], place).is_ok()
@@ -127,8 +120,20 @@ impl GuardedFile {
         is_mended || self.put_back(place, to)
     }
 
+    /// Reads a block as the disk has it; as the cache has it where there is no direct I/O.
+    pub(crate) fn read_past_cache(&self, place: u64, to: &mut [u8]) -> bool {
+        let Some(direct) = self.direct() else { return self.file.read_exact_at(to, place).is_ok() };
+        let mut aside = Box::new(Aligned([0; BLOCK]));
+        // At the end of the file fewer bytes come than a block has.
+        let is_read = direct.read_at(&mut aside.0, place).is_ok_and(|count| count >= to.len());
+        if is_read {
+            to.copy_from_slice(&aside.0[..to.len()]);
+        }
+        is_read
+    }
+
     /// From the same place in the mirror.
-    fn from_mirror(&self, block: u64, entry: &LiveEntry, to: &mut [u8]) -> bool {
+    fn mend_from_mirror(&self, block: u64, entry: &LiveEntry, to: &mut [u8]) -> bool {
         let Some(mirror) = self.store.mirror() else { return false };
         let place = block * BLOCK_U64;
         let copy = mirror.join(self.current_name());
@@ -143,7 +148,7 @@ impl GuardedFile {
     }
 
     /// Writes right data over wrong ones. The time of modification stays: nobody has changed the file.
-    fn put_back(&self, place: u64, data: &[u8]) -> bool {
+    pub(crate) fn put_back(&self, place: u64, data: &[u8]) -> bool {
         let again;
         let file = match self.writer() {
             Ok(writer) => writer,
@@ -180,7 +185,8 @@ impl GuardedFile {
         let Ok(stat) = Stat::of(self.file.as_raw_fd()) else { return false };
         let modified = stat.modified_nanoseconds();
         let is_foreign = stat.size != self.size()
-            || (modified > head.written.load(Ordering::Relaxed) && modified != head.seen.load(Ordering::Relaxed));
+            || (modified > head.written.load(Ordering::Relaxed)
+                && modified != head.seen.load(Ordering::Relaxed));
         if is_foreign {
             head.state.fetch_or(state::FOREIGN, Ordering::Relaxed);
         }

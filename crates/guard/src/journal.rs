@@ -18,6 +18,8 @@ pub enum What {
     Rotten,
     /// The page cache was wrong, the disk right.
     RecoveredFromDisk,
+    /// The disk was wrong, the page cache right, and was written back.
+    RecoveredFromCache,
     /// Taken from the mirror, and written back.
     RecoveredFromMirror,
     /// The data were right, a sum in the table was not.

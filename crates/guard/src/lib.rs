@@ -14,6 +14,7 @@
 //! It knows nothing of FUSE, of preloading, or of the terminal.
 
 pub mod chain;
+pub mod check;
 mod clock;
 mod copy;
 pub mod counts;
@@ -27,12 +28,16 @@ mod lock;
 mod read;
 mod resize;
 mod stat;
+pub mod status;
 pub mod store;
 pub mod sum;
+pub mod switch;
 mod sync;
 mod table;
+pub mod take;
 mod trouble;
 mod view;
+mod walk;
 mod write;
 
 pub use counts::{Counts, CountsNow};

@@ -9,8 +9,8 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use rotproof_block::error::IoContext;
 use rotproof_block::Result;
+use rotproof_block::error::IoContext;
 
 use crate::format::REGIONS;
 use crate::lock::SharedLock;
@@ -42,10 +42,8 @@ pub mod flag {
     pub const DIRTY: u32 = 8;
     /// Was found wrong, and could not be mended.
     pub const ROTTEN: u32 = 16;
-    /// May have been under way when the machine went down.
-    pub const MAYBE_TORN: u32 = 32;
     /// The page of the table was damaged, so a mismatch may be the table's.
-    pub const DOUBTFUL: u32 = 64;
+    pub const DOUBTFUL: u32 = 32;
 }
 
 /// What is known of the file.
@@ -56,8 +54,6 @@ pub mod state {
     pub const FOREIGN: u32 = 2;
     /// Its header on the disk says that sums may be ahead of the data.
     pub const UNSYNCED: u32 = 4;
-    /// The machine went down since it was last written.
-    pub const CRASHED: u32 = 8;
 }
 
 /// What is in front of the entries.
@@ -158,6 +154,7 @@ pub struct Live {
     file: File,
     now: AtomicPtr<Mapping>,
     /// All of them; earlier ones may still be in use by other threads, and are undone with the file.
+    #[expect(clippy::vec_box, reason = "a mapping in use must not move when another one is added")]
     all: Mutex<Vec<Box<Mapping>>>,
 }
 
@@ -169,23 +166,33 @@ unsafe impl Sync for Live {}
 impl Live {
     /// Maps `file`, with room for so many blocks. A file that nobody has prepared is all zeros.
     pub fn new(file: File, blocks: u64) -> Result<Self> {
-        let live = Self {
-            file,
-            now: AtomicPtr::new(std::ptr::null_mut()),
-            all: Mutex::new(Vec::new()),
-        };
+        let live = Self { file, now: AtomicPtr::new(std::ptr::null_mut()), all: Mutex::new(Vec::new()) };
         live.make_room(blocks)?;
         Ok(live)
     }
 
-    /// The file in memory.
-    pub fn file(&self) -> &File {
-        &self.file
+    /// Gives back the memory of whole pages of entries. They are then as if nobody had looked them up.
+    pub fn release(&self, blocks: std::ops::Range<u64>) {
+        let per_page = 4096 / ENTRY as u64;
+        let (from, to) = (blocks.start.next_multiple_of(per_page), blocks.end / per_page * per_page);
+        if from < to {
+            let (from, length) = (HEAD as u64 + from * ENTRY as u64, (to - from) * ENTRY as u64);
+            // SAFETY: takes an open descriptor and numbers; the mappings show zeros there from now on.
+            unsafe {
+                libc::fallocate(
+                    self.file.as_raw_fd(),
+                    libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                    from.cast_signed(),
+                    length.cast_signed(),
+                )
+            };
+        }
     }
 
     /// Whether somebody has filled the head.
     pub fn is_ready(&self) -> bool {
-        self.head().is_ready.load(Ordering::Acquire) == 1 && self.head().magic.load(Ordering::Relaxed) == MAGIC
+        self.head().is_ready.load(Ordering::Acquire) == 1
+            && self.head().magic.load(Ordering::Relaxed) == MAGIC
     }
 
     /// Says that the head is filled.

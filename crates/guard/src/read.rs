@@ -49,7 +49,8 @@ impl GuardedFile {
                 break;
             }
             let (block, within) = (at / BLOCK_U64, (at % BLOCK_U64) as usize);
-            let length = (BLOCK - within).min(to.len() - done).min(usize::try_from(size - at).unwrap_or(BLOCK));
+            let length =
+                (BLOCK - within).min(to.len() - done).min(usize::try_from(size - at).unwrap_or(BLOCK));
             match self.read_piece(block, within, &mut to[done..done + length], now) {
                 Ok(Some(sum)) => tell(sum),
                 // The file changed its size meanwhile.
@@ -217,7 +218,7 @@ impl GuardedFile {
             }
             Kind::Light | Kind::Strong => {}
         }
-        self.heal(block, to, read.err())
+        self.heal(block, to, read.is_ok())
     }
 }
 

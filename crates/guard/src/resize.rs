@@ -38,7 +38,7 @@ impl GuardedFile {
                 let mut sum = self.pair.light.of(&whole[..within]).word();
                 let entry = self.live.at(last);
                 if read.is_err() || !self.fits(entry, whole) {
-                    self.heal(last, whole, read.err())?;
+                    self.heal(last, whole, read.is_ok())?;
                     sum = self.pair.light.of(&whole[..within]).word();
                 }
                 made = Some(sum);

@@ -57,7 +57,7 @@ pub struct Store {
     shared: PathBuf,
     session: [u8; 16],
     /// Held shared as long as this process uses the guard.
-    _alive: File,
+    alive: File,
     attach: Mutex<File>,
     files: Mutex<HashMap<u64, Weak<GuardedFile>>>,
     mirror: Mutex<Option<PathBuf>>,
@@ -104,12 +104,8 @@ impl Store {
         let mode = root.metadata().doing(doing)?.permissions().mode() & 0o777;
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).doing(doing)?;
         let made = crate::clock::wall_nanoseconds() / 1_000_000_000;
-        let settings = Settings {
-            id: random_id()?,
-            pair: options.pair,
-            switch_seconds: options.switch_seconds,
-            made,
-        };
+        let settings =
+            Settings { id: random_id()?, pair: options.pair, switch_seconds: options.switch_seconds, made };
         for name in [SETTINGS_COPY, SETTINGS] {
             let path = folder.join(name);
             let mut file = File::create(&path).doing(doing)?;
@@ -147,7 +143,7 @@ impl Store {
             device,
             shared,
             session,
-            _alive: alive,
+            alive,
             attach: Mutex::new(attach),
             files: Mutex::default(),
             mirror: Mutex::default(),
@@ -285,28 +281,59 @@ fn read_settings(root: &Path, folder: &Path) -> Result<Settings> {
         }
     }
     Err(match why {
-        Some(why) => Error::new(ErrorKind::Medium, format!("the settings of the guard cannot be read: {why}")),
+        Some(why) => {
+            Error::new(ErrorKind::Medium, format!("the settings of the guard cannot be read: {why}"))
+        }
         None => Error::new(
             ErrorKind::Missing,
-            format!(
-                "{} is not guarded; begin with `rotproof guard init {}`",
-                root.display(),
-                root.display()
-            ),
+            format!("{} is not guarded; begin with `rotproof guard init {}`", root.display(), root.display()),
         ),
     })
+}
+
+/// What the file of the session has: its name, the start of the machine that it belongs to, and whether its shared memory was
+/// empty when the last process took it away.
+struct Session {
+    id: [u8; 16],
+    boot: [u8; 16],
+    is_empty: bool,
+}
+
+impl Session {
+    const BYTES: usize = 33;
+
+    fn read(file: &mut File) -> Option<Self> {
+        let mut bytes = [0; Self::BYTES];
+        file.rewind().and_then(|()| file.read_exact(&mut bytes)).ok()?;
+        let (id, rest) = bytes.split_first_chunk()?;
+        let (boot, rest) = rest.split_first_chunk()?;
+        Some(Self { id: *id, boot: *boot, is_empty: rest == [1] })
+    }
+
+    fn write(&self, file: &mut File) -> std::io::Result<()> {
+        let bytes = [&self.id[..], &self.boot[..], &[u8::from(self.is_empty)]].concat();
+        file.rewind()?;
+        file.write_all(&bytes)
+    }
+}
+
+/// Names this start of the machine; zeros where the kernel does not tell, which then is no start that is known.
+fn boot_id() -> [u8; 16] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&digits, 16).unwrap_or(0).to_be_bytes()
 }
 
 /// Joins the session that lives, or begins one. The caller holds the lock of sessions.
 fn join_session(folder: &Path, alive: &mut File) -> Result<([u8; 16], PathBuf)> {
     let doing = || format!("joining the session of the guard in {}", folder.display());
-    let mut id = [0; 16];
-    let has_id = alive.rewind().and_then(|()| alive.read_exact(&mut id)).is_ok() && id != [0; 16];
+    let boot = boot_id();
+    let known = Session::read(alive).filter(|known| known.boot == boot && boot != [0; 16]);
     let place = |id: [u8; 16]| Path::new(SHARED_MEMORY).join(format!("rotproof-guard-{}", hex(&id)));
     let is_alone = lock_file(alive, libc::LOCK_EX | libc::LOCK_NB, doing)?;
-    let is_there = has_id && place(id).is_dir();
-    if !is_there {
-        if !is_alone {
+    let session = match known {
+        Some(known) if place(known.id).is_dir() => known,
+        _ if !is_alone => {
             let what = format!(
                 "{} is in use by a process whose shared memory cannot be seen from here (another container?); \
                  end it, or let both see one {SHARED_MEMORY}",
@@ -314,18 +341,41 @@ fn join_session(folder: &Path, alive: &mut File) -> Result<([u8; 16], PathBuf)> 
             );
             return Err(Error::new(ErrorKind::Refused, what));
         }
-        id = random_id()?;
-        let shared = place(id);
-        std::fs::create_dir(&shared).doing(doing)?;
-        let metadata = folder.metadata().doing(doing)?;
-        let mode = metadata.permissions().mode() & 0o777;
-        std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(mode)).doing(doing)?;
-        // Durable before anything is changed in its name: tables name the session that wrote them, and one that is found
-        // later under the same name must be the same.
-        alive.rewind().and_then(|()| alive.write_all(&id)).and_then(|()| alive.sync_all()).doing(doing)?;
-    }
+        known => {
+            // Of a session that was left with nothing in memory, the tables on the disk know all.
+            let left = known.filter(|known| known.is_empty);
+            let id = left.map_or_else(random_id, |left| Ok(left.id))?;
+            let shared = place(id);
+            std::fs::create_dir(&shared).doing(doing)?;
+            let mode = folder.metadata().doing(doing)?.permissions().mode() & 0o777;
+            std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(mode)).doing(doing)?;
+            let session = Session { id, boot, is_empty: false };
+            // Durable before anything is changed in its name: tables name the session that wrote them, and one that is
+            // found later under the same name must be the same.
+            session.write(alive).and_then(|()| alive.sync_all()).doing(doing)?;
+            session
+        }
+    };
     lock_file(alive, libc::LOCK_SH, doing)?;
-    Ok((id, place(id)))
+    Ok((session.id, place(session.id)))
+}
+
+impl Drop for Store {
+    /// The last process takes the shared memory away, if nothing is left in it.
+    fn drop(&mut self) {
+        let (session, shared, alive) = (self.session, &self.shared, &mut self.alive);
+        let attach = self.attach.get_mut();
+        if !lock_file(attach, libc::LOCK_EX, String::new).unwrap_or(false) {
+            return;
+        }
+        if lock_file(alive, libc::LOCK_EX | libc::LOCK_NB, String::new).unwrap_or(false)
+            && std::fs::remove_dir(shared).is_ok()
+        {
+            // If that cannot be written, the next one begins a new session, which trusts less.
+            let _ = Session { id: session, boot: boot_id(), is_empty: true }.write(alive);
+        }
+        let _ = lock_file(attach, libc::LOCK_UN, String::new);
+    }
 }
 
 /// Sixteen random bytes of the kernel.

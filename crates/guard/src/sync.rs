@@ -41,7 +41,8 @@ impl GuardedFile {
         };
         let file = self.writer().unwrap_or(&self.file);
         let synced = if data_only { file.sync_data() } else { file.sync_all() };
-        let saved = synced.map_err(Trouble::from).and_then(|()| self.save(&snapshot, true).map_err(Trouble::from));
+        let saved =
+            synced.map_err(Trouble::from).and_then(|()| self.save(&snapshot, true).map_err(Trouble::from));
         if let Err(trouble) = saved {
             for block in snapshot.blocks {
                 self.live.at(block).flags.fetch_or(flag::DIRTY, Ordering::AcqRel);
@@ -94,7 +95,7 @@ impl GuardedFile {
         }
         let cut = (head.cut.swap(0, Ordering::Relaxed) != 0).then(|| {
             let durable = blocks_of(head.durable.load(Ordering::Relaxed));
-            if durable % per_page != 0 {
+            if !durable.is_multiple_of(per_page) {
                 pages.insert(durable / per_page);
             }
             durable.div_ceil(per_page)
@@ -119,7 +120,7 @@ impl GuardedFile {
         let mut strong = self.pair.strong.of(data);
         add(&self.store.counts.boundary, 1);
         let mut is_right = read && self.pair.light.of(data).word() == entry.light.load(Ordering::Relaxed);
-        if !is_right && self.heal(block, data, None).is_ok() {
+        if !is_right && self.heal(block, data, read).is_ok() {
             strong = self.pair.strong.of(data);
             is_right = true;
         }
@@ -334,6 +335,30 @@ impl GuardedFile {
             self.table.write_header(&file, &header)?;
         }
         Ok(())
+    }
+
+    /// Writes the sums that are not in the table yet, with a note that the data may not be durable. The caller holds the lock
+    /// of writers.
+    pub(crate) fn store_stretch(&self) -> Result<()> {
+        let snapshot = self.snapshot()?;
+        self.save(&snapshot, false)
+    }
+
+    /// [`GuardedFile::store_stretch`] for who does not hold it.
+    pub(crate) fn store_unsynced(&self) -> Result<()> {
+        let _syncing = self.live.head().syncers.lock();
+        let _writers = self.lock_writers()?;
+        self.store_stretch()
+    }
+
+    /// After data and table have reached the disk by other means: the table says so.
+    pub(crate) fn store_synced(&self) -> Result<()> {
+        let head = self.live.head();
+        if !self.is_dirty() {
+            head.state.fetch_and(!state::UNSYNCED, Ordering::Relaxed);
+            head.durable.store(self.size(), Ordering::Relaxed);
+        }
+        self.settle()
     }
 
     /// A program has set the times of the file through a door: that is no change behind the guard's back.

@@ -18,7 +18,7 @@ pub enum Trouble {
 }
 
 /// `Result` with [`Trouble`].
-pub type Outcome<T> = std::result::Result<T, Trouble>;
+pub type Outcome<T> = Result<T, Trouble>;
 
 impl Trouble {
     /// What programs are told.
@@ -51,7 +51,9 @@ impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Os(errno) => std::io::Error::from_raw_os_error(*errno).fmt(f),
-            Self::Rotten(block) => write!(f, "block {block} does not have its checksum, and there is no right copy"),
+            Self::Rotten(block) => {
+                write!(f, "block {block} does not have its checksum, and there is no right copy")
+            }
             Self::Boundary(block) => {
                 write!(f, "block {block} changed in memory before it was written; nothing was written")
             }

@@ -26,6 +26,7 @@ struct Mapping {
 /// See the head of the module.
 pub struct View {
     now: AtomicPtr<Mapping>,
+    #[expect(clippy::vec_box, reason = "a mapping in use must not move when another one is added")]
     all: Mutex<Vec<Box<Mapping>>>,
 }
 
@@ -117,8 +118,7 @@ impl View {
         }
         let stretches = (bytes >> STRETCH_SHIFT).div_ceil(64) as usize;
         let present = (0..stretches).map(|_| AtomicU64::new(0)).collect();
-        let mapping =
-            Box::new(Mapping { start: start.cast(), bytes, present, is_broken: false.into() });
+        let mapping = Box::new(Mapping { start: start.cast(), bytes, present, is_broken: false.into() });
         let pointer = std::ptr::from_ref(&*mapping).cast_mut();
         all.push(mapping);
         self.now.store(pointer, Ordering::Release);

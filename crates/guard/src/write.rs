@@ -196,7 +196,7 @@ impl GuardedFile {
                 Err(Mismatch::Origin) => return Err(Trouble::Boundary(block)),
                 Err(Mismatch::Destination) if is_healed => return Err(Trouble::Rotten(block)),
                 Err(Mismatch::Destination) => {
-                    self.heal(block, before, None)?;
+                    self.heal(block, before, true)?;
                     is_healed = true;
                 }
             }

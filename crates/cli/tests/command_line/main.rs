@@ -3,6 +3,7 @@
 
 mod clients;
 mod content;
+mod guard;
 mod interrupt;
 mod limits;
 mod map;

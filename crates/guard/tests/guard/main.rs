@@ -5,3 +5,4 @@ mod rig;
 mod files;
 mod random;
 mod rot;
+mod verbs;

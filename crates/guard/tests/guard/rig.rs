@@ -68,12 +68,6 @@ impl Rig {
         }
     }
 
-    /// Sets back the time of modification.
-    pub fn set_modified(&self, name: &str, modified: std::time::SystemTime) {
-        let file = OpenOptions::new().write(true).open(self.path(name)).expect("the file");
-        file.set_modified(modified).expect("times");
-    }
-
     /// Flips a bit in the page cache, as memory that rots: the file's times stay.
     pub fn flip_cached(&self, name: &str, bit: u64) {
         let path = self.path(name);
@@ -94,19 +88,6 @@ impl Rig {
         file.sync_all().expect("on the disk");
         // SAFETY: takes an open descriptor.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-    }
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        // Tables in memory outlive the folder otherwise.
-        if let Ok(store) = Store::open(self.root(), None) {
-            let shared = store.live_path(0).parent().map(Path::to_owned);
-            drop(store);
-            if let Some(shared) = shared {
-                let _ = std::fs::remove_dir_all(shared);
-            }
-        }
     }
 }
 

@@ -33,7 +33,10 @@ fn four_gibibytes_and_a_hundred_thousand_files() {
                 black_box(map.at(block.wrapping_mul(0x9e37_79b9_7f4a_7c15) % map.size));
             }
             let one = started.elapsed() / 1_000_000;
-            eprintln!("{kind}, names {names}: {took:?}, {} stretches; one block {one:?}", map.extents().len());
+            eprintln!(
+                "{kind}, names {names}: {took:?}, {} stretches; one block {one:?}",
+                map.extents().len()
+            );
         }
     }
 }

@@ -1,0 +1,102 @@
+//! What a user of `rotproof guard` sees, from a directory to a block that rotted.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+struct Ended {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+fn rotproof(folder: &Path, arguments: &[&str]) -> Ended {
+    let output = Command::new(env!("CARGO_BIN_EXE_rotproof"))
+        .args(arguments)
+        .current_dir(folder)
+        .env_remove("CLICOLOR_FORCE")
+        .stdin(Stdio::null())
+        .output()
+        .expect("the command starts");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    Ended {
+        code: output.status.code().expect("an exit code"),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
+}
+
+/// What is printed, with the scratch folder left out.
+fn shown(folder: &Path, arguments: &[&str], code: i32) -> String {
+    let ended = rotproof(folder, arguments);
+    assert_eq!(ended.code, code, "{arguments:?}: {}{}", ended.stdout, ended.stderr);
+    let whole = folder.canonicalize().expect("a folder").display().to_string();
+    format!("{}{}", ended.stdout, ended.stderr).replace(&whole, "[FOLDER]")
+}
+
+#[test]
+fn a_directory_is_guarded_rot_is_found_and_mended_and_changes_are_accepted() {
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let at = scratch.path();
+    for folder in ["data", "backup"] {
+        fs::create_dir(at.join(folder)).expect("a folder");
+        fs::write(at.join(folder).join("large"), vec![0x5a; 100_000]).expect("written");
+        fs::write(at.join(folder).join("small"), b"hello").expect("written");
+    }
+    insta::assert_snapshot!(shown(at, &["guard", "status", "data"], 3));
+    insta::assert_snapshot!(shown(at, &["guard", "init", "data"], 0));
+    insta::assert_snapshot!(shown(at, &["guard", "check", "data"], 0));
+    // A flip on the disk: the file's times stay.
+    let large = fs::OpenOptions::new().write(true).open(at.join("data/large")).expect("the file");
+    let modified = large.metadata().and_then(|metadata| metadata.modified()).expect("times");
+    large.write_all_at(&[0x5b], 50_000).expect("flipped");
+    large.set_modified(modified).expect("times");
+    drop(large);
+    insta::assert_snapshot!(shown(at, &["guard", "check", "data"], 1));
+    insta::assert_snapshot!(shown(at, &["guard", "repair", "data", "--mirror", "backup"], 0));
+    fs::write(at.join("data/small"), b"changed").expect("changed");
+    fs::write(at.join("data/new"), b"new").expect("made");
+    insta::assert_snapshot!(shown(at, &["guard", "check", "data"], 1));
+    insta::assert_snapshot!(shown(at, &["guard", "accept", "data"], 0));
+    let told: Value =
+        serde_json::from_str(&rotproof(at, &["guard", "check", "--json", "data"]).stdout).expect("JSON");
+    assert_eq!((told["rotten_count"].as_u64(), told["files"].as_u64()), (Some(0), Some(3)));
+    let exported = rotproof(at, &["guard", "export", "data"]).stdout;
+    assert_eq!(exported.lines().count(), 3);
+    insta::assert_snapshot!(shown(at, &["guard", "status", "data"], 0));
+}
+
+#[test]
+fn mistakes_say_what_to_do() {
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let at = scratch.path();
+    fs::create_dir(at.join("data")).expect("a folder");
+    fs::write(at.join("file"), b"").expect("a file");
+    let all = [
+        &["guard", "init", "file"][..],
+        &["guard", "init", "nowhere"],
+        &["guard", "init", "data", "--light", "blake3"],
+        &["guard", "init", "data", "--machine", "toaster"],
+    ];
+    let mut texts: Vec<String> = all
+        .iter()
+        .map(|arguments| {
+            let code = if arguments.contains(&"nowhere") { 3 } else { 2 };
+            shown(at, arguments, code)
+        })
+        .collect();
+    shown(at, &["guard", "init", "--quiet", "data", "--machine", "consumer"], 0);
+    texts.push(shown(at, &["guard", "init", "data", "--strong", "crc32c"], 2));
+    texts.push(shown(at, &["guard", "check", "data", "file"], 2));
+    texts.push(shown(at, &["guard", "repair", "data", "--mirror", "nowhere"], 2));
+    // Settings that rotted are told, and there is a copy.
+    let settings = at.join("data/.rotproof-guard/guard");
+    fs::write(&settings, [7; 4096]).expect("damaged");
+    shown(at, &["guard", "check", "data"], 0);
+    fs::write(at.join("data/.rotproof-guard/guard.copy"), [7; 4096]).expect("damaged");
+    texts.push(shown(at, &["guard", "check", "data"], 3));
+    insta::assert_snapshot!(texts.join("\n"));
+}
