@@ -22,14 +22,19 @@ pub enum GuardVerb {
     #[command(next_line_help = true)]
     Init(InitArgs),
     /// Verify every block as the disk has it
+    #[command(next_line_help = true)]
     Check(CheckArgs),
     /// Check, and mend blocks from a second copy of the directory
+    #[command(next_line_help = true)]
     Repair(RepairArgs),
     /// Take for right what was changed behind the guard's back
+    #[command(next_line_help = true)]
     Accept(AcceptArgs),
     /// Show what is guarded, and what happened to it
+    #[command(next_line_help = true)]
     Status(PlainArgs),
     /// Print the sums of every block, a line of JSON for each file
+    #[command(next_line_help = true)]
     Export(ExportArgs),
 }
 
@@ -67,7 +72,7 @@ pub struct InitArgs {
     #[arg(long, value_name = "SPAN", conflicts_with = "machine")]
     pub switch: Option<Span>,
 
-    /// The same, as the model has it for a low-end, consumer, enterprise or server machine
+    /// The same for a low-end, consumer, enterprise or server machine
     #[arg(long, value_name = "CLASS", value_parser = machine)]
     pub machine: Option<String>,
 
@@ -123,7 +128,7 @@ pub struct RepairArgs {
     #[command(flatten)]
     pub check: CheckArgs,
 
-    /// A second copy of the directory, such as a backup; only blocks that have the right sums are taken
+    /// A second copy; only blocks with the right sums are taken
     #[arg(long, value_name = "DIR", required = true)]
     pub mirror: PathBuf,
 }

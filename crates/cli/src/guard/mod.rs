@@ -81,6 +81,7 @@ fn accept(args: &AcceptArgs, output: Output) -> Result<Exit, Failure> {
 }
 
 /// How a verb that reads files works and tells.
+#[derive(Clone, Copy)]
 struct Told {
     threads: usize,
     quiet: bool,

@@ -100,3 +100,14 @@ fn mistakes_say_what_to_do() {
     texts.push(shown(at, &["guard", "check", "data"], 3));
     insta::assert_snapshot!(texts.join("\n"));
 }
+
+#[test]
+fn every_help_fits_a_terminal() {
+    for verb in ["init", "check", "repair", "accept", "status", "export"] {
+        let ended = rotproof(Path::new("."), &["guard", verb, "--help"]);
+        assert_eq!(ended.code, 0, "{verb}");
+        for line in ended.stdout.lines() {
+            assert!(line.chars().count() <= 80, "{verb}: {line}");
+        }
+    }
+}
