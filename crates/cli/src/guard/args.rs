@@ -64,7 +64,7 @@ pub struct InitArgs {
     #[arg(long, value_name = "NAME", default_value = "xor-64", value_parser = light)]
     pub light: Algorithm,
 
-    /// Verified from the disk: those, fletcher-256 or blake3
+    /// Verified from the disk: those, fletcher-256, blake3
     #[arg(long, value_name = "NAME", default_value = "xxh3-64", value_parser = algorithm)]
     pub strong: Algorithm,
 
@@ -76,7 +76,7 @@ pub struct InitArgs {
     #[arg(long, value_name = "CLASS", value_parser = machine)]
     pub machine: Option<String>,
 
-    /// With --machine: one undetected corruption in so much
+    /// With --machine: one corruption unseen in so much
     #[arg(long, value_name = "AMOUNT", default_value = "zettabyte", value_parser = goal, requires = "machine")]
     pub goal: GoalArg,
 
