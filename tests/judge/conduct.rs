@@ -411,6 +411,7 @@ impl Stage<'_> {
                 reports,
                 seen_at: &|_, offset| Some((0, offset)),
                 blocks_stay,
+                keeps_copies: trial.stack.keeps_copies(),
                 flushes_itself: !matches!(trial.subject, rotproof_subject::SubjectSpec::Raw),
                 is_unreachable,
                 medium: Some(&Top(Arc::clone(&self.device))),

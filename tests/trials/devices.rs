@@ -74,6 +74,76 @@ fn two_disks_as_one_fail_apart_and_each_block_is_laid_to_its_own() {
     assert_eq!(blocks, (16..32).chain(256 + 16..256 + 32).collect());
 }
 
+/// A mirror of ours, in virtual time.
+fn own_mirror(faults: &[&str], expect: &str) -> Trial {
+    let faults: String = faults.iter().map(|fault| format!("  - \"{fault}\"\n")).collect();
+    Trial::new(format!(
+        "seed: 7\nruntime: simulated\nstack:\n  - mirror:\n      of:\n        a: [ memory: {{ size: 2MiB }}, faults ]\n        \
+         b: [ memory: {{ size: 2MiB }}, faults ]\n      patience: 50ms\nload: {{ pattern: random, reads: 50%, prefill: true, requests: \
+         4000 }}\nfaults:\n{faults}expect: {{ {expect} }}\n"
+    ))
+}
+
+#[test]
+fn what_one_copy_refuses_a_mirror_reads_from_the_other_and_puts_right() {
+    let rig = Rig::new();
+    let faults = [
+        "on=a, read, offset=0..256KiB, every=3: error(EIO)",
+        "on=b, read, offset=256KiB..512KiB, every=3: medium_error",
+        "on=b, write, offset=512KiB..768KiB, probability=50%: error(EIO)",
+        "on=b, write, offset=1MiB..1280KiB, sticky: error(EIO)",
+        "on=a, read, offset=1536KiB..1600KiB, every=5: hang(1s)",
+        "on=b, flush, once: error(EIO)",
+    ];
+    let run = rig.run(&own_mirror(&faults, "failures: 0, errors: 0, silent: 0, reported: 0, unknown: 1"));
+    run.assert_passed();
+    assert!(run.count("repaired") > 20, "{}", run.text);
+    let members = run.json["layers"][0]["members"].as_array().expect("members").clone();
+    assert!(members.iter().all(|member| member["repaired_bytes"].as_u64() > Some(0)), "{members:?}");
+    assert_eq!(members[1]["state"], "behind", "{members:?}");
+}
+
+#[test]
+fn what_no_copy_has_is_told_and_what_a_mirror_cannot_see_is_silent() {
+    let rig = Rig::new();
+    let both = [
+        "on=a, read, offset=64KiB..68KiB, sticky: error(EIO)",
+        "on=b, read, offset=64KiB..68KiB, sticky: error(EIO)",
+    ];
+    let run = rig.run(&own_mirror(&both, "failures: 1, silent: 0, reported: 2, errors: any"));
+    run.assert_passed();
+    // A copy that rots in silence is believed, whenever it is asked.
+    let rot = ["on=a, write, offset=64KiB..128KiB, during=prefill: bit_flip"];
+    let run = rig.run(&own_mirror(&rot, "silent: any, failures: any, unknown: any"));
+    run.assert_passed();
+    assert!(run.count("silent") > 0 && run.count("failures") > 0, "{}", run.text);
+    assert!(run.count("silent") + run.count("masked") + run.count("unknown") == 16, "{}", run.text);
+}
+
+#[test]
+fn a_stripe_over_mirrors_takes_a_dead_disk_in_each() {
+    let leg = |name: &str| format!("[ memory: {{ size: 1MiB }}, faults: {{ name: {name} }} ]");
+    let mirror = |a: &str, b: &str| format!("[ mirror: {{ of: [ {}, {} ] }} ]", leg(a), leg(b));
+    let trial = Trial::new(format!(
+        "seed: 7\nruntime: simulated\nstack:\n  - stripe: {{ of: [ {}, {} ], chunk: 16KiB }}\n  - stats\nload: {{ pattern: random, \
+         reads: 50%, prefill: true, block_size: 16KiB, requests: 3000 }}\nfaults:\n  - \"on=b, any, after=300: gone\"\n  - \"on=c, \
+         any, after=700: gone\"\n  - \"on=d, read, offset=64KiB..68KiB, sticky: error(EIO)\"\nexpect: {{ failures: 4, silent: 0, errors: \
+         any, reported: any, unknown: any }}\n",
+        mirror("a", "b"),
+        mirror("c", "d")
+    ));
+    let rig = Rig::new();
+    let run = rig.run(&trial);
+    run.assert_passed();
+    // The bad block lies in the second half of the stripes, and in one request with three others.
+    let blocks: Vec<u64> = run
+        .failures()
+        .iter()
+        .map(|failure| failure["offset_bytes"].as_u64().expect("a number") / 16_384)
+        .collect();
+    assert_eq!(blocks, [9; 4]);
+}
+
 #[test]
 fn a_rule_must_say_where_it_acts_where_there_is_a_choice() {
     let run = Rig::new().run(&mirror(&["read: bit_flip", "on=lefft, write: zeros"], "silent: 0"));

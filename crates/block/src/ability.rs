@@ -23,7 +23,7 @@ impl Wanted {
 
     /// Gives the ability `provider` if it is the one that is wanted.
     pub fn offer<A: ?Sized + 'static>(self, provider: impl FnOnce() -> Arc<A>) -> Option<Ability> {
-        (self.0 == TypeId::of::<A>()).then(|| Ability(Box::new(provider())))
+        self.is::<A>().then(|| Ability(Box::new(provider())))
     }
 }
 

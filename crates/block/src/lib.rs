@@ -9,6 +9,7 @@
 pub mod ability;
 pub mod buffer;
 pub mod byte_stream;
+pub mod children;
 pub mod conformance;
 pub mod context;
 pub mod device;

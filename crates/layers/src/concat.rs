@@ -16,10 +16,10 @@ use rotproof_spec::{Path, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::children::{Children, join};
 use crate::kind::{Kind, Stands};
 use crate::open::Opening;
 use crate::stack_spec::{Legs, SIZE_MAX};
+use rotproof_block::children::{Children, join};
 
 /// Several devices, one behind the other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

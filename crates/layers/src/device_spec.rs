@@ -18,10 +18,12 @@ use crate::faults::FaultsSpec;
 use crate::file::FileSpec;
 use crate::kind::{Kind, Stands};
 use crate::memory::MemorySpec;
+use crate::mirror::MirrorSpec;
 use crate::nbd::NbdSpec;
 use crate::open::Opening;
 use crate::stack_spec::Legs;
 use crate::stats::StatsSpec;
+use crate::stripe::StripeSpec;
 use crate::write_cache_spec::WriteCacheSpec;
 
 macro_rules! devices {
@@ -131,6 +133,13 @@ macro_rules! devices {
                 }
             }
 
+            /// Whether it keeps everything more than once, so that nobody may see what becomes of one copy.
+            pub(crate) fn keeps_copies(&self) -> bool {
+                match self {
+                    $(Self::$variant(_) => <$spec>::KEEPS_COPIES,)*
+                }
+            }
+
             pub(crate) fn once(&self) -> Option<&'static str> {
                 match self {
                     $(Self::$variant(_) => <$spec>::ONCE,)*
@@ -185,6 +194,10 @@ devices! {
     Disk(DiskSpec),
     /// Several devices, one behind the other.
     Concat(ConcatSpec),
+    /// Several devices, a chunk on each in turn.
+    Stripe(StripeSpec),
+    /// The same on several devices.
+    Mirror(MirrorSpec),
     /// A place where faults act.
     Faults(FaultsSpec),
     /// Counts what passes.
@@ -223,5 +236,5 @@ impl DeviceSpec {
     }
 
     /// The kinds of devices that can begin a list, for a message.
-    pub(crate) const BEGINNINGS: &'static str = "memory, file, nbd, disk or concat";
+    pub(crate) const BEGINNINGS: &'static str = "memory, file, nbd, disk, concat, stripe or mirror";
 }

@@ -24,6 +24,7 @@ use rotproof_spec::{Path, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::below::ability_below;
 use crate::kind::{Kind, Stands};
 use crate::open::Opening;
 
@@ -100,7 +101,7 @@ impl Device for FaultDevice {
     }
 
     fn ability(&self, wanted: Wanted) -> Option<Ability> {
-        self.below.ability(wanted)
+        ability_below(&*self.below, wanted)
     }
 }
 

@@ -36,6 +36,9 @@ pub trait Kind: Sized {
     /// Whether several blocks of it may lie in one block below.
     const SHARES_BLOCKS: bool = false;
 
+    /// Whether it keeps everything more than once, so that nobody may see what becomes of one copy.
+    const KEEPS_COPIES: bool = false;
+
     /// What the word alone means; `None` if it needs options.
     fn bare() -> Option<Self> {
         None

@@ -14,6 +14,7 @@ use crate::dedup::DedupReport;
 use crate::device_spec::DeviceSpec;
 use crate::faults::FaultsSpec;
 use crate::kind::Kind;
+use crate::mirror::MirrorReport;
 use crate::stack_spec::{Chain, SiteNames, StackSpec};
 use crate::stats::StatsReport;
 
@@ -62,6 +63,8 @@ pub enum LayerReport {
     Dedup(DedupReport),
     /// What a checksum layer has found and mended.
     Checksum(ChecksumLayerReport),
+    /// What a mirror has done.
+    Mirror(MirrorReport),
 }
 
 /// The devices above a place, from below, each with the number and the sizes of those that it stands on.
@@ -90,6 +93,7 @@ pub struct Opening {
     checks: Vec<Check>,
     stats_layers: usize,
     identities: u64,
+    mirrors: usize,
 }
 
 impl Opening {
@@ -124,6 +128,12 @@ impl Opening {
     pub(crate) fn count_stats(&mut self) -> usize {
         self.stats_layers += 1;
         self.stats_layers - 1
+    }
+
+    /// The name of the next mirror in reports.
+    pub(crate) fn count_mirror(&mut self) -> String {
+        self.mirrors += 1;
+        if self.mirrors == 1 { "mirror".to_owned() } else { format!("mirror-{}", self.mirrors) }
     }
 
     /// A place where faults act, over a device of so many bytes.
@@ -200,6 +210,7 @@ pub fn open(spec: &StackSpec, environment: &StackEnvironment) -> Result<Stack> {
         checks: Vec::new(),
         stats_layers: 0,
         identities: 0,
+        mirrors: 0,
     };
     let is_implicit = environment.needs_faults && !spec.has_site();
     let mut devices = Vec::new();
@@ -286,6 +297,7 @@ mod tests {
             LayerReport::Stats(stats) => stats.name,
             LayerReport::Dedup(dedup) => dedup.name,
             LayerReport::Checksum(checksum) => checksum.name,
+            LayerReport::Mirror(mirror) => mirror.name,
         };
         let names: Vec<String> = stack.reports().into_iter().map(name).collect();
         assert_eq!(names, ["stats-1", "dedup", "top", "stats-3"]);
@@ -335,6 +347,38 @@ mod tests {
             stack.devices.iter().map(|top| (top.name.as_deref(), top.device.info().size)).collect();
         assert_eq!(tops, [(Some("a"), 3 << 20), (Some("b"), 1 << 20)]);
         assert_eq!(stack.reports().len(), 3);
+    }
+
+    #[test]
+    fn places_below_stripes_and_mirrors_are_found_on_top() {
+        let leg =
+            |name: &str| format!(r#"[{{"memory":{{"size":"1MiB"}}}},{{"faults":{{"name":"{name}"}}}}]"#);
+        let mirror = |a: &str, b: &str| format!(r#"[{{"mirror":{{"of":[{},{}]}}}}]"#, leg(a), leg(b));
+        let text =
+            format!(r#"[{{"stripe":{{"chunk":"64KiB","of":[{},{}]}}}}]"#, mirror("a", "b"), mirror("c", "d"));
+        let spec: StackSpec = serde_json::from_str(&text).expect("a stack");
+        assert!(spec.keeps_copies() && spec.keeps_offsets());
+        let stack = opened(&text, true).expect("opens");
+        assert_eq!(stack.device().info().size, 2 << 20);
+        assert_eq!(spec.sizes(&|_| None), [Some(2 << 20)]);
+        for (site, offset, seen) in [
+            ("a", 4096, 4096),
+            ("b", 4096, 4096),
+            ("c", 4096, 69_632),
+            ("d", 65_536, 196_608),
+            ("a", 65_536, 131_072),
+        ] {
+            assert_eq!(stack.seen_at(site, offset), Some((0, seen)), "{site} {offset}");
+        }
+        let names: Vec<String> = stack
+            .reports()
+            .into_iter()
+            .map(|report| match report {
+                LayerReport::Mirror(mirror) => mirror.name,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(names, ["mirror", "mirror-2"]);
     }
 
     #[test]

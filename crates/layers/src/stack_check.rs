@@ -68,7 +68,7 @@ impl<'a> Check<'a> {
                 self.problems.add_with_help(
                     &place,
                     format!("{} can only be at the bottom", device.word()),
-                    "a list begins with its leaf; several leaves stand side by side under concat",
+                    "a list begins with its leaf; several leaves stand side by side under concat, stripe or mirror",
                 );
             }
             if let Some(reason) = device.once() {

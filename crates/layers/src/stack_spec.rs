@@ -152,6 +152,11 @@ impl StackSpec {
         self.0.0.iter().all(|(_, chain)| keeps(chain, is_implicit).0)
     }
 
+    /// Whether some device keeps everything more than once, so that nobody may see what becomes of one copy.
+    pub fn keeps_copies(&self) -> bool {
+        self.devices().iter().any(|device| device.keeps_copies())
+    }
+
     /// Whether it is one device on one leaf.
     pub fn is_one_chain(&self) -> bool {
         self.count() == 1 && self.devices().iter().all(|device| device.legs().is_none())
@@ -351,6 +356,23 @@ mod tests {
                 "called `a`",
             ),
             (r#"[{"memory":{"size":"1MiB"}},{"faults":{"name":" "}}]"#, "stack[1].faults.name", "empty"),
+            (r#"[{"mirror":{"of":[[{"memory":{"size":"1MiB"}}]]}}]"#, "stack[0].mirror.of", "a mirror of 1"),
+            (
+                r#"[{"mirror":{"of":[[{"memory":{"size":512}}],[{"memory":{"size":512}}]],"patience":"0s"}}]"#,
+                "stack[0].mirror.patience",
+                "no time at all",
+            ),
+            (r#"[{"stripe":{"of":[]}}]"#, "stack[0].stripe.of", "no device"),
+            (
+                r#"[{"stripe":{"of":[[{"memory":{"size":"1MiB"}}]],"chunk":"96KiB"}}]"#,
+                "stack[0].stripe.chunk",
+                "a chunk of 98304",
+            ),
+            (
+                r#"[{"stripe":{"of":[[{"memory":{"size":"32KiB"}}]]}}]"#,
+                "stack[0].stripe.of",
+                "no whole chunk",
+            ),
             (r#"[{"concat":{"of":[]}}]"#, "stack[0].concat.of", "no device"),
             (r#"[{"concat":{"of":[["faults"]]}}]"#, "stack[0].concat.of[0][0]", "begins with a leaf"),
             (r#"{"a b":[{"memory":{"size":"1MiB"}}]}"#, "stack.a b", "no name for a device"),

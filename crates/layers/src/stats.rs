@@ -17,6 +17,7 @@ use rotproof_spec::{Path, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::below::ability_below;
 use crate::kind::{Kind, Stands};
 use crate::open::{LayerReport, Opening};
 
@@ -184,7 +185,7 @@ impl Device for StatsDevice {
     }
 
     fn ability(&self, wanted: Wanted) -> Option<Ability> {
-        self.below.ability(wanted)
+        ability_below(&*self.below, wanted)
     }
 }
 

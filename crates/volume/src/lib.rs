@@ -3,8 +3,16 @@
 //! Source: M. Fountoulakis, *DARC: Design and Evaluation of an I/O Controller for Data Protection*. Unlike there, metadata are
 //! protected themselves and survive a power loss.
 
+// Lists of ranges of bytes, of which there is often one.
+#![cfg_attr(test, allow(clippy::single_range_in_vec_init))]
+
 pub mod checksum;
 mod claims;
 pub mod copies;
 mod io;
+pub mod mirror;
+pub mod stripe;
 mod table;
+
+#[cfg(test)]
+mod faulty;

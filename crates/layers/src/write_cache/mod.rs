@@ -20,6 +20,7 @@ use rotproof_block::{
     Request, Result, Runtime, Submission,
 };
 
+use crate::below::ability_below;
 use log::{Age, Entry, Log};
 
 /// Which writes leave a full cache first.
@@ -173,7 +174,7 @@ impl Device for WriteCacheDevice {
     fn ability(&self, wanted: Wanted) -> Option<Ability> {
         wanted
             .offer::<dyn Power>(|| Arc::<Shared>::clone(&self.shared))
-            .or_else(|| self.below.ability(wanted))
+            .or_else(|| ability_below(&*self.below, wanted))
     }
 }
 

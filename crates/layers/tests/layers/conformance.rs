@@ -7,6 +7,9 @@ use rotproof_block::leaf::MemoryDevice;
 use rotproof_block::{ContentHash, Device, Result};
 use rotproof_layers::{DedupDevice, DedupOptions, StackEnvironment, StackSpec, StatsDevice, open};
 
+use rotproof_volume::mirror::{MirrorDevice, MirrorOptions};
+use rotproof_volume::stripe::StripeDevice;
+
 use crate::devices::{Awake, with_faults};
 
 const DEVICE_BYTES: u64 = 4 << 20;
@@ -75,11 +78,18 @@ fn every_layer_passes_the_context_on_to_what_is_below_it() {
         "write, tag=jammy.*, every=4, sticky: medium_error",
     ]
     .map(str::to_owned);
-    let layers: [(&str, Layer<'_>); 5] = [
+    let layers: [(&str, Layer<'_>); 7] = [
         ("faults without rules", &|below| with_faults(below, &[]).0),
         ("faults", &|below| with_faults(below, &busy).0),
         ("stats", &|below| StatsDevice::new(below, "it")),
         ("dedup", &|below| DedupDevice::new(below, DedupOptions::default()).expect("sizes fit")),
+        ("stripe", &|below| {
+            StripeDevice::new(vec![below, memory(512).expect("memory")], 16_384).expect("sizes fit")
+        }),
+        ("mirror", &|below| {
+            let members = vec![with_faults(below, &[]).0 as Arc<dyn Device>, memory(512).expect("memory")];
+            MirrorDevice::new(members, MirrorOptions::default()).expect("sizes fit")
+        }),
         ("dedup that verifies, on faults", &|below| {
             let options = DedupOptions { verify: true, ..DedupOptions::default() };
             DedupDevice::new(with_faults(below, &[]).0, options).expect("sizes fit")
@@ -105,6 +115,9 @@ fn whole_stacks_keep_the_contract() {
         r#"[{"file": {"path": "PATH", "size": "4MiB", "direct": false}}, "faults"]"#.to_owned(),
         r#"[{"disk": {"profile": "ssd", "size": "4MiB"}}, "faults", "stats", {"dedup": {"size": "8MiB"}}]"#
             .to_owned(),
+        r#"[{"stripe": {"chunk": "16KiB", "of": [[{"memory": {"size": "1MiB"}}, "faults"], [{"disk": {"profile": "nvme", "size": "2MiB"}}]]}}, "stats"]"#.to_owned(),
+        r#"[{"mirror": {"of": [[{"memory": {"size": "2MiB"}}, "faults"], [{"disk": {"profile": "nvme", "size": "2MiB"}}], [{"memory": {"size": "3MiB"}}]]}}, "stats"]"#.to_owned(),
+        r#"[{"stripe": {"of": [[{"mirror": {"of": [[{"memory": {"size": "1MiB"}}, "faults"], [{"memory": {"size": "1MiB"}}, "faults"]]}}], [{"mirror": {"of": [[{"memory": {"size": "1MiB"}}, "faults"], [{"memory": {"size": "1MiB"}}, "faults"]]}}]]}}]"#.to_owned(),
         r#"[{"concat": {"of": [[{"memory": {"size": "1MiB"}}, "faults"], [{"memory": {"size": "512KiB"}}], [{"disk": {"profile": "nvme", "size": "2560KiB"}}]]}}, "stats"]"#.to_owned(),
     ];
     for text in stacks {

@@ -53,7 +53,9 @@ impl Traffic {
             SubjectSpec::Device => true,
             SubjectSpec::Fat | SubjectSpec::FileSystem(_) => return None,
         };
-        if trial.load.leaves_requests_to_others() || !trial.stack.keeps_offsets() {
+        let stack = &trial.stack;
+        // Who keeps copies deals reads out, and has requests of its own.
+        if trial.load.leaves_requests_to_others() || !stack.keeps_offsets() || stack.keeps_copies() {
             return None;
         }
         let size = trial.size()?;

@@ -311,6 +311,7 @@ fn conduct(
             reports: &load,
             seen_at: &|site, offset| stack.seen_at(site, offset),
             blocks_stay: !trial.subject.has_files() && trial.stack.keeps_offsets(),
+            keeps_copies: trial.stack.keeps_copies(),
             flushes_itself: trial.subject != SubjectSpec::Raw,
             is_unreachable: noticed.iter().any(|what| what.starts_with(NO_REMOUNT)),
             medium: Some(&leftover),

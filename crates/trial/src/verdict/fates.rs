@@ -97,6 +97,8 @@ pub(super) struct Knowledge<'a> {
     oracle: Option<LoadOracle<'a>>,
     /// Nothing stands between the device and the load: what goes up is what the load gets.
     is_direct: bool,
+    /// See [`Evidence::keeps_copies`].
+    keeps_copies: bool,
     /// See [`Evidence::flushes_itself`].
     flushes_itself: bool,
     /// All that the load saw is among the findings; blocks that fail in ever other ways are more than are kept.
@@ -114,7 +116,8 @@ impl<'a> Knowledge<'a> {
         let of_blocks = evidence.load.map(|(workload, oracle)| LoadOracle::Blocks(workload, oracle));
         Self {
             oracle: of_blocks.or(of_files),
-            is_direct: evidence.blocks_stay && !finding::is_cached(evidence),
+            is_direct: evidence.blocks_stay && !evidence.keeps_copies && !finding::is_cached(evidence),
+            keeps_copies: evidence.keeps_copies,
             flushes_itself: evidence.flushes_itself,
             is_complete: evidence.reports.iter().all(|report| report.sightings_omitted == 0)
                 && evidence.files.iter().flat_map(|files| &files.reports).all(|report| report.omitted == 0),
@@ -203,6 +206,8 @@ struct Expectations<'a> {
     strange: HashSet<ContentHash>,
     /// Where blocks do not move, by the block of the device.
     by_block: HashMap<u64, Vec<usize>>,
+    /// See [`Evidence::keeps_copies`].
+    keeps_copies: bool,
 }
 
 impl<'a> Expectations<'a> {
@@ -219,7 +224,7 @@ impl<'a> Expectations<'a> {
                 by_block.entry(offset / BLOCK_BYTES).or_default().push(number);
             }
         }
-        Self { hits, findings, causes, by_content, strange, by_block }
+        Self { hits, findings, causes, by_content, strange, by_block, keeps_copies: false }
     }
 
     fn others(&self, hit: &Hit) -> Others {
@@ -230,9 +235,13 @@ impl<'a> Expectations<'a> {
         });
         let of_one = |&number: &usize| {
             let finding = &self.findings[number];
-            let is_same = self.causes[number].hit().is_some_and(|other| self.hits[other].overlaps(hit));
+            let other = self.causes[number].hit().map(|other| &self.hits[other]);
+            let is_same = other.is_some_and(|other| other.overlaps(hit));
+            // What one copy handed out says nothing of what another has wrong.
+            let is_apart = self.keeps_copies && other.is_some_and(|other| other.on != hit.on);
             match (is_same && hit.was_there(finding), finding.is_told) {
                 (true, true) => Others::Told,
+                (true, false) if is_apart => Others::Open,
                 (true, false) => Others::Silent,
                 (false, _) => Others::Open,
             }
@@ -258,7 +267,8 @@ pub(super) fn outcomes(
     knowledge: &Knowledge<'_>,
 ) -> Vec<RuleOutcome> {
     let mut outcomes = vec![RuleOutcome::default(); never_met.len()];
-    let expectations = Expectations::new(hits, findings, causes);
+    let expectations =
+        Expectations { keeps_copies: knowledge.keeps_copies, ..Expectations::new(hits, findings, causes) };
     // What the findings say of a fault, and what the rest of its hits does.
     let mut fates: BTreeMap<(usize, u64), (Option<Fate>, Fate)> = BTreeMap::new();
     for hit in hits {
@@ -308,8 +318,13 @@ mod tests {
     use rotproof_block::Time;
     use rotproof_load::{LoadSpec, ObjectInfo};
 
-    const BLIND: Knowledge<'_> =
-        Knowledge { oracle: None, is_direct: false, flushes_itself: true, is_complete: true };
+    const BLIND: Knowledge<'_> = Knowledge {
+        oracle: None,
+        is_direct: false,
+        keeps_copies: false,
+        flushes_itself: true,
+        is_complete: true,
+    };
     const FILES: Knowledge<'_> = Knowledge { oracle: Some(LoadOracle::Files), ..BLIND };
 
     fn fate(hit: &Hit, knowledge: &Knowledge<'_>) -> Fate {
@@ -436,6 +451,24 @@ mod tests {
         let masked = FateCounts { masked: 1, ..FateCounts::default() };
         assert_eq!(fates(wrong(1, 3)), [silent, silent, unknown, masked]);
         assert_eq!(fates(unreadable(1)), [reported, reported, unknown, masked]);
+    }
+
+    #[test]
+    fn what_one_copy_handed_out_is_not_laid_to_what_another_has_wrong() {
+        let of = |on: &str, lie: u128| Hit { on: on.into(), ..flip(0, 1, lie) };
+        let hits = [of("left", 2), Hit { rule: 1, ..of("right", 3) }];
+        let knowledge = |keeps_copies| Knowledge { keeps_copies, ..FILES };
+        let fates = |keeps_copies: bool, finding: Finding| -> Vec<FateCounts> {
+            let outcomes = outcomes(&hits, &[finding], &[Cause::Hit(0)], &[0; 2], &knowledge(keeps_copies));
+            outcomes.iter().map(|outcome| outcome.fates).collect()
+        };
+        let silent = FateCounts { silent: 1, ..FateCounts::default() };
+        let unknown = FateCounts { unknown: 1, ..FateCounts::default() };
+        let reported = FateCounts { reported: 1, ..FateCounts::default() };
+        assert_eq!(fates(true, wrong(1, 2)), [silent, unknown]);
+        assert_eq!(fates(false, wrong(1, 2)), [silent, silent]);
+        // An error is one only if no copy was good.
+        assert_eq!(fates(true, unreadable(1)), [reported, reported]);
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub struct Evidence<'a> {
     pub seen_at: &'a SeenAt<'a>,
     /// Whether an offset in the object is one on the device, as on a subject that moves no blocks.
     pub blocks_stay: bool,
+    /// Whether something below the load keeps copies, and may answer from one what another has wrong.
+    pub keeps_copies: bool,
     /// Whether somebody below the load, such as the kernel, sends flushes of its own, of whose errors no load learns.
     pub flushes_itself: bool,
     /// Whether the subject was gone after the load, and what was asked of it then refused for that reason.

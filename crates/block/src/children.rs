@@ -5,14 +5,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::Poll;
 
-use rotproof_block::{Completion, Context, Submission};
+use crate::{Completion, Context, Submission};
 
 /// Ids of requests that a layer makes start here, far above those that origins count.
 const FIRST: u64 = 1 << 63;
 
 /// Numbers the requests that one queue of a layer makes.
 #[derive(Debug)]
-pub(crate) struct Children(Cell<u64>);
+pub struct Children(Cell<u64>);
 
 impl Default for Children {
     fn default() -> Self {
@@ -22,7 +22,7 @@ impl Default for Children {
 
 impl Children {
     /// The context of the next request that is made from one with `context`.
-    pub(crate) fn of(&self, context: Context) -> Context {
+    pub fn of(&self, context: Context) -> Context {
         let id = self.0.get();
         self.0.set(id + 1);
         context.child(id)
@@ -30,7 +30,7 @@ impl Children {
 }
 
 /// Waits for all; gives their completions in the same order.
-pub(crate) async fn join(submissions: Vec<Submission>) -> Vec<Completion> {
+pub async fn join(submissions: Vec<Submission>) -> Vec<Completion> {
     let mut waiting: Vec<Result<Completion, Submission>> = submissions.into_iter().map(Err).collect();
     std::future::poll_fn(|context| {
         let mut is_pending = false;
