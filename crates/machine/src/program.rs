@@ -56,6 +56,11 @@ impl Program {
             })
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The first line that the program prints when it is called with `argument`, if it does.
     pub fn version(&self, argument: &str) -> Option<String> {
         let running = self.start([argument]).ok()?;

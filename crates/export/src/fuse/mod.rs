@@ -4,10 +4,11 @@
 //! The protocol is ours (`docs/decisions/002-own-fuse-protocol.md`): `wire` has its layout, `parse` reads untrusted
 //! bytes, `channel` moves them, or `ring` where the kernel offers io_uring for that, `handshake` agrees on abilities, `tree` answers what concerns names and attributes,
 //! `data` what concerns bytes, `reply` sees that every request is answered, `session` is the loop of one thread,
-//! `mount` attaches it all to a directory. This file starts and ends it.
+//! `mount` attaches it all to a directory, `forwarded` passes on what it is asked to whoever answers elsewhere. This file starts and ends it.
 
 mod channel;
 mod data;
+mod forwarded;
 mod handshake;
 mod mount;
 mod parse;
@@ -27,6 +28,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rotproof_block::{Device, Error, ErrorKind, Result};
 
+pub use forwarded::ForwardedMount;
 pub use mount::{abort_path, unmount_path};
 pub use parse::{FuseOperation, Malformed, Message, NAME_BYTES_MAX, Name, TRANSFER_BYTES_MAX, parse};
 pub(crate) use session::describe;
@@ -103,7 +105,11 @@ impl FuseExport {
         // Queues first: nothing is mounted that could not be served.
         let threads = Threads::start(&setup)?;
         let options = setup.options;
-        let mount_options = MountOptions { read_only: info.read_only, allow_other: options.allow_other };
+        let mount_options = MountOptions {
+            read_only: info.read_only,
+            allow_other: options.allow_other,
+            read_bytes_max: TRANSFER_BYTES_MAX,
+        };
         let (mount, first) = Mount::new(mountpoint, &mount_options)?;
         let mount = Arc::new(mount);
         let mut export = Self {

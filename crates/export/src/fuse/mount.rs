@@ -16,7 +16,6 @@ use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
 use super::channel::Channel;
-use super::parse::TRANSFER_BYTES_MAX;
 use crate::system::{c_path, check, is_root, user};
 
 /// Names the mounts in `/proc/mounts`.
@@ -36,6 +35,8 @@ pub(super) struct Mount {
 pub(super) struct MountOptions {
     pub read_only: bool,
     pub allow_other: bool,
+    /// The most that one read may ask for, in bytes.
+    pub read_bytes_max: usize,
 }
 
 impl Mount {
@@ -87,8 +88,9 @@ fn mount_as_root(point: &Path, options: &MountOptions) -> Result<Channel> {
     let (uid, gid) = user();
     let other = if options.allow_other { ",allow_other" } else { "" };
     let data = format!(
-        "fd={},rootmode=40000,user_id={uid},group_id={gid},default_permissions,max_read={TRANSFER_BYTES_MAX}{other}",
-        channel.fd().as_raw_fd()
+        "fd={},rootmode=40000,user_id={uid},group_id={gid},default_permissions,max_read={}{other}",
+        channel.fd().as_raw_fd(),
+        options.read_bytes_max
     );
     let text = |text: &str| CString::new(text).expect("made here without a zero byte");
     let (source, kind, data, target) = (text(SOURCE), text(KIND), text(&data), c_path(point)?);
@@ -116,7 +118,8 @@ fn mount_by_helper(point: &Path, options: &MountOptions) -> Result<Channel> {
     let read_only = if options.read_only { "ro" } else { "rw" };
     let other = if options.allow_other { ",allow_other" } else { "" };
     let arguments = format!(
-        "{read_only},nosuid,nodev,default_permissions,max_read={TRANSFER_BYTES_MAX},fsname={SOURCE},subtype={SOURCE}{other}"
+        "{read_only},nosuid,nodev,default_permissions,max_read={},fsname={SOURCE},subtype={SOURCE}{other}",
+        options.read_bytes_max
     );
     let mut command = Command::new(HELPER);
     command.arg("-o").arg(arguments).arg("--").arg(point).stdin(Stdio::null()).stdout(Stdio::null());

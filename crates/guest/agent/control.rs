@@ -1,0 +1,62 @@
+//! The lines of text by which the host rules the guest: a number, a word, its arguments, parted by tabs. The answer is
+//! the number and `ok` with what was asked for, or `error` and the number of the error.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use crate::nodes::ROOT;
+use crate::pages;
+use crate::server::Server;
+use crate::sys::{self, EINVAL, ENOSYS, errno};
+
+/// Carries out one line.
+pub fn answer(line: &[u8], server: &Server) -> Vec<u8> {
+    let line = String::from_utf8_lossy(line);
+    let mut words = line.split('\t');
+    let number = words.next().unwrap_or("0").to_owned();
+    let words: Vec<&str> = words.collect();
+    match carry_out(&words, server) {
+        Ok(said) => format!("{number}\tok\t{said}"),
+        Err(errno) => format!("{number}\terror\t{errno}"),
+    }
+    .into_bytes()
+}
+
+fn carry_out(words: &[&str], server: &Server) -> Result<String, i32> {
+    let number = |text: &str| text.parse::<u64>().map_err(|_| EINVAL);
+    match words {
+        ["ping"] => Ok(String::new()),
+        ["mount", device, kind, options] => {
+            let _ = fs::create_dir(ROOT);
+            sys::try_mount(device, ROOT, kind, options).map(|()| String::new())
+        }
+        ["unmount"] => {
+            server.nodes.clear();
+            sys::unmount(ROOT).map(|()| String::new())
+        }
+        ["sync"] => {
+            sys::sync_all();
+            Ok(String::new())
+        }
+        // Whether the file system is writable, as the kernel lists it.
+        ["mounts"] => fs::read_to_string("/proc/mounts").map_err(|error| errno(&error)),
+        ["write", path, value] => {
+            fs::write(path, value).map(|()| String::new()).map_err(|error| errno(&error))
+        }
+        ["page", file, block] => {
+            let page = pages::page_of(file, number(block)?)?;
+            Ok(page.map_or("none".to_owned(), |page| page.to_string()))
+        }
+        ["flags", first, count] => {
+            let mut said = String::new();
+            for flags in pages::flags(number(first)?, number(count)?)? {
+                // Writing to a string cannot fail.
+                let _ = write!(said, "{flags:x} ");
+            }
+            Ok(said)
+        }
+        ["memory"] => fs::read_to_string("/proc/iomem").map_err(|error| errno(&error)),
+        ["power_off"] => sys::power_off(),
+        _ => Err(ENOSYS),
+    }
+}

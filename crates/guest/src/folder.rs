@@ -1,0 +1,85 @@
+//! The file system of a guest, in a folder of this machine: every request to it is carried out in the guest, and what
+//! the guest says is what the caller gets. Nothing of it is cached here.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rotproof_block::Result;
+use rotproof_block::error::IoContext;
+use rotproof_export::ForwardedMount;
+use rotproof_machine::start_thread;
+
+use crate::link::{Link, MESSAGE_BYTES_MAX, TRANSFER_BYTES_MAX};
+
+/// A folder in which a guest's file system is mounted. Dropped, it is unmounted, by force if need be.
+#[derive(Debug)]
+pub struct GuestFolder {
+    mount: Arc<ForwardedMount>,
+    link: Arc<Link>,
+    is_mounted: Mutex<bool>,
+}
+
+impl GuestFolder {
+    pub(crate) fn mount(link: &Arc<Link>, point: &Path) -> Result<Self> {
+        let mount = Arc::new(ForwardedMount::mount(point, TRANSFER_BYTES_MAX)?);
+        let answers = Arc::clone(&mount);
+        link.set_taker(Some(Box::new(move |answer| {
+            // What the kernel does not take is answered by nobody; its caller waits until the guest or the mount ends.
+            let _ = answers.answer(answer);
+        })));
+        let connection = Arc::clone(&mount);
+        // Whoever waits for a guest that is gone gets an error.
+        link.at_end(Some(Box::new(move || connection.abort())));
+        let folder = Self { mount: Arc::clone(&mount), link: Arc::clone(link), is_mounted: Mutex::new(true) };
+        let link = Arc::clone(link);
+        start_thread("guest-folder", move || {
+            let mut buffer = vec![0; MESSAGE_BYTES_MAX + 4096];
+            while let Ok(Some(length)) = mount.receive(&mut buffer) {
+                if link.send_fuse(&mut buffer[..length]).is_err() {
+                    // Nobody answers any more: whoever waits gets an error.
+                    mount.abort();
+                    break;
+                }
+            }
+        })?;
+        Ok(folder)
+    }
+
+    /// Unmounts. Fails with `EBUSY` while a file is open.
+    pub fn unmount(&self) -> Result<()> {
+        let mut is_mounted = self.is_mounted.lock();
+        if *is_mounted {
+            self.mount.unmount(false)?;
+            *is_mounted = false;
+            self.forget();
+        }
+        Ok(())
+    }
+
+    /// Ends every request to it, those to come too, with an error.
+    pub fn abort(&self) {
+        self.mount.abort();
+    }
+
+    fn forget(&self) {
+        self.link.set_taker(None);
+        self.link.at_end(None);
+    }
+
+    /// Opens its root, as a look at whether it is there.
+    pub fn look(&self) -> Result<()> {
+        std::fs::metadata(self.mount.point()).map(drop).doing(|| "looking into the guest".into())
+    }
+}
+
+impl Drop for GuestFolder {
+    fn drop(&mut self) {
+        if std::mem::take(self.is_mounted.get_mut()) && self.mount.unmount(false).is_err() {
+            self.mount.abort();
+            // What is open belongs to a dead connection; the place in the tree becomes free.
+            let _ = self.mount.unmount(true);
+        }
+        self.forget();
+    }
+}

@@ -1,0 +1,189 @@
+//! Guests of User Mode Linux as they really are. They need root, for the mount and the namespaces.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rotproof_block::ContentHash;
+use rotproof_guest::{End, Guest, GuestFolder, GuestOptions, MEMORY_DEFAULT};
+use rotproof_inject::{Memory, Needles, PageKind, apply};
+use rotproof_machine::Cancel;
+use rotproof_machine::process::Liveness;
+
+/// A guest with a file system on a file of its own, shown in a folder.
+struct Rig {
+    folder: Option<GuestFolder>,
+    guest: Guest,
+    place: PathBuf,
+    _all: tempfile::TempDir,
+}
+
+impl Rig {
+    fn new(kind: &str) -> Self {
+        let all = tempfile::tempdir().expect("a folder");
+        let (disk, place) = (all.path().join("disk"), all.path().join("place"));
+        fs::create_dir(&place).expect("a folder");
+        File::create(&disk).and_then(|file| file.set_len(320 << 20)).expect("a disk");
+        // Whoever can reach it may use it; nobody can but who is handed it.
+        fs::set_permissions(&disk, fs::Permissions::from_mode(0o666)).expect("ours");
+        let force = if kind == "ext4" { "-F" } else { "-f" };
+        let made =
+            Command::new(format!("mkfs.{kind}")).args(["-q", force]).arg(&disk).output().expect("mkfs");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let cancel = Cancel::new();
+        let guest = Guest::start(&GuestOptions {
+            disk: &disk,
+            memory_bytes: MEMORY_DEFAULT,
+            console: &all.path().join("console"),
+            scratch: all.path(),
+            holds_dirty: true,
+            cancel: &cancel,
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+        guest.mount(kind, "").unwrap_or_else(|error| panic!("{error}"));
+        let folder = guest.show(&place).unwrap_or_else(|error| panic!("{error}"));
+        Self { folder: Some(folder), guest, place, _all: all }
+    }
+
+    fn remount(&mut self, kind: &str) {
+        self.folder.take().expect("shown").unmount().expect("nothing is open");
+        self.guest.unmount().expect("nothing is open");
+        self.guest.mount(kind, "").expect("as before");
+        self.folder = Some(self.guest.show(&self.place).expect("shown again"));
+    }
+
+    fn flip(&self, address: u64, block: &[u8]) -> Vec<u8> {
+        let mut wrong = block.to_vec();
+        wrong[1234] ^= 0x10;
+        apply(&**self.guest.memory().bytes(), address, block, &wrong).expect("it holds the block");
+        wrong
+    }
+}
+
+fn noise(seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    (0..4096)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        })
+        .collect()
+}
+
+fn read_block(path: &Path, block: u64) -> Vec<u8> {
+    let mut bytes = vec![0; 4096];
+    File::open(path).and_then(|file| file.read_exact_at(&mut bytes, block * 4096)).expect("it can be read");
+    bytes
+}
+
+#[test]
+fn files_of_a_guest_are_used_as_any_others() {
+    let rig = Rig::new("ext4");
+    let path = |name: &str| rig.place.join(name);
+    fs::create_dir(path("folder")).expect("made");
+    fs::write(path("folder/one"), "text").expect("written");
+    fs::rename(path("folder/one"), path("two")).expect("renamed");
+    fs::hard_link(path("two"), path("three")).expect("linked");
+    std::os::unix::fs::symlink("two", path("four")).expect("linked");
+    assert_eq!(fs::read_to_string(path("three")).expect("there"), "text");
+    assert_eq!(fs::read_to_string(path("four")).expect("there"), "text");
+    assert_eq!(fs::remove_dir(path("two")).expect_err("a file").raw_os_error(), Some(libc::ENOTDIR));
+    fs::remove_dir(path("folder")).expect("it is empty");
+    let mut names: Vec<_> = fs::read_dir(&rig.place)
+        .expect("listed")
+        .map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"))
+        .collect();
+    names.sort();
+    assert_eq!(names, ["four", "lost+found", "three", "two"]);
+    let file = File::options().append(true).open(path("two")).expect("there");
+    std::io::Write::write_all(&mut &file, b" and more").expect("appended");
+    file.set_len(7).expect("cut");
+    file.sync_all().expect("synced");
+    assert_eq!(fs::read(path("two")).expect("there"), b"text an");
+    let large: Vec<u8> = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();
+    fs::write(path("large"), &large).expect("written");
+    assert!(fs::read(path("large")).expect("there") == large);
+    assert_eq!(rig.guest.end(), None);
+    assert!(rig.guest.mount_options().expect("asked").expect("mounted").starts_with("rw"));
+}
+
+#[test]
+fn a_page_that_rots_in_the_cache_is_handed_out_and_one_that_is_dirty_is_written_down() {
+    for kind in ["ext4", "xfs", "btrfs"] {
+        let mut rig = Rig::new(kind);
+        let (path, blocks) = (rig.place.join("file"), [noise(1), noise(2), noise(3)]);
+        let file = File::create(&path).expect("made");
+        for (number, block) in blocks.iter().enumerate() {
+            file.write_all_at(block, number as u64 * 4096).expect("written");
+        }
+        file.sync_all().expect("on the disk");
+        let memory = rig.guest.memory().clone();
+        // Clean, in the cache: the reader gets it.
+        let needles = Needles::new(&[&blocks[0]]).expect("varied");
+        let mut copies = Vec::new();
+        for region in memory.bytes().regions().expect("asked") {
+            memory.bytes().find(&region.range, &needles, &mut |_, at| copies.push(at)).expect("searched");
+        }
+        let address = memory.page_of("file", 0).expect("asked").expect("it is cached");
+        assert!(copies.contains(&address), "{kind}: {address:#x} is none of {copies:x?}");
+        let page_kind = |address: u64| memory.kinds(address / 4096, 1).expect("asked")[0];
+        // Of its last pages the kernel says nothing.
+        assert!(matches!(page_kind(address), Some(PageKind::PageCache) | None), "{kind}");
+        let wrong = rig.flip(address, &blocks[0]);
+        assert_eq!(ContentHash::of(&read_block(&path, 0)), ContentHash::of(&wrong), "{kind} says nothing");
+        // Dirty: it is written down.
+        let newer = noise(4);
+        file.write_all_at(&newer, 4096).expect("written");
+        let address = memory.page_of("file", 1).expect("asked").expect("it is cached");
+        assert!(matches!(page_kind(address), Some(PageKind::Dirty) | None), "{kind}");
+        let wrong_for_good = rig.flip(address, &newer);
+        file.sync_all().expect("it is told that all is well");
+        drop(file);
+        rig.remount(kind);
+        assert!(read_block(&path, 0) == blocks[0], "{kind}: the medium still has the right data");
+        assert!(read_block(&path, 1) == wrong_for_good, "{kind}: the flip has been written, without a word");
+        assert!(read_block(&path, 2) == blocks[2], "{kind}");
+        assert!(memory.page_of("file", 9).expect("asked").is_none(), "there is no such block");
+        assert_eq!(rig.guest.end(), None);
+    }
+}
+
+#[test]
+fn a_panic_and_a_kill_are_told_apart_and_nothing_is_left_running() {
+    let rig = Rig::new("ext4");
+    fs::write(rig.place.join("file"), "text").expect("written");
+    // It does not come back to answer.
+    assert!(rig.guest.set("/proc/sysrq-trigger", "c").is_err());
+    match rig.guest.end() {
+        Some(End::Panic(why)) => assert!(why.contains("sysrq"), "{why}"),
+        other => panic!("{other:?}: {}", rig.guest.console_text()),
+    }
+    let error = fs::read(rig.place.join("file")).expect_err("the guest is gone");
+    assert!(matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED | libc::EIO)), "{error}");
+    drop(rig);
+
+    let rig = Rig::new("ext4");
+    let kernel = rig.guest.identity();
+    // SAFETY: takes numbers; the process is our guest's.
+    unsafe { libc::kill(kernel.pid as i32, libc::SIGKILL) };
+    let deadline = Instant::now() + Duration::from_secs(10);
+    // The kernel of this machine ends the processes of a namespace one after the other.
+    let end = loop {
+        if let Some(end) = rig.guest.end() {
+            break end;
+        }
+        assert!(Instant::now() < deadline, "it does not end");
+    };
+    assert!(matches!(end, End::Crash(_)), "{end:?}");
+    while kernel.liveness() != Liveness::Gone {
+        assert!(Instant::now() < deadline, "it does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let of_guest = fs::read_dir("/proc").expect("there").flatten().filter(|entry| {
+        let line = fs::read(entry.path().join("stat")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(&format!(") S {} ", kernel.pid))
+    });
+    assert_eq!(of_guest.count(), 0, "processes of the guest are left");
+}
