@@ -16,7 +16,7 @@ use rotproof_block::{Error, ErrorKind, Result};
 use crate::format::{Entry, EntryPage, Header, Pair, REGIONS};
 use crate::live::{Live, flag, has_bit, set_bit, state};
 use crate::lock::{SharedGuard, lock_file};
-use crate::stat::{Stat, reopen};
+use crate::stat::{Stat, reopen, same};
 use crate::store::Store;
 use crate::sum::BLOCK_U64;
 use crate::table::{Found, Table};
@@ -72,7 +72,7 @@ impl GuardedFile {
             known.notice_size()?;
         }
         if writes && known.writer.get().is_none() {
-            let writer = reopen(descriptor, libc::O_RDWR).doing(doing)?;
+            let writer = reopen(descriptor, libc::O_RDWR).or_else(|_| same(descriptor, true)).doing(doing)?;
             let _ = known.writer.set(writer);
         }
         Ok(known)
@@ -80,7 +80,7 @@ impl GuardedFile {
 
     fn attach(store: &Arc<Store>, descriptor: RawFd, stat: Stat, name: &Path) -> Result<Self> {
         let doing = || format!("opening {}", name.display());
-        let file = reopen(descriptor, libc::O_RDONLY).doing(doing)?;
+        let file = reopen(descriptor, libc::O_RDONLY).or_else(|_| same(descriptor, false)).doing(doing)?;
         // A file that fails to open is closed once others may open and close again.
         let (opened, filled) = store.exclusively(|| {
             let path = store.live_path(stat.inode);

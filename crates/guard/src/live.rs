@@ -78,6 +78,8 @@ pub struct Head {
     pub durable: AtomicU64,
     /// The file was cut below what the table on the disk says: 1 until that is written anew.
     pub cut: AtomicU64,
+    /// The file grew without a block being written: 1 until the table on the disk says so.
+    pub grown: AtomicU64,
     /// The last generation of a header.
     pub generation: AtomicU64,
     /// Bytes of a region, as a power of two.

@@ -22,6 +22,9 @@ impl GuardedFile {
         if size >= before {
             writer.set_len(size)?;
             head.size.store(size, Ordering::Release);
+            if size > before {
+                head.grown.store(1, Ordering::Relaxed);
+            }
             head.written.store(clock::wall_nanoseconds(), Ordering::Relaxed);
             return Ok(());
         }
@@ -90,6 +93,7 @@ impl GuardedFile {
                 self.fallocate(mode, offset, length)?;
                 if !keeps_size && end > self.size() {
                     self.live.head().size.store(end, Ordering::Release);
+                    self.live.head().grown.store(1, Ordering::Relaxed);
                 }
                 self.live.head().written.store(clock::wall_nanoseconds(), Ordering::Relaxed);
                 Ok(())

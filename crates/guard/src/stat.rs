@@ -74,6 +74,27 @@ pub fn reopen(descriptor: RawFd, flags: libc::c_int) -> std::io::Result<File> {
     Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(opened) })
 }
 
+/// Another descriptor of the same opening, if that permits what is wanted: where a file may not be opened a second time, as one
+/// that was made without the right to read it.
+pub fn same(descriptor: RawFd, writes: bool) -> std::io::Result<File> {
+    // SAFETY: takes a descriptor.
+    let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
+    let mode = flags & libc::O_ACCMODE;
+    let is_enough = flags >= 0
+        && flags & (libc::O_PATH | libc::O_APPEND | libc::O_DIRECT) == 0
+        && (mode == libc::O_RDWR || (mode == libc::O_RDONLY && !writes));
+    if !is_enough {
+        return Err(std::io::Error::from_raw_os_error(libc::EACCES));
+    }
+    // SAFETY: takes a descriptor.
+    let again = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
+    if again < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor that was just made and belongs to nobody else.
+    Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(again) })
+}
+
 /// Sets the times of access and modification.
 pub fn set_modified(file: &File, modified: Moment) -> std::io::Result<()> {
     let times = [

@@ -244,6 +244,12 @@ impl Store {
         Arc::clone(file)
     }
 
+    /// The last name of a file is gone. If nobody has it open, its table goes too; otherwise the last one who closes it takes
+    /// that away.
+    pub fn deleted(&self, inode: u64) -> Result<()> {
+        self.exclusively(|| if self.live_path(inode).exists() { Ok(()) } else { self.table(inode).remove() })
+    }
+
     /// In a child after `fork`: what was locked belongs to the parent too, so it is locked once more.
     pub fn after_fork(&self) {
         for file in self.open_files() {

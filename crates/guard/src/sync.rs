@@ -63,6 +63,7 @@ impl GuardedFile {
     pub fn is_dirty(&self) -> bool {
         let head = self.live.head();
         head.cut.load(Ordering::Relaxed) != 0
+            || head.grown.load(Ordering::Relaxed) != 0
             || head.dirty.iter().any(|word| word.load(Ordering::Relaxed) != 0)
     }
 
@@ -93,6 +94,7 @@ impl GuardedFile {
             // While its pages are on their way, what the disk says of the region may be of before or of after.
             set_bit(&head.marked, region);
         }
+        head.grown.store(0, Ordering::Relaxed);
         let cut = (head.cut.swap(0, Ordering::Relaxed) != 0).then(|| {
             let durable = blocks_of(head.durable.load(Ordering::Relaxed));
             if !durable.is_multiple_of(per_page) {
@@ -252,6 +254,13 @@ impl GuardedFile {
         head.mark_ahead.store(1, Ordering::Relaxed);
         let stat = self.stat()?;
         self.table.write_header(&file, &self.header(self.size(), stat))
+    }
+
+    /// [`GuardedFile::settle`] if nobody has written for so long.
+    pub fn settle_if_idle(&self, idle: std::time::Duration) -> Result<()> {
+        let written = self.live.head().written.load(Ordering::Relaxed);
+        let idle = u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX);
+        if clock::wall_nanoseconds().saturating_sub(written) < idle { Ok(()) } else { self.settle() }
     }
 
     /// What the last process leaves, which has the file for itself: whether all is on the disk, though not durable. Sums of

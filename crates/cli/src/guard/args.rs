@@ -33,6 +33,9 @@ pub enum GuardVerb {
     /// Show what is guarded, and what happened to it
     #[command(next_line_help = true)]
     Status(PlainArgs),
+    /// Mount it, so that any program reads verified data
+    #[command(next_line_help = true)]
+    Mount(MountArgs),
     /// Print the sums of every block, a line of JSON for each file
     #[command(next_line_help = true)]
     Export(ExportArgs),
@@ -153,6 +156,35 @@ pub struct AcceptArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `rotproof guard mount`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+It serves the mount until Ctrl-C, SIGTERM or an unmount by somebody else.")]
+pub struct MountArgs {
+    #[command(flatten)]
+    pub place: Where,
+
+    /// Where; an empty folder outside of DIR
+    #[arg(value_name = "MOUNTPOINT")]
+    pub mountpoint: PathBuf,
+
+    /// Take blocks that are wrong from this second copy
+    #[arg(long, value_name = "DIR")]
+    pub mirror: Option<PathBuf>,
+
+    /// Let the kernel cache what was verified, and not see it rot there
+    #[arg(long)]
+    pub cache: bool,
+
+    /// Let other users in
+    #[arg(long)]
+    pub allow_other: bool,
+
+    /// Threads that serve requests
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub threads: u16,
 }
 
 /// A verb that only looks.

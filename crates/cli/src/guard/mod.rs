@@ -1,6 +1,7 @@
 //! `rotproof guard`: checksums of a directory's files, from the writer's memory to the reader's.
 
 mod args;
+mod mount;
 mod show;
 
 use std::path::{Path, PathBuf};
@@ -38,6 +39,7 @@ pub fn guard(args: &GuardArgs, output: Output) -> Result<Exit, Failure> {
         GuardVerb::Repair(args) => repair(args, output),
         GuardVerb::Accept(args) => accept(args, output),
         GuardVerb::Status(args) => status(args, output),
+        GuardVerb::Mount(args) => mount::mount(args, output),
         GuardVerb::Export(args) => export(args, output),
     }
 }

@@ -47,20 +47,20 @@ fn a_directory_is_guarded_rot_is_found_and_mended_and_changes_are_accepted() {
         fs::write(at.join(folder).join("small"), b"hello").expect("written");
     }
     insta::assert_snapshot!(shown(at, &["guard", "status", "data"], 3));
-    insta::assert_snapshot!(shown(at, &["guard", "init", "data"], 0));
-    insta::assert_snapshot!(shown(at, &["guard", "check", "data"], 0));
+    insta::assert_snapshot!(shown(at, &["guard", "init", "--quiet", "data"], 0));
+    insta::assert_snapshot!(shown(at, &["guard", "check", "--quiet", "data"], 0));
     // A flip on the disk: the file's times stay.
     let large = fs::OpenOptions::new().write(true).open(at.join("data/large")).expect("the file");
     let modified = large.metadata().and_then(|metadata| metadata.modified()).expect("times");
     large.write_all_at(&[0x5b], 50_000).expect("flipped");
     large.set_modified(modified).expect("times");
     drop(large);
-    insta::assert_snapshot!(shown(at, &["guard", "check", "data"], 1));
-    insta::assert_snapshot!(shown(at, &["guard", "repair", "data", "--mirror", "backup"], 0));
+    insta::assert_snapshot!(shown(at, &["guard", "check", "--quiet", "data"], 1));
+    insta::assert_snapshot!(shown(at, &["guard", "repair", "--quiet", "data", "--mirror", "backup"], 0));
     fs::write(at.join("data/small"), b"changed").expect("changed");
     fs::write(at.join("data/new"), b"new").expect("made");
-    insta::assert_snapshot!(shown(at, &["guard", "check", "data"], 1));
-    insta::assert_snapshot!(shown(at, &["guard", "accept", "data"], 0));
+    insta::assert_snapshot!(shown(at, &["guard", "check", "--quiet", "data"], 1));
+    insta::assert_snapshot!(shown(at, &["guard", "accept", "--quiet", "data"], 0));
     let told: Value =
         serde_json::from_str(&rotproof(at, &["guard", "check", "--json", "data"]).stdout).expect("JSON");
     assert_eq!((told["rotten_count"].as_u64(), told["files"].as_u64()), (Some(0), Some(3)));
@@ -89,25 +89,57 @@ fn mistakes_say_what_to_do() {
         })
         .collect();
     shown(at, &["guard", "init", "--quiet", "data", "--machine", "consumer"], 0);
-    texts.push(shown(at, &["guard", "init", "data", "--strong", "crc32c"], 2));
-    texts.push(shown(at, &["guard", "check", "data", "file"], 2));
-    texts.push(shown(at, &["guard", "repair", "data", "--mirror", "nowhere"], 2));
+    texts.push(shown(at, &["guard", "init", "--quiet", "data", "--strong", "crc32c"], 2));
+    texts.push(shown(at, &["guard", "check", "--quiet", "data", "file"], 2));
+    texts.push(shown(at, &["guard", "repair", "--quiet", "data", "--mirror", "nowhere"], 2));
     // Settings that rotted are told, and there is a copy.
     let settings = at.join("data/.rotproof-guard/guard");
     fs::write(&settings, [7; 4096]).expect("damaged");
-    shown(at, &["guard", "check", "data"], 0);
+    shown(at, &["guard", "check", "--quiet", "data"], 0);
     fs::write(at.join("data/.rotproof-guard/guard.copy"), [7; 4096]).expect("damaged");
-    texts.push(shown(at, &["guard", "check", "data"], 3));
+    texts.push(shown(at, &["guard", "check", "--quiet", "data"], 3));
     insta::assert_snapshot!(texts.join("\n"));
 }
 
 #[test]
 fn every_help_fits_a_terminal() {
-    for verb in ["init", "check", "repair", "accept", "status", "export"] {
+    for verb in ["init", "check", "repair", "accept", "status", "export", "mount"] {
         let ended = rotproof(Path::new("."), &["guard", verb, "--help"]);
         assert_eq!(ended.code, 0, "{verb}");
         for line in ended.stdout.lines() {
             assert!(line.chars().count() <= 80, "{verb}: {line}");
         }
     }
+}
+
+#[test]
+fn a_mount_verifies_and_goes_when_it_is_told_to() {
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let at = scratch.path();
+    for folder in ["data", "mount"] {
+        fs::create_dir(at.join(folder)).expect("a folder");
+    }
+    fs::write(at.join("data/a"), vec![0x5a; 100_000]).expect("written");
+    shown(at, &["guard", "init", "--quiet", "data"], 0);
+    let inside = rotproof(at, &["guard", "mount", "data", "data"]);
+    assert_eq!(inside.code, 2, "{}", inside.stderr);
+    let mut server = Command::new(env!("CARGO_BIN_EXE_rotproof"))
+        .args(["guard", "mount", "data", "mount"])
+        .current_dir(at)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the command starts");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !at.join("mount/a").exists() {
+        assert!(std::time::Instant::now() < deadline, "not mounted");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(fs::read(at.join("mount/a")).expect("read") == vec![0x5a; 100_000]);
+    fs::write(at.join("mount/b"), b"new").expect("written");
+    let ended = Command::new("kill").args(["-TERM", &server.id().to_string()]).status().expect("kill");
+    assert!(ended.success());
+    assert_eq!(server.wait().expect("ended").code(), Some(143));
+    assert!(!at.join("mount/a").exists());
+    shown(at, &["guard", "check", "--quiet", "data"], 0);
 }

@@ -1,0 +1,6 @@
+//! A guarded directory through its mount, as programs see it. Needs root and FUSE.
+
+mod programs;
+mod random;
+mod rig;
+mod semantics;
