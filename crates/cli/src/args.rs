@@ -15,6 +15,7 @@ use crate::load::LoadArgs;
 use crate::map::MapArgs;
 use crate::metrics::MetricsArgs;
 use crate::model::ModelArgs;
+use crate::react::ReactArgs;
 use crate::trace::TraceArgs;
 
 /// Puts a storage stack on trial: faults below, a load above, and a verdict
@@ -94,6 +95,8 @@ pub enum Command {
     Crash(CrashArgs),
     /// Guard the files of a directory against silent corruption
     Guard(GuardArgs),
+    /// Show how a file system reacts to bad blocks, by their kind
+    React(ReactArgs),
     /// Remove what killed runs have left: mounts, loop devices, folders
     Clean(CleanArgs),
 }

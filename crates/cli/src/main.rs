@@ -28,6 +28,7 @@ mod output;
 mod plan;
 mod probe;
 mod progress;
+mod react;
 mod repeat;
 mod report;
 mod run;
@@ -102,6 +103,7 @@ fn call(command: &Command, output: Output) -> Result<Exit, Failure> {
         Command::Probe(args) => probe::probe(args, output),
         Command::Crash(args) => crash::crash(args, output),
         Command::Guard(args) => guard::guard(args, output),
+        Command::React(args) => react::react(args, output),
         Command::Clean(args) => clean::clean(args, output),
     }
 }

@@ -10,4 +10,5 @@ mod map;
 mod messages;
 mod model;
 mod probe;
+mod react;
 mod trace;

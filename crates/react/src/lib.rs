@@ -1,0 +1,27 @@
+//! How file systems react to damage: for each kind of block, effect and operation one cell, done on a real kernel.
+//!
+//! After Prabhakaran et al., *IRON File Systems* (SOSP 2005), section 4: a block is failed by what it is, and what the file
+//! system does is seen from outside. [`react`] does the cells; [`table`], [`page`] and [`picture`] show them.
+//!
+//! This crate needs root, and knows nothing of trials or their files.
+
+mod act;
+mod campaign;
+mod cell;
+mod effect;
+mod image;
+mod judge;
+mod medium;
+mod operation;
+mod scout;
+mod show;
+mod stage;
+mod tree;
+mod worker;
+
+pub use campaign::{Campaign, CampaignOptions, Head, Progress, react};
+pub use cell::{Cell, Copies, Done, Outcome};
+pub use effect::Effect;
+pub use judge::{Noticed, Reaction};
+pub use operation::Operation;
+pub use show::{page, picture, table, write_results};

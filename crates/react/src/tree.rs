@@ -1,0 +1,377 @@
+//! The files of a cell: what they must hold, made and looked at through the kernel.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rotproof_block::hash::mix;
+
+const BLOCK: usize = 4096;
+const ATTRIBUTE: &std::ffi::CStr = c"user.rotproof";
+/// More than an inode of any of the file systems can hold.
+const ATTRIBUTE_BYTES: usize = 1500;
+
+/// Something with a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Node {
+    Folder,
+    /// What was written to each block that was written, by a number that its content follows from.
+    File {
+        blocks: BTreeMap<u64, u64>,
+        has_attribute: bool,
+    },
+    Link(String),
+}
+
+/// All that must be there, by its path within the file system.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tree {
+    nodes: BTreeMap<String, Node>,
+}
+
+/// What looking at files has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// All is as it must be.
+    Right,
+    /// Something was handed out that is wrong.
+    Wrong(String),
+    /// Something could not be had.
+    Failed(String),
+}
+
+impl Look {
+    /// An error of a system call on what is there, and may be done. That something failed, was found damaged, or that
+    /// nothing is written any more are reports; to say that a name is not there, or there already, is an answer, and a
+    /// wrong one.
+    pub(crate) fn of(path: &str, error: &io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(
+                libc::EIO | libc::EUCLEAN | libc::EBADMSG | libc::EROFS | libc::ESHUTDOWN | libc::ENODEV,
+            ) => Look::Failed(format!("{path}: {error}")),
+            _ => Look::Wrong(format!("{path}: {error}")),
+        }
+    }
+}
+
+/// The content of a block: never zeros, another for each number and place.
+fn content(number: u64, block: u64) -> Vec<u8> {
+    let words = (0..BLOCK as u64 / 8).map(|word| mix(number, block, word).to_le_bytes());
+    words.flatten().collect()
+}
+
+/// A change to the files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Folder(String),
+    /// Writes blocks of a file, which is made if it is not there.
+    Write(String, Vec<u64>, u64),
+    Link(String, String),
+    Attribute(String),
+    Remove(String),
+    Rename(String, String),
+}
+
+impl Change {
+    /// Does it to the file system at `root`.
+    pub(crate) fn perform(&self, root: &Path) -> io::Result<()> {
+        let at = |path: &str| root.join(path);
+        match self {
+            Change::Folder(path) => fs::create_dir(at(path)),
+            Change::Write(path, blocks, number) => {
+                let file = OpenOptions::new().write(true).create(true).truncate(false).open(at(path))?;
+                blocks
+                    .iter()
+                    .try_for_each(|&block| file.write_all_at(&content(*number, block), block * BLOCK as u64))
+            }
+            Change::Link(path, target) => std::os::unix::fs::symlink(target, at(path)),
+            Change::Attribute(path) => set_attribute(&at(path)),
+            Change::Remove(path) if at(path).symlink_metadata()?.is_dir() => fs::remove_dir(at(path)),
+            Change::Remove(path) => fs::remove_file(at(path)),
+            Change::Rename(from, to) => fs::rename(at(from), at(to)),
+        }
+    }
+
+    /// The paths that it concerns.
+    pub(crate) fn paths(&self) -> Vec<&str> {
+        match self {
+            Change::Rename(from, to) => vec![from, to],
+            Change::Folder(path)
+            | Change::Write(path, ..)
+            | Change::Link(path, _)
+            | Change::Attribute(path)
+            | Change::Remove(path) => vec![path],
+        }
+    }
+}
+
+impl Tree {
+    /// What must be there after a change.
+    pub(crate) fn apply(&mut self, change: &Change) {
+        let empty = || Node::File { blocks: BTreeMap::new(), has_attribute: false };
+        match change {
+            Change::Folder(path) => drop(self.nodes.insert(path.clone(), Node::Folder)),
+            Change::Write(path, written, number) => {
+                if let Node::File { blocks, .. } = self.nodes.entry(path.clone()).or_insert_with(empty) {
+                    blocks.extend(written.iter().map(|&block| (block, *number)));
+                }
+            }
+            Change::Link(path, target) => drop(self.nodes.insert(path.clone(), Node::Link(target.clone()))),
+            Change::Attribute(path) => {
+                if let Some(Node::File { has_attribute, .. }) = self.nodes.get_mut(path) {
+                    *has_attribute = true;
+                }
+            }
+            Change::Remove(path) => drop(self.nodes.remove(path)),
+            Change::Rename(from, to) => {
+                if let Some(node) = self.nodes.remove(from) {
+                    self.nodes.insert(to.clone(), node);
+                }
+            }
+        }
+    }
+
+    /// The same without some paths, of which then nothing is expected.
+    pub(crate) fn without(&self, paths: &BTreeSet<String>) -> Self {
+        let nodes = self.nodes.iter().filter(|(path, _)| !paths.contains(*path));
+        Self { nodes: nodes.map(|(path, node)| (path.clone(), node.clone())).collect() }
+    }
+
+    /// Looks at everything.
+    pub(crate) fn look(&self, root: &Path) -> Look {
+        let folders =
+            self.nodes.iter().filter(|(_, node)| **node == Node::Folder).map(|(path, _)| path.as_str());
+        let found = folders
+            .map(|folder| self.look_at_folder(root, folder, true))
+            .chain(self.nodes.keys().map(|path| self.look_at(root, path)));
+        worst(found)
+    }
+
+    /// Looks at the names in a folder. With `may_have_more` further names are none of our business.
+    pub(crate) fn look_at_folder(&self, root: &Path, folder: &str, may_have_more: bool) -> Look {
+        let prefix = format!("{folder}/");
+        let wanted: BTreeSet<&str> = names_below(&prefix, &self.nodes);
+        let listed = fs::read_dir(root.join(folder)).and_then(|entries| {
+            entries
+                .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+                .collect::<io::Result<BTreeSet<String>>>()
+        });
+        match listed {
+            Err(error) => Look::of(folder, &error),
+            Ok(listed) => {
+                let missing = wanted.iter().find(|name| !listed.contains(**name));
+                let more = listed.iter().find(|name| !may_have_more && !wanted.contains(name.as_str()));
+                match (missing, more) {
+                    (Some(name), _) => Look::Wrong(format!("{folder} is listed without {name}")),
+                    (None, Some(name)) => {
+                        Look::Wrong(format!("{folder} is listed with {}", name.escape_debug()))
+                    }
+                    (None, None) => Look::Right,
+                }
+            }
+        }
+    }
+
+    /// Looks at one thing: content, attribute, where it points.
+    pub(crate) fn look_at(&self, root: &Path, path: &str) -> Look {
+        let real = root.join(path);
+        let Some(node) = self.nodes.get(path) else { return Look::Right };
+        let looked = match node {
+            Node::Folder => fs::metadata(&real).map(|about| about.is_dir()),
+            Node::Link(target) => fs::read_link(&real).map(|found| found.as_os_str() == target.as_str()),
+            Node::File { blocks, has_attribute } => is_content(&real, blocks)
+                .and_then(|is_right| Ok(is_right && (!has_attribute || is_attribute(&real)?))),
+        };
+        match looked {
+            Ok(true) => Look::Right,
+            Ok(false) => Look::Wrong(format!("{path} holds something else")),
+            Err(error) => Look::of(path, &error),
+        }
+    }
+
+    /// Looks at one thing without its content: what it is, how large, where it points, its attribute.
+    pub(crate) fn look_up(&self, root: &Path, path: &str) -> Look {
+        let real = root.join(path);
+        let looked = match self.nodes.get(path) {
+            Some(Node::File { blocks, has_attribute }) => fs::symlink_metadata(&real).and_then(|about| {
+                Ok(about.is_file()
+                    && about.len() == size_of(blocks)
+                    && (!has_attribute || is_attribute(&real)?))
+            }),
+            _ => return self.look_at(root, path),
+        };
+        match looked {
+            Ok(true) => Look::Right,
+            Ok(false) => Look::Wrong(format!("{path} is told to be something else")),
+            Err(error) => Look::of(path, &error),
+        }
+    }
+}
+
+/// The names directly in a folder, whose path ends the prefix.
+fn names_below<'a>(prefix: &str, nodes: &'a BTreeMap<String, Node>) -> BTreeSet<&'a str> {
+    let below = nodes.keys().filter_map(|path| path.strip_prefix(prefix));
+    below.filter(|name| !name.contains('/')).collect()
+}
+
+/// So many failures are enough: each may make the kernel write pages into its log.
+const FAILURES_MAX: usize = 10;
+
+/// Of several findings the gravest: wrong, then failed. After some failures no more is looked at.
+pub(crate) fn worst(found: impl IntoIterator<Item = Look>) -> Look {
+    let (mut worst, mut failures) = (Look::Right, 0);
+    for look in found {
+        match look {
+            Look::Wrong(_) => return look,
+            Look::Failed(_) => {
+                failures += 1;
+                worst = if failures == 1 { look } else { worst };
+                if failures == FAILURES_MAX {
+                    break;
+                }
+            }
+            Look::Right => {}
+        }
+    }
+    worst
+}
+
+fn size_of(blocks: &BTreeMap<u64, u64>) -> u64 {
+    blocks.keys().next_back().map_or(0, |last| (last + 1) * BLOCK as u64)
+}
+
+fn is_content(path: &Path, blocks: &BTreeMap<u64, u64>) -> io::Result<bool> {
+    let file = File::open(path)?;
+    if file.metadata()?.len() != size_of(blocks) {
+        return Ok(false);
+    }
+    // Block by block, so that one that cannot be read does not hide another that is wrong.
+    let (mut failed, mut failures, mut is_right) = (None, 0, true);
+    let mut bytes = vec![0; BLOCK];
+    for block in 0..size_of(blocks) / BLOCK as u64 {
+        let wanted = blocks.get(&block).map_or_else(|| vec![0; BLOCK], |&number| content(number, block));
+        match file.read_exact_at(&mut bytes, block * BLOCK as u64) {
+            Ok(()) => is_right &= bytes == wanted,
+            Err(error) => {
+                failed = Some(error);
+                failures += 1;
+                if failures == FAILURES_MAX {
+                    break;
+                }
+            }
+        }
+    }
+    match failed {
+        Some(error) if is_right => Err(error),
+        _ => Ok(is_right),
+    }
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)
+}
+
+fn set_attribute(path: &Path) -> io::Result<()> {
+    let (path, value) = (c_path(path)?, [b'v'; ATTRIBUTE_BYTES]);
+    // SAFETY: both texts end with zero, the value is as long as told, and all live across the call.
+    let answer =
+        unsafe { libc::setxattr(path.as_ptr(), ATTRIBUTE.as_ptr(), value.as_ptr().cast(), value.len(), 0) };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn is_attribute(path: &Path) -> io::Result<bool> {
+    let (path, mut value) = (c_path(path)?, [0_u8; ATTRIBUTE_BYTES + 1]);
+    // SAFETY: as above; the kernel writes no more than there is room for.
+    let length =
+        unsafe { libc::getxattr(path.as_ptr(), ATTRIBUTE.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
+    match usize::try_from(length) {
+        Ok(length) => Ok(length == ATTRIBUTE_BYTES && value[..length].iter().all(|&byte| byte == b'v')),
+        // It is said not to be there.
+        Err(_) if io::Error::last_os_error().raw_os_error() == Some(libc::ENODATA) => Ok(false),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Has the file system write everything, and say whether it could.
+pub(crate) fn sync(root: &Path) -> io::Result<()> {
+    let root = File::open(root)?;
+    // SAFETY: takes an open descriptor.
+    if unsafe { libc::syncfs(root.as_raw_fd()) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(root: &Path) -> Tree {
+        let mut tree = Tree::default();
+        for change in [
+            Change::Folder("folder".into()),
+            Change::Write("folder/file".into(), vec![0, 2], 5),
+            Change::Folder("folder/inner".into()),
+            Change::Write("folder/inner/deep".into(), vec![0], 6),
+            Change::Link("link".into(), "somewhere".into()),
+        ] {
+            change.perform(root).expect("done");
+            tree.apply(&change);
+        }
+        tree
+    }
+
+    #[test]
+    fn what_was_made_is_right_and_each_thing_that_is_wrong_is_found() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path();
+        let tree = made(root);
+        assert_eq!(tree.look(root), Look::Right);
+        assert_eq!(tree.look_at_folder(root, "folder", false), Look::Right);
+        assert_eq!(tree.look_up(root, "folder/file"), Look::Right);
+        fs::write(root.join("folder/more"), "x").expect("written");
+        assert_eq!(tree.look(root), Look::Right);
+        assert!(
+            matches!(tree.look_at_folder(root, "folder", false), Look::Wrong(why) if why.contains("more"))
+        );
+        let file = File::options().write(true).open(root.join("folder/file")).expect("opened");
+        file.write_all_at(b"!", 9000).expect("written");
+        assert!(matches!(tree.look(root), Look::Wrong(why) if why == "folder/file holds something else"));
+        assert_eq!(tree.without(&BTreeSet::from(["folder/file".to_owned()])).look(root), Look::Right);
+        assert_eq!(tree.look_up(root, "folder/file"), Look::Right, "its size is right");
+        fs::remove_file(root.join("link")).expect("removed");
+        assert!(matches!(tree.look_at(root, "link"), Look::Wrong(_)));
+    }
+
+    #[test]
+    fn changes_are_followed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path();
+        let mut tree = made(root);
+        for change in [
+            Change::Write("folder/file".into(), vec![1], 9),
+            Change::Rename("folder/file".into(), "moved".into()),
+            Change::Remove("folder/inner/deep".into()),
+            Change::Remove("folder/inner".into()),
+        ] {
+            change.perform(root).expect("done");
+            tree.apply(&change);
+            assert_eq!(tree.look(root), Look::Right, "{change:?}");
+        }
+    }
+
+    #[test]
+    fn reports_and_wrong_answers_are_told_apart() {
+        let of = |errno| Look::of("x", &io::Error::from_raw_os_error(errno));
+        for errno in [libc::EIO, libc::EUCLEAN, libc::EBADMSG, libc::EROFS] {
+            assert!(matches!(of(errno), Look::Failed(_)));
+        }
+        for errno in [libc::ENOENT, libc::EEXIST, libc::ENOTDIR] {
+            assert!(matches!(of(errno), Look::Wrong(_)));
+        }
+        let failures = (0..100).map(|number| if number < 20 { of(libc::EIO) } else { of(libc::ENOENT) });
+        assert!(matches!(worst(failures), Look::Failed(_)), "after ten failures it is enough");
+    }
+}

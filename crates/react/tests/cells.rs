@@ -1,0 +1,132 @@
+//! Cells on real file systems: some whose letters are known, and ten that the seed draws.
+
+use std::path::Path;
+
+use rotproof_machine::Cancel;
+use rotproof_machine::registry::{Registry, Run};
+use rotproof_react::{
+    Campaign, CampaignOptions, Done, Effect, Noticed, Operation, Outcome, react, table, write_results,
+};
+use rotproof_record::table::TableReader;
+use rotproof_subject::FileSystem;
+
+/// A run whose record is the test's own.
+fn begun(folder: &Path) -> Run {
+    Registry::at(&folder.join("registry")).and_then(|registry| registry.begin()).expect("begun")
+}
+
+fn options(kind: FileSystem, folder: &Path) -> CampaignOptions {
+    CampaignOptions {
+        kind,
+        kinds: Vec::new(),
+        effects: Vec::new(),
+        operations: Vec::new(),
+        sample: None,
+        workers: 1,
+        seed: 1,
+        folder: folder.join("results"),
+    }
+}
+
+fn done(options: &CampaignOptions) -> Campaign {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = begun(folder.path());
+    let campaign = react(&run, options, &Cancel::new(), &|_| {});
+    let left = run.finish();
+    assert!(left.is_empty(), "{left:?}");
+    let campaign = campaign.unwrap_or_else(|error| panic!("{error}"));
+    assert!(campaign.is_complete);
+    campaign
+}
+
+fn cell<'a>(campaign: &'a Campaign, name: &str) -> &'a Done {
+    let found = campaign.cells.iter().find(|done| done.cell.name() == name);
+    found.unwrap_or_else(|| panic!("there is no {name}"))
+}
+
+/// ext4 has no checksums of data, and says what its device says; a bitmap that was damaged is seen by its checksum.
+#[test]
+fn what_is_known_of_ext4_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = CampaignOptions {
+        kinds: ["data", "group_descriptors", "inode_bitmap"].map(str::to_owned).to_vec(),
+        effects: vec![Effect::Flip, Effect::Noise, Effect::ReadError],
+        operations: vec![Operation::Mount, Operation::Statfs, Operation::Read],
+        ..options(FileSystem::Ext4, folder.path())
+    };
+    let campaign = done(&options);
+    let flipped = cell(&campaign, "data/one/flip/read");
+    assert_eq!(flipped.letters(), "B", "{flipped:?}");
+    assert!(matches!(&flipped.outcome, Outcome::Reached(reaction) if reaction.noticed == Noticed::NotAtAll));
+    let unreadable = cell(&campaign, "data/one/read_error/read");
+    assert_eq!(unreadable.letters(), "E", "{unreadable:?}");
+    assert!(
+        matches!(&unreadable.outcome, Outcome::Reached(reaction) if reaction.noticed == Noticed::ErrorCode)
+    );
+    let refused = cell(&campaign, "group_descriptors/one/noise/mount");
+    assert_eq!(refused.letters(), "E", "{refused:?}");
+    assert!(matches!(&refused.outcome, Outcome::Reached(reaction) if reaction.noticed != Noticed::NotAtAll));
+    // What statfs answers it has in memory.
+    assert_eq!(cell(&campaign, "group_descriptors/one/noise/statfs").outcome, Outcome::NotReached);
+    assert_eq!(cell(&campaign, "data/one/flip/mount").letters(), "-");
+    assert_eq!(campaign.cells.len(), 3 * 3 * 3, "descriptors have copies, and so a second row");
+}
+
+/// btrfs keeps metadata twice, and one copy is enough.
+#[test]
+fn what_is_known_of_btrfs_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = CampaignOptions {
+        kinds: vec!["fs_tree_leaf".to_owned()],
+        effects: vec![Effect::Zeros],
+        operations: vec![Operation::Readdir],
+        ..options(FileSystem::Btrfs, folder.path())
+    };
+    let campaign = done(&options);
+    let one = cell(&campaign, "fs_tree_leaf/one/zeros/readdir");
+    assert_eq!(one.letters(), "R", "{one:?}");
+    let all = cell(&campaign, "fs_tree_leaf/all/zeros/readdir");
+    assert!(all.letters().starts_with('E'), "{all:?}");
+}
+
+#[test]
+fn ten_cells_of_the_seed_are_seen_written_down_and_not_done_twice() {
+    for (kind, count) in [(FileSystem::Ext4, 4), (FileSystem::Xfs, 3), (FileSystem::Btrfs, 3)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = CampaignOptions { sample: Some(count), ..options(kind, folder.path()) };
+        let campaign = done(&options);
+        assert_eq!(campaign.cells.len(), count);
+        for done in &campaign.cells {
+            assert!(!matches!(done.outcome, Outcome::Unknown(_) | Outcome::Hung(_)), "{done:?}");
+        }
+        write_results(&campaign, &options.folder).expect("written");
+        let text = table(&campaign);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let read = TableReader::open(&options.folder.join("reactions.parquet"), "reactions")
+            .and_then(|reader| reader.read());
+        assert_eq!(read.expect("a table").rows(), count);
+        // A last line that was cut off is a cell that was not done; all others stay as they are.
+        let cells = options.folder.join("cells.jsonl");
+        let written = std::fs::read_to_string(&cells).expect("written");
+        std::fs::write(&cells, &written[..written.len() - 20]).expect("cut off");
+        let kept: Vec<&str> = written.lines().take(count - 1).collect();
+        let file_system_again = react_again(&options, &kept);
+        assert_eq!(file_system_again, count);
+        // Another seed is another campaign.
+        let other = CampaignOptions { seed: 2, ..options.clone() };
+        let elsewhere = tempfile::tempdir().expect("a folder");
+        let run = begun(elsewhere.path());
+        let error = react(&run, &other, &Cancel::new(), &|_| {}).expect_err("not the same");
+        assert!(error.to_string().contains("with seed 1"), "{error}");
+        assert!(run.finish().is_empty());
+    }
+}
+
+/// Goes on in a folder; how many cells it has then. What was there is there still, byte for byte.
+fn react_again(options: &CampaignOptions, kept: &[&str]) -> usize {
+    done(options);
+    let written = std::fs::read_to_string(options.folder.join("cells.jsonl")).expect("written");
+    let lines: Vec<&str> = written.lines().collect();
+    assert_eq!(&lines[..kept.len()], kept);
+    lines.len()
+}
