@@ -24,6 +24,7 @@ use crate::open::Opening;
 use crate::stack_spec::Legs;
 use crate::stats::StatsSpec;
 use crate::stripe::StripeSpec;
+use crate::versions::VersionsSpec;
 use crate::write_cache_spec::WriteCacheSpec;
 
 macro_rules! devices {
@@ -208,6 +209,8 @@ devices! {
     WriteCache(WriteCacheSpec),
     /// Keeps a checksum of every block.
     Checksum(ChecksumSpec),
+    /// Keeps earlier states.
+    Versions(VersionsSpec),
 }
 
 impl<'de> Deserialize<'de> for DeviceSpec {

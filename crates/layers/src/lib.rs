@@ -28,6 +28,7 @@ mod stack_form;
 mod stack_spec;
 mod stats;
 mod stripe;
+mod versions;
 mod write_cache;
 mod write_cache_spec;
 
@@ -48,5 +49,6 @@ pub use record::{RecordDevice, header_of};
 pub use stack_spec::{Chain, Legs, StackSpec};
 pub use stats::{StatsDevice, StatsReport, StatsRow, StatsSpec};
 pub use stripe::StripeSpec;
+pub use versions::VersionsSpec;
 pub use write_cache::{Lies, WriteBack, WriteCacheDevice, WriteCacheOptions};
 pub use write_cache_spec::{Ignores, WriteBackSpec, WriteCacheSpec};

@@ -16,3 +16,6 @@ mod table;
 
 #[cfg(test)]
 mod faulty;
+#[cfg(test)]
+mod testing;
+pub mod versions;

@@ -172,7 +172,7 @@ impl ChecksumDevice {
             Table::create(&io, &layout, id, owner).await?;
         }
         let cache_pages = usize::try_from(options.cache_bytes / BLOCK_BYTES).unwrap_or(usize::MAX);
-        let table = Table::open(&io, info.size, kind.words(), Order::Beside, cache_pages).await;
+        let table = Table::open(&io, layout, Order::Beside, cache_pages).await;
         let table = table.map_err(|error| match options.found {
             Found::OpenOrMake(_) if error.kind() == ErrorKind::Invalid => Error::new(
                 ErrorKind::Refused,

@@ -3,20 +3,16 @@ use std::sync::Arc;
 
 use rotproof_block::conformance::{self, On};
 use rotproof_block::hash::mix;
-use rotproof_block::leaf::MemoryDevice;
 use rotproof_block::{
-    Buffer, Completion, Context, Device, Error, ErrorKind, Kept, Power, Request, Result, Runtime,
+    Context, Device, Error, ErrorKind, Kept, Power, Request, Result, Runtime,
 };
 use rotproof_layers::{WriteBack, WriteCacheDevice, WriteCacheOptions};
 
 use super::{ChecksumDevice, ChecksumKind, ChecksumOptions, Found, ScrubOptions};
 use crate::table::BLOCK_BYTES;
+use crate::testing::{ask, flush, memory, read, write};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
-
-fn memory(bytes: u64) -> Arc<dyn Device> {
-    MemoryDevice::new(bytes, 512).expect("sizes that fit")
-}
 
 fn open(below: &Arc<dyn Device>, runtime: &Runtime) -> Result<Arc<ChecksumDevice>> {
     open_with(below, ChecksumOptions::default(), runtime)
@@ -28,24 +24,6 @@ fn open_with(
     runtime: &Runtime,
 ) -> Result<Arc<ChecksumDevice>> {
     runtime.block_on(ChecksumDevice::open_on(Arc::clone(below), options, runtime))?
-}
-
-fn ask(device: &dyn Device, runtime: &Runtime, request: Request) -> Completion {
-    let queue = device.open_queue(runtime).expect("opens");
-    runtime.block_on(queue.submit(request)).expect("completes")
-}
-
-fn write(device: &dyn Device, runtime: &Runtime, offset: u64, bytes: &[u8]) -> Result<()> {
-    ask(device, runtime, Request::write(offset, Buffer::copy_of(bytes), Context::default())).result
-}
-
-fn read(device: &dyn Device, runtime: &Runtime, offset: u64, length: usize) -> Result<Vec<u8>> {
-    let completion = ask(device, runtime, Request::read(offset, Buffer::zeroed(length), Context::default()));
-    completion.result.map(|()| completion.buffer.to_vec())
-}
-
-fn flush(device: &dyn Device, runtime: &Runtime) {
-    ask(device, runtime, Request::flush(Context::default())).result.expect("flushed");
 }
 
 fn flip(device: &dyn Device, runtime: &Runtime, offset: u64) {

@@ -11,21 +11,25 @@ mod log;
 mod memory;
 mod open;
 mod page;
-mod sealed;
+pub(crate) mod sealed;
 mod state;
 #[cfg(test)]
 mod tests;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
 use std::ops::Range;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rotproof_block::turns::Turns;
+use rotproof_block::{Context, Result};
 
 use doubt::Doubts;
+use crate::io::Io;
 pub(crate) use doubt::Legal;
 pub(crate) use layout::{BLOCK_BYTES, Layout};
 use memory::{DIRTY, Entries, PENDING};
@@ -89,6 +93,14 @@ pub(crate) struct Table {
     asked: AtomicU64,
     served: AtomicU64,
     pub counts: TableCounts,
+    /// What has to be on the medium before what is in memory now.
+    before: Option<Box<dyn Before>>,
+}
+
+/// What an owner writes before the changes of a table that belong to it become durable.
+pub(crate) trait Before: Send + Sync {
+    /// Writes all that was noted so far; the flush that follows makes it durable.
+    fn write<'a>(&'a self, io: &'a Io, context: Context) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 }
 
 /// What is known of the medium.
@@ -117,8 +129,18 @@ struct Loaded {
 }
 
 impl Table {
+    /// Has `before` written before any change that is made from now on.
+    pub(crate) fn set_before(&mut self, before: Box<dyn Before>) {
+        self.before = Some(before);
+    }
+
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// The identity that the table was made with.
+    pub(crate) fn id(&self) -> u128 {
+        self.id
     }
 
     /// What the owner keeps in the state.

@@ -35,17 +35,15 @@ impl Table {
         Ok(())
     }
 
-    /// Opens the table on a device of `bytes`, of which at most `cache_pages` clean pages stay in memory.
+    /// Opens the table of this layout at the beginning of a device; at most `cache_pages` clean pages stay in memory.
     ///
     /// Fails with [`ErrorKind::Invalid`] if there is none, [`ErrorKind::Unsupported`] if it is newer than this code.
     pub(crate) async fn open(
         io: &Io,
-        bytes: u64,
-        words: usize,
+        layout: Layout,
         order: Order,
         cache_pages: usize,
     ) -> Result<Self> {
-        let layout = Layout::fit(bytes, words)?;
         let Some(state) = newest_state(io, &layout).await? else {
             let context = "there are no checksums or maps on this device, or none that can be read";
             return Err(Error::new(ErrorKind::Invalid, context));
@@ -80,6 +78,7 @@ impl Table {
             asked: 0.into(),
             served: 0.into(),
             counts: TableCounts::default(),
+            before: None,
             head: Mutex::new(Head { next: state.log_tail, durable: state.log_tail - 1, state }),
             layout,
         };
@@ -89,6 +88,12 @@ impl Table {
             marks.into_iter().for_each(|granule| table.doubts.begin(granule));
         }
         Ok(table)
+    }
+
+    /// What the owner of a table keeps in it, of a device whose table probably has this layout: where it has another, the
+    /// first copy of the state must be whole. `None` if there is no table.
+    pub(crate) async fn owner_of(io: &Io, layout: &Layout) -> Result<Option<Owner>> {
+        Ok(newest_state(io, layout).await?.map(|state| state.owner))
     }
 
     /// Takes what the log has since its tail. A block of it that is missing, while a later one says that it was durable, is

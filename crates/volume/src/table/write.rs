@@ -183,6 +183,7 @@ impl Table {
     async fn flush_in_turn(&self, io: &Io, context: Context) -> Result<()> {
         let (writer, taken) = self.take_pending();
         if writer.blocks() == 0 {
+            self.write_before(io, context).await?;
             return io.flush(context).await;
         }
         self.append(io, writer, context).await?;
@@ -201,6 +202,7 @@ impl Table {
             return self.checkpoint_in_turn(io, false, context).await;
         }
         if self.order == Order::After {
+            self.write_before(io, context).await?;
             io.flush(context).await?;
         }
         let bytes = writer.finish(self.id, next, durable);
@@ -217,6 +219,13 @@ impl Table {
         let mut head = self.head.lock();
         (head.next, head.durable) = (next + blocks, next + blocks - 1);
         Ok(())
+    }
+
+    async fn write_before(&self, io: &Io, context: Context) -> Result<()> {
+        match &self.before {
+            Some(before) => before.write(io, context).await,
+            None => Ok(()),
+        }
     }
 
     /// Takes what is not in the log yet.
@@ -290,6 +299,7 @@ impl Table {
             }
             runs.push((run[0], bytes));
         }
+        self.write_before(io, context).await?;
         io.flush(context).await?;
         for copy in 0..2 {
             for (first, bytes) in &runs {

@@ -1,0 +1,309 @@
+//! Versions come, go, and become the present again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rotproof_block::{Buffer, Context, Error, ErrorKind, Result};
+
+use super::catalog::{Listed, NAME_MAX, VERSIONS_MAX};
+use super::history::{EXTENT, History, Identity};
+use super::place::Place;
+use super::{Kept, Shared, State, Version};
+use crate::io::Io;
+use crate::table::BLOCK_BYTES;
+
+impl Shared {
+    /// Makes everything durable; what nobody held before is free when all reads have left it.
+    pub(super) async fn flush(&self, io: &Io, context: Context) -> Result<()> {
+        let (limbo, extents) = {
+            let mut state = self.kept.state.lock();
+            (std::mem::take(&mut state.limbo), std::mem::take(&mut state.limbo_extents))
+        };
+        let result = self.table.flush(io, context).await;
+        let mut state = self.kept.state.lock();
+        if result.is_ok() {
+            extents.iter().for_each(|first| self.kept.histories.give_back(*first..first + EXTENT));
+            if !limbo.is_empty() {
+                state.grace.push((self.epochs.now(), limbo));
+            }
+        } else {
+            state.limbo.extend(limbo);
+            state.limbo_extents.extend(extents);
+        }
+        drop(state);
+        self.end_grace();
+        result
+    }
+
+    pub(super) async fn capture(
+        &self,
+        io: &Io,
+        name: &str,
+        time_ns: u64,
+        is_automatic: bool,
+        context: Context,
+    ) -> Result<u64> {
+        let _turn = Arc::clone(&self.changes).next().await;
+        self.capture_in_turn(io, name, time_ns, is_automatic, context).await
+    }
+
+    async fn capture_in_turn(
+        &self,
+        io: &Io,
+        name: &str,
+        time_ns: u64,
+        is_automatic: bool,
+        context: Context,
+    ) -> Result<u64> {
+        if name.len() > NAME_MAX {
+            let context = format!("the name of a version has {NAME_MAX} bytes at the most");
+            return Err(Error::new(ErrorKind::Invalid, context));
+        }
+        if self.kept.state.lock().versions.len() >= VERSIONS_MAX {
+            let context = format!("there are {VERSIONS_MAX} versions already: delete some");
+            return Err(Error::new(ErrorKind::NoSpace, context));
+        }
+        let history = History::new(&self.kept.histories)?;
+        // Most of the work is done before anybody has to wait.
+        self.flush(io, context).await?;
+        let _closed = self.gate.close().await;
+        self.flush(io, context).await?;
+        let first = history.extents[0];
+        let mut catalog = {
+            let state = self.kept.state.lock();
+            self.listed(&state)
+        };
+        let id = catalog.next_id;
+        catalog.next_id += 1;
+        let history_id = catalog.next_history;
+        catalog.next_history += 1;
+        let name = name.to_owned();
+        let listed = Listed { id, time_ns, history: history_id, first, blocks: 0, is_automatic, name };
+        catalog.versions.push(listed.clone());
+        let written = catalog.write(io, self.catalog_at, self.kept.table, context).await;
+        // If it failed the list may be there all the same. So the version exists from now on: one that the medium does not
+        // know is gone when the device is opened again, and was promised to nobody.
+        let mut state = self.kept.state.lock();
+        state.catalog = catalog;
+        state.versions.push(Version { listed, history });
+        self.has_versions.store(true, Ordering::SeqCst);
+        self.forget_fresh();
+        self.captured_at.store(io.runtime.now().0, Ordering::SeqCst);
+        written.map(|()| id)
+    }
+
+    /// The list as it should be on the medium now.
+    fn listed(&self, state: &State) -> super::Catalog {
+        let mut catalog = state.catalog.clone();
+        catalog.versions = state
+            .versions
+            .iter()
+            .map(|version| Listed {
+                blocks: version.history.written.blocks(),
+                first: version.history.extents.first().copied().unwrap_or(0),
+                ..version.listed.clone()
+            })
+            .collect();
+        catalog
+    }
+
+    /// Writes the list. If that fails nobody knows which one counts, and nothing is written any more.
+    async fn write_list(&self, io: &Io, mut catalog: super::Catalog, context: Context) -> Result<()> {
+        let written = catalog.write(io, self.catalog_at, self.kept.table, context).await;
+        let mut state = self.kept.state.lock();
+        match &written {
+            Ok(()) => state.catalog = catalog,
+            Err(_) => self.is_stuck.store(true, Ordering::SeqCst),
+        }
+        written
+    }
+
+    /// Gives a version up. What its predecessor needs of it goes there first. The caller has the turn.
+    pub(super) async fn delete(&self, io: &Io, id: u64, context: Context) -> Result<()> {
+        let at = self.kept.state.lock().find(id)?;
+        // Nobody notes anything meanwhile: the newest version may be the predecessor, or go.
+        let _closed = self.gate.close().await;
+        self.flush(io, context).await?;
+        let history_id = self.kept.state.lock().catalog.next_history;
+        if at > 0 {
+            // Before anything is written under this identity, nobody may use it again.
+            let catalog = {
+                let state = self.kept.state.lock();
+                super::Catalog { next_history: history_id + 1, ..self.listed(&state) }
+            };
+            self.write_list(io, catalog, context).await?;
+        }
+        let merged = self.merge_into_predecessor(io, at, history_id, context).await?;
+        let mut catalog = {
+            let state = self.kept.state.lock();
+            self.listed(&state)
+        };
+        catalog.versions.remove(at);
+        if let Some(history) = &merged {
+            catalog.versions[at - 1].history = history_id;
+            catalog.versions[at - 1].first = history.extents[0];
+            catalog.versions[at - 1].blocks = history.written.blocks();
+        }
+        self.write_list(io, catalog, context).await?;
+        let mut state = self.kept.state.lock();
+        let gone = state.versions.remove(at);
+        Kept::release_history(&mut state, &gone.history);
+        match merged {
+            None => gone.history.pairs.values().for_each(|place| self.kept.release(&mut state, *place)),
+            Some(history) => {
+                let predecessor = &mut state.versions[at - 1];
+                predecessor.listed.history = history_id;
+                let before = std::mem::replace(&mut predecessor.history, history);
+                let already: Vec<Place> =
+                    gone.history.pairs.iter().filter(|(block, _)| before.pairs.contains_key(block)).map(|(_, place)| *place).collect();
+                already.into_iter().for_each(|place| self.kept.release(&mut state, place));
+                Kept::release_history(&mut state, &before);
+            }
+        }
+        if at == state.versions.len() {
+            // The newest went: what was written since its predecessor was captured is what that one knows of.
+            self.forget_fresh();
+            self.has_versions.store(!state.versions.is_empty(), Ordering::SeqCst);
+            let known: Vec<u32> =
+                state.versions.last().map(|newest| newest.history.pairs.keys().copied().collect()).unwrap_or_default();
+            known.into_iter().for_each(|block| self.note_fresh(block.into()));
+        }
+        Ok(())
+    }
+
+    fn note_fresh(&self, block: u64) {
+        self.fresh[(block / 64) as usize].fetch_or(1 << (block % 64), Ordering::SeqCst);
+    }
+
+    /// The history of the version before number `at`, with what only that one knows, written anew. `None` for the oldest.
+    async fn merge_into_predecessor(
+        &self,
+        io: &Io,
+        at: usize,
+        history_id: u64,
+        context: Context,
+    ) -> Result<Option<History>> {
+        let Some(predecessor) = at.checked_sub(1) else { return Ok(None) };
+        let (blocks, mut history) = {
+            let state = self.kept.state.lock();
+            let mut history = History::new(&self.kept.histories)?;
+            let (older, newer) = (&state.versions[predecessor], &state.versions[at]);
+            history.is_damaged = older.history.is_damaged || newer.history.is_damaged;
+            let mut pairs: Vec<(u32, u32)> = older.history.pairs.iter().map(|(block, place)| (*block, *place)).collect();
+            pairs.extend(newer.history.pairs.iter().map(|(block, place)| (*block, *place)));
+            for (block, place) in pairs {
+                history.note(block, place);
+            }
+            let identity = Identity { table: self.kept.table, history: history_id };
+            (history.encode_pending(&self.kept.histories, identity), history)
+        };
+        let written = match blocks {
+            Ok((blocks, written)) => {
+                let done = self.write_blocks(io, blocks, context).await;
+                history.pending.clear();
+                history.written = written;
+                done
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = written {
+            Kept::release_history(&mut self.kept.state.lock(), &history);
+            return Err(error);
+        }
+        Ok(Some(history))
+    }
+
+    async fn write_blocks(&self, io: &Io, blocks: Vec<(u64, Buffer)>, context: Context) -> Result<()> {
+        for (place, bytes) in blocks {
+            io.write(self.kept.history_at + place * BLOCK_BYTES, bytes, context).await?;
+        }
+        // Before a list says that it is there.
+        io.flush(context).await
+    }
+
+    pub(super) async fn roll_back(&self, io: &Io, id: u64, time_ns: u64, context: Context) -> Result<u64> {
+        let _turn = Arc::clone(&self.changes).next().await;
+        let name = {
+            let state = self.kept.state.lock();
+            let at = state.find(id)?;
+            if state.versions[at..].iter().any(|version| version.history.is_damaged) {
+                let context = format!("version {id} cannot be gone back to: some of its history is damaged");
+                return Err(Error::new(ErrorKind::Medium, context));
+            }
+            format!("before going back to {id}")
+        };
+        let undo = self.capture_in_turn(io, &name, time_ns, false, context).await?;
+        let catalog = {
+            let state = self.kept.state.lock();
+            super::Catalog { going_back_to: id, ..self.listed(&state) }
+        };
+        // Once this is there, it is done to its end, also after a loss of power.
+        self.write_list(io, catalog, context).await?;
+        self.go_back(io, id, context).await?;
+        Ok(undo)
+    }
+
+    /// Makes the present what a version was; done twice it is the same.
+    pub(super) async fn go_back(&self, io: &Io, id: u64, context: Context) -> Result<()> {
+        let _closed = self.gate.close().await;
+        let blocks: BTreeSet<u32> = {
+            let state = self.kept.state.lock();
+            let at = state.find(id)?;
+            state.versions[at..].iter().flat_map(|version| version.history.pairs.keys().copied()).collect()
+        };
+        for block in blocks {
+            let _claim = self.claims.claim(block.into()..u64::from(block) + 1).await;
+            let page = self.table.layout().place(block.into()).0;
+            self.table.hold(io, page..page + 1, context).await?;
+            self.enter(io, page, context).await?;
+            let target = {
+                let state = self.kept.state.lock();
+                state.place_in(id, block)?
+            };
+            if let Some(target) = target
+                && self.place(block.into()).ok() != Some(target)
+            {
+                self.kept.hold_more(&mut self.kept.state.lock(), target);
+                self.move_to(block.into(), target);
+            }
+            self.table.leave(&(page..page + 1));
+            self.table.release(page..page + 1);
+        }
+        self.flush(io, context).await?;
+        let catalog = {
+            let state = self.kept.state.lock();
+            super::Catalog { going_back_to: 0, ..self.listed(&state) }
+        };
+        self.write_list(io, catalog, context).await
+    }
+
+    /// Enters the granule of a page, whose place on the medium is there afterwards.
+    pub(super) async fn enter(&self, io: &Io, page: u64, context: Context) -> Result<()> {
+        let pages = page..page + 1;
+        while !self.table.try_enter(&pages) {
+            self.table.mark(io, &pages, context).await?;
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// Where a version has a block: its own history, or the first of a later one that knows. `None` if it is where the
+    /// present has it.
+    ///
+    /// Fails if the version is not there, or is damaged.
+    pub(super) fn place_in(&self, id: u64, block: u32) -> Result<Option<Place>> {
+        let at = self.find(id)?;
+        for version in &self.versions[at..] {
+            if version.history.is_damaged {
+                let context = format!("the history of version {} is damaged", version.listed.id);
+                return Err(Error::new(ErrorKind::Medium, context));
+            }
+            if let Some(place) = version.history.pairs.get(&block) {
+                return Ok(Some(*place));
+            }
+        }
+        Ok(None)
+    }
+}
