@@ -3,9 +3,7 @@ use std::sync::Arc;
 
 use rotproof_block::conformance::{self, On};
 use rotproof_block::hash::mix;
-use rotproof_block::{
-    Context, Device, Error, ErrorKind, Kept, Power, Request, Result, Runtime,
-};
+use rotproof_block::{Context, Device, Error, ErrorKind, Kept, Power, Request, Result, Runtime};
 use rotproof_layers::{WriteBack, WriteCacheDevice, WriteCacheOptions};
 
 use super::{ChecksumDevice, ChecksumKind, ChecksumOptions, Found, ScrubOptions};

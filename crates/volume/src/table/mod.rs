@@ -28,8 +28,8 @@ use parking_lot::Mutex;
 use rotproof_block::turns::Turns;
 use rotproof_block::{Context, Result};
 
-use doubt::Doubts;
 use crate::io::Io;
+use doubt::Doubts;
 pub(crate) use doubt::Legal;
 pub(crate) use layout::{BLOCK_BYTES, Layout};
 use memory::{DIRTY, Entries, PENDING};

@@ -38,12 +38,7 @@ impl Table {
     /// Opens the table of this layout at the beginning of a device; at most `cache_pages` clean pages stay in memory.
     ///
     /// Fails with [`ErrorKind::Invalid`] if there is none, [`ErrorKind::Unsupported`] if it is newer than this code.
-    pub(crate) async fn open(
-        io: &Io,
-        layout: Layout,
-        order: Order,
-        cache_pages: usize,
-    ) -> Result<Self> {
+    pub(crate) async fn open(io: &Io, layout: Layout, order: Order, cache_pages: usize) -> Result<Self> {
         let Some(state) = newest_state(io, &layout).await? else {
             let context = "there are no checksums or maps on this device, or none that can be read";
             return Err(Error::new(ErrorKind::Invalid, context));

@@ -66,8 +66,7 @@ impl Catalog {
         write_u64(&mut bytes, 56, self.next_id);
         write_u64(&mut bytes, 64, self.going_back_to);
         write_u64(&mut bytes, 72, self.next_history);
-        for (listed, record) in
-            self.versions.iter().zip(bytes[HEADER_BYTES..].chunks_exact_mut(RECORD_BYTES))
+        for (listed, record) in self.versions.iter().zip(bytes[HEADER_BYTES..].chunks_exact_mut(RECORD_BYTES))
         {
             let name = listed.name.as_bytes();
             let flags = u64::from(listed.is_automatic);
@@ -91,7 +90,9 @@ impl Catalog {
         }
         let version = read_u32(bytes, 8);
         if version > VERSION {
-            let context = format!("its list of versions is of format {version}, newer than {VERSION}: use a newer rotproof");
+            let context = format!(
+                "its list of versions is of format {version}, newer than {VERSION}: use a newer rotproof"
+            );
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         let count = (read_u32(bytes, 12) as usize).min(VERSIONS_MAX);
@@ -103,7 +104,8 @@ impl Catalog {
             first: read_u64(record, 24),
             blocks: read_u64(record, 32),
             is_automatic: read_u64(record, 40) & 1 != 0,
-            name: String::from_utf8_lossy(&record[56..56 + (read_u64(record, 48) as usize).min(NAME_MAX)]).into(),
+            name: String::from_utf8_lossy(&record[56..56 + (read_u64(record, 48) as usize).min(NAME_MAX)])
+                .into(),
         };
         Ok(Some(Self {
             generation: read_u64(bytes, 32),

@@ -155,8 +155,13 @@ impl Shared {
                 let predecessor = &mut state.versions[at - 1];
                 predecessor.listed.history = history_id;
                 let before = std::mem::replace(&mut predecessor.history, history);
-                let already: Vec<Place> =
-                    gone.history.pairs.iter().filter(|(block, _)| before.pairs.contains_key(block)).map(|(_, place)| *place).collect();
+                let already: Vec<Place> = gone
+                    .history
+                    .pairs
+                    .iter()
+                    .filter(|(block, _)| before.pairs.contains_key(block))
+                    .map(|(_, place)| *place)
+                    .collect();
                 already.into_iter().for_each(|place| self.kept.release(&mut state, place));
                 Kept::release_history(&mut state, &before);
             }
@@ -165,8 +170,11 @@ impl Shared {
             // The newest went: what was written since its predecessor was captured is what that one knows of.
             self.forget_fresh();
             self.has_versions.store(!state.versions.is_empty(), Ordering::SeqCst);
-            let known: Vec<u32> =
-                state.versions.last().map(|newest| newest.history.pairs.keys().copied().collect()).unwrap_or_default();
+            let known: Vec<u32> = state
+                .versions
+                .last()
+                .map(|newest| newest.history.pairs.keys().copied().collect())
+                .unwrap_or_default();
             known.into_iter().for_each(|block| self.note_fresh(block.into()));
         }
         Ok(())
@@ -190,7 +198,8 @@ impl Shared {
             let mut history = History::new(&self.kept.histories)?;
             let (older, newer) = (&state.versions[predecessor], &state.versions[at]);
             history.is_damaged = older.history.is_damaged || newer.history.is_damaged;
-            let mut pairs: Vec<(u32, u32)> = older.history.pairs.iter().map(|(block, place)| (*block, *place)).collect();
+            let mut pairs: Vec<(u32, u32)> =
+                older.history.pairs.iter().map(|(block, place)| (*block, *place)).collect();
             pairs.extend(newer.history.pairs.iter().map(|(block, place)| (*block, *place)));
             for (block, place) in pairs {
                 history.note(block, place);

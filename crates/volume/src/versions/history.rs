@@ -140,8 +140,13 @@ impl History {
                 for slot in 0..2 {
                     let accepts = |bytes: &[u8]| decode(bytes, identity, number);
                     let offset = at + (extent + 2 * pair + slot) * BLOCK_BYTES;
-                    let read = io.read_valid(offset, BLOCK_BYTES as usize, accepts, Context::default()).await?;
-                    newest = read.map(|(_, decoded)| decoded).into_iter().chain(newest).max_by_key(|one| one.revision);
+                    let read =
+                        io.read_valid(offset, BLOCK_BYTES as usize, accepts, Context::default()).await?;
+                    newest = read
+                        .map(|(_, decoded)| decoded)
+                        .into_iter()
+                        .chain(newest)
+                        .max_by_key(|one| one.revision);
                 }
                 let Some(decoded) = newest else { break };
                 next = Some(decoded.next);
@@ -189,9 +194,8 @@ fn decode(bytes: &[u8], identity: Identity, number: u64) -> Option<Decoded> {
         && u64::from(read_u32(bytes, 24)) == identity.history & u64::from(u32::MAX)
         && u64::from(read_u32(bytes, 32)) == number;
     let count = (read_u32(bytes, 28) as usize).min(PAIRS);
-    let pair = |at: usize| {
-        (read_u32(bytes, HEADER_BYTES + at * 8), read_u32(bytes, HEADER_BYTES + at * 8 + 4))
-    };
+    let pair =
+        |at: usize| (read_u32(bytes, HEADER_BYTES + at * 8), read_u32(bytes, HEADER_BYTES + at * 8 + 4));
     is_it.then(|| Decoded {
         revision: read_u32(bytes, 36),
         next: read_u64(bytes, 48),

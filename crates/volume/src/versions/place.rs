@@ -52,7 +52,8 @@ impl Before for Histories {
         Box::pin(async move {
             let (version, count, (blocks, written)) = {
                 let mut state = self.0.state.lock();
-                let Some(newest) = state.versions.last_mut().filter(|newest| !newest.history.pending.is_empty())
+                let Some(newest) =
+                    state.versions.last_mut().filter(|newest| !newest.history.pending.is_empty())
                 else {
                     return Ok(());
                 };

@@ -60,7 +60,11 @@ impl VersionsQueue {
     }
 
     /// The segments of a range of bytes, by the places of its blocks.
-    fn segments(&self, bytes: &Range<u64>, mut place: impl FnMut(u64) -> Result<Place>) -> Result<Vec<Segment>> {
+    fn segments(
+        &self,
+        bytes: &Range<u64>,
+        mut place: impl FnMut(u64) -> Result<Place>,
+    ) -> Result<Vec<Segment>> {
         let mut segments: Vec<Segment> = Vec::new();
         let mut offset = bytes.start;
         while offset < bytes.end {
@@ -112,7 +116,11 @@ impl VersionsQueue {
     }
 
     /// Reads from the places that `place` says.
-    pub(super) fn read_at(&self, mut request: Request, place: impl FnMut(u64) -> Result<Place>) -> Submission {
+    pub(super) fn read_at(
+        &self,
+        mut request: Request,
+        place: impl FnMut(u64) -> Result<Place>,
+    ) -> Submission {
         let segments = match self.segments(&(request.offset..request.end()), place) {
             Ok(segments) => segments,
             Err(error) => return request.fail(error).into(),
@@ -253,9 +261,7 @@ impl VersionsQueue {
     async fn write_blocks(&self, bytes: &Range<u64>, data: &[u8], context: Context) -> Written {
         let shared = self.shared();
         let blocks = bytes.start / BLOCK_BYTES..bytes.end.div_ceil(BLOCK_BYTES);
-        let is_ours = |block: &u64| {
-            shared.place(*block).is_ok_and(|place| shared.is_ours(*block, place))
-        };
+        let is_ours = |block: &u64| shared.place(*block).is_ok_and(|place| shared.is_ours(*block, place));
         let moved: Vec<u64> = blocks.filter(|block| !is_ours(block)).collect();
         let Some(room) = shared.try_allocate(moved.len() as u64) else { return Written::NoRoom };
         let places: Vec<(u64, Place)> =
@@ -277,7 +283,8 @@ impl VersionsQueue {
         context: Context,
     ) -> Result<()> {
         let (shared, io) = (self.shared(), &self.0.io);
-        let new_place = |block: u64| places.binary_search_by_key(&block, |(block, _)| *block).ok().map(|at| places[at].1);
+        let new_place =
+            |block: u64| places.binary_search_by_key(&block, |(block, _)| *block).ok().map(|at| places[at].1);
         // Whole blocks where they move.
         let first = bytes.start / BLOCK_BYTES;
         let last = (bytes.end - 1) / BLOCK_BYTES;
@@ -310,7 +317,8 @@ impl VersionsQueue {
         let place = |block: u64| new_place(block).map_or_else(|| shared.place(block), Ok);
         let mut children = Vec::new();
         for Segment { within, at } in self.segments(&(start..end), place)? {
-            let at = at.ok_or_else(|| Error::new(ErrorKind::Internal, "a block that is written has a place"))?;
+            let at =
+                at.ok_or_else(|| Error::new(ErrorKind::Internal, "a block that is written has a place"))?;
             let request = Request::write(at, Buffer::copy_of(&data[within]), io.child(context));
             children.push(io.queue.submit(request));
         }

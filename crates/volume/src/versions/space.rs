@@ -164,7 +164,10 @@ mod tests {
             assert_eq!(space.free(), taken.iter().filter(|taken| !**taken).count() as u64);
         }
         let rest = space.free();
-        assert_eq!(space.allocate(rest).expect("all").iter().map(|run| run.end - run.start).sum::<u64>(), rest);
+        assert_eq!(
+            space.allocate(rest).expect("all").iter().map(|run| run.end - run.start).sum::<u64>(),
+            rest
+        );
         assert!(space.allocate(1).is_none());
     }
 }

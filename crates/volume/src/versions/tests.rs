@@ -179,7 +179,8 @@ fn crash(seed: u64) -> Result<()> {
                     is_all_flushed(&mut present);
                 }
                 1 => {
-                    let request = Request::discard(block * stride * BLOCK_BYTES, BLOCK_BYTES, Context::default());
+                    let request =
+                        Request::discard(block * stride * BLOCK_BYTES, BLOCK_BYTES, Context::default());
                     ask(&*device, &runtime, request).result?;
                     present[block as usize].later.push(0);
                 }
@@ -219,7 +220,12 @@ fn crash(seed: u64) -> Result<()> {
             let is = read(&*device, &runtime, number * stride * BLOCK_BYTES, BLOCK)?;
             assert!(is.iter().all(|byte| *byte == is[0]), "block {number} in round {round} is torn");
             let is_legal = is[0] == block.flushed || block.later.contains(&is[0]);
-            assert!(is_legal, "block {number} in round {round} is {}, not {block:?}", is[0], block = (block.flushed, &block.later));
+            assert!(
+                is_legal,
+                "block {number} in round {round} is {}, not {block:?}",
+                is[0],
+                block = (block.flushed, &block.later)
+            );
             *block = Present { flushed: is[0], later: Vec::new() };
         }
         let there: Vec<u64> = device.versions().into_iter().map(|version| version.id).collect();
@@ -228,7 +234,11 @@ fn crash(seed: u64) -> Result<()> {
             let view = device.view(*id)?;
             for (number, byte) in (0u64..).zip(blocks) {
                 let is = read(&*view, &runtime, number * stride * BLOCK_BYTES, BLOCK)?;
-                assert!(is == vec![*byte; BLOCK], "block {number} of version {id} in round {round}: {} not {byte}", is[0]);
+                assert!(
+                    is == vec![*byte; BLOCK],
+                    "block {number} of version {id} in round {round}: {} not {byte}",
+                    is[0]
+                );
             }
         }
         flush(&*device, &runtime);

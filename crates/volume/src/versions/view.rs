@@ -4,9 +4,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rotproof_block::{
-    Device, DeviceInfo, Features, Operation, Queue, Request, Result, Runtime, Submission,
-};
+use rotproof_block::{Device, DeviceInfo, Features, Operation, Queue, Request, Result, Runtime, Submission};
 
 use super::Shared;
 use super::place::Place;
