@@ -1,11 +1,16 @@
 //! Requests that a layer makes of its own: awaited one by one, with each copy at hand where the device below has copies.
 
 use std::cell::Cell;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use rotproof_block::ability;
-use rotproof_block::{Buffer, Completion, Context, Device, ErrorKind, Queue, Request, Result, Runtime};
+use rotproof_block::{
+    Buffer, Completion, Context, Device, Error, ErrorKind, Queue, Request, Result, Runtime, Submission,
+};
 
 use crate::copies::{Copies, CopyQueue};
 
@@ -21,18 +26,22 @@ pub(crate) struct Io {
     /// How many; 1 without the ability.
     pub copy_count: usize,
     pub runtime: Runtime,
+    /// How long a copy may take to answer.
+    patience: Duration,
     has_write_zeroes: bool,
     next_id: Rc<Cell<u64>>,
 }
 
 impl Io {
-    pub(crate) fn open(below: &Arc<dyn Device>, runtime: &Runtime) -> Result<Self> {
+    /// A copy that does not answer within `patience` counts as one that cannot be read.
+    pub(crate) fn open(below: &Arc<dyn Device>, runtime: &Runtime, patience: Duration) -> Result<Self> {
         let copies = ability::find::<dyn Copies>(&**below);
         Ok(Self {
             queue: below.open_queue(runtime)?,
             copy_count: copies.as_ref().map_or(1, |copies| copies.count()),
             copies: copies.map(|copies| copies.open_copies(runtime)).transpose()?,
             runtime: runtime.clone(),
+            patience,
             has_write_zeroes: below.info().features.write_zeroes,
             next_id: Rc::new(Cell::new(FIRST_ID)),
         })
@@ -60,7 +69,39 @@ impl Io {
         context: Context,
     ) -> Result<Buffer> {
         let request = Request::read(offset, Buffer::stale(length), self.child(context));
-        done(self.submit_to(copy, request).await)
+        let submission = self.submit_to(copy, request);
+        if self.copies.is_none() {
+            return done(submission.await);
+        }
+        done(match submission.try_take() {
+            Ok(completion) => completion,
+            Err(submission) => self.in_time(submission, length, context).await,
+        })
+    }
+
+    /// Waits for an answer, but not for ever: after that it is an error like any other.
+    pub(crate) async fn in_time(
+        &self,
+        submission: Submission,
+        length: usize,
+        context: Context,
+    ) -> Completion {
+        let mut submission = pin!(submission);
+        let mut sleep = pin!(self.runtime.sleep(self.patience));
+        let answer = std::future::poll_fn(|task| {
+            if let Poll::Ready(completion) = submission.as_mut().poll(task) {
+                return Poll::Ready(Some(completion));
+            }
+            sleep.as_mut().poll(task).map(|()| None)
+        })
+        .await;
+        match answer {
+            Some(completion) => Completion { context, ..completion },
+            None => {
+                let error = Error::new(ErrorKind::TimedOut, "a copy does not answer");
+                Completion { result: Err(error), buffer: Buffer::stale(length), context }
+            }
+        }
     }
 
     /// Writes to one copy alone; to the device if it has none.
@@ -116,7 +157,7 @@ impl Io {
         done(self.queue.submit(Request::flush(self.child(context))).await).map(drop)
     }
 
-    fn submit_to(&self, copy: usize, request: Request) -> rotproof_block::Submission {
+    fn submit_to(&self, copy: usize, request: Request) -> Submission {
         match &self.copies {
             Some(copies) => copies.submit_to(copy, request),
             None => self.queue.submit(request),
@@ -126,16 +167,19 @@ impl Io {
     /// What lies at `offset`, from the first copy of it that `accepts`; `None` if none does, or the medium cannot read it. A
     /// copy that does not is written anew from the one that does.
     ///
-    /// Fails if none does and one could not be asked, for any other reason than its medium.
+    /// Fails if none does and one could not be asked for any other reason than its medium, while another seems to be of
+    /// `table`, which all parts name in their bytes 8 to 24: then nobody knows whether there is one.
     pub(crate) async fn read_valid<T>(
         &self,
         offset: u64,
         length: usize,
+        table: u128,
         accepts: impl Fn(&[u8]) -> Option<T>,
         context: Context,
     ) -> Result<Option<(Buffer, T)>> {
         let first = self.copies.as_ref().map_or(0, |copies| copies.choose(offset, length as u64));
-        let (mut bad, mut failure) = (Vec::new(), None);
+        let (mut bad, mut failure, mut is_ours) = (Vec::new(), None, false);
+        let mut none_read = true;
         for turn in 0..self.copy_count {
             let copy = (first + turn) % self.copy_count;
             let bytes = match self.read_copy(copy, offset, length, context).await {
@@ -146,7 +190,9 @@ impl Io {
                     continue;
                 }
             };
+            none_read = false;
             let Some(found) = accepts(&bytes) else {
+                is_ours |= bytes[8..24] == table.to_le_bytes();
                 bad.push(copy);
                 continue;
             };
@@ -156,7 +202,9 @@ impl Io {
             }
             return Ok(Some((bytes, found)));
         }
-        failure.map_or(Ok(None), Err)
+        // Where no copy could be asked at all, nobody knows either.
+        let is_unknown = is_ours || none_read;
+        failure.filter(|_| is_unknown).map_or(Ok(None), Err)
     }
 }
 

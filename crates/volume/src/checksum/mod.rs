@@ -6,9 +6,11 @@
 //!
 //! Data stay in place. Until a flush a block may be old or new, and so may its checksum: what is being changed is marked
 //! before, and after a crash both are right there; what is neither was torn, and counts as what it is. Outside marked
-//! places nothing is ever believed without its checksum (decision 034).
+//! places nothing is ever believed without its checksum (decision 037).
 
 mod kind;
+#[cfg(test)]
+mod mirrored;
 mod queue;
 mod rebuild;
 mod repair;
@@ -157,7 +159,7 @@ impl ChecksumDevice {
         options: ChecksumOptions,
         runtime: &Runtime,
     ) -> Result<Arc<Self>> {
-        let (io, info) = (Io::open(&below, runtime)?, below.info());
+        let (io, info) = (Io::open(&below, runtime, options.patience)?, below.info());
         let kind = options.kind;
         let layout = Layout::fit(info.size, kind.words())?;
         let id = match options.found {
@@ -247,19 +249,22 @@ impl ChecksumDevice {
     /// Writes back all that is new, and takes all marks back: after that a loss of power leaves nothing in doubt. To be
     /// awaited when nothing else is under way, before the device is given up; without it nothing is lost either.
     pub async fn settle(&self, runtime: &Runtime) -> Result<()> {
-        let io = Io::open(&self.below, runtime)?;
+        let io = Io::open(&self.below, runtime, self.shared.patience)?;
         self.shared.table.flush(&io, Context::default()).await?;
         self.shared.table.checkpoint(&io, true, Context::default()).await
     }
 
     /// Writes checksums back to their pages, so that the log can begin anew. It happens by itself when the log is full.
     pub async fn checkpoint(&self, runtime: &Runtime) -> Result<()> {
-        let io = Io::open(&self.below, runtime)?;
+        let io = Io::open(&self.below, runtime, self.shared.patience)?;
         self.shared.table.checkpoint(&io, false, Context::default()).await
     }
 
     fn queue(&self, runtime: &Runtime) -> Result<ChecksumQueue> {
-        Ok(ChecksumQueue::new(Io::open(&self.below, runtime)?, Arc::clone(&self.shared)))
+        Ok(ChecksumQueue::new(
+            Io::open(&self.below, runtime, self.shared.patience)?,
+            Arc::clone(&self.shared),
+        ))
     }
 }
 

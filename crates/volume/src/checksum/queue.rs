@@ -5,14 +5,10 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 
-use rotproof_block::{
-    Buffer, Completion, Context, Error, ErrorKind, Operation, Queue, Request, Result, Submission,
-};
+use rotproof_block::{Buffer, Completion, Context, Operation, Queue, Request, Result, Submission};
 
 use super::kind::NEVER;
 use super::{Shared, add};
@@ -318,36 +314,11 @@ impl ChecksumQueue {
                     Err(submission) => {
                         let queue = self.clone();
                         Submission::pending(async move {
-                            let completion = queue.in_time(submission, length as usize, context).await;
+                            let completion = queue.io().in_time(submission, length as usize, context).await;
                             queue.compare(blocks, copy, stamp, completion).await
                         })
                     }
                 }
-            }
-        }
-    }
-
-    /// Waits for an answer, but not for ever: after that it is an error like any other.
-    pub(super) async fn in_time(
-        &self,
-        submission: Submission,
-        length: usize,
-        context: Context,
-    ) -> Completion {
-        let mut submission = pin!(submission);
-        let mut sleep = pin!(self.io().runtime.sleep(self.shared().patience));
-        let answer = std::future::poll_fn(|task| {
-            if let Poll::Ready(completion) = submission.as_mut().poll(task) {
-                return Poll::Ready(Some(completion));
-            }
-            sleep.as_mut().poll(task).map(|()| None)
-        })
-        .await;
-        match answer {
-            Some(completion) => Completion { context, ..completion },
-            None => {
-                let error = Error::new(ErrorKind::TimedOut, "a copy does not answer");
-                Completion { result: Err(error), buffer: Buffer::stale(length), context }
             }
         }
     }

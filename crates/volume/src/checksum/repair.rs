@@ -210,7 +210,7 @@ impl ChecksumQueue {
         let Some(copies) = &self.io().copies else { return self.io().queue.submit(request).await };
         match copies.submit_to(copy, request).try_take() {
             Ok(completion) => completion,
-            Err(submission) => self.in_time(submission, BLOCK, context).await,
+            Err(submission) => self.io().in_time(submission, BLOCK, context).await,
         }
     }
 }

@@ -169,7 +169,7 @@ impl ChecksumQueue {
             let completion = match &self.io().copies {
                 // What it has is of no interest: it is to be written.
                 Some(_) if !is_current => request.fail(rotproof_block::Error::medium()),
-                Some(copies) => self.in_time(copies.submit_to(copy, request), length, context).await,
+                Some(copies) => self.io().in_time(copies.submit_to(copy, request), length, context).await,
                 None => self.io().queue.submit(request).await,
             };
             let is_read = completion.result.is_ok();

@@ -215,7 +215,7 @@ fn crash(seed: u64, blocks: u64) -> Result<()> {
 
 #[test]
 fn what_was_flushed_survives_a_loss_of_power_and_nothing_is_accused() {
-    for seed in 0..400 {
+    for seed in 0..120 {
         for blocks in [3, 40] {
             crash(seed, blocks).unwrap_or_else(|error| panic!("seed {seed}, {blocks} blocks: {error}"));
         }

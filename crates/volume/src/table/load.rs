@@ -38,12 +38,19 @@ impl Table {
         let mut bytes = vec![0; BLOCK_BYTES as usize];
         let (mut header, mut is_behind) = (PageHeader { generation: 0, covers: 0 }, false);
         if is_used {
-            let mut found = 0;
+            let (mut found, mut failure) = (0, None);
             for copy in 0..2 {
                 let accepts = |bytes: &[u8]| page::open(bytes, self.id, page);
                 let at = self.layout.page_at(copy, page);
                 self.counts.requests.fetch_add(1, Ordering::Relaxed);
-                match io.read_valid(at, BLOCK_BYTES as usize, accepts, context).await? {
+                let read = match io.read_valid(at, BLOCK_BYTES as usize, self.id, accepts, context).await {
+                    Ok(read) => read,
+                    Err(error) => {
+                        failure = Some(error);
+                        None
+                    }
+                };
+                match read {
                     Some((read, of)) if found == 0 || of.generation > header.generation => {
                         is_behind |= found > 0;
                         bytes.copy_from_slice(&read);
@@ -55,6 +62,9 @@ impl Table {
                     }
                     None => is_behind = true,
                 }
+            }
+            if let (0, Some(error)) = (found, failure) {
+                return Err(error);
             }
             if found == 0 {
                 self.counts.pages_lost.fetch_add(1, Ordering::Relaxed);

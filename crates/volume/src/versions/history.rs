@@ -140,8 +140,9 @@ impl History {
                 for slot in 0..2 {
                     let accepts = |bytes: &[u8]| decode(bytes, identity, number);
                     let offset = at + (extent + 2 * pair + slot) * BLOCK_BYTES;
-                    let read =
-                        io.read_valid(offset, BLOCK_BYTES as usize, accepts, Context::default()).await?;
+                    let read = io
+                        .read_valid(offset, BLOCK_BYTES as usize, identity.table, accepts, Context::default())
+                        .await?;
                     newest = read
                         .map(|(_, decoded)| decoded)
                         .into_iter()

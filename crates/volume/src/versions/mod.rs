@@ -44,6 +44,9 @@ use crate::claims::Claims;
 use crate::io::Io;
 use crate::table::{BLOCK_BYTES, Layout, Order, Owner, Table};
 
+/// How long a copy of metadata may take to answer, where the device below has copies.
+const PATIENCE: Duration = Duration::from_millis(500);
+
 /// What a layer of versions is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionsOptions {
@@ -179,7 +182,7 @@ impl VersionsDevice {
         runtime: &Runtime,
     ) -> Result<Arc<Self>> {
         use crate::checksum::Found;
-        let (io, info) = (Io::open(&below, runtime)?, below.info());
+        let (io, info) = (Io::open(&below, runtime, PATIENCE)?, below.info());
         let id = match options.found {
             Found::Make(id) => Some(id),
             Found::Open => None,
@@ -299,13 +302,13 @@ impl VersionsDevice {
     ///
     /// Fails with [`ErrorKind::Invalid`] for a name that is too long, [`ErrorKind::NoSpace`] if there is no room.
     pub async fn capture(&self, runtime: &Runtime, name: &str, time_ns: u64) -> Result<u64> {
-        let io = Io::open(&self.below, runtime)?;
+        let io = Io::open(&self.below, runtime, PATIENCE)?;
         self.shared.capture(&io, name, time_ns, false, Context::default()).await
     }
 
     /// Gives a version up; what it alone holds is free. Fails with [`ErrorKind::Missing`] if there is none of this number.
     pub async fn delete(&self, runtime: &Runtime, id: u64) -> Result<()> {
-        let io = Io::open(&self.below, runtime)?;
+        let io = Io::open(&self.below, runtime, PATIENCE)?;
         let _turn = Arc::clone(&self.shared.changes).next().await;
         self.shared.delete(&io, id, Context::default()).await
     }
@@ -314,7 +317,7 @@ impl VersionsDevice {
     ///
     /// Fails with [`ErrorKind::Missing`] if there is none of this number, [`ErrorKind::Medium`] if it is damaged.
     pub async fn roll_back(&self, runtime: &Runtime, id: u64, time_ns: u64) -> Result<u64> {
-        let io = Io::open(&self.below, runtime)?;
+        let io = Io::open(&self.below, runtime, PATIENCE)?;
         self.shared.roll_back(&io, id, time_ns, Context::default()).await
     }
 
@@ -328,7 +331,7 @@ impl VersionsDevice {
 
     /// Writes back all that is new.
     pub async fn settle(&self, runtime: &Runtime) -> Result<()> {
-        let io = Io::open(&self.below, runtime)?;
+        let io = Io::open(&self.below, runtime, PATIENCE)?;
         self.shared.flush(&io, Context::default()).await?;
         self.shared.table.checkpoint(&io, true, Context::default()).await
     }
@@ -367,7 +370,7 @@ impl Device for VersionsDevice {
     }
 
     fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {
-        Ok(Rc::new(VersionsQueue::new(Io::open(&self.below, runtime)?, Arc::clone(&self.shared))))
+        Ok(Rc::new(VersionsQueue::new(Io::open(&self.below, runtime, PATIENCE)?, Arc::clone(&self.shared))))
     }
 
     fn ability(&self, wanted: Wanted) -> Option<Ability> {

@@ -141,7 +141,7 @@ mod tests {
         let mut taken = [false; 1000];
         taken[999] = true;
         for round in 0..3000 {
-            if mix(1, 0, round) % 2 == 0 && !held.is_empty() {
+            if mix(1, 0, round).is_multiple_of(2) && !held.is_empty() {
                 let run = held.swap_remove((mix(1, 1, round) % held.len() as u64) as usize);
                 run.clone().for_each(|block| taken[block as usize] = false);
                 space.give_back(run);

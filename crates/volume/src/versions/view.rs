@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use rotproof_block::{Device, DeviceInfo, Features, Operation, Queue, Request, Result, Runtime, Submission};
 
-use super::Shared;
 use super::place::Place;
 use super::queue::{VersionsQueue, blocks_of};
+use super::{PATIENCE, Shared};
 use crate::io::Io;
 
 /// A version of a [`super::VersionsDevice`], read-only. When it is given up, reads fail.
@@ -31,7 +31,7 @@ impl Device for VersionView {
     }
 
     fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {
-        let io = Io::open(&self.below, runtime)?;
+        let io = Io::open(&self.below, runtime, PATIENCE)?;
         let queue = VersionsQueue::new(io.clone(), Arc::clone(&self.shared));
         let view = ViewQueue { io, queue, shared: Arc::clone(&self.shared), id: self.id, info: self.info() };
         Ok(Rc::new(view))
