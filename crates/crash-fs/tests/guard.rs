@@ -1,0 +1,247 @@
+//! A guarded directory on ext4 below a power loss, as root. Random operations are done through the guard's library on a recorded
+//! device. In every state that may be left: what was made durable is there and verifies, and nothing is accused.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use rotproof_block::{Device, Error, Result};
+use rotproof_crash::recording::{Header, Reader, Recorder, RecorderOptions};
+use rotproof_crash::{
+    Check, Contents, Crash, ExploreOptions, Finding, StateOptions, Way, WayLimits, explore, marks,
+};
+use rotproof_crash_fs::{Blank, MountCheck, Oracle, Scene};
+use rotproof_guard::{GuardedFile, Store, StoreOptions};
+use rotproof_layers::RecordDevice;
+use rotproof_machine::registry::{Registry, Run};
+use rotproof_subject::FileSystem;
+
+const FILES: usize = 3;
+const STEPS: usize = 24;
+const SIZE_MAX: u64 = 60_000;
+const SET_UP: &str = "the guard is there";
+
+/// What the files had after each step, and which step had made which file durable when it ended.
+#[derive(Clone)]
+struct Story {
+    versions: Vec<[Option<Vec<u8>>; FILES]>,
+    durable: Vec<Option<usize>>,
+}
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) % below.max(1)
+    }
+}
+
+fn name(file: usize) -> String {
+    format!("file{file}")
+}
+
+fn open(store: &Arc<Store>, root: &Path, file: usize, makes: bool) -> Result<Arc<GuardedFile>> {
+    let path = root.join(name(file));
+    let below = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(makes)
+        .truncate(false)
+        .open(&path)
+        .map_err(|error| Error::from_io(error, "opening a file"))?;
+    GuardedFile::open(store, below.as_raw_fd(), true, &path)
+}
+
+/// Does random steps. Marks say which had begun and which was done.
+fn act(root: &Path, seed: u64, mark: &dyn Fn(&str)) -> Story {
+    let store = Store::init(root, None, StoreOptions::default()).expect("a guard");
+    File::open(root).expect("the root").sync_all().expect("durable");
+    // SAFETY: takes an open descriptor.
+    unsafe { libc::syncfs(File::open(root).expect("the root").as_raw_fd()) };
+    mark(SET_UP);
+    let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut now: [Option<Vec<u8>>; FILES] = Default::default();
+    let mut files: [Option<Arc<GuardedFile>>; FILES] = Default::default();
+    let mut story = Story { versions: vec![now.clone()], durable: vec![None] };
+    for step in 1..=STEPS {
+        mark(&format!("begin {step}"));
+        let at = dice.below(FILES as u64) as usize;
+        let file = Arc::clone(files[at].get_or_insert_with(|| open(&store, root, at, true).expect("a file")));
+        let content = now[at].get_or_insert_default();
+        let mut durable = None;
+        let data: Vec<u8> = {
+            let (fill, length) = (dice.below(255) as u8 + 1, 1 + dice.below(15_000) as usize);
+            (0..length).map(|at| fill ^ (at / 4096) as u8).collect()
+        };
+        match dice.below(9) {
+            0..=2 => {
+                let offset = dice.below(SIZE_MAX - data.len() as u64);
+                file.write_at(&data, offset).expect("written");
+                let end = offset as usize + data.len();
+                content.resize(content.len().max(end), 0);
+                content[offset as usize..end].copy_from_slice(&data);
+            }
+            3 if (content.len() as u64) < SIZE_MAX => {
+                file.append(&data, None).expect("appended");
+                content.extend_from_slice(&data);
+            }
+            4 => {
+                let size = dice.below(content.len() as u64 + 1);
+                file.set_size(size).expect("cut");
+                content.truncate(size as usize);
+            }
+            5 => {
+                file.set_size(0).expect("cut");
+                file.write_at(&data, 0).expect("written anew");
+                content.clone_from(&data);
+            }
+            6 => {
+                drop(file);
+                files[at] = None;
+            }
+            _ => {
+                file.sync(dice.below(2) == 0).expect("durable");
+                durable = Some(at);
+            }
+        }
+        story.versions.push(now.clone());
+        story.durable.push(durable);
+        mark(&format!("done {step}"));
+    }
+    story
+}
+
+struct GuardOracle(Story);
+
+impl GuardOracle {
+    /// The version that a file has at least, and the last one that it may have.
+    fn legal(&self, file: usize, crash: &Crash<'_>) -> (Option<usize>, usize) {
+        let number = |text: &str, word: &str| text.strip_prefix(word)?.trim().parse::<usize>().ok();
+        let done = crash.marks.iter().filter_map(|mark| number(&mark.text, "done")).max().unwrap_or(0);
+        let begun = crash.marks.iter().filter_map(|mark| number(&mark.text, "begin")).max().unwrap_or(0);
+        let floor = (1..=done).rev().find(|step| self.0.durable[*step] == Some(file));
+        (floor, begun)
+    }
+}
+
+impl Oracle for GuardOracle {
+    fn look(&mut self, mountpoint: &Path, crash: &Crash<'_>) -> Result<Vec<Finding>> {
+        // The machine is on again: no session of before lives. Of which machine start it was, is in the file.
+        let session = mountpoint.join(".rotproof-guard/session");
+        if session.exists() {
+            std::fs::remove_file(&session)
+                .map_err(|error| Error::from_io(error, "forgetting the session"))?;
+        }
+        let store = Store::open(mountpoint, None)?;
+        let mut findings = Vec::new();
+        for file in 0..FILES {
+            let (floor, last) = self.legal(file, crash);
+            if !mountpoint.join(name(file)).exists() {
+                if floor.is_some() {
+                    findings.push(Finding::new("lost", format!("{} was durable and is gone", name(file))));
+                }
+                continue;
+            }
+            let guarded = open(&store, mountpoint, file, false)?;
+            let mut data = vec![0; guarded.size() as usize];
+            let read = guarded.read_at(&mut data, 0);
+            if !matches!(read, Ok(count) if count == data.len()) {
+                let words = format!("{} of {} bytes cannot be read: {read:?}", name(file), data.len());
+                findings.push(Finding::new("accused", words));
+                continue;
+            }
+            let Some(floor) = floor else { continue };
+            let versions: Vec<&Vec<u8>> =
+                (floor..=last).filter_map(|step| self.0.versions[step][file].as_ref()).collect();
+            let Some((first, others)) = versions.split_first() else { continue };
+            if others.iter().all(|other| other == first) {
+                if data != **first {
+                    findings
+                        .push(Finding::new("lost", format!("{} is not as it was made durable", name(file))));
+                }
+                let counts = store.counts.now();
+                // Other files may be torn; this one is whole, so nothing of it was taken in unverified.
+                let torn = store.journal().read()?.0;
+                if torn.iter().any(|event| event.inode == guarded.inode()) || counts.refused > 0 {
+                    findings
+                        .push(Finding::new("accused", format!("{} is called torn: {torn:?}", name(file))));
+                }
+            }
+            for (block, bytes) in first.chunks(4096).enumerate() {
+                let at = block * 4096..block * 4096 + bytes.len();
+                let is_same = others.iter().all(|other| other.get(at.clone()) == Some(bytes));
+                if is_same && data.get(at) != Some(bytes) {
+                    let words = format!("block {block} of {} was durable, and is another", name(file));
+                    findings.push(Finding::new("lost", words));
+                }
+            }
+        }
+        Ok(findings)
+    }
+}
+
+/// Does the steps of a seed on a recorded device and looks at so many states.
+fn explore_seed(run: &Run, folder: &Path, blank: &Blank, seed: u64, states_max: u64) -> u64 {
+    let recording = folder.join(format!("guard-{seed}"));
+    let header = Header { size: blank.size, block_size: 512, atomic_write_bytes: 4096, id: seed.into() };
+    let recorder =
+        Recorder::create(&recording, header, RecorderOptions { same_bits: 14 }).expect("a recording");
+    let device: Arc<dyn Device> = blank.device().expect("a device");
+    let recorded = RecordDevice::new(device, Arc::clone(&recorder));
+    let mut scene = Scene::new(run, &format!("guard-{seed}"), recorded, blank.kind).expect("a scene");
+    scene.mount(&[]).expect("mounted");
+    let story = act(scene.mountpoint(), seed, &|text| recorder.mark(recorder.time_ns(), text));
+    scene.unmount().expect("unmounted");
+    recorder.finish().expect("recorded");
+    assert!(scene.end().is_empty(), "something is left");
+    let all = marks(Reader::open(&recording).expect("a recording")).expect("marks");
+    let begin = all.iter().find(|mark| mark.text == SET_UP).map_or(0, |mark| mark.position + 1);
+    let states = StateOptions {
+        base: Some(blank.image.clone()),
+        begin,
+        states_max,
+        ways: vec![
+            Way::PrefixAtBarrier,
+            Way::PersistencePoints,
+            Way::Adversarial,
+            Way::SingleWrites,
+            Way::Subsets,
+        ],
+        limits: WayLimits { per_point_max: 6, subsets_drawn: 6, ..WayLimits::default() },
+        ..StateOptions::new(&recording, seed)
+    };
+    let make = |worker: usize, contents: &Arc<Contents>| -> Result<Box<dyn Check>> {
+        let name = format!("guard-{seed}-{worker}");
+        let oracle = Box::new(GuardOracle(story.clone()));
+        Ok(Box::new(MountCheck::new(run, &name, Arc::clone(contents), blank.kind, false, oracle)?))
+    };
+    let options = ExploreOptions { workers: 2, ..ExploreOptions::new(states) };
+    let found = explore(&options, &make, &|_| {}, &AtomicBool::new(false)).expect("explored");
+    let stories: Vec<&str> = found.witnesses.iter().map(|told| told.story.as_str()).collect();
+    assert!(found.failures.is_empty(), "seed {seed}: {:#?}\n{}", found.failures[0], stories.join("\n"));
+    assert!(found.unknown.is_empty(), "seed {seed}: {:?}", found.unknown[0]);
+    std::fs::remove_file(&recording).expect("it is there");
+    found.checked
+}
+
+/// `ROTPROOF_CRASH_TIMES=10` looks at more than a thousand states.
+#[test]
+fn a_guard_on_ext4_keeps_what_is_durable_and_accuses_nothing() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("memory");
+    let state = folder.path().join("state");
+    std::fs::create_dir(&state).expect("there is room");
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&state, PermissionsExt::from_mode(0o700)).expect("ours");
+    let run = Registry::at(&state).and_then(|registry| registry.begin()).expect("a run, as root");
+    let blank = Blank::make(FileSystem::Ext4, folder.path()).expect("mkfs.ext4");
+    let times: u64 =
+        std::env::var("ROTPROOF_CRASH_TIMES").map_or(1, |times| times.parse().expect("a number"));
+    let checked: u64 = (1..=2 * times).map(|seed| explore_seed(&run, folder.path(), &blank, seed, 80)).sum();
+    assert!(checked >= 100 * times, "{checked} states");
+    assert!(run.finish().is_empty(), "something is left");
+}
