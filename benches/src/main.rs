@@ -17,6 +17,7 @@ mod figure;
 mod fio;
 mod fispdk;
 mod fuse_peers;
+mod guard;
 mod idle_rules;
 mod load;
 mod load_memory;
@@ -137,6 +138,11 @@ const BENCHMARKS: &[Benchmark] = &[
         run: content::run,
     },
     Benchmark { name: "crash", about: "a recorded file leaf against one that is not", run: crash::run },
+    Benchmark {
+        name: "guard",
+        about: "guarded reads, writes, mounts and scans, against the same file system without",
+        run: guard::run,
+    },
     Benchmark {
         name: "model",
         about: "the reliability model: a contour of five systems, device-years of a fleet a second",

@@ -1,0 +1,310 @@
+//! The guard against the same file system without: the library's reads and writes, the mount against one that only passes on,
+//! taking in and checking against a plain read.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use rotproof_block::error::IoContext;
+use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_guard::check::{CheckOptions, CheckProgress, check};
+use rotproof_guard::take::{TakeIn, TakeProgress, take_in};
+use rotproof_guard::{Algorithm, GuardedFile, Pair, Store, StoreOptions, Trouble};
+use rotproof_guard_fuse::{GuardMount, MountOptions};
+
+use crate::figure::{Bar, Figure, in_turns};
+use crate::{Effort, machine};
+
+const FILE_BYTES: u64 = 256 << 20;
+const SMALL: usize = 4096;
+const LARGE: usize = 128 << 10;
+/// Bytes a second of one core that taking in and checking are to reach where the disk is faster.
+const SCAN_BYTES: f64 = 2e9;
+
+/// Measures.
+pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    let folder = machine::folder_on_disk()?;
+    let folder = folder.path();
+    reads(effort, folder, found)?;
+    modes(effort, folder, found)?;
+    writes(effort, folder, found)?;
+    small_files(effort, folder, found)?;
+    mounts(effort, folder, found)?;
+    scans(effort, folder, found)
+}
+
+fn doing<T>(done: std::io::Result<T>) -> Result<T> {
+    done.doing(|| "measuring the guard".to_owned())
+}
+
+fn told<T>(done: std::result::Result<T, Trouble>) -> Result<T> {
+    done.map_err(|trouble| Error::new(ErrorKind::Internal, format!("measuring the guard: {trouble}")))
+}
+
+/// A guarded folder of its own.
+fn guarded(
+    folder: &Path,
+    name: &str,
+    light: Algorithm,
+    strong: Algorithm,
+    switch: Option<u32>,
+) -> Result<Arc<Store>> {
+    let root = folder.join(name);
+    doing(std::fs::create_dir_all(&root))?;
+    let options = StoreOptions { pair: Pair { light, strong }, switch_seconds: switch };
+    Store::init(&root, None, options)
+}
+
+fn open(store: &Arc<Store>, name: &str) -> Result<(Arc<GuardedFile>, File)> {
+    let path = store.root().join(name);
+    let mut options = OpenOptions::new();
+    let plain = doing(options.read(true).write(true).create(true).truncate(false).open(&path))?;
+    Ok((GuardedFile::open(store, plain.as_raw_fd(), true, &path)?, plain))
+}
+
+/// A file with data that do not repeat, durable, all of it verified and in the cache.
+fn filled(store: &Arc<Store>, name: &str) -> Result<(Arc<GuardedFile>, File)> {
+    let (file, plain) = open(store, name)?;
+    let mut data = vec![0u8; 1 << 20];
+    for at in (0..FILE_BYTES).step_by(data.len()) {
+        data.iter_mut().enumerate().for_each(|(index, byte)| {
+            *byte = ((at + index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as u8;
+        });
+        told(file.write_at(&data, at))?;
+    }
+    told(file.sync(false))?;
+    for at in (0..FILE_BYTES).step_by(data.len()) {
+        told(file.read_at(&mut data, at))?;
+    }
+    Ok((file, plain))
+}
+
+/// Operations a second; `operate` gets the number of the operation.
+fn rate(seconds: f64, mut operate: impl FnMut(u64) -> Result<()>) -> Result<f64> {
+    let began = Instant::now();
+    let mut count = 0;
+    loop {
+        for _ in 0..64 {
+            operate(count)?;
+            count += 1;
+        }
+        let elapsed = began.elapsed().as_secs_f64();
+        if elapsed >= seconds {
+            return Ok(count as f64 / elapsed);
+        }
+    }
+}
+
+/// Where the operation with a number goes: all over the file, or one after the other.
+fn place(number: u64, length: usize, is_random: bool) -> u64 {
+    let places = FILE_BYTES / length as u64;
+    let number = if is_random { number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20 } else { number };
+    number % places * length as u64
+}
+
+fn reads(effort: Effort, folder: &Path, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    let mut buffer = vec![0; LARGE];
+    let mut plain_buffer = vec![0; LARGE];
+    for light in [Algorithm::Xor64, Algorithm::Crc32c] {
+        let store = guarded(folder, &format!("reads-{light}"), light, Algorithm::Xxh3, None)?;
+        let (file, plain) = filled(&store, "file")?;
+        for (length, is_random) in [(SMALL, true), (SMALL, false), (LARGE, true), (LARGE, false)] {
+            let mut rounds = Vec::new();
+            for round in 0..effort.rounds {
+                rounds.push(in_turns(
+                    round,
+                    || {
+                        rate(effort.seconds, |number| {
+                            told(file.read_at(&mut buffer[..length], place(number, length, is_random)))
+                                .map(drop)
+                        })
+                    },
+                    || {
+                        rate(effort.seconds, |number| {
+                            let to = &mut plain_buffer[..length];
+                            doing(plain.read_exact_at(to, place(number, length, is_random)))
+                        })
+                    },
+                )?);
+            }
+            let order = if is_random { "random" } else { "sequential" };
+            let name = format!("library, {light}, warm {order} reads of {} KiB, to pread", length >> 10);
+            let bar = (light == Algorithm::Xor64).then_some(Bar::AtLeast(1.0));
+            found(Figure::from_rounds(name, "1/s", &rounds, bar));
+        }
+    }
+    Ok(())
+}
+
+/// The modes against each other: dynamic to static, and to the strong sum all the way.
+fn modes(effort: Effort, folder: &Path, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    let make = |name: &str, strong, switch| {
+        filled(&guarded(folder, name, Algorithm::Xor64, strong, switch)?, "file")
+    };
+    let fixed = make("static", Algorithm::Fletcher256, None)?;
+    let dynamic = make("dynamic", Algorithm::Fletcher256, Some(92))?;
+    let always = make("always", Algorithm::Fletcher256, Some(0))?;
+    let strong = make("always-xxh3", Algorithm::Xxh3, Some(0))?;
+    let mut buffers = [vec![0; SMALL], vec![0; SMALL]];
+    for (name, peer, bar) in [
+        ("dynamic (92 s) to static, XOR-64 and Fletcher-256", &fixed, Some(Bar::AtLeast(0.97))),
+        ("dynamic (92 s) to Fletcher-256 always", &always, Some(Bar::AtLeast(1.09))),
+        ("dynamic (92 s) to XXH3-64 always", &strong, None),
+    ] {
+        let mut rounds = Vec::new();
+        let [one, other] = &mut buffers;
+        for round in 0..effort.rounds {
+            let of = |file: &GuardedFile, buffer: &mut Vec<u8>| {
+                rate(effort.seconds, |number| {
+                    told(file.read_at(buffer, place(number, SMALL, true))).map(drop)
+                })
+            };
+            let (ours, theirs);
+            if round.is_multiple_of(2) {
+                ours = of(&dynamic.0, one)?;
+                theirs = of(&peer.0, other)?;
+            } else {
+                theirs = of(&peer.0, other)?;
+                ours = of(&dynamic.0, one)?;
+            }
+            rounds.push((ours, theirs));
+        }
+        found(Figure::from_rounds(format!("warm random reads of 4 KiB, {name}"), "1/s", &rounds, bar));
+    }
+    Ok(())
+}
+
+fn writes(effort: Effort, folder: &Path, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    let store = guarded(folder, "writes", Algorithm::Xor64, Algorithm::Xxh3, None)?;
+    let (file, _) = filled(&store, "guarded")?;
+    // Another file, which nobody accuses for it.
+    let (_, plain) = filled(&store, "plain")?;
+    let data: Vec<u8> = (0..LARGE).map(|at| (at * 7) as u8).collect();
+    for (length, syncs) in [(SMALL, false), (LARGE, false), (SMALL, true)] {
+        let mut rounds = Vec::new();
+        for round in 0..effort.rounds {
+            rounds.push(in_turns(
+                round,
+                || {
+                    rate(effort.seconds, |number| {
+                        told(file.write_at(&data[..length], place(number, length, true)))?;
+                        if syncs { told(file.sync(true)) } else { Ok(()) }
+                    })
+                },
+                || {
+                    rate(effort.seconds, |number| {
+                        doing(plain.write_all_at(&data[..length], place(number, length, true)))?;
+                        if syncs { doing(plain.sync_data()) } else { Ok(()) }
+                    })
+                },
+            )?);
+        }
+        let each = if syncs { ", each made durable" } else { "" };
+        let name = format!("library, random writes of {} KiB{each}, to pwrite", length >> 10);
+        found(Figure::from_rounds(name, "1/s", &rounds, Some(Bar::AtLeast(0.9))));
+    }
+    Ok(())
+}
+
+/// Files are made, written and closed: each has a table.
+fn small_files(effort: Effort, folder: &Path, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    let store = guarded(folder, "small", Algorithm::Xor64, Algorithm::Xxh3, None)?;
+    let data = vec![5; 16 << 10];
+    let mut rounds = Vec::new();
+    for round in 0..effort.rounds {
+        rounds.push(in_turns(
+            round,
+            || {
+                rate(effort.seconds, |number| {
+                    let (file, _plain) = open(&store, &format!("g{round}-{number}"))?;
+                    told(file.write_at(&data, 0)).map(drop)
+                })
+            },
+            || {
+                rate(effort.seconds, |number| {
+                    doing(std::fs::write(store.root().join(format!("p{round}-{number}")), &data))
+                })
+            },
+        )?);
+    }
+    found(Figure::from_rounds(
+        "library, files of 16 KiB made, to plain",
+        "1/s",
+        &rounds,
+        Some(Bar::AtLeast(0.9)),
+    ));
+    Ok(())
+}
+
+fn mounts(effort: Effort, folder: &Path, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    let store = guarded(folder, "mounted", Algorithm::Xor64, Algorithm::Xxh3, None)?;
+    drop(filled(&store, "file")?);
+    let mut mounts = Vec::new();
+    let mut files = Vec::new();
+    for is_guarded in [true, false] {
+        let place = folder.join(format!("mount-{is_guarded}"));
+        doing(std::fs::create_dir(&place))?;
+        mounts.push(GuardMount::new(&store, &place, MountOptions { is_guarded, ..MountOptions::default() })?);
+        files.push(doing(OpenOptions::new().read(true).write(true).open(place.join("file")))?);
+    }
+    let mut buffers = [vec![0; LARGE], vec![0; LARGE]];
+    for (length, is_random) in [(SMALL, true), (LARGE, false)] {
+        let [one, other] = &mut buffers;
+        let mut rounds = Vec::new();
+        for round in 0..effort.rounds {
+            rounds.push(in_turns(
+                round,
+                || {
+                    rate(effort.seconds, |number| {
+                        doing(files[0].read_exact_at(&mut one[..length], place(number, length, is_random)))
+                    })
+                },
+                || {
+                    rate(effort.seconds, |number| {
+                        doing(files[1].read_exact_at(&mut other[..length], place(number, length, is_random)))
+                    })
+                },
+            )?);
+        }
+        let name = format!("mount, warm reads of {} KiB, to one that only passes on", length >> 10);
+        found(Figure::from_rounds(name, "1/s", &rounds, Some(Bar::AtLeast(0.8))));
+    }
+    drop(files);
+    mounts.into_iter().try_for_each(GuardMount::unmount)
+}
+
+/// Bytes a second of one thread, with the data in the cache where that counts.
+fn scans(effort: Effort, folder: &Path, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    let store = guarded(folder, "scanned", Algorithm::Xor64, Algorithm::Xxh3, None)?;
+    drop(filled(&store, "file")?);
+    let from = [store.root().join("file")];
+    let (mut taken, mut checked) = (Vec::new(), Vec::new());
+    let quiet = AtomicBool::new(false);
+    for _ in 0..effort.rounds {
+        let began = Instant::now();
+        take_in(&store, &from, TakeIn::All, 1, &TakeProgress::default(), &quiet)?;
+        taken.push((FILE_BYTES as f64 / began.elapsed().as_secs_f64() / 1e9, SCAN_BYTES / 1e9));
+        // As the check reads: past the cache.
+        let plain =
+            doing(rotproof_guard::stat::reopen(doing(File::open(&from[0]))?.as_raw_fd(), libc::O_DIRECT))?;
+        let mut buffer = vec![0u8; (1 << 20) + 4096];
+        let start = buffer.as_ptr().align_offset(4096);
+        let began = Instant::now();
+        for at in (0..FILE_BYTES).step_by(1 << 20) {
+            doing(plain.read_exact_at(&mut buffer[start..start + (1 << 20)], at))?;
+        }
+        let disk = FILE_BYTES as f64 / began.elapsed().as_secs_f64() / 1e9;
+        let began = Instant::now();
+        let options = CheckOptions { rate_max: None, threads: 1 };
+        check(&store, &from, options, &CheckProgress::default(), &quiet)?;
+        checked.push((FILE_BYTES as f64 / began.elapsed().as_secs_f64() / 1e9, disk.min(SCAN_BYTES / 1e9)));
+    }
+    found(Figure::from_rounds("init, from the cache, to 2 GB/s", "GB/s", &taken, Some(Bar::AtLeast(1.0))));
+    let name = "check, from the disk, to the disk or 2 GB/s";
+    found(Figure::from_rounds(name, "GB/s", &checked, Some(Bar::AtLeast(1.0))));
+    Ok(())
+}
