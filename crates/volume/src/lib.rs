@@ -10,9 +10,11 @@ pub mod checksum;
 mod claims;
 pub mod copies;
 mod io;
+pub mod member;
 pub mod mirror;
 pub mod stripe;
 mod table;
+pub mod volume;
 
 #[cfg(test)]
 mod faulty;

@@ -19,7 +19,7 @@ const GATES: u64 = 256;
 const CLOSED: u32 = 1 << 31;
 
 /// The gates of one mirror.
-pub(super) struct Gate {
+pub(crate) struct Gate {
     gates: Box<[AtomicU32]>,
     waiting: Mutex<Vec<Waker>>,
 }
@@ -39,12 +39,12 @@ fn gates_of(range: &Range<u64>) -> impl DoubleEndedIterator<Item = usize> + Clon
 }
 
 impl Gate {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { gates: (0..GATES).map(|_| AtomicU32::new(0)).collect(), waiting: Mutex::default() }
     }
 
     /// Goes in at once, if no gate of the range is closed. Whoever is in must [`Gate::leave`].
-    pub(super) fn try_enter(&self, range: &Range<u64>) -> bool {
+    pub(crate) fn try_enter(&self, range: &Range<u64>) -> bool {
         for (entered, gate) in gates_of(range).enumerate() {
             if self.gates[gate].fetch_add(1, Ordering::AcqRel) & CLOSED != 0 {
                 for gate in gates_of(range).take(entered + 1) {
@@ -57,7 +57,7 @@ impl Gate {
     }
 
     /// Goes in once every gate of the range is open.
-    pub(super) async fn enter(&self, range: &Range<u64>) {
+    pub(crate) async fn enter(&self, range: &Range<u64>) {
         let mut entering = Entering { gate: self, gates: Vec::new() };
         for gate in gates_of(range) {
             loop {
@@ -73,7 +73,7 @@ impl Gate {
     }
 
     /// Goes out again.
-    pub(super) fn leave(&self, range: &Range<u64>) {
+    pub(crate) fn leave(&self, range: &Range<u64>) {
         gates_of(range).for_each(|gate| self.leave_one(gate));
     }
 
@@ -84,7 +84,7 @@ impl Gate {
     }
 
     /// Keeps everybody out of the range until what it gives is dropped. Completes when nobody is in.
-    pub(super) async fn close(&self, range: Range<u64>) -> Closed<'_> {
+    pub(crate) async fn close(&self, range: Range<u64>) -> Closed<'_> {
         let mut closed = Closed { gate: self, gates: Vec::new() };
         for gate in gates_of(&range) {
             while self.gates[gate].fetch_or(CLOSED, Ordering::AcqRel) & CLOSED != 0 {
@@ -127,7 +127,7 @@ impl Drop for Entering<'_> {
 }
 
 /// A range that is closed, as long as this lives.
-pub(super) struct Closed<'a> {
+pub(crate) struct Closed<'a> {
     gate: &'a Gate,
     gates: Vec<usize>,
 }

@@ -28,6 +28,8 @@ use std::time::Duration;
 use rotproof_block::ability::{Ability, Wanted};
 use rotproof_block::{Device, DeviceInfo, Error, ErrorKind, Features, Queue, Result, Runtime};
 
+pub(crate) use gate::Gate;
+
 pub use compare::{CompareReport, Difference};
 pub use rebuild::{Pace, Progress, RebuildReport};
 pub use report::{MemberReport, MirrorEvent, OnEvent};
@@ -69,8 +71,8 @@ impl MirrorDevice {
         Self::with_info(members, info_of(&infos)?, options)
     }
 
-    /// As [`MirrorDevice::new`], of which some members are known to take no part from the start: what is in their place is not
-    /// used, and they have missed everything.
+    /// As [`MirrorDevice::new`], where some members are not there, with why. What those have missed before is for
+    /// [`MirrorDevice::note_missed`] to say.
     pub fn with_failed(
         members: &[Result<Arc<dyn Device>, String>],
         options: MirrorOptions,
@@ -89,7 +91,6 @@ impl MirrorDevice {
         for (number, member) in members.iter().enumerate() {
             if let Err(why) = member {
                 mirror.state.fail(number, why)?;
-                mirror.state.slots[number].missed.mark(0..info.size);
             }
         }
         Ok(mirror)
@@ -105,6 +106,18 @@ impl MirrorDevice {
             return Err(Error::new(ErrorKind::Invalid, context));
         }
         Ok(Arc::new(Self { state: Arc::new(State::new(members, info, options)) }))
+    }
+
+    /// Takes note, when it is opened, of what a member had missed before. Somebody else must have that.
+    pub fn note_missed(&self, member: usize, missed: &[Range<u64>]) {
+        for range in missed {
+            self.state.slots[member].missed.mark(range.start..range.end.min(self.state.info.size));
+        }
+    }
+
+    /// Whether a member has missed some of a range.
+    pub fn has_missed(&self, member: usize, range: &Range<u64>) -> bool {
+        self.state.slots[member].missed.touches(range.clone())
     }
 
     /// What each member is like, and has done so far.

@@ -144,12 +144,19 @@ fn what_nobody_can_read_stays_missed_after_a_rebuild() {
 }
 
 #[test]
-fn a_member_that_was_not_there_from_the_start_has_missed_everything() {
+fn a_member_that_is_not_there_from_the_start_misses_what_is_written() {
     let there = memory(1 << 20);
     let members = vec![Err("not plugged in".to_owned()), Ok(there)];
     let mirror = MirrorDevice::with_failed(&members, MirrorOptions::default()).expect("one is there");
     assert_eq!(mirror.states()[0], MemberState::Failed { why: "not plugged in".to_owned() });
-    assert_eq!(mirror.missed(0), [0..1 << 20]);
+    let runtime = Runtime::simulated(1);
+    let queue = mirror.open_queue(&runtime).expect("opens");
+    let write = queue.submit(Request::write(65_536, Buffer::zeroed(BLOCK), Context::default()));
+    runtime.block_on(write).expect("completes").result.expect("the other takes it");
+    assert_eq!(mirror.missed(0), [65_536..131_072]);
+    mirror.note_missed(0, &[0..1]);
+    assert_eq!(mirror.missed(0), [0..131_072]);
+    assert!(mirror.has_missed(0, &(0..1)) && !mirror.has_missed(0, &(131_072..1 << 20)));
     let none: Vec<Result<Arc<dyn Device>, String>> = vec![Err(String::new()), Err(String::new())];
     assert_eq!(
         MirrorDevice::with_failed(&none, MirrorOptions::default()).expect_err("none").kind(),

@@ -1,0 +1,290 @@
+//! Keeps the records of all members: the one place from which they are written.
+//!
+//! Whoever wants something on record waits for his turn, changes what is to be said, and has it written to every member that
+//! can be reached. It counts once every mirror has a member, other than the one that it is about, that took it: then whoever
+//! opens the volume sees it, whichever single member is gone.
+
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rotproof_block::{Buffer, Context, Device, Error, ErrorKind, Request, Result, Runtime};
+
+use crate::member::{Bits, EntryState, Layout, MemberEntry, Record, places};
+use crate::mirror::Gate;
+
+/// A region is being written, and that is on record.
+pub(super) const MARKED: u32 = 1 << 31;
+/// A write of it has ended since somebody looked.
+pub(super) const TOUCHED: u32 = 1 << 30;
+
+/// How a write to a member has ended, if it has.
+type Ended = Option<Result<()>>;
+
+/// What is known of a member's device.
+pub(super) struct Page {
+    /// None if it is not there.
+    pub(super) device: Option<Arc<dyn Device>>,
+    pub(super) entry: MemberEntry,
+}
+
+pub(super) struct Book {
+    pub(super) volume: u128,
+    pub(super) layout: Layout,
+    pub(super) patience: Duration,
+    generation: AtomicU64,
+    is_open: AtomicBool,
+    pub(super) pages: Mutex<Vec<Page>>,
+    /// Of each member a bit for each region: it is on record that it may be old.
+    recorded: Vec<Box<[AtomicU64]>>,
+    /// Of each mirror its regions: [`MARKED`], [`TOUCHED`], and how many writes are under way.
+    pub(super) regions: Vec<Arc<[AtomicU32]>>,
+    turn: Gate,
+}
+
+impl Book {
+    pub(super) fn new(
+        volume: u128,
+        layout: Layout,
+        generation: u64,
+        pages: Vec<Page>,
+        patience: Duration,
+    ) -> Arc<Self> {
+        let count = layout.regions();
+        let recorded = pages.iter().map(|page| {
+            let words = (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect::<Box<[AtomicU64]>>();
+            page.entry.missed.ones().for_each(|bit| set(&words, bit));
+            words
+        });
+        let recorded = recorded.collect();
+        let mirrors = pages.len() / usize::from(layout.ways);
+        let regions = (0..mirrors).map(|_| (0..count).map(|_| AtomicU32::new(0)).collect()).collect();
+        Arc::new(Self {
+            volume,
+            layout,
+            patience,
+            generation: AtomicU64::new(generation),
+            is_open: AtomicBool::new(false),
+            pages: Mutex::new(pages),
+            recorded,
+            regions,
+            turn: Gate::new(),
+        })
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    /// The members that keep the same.
+    fn mirrors(&self) -> impl Iterator<Item = Range<usize>> {
+        let ways = usize::from(self.layout.ways);
+        (0..self.recorded.len() / ways).map(move |mirror| mirror * ways..(mirror + 1) * ways)
+    }
+
+    /// The regions that a range of a member's data touches.
+    pub(super) fn regions_of(&self, range: &Range<u64>) -> Range<u64> {
+        let bytes = self.layout.region_bytes();
+        range.start / bytes..range.end.div_ceil(bytes).min(self.layout.regions())
+    }
+
+    /// Whether it is on record that a member may have old data in these regions.
+    pub(super) fn is_recorded(&self, member: usize, regions: Range<u64>) -> bool {
+        regions.into_iter().all(|bit| {
+            self.recorded[member][(bit / 64) as usize].load(Ordering::Acquire) & 1 << (bit % 64) != 0
+        })
+    }
+
+    /// Puts on record that a member may have old data in these regions.
+    pub(super) async fn miss(&self, runtime: &Runtime, member: usize, regions: Range<u64>) -> Result<()> {
+        let _turn = self.turn.close(0..1).await;
+        if self.is_recorded(member, regions.clone()) {
+            return Ok(());
+        }
+        regions.clone().for_each(|bit| self.pages.lock()[member].entry.missed.set(bit));
+        self.write(runtime, Some(member), None).await?;
+        regions.for_each(|bit| set(&self.recorded[member], bit));
+        Ok(())
+    }
+
+    /// Puts on record that these regions of a mirror are being written, and marks them.
+    pub(super) async fn intend(&self, runtime: &Runtime, mirror: usize, regions: Range<u64>) -> Result<()> {
+        let _turn = self.turn.close(0..1).await;
+        let is_marked = |bit: u64| self.regions[mirror][bit as usize].load(Ordering::Acquire) & MARKED != 0;
+        if !regions.clone().all(is_marked) {
+            self.write(runtime, None, Some((mirror, regions.clone()))).await?;
+            for bit in regions {
+                self.regions[mirror][bit as usize].fetch_or(MARKED, Ordering::AcqRel);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts on record what members have missed now, which `now` tells by its number: after a rebuild.
+    pub(super) async fn set_missed(
+        &self,
+        runtime: &Runtime,
+        now: &dyn Fn(usize) -> Vec<Range<u64>>,
+    ) -> Result<()> {
+        let _turn = self.turn.close(0..1).await;
+        // From here on whatever is missed waits for its turn, and what was missed before is told by `now`.
+        for words in &self.recorded {
+            words.iter().for_each(|word| word.store(0, Ordering::Release));
+        }
+        let mut missed = Vec::new();
+        for member in 0..self.recorded.len() {
+            let mut bits = Bits::new(self.layout.regions());
+            for range in now(member) {
+                self.regions_of(&range).for_each(|bit| bits.set(bit));
+            }
+            missed.push(bits.clone());
+            self.pages.lock()[member].entry.missed = bits;
+        }
+        self.write(runtime, None, None).await?;
+        for (words, bits) in self.recorded.iter().zip(missed) {
+            bits.ones().for_each(|bit| set(words, bit));
+        }
+        Ok(())
+    }
+
+    /// Puts on record whether the volume is in use.
+    pub(super) async fn set_open(&self, runtime: &Runtime, is_open: bool) -> Result<()> {
+        let _turn = self.turn.close(0..1).await;
+        self.is_open.store(is_open, Ordering::Release);
+        if !is_open {
+            // Nothing is under way, and all was flushed.
+            for region in self.regions.iter().flat_map(|regions| regions.iter()) {
+                region.fetch_and(!(MARKED | TOUCHED), Ordering::AcqRel);
+            }
+        }
+        self.write(runtime, None, None).await
+    }
+
+    /// Changes what is said of a member, and puts that on record.
+    pub(super) async fn change(
+        &self,
+        runtime: &Runtime,
+        member: usize,
+        change: impl FnOnce(&mut Page),
+    ) -> Result<()> {
+        let _turn = self.turn.close(0..1).await;
+        change(&mut self.pages.lock()[member]);
+        let missed: Vec<u64> = self.pages.lock()[member].entry.missed.ones().collect();
+        self.write(runtime, None, None).await?;
+        missed.into_iter().for_each(|bit| set(&self.recorded[member], bit));
+        Ok(())
+    }
+
+    /// Writes a record of a new generation to every member. `about` is the member that it is about, whose word does not
+    /// count; `marks` regions that are to be marked beside those that are.
+    async fn write(
+        &self,
+        runtime: &Runtime,
+        about: Option<usize>,
+        marks: Option<(usize, Range<u64>)>,
+    ) -> Result<()> {
+        let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
+        let (devices, mut members): (Vec<_>, Vec<MemberEntry>) =
+            self.pages.lock().iter().map(|page| (page.device.clone(), page.entry.clone())).unzip();
+        for (mirror, of) in self.mirrors().enumerate() {
+            let written = &mut members[of.start].written;
+            *written = Bits::new(self.layout.regions());
+            for (bit, region) in self.regions[mirror].iter().enumerate() {
+                if region.load(Ordering::Acquire) & MARKED != 0 {
+                    written.set(bit as u64);
+                }
+            }
+            if let Some((marked, regions)) = &marks
+                && *marked == mirror
+            {
+                regions.clone().for_each(|bit| written.set(bit));
+            }
+        }
+        let is_open = self.is_open.load(Ordering::Acquire);
+        let mut writes: Vec<Pin<Box<dyn Future<Output = Result<()>>>>> = Vec::new();
+        for (index, device) in devices.into_iter().enumerate() {
+            let record = Record {
+                volume: self.volume,
+                generation,
+                index,
+                layout: self.layout.clone(),
+                members: members.clone(),
+                is_open,
+            };
+            let is_in_use = members[index].state == EntryState::InUse;
+            let runtime = runtime.clone();
+            writes.push(Box::pin(async move {
+                match device.filter(|_| is_in_use) {
+                    Some(device) => write_record(&device, &record, &runtime).await,
+                    None => Err(Error::new(ErrorKind::Gone, "the member is not there")),
+                }
+            }));
+        }
+        let took = |results: &[Ended], mirror: Range<usize>| {
+            mirror.into_iter().any(|member| about != Some(member) && matches!(results[member], Some(Ok(()))))
+        };
+        let is_enough = |results: &[Ended]| self.mirrors().all(|mirror| took(results, mirror));
+        let results = all_within(runtime, self.patience, writes, &is_enough).await;
+        for mirror in self.mirrors() {
+            if !took(&results, mirror.clone()) {
+                let late = || "a member does not answer".to_owned();
+                let why = mirror.map(|member| match &results[member] {
+                    Some(Err(error)) => error.to_string(),
+                    _ => late(),
+                });
+                let context = format!(
+                    "what has become of the volume could not be put on record: {}",
+                    why.collect::<Vec<_>>().join("; ")
+                );
+                return Err(Error::new(ErrorKind::Medium, context));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn set(words: &[AtomicU64], bit: u64) {
+    words[(bit / 64) as usize].fetch_or(1 << (bit % 64), Ordering::AcqRel);
+}
+
+/// Writes a record to a member, durably: the copies at both ends that it is the turn of.
+pub(super) async fn write_record(device: &Arc<dyn Device>, record: &Record, runtime: &Runtime) -> Result<()> {
+    let queue = device.open_queue(runtime)?;
+    for place in places(device.info().size)[(record.generation % 2) as usize] {
+        let copy = Buffer::copy_of(&record.encode(place));
+        queue.submit(Request::write(place, copy, Context::default())).await.result?;
+    }
+    queue.submit(Request::flush(Context::default())).await.result
+}
+
+/// Waits for all, so long at the most where it `is_enough`, and 20 times as long otherwise. Who has not ended by then has none.
+async fn all_within(
+    runtime: &Runtime,
+    patience: Duration,
+    mut futures: Vec<Pin<Box<dyn Future<Output = Result<()>>>>>,
+    is_enough: &dyn Fn(&[Ended]) -> bool,
+) -> Vec<Ended> {
+    let mut results: Vec<Ended> = futures.iter().map(|_| None).collect();
+    let (mut soon, mut end) = (runtime.sleep(patience), runtime.sleep(patience * 20));
+    std::future::poll_fn(|context| {
+        for (result, future) in results.iter_mut().zip(&mut futures) {
+            if result.is_none()
+                && let Poll::Ready(found) = future.as_mut().poll(context)
+            {
+                *result = Some(found);
+            }
+        }
+        let is_soon = Pin::new(&mut soon).poll(context).is_ready();
+        let is_over = results.iter().all(Option::is_some)
+            || is_soon && is_enough(&results)
+            || Pin::new(&mut end).poll(context).is_ready();
+        if is_over { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    results
+}

@@ -1,0 +1,164 @@
+//! From devices in any order to the members of one volume: who belongs to it, who is missing, who has missed what.
+
+use std::sync::Arc;
+
+use rotproof_block::{Buffer, Context, Device, Error, ErrorKind, Request, Result, Runtime};
+
+use super::book::Page;
+use crate::member::{COPY_BYTES, EntryState, Record, data_bytes, places};
+
+/// A device that is offered as a member, with what people call it.
+#[derive(Clone)]
+pub struct Candidate {
+    /// A path, for messages.
+    pub name: String,
+    /// Itself.
+    pub device: Arc<dyn Device>,
+}
+
+/// Reads what a device says of the volume that it is a member of; `None` if it says nothing.
+///
+/// Fails with [`ErrorKind::Unsupported`] where the volume is of a later version.
+pub async fn read_record(candidate: &Candidate, runtime: &Runtime) -> Result<Option<Record>> {
+    let queue = candidate.device.open_queue(runtime)?;
+    let size = candidate.device.info().size;
+    if data_bytes(size).is_none() {
+        return Ok(None);
+    }
+    let (mut newest, mut refused): (Option<Record>, Option<Error>) = (None, None);
+    for place in places(size).into_iter().flatten() {
+        let read = Request::read(place, Buffer::stale(COPY_BYTES as usize), Context::default());
+        let completion = queue.submit(read).await;
+        // One that cannot be read is one that is not there: there are others.
+        if completion.result.is_err() {
+            continue;
+        }
+        match Record::decode(&completion.buffer, place) {
+            Ok(Some(record)) => {
+                if newest.as_ref().is_none_or(|newest| newest.generation < record.generation) {
+                    newest = Some(record);
+                }
+            }
+            Ok(None) => {}
+            Err(error) => refused = Some(error.while_doing(&candidate.name)),
+        }
+    }
+    match refused {
+        Some(error) => Err(error),
+        None => Ok(newest),
+    }
+}
+
+/// The members of a volume.
+pub(super) struct Assembled {
+    pub(super) newest: Record,
+    /// One for each member.
+    pub(super) pages: Vec<Page>,
+    /// What each is called; why it is not there, if it is not.
+    pub(super) names: Vec<Result<String, String>>,
+    /// What people should know.
+    pub(super) notes: Vec<String>,
+}
+
+/// Finds out what these devices are together.
+pub(super) async fn assemble(candidates: Vec<Candidate>, runtime: &Runtime) -> Result<Assembled> {
+    let mut records: Vec<(Candidate, Record)> = Vec::new();
+    for candidate in candidates {
+        let Some(record) = read_record(&candidate, runtime).await? else {
+            let context = format!(
+                "{} is no member of a volume; leave it out, or `rotproof volume create` one",
+                candidate.name
+            );
+            return Err(Error::new(ErrorKind::Invalid, context));
+        };
+        if let Some((first, known)) = records.first()
+            && known.volume != record.volume
+        {
+            let context = format!(
+                "{} is a member of another volume ({:032x}) than {} ({:032x})",
+                candidate.name, record.volume, first.name, known.volume
+            );
+            return Err(Error::new(ErrorKind::Invalid, context));
+        }
+        records.push((candidate, record));
+    }
+    let newest = records.iter().map(|(_, record)| record).max_by_key(|record| record.generation);
+    let Some(newest) = newest.cloned() else {
+        return Err(Error::new(ErrorKind::Invalid, "no members are given"));
+    };
+    refuse_conflicts(&records)?;
+    let mut names: Vec<Result<String, String>> =
+        newest.members.iter().map(|_| Err("it is missing".to_owned())).collect();
+    let mut pages: Vec<Page> =
+        newest.members.iter().map(|entry| Page { device: None, entry: entry.clone() }).collect();
+    let mut notes = Vec::new();
+    for (candidate, record) in records {
+        let own = record.members.get(record.index).map(|entry| entry.id);
+        let Some(index) = newest.members.iter().position(|entry| Some(entry.id) == own) else {
+            notes.push(format!(
+                "{} was a member once and has been replaced since; it is left alone",
+                candidate.name
+            ));
+            continue;
+        };
+        let needed = newest.layout.data_bytes;
+        if data_bytes(candidate.device.info().size).is_none_or(|bytes| bytes < needed) {
+            let context = format!("{} has become smaller than the volume needs", candidate.name);
+            return Err(Error::new(ErrorKind::Invalid, context));
+        }
+        if let Ok(other) = &names[index] {
+            let context =
+                format!("{} and {other} are copies of the same member; leave one out", candidate.name);
+            return Err(Error::new(ErrorKind::Invalid, context));
+        }
+        if newest.members[index].state == EntryState::Failed {
+            names[index] = Err("it has failed".to_owned());
+            notes.push(format!("{} has failed before; replace it", candidate.name));
+            continue;
+        }
+        if record.generation < newest.generation && !newest.members[index].missed.is_empty() {
+            notes.push(format!(
+                "{} was away, and has missed writes; rebuild brings it up to date",
+                candidate.name
+            ));
+        }
+        names[index] = Ok(candidate.name);
+        pages[index].device = Some(candidate.device);
+    }
+    let ways = usize::from(newest.layout.ways);
+    for (mirror, of) in names.chunks(ways).enumerate() {
+        if of.iter().all(Result::is_err) {
+            let members: Vec<String> =
+                (mirror * ways..(mirror + 1) * ways).map(|member| member.to_string()).collect();
+            let context = format!(
+                "the volume cannot be opened without one of its members {}, which keep the same and are all missing",
+                members.join(", ")
+            );
+            return Err(Error::new(ErrorKind::Missing, context));
+        }
+    }
+    Ok(Assembled { newest, pages, names, notes })
+}
+
+/// Two members of one mirror each of which says that the other has missed something have both gone on alone.
+fn refuse_conflicts(records: &[(Candidate, Record)]) -> Result<()> {
+    let says_behind = |one: &Record, other: &Record| {
+        let id = other.members.get(other.index).map(|entry| entry.id);
+        one.members.iter().any(|entry| Some(entry.id) == id && !entry.missed.is_empty())
+    };
+    for (number, (one, of_one)) in records.iter().enumerate() {
+        for (other, of_other) in &records[number + 1..] {
+            let ways = usize::from(of_one.layout.ways);
+            let is_one_mirror = of_one.index / ways == of_other.index / ways;
+            if is_one_mirror && says_behind(of_one, of_other) && says_behind(of_other, of_one) {
+                let context = format!(
+                    "{} and {} have each gone on without the other, so each has what the other lacks; open the volume with the \
+                     one whose data you want to keep, and replace the other",
+                    one.name, other.name
+                );
+                return Err(Error::new(ErrorKind::Refused, context));
+            }
+        }
+    }
+    Ok(())
+}

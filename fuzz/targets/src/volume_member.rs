@@ -1,0 +1,43 @@
+//! What a device says of the volume that it is a member of.
+
+use rotproof_volume::member::{Bits, EntryState, Layout, MemberEntry, Record, seal};
+
+/// It is refused, or it says the same when it is written again; also with a sum that is right.
+pub fn check(bytes: &[u8]) {
+    let mut sealed = bytes.to_vec();
+    if sealed.len() >= 48 {
+        let length = sealed.len() as u32;
+        sealed[12..16].copy_from_slice(&length.to_le_bytes());
+        sealed[40..48].fill(0);
+        seal(&mut sealed);
+    }
+    for bytes in [bytes, &sealed] {
+        if let Ok(Some(record)) = Record::decode(bytes, 0) {
+            assert_eq!(Record::decode(&record.encode(0), 0).expect("makes sense"), Some(record));
+        }
+    }
+}
+
+/// Records of several layouts, without the zeros behind them.
+pub fn seeds() -> Vec<Vec<u8>> {
+    [(1u8, 1usize), (2, 4), (3, 3)]
+        .into_iter()
+        .map(|(ways, count)| {
+            let layout = Layout { ways, chunk_bytes: 65_536, data_bytes: 64 << 20, checksum: ways - 1 };
+            let mut missed = Bits::new(layout.regions());
+            missed.set(3);
+            let entry = |id| MemberEntry {
+                id,
+                state: EntryState::InUse,
+                missed: missed.clone(),
+                written: Bits::new(layout.regions()),
+            };
+            let members = (0..count as u128).map(entry).collect();
+            let record =
+                Record { volume: 7, generation: 3, index: 0, layout: layout.clone(), members, is_open: true };
+            let mut bytes = record.encode(0);
+            bytes.truncate(u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]) as usize);
+            bytes
+        })
+        .collect()
+}
