@@ -145,6 +145,34 @@ fn a_stripe_over_mirrors_takes_a_dead_disk_in_each() {
 }
 
 #[test]
+fn a_volume_mends_what_is_wrong_below_each_of_its_members() {
+    let rig = Rig::new();
+    let volume = |faults: &str, expect: &str| {
+        Trial::new(format!(
+            "seed: 7\nruntime: simulated\nstack:\n  - volume:\n      of:\n        a: [ memory: {{ size: 8MiB }}, faults ]\n        b: [ \
+             memory: {{ size: 8MiB }}, faults ]\nload: {{ pattern: random, reads: 50%, prefill: true, requests: 3000 }}\nfaults:\n\
+             {faults}expect: {{ {expect} }}\n"
+        ))
+    };
+    let either = "  - \"on=a, write, offset=2MiB..3MiB, every=3: bit_flip\"\n  - \"on=b, read, offset=3MiB..4MiB, every=3: zeros\"\n  \
+                  - \"on=b, read, offset=5MiB..6MiB, every=3: error(EIO)\"\n";
+    let run = rig.run(&volume(either, "failures: 0, errors: 0, silent: 0, reported: 0, unknown: any"));
+    run.assert_passed();
+    assert!(run.count("repaired") > 10, "{}", run.text);
+    let layer = &run.json["layers"][0];
+    assert!(layer["checksum"]["repaired"].as_u64() > Some(10), "{layer}");
+    assert_eq!(layer["members"][0]["state"], "current", "{layer}");
+    // What both have wrong is an error, and never wrong data.
+    let both = "  - \"on=a, write, offset=2MiB..2112KiB, sticky: bit_flip\"\n  - \"on=b, write, offset=2MiB..2112KiB, sticky: zeros\"\n";
+    let run = rig.run(&volume(
+        both,
+        "failures: any, errors: any, silent: 0, reported: any, unknown: any, assumed: any",
+    ));
+    run.assert_passed();
+    assert!(run.count("failures") > 0, "{}", run.text);
+}
+
+#[test]
 fn a_rule_must_say_where_it_acts_where_there_is_a_choice() {
     let run = Rig::new().run(&mirror(&["read: bit_flip", "on=lefft, write: zeros"], "silent: 0"));
     assert_eq!(run.code, 2, "{}", run.text);

@@ -17,6 +17,7 @@ use crate::metrics::MetricsArgs;
 use crate::model::ModelArgs;
 use crate::react::ReactArgs;
 use crate::trace::TraceArgs;
+use crate::volume::VolumeArgs;
 
 /// Puts a storage stack on trial: faults below, a load above, and a verdict
 #[derive(Debug, Parser)]
@@ -97,6 +98,8 @@ pub enum Command {
     Guard(GuardArgs),
     /// Show how a file system reacts to bad blocks, by their kind
     React(ReactArgs),
+    /// Keep data on several devices, with copies and checksums
+    Volume(VolumeArgs),
     /// Remove what killed runs have left: mounts, loop devices, folders
     Clean(CleanArgs),
 }

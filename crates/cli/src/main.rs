@@ -41,6 +41,7 @@ mod trace;
 mod trials;
 mod units;
 mod verdict;
+mod volume;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -104,6 +105,7 @@ fn call(command: &Command, output: Output) -> Result<Exit, Failure> {
         Command::Crash(args) => crash::crash(args, output),
         Command::Guard(args) => guard::guard(args, output),
         Command::React(args) => react::react(args, output),
+        Command::Volume(args) => volume::volume(args, output),
         Command::Clean(args) => clean::clean(args, output),
     }
 }

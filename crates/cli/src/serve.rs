@@ -10,6 +10,7 @@ use crate::args::ServeArgs;
 use crate::clean::tell_stuck;
 use crate::exit::Exit;
 use crate::fail::Failure;
+use crate::metrics::MetricsArgs;
 use crate::output::{Output, Paint};
 use crate::signals::cancel_on_signals;
 use crate::table::clip;
@@ -29,11 +30,22 @@ pub fn serve(args: &ServeArgs, output: Output) -> Result<Exit, Failure> {
         ledger: args.ledger.clone(),
         overwrite: args.overwrite,
     };
+    serve_file(&file, options, args.json, output, Some(&args.metrics))
+}
+
+/// Serves what a file describes.
+pub fn serve_file(
+    file: &TrialFile,
+    options: ServeOptions,
+    json: bool,
+    output: Output,
+    metrics: Option<&MetricsArgs>,
+) -> Result<Exit, Failure> {
     let cancel = cancel_on_signals()?;
     tell_stuck(output);
-    let mut served = Served::begin(&file, &options)?;
+    let mut served = Served::begin(file, &options)?;
     let figures = served.figures();
-    let _metrics = args.metrics.serve(output, move || figures.page())?;
+    let _metrics = metrics.map(|metrics| metrics.serve(output, move || figures.page())).transpose()?;
     for address in options.nbd.open_to_strangers() {
         let name = &options.name;
         output.note(format_args!(
@@ -41,7 +53,7 @@ pub fn serve(args: &ServeArgs, output: Output) -> Result<Exit, Failure> {
             output.stderr_paint().notable("note:")
         ));
     }
-    if args.json {
+    if json {
         output.result(ready_json(served.ready())?);
     } else {
         output.result(render(served.ready(), output.stdout_paint()));

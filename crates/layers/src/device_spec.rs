@@ -25,6 +25,7 @@ use crate::stack_spec::Legs;
 use crate::stats::StatsSpec;
 use crate::stripe::StripeSpec;
 use crate::versions::VersionsSpec;
+use crate::volume::VolumeSpec;
 use crate::write_cache_spec::WriteCacheSpec;
 
 macro_rules! devices {
@@ -199,6 +200,8 @@ devices! {
     Stripe(StripeSpec),
     /// The same on several devices.
     Mirror(MirrorSpec),
+    /// Several devices that are a volume.
+    Volume(VolumeSpec),
     /// A place where faults act.
     Faults(FaultsSpec),
     /// Counts what passes.
@@ -239,5 +242,5 @@ impl DeviceSpec {
     }
 
     /// The kinds of devices that can begin a list, for a message.
-    pub(crate) const BEGINNINGS: &'static str = "memory, file, nbd, disk, concat, stripe or mirror";
+    pub(crate) const BEGINNINGS: &'static str = "memory, file, nbd, disk, concat, stripe, mirror or volume";
 }

@@ -29,6 +29,7 @@ mod stack_spec;
 mod stats;
 mod stripe;
 mod versions;
+mod volume;
 mod write_cache;
 mod write_cache_spec;
 
@@ -50,5 +51,6 @@ pub use stack_spec::{Chain, Legs, StackSpec};
 pub use stats::{StatsDevice, StatsReport, StatsRow, StatsSpec};
 pub use stripe::StripeSpec;
 pub use versions::VersionsSpec;
+pub use volume::{VolumeChecksum, VolumeReport, VolumeSpec};
 pub use write_cache::{Lies, WriteBack, WriteCacheDevice, WriteCacheOptions};
 pub use write_cache_spec::{Ignores, WriteBackSpec, WriteCacheSpec};

@@ -17,6 +17,7 @@ use crate::kind::Kind;
 use crate::mirror::MirrorReport;
 use crate::stack_spec::{Chain, SiteNames, StackSpec};
 use crate::stats::StatsReport;
+use crate::volume::VolumeReport;
 
 /// What a stack needs besides its description.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +66,8 @@ pub enum LayerReport {
     Checksum(ChecksumLayerReport),
     /// What a mirror has done.
     Mirror(MirrorReport),
+    /// What a volume has done.
+    Volume(VolumeReport),
 }
 
 /// The devices above a place, from below, each with the number and the sizes of those that it stands on.
@@ -298,6 +301,7 @@ mod tests {
             LayerReport::Dedup(dedup) => dedup.name,
             LayerReport::Checksum(checksum) => checksum.name,
             LayerReport::Mirror(mirror) => mirror.name,
+            LayerReport::Volume(volume) => volume.name,
         };
         let names: Vec<String> = stack.reports().into_iter().map(name).collect();
         assert_eq!(names, ["stats-1", "dedup", "top", "stats-3"]);

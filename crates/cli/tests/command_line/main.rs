@@ -12,3 +12,4 @@ mod model;
 mod probe;
 mod react;
 mod trace;
+mod volume;

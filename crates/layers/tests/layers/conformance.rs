@@ -118,6 +118,8 @@ fn whole_stacks_keep_the_contract() {
         r#"[{"stripe": {"chunk": "16KiB", "of": [[{"memory": {"size": "1MiB"}}, "faults"], [{"disk": {"profile": "nvme", "size": "2MiB"}}]]}}, "stats"]"#.to_owned(),
         r#"[{"mirror": {"of": [[{"memory": {"size": "2MiB"}}, "faults"], [{"disk": {"profile": "nvme", "size": "2MiB"}}], [{"memory": {"size": "3MiB"}}]]}}, "stats"]"#.to_owned(),
         r#"[{"stripe": {"of": [[{"mirror": {"of": [[{"memory": {"size": "1MiB"}}, "faults"], [{"memory": {"size": "1MiB"}}, "faults"]]}}], [{"mirror": {"of": [[{"memory": {"size": "1MiB"}}, "faults"], [{"memory": {"size": "1MiB"}}, "faults"]]}}]]}}]"#.to_owned(),
+        r#"[{"volume": {"of": [[{"memory": {"size": "4MiB"}}, "faults"], [{"memory": {"size": "4MiB"}}, "faults"]]}}]"#.to_owned(),
+        r#"[{"volume": {"copies": 2, "checksum": "none", "of": [[{"memory": {"size": "4MiB"}}], [{"memory": {"size": "4MiB"}}], [{"memory": {"size": "4MiB"}}], [{"memory": {"size": "4MiB"}}]]}}, "stats"]"#.to_owned(),
         r#"[{"concat": {"of": [[{"memory": {"size": "1MiB"}}, "faults"], [{"memory": {"size": "512KiB"}}], [{"disk": {"profile": "nvme", "size": "2560KiB"}}]]}}, "stats"]"#.to_owned(),
     ];
     for text in stacks {

@@ -126,6 +126,13 @@ impl TrialFile {
         Self::from_source(&source, overrides, &stem, Self::validate, |_, _| {}).map(|(trial, _)| trial)
     }
 
+    /// As [`TrialFile::open_to_serve`], from the content of a file called `name`.
+    pub fn parse_to_serve(name: &str, bytes: &[u8], overrides: &Overrides) -> Result<Self, Diagnostics> {
+        let source = source_from_bytes(name, bytes.to_vec())?;
+        Self::from_source(&source, overrides, name, Self::validate_to_serve, |_, _| {})
+            .map(|(trial, _)| trial)
+    }
+
     /// As [`TrialFile::open_and_warn`], from the content of a file called `name`.
     pub fn parse_and_warn(
         name: &str,

@@ -5,6 +5,7 @@
 //! order in which these layers stand, and what is on record when; how each works is its own.
 
 mod book;
+mod inspect;
 mod intent;
 mod open;
 mod part;
@@ -24,15 +25,16 @@ use rotproof_block::{
 };
 
 use book::{Book, Page, write_record};
+pub use inspect::{Inspection, inspect};
 use intent::IntentDevice;
 use open::{Assembled, assemble};
 pub use open::{Candidate, read_record};
 use part::Part;
 
-use crate::checksum::{ChecksumDevice, ChecksumKind, ChecksumOptions, Found, ScrubOptions};
+use crate::checksum::{ChecksumDevice, ChecksumKind, ChecksumOptions, ChecksumReport, Found, ScrubOptions};
 use crate::copies::{MemberState, Members};
 use crate::member::{Bits, EntryState, Layout, MARGIN_BYTES, MEMBERS_MAX, MemberEntry, Record, data_bytes};
-use crate::mirror::{MirrorDevice, MirrorOptions, MissLog, Pace};
+use crate::mirror::{MemberReport, MirrorDevice, MirrorOptions, MissLog, Pace};
 use crate::stripe::{CHUNK_BYTES_DEFAULT, StripeDevice};
 
 /// How a volume is made.
@@ -258,6 +260,23 @@ impl Volume {
         // What is to be made equal must not be forgotten with the marks.
         volume.record_missed(runtime).await?;
         Ok(volume)
+    }
+
+    /// How it was made.
+    pub fn options(&self) -> VolumeOptions {
+        let layout = &self.book.layout;
+        let checksum = layout.checksum.checked_sub(1).and_then(ChecksumKind::from_number);
+        VolumeOptions { ways: layout.ways, chunk_bytes: layout.chunk_bytes, checksum }
+    }
+
+    /// What each member is like and has done since it was opened, mirror by mirror; none where one copy is kept.
+    pub fn reports(&self) -> Vec<MemberReport> {
+        self.mirrors.iter().flatten().flat_map(|mirror| mirror.report()).collect()
+    }
+
+    /// What its checksums have found and mended since it was opened, if it has some.
+    pub fn checksum_report(&self) -> Option<ChecksumReport> {
+        self.checksum.as_ref().map(|checksum| checksum.report())
     }
 
     /// What people should know of how it was opened.

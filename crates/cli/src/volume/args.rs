@@ -1,0 +1,185 @@
+//! The command line of `rotproof volume`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use rotproof_serve::{ExportKind, NbdAddress};
+use rotproof_spec::{Bytes, Span};
+
+/// `rotproof volume`.
+#[derive(Clone, Debug, Args)]
+pub struct VolumeArgs {
+    #[command(subcommand)]
+    pub verb: VolumeVerb,
+}
+
+/// What can be done with a volume.
+#[derive(Clone, Debug, Subcommand)]
+pub enum VolumeVerb {
+    /// Make a volume of several files or block devices
+    #[command(next_line_help = true)]
+    Create(CreateArgs),
+    /// Offer a volume to any program
+    #[command(next_line_help = true)]
+    Serve(ServeVolumeArgs),
+    /// Show what the members say of their volume; writes nothing
+    #[command(next_line_help = true)]
+    Status(StatusArgs),
+    /// Bring members up to date that were away or are new
+    #[command(next_line_help = true)]
+    Rebuild(UpkeepArgs),
+    /// Read every copy of everything, and put right what can be
+    #[command(next_line_help = true)]
+    Scrub(UpkeepArgs),
+    /// Put another device in the place of a member, and fill it
+    #[command(next_line_help = true)]
+    Replace(ReplaceArgs),
+    /// End a volume: what its members hold cannot be reached any more
+    #[command(next_line_help = true)]
+    Destroy(DestroyArgs),
+}
+
+/// Which checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Checksum {
+    /// CRC-32C.
+    #[default]
+    Crc32c,
+    /// XXH3-64.
+    Xxh3,
+    /// BLAKE3.
+    Blake3,
+    /// None.
+    None,
+}
+
+/// `rotproof volume create`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+So many members in a row as there are copies keep the same; over several such
+mirrors lies a stripe. Each member gives as much as the smallest.")]
+pub struct CreateArgs {
+    /// Files or block devices, which exist
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<PathBuf>,
+
+    /// Copies of everything: 1 to 3
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=3))]
+    pub copies: u8,
+
+    /// Bytes of a chunk of the stripe, a power of two
+    #[arg(long, value_name = "SIZE", default_value = "64KiB")]
+    pub chunk: Bytes,
+
+    /// Of every block: crc32c, xxh3, blake3 or none
+    #[arg(long, value_name = "KIND", value_enum, default_value_t, hide_possible_values = true)]
+    pub checksum: Checksum,
+
+    /// Permit destroying what the members hold
+    #[arg(long)]
+    pub overwrite: bool,
+
+    /// Print the volume as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `rotproof volume serve`.
+#[derive(Clone, Debug, Args)]
+pub struct ServeVolumeArgs {
+    /// The members, in any order; of each mirror one may be missing
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<PathBuf>,
+
+    /// File (default), device, ublk, nbd, vhost; may repeat
+    #[arg(long = "as", value_name = "WAY", default_value = "file", hide_default_value = true)]
+    pub exports: Vec<ExportKind>,
+
+    /// Where NBD listens: :10809 or unix:PATH; may repeat
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Vec<NbdAddress>,
+
+    /// How long a member may take to answer
+    #[arg(long, value_name = "SPAN", default_value = "5s")]
+    pub patience: Span,
+
+    /// Name for `rotproof ctl`
+    #[arg(long, default_value = "volume")]
+    pub name: String,
+
+    /// Where its control socket is; default: by its name
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+
+    /// Print one line of JSON when it is ready
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `rotproof volume status`.
+#[derive(Clone, Debug, Args)]
+pub struct StatusArgs {
+    /// The members, in any order
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<PathBuf>,
+
+    /// Print it as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `rotproof volume rebuild` and `scrub`.
+#[derive(Clone, Debug, Args)]
+pub struct UpkeepArgs {
+    /// The members, in any order
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<PathBuf>,
+
+    /// Bytes a second at most
+    #[arg(long, value_name = "SIZE")]
+    pub rate: Option<Bytes>,
+
+    /// Print what came of it as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `rotproof volume replace`.
+#[derive(Clone, Debug, Args)]
+pub struct ReplaceArgs {
+    /// The members that are there, in any order
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<PathBuf>,
+
+    /// Which member, by its number in `status`
+    #[arg(long, value_name = "N")]
+    pub member: usize,
+
+    /// The device that takes its place
+    #[arg(long, value_name = "DEVICE")]
+    pub with: PathBuf,
+
+    /// Bytes a second at most
+    #[arg(long, value_name = "SIZE")]
+    pub rate: Option<Bytes>,
+
+    /// Permit destroying what that device holds
+    #[arg(long)]
+    pub overwrite: bool,
+
+    /// Print what came of it as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `rotproof volume destroy`.
+#[derive(Clone, Debug, Args)]
+pub struct DestroyArgs {
+    /// Members of one volume
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<PathBuf>,
+
+    /// Yes, end it
+    #[arg(long, required = true)]
+    pub yes: bool,
+}
