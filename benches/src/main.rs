@@ -22,6 +22,7 @@ mod idle_rules;
 mod load;
 mod load_memory;
 mod machine;
+mod memory;
 mod model;
 mod nbd_peers;
 mod recording;
@@ -116,6 +117,11 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "load",
         about: "CPU for one request of a load against fio's; memory over 100 million requests",
         run: load::run,
+    },
+    Benchmark {
+        name: "memory",
+        about: "a block found in memory by its content, against memmem; how long a change of it takes",
+        run: memory::run,
     },
     Benchmark {
         name: "failures",

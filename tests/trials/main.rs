@@ -7,6 +7,7 @@ mod evidence;
 mod fat;
 mod files;
 mod interruptions;
+mod memory;
 mod models;
 mod page_cache;
 mod power;

@@ -52,6 +52,12 @@ fn path_of_requests(file: &TrialFile, plan: Option<&Plan>, paint: Paint) -> Vec<
         SubjectSpec::Raw => vec!["the stack itself, in process".to_owned()],
         SubjectSpec::Fat => vec!["files on FAT, by a library in process over the stack".to_owned()],
         SubjectSpec::Device => vec!["a loop device over the exported stack".to_owned()],
+        SubjectSpec::Machine(_) => {
+            let on_memory = file.faults.iter().filter(|entry| entry.is_on_memory()).count() as u64;
+            let mut lines = vec![format!("files in a {}", file.subject)];
+            lines.extend((on_memory > 0).then(|| format!("{} on its memory", counted(on_memory, "rule"))));
+            lines
+        }
         SubjectSpec::FileSystem(spec) => {
             let mut lines = vec![format!("files on {}, on a loop device over the exported stack", spec.kind)];
             if !spec.mkfs.is_empty() {
@@ -69,7 +75,8 @@ fn path_of_requests(file: &TrialFile, plan: Option<&Plan>, paint: Paint) -> Vec<
         None => counted(file.faults.len() as u64, "rule or model").replace("models", "models, not drawn yet"),
     };
     // Where the file names no place, faults act just above each leaf.
-    let is_implicit = !file.stack.has_site() && !file.faults.is_empty();
+    let in_stack = file.faults.iter().filter(|entry| !entry.is_on_memory()).count();
+    let is_implicit = !file.stack.has_site() && in_stack > 0;
     match file.stack.only() {
         Some(chain) => floors.extend(floors_of(chain, is_implicit, &count)),
         None => {

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::hash_text::HashText;
+use crate::memory::{Copies, MemoryKind};
 use crate::one_or_many::OneOrMany;
 use crate::tag::TagPattern;
 use crate::target::Target;
@@ -31,6 +32,18 @@ pub struct Match {
     /// or a list.
     #[serde(default, skip_serializing_if = "OneOrMany::is_empty")]
     pub tag: OneOrMany<TagPattern>,
+    /// On memory: what the page is used for: page_cache, dirty, anonymous, kernel or free, or a list. Default: anything.
+    #[serde(default, skip_serializing_if = "OneOrMany::is_empty")]
+    pub kind: OneOrMany<MemoryKind>,
+    /// On memory: physical addresses, as offset is given.
+    #[serde(default, skip_serializing_if = "OneOrMany::is_empty")]
+    pub address: OneOrMany<ByteRange>,
+    /// On memory: so many blocks of it, where chance says, at each look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub places: Option<u64>,
+    /// On memory: the copy of the block that is in use (one, the default), or all copies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<Copies>,
 }
 
 impl Match {

@@ -10,6 +10,7 @@
 //!            | "probability=" chance [ "/block" | "/request" ] | "at=" span [ "+" span ]
 //!            | "transient" | "sticky" | "until_rewritten" [ "=" spares ]
 //!            | "tag=" text { "|" text }
+//!            | "kind=" kind { "|" kind } | "address=" range { "|" range } | "places=" n | "copies=" ( "one" | "all" )
 //!            | "during=" phase { "|" phase }  | "name=" text | "on=" text
 //! target     = "most_duplicated" [ "(" n ")" ] | "unique" [ "(" n ")" ]
 //!            | "file(" text "," "block=" n [ "," "by=" ( "content" | "extent" ) ] ")"
@@ -39,7 +40,7 @@ use crate::short_text::{Quoted, quoted, split_outside};
 use crate::target::Target;
 
 /// Words that stand alone before the colon, and keys that take a value.
-pub(crate) const CONDITIONS: [&str; 25] = [
+pub(crate) const CONDITIONS: [&str; 29] = [
     "read",
     "write",
     "flush",
@@ -65,6 +66,10 @@ pub(crate) const CONDITIONS: [&str; 25] = [
     "name",
     "on",
     "tag",
+    "kind",
+    "address",
+    "places",
+    "copies",
 ];
 
 impl FromStr for Rule {
@@ -120,6 +125,22 @@ fn apply_condition<'a>(rule: &mut Rule, given: &mut Given<'a>, condition: &'a st
         "offset" => {
             given.note("offset", word)?;
             rule.matching.offset = list(word, value, "1MiB..2MiB")?;
+        }
+        "kind" => {
+            given.note("kind", word)?;
+            rule.matching.kind = list(word, value, "page_cache")?;
+        }
+        "address" => {
+            given.note("address", word)?;
+            rule.matching.address = list(word, value, "16MiB..17MiB")?;
+        }
+        "places" => {
+            given.note("places", word)?;
+            rule.matching.places = Some(number(word, needed(word, value, "16")?)?);
+        }
+        "copies" => {
+            given.note("copies", word)?;
+            rule.matching.copies = Some(needed(word, value, "all")?.parse()?);
         }
         "content" => {
             given.note("content", word)?;
@@ -362,7 +383,7 @@ impl fmt::Display for Rule {
         if let Some(on) = &self.on {
             conditions.push(format!("on={}", Quoted(on)));
         }
-        let Match { operation, offset, content, target, tag } = &self.matching;
+        let Match { operation, offset, content, target, tag, kind, address, places, copies } = &self.matching;
         if let Some(operation) = operation {
             conditions.push(operation.word().to_owned());
         }
@@ -378,6 +399,14 @@ impl fmt::Display for Rule {
         if !tag.is_empty() {
             conditions.push(format!("tag={}", joined(tag)));
         }
+        if !kind.is_empty() {
+            conditions.push(format!("kind={}", joined(kind)));
+        }
+        if !address.is_empty() {
+            conditions.push(format!("address={}", joined(address)));
+        }
+        conditions.extend(places.map(|places| format!("places={places}")));
+        conditions.extend(copies.map(|copies| format!("copies={}", copies.word())));
         match self.schedule {
             Schedule::All => {}
             Schedule::Once => conditions.push("once".to_owned()),

@@ -14,6 +14,7 @@ use crate::{
     NewPart, OneOrMany, OperationMatch, Per, Persistence, Rule, Schedule, Seen, SeenBlock, TagPattern,
     Target, Tear,
 };
+use crate::{Copies, MemoryKind};
 
 fn any_range() -> impl Strategy<Value = ByteRange> {
     let end = prop_oneof![any::<u64>().prop_map(End::At), Just(End::Open), Just(End::OneBlock)];
@@ -152,13 +153,21 @@ pub(crate) fn any_rule() -> impl Strategy<Value = Rule> {
         vec(any::<u128>().prop_map(|hash| HashText(ContentHash(hash))), 0..4),
         option::of(any_target()),
         vec(any::<String>().prop_map(TagPattern), 0..3),
+        vec(prop::sample::select(MemoryKind::WORDS.map(|(_, kind)| kind).to_vec()), 0..3),
+        vec(any_range(), 0..2),
+        option::of(any::<u64>()),
+        option::of(prop_oneof![Just(Copies::One), Just(Copies::All)]),
     )
-        .prop_map(|(operation, offset, content, target, tag)| Match {
+        .prop_map(|(operation, offset, content, target, tag, kind, address, places, copies)| Match {
             operation,
             offset: OneOrMany(offset),
             content: OneOrMany(content),
             target,
             tag: OneOrMany(tag),
+            kind: OneOrMany(kind),
+            address: OneOrMany(address),
+            places,
+            copies,
         });
     let phases = prop::sample::subsequence(AwakePhase::WORDS.map(|(_, phase)| phase).to_vec(), 1..=3);
     let persistence = prop_oneof![

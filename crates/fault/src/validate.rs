@@ -22,6 +22,7 @@ impl Rule {
                 "leave it out, and the fault is numbered",
             );
         }
+        self.validate_place_of_conditions(path, problems);
         let matching = path.key("match");
         for (index, range) in self.matching.offset.iter().enumerate() {
             let place = match self.matching.offset.0.len() {
@@ -39,7 +40,7 @@ impl Rule {
         self.validate_phases(&path.key("during"), problems);
     }
 
-    fn validate_schedule(&self, path: &Path, problems: &mut Problems) {
+    pub(crate) fn validate_schedule(&self, path: &Path, problems: &mut Problems) {
         let never = |word: &str, what: String| (path.key(word), format!("{what} never hits"));
         let ((place, message), help) = match self.schedule {
             Schedule::Every(Cycle { n: 0, .. }) => {
@@ -183,7 +184,7 @@ impl Rule {
     }
 }
 
-fn validate_bits(bits: Bits, path: &Path, problems: &mut Problems) {
+pub(crate) fn validate_bits(bits: Bits, path: &Path, problems: &mut Problems) {
     let (byte, bit, count) = match bits {
         Bits::At { byte, bit } => (byte, bit, 1),
         Bits::Mask { byte, mask } => (byte, 0, u32::from(mask)),
@@ -206,7 +207,12 @@ fn validate_bits(bits: Bits, path: &Path, problems: &mut Problems) {
     }
 }
 
-fn validate_range(range: &ByteRange, path: &Path, device_size: Option<u64>, problems: &mut Problems) {
+pub(crate) fn validate_range(
+    range: &ByteRange,
+    path: &Path,
+    device_size: Option<u64>,
+    problems: &mut Problems,
+) {
     let ByteRange { start, end } = *range;
     if let Some(size) = device_size
         && start >= size

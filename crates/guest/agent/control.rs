@@ -31,8 +31,15 @@ fn carry_out(words: &[&str], server: &Server) -> Result<String, i32> {
             sys::try_mount(device, ROOT, kind, options).map(|()| String::new())
         }
         ["unmount"] => {
-            server.nodes.clear();
-            sys::unmount(ROOT).map(|()| String::new())
+            // What another worker has under way ends in a moment.
+            for _ in 0..100 {
+                server.nodes.clear();
+                match sys::unmount(ROOT) {
+                    Err(sys::EBUSY) => std::thread::sleep(std::time::Duration::from_millis(20)),
+                    done => return done.map(|()| String::new()),
+                }
+            }
+            Err(sys::EBUSY)
         }
         ["sync"] => {
             sys::sync_all();

@@ -67,6 +67,7 @@ pub const EPERM: i32 = 1;
 pub const ENOENT: i32 = 2;
 pub const EIO: i32 = 5;
 pub const EBADF: i32 = 9;
+pub const EBUSY: i32 = 16;
 pub const EINVAL: i32 = 22;
 pub const ENOSYS: i32 = 38;
 

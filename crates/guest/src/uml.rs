@@ -30,7 +30,7 @@ pub const MEMORY_MIN: u64 = 64 << 20;
 /// How long a guest may take for a command. A file system that waits for a slow device takes its time.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// How long it may be silent before it counts as hanging.
-const PING_MAX: Duration = Duration::from_secs(5);
+const PING_MAX: Duration = Duration::from_secs(20);
 /// How long it may take to come up; it takes 1.5 s on a machine that does nothing else.
 const START_MAX: Duration = Duration::from_secs(60);
 /// How long its processes may take to end after they were killed.
@@ -165,6 +165,10 @@ impl Guest {
         // SAFETY: between fork and exec only system calls that are allowed there, on plain numbers.
         unsafe {
             command.pre_exec(move || {
+                // When the thread that starts it ends, however it does, so does the guest.
+                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
                 for fd in inherited {
                     if libc::fcntl(fd, libc::F_SETFD, 0) < 0 {
                         return Err(std::io::Error::last_os_error());

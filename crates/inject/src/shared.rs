@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
@@ -110,6 +110,15 @@ impl Memory for SharedMemory {
 
     fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
         let start = self.check(address, bytes.len())?;
+        if start.is_multiple_of(8) && bytes.len().is_multiple_of(8) {
+            for (number, word) in bytes.chunks_exact_mut(8).enumerate() {
+                let place = self.at.wrapping_add(start + number * 8).cast();
+                // SAFETY: within the mapping, and at a multiple of eight, as the mapping begins at one of a page.
+                let read = unsafe { AtomicU64::from_ptr(place) }.load(Ordering::Relaxed);
+                word.copy_from_slice(&read.to_ne_bytes());
+            }
+            return Ok(());
+        }
         for (at, byte) in bytes.iter_mut().enumerate() {
             // SAFETY: within the mapping; a byte of it is an atomic byte.
             *byte = unsafe { AtomicU8::from_ptr(self.at.add(start + at)) }.load(Ordering::Relaxed);

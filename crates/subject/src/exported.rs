@@ -48,6 +48,7 @@ impl Export {
     fn new(
         stack: &mut CleanupStack,
         (device, folder): (Arc<dyn Device>, String),
+        allow_other: bool,
         environment: &SubjectEnvironment,
     ) -> Result<Self> {
         let info = device.info();
@@ -59,7 +60,7 @@ impl Export {
             seed: environment.seed,
             epoch: environment.epoch,
             phase: Arc::clone(&environment.phase),
-            allow_other: false,
+            allow_other,
             use_ring: true,
         };
         let served = stack.create(FuseMount { path: mountpoint.clone() }, || {
@@ -76,15 +77,34 @@ impl Export {
 impl Exported {
     /// Serves `devices` and attaches them. `stack` may hold what shall outlive them.
     pub(crate) fn new(
+        stack: CleanupStack,
+        devices: Vec<Arc<dyn Device>>,
+        environment: &SubjectEnvironment,
+    ) -> Result<Self> {
+        Self::open_to(stack, devices, false, environment)
+    }
+
+    /// The same, with files that users other than this one may use who are handed them open; the folder they are in is closed
+    /// to them.
+    pub(crate) fn for_everybody(
+        stack: CleanupStack,
+        devices: Vec<Arc<dyn Device>>,
+        environment: &SubjectEnvironment,
+    ) -> Result<Self> {
+        Self::open_to(stack, devices, true, environment)
+    }
+
+    fn open_to(
         mut stack: CleanupStack,
         devices: Vec<Arc<dyn Device>>,
+        everybody: bool,
         environment: &SubjectEnvironment,
     ) -> Result<Self> {
         let kernel_log = KernelLog::follow();
         let mut exports = Vec::new();
         for (number, device) in devices.into_iter().enumerate() {
             let folder = if number == 0 { "export".to_owned() } else { format!("export-{}", number + 1) };
-            exports.push(Export::new(&mut stack, (device, folder), environment)?);
+            exports.push(Export::new(&mut stack, (device, folder), everybody, environment)?);
         }
         let mut exported = Self {
             loop_mark: stack.height(),
@@ -119,6 +139,11 @@ impl Exported {
     /// The block devices; others after each [`Exported::attach`].
     pub(crate) fn devices(&self) -> Vec<&Path> {
         self.devices.iter().map(PathBuf::as_path).collect()
+    }
+
+    /// The file that stands for the first device of the stack.
+    pub(crate) fn file(&self) -> &Path {
+        self.exports.first().map_or(Path::new(""), |export| export.file.as_path())
     }
 
     /// See [`super::Prepared::disks`].

@@ -1,13 +1,14 @@
 //! Subjects: what is on trial. A subject turns a stack into a place to put load, and takes it down again.
 //!
 //! `raw` is the stack itself; `fat` a file system library in process over it; `device` a loop device over the stack's export; `ext4`, `xfs` and `btrfs` are made and
-//! mounted on such a device. Everything a subject creates is recorded with the run first. Subjects know nothing of
+//! mounted on such a device; `machine` is a guest kernel with one of them. Everything a subject creates is recorded with the run first. Subjects know nothing of
 //! faults, loads' patterns or verdicts.
 
 mod device;
 mod exported;
 mod fat;
 mod file_system;
+mod machine;
 mod mkfs;
 mod mount;
 mod raw;
@@ -26,8 +27,9 @@ use serde::{Deserialize, Serialize};
 pub use file_system::unmount;
 pub use mount::mount;
 pub use requirements::check_requirements;
-pub use spec::{FileSystem, FileSystemSpec, SubjectSpec};
+pub use spec::{FileSystem, FileSystemSpec, MachineSpec, SubjectSpec};
 
+pub use rotproof_guest::GuestMemory;
 use rotproof_machine::Cancel;
 use rotproof_machine::registry::Run;
 
@@ -66,6 +68,9 @@ pub fn prepare(
         SubjectSpec::Raw => Box::new(raw::Raw::new(one()?)),
         SubjectSpec::Fat => Box::new(fat::Fat::new(one()?)),
         SubjectSpec::Device => Box::new(device::LoopSubject::prepare(one()?, environment)?),
+        SubjectSpec::Machine(spec) => {
+            Box::new(machine::MachineSubject::prepare(spec, vec![one()?], environment)?)
+        }
         SubjectSpec::FileSystem(spec) => {
             Box::new(file_system::FileSystemSubject::prepare(spec, devices, environment)?)
         }
@@ -101,6 +106,16 @@ pub trait Prepared: Send {
 
     /// What the kernel has said about the subject's devices so far, where its log may be read.
     fn kernel_messages(&mut self) -> Vec<String>;
+
+    /// What the kernel of a machine has said on its console; `None` where the subject is no machine.
+    fn console(&self) -> Option<String> {
+        None
+    }
+
+    /// The memory of a machine that runs; another after each [`Prepared::remount`].
+    fn memory(&self) -> Option<GuestMemory> {
+        None
+    }
 
     /// Ends the export, so that every request to the subject, those under way too, fails at once: for a load that
     /// must end. What was not yet written to the stack is lost.

@@ -37,10 +37,14 @@ pub fn check_requirements(spec: &SubjectSpec, info: &DeviceInfo) -> Result<()> {
             return missing(format!("{path} does not exist, so the kernel has no {what}"));
         }
     }
+    let is_machine = matches!(spec, SubjectSpec::Machine(_));
+    if is_machine {
+        rotproof_guest::check_requirements()?;
+    }
     let Some(spec) = spec.file_system() else { return Ok(()) };
     let recipe = Recipe::of(spec.kind);
     Program::find(recipe.program, recipe.package)?;
-    if !kernel_knows(spec.kind)? {
+    if !is_machine && !kernel_knows(spec.kind)? {
         return missing(format!(
             "the kernel has no file system {}: neither built in nor as a module that `modprobe {0}` could load",
             spec.kind

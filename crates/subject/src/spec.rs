@@ -24,6 +24,19 @@ pub enum SubjectSpec {
     Device,
     /// A file system on that loop device.
     FileSystem(FileSystemSpec),
+    /// A guest kernel with a file system on the exported stack.
+    Machine(MachineSpec),
+}
+
+/// A guest kernel of User Mode Linux.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineSpec {
+    /// The file system on its disk.
+    pub file_system: FileSystemSpec,
+    /// Its memory.
+    pub memory: Bytes,
+    /// Keeps what is dirty in its memory until it is asked for, instead of writing it after some seconds.
+    pub holds_dirty: bool,
 }
 
 /// A file system and its options.
@@ -86,8 +99,13 @@ impl fmt::Display for FileSystem {
     }
 }
 
+/// The word for a guest kernel.
+const MACHINE: &str = "machine";
+/// More memory than this User Mode Linux does not address.
+const MEMORY_MAX: Bytes = Bytes(4 << 30);
+
 /// Every word that `subject:` takes.
-const SUBJECTS: [&str; 6] = ["raw", "fat", "device", "ext4", "xfs", "btrfs"];
+const SUBJECTS: [&str; 7] = ["raw", "fat", "device", "ext4", "xfs", "btrfs", "machine"];
 
 impl SubjectSpec {
     /// The word in the trial file.
@@ -97,6 +115,7 @@ impl SubjectSpec {
             SubjectSpec::Fat => "fat",
             SubjectSpec::Device => "device",
             SubjectSpec::FileSystem(spec) => spec.kind.name(),
+            SubjectSpec::Machine(_) => MACHINE,
         }
     }
 
@@ -107,12 +126,12 @@ impl SubjectSpec {
 
     /// Whether the load works on files.
     pub fn has_files(&self) -> bool {
-        matches!(self, SubjectSpec::Fat | SubjectSpec::FileSystem(_))
+        matches!(self, SubjectSpec::Fat | SubjectSpec::FileSystem(_) | SubjectSpec::Machine(_))
     }
 
     /// Whether it can be made on several devices.
     pub fn takes_several(&self) -> bool {
-        self.file_system().is_some_and(|spec| spec.kind == FileSystem::Btrfs)
+        matches!(self, SubjectSpec::FileSystem(spec) if spec.kind == FileSystem::Btrfs)
     }
 
     /// Whether the file system may store what it is given in another form.
@@ -121,10 +140,11 @@ impl SubjectSpec {
         options.flat_map(|option| option.split(',')).any(|option| option.starts_with("compress"))
     }
 
-    /// The file system of the kernel, if it is one.
+    /// The file system of a kernel, if it is one, be it of a machine's.
     pub fn file_system(&self) -> Option<&FileSystemSpec> {
         match self {
             SubjectSpec::FileSystem(spec) => Some(spec),
+            SubjectSpec::Machine(spec) => Some(&spec.file_system),
             SubjectSpec::Raw | SubjectSpec::Fat | SubjectSpec::Device => None,
         }
     }
@@ -132,7 +152,23 @@ impl SubjectSpec {
     /// Reports options that cannot be what was meant.
     pub fn validate(&self, path: &Path, problems: &mut Problems) {
         let Some(spec) = self.file_system() else { return };
-        let options = path.key(spec.kind.name());
+        let options = match self {
+            SubjectSpec::Machine(machine) => {
+                let path = path.key(MACHINE);
+                if !(rotproof_guest::MEMORY_MIN..=MEMORY_MAX.0).contains(&machine.memory.0) {
+                    problems.add(
+                        &path.key("memory"),
+                        format!(
+                            "a machine with {} of memory is not possible; give {} to {MEMORY_MAX}",
+                            machine.memory,
+                            Bytes(rotproof_guest::MEMORY_MIN)
+                        ),
+                    );
+                }
+                path.key("file_system").key(spec.kind.name())
+            }
+            _ => path.key(spec.kind.name()),
+        };
         for (key, list) in [("mkfs", &spec.mkfs), ("mount", &spec.mount)] {
             for (index, option) in list.iter().enumerate() {
                 if option.trim().is_empty() {
@@ -195,6 +231,15 @@ impl fmt::Display for SubjectSpec {
     /// As in a sentence: `ext4 (mkfs -b 4096; mount noatime)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
+        if let SubjectSpec::Machine(machine) = self {
+            let held = if machine.holds_dirty { ", which holds what is dirty" } else { "" };
+            return write!(
+                f,
+                " with {} of memory{held}, and {}",
+                machine.memory,
+                SubjectSpec::FileSystem(machine.file_system.clone())
+            );
+        }
         let Some(spec) = self.file_system() else { return Ok(()) };
         let mut options = Vec::new();
         options.extend(spec.data.iter().map(|profile| format!("data {profile}")));
@@ -223,9 +268,34 @@ struct Options {
     metadata: Option<String>,
 }
 
+/// What `machine` takes.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MachineOptions {
+    /// The file system on its disk: ext4, xfs or btrfs, with the options that it has as a subject.
+    file_system: SubjectSpec,
+    /// Its memory, from 64MiB to 4GiB. Default: 256MiB.
+    #[serde(default = "memory_default")]
+    memory: Bytes,
+    /// Keeps what is dirty in its memory until a sync, fsync or unmount asks for it. Default: false, as the kernel does it.
+    #[serde(default)]
+    holds_dirty: bool,
+}
+
+fn memory_default() -> Bytes {
+    Bytes(rotproof_guest::MEMORY_DEFAULT)
+}
+
 impl Serialize for SubjectSpec {
     /// The plain word where there are no options.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if let SubjectSpec::Machine(MachineSpec { file_system, memory, holds_dirty }) = self {
+            let mut map = serializer.serialize_map(Some(1))?;
+            let file_system = SubjectSpec::FileSystem(file_system.clone());
+            let options = MachineOptions { file_system, memory: *memory, holds_dirty: *holds_dirty };
+            map.serialize_entry(MACHINE, &options)?;
+            return map.end();
+        }
         match self.file_system() {
             Some(spec) if *spec != FileSystemSpec::new(spec.kind) => {
                 let mut map = serializer.serialize_map(Some(1))?;
@@ -250,14 +320,34 @@ impl<'de> Deserialize<'de> for SubjectSpec {
             }
 
             fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<SubjectSpec, E> {
+                if name == MACHINE {
+                    return Err(E::custom(
+                        "a machine needs a file system: { machine: { file_system: ext4 } }",
+                    ));
+                }
                 SubjectSpec::from_name(name).ok_or_else(|| E::unknown_variant(name, &SUBJECTS))
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<SubjectSpec, A::Error> {
                 use serde::de::Error as _;
-                let subject = map.next_key::<SubjectSpec>()?.ok_or_else(|| {
-                    A::Error::custom("name one subject: raw, fat, device, ext4, xfs or btrfs")
+                let key = map.next_key::<String>()?.ok_or_else(|| {
+                    A::Error::custom("name one subject: raw, fat, device, ext4, xfs, btrfs or machine")
                 })?;
+                if key == MACHINE {
+                    let MachineOptions { file_system, memory, holds_dirty } = map.next_value()?;
+                    let SubjectSpec::FileSystem(file_system) = file_system else {
+                        return Err(A::Error::custom(format!(
+                            "the file system of a machine is ext4, xfs or btrfs, not {}",
+                            file_system.name()
+                        )));
+                    };
+                    if map.next_key::<String>()?.is_some() {
+                        return Err(A::Error::custom("a trial has one subject"));
+                    }
+                    return Ok(SubjectSpec::Machine(MachineSpec { file_system, memory, holds_dirty }));
+                }
+                let subject =
+                    SubjectSpec::from_name(&key).ok_or_else(|| A::Error::unknown_variant(&key, &SUBJECTS))?;
                 let SubjectSpec::FileSystem(FileSystemSpec { kind, .. }) = subject else {
                     return Err(A::Error::custom(format!(
                         "{} takes no options; write `subject: {0}`",
@@ -265,7 +355,7 @@ impl<'de> Deserialize<'de> for SubjectSpec {
                     )));
                 };
                 let Options { mkfs, mount, data, metadata } = map.next_value()?;
-                if map.next_key::<SubjectSpec>()?.is_some() {
+                if map.next_key::<String>()?.is_some() {
                     return Err(A::Error::custom("a trial has one subject"));
                 }
                 Ok(SubjectSpec::FileSystem(FileSystemSpec { kind, mkfs, mount, data, metadata }))
@@ -281,14 +371,42 @@ impl JsonSchema for SubjectSpec {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let options = generator.subschema_for::<Options>();
+        let (options, memory) = (generator.subschema_for::<Options>(), generator.subschema_for::<Bytes>());
         json_schema!({
             "description": "What is on trial: the stack itself (raw), a FAT file system in process (fat), a loop device over the stack (device), or a file system on that loop device.",
             "anyOf": [
-                { "enum": SUBJECTS },
+                { "enum": SUBJECTS[..6] },
                 {
                     "type": "object",
-                    "properties": { "ext4": options, "xfs": options, "btrfs": options },
+                    "properties": {
+                        "ext4": options, "xfs": options, "btrfs": options,
+                        "machine": {
+                            "description": "A guest kernel (User Mode Linux) with a file system.",
+                            "type": "object",
+                            "properties": {
+                                "file_system": {
+                                    "description": "The file system on its disk, with the options that it has as a subject.",
+                                    "anyOf": [
+                                        { "enum": ["ext4", "xfs", "btrfs"] },
+                                        {
+                                            "type": "object",
+                                            "properties": { "ext4": options, "xfs": options, "btrfs": options },
+                                            "additionalProperties": false,
+                                            "minProperties": 1,
+                                            "maxProperties": 1
+                                        }
+                                    ]
+                                },
+                                "memory": memory,
+                                "holds_dirty": {
+                                    "description": "Keeps what is dirty in its memory until a sync, fsync or unmount asks for it. Default: false.",
+                                    "type": "boolean"
+                                }
+                            },
+                            "required": ["file_system"],
+                            "additionalProperties": false
+                        }
+                    },
                     "additionalProperties": false,
                     "minProperties": 1,
                     "maxProperties": 1

@@ -69,6 +69,11 @@ impl FaultEntry {
         }
     }
 
+    /// Whether it acts on memory, not in the stack.
+    pub fn is_on_memory(&self) -> bool {
+        self.rule().is_some_and(Rule::is_on_memory)
+    }
+
     /// The rule, if it is one.
     pub fn rule(&self) -> Option<&Rule> {
         match self {

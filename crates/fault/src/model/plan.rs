@@ -18,6 +18,8 @@ pub struct Plan {
     pub rules: Vec<Rule>,
     /// The models, in their order.
     pub models: Vec<DrawnModel>,
+    /// The rules on memory. Their numbers go on after those of the others.
+    pub on_memory: Vec<Rule>,
 }
 
 /// What a model was drawn into.
@@ -40,6 +42,9 @@ impl Plan {
             let name = entry.name_or_default(index);
             let device_size = sites.size(entry.on()).unwrap_or(0);
             match entry {
+                FaultEntry::Rule(rule) if rule.is_on_memory() => {
+                    plan.on_memory.push(Rule { name: Some(name.into_owned()), ..rule.clone() });
+                }
                 FaultEntry::Rule(rule) => {
                     plan.rules.push(Rule { name: Some(name.into_owned()), ..rule.clone() });
                 }
@@ -80,6 +85,19 @@ pub fn validate_plan(entries: &[FaultEntry], path: &Path, sites: &SiteList, prob
     let mut rules: Vec<Vec<(usize, &Rule)>> = vec![Vec::new(); sites.0.len()];
     for (index, entry) in entries.iter().enumerate() {
         let path = path.index(index);
+        if let FaultEntry::Rule(rule) = entry
+            && rule.is_on_memory()
+        {
+            rule.validate_on_memory(&path, problems);
+            if sites.0.iter().any(|(name, _)| name == crate::MEMORY) {
+                problems.add_with_help(
+                    &path.key("on"),
+                    "a place for faults in the stack is called `memory`, so it is not clear what is meant",
+                    "give that `faults` layer another name",
+                );
+            }
+            continue;
+        }
         let place = sites.place(entry.on());
         if let Err(Unplaced { message, help }) = &place {
             problems.add_with_help(&path.key("on"), message, help);

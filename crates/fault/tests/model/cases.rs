@@ -220,7 +220,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         offset: if which.contains(&0) { OneOrMany(offset) } else { OneOrMany::default() },
         content: if which.contains(&1) { OneOrMany(content) } else { OneOrMany::default() },
         target,
-        tag: OneOrMany::default(),
+        ..Match::default()
     });
     let persistence = select(vec![
         Persistence::Transient,

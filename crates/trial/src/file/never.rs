@@ -28,7 +28,7 @@ impl TrialFile {
         let traffic = Traffic::of(self);
         for (index, entry) in self.faults.iter().enumerate() {
             // What a model is drawn into comes by chance.
-            let Some(rule) = entry.rule() else { continue };
+            let Some(rule) = entry.rule().filter(|rule| !rule.is_on_memory()) else { continue };
             let never = self
                 .asleep(rule)
                 .or_else(|| self.untagged(rule))
@@ -86,7 +86,7 @@ impl TrialFile {
             SubjectSpec::Raw | SubjectSpec::Fat => {
                 self.objects(None).into_iter().map(|object| object.name).collect()
             }
-            SubjectSpec::Device | SubjectSpec::FileSystem(_) => Vec::new(),
+            SubjectSpec::Device | SubjectSpec::FileSystem(_) | SubjectSpec::Machine(_) => Vec::new(),
         };
         let is_met = |name: &str| tags.iter().any(|pattern| pattern.matches(name));
         if is_met("") || names.iter().any(|name| is_met(name)) {

@@ -80,6 +80,10 @@ pub fn validate_extents(
                 format!("there are no files on the subject {}, so none has extents", subject.name()),
                 "match by `offset`, or take ext4 or xfs as the subject",
             ),
+            Some(_) if matches!(subject, SubjectSpec::Machine(_)) => (
+                "the kernel of a machine is not asked where a block of a file lies on its disk".to_owned(),
+                by_content,
+            ),
             Some(FileSystem::Btrfs) => (
                 "btrfs tells where a block lies in its own address space, not on the device".to_owned(),
                 by_content,

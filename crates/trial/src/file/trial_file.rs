@@ -377,10 +377,17 @@ mod tests {
             .collect();
         assert!(blocks.len() >= 3);
         for block in blocks {
-            let yaml = format!("stack: [memory: {{ size: 64MiB }}]\n{block}");
+            // Only a machine has memory that faults can act on.
+            let subject = if block.contains("on: memory") {
+                "subject: { machine: { file_system: ext4 } }\n"
+            } else {
+                ""
+            };
+            let yaml = format!("stack: [memory: {{ size: 64MiB }}]\n{subject}{block}");
             let trial = TrialFile::parse("t.yaml", yaml.as_bytes(), &Overrides::default())
                 .unwrap_or_else(|error| panic!("{error}\n{block}"));
-            assert!(!trial.plan().expect("it can be drawn").rules.is_empty());
+            let plan = trial.plan().expect("it can be drawn");
+            assert!(!plan.rules.is_empty() || !plan.on_memory.is_empty());
         }
     }
 
@@ -394,7 +401,8 @@ mod tests {
         for block in whole {
             let trial = TrialFile::parse("t.yaml", block.as_bytes(), &Overrides::default())
                 .unwrap_or_else(|error| panic!("{error}\n{block}"));
-            assert!(!trial.plan().expect("it can be drawn").rules.is_empty());
+            let has_faults = block.contains("faults:");
+            assert_eq!(!trial.plan().expect("it can be drawn").rules.is_empty(), has_faults, "{block}");
         }
     }
 

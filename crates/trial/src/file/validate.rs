@@ -55,6 +55,7 @@ impl TrialFile {
             self.validate_room(size, &root, problems);
         }
         self.validate_hangs(&root.key("faults"), problems);
+        self.validate_memory(&root.key("faults"), problems);
         let (objects, faults) = (self.objects(size), root.key("faults"));
         if self.load.personality.is_some() {
             self.validate_personality(&root, problems);
@@ -143,6 +144,20 @@ impl TrialFile {
                     "match by operation, offset or schedule, or let the rule choose, as with `target: { seen: unique, after: 1000 }`",
                 );
             }
+        }
+    }
+
+    /// Only the memory of a machine can be reached.
+    fn validate_memory(&self, path: &Path, problems: &mut Problems) {
+        if matches!(self.subject, SubjectSpec::Machine(_)) {
+            return;
+        }
+        for (index, _) in self.faults.iter().enumerate().filter(|(_, entry)| entry.is_on_memory()) {
+            problems.add_with_help(
+                &path.index(index).key("on"),
+                format!("the subject {} has no memory that faults could act on", self.subject.name()),
+                "take a machine as the subject, such as { machine: { file_system: ext4 } }",
+            );
         }
     }
 

@@ -17,11 +17,11 @@ use rotproof_load::{
 use rotproof_machine::{Claim, ClaimedDevice, Filled, Use};
 use rotproof_record::{Recording, RecordingOptions};
 use rotproof_results::NO_REMOUNT;
-use rotproof_subject::{Place, Prepared, Remount};
+use rotproof_subject::{GuestMemory, Place, Prepared, Remount};
 
 use super::extents::place_extents;
 use super::leaf_watch::LeafWatch;
-use super::{Conductor, Loaded, let_recognise, only_reads};
+use super::{Conductor, Loaded, MemoryTarget, let_recognise, only_reads, recogniser};
 use crate::file::{RuntimeKind, TrialFile};
 
 impl Conductor<'_> {
@@ -37,6 +37,16 @@ impl Conductor<'_> {
         if !self.stack.sites.is_empty() {
             let_recognise(&self.stack.sites, *workload.content(), !self.trial.subject.compresses());
             arm(&self.stack.sites, &workload, self.plan.rules.clone(), self.replay)?;
+        }
+        if !self.plan.on_memory.is_empty() {
+            let rules = self.plan.on_memory.clone();
+            let contents = contents_of(&workload, &rules)?.into_iter().map(|contents| {
+                let target =
+                    |target: TargetContent| MemoryTarget { content: target.hash, label: target.label };
+                contents.into_iter().map(target).collect()
+            });
+            let recogniser = recogniser(*workload.content(), !self.trial.subject.compresses());
+            self.memory.arm(rules.into_iter().zip(contents).collect(), recogniser);
         }
         let recording = Recording::new(RecordingOptions {
             spec: self.trial.record.clone(),
@@ -80,7 +90,8 @@ impl Conductor<'_> {
             if workload.has_prefill() { &[Phase::Prefill, Phase::Run] } else { &[Phase::Run] };
         for &phase in stages {
             self.place(phase, subject)?;
-            load.push(self.run_phase(phase, workload, &target, oracle, (run_on, recording))?);
+            let memory = subject.memory();
+            load.push(self.run_phase(phase, workload, (&target, memory), oracle, (run_on, recording))?);
             self.options.cancel.check()?;
         }
         self.options.monitor.begin("remount", None);
@@ -101,7 +112,8 @@ impl Conductor<'_> {
         target = Target::again(self.trial, &subject.place(), files, run_on)?;
         self.noticed.extend(target.lost.take().map(|error| format!("{NO_REMOUNT}: {error}")));
         self.place(Phase::Check, subject)?;
-        let check = self.run_phase(Phase::Check, workload, &target, oracle, (run_on, recording))?;
+        let memory = subject.memory();
+        let check = self.run_phase(Phase::Check, workload, (&target, memory), oracle, (run_on, recording))?;
         let is_interrupted = check.is_interrupted;
         load.push(check);
         if is_interrupted { self.options.cancel.check() } else { Ok(()) }
@@ -121,7 +133,7 @@ impl Conductor<'_> {
         &self,
         phase: Phase,
         workload: &Workload,
-        target: &Target,
+        (target, memory): (&Target, Option<GuestMemory>),
         oracle: &mut Oracle,
         (runtime, recording): (RunOn<'_>, &Arc<Recording>),
     ) -> Result<LoadReport> {
@@ -138,6 +150,7 @@ impl Conductor<'_> {
             workload.ramp_up_time().unwrap_or_default().0 + workload.recovery_time().unwrap_or_default().0;
         let duration = workload.duration().filter(|_| phase == Phase::Run).map(|span| span.0 + around);
         let progress = self.options.monitor.begin_load(name, bytes, duration);
+        let looks = self.memory.watch(phase, memory)?;
         let watch = LeafWatch::start(self.stack, &self.options.cancel)?;
         let options = LoadOptions {
             runtime,
@@ -153,6 +166,7 @@ impl Conductor<'_> {
         begin_phase(phase == Phase::Run);
         let result = rotproof_load::run(workload, target.driver.as_ref(), oracle, &options);
         begin_phase(false);
+        drop(looks);
         let leaf = watch.end();
         if result.is_err() {
             // The load only knows that it was stopped; who asked is known here.

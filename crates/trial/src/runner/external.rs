@@ -5,6 +5,7 @@
 
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rotproof_block::error::IoContext;
@@ -138,6 +139,11 @@ impl Conductor<'_> {
         if !self.stack.sites.is_empty() {
             arm_without_load(&self.stack.sites, self.plan.rules.clone(), self.replay)?;
         }
+        if !self.plan.on_memory.is_empty() {
+            let rules = self.plan.on_memory.iter().map(|rule| (rule.clone(), Vec::new()));
+            // Nobody knows what a command has made.
+            self.memory.arm(rules.collect(), Arc::new(|_| None));
+        }
         let (line, output) = command.main();
         let ended = self.command("run", &line, Phase::Run, command, subject, to);
         if output == CommandOutput::FioJson && to.external.report.exit("run").is_some() {
@@ -185,6 +191,7 @@ impl Conductor<'_> {
         let (target, trial_dir) = (target.display().to_string(), trial_dir.display().to_string());
         let mut output = CommandFiles::new(self.results)?;
         self.environment.phase.store(phase as u8, Ordering::Relaxed);
+        let looks = self.memory.watch(phase, subject.memory())?;
         let watch = LeafWatch::start(self.stack, &self.options.cancel)?;
         let stop = watch.stop_cell();
         to.recording.begin_phase(name, 0);
@@ -206,6 +213,7 @@ impl Conductor<'_> {
             before_end: &|| self.environment.phase.store(Phase::Setup as u8, Ordering::Relaxed),
         });
         begin_phase(false);
+        drop(looks);
         drop(watched);
         to.recording.end_phase(started, None, clock.now());
         let leaf = watch.end();

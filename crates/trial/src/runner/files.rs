@@ -11,7 +11,7 @@ use rotproof_load::personality::{
 };
 use rotproof_record::{Recording, RecordingOptions};
 use rotproof_results::NO_REMOUNT;
-use rotproof_subject::{Place, Prepared, Remount};
+use rotproof_subject::{GuestMemory, Place, Prepared, Remount};
 
 use super::leaf_watch::LeafWatch;
 use super::{Conductor, Loaded};
@@ -36,6 +36,11 @@ impl Conductor<'_> {
             sites.keep_sectors();
             super::let_recognise(sites, *plan.content(), !self.trial.subject.compresses());
             super::arm_without_load(sites, self.plan.rules.clone(), self.replay)?;
+        }
+        if !self.plan.on_memory.is_empty() {
+            let rules = self.plan.on_memory.iter().map(|rule| (rule.clone(), Vec::new()));
+            let recogniser = super::recogniser(*plan.content(), !self.trial.subject.compresses());
+            self.memory.arm(rules.collect(), recogniser);
         }
         let mut oracle = FileOracle::new(&plan);
         let mut reports = Vec::new();
@@ -79,7 +84,8 @@ impl Conductor<'_> {
     ) -> Result<()> {
         let folder = folder_of(subject)?;
         for phase in [Phase::Prefill, Phase::Run] {
-            reports.push(self.run_file_phase(phase, plan, &folder, oracle, recording)?);
+            let memory = subject.memory();
+            reports.push(self.run_file_phase(phase, plan, (&folder, memory), oracle, recording)?);
             self.options.cancel.check()?;
         }
         self.options.monitor.begin("remount", None);
@@ -92,7 +98,8 @@ impl Conductor<'_> {
         }
         self.tell_probes_of(subject);
         let folder = folder_of(subject)?;
-        let check = self.run_file_phase(Phase::Check, plan, &folder, oracle, recording)?;
+        let memory = subject.memory();
+        let check = self.run_file_phase(Phase::Check, plan, (&folder, memory), oracle, recording)?;
         let is_interrupted = check.is_interrupted;
         reports.push(check);
         if is_interrupted { self.options.cancel.check() } else { Ok(()) }
@@ -102,7 +109,7 @@ impl Conductor<'_> {
         &self,
         phase: Phase,
         plan: &FilePlan,
-        folder: &Path,
+        (folder, memory): (&Path, Option<GuestMemory>),
         oracle: &mut FileOracle,
         recording: &Arc<Recording>,
     ) -> Result<FileReport> {
@@ -127,12 +134,14 @@ impl Conductor<'_> {
             hung_after: self.trial.load.hung_after.map(|span| span.0),
             let_go: self.let_go(),
         };
+        let looks = self.memory.watch(phase, memory)?;
         let watched = self.device_watch.map(|watch| watch.begin(phase.word(), None)).transpose()?;
         let begin_phase = |is_run| self.probes.iter().for_each(|probes| probes.begin_phase(is_run));
         begin_phase(phase == Phase::Run);
         let result = run(plan, folder, oracle, &options);
         begin_phase(false);
         drop(watched);
+        drop(looks);
         let leaf = watch.end();
         if self.options.cancel.is_cancelled() {
             // Who asked is known here; what was done is kept, whatever came of what the stack stands on.

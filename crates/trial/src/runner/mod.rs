@@ -12,6 +12,7 @@ mod fio_json;
 mod leaf_watch;
 mod marks;
 mod medium;
+mod memory;
 #[cfg(test)]
 mod page_tests;
 #[cfg(test)]
@@ -29,7 +30,7 @@ use std::time::{Instant, SystemTime};
 
 use rotproof_block::leaf::NbdDevice;
 use rotproof_block::{Device as _, Error, ErrorKind, Phase, Result};
-use rotproof_fault::{Plan, Recogniser, Replay, ResolvedRule, Rule, Sites};
+use rotproof_fault::{FaultEntry, Plan, Recogniser, Replay, ResolvedRule, Rule, Sites};
 use rotproof_layers::{DeviceSpec, Stack, StackEnvironment};
 use rotproof_load::engine::LetGo;
 use rotproof_load::personality::failures_of;
@@ -43,6 +44,7 @@ pub use blocks::contents_of;
 pub use device_watch::{DeviceWatch, WatchedPhase};
 use external::External;
 pub use external::{CommandReport, ExternalReport};
+use memory::{MemoryFaults, MemoryRecord, MemoryTarget};
 pub use replay::{Recorded, ReplayReport};
 pub use report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
 pub use results::FailureRecord;
@@ -92,6 +94,11 @@ pub struct Finished {
 /// been created is gone then.
 pub fn run(trial: &TrialFile, options: &RunOptions) -> Result<Finished> {
     let plan = plan(trial)?;
+    if options.replay.is_some() && !plan.on_memory.is_empty() {
+        let context = "faults in memory cannot be injected again as they were: when memory is looked at, and what lies where in it, \
+                       differs from run to run; run the trial without --replay";
+        return Err(Error::new(ErrorKind::Invalid, context));
+    }
     let replay = options.replay.as_ref().map(|recorded| recorded.against(&plan.rules)).transpose()?;
     // Until everything that stands on it is gone.
     let ground = ground::claim(&trial.stack, use_of(trial, options))?;
@@ -199,6 +206,10 @@ struct Conducted {
     /// What the subject noticed by itself: errors of an unmount, a remount that failed.
     noticed: Vec<String>,
     kernel_messages: Vec<String>,
+    /// What a machine has said.
+    console: Option<String>,
+    /// What stands beside the records of faults in memory.
+    memory: Vec<MemoryRecord>,
     usage: rotproof_machine::Usage,
     /// What probes have found, if there were any.
     probes: Option<rotproof_probe::Recording>,
@@ -229,7 +240,7 @@ fn conduct(
         &trial.stack,
         &StackEnvironment {
             seed: trial.seed,
-            needs_faults: !trial.faults.is_empty(),
+            needs_faults: !trial.faults.iter().all(FaultEntry::is_on_memory),
             read_only: ground.is_read_only,
         },
     )?;
@@ -245,8 +256,10 @@ fn conduct(
     });
     let mut subject = rotproof_subject::prepare(&trial.subject, devices.collect(), &environment)
         .map_err(|error| leaf_watch::blame(&stack, error))?;
+    let memory = Arc::new(MemoryFaults::new(trial.seed, environment.epoch, plan.rules.len()));
     let outcome = {
         let mut conductor = Conductor {
+            memory: &memory,
             trial,
             options,
             results,
@@ -264,6 +277,7 @@ fn conduct(
     phase.store(Phase::Setup as u8, Ordering::Relaxed);
     let description = subject.describe();
     let kernel_messages = subject.kernel_messages();
+    let console = subject.console();
     let torn_down = subject.teardown();
     let Loaded { is_interrupted, files, load, recording, known, external, noticed } =
         outcome.map_err(|error| leaf_watch::blame(&stack, error))?;
@@ -273,12 +287,15 @@ fn conduct(
     let usage = meter.read()?;
     let probes = probes.map(Sampler::end);
     options.monitor.begin("verdict", None);
-    let records = stack.sites.ledger().records();
-    let rules = stack.sites.report();
+    let mut records = stack.sites.ledger().records();
+    let mut rules = stack.sites.report();
     let ledger_digest = match stack.sites.is_empty() {
         true => String::new(),
         false => rotproof_fault::digest(&records).to_string(),
     };
+    let (on_memory, memory_details, reports) = memory.finish(records.len() as u64)?;
+    records.extend(on_memory);
+    rules.extend(reports);
     let replayed =
         replay.and_then(|replay| options.replay.as_ref().map(|recorded| recorded.report(replay, &records)));
     if let Some(recording) = &recording {
@@ -346,6 +363,8 @@ fn conduct(
         subject: description,
         noticed,
         kernel_messages,
+        console,
+        memory: memory_details,
         usage,
         probes,
     })
@@ -363,6 +382,7 @@ struct Conductor<'a> {
     environment: &'a SubjectEnvironment,
     probes: Option<&'a Sampler>,
     device_watch: Option<&'a Arc<DeviceWatch>>,
+    memory: &'a Arc<MemoryFaults>,
     noticed: Vec<String>,
 }
 
@@ -414,9 +434,11 @@ impl Conductor<'_> {
 /// Lets the ledger say which blocks hold something of the load, and which are the subject's own. `is_stored_as_sent`: what
 /// the load sends may be found as it is.
 fn let_recognise(sites: &Sites, content: Content, is_stored_as_sent: bool) {
-    let recogniser: Arc<Recogniser> =
-        Arc::new(move |block| content.made(block).filter(|&is_of_load| is_of_load || is_stored_as_sent));
-    sites.set_recogniser(&recogniser);
+    sites.set_recogniser(&recogniser(content, is_stored_as_sent));
+}
+
+fn recogniser(content: Content, is_stored_as_sent: bool) -> Arc<Recogniser> {
+    Arc::new(move |block| content.made(block).filter(|&is_of_load| is_of_load || is_stored_as_sent))
 }
 
 /// Wakes rules none of which aims at what a load writes.

@@ -103,6 +103,12 @@ fn write_files(
     })?;
     write_lines(&folder.join("ledger.jsonl"), &conducted.records)?;
     write_lines(&folder.join("failures.jsonl"), failures)?;
+    if !conducted.memory.is_empty() {
+        write_lines(&folder.join("memory.jsonl"), &conducted.memory)?;
+    }
+    if let Some(console) = &conducted.console {
+        write_file(&folder.join("console.txt"), |file| Ok(file.write_all(console.as_bytes())?))?;
+    }
     for (name, output) in conducted.external.iter().flat_map(|external| &external.output) {
         for (stream, mut file) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
             write_file(&folder.join(format!("{name}.{stream}")), |into| {

@@ -1,0 +1,234 @@
+//! The subject `machine`: a guest kernel with a file system on the exported stack. The load works on a folder of this
+//! machine, behind which every request is carried out in the guest.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rotproof_attach::FuseMount;
+use rotproof_block::{Device, Error, ErrorKind, Result};
+use rotproof_guest::{End, Guest, GuestFolder, GuestMemory, GuestOptions};
+use rotproof_machine::registry::{CleanupStack, Process, Undo};
+
+use crate::exported::Exported;
+use crate::mkfs::{self, Made, Recipe};
+use crate::{FileSystemSpec, MachineSpec};
+use crate::{Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
+
+/// How often an unmount is tried that somebody keeps busy, and how long is waited between.
+const UNMOUNT_TRIES: u32 = 100;
+const UNMOUNT_INTERVAL: Duration = Duration::from_millis(20);
+/// Lines of the console that go into the results as the kernel's messages.
+const MESSAGES_MAX: usize = 200;
+
+/// A guest over the stack.
+pub(crate) struct MachineSubject {
+    exported: Exported,
+    spec: MachineSpec,
+    made: Made,
+    /// Where its file system is shown.
+    mountpoint: PathBuf,
+    console: PathBuf,
+    environment: SubjectEnvironment,
+    /// How high the clean-up stack is without the guest.
+    guest_mark: usize,
+    guest: Option<Arc<Guest>>,
+    options_in_force: Option<String>,
+}
+
+impl MachineSubject {
+    pub(crate) fn prepare(
+        spec: &MachineSpec,
+        devices: Vec<Arc<dyn Device>>,
+        environment: &SubjectEnvironment,
+    ) -> Result<Self> {
+        let mut stack = CleanupStack::new(&environment.run);
+        let mountpoint = environment.run.scratch().join("mount");
+        stack.create_directory(&mountpoint)?;
+        let console = environment.run.scratch().join("console");
+        drop(stack.create_file(&console)?);
+        let mut exported = Exported::for_everybody(stack, devices, environment)?;
+        let of = &spec.file_system;
+        let made =
+            mkfs::make(of, &exported.devices(), environment.seed, &environment.run, &environment.cancel)?;
+        // The guest takes the file below the loop device.
+        exported.detach()?;
+        let guest_mark = exported.stack().height();
+        let mut subject = Self {
+            exported,
+            spec: spec.clone(),
+            made,
+            mountpoint,
+            console,
+            environment: environment.clone(),
+            guest_mark,
+            guest: None,
+            options_in_force: None,
+        };
+        subject.start()?.map(|()| subject)
+    }
+
+    fn mount_options(spec: &FileSystemSpec) -> String {
+        let own = Recipe::of(spec.kind).mount.iter().map(|&option| option.to_owned());
+        own.chain(spec.mount.iter().cloned()).collect::<Vec<_>>().join(",")
+    }
+
+    /// Starts a guest and shows its file system. The inner error is what the guest says of the file system, the outer one of
+    /// this machine.
+    fn start(&mut self) -> Result<Result<()>> {
+        let guest = Arc::new(Guest::start(&GuestOptions {
+            disk: self.exported.file(),
+            memory_bytes: self.spec.memory.0,
+            console: &self.console,
+            scratch: self.environment.run.scratch(),
+            holds_dirty: self.spec.holds_dirty,
+            cancel: &self.environment.cancel,
+        })?);
+        let ends = Arc::clone(&guest);
+        self.exported.stack().create(Process(guest.identity()), || {
+            let undo: Undo = Box::new(move || {
+                ends.kill();
+                Ok(())
+            });
+            Ok(((), undo))
+        })?;
+        if let Err(error) =
+            guest.mount(self.spec.file_system.kind.name(), &Self::mount_options(&self.spec.file_system))
+        {
+            return Ok(Err(explained(error, &guest)));
+        }
+        let mountpoint = self.mountpoint.clone();
+        self.exported.stack().create(FuseMount { path: mountpoint.clone() }, || {
+            let folder = guest.show(&mountpoint)?;
+            let undo: Undo = Box::new(move || unmount(&folder));
+            Ok(((), undo))
+        })?;
+        self.options_in_force = guest.mount_options().ok().flatten();
+        self.guest = Some(guest);
+        Ok(Ok(()))
+    }
+
+    /// Ends the guest in order, and gives what it and its file system have noticed.
+    fn stop(&mut self) -> (Vec<Error>, Result<()>) {
+        let mut reported = Vec::new();
+        let Some(guest) = self.guest.take() else { return (reported, Ok(())) };
+        if let Some(end) = guest.end() {
+            reported.push(of_end(&end));
+        } else if let Ok(Some(options)) = guest.mount_options()
+            && options.split(',').any(|option| option == "ro")
+        {
+            let context = "the guest has made its file system read-only";
+            reported.push(explained(Error::new(ErrorKind::ReadOnly, context), &guest));
+        }
+        // The folder first: it lets go of what the guest has open for it.
+        let folder_mark = self.guest_mark + 1;
+        let mut failures = self.exported.stack().undo_to(folder_mark);
+        if reported.iter().all(|error| error.kind() == ErrorKind::ReadOnly) {
+            if let Err(error) = guest.unmount() {
+                reported.push(explained(error, &guest));
+            } else if let Some(end) = guest.end() {
+                reported.push(of_end(&end));
+            }
+        }
+        failures.extend(self.exported.stack().undo_to(self.guest_mark));
+        (reported, crate::joined(failures).map_or(Ok(()), Err))
+    }
+}
+
+fn of_end(end: &End) -> Error {
+    Error::new(ErrorKind::Gone, end.to_string())
+}
+
+/// With the last words of the guest's kernel.
+fn explained(error: Error, guest: &Guest) -> Error {
+    let console = guest.console_text();
+    let last: Vec<&str> = console.lines().filter(|line| is_of_interest(line)).collect();
+    match last.get(last.len().saturating_sub(3)..) {
+        Some(last) if !last.is_empty() => {
+            Error::new(error.kind(), format!("{error}; its kernel says: {}", last.join(" | ")))
+        }
+        _ => error,
+    }
+}
+
+/// Whether a line of a console is about the file system, or about the kernel's end.
+fn is_of_interest(line: &str) -> bool {
+    ["ubda", "EXT4", "JBD2", "XFS", "BTRFS", "panic", "BUG", "WARNING", "Oops", "I/O error"]
+        .iter()
+        .any(|word| line.contains(word))
+}
+
+fn unmount(folder: &GuestFolder) -> Result<()> {
+    for _ in 1..UNMOUNT_TRIES {
+        match folder.unmount() {
+            Err(error) if error.kind() == ErrorKind::Os(libc::EBUSY) => std::thread::sleep(UNMOUNT_INTERVAL),
+            other => return other,
+        }
+    }
+    folder.unmount()
+}
+
+impl Prepared for MachineSubject {
+    fn place(&self) -> Place {
+        Place::Folder(self.mountpoint.clone())
+    }
+
+    fn remount(&mut self, while_down: &dyn Fn()) -> Result<Remount> {
+        let (reported, stopped) = self.stop();
+        stopped?;
+        while_down();
+        // A new kernel: nothing of the memory of the old one answers, be it right or wrong.
+        let phase = self.exported.enter_setup();
+        let started = self.start();
+        self.exported.leave_setup(phase);
+        match started? {
+            Ok(()) => Ok(Remount::Done { reported }),
+            Err(error) => Ok(Remount::Failed(error)),
+        }
+    }
+
+    fn describe(&self) -> SubjectDescription {
+        SubjectDescription {
+            name: format!("machine with {}", self.spec.file_system.kind.name()),
+            tool: self.made.tool.clone(),
+            mkfs: Some(self.made.command_line.clone()),
+            mount_options: Some(Self::mount_options(&self.spec.file_system)),
+            mount_options_in_force: self.options_in_force.clone(),
+        }
+    }
+
+    fn kernel_messages(&mut self) -> Vec<String> {
+        let console = self.console().unwrap_or_default();
+        let lines = console.lines().filter(|line| is_of_interest(line)).map(str::to_owned);
+        lines.take(MESSAGES_MAX).collect()
+    }
+
+    fn console(&self) -> Option<String> {
+        read_lossy(&self.console)
+    }
+
+    fn memory(&self) -> Option<GuestMemory> {
+        self.guest.as_ref().map(|guest| guest.memory().clone())
+    }
+
+    fn abort(&self) {
+        self.exported.abort();
+        if let Some(guest) = &self.guest {
+            guest.kill();
+        }
+    }
+
+    fn teardown(mut self: Box<Self>) -> Vec<Error> {
+        if self.environment.cancel.is_cancelled() {
+            self.abort();
+        }
+        let (_, stopped) = self.stop();
+        let mut failures: Vec<Error> = stopped.err().into_iter().collect();
+        failures.extend(self.exported.teardown());
+        failures
+    }
+}
+
+fn read_lossy(path: &Path) -> Option<String> {
+    std::fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}

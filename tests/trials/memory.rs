@@ -1,0 +1,65 @@
+//! Faults in the memory of a machine, and what a machine is as a subject.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::rig::{Rig, Run, Trial};
+
+const EXAMPLES: [(&str, &str); 3] = [
+    ("clean", include_str!("../../examples/memory/xfs-clean-page.yaml")),
+    ("dirty", include_str!("../../examples/memory/btrfs-dirty-page.yaml")),
+    ("dirty", include_str!("../../examples/memory/ext4-dirty-page.yaml")),
+];
+
+fn lines(run: &Run, name: &str) -> Vec<Value> {
+    let text = fs::read_to_string(run.file(name)).expect("it is among the results");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn a_page_that_rots_in_the_cache_is_handed_out_and_a_dirty_one_is_written_down() {
+    let rig = Rig::new();
+    for (what, text) in EXAMPLES {
+        let run = rig.run(&Trial::new(text));
+        run.assert_passed();
+        let failures = run.failures();
+        assert_eq!(
+            (failures.len(), failures[0]["object"].as_str(), failures[0]["block"].as_u64()),
+            (1, Some("a"), Some(7))
+        );
+        let (ledger, memory) = (lines(&run, "ledger.jsonl"), lines(&run, "memory.jsonl"));
+        assert_eq!((ledger.len(), memory.len()), (1, 1));
+        assert_eq!((&ledger[0]["on"], &ledger[0]["offset"]), (&"memory".into(), &memory[0]["address"]));
+        assert_eq!(memory[0]["is_living"], true);
+        let bytes = &memory[0]["bytes"][0];
+        let byte = |at: usize| bytes[at].as_u64().expect("a number");
+        assert_eq!((byte(0), byte(1) ^ byte(2)), (1000, 16), "the bit that was named");
+        // A clean page is seen by the load alone, a dirty one by the check after a new kernel has read it from the disk.
+        let phase = if what == "clean" { "run" } else { "check" };
+        assert!(failures[0].to_string().contains(phase), "{what}: {}", failures[0]);
+        let console = fs::read_to_string(run.file("console.txt")).expect("the console is kept");
+        let kernels = console.matches("Run /init as init process").count();
+        assert_eq!(kernels, 2, "one before the check, and one for it: {console}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_on_memory_is_explained() {
+    let rig = Rig::new();
+    let check = |subject: &str, rule: &str| {
+        let text = format!("stack: [memory: {{ size: 320MiB }}]\nsubject: {subject}\nfaults: ['{rule}']\n");
+        let run = rig.run(&Trial::new(text));
+        assert_eq!(run.code, 2, "{}", run.text);
+        run.text
+    };
+    let machine = "{ machine: { file_system: ext4 } }";
+    assert!(
+        check("ext4", "on=memory, places=1: bit_flip").contains("has no memory that faults could act on")
+    );
+    assert!(check(machine, "on=memory, read, places=1: bit_flip").contains("memory has none"));
+    assert!(check(machine, "places=1: bit_flip").contains("add `on: memory`"));
+    assert!(check("machine", "read: error").contains("a machine needs a file system"));
+    assert!(check("{ machine: { file_system: fat } }", "read: error").contains("ext4, xfs or btrfs"));
+    assert!(check("{ machine: { file_system: ext4, memory: 1MiB } }", "read: error").contains("64MiB"));
+}
