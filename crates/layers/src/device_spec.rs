@@ -142,6 +142,13 @@ macro_rules! devices {
                 }
             }
 
+            /// Whether it keeps in memory what a loss of power takes, and would not notice one.
+            pub fn outlives_power(&self) -> bool {
+                match self {
+                    $(Self::$variant(_) => <$spec>::OUTLIVES_POWER,)*
+                }
+            }
+
             pub(crate) fn once(&self) -> Option<&'static str> {
                 match self {
                     $(Self::$variant(_) => <$spec>::ONCE,)*

@@ -39,6 +39,9 @@ pub trait Kind: Sized {
     /// Whether it keeps everything more than once, so that nobody may see what becomes of one copy.
     const KEEPS_COPIES: bool = false;
 
+    /// Whether it keeps in memory what a loss of power takes, and would not notice one.
+    const OUTLIVES_POWER: bool = false;
+
     /// What the word alone means; `None` if it needs options.
     fn bare() -> Option<Self> {
         None

@@ -62,6 +62,7 @@ impl Kind for VersionsSpec {
     const EXAMPLE: &'static str = "{ versions: { every: 60s, keep: 24 } }";
     const SUMMARY: &'static str = "keeps earlier states, captured by itself or by command";
     const STANDS: Stands = Stands::OnOne;
+    const OUTLIVES_POWER: bool = true;
     /// Where a block is changes with time.
     const KEEPS_PLACES: bool = false;
 

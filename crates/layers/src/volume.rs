@@ -131,6 +131,7 @@ impl Kind for VolumeSpec {
     const SUMMARY: &'static str =
         "several devices that keep copies and checksums, and remember together what they are";
     const STANDS: Stands = Stands::OnSeveral;
+    const OUTLIVES_POWER: bool = true;
     const KEEPS_COPIES: bool = true;
 
     fn legs(&self) -> Option<&Legs> {

@@ -56,6 +56,7 @@ impl TrialFile {
         }
         self.validate_hangs(&root.key("faults"), problems);
         self.validate_memory(&root.key("faults"), problems);
+        self.validate_power(&root.key("faults"), problems);
         let (objects, faults) = (self.objects(size), root.key("faults"));
         if self.load.personality.is_some() {
             self.validate_personality(&root, problems);
@@ -93,6 +94,23 @@ impl TrialFile {
                         self.subject.name()
                     ),
                     "remove it, or take ext4, xfs or btrfs as the subject",
+                );
+            }
+        }
+    }
+
+    /// A layer that lives on while the power goes below would take for rot what nobody had flushed.
+    fn validate_power(&self, path: &Path, problems: &mut Problems) {
+        let Some(layer) = self.stack.devices().into_iter().find(|device| device.outlives_power()) else {
+            return;
+        };
+        for (index, entry) in self.faults.iter().enumerate() {
+            if entry.rule().is_some_and(|rule| matches!(rule.effect, Effect::PowerCut(_))) {
+                let word = layer.word();
+                problems.add_with_help(
+                    &path.index(index).key("effect"),
+                    format!("`{word}` would not notice that the power goes below it: it keeps in memory what that takes"),
+                    format!("take `{word}` out of the stack, or let the power be"),
                 );
             }
         }
@@ -375,8 +393,24 @@ mod tests {
     use crate::file::{Overrides, TrialFile};
 
     /// The mistakes of a trial on a stack of `size`, as `path: message`.
+    #[test]
+    fn a_layer_that_would_not_notice_is_not_left_without_power() {
+        for layer in ["checksum", "versions"] {
+            let yaml = format!(
+                "stack: [memory: {{ size: 64MiB }}, write_cache, faults, {layer}]\nfaults: ['write, nth=9: power_cut']\n"
+            );
+            let wanted = format!(
+                "faults[0].effect: `{layer}` would not notice that the power goes below it: it keeps in memory what that takes"
+            );
+            assert_eq!(mistakes_of(&yaml), [wanted]);
+        }
+    }
+
     fn mistakes(size: &str, rest: &str) -> Vec<String> {
-        let yaml = format!("stack: [memory: {{ size: {size} }}]\n{rest}\n");
+        mistakes_of(&format!("stack: [memory: {{ size: {size} }}]\n{rest}\n"))
+    }
+
+    fn mistakes_of(yaml: &str) -> Vec<String> {
         match TrialFile::parse("t.yaml", yaml.as_bytes(), &Overrides::default()) {
             Ok(_) => Vec::new(),
             Err(found) => found.list.into_iter().map(|d| format!("{}: {}", d.path, d.message)).collect(),
