@@ -127,6 +127,33 @@ fn a_fault_by_extent_hits_exactly_that_block_of_that_file_on_ext4_and_xfs() {
     }
 }
 
+/// Every block of one file, and of no other, is met by what it is.
+#[test]
+fn a_fault_by_kind_hits_the_blocks_of_that_kind_alone() {
+    let rig = Rig::new();
+    for (subject, fate) in [("ext4", "silent"), ("xfs", "silent"), ("btrfs", "reported")] {
+        let trial = Trial::new(format!(
+            "seed: 2\nstack: [ memory: {{ size: 320MiB }} ]\nsubject: {subject}\nload:\n  pattern: random\n  reads: 50%\n  \
+             prefill: true\n  total: 1MiB\n  files: {{ count: 3, size: 1MiB }}\nfaults:\n  - name: typed\n    match: {{ \
+             operation: read, target: {{ type: data, file: b }} }}\n    effect: bit_flip\n    during: check\n\
+             expect: {{ failures: 256, failing_files: 1, hits: \">= 256\", {fate}: \">= 1\" }}\n"
+        ));
+        let run = rig.run(&trial);
+        run.assert_passed();
+        assert!(run.failures().iter().all(|failure| failure["object"] == "b"), "{subject}");
+    }
+    // A kind that is not there is told, and nothing is hit instead.
+    let trial = Trial::new(
+        "stack: [ memory: { size: 64MiB } ]\nsubject: ext4\nload: { total: 1MiB, files: { count: 2, size: 4MiB } }\n\
+         faults: [ \"name=typed, read, target=type(agf): error\" ]\n",
+    );
+    let run = rig.run_raw(&trial, &[]);
+    assert!(run.code > 1, "{}", run.text);
+    let text = run.text.split_whitespace().collect::<Vec<&str>>().join(" ");
+    assert!(text.contains("`typed` means agf") && text.contains("has none"), "{text}");
+    rig.assert_nothing_left();
+}
+
 #[test]
 fn a_block_of_a_file_without_a_place_ends_the_trial_with_a_message() {
     let rig = Rig::new();

@@ -71,7 +71,7 @@ impl ActiveRule {
         clock: &Arc<Clock>,
     ) -> Self {
         let aims = match resolved.rule.matching.target {
-            Some(Target::Seen(_) | Target::Extent { .. }) => OnceLock::new(),
+            Some(Target::Seen(_) | Target::Extent { .. } | Target::Type { .. }) => OnceLock::new(),
             _ => OnceLock::from(Aims::of(&resolved, device_size)),
         };
         let ResolvedRule { rule, recorded, .. } = resolved;
@@ -154,6 +154,12 @@ impl ActiveRule {
         let recorded = self.recorded.as_ref().and_then(Recorded::choice);
         let choice = recorded.filter(|then| matches!(then, Choice::Place(_))).unwrap_or(Choice::Place(block));
         self.aims.set(Aims::chosen(&self.rule, choice, self.device_size)).is_ok()
+    }
+
+    /// The same, of stretches of blocks. In a replay they are what they are: its hits go by blocks, and the blocks that
+    /// were hit then are among them or do not come again, which the replay tells.
+    pub(crate) fn set_places(&self, blocks: Vec<Range<u64>>) -> bool {
+        self.aims.set(Aims::placed(&self.rule, blocks, self.device_size)).is_ok()
     }
 
     /// Whether it has made the device read-only, or has taken it away.

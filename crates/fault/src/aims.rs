@@ -78,6 +78,25 @@ impl Aims {
         }
     }
 
+    /// Of a rule that was told where it acts; its other conditions hold all the same. With no blocks it matches nothing.
+    pub(crate) fn placed(rule: &Rule, blocks: Vec<Range<u64>>, device_size: u64) -> Self {
+        let offsets: Vec<Range<u64>> =
+            rule.matching.offset.iter().map(|range| blocks_in(range, device_size)).collect();
+        let mut ranges: Vec<Range<u64>> = if offsets.is_empty() {
+            blocks
+        } else {
+            let both = |one: &Range<u64>| {
+                let one = one.clone();
+                offsets.iter().map(move |other| one.start.max(other.start)..one.end.min(other.end))
+            };
+            blocks.iter().flat_map(both).filter(|range| range.start < range.end).collect()
+        };
+        if ranges.is_empty() {
+            ranges.push(0..0);
+        }
+        Self::within(&ResolvedRule::from(rule.clone()), ranges, device_size)
+    }
+
     /// Limited to `ranges`, if there are any.
     fn within(resolved: &ResolvedRule, ranges: Vec<Range<u64>>, device_size: u64) -> Self {
         let matching = &resolved.rule.matching;

@@ -210,6 +210,12 @@ fn hits(plan: Plan, seed: u64) -> u64 {
     {
         engine.set_place(&rule.name, 2048 * BLOCK_BYTES).expect("it waits for its place");
     }
+    for rule in
+        engine.report().iter().filter(|rule| matches!(rule.rule.matching.target, Some(Target::Type { .. })))
+    {
+        let places = 2048 * BLOCK_BYTES..2052 * BLOCK_BYTES;
+        engine.set_places(&rule.name, &[places]).expect("it waits for its places");
+    }
     let mut disk = Disk { evaluator: engine.evaluator(), medium: vec![0; DEVICE_BYTES as usize] };
     let tags = ["", "focal.vdi", "bionic.img", "x1.log"].map(|name| match name {
         "" => Tag::default(),

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -261,6 +262,29 @@ impl Engine {
             return Err(Error::new(ErrorKind::OutOfRange, context));
         }
         if rule.set_place(offset / BLOCK_BYTES) {
+            self.replace(&old, Index::new(old.rules.clone(), old.states.clone()), &mut changes);
+        }
+        Ok(())
+    }
+
+    /// The same for a rule with [`Target::Type`], which hits the blocks of all these ranges of bytes, each in whole
+    /// blocks. With none it goes on matching nothing.
+    pub fn set_places(&self, name: &str, ranges: &[Range<u64>]) -> Result<()> {
+        let mut changes = self.changes.lock();
+        let old = self.index.load_full();
+        let Some(rule) = present(&old).find(|rule| *rule.name == *name) else {
+            return Err(unknown(name, &old));
+        };
+        if !matches!(rule.rule.matching.target, Some(Target::Type { .. })) {
+            let context = format!("the rule `{name}` does not go by the kind of a block; give it a `type`");
+            return Err(Error::new(ErrorKind::Invalid, context));
+        }
+        if let Some(beyond) = ranges.iter().find(|range| range.end > self.device_size) {
+            let context = format!("the place {} of the rule `{name}` is beyond the device", beyond.start);
+            return Err(Error::new(ErrorKind::OutOfRange, context));
+        }
+        let blocks = ranges.iter().map(|range| range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES));
+        if rule.set_places(blocks.collect()) {
             self.replace(&old, Index::new(old.rules.clone(), old.states.clone()), &mut changes);
         }
         Ok(())

@@ -94,7 +94,7 @@ pub use schedule::{Cycle, Per, Schedule};
 pub use seen::{By, Moment, Seen, SeenBlock};
 pub use sites::{SiteList, Sites, Unplaced};
 pub use tag::TagPattern;
-pub use target::Target;
+pub use target::{KindCopies, Target};
 pub use verdict::Verdict;
 
 /// The unit of faults: a block of the device, aligned to this many bytes. Contents are hashed and effects on data

@@ -37,7 +37,7 @@ use crate::rule::{AwakePhase, Persistence, Rule};
 use crate::schedule::{Cycle, Per, Schedule};
 use crate::seen::Seen;
 use crate::short_text::{Quoted, quoted, split_outside};
-use crate::target::Target;
+use crate::target::{KindCopies, Target};
 
 /// Words that stand alone before the colon, and keys that take a value.
 pub(crate) const CONDITIONS: [&str; 29] = [
@@ -338,6 +338,23 @@ fn parse_target(text: &str) -> Result<Target, String> {
             }
             _ => Err("`file` needs a name and a block: target=file(a, block=7)".to_owned()),
         },
+        "type" => {
+            let [kind, options @ ..] = arguments.as_slice() else {
+                return Err("`type` needs a kind of block: target=type(inode_table, copies=one)".to_owned());
+            };
+            let (mut copies, mut file) = (None, None);
+            for option in options {
+                let is_given = match option.split_once('=') {
+                    Some(("copies", word)) => copies.replace(KindCopies::from_word(word.trim())?).is_some(),
+                    Some(("file", name)) => file.replace(quoted(name)?).is_some(),
+                    _ => return Err(format!("`type` takes copies=one and file=a, not `{option}`")),
+                };
+                if is_given {
+                    return Err(format!("`{option}` is given twice"));
+                }
+            }
+            Ok(Target::Type { kind: quoted(kind)?, copies: copies.unwrap_or_default(), file })
+        }
         "last_block_of_every" => match arguments.as_slice() {
             [size] => size.parse().map(Target::LastBlockOfEvery),
             _ => Err("`last_block_of_every` needs one size: target=last_block_of_every(64MiB)".to_owned()),
@@ -367,6 +384,11 @@ impl fmt::Display for Target {
             Self::Unique { count } => write!(f, "unique({count})"),
             Self::File { file, block } => write!(f, "file({}, block={block})", Quoted(file)),
             Self::Extent { file, block } => write!(f, "file({}, block={block}, by=extent)", Quoted(file)),
+            Self::Type { kind, copies, file } => {
+                write!(f, "type({}, copies={}", Quoted(kind), copies.word())?;
+                file.iter().try_for_each(|file| write!(f, ", file={}", Quoted(file)))?;
+                f.write_str(")")
+            }
             Self::LastBlockOfEvery(bytes) => write!(f, "last_block_of_every({bytes})"),
             Self::Seen(seen) => seen.fmt(f),
         }

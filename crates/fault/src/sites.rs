@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -200,6 +201,11 @@ impl Sites {
     /// As [`Engine::set_place`], for a rule of any place.
     pub fn set_place(&self, name: &str, offset: u64) -> Result<()> {
         self.home(name)?.set_place(name, offset)
+    }
+
+    /// As [`Engine::set_places`], for a rule of any place.
+    pub fn set_places(&self, name: &str, ranges: &[Range<u64>]) -> Result<()> {
+        self.home(name)?.set_places(name, ranges)
     }
 
     /// As [`Engine::set_recogniser`], at all places.

@@ -41,10 +41,47 @@ pub enum Target {
         /// Block of the file, from 0.
         block: u64,
     },
+    /// Blocks of a file system by what they are, at the places where whoever can read it finds them before the rule acts
+    /// ([`Engine::set_places`](crate::Engine::set_places)).
+    Type {
+        /// The word of a kind, or of several, as `rotproof_kinds::words` has them.
+        kind: String,
+        /// Whether only the first copy of what is kept more than once.
+        copies: KindCopies,
+        /// Only blocks of that file: a, b, c, ...
+        file: Option<String>,
+    },
     /// The last block of each stretch of that many bytes of every file (or of the device).
     LastBlockOfEvery(Bytes),
     /// What the engine chooses from the requests that it has seen.
     Seen(Seen),
+}
+
+/// Which copies of a block that is kept more than once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum KindCopies {
+    /// The first alone.
+    One,
+    /// All of them.
+    #[default]
+    All,
+}
+
+impl KindCopies {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            KindCopies::One => "one",
+            KindCopies::All => "all",
+        }
+    }
+
+    pub(crate) fn from_word(word: &str) -> Result<Self, String> {
+        match word {
+            "one" => Ok(KindCopies::One),
+            "all" => Ok(KindCopies::All),
+            other => Err(format!("`copies` is one or all, not `{other}`")),
+        }
+    }
 }
 
 impl Target {
@@ -55,7 +92,7 @@ impl Target {
             | Self::Unique { .. }
             | Self::File { .. }
             | Self::LastBlockOfEvery(_) => true,
-            Self::Extent { .. } => false,
+            Self::Extent { .. } | Self::Type { .. } => false,
             Self::Seen(seen) => seen.is_by_content(),
         }
     }
@@ -67,7 +104,7 @@ impl Target {
 
     /// Whether the load can say, before it writes, what is meant.
     pub fn is_known_to_load(&self) -> bool {
-        !matches!(self, Self::Seen(_) | Self::Extent { .. })
+        !matches!(self, Self::Seen(_) | Self::Extent { .. } | Self::Type { .. })
     }
 }
 
@@ -94,9 +131,11 @@ impl WordOrMap for Target {
         "at",
         "by",
         "apart",
+        "type",
+        "copies",
     ];
     const EXPECTING: &'static str = "a target: most_duplicated, unique, { file: a, block: 7 }, { file: a, block: 7, by: extent }, \
-         { last_block_of_every: 64MiB } or { seen: most_duplicated, after: 1000 }";
+         { last_block_of_every: 64MiB }, { type: inode_table } or { seen: most_duplicated, after: 1000 }";
 
     fn from_word(word: &str) -> Option<Result<Self, String>> {
         match word {
@@ -105,6 +144,9 @@ impl WordOrMap for Target {
             "file" | "block" => Some(Err(format!("`{word}` needs values: {{ file: a, block: 7 }}"))),
             "last_block_of_every" => {
                 Some(Err("`last_block_of_every` needs a size: { last_block_of_every: 64MiB }".to_owned()))
+            }
+            "type" | "copies" => {
+                Some(Err(format!("`{word}` needs a kind of block: {{ type: inode_table, copies: all }}")))
             }
             "seen" => Some(Err(format!("`seen` needs what was seen: {{ seen: {} }}", BLOCKS[0]))),
             word if OPTIONS.contains(&word) => {
@@ -128,12 +170,15 @@ impl WordOrMap for Target {
 /// key that there is.
 fn block_from_map<'de, A: MapAccess<'de>>(first: &str, map: &mut A) -> Result<Target, A::Error> {
     let (mut file, mut block) = (None, None);
+    let (mut kind, mut copies) = (None, None);
     let mut parts = SeenParts::default();
     let mut next = Some(first.to_owned());
     while let Some(key) = next {
         let is_given = match key.as_str() {
             "file" => file.replace(map.next_value::<String>()?).is_some(),
             "block" => block.replace(map.next_value::<u64>()?).is_some(),
+            "type" => kind.replace(map.next_value::<String>()?).is_some(),
+            "copies" => copies.replace(map.next_value::<String>()?).is_some(),
             "seen" => parts.block.replace(map.next_value()?).is_some(),
             "after" => parts.after.replace(map.next_value()?).is_some(),
             "at" => parts.at.replace(map.next_value()?).is_some(),
@@ -141,6 +186,9 @@ fn block_from_map<'de, A: MapAccess<'de>>(first: &str, map: &mut A) -> Result<Ta
             "apart" => parts.apart.replace(map.next_value()?).is_some(),
             other if <Target as WordOrMap>::WORDS.contains(&other) => {
                 return Err(A::Error::custom(format!("`{other}` beside `{first}`: only one of them can be")));
+            }
+            other if kind.is_some() || copies.is_some() => {
+                return Err(A::Error::unknown_field(other, &["type", "copies", "file"]));
             }
             other if file.is_some() || block.is_some() => {
                 return Err(A::Error::unknown_field(other, &["file", "block", "by"]));
@@ -151,6 +199,23 @@ fn block_from_map<'de, A: MapAccess<'de>>(first: &str, map: &mut A) -> Result<Ta
             return Err(A::Error::custom(format!("`{key}` is given twice")));
         }
         next = map.next_key()?;
+    }
+    if kind.is_some() || copies.is_some() {
+        let beside = [
+            ("block", block.is_some()),
+            ("seen", parts.block.is_some()),
+            ("after", parts.after.is_some()),
+            ("at", parts.at.is_some()),
+            ("by", parts.by.is_some()),
+            ("apart", parts.apart.is_some()),
+        ];
+        if let Some((key, _)) = beside.into_iter().find(|(_, is_given)| *is_given) {
+            return Err(A::Error::custom(format!("`{key}` beside a kind of block: only one of them can be")));
+        }
+        let kind =
+            kind.ok_or_else(|| A::Error::custom("`type` is missing: { type: inode_table, copies: all }"))?;
+        let copies = copies.map_or(Ok(KindCopies::default()), |word| KindCopies::from_word(&word));
+        return Ok(Target::Type { kind, copies: copies.map_err(A::Error::custom)?, file });
     }
     if file.is_none() && block.is_none() {
         return parts.build().map(Target::Seen).map_err(A::Error::custom);
@@ -190,6 +255,13 @@ impl Serialize for Target {
                 map.serialize_entry("block", block)?;
                 map.serialize_entry("by", "extent")?;
             }
+            Self::Type { kind, copies, file } => {
+                map.serialize_entry("type", kind)?;
+                map.serialize_entry("copies", copies.word())?;
+                if let Some(file) = file {
+                    map.serialize_entry("file", file)?;
+                }
+            }
             Self::LastBlockOfEvery(bytes) => map.serialize_entry("last_block_of_every", bytes)?,
             Self::Seen(seen) => seen.write_map(&mut map)?,
         }
@@ -210,6 +282,7 @@ impl JsonSchema for Target {
             "type": "integer",
             "minimum": 0
         });
+        let kinds = kinds();
         let with_count = |word: &str, description: &str| {
             json_schema!({
                 "description": description,
@@ -237,6 +310,17 @@ impl JsonSchema for Target {
                         "by": { "description": "How it is recognised. Default content.", "enum": ["content", "extent"] }
                     },
                     "required": ["file", "block"],
+                    "additionalProperties": false
+                },
+                {
+                    "description": "Blocks of a file system by what they are, where they lie when the rule begins to act.",
+                    "type": "object",
+                    "properties": {
+                        "type": { "description": "A kind of block, or a word for several, as `rotproof map` has them.", "enum": kinds },
+                        "copies": { "description": "Which copies of what is kept more than once. Default all.", "enum": ["one", "all"] },
+                        "file": { "description": "Only blocks of that file: a, b, c, ...", "type": "string" }
+                    },
+                    "required": ["type"],
                     "additionalProperties": false
                 },
                 {
@@ -278,6 +362,13 @@ impl JsonSchema for Target {
     }
 }
 
+/// The words of kinds of blocks that can be a target. Of what is unknown nobody can say that it is what was meant.
+pub(crate) fn kinds() -> Vec<&'static str> {
+    let mut words = rotproof_kinds::words();
+    words.retain(|word| !matches!(*word, "unknown" | "unused"));
+    words
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,6 +382,8 @@ mod tests {
             Target::File { file: "a".to_owned(), block: 7 },
             Target::Extent { file: "a".to_owned(), block: 7 },
             Target::LastBlockOfEvery(Bytes(64 << 20)),
+            Target::Type { kind: "inode_table".to_owned(), copies: KindCopies::One, file: None },
+            Target::Type { kind: "data".to_owned(), copies: KindCopies::All, file: Some("a".to_owned()) },
             Target::Seen(Seen { block: SeenBlock::Unique { apart: true }, moment: Moment::After(7) }),
             Target::Seen(Seen {
                 block: SeenBlock::LastWritten { by: By::Content },
@@ -314,6 +407,10 @@ mod tests {
     fn half_a_target_is_explained() {
         let complaint = |text| serde_json::from_str::<Target>(text).expect_err(text).to_string();
         assert!(complaint("{\"file\": \"a\"}").contains("missing field `block`"));
+        assert!(complaint("{\"copies\": \"one\"}").contains("`type` is missing"));
+        assert!(complaint("{\"type\": \"data\", \"copies\": \"two\"}").contains("one or all"));
+        assert!(complaint("{\"type\": \"data\", \"block\": 7}").contains("only one"));
+        assert!(complaint("{\"type\": \"data\", \"blok\": 7}").contains("unknown field"));
         assert!(complaint("{\"file\": \"a\", \"blok\": 7}").contains("unknown field"));
         assert!(complaint("{\"file\": \"a\", \"file\": \"b\"}").contains("twice"));
         assert!(complaint("\"last_block_of_every\"").contains("64MiB"));

@@ -9,6 +9,7 @@ use rotproof_block::ContentHash;
 use rotproof_spec::{ByteRange, Bytes, End, Span};
 
 use crate::power_cut::{Keeps, PowerCut};
+use crate::target::KindCopies;
 use crate::{
     AwakePhase, Bits, By, Cycle, Delay, Direction, Draw, Effect, Errno, HashText, Histogram, Match, Moment,
     NewPart, OneOrMany, OperationMatch, Per, Persistence, Rule, Schedule, Seen, SeenBlock, TagPattern,
@@ -28,6 +29,10 @@ fn any_target() -> impl Strategy<Value = Target> {
         (any::<String>(), any::<u64>()).prop_map(|(file, block)| Target::File { file, block }),
         (any::<String>(), any::<u64>()).prop_map(|(file, block)| Target::Extent { file, block }),
         any::<u64>().prop_map(|bytes| Target::LastBlockOfEvery(Bytes(bytes))),
+        (any::<String>(), any::<bool>(), option::of(any::<String>())).prop_map(|(kind, is_one, file)| {
+            let copies = if is_one { KindCopies::One } else { KindCopies::All };
+            Target::Type { kind, copies, file }
+        }),
         any_seen().prop_map(Target::Seen),
     ]
 }

@@ -1,6 +1,6 @@
 //! What makes no sense in one rule.
 
-use rotproof_spec::{ByteRange, Bytes, End, Path, Problems};
+use rotproof_spec::{ByteRange, Bytes, End, Path, Problems, nearest};
 
 use crate::BLOCK_BYTES;
 use crate::chance::Chance;
@@ -9,7 +9,7 @@ use crate::effect::{Bits, Direction, Effect, SECTORS, Tear};
 use crate::matching::{OperationKind, OperationMatch};
 use crate::rule::Rule;
 use crate::schedule::{Cycle, Schedule};
-use crate::target::Target;
+use crate::target::{Target, kinds};
 
 impl Rule {
     /// Reports everything in the rule that makes no sense. `path` is where it stands in the document, `device_size`
@@ -266,6 +266,29 @@ fn validate_target(target: &Target, path: &Path, problems: &mut Problems) {
             problems.add(&path.key("unique"), "0 contents are none");
         }
         Target::File { file, .. } | Target::Extent { file, .. } if file.is_empty() => {
+            problems.add_with_help(
+                &path.key("file"),
+                "the file has no name",
+                "files are called a, b, c, ...",
+            );
+        }
+        Target::Type { kind, .. } if !kinds().contains(&kind.as_str()) => {
+            let all = kinds();
+            let help = match nearest(kind, all.iter().copied()) {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => {
+                    "`rotproof map` shows the kinds of a file system; docs/kinds.md lists them all".to_owned()
+                }
+            };
+            let message = match kind.as_str() {
+                "unknown" | "unused" => {
+                    format!("of a block that is {kind} nobody can say that it is what is meant")
+                }
+                _ => format!("there is no kind of block `{kind}`"),
+            };
+            problems.add_with_help(&path.key("type"), message, help);
+        }
+        Target::Type { file: Some(file), .. } if file.is_empty() => {
             problems.add_with_help(
                 &path.key("file"),
                 "the file has no name",

@@ -105,7 +105,7 @@ impl Wish {
             Target::MostDuplicated { count } => Ok(Self::MostDuplicated(*count)),
             Target::Unique { count } => Ok(Self::Unique(*count)),
             Target::File { file, block } => block_of(workload, file, *block).map(Self::Block),
-            Target::Extent { .. } => Err(invalid(format!(
+            Target::Extent { .. } | Target::Type { .. } => Err(invalid(format!(
                 "where `{target}` lies is known only to the file system, once it is written"
             ))),
             Target::Seen(_) => {

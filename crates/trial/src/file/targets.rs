@@ -39,7 +39,7 @@ pub fn validate_targets(
                 "this load writes no duplicates",
                 "give it some, such as `duplicates: 30%`, or take another target",
             ),
-            Target::Seen(_) | Target::Extent { .. } => {}
+            Target::Seen(_) | Target::Extent { .. } | Target::Type { .. } => {}
             Target::MostDuplicated { .. } | Target::Unique { .. } | Target::LastBlockOfEvery(_) => {
                 let is_only_prefill = rule.during.0 == [AwakePhase::Prefill] && has_prefill;
                 if load.has_unforeseen_end() && load.writes_anything() && !is_only_prefill {
@@ -101,6 +101,49 @@ pub fn validate_extents(
                     continue;
                 }
             },
+        };
+        problems.add_with_help(&path, message, help);
+    }
+}
+
+/// Reports kinds of blocks that this trial cannot find.
+pub fn validate_types(
+    faults: &[FaultEntry],
+    (stack, subject, load): (&StackSpec, &SubjectSpec, &LoadSpec),
+    objects: &[ObjectInfo],
+    path: &Path,
+    problems: &mut Problems,
+) {
+    for (index, entry) in faults.iter().enumerate() {
+        let Some(rule) = entry.rule() else { continue };
+        let Some(Target::Type { file, .. }) = &rule.matching.target else { continue };
+        let path = path.index(index).key("match").key("target");
+        let (message, help) = if subject.file_system().is_none() {
+            (
+                format!("the blocks of the subject {} have no kinds", subject.name()),
+                "match by `offset` or content, or take ext4, xfs or btrfs as the subject",
+            )
+        } else if load.command.is_some() || load.personality.is_some() {
+            (
+                "when blocks of a kind are looked for is known only of a load of blocks".to_owned(),
+                "leave `command` and `personality` out of the load, or match by `offset`",
+            )
+        } else if !stack.keeps_offsets() || !stack.is_one_chain() {
+            (
+                "what lies at an offset of the file system lies elsewhere where the faults act: a layer between them \
+                 moves blocks, or there are several devices"
+                    .to_owned(),
+                "put `faults` above `dedup`, and do without `concat` and several devices",
+            )
+        } else {
+            let Some(file) = file else { continue };
+            match not_there_yet(rule, load) {
+                Some(problem) => problem,
+                None => {
+                    validate_file(file, 0, objects, &path, problems);
+                    continue;
+                }
+            }
         };
         problems.add_with_help(&path, message, help);
     }

@@ -10,7 +10,7 @@ use rotproof_load::{FAT_DEVICE_BYTES_MIN, FAT_FILE_BYTES_MAX, FileEngine, FilesS
 use rotproof_spec::{Bytes, Path, Problems, number_in_range};
 use rotproof_subject::SubjectSpec;
 
-use super::targets::{validate_extents, validate_targets};
+use super::targets::{validate_extents, validate_targets, validate_types};
 use super::trial_file::{RuntimeKind, TrialFile};
 
 /// Files that targets are looked up in; a load may not have more.
@@ -60,8 +60,10 @@ impl TrialFile {
         let (objects, faults) = (self.objects(size), root.key("faults"));
         if self.load.personality.is_some() {
             self.validate_personality(&root, problems);
+            validate_types(&self.faults, (&self.stack, &self.subject, &self.load), &[], &faults, problems);
             return;
         }
+        validate_types(&self.faults, (&self.stack, &self.subject, &self.load), &objects, &faults, problems);
         if self.load.command.is_none() {
             validate_targets(&self.faults, &self.load, &objects, &faults, problems);
             let parts = (&self.stack, &self.subject, &self.load);

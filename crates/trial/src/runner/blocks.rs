@@ -20,6 +20,7 @@ use rotproof_results::NO_REMOUNT;
 use rotproof_subject::{GuestMemory, Place, Prepared, Remount};
 
 use super::extents::place_extents;
+use super::kinds::place_kinds;
 use super::leaf_watch::LeafWatch;
 use super::{Conductor, Loaded, MemoryTarget, let_recognise, only_reads, recogniser};
 use crate::file::{RuntimeKind, TrialFile};
@@ -120,13 +121,18 @@ impl Conductor<'_> {
     }
 
     /// Finds out where the blocks lie that rules awake in this phase are to hit by their place.
-    fn place(&self, phase: Phase, subject: &dyn Prepared) -> Result<()> {
-        match subject.place() {
-            Place::Folder(folder) if !self.stack.sites.is_empty() => {
-                place_extents(&self.stack.sites, &self.plan.rules, phase, &folder)
-            }
-            _ => Ok(()),
+    fn place(&mut self, phase: Phase, subject: &dyn Prepared) -> Result<()> {
+        let Place::Folder(folder) = subject.place() else { return Ok(()) };
+        let (sites, rules) = (&self.stack.sites, &self.plan.rules);
+        if sites.is_empty() {
+            return Ok(());
         }
+        place_extents(sites, rules, phase, &folder)?;
+        if let Some(named) = self.stack.devices.first() {
+            let unknown = place_kinds(sites, rules, phase, (&*named.device, &folder))?;
+            self.noticed.extend(unknown.map(|what| format!("kinds of blocks: {what}")));
+        }
+        Ok(())
     }
 
     fn run_phase(

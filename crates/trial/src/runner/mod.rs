@@ -9,6 +9,7 @@ mod extents;
 mod external;
 mod files;
 mod fio_json;
+mod kinds;
 mod leaf_watch;
 mod marks;
 mod medium;
