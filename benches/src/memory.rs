@@ -27,8 +27,7 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     let rate = |seconds: f64| BYTES as f64 / GIBIBYTE / seconds;
     for count in [1, SEVERAL] {
         let needles = Needles::new(&blocks[..count])?;
-        let finders: Vec<_> =
-            blocks[..count].iter().map(|block| memchr::memmem::Finder::new(block)).collect();
+        let finders: Vec<_> = blocks[..count].iter().map(memchr::memmem::Finder::new).collect();
         let mut pairs = Vec::new();
         for _ in 0..effort.rounds.max(3) {
             let began = Instant::now();
