@@ -232,18 +232,18 @@ fn the_same_seed_gives_the_same_ledger_on_ext4() {
     let rig = Rig::new();
     let trial = achilles("ext4", &at_last_blocks("bit_flip"), "failures: 8");
     // The journal's own clock commits every five seconds. Where a busy machine lets it come into a run, a block may go
-    // elsewhere in that one, so the runs after it say whether the seed decides.
+    // elsewhere in that one, so others say whether the seed decides.
     let mut digests = Vec::new();
-    for _ in 0..4 {
+    for _ in 0..6 {
         let run = rig.run(&trial);
         run.assert_passed();
         assert!(run.json["ledger_digest"].is_string());
-        if digests.last() == Some(&run.json["ledger_digest"]) {
+        if digests.contains(&run.json["ledger_digest"]) {
             return;
         }
         digests.push(run.json["ledger_digest"].clone());
     }
-    panic!("four runs, and no two after each other are alike: {digests:?}");
+    panic!("six runs, and no two are alike: {digests:?}");
 }
 
 #[test]
