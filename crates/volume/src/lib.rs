@@ -12,6 +12,7 @@ pub mod copies;
 mod io;
 pub mod member;
 pub mod mirror;
+pub mod parts;
 pub mod stripe;
 mod table;
 pub mod volume;

@@ -25,6 +25,7 @@ pub mod trace;
 pub mod trial_file;
 pub mod vhost_request;
 pub mod volume_member;
+pub mod volume_parts;
 
 /// Something that is fuzzed.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +39,7 @@ pub struct FuzzTarget {
 }
 
 /// All of them.
-pub const TARGETS: [FuzzTarget; 30] = [
+pub const TARGETS: [FuzzTarget; 31] = [
     FuzzTarget { name: "fault_rule", check: fault_rule::check, seeds: fault_rule::seeds },
     FuzzTarget { name: "trial_file", check: trial_file::check, seeds: trial_file::seeds },
     FuzzTarget { name: "fuse_request", check: fuse_request::check, seeds: fuse_request::seeds },
@@ -68,5 +69,6 @@ pub const TARGETS: [FuzzTarget; 30] = [
     FuzzTarget { name: "log_writes", check: recording::check_log, seeds: recording::log_seeds },
     FuzzTarget { name: "crash_state", check: recording::check_state, seeds: recording::state_seeds },
     FuzzTarget { name: "volume_member", check: volume_member::check, seeds: volume_member::seeds },
+    FuzzTarget { name: "volume_parts", check: volume_parts::check, seeds: volume_parts::seeds },
     FuzzTarget { name: "kinds", check: kinds::check, seeds: kinds::seeds },
 ];

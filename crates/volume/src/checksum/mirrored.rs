@@ -115,6 +115,19 @@ fn repairs_cost_what_they_cost_in_darc() {
     }
     let report = device.report();
     assert_eq!((report.wrong_copies, report.repaired, report.unrecoverable), (2, 2, 0));
+    // One cannot be read: it is written anew, at the same cost.
+    rig.members[0].plan(|request, number| match request.operation {
+        rotproof_block::Operation::Read if number > 0 => Act::Fail(ErrorKind::Medium),
+        _ => Act::Pass,
+    });
+    let before = rig.requests();
+    let queue = device.open_queue(runtime).expect("opens");
+    for _ in 0..2 {
+        let request = Request::read(3 * BLOCK_BYTES, Buffer::zeroed(BLOCK), Context::default());
+        runtime.block_on(queue.submit(request)).expect("completes").result.expect("the other has it");
+    }
+    assert_eq!((rig.requests() - before, device.report().repaired), (4, 3));
+    rig.members[0].plan(|_, _| Act::Pass);
     // None has it: two reads, and an error.
     rig.spoil(0, rig.at(2), 4);
     rig.spoil(1, rig.at(2), 5);

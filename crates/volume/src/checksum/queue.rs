@@ -8,9 +8,10 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rotproof_block::{Buffer, Completion, Context, Operation, Queue, Request, Result, Submission};
+use rotproof_block::{Buffer, Completion, Context, ErrorKind, Operation, Queue, Request, Result, Submission};
 
 use super::kind::NEVER;
+use super::repair::First;
 use super::{Shared, add};
 use crate::claims::{Claim, Stamp};
 use crate::io::Io;
@@ -222,7 +223,7 @@ impl ChecksumQueue {
         let data = if (bytes.start | bytes.end).is_multiple_of(BLOCK_BYTES) {
             Buffer::copy_of(data)
         } else {
-            let mut block = self.right_block(first, None, context).await?;
+            let mut block = self.right_block(first, First::Nothing, context).await?;
             let within = (bytes.start % BLOCK_BYTES) as usize;
             block[within..within + data.len()].copy_from_slice(data);
             block
@@ -372,6 +373,9 @@ impl ChecksumQueue {
             let first = wrong.unwrap_or(blocks.start);
             let context = completion.context;
             let is_read = completion.result.is_ok();
+            let is_late = matches!(&completion.result, Err(error) if error.kind() == ErrorKind::TimedOut);
+            // The error of a request of several blocks may be that of any of them.
+            let fails = !is_read && blocks.end - blocks.start == 1 && queue.io().copies.is_some();
             let mut result = Ok(());
             for block in first..blocks.end {
                 let at = (block - blocks.start) as usize * BLOCK;
@@ -379,9 +383,14 @@ impl ChecksumQueue {
                 if is_read && queue.is_right(block, bytes) {
                     continue;
                 }
-                let seen = (is_read && is_true).then(|| (copy, Buffer::copy_of(bytes)));
+                let first = match () {
+                    () if is_read && is_true => First::Has(copy, Buffer::copy_of(bytes)),
+                    () if is_late => First::IsLate(copy),
+                    () if fails && is_true => First::Fails(copy),
+                    () => First::Nothing,
+                };
                 let _claim = queue.shared().claims.claim(block..block + 1).await;
-                match queue.right_block(block, seen, context).await {
+                match queue.right_block(block, first, context).await {
                     Ok(right) => bytes.copy_from_slice(&right),
                     Err(error) => result = result.and(Err(error)),
                 }
@@ -442,7 +451,7 @@ impl Writing {
         for (block, entry) in self.blocks.clone().zip(&self.entries) {
             queue.shared().table.also_legal(block, *entry);
             // Takes the side of what is there; without success both stay right.
-            let _ = queue.right_block(block, None, context).await;
+            let _ = queue.right_block(block, First::Nothing, context).await;
         }
         let mut writing = self;
         writing.is_over = true;

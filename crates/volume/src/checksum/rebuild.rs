@@ -10,6 +10,7 @@ use rotproof_block::{Buffer, Context, Error, ErrorKind, Origin, Result, Runtime}
 use super::ChecksumDevice;
 use super::kind::NEVER;
 use super::queue::ChecksumQueue;
+use super::repair::First;
 use super::scrub::Scrub;
 use crate::copies::{CopyQueue, Members};
 use crate::table::BLOCK_BYTES;
@@ -151,7 +152,7 @@ impl ChecksumQueue {
         for block in blocks.start..=blocks.end {
             let is_content = block < blocks.end && table.get(block) != NEVER;
             let right = match is_content {
-                true => self.right_block(block, None, context).await,
+                true => self.right_block(block, First::Nothing, context).await,
                 false => Err(Error::medium()),
             };
             if let Ok(right) = &right {

@@ -19,6 +19,18 @@ use crate::table::BLOCK_BYTES;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
+/// What is known of a copy of a block before its copies are looked at.
+pub(super) enum First {
+    /// Nothing.
+    Nothing,
+    /// This copy has these bytes.
+    Has(usize, Buffer),
+    /// This copy cannot be read.
+    Fails(usize),
+    /// This copy is better asked last.
+    IsLate(usize),
+}
+
 /// A copy of a block, as it was read.
 struct Seen {
     copy: usize,
@@ -36,28 +48,18 @@ impl Seen {
 }
 
 impl ChecksumQueue {
-    /// A block as it should be, and all its copies that were seen to be otherwise mended. The caller has claimed it; `seen`
-    /// is what one copy was read as since. Fails with [`ErrorKind::Medium`] if no copy is right.
-    pub(super) async fn right_block(
-        &self,
-        block: u64,
-        seen: Option<(usize, Buffer)>,
-        context: Context,
-    ) -> Result<Buffer> {
+    /// A block as it should be, and all its copies that were seen to be otherwise mended. The caller has claimed it; `first`
+    /// is what has been seen since nobody else could change it. Fails with [`ErrorKind::Medium`] if no copy is right.
+    pub(super) async fn right_block(&self, block: u64, first: First, context: Context) -> Result<Buffer> {
         let table = &self.shared().table;
         let page = table.layout().place(block).0;
         table.hold(self.io(), page..page + 1, context).await?;
-        let result = self.right_block_of(block, seen, context).await;
+        let result = self.right_block_of(block, first, context).await;
         table.release(page..page + 1);
         result
     }
 
-    async fn right_block_of(
-        &self,
-        block: u64,
-        seen: Option<(usize, Buffer)>,
-        context: Context,
-    ) -> Result<Buffer> {
+    async fn right_block_of(&self, block: u64, first: First, context: Context) -> Result<Buffer> {
         let (table, kind) = (&self.shared().table, self.shared().kind);
         let entry = table.get(block);
         if entry == NEVER {
@@ -67,11 +69,17 @@ impl ChecksumQueue {
             return Ok(Buffer::zeroed(BLOCK));
         }
         let mut copies: Vec<Seen> = Vec::new();
-        if let Some((copy, bytes)) = seen {
-            copies.push(Seen { copy, entry: kind.entry_of(&bytes), bytes: Some(bytes) });
+        let mut last = None;
+        match first {
+            First::Nothing => {}
+            First::Has(copy, bytes) => {
+                copies.push(Seen { copy, entry: kind.entry_of(&bytes), bytes: Some(bytes) });
+            }
+            First::Fails(copy) => copies.push(Seen { copy, entry: NEVER, bytes: None }),
+            First::IsLate(copy) => last = Some(copy),
         }
         let mut failure = None;
-        for copy in self.order_of(block) {
+        for copy in self.order_of(block, last) {
             if copies.iter().any(|seen| seen.copy == copy) {
                 continue;
             }
@@ -195,12 +203,12 @@ impl ChecksumQueue {
         Ok(bytes)
     }
 
-    /// The copies of a block, those first that have missed nothing.
-    fn order_of(&self, block: u64) -> Vec<usize> {
+    /// The copies of a block, those first that have missed nothing, and `last` behind its like.
+    fn order_of(&self, block: u64, last: Option<usize>) -> Vec<usize> {
         let Some(copies) = &self.io().copies else { return vec![0] };
         let offset = self.shared().data_at + block * BLOCK_BYTES;
         let mut order: Vec<usize> = (0..self.io().copy_count).collect();
-        order.sort_by_key(|copy| !copies.is_current(*copy, offset, BLOCK_BYTES));
+        order.sort_by_key(|copy| (!copies.is_current(*copy, offset, BLOCK_BYTES), Some(*copy) == last));
         order
     }
 

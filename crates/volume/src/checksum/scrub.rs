@@ -7,6 +7,7 @@ use rotproof_block::{Buffer, Context, Origin, Request, Result, Runtime};
 
 use super::kind::NEVER;
 use super::queue::ChecksumQueue;
+use super::repair::First;
 use super::{ChecksumDevice, ChecksumReport};
 use crate::table::BLOCK_BYTES;
 
@@ -201,7 +202,7 @@ impl ChecksumQueue {
                 continue;
             }
             let _claim = self.shared().claims.claim(block..block + 1).await;
-            if let Err(error) = self.right_block(block, None, context).await
+            if let Err(error) = self.right_block(block, First::Nothing, context).await
                 && !table.is_lost(block)
             {
                 // It cannot be read now, so it stays in doubt.
@@ -215,7 +216,7 @@ impl ChecksumQueue {
     /// Looks at every copy of a block that is claimed, and mends each.
     async fn mend_all(&self, block: u64, context: Context) {
         // The first look finds the right one and mends those before it.
-        let Ok(right) = self.right_block(block, None, context).await else { return };
+        let Ok(right) = self.right_block(block, First::Nothing, context).await else { return };
         let Some(copies) = &self.io().copies else { return };
         if self.shared().table.get(block) == NEVER {
             return;

@@ -29,6 +29,7 @@ use rotproof_block::turns::Turns;
 use rotproof_block::{Context, Result};
 
 use crate::io::Io;
+use crate::parts::Part;
 use doubt::Doubts;
 pub(crate) use doubt::Legal;
 pub(crate) use layout::{BLOCK_BYTES, Layout};
@@ -126,6 +127,21 @@ struct Replayed {
 struct Loaded {
     pages: Vec<u64>,
     hand: usize,
+}
+
+/// Which part of a table these bytes are, wherever it lies.
+pub(crate) fn part_of(bytes: &[u8]) -> Option<Part> {
+    let block = BLOCK_BYTES as usize;
+    if bytes.len() == block {
+        let (table, number) = (sealed::read_u128(bytes, 8), sealed::read_u64(bytes, 24));
+        if page::open(bytes, table, number).is_some() {
+            return Some(Part::Page);
+        }
+        log::number_of(bytes, table)?;
+        return Some(Part::Log(log::decode(bytes, 1, &(0..u64::MAX)).records.len()));
+    }
+    let place = (bytes.len() > block).then(|| sealed::read_u64(bytes, 40))?;
+    State::decode(bytes, place).ok().flatten().map(|_| Part::State)
 }
 
 impl Table {

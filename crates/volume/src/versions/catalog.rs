@@ -145,6 +145,13 @@ impl Catalog {
     }
 }
 
+/// How many versions a list has, wherever it lies.
+pub(crate) fn count_in_list(bytes: &[u8]) -> Option<usize> {
+    let header = bytes.get(..HEADER_BYTES)?;
+    let list = Catalog::decode(bytes, read_u128(header, 16), read_u64(header, 40));
+    list.ok().flatten().map(|list| list.versions.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -203,3 +203,10 @@ fn decode(bytes: &[u8], identity: Identity, number: u64) -> Option<Decoded> {
         pairs: (0..count).map(pair).collect(),
     })
 }
+
+/// How many pairs a block of a history has, wherever it lies.
+pub(crate) fn count_in_history(bytes: &[u8]) -> Option<usize> {
+    let header = bytes.get(..HEADER_BYTES)?;
+    let identity = Identity { table: read_u128(header, 8), history: read_u32(header, 24).into() };
+    decode(bytes, identity, read_u32(header, 32).into()).map(|block| block.pairs.len())
+}

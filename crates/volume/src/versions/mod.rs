@@ -32,7 +32,9 @@ use rotproof_block::{Context, Device, DeviceInfo, Error, ErrorKind, Features, Qu
 use serde::Serialize;
 
 pub use catalog::NAME_MAX;
+pub(crate) use catalog::count_in_list;
 use catalog::{CATALOG_BYTES, Catalog, Listed};
+pub(crate) use history::count_in_history;
 use history::{EXTENT, History};
 use path::{Epochs, Gate};
 use queue::VersionsQueue;
