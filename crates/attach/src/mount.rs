@@ -2,11 +2,10 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rotproof_block::{ErrorKind, Result};
-use rotproof_export::unmount_path;
+use rotproof_block::Result;
+use rotproof_export::{unmount_path, unmount_when_free};
 use rotproof_machine::mounts::{self, mounts};
 use rotproof_machine::registry::{FileIdentity, Keeper, Kind, Plan, Resource, covered, read_as};
 use serde::{Deserialize, Serialize};
@@ -81,15 +80,6 @@ pub(crate) fn unmount_all(path: &Path, ours: impl Fn(&mounts::Mount) -> bool) ->
 
 /// Unmounts what is on top at `path`; lazily if it stays busy, so that the kernel finishes when its users have.
 fn unmount(path: &Path) -> Result<()> {
-    let deadline = Instant::now() + BUSY_MAX;
-    loop {
-        match unmount_path(path, false) {
-            Ok(()) => return Ok(()),
-            Err(error) if error.kind() == ErrorKind::Os(libc::EBUSY) && Instant::now() < deadline => {
-                sleep(BUSY_INTERVAL);
-            }
-            // Busy for too long, or in a state in which the regular way is refused.
-            Err(_) => return unmount_path(path, true),
-        }
-    }
+    // Busy for too long, or in a state in which the regular way is refused.
+    unmount_when_free(path, BUSY_MAX).or_else(|_| unmount_path(path, true))
 }

@@ -18,7 +18,7 @@ mod system;
 mod ublk;
 pub mod vhost;
 
-pub use fuse::{ForwardedMount, FuseExport, FuseOptions, abort_path, unmount_path};
+pub use fuse::{ForwardedMount, FuseExport, FuseOptions, abort_path, unmount_path, unmount_when_free};
 pub use loop_device::{LoopDevice, LoopEntry, LoopOptions, detach_path, find_by_backing_file};
 pub use nbd::{NbdAddress, NbdExport, NbdOptions, NbdServer, nbd_tls, serve_nbd_client};
 pub use ublk::{UblkDevice, UblkInfo, UblkOptions, check_ublk, find_ublk, free_ublk_number, remove_ublk};

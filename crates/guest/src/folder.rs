@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rotproof_block::Result;
@@ -11,6 +12,9 @@ use rotproof_export::ForwardedMount;
 use rotproof_machine::start_thread;
 
 use crate::link::{Link, MESSAGE_BYTES_MAX, TRANSFER_BYTES_MAX};
+
+/// How long an unmount waits for the last user of a file.
+const BUSY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A folder in which a guest's file system is mounted. Dropped, it is unmounted, by force if need be.
 #[derive(Debug)]
@@ -46,11 +50,11 @@ impl GuestFolder {
         Ok(folder)
     }
 
-    /// Unmounts. Fails with `EBUSY` while a file is open.
+    /// Unmounts. Fails with `EBUSY` if a file stays open.
     pub fn unmount(&self) -> Result<()> {
         let mut is_mounted = self.is_mounted.lock();
         if *is_mounted {
-            self.mount.unmount(false)?;
+            self.mount.unmount(BUSY_PATIENCE)?;
             *is_mounted = false;
             self.forget();
         }
@@ -75,10 +79,10 @@ impl GuestFolder {
 
 impl Drop for GuestFolder {
     fn drop(&mut self) {
-        if std::mem::take(self.is_mounted.get_mut()) && self.mount.unmount(false).is_err() {
+        if std::mem::take(self.is_mounted.get_mut()) && self.mount.unmount(Duration::ZERO).is_err() {
             self.mount.abort();
             // What is open belongs to a dead connection; the place in the tree becomes free.
-            let _ = self.mount.unmount(true);
+            let _ = self.mount.detach();
         }
         self.forget();
     }

@@ -5,13 +5,12 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rotproof_attach::Mount;
 use rotproof_block::error::IoContext;
-use rotproof_block::{Device, Error, ErrorKind, Result};
-use rotproof_export::unmount_path;
+use rotproof_block::{Device, Error, Result};
+use rotproof_export::unmount_when_free;
 use rotproof_machine::mounts::mounts;
 use rotproof_machine::registry::{CleanupStack, Undo};
 
@@ -24,7 +23,6 @@ use crate::{Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
 /// How long a file system may be busy when it is unmounted: programs that watch new mounts look into them for a
 /// moment.
 const BUSY_MAX: Duration = Duration::from_secs(10);
-const BUSY_INTERVAL: Duration = Duration::from_millis(20);
 /// Lines of the kernel's log that go with an error.
 const EXPLAINING_LINES: usize = 4;
 
@@ -146,13 +144,7 @@ impl Prepared for FileSystemSubject {
 
 /// Unmounts what lies on these block devices, and waits a while if somebody still looks into the file system.
 pub fn unmount(kind: FileSystem, devices: &[PathBuf], mountpoint: &Path) -> Result<()> {
-    let deadline = Instant::now() + BUSY_MAX;
-    while let Err(error) = unmount_path(mountpoint, false) {
-        if error.kind() != ErrorKind::Os(libc::EBUSY) || Instant::now() >= deadline {
-            return Err(error);
-        }
-        sleep(BUSY_INTERVAL);
-    }
+    unmount_when_free(mountpoint, BUSY_MAX)?;
     if kind == FileSystem::Btrfs {
         devices.iter().for_each(|device| forget_btrfs_device(device));
     }

@@ -3,11 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rotproof_attach::FuseMount;
 use rotproof_block::{Device, Error, ErrorKind, Result};
-use rotproof_guest::{End, Guest, GuestFolder, GuestMemory, GuestOptions};
+use rotproof_guest::{End, Guest, GuestMemory, GuestOptions};
 use rotproof_machine::registry::{CleanupStack, Process, Undo};
 
 use crate::exported::Exported;
@@ -15,9 +14,6 @@ use crate::mkfs::{self, Made, Recipe};
 use crate::{FileSystemSpec, MachineSpec};
 use crate::{Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
 
-/// How often an unmount is tried that somebody keeps busy, and how long is waited between.
-const UNMOUNT_TRIES: u32 = 100;
-const UNMOUNT_INTERVAL: Duration = Duration::from_millis(20);
 /// Lines of the console that go into the results as the kernel's messages.
 const MESSAGES_MAX: usize = 200;
 
@@ -100,7 +96,7 @@ impl MachineSubject {
         let mountpoint = self.mountpoint.clone();
         self.exported.stack().create(FuseMount { path: mountpoint.clone() }, || {
             let folder = guest.show(&mountpoint)?;
-            let undo: Undo = Box::new(move || unmount(&folder));
+            let undo: Undo = Box::new(move || folder.unmount());
             Ok(((), undo))
         })?;
         self.options_in_force = guest.mount_options().ok().flatten();
@@ -156,16 +152,6 @@ fn is_of_interest(line: &str) -> bool {
     ["ubda", "EXT4", "JBD2", "XFS", "BTRFS", "panic", "BUG", "WARNING", "Oops", "I/O error"]
         .iter()
         .any(|word| line.contains(word))
-}
-
-fn unmount(folder: &GuestFolder) -> Result<()> {
-    for _ in 1..UNMOUNT_TRIES {
-        match folder.unmount() {
-            Err(error) if error.kind() == ErrorKind::Os(libc::EBUSY) => std::thread::sleep(UNMOUNT_INTERVAL),
-            other => return other,
-        }
-    }
-    folder.unmount()
 }
 
 impl Prepared for MachineSubject {

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rotproof_block::{Error, Result};
@@ -97,9 +98,14 @@ impl ForwardedMount {
         self.mount.point()
     }
 
-    /// Unmounts; fails with `EBUSY` while a file is open, unless `lazy`.
-    pub fn unmount(&self, lazy: bool) -> Result<()> {
-        self.mount.unmount(lazy)
+    /// Unmounts; fails with `EBUSY` if a file is open for longer than `patience`.
+    pub fn unmount(&self, patience: Duration) -> Result<()> {
+        self.mount.unmount(patience)
+    }
+
+    /// Unmounts, whatever is open: the file system goes when its last file is closed.
+    pub fn detach(&self) -> Result<()> {
+        self.mount.detach()
     }
 
     /// Ends the connection whatever is open or under way: all requests, those to come too, fail. The dead mount stays where it

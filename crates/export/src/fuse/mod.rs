@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use rotproof_block::{Device, Error, ErrorKind, Result};
 
 pub use forwarded::ForwardedMount;
-pub use mount::{abort_path, unmount_path};
+pub use mount::{abort_path, unmount_path, unmount_when_free};
 pub use parse::{FuseOperation, Malformed, Message, NAME_BYTES_MAX, Name, TRANSFER_BYTES_MAX, parse};
 pub(crate) use session::describe;
 
@@ -154,12 +154,8 @@ impl FuseExport {
     pub fn unmount(&self) -> Result<()> {
         let mut is_mounted = self.is_mounted.lock();
         if *is_mounted {
-            let deadline = Instant::now() + BUSY_PATIENCE;
-            while let Err(error) = self.mount.unmount(false) {
+            if let Err(error) = self.mount.unmount(BUSY_PATIENCE) {
                 match error.kind() {
-                    ErrorKind::Os(libc::EBUSY) if Instant::now() < deadline => {
-                        std::thread::sleep(Duration::from_millis(10));
-                    }
                     ErrorKind::Os(libc::EBUSY) => {
                         let file = self.file.display();
                         return Err(error.while_doing(format_args!(
@@ -167,7 +163,7 @@ impl FuseExport {
                         )));
                     }
                     // Somebody else has unmounted it.
-                    ErrorKind::Os(libc::EINVAL) => break,
+                    ErrorKind::Os(libc::EINVAL) => {}
                     _ => return Err(error),
                 }
             }
@@ -206,10 +202,10 @@ impl FuseExport {
 
 impl Drop for FuseExport {
     fn drop(&mut self) {
-        if std::mem::take(self.is_mounted.get_mut()) && self.mount.unmount(false).is_err() {
+        if std::mem::take(self.is_mounted.get_mut()) && self.mount.unmount(Duration::ZERO).is_err() {
             self.abort();
             // What is open now belongs to a dead connection; the place in the tree becomes free.
-            let _ = self.mount.unmount(true);
+            let _ = self.mount.detach();
         }
         let _ = self.end_threads();
     }

@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
@@ -22,6 +23,8 @@ use crate::system::{c_path, check, is_root, user};
 const SOURCE: &str = "rotproof";
 const KIND: &str = "fuse.rotproof";
 const HELPER: &str = "fusermount3";
+/// Between two tries to unmount what is in use.
+const BUSY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A file system that is mounted.
 #[derive(Debug)]
@@ -54,9 +57,14 @@ impl Mount {
         &self.point
     }
 
-    /// Unmounts; fails with `EBUSY` while a file is open, unless `lazy`.
-    pub(super) fn unmount(&self, lazy: bool) -> Result<()> {
-        unmount_path(&self.point, lazy)
+    /// Unmounts, whatever is open: the file system goes when its last file is closed.
+    pub(super) fn detach(&self) -> Result<()> {
+        unmount_path(&self.point, true)
+    }
+
+    /// Unmounts; fails with `EBUSY` if a file is open for longer than `patience`.
+    pub(super) fn unmount(&self, patience: Duration) -> Result<()> {
+        unmount_when_free(&self.point, patience)
     }
 
     /// Ends the connection whatever is open or under way: all requests, those to come too, fail.
@@ -215,6 +223,21 @@ pub fn unmount_path(point: &Path, lazy: bool) -> Result<()> {
         Some(_) => Error::from_errno(libc::EBUSY, format!("{}: something on it is still in use", doing())),
         None => Error::from_errno(libc::EINVAL, format!("{}: nothing is mounted there", doing())),
     })
+}
+
+/// [`unmount_path`], tried again for as long as `patience` while something on it is in use. Whoever closes a file and
+/// unmounts then is not always the last user: a process that was being started by another thread at that moment holds
+/// copies of all descriptors until it runs its program.
+pub fn unmount_when_free(point: &Path, patience: Duration) -> Result<()> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match unmount_path(point, false) {
+            Err(error) if error.kind() == ErrorKind::Os(libc::EBUSY) && Instant::now() < deadline => {
+                std::thread::sleep(BUSY_INTERVAL);
+            }
+            other => return other,
+        }
+    }
 }
 
 /// Ends the FUSE connection mounted at `point`, whoever serves it: every request to it fails, those under way too.
