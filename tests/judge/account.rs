@@ -63,8 +63,8 @@ pub struct Account {
     /// Blocks of which a first write was made durable, so that what was there before cannot come back; as far as one worker's
     /// flushes tell.
     pub settled: HashSet<Spot>,
-    /// Blocks of each object that were written since the last flush.
-    unflushed: HashMap<u32, HashSet<Spot>>,
+    /// Blocks of each object that were written since the last flush, and when the first of those writes completed.
+    unflushed: HashMap<u32, HashMap<Spot, u64>>,
     /// What had to be read back when the check began, and was neither read nor refused.
     pub unchecked: Vec<Spot>,
     /// What each block had to hold when the check began.
@@ -88,7 +88,10 @@ impl Account {
             }
             match (event.kind, event.error) {
                 (Kind::Flush, None) => {
-                    account.settled.extend(account.unflushed.remove(&event.object).into_iter().flatten());
+                    // It covers what had completed when it was sent.
+                    let unflushed = account.unflushed.entry(event.object).or_default();
+                    let covered = unflushed.extract_if(|_, completed| *completed <= event.submitted);
+                    account.settled.extend(covered.map(|(spot, _)| spot));
                 }
                 (Kind::Flush, Some(error)) => {
                     if error != ErrorKind::Unsupported {
@@ -177,7 +180,7 @@ impl Account {
         for (spot, &content) in spots.zip(&event.contents) {
             self.written.insert(content);
             self.versions.entry(spot).or_default().push(content);
-            self.unflushed.entry(spot.0).or_default().insert(spot);
+            self.unflushed.entry(spot.0).or_default().entry(spot).or_insert(event.completed);
             if has_failed {
                 self.half_written.insert(spot);
             } else {

@@ -410,6 +410,7 @@ impl Stage<'_> {
                 failures: &failures,
                 reports,
                 seen_at: &|_, offset| Some((0, offset)),
+                lies_below: &|_, _| true,
                 blocks_stay,
                 keeps_copies: trial.stack.keeps_copies(),
                 flushes_itself: !matches!(trial.subject, rotproof_subject::SubjectSpec::Raw),

@@ -16,7 +16,7 @@ use rotproof_spec::{Path, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kind::{Kind, Stands};
+use crate::kind::{Below, Kind, Stands};
 use crate::open::Opening;
 use crate::stack_spec::{Legs, SIZE_MAX};
 use rotproof_block::children::{Children, join};
@@ -46,6 +46,12 @@ impl Kind for ConcatSpec {
 
     fn up(&self, leg: usize, offset: u64, below: &[u64]) -> Option<u64> {
         Some(below.get(..leg)?.iter().sum::<u64>() + offset)
+    }
+
+    fn down(&self, leg: usize, offset: u64, below: &[u64]) -> Below {
+        let (Some(before), Some(size)) = (below.get(..leg), below.get(leg)) else { return Below::Anywhere };
+        let first: u64 = before.iter().sum();
+        offset.checked_sub(first).filter(|offset| offset < size).map_or(Below::Elsewhere, Below::At)
     }
 
     fn validate(&self, below: &[Option<u64>], path: &Path, problems: &mut Problems) {

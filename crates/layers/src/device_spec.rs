@@ -16,7 +16,7 @@ use crate::dedup_spec::DedupSpec;
 use crate::disk::DiskSpec;
 use crate::faults::FaultsSpec;
 use crate::file::FileSpec;
-use crate::kind::{Kind, Stands};
+use crate::kind::{Below, Kind, Stands};
 use crate::memory::MemorySpec;
 use crate::mirror::MirrorSpec;
 use crate::nbd::NbdSpec;
@@ -170,6 +170,12 @@ macro_rules! devices {
             pub(crate) fn up(&self, leg: usize, offset: u64, below: &[u64]) -> Option<u64> {
                 match self {
                     $(Self::$variant(spec) => spec.up(leg, offset, below),)*
+                }
+            }
+
+            pub(crate) fn down(&self, leg: usize, offset: u64, below: &[u64]) -> Below {
+                match self {
+                    $(Self::$variant(spec) => spec.down(leg, offset, below),)*
                 }
             }
 

@@ -21,6 +21,17 @@ pub enum Stands {
     OnSeveral,
 }
 
+/// Where a byte of a device lies on one of those below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Below {
+    /// There.
+    At(u64),
+    /// On another of them.
+    Elsewhere,
+    /// Nobody can say.
+    Anywhere,
+}
+
 /// A kind of device: the type of its options, with all that a description needs to know of it.
 pub trait Kind: Sized {
     /// The word it is written with.
@@ -67,6 +78,12 @@ pub trait Kind: Sized {
     fn up(&self, leg: usize, offset: u64, below: &[u64]) -> Option<u64> {
         let _ = (leg, below);
         Some(offset)
+    }
+
+    /// Where on the device number `leg` below the byte at `offset` of it lies, over devices of these sizes.
+    fn down(&self, leg: usize, offset: u64, below: &[u64]) -> Below {
+        let _ = (leg, below);
+        if Self::KEEPS_PLACES && Self::STANDS == Stands::OnOne { Below::At(offset) } else { Below::Anywhere }
     }
 
     /// Whether [`Kind::up`] knows of every byte.

@@ -9,7 +9,7 @@ use rotproof_volume::mirror::{MemberReport, MirrorDevice, MirrorOptions, WAYS_MA
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kind::{Kind, Stands};
+use crate::kind::{Below, Kind, Stands};
 use crate::open::{LayerReport, Opening};
 use crate::stack_spec::Legs;
 
@@ -47,6 +47,10 @@ impl Kind for MirrorSpec {
 
     fn up(&self, _leg: usize, offset: u64, below: &[u64]) -> Option<u64> {
         below.iter().min().filter(|&&size| offset < size).map(|_| offset)
+    }
+
+    fn down(&self, _leg: usize, offset: u64, _below: &[u64]) -> Below {
+        Below::At(offset)
     }
 
     fn validate(&self, below: &[Option<u64>], path: &Path, problems: &mut Problems) {

@@ -13,7 +13,7 @@ use crate::checksum::ChecksumLayerReport;
 use crate::dedup::DedupReport;
 use crate::device_spec::DeviceSpec;
 use crate::faults::FaultsSpec;
-use crate::kind::Kind;
+use crate::kind::{Below, Kind};
 use crate::mirror::MirrorReport;
 use crate::stack_spec::{Chain, SiteNames, StackSpec};
 use crate::stats::StatsReport;
@@ -245,6 +245,21 @@ impl Stack {
         route.steps.iter().try_fold(offset, up).map(|offset| (route.top, offset))
     }
 
+    /// Whether the byte at `offset` of the device of the stack that stands on that place for faults may lie below it.
+    pub fn lies_below(&self, site: &str, offset: u64) -> bool {
+        let number = self.sites.engines().iter().position(|engine| **engine.site() == *site);
+        let Some(route) = number.and_then(|number| self.routes.get(number)) else { return true };
+        let mut offset = offset;
+        for (device, leg, sizes) in route.steps.iter().rev() {
+            match device.down(*leg, offset, sizes) {
+                Below::At(below) => offset = below,
+                Below::Elsewhere => return false,
+                Below::Anywhere => return true,
+            }
+        }
+        true
+    }
+
     /// What each layer that counts something has to report so far, bottom to top.
     pub fn reports(&self) -> Vec<LayerReport> {
         self.reporters.iter().map(|report| report()).collect()
@@ -346,7 +361,10 @@ mod tests {
             ("c", 4096, None),
         ] {
             assert_eq!(stack.seen_at(site, offset), seen, "{site}");
+            assert!(seen.is_none_or(|(_, offset)| stack.lies_below(site, offset)), "{site}");
         }
+        assert!(!stack.lies_below("left", 1 << 20) && !stack.lies_below("far", 4096));
+        assert!(stack.lies_below("b", 0), "nobody can say where dedup has put it");
         let tops: Vec<_> =
             stack.devices.iter().map(|top| (top.name.as_deref(), top.device.info().size)).collect();
         assert_eq!(tops, [(Some("a"), 3 << 20), (Some("b"), 1 << 20)]);
@@ -373,6 +391,9 @@ mod tests {
             ("a", 65_536, 131_072),
         ] {
             assert_eq!(stack.seen_at(site, offset), Some((0, seen)), "{site} {offset}");
+            let below: Vec<&str> =
+                ["a", "b", "c", "d"].into_iter().filter(|site| stack.lies_below(site, seen)).collect();
+            assert_eq!(below, if "ab".contains(site) { ["a", "b"] } else { ["c", "d"] });
         }
         let names: Vec<String> = stack
             .reports()

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use rotproof_block::{Device, Result};
 use rotproof_spec::{Bytes, Path, Problems};
-use rotproof_volume::stripe::{CHUNK_BYTES_DEFAULT, StripeDevice, stripe_place, stripe_size};
+use rotproof_volume::stripe::{CHUNK_BYTES_DEFAULT, StripeDevice, stripe_part, stripe_place, stripe_size};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kind::{Kind, Stands};
+use crate::kind::{Below, Kind, Stands};
 use crate::open::Opening;
 use crate::stack_spec::{Legs, SIZE_MAX};
 
@@ -55,6 +55,14 @@ impl Kind for StripeSpec {
 
     fn up(&self, leg: usize, offset: u64, below: &[u64]) -> Option<u64> {
         stripe_place(leg, offset, below, self.chunk_bytes())
+    }
+
+    fn down(&self, leg: usize, offset: u64, below: &[u64]) -> Below {
+        match stripe_part(offset, below.len(), self.chunk_bytes()) {
+            Some((part, offset)) if part == leg => Below::At(offset),
+            Some(_) => Below::Elsewhere,
+            None => Below::Anywhere,
+        }
     }
 
     fn validate(&self, below: &[Option<u64>], path: &Path, problems: &mut Problems) {

@@ -219,18 +219,27 @@ impl<'a> Evidence<'a> {
         })
     }
 
+    /// Whether it is among the ways in which its block failed that a verdict tells apart. Of what is only counted with another, a
+    /// verdict may know nothing.
+    pub fn is_kept(&self, seen: &Seen) -> bool {
+        self.ways(seen.spot).iter().any(|way| self.is_same_way(way, seen))
+    }
+
+    fn is_same_way(&self, one: &Seen, other: &Seen) -> bool {
+        let what = |seen: &Seen| {
+            let event = self.event(seen);
+            (event.phase, event.kind, event.error, seen.found)
+        };
+        what(one) == what(other) && one.expected == other.expected
+    }
+
     /// The ways in which a block failed, of those that a verdict tells apart: of each phase the first few.
     pub fn ways(&self, spot: Spot) -> Vec<&'a Seen> {
         let mut ways: Vec<&Seen> = Vec::new();
         for seen in self.by_spot.get(&spot).into_iter().flatten() {
             let event = self.event(seen);
             let of_phase = |way: &&&Seen| self.event(way).phase == event.phase;
-            let is_same = |way: &&Seen| {
-                self.event(way).kind == event.kind
-                    && self.event(way).error == event.error
-                    && (way.found, &way.expected) == (seen.found, &seen.expected)
-            };
-            let is_known = ways.iter().filter(of_phase).any(is_same);
+            let is_known = ways.iter().any(|way| self.is_same_way(way, seen));
             if !is_known && ways.iter().filter(of_phase).count() < WAYS_MAX {
                 ways.push(seen);
             }

@@ -10,7 +10,7 @@ use super::evidence::Evidence;
 use crate::account::Seen;
 use crate::ledger::{Harm, Line};
 use crate::told::Told;
-use crate::witness::Kind;
+use crate::witness::{Event, Kind};
 
 type Fault = (usize, u64);
 type Fates = BTreeSet<&'static str>;
@@ -90,7 +90,7 @@ fn shown(evidence: &Evidence<'_>, told: &Told) -> Shown {
             // Several may have had their part in it.
             may.extend(evidence.parts(seen).into_iter().map(fault));
         }
-        if hits.len() == 1 && is_plain {
+        if hits.len() == 1 && is_plain && evidence.is_kept(seen) {
             must.extend(&hits);
         }
         may.extend(&hits);
@@ -145,12 +145,19 @@ fn unjudged(evidence: &Evidence<'_>, shown: &mut Shown) {
         let fault = |number: usize| (evidence.lines[number].rule, evidence.lines[number].place());
         // Several may have had their part in it.
         shown.may_be_silent.extend(evidence.parts(&seen).into_iter().map(fault));
-        let own: HashSet<Fault> = evidence.about(&seen).into_iter().filter(did).map(fault).collect();
-        if own.len() == 1 && !evidence.account.doubtful.contains(&(seen.event, spot)) {
+        let own: Vec<usize> = evidence.about(&seen).into_iter().filter(did).collect();
+        let is_plain = own.iter().any(|&line| !is_tie(&evidence.lines[line], event));
+        let own: HashSet<Fault> = own.into_iter().map(fault).collect();
+        if own.len() == 1 && is_plain && !evidence.account.doubtful.contains(&(seen.event, spot)) {
             shown.must_be_silent.extend(&own);
         }
         shown.may_be_silent.extend(own);
     }
+}
+
+/// A read sent at the very moment at which the damage went may have met it or not; the ledger tells.
+fn is_tie(line: &Line, read: &Event) -> bool {
+    line.served_at.is_none() && line.gone() == Some(read.submitted)
 }
 
 /// The fates that a fault can have had.
@@ -268,11 +275,7 @@ impl Book {
             is_after && (line.lasts || event.submitted <= line.time)
         };
         let block = line.block();
-        // A read sent at the very moment at which the damage went may have met it or not; the ledger tells.
-        let is_tie = |event: usize| {
-            line.served_at.is_none() && line.gone() == Some(evidence.trial.events[event].submitted)
-        };
-        let has_met = |event: usize| was_there(event) && !is_tie(event);
+        let has_met = |event: usize| was_there(event) && !is_tie(line, &evidence.trial.events[event]);
         let of = |reads: &HashMap<u64, Vec<usize>>| {
             reads.get(&block).into_iter().flatten().filter(|&&event| has_met(event)).count()
         };

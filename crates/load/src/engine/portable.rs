@@ -67,6 +67,7 @@ struct PortableIncident {
     length_bytes: u64,
     operation: LoadOperation,
     error: Named,
+    sent_ns: u64,
     time_ns: u64,
 }
 
@@ -128,6 +129,7 @@ impl PortableReport {
                     length_bytes: incident.length_bytes,
                     operation: incident.operation,
                     error: Named(incident.error),
+                    sent_ns: since(incident.sent),
                     time_ns: since(incident.time),
                 })
                 .collect(),
@@ -174,6 +176,7 @@ impl PortableReport {
                     length_bytes: incident.length_bytes,
                     operation: incident.operation,
                     error: incident.error.0,
+                    sent: at(incident.sent_ns),
                     time: at(incident.time_ns),
                 })
                 .collect(),

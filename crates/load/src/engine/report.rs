@@ -176,6 +176,8 @@ pub struct Incident {
     pub operation: LoadOperation,
     /// With what result.
     pub error: ErrorKind,
+    /// When it was sent.
+    pub sent: Time,
     /// When it completed.
     pub time: Time,
 }

@@ -309,6 +309,7 @@ impl Worker {
                     length_bytes: 0,
                     operation: LoadOperation::Flush,
                     error: error.kind(),
+                    sent: answer.submitted,
                     time: answer.completed,
                 });
             }
@@ -351,6 +352,7 @@ impl Worker {
                     length_bytes: bytes,
                     operation,
                     error,
+                    sent: answer.submitted,
                     time: answer.completed,
                 });
             }

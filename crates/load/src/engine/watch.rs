@@ -237,6 +237,7 @@ impl Watch {
                 length_bytes: flight.length_bytes,
                 operation: flight.operation,
                 error,
+                sent: flight.sent,
                 time: now,
             });
             if let Told::As(number) = flight.told {

@@ -177,21 +177,31 @@ fn make_tree(hands: &mut Hands<'_>) -> Result<()> {
         let (done, took) = hands.timed(FileOperation::Mkdir, NO_FILE, || std::fs::create_dir(&path));
         hands.record(FileOperation::Mkdir, took, 0, done.err());
         if let Err(error) = done {
-            let error = match error {
-                ErrorKind::Os(libc::EEXIST) => Error::new(
-                    ErrorKind::Refused,
-                    format!("{} exists already; a load makes its own folders", path.display()),
-                ),
-                kind => Error::new(kind, format!("making the folder {}", path.display())),
-            };
-            return Err(error);
+            if error == ErrorKind::Os(libc::EEXIST) {
+                let message = format!("{} exists already; a load makes its own folders", path.display());
+                return Err(Error::new(ErrorKind::Refused, message));
+            }
+            refused(hands, FileOperation::Mkdir, error, &path)?;
         }
     }
     if plan.kind.has_log() {
         let path = hands.path(plan.log());
         let (done, _) = hands.timed(FileOperation::Create, plan.log(), || File::create_new(&path));
-        done.map_err(|kind| Error::new(kind, format!("making the log {}", path.display())))?;
+        if let Err(error) = done {
+            refused(hands, FileOperation::Create, error, &path)?;
+        }
     }
+    Ok(())
+}
+
+/// Takes down that the file system refused to make something, which is for the verdict to judge; fails where that is for want of
+/// a right, which is for the user to mend.
+fn refused(hands: &mut Hands<'_>, operation: FileOperation, error: ErrorKind, path: &Path) -> Result<()> {
+    if let ErrorKind::Os(libc::EACCES | libc::EPERM) = error {
+        return Err(Error::new(error, format!("making {}", path.display())));
+    }
+    let time = hands.job.now();
+    hands.tally.told(FileIncident { operation, error, time });
     Ok(())
 }
 

@@ -328,6 +328,7 @@ fn conduct(
             failures: &failures,
             reports: &load,
             seen_at: &|site, offset| stack.seen_at(site, offset),
+            lies_below: &|site, offset| stack.lies_below(site, offset),
             blocks_stay: !trial.subject.has_files() && trial.stack.keeps_offsets(),
             keeps_copies: trial.stack.keeps_copies(),
             flushes_itself: trial.subject != SubjectSpec::Raw,

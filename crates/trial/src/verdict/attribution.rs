@@ -9,6 +9,7 @@ use rotproof_block::ContentHash;
 use rotproof_fault::{BLOCK_BYTES, OperationKind};
 
 use super::finding::{Finding, Sign};
+use super::LiesBelow;
 use super::hit::{Harm, Hit};
 
 /// Why a block failed.
@@ -44,16 +45,18 @@ impl Cause {
     }
 }
 
+/// What looks at the device and the stack below it can tell.
+pub struct Looks<'a> {
+    /// Of findings, by what they expected: whether one of that is whole on the device, as the subject would see it now. Then it
+    /// is out of reach, and what was to lead there may be to blame; if not, somebody has destroyed it. It is asked once.
+    pub intact: &'a dyn Fn(&[&[ContentHash]]) -> Vec<bool>,
+    /// See [`Evidence::lies_below`](super::Evidence::lies_below).
+    pub lies_below: &'a LiesBelow<'a>,
+}
+
 /// Finds the cause of every finding; `causes[i]` belongs to `findings[i]`.
-///
-/// `intact` says of findings, by what they expected, whether one of that is whole on the device, as the subject would see it
-/// now: then it is out of reach, and what was to lead there may be to blame; if not, somebody has destroyed it. It is asked once.
-pub fn attribute(
-    hits: &[Hit],
-    findings: &[Finding],
-    intact: &dyn Fn(&[&[ContentHash]]) -> Vec<bool>,
-) -> Vec<Cause> {
-    let mut index = Index::new(hits, findings);
+pub fn attribute(hits: &[Hit], findings: &[Finding], looks: &Looks<'_>) -> Vec<Cause> {
+    let mut index = Index::new(hits, findings, looks);
     let mut causes: Vec<Cause> = findings.iter().map(|finding| index.cause_of(finding)).collect();
     let of_neighbours = lay_to_neighbours(hits, findings, &mut causes);
     let in_question: Vec<usize> = (0..findings.len())
@@ -64,7 +67,7 @@ pub fn attribute(
     if !in_question.is_empty() {
         let expected: Vec<&[ContentHash]> =
             in_question.iter().map(|&number| findings[number].expected.as_slice()).collect();
-        for (number, is_intact) in in_question.into_iter().zip(intact(&expected)) {
+        for (number, is_intact) in in_question.into_iter().zip((looks.intact)(&expected)) {
             if let (Cause::Consequence(hit), false) = (causes[number], is_intact) {
                 causes[number] = Cause::Assumed(hit);
             }
@@ -132,6 +135,7 @@ struct Index<'a> {
     unknown: Vec<usize>,
     /// Hits that only held up requests, in order of time.
     delays: Vec<usize>,
+    lies_below: &'a LiesBelow<'a>,
 }
 
 /// Hits that damaged one content. Where it lies in several places and the finding's place on the device is unknown,
@@ -143,7 +147,7 @@ struct Candidates {
 }
 
 impl<'a> Index<'a> {
-    fn new(hits: &'a [Hit], findings: &[Finding]) -> Self {
+    fn new(hits: &'a [Hit], findings: &[Finding], looks: &Looks<'a>) -> Self {
         let mut index = Self {
             hits,
             by_truth: HashMap::new(),
@@ -152,6 +156,7 @@ impl<'a> Index<'a> {
             errors: Vec::new(),
             unknown: Vec::new(),
             delays: Vec::new(),
+            lies_below: looks.lies_below,
         };
         // No delay accounts for anything where nothing took too long.
         let times_out = findings.iter().any(|finding| finding.timed_out);
@@ -268,6 +273,15 @@ impl<'a> Index<'a> {
         self.errors.iter().copied().rev().find(|&number| is_write && is_flush(&self.hits[number]))
     }
 
+    /// The last such request that failed while what was refused was under way, as far as its times tell.
+    fn failed_while(&self, operation: OperationKind, finding: &Finding) -> Option<usize> {
+        let times = finding.sent?..=finding.time;
+        self.errors.iter().copied().rev().find(|&number| {
+            let hit = &self.hits[number];
+            hit.operation == operation && hit.phase == finding.phase && times.contains(&hit.time)
+        })
+    }
+
     /// A power cut before what failed with an error in the same phase, or was lost with a flush that failed: requests under way
     /// fail without meeting the rule, and what a volatile cache held is gone without a hit of its own.
     fn power_cut(&self, finding: &Finding) -> Option<usize> {
@@ -275,13 +289,26 @@ impl<'a> Index<'a> {
         let explains =
             |hit: &Hit| hit.is_dark && hit.time <= finding.time && (is_lost || hit.phase == finding.phase);
         let is_told = finding.is_told && !finding.timed_out;
-        self.errors.iter().copied().find(|&number| is_told && explains(&self.hits[number]))
+        // Of several devices it took only what lies on its own.
+        let reaches = |hit: &Hit| {
+            let asked = finding.device_offset.map(|offset| {
+                finding.request.clone().unwrap_or(offset..offset + BLOCK_BYTES)
+            });
+            asked.is_none_or(|bytes| {
+                bytes.step_by(BLOCK_BYTES as usize).any(|offset| (self.lies_below)(&hit.on, offset))
+            })
+        };
+        let is_its = |hit: &Hit| explains(hit) && reaches(hit);
+        self.errors.iter().copied().find(|&number| is_told && is_its(&self.hits[number]))
     }
 
     /// The last hit before the finding that can bring down more than its own block: for what took too long any that holds up a
     /// request at that moment; else damage to metadata that somebody has read since, or, for an error, any error (a journal
     /// that aborts refuses every later write).
     fn consequence_of(&self, finding: &Finding) -> Cause {
+        if let Some(hit) = finding.operation.and_then(|operation| self.failed_while(operation, finding)) {
+            return Cause::Consequence(hit);
+        }
         if finding.device_offset.is_some() {
             return self.failed_flush(finding).map_or(Cause::Unexplained, Cause::Consequence);
         }
@@ -320,9 +347,13 @@ mod tests {
     use super::*;
     use rotproof_block::{Phase, Time};
 
-    /// With all data whole on the device.
+    /// With all data whole on the device, which lies below every place for faults.
     fn causes(hits: &[Hit], findings: &[Finding]) -> Vec<Cause> {
-        attribute(hits, findings, &|expected| vec![true; expected.len()])
+        attribute(hits, findings, &looks(&|expected| vec![true; expected.len()]))
+    }
+
+    fn looks<'a>(intact: &'a dyn Fn(&[&[ContentHash]]) -> Vec<bool>) -> Looks<'a> {
+        Looks { intact, lies_below: &|_, _| true }
     }
 
     #[test]
@@ -361,7 +392,7 @@ mod tests {
             at(8192, 3, Some(8192..16_384)),
             at(12_288, 4, None),
         ];
-        let found = attribute(&[flip(0, 1, 9)], &findings, &|expected| vec![false; expected.len()]);
+        let found = attribute(&[flip(0, 1, 9)], &findings, &looks(&|expected| vec![false; expected.len()]));
         assert_eq!(found, [Cause::Hit(0), Cause::Consequence(0), Cause::Unexplained, Cause::Unexplained]);
         let gone = Hit { gone: Some(Time(15)), ..flip(0, 1, 9) };
         let found = causes(&[gone], &findings[..2]);
@@ -425,11 +456,34 @@ mod tests {
         let neither = Finding { sign: Sign::Torn, ..unflushed.clone() };
         let before = placed(Finding { time: Time(5), ..unreadable(4) });
         let later = placed(Finding { phase: Phase::Check, ..unreadable(5) });
-        let found = attribute(&[cut], &[refused, unflushed, silent, before, later, neither], &|expected| {
-            vec![false; expected.len()]
-        });
+        let gone = |expected: &[&[ContentHash]]| vec![false; expected.len()];
+        let findings = [refused, unflushed, silent, before, later, neither];
+        let found = attribute(std::slice::from_ref(&cut), &findings, &looks(&gone));
         let [mine, none] = [Cause::Consequence(0), Cause::Unexplained];
         assert_eq!(found, [mine, mine, none, none, none, Cause::Assumed(0)]);
+        // Of several devices, only what lies on that one: of this request the second block.
+        let [refused, unflushed, ..] = findings;
+        let whole = Finding { request: Some(8192..16_384), ..refused.clone() };
+        let apart = Looks { intact: &gone, lies_below: &|site, offset| site == "faults" && offset == 12_288 };
+        assert_eq!(attribute(&[cut], &[refused, unflushed, whole], &apart), [none, none, mine]);
+    }
+
+    #[test]
+    fn a_flush_that_is_refused_is_laid_to_the_one_that_failed_meanwhile() {
+        let at = |hit: Hit, time: u64| Hit { time: Time(time), ..hit };
+        let flush = Hit { operation: OperationKind::Flush, suffered: 0..0, ..error(0, 0, &[]) };
+        let hits = [at(flush, 20), at(error(0, 4096, &[1]), 30)];
+        let asked = |sent: Option<u64>, operation: Option<OperationKind>| Finding {
+            sign: Sign::Refused,
+            sent: sent.map(Time),
+            operation,
+            expected: Vec::new(),
+            time: Time(40),
+            ..unreadable(2)
+        };
+        let flush = Some(OperationKind::Flush);
+        let found = causes(&hits, &[asked(Some(15), flush), asked(Some(25), flush), asked(None, None)]);
+        assert_eq!(found, [Cause::Consequence(0), Cause::Consequence(1), Cause::Consequence(1)]);
     }
 
     #[test]
@@ -507,8 +561,8 @@ mod tests {
         let gone = |expected: &[&[ContentHash]]| vec![false; expected.len()];
         let name = Finding { sign: Sign::Name, found: None, ..wrong(3, 0) };
         let told = Finding { is_told: true, ..name.clone() };
-        assert_eq!(attribute(&[flip(0, 3, 9)], &[told], &gone), [Cause::Unexplained], "data holds no names");
-        let found = attribute(std::slice::from_ref(&metadata), &[wrong(1, 9), unreadable(2), name], &gone);
+        assert_eq!(attribute(&[flip(0, 3, 9)], &[told], &looks(&gone)), [Cause::Unexplained], "data holds no names");
+        let found = attribute(std::slice::from_ref(&metadata), &[wrong(1, 9), unreadable(2), name], &looks(&gone));
         assert_eq!(found, [Cause::Assumed(0), Cause::Assumed(0), Cause::Consequence(0)]);
     }
 
@@ -558,7 +612,7 @@ mod tests {
         // Of other data nothing shows that it ever was to be written then.
         let elsewhere = Finding { expected: vec![hash(7)], ..cached };
         let gone = |expected: &[&[ContentHash]]| vec![false; expected.len()];
-        let found = attribute(std::slice::from_ref(&refused), std::slice::from_ref(&elsewhere), &gone);
+        let found = attribute(std::slice::from_ref(&refused), std::slice::from_ref(&elsewhere), &looks(&gone));
         assert_eq!(found, [Cause::Assumed(0)]);
         assert_eq!(causes(&[refused], &[wrong(1, 101)]), [Cause::Unexplained]);
     }

@@ -155,6 +155,15 @@ impl<'a> Knowledge<'a> {
         if self.oracle.is_none() {
             return Fate::Unknown;
         }
+        let is_unchanged = hit.lie().is_some() && hit.lie() == hit.own;
+        // The worst that any reader met counts.
+        if let Harm::Data(_) = hit.harm
+            && !is_unchanged
+            && self.is_direct
+            && self.direct(hit, others) == Fate::Silent
+        {
+            return Fate::Silent;
+        }
         match others {
             Others::Silent if matches!(hit.harm, Harm::Data(_)) => return Fate::Silent,
             Others::Told => return Fate::Reported,
@@ -165,7 +174,6 @@ impl<'a> Knowledge<'a> {
         }
         // Nobody can have read what was gone before anybody came, and what was never changed harms nobody.
         let is_unseen = hit.served.is_none() && hit.gone.is_some();
-        let is_unchanged = hit.lie().is_some() && hit.lie() == hit.own;
         match hit.harm {
             Harm::Data(_) if is_unchanged => Fate::Masked,
             Harm::Data(_) if self.is_direct => self.direct(hit, others),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use rotproof_block::{ContentHash, ErrorKind, Phase, Time};
-use rotproof_fault::SECTORS;
+use rotproof_fault::{OperationKind, SECTORS};
 use rotproof_load::engine::{Incident, LoadOperation};
 use rotproof_load::{Classification, ContentId, Oracle, Unflushed, Way, Workload};
 
@@ -49,8 +49,12 @@ pub struct Finding {
     pub timed_out: bool,
     /// The bytes of the object that the block is.
     pub offset: u64,
-    /// Of a read that failed for more than this block: the bytes of the object that were asked for.
+    /// Of a request that failed: the bytes of the object that were asked for; none for a flush.
     pub request: Option<Range<u64>>,
+    /// Of a request that failed, where the load tells: when it was sent.
+    pub sent: Option<Time>,
+    /// Of a request that failed and has no blocks: what it was to do.
+    pub operation: Option<OperationKind>,
     /// The place on the device, where the subject does not move blocks.
     pub device_offset: Option<u64>,
     /// In which phase.
@@ -66,10 +70,11 @@ pub struct Finding {
 pub(super) fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let is_cached = is_cached(evidence);
-    let requests = failed_reads(evidence);
+    let requests = Requests::of(evidence);
     for (number, failure) in evidence.failures.iter().enumerate() {
         findings.extend(failure.ways.iter().map(|way| {
             let sign = sign(way);
+            let request = requests.of_block(failure.object_index, way.time, failure.offset_bytes);
             // Where there is no file system any more, a name that is not there says only that.
             let is_told = !way.is_wrong_data() || evidence.is_unreachable && sign == Sign::Name;
             Finding {
@@ -87,9 +92,9 @@ pub(super) fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
                 is_told,
                 timed_out: way.what.error() == Some(ErrorKind::TimedOut),
                 offset: failure.offset_bytes,
-                request: requests.get(&(failure.object_index, way.time)).and_then(|requests| {
-                    requests.iter().find(|request| request.contains(&failure.offset_bytes)).cloned()
-                }),
+                request: request.map(bytes_of),
+                sent: request.map(|request| request.sent),
+                operation: None,
                 device_offset: evidence.blocks_stay.then_some(failure.offset_bytes),
                 phase: way.phase,
                 time: way.time,
@@ -114,6 +119,12 @@ pub(super) fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
             let sign = if is_silent_retry { Sign::Unreadable } else { Sign::Refused };
             findings.push(Finding {
                 object: incident.object,
+                sent: Some(incident.sent),
+                operation: match incident.operation {
+                    LoadOperation::Flush => Some(OperationKind::Flush),
+                    LoadOperation::Discard => Some(OperationKind::Discard),
+                    LoadOperation::Read | LoadOperation::Write => None,
+                },
                 expected: evidence.load.map_or_else(Vec::new, |load| contents_of(load, incident)),
                 sign,
                 ..of_request(report.phase, incident.time, incident.error)
@@ -137,20 +148,29 @@ fn tell_of_what_was_given_up(evidence: &Evidence<'_>, findings: &mut [Finding]) 
     }
 }
 
-/// The reads of several blocks that failed, by object and time. A check reads each block of such a one again, by itself.
-fn failed_reads(evidence: &Evidence<'_>) -> HashMap<(u32, Time), Vec<Range<u64>>> {
-    let mut reads: HashMap<(u32, Time), Vec<Range<u64>>> = HashMap::new();
-    let reports = evidence.reports.iter().filter(|report| report.phase != Phase::Check);
-    for incident in reports
-        .flat_map(|report| &report.incidents)
-        .filter(|incident| incident.operation == LoadOperation::Read)
-    {
-        if incident.length_bytes > rotproof_load::BLOCK_BYTES as u64 {
-            let bytes = incident.offset_bytes..incident.offset_bytes + incident.length_bytes;
-            reads.entry((incident.object, incident.time)).or_default().push(bytes);
+/// The reads and writes that failed, by object and time. A check reads each block of such a read again, by itself.
+struct Requests<'a>(HashMap<(u32, Time), Vec<&'a Incident>>);
+
+impl<'a> Requests<'a> {
+    fn of(evidence: &Evidence<'a>) -> Self {
+        let mut requests: HashMap<_, Vec<&Incident>> = HashMap::new();
+        let reports = evidence.reports.iter().filter(|report| report.phase != Phase::Check);
+        for incident in reports.flat_map(|report| &report.incidents) {
+            if matches!(incident.operation, LoadOperation::Read | LoadOperation::Write) {
+                requests.entry((incident.object, incident.time)).or_default().push(incident);
+            }
         }
+        Self(requests)
     }
-    reads
+
+    /// The one that failed for the block at `offset` at that time.
+    fn of_block(&self, object: u32, time: Time, offset: u64) -> Option<&'a Incident> {
+        self.0.get(&(object, time))?.iter().copied().find(|request| bytes_of(request).contains(&offset))
+    }
+}
+
+fn bytes_of(request: &Incident) -> Range<u64> {
+    request.offset_bytes..request.offset_bytes.saturating_add(request.length_bytes)
 }
 
 fn zeros() -> ContentHash {
@@ -176,6 +196,8 @@ fn of_request(phase: Phase, time: Time, error: ErrorKind) -> Finding {
         timed_out: error == ErrorKind::TimedOut,
         offset: 0,
         request: None,
+        sent: None,
+        operation: None,
         device_offset: None,
         phase,
         time,

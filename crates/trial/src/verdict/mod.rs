@@ -16,7 +16,7 @@ use rotproof_load::personality::{FileOracle, FileReport};
 use rotproof_load::{Failure, LoadReport, Oracle, Workload};
 use serde::Serialize;
 
-pub use attribution::{Cause, attribute};
+pub use attribution::{Cause, Looks, attribute};
 pub use fates::{Fate, FateCounts, RuleOutcome};
 use fates::{Knowledge, outcomes};
 pub use finding::{Finding, Sign};
@@ -27,6 +27,8 @@ use crate::expect::{Counts, Expect, Expectation};
 
 /// Where a byte below a place for faults is seen: see [`Evidence::seen_at`].
 pub type SeenAt<'a> = dyn Fn(&str, u64) -> Option<(usize, u64)> + 'a;
+/// What lies below a place for faults: see [`Evidence::lies_below`].
+pub type LiesBelow<'a> = dyn Fn(&str, u64) -> bool + 'a;
 
 /// What a verdict is made from.
 pub struct Evidence<'a> {
@@ -43,6 +45,8 @@ pub struct Evidence<'a> {
     /// Where a byte below a place for faults is seen: the place's name and the offset there give the number of a device of the
     /// stack and the offset on that; `None` where that can be anywhere.
     pub seen_at: &'a SeenAt<'a>,
+    /// Whether what lies at an offset of the device on top of that place for faults may lie below it.
+    pub lies_below: &'a LiesBelow<'a>,
     /// Whether an offset in the object is one on the device, as on a subject that moves no blocks.
     pub blocks_stay: bool,
     /// Whether something below the load keeps copies, and may answer from one what another has wrong.
@@ -95,7 +99,8 @@ impl Verdict {
             .map(|record| Hit::new(record, evidence.rules, evidence.seen_at))
             .collect();
         let findings = finding::findings(evidence);
-        let causes = attribute(&hits, &findings, &|expected| medium::intact(evidence, expected));
+        let device = &Looks { intact: &|expected| medium::intact(evidence, expected), lies_below: evidence.lies_below };
+        let causes = attribute(&hits, &findings, device);
         let never_met: Vec<u64> = evidence.rules.iter().map(never_met).collect();
         let rules = outcomes(&hits, &findings, &causes, &never_met, &Knowledge::of(evidence));
         let failures = evidence.failures.len();

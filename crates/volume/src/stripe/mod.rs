@@ -82,6 +82,12 @@ pub fn stripe_place(part: usize, offset: u64, parts: &[u64], chunk_bytes: u32) -
     (offset < used).then(|| geometry.whole(part, offset))
 }
 
+/// Where the byte at `offset` of a stripe over so many parts lies: the number of the part, and the offset there. `None` for a
+/// geometry that cannot be.
+pub fn stripe_part(offset: u64, parts: usize, chunk_bytes: u32) -> Option<(usize, u64)> {
+    Geometry::new(chunk_bytes, parts).ok().map(|geometry| geometry.place(offset))
+}
+
 impl Device for StripeDevice {
     fn info(&self) -> DeviceInfo {
         self.info
