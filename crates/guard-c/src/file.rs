@@ -166,7 +166,9 @@ pub unsafe extern "C" fn rotproof_guard_read(
         let sums = unsafe { numbers_mut(sums, room) }?;
         let wanted = rotproof_guard_pieces(offset, length);
         if !sums.is_empty() && room < wanted {
-            return Err(Failure::invalid(format!("there is room for {room} sums, and there may be {wanted}")));
+            return Err(Failure::invalid(format!(
+                "there is room for {room} sums, and there may be {wanted}"
+            )));
         }
         if length == 0 {
             return Ok(());

@@ -58,7 +58,8 @@ impl From<rotproof_block::Error> for Failure {
         let mut errno = 0;
         let mut source = std::error::Error::source(&error);
         while let Some(below) = source {
-            if let Some(code) = below.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error) {
+            if let Some(code) = below.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error)
+            {
                 errno = code;
             }
             message = format!("{message}: {below}");

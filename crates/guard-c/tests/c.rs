@@ -82,6 +82,9 @@ fn the_example_in_c_compiles_and_sees_every_flip_also_under_the_sanitizers() {
         let ended = run(Command::new("timeout").arg("60").arg(&program).arg(&guarded));
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         assert!(ended.status.success(), "{name}: {:?}: {}", ended.status, text(&ended.stderr));
-        assert_eq!((text(&ended.stdout).as_str(), text(&ended.stderr).as_str()), ("every flip was seen\n", ""));
+        assert_eq!(
+            (text(&ended.stdout).as_str(), text(&ended.stderr).as_str()),
+            ("every flip was seen\n", "")
+        );
     }
 }

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Once;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rotproof_block::{Error, Result};
 
@@ -23,6 +23,7 @@ thread_local! {
 /// What handled the signal before: the address of the function, and whether it takes three arguments.
 static BEFORE: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 static BEFORE_FLAGS: AtomicUsize = AtomicUsize::new(0);
+static IS_PREPARED: AtomicBool = AtomicBool::new(false);
 
 /// Makes faults of this process harmless where they are watched. Once is enough.
 pub fn prepare() -> Result<()> {
@@ -42,9 +43,27 @@ pub fn prepare() -> Result<()> {
             }
             BEFORE.store(before.sa_sigaction, Ordering::Relaxed);
             BEFORE_FLAGS.store(before.sa_flags as usize, Ordering::Relaxed);
+            IS_PREPARED.store(true, Ordering::Release);
         }
     });
     outcome
+}
+
+/// Whether [`prepare`] was called.
+pub fn is_prepared() -> bool {
+    IS_PREPARED.load(Ordering::Acquire)
+}
+
+/// Faults that are not ours go to another handler from now on: its address and the flags of its `sigaction`. Gives what it
+/// was before. For who stands between a program and `sigaction`.
+pub fn replace_handler(handler: usize, flags: i32) -> (usize, i32) {
+    let before = BEFORE.swap(handler, Ordering::Relaxed);
+    (before, BEFORE_FLAGS.swap(flags as usize, Ordering::Relaxed) as i32)
+}
+
+/// The handler that faults go to that are not ours, and the flags of its `sigaction`.
+pub fn handler() -> (usize, i32) {
+    (BEFORE.load(Ordering::Relaxed), BEFORE_FLAGS.load(Ordering::Relaxed) as i32)
 }
 
 /// Memory of a mapping that this thread reads while it holds this.

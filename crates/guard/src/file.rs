@@ -16,7 +16,7 @@ use rotproof_block::{Error, ErrorKind, Result};
 use crate::format::{Entry, EntryPage, Header, Pair, REGIONS};
 use crate::live::{Live, flag, has_bit, set_bit, state};
 use crate::lock::{SharedGuard, lock_file};
-use crate::stat::{Stat, reopen, same};
+use crate::stat::{Stat, keep, reopen, same};
 use crate::store::Store;
 use crate::sum::BLOCK_U64;
 use crate::table::{Found, Table};
@@ -66,7 +66,7 @@ impl GuardedFile {
         }
         let known = match store.known(stat.inode) {
             Some(known) => known,
-            None => store.remember(&Arc::new(Self::attach(store, descriptor, stat, name)?)),
+            None => store.remember(&Arc::new(Self::attach(store, descriptor, name)?)),
         };
         if known.size() != stat.size {
             known.notice_size()?;
@@ -78,11 +78,13 @@ impl GuardedFile {
         Ok(known)
     }
 
-    fn attach(store: &Arc<Store>, descriptor: RawFd, stat: Stat, name: &Path) -> Result<Self> {
+    fn attach(store: &Arc<Store>, descriptor: RawFd, name: &Path) -> Result<Self> {
         let doing = || format!("opening {}", name.display());
         let file = reopen(descriptor, libc::O_RDONLY).or_else(|_| same(descriptor, false)).doing(doing)?;
         // A file that fails to open is closed once others may open and close again.
         let (opened, filled) = store.exclusively(|| {
+            // Looked at here: whoever closed it a moment ago may have written to it before.
+            let stat = Stat::of(descriptor).doing(doing)?;
             let path = store.live_path(stat.inode);
             let shared = OpenOptions::new()
                 .read(true)
@@ -92,7 +94,8 @@ impl GuardedFile {
                 .mode(0o666)
                 .open(&path)
                 .doing(|| format!("opening {}", path.display()))?;
-            let attached = shared.try_clone().doing(doing)?;
+            let attached = keep(shared.try_clone().doing(doing)?);
+            let shared = keep(shared);
             lock_file(&attached, libc::LOCK_SH, doing)?;
             let live = Live::new(shared, blocks_of(stat.size))?;
             let name = name.strip_prefix(store.root()).unwrap_or(name);
@@ -291,13 +294,9 @@ impl GuardedFile {
         has_bit(&self.live.head().marked, region)
     }
 
-    /// See [`Store::after_fork`].
-    pub(crate) fn after_fork(&self) {
-        let path = self.store.live_path(self.inode);
-        let Ok(again) = OpenOptions::new().read(true).write(true).open(path) else { return };
-        if lock_file(&again, libc::LOCK_SH, String::new).is_ok() {
-            *self.attached.lock() = again;
-        }
+    /// See [`Store::in_child`].
+    pub(crate) fn replace_attached(&self, again: File) {
+        *self.attached.lock() = keep(again);
     }
 
     /// Leaves the table on the disk as the last process leaves it.
@@ -332,5 +331,7 @@ impl Drop for GuardedFile {
     fn drop(&mut self) {
         // What could not be left on the disk is still in memory, and nobody is here to be told.
         let _ = self.detach();
+        // Said, and not left to closing: a process that another thread starts at this moment has the opening too.
+        let _ = lock_file(self.attached.get_mut(), libc::LOCK_UN, String::new);
     }
 }

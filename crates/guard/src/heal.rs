@@ -194,7 +194,11 @@ impl GuardedFile {
     }
 
     pub(crate) fn tell(&self, what: What, block: u64) {
-        self.store.journal().tell(what, &self.current_name().to_string_lossy(), self.inode, block, 1);
+        self.tell_many(what, block, 1);
+    }
+
+    pub(crate) fn tell_many(&self, what: What, block: u64, blocks: u64) {
+        self.store.journal().tell(what, &self.current_name().to_string_lossy(), self.inode, block, blocks);
     }
 
     /// Puts a block into the error table: the next fsync tells of it.
@@ -231,7 +235,7 @@ impl GuardedFile {
             let data = &mut data[..valid];
             let is_readable = self.file.read_exact_at(data, place).is_ok();
             let light = self.pair.light.of(data).word();
-            if is_readable && !self.fits(entry, data) {
+            if is_readable && !self.is_disowned() && !self.fits(entry, data) {
                 if light != head.pending[at].load(Ordering::Acquire) {
                     self.store.journal().tell(What::Torn, &self.name(), self.inode, block, 1);
                     add(&self.store.counts.torn, 1);

@@ -30,6 +30,8 @@ pub enum What {
     Foreign,
     /// Written through the guard, and wrong before it was made durable.
     WriteFailed,
+    /// Mapped for writing by a program, whose stores no guard sees: nothing vouches for the file until it is taken in again.
+    Mapped,
 }
 
 /// A line.

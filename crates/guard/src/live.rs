@@ -54,6 +54,8 @@ pub mod state {
     pub const FOREIGN: u32 = 2;
     /// Its header on the disk says that sums may be ahead of the data.
     pub const UNSYNCED: u32 = 4;
+    /// A program has mapped it for writing: nothing vouches for any of it.
+    pub const MAPPED: u32 = 8;
 }
 
 /// What is in front of the entries.

@@ -156,7 +156,8 @@ impl GuardedFile {
                 entry.light.store(zeros.light, Ordering::Relaxed);
                 entry.set_strong(zeros.strong);
                 entry.verified.store(0, Ordering::Relaxed);
-                let flags = flag::LOADED | flag::KNOWN | flag::STRONG | flag::DIRTY;
+                let known = if self.is_disowned() { 0 } else { flag::KNOWN | flag::STRONG };
+                let flags = flag::LOADED | known | flag::DIRTY;
                 entry.flags.store(flags, Ordering::Release);
                 set_bit(&head.dirty, self.live.region_of(block));
             }

@@ -3,6 +3,8 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::format::Moment;
 
@@ -50,6 +52,13 @@ impl Stat {
         })
     }
 
+    /// Of what a path leads to.
+    pub fn of_path(path: &std::path::Path) -> std::io::Result<Self> {
+        let mut options = std::fs::OpenOptions::new();
+        let opened = options.read(true).custom_flags(libc::O_PATH).open(path)?;
+        Self::of(opened.as_raw_fd())
+    }
+
     /// Whether it is a regular file.
     pub fn is_file(&self) -> bool {
         self.mode & libc::S_IFMT == libc::S_IFREG
@@ -71,7 +80,28 @@ pub fn reopen(descriptor: RawFd, flags: libc::c_int) -> std::io::Result<File> {
         return Err(std::io::Error::last_os_error());
     }
     // SAFETY: a descriptor that was just opened and belongs to nobody else.
-    Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(opened) })
+    Ok(keep(unsafe { std::os::fd::FromRawFd::from_raw_fd(opened) }))
+}
+
+/// Where descriptors begin that a guard keeps open.
+static FLOOR: AtomicI32 = AtomicI32::new(0);
+
+/// From now on a guard in this process keeps descriptors open from this number on only, as far as there are some: where it
+/// serves a program that counts on the numbers of its own.
+pub fn keep_descriptors_from(floor: RawFd) {
+    FLOOR.store(floor, Ordering::Relaxed);
+}
+
+/// The same opening, by a number that nobody else counts on.
+pub(crate) fn keep(file: File) -> File {
+    let floor = FLOOR.load(Ordering::Relaxed);
+    if file.as_raw_fd() >= floor {
+        return file;
+    }
+    // SAFETY: takes an open descriptor.
+    let above = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, floor) };
+    // SAFETY: a descriptor that was just made and belongs to nobody else.
+    if above < 0 { file } else { unsafe { std::os::fd::FromRawFd::from_raw_fd(above) } }
 }
 
 /// Another descriptor of the same opening, if that permits what is wanted: where a file may not be opened a second time, as one
@@ -87,7 +117,7 @@ pub fn same(descriptor: RawFd, writes: bool) -> std::io::Result<File> {
         return Err(std::io::Error::from_raw_os_error(libc::EACCES));
     }
     // SAFETY: takes a descriptor.
-    let again = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
+    let again = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, FLOOR.load(Ordering::Relaxed)) };
     if again < 0 {
         return Err(std::io::Error::last_os_error());
     }

@@ -16,6 +16,7 @@ use crate::file::GuardedFile;
 use crate::format::{PAGE, Pair, Settings};
 use crate::journal::Journal;
 use crate::lock::lock_file;
+use crate::stat::keep;
 use crate::sum::Algorithm;
 use crate::table::Table;
 
@@ -57,7 +58,7 @@ pub struct Store {
     shared: PathBuf,
     session: [u8; 16],
     /// Held shared as long as this process uses the guard.
-    alive: File,
+    alive: Mutex<File>,
     attach: Mutex<File>,
     files: Mutex<HashMap<u64, Weak<GuardedFile>>>,
     mirror: Mutex<Option<PathBuf>>,
@@ -143,8 +144,8 @@ impl Store {
             device,
             shared,
             session,
-            alive,
-            attach: Mutex::new(attach),
+            alive: Mutex::new(keep(alive)),
+            attach: Mutex::new(keep(attach)),
             files: Mutex::default(),
             mirror: Mutex::default(),
             counts: Counts::default(),
@@ -250,11 +251,23 @@ impl Store {
         self.exclusively(|| if self.live_path(inode).exists() { Ok(()) } else { self.table(inode).remove() })
     }
 
-    /// In a child after `fork`: what was locked belongs to the parent too, so it is locked once more.
+    /// In a child after `fork`: what was locked belongs to the parent too, so it is locked once more. Where the parent may
+    /// close files before its child gets here, [`Store::before_fork`] leaves no gap.
     pub fn after_fork(&self) {
-        for file in self.open_files() {
-            file.after_fork();
-        }
+        self.in_child(self.before_fork());
+    }
+
+    /// The locks of the session once more, for another process: that it lives, and that of opening and closing.
+    pub(crate) fn another_session_lock(&self) -> Option<(File, File)> {
+        let open = |name: &str| OpenOptions::new().read(true).write(true).open(self.folder.join(name)).ok();
+        let (alive, attach) = (open(SESSION)?, open(SESSION_LOCK)?);
+        lock_file(&alive, libc::LOCK_SH, String::new).ok()?;
+        Some((alive, attach))
+    }
+
+    pub(crate) fn replace_session_locks(&self, alive: File, attach: File) {
+        *self.alive.lock() = keep(alive);
+        *self.attach.lock() = keep(attach);
     }
 }
 
@@ -369,7 +382,7 @@ fn join_session(folder: &Path, alive: &mut File) -> Result<([u8; 16], PathBuf)> 
 impl Drop for Store {
     /// The last process takes the shared memory away, if nothing is left in it.
     fn drop(&mut self) {
-        let (session, shared, alive) = (self.session, &self.shared, &mut self.alive);
+        let (session, shared, alive) = (self.session, &self.shared, self.alive.get_mut());
         let attach = self.attach.get_mut();
         if !lock_file(attach, libc::LOCK_EX, String::new).unwrap_or(false) {
             return;
@@ -380,6 +393,8 @@ impl Drop for Store {
             // If that cannot be written, the next one begins a new session, which trusts less.
             let _ = Session { id: session, boot: boot_id(), is_empty: true }.write(alive);
         }
+        // Said, and not left to closing: a process that another thread starts at this moment has the opening too.
+        let _ = lock_file(alive, libc::LOCK_UN, String::new);
         let _ = lock_file(attach, libc::LOCK_UN, String::new);
     }
 }

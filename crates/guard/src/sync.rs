@@ -83,7 +83,7 @@ impl GuardedFile {
                 if flags & flag::DIRTY == 0 {
                     continue;
                 }
-                if flags & (flag::STRONG | flag::ROTTEN) == 0 {
+                if flags & (flag::STRONG | flag::ROTTEN) == 0 && flags & flag::KNOWN != 0 {
                     self.strengthen(block, size, now);
                 }
                 entry.flags.fetch_and(!flag::DIRTY, Ordering::AcqRel);

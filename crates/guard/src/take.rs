@@ -97,6 +97,9 @@ impl GuardedFile {
 
     fn try_take_in(&self, read: &AtomicU64) -> Result<bool> {
         let doing = || format!("reading {}", self.name());
+        if self.is_disowned() {
+            return Ok(false);
+        }
         let before = Stat::of(self.file.as_raw_fd()).doing(doing)?;
         let head = self.live.head();
         // From the beginning of each page of entries, so that none is mixed of old and new.

@@ -38,6 +38,21 @@ impl GuardedFile {
         Ok((end, self.write_locked(&lock, from, end, sums)?))
     }
 
+    /// Writes where `place` says, which is asked while no other guard writes to the file: for positions that processes
+    /// share, which must not be read by one while another one is between reading and moving it.
+    pub fn write_at_place(
+        &self,
+        from: &[u8],
+        place: impl FnOnce() -> std::io::Result<u64>,
+        then: impl FnOnce(u64),
+    ) -> Outcome<usize> {
+        let lock = self.lock_writers()?;
+        let offset = place()?;
+        let done = self.write_locked(&lock, from, offset, None)?;
+        then(offset + done as u64);
+        Ok(done)
+    }
+
     fn write_locked(
         &self,
         _lock: &SharedGuard<'_>,
@@ -151,6 +166,10 @@ impl GuardedFile {
         let valid = size.saturating_sub(begin).min(BLOCK_U64);
         let covers = start == begin && end - begin >= valid;
         self.ensure(block)?;
+        if self.is_disowned() {
+            let is_as_given = given.is_none_or(|given| given == light.of(data).word());
+            return if is_as_given { Ok((0, false)) } else { Err(Trouble::Boundary(block)) };
+        }
         if covers {
             // Case 1 of the chain, with early detection: the writer's sum goes along.
             let made = light.of(data).word();

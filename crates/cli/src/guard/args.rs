@@ -1,5 +1,6 @@
 //! The command line of `rotproof guard`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -36,6 +37,9 @@ pub enum GuardVerb {
     /// Mount it, so that any program reads verified data
     #[command(next_line_help = true)]
     Mount(MountArgs),
+    /// Run a command whose reads and writes below it pass through the guard
+    #[command(next_line_help = true)]
+    Run(RunArgs),
     /// Print the sums of every block, a line of JSON for each file
     #[command(next_line_help = true)]
     Export(ExportArgs),
@@ -185,6 +189,33 @@ pub struct MountArgs {
     /// Threads that serve requests
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: u16,
+}
+
+/// `rotproof guard run`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    override_usage = "rotproof guard run [OPTIONS] [DIR] -- COMMAND...",
+    after_help = "\
+The command and whatever it starts must be linked dynamically. What cannot be
+guarded is refused or told: docs/guard-run.md. The exit code is the command's;
+128 and the signal if one ended it."
+)]
+pub struct RunArgs {
+    /// The guarded directory; default: the one around the current directory
+    #[arg(value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+
+    /// Where its sums are; default: .rotproof-guard in it
+    #[arg(long, value_name = "FOLDER", requires = "directory")]
+    pub store: Option<PathBuf>,
+
+    /// Take blocks that are wrong from this second copy
+    #[arg(long, value_name = "DIR")]
+    pub mirror: Option<PathBuf>,
+
+    /// What is run
+    #[arg(value_name = "COMMAND", last = true, required = true)]
+    pub command: Vec<OsString>,
 }
 
 /// A verb that only looks.

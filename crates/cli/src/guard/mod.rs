@@ -2,6 +2,7 @@
 
 mod args;
 mod mount;
+mod run;
 mod show;
 
 use std::path::{Path, PathBuf};
@@ -40,6 +41,7 @@ pub fn guard(args: &GuardArgs, output: Output) -> Result<Exit, Failure> {
         GuardVerb::Accept(args) => accept(args, output),
         GuardVerb::Status(args) => status(args, output),
         GuardVerb::Mount(args) => mount::mount(args, output),
+        GuardVerb::Run(args) => run::run(args),
         GuardVerb::Export(args) => export(args, output),
     }
 }
@@ -118,12 +120,17 @@ fn take(
 }
 
 fn repair(args: &RepairArgs, output: Output) -> Result<Exit, Failure> {
-    let mirror = &args.mirror;
-    if !mirror.is_dir() {
-        let what = format!("the mirror {} is no directory", mirror.display());
-        return Err(Error::new(ErrorKind::Invalid, what).into());
-    }
-    check(&args.check, Some(mirror), output)
+    check(&args.check, mirror_of(Some(&args.mirror))?.as_deref(), output)
+}
+
+/// A second copy of the directory, if one was named.
+fn mirror_of(named: Option<&Path>) -> Result<Option<PathBuf>, Error> {
+    let whole = |path: &Path| {
+        path.canonicalize().ok().filter(|path| path.is_dir()).ok_or_else(|| {
+            Error::new(ErrorKind::Invalid, format!("the mirror {} is no directory", path.display()))
+        })
+    };
+    named.map(whole).transpose()
 }
 
 fn check(args: &CheckArgs, mirror: Option<&Path>, output: Output) -> Result<Exit, Failure> {

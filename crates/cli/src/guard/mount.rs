@@ -9,6 +9,7 @@ use rotproof_guard_fuse::{GuardMount, MountOptions};
 use rotproof_machine::registry::{CleanupStack, Registry, Undo};
 
 use super::args::MountArgs;
+use super::mirror_of;
 use crate::exit::Exit;
 use crate::fail::Failure;
 use crate::output::Output;
@@ -20,13 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Mounts, waits, unmounts.
 pub fn mount(args: &MountArgs, output: Output) -> Result<Exit, Failure> {
     let store = Store::open(&args.place.directory, args.place.store.as_deref())?;
-    if let Some(mirror) = &args.mirror {
-        if !mirror.is_dir() {
-            let what = format!("the mirror {} is no directory", mirror.display());
-            return Err(Error::new(ErrorKind::Invalid, what).into());
-        }
-        store.set_mirror(Some(mirror.clone()));
-    }
+    store.set_mirror(mirror_of(args.mirror.as_deref())?);
     let mountpoint = args.mountpoint.canonicalize().map_err(|error| {
         Error::from_io(error, format!("looking at the mountpoint {}", args.mountpoint.display()))
     })?;

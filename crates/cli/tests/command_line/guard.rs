@@ -103,7 +103,7 @@ fn mistakes_say_what_to_do() {
 
 #[test]
 fn every_help_fits_a_terminal() {
-    for verb in ["init", "check", "repair", "accept", "status", "export", "mount"] {
+    for verb in ["init", "check", "repair", "accept", "status", "export", "mount", "run"] {
         let ended = rotproof(Path::new("."), &["guard", verb, "--help"]);
         assert_eq!(ended.code, 0, "{verb}");
         for line in ended.stdout.lines() {
@@ -142,4 +142,67 @@ fn a_mount_verifies_and_goes_when_it_is_told_to() {
     assert_eq!(server.wait().expect("ended").code(), Some(143));
     assert!(!at.join("mount/a").exists());
     shown(at, &["guard", "check", "--quiet", "data"], 0);
+}
+
+/// The library that `guard run` puts in front of the C library, which cargo makes if need be, beside the command.
+fn make_preload() {
+    let made = Command::new(env!("CARGO"))
+        .args([
+            "build",
+            "--package",
+            "rotproof-guard-preload",
+            "--package",
+            "rotproof-cli",
+            "--lib",
+            "--quiet",
+        ])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stdin(Stdio::null())
+        .output()
+        .expect("cargo starts");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+#[test]
+fn a_command_runs_below_the_guard_and_ends_as_it_would_without() {
+    make_preload();
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let at = scratch.path();
+    for folder in ["data", "plain"] {
+        fs::create_dir(at.join(folder)).expect("a folder");
+    }
+    insta::assert_snapshot!(shown(at, &["guard", "run", "data", "--", "true"], 3));
+    rotproof(at, &["guard", "init", "--quiet", "data"]);
+    insta::assert_snapshot!(shown(at, &["guard", "run", "--", "true"], 2));
+    insta::assert_snapshot!(shown(at, &["guard", "run", "data", "--", "no-such-program"], 3));
+    let script = "seq 20000 > a && sort -r a > b && wc -l < b";
+    let inside = at.join("data");
+    let ended = rotproof(&inside, &["guard", "run", "--", "sh", "-c", script]);
+    assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (0, "20000\n", ""));
+    assert_eq!(rotproof(at, &["guard", "run", "data", "--", "sh", "-c", "exit 7"]).code, 7);
+    assert_eq!(rotproof(at, &["guard", "run", "data", "--", "sh", "-c", "kill -9 $$"]).code, 137);
+    // What a program that is killed leaves in memory is on the disk when the command has ended.
+    let script = "exec 3> data/c; echo killed >&3; kill -9 $$";
+    assert_eq!(rotproof(at, &["guard", "run", "data", "--", "bash", "-c", script]).code, 137);
+    insta::assert_snapshot!(shown(at, &["guard", "check", "--quiet", "data"], 0));
+    let large = fs::OpenOptions::new().write(true).open(at.join("data/a")).expect("the file");
+    let modified = large.metadata().and_then(|metadata| metadata.modified()).expect("times");
+    large.write_all_at(b"x", 50_000).expect("flipped");
+    large.set_modified(modified).expect("times");
+    drop(large);
+    insta::assert_snapshot!(shown(at, &["guard", "run", "data", "--", "cat", "data/a"], 1).split_off(49_000));
+}
+
+#[test]
+fn a_static_program_is_refused_rather_than_run_past_the_guard() {
+    make_preload();
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let at = scratch.path();
+    fs::create_dir(at.join("data")).expect("a folder");
+    fs::write(at.join("a.c"), "int main(void) { return 0; }\n").expect("written");
+    let made =
+        Command::new("cc").args(["-static", "-o", "program", "a.c"]).current_dir(at).output().expect("cc");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    rotproof(at, &["guard", "init", "--quiet", "data"]);
+    insta::assert_snapshot!(shown(at, &["guard", "run", "data", "--", "./program"], 3));
 }

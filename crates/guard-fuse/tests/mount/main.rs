@@ -3,4 +3,5 @@
 mod programs;
 mod random;
 mod rig;
+mod scripts;
 mod semantics;

@@ -1,6 +1,6 @@
 //! Files that nothing bad happens to.
 
-use rotproof_guard::{Algorithm, Pair, StoreOptions, Trouble};
+use rotproof_guard::{Algorithm, GuardedFile, Pair, StoreOptions, Trouble};
 
 use crate::rig::{Rig, bytes};
 
@@ -171,4 +171,27 @@ fn two_guards_of_one_directory_share_what_they_know() {
     second.read_at(&mut read, 0).expect("read");
     drop(second);
     assert_eq!(one.live_inodes(), [] as [u64; 0]);
+}
+
+#[test]
+fn who_opens_while_the_last_one_closes_sees_what_that_one_wrote() {
+    use std::os::fd::AsRawFd;
+    let rig = Rig::new();
+    let (store, path) = (rig.store(), rig.path("file"));
+    let append = |number: u64| {
+        for at in 0..300u64 {
+            let file = std::fs::File::options().append(true).read(true).create(true).open(&path);
+            let below = file.expect("a file");
+            let file = GuardedFile::open(&store, below.as_raw_fd(), true, &path).expect("guarded");
+            let line = (number * 1000 + at).to_le_bytes();
+            assert_eq!(file.append(&line, None).expect("appended").1, 8);
+        }
+    };
+    std::thread::scope(|scope| (0..3).for_each(|number| drop(scope.spawn(move || append(number)))));
+    let all = std::fs::read(&path).expect("the file");
+    let mut numbers: Vec<u64> =
+        all.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+    numbers.sort_unstable();
+    let wanted: Vec<u64> = (0..3).flat_map(|number| (0..300).map(move |at| number * 1000 + at)).collect();
+    assert_eq!(numbers, wanted);
 }
