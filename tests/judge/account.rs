@@ -65,6 +65,8 @@ pub struct Account {
     pub settled: HashSet<Spot>,
     /// Blocks of each object that were written since the last flush, and when the first of those writes completed.
     unflushed: HashMap<u32, HashMap<Spot, u64>>,
+    /// When a flush of each object last came back with an error.
+    flush_failed: HashMap<u32, u64>,
     /// What had to be read back when the check began, and was neither read nor refused.
     pub unchecked: Vec<Spot>,
     /// What each block had to hold when the check began.
@@ -98,6 +100,7 @@ impl Account {
                         failed_flushes.insert(event.object);
                         // A flush that succeeds later takes nothing of it back.
                         account.unflushed.remove(&event.object);
+                        account.flush_failed.insert(event.object, event.completed);
                         account.refusals.push(Refusal { event: number, contents: HashSet::new() });
                     }
                 }
@@ -180,7 +183,10 @@ impl Account {
         for (spot, &content) in spots.zip(&event.contents) {
             self.written.insert(content);
             self.versions.entry(spot).or_default().push(content);
-            self.unflushed.entry(spot.0).or_default().entry(spot).or_insert(event.completed);
+            // What was under way by then may be lost with what it told of, whatever succeeds later.
+            if self.flush_failed.get(&spot.0).is_none_or(|&failed| failed < event.submitted) {
+                self.unflushed.entry(spot.0).or_default().entry(spot).or_insert(event.completed);
+            }
             if has_failed {
                 self.half_written.insert(spot);
             } else {

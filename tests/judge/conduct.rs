@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use rotproof_block::leaf::{FileDevice, FileOptions};
-use rotproof_block::{Device, Error, Phase, Result, Runtime};
+use rotproof_block::{Device, Error, ErrorKind, Phase, Power, Result, Runtime, ability};
 use rotproof_fault::{Engine, EngineOptions, Persistence, ResolvedRule, Rule, TargetContent};
 use rotproof_layers::{
     DedupDevice, DedupOptions, DeviceSpec, FaultDevice, FaultsSpec, StackEnvironment, StackSpec, StatsDevice,
@@ -143,7 +143,9 @@ pub fn conduct(case: &Case, folder: &Path) -> Result<Conducted> {
     stage.environment.phase.store(Phase::Setup as u8, Ordering::Relaxed);
     let torn_down = subject.teardown();
     let loaded = loaded?;
-    torn_down.into_iter().next().map_or(Ok(()), Err)?;
+    // Others on this machine look into devices, too.
+    let is_busy = |error: &Error| error.kind() == ErrorKind::Os(libc::EBUSY);
+    torn_down.into_iter().find(|error| !is_busy(error)).map_or(Ok(()), Err)?;
     if let Some(error) = run.finish().into_iter().next() {
         return Err(error);
     }
@@ -162,7 +164,9 @@ type Opened = (Leaf, Option<Arc<Engine>>, Arc<dyn Device>);
 fn stack(case: &Case) -> Result<Opened> {
     let trial = &case.trial;
     let devices = &trial.stack.only().expect("stacks of one device are drawn").0;
-    let only = StackSpec::chain(devices[..1].to_vec());
+    // A cache is part of what lies below: nobody looks at the medium past it.
+    let below_all = 1 + usize::from(matches!(devices.get(1), Some(DeviceSpec::WriteCache(_))));
+    let only = StackSpec::chain(devices[..below_all].to_vec());
     let below = rotproof_layers::open(
         &only,
         &StackEnvironment { seed: trial.seed, needs_faults: false, read_only: false },
@@ -170,12 +174,13 @@ fn stack(case: &Case) -> Result<Opened> {
     .device()
     .clone();
     let leaf = Leaf(Arc::clone(&below));
+    let power = ability::find::<dyn Power>(&*below);
     let is_memory = matches!(trial.stack.leaf(), Some(DeviceSpec::Memory(_)));
     // The hand must come before or after something.
     let is_slow = is_memory && case.hand.is_some() && trial.runtime == RuntimeKind::Simulated;
     let mut device: Arc<dyn Device> = if is_slow { Arc::new(Slow(below)) } else { below };
     let mut engine = None;
-    let mut layers: Vec<DeviceSpec> = devices[1..].to_vec();
+    let mut layers: Vec<DeviceSpec> = devices[below_all..].to_vec();
     if !trial.faults.is_empty() && !trial.stack.has_site() {
         layers.insert(0, DeviceSpec::Faults(FaultsSpec::default()));
     }
@@ -184,6 +189,9 @@ fn stack(case: &Case) -> Result<Opened> {
             DeviceSpec::Faults(_) => {
                 let options = EngineOptions { seed: trial.seed, device_size: device.info().size };
                 let own = Engine::new(Vec::new(), options);
+                if let Some(power) = &power {
+                    own.set_power(Arc::clone(power));
+                }
                 engine = Some(Arc::clone(&own));
                 FaultDevice::new(device, own)
             }
@@ -270,7 +278,8 @@ impl Stage<'_> {
     }
 
     fn remount(&mut self, subject: &mut dyn Prepared) -> Result<()> {
-        match subject.remount(&|| ())? {
+        let restore_power = || self.engine.iter().for_each(|engine| engine.restore_power());
+        match subject.remount(&restore_power)? {
             Remount::Done { reported } => {
                 self.noticed.extend(reported.iter().map(|error| format!("unmount: {error}")));
             }
@@ -393,6 +402,8 @@ impl Stage<'_> {
         if let Some(engine) = &self.engine {
             engine.ledger().write_to(&mut ledger).expect("memory");
         }
+        // What went in the check is looked at, too.
+        self.engine.iter().for_each(|engine| engine.restore_power());
         let (failures, known, reports, files) = match loaded {
             Loaded::Blocks(known, reports) => {
                 let (workload, oracle) = known.as_ref();

@@ -37,7 +37,7 @@ impl Case {
         // What makes no sense together is refused by the trial file; then others are drawn.
         for attempt in 2..500 {
             let mut dice = Dice::new(seed, attempt);
-            let yaml = trial(&mut dice, seed, subject, folder);
+            let yaml = trial(&mut dice, seed, subject, hand.is_some(), folder);
             if let Ok(trial) = TrialFile::parse("judged.yaml", yaml.as_bytes(), &Overrides::default()) {
                 return Self { yaml, trial, hand };
             }
@@ -64,7 +64,7 @@ struct Sizes {
     files: u64,
 }
 
-fn trial(dice: &mut Dice, seed: u64, subject: &str, folder: &Path) -> String {
+fn trial(dice: &mut Dice, seed: u64, subject: &str, has_hand: bool, folder: &Path) -> String {
     let has_kernel = !matches!(subject, "raw" | "fat");
     let sizes = match subject {
         "raw" => {
@@ -91,19 +91,30 @@ fn trial(dice: &mut Dice, seed: u64, subject: &str, folder: &Path) -> String {
         ("simulated", 0..3) => "disk: { profile: nvme, ",
         _ => "memory: { ",
     };
-    let _ = writeln!(yaml, "stack: [ {leaf}size: {} }}{layers} ]\nsubject: {subject}", sizes.device);
-    yaml += &load(dice, subject, &sizes, has_kernel, folder);
+    let load = load(dice, subject, &sizes, has_kernel, folder);
     let count = [1, 1, 1, 2, 2, 3][dice.below(6) as usize];
+    let mut faults = String::new();
     // Now and then nothing happens at all.
     if !dice.chance(4) {
-        yaml += "faults:\n";
+        faults += "faults:\n";
         for number in 0..count {
             // The first one in turn, so that none is left out for long.
             let turn = if number == 0 { seed } else { dice.next() };
-            let _ = writeln!(yaml, "  - \"{}\"", fault(dice, turn, subject, &sizes));
+            let _ = writeln!(faults, "  - \"{}\"", fault(dice, turn, subject, &sizes));
         }
     }
-    yaml
+    // The other hand writes to what the trial describes first; in a cache its writes would be lost with the power, too.
+    let cache = if faults.contains("power_cut") && !has_hand && dice.chance(75) {
+        dice.pick(&[
+            ", write_cache",
+            ", write_cache: { size: 64KiB }",
+            ", write_cache: { size: 256KiB, atomic: 512, write_back: random }",
+        ])
+    } else {
+        ""
+    };
+    let _ = writeln!(yaml, "stack: [ {leaf}size: {} }}{cache}{layers} ]\nsubject: {subject}", sizes.device);
+    yaml + &load + &faults
 }
 
 fn load(dice: &mut Dice, subject: &str, sizes: &Sizes, has_kernel: bool, folder: &Path) -> String {
@@ -283,7 +294,7 @@ fn fault(dice: &mut Dice, turn: u64, subject: &str, sizes: &Sizes) -> String {
 fn effect(dice: &mut Dice, turn: u64, sizes: &Sizes) -> (&'static str, String) {
     let operation = dice.pick(&["read", "write"]);
     let both = |word: &str| (operation, word.to_owned());
-    match turn % 25 {
+    match turn % 26 {
         0 => both("bit_flip"),
         1 => both(&format!("bit_flip(byte={}, bit={})", dice.below(4096), dice.below(8))),
         2 => both(&format!("bit_flip(random={})", dice.within(1, 6))),
@@ -311,6 +322,10 @@ fn effect(dice: &mut Dice, turn: u64, sizes: &Sizes) -> (&'static str, String) {
         21 => {
             let operation = dice.pick(&["read", "write", "any", "flush"]);
             (operation, format!("delay({}us)", dice.within(1, 900)))
+        }
+        22 => {
+            let cut = dice.pick(&["power_cut", "power_cut", "power_cut(keeps=none)", "power_cut(keeps=all)"]);
+            (dice.pick(&["write", "write", "any", "flush"]), cut.to_owned())
         }
         _ => (
             dice.pick(&["read", "write"]),

@@ -61,7 +61,7 @@ impl Line {
         let effect = text("effect");
         let harm = match effect.split('(').next().unwrap_or_default() {
             "delay" | "bandwidth" | "hang" => Harm::Delay,
-            "error" | "no_space" | "read_only" | "gone" | "medium_error" => Harm::Error,
+            "error" | "no_space" | "read_only" | "gone" | "medium_error" | "power_cut" => Harm::Error,
             _ => Harm::Data,
         };
         let rule = number("rule").expect("a rule") as usize;
@@ -113,6 +113,11 @@ impl Line {
     /// Every content that suffered.
     pub fn truths(&self) -> impl Iterator<Item = u128> + '_ {
         self.before.into_iter().chain(self.blocks.iter().map(|block| block.content))
+    }
+
+    /// From then on nothing is served, and what was volatile may be lost.
+    pub fn is_dark(&self) -> bool {
+        self.effect.starts_with("power_cut")
     }
 
     /// Since when nothing of it is left.

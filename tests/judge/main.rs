@@ -111,8 +111,7 @@ fn try_seeds(first: u64, count: u64) -> Tally {
 
 #[test]
 fn a_second_judge_finds_no_acquittal_and_no_false_charge_in_a_hundred_trials() {
-    // Of the hundred before, seed 41 tells on some runs *unknown* of a failed flush that the second judge holds for reported.
-    let tally = try_seeds(1001, 100);
+    let tally = try_seeds(1, 100);
     // A judge who has seen nothing finds nothing.
     tally.assert_is_worth_something();
 }

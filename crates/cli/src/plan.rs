@@ -74,7 +74,7 @@ fn path_of_requests(file: &TrialFile, plan: Option<&Plan>, paint: Paint) -> Vec<
         Some(plan) => counted(plan.rules.len() as u64, "rule"),
         None => counted(file.faults.len() as u64, "rule or model").replace("models", "models, not drawn yet"),
     };
-    // Where the file names no place, faults act just above each leaf.
+    // Where the file names no place, faults act above each leaf and the write cache on it.
     let in_stack = file.faults.iter().filter(|entry| !entry.is_on_memory()).count();
     let is_implicit = !file.stack.has_site() && in_stack > 0;
     match file.stack.only() {
@@ -107,8 +107,9 @@ fn path_of_requests(file: &TrialFile, plan: Option<&Plan>, paint: Paint) -> Vec<
 /// The devices of a chain from the top down, each with what it is.
 fn floors_of(chain: &Chain, is_implicit: bool, rules: &str) -> Vec<(String, Vec<String>)> {
     let mut floors = Vec::new();
-    for device in chain.0.iter().rev() {
-        if is_implicit && device.is_leaf() {
+    let place = chain.disk().filter(|_| is_implicit);
+    for (number, device) in chain.0.iter().enumerate().rev() {
+        if place == Some(number) {
             floors.push(("faults".to_owned(), vec![rules.to_owned()]));
         }
         let mut description = match device {
@@ -127,8 +128,9 @@ fn floors_of(chain: &Chain, is_implicit: bool, rules: &str) -> Vec<(String, Vec<
 
 /// A chain that is one of several: what stands on what.
 fn in_a_line(chain: &Chain, is_implicit: bool) -> String {
-    let parts = chain.0.iter().rev().flat_map(|device| {
-        let faults = (is_implicit && device.is_leaf()).then(|| "faults".to_owned());
+    let place = chain.disk().filter(|_| is_implicit);
+    let parts = chain.0.iter().enumerate().rev().flat_map(|(number, device)| {
+        let faults = (place == Some(number)).then(|| "faults".to_owned());
         let own = match device {
             DeviceSpec::Faults(FaultsSpec { name: Some(name) }) => format!("faults ({name})"),
             layer if !layer.begins() => layer.word().to_owned(),

@@ -39,6 +39,7 @@ impl Kind for DedupSpec {
     const ONCE: Option<&'static str> = Some("what has been deduplicated has no duplicates left");
     const SHARES_BLOCKS: bool = true;
     const KEEPS_PLACES: bool = false;
+    const OUTLIVES_POWER: bool = true;
 
     fn bare() -> Option<Self> {
         Some(Self::default())

@@ -24,7 +24,7 @@ use crate::volume::VolumeReport;
 pub struct StackEnvironment {
     /// Root of everything that chance decides.
     pub seed: u64,
-    /// Put a faults layer just above each leaf if the description names no place for any.
+    /// Put a faults layer above each [disk](Chain::disk) if the description names no place for any.
     pub needs_faults: bool,
     /// Open files and block devices at the bottom for reading only.
     pub read_only: bool,
@@ -157,7 +157,7 @@ impl Opening {
     ) -> Result<(Arc<dyn Device>, Vec<usize>)> {
         let mut top: Option<Arc<dyn Device>> = None;
         let mut sites: Vec<usize> = Vec::new();
-        for device in &chain.0 {
+        for (number, device) in chain.0.iter().enumerate() {
             // Of each device below, its places.
             let mut sites_below = vec![std::mem::take(&mut sites)];
             let mut below: Vec<Arc<dyn Device>> = top.take().into_iter().collect();
@@ -177,11 +177,12 @@ impl Opening {
                     sites.push(site);
                 }
             }
-            if is_implicit && device.is_leaf() {
+            let has_place = is_implicit && chain.disk() == Some(number);
+            if has_place {
                 self.site = (name.map(ToOwned::to_owned), None);
                 opened = FaultsSpec::default().open(vec![opened], self)?;
             }
-            if is_site || is_implicit && device.is_leaf() {
+            if is_site || has_place {
                 sites.push(self.routes.len() - 1);
             }
             top = Some(opened);
@@ -301,6 +302,23 @@ mod tests {
             let stack = opened(&format!("[{memory}{layers}]"), needs_faults).expect("opens");
             assert_eq!(!stack.sites.is_empty(), has_engine, "{layers}");
             assert_eq!(stack.device().info().size, 1 << 20);
+        }
+    }
+
+    #[test]
+    fn a_write_cache_on_a_leaf_lies_below_the_faults_that_nobody_has_placed() {
+        let memory = r#"{"memory":{"size":"1MiB"}}"#;
+        for (layers, is_direct) in [
+            (r#","write_cache","stats""#, true),
+            (r#","write_cache","faults""#, true),
+            (r#","faults","write_cache""#, false),
+            (r#","stats","write_cache""#, false),
+        ] {
+            let text = format!("[{memory}{layers}]");
+            let spec: StackSpec = serde_json::from_str(&text).expect("a stack");
+            assert_eq!(spec.keeps_offsets(), is_direct, "{layers}");
+            let stack = opened(&text, true).expect("opens");
+            assert_eq!(stack.seen_at("faults", 4096), is_direct.then_some((0, 4096)), "{layers}");
         }
     }
 

@@ -20,6 +20,16 @@ use crate::stack_check::Check;
 #[serde(transparent)]
 pub struct Chain(pub Vec<DeviceSpec>);
 
+impl Chain {
+    /// The device above which faults act where the stack names no place for any, by its position: the leaf, or the write cache
+    /// that stands on it, without which a power cut would find nothing volatile. None for a chain that begins with several others.
+    pub fn disk(&self) -> Option<usize> {
+        self.0.first().filter(|device| device.is_leaf())?;
+        let is_cache = |device: &&DeviceSpec| matches!(device, DeviceSpec::WriteCache(_));
+        Some(self.0[1..].iter().take_while(is_cache).count())
+    }
+}
+
 /// Several chains side by side, each with its name if they have names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Legs(pub Vec<(Option<String>, Chain)>);
@@ -119,7 +129,7 @@ impl StackSpec {
     }
 
     /// The places where faults act, with the sizes of their devices as far as they are known. Where the description names
-    /// none, that is just above each leaf.
+    /// none, that is above each [disk](Chain::disk).
     pub fn sites(&self, measure: &dyn Fn(&DeviceSpec) -> Option<u64>) -> SiteList {
         self.measured(measure).1
     }
@@ -137,14 +147,15 @@ impl StackSpec {
         /// Whether it does, and whether there is such a place.
         fn keeps(chain: &Chain, is_implicit: bool) -> (bool, bool) {
             let (mut keeps_all, mut has_site) = (true, false);
-            for device in &chain.0 {
+            for (number, device) in chain.0.iter().enumerate() {
                 for (_, leg) in device.legs().map_or(&[][..], |legs| &legs.0) {
                     let (keeps, has) = keeps(leg, is_implicit);
                     keeps_all &= keeps;
                     has_site |= has;
                 }
                 keeps_all &= !has_site || device.keeps_places();
-                has_site |= matches!(device, DeviceSpec::Faults(_)) || is_implicit && device.is_leaf();
+                has_site |=
+                    matches!(device, DeviceSpec::Faults(_)) || is_implicit && chain.disk() == Some(number);
             }
             (keeps_all, has_site)
         }
@@ -206,7 +217,7 @@ struct Survey<'a> {
 impl Survey<'_> {
     fn chain(&mut self, name: Option<&str>, chain: &Chain) -> Option<u64> {
         let mut size = None;
-        for device in &chain.0 {
+        for (number, device) in chain.0.iter().enumerate() {
             let below = match device.legs() {
                 Some(legs) => legs.0.iter().map(|(name, leg)| self.chain(name.as_deref(), leg)).collect(),
                 None => vec![size],
@@ -217,7 +228,7 @@ impl Survey<'_> {
             }
             let given = match device {
                 DeviceSpec::Faults(FaultsSpec { name }) => name.as_deref(),
-                _ if self.is_implicit && device.is_leaf() => None,
+                _ if self.is_implicit && chain.disk() == Some(number) => None,
                 _ => continue,
             };
             let name = self.names.next(given, name);

@@ -82,9 +82,15 @@ impl Kind for WriteCacheSpec {
     const EXAMPLE: &'static str = "{ write_cache: { size: 4MiB } }";
     const SUMMARY: &'static str = "a volatile write cache, which a power cut empties";
     const STANDS: Stands = Stands::OnOne;
+    // What fails below may be a write that was acknowledged long ago, and the request that is told of it another.
+    const KEEPS_PLACES: bool = false;
 
     fn bare() -> Option<Self> {
         Some(Self::default())
+    }
+
+    fn up(&self, _leg: usize, _offset: u64, _below: &[u64]) -> Option<u64> {
+        None
     }
 
     fn validate(&self, _below: &[Option<u64>], path: &Path, problems: &mut Problems) {

@@ -96,6 +96,12 @@ impl<'a> Evidence<'a> {
         if is_durable { (0..self.lines.len()).filter(is_its).collect() } else { Vec::new() }
     }
 
+    /// Whether some request below failed while that one was under way.
+    pub fn has_failed_meanwhile(&self, event: &Event) -> bool {
+        let times = event.submitted..=event.completed;
+        self.lines.iter().any(|line| line.harm == Harm::Error && times.contains(&line.time))
+    }
+
     /// The hits that may have left something of it: they damaged the same block before, and it was not gone.
     pub fn parts(&self, seen: &Seen) -> Vec<usize> {
         let event = self.event(seen);
@@ -144,7 +150,30 @@ impl<'a> Evidence<'a> {
     pub fn consequences(&self, seen: &Seen, is_told: bool) -> Vec<usize> {
         let mut all = self.beside(seen);
         all.extend(self.of_what_it_depends_on(seen, is_told));
+        all.extend(self.cuts(seen, is_told));
         all
+    }
+
+    /// The power cuts that can have refused it, or taken it with a flush that failed: then an older version of it came back.
+    fn cuts(&self, seen: &Seen, is_told: bool) -> Vec<usize> {
+        let event = self.event(seen);
+        let is_older = |found: u128| {
+            let versions = self.account.versions.get(&seen.spot);
+            versions.is_some_and(|all| all.contains(&found)) || !self.account.settled.contains(&seen.spot)
+        };
+        let can = |number: &usize| {
+            let line = &self.lines[*number];
+            let is_cut = line.is_dark() && line.time <= self.completed(seen);
+            // It comes back when the subject is down after the load.
+            let phases = (line.phase.as_str(), event.phase.word());
+            let is_same = phases.0 == phases.1 || phases == ("prefill", "run");
+            is_cut
+                && seen.found.map_or_else(
+                    || !self.trial.facts.is_direct || is_same,
+                    |found| is_told && is_older(found),
+                )
+        };
+        (0..self.lines.len()).filter(can).collect()
     }
 
     /// The hits on other blocks of the very request that was refused.

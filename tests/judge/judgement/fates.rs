@@ -64,7 +64,12 @@ fn shown(evidence: &Evidence<'_>, told: &Told) -> Shown {
         // What nobody has read, the application was not handed: a subject may have zeros of its own.
         let is_read = |&line: &usize| {
             let line = &evidence.lines[line];
-            line.harm != Harm::Data || line.served_at.is_some()
+            match line.harm {
+                Harm::Error => true,
+                Harm::Data => line.served_at.is_some(),
+                // An error that says the same is a better explanation than a request that was held up meanwhile.
+                Harm::Delay => !evidence.has_failed_meanwhile(evidence.event(seen)),
+            }
         };
         let is_plain = lines.iter().any(is_read);
         let hits: HashSet<Fault> = lines.into_iter().map(fault).collect();
@@ -118,7 +123,11 @@ fn shown(evidence: &Evidence<'_>, told: &Told) -> Shown {
                 shown.may_be_told.insert(fault(number));
             }
         }
-        if own.len() == 1 {
+        let blocks = (event.block..event.block + event.blocks).map(|block| (event.object, block));
+        let mut seen = blocks.filter_map(|spot| evidence.by_spot.get(&spot)).flatten();
+        let is_kept = event.kind == Kind::Flush
+            || seen.any(|seen| seen.event == refusal.event && evidence.is_kept(seen));
+        if own.len() == 1 && is_kept {
             shown.must_be_told.extend(own);
         }
     }

@@ -4,7 +4,7 @@ use rotproof_block::Phase;
 
 use super::evidence::Evidence;
 use crate::account::Legal;
-use crate::ledger::Harm;
+use crate::ledger::{Harm, Line};
 
 pub fn judge(evidence: &Evidence<'_>, wrong: &mut Vec<String>) {
     let (trial, account) = (evidence.trial, evidence.account);
@@ -27,7 +27,10 @@ pub fn judge(evidence: &Evidence<'_>, wrong: &mut Vec<String>) {
     if !trial.facts.is_direct || !trial.blows.is_empty() {
         return;
     }
-    // Below all faults lies what was last written with success, whatever was shown above.
+    // Below all faults lies what was last written with success, whatever was shown above; but for what went with the power.
+    if evidence.lines.iter().any(Line::is_dark) {
+        return;
+    }
     for ((_, block), legal) in &account.legal {
         let Legal::Versions(versions) = legal else { continue };
         let is_there =

@@ -133,7 +133,7 @@ impl Worker {
         {
             let mut state = self.state();
             state.is_dirty[extent.object as usize] |= !fua;
-            state.unflushed.send(first, extent.blocks);
+            state.unflushed.send(lane);
         }
         let operation = Operation::Write { fua };
         let mut answer = self
@@ -327,7 +327,9 @@ impl Worker {
         let is_failure = answer.error.as_ref().is_some_and(|error| error.kind() != ErrorKind::Unsupported);
         let doubtful = state.unflushed.flushed(object, covered, is_failure);
         if self.verify {
-            state.part.doubt(object as u32, stage, doubtful, answer.completed);
+            for blocks in doubtful {
+                state.part.doubt(object as u32, stage, blocks, answer.completed);
+            }
         }
     }
 

@@ -21,12 +21,22 @@ impl FailedFlushes {
 
 /// The writes of one worker.
 pub(super) struct Unflushed {
-    /// The first block of the write that each lane is busy with; [`IDLE`] if with none.
-    lanes: Vec<u64>,
+    /// The write that each lane is busy with, if with one.
+    lanes: Vec<Option<Busy>>,
     /// The end of what has been sent. A write may wait for its time: what is lost before, it cannot lose.
     sent: u64,
     objects: Vec<Flushed>,
     failed: Arc<FailedFlushes>,
+}
+
+/// A write that a lane is busy with.
+#[derive(Clone, Copy)]
+struct Busy {
+    /// Its first block, and that after its last.
+    first: u64,
+    end: u64,
+    /// Whether it has been sent, or waits for its time.
+    is_sent: bool,
 }
 
 /// What is known of one object's flushes.
@@ -40,45 +50,47 @@ struct Flushed {
     failures: u64,
 }
 
-const IDLE: u64 = u64::MAX;
-
 impl Unflushed {
     pub(super) fn new(lanes: usize, failed: Arc<FailedFlushes>) -> Self {
         let of = |failures: &AtomicU64| Flushed {
             failures: failures.load(Ordering::Acquire),
             ..Flushed::default()
         };
-        Self { lanes: vec![IDLE; lanes], sent: 0, objects: failed.0.iter().map(of).collect(), failed }
+        Self { lanes: vec![None; lanes], sent: 0, objects: failed.0.iter().map(of).collect(), failed }
     }
 
     /// A lane begins a step, and will send it when it is time.
     #[inline]
     pub(super) fn begin(&mut self, lane: usize, step: &Step) {
-        if let Step::Write { first, .. } = step {
-            self.lanes[lane] = *first;
+        if let Step::Write { first, extent, .. } = step {
+            let end = first + u64::from(extent.blocks);
+            self.lanes[lane] = Some(Busy { first: *first, end, is_sent: false });
         }
     }
 
-    /// A write of these blocks is sent now.
+    /// The write that the lane is busy with is sent now.
     #[inline]
-    pub(super) fn send(&mut self, first: u64, blocks: u32) {
-        self.sent = self.sent.max(first + u64::from(blocks));
+    pub(super) fn send(&mut self, lane: usize) {
+        if let Some(busy) = &mut self.lanes[lane] {
+            busy.is_sent = true;
+            self.sent = self.sent.max(busy.end);
+        }
     }
 
     /// The lane's step is done.
     #[inline]
     pub(super) fn end(&mut self, lane: usize) {
-        self.lanes[lane] = IDLE;
+        self.lanes[lane] = None;
     }
 
     /// What a flush that is sent now covers: all blocks before this one.
     pub(super) fn covered(&self) -> u64 {
-        self.lanes.iter().copied().fold(self.sent, u64::min)
+        self.lanes.iter().flatten().fold(self.sent, |least, busy| least.min(busy.first))
     }
 
     /// A flush of an object that covers all blocks before `covered` has completed. The writes that are in doubt now,
     /// none if it and those of all others have succeeded.
-    pub(super) fn flushed(&mut self, object: usize, covered: u64, is_failure: bool) -> Range<u64> {
+    pub(super) fn flushed(&mut self, object: usize, covered: u64, is_failure: bool) -> Vec<Range<u64>> {
         let counter = &self.failed.0[object];
         let flushed = &mut self.objects[object];
         let failures =
@@ -87,14 +99,35 @@ impl Unflushed {
         flushed.failures = failures + u64::from(is_failure);
         if have_others_failed {
             // Their failure may be older than our last success, and only just have been told.
-            return flushed.durable_before..self.sent;
+            let since = flushed.durable_before;
+            return self.sent_since(since);
         }
         if is_failure {
-            return flushed.durable..self.sent;
+            let since = flushed.durable;
+            return self.sent_since(since);
         }
         flushed.durable_before = flushed.durable;
         flushed.durable = flushed.durable.max(covered);
-        self.sent..self.sent
+        Vec::new()
+    }
+
+    /// The blocks from there on that have been sent: of several writes that were due at once a later one may be, and not yet one
+    /// before it, of which the flush then says nothing.
+    #[cold]
+    fn sent_since(&self, since: u64) -> Vec<Range<u64>> {
+        let mut waiting: Vec<&Busy> = self.lanes.iter().flatten().filter(|busy| !busy.is_sent).collect();
+        waiting.sort_unstable_by_key(|busy| busy.first);
+        let (mut ranges, mut from) = (Vec::new(), since);
+        for (first, end) in
+            waiting.into_iter().map(|busy| (busy.first, busy.end)).chain([(self.sent, self.sent)])
+        {
+            let until = first.min(self.sent);
+            if from < until {
+                ranges.push(from..until);
+            }
+            from = from.max(end);
+        }
+        ranges
     }
 }
 
@@ -108,9 +141,13 @@ mod tests {
         Step::Write { extent, first, fua: false }
     }
 
+    fn only(range: Range<u64>) -> Vec<Range<u64>> {
+        std::iter::once(range).collect()
+    }
+
     fn send(writes: &mut Unflushed, lane: usize, first: u64, blocks: u32) {
         writes.begin(lane, &write(first, blocks));
-        writes.send(first, blocks);
+        writes.send(lane);
     }
 
     #[test]
@@ -120,10 +157,12 @@ mod tests {
         writes.end(0);
         writes.begin(1, &write(4, 2));
         writes.begin(2, &write(6, 2));
-        assert_eq!(writes.flushed(0, writes.covered(), true), 0..4);
-        writes.send(6, 2);
+        assert_eq!(writes.flushed(0, writes.covered(), true), only(0..4));
+        writes.send(2);
         assert_eq!(writes.covered(), 4, "of two that were due at once one may be sent before the other");
-        assert_eq!(writes.flushed(0, writes.covered(), true), 0..8);
+        assert_eq!(writes.flushed(0, writes.covered(), true), [0..4, 6..8]);
+        writes.send(1);
+        assert_eq!(writes.flushed(0, writes.covered(), true), only(0..8));
     }
 
     #[test]
@@ -138,10 +177,14 @@ mod tests {
         let covered = writes.covered();
         assert!(writes.flushed(0, covered, false).is_empty());
         writes.end(1);
-        assert_eq!(writes.flushed(0, writes.covered(), true), 4..7);
+        assert_eq!(writes.flushed(0, writes.covered(), true), only(4..7));
         send(&mut writes, 0, 7, 1);
         writes.end(0);
-        assert_eq!(writes.flushed(0, writes.covered(), true), 4..8, "nothing has become durable meanwhile");
+        assert_eq!(
+            writes.flushed(0, writes.covered(), true),
+            only(4..8),
+            "nothing has become durable meanwhile"
+        );
         assert!(writes.flushed(0, writes.covered(), false).is_empty());
         assert!(writes.flushed(0, writes.covered(), true).is_empty());
     }
@@ -156,10 +199,10 @@ mod tests {
             writes.end(0);
         }
         assert!(other.flushed(0, 8, false).is_empty());
-        assert_eq!(one.flushed(0, 8, true), 0..8);
+        assert_eq!(one.flushed(0, 8, true), only(0..8));
         assert_eq!(
             other.flushed(0, 8, false),
-            0..8,
+            only(0..8),
             "its success may have come after the kernel had told the one"
         );
         assert!(other.flushed(1, 8, false).is_empty(), "the other object is well");

@@ -185,19 +185,22 @@ fn stack(trial: &Value) -> Vec<Device> {
     if let Value::Array(_) = stack {
         told_chain(None, stack, has_faults, &mut devices);
     }
-    // Where a trial does not say where its faults act, they act just above each leaf.
+    // Where a trial does not say where its faults act, they act just above each leaf, or the write cache on it.
     let word = |device: &Device| device.name.rsplit(": ").next().unwrap_or_default().to_owned();
     if has_faults && !devices.iter().any(|device| word(device) == "faults") {
         let is_leaf = |device: &Device| matches!(&*word(device), "memory" | "file" | "nbd" | "disk");
-        devices = devices
-            .into_iter()
-            .flat_map(|device| {
-                let name = device.name.replace(&word(&device), "faults");
-                let above =
-                    is_leaf(&device).then(|| Device { name, detail: String::new(), has_faults: true });
-                [Some(device), above].into_iter().flatten()
-            })
-            .collect();
+        let mut told = Vec::new();
+        let mut rest = devices.into_iter().peekable();
+        while let Some(device) = rest.next() {
+            let name = is_leaf(&device).then(|| device.name.replace(&word(&device), "faults"));
+            told.push(device);
+            let Some(name) = name else { continue };
+            while let Some(cache) = rest.next_if(|next| word(next) == "write_cache") {
+                told.push(cache);
+            }
+            told.push(Device { name, detail: String::new(), has_faults: true });
+        }
+        devices = told;
     }
     let (name, detail) = match &trial["subject"] {
         Value::Object(map) => {

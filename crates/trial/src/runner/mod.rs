@@ -316,7 +316,8 @@ fn conduct(
         .map(|object| (object.name.clone(), object.size_bytes))
         .collect();
     let content = known.map(|(workload, oracle)| realised(workload, oracle));
-    // The subject is gone, so nothing changes any more.
+    // The subject is gone, so nothing changes any more; what lost its power during the check is looked at, too.
+    stack.sites.restore_power();
     let devices = stack.devices.iter().map(|named| Arc::clone(&named.device)).collect();
     let leftover = medium::Leftover { devices, runtime: trial.runtime };
     let exit = |name| external.as_ref().and_then(|external| external.report.exit(name));

@@ -5,11 +5,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rotproof_block::ContentHash;
+use rotproof_block::{ContentHash, Phase};
 use rotproof_fault::{BLOCK_BYTES, OperationKind};
 
-use super::finding::{Finding, Sign};
 use super::LiesBelow;
+use super::finding::{Finding, Sign};
 use super::hit::{Harm, Hit};
 
 /// Why a block failed.
@@ -188,6 +188,9 @@ impl<'a> Index<'a> {
         if let Some(hit) = self.by_content(finding).or_else(|| self.by_place(finding)) {
             return Cause::Hit(hit);
         }
+        if let Some(hit) = finding.operation.and_then(|operation| self.failed_while(operation, finding)) {
+            return Cause::Consequence(hit);
+        }
         if let Some(hit) = self.power_cut(finding) {
             let is_version = finding.sign != Sign::Torn;
             return if is_version { Cause::Consequence(hit) } else { Cause::Assumed(hit) };
@@ -282,18 +285,27 @@ impl<'a> Index<'a> {
         })
     }
 
+    /// The last request that failed while what was refused was under way.
+    fn error_meanwhile(&self, finding: &Finding) -> Option<usize> {
+        let times = finding.sent?..=finding.time;
+        self.errors.iter().copied().rev().find(|&number| times.contains(&self.hits[number].time))
+    }
+
     /// A power cut before what failed with an error in the same phase, or was lost with a flush that failed: requests under way
     /// fail without meeting the rule, and what a volatile cache held is gone without a hit of its own.
     fn power_cut(&self, finding: &Finding) -> Option<usize> {
         let is_lost = matches!(finding.sign, Sign::Elsewhere | Sign::Torn);
-        let explains =
-            |hit: &Hit| hit.is_dark && hit.time <= finding.time && (is_lost || hit.phase == finding.phase);
+        // It comes back when the subject is down after the load.
+        let is_same = |hit: &Hit| {
+            hit.phase == finding.phase || (hit.phase, finding.phase) == (Phase::Prefill, Phase::Run)
+        };
+        let explains = |hit: &Hit| hit.is_dark && hit.time <= finding.time && (is_lost || is_same(hit));
         let is_told = finding.is_told && !finding.timed_out;
         // Of several devices it took only what lies on its own.
         let reaches = |hit: &Hit| {
-            let asked = finding.device_offset.map(|offset| {
-                finding.request.clone().unwrap_or(offset..offset + BLOCK_BYTES)
-            });
+            let asked = finding
+                .device_offset
+                .map(|offset| finding.request.clone().unwrap_or(offset..offset + BLOCK_BYTES));
             asked.is_none_or(|bytes| {
                 bytes.step_by(BLOCK_BYTES as usize).any(|offset| (self.lies_below)(&hit.on, offset))
             })
@@ -306,15 +318,13 @@ impl<'a> Index<'a> {
     /// request at that moment; else damage to metadata that somebody has read since, or, for an error, any error (a journal
     /// that aborts refuses every later write).
     fn consequence_of(&self, finding: &Finding) -> Cause {
-        if let Some(hit) = finding.operation.and_then(|operation| self.failed_while(operation, finding)) {
-            return Cause::Consequence(hit);
-        }
         if finding.device_offset.is_some() {
             return self.failed_flush(finding).map_or(Cause::Unexplained, Cause::Consequence);
         }
         let holds_up = |number: &&usize| self.hits[**number].can_cause(finding);
         if let Some(&delay) = self.delays.iter().rev().find(holds_up) {
-            return Cause::Consequence(delay);
+            // An error that says the same is a better explanation than a request that was held up meanwhile.
+            return Cause::Consequence(self.error_meanwhile(finding).unwrap_or(delay));
         }
         // Metadata leads to blocks; it does not change some of their bits.
         if finding.sign == Sign::Within {
@@ -329,11 +339,14 @@ impl<'a> Index<'a> {
         // What only failed a read is forgotten with the caches of its phase.
         let lasts = |hit: &Hit| hit.persists || hit.phase == finding.phase;
         let error = if is_of_errors { last(&self.errors, &lasts) } else { None };
-        // Nor does it mix versions. A file system that could not write may, where an old end of the file lies within the block.
+        let metadata = last(&self.metadata, &was_read);
+        // Nor does it mix versions. A file system that could not write may, or one whose metadata is an old one, where an old end
+        // of the file lies within the block.
         if finding.sign == Sign::Torn {
-            return error.map_or(Cause::Unexplained, Cause::Assumed);
+            let any = error.or(metadata).or_else(|| last(&self.unknown, &was_read));
+            return any.map_or(Cause::Unexplained, Cause::Assumed);
         }
-        match last(&self.metadata, &was_read).max(error) {
+        match metadata.max(error) {
             Some(hit) => Cause::Consequence(hit),
             None => last(&self.unknown, &was_read).map_or(Cause::Unexplained, Cause::Assumed),
         }
@@ -345,7 +358,7 @@ mod tests {
     use super::super::finding::tests::{unreadable, wrong};
     use super::super::hit::tests::{error, flip, hash};
     use super::*;
-    use rotproof_block::{Phase, Time};
+    use rotproof_block::Time;
 
     /// With all data whole on the device, which lies below every place for faults.
     fn causes(hits: &[Hit], findings: &[Finding]) -> Vec<Cause> {
@@ -456,6 +469,8 @@ mod tests {
         let neither = Finding { sign: Sign::Torn, ..unflushed.clone() };
         let before = placed(Finding { time: Time(5), ..unreadable(4) });
         let later = placed(Finding { phase: Phase::Check, ..unreadable(5) });
+        let early = Hit { phase: Phase::Prefill, ..cut.clone() };
+        assert_eq!(causes(&[early], std::slice::from_ref(&refused)), [Cause::Consequence(0)], "it lasts");
         let gone = |expected: &[&[ContentHash]]| vec![false; expected.len()];
         let findings = [refused, unflushed, silent, before, later, neither];
         let found = attribute(std::slice::from_ref(&cut), &findings, &looks(&gone));
@@ -561,8 +576,13 @@ mod tests {
         let gone = |expected: &[&[ContentHash]]| vec![false; expected.len()];
         let name = Finding { sign: Sign::Name, found: None, ..wrong(3, 0) };
         let told = Finding { is_told: true, ..name.clone() };
-        assert_eq!(attribute(&[flip(0, 3, 9)], &[told], &looks(&gone)), [Cause::Unexplained], "data holds no names");
-        let found = attribute(std::slice::from_ref(&metadata), &[wrong(1, 9), unreadable(2), name], &looks(&gone));
+        assert_eq!(
+            attribute(&[flip(0, 3, 9)], &[told], &looks(&gone)),
+            [Cause::Unexplained],
+            "data holds no names"
+        );
+        let found =
+            attribute(std::slice::from_ref(&metadata), &[wrong(1, 9), unreadable(2), name], &looks(&gone));
         assert_eq!(found, [Cause::Assumed(0), Cause::Assumed(0), Cause::Consequence(0)]);
     }
 
@@ -612,7 +632,8 @@ mod tests {
         // Of other data nothing shows that it ever was to be written then.
         let elsewhere = Finding { expected: vec![hash(7)], ..cached };
         let gone = |expected: &[&[ContentHash]]| vec![false; expected.len()];
-        let found = attribute(std::slice::from_ref(&refused), std::slice::from_ref(&elsewhere), &looks(&gone));
+        let found =
+            attribute(std::slice::from_ref(&refused), std::slice::from_ref(&elsewhere), &looks(&gone));
         assert_eq!(found, [Cause::Assumed(0)]);
         assert_eq!(causes(&[refused], &[wrong(1, 101)]), [Cause::Unexplained]);
     }

@@ -99,7 +99,10 @@ impl Verdict {
             .map(|record| Hit::new(record, evidence.rules, evidence.seen_at))
             .collect();
         let findings = finding::findings(evidence);
-        let device = &Looks { intact: &|expected| medium::intact(evidence, expected), lies_below: evidence.lies_below };
+        let device = &Looks {
+            intact: &|expected| medium::intact(evidence, expected),
+            lies_below: evidence.lies_below,
+        };
         let causes = attribute(&hits, &findings, device);
         let never_met: Vec<u64> = evidence.rules.iter().map(never_met).collect();
         let rules = outcomes(&hits, &findings, &causes, &never_met, &Knowledge::of(evidence));
