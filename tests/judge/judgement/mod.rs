@@ -21,9 +21,6 @@ use evidence::Evidence;
 pub fn judge(conducted: &Conducted, told: &Told) -> Vec<String> {
     let account = Account::of(&conducted.events, &conducted.contents);
     let evidence = Evidence::new(conducted, &account);
-    if let Ok(b) = std::env::var("JBLOCK") {
-        dbg_events(&evidence, b.parse().unwrap());
-    }
     let mut wrong = Vec::new();
     numbers::judge(&evidence, told, &mut wrong);
     if conducted.is_of_files() {
