@@ -195,9 +195,10 @@ fn make_tree(hands: &mut Hands<'_>) -> Result<()> {
 }
 
 /// Takes down that the file system refused to make something, which is for the verdict to judge; fails where that is for want of
-/// a right, which is for the user to mend.
+/// a right or of this machine, which is for the user to mend.
 fn refused(hands: &mut Hands<'_>, operation: FileOperation, error: ErrorKind, path: &Path) -> Result<()> {
-    if let ErrorKind::Os(libc::EACCES | libc::EPERM) = error {
+    let of_machine = [libc::EACCES, libc::EPERM, libc::EMFILE, libc::ENFILE, libc::ENOMEM];
+    if matches!(error, ErrorKind::Os(errno) if of_machine.contains(&errno)) {
         return Err(Error::new(error, format!("making {}", path.display())));
     }
     let time = hands.job.now();
@@ -298,6 +299,9 @@ fn is_of_subject(error: &std::io::Error) -> bool {
         libc::ESHUTDOWN,
         libc::ENOENT,
         libc::ESTALE,
+        // A machine of its own that is gone, and its file system with it.
+        libc::ENOTCONN,
+        libc::ECONNABORTED,
     ];
     error.raw_os_error().is_some_and(|code| said.contains(&code))
 }
