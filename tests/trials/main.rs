@@ -6,6 +6,7 @@ mod devices;
 mod evidence;
 mod fat;
 mod files;
+mod guard;
 mod interruptions;
 mod memory;
 mod models;

@@ -52,6 +52,13 @@ fn path_of_requests(file: &TrialFile, plan: Option<&Plan>, paint: Paint) -> Vec<
         SubjectSpec::Raw => vec!["the stack itself, in process".to_owned()],
         SubjectSpec::Fat => vec!["files on FAT, by a library in process over the stack".to_owned()],
         SubjectSpec::Device => vec!["a loop device over the exported stack".to_owned()],
+        SubjectSpec::Guard(guard) => {
+            vec![format!(
+                "files through a mount of the guard, mode {}, over {}",
+                guard.mode.word(),
+                guard.over
+            )]
+        }
         SubjectSpec::Machine(_) => {
             let on_memory = file.faults.iter().filter(|entry| entry.is_on_memory()).count() as u64;
             let mut lines = vec![format!("files in a {}", file.subject)];

@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind as IoKind, Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -63,6 +64,7 @@ pub struct Store {
     files: Mutex<HashMap<u64, Weak<GuardedFile>>>,
     mirror: Mutex<Option<PathBuf>>,
     journal: Journal,
+    is_end_to_end: AtomicBool,
     /// What was verified and what came of it, in this process.
     pub counts: Counts,
 }
@@ -148,6 +150,7 @@ impl Store {
             attach: Mutex::new(keep(attach)),
             files: Mutex::default(),
             mirror: Mutex::default(),
+            is_end_to_end: AtomicBool::new(false),
             counts: Counts::default(),
         }))
     }
@@ -190,6 +193,24 @@ impl Store {
     /// See [`Store::set_mirror`].
     pub fn mirror(&self) -> Option<PathBuf> {
         self.mirror.lock().clone()
+    }
+
+    /// From now on this process only does what an end-to-end checksum does, to compare: the writer's sum is kept as it is, and
+    /// verified by readers. Nothing is verified before data become durable.
+    ///
+    /// Fails with [`ErrorKind::Invalid`] unless the light and the strong sum are the same.
+    pub fn compare_end_to_end(&self) -> Result<()> {
+        let Pair { light, strong } = self.settings.pair;
+        if light != strong {
+            let what = format!("an end-to-end checksum is one, and this guard has {light} and {strong}");
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        self.is_end_to_end.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn is_end_to_end(&self) -> bool {
+        self.is_end_to_end.load(Ordering::Relaxed)
     }
 
     /// The folder of all tables.

@@ -113,6 +113,11 @@ impl GuardedFile {
     /// case 2 of the chain, from memory to disk.
     fn strengthen(&self, block: u64, size: u64, now: u64) {
         let entry = self.live.at(block);
+        if self.store.is_end_to_end() {
+            entry.set_strong(Sum::of_word(entry.light.load(Ordering::Relaxed)));
+            entry.flags.fetch_or(flag::STRONG, Ordering::AcqRel);
+            return;
+        }
         let place = block * BLOCK_U64;
         let mut data = [0; BLOCK];
         let valid = BLOCK_U64.min(size.saturating_sub(place)) as usize;

@@ -1,13 +1,14 @@
 //! Subjects: what is on trial. A subject turns a stack into a place to put load, and takes it down again.
 //!
 //! `raw` is the stack itself; `fat` a file system library in process over it; `device` a loop device over the stack's export; `ext4`, `xfs` and `btrfs` are made and
-//! mounted on such a device; `machine` is a guest kernel with one of them. Everything a subject creates is recorded with the run first. Subjects know nothing of
+//! mounted on such a device; `machine` is a guest kernel with one of them; `guard` a guard over either. Everything a subject creates is recorded with the run first. Subjects know nothing of
 //! faults, loads' patterns or verdicts.
 
 mod device;
 mod exported;
 mod fat;
 mod file_system;
+mod guard;
 mod machine;
 mod mkfs;
 mod mount;
@@ -27,7 +28,7 @@ use serde::{Deserialize, Serialize};
 pub use file_system::unmount;
 pub use mount::mount;
 pub use requirements::check_requirements;
-pub use spec::{FileSystem, FileSystemSpec, MachineSpec, SubjectSpec};
+pub use spec::{FileSystem, FileSystemSpec, GuardMode, GuardSpec, MachineSpec, SubjectSpec};
 
 pub use rotproof_guest::GuestMemory;
 use rotproof_machine::Cancel;
@@ -71,6 +72,7 @@ pub fn prepare(
         SubjectSpec::Machine(spec) => {
             Box::new(machine::MachineSubject::prepare(spec, vec![one()?], environment)?)
         }
+        SubjectSpec::Guard(spec) => Box::new(guard::GuardSubject::prepare(spec, devices, environment)?),
         SubjectSpec::FileSystem(spec) => {
             Box::new(file_system::FileSystemSubject::prepare(spec, devices, environment)?)
         }

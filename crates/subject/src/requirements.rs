@@ -37,7 +37,7 @@ pub fn check_requirements(spec: &SubjectSpec, info: &DeviceInfo) -> Result<()> {
             return missing(format!("{path} does not exist, so the kernel has no {what}"));
         }
     }
-    let is_machine = matches!(spec, SubjectSpec::Machine(_));
+    let is_machine = spec.machine().is_some();
     if is_machine {
         rotproof_guest::check_requirements()?;
     }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use rotproof_spec::{Bytes, Path, Problems};
+use rotproof_spec::{Bytes, Path, Problems, Span};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -26,6 +26,45 @@ pub enum SubjectSpec {
     FileSystem(FileSystemSpec),
     /// A guest kernel with a file system on the exported stack.
     Machine(MachineSpec),
+    /// A guard over the files of one of the last two.
+    Guard(GuardSpec),
+}
+
+/// A guard, through its mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuardSpec {
+    /// Whose files: those of a file system, or of a machine.
+    pub over: Box<SubjectSpec>,
+    /// What it does with them.
+    pub mode: GuardMode,
+    /// After how long in memory a block is verified by the strong sum again. Default: never.
+    pub switch: Option<Span>,
+}
+
+/// What of a guard is switched on, to compare.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum GuardMode {
+    /// Nothing: what is read and written is passed on.
+    #[serde(rename = "plain")]
+    Plain,
+    /// One sum, which the writer makes and the reader verifies, and nobody between.
+    #[serde(rename = "e2e")]
+    EndToEnd,
+    /// Two sums, and verified at every boundary.
+    #[default]
+    #[serde(rename = "z2")]
+    Z2,
+}
+
+impl GuardMode {
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            GuardMode::Plain => "plain",
+            GuardMode::EndToEnd => "e2e",
+            GuardMode::Z2 => "z2",
+        }
+    }
 }
 
 /// A guest kernel of User Mode Linux.
@@ -101,11 +140,13 @@ impl fmt::Display for FileSystem {
 
 /// The word for a guest kernel.
 const MACHINE: &str = "machine";
+/// The word for a guard.
+const GUARD: &str = "guard";
 /// More memory than this User Mode Linux does not address.
 const MEMORY_MAX: Bytes = Bytes(4 << 30);
 
 /// Every word that `subject:` takes.
-const SUBJECTS: [&str; 7] = ["raw", "fat", "device", "ext4", "xfs", "btrfs", "machine"];
+const SUBJECTS: [&str; 8] = ["raw", "fat", "device", "ext4", "xfs", "btrfs", "machine", "guard"];
 
 impl SubjectSpec {
     /// The word in the trial file.
@@ -116,6 +157,16 @@ impl SubjectSpec {
             SubjectSpec::Device => "device",
             SubjectSpec::FileSystem(spec) => spec.kind.name(),
             SubjectSpec::Machine(_) => MACHINE,
+            SubjectSpec::Guard(_) => GUARD,
+        }
+    }
+
+    /// The machine whose memory faults can act on, if there is one.
+    pub fn machine(&self) -> Option<&MachineSpec> {
+        match self {
+            SubjectSpec::Machine(spec) => Some(spec),
+            SubjectSpec::Guard(spec) => spec.over.machine(),
+            _ => None,
         }
     }
 
@@ -126,12 +177,16 @@ impl SubjectSpec {
 
     /// Whether the load works on files.
     pub fn has_files(&self) -> bool {
-        matches!(self, SubjectSpec::Fat | SubjectSpec::FileSystem(_) | SubjectSpec::Machine(_))
+        matches!(self, SubjectSpec::Fat) || self.file_system().is_some()
     }
 
     /// Whether it can be made on several devices.
     pub fn takes_several(&self) -> bool {
-        matches!(self, SubjectSpec::FileSystem(spec) if spec.kind == FileSystem::Btrfs)
+        match self {
+            SubjectSpec::FileSystem(spec) => spec.kind == FileSystem::Btrfs,
+            SubjectSpec::Guard(spec) => spec.over.takes_several(),
+            _ => false,
+        }
     }
 
     /// Whether the file system may store what it is given in another form.
@@ -140,9 +195,10 @@ impl SubjectSpec {
         options.flat_map(|option| option.split(',')).any(|option| option.starts_with("compress"))
     }
 
-    /// The file system of a kernel, if it is one, be it of a machine's.
+    /// The file system of a kernel, if it is one, be it of a machine's, or below a guard.
     pub fn file_system(&self) -> Option<&FileSystemSpec> {
         match self {
+            SubjectSpec::Guard(spec) => spec.over.file_system(),
             SubjectSpec::FileSystem(spec) => Some(spec),
             SubjectSpec::Machine(spec) => Some(&spec.file_system),
             SubjectSpec::Raw | SubjectSpec::Fat | SubjectSpec::Device => None,
@@ -151,6 +207,16 @@ impl SubjectSpec {
 
     /// Reports options that cannot be what was meant.
     pub fn validate(&self, path: &Path, problems: &mut Problems) {
+        if let SubjectSpec::Guard(guard) = self {
+            if guard.switch.is_some() && guard.mode != GuardMode::Z2 {
+                problems.add_with_help(
+                    &path.key(GUARD).key("switch"),
+                    format!("the mode {} has no second sum to switch to", guard.mode.word()),
+                    "leave `switch` out, or take `mode: z2`",
+                );
+            }
+            return guard.over.validate(&path.key(GUARD).key("over"), problems);
+        }
         let Some(spec) = self.file_system() else { return };
         let options = match self {
             SubjectSpec::Machine(machine) => {
@@ -231,6 +297,9 @@ impl fmt::Display for SubjectSpec {
     /// As in a sentence: `ext4 (mkfs -b 4096; mount noatime)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
+        if let SubjectSpec::Guard(guard) = self {
+            return write!(f, " ({}) over {}", guard.mode.word(), guard.over);
+        }
         if let SubjectSpec::Machine(machine) = self {
             let held = if machine.holds_dirty { ", which holds what is dirty" } else { "" };
             return write!(
@@ -282,6 +351,20 @@ struct MachineOptions {
     holds_dirty: bool,
 }
 
+/// What `guard` takes.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GuardOptions {
+    /// Whose files: ext4, xfs, btrfs or a machine, with the options that they have as subjects.
+    over: SubjectSpec,
+    /// plain, e2e or z2. Default: z2.
+    #[serde(default)]
+    mode: GuardMode,
+    /// After how long in memory a block is verified by the strong sum again. Default: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    switch: Option<Span>,
+}
+
 fn memory_default() -> Bytes {
     Bytes(rotproof_guest::MEMORY_DEFAULT)
 }
@@ -294,6 +377,12 @@ impl Serialize for SubjectSpec {
             let file_system = SubjectSpec::FileSystem(file_system.clone());
             let options = MachineOptions { file_system, memory: *memory, holds_dirty: *holds_dirty };
             map.serialize_entry(MACHINE, &options)?;
+            return map.end();
+        }
+        if let SubjectSpec::Guard(GuardSpec { over, mode, switch }) = self {
+            let mut map = serializer.serialize_map(Some(1))?;
+            let options = GuardOptions { over: (**over).clone(), mode: *mode, switch: *switch };
+            map.serialize_entry(GUARD, &options)?;
             return map.end();
         }
         match self.file_system() {
@@ -325,13 +414,16 @@ impl<'de> Deserialize<'de> for SubjectSpec {
                         "a machine needs a file system: { machine: { file_system: ext4 } }",
                     ));
                 }
+                if name == GUARD {
+                    return Err(E::custom("a guard is over something: { guard: { over: ext4 } }"));
+                }
                 SubjectSpec::from_name(name).ok_or_else(|| E::unknown_variant(name, &SUBJECTS))
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<SubjectSpec, A::Error> {
                 use serde::de::Error as _;
                 let key = map.next_key::<String>()?.ok_or_else(|| {
-                    A::Error::custom("name one subject: raw, fat, device, ext4, xfs, btrfs or machine")
+                    A::Error::custom("name one subject: raw, fat, device, ext4, xfs, btrfs, machine or guard")
                 })?;
                 if key == MACHINE {
                     let MachineOptions { file_system, memory, holds_dirty } = map.next_value()?;
@@ -345,6 +437,19 @@ impl<'de> Deserialize<'de> for SubjectSpec {
                         return Err(A::Error::custom("a trial has one subject"));
                     }
                     return Ok(SubjectSpec::Machine(MachineSpec { file_system, memory, holds_dirty }));
+                }
+                if key == GUARD {
+                    let GuardOptions { over, mode, switch } = map.next_value()?;
+                    if !matches!(over, SubjectSpec::FileSystem(_) | SubjectSpec::Machine(_)) {
+                        return Err(A::Error::custom(format!(
+                            "a guard is over ext4, xfs, btrfs or a machine, not {}",
+                            over.name()
+                        )));
+                    }
+                    if map.next_key::<String>()?.is_some() {
+                        return Err(A::Error::custom("a trial has one subject"));
+                    }
+                    return Ok(SubjectSpec::Guard(GuardSpec { over: Box::new(over), mode, switch }));
                 }
                 let subject =
                     SubjectSpec::from_name(&key).ok_or_else(|| A::Error::unknown_variant(&key, &SUBJECTS))?;
@@ -372,40 +477,64 @@ impl JsonSchema for SubjectSpec {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let (options, memory) = (generator.subschema_for::<Options>(), generator.subschema_for::<Bytes>());
+        let (span, mode) = (generator.subschema_for::<Span>(), generator.subschema_for::<GuardMode>());
+        let file_system = json_schema!({
+            "anyOf": [
+                { "enum": ["ext4", "xfs", "btrfs"] },
+                {
+                    "type": "object",
+                    "properties": { "ext4": options, "xfs": options, "btrfs": options },
+                    "additionalProperties": false,
+                    "minProperties": 1,
+                    "maxProperties": 1
+                }
+            ]
+        });
+        let machine = json_schema!({
+            "description": "A guest kernel (User Mode Linux) with a file system.",
+            "type": "object",
+            "properties": {
+                "file_system": file_system,
+                "memory": memory,
+                "holds_dirty": {
+                    "description": "Keeps what is dirty in its memory until a sync, fsync or unmount asks for it. Default: false.",
+                    "type": "boolean"
+                }
+            },
+            "required": ["file_system"],
+            "additionalProperties": false
+        });
+        let guard = json_schema!({
+            "description": "A guard over the files of a file system or a machine, through its mount.",
+            "type": "object",
+            "properties": {
+                "over": {
+                    "anyOf": [
+                        file_system,
+                        {
+                            "type": "object",
+                            "properties": { "machine": machine },
+                            "required": ["machine"],
+                            "additionalProperties": false
+                        }
+                    ]
+                },
+                "mode": mode,
+                "switch": span
+            },
+            "required": ["over"],
+            "additionalProperties": false
+        });
         json_schema!({
-            "description": "What is on trial: the stack itself (raw), a FAT file system in process (fat), a loop device over the stack (device), or a file system on that loop device.",
+            "description": "What is on trial: the stack itself (raw), a FAT file system in process (fat), a loop device over the stack (device), a file system on that loop device, one of a guest kernel (machine), or a guard over either.",
             "anyOf": [
                 { "enum": SUBJECTS[..6] },
                 {
                     "type": "object",
                     "properties": {
                         "ext4": options, "xfs": options, "btrfs": options,
-                        "machine": {
-                            "description": "A guest kernel (User Mode Linux) with a file system.",
-                            "type": "object",
-                            "properties": {
-                                "file_system": {
-                                    "description": "The file system on its disk, with the options that it has as a subject.",
-                                    "anyOf": [
-                                        { "enum": ["ext4", "xfs", "btrfs"] },
-                                        {
-                                            "type": "object",
-                                            "properties": { "ext4": options, "xfs": options, "btrfs": options },
-                                            "additionalProperties": false,
-                                            "minProperties": 1,
-                                            "maxProperties": 1
-                                        }
-                                    ]
-                                },
-                                "memory": memory,
-                                "holds_dirty": {
-                                    "description": "Keeps what is dirty in its memory until a sync, fsync or unmount asks for it. Default: false.",
-                                    "type": "boolean"
-                                }
-                            },
-                            "required": ["file_system"],
-                            "additionalProperties": false
-                        }
+                        "machine": machine,
+                        "guard": guard
                     },
                     "additionalProperties": false,
                     "minProperties": 1,
@@ -440,7 +569,15 @@ mod tests {
             ("device", SubjectSpec::Device),
             ("{ xfs: {} }", SubjectSpec::from_name("xfs").expect("xfs is a subject")),
             ("ext4: { mkfs: [\"-b\", \"4096\"], mount: [noatime] }", SubjectSpec::FileSystem(options)),
-            ("btrfs: { data: raid1 }", SubjectSpec::FileSystem(mirrored)),
+            ("btrfs: { data: raid1 }", SubjectSpec::FileSystem(mirrored.clone())),
+            (
+                "guard: { over: { btrfs: { data: raid1 } }, switch: 92s }",
+                SubjectSpec::Guard(GuardSpec {
+                    over: Box::new(SubjectSpec::FileSystem(mirrored)),
+                    mode: GuardMode::Z2,
+                    switch: Some("92s".parse().expect("a span")),
+                }),
+            ),
         ] {
             let subject = read(yaml).expect(yaml);
             assert_eq!(subject, wanted);
@@ -458,6 +595,9 @@ mod tests {
             ("{ ext4: {}, xfs: {} }", "one subject"),
             ("{ ext4: { mkf: [] } }", "unknown field `mkf`"),
             ("{}", "name one subject"),
+            ("guard", "a guard is over something"),
+            ("{ guard: { over: raw } }", "not raw"),
+            ("{ guard: { over: ext4, mode: zfs } }", "unknown variant `zfs`"),
         ] {
             let error = read(yaml).expect_err(yaml);
             assert!(error.contains(words), "{yaml}: {error}");
@@ -472,9 +612,12 @@ mod tests {
             .validate(&Path::root().key("subject"), &mut problems);
         let paths: Vec<_> = problems.iter().map(|problem| problem.path.to_string()).collect();
         assert_eq!(paths, ["subject.ext4.mkfs[0]", "subject.ext4.mount[0]"]);
-        for (yaml, part) in
-            [("ext4: { data: raid1 }", "is for btrfs"), ("btrfs: { metadata: raid7 }", "no profile")]
-        {
+        for (yaml, part) in [
+            ("ext4: { data: raid1 }", "is for btrfs"),
+            ("btrfs: { metadata: raid7 }", "no profile"),
+            ("guard: { over: { ext4: { data: raid1 } } }", "is for btrfs"),
+            ("guard: { over: ext4, mode: e2e, switch: 1s }", "no second sum"),
+        ] {
             let mut problems = Problems::default();
             read(yaml).expect("well-formed").validate(&Path::root(), &mut problems);
             let found: Vec<_> = problems.into_iter().map(|problem| problem.message).collect();

@@ -37,7 +37,7 @@ pub enum GuardVerb {
     /// Mount it, so that any program reads verified data
     #[command(next_line_help = true)]
     Mount(MountArgs),
-    /// Run a command whose reads and writes below it pass through the guard
+    /// Run a command whose reads and writes below it are guarded
     #[command(next_line_help = true)]
     Run(RunArgs),
     /// Print the sums of every block, a line of JSON for each file
@@ -181,6 +181,10 @@ pub struct MountArgs {
     /// Let the kernel cache what was verified, and not see it rot there
     #[arg(long)]
     pub cache: bool,
+
+    /// To compare: plain passes on, e2e verifies at both ends only
+    #[arg(long, value_name = "MODE", default_value = "z2", value_parser = ["plain", "e2e", "z2"])]
+    pub mode: String,
 
     /// Let other users in
     #[arg(long)]

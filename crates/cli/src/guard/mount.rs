@@ -22,6 +22,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub fn mount(args: &MountArgs, output: Output) -> Result<Exit, Failure> {
     let store = Store::open(&args.place.directory, args.place.store.as_deref())?;
     store.set_mirror(mirror_of(args.mirror.as_deref())?);
+    if args.mode == "e2e" {
+        store.compare_end_to_end()?;
+    }
     let mountpoint = args.mountpoint.canonicalize().map_err(|error| {
         Error::from_io(error, format!("looking at the mountpoint {}", args.mountpoint.display()))
     })?;
@@ -30,7 +33,7 @@ pub fn mount(args: &MountArgs, output: Output) -> Result<Exit, Failure> {
         threads: args.threads.into(),
         is_cached: args.cache,
         allow_other: args.allow_other,
-        is_guarded: true,
+        is_guarded: args.mode != "plain",
     };
     let run = Registry::of_user()?.begin()?;
     let mut cleanup = CleanupStack::new(&run);

@@ -86,7 +86,10 @@ impl TrialFile {
             SubjectSpec::Raw | SubjectSpec::Fat => {
                 self.objects(None).into_iter().map(|object| object.name).collect()
             }
-            SubjectSpec::Device | SubjectSpec::FileSystem(_) | SubjectSpec::Machine(_) => Vec::new(),
+            SubjectSpec::Device
+            | SubjectSpec::FileSystem(_)
+            | SubjectSpec::Machine(_)
+            | SubjectSpec::Guard(_) => Vec::new(),
         };
         let is_met = |name: &str| tags.iter().any(|pattern| pattern.matches(name));
         if is_met("") || names.iter().any(|name| is_met(name)) {

@@ -80,6 +80,9 @@ pub fn validate_extents(
                 format!("there are no files on the subject {}, so none has extents", subject.name()),
                 "match by `offset`, or take ext4 or xfs as the subject",
             ),
+            Some(_) if matches!(subject, SubjectSpec::Guard(_)) => {
+                ("a guard does not say where a block of a file lies".to_owned(), by_content)
+            }
             Some(_) if matches!(subject, SubjectSpec::Machine(_)) => (
                 "the kernel of a machine is not asked where a block of a file lies on its disk".to_owned(),
                 by_content,

@@ -51,7 +51,10 @@ impl Traffic {
         let has_kernel = match trial.subject {
             SubjectSpec::Raw => false,
             SubjectSpec::Device => true,
-            SubjectSpec::Fat | SubjectSpec::FileSystem(_) | SubjectSpec::Machine(_) => return None,
+            SubjectSpec::Fat
+            | SubjectSpec::FileSystem(_)
+            | SubjectSpec::Machine(_)
+            | SubjectSpec::Guard(_) => return None,
         };
         let stack = &trial.stack;
         // Who keeps copies deals reads out, and has requests of its own.

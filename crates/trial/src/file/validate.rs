@@ -169,7 +169,7 @@ impl TrialFile {
 
     /// Only the memory of a machine can be reached.
     fn validate_memory(&self, path: &Path, problems: &mut Problems) {
-        if matches!(self.subject, SubjectSpec::Machine(_)) {
+        if self.subject.machine().is_some() {
             return;
         }
         for (index, _) in self.faults.iter().enumerate().filter(|(_, entry)| entry.is_on_memory()) {

@@ -1,0 +1,171 @@
+//! The subject `guard`: files of a file system, or of a machine, through a guard's mount.
+//!
+//! The mount is served by a process of its own, since it maps files that lie on the device that this process serves
+//! (`docs/decisions/029-mappings-apart.md`).
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rotproof_attach::FuseMount;
+use rotproof_block::error::IoContext;
+use rotproof_block::{Device, Error, ErrorKind, Result};
+use rotproof_export::unmount_when_free;
+use rotproof_guard::{Algorithm, Pair, Store, StoreOptions};
+use rotproof_machine::registry::{CleanupStack, Resource, Undo};
+
+use crate::spec::{GuardMode, GuardSpec};
+use crate::{GuestMemory, Place, Prepared, Remount, SubjectDescription, SubjectEnvironment, joined, prepare};
+
+/// How long the mount may take to be there.
+const START_PATIENCE: Duration = Duration::from_secs(30);
+/// How long it may be busy when it is unmounted, and its process may take to write its tables.
+const END_PATIENCE: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// A guard over another subject's folder.
+pub(crate) struct GuardSubject {
+    // Before what is below: it is undone first.
+    stack: CleanupStack,
+    below: Box<dyn Prepared>,
+    spec: GuardSpec,
+    mountpoint: PathBuf,
+    mark: usize,
+}
+
+impl GuardSubject {
+    pub(crate) fn prepare(
+        spec: &GuardSpec,
+        devices: Vec<Arc<dyn Device>>,
+        environment: &SubjectEnvironment,
+    ) -> Result<Self> {
+        let below = prepare(&spec.over, devices, environment)?;
+        let mut stack = CleanupStack::new(&environment.run);
+        let mountpoint = environment.run.scratch().join("guard");
+        stack.create_directory(&mountpoint)?;
+        let mark = stack.height();
+        let mut subject = Self { stack, below, spec: spec.clone(), mountpoint, mark };
+        drop(Store::init(&subject.folder()?, None, options(spec))?);
+        subject.mount()?;
+        Ok(subject)
+    }
+
+    /// What is guarded.
+    fn folder(&self) -> Result<PathBuf> {
+        match self.below.place() {
+            Place::Folder(folder) => Ok(folder),
+            _ => Err(Error::new(ErrorKind::Invalid, "a guard is over files of a kernel's file system")),
+        }
+    }
+
+    fn mount(&mut self) -> Result<()> {
+        let folder = self.folder()?;
+        let (mountpoint, mode) = (self.mountpoint.clone(), self.spec.mode);
+        self.stack.create(FuseMount { path: mountpoint.clone() }, || {
+            let server = serve(&folder, &mountpoint, mode)?;
+            let undo: Undo = Box::new(move || end(server, &mountpoint));
+            Ok(((), undo))
+        })
+    }
+}
+
+/// The sums that are compared. End to end there is one only: it is the light and the strong one.
+fn options(spec: &GuardSpec) -> StoreOptions {
+    let default = StoreOptions::default();
+    let pair = match spec.mode {
+        GuardMode::EndToEnd => Pair { light: Algorithm::Xxh3, strong: Algorithm::Xxh3 },
+        GuardMode::Plain | GuardMode::Z2 => default.pair,
+    };
+    let switch_seconds = spec.switch.map(|span| u32::try_from(span.0.as_secs()).unwrap_or(u32::MAX));
+    StoreOptions { pair, switch_seconds }
+}
+
+/// Starts this program once more, and waits until the mount is there.
+fn serve(folder: &Path, mountpoint: &Path, mode: GuardMode) -> Result<Child> {
+    let doing = || format!("serving the guard of {}", folder.display());
+    // By this name it is found also where the file has been replaced meanwhile.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("rotproof").args(["guard", "mount", "--allow-other", "--mode", mode.word()]);
+    command.arg(folder).arg(mountpoint).stdin(Stdio::null()).stdout(Stdio::null());
+    // Ctrl-C in the terminal is for the run, which ends it in order.
+    let mut server = command.stderr(Stdio::null()).process_group(0).spawn().doing(doing)?;
+    let began = Instant::now();
+    let resource = FuseMount { path: mountpoint.to_owned() };
+    let why = loop {
+        match (resource.exists(), server.try_wait()) {
+            (Ok(true), _) => return Ok(server),
+            (Err(error), _) => break error.to_string(),
+            (_, Ok(Some(ended))) => break format!("it ended with {ended}"),
+            _ if began.elapsed() > START_PATIENCE => break "it did not mount in time".to_owned(),
+            _ => std::thread::sleep(LOOK_EVERY),
+        }
+    };
+    let _ = server.kill();
+    let _ = server.wait();
+    Err(Error::new(ErrorKind::Gone, format!("{}: {why}", doing())))
+}
+
+/// Unmounts, and waits until the tables are on what is below.
+fn end(mut server: Child, mountpoint: &Path) -> Result<()> {
+    let unmounted = unmount_when_free(mountpoint, END_PATIENCE);
+    let began = Instant::now();
+    loop {
+        match server.try_wait() {
+            Ok(Some(_)) => return unmounted,
+            Ok(None) if began.elapsed() < END_PATIENCE => std::thread::sleep(LOOK_EVERY),
+            _ => break,
+        }
+    }
+    let _ = server.kill();
+    let _ = server.wait();
+    unmounted.and(Err(Error::new(ErrorKind::TimedOut, "the guard's process did not end after its unmount")))
+}
+
+impl Prepared for GuardSubject {
+    fn place(&self) -> Place {
+        Place::Folder(self.mountpoint.clone())
+    }
+
+    fn remount(&mut self, while_down: &dyn Fn()) -> Result<Remount> {
+        joined(self.stack.undo_to(self.mark)).map_or(Ok(()), Err)?;
+        let done = self.below.remount(while_down)?;
+        let Remount::Done { reported } = done else { return Ok(done) };
+        match self.mount() {
+            Ok(()) => Ok(Remount::Done { reported }),
+            Err(error) => Ok(Remount::Failed(error)),
+        }
+    }
+
+    fn describe(&self) -> SubjectDescription {
+        let below = self.below.describe();
+        SubjectDescription { name: format!("guard over {}", below.name), ..below }
+    }
+
+    fn disks(&self) -> Vec<String> {
+        self.below.disks()
+    }
+
+    fn kernel_messages(&mut self) -> Vec<String> {
+        self.below.kernel_messages()
+    }
+
+    fn console(&self) -> Option<String> {
+        self.below.console()
+    }
+
+    fn memory(&self) -> Option<GuestMemory> {
+        self.below.memory()
+    }
+
+    fn abort(&self) {
+        self.below.abort();
+    }
+
+    fn teardown(mut self: Box<Self>) -> Vec<Error> {
+        let mut failures = self.stack.undo_all();
+        failures.extend(self.below.teardown());
+        failures
+    }
+}

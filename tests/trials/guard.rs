@@ -1,0 +1,60 @@
+//! The guard as a subject, in its three modes, with rot on the disk and in the page cache below.
+
+use crate::rig::{Rig, Trial};
+
+const ON_DISK: &str = include_str!("../../examples/guard/rot-on-disk.yaml");
+const IN_CACHE: &str = include_str!("../../examples/guard/rot-in-cache.yaml");
+
+/// The example with other words.
+fn changed(text: &str, changes: &[(&str, &str)]) -> Trial {
+    let change = |text: String, (from, to): &(&str, &str)| {
+        assert!(text.contains(from), "{from}");
+        text.replace(from, to)
+    };
+    Trial::new(changes.iter().fold(text.to_owned(), change))
+}
+
+#[test]
+fn rot_on_the_disk_is_silent_without_the_guard_and_an_error_in_both_other_modes() {
+    let rig = Rig::new();
+    rig.run(&Trial::new(ON_DISK)).assert_passed();
+    let expected = "failures: 4, silent: 0, reported: 4";
+    let silent = (expected, "failures: 4, silent: 4, reported: 0");
+    rig.run(&changed(ON_DISK, &[("mode: z2", "mode: plain"), silent])).assert_passed();
+    rig.run(&changed(ON_DISK, &[("mode: z2", "mode: e2e")])).assert_passed();
+    // The machine's memory is young: with a switch after a second every block is verified by the strong sum.
+    rig.run(&changed(ON_DISK, &[("over: ext4", "over: xfs"), ("mode: z2", "switch: 1s")])).assert_passed();
+}
+
+#[test]
+fn rot_in_the_cache_below_is_read_again_and_what_was_dirty_is_an_error() {
+    let rig = Rig::new();
+    rig.run(&Trial::new(IN_CACHE)).assert_passed();
+    let dirty = [
+        ("  prefill: true\n  reads: 100%\n", ""),
+        ("file_system: ext4", "file_system: ext4, holds_dirty: true"),
+    ];
+    let reported =
+        ("silent: 0, failures: 0, hits: 1, errors: 0", "silent: 0, reported: 1, failures: 1, hits: 1");
+    rig.run(&changed(IN_CACHE, &[dirty[0], dirty[1], reported])).assert_passed();
+    let silent = ("silent: 0, failures: 0, hits: 1, errors: 0", "silent: 1, failures: 1, hits: 1, errors: 0");
+    let plain = ("over: { machine", "mode: plain, over: { machine");
+    rig.run(&changed(IN_CACHE, &[dirty[0], dirty[1], plain, silent])).assert_passed();
+}
+
+#[test]
+fn what_makes_no_sense_is_explained() {
+    let rig = Rig::new();
+    for (changes, part) in [
+        (("mode: z2", "mode: e2e, switch: 1s"), "no second sum"),
+        (("over: ext4", "over: raw"), "not raw"),
+        (
+            ("target: { last_block_of_every: 2MiB }", "target: { file: a, block: 7, by: extent }"),
+            "does not say where",
+        ),
+    ] {
+        let run = rig.run(&changed(ON_DISK, &[changes]));
+        assert_eq!(run.code, 2, "{}", run.text);
+        assert!(run.text.contains(part), "{}", run.text);
+    }
+}
