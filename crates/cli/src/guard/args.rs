@@ -182,8 +182,8 @@ pub struct MountArgs {
     #[arg(long)]
     pub cache: bool,
 
-    /// To compare: plain passes on, e2e verifies at both ends only
-    #[arg(long, value_name = "MODE", default_value = "z2", value_parser = ["plain", "e2e", "z2"])]
+    /// To compare: plain passes on, e2e verifies at both ends only, z2
+    #[arg(long, value_name = "MODE", default_value = "z2", hide_possible_values = true, value_parser = ["plain", "e2e", "z2"])]
     pub mode: String,
 
     /// Let other users in
