@@ -182,7 +182,7 @@ pub struct MountArgs {
     #[arg(long)]
     pub cache: bool,
 
-    /// To compare: plain, e2e (verified at both ends only) or z2
+    /// To compare: plain, e2e (verified at its ends) or z2
     #[arg(long, value_name = "MODE", default_value = "z2", hide_possible_values = true, value_parser = ["plain", "e2e", "z2"])]
     pub mode: String,
 
