@@ -1,11 +1,12 @@
 //! Looking at every block of every file as the disk has it.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -26,6 +27,8 @@ use crate::walk::{FoundFile, files_below, open_to_read};
 const CHUNK: usize = 1 << 20;
 /// Places that a report names one by one.
 const PLACES_MAX: usize = 10_000;
+/// Chunks of a large file that are read at the same time.
+const BUFFERS: usize = 3;
 
 /// How to check.
 #[derive(Clone, Copy, Debug, Default)]
@@ -190,60 +193,122 @@ impl GuardedFile {
         }
     }
 
-    /// Verifies every block as the disk has it. `tell` hears of the bytes that were read.
+    /// Verifies every block as the disk has it. `tell` hears of the bytes that were read, and says whether to go on.
     fn check(
         &self,
-        buffer: &mut AlignedBuffer,
+        buffers: &mut [AlignedBuffer; BUFFERS],
         tell: &mut dyn FnMut(u64) -> bool,
         found: &mut FileFindings,
     ) -> Result<()> {
-        let mut at = 0;
-        while at < self.size() {
-            let size = self.size();
-            let length = CHUNK.min(usize::try_from(size.saturating_sub(at)).unwrap_or(CHUNK));
-            let bytes = buffer.bytes();
-            let read = self.direct().and_then(|direct| direct.read_at(bytes, at).ok());
-            let read = match read {
-                Some(count) => count,
-                None => self.file.read_at(&mut bytes[..length], at).unwrap_or(0),
-            };
-            let blocks = at / BLOCK_U64..blocks_of(at + length as u64);
-            for (number, block) in blocks.clone().enumerate() {
-                if self
-                    .live
-                    .entry(block)
-                    .is_none_or(|entry| entry.flags.load(Ordering::Acquire) & flag::LOADED == 0)
-                {
-                    let _lock = self.lock_writers()?;
-                    self.ensure(block)?;
-                }
-                let (from, to) = (number * BLOCK, length.min((number + 1) * BLOCK));
-                let is_right = (to <= read).then(|| self.is_right(block, &bytes[from..to])).flatten();
-                let scrubbed = match is_right {
-                    Some(true) => Scrubbed::Right,
-                    Some(false) => Scrubbed::Unvouched,
-                    None => self.scrub(block)?,
-                };
-                match scrubbed {
-                    Scrubbed::Right => found.blocks += 1,
-                    Scrubbed::Repaired => {
-                        found.blocks += 1;
-                        found.repaired.push(block);
-                    }
-                    Scrubbed::Rotten => found.rotten.push(block),
-                    Scrubbed::Unvouched => found.unvouched += 1,
+        if self.size() <= BUFFERS as u64 * CHUNK as u64 {
+            let mut at = 0;
+            while at < self.size() {
+                let read = self.read_chunk(buffers[0].bytes(), at);
+                let length = self.check_chunk(buffers[0].bytes(), read, at, found)?;
+                at += length;
+                if !tell(length) {
+                    return Ok(());
                 }
             }
-            at += length as u64;
+            return Ok(());
+        }
+        self.check_large(buffers, tell, found)
+    }
+
+    /// The same, with the disk at work on the next chunks while one is verified.
+    fn check_large(
+        &self,
+        buffers: &mut [AlignedBuffer; BUFFERS],
+        tell: &mut dyn FnMut(u64) -> bool,
+        found: &mut FileFindings,
+    ) -> Result<()> {
+        std::thread::scope(|scope| {
+            let lanes: Vec<_> = buffers
+                .iter_mut()
+                .map(|buffer| {
+                    let (wants, wanted) = channel::<(&mut AlignedBuffer, u64)>();
+                    let (gives, given) = channel();
+                    scope.spawn(move || {
+                        for (buffer, at) in wanted {
+                            let read = self.read_chunk(buffer.bytes(), at);
+                            if gives.send((buffer, read)).is_err() {
+                                break;
+                            }
+                        }
+                    });
+                    (wants, given, buffer)
+                })
+                .collect();
+            let mut places = (0..).map(|number| number * CHUNK as u64);
+            let mut waiting = VecDeque::new();
+            for (wants, given, buffer) in lanes {
+                let at = places.next().unwrap_or(0);
+                let _ = wants.send((buffer, at));
+                waiting.push_back((wants, given, at));
+            }
+            while let Some((wants, given, at)) = waiting.pop_front() {
+                let Ok((buffer, read)) = given.recv() else {
+                    return Err(Error::new(
+                        ErrorKind::Internal,
+                        "a thread that reads for the check has ended",
+                    ));
+                };
+                if at >= self.size() {
+                    break;
+                }
+                let length = self.check_chunk(buffer.bytes(), read, at, found)?;
+                if !tell(length) {
+                    break;
+                }
+                let next = places.next().unwrap_or(0);
+                let _ = wants.send((buffer, next));
+                waiting.push_back((wants, given, next));
+            }
+            Ok(())
+        })
+    }
+
+    /// Bytes of a chunk as the disk has them, and how many there are.
+    fn read_chunk(&self, bytes: &mut [u8], at: u64) -> usize {
+        match self.direct().and_then(|direct| direct.read_at(bytes, at).ok()) {
+            Some(count) => count,
+            None => self.file.read_at(bytes, at).unwrap_or(0),
+        }
+    }
+
+    /// Verifies a chunk of which so many bytes were read, and says how long it is.
+    fn check_chunk(&self, bytes: &[u8], read: usize, at: u64, found: &mut FileFindings) -> Result<u64> {
+        let length = CHUNK.min(usize::try_from(self.size().saturating_sub(at)).unwrap_or(CHUNK));
+        let blocks = at / BLOCK_U64..blocks_of(at + length as u64);
+        for (number, block) in blocks.clone().enumerate() {
+            if self
+                .live
+                .entry(block)
+                .is_none_or(|entry| entry.flags.load(Ordering::Acquire) & flag::LOADED == 0)
             {
                 let _lock = self.lock_writers()?;
-                self.forget(blocks);
+                self.ensure(block)?;
             }
-            if !tell(length as u64) {
-                return Ok(());
+            let (from, to) = (number * BLOCK, length.min((number + 1) * BLOCK));
+            let is_right = (to <= read).then(|| self.is_right(block, &bytes[from..to])).flatten();
+            let scrubbed = match is_right {
+                Some(true) => Scrubbed::Right,
+                Some(false) => Scrubbed::Unvouched,
+                None => self.scrub(block)?,
+            };
+            match scrubbed {
+                Scrubbed::Right => found.blocks += 1,
+                Scrubbed::Repaired => {
+                    found.blocks += 1;
+                    found.repaired.push(block);
+                }
+                Scrubbed::Rotten => found.rotten.push(block),
+                Scrubbed::Unvouched => found.unvouched += 1,
             }
         }
-        Ok(())
+        let _lock = self.lock_writers()?;
+        self.forget(blocks);
+        Ok(length as u64)
     }
 }
 
@@ -337,7 +402,7 @@ fn work(
     progress: &CheckProgress,
     stop: &AtomicBool,
 ) {
-    let mut buffer = AlignedBuffer::new();
+    let mut buffers = std::array::from_fn(|_| AlignedBuffer::new());
     while !stop.load(Ordering::Relaxed) {
         let Some(found) = files.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
         let name = shown(store, &found.path);
@@ -352,7 +417,7 @@ fn work(
                 rate.pass(count, stop);
                 !stop.load(Ordering::Relaxed)
             };
-            file.check(&mut buffer, &mut tell, &mut findings)?;
+            file.check(&mut buffers, &mut tell, &mut findings)?;
             if file.is_dirty() {
                 // What fails here is in the error table and in the journal.
                 let _ = file.sync(false);

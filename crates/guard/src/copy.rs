@@ -11,43 +11,20 @@ pub fn xor_words(data: &[u8]) -> u64 {
     {
         if is_x86_feature_detected!("avx512f") {
             // SAFETY: the CPU has been asked for just this feature.
-            return unsafe { xor_avx512(data) };
+            return unsafe { wide::xor_avx512(data) };
         }
         if is_x86_feature_detected!("avx2") {
             // SAFETY: as above.
-            return unsafe { xor_avx2(data) };
+            return unsafe { wide::xor_avx2(data) };
         }
     }
-    xor_lanes(data)
+    xor_each(data)
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-fn xor_avx512(data: &[u8]) -> u64 {
-    xor_lanes(data)
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn xor_avx2(data: &[u8]) -> u64 {
-    xor_lanes(data)
-}
-
-/// In a form that compilers turn into the widest registers they may use.
-#[inline(always)]
-fn xor_lanes(data: &[u8]) -> u64 {
-    let (stripes, rest) = data.as_chunks::<128>();
-    let mut lanes = [0u64; 16];
-    for stripe in stripes {
-        for (lane, bytes) in lanes.iter_mut().zip(stripe.as_chunks::<8>().0) {
-            *lane ^= u64::from_le_bytes(*bytes);
-        }
-    }
-    let (words, tail) = rest.as_chunks::<8>();
-    let mut sum = lanes.iter().fold(0, |sum, lane| sum ^ lane);
-    for bytes in words {
-        sum ^= u64::from_le_bytes(*bytes);
-    }
+/// Word by word.
+fn xor_each(data: &[u8]) -> u64 {
+    let (words, tail) = data.as_chunks::<8>();
+    let sum = words.iter().fold(0, |sum, bytes| sum ^ u64::from_le_bytes(*bytes));
     let mut last = [0; 8];
     last[..tail.len()].copy_from_slice(tail);
     sum ^ u64::from_le_bytes(last)
@@ -120,10 +97,28 @@ mod wide {
         _mm512_loadu_si512, _mm512_setzero_si512, _mm512_storeu_si512, _mm512_xor_si512,
     };
 
-    use super::copy_words;
+    use super::{copy_words, xor_each};
 
     macro_rules! copy_by {
-        ($name:ident, $feature:literal, $lane:ty, $zero:ident, $load:ident, $store:ident, $xor:ident) => {
+        ($name:ident, $sum:ident, $feature:literal, $lane:ty, $zero:ident, $load:ident, $store:ident, $xor:ident) => {
+            /// `xor_words`. By hand, since a compiler makes gathers of the loop that a person would write.
+            #[target_feature(enable = $feature)]
+            pub(super) fn $sum(data: &[u8]) -> u64 {
+                const WIDTH: usize = size_of::<$lane>();
+                let (stripes, rest) = data.as_chunks::<{ 4 * WIDTH }>();
+                let mut lanes = [$zero(); 4];
+                for stripe in stripes {
+                    for (number, lane) in lanes.iter_mut().enumerate() {
+                        // SAFETY: inside of the stripe.
+                        *lane = $xor(*lane, unsafe { $load(stripe.as_ptr().add(number * WIDTH).cast()) });
+                    }
+                }
+                let all = $xor($xor(lanes[0], lanes[1]), $xor(lanes[2], lanes[3]));
+                // SAFETY: both are plain numbers of one size.
+                let words: [u64; WIDTH / 8] = unsafe { std::mem::transmute::<$lane, _>(all) };
+                words.iter().fold(xor_each(rest), |sum, word| sum ^ word)
+            }
+
             /// # Safety
             /// As `copy_and_xor`, and the CPU has the feature.
             #[target_feature(enable = $feature)]
@@ -154,6 +149,7 @@ mod wide {
 
     copy_by!(
         copy_avx2,
+        xor_avx2,
         "avx2",
         __m256i,
         _mm256_setzero_si256,
@@ -163,6 +159,7 @@ mod wide {
     );
     copy_by!(
         copy_avx512,
+        xor_avx512,
         "avx512f",
         __m512i,
         _mm512_setzero_si512,
@@ -188,7 +185,7 @@ mod tests {
                 let wanted = padded
                     .chunks(8)
                     .fold(0u64, |sum, bytes| sum ^ u64::from_le_bytes(bytes.try_into().expect("eight")));
-                assert_eq!(xor_words(from), wanted);
+                assert_eq!((xor_words(from), xor_each(from)), (wanted, wanted));
                 let mut to = vec![0xEE; length + 1];
                 // SAFETY: both are that long.
                 let sum = unsafe { copy_and_xor(&Watch::idle(), from.as_ptr(), to.as_mut_ptr(), length) };
