@@ -12,3 +12,8 @@ pub const FORMAT: u32 = 1;
 
 /// How a subject that does not come back after the load is told of among what was noticed.
 pub const NO_REMOUNT: &str = "it could not be mounted again";
+
+/// How the end of a guest is told of among what was noticed, one of these with more after it: its kernel panicked, its process
+/// ended, it answers nothing.
+pub const GUEST_ENDS: [&str; 3] =
+    ["the kernel of the guest panicked", "the guest crashed", "the guest hangs"];

@@ -21,6 +21,11 @@ const MEANINGS: &str = "R: corrupt data was handed out; C: the subject could not
      E: errors only; S: none of these. Corrupt data that the subject itself wrote (W)\n\
      and crashes that end the run leave no trace in results: give their counts, W=2.";
 
+/// The same, of faults in memory.
+const MEANINGS_OF_MEMORY: &str = "R: corrupt data was handed out; W: corrupt data was written, and is on the device;\n\
+     C: the machine panicked, crashed, hung, or its file system could not be mounted\n\
+     again; E: errors only; S: none of these. A trial may be R and W and C.";
+
 /// What is known of some trials.
 struct Counts {
     /// Trials in all.
@@ -31,6 +36,8 @@ struct Counts {
     outcomes: Vec<(String, u64, bool)>,
     /// Faults by whether they were noticed, if runs were read.
     coverage: Option<Coverage>,
+    /// Whether all faults were in memory.
+    is_of_memory: bool,
 }
 
 /// Prints P_k and P_1 of each outcome.
@@ -82,12 +89,12 @@ fn from_numbers(texts: &[String], args: &EstimateArgs) -> Result<Counts, Failure
     if !outcomes.iter().any(|(.., is_survival)| *is_survival) {
         outcomes.push(("S".into(), left, true));
     }
-    Ok(Counts { trials, faults, outcomes, coverage: None })
+    Ok(Counts { trials, faults, outcomes, coverage: None, is_of_memory: false })
 }
 
 /// Each run is a trial: R if it handed out corrupt data, C if the subject did not come back, E if something could not be
-/// read or written, S if none of these. W is not among them: the faults are below the subject, and nothing in a run tells
-/// data that it wrote corrupt from data that was corrupted below it.
+/// read or written, S if none of these. Of faults in memory also W, what the subject wrote corrupt; of others nothing in a run
+/// tells that from data that was corrupted below it.
 fn from_results(folder: &Path, args: &EstimateArgs) -> Result<Counts, Failure> {
     let runs = Runs::read(folder)?;
     let trials = runs.list.len() as u64;
@@ -107,13 +114,30 @@ fn from_results(folder: &Path, args: &EstimateArgs) -> Result<Counts, Failure> {
         }
     };
     let count = |is_it: fn(&Run) -> bool| runs.list.iter().filter(|(_, run)| is_it(run)).count() as u64;
-    let outcomes = vec![
-        ("R".to_owned(), count(|run| run.coverage.silent > 0), false),
+    let is_of_memory = runs.list.iter().all(|(_, run)| run.of_memory.is_some());
+    let mut outcomes = vec![("R".to_owned(), count(has_read), false)];
+    if is_of_memory {
+        outcomes.push(("W".to_owned(), count(has_written), false));
+    }
+    outcomes.extend([
         ("C".to_owned(), count(|run| run.is_gone), false),
-        ("E".to_owned(), count(|run| run.failures > 0 && run.coverage.silent == 0 && !run.is_gone), false),
-        ("S".to_owned(), count(|run| run.failures == 0 && run.coverage.silent == 0 && !run.is_gone), true),
-    ];
-    Ok(Counts { trials, faults, outcomes, coverage: Some(runs.coverage()) })
+        ("E".to_owned(), count(|run| run.failures > 0 && !is_worse(run)), false),
+        ("S".to_owned(), count(|run| run.failures == 0 && !is_worse(run)), true),
+    ]);
+    Ok(Counts { trials, faults, outcomes, coverage: Some(runs.coverage()), is_of_memory })
+}
+
+fn has_read(run: &Run) -> bool {
+    run.of_memory.map_or(run.coverage.silent > 0, |corruption| corruption.read)
+}
+
+fn has_written(run: &Run) -> bool {
+    run.of_memory.is_some_and(|corruption| corruption.written)
+}
+
+/// Whether there was more than errors.
+fn is_worse(run: &Run) -> bool {
+    run.is_gone || run.coverage.silent > 0 || has_read(run) || has_written(run)
 }
 
 fn shares(counts: &Counts) -> Result<Vec<(&str, u64, Uncertain, Uncertain)>, Failure> {
@@ -170,7 +194,8 @@ fn render(counts: &Counts, paint: Paint) -> Result<String, Failure> {
             ),
         });
         text.push_str("\n\n");
-        text.push_str(&paint.dim(MEANINGS).to_string());
+        let meanings = if counts.is_of_memory { MEANINGS_OF_MEMORY } else { MEANINGS };
+        text.push_str(&paint.dim(meanings).to_string());
     }
     text.push('\n');
     text.push_str(&paint.dim("95% intervals of Clopper and Pearson, rounded outwards.").to_string());

@@ -1,11 +1,12 @@
 //! What past runs say of detection: their faults and fates, read from folders of results.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
-use rotproof_results::{FORMAT, NO_REMOUNT};
+use rotproof_results::{FORMAT, GUEST_ENDS, NO_REMOUNT};
 use serde::Deserialize;
 
 /// Faults that somebody met, by whether they were noticed.
@@ -26,8 +27,19 @@ pub struct Run {
     pub coverage: Coverage,
     /// Blocks that could not be read or written, or a subject that gave up.
     pub failures: u64,
-    /// Whether the subject did not come back after the load.
+    /// Whether the subject did not come back after the load, or was a guest that panicked, crashed or hung.
     pub is_gone: bool,
+    /// What faults in memory made of data, where all faults were there.
+    pub of_memory: Option<Corruption>,
+}
+
+/// Which corrupt data there was, of faults in the memory of a subject whose device does nothing wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Corruption {
+    /// Some was handed out while the load ran.
+    pub read: bool,
+    /// Some was on the device afterwards: the check reads after all caches were dropped.
+    pub written: bool,
 }
 
 /// The runs of a folder.
@@ -60,6 +72,8 @@ struct Counts {
 
 #[derive(Debug, Deserialize)]
 struct Rule {
+    #[serde(default)]
+    rule: String,
     faults: u64,
     fates: Fates,
 }
@@ -116,7 +130,48 @@ fn read_run(folder: &Path) -> Result<Run> {
         return Err(refuse("larger than any run of ours".into()));
     }
     let text = fs::read(&path).doing(|| format!("reading {}", path.display()))?;
-    parse_run(&text).map_err(refuse)
+    let mut run = parse_run(&text).map_err(refuse)?;
+    if let Some(corruption) = &mut run.of_memory {
+        let path = folder.join("failures.jsonl");
+        let refuse = |why: String| Error::new(ErrorKind::Invalid, format!("{}: {why}", path.display()));
+        let file = fs::File::open(&path).doing(|| format!("reading {}", path.display()))?;
+        for line in BufReader::new(file).lines() {
+            let line = line.doing(|| format!("reading {}", path.display()))?;
+            corruption.add(&line).map_err(refuse)?;
+        }
+    }
+    Ok(run)
+}
+
+/// The part of a line of `failures.jsonl` that matters here.
+#[derive(Debug, Deserialize)]
+struct FailureLine {
+    ways: Vec<WayLine>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WayLine {
+    phase: String,
+    what: WhatLine,
+}
+
+#[derive(Debug, Deserialize)]
+struct WhatLine {
+    kind: String,
+}
+
+/// Kinds of failures that an error has told of. All others are corrupt data.
+const TOLD: [&str; 4] = ["unreadable", "unwritable", "refused", "unflushed"];
+
+impl Corruption {
+    fn add(&mut self, line: &str) -> Result<(), String> {
+        let failure: FailureLine =
+            serde_json::from_str(line).map_err(|error| format!("no failure of ours: {error}"))?;
+        for way in failure.ways.iter().filter(|way| !TOLD.contains(&way.what.kind.as_str())) {
+            *if way.phase == "check" { &mut self.written } else { &mut self.read } = true;
+        }
+        Ok(())
+    }
 }
 
 /// From the content of `run.json`; the error says what is wrong with it.
@@ -128,6 +183,13 @@ pub fn parse_run(text: &[u8]) -> Result<Run, String> {
             file.format
         ));
     }
+    let is_on_memory = |rule: &Rule| rule.rule.split(", ").any(|condition| condition == "on=memory");
+    let ends = |noticed: &String| {
+        let is_guest = GUEST_ENDS.iter().any(|end| noticed.contains(end));
+        noticed.starts_with(NO_REMOUNT) || is_guest
+    };
+    let of_memory =
+        (!file.faults.is_empty() && file.faults.iter().all(is_on_memory)).then(Corruption::default);
     let injected = file.faults.iter().map(|rule| rule.faults.saturating_sub(rule.fates.untriggered));
     Ok(Run {
         faults: injected.fold(0, u64::saturating_add),
@@ -136,7 +198,8 @@ pub fn parse_run(text: &[u8]) -> Result<Run, String> {
             silent: file.counts.silent,
         },
         failures: file.counts.failures,
-        is_gone: file.noticed.iter().any(|noticed| noticed.starts_with(NO_REMOUNT)),
+        is_gone: file.noticed.iter().any(ends),
+        of_memory,
     })
 }
 
@@ -168,12 +231,41 @@ mod tests {
     }
 
     #[test]
+    fn faults_in_memory_are_told_by_who_got_the_corrupt_data() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let on_memory = r#""rule":"name=rot, on=memory, places=16, at=1s: bit_flip(random)","faults":16"#;
+        let run = run_json(0, 0, 2).replace("\"faults\":17", on_memory);
+        fs::write(folder.path().join("run.json"), &run).expect("written");
+        let of = |lines: &str| {
+            fs::write(folder.path().join("failures.jsonl"), lines).expect("written");
+            Runs::read(folder.path()).expect("a run").list[0].1.of_memory.expect("of memory")
+        };
+        let line = |phase: &str, kind: &str| {
+            format!("{{\"ways\":[{{\"phase\":\"{phase}\",\"what\":{{\"kind\":\"{kind}\"}}}}]}}\n")
+        };
+        let told = line("run", "unreadable") + &line("check", "refused") + &line("check", "unflushed");
+        assert_eq!(of(&told), Corruption::default());
+        let read = told.clone() + &line("run", "flipped_bits");
+        assert_eq!(of(&read), Corruption { read: true, written: false });
+        let both = read + &line("check", "wrong_size");
+        assert_eq!(of(&both), Corruption { read: true, written: true });
+        fs::write(folder.path().join("failures.jsonl"), "{}").expect("written");
+        assert!(
+            Runs::read(folder.path()).expect_err("no failure").to_string().contains("no failure of ours")
+        );
+        // Of faults elsewhere nobody can say who made the data corrupt.
+        fs::write(folder.path().join("run.json"), run_json(0, 0, 2)).expect("written");
+        assert_eq!(Runs::read(folder.path()).expect("a run").list[0].1.of_memory, None);
+    }
+
+    #[test]
     fn a_subject_that_did_not_come_back_is_known_by_what_it_noticed() {
         let noticed = |what: &str| {
             let text = run_json(0, 0, 0).replacen('{', &format!("{{\"noticed\":[\"{what}\"],"), 1);
             parse_run(text.as_bytes()).expect("a run").is_gone
         };
         assert!(noticed(&format!("{NO_REMOUNT}: structure needs cleaning")));
+        assert!(noticed(&format!("unmount: {}: Segfault", GUEST_ENDS[0])));
         assert!(!noticed("unmount: input/output error"));
         assert!(!parse_run(run_json(0, 0, 0).as_bytes()).expect("a run").is_gone);
     }
