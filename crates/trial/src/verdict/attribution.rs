@@ -196,7 +196,10 @@ impl<'a> Index<'a> {
             return if is_version { Cause::Consequence(hit) } else { Cause::Assumed(hit) };
         }
         let cause = self.consequence_of(finding);
-        if cause == Cause::Unexplained { self.touched(finding).map_or(cause, Cause::Assumed) } else { cause }
+        if cause != Cause::Unexplained {
+            return cause;
+        }
+        self.touched(finding).or_else(|| self.refused_before(finding)).map_or(cause, Cause::Assumed)
     }
 
     fn by_content(&mut self, finding: &Finding) -> Option<usize> {
@@ -265,6 +268,16 @@ impl<'a> Index<'a> {
                 && hit.served.is_some_and(|served| served <= finding.time)
         })
         .max_by_key(|&number| self.hits[number].time)
+    }
+
+    /// The last write of just what was found that was refused before, on a subject that may have carried it out all the same, or
+    /// later: it made requests of its own of it.
+    fn refused_before(&self, finding: &Finding) -> Option<usize> {
+        let written = self.by_truth.get(&finding.found?).filter(|_| finding.device_offset.is_none())?;
+        written.hits.iter().copied().rev().find(|&number| {
+            let hit = &self.hits[number];
+            hit.harm == Harm::Error && hit.operation == OperationKind::Write && hit.time <= finding.time
+        })
     }
 
     /// A flush of the same phase that failed before a write did: the kernel makes a durable write of the two.
@@ -512,6 +525,19 @@ mod tests {
     }
 
     #[test]
+    fn a_write_that_was_refused_may_have_been_carried_out_all_the_same() {
+        let refused = Hit { operation: OperationKind::Write, ..error(0, 4096, &[9]) };
+        assert_eq!(
+            causes(std::slice::from_ref(&refused), &[wrong(1, 9), wrong(1, 8)]),
+            [Cause::Assumed(0), Cause::Unexplained]
+        );
+        let placed = Finding { device_offset: Some(8192), ..wrong(1, 9) };
+        let read = Hit { operation: OperationKind::Read, ..refused.clone() };
+        assert_eq!(causes(&[refused], &[placed]), [Cause::Unexplained], "a bare device does what it says");
+        assert_eq!(causes(&[read], &[wrong(1, 9)]), [Cause::Unexplained]);
+    }
+
+    #[test]
     fn a_finding_before_the_fault_is_not_its_doing() {
         let early = Finding { time: Time(5), ..wrong(1, 101) };
         assert_eq!(causes(&[flip(0, 1, 101)], &[early]), [Cause::Unexplained]);
@@ -567,7 +593,8 @@ mod tests {
         let uncached = Finding { may_be_unwritten: false, ..torn.clone() };
         assert_eq!(causes(&[write], &[bits, uncached]), [Cause::Unexplained; 2]);
         let metadata = Hit { of_load: Some(false), served: Some(Time(15)), ..flip(0, 500, 501) };
-        assert_eq!(causes(&[metadata], &[torn]), [Cause::Unexplained]);
+        // Metadata that is an old one has the old end of the file, too.
+        assert_eq!(causes(&[metadata], &[torn]), [Cause::Assumed(0)]);
     }
 
     #[test]
