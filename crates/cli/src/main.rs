@@ -14,6 +14,7 @@ mod ctl;
 mod exit;
 mod fail;
 mod figures;
+mod gates;
 mod guard;
 mod hung;
 mod import;

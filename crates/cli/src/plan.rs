@@ -36,6 +36,11 @@ pub fn render(trial: &Trial, paint: Paint) -> String {
     }
     lines.extend([String::new(), paint.bold("Expected").to_string()]);
     lines.extend(file.expect.wanted().iter().map(|(name, wanted)| format!("  {name:13} {wanted}")));
+    for gate in &file.expect.gates {
+        let limits = gate.wanted().into_iter();
+        let limits = limits.map(|(figure, wanted)| format!("  {} {figure} {}", gate.subject(), wanted.text));
+        lines.extend(limits.map(|line| clip(&line, 80)));
+    }
     let probes = file.probes_spec().map_or(String::new(), |spec| {
         let names: Vec<&str> = spec.machines.keys().map(String::as_str).collect();
         let also = if names.is_empty() { String::new() } else { format!(", also of {}", names.join(", ")) };

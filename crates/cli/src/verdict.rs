@@ -10,6 +10,7 @@ use rotproof_trial::runner::{ExternalReport, FailureRecord, Finished, ReplayRepo
 use rotproof_trial::verdict::CauseRecord;
 
 use crate::course;
+use crate::gates;
 use crate::hung;
 use crate::machine;
 use crate::output::{Paint, visible};
@@ -62,6 +63,7 @@ pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
         let wanted = expectation.wanted.to_string();
         format!("  {mark}  {:13} {wanted:10} found {}", expectation.name, units::count(expectation.found))
     }));
+    lines.extend(gates::render(&report.gates, paint));
     lines.push(String::new());
     lines.push(match report.verdict {
         "pass" => format!("{}  every expectation holds", paint.good("PASS")),
@@ -71,7 +73,12 @@ pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
         "interrupted" => paint.notable("INTERRUPTED  no verdict: not all was read back").to_string(),
         _ => {
             let broken = report.expectations.iter().filter(|expectation| !expectation.holds).count();
-            format!("{}  {} not met", paint.bad("FAIL"), units::counted(broken as u64, "expectation"))
+            let gates = report.gates.iter().filter(|gate| !gate.passes).count();
+            let told = [(broken, "expectation"), (gates, "gate")]
+                .into_iter()
+                .filter(|(count, _)| *count > 0)
+                .map(|(count, what)| units::counted(count as u64, what));
+            format!("{}  {} not met", paint.bad("FAIL"), told.collect::<Vec<_>>().join(" and "))
         }
     });
     if finished.unwritten.is_none() {

@@ -126,6 +126,44 @@ impl Histogram {
         Some(histogram)
     }
 
+    /// As a line of text: `BOUND:COUNT` for each bucket that has something in it, ascending, where `BOUND` is the largest
+    /// value of the bucket. The sum is not in it.
+    pub fn to_text(&self) -> String {
+        use std::fmt::Write as _;
+        let mut text = String::new();
+        for bucket in self.first..self.end {
+            let count = self.counts[bucket];
+            if count > 0 {
+                let gap = if text.is_empty() { "" } else { " " };
+                // A text takes whatever is written to it.
+                let _ = write!(text, "{gap}{}:{count}", highest_in(bucket));
+            }
+        }
+        text
+    }
+
+    /// Adds what a text of [`Histogram::to_text`] holds; values become the largest of their bucket, none above `max`. `None`
+    /// if it is no such text; then nothing is added.
+    pub fn add_text(&mut self, text: &str, max: u64) -> Option<()> {
+        let read = |part: &str| -> Option<(u64, u32)> {
+            let (bound, count) = part.split_once(':')?;
+            Some((bound.parse().ok()?, count.parse().ok()?))
+        };
+        let parts: Vec<(u64, u32)> = text.split_ascii_whitespace().map(read).collect::<Option<_>>()?;
+        for (bound, count) in parts.into_iter().filter(|(_, count)| *count > 0) {
+            let bucket = bucket_of(bound);
+            self.counts[bucket] = self.counts[bucket].saturating_add(count);
+            self.first = self.first.min(bucket);
+            self.end = self.end.max(bucket + 1);
+            self.count += u64::from(count);
+            let value = bound.min(max);
+            self.sum += u128::from(value) * u128::from(count);
+            self.min = self.min.min(value);
+            self.max = self.max.max(value);
+        }
+        Some(())
+    }
+
     /// How many values.
     pub fn count(&self) -> u64 {
         self.count
@@ -196,6 +234,29 @@ mod tests {
         ] {
             assert!(Histogram::from_parts(&wrong).is_none(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn histograms_as_texts_add_up_to_what_one_would_have_counted() {
+        let (mut one, mut two, mut all) = (Histogram::default(), Histogram::default(), Histogram::default());
+        for value in 0..10_000u64 {
+            let value = value * value;
+            let part = if value % 3 == 0 { &mut one } else { &mut two };
+            part.record(value);
+            all.record(value);
+        }
+        let mut read = Histogram::default();
+        for part in [&one, &two, &Histogram::default()] {
+            read.add_text(&part.to_text(), part.max()).expect("a text of its own");
+        }
+        assert_eq!((read.count(), read.max()), (all.count(), all.max()));
+        for quantile in [0.5, 0.9, 0.99, 0.999] {
+            assert_eq!(read.quantile(quantile), all.quantile(quantile));
+        }
+        for wrong in ["1", "1:", ":1", "a:1", "1:a", "1:2 3", "-1:1", "1:99999999999"] {
+            assert_eq!(read.add_text(wrong, 5), None, "{wrong}");
+        }
+        assert_eq!(read.count(), all.count());
     }
 
     proptest! {

@@ -35,6 +35,10 @@ pub struct Interval {
     pub first_error: Option<Time>,
     /// From beginning to completion, of all that completed within it.
     pub latency_ns: Latencies,
+    /// The same as the text of a [`Histogram`], so that percentiles of several intervals can be told; of all workers together
+    /// alone, and absent where nothing completed.
+    #[serde(skip)]
+    pub histogram: Option<Arc<str>>,
 }
 
 /// Latencies in nanoseconds; all 0 without requests. Percentiles of an interval are within 1/64, those of a whole phase to
@@ -105,7 +109,7 @@ fn per_second(amount: u64, length_ns: u64) -> f64 {
 }
 
 /// The columns of `intervals.parquet`, in their order.
-pub(crate) const COLUMNS: [Column; 17] = [
+pub(crate) const COLUMNS: [Column; 18] = [
     Column::text("phase"),
     Column::integer("start_ns"),
     Column::integer("length_ns"),
@@ -123,7 +127,10 @@ pub(crate) const COLUMNS: [Column; 17] = [
     Column::integer("latency_p99_ns"),
     Column::integer("latency_p99_9_ns"),
     Column::integer("latency_max_ns"),
+    Column::optional_text(HISTOGRAM),
 ];
+
+const HISTOGRAM: &str = "latency_histogram";
 
 /// Rows as columns.
 pub(crate) fn to_columns(rows: &[Interval]) -> Vec<Values> {
@@ -148,6 +155,7 @@ pub(crate) fn to_columns(rows: &[Interval]) -> Vec<Values> {
         integers(|row| row.latency_ns.p99),
         integers(|row| row.latency_ns.p99_9),
         integers(|row| row.latency_ns.max),
+        Values::OptionalTexts(rows.iter().map(|row| row.histogram.clone()).collect()),
     ]
 }
 
@@ -157,6 +165,11 @@ pub(crate) fn from_table(table: &Table) -> Result<Vec<Interval>> {
     let workers = table.optional_integers("worker")?;
     let first_errors = table.optional_integers("first_error_ns")?;
     let means = table.reals("latency_mean_ns")?;
+    // Runs of earlier versions have none.
+    let histograms = match table.columns().any(|(name, _)| name == HISTOGRAM) {
+        true => Some(table.optional_texts(HISTOGRAM)?),
+        false => None,
+    };
     let names = [
         "start_ns",
         "length_ns",
@@ -200,6 +213,7 @@ pub(crate) fn from_table(table: &Table) -> Result<Vec<Interval>> {
                 p99_9: next()?,
                 max: next()?,
             },
+            histogram: histograms.and_then(|histograms| histograms[row].clone()),
         })
     });
     rows.collect()

@@ -409,6 +409,7 @@ fn to_row(
         retries: open.retries,
         first_error: open.first_error,
         latency_ns: Latencies::of(&open.latency),
+        histogram: (worker.is_none() && open.latency.count() > 0).then(|| open.latency.to_text().into()),
     }
 }
 

@@ -10,6 +10,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::gate::Gate;
+
 /// What a count must be: a number, or a comparison such as `">= 1"`, `"< 5"` or `"0..5"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
@@ -163,7 +165,7 @@ impl JsonSchema for Comparison {
 
 /// What the counts of a verdict must be. Absent altogether: nothing silently wrong, nothing failed. Unless they are said, also
 /// beside others: nothing unknown, assumed or unexplained, and no rule that never did anything.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "counts, such as `silent: 0`")]
 pub struct Expect {
     /// Blocks that the load or the check found wrong or unreadable.
@@ -208,6 +210,9 @@ pub struct Expect {
     /// Failures that no injected fault accounts for; 0 unless given otherwise, or a command is the load.
     #[serde(default = "none", skip_serializing_if = "Option::is_none")]
     pub unexplained: Option<Comparison>,
+    /// Limits on throughput and latencies, of a phase or while a fault is at work. Default none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<Gate>,
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the type of the fields it is the default of")]
@@ -233,6 +238,7 @@ impl Default for Expect {
             check_exit: None,
             assumed: zero,
             unexplained: zero,
+            gates: Vec::new(),
         }
     }
 }
@@ -331,7 +337,7 @@ impl Expect {
     /// not expected of it by default.
     pub(crate) fn of_command(&mut self, has_check: bool) {
         let zero = Some(Comparison::Equal(0));
-        if *self == Self::default() {
+        if (Self { gates: Vec::new(), ..self.clone() }) == Self::default() {
             (self.failures, self.silent) = (None, None);
         }
         for of_oracle in [&mut self.unexplained, &mut self.assumed] {

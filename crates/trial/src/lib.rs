@@ -2,6 +2,7 @@
 
 pub mod expect;
 pub mod file;
+pub mod gate;
 pub mod ground;
 pub mod runner;
 pub mod verdict;

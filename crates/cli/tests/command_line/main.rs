@@ -3,6 +3,7 @@
 
 mod clients;
 mod content;
+mod gates;
 mod guard;
 mod interrupt;
 mod limits;

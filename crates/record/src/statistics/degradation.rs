@@ -123,15 +123,15 @@ const OUTLIER_MIN: f64 = 1.25;
 const SLACK: f64 = 0.01;
 
 /// The intervals around a window.
-struct Around {
-    before: Vec<Point>,
-    during: Vec<Point>,
+pub(super) struct Around {
+    pub(super) before: Vec<Point>,
+    pub(super) during: Vec<Point>,
     later: Vec<Point>,
     slack: u64,
 }
 
 impl Around {
-    fn of(points: &[Point], windows: &[Window], index: usize) -> Self {
+    pub(super) fn of(points: &[Point], windows: &[Window], index: usize) -> Self {
         let window = &windows[index];
         let (from, until) = (window.from_ns, window.until_ns);
         let longest = points.iter().map(|point| point.end_ns - point.start_ns).max().unwrap_or(0);

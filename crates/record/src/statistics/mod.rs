@@ -10,6 +10,7 @@ mod distribution;
 mod series;
 mod steady;
 mod summary;
+mod window_figures;
 
 pub use change::{Change, Level};
 pub use compare::{Comparison, MannWhitney, Welch, compare, mann_whitney, ratio_of_means, welch};
@@ -18,3 +19,4 @@ pub use distribution::{normal_survival, student_quantile, student_survival};
 pub use series::{Point, series, variation};
 pub use steady::{SteadyEnd, SteadyMeasure, SteadySpec, SteadyState, SteadyWatch, steady_state};
 pub use summary::{Range, Summary};
+pub use window_figures::{OperationFigures, SpanFigures, WindowFigures, window_figures};

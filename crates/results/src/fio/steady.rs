@@ -93,6 +93,7 @@ mod tests {
             retries: 0,
             first_error: None,
             latency_ns: Latencies::default(),
+            histogram: None,
         };
         let intervals: Vec<Interval> = [900, 494, 500, 506, 500, 500]
             .into_iter()

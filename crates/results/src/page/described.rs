@@ -32,7 +32,7 @@ pub(super) fn page(run: &Value, trial: &Value) -> Page {
         ),
         passes: (!is_interrupted).then(|| run["verdict"] == "pass"),
         summary: summary(run),
-        expectations: list(&run["expectations"], expectation),
+        expectations: [list(&run["expectations"], expectation), list(&run["gates"], gate)].concat(),
         stack: stack(trial),
         load: load_facts(&trial["load"]),
         faults: list(&run["faults"], fault),
@@ -174,6 +174,35 @@ fn expectation(line: &Value) -> Expectation {
         wanted: text(&line["wanted"]),
         found: text(&line["found"]),
         holds: line["holds"] == true,
+    }
+}
+
+/// A limit on a figure, as a line among what was expected.
+fn gate(line: &Value) -> Expectation {
+    let figure = text(&line["figure"]);
+    let unit = match figure.as_str() {
+        "throughput" => Unit::BytesPerSecond,
+        "iops" => Unit::PerSecond,
+        _ => Unit::Nanoseconds,
+    };
+    let written = |key: &str| line[key].as_f64().map(|value| unit.write(value));
+    let share = line["found"].as_f64().zip(line["base"].as_f64()).filter(|(_, base)| *base > 0.0);
+    let found = match (written("found"), written("base"), share) {
+        (Some(found), Some(base), Some((value, of))) => {
+            format!("{:.0}%: {found} of {base}", value / of * 100.0)
+        }
+        (Some(found), ..) => found,
+        _ => "nothing".to_owned(),
+    };
+    let why = match line["why"].as_str() {
+        Some(why) => format!("; unknown: {why}"),
+        None => String::new(),
+    };
+    Expectation {
+        name: format!("{} {figure}", text(&line["of"])),
+        wanted: text(&line["wanted"]),
+        found: format!("{found}{why}"),
+        holds: line["passes"] == true,
     }
 }
 

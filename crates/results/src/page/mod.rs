@@ -24,7 +24,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-pub(crate) use over_time::moves_bytes;
+pub use over_time::moves_bytes;
 
 /// The page in a results folder.
 pub const FILE_NAME: &str = "report.html";

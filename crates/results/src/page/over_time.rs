@@ -109,7 +109,7 @@ const ASIDE: [&str; 3] = ["prepare", "prefill", "check"];
 const OPERATIONS_APART_MAX: usize = 4;
 
 /// Whether an operation has a throughput.
-pub(crate) fn moves_bytes(operation: &str) -> bool {
+pub fn moves_bytes(operation: &str) -> bool {
     matches!(operation, "read" | "write" | "discard" | "append" | "log" | "insert" | "replace" | "erase")
 }
 

@@ -9,11 +9,14 @@ mod never;
 #[cfg(test)]
 mod never_tests;
 mod overrides;
+mod room;
 mod served;
 mod targets;
 mod traffic;
 mod trial_file;
 mod validate;
+#[cfg(test)]
+mod validate_tests;
 
 pub use overrides::Overrides;
 pub use served::{rules_of_arguments, validate_rule_to_serve};

@@ -195,6 +195,7 @@ impl TrialFile {
                 "give a job file of fio's, beside the trial file",
             );
         }
+        self.expect.gates.iter_mut().for_each(|gate| gate.locate(folder));
         if let Err(error) = self.load.duplicates.read_file(folder) {
             problems.add_with_help(
                 &rotproof_spec::Path::root().key("load").key("duplicates"),

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use rotproof_fault::{Persistence, Plan, Rule, Schedule};
 use rotproof_record::statistics::{
-    Degradation, SteadyState, Window, degradation, series, steady_state, variation,
+    Degradation, SteadyState, Window, WindowFigures, degradation, series, steady_state, variation,
+    window_figures,
 };
 use rotproof_record::{Mark, MarkKind, RecordSpec, RunFolder};
 
@@ -14,6 +15,7 @@ use rotproof_block::Result;
 #[derive(Default)]
 pub(super) struct Course {
     pub(super) degradation: Vec<Degradation>,
+    pub(super) windows: Vec<WindowFigures>,
     pub(super) steady_state: Option<SteadyState>,
     pub(super) variation: Option<f64>,
 }
@@ -24,10 +26,12 @@ const FAULTS_MAX: usize = 100;
 /// Reads the intervals and marks of the run in `folder`, and measures.
 pub(super) fn measure(folder: &Path, spec: &RecordSpec, plan: &Plan) -> Result<Course> {
     let run = RunFolder::open(folder)?;
-    let mut points = series(&run.intervals()?);
+    let mut intervals = run.intervals()?;
+    let mut points = series(&intervals);
     if points.is_empty() {
         // Of a program only what it does to its device is known.
-        points = series(&run.device_intervals()?);
+        intervals = run.device_intervals()?;
+        points = series(&intervals);
     }
     let windows = windows(&run.marks()?, plan);
     let degradation = (0..windows.len().min(FAULTS_MAX))
@@ -35,8 +39,10 @@ pub(super) fn measure(folder: &Path, spec: &RecordSpec, plan: &Plan) -> Result<C
         .filter(|found| found.throughput.before.is_some() && found.throughput.during.is_some())
         .collect();
     let variation = variation(&points);
+    let measured = windows.len().min(FAULTS_MAX);
     Ok(Course {
         degradation,
+        windows: (0..measured).map(|index| window_figures(&intervals, &points, &windows, index)).collect(),
         variation,
         steady_state: spec.steady.and_then(|steady| steady_state(&points, &steady)),
     })

@@ -9,7 +9,7 @@ use rotproof_load::{EffortPerRequest, RealisedContent, TraceReport};
 use rotproof_machine::{Environment, Usage};
 use rotproof_measure::Performance;
 use rotproof_probe::ProbeReport;
-use rotproof_record::statistics::{Degradation, SteadyEnd, SteadyState};
+use rotproof_record::statistics::{Degradation, SteadyEnd, SteadyState, WindowFigures};
 use rotproof_subject::SubjectDescription;
 use serde::Serialize;
 
@@ -17,6 +17,7 @@ use super::external::ExternalReport;
 use super::replay::ReplayReport;
 use crate::expect::{Counts, Expectation};
 use crate::file::RuntimeKind;
+use crate::gate::GateReport;
 use crate::verdict::RuleOutcome;
 
 /// The content of `run.json`. Under the simulated runtime everything but [`Report::wall_clock`] is the same for
@@ -39,6 +40,9 @@ pub struct Report {
     pub verdict: &'static str,
     /// What was expected, and whether it holds.
     pub expectations: Vec<Expectation>,
+    /// Each limit of a gate held against its figure; absent without gates.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<GateReport>,
     /// Every number that can be expected.
     pub counts: Counts,
     /// What came of each rule, in the order of the plan.
@@ -74,6 +78,9 @@ pub struct Report {
     /// What each fault took away from the load while it ran; absent where no fault hit it for long enough to tell.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub degradation: Vec<Degradation>,
+    /// What the load did in the window of each fault and before, in figures that gates can limit.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<WindowFigures>,
     /// Since when the load was steady; absent if that was not asked, or the load ended before it could be told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steady_state: Option<SteadyState>,

@@ -21,6 +21,7 @@ use super::course::{self, Course};
 use super::report::{FailureSummary, ModelReport, Report, RuleReport, SiteReport, WallClock};
 use super::{Conducted, Finished, tables};
 use crate::file::TrialFile;
+use crate::gate;
 use crate::verdict::{CauseRecord, RuleOutcome};
 
 /// A line of `failures.jsonl`.
@@ -54,7 +55,8 @@ pub(super) fn write(
         Ok(course) => (course, Ok(())),
         Err(error) => (Course::default(), Err(error)),
     };
-    let report = report(trial, plan, conducted, (course, started));
+    let mut report = report(trial, plan, conducted, (course, started));
+    hold_gates(trial, conducted, &mut report);
     let written = tables
         .and_then(|()| write_files(trial, folder.inside(), conducted, (&report, &failures)))
         .map_err(|error| folder.told(error))
@@ -184,6 +186,7 @@ fn report(
             (false, false) => "fail",
         },
         expectations: verdict.expectations.clone(),
+        gates: Vec::new(),
         counts: verdict.counts,
         faults,
         sites: conducted
@@ -211,6 +214,7 @@ fn report(
             conducted.load.iter().flat_map(|report| report.hung.clone()).chain(of_files).collect()
         },
         degradation: course.degradation,
+        windows: course.windows,
         steady_state: course.steady_state,
         until_steady: until_steady(conducted),
         throughput_variation: course.variation,
@@ -229,6 +233,18 @@ fn report(
             environment: rotproof_machine::environment(),
             kernel_messages: conducted.kernel_messages.clone(),
         },
+    }
+}
+
+/// Holds the gates against what the report says, which has all figures but them.
+fn hold_gates(trial: &TrialFile, conducted: &Conducted, report: &mut Report) {
+    if conducted.is_interrupted || trial.expect.gates.is_empty() {
+        return;
+    }
+    let run = serde_json::to_value(&*report).expect("plain data in memory is always JSON");
+    report.gates = gate::hold_against(&run, &trial.expect.gates);
+    if report.verdict == "pass" && !report.gates.iter().all(|gate| gate.passes) {
+        report.verdict = "fail";
     }
 }
 
