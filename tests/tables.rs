@@ -60,8 +60,11 @@ fn rotproof(arguments: &[&str]) -> Output {
 }
 
 fn only_folder(folder: &Path) -> PathBuf {
-    let mut entries =
-        std::fs::read_dir(folder).expect("results").map(|entry| entry.expect("an entry").path());
+    // Beside it is the link to the latest one.
+    let mut entries = std::fs::read_dir(folder)
+        .expect("results")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| !path.is_symlink());
     let only = entries.next().expect("one run");
     assert!(entries.next().is_none());
     only

@@ -144,7 +144,7 @@ impl Rig {
             .flatten()
             .flatten()
             .map(|entry| entry.path())
-            .find(|path| path.is_dir());
+            .find(|path| path.is_dir() && !path.is_symlink());
         if let Some(folder) = inside {
             if let Ok(text) = fs::read_to_string(folder.join("run.json")) {
                 run.json = serde_json::from_str(&text).expect("run.json is JSON");
@@ -215,7 +215,7 @@ impl Rig {
     ) -> Run {
         let (code, text) = self.in_the_middle_of(trial, is_ready, disturb);
         let results = fs::read_dir(self.path("results")).into_iter().flatten().flatten();
-        let folder = results.map(|entry| entry.path()).next().unwrap_or_default();
+        let folder = results.map(|entry| entry.path()).find(|path| !path.is_symlink()).unwrap_or_default();
         let json = fs::read_to_string(folder.join("run.json")).unwrap_or("null".into());
         let json = serde_json::from_str(&json).expect("run.json is JSON");
         Run { code: code.unwrap_or(-1), text, json, folder }

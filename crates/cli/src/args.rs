@@ -16,12 +16,13 @@ use crate::map::MapArgs;
 use crate::metrics::MetricsArgs;
 use crate::model::ModelArgs;
 use crate::react::ReactArgs;
+use crate::run::matrix::Axis;
 use crate::trace::TraceArgs;
 use crate::volume::VolumeArgs;
 
 /// Puts a storage stack on trial: faults below, a load above, and a verdict
 #[derive(Debug, Parser)]
-#[command(name = "rotproof", version)]
+#[command(name = "rotproof", version = crate::version::LONG)]
 #[command(after_help = "\
 Exit codes: 0 pass, 1 verdict failed, 2 wrong usage or trial file, 3 something
 is missing on this machine, 4 internal error, 130 interrupted, 143 terminated.
@@ -125,13 +126,37 @@ pub struct RunArgs {
     #[arg(long, value_name = "LEDGER")]
     pub replay: Option<PathBuf>,
 
+    /// Each trial for all values: seed=1..10; may repeat
+    #[arg(long, value_name = "AXIS")]
+    pub matrix: Vec<Axis>,
+
+    /// Leave out what has a verdict already
+    #[arg(long, requires = "matrix")]
+    pub resume: bool,
+
+    /// Trials in virtual time at once; default: processors
+    #[arg(long, short, value_name = "N", value_parser = jobs)]
+    pub jobs: Option<usize>,
+
+    /// Write the verdicts as JUnit XML too
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+
     /// Print the verdicts as JSON
     #[arg(long)]
     pub json: bool,
 
-    /// Show no progress
+    /// Print the verdicts alone, a line each
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+/// How many trials at once.
+fn jobs(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|jobs| (1..=1024).contains(jobs))
+        .ok_or_else(|| "give a number from 1 to 1024".to_owned())
 }
 
 /// `rotproof report`.

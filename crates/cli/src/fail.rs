@@ -45,7 +45,7 @@ impl Failure {
             Failure::Error(error) => output.note(format_args!("{} {error}", paint.bad("error:"))),
         }
         if self.exit() == Exit::Internal {
-            output.note(if memory::is_short() { memory::ADVICE } else { DEFECT });
+            output.note(advice());
         }
         if json {
             output.json(&self.to_json());
@@ -70,6 +70,11 @@ impl Failure {
 /// What to do about a defect.
 pub const DEFECT: &str =
     "This is a defect of Rotproof. Please report it, with the trial file and this message.";
+
+/// The same, or what to do where memory is short.
+pub fn advice() -> &'static str {
+    if memory::is_short() { memory::ADVICE } else { DEFECT }
+}
 
 /// The object that ends a failed command under `--json`.
 pub fn error_json(kind: &str, message: &str, exit: Exit) -> Value {

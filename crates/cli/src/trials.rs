@@ -8,6 +8,7 @@ use rotproof_trial::file::{Overrides, TrialFile};
 use crate::args::TrialArgs;
 use crate::fail::Failure;
 use crate::output::Output;
+use crate::run::matrix::Setting;
 use crate::snippet;
 
 /// A trial and the file it came from.
@@ -15,6 +16,8 @@ use crate::snippet;
 pub struct Trial {
     /// As it was given on the command line.
     pub path: PathBuf,
+    /// Its name, without the values that a matrix sets.
+    pub base_name: String,
     /// What it says, with what the command line changes of it.
     pub file: TrialFile,
     /// What it permits, but will hardly have been meant.
@@ -53,22 +56,62 @@ pub fn shell_word(text: &str) -> String {
 /// Reads all files. If any has a mistake, all mistakes of all files are the failure, so that no trial runs before
 /// it is known that each could.
 pub fn open(args: &TrialArgs) -> Result<Vec<Trial>, Failure> {
-    let overrides = Overrides { seed: args.seed, faults: args.faults.clone(), values: args.values.clone() };
-    let changes: Vec<String> = [("--fault", &args.faults), ("--set", &args.values)]
-        .into_iter()
-        .flat_map(|(option, texts)| texts.iter().map(move |text| format!("{option} {}", shell_word(text))))
-        .collect();
-    let mut trials = Vec::with_capacity(args.files.len());
-    let mut mistakes = Vec::new();
-    for path in &args.files {
-        match TrialFile::open_and_warn(path, &overrides) {
-            Ok((file, warnings)) => {
-                trials.push(Trial { path: path.clone(), file, warnings, changes: changes.clone() });
+    let [(_, trials)] = <[_; 1]>::try_from(open_each(args, vec![Setting::new()])?).unwrap_or_default();
+    Ok(trials)
+}
+
+/// The same for each of these settings, which change every file.
+pub fn open_each(args: &TrialArgs, settings: Vec<Setting>) -> Result<Vec<(Setting, Vec<Trial>)>, Failure> {
+    let mut all = Vec::with_capacity(settings.len());
+    let mut mistakes: Vec<Diagnostics> = Vec::new();
+    for setting in settings {
+        let values = args.values.iter().cloned();
+        let values: Vec<String> =
+            values.chain(setting.iter().map(|(path, value)| format!("{path}={value}"))).collect();
+        let overrides = Overrides { seed: args.seed, faults: args.faults.clone(), values };
+        let changes: Vec<String> = [("--fault", &overrides.faults), ("--set", &overrides.values)]
+            .into_iter()
+            .flat_map(|(option, texts)| {
+                texts.iter().map(move |text| format!("{option} {}", shell_word(text)))
+            })
+            .collect();
+        let mut trials = Vec::with_capacity(args.files.len());
+        for path in &args.files {
+            match TrialFile::open_and_warn(path, &overrides) {
+                Ok((mut file, warnings)) => {
+                    let base_name = file.name.clone();
+                    file.name = name_with(&file.name, &setting);
+                    let changes = changes.clone();
+                    trials.push(Trial { path: path.clone(), base_name, file, warnings, changes });
+                }
+                // A mistake that no setting changes is one.
+                Err(found) if mistakes.iter().any(|known| known.to_string() == found.to_string()) => {}
+                Err(found) => mistakes.push(found),
             }
-            Err(diagnostics) => mistakes.push(diagnostics),
+        }
+        all.push((setting, trials));
+    }
+    if mistakes.is_empty() { Ok(all) } else { Err(Failure::Mistakes(mistakes)) }
+}
+
+/// Characters of a name, and of a value in it.
+const NAME_MAX: usize = 100;
+const VALUE_MAX: usize = 24;
+
+/// The name of a trial with the values that a matrix sets, but for the seed, which is in the name of every folder.
+fn name_with(name: &str, setting: &Setting) -> String {
+    let mut text = name.to_owned();
+    for (_, value) in setting.iter().filter(|(path, _)| !matches!(path.as_str(), "seed" | "name")) {
+        let value: String = value
+            .chars()
+            .map(|c| if c.is_alphanumeric() || "-_.%".contains(c) { c } else { '_' })
+            .take(VALUE_MAX)
+            .collect();
+        if text.chars().count() + 1 + value.chars().count() <= NAME_MAX {
+            text = format!("{text}-{value}");
         }
     }
-    if mistakes.is_empty() { Ok(trials) } else { Err(Failure::Mistakes(mistakes)) }
+    text
 }
 
 #[cfg(test)]

@@ -10,10 +10,10 @@ use rotproof_trial::runner::{ExternalReport, FailureRecord, Finished, ReplayRepo
 use rotproof_trial::verdict::CauseRecord;
 
 use crate::course;
-use crate::gates;
 use crate::hung;
 use crate::machine;
 use crate::output::{Paint, visible};
+use crate::run::gates;
 use crate::table::{Align, Table, clip};
 use crate::trace::told_of_trace;
 use crate::trials::Trial;

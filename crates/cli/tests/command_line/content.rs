@@ -69,7 +69,7 @@ fn what_is_scanned_is_shown_and_a_trial_writes_the_like() {
     .expect("written");
     let check = good(at, &["check", "trial.yaml"]);
     assert!(check.contains("18.8% duplicates by a distribution, compressible by 20%"), "{check}");
-    let ended = rotproof(at, &["run", "trial.yaml", "--quiet"]);
+    let ended = rotproof(at, &["run", "trial.yaml"]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     let results =
         fs::read_dir(at.join("results")).expect("results").next().expect("a run").expect("an entry");

@@ -130,7 +130,7 @@ fn a_limit_of_file_sizes_costs_the_results_and_not_the_figures() {
     let folder = folder();
     // In units of 512 bytes: enough for the record of what is created, and for nothing of the results.
     let limit = "-f 3";
-    let ended = limited(folder.path(), limit, &["run", "t.yaml", "--results", "kept", "-q"]);
+    let ended = limited(folder.path(), limit, &["run", "t.yaml", "--results", "kept"]);
     assert_clear(folder.path(), "run", &ended, &["ulimit -f"]);
     assert_eq!(ended.code, Some(3));
     assert!(ended.stdout.contains("PASS  every expectation holds"), "{}", ended.stdout);

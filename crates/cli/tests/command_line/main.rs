@@ -12,5 +12,6 @@ mod messages;
 mod model;
 mod probe;
 mod react;
+mod several;
 mod trace;
 mod volume;

@@ -92,14 +92,15 @@ fn trial(duration: &str, machine: &str) -> TempDir {
 }
 
 fn run(folder: &Path, more: &[&str]) -> (Option<i32>, String, String) {
-    let arguments = [&["run", "trial.yaml", "--quiet"][..], more].concat();
+    let arguments = [&["run", "trial.yaml"][..], more].concat();
     Running::start(&mut command(&arguments, folder)).end()
 }
 
 /// The folder of the only run.
 fn results(folder: &Path) -> PathBuf {
+    // Beside it is the link to the latest one.
     let mut entries = std::fs::read_dir(folder.join("results")).expect("results").map_while(Result::ok);
-    entries.next().expect("a run").path()
+    entries.find(|entry| !entry.path().is_symlink()).expect("a run").path()
 }
 
 fn probes_of(folder: &Path) -> Value {

@@ -22,14 +22,22 @@ impl SetUp {
     /// Reads the folder of one run, or one with the folders of several in it. Fails with [`ErrorKind::Missing`] if there
     /// is no run, and with [`ErrorKind::Invalid`] if one cannot be read.
     pub fn open(folder: &Path) -> Result<Self> {
+        // A link such as `latest` is called by what it means now.
+        let real = fs::read_link(folder);
+        let named = real.as_deref().unwrap_or(folder);
         let name =
-            folder.file_name().map_or_else(|| folder.display().to_string(), |n| n.to_string_lossy().into());
+            named.file_name().map_or_else(|| folder.display().to_string(), |n| n.to_string_lossy().into());
         if folder.join("run.json").is_file() {
             return Ok(Self { name, runs: vec![read(folder)?] });
         }
         let mut folders = Vec::new();
         for entry in fs::read_dir(folder).doing(|| format!("opening {}", folder.display()))? {
-            let path = entry.doing(|| format!("reading {}", folder.display()))?.path();
+            let entry = entry.doing(|| format!("reading {}", folder.display()))?;
+            // The link to the latest of them is none of its own.
+            if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+                continue;
+            }
+            let path = entry.path();
             // One that is hidden is not whole.
             let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
             if !is_hidden && path.join("run.json").is_file() {

@@ -59,6 +59,8 @@ pub(super) fn read(folder: &Path) -> Result<Vec<Value>, String> {
         .flatten()
         // One that is hidden is not whole.
         .filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."))
+        // The link to the latest of them is none of its own.
+        .filter(|entry| !entry.file_type().is_ok_and(|kind| kind.is_symlink()))
         .map(|entry| entry.path().join("run.json"))
         .filter(|path| path.is_file())
         .collect();

@@ -29,7 +29,7 @@ pub struct Repeated {
 pub fn repeat(
     trial: &Trial,
     results: &Path,
-    output: Output,
+    (output, quiet): (Output, bool),
     run_one: impl Fn(&Trial, &Path) -> Result<Finished, Error>,
 ) -> Result<Repeated, Error> {
     let folder = RepeatedFolder::create(results, (&trial.file.name, trial.file.seed))?;
@@ -48,7 +48,9 @@ pub fn repeat(
             return Err(folder.told(Error::new(error.kind(), error.to_string())));
         }
         let verdict = &finished.report.verdict;
-        output.note(format_args!("  run {} of {count}, seed {seed}: {verdict}", number + 1));
+        if !quiet {
+            output.note(format_args!("  run {} of {count}, seed {seed}: {verdict}", number + 1));
+        }
         runs.push(finished);
     }
     let path = folder.path().to_owned();
@@ -68,6 +70,16 @@ impl Repeated {
     /// Its runs.
     pub fn runs(&self) -> &[Finished] {
         &self.runs
+    }
+
+    /// The folder that holds them.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// How many of them are as expected.
+    pub fn passed(&self) -> usize {
+        self.runs.iter().filter(|run| run.report.verdict == "pass").count()
     }
 
     /// Every run in brief, and every figure over all of them.
@@ -112,7 +124,7 @@ impl Repeated {
             ]);
         }
         lines.push(table.render(paint));
-        let passed = self.runs.iter().filter(|run| run.report.verdict == "pass").count();
+        let passed = self.passed();
         lines.push(String::new());
         let all = self.runs.len();
         let word = if passed == all { paint.good("PASS") } else { paint.bad("FAIL") };
