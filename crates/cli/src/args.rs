@@ -221,7 +221,7 @@ pub struct TrialArgs {
 /// `rotproof import`.
 #[derive(Clone, Debug, Args)]
 pub struct ImportArgs {
-    /// The plan or job file
+    /// The plan or job file; of a folder of fio's, how many can be imported
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 

@@ -38,10 +38,6 @@ pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
     lines.extend(report.trace.iter().flat_map(|trace| told_of_trace(trace, paint)));
     lines.push(cost(report, paint));
     lines.extend(hung::render(&report.hung, paint));
-    if let Some(probes) = &report.wall_clock.probes {
-        lines.push(String::new());
-        lines.extend(machine::render(probes, paint));
-    }
     if !report.faults.is_empty() {
         lines.extend([String::new(), paint.bold("Faults").to_string()]);
         lines.extend(faults(report, paint));
@@ -54,6 +50,11 @@ pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
         lines.extend(failures(finished, paint));
     }
     lines.extend(report.noticed.iter().map(|text| clip(&format!("  noticed: {text}"), WIDTH)));
+    // What failed comes before how busy the machine was meanwhile.
+    if let Some(probes) = &report.wall_clock.probes {
+        lines.push(String::new());
+        lines.extend(machine::render(probes, paint));
+    }
     if !report.expectations.is_empty() {
         lines.extend([String::new(), paint.bold("Expected").to_string()]);
     }
@@ -407,6 +408,12 @@ fn next(trial: &Trial, report: &Report) -> Vec<String> {
     let mut lines = vec![format!("Repeat it: {command} --seed {}", report.seed)];
     if report.subject.name == "raw" {
         lines.push(format!("On a file system, as root: {command} --set runtime=io_uring --set subject=ext4"));
+        if report.verdict == "pass" && !report.faults.is_empty() {
+            // Offsets then mean other blocks, metadata among them, and errors spread.
+            lines.push(
+                "(there the same faults hit other blocks, so what is expected may not hold)".to_owned(),
+            );
+        }
     } else if report.subject.name == "ext4" {
         lines.push(format!("On one with checksums: {command} --set subject=btrfs"));
     }

@@ -29,7 +29,7 @@ pub fn read<T: DeserializeOwned>(tree: &mut Tree, diagnostics: &mut Vec<Diagnost
         let node = failure.node.unwrap_or(tree.root());
         if !tree.is_wounded(node) {
             let Failure { message, help, .. } = failure;
-            let (place, path) = (tree.mark(node), tree.path(node).as_str().to_owned());
+            let (place, path) = (tree.mark(node).narrowed_to(&message), tree.path(node).as_str().to_owned());
             diagnostics.push(Diagnostic { message, help, place: Some(place), path });
         }
         if node == tree.root() || diagnostics.len() - before >= MISTAKES_MAX {

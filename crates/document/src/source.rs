@@ -60,6 +60,28 @@ impl Place {
         &self.source.text[self.bytes.clone()]
     }
 
+    /// The first word in backticks of a message about this place, if it stands here once: the mistake itself in a text of
+    /// many words. Otherwise all of it.
+    #[must_use]
+    pub fn narrowed_to(self, message: &str) -> Self {
+        let Some(word) = message.split('`').nth(1).filter(|word| !word.is_empty()) else { return self };
+        let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+        let text = self.text();
+        let stands_alone = |at: usize| {
+            let (before, after) = (text[..at].chars().next_back(), text[at + word.len()..].chars().next());
+            let bounded = |inner: Option<char>, outer: Option<char>| !(is_part(inner) && is_part(outer));
+            bounded(word.chars().next(), before) && bounded(word.chars().next_back(), after)
+        };
+        let mut places = text.match_indices(word).map(|(at, _)| at).filter(|&at| stands_alone(at));
+        match (places.next(), places.next()) {
+            (Some(at), None) => {
+                let start = self.bytes.start + at;
+                Self { bytes: start..start + word.len(), ..self }
+            }
+            _ => self,
+        }
+    }
+
     fn before(&self) -> &str {
         &self.source.text[..self.bytes.start]
     }
@@ -71,6 +93,19 @@ mod tests {
 
     fn place(text: &str, bytes: Range<usize>) -> Place {
         Place::new(&Arc::new(Source { name: "t.yaml".into(), text: text.into() }), bytes)
+    }
+
+    #[test]
+    fn a_long_text_is_pointed_into_where_its_message_names_a_word_that_stands_there_once() {
+        let of = |message: &str| {
+            let text = "read, at=5s, for=2s, before: delay(1ms)";
+            place(text, 0..text.len()).narrowed_to(message).text().to_owned()
+        };
+        assert_eq!(of("no condition is called `for`"), "for");
+        assert_eq!(of("`delay(1ms)` is wrong"), "delay(1ms)");
+        for message in ["no word", "`fore` is not here", "`s` is twice", "``", "`"] {
+            assert_eq!(of(message).len(), 39, "{message}");
+        }
     }
 
     #[test]

@@ -125,7 +125,12 @@ impl<'a> Reader<'a> {
     /// A text that is not empty.
     pub fn text(&mut self, node: NodeId) -> Option<&'a str> {
         let text = self.word(node);
-        if text.is_empty() {
+        // What stands there without quotes for nothing is no text.
+        let is_nothing = matches!(
+            &self.tree.node(node).value,
+            Value::Scalar { text, plain: true } if matches!(text.as_str(), "null" | "Null" | "NULL" | "~")
+        );
+        if text.is_empty() || is_nothing {
             self.report(node, "a text belongs here", "give one that is not empty");
             return None;
         }

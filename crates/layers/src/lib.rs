@@ -23,6 +23,7 @@ mod mirror;
 mod nbd;
 mod open;
 mod record;
+mod snapshot;
 mod stack_check;
 mod stack_form;
 mod stack_spec;

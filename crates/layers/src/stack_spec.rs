@@ -249,6 +249,15 @@ pub(crate) fn validate_size(size: Bytes, block_size: u64, path: &Path, problems:
     } else if bytes > SIZE_MAX {
         problems
             .add(&path.key("size"), format!("{size} is more than a device can have ({})", Bytes(SIZE_MAX)));
+    } else if bytes < block_size {
+        problems.add_with_help(
+            &path.key("size"),
+            format!(
+                "{} less than one block of {block_size} bytes",
+                if bytes == 1 { "1 byte is".into() } else { format!("{bytes} bytes are") }
+            ),
+            format!("a number alone is bytes; did you mean {bytes}MiB or {bytes}GiB?"),
+        );
     } else if !bytes.is_multiple_of(block_size) {
         problems.add_with_help(
             &path.key("size"),

@@ -325,6 +325,9 @@ pub(crate) mod text {
 
 /// The kind of error that [`error_name`] gives this name.
 pub(crate) fn error_named(name: &str) -> Option<ErrorKind> {
+    if let Some((_, errno)) = ERRNO_NAMES.iter().find(|(known, _)| *known == name) {
+        return Some(ErrorKind::Os(*errno));
+    }
     match name.strip_prefix("errno_") {
         Some(number) => number.parse().ok().map(ErrorKind::Os),
         None => ErrorKind::PLAIN.into_iter().find(|kind| kind.word() == name),
@@ -334,7 +337,46 @@ pub(crate) fn error_named(name: &str) -> Option<ErrorKind> {
 /// The name of a kind of error in results.
 pub fn error_name(kind: ErrorKind) -> String {
     match kind {
-        ErrorKind::Os(errno) => format!("errno_{errno}"),
+        ErrorKind::Os(errno) => match ERRNO_NAMES.iter().find(|(_, known)| *known == errno) {
+            Some((name, _)) => (*name).to_owned(),
+            None => format!("errno_{errno}"),
+        },
         kind => kind.word().to_owned(),
     }
 }
+
+/// Errors of file systems and block devices by the names of the kernel (`errno(3)`); others keep their number.
+const ERRNO_NAMES: [(&str, i32); 32] = [
+    ("EPERM", libc::EPERM),
+    ("ENOENT", libc::ENOENT),
+    ("EINTR", libc::EINTR),
+    ("EIO", libc::EIO),
+    ("ENXIO", libc::ENXIO),
+    ("EBADF", libc::EBADF),
+    ("EAGAIN", libc::EAGAIN),
+    ("ENOMEM", libc::ENOMEM),
+    ("EACCES", libc::EACCES),
+    ("EFAULT", libc::EFAULT),
+    ("EBUSY", libc::EBUSY),
+    ("EEXIST", libc::EEXIST),
+    ("ENOTDIR", libc::ENOTDIR),
+    ("EISDIR", libc::EISDIR),
+    ("EINVAL", libc::EINVAL),
+    ("ENFILE", libc::ENFILE),
+    ("EMFILE", libc::EMFILE),
+    ("EFBIG", libc::EFBIG),
+    ("EPIPE", libc::EPIPE),
+    ("ENAMETOOLONG", libc::ENAMETOOLONG),
+    ("ENOTEMPTY", libc::ENOTEMPTY),
+    ("ELOOP", libc::ELOOP),
+    ("ENODATA", libc::ENODATA),
+    ("EPROTO", libc::EPROTO),
+    ("EBADMSG", libc::EBADMSG),
+    ("EILSEQ", libc::EILSEQ),
+    ("ENOTCONN", libc::ENOTCONN),
+    ("ECONNRESET", libc::ECONNRESET),
+    ("ESTALE", libc::ESTALE),
+    ("EUCLEAN", libc::EUCLEAN),
+    ("EREMOTEIO", libc::EREMOTEIO),
+    ("EDQUOT", libc::EDQUOT),
+];

@@ -16,7 +16,8 @@ use crate::statistics::SteadySpec;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "keys such as interval and samples")]
 pub struct RecordSpec {
-    /// How long an interval is, from 10ms to 1h, or `end` for one at the end of each phase. Default 1s.
+    /// How long an interval is, from 10ms to 1h, or `end` for one at the end of each phase. Default `auto`: 1s, or less for
+    /// a load that is likely to be short, so that it has some 50.
     pub interval: IntervalLength,
     /// Keep every single request, in samples.parquet. Default no.
     pub samples: bool,
@@ -26,28 +27,46 @@ pub struct RecordSpec {
 }
 
 /// How long an interval is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IntervalLength {
+    /// Whoever knows the load decides; 1s where nobody does.
+    #[default]
+    Auto,
     /// As long as its phase.
     End,
     /// So long.
     Every(Span),
 }
 
+/// What nobody chose, for a load that is not short.
+const USUAL: Duration = Duration::from_secs(1);
+/// So many intervals a load has that is short.
+const POINTS: u32 = 50;
+
 /// The shortest interval and the longest: SPEK reports every hour at most.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(3600);
 
-impl Default for IntervalLength {
-    fn default() -> Self {
-        Self::Every(Span(Duration::from_secs(1)))
-    }
-}
-
 impl IntervalLength {
+    /// What `auto` is for a load that is likely to take so long: a length that gives some 50 points, in whole
+    /// hundredths of a second, and one second at the most. Any other stays.
+    #[must_use]
+    pub fn resolved(self, likely: Option<Duration>) -> Self {
+        match (self, likely) {
+            (Self::Auto, Some(likely)) => {
+                let hundredths = (likely / POINTS).as_millis() / 10;
+                let millis = u64::try_from(hundredths).unwrap_or(u64::MAX).saturating_mul(10);
+                Self::Every(Span(Duration::from_millis(millis).clamp(SHORTEST, USUAL)))
+            }
+            (Self::Auto, None) => Self::Every(Span(USUAL)),
+            (chosen, _) => chosen,
+        }
+    }
+
     /// In nanoseconds; the largest number for one that ends with its phase.
     pub fn nanoseconds(self) -> u64 {
         match self {
+            Self::Auto => u64::try_from(USUAL.as_nanos()).unwrap_or(u64::MAX),
             Self::End => u64::MAX,
             Self::Every(Span(span)) => u64::try_from(span.as_nanos()).unwrap_or(u64::MAX),
         }
@@ -76,6 +95,7 @@ impl RecordSpec {
 impl fmt::Display for IntervalLength {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Auto => f.pad("auto"),
             Self::End => f.pad("end"),
             Self::Every(span) => span.fmt(f),
         }
@@ -86,8 +106,10 @@ impl FromStr for IntervalLength {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "end" {
-            return Ok(Self::End);
+        match text {
+            "auto" => return Ok(Self::Auto),
+            "end" => return Ok(Self::End),
+            _ => {}
         }
         text.parse().map(Self::Every).map_err(|error| format!("{error}; or `end`"))
     }
@@ -113,8 +135,8 @@ impl JsonSchema for IntervalLength {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let span = generator.subschema_for::<Span>();
         json_schema!({
-            "description": "A span of time from 10ms to 1h, or `end`: as long as the phase.",
-            "anyOf": [{ "const": "end" }, span]
+            "description": "A span of time from 10ms to 1h; `end`: as long as the phase; `auto`: some 50 of a short load, else 1s.",
+            "anyOf": [{ "const": "end" }, { "const": "auto" }, span]
         })
     }
 }
@@ -122,6 +144,15 @@ impl JsonSchema for IntervalLength {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_short_load_has_some_fifty_intervals_and_a_long_one_those_of_a_second() {
+        let auto = |millis| IntervalLength::Auto.resolved(Some(Duration::from_millis(millis))).to_string();
+        let found = [0, 100, 2500, 10_000, 60_000, 1 << 40].map(auto);
+        assert_eq!(found, ["10ms", "10ms", "50ms", "200ms", "1s", "1s"]);
+        assert_eq!(IntervalLength::Auto.resolved(None).to_string(), "1s");
+        assert_eq!(IntervalLength::End.resolved(Some(Duration::ZERO)), IntervalLength::End);
+    }
 
     #[test]
     fn what_is_recorded_survives_its_text_and_intervals_have_limits() {

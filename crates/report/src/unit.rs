@@ -18,6 +18,8 @@ pub enum Unit {
     Count,
 }
 
+const KIB: f64 = 1024.0;
+
 impl Unit {
     /// By what numbers up to `largest` are divided, and how the quotient is called.
     pub fn scale(self, largest: f64) -> (f64, &'static str) {
@@ -25,10 +27,16 @@ impl Unit {
             steps.iter().copied().rev().find(|&(factor, _)| largest >= factor).unwrap_or(steps[0])
         };
         match self {
-            Self::BytesPerSecond => pick(&[(1.0, "B/s"), (1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s")]),
+            // As the terminal has them.
+            Self::BytesPerSecond => {
+                pick(&[(1.0, "B/s"), (KIB, "KiB/s"), (KIB * KIB, "MiB/s"), (KIB * KIB * KIB, "GiB/s")])
+            }
             Self::PerSecond => pick(&[(1.0, "per second"), (1e3, "thousand/s"), (1e6, "million/s")]),
             Self::Nanoseconds => pick(&[(1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")]),
-            Self::Bytes => pick(&[(1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB")]),
+            Self::Bytes => {
+                let tib = KIB * KIB * KIB * KIB;
+                pick(&[(1.0, "B"), (KIB, "KiB"), (KIB * KIB, "MiB"), (KIB * KIB * KIB, "GiB"), (tib, "TiB")])
+            }
             Self::Percent => (1.0, "%"),
             Self::Count => pick(&[(1.0, ""), (1e3, "thousand"), (1e6, "million"), (1e9, "billion")]),
         }
@@ -60,7 +68,8 @@ mod tests {
 
     #[test]
     fn numbers_have_the_largest_unit_in_which_they_are_at_least_one() {
-        assert_eq!(Unit::BytesPerSecond.write(215_300_000.0), "215 MB/s");
+        assert_eq!(Unit::BytesPerSecond.write(215_300_000.0), "205 MiB/s");
+        assert_eq!(Unit::Bytes.write(1536.0), "1.50 KiB");
         assert_eq!(Unit::Nanoseconds.write(1_480.0), "1.48 us");
         assert_eq!(Unit::Nanoseconds.write(850.0), "850 ns");
         assert_eq!(Unit::Percent.write(12.34), "12.3 %");

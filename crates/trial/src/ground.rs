@@ -24,6 +24,8 @@ pub fn claim(stack: &StackSpec, wanted: Use) -> Result<Ground> {
         match device {
             DeviceSpec::File(file) => {
                 let size = file.size.map(|size| size.0);
+                // One that stays as it is is only read, whatever the load does.
+                let wanted = if file.is_untouched() { Use::READ } else { wanted };
                 claims.push(Claim::of_path(&file.path, &Use { size, ..wanted })?);
                 if let Some(size) = size {
                     rotproof_machine::require_image_fits(&file.path, size)?;

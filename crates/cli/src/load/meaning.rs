@@ -101,9 +101,9 @@ impl LoadArgs {
     /// When the load is to end before its other ends, if it is to.
     pub fn until_steady(&self) -> Option<SteadySpec> {
         let window = self.ss_dur.unwrap_or(SteadySpec::default().window);
-        let interval = match self.interval.unwrap_or_default() {
+        let interval = match self.interval.unwrap_or_default().resolved(None) {
             IntervalLength::Every(span) => span.0,
-            IntervalLength::End => window.0,
+            IntervalLength::End | IntervalLength::Auto => window.0,
         };
         self.steadystate.map(|steady| steady.spec(window, self.ss_ramp.unwrap_or_default(), interval))
     }

@@ -9,7 +9,11 @@ use rotproof_spec::{Bytes, Percent, Span};
 
 use super::sections::{Section, Setting};
 use super::steady::FioSteady;
-use super::value::{block_sizes, distribution, percent, rates, size, small, split, switch, time, whole};
+use super::value::{
+    block_sizes, byte_rates, distribution, number, percent, range, rates, size, small, split, switch, time,
+    whole,
+};
+use super::words::without_effect;
 
 /// A job as we have it, and what belongs to the load as a whole.
 pub(super) struct Job {
@@ -25,10 +29,27 @@ pub(super) struct Job {
     pub(super) duplicates: Option<Percent>,
     pub(super) compressible: Option<Percent>,
     pub(super) fixed_buffers: bool,
+    /// Through the page cache.
+    pub(super) buffered: bool,
+    /// By a mapping.
+    pub(super) mapped: bool,
+    /// It begins when all before it have ended.
+    pub(super) waits: bool,
+    /// An I/O log that is replayed instead of what else is said.
+    pub(super) trace: Option<FioTrace>,
+}
+
+/// A log of requests that fio replays.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct FioTrace {
+    pub(super) file: String,
+    pub(super) asap: bool,
+    pub(super) speed: Option<f64>,
+    pub(super) skips: Vec<String>,
 }
 
 /// Options that change nothing that could be carried.
-const WITHOUT_MEANING: [&str; 12] = [
+const WITHOUT_MEANING: [&str; 11] = [
     "group_reporting",
     "new_group",
     "name",
@@ -40,7 +61,6 @@ const WITHOUT_MEANING: [&str; 12] = [
     "fsync_on_close",
     "norandommap",
     "fallocate",
-    "disable_lat",
 ];
 
 const TARGET: &str = "What fio works on (`filename`, `directory`) is not carried: the stack and the subject of the trial say \
@@ -50,6 +70,20 @@ const VERIFY: &str =
     "Every block that is written is verified as it is read and in the end, whatever `verify` says.";
 const FILES: &str = "Files are not registered with the kernel, whatever `registerfiles` says.";
 const POLLING: &str = "The devices of a trial cannot be polled, whatever `hipri` says; `rotproof load --hipri` polls those that can.";
+const NULL: &str = "fio's engine `null` does nothing with a request: use the leaf `null` of `rotproof load`, or a `memory` leaf.";
+const BUFFERED: &str =
+    "Where `direct=0` is said, the load is `buffered: true`, which takes a file system as the subject.";
+const MAPPED: &str =
+    "With the engine `mmap` the load is `ioengine: mmap`, which takes a file system as the subject.";
+const SHARE: &str = "A `size` in percent is the share of the target that a job has; give the load a `total` or a `duration` as its end.";
+const LOOPS: &str = "`loops` is carried as so many times the bytes and requests.";
+const SYNCED: &str = "With `sync` every write is durable as it completes: `fua: 100%`.";
+const BYTE_RATE: &str =
+    "`rate` in bytes a second is carried as requests a second, by the mean size of a request.";
+const FILL: &str = "`fill_device` writes until there is no room; here a load without `size` writes as many bytes as its target has.";
+const STEADY_LOOK: &str = "How steady a load is, is looked at with each interval (`record: { interval }`).";
+const GAPS: &str = "A way such as `rw=write:112k` leaves out so much after each request, which is the pattern `strided`. At the end \
+                    that goes on from the second place, where fio begins anew.";
 const STEADY: &str = "`steadystate` ends all jobs together, by their sum. Where fio limits how far a second lies from the mean, \
                       the lowest and the highest lie at most twice as far from each other here.";
 const SEED: &str = "What is random comes from the trial's own `seed`.";
@@ -90,8 +124,13 @@ struct Options {
     poisson: bool,
     /// Whatever its order, it counts more than one size.
     split: Option<BlockSizes>,
+    /// Bytes that are left out after each request.
+    gap: Option<Bytes>,
     is_async: bool,
-    is_direct: bool,
+    is_direct: Option<bool>,
+    byte_rate: Option<(f64, f64)>,
+    loops: Option<u64>,
+    trace: FioTrace,
     think: Option<Span>,
     think_after: Option<u64>,
     steady: Option<FioSteady>,
@@ -118,6 +157,10 @@ impl Job {
             duplicates: None,
             compressible: None,
             fixed_buffers: false,
+            buffered: false,
+            mapped: false,
+            waits: false,
+            trace: None,
         };
         let mut options = Options::default();
         for setting in &section.options {
@@ -151,14 +194,80 @@ impl Job {
             }
         };
         match setting.name.as_str() {
-            "rw" | "readwrite" => options.access = Some(access(value)?),
+            "rw" | "readwrite" => {
+                let (word, gap) = value.split_once(':').unwrap_or((value, ""));
+                let (is_random, reads) = access(word)?;
+                options.gap = match (is_random, gap) {
+                    (_, "") => None,
+                    // To fio the number is how many requests come before the next random place.
+                    (true, "1") => None,
+                    (true, _) => {
+                        return Err(
+                            "runs of several requests at random places have no counterpart".to_owned()
+                        );
+                    }
+                    (false, gap) if gap.starts_with('-') => {
+                        return Err("going backwards has no counterpart among the patterns".to_owned());
+                    }
+                    (false, gap) => Some(size(gap)?).filter(|gap| gap.0 > 0),
+                };
+                options.access = Some((is_random, reads));
+            }
+            "bsrange" | "blocksize_range" => self.spec.block_size = range(value)?,
+            "fill_device" | "fill_fs" => {
+                if switch(value)? {
+                    note(FILL);
+                }
+            }
+            "steadystate_check_interval" | "ss_interval" => {
+                time(value, 1e9)?;
+                note(STEADY_LOOK);
+            }
             "bs" | "blocksize" => self.spec.block_size = block_sizes(value)?,
             "bssplit" => options.split = Some(split(value)?),
             "ba" | "blockalign" => self.spec.align = Some(size(value)?),
             "iodepth" => self.spec.queue_depth = small(value)?,
             "numjobs" => self.spec.workers = small(value)?,
+            "size" if value.ends_with('%') => {
+                self.spec.space = Some(percent(value)?).filter(|share| share.0 < 1.0);
+                note(SHARE);
+            }
             "size" => self.size = Some(size(value)?),
             "io_size" | "io_limit" => options.io_size = Some(size(value)?),
+            "loops" => {
+                options.loops = Some(whole(value)?).filter(|loops| *loops > 1);
+                if options.loops.is_some() {
+                    note(LOOPS);
+                }
+            }
+            "stonewall" | "wait_for_previous" => self.waits = switch(value)?,
+            "read_iolog" => value.clone_into(&mut options.trace.file),
+            "replay_no_stall" => options.trace.asap = switch(value)?,
+            "replay_time_scale" => options.trace.speed = Some(number(value)? / 100.0),
+            "replay_skip" => {
+                options.trace.skips = value
+                    .split(',')
+                    .map(|word| match word.trim() {
+                        "trim" => Ok("discard".to_owned()),
+                        word @ ("read" | "write") => Ok(word.to_owned()),
+                        "sync" => Ok("flush".to_owned()),
+                        word => Err(format!("`{word}` is nothing that a replay could leave out")),
+                    })
+                    .collect::<Result<_, _>>()?;
+            }
+            "replay_redirect" => note(TARGET),
+            "sync" => match value {
+                "0" | "none" => {}
+                "" | "1" | "sync" | "dsync" => {
+                    self.spec.fua = Some(Percent(1.0));
+                    note(SYNCED);
+                }
+                _ => return Err(format!("`{value}` has no counterpart among the ways to be durable")),
+            },
+            "rate" => {
+                options.byte_rate = Some(byte_rates(value)?);
+                note(BYTE_RATE);
+            }
             "number_ios" => self.requests = Some(whole(value)?),
             "runtime" | "timeout" => options.runtime = Some(time(value, 1e9)?),
             "time_based" => options.time_based = switch(value)?,
@@ -201,28 +310,43 @@ impl Job {
                 note(CONTENT);
             }
             "buffer_compress_percentage" => self.compressible = Some(percent(value)?),
-            "filename" | "directory" | "filesize" => note(TARGET),
+            "filename" | "directory" | "filesize" | "uri" => note(TARGET),
             "ioengine" => match value {
                 "io_uring" | "libaio" | "posixaio" | "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" => {
                     options.is_async = matches!(value, "io_uring" | "libaio" | "posixaio");
                     note(ENGINE);
                 }
+                "windowsaio" | "solarisaio" | "libblkio" => {
+                    options.is_async = true;
+                    note(ENGINE);
+                }
+                "nbd" => {
+                    options.is_async = true;
+                    note(TARGET);
+                }
+                "null" => {
+                    options.is_async = true;
+                    note(NULL);
+                }
+                "mmap" => {
+                    self.mapped = true;
+                    note(MAPPED);
+                }
                 _ => return Err(format!("`{value}` has no counterpart among the engines")),
             },
-            "direct" | "buffered" if switch(value)? == (setting.name == "direct") => {
-                options.is_direct = true;
-                note(ENGINE);
-            }
             "direct" | "buffered" => {
-                return Err(format!(
-                    "`{}={value}` has no counterpart: loads go past the page cache",
-                    setting.name
-                ));
+                options.is_direct = Some(switch(value)? == (setting.name == "direct"));
+                if options.is_direct == Some(true) {
+                    note(ENGINE);
+                }
             }
             "verify" | "do_verify" => note(VERIFY),
             "randrepeat" | "allrandrepeat" | "randseed" => note(SEED),
-            "loops" if value == "1" => {}
             name if WITHOUT_MEANING.contains(&name) => {}
+            name if without_effect(name).is_some() => {
+                let why = without_effect(name).unwrap_or_default();
+                note(&format!("`{name}` {why}."));
+            }
             name => return Err(format!("`{name}` has no counterpart in a load")),
         }
         Ok(())
@@ -255,14 +379,32 @@ impl Job {
             self.spec.queue_depth = 1;
             note(ONE_IN_FLIGHT);
         }
-        if !options.is_direct {
-            note(PAGE_CACHE);
+        match options.is_direct {
+            None if !self.mapped => note(PAGE_CACHE),
+            Some(false) if !self.mapped => {
+                self.buffered = true;
+                note(BUFFERED);
+            }
+            _ => {}
+        }
+        if !options.trace.file.is_empty() {
+            self.trace = Some(options.trace.clone());
         }
         if self.spec.workers > 1 {
             note(OWN_PARTS);
         }
         if !is_random && reads == MIXED {
             note(CURSORS);
+        }
+        if let Some(gap) = options.gap {
+            let (read_sizes, write_sizes) = self.spec.block_size.split();
+            match (read_sizes.0.as_slice(), write_sizes.0.as_slice()) {
+                ([(one, _)], [(other, _)]) if one == other => {
+                    self.spec.pattern = Pattern::Strided { by: Bytes(one.0.saturating_add(gap.0)) };
+                    note(GAPS);
+                }
+                _ => report("gaps between requests of several sizes", "give one `bs`", &self.place),
+            }
         }
         if is_random {
             self.spec.pattern = options.pattern.unwrap_or(Pattern::Random);
@@ -275,7 +417,12 @@ impl Job {
             let help = "give `rw=randread`, `randwrite` or `randrw`, or take it out";
             report("what is random is said of a sequential job", help, &self.place);
         }
-        match options.rate.map(|limits| self.together(limits)) {
+        let by_bytes = options.byte_rate.map(|limits| self.requests_of(limits));
+        if by_bytes.is_some() && options.rate.is_some() {
+            let help = "keep one of them";
+            report("both `rate` and `rate_iops` limit the job", help, &self.place);
+        }
+        match by_bytes.or(options.rate).map(|limits| self.together(limits)) {
             None => {}
             Some(Some((requests, reads))) => {
                 if reads > 0.0 && reads < 1.0 {
@@ -317,6 +464,10 @@ impl Job {
         // With `time_based` the time alone counts, else the first of the ends.
         let is_by_time = options.time_based && options.runtime.is_some();
         self.total = options.io_size.or(self.size).filter(|_| !is_by_time);
+        if let Some(loops) = options.loops.filter(|_| !is_by_time) {
+            self.total = self.total.map(|total| Bytes(total.0.saturating_mul(loops)));
+            self.requests = self.requests.map(|requests| requests.saturating_mul(loops));
+        }
         self.duration = options.runtime;
         if is_by_time && self.requests.take().is_some() {
             note(BY_TIME);
@@ -324,6 +475,14 @@ impl Job {
         if options.runtime.is_some() && !is_by_time && self.total.is_none() {
             note(ENDLESS);
         }
+    }
+
+    /// Limits in bytes a second as fio's in requests of the smallest size, which it takes for as many bytes.
+    fn requests_of(&self, (reads, writes): (f64, f64)) -> (f64, f64) {
+        let smallest =
+            |sizes: &SizeMix| sizes.0.iter().map(|(size, _)| size.0).min().unwrap_or(1).max(1) as f64;
+        let (read_sizes, write_sizes) = self.spec.block_size.split();
+        (reads / smallest(read_sizes), writes / smallest(write_sizes))
     }
 
     /// Requests a second of one clone, and the share of reads, from what limits its reads and its writes; `None` if only

@@ -8,12 +8,13 @@ mod job;
 mod sections;
 mod steady;
 mod value;
+mod words;
 
 use std::fmt;
 use std::sync::Arc;
 
 use rotproof_document::{Diagnostic, Diagnostics, Source};
-use rotproof_load::{JobSpec, LoadSpec};
+use rotproof_load::{FileEngine, JobSpec, LoadSpec};
 use rotproof_spec::{Bytes, Path, Percent, Problems, Span};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -22,22 +23,40 @@ use super::written::comment;
 use job::{Job, OWN_PARTS};
 pub use steady::FioSteady;
 
-/// A load that was written for fio.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// Loads that were written for fio.
+#[derive(Clone, Debug, PartialEq)]
 pub struct ImportedLoad {
     /// The file it came from.
     pub file: String,
     /// What was assumed, and what has no meaning here.
     pub notes: Vec<String>,
-    /// The load.
-    pub load: LoadSpec,
+    /// The load; several where jobs wait for those before them (`stonewall`), in their order. At least one.
+    pub loads: Vec<LoadSpec>,
 }
+
+impl Serialize for ImportedLoad {
+    /// `load` where there is one, `loads` where there are several.
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = json!({ "file": self.file, "notes": self.notes });
+        match self.loads.as_slice() {
+            [one] => object["load"] = json!(one),
+            several => object["loads"] = json!(several),
+        }
+        object.serialize(serializer)
+    }
+}
+
+const IN_TURN: &str = "Jobs that wait for those before them (`stonewall`) are a load of their own, for a trial of its own: run these \
+                       trials in this order. None knows what another has written.";
 
 /// Whether a text looks like a job file: its first line that is no comment names a section.
 pub(super) fn looks_like(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.find(|line| !line.starts_with(['#', ';'])).is_some_and(|line| {
-        line.starts_with('[') && line.ends_with(']') && !line.contains(['{', '"', ',', ':'])
+        let line = line.split(['#', ';']).next().unwrap_or_default().trim();
+        let name = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        // An empty list is one of YAML, not a section.
+        name.is_some_and(|name| !name.trim().is_empty() && !name.contains(['{', '"', ',', ':']))
     })
 }
 
@@ -54,27 +73,38 @@ pub(super) fn import(source: &Arc<Source>) -> Result<ImportedLoad, Diagnostics> 
         let help = Some("a section such as [readers] describes one");
         return Err(Diagnostics::one(&source.name, "there is no job in it", help, None));
     }
-    let load = together(&jobs, &mut notes, &mut diagnostics);
-    if diagnostics.is_empty() {
-        let mut problems = Problems::default();
-        load.validate(&Path::root(), &mut problems);
-        for problem in problems {
-            let index = problem.path.as_str().strip_prefix("jobs[").and_then(|rest| rest.split(']').next());
-            let job = index.and_then(|index| index.parse::<usize>().ok()).and_then(|index| jobs.get(index));
-            diagnostics.push(Diagnostic {
-                message: format!("as a load this makes no sense: {}", problem.message),
-                help: problem.help,
-                place: job.map(|job| job.place.clone()),
-                path: String::new(),
-            });
+    let mut loads = Vec::new();
+    for jobs in jobs.chunk_by(|_, next| !next.waits) {
+        let load = together(jobs, &mut notes, &mut diagnostics);
+        if diagnostics.is_empty() {
+            validate(&load, jobs, &mut diagnostics);
         }
+        // As its text says it: shares are written with six decimals.
+        loads.push(serde_json::to_value(&load).and_then(serde_json::from_value).unwrap_or(load));
+    }
+    if loads.len() > 1 {
+        notes.push(IN_TURN.to_owned());
     }
     if !diagnostics.is_empty() {
         return Err(Diagnostics::new(&source.name, diagnostics));
     }
-    // As its text says it: shares are written with six decimals.
-    let load = serde_json::to_value(&load).and_then(serde_json::from_value).unwrap_or(load);
-    Ok(ImportedLoad { file: source.name.clone(), notes, load })
+    Ok(ImportedLoad { file: source.name.clone(), notes, loads })
+}
+
+/// Reports what a load may not be, at the job that it comes of.
+fn validate(load: &LoadSpec, jobs: &[Job], diagnostics: &mut Vec<Diagnostic>) {
+    let mut problems = Problems::default();
+    load.validate(&Path::root(), &mut problems);
+    for problem in problems {
+        let index = problem.path.as_str().strip_prefix("jobs[").and_then(|rest| rest.split(']').next());
+        let job = index.and_then(|index| index.parse::<usize>().ok()).and_then(|index| jobs.get(index));
+        diagnostics.push(Diagnostic {
+            message: format!("as a load this makes no sense: {}", problem.message),
+            help: problem.help,
+            place: job.map(|job| job.place.clone()),
+            path: String::new(),
+        });
+    }
 }
 
 /// Jobs as one load, whose end is that of all of them.
@@ -100,11 +130,19 @@ fn together(jobs: &[Job], notes: &mut Vec<String>, diagnostics: &mut Vec<Diagnos
             ("dedupe_percentage", job.duplicates == first.duplicates),
             ("buffer_compress_percentage", job.compressible == first.compressible),
             ("fixedbufs", job.fixed_buffers == first.fixed_buffers),
+            ("direct", job.buffered == first.buffered),
+            ("ioengine", job.mapped == first.mapped),
         ] {
             if !is_same {
                 differs(what, job);
             }
         }
+    }
+    if jobs.iter().any(|job| job.trace.is_some()) {
+        if jobs.len() > 1 {
+            differs("read_iolog", first);
+        }
+        return replay(first, load);
     }
     let workers = |job: &Job| u64::from(job.spec.workers);
     let total: u64 = jobs
@@ -136,19 +174,40 @@ fn together(jobs: &[Job], notes: &mut Vec<String>, diagnostics: &mut Vec<Diagnos
     }
     load.duplicates = rotproof_load::Duplicates::Share(first.duplicates.unwrap_or_default());
     load.fixed_buffers = first.fixed_buffers;
+    load.buffered = first.buffered;
+    if first.mapped {
+        load.ioengine = FileEngine::Mmap;
+    }
     load.compressible = first.compressible.unwrap_or_default();
     let space: u64 = jobs
         .iter()
         .map(|job| job.size.map_or(0, |Bytes(bytes)| bytes.saturating_mul(workers(job))))
         .fold(0, u64::saturating_add);
     if space > 0 {
-        notes.push(format!(
+        let note = format!(
             "fio's jobs have {} in all to work on (`size`). Here they share the target, whatever its size: make the \
              stack that large.",
             Bytes(space)
-        ));
+        );
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
     }
     load
+}
+
+/// The load that replays the log of a job; what else the job says of its requests, the log does.
+fn replay(job: &Job, load: LoadSpec) -> LoadSpec {
+    let Some(trace) = &job.trace else { return load };
+    let described = json!({
+        "file": trace.file,
+        "format": "fio",
+        "pace": if trace.asap { "asap" } else { "timed" },
+        "speed": trace.speed.unwrap_or(1.0),
+        "skip": trace.skips,
+    });
+    let trace = serde_json::from_value(described).ok();
+    LoadSpec { jobs: Vec::new(), trace, workers: job.spec.workers, buffered: job.buffered, ..load }
 }
 
 /// A span of time, if it is no more than fio takes.
@@ -164,11 +223,20 @@ impl fmt::Display for ImportedLoad {
         for note in &self.notes {
             comment(f, "", note)?;
         }
-        let mut load = without_defaults(&self.load, &LoadSpec::default());
-        let jobs = self.load.jobs.iter().map(|job| without_defaults(job, &JobSpec::default()));
-        load["jobs"] = Value::Array(jobs.collect());
-        let yaml = serde_saphyr::to_string(&json!({ "load": load })).map_err(|_| fmt::Error)?;
-        f.write_str(yaml.trim_end())
+        for (index, load) in self.loads.iter().enumerate() {
+            if index > 0 {
+                write!(f, "\n---\n")?;
+            }
+            let jobs: Vec<Value> =
+                load.jobs.iter().map(|job| without_defaults(job, &JobSpec::default())).collect();
+            let mut load = without_defaults(load, &LoadSpec::default());
+            if !jobs.is_empty() {
+                load["jobs"] = Value::Array(jobs);
+            }
+            let yaml = serde_saphyr::to_string(&json!({ "load": load })).map_err(|_| fmt::Error)?;
+            f.write_str(yaml.trim_end())?;
+        }
+        Ok(())
     }
 }
 
@@ -266,12 +334,12 @@ mod tests {
             ),
         ] {
             let imported = import(text).unwrap_or_else(|mistakes| panic!("{mistakes:?}\n{text}"));
-            assert_eq!(imported.load, load(json), "{text}");
+            assert_eq!(imported.loads[0], load(json), "{text}");
             assert!(!imported.notes.is_empty(), "each of them leaves something open: {text}");
             let trial = format!("stack: [memory: {{ size: 2GiB }}]\nsubject: device\n{imported}\n");
             let again = TrialFile::parse("t.yaml", trial.as_bytes(), &Overrides::default())
                 .unwrap_or_else(|mistakes| panic!("{mistakes}\n{trial}"));
-            assert_eq!(again.load, imported.load, "{trial}");
+            assert_eq!(again.load, imported.loads[0], "{trial}");
         }
     }
 
@@ -289,12 +357,12 @@ mod tests {
         ] {
             let text = format!("[a]\nsize=1g\n{job}");
             let imported = import(&text).unwrap_or_else(|mistakes| panic!("{mistakes:?}\n{text}"));
-            let found = &imported.load.jobs[0];
+            let found = &imported.loads[0].jobs[0];
             assert_eq!(found.rate.as_ref().map(|rate| rate.requests), Some(requests), "{text}");
             assert!((found.reads.0 - reads).abs() < 1e-6, "{text}: {}", found.reads);
         }
         let unlimited = import("[a]\nsize=1g\nrw=randrw\nrate_iops=0\n").expect("no limit");
-        assert_eq!(unlimited.load.jobs[0].rate, None);
+        assert_eq!(unlimited.loads[0].jobs[0].rate, None);
     }
 
     #[test]
@@ -319,7 +387,11 @@ mod tests {
         let same =
             "[a]\nioengine=libaio\niodepth=32\nrw=read\ndirect=1\ntime_based\nruntime=5\nnumber_ios=7\n";
         let same = import(same).expect("a job");
-        assert_eq!((same.load.jobs[0].queue_depth, same.load.requests), (32, None), "time alone counts");
+        assert_eq!(
+            (same.loads[0].jobs[0].queue_depth, same.loads[0].requests),
+            (32, None),
+            "time alone counts"
+        );
         let unsaid = ["in flight", "each place once", "its own part", "page cache;", "ends before"];
         assert!(!same.notes.iter().any(|note| unsaid.iter().any(|word| note.contains(word))), "{same:?}");
     }
@@ -327,7 +399,7 @@ mod tests {
     #[test]
     fn sizes_have_the_units_of_fio() {
         for (size, bytes) in [("1m", 1 << 20), ("1MB", 1 << 20), ("1MiB", 1_000_000), ("4096", 4096)] {
-            let load = import(&format!("[a]\nrw=write\nsize={size}\n")).expect(size).load;
+            let load = import(&format!("[a]\nrw=write\nsize={size}\n")).expect(size).loads.remove(0);
             assert_eq!(load.total, Some(Bytes(bytes)), "{size}");
         }
         let found = import("[a]\nbs=4KiB\nsize=1m\n").expect_err("4000 bytes");
@@ -338,30 +410,129 @@ mod tests {
     fn a_global_section_holds_for_the_jobs_behind_it() {
         let imported =
             import("[a]\nsize=4k\n[global]\nbs=8k\n[b]\nsize=8k\n[c]\nsize=16k\nbs=16k\n").expect("jobs");
-        let sizes: Vec<_> = imported.load.jobs.iter().map(|job| job.block_size.to_string()).collect();
+        let sizes: Vec<_> = imported.loads[0].jobs.iter().map(|job| job.block_size.to_string()).collect();
         assert_eq!(sizes, ["4KiB", "8KiB", "16KiB"]);
+    }
+
+    #[test]
+    fn what_only_shapes_fios_output_and_process_is_taken_and_named() {
+        let imported = import(
+            "[a] ; the only one\nrw=write # in order\nsize=1m\nwrite_bw_log=x\nlog_avg_msec=500\ncpus_allowed=0-3\n\
+             iodepth_batch=8\nnrfiles=4\nverify_backlog=16\nzero_buffers\n",
+        )
+        .expect("a job");
+        for name in [
+            "write_bw_log",
+            "log_avg_msec",
+            "cpus_allowed",
+            "iodepth_batch",
+            "nrfiles",
+            "verify_backlog",
+            "zero_buffers",
+        ] {
+            let named = format!("`{name}` ");
+            assert!(
+                imported.notes.iter().any(|note| note.starts_with(&named)),
+                "{name}: {:?}",
+                imported.notes
+            );
+        }
+        assert_eq!(imported.loads, [load(r#"{ "total": "1MiB", "jobs": [{ "name": "a" }] }"#)]);
+    }
+
+    #[test]
+    fn jobs_that_wait_are_loads_of_their_own_in_their_order() {
+        let text = "[global]\nsize=1m\n[fill]\nrw=write\n[a]\nstonewall\nrw=randread\nruntime=5\n[b]\nrw=randwrite\n\
+                    runtime=5\n[last]\nstonewall\nrw=read\n";
+        let imported = import(text).expect("jobs");
+        let names: Vec<Vec<&str>> = imported
+            .loads
+            .iter()
+            .map(|load| load.jobs.iter().filter_map(|job| job.name.as_deref()).collect())
+            .collect();
+        assert_eq!(names, [&["fill"][..], &["a", "b"], &["last"]]);
+        assert!(imported.notes.iter().any(|note| note.contains("in this order")), "{:?}", imported.notes);
+        assert_eq!(imported.to_string().split("\n---\n").count(), 3);
+        let json = serde_json::to_value(&imported).expect("JSON");
+        assert_eq!(json["loads"].as_array().map(Vec::len), Some(3));
+    }
+
+    #[test]
+    fn what_fio_says_in_other_words_is_carried() {
+        for (options, json) in [
+            ("rw=write\nsize=1m\nloops=3\n", r#"{ "total": "3MiB", "jobs": [{ "name": "a" }] }"#),
+            (
+                "rw=write\nsize=1m\nsync=1\n",
+                r#"{ "total": "1MiB", "jobs": [{ "name": "a", "fua": "100%" }] }"#,
+            ),
+            (
+                "rw=write\nsize=1m\ndirect=0\n",
+                r#"{ "total": "1MiB", "buffered": true, "jobs": [{ "name": "a" }] }"#,
+            ),
+            (
+                "rw=write\nsize=1m\nioengine=mmap\n",
+                r#"{ "total": "1MiB", "ioengine": "mmap", "jobs": [{ "name": "a" }] }"#,
+            ),
+            (
+                "rw=write\nsize=1m\nbs=16k\nrate=1m\n",
+                r#"{ "total": "1MiB", "jobs": [{ "name": "a", "block_size": "16KiB", "rate": 64 }] }"#,
+            ),
+            (
+                "rw=write:112k\nsize=1m\nbs=16k\n",
+                r#"{ "total": "1MiB", "jobs": [{ "name": "a", "block_size": "16KiB",
+                     "pattern": { "strided": { "by": "128KiB" } } }] }"#,
+            ),
+            (
+                "rw=randread\nsize=30%\nruntime=5\ntime_based\n",
+                r#"{ "duration": "5s", "jobs": [{ "name": "a", "pattern": "random", "reads": "100%", "space": "30%" }] }"#,
+            ),
+            (
+                "rw=randread\nsize=1m\nrandom_distribution=zoned:50/5:30/15:20/\n",
+                r#"{ "total": "1MiB", "jobs": [{ "name": "a", "reads": "100%", "pattern": { "zoned": [
+                     { "requests": "50%", "space": "5%" }, { "requests": "30%", "space": "15%" },
+                     { "requests": "20%", "space": "80%" }] } }] }"#,
+            ),
+            (
+                "read_iolog=x.log\nreplay_no_stall=1\nreplay_skip=trim\n",
+                r#"{ "trace": { "file": "x.log", "format": "fio", "pace": "asap", "skip": ["discard"] } }"#,
+            ),
+            (
+                "rw=write\nbsrange=8k-8k\nsize=1m\n",
+                r#"{ "total": "1MiB", "jobs": [{ "name": "a", "block_size": "8KiB" }] }"#,
+            ),
+        ] {
+            let text = format!("[a]\n{options}");
+            let imported = import(&text).unwrap_or_else(|mistakes| panic!("{mistakes:?}\n{text}"));
+            assert_eq!(imported.loads, [load(json)], "{text}");
+        }
     }
 
     #[test]
     fn everything_that_cannot_be_carried_is_named_at_its_line() {
         for (text, mistakes) in [
             ("[a]\nrw=trim\n", &["2: `trim` has no counterpart"][..]),
-            ("[a]\nsize=1g\nzonemode=zbd\nstonewall\n", &["3: `zonemode`", "4: `stonewall`"]),
+            ("[a]\nsize=1g\nzonemode=zbd\nflow=1\n", &["3: `zonemode`", "4: `flow`"]),
             ("[a]\nbs=6k\nsize=1m\n", &["1: as a load this makes no sense: a request of 6KiB"]),
-            ("[a]\nsize=50%\n", &["2: `50%` is no size"]),
+            ("[a]\nsize=50%x\n", &["2: `50%x` is no size"]),
+            ("[]\nrw=read\n", &["1: a section without a name", "2: an option before"]),
+            ("[a]\nbsrange=4k-64k\n", &["2: sizes drawn from a range"]),
+            ("[a]\nrw=read:-8k\n", &["2: going backwards"]),
+            ("[a]\nread_iolog=x\n[b]\nrw=read\n", &["1: jobs with a different `read_iolog`"]),
+            ("[a]\nrate=1m\nrate_iops=5\nsize=1m\n", &["1: both `rate` and `rate_iops`"]),
+            ("[a]\nsize=1m\ndirect=0\n[b]\nsize=1m\ndirect=1\n", &["4: jobs with a different `direct`"]),
             (
                 "[a]\nsize=1m\n[b]\nruntime=5\ntime_based=1\n",
                 &["3: jobs with a different `runtime`", "3: jobs with a different `size`"],
             ),
             ("[a]\nsize=1m\nramp_time=3\n", &["1: jobs with a different `ramp_time (it needs `runtime`)"]),
-            ("[a]\nrw=randread:8\n", &["2: `randread:8` has no counterpart"]),
+            ("[a]\nrw=randread:8\n", &["2: runs of several requests"]),
             ("rw=read\n[a]\n", &["1: an option before the first section"]),
             ("[a\nrw=read\n", &["1: a section without its bracket", "2: an option before the first section"]),
             (
                 "[a]\nsize=1m\nthinktime=1s\nthinktime_blocks=5\nthinktime_iotime=9\n",
                 &["1: both `thinktime_blocks` and `thinktime_iotime` say when to pause"],
             ),
-            ("[a]\ndirect=0\n", &["2: `direct=0`"]),
+            ("[a]\ndirect=perhaps\n", &["2: `perhaps` is neither"]),
             ("[a]\nss=iops:5\nss_dur=9\n", &["2: the limit `5` is no share of the mean"]),
             (
                 "[a]\nrw=randrw\nrate_iops=500,0\nsize=1m\n[b]\nrw=rw\nrate_iops=1,2,3\nsize=1m\n",

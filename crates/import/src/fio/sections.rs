@@ -29,10 +29,11 @@ pub(super) fn read(source: &Arc<Source>, diagnostics: &mut Vec<Diagnostic>) -> V
     let mut is_global = false;
     let mut start = 0;
     for line in source.text.split_inclusive('\n') {
-        let text = line.trim();
+        // fio cuts a line at the first of these two, wherever it stands (`strip_blank_end` of its parse.c).
+        let text = line.split(['#', ';']).next().unwrap_or_default().trim();
         let begin = start + (line.len() - line.trim_start().len());
         start += line.len();
-        if text.is_empty() || text.starts_with(['#', ';']) {
+        if text.is_empty() {
             continue;
         }
         let place = Place::new(source, begin..begin + text.len());
@@ -49,6 +50,10 @@ pub(super) fn read(source: &Arc<Source>, diagnostics: &mut Vec<Diagnostic>) -> V
                 report("a section without its bracket", "write [name] alone on its line");
                 continue;
             };
+            if name.trim().is_empty() {
+                report("a section without a name", "write [name] alone on its line");
+                continue;
+            }
             is_global = name.trim() == "global";
             if is_global {
                 continue;

@@ -83,8 +83,45 @@ pub(super) fn block_sizes(text: &str) -> Result<BlockSizes, String> {
     let sizes: Vec<Bytes> = text.split(',').map(|part| size(part.trim())).collect::<Result<_, _>>()?;
     match sizes[..] {
         [one] => Ok(one.into()),
-        [reads, writes] => Ok(BlockSizes::Split { reads: SizeMix::one(reads), writes: SizeMix::one(writes) }),
-        _ => Err("sizes for reads, writes and trims are one too many".to_owned()),
+        // The third is of trims, of which a load has none.
+        [reads, writes] | [reads, writes, _] => {
+            Ok(BlockSizes::Split { reads: SizeMix::one(reads), writes: SizeMix::one(writes) })
+        }
+        _ => Err("more than sizes for reads, writes and trims".to_owned()),
+    }
+}
+
+/// `4k-4k`, which is one size. To fio a range is any multiple of its beginning, each as likely, which no mix of ours is.
+pub(super) fn range(text: &str) -> Result<BlockSizes, String> {
+    let one = |part: &str| {
+        let (first, last) =
+            part.split_once(['-', ':']).ok_or_else(|| format!("`{part}` is no range of sizes"))?;
+        let (first, last) = (size(first.trim())?, size(last.trim())?);
+        if first == last { Ok(first) } else { Err("sizes drawn from a range have no counterpart".to_owned()) }
+    };
+    let sizes: Vec<Bytes> = text.split(',').map(one).collect::<Result<_, _>>()?;
+    match sizes[..] {
+        [one] => Ok(one.into()),
+        [reads, writes, ..] => {
+            Ok(BlockSizes::Split { reads: SizeMix::one(reads), writes: SizeMix::one(writes) })
+        }
+        [] => Err("no range of sizes".to_owned()),
+    }
+}
+
+/// Bytes a second, for reads and for writes; `1m` is for both.
+pub(super) fn byte_rates(text: &str) -> Result<(f64, f64), String> {
+    let limits: Vec<f64> = text
+        .split(',')
+        .map(|part| match part.trim() {
+            "" => Ok(0.0),
+            part => size(part).map(|bytes| bytes.0 as f64),
+        })
+        .collect::<Result<_, _>>()?;
+    match limits[..] {
+        [both] => Ok((both, both)),
+        [reads, writes] | [reads, writes, _] => Ok((reads, writes)),
+        _ => Err("more than rates for reads, writes and trims".to_owned()),
     }
 }
 
@@ -104,6 +141,27 @@ pub(super) fn split(text: &str) -> Result<BlockSizes, String> {
     }
 }
 
+/// `60/10:30/20:8/30:2/40`: requests and space in percent. A space that is left out is an equal part of what remains, so
+/// `50/5:30/15:20/` is meant as `50/5:30/15:20/80` (fio(1), `random_distribution`).
+fn zones(text: &str) -> Result<Vec<Zone>, String> {
+    let mut zones = Vec::new();
+    for zone in text.split(':') {
+        let (requests, space) =
+            zone.split_once('/').ok_or_else(|| format!("`{zone}` is no zone such as 60/10"))?;
+        let space = match space.trim() {
+            "" => None,
+            space => Some(percent(space)?),
+        };
+        zones.push((percent(requests)?, space));
+    }
+    let given: f64 = zones.iter().filter_map(|(_, space)| *space).map(|space| space.0).sum();
+    let open = zones.iter().filter(|(_, space)| space.is_none()).count();
+    let left = Percent(((1.0 - given) / open.max(1) as f64).max(0.0));
+    let zone =
+        |(requests, space): (Percent, Option<Percent>)| Zone { requests, space: space.unwrap_or(left) };
+    Ok(zones.into_iter().map(zone).collect())
+}
+
 /// fio's `random_distribution`.
 pub(super) fn distribution(text: &str) -> Result<Pattern, String> {
     let (word, value) = text.split_once(':').unwrap_or((text, ""));
@@ -113,14 +171,7 @@ pub(super) fn distribution(text: &str) -> Result<Pattern, String> {
         // A power of the share, as fio has it: 0.2 for 20% that get 80%.
         "pareto" => number(value).map(|hot| Pattern::Pareto { hot: Percent(hot) }),
         "normal" => percent(value).map(|deviation| Pattern::Normal { deviation }),
-        "zoned" => {
-            let zones = value.split(':').map(|zone| {
-                let (requests, space) =
-                    zone.split_once('/').ok_or_else(|| format!("`{zone}` is no zone such as 60/10"))?;
-                Ok(Zone { requests: percent(requests)?, space: percent(space)? })
-            });
-            zones.collect::<Result<_, String>>().map(Pattern::Zoned)
-        }
+        "zoned" => zones(value).map(Pattern::Zoned),
         _ => Err(format!("`{word}` has no counterpart among the patterns")),
     }
 }

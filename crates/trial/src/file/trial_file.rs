@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_document::{Diagnostic, Diagnostics, Source, read, read_source, source_from_bytes};
@@ -11,7 +12,7 @@ use rotproof_fault::{FaultEntry, Plan, SiteList, validate_plan};
 use rotproof_layers::{DeviceSpec, StackSpec};
 use rotproof_load::LoadSpec;
 use rotproof_probe::{Probes, ProbesSpec};
-use rotproof_record::RecordSpec;
+use rotproof_record::{IntervalLength, RecordSpec};
 use rotproof_spec::Problems;
 use rotproof_subject::SubjectSpec;
 use schemars::JsonSchema;
@@ -215,6 +216,12 @@ impl TrialFile {
         {
             self.load.duration = Some(rotproof_measure::load::DURATION_DEFAULT);
         }
+        if self.record.interval == IntervalLength::Auto {
+            // A window of steadiness is in seconds, whatever the load.
+            let is_asked = self.record.steady.is_some() || self.load.until_steady.is_some();
+            self.record.interval =
+                self.record.interval.resolved((!is_asked).then(|| self.likely()).flatten());
+        }
         if self.probes.is_none() {
             self.probes = Some(match self.runtime {
                 RuntimeKind::IoUring => Probes::On(ProbesSpec::default()),
@@ -231,6 +238,23 @@ impl TrialFile {
                 entry.model.fill_in_over(duration);
             }
         }
+    }
+
+    /// About how long the load takes on a fast device, if that can be told from what it is to do: its intervals go by that, and
+    /// are rather too many than too few.
+    fn likely(&self) -> Option<Duration> {
+        const BYTES_PER_SECOND: f64 = 500e6;
+        const REQUESTS_PER_SECOND: f64 = 50e3;
+        let load = &self.load;
+        if load.trace.is_some() || load.command.is_some() || load.personality.is_some() {
+            return load.duration.map(|duration| duration.0);
+        }
+        let by_bytes = load.total.map(|total| total.0 as f64 / BYTES_PER_SECOND);
+        let by_requests = load.requests.map(|requests| requests as f64 / REQUESTS_PER_SECOND);
+        let by_time = load.duration.map(|duration| duration.0.as_secs_f64());
+        let first = [by_bytes, by_requests, by_time].into_iter().flatten().reduce(f64::min);
+        let all = || self.size().map(|size| size as f64 / BYTES_PER_SECOND);
+        Duration::try_from_secs_f64(first.or_else(all)?).ok()
     }
 
     /// The fault plan: the rules, and those that the models are drawn into. Fails if there are models and the size of

@@ -48,6 +48,7 @@ impl TrialFile {
         self.validate_command(&root, problems);
         self.validate_backing_files(&root.key("stack"), problems);
         validate_plan(&self.faults, &root.key("faults"), &self.stack.sites(&bytes_of_file), problems);
+        self.validate_read_only(&root.key("stack"), problems);
         self.validate_count(&root.key("stack"), problems);
         let size = self.size();
         if let Some(size) = size {
@@ -268,6 +269,33 @@ impl TrialFile {
                 );
             }
         }
+    }
+
+    /// Reports leaves that refuse writes below something that writes.
+    fn validate_read_only(&self, path: &Path, problems: &mut Problems) {
+        if self.only_reads() {
+            return;
+        }
+        for (path, device) in self.stack.places(path) {
+            if let DeviceSpec::File(file) = device
+                && file.read_only
+            {
+                problems.add_with_help(
+                    &path.key("file").key("read_only"),
+                    "what this trial does on it writes",
+                    "take `snapshot: true`, which keeps writes in memory; or raw, `reads: 100%` and `prefill: false`",
+                );
+            }
+        }
+    }
+
+    /// Whether the load writes nothing. To make a file system on it is to write.
+    pub(crate) fn only_reads(&self) -> bool {
+        let load = &self.load;
+        matches!(self.subject, SubjectSpec::Raw | SubjectSpec::Device)
+            && load.command.is_none()
+            && load.prefill == Some(false)
+            && !load.writes_anything()
     }
 
     /// Reports leaves on files that neither are there nor have a size, and two on one file. `path` is where the stack stands.

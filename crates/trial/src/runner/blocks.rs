@@ -22,7 +22,7 @@ use rotproof_subject::{GuestMemory, Place, Prepared, Remount};
 use super::extents::place_extents;
 use super::kinds::place_kinds;
 use super::leaf_watch::LeafWatch;
-use super::{Conductor, Loaded, MemoryTarget, let_recognise, only_reads, recogniser};
+use super::{Conductor, Loaded, MemoryTarget, let_recognise, recogniser};
 use crate::file::{RuntimeKind, TrialFile};
 
 impl Conductor<'_> {
@@ -231,7 +231,7 @@ impl Target {
 
 /// The subject's block device, which is nobody else's meanwhile: another load on it would be told as unexplained damage.
 fn claimed(trial: &TrialFile, path: &Path) -> Result<Arc<ClaimedDevice>> {
-    let read_only = only_reads(trial);
+    let read_only = trial.only_reads();
     let claim = Claim::of_path(path, &if read_only { Use::READ } else { Use::fill(Filled::ByLoad, true) })?;
     Ok(ClaimedDevice::new(
         FileDevice::open(path, FileOptions { read_only, ..FileOptions::default() })?,

@@ -166,16 +166,7 @@ fn use_of(trial: &TrialFile, options: &RunOptions) -> Use {
             .is_ok_and(|about| !about.is_file() || file.size.is_none_or(|size| size.0 <= about.len())),
         _ => true,
     });
-    if only_reads(trial) && is_there { Use::READ } else { Use::fill(Filled::ByLoad, options.overwrite) }
-}
-
-/// Whether the load writes nothing. To make a file system on it is to write.
-fn only_reads(trial: &TrialFile) -> bool {
-    let load = &trial.load;
-    matches!(trial.subject, SubjectSpec::Raw | SubjectSpec::Device)
-        && load.command.is_none()
-        && load.prefill == Some(false)
-        && !load.writes_anything()
+    if trial.only_reads() && is_there { Use::READ } else { Use::fill(Filled::ByLoad, options.overwrite) }
 }
 
 /// All that a run found out.

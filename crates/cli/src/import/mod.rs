@@ -1,5 +1,7 @@
 //! `rotproof import`: the fault plan of another injector as the `faults:` of a trial file, fio's jobs as its `load:`.
 
+mod survey;
+
 use serde_json::json;
 
 use crate::args::ImportArgs;
@@ -7,9 +9,18 @@ use crate::exit::Exit;
 use crate::fail::Failure;
 use crate::output::Output;
 
-/// Prints the rules or the load with what was assumed, or everything in the file that cannot be carried.
+/// Of a folder, says how many of fio's job files below it can be imported. Prints the rules or the load with what was assumed, or everything in the file that cannot be carried.
 pub fn import(args: &ImportArgs, output: Output) -> Result<Exit, Failure> {
     let format = args.format.map(rotproof_import::Format::from);
+    if args.file.is_dir() {
+        let survey = survey::survey(&args.file, format)?;
+        if args.json {
+            output.json(&survey.to_json());
+        } else {
+            output.result(survey.render(output.stdout_paint()));
+        }
+        return Ok(Exit::Pass);
+    }
     let imported =
         rotproof_import::open(&args.file, format).map_err(|mistakes| Failure::Mistakes(vec![mistakes]))?;
     if args.json {
