@@ -271,7 +271,8 @@ mod tests {
             (r#"{"profile": "hdd", "size": "1GiB", "revolutions_per_minute": 0}"#, "from 60"),
             (r#"{"profile": "ssd", "size": "1GiB", "bandwidth": 0}"#, "per second"),
             (r#"{"profile": "ssd", "size": "1GiB", "flush_latency": "2h"}"#, "more than an hour"),
-            (r#"{"profile": "ssd", "size": 100}"#, "no multiple"),
+            (r#"{"profile": "ssd", "size": 100}"#, "less than one block"),
+            (r#"{"profile": "ssd", "size": 5000}"#, "no multiple"),
             (r#"{"profile": "hdd", "size": "1GiB", "write_cache": "4KiB"}"#, "a write cache of 4KiB"),
         ] {
             let found = problems(json);

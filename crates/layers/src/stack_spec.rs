@@ -399,7 +399,7 @@ mod tests {
             (r#"{"a":[]}"#, "stack.a", "empty"),
             ("{}", "stack", "no device"),
             (r#"[{"memory":{"size":0}}]"#, "stack[0].memory.size", "without any block"),
-            (r#"[{"memory":{"size":1000}}]"#, "stack[0].memory.size", "no multiple"),
+            (r#"[{"memory":{"size":1000}}]"#, "stack[0].memory.size", "less than one block"),
             (r#"[{"memory":{"size":18446744073709551615}}]"#, "stack[0].memory.size", "more than a device"),
             (
                 r#"[{"memory":{"size":"1MiB","block_size":1000}}]"#,

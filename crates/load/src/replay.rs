@@ -15,7 +15,7 @@ use std::sync::Arc;
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_spec::{Path, Problems, number_in_range};
-use rotproof_trace::{Format, Limits, Operation, Plain, Reader};
+use rotproof_trace::{ColumnNames, Format, Limits, Operation, Plain, Reader, Reading, TimeUnit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +30,12 @@ pub struct Trace {
     /// How it is written; default: told from its beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
+    /// Of values, which column holds what, such as `time=ts,operation=op,offset=lbn*512,length=len`; default: by their names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub columns: Option<ColumnNames>,
+    /// The unit of its times (s, ms, us, 100ns, ns); default: that of the format.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_unit: Option<TimeUnit>,
     /// When its requests begin; default `timed`.
     #[serde(default)]
     pub pace: Pace,
@@ -83,6 +89,8 @@ impl Trace {
         Self {
             file: file.into(),
             format: None,
+            columns: None,
+            time_unit: None,
             pace: Pace::default(),
             speed: one(),
             depth: DEPTH_DEFAULT,
@@ -172,23 +180,24 @@ impl Source {
         }
         let file = File::open(path).doing(doing)?;
         let version = version_of(&file.metadata().doing(doing)?);
-        let format = match trace.format {
-            Some(format) => format,
-            None => {
-                let plain = Plain::of(BufReader::new(&file)).doing(doing)?;
-                let mut beginning = Vec::new();
-                plain.take(BEGINNING_BYTES).read_to_end(&mut beginning).doing(doing)?;
-                match Format::detect(&beginning) {
-                    Some(format) => format,
-                    None => {
-                        return refuse(
-                            "is in no format that tells itself; say which with `format` (--trace-format)",
-                        );
-                    }
-                }
-            }
+        let plain = Plain::of(BufReader::new(&file)).doing(doing)?;
+        let mut beginning = Vec::new();
+        plain.take(BEGINNING_BYTES).read_to_end(&mut beginning).doing(doing)?;
+        let told = || trace.columns.as_ref().map(|_| Format::Csv).or_else(|| Format::detect(&beginning));
+        let Some(format) = trace.format.or_else(told) else {
+            return refuse("is in no format that tells itself; say which with `format` (--trace-format)");
         };
-        Ok(Self { trace: trace.clone(), format, file: Arc::new(file), version })
+        let source = Self { trace: trace.clone(), format, file: Arc::new(file), version };
+        match source.reading().check(&beginning) {
+            Ok(()) => Ok(source),
+            Err(why) => refuse(&format!("cannot be read as {}: {why}", format.name())),
+        }
+    }
+
+    /// How it is to be read.
+    pub(crate) fn reading(&self) -> Reading {
+        let Trace { columns, time_unit, .. } = &self.trace;
+        Reading { format: self.format, columns: columns.clone(), time_unit: *time_unit }
     }
 
     /// Fails if nothing in the trace is an access, as far as malformed lines are allowed before the first.
@@ -198,7 +207,7 @@ impl Source {
         let mut file = &*self.file;
         file.seek(SeekFrom::Start(0)).doing(doing)?;
         let plain = Plain::of(BufReader::new(file)).doing(doing)?;
-        let mut reader = Reader::new(BufReader::new(plain), self.format, self.trace.limits());
+        let mut reader = Reader::of(BufReader::new(plain), &self.reading(), self.trace.limits());
         match reader.next() {
             Some(Ok(_)) => Ok(()),
             Some(Err(stop)) => Err(stopped(stop, &self.trace)),

@@ -14,7 +14,7 @@ mod writer;
 
 pub use access::{Access, Operation};
 pub use compressed::Plain;
-pub use format::Format;
+pub use format::{ColumnNames, Format, Reading, TimeUnit};
 pub use reader::{Limits, Malformed, Reader, Stop};
 pub use remap::Remap;
 pub use summary::{Figures, Share, Summary};

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::access::Access;
 use crate::format::blktrace::{self, RECORD_BYTES};
-use crate::format::{Format, Lines};
+use crate::format::{Format, Lines, Reading};
 
 /// Longest line that is looked at.
 const LINE_BYTES_MAX: usize = 64 << 10;
@@ -92,11 +92,16 @@ pub struct Reader<R> {
 impl<R: BufRead> Reader<R> {
     /// Reads `input` as `format`.
     pub fn new(input: R, format: Format, limits: Limits) -> Self {
+        Self::of(input, &Reading::of(format), limits)
+    }
+
+    /// Reads `input` as `reading` says.
+    pub fn of(input: R, reading: &Reading, limits: Limits) -> Self {
         Self {
             input,
             limits,
-            lines: Lines::new(format),
-            is_binary: format == Format::Blktrace,
+            lines: Lines::new(reading),
+            is_binary: reading.format == Format::Blktrace,
             buffer: Vec::new(),
             number: 0,
             began_ns: None,
@@ -297,6 +302,15 @@ mod tests {
             (Format::Fio, "fio version 2 iolog\n/a add\n"),
             (Format::Disksim, "0.0 0 100 8 1\n1.5 0 108 8 1\n"),
             (Format::Csv, "time_us,op,offset,length\n1,read,0,512\n"),
+            (
+                Format::Msr,
+                "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n1,usr,0,Read,0,512,3\n",
+            ),
+            (Format::Systor, "Timestamp,Response,IOType,LUN,Offset,Size\n1455592215.5,,R,4,0,512\n"),
+            (Format::Systor, "1455592215.5,0.0002,R,4,0,512\n1455592216.5,,W,4,0,512\n"),
+            (Format::Tencent, "1538323200,12910952,128,0,1063\n1538323200,6338688,8,1,1627\n"),
+            (Format::Alibaba, "64,W,38654705664,4096,1577808000000046\n64,R,0,512,1577808000000047\n"),
+            (Format::Cloudphysics, "ts,lbn,op,len\n250,8,28,4096\n"),
         ] {
             assert_eq!(Format::detect(text.as_bytes()), Some(format), "{}", format.name());
             assert_eq!(Format::from_name(format.name()), Some(format));

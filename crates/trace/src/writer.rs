@@ -60,7 +60,12 @@ impl<W: Write> Writer<W> {
             Format::Csv => {
                 writeln!(output, "time_ns,op,device,offset,length,took_ns").map_err(Unwritable::Io)?;
             }
-            Format::Blkparse | Format::Blktrace => return Err(Unwritable::Format(format)),
+            Format::Blkparse
+            | Format::Blktrace
+            | Format::Systor
+            | Format::Tencent
+            | Format::Alibaba
+            | Format::Cloudphysics => return Err(Unwritable::Format(format)),
         }
         Ok(Self { output, format, opened: BTreeSet::new(), last_ns: 0 })
     }
@@ -89,7 +94,8 @@ impl<W: Write> Writer<W> {
             }
             Format::Msr => {
                 let word = if is_read { "Read" } else { "Write" };
-                let took = took_ns.unwrap_or(0) / 100;
+                // What is not known stays so: 0 would say that it took no time.
+                let took = took_ns.map_or_else(String::new, |took| (took / 100).to_string());
                 writeln!(output, "{},trace,{device},{word},{offset},{length},{took}", at_ns / 100)
             }
             Format::Disksim => {
@@ -116,7 +122,12 @@ impl<W: Write> Writer<W> {
                 let took = took_ns.map_or_else(String::new, |took| took.to_string());
                 writeln!(output, "{at_ns},{},{device},{offset},{length},{took}", operation.word())
             }
-            Format::Blkparse | Format::Blktrace => return Err(Unwritable::Format(self.format)),
+            Format::Blkparse
+            | Format::Blktrace
+            | Format::Systor
+            | Format::Tencent
+            | Format::Alibaba
+            | Format::Cloudphysics => return Err(Unwritable::Format(self.format)),
         };
         written.map_err(Unwritable::Io)
     }
@@ -169,6 +180,7 @@ mod tests {
                 for (read, access) in read.iter().zip(&accesses) {
                     prop_assert_eq!(read.at_ns, access.at_ns - began, "{}", format.name());
                     prop_assert_eq!((read.operation, read.offset, read.length), (access.operation, access.offset, access.length));
+                    prop_assert_eq!((read.device, read.took_ns), (access.device, None), "{}", format.name());
                 }
             }
         }

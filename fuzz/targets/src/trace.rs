@@ -25,9 +25,10 @@ fn check(format: Format, bytes: &[u8]) {
     let again = Reader::new(&written[..], Format::Csv, Limits { malformed: 0 });
     for (again, access) in again.zip(&accesses) {
         let again = again.expect("what was written is read");
-        let relevant = |a: &rotproof_trace::Access| (a.at_ns, a.operation, a.offset, a.length, a.took_ns);
+        let relevant =
+            |a: &rotproof_trace::Access| (a.at_ns, a.operation, a.device, a.offset, a.length, a.took_ns);
         let expected = if access.length == 0 {
-            (access.at_ns, access.operation, 0, 0, access.took_ns)
+            (access.at_ns, access.operation, access.device, 0, 0, access.took_ns)
         } else {
             relevant(access)
         };
@@ -65,9 +66,11 @@ pub fn check_disksim(bytes: &[u8]) {
     check(Format::Disksim, bytes);
 }
 
-/// `csv`.
+/// `csv`, and the published traces of values.
 pub fn check_csv(bytes: &[u8]) {
-    check(Format::Csv, bytes);
+    for format in [Format::Csv, Format::Systor, Format::Tencent, Format::Alibaba, Format::Cloudphysics] {
+        check(format, bytes);
+    }
 }
 
 /// A beginning of each.
@@ -84,6 +87,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
         "fio version 3 iolog\n131 /x read 61440 4096\n100884 /x trim 774144 4096\n",
         "0.0 0 100 8 1\n1.5 0 108 8 0x2\n",
         "time_us,op,offset,length,device,took_us\n1,read,0,512,a,3\n2,flush,,,b,\n",
+        "Timestamp,Response,IOType,LUN,Offset,Size\n1455592215.5,0.0002,R,4,0,512\n1455592216.5,,W,4,0,512\n",
+        "1538323200,12910952,128,0,1063\n1538323200,6338688,8,1,1627\n",
+        "64,W,38654705664,4096,1577808000000046\n64,R,0,512,1577808000000047\n",
+        "ts,lbn,op,len\n250,8,28,4096\n251,16,2a,512\n",
     ];
     texts.iter().map(|text| text.as_bytes().to_vec()).chain([record]).collect()
 }

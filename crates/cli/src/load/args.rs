@@ -11,7 +11,7 @@ use rotproof_measure::load::LoadTarget;
 use rotproof_probe::{Probes, machine};
 use rotproof_record::IntervalLength;
 use rotproof_spec::{Bytes, Percent, Span};
-use rotproof_trace::Operation;
+use rotproof_trace::{ColumnNames, Operation, TimeUnit};
 
 use super::values::{
     block_sizes, burst, distribution, duplicates, pace, percentage, ramp_up, size_mix, skipped, span,
@@ -49,9 +49,17 @@ pub struct LoadArgs {
     #[arg(conflicts_with = "burst")]
     pub trace: Option<PathBuf>,
 
-    /// spc, msr, blkparse, blktrace, fio, disksim or csv [default: told]
+    /// spc, msr, csv and others, see docs/traces.md [default: told]
     #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true, requires = "trace")]
     pub trace_format: Option<TraceFormat>,
+
+    /// Of csv, which column holds what: time=ts,operation=op,offset=lbn*512,...
+    #[arg(long, value_name = "COLUMNS", requires = "trace")]
+    pub trace_columns: Option<ColumnNames>,
+
+    /// The unit of its times, if not the format's: s, ms, us, 100ns or ns
+    #[arg(long, value_name = "UNIT", requires = "trace")]
+    pub trace_time_unit: Option<TimeUnit>,
 
     /// timed (default), or asap: as fast as --iodepth requests at once go
     #[arg(long, value_name = "PACE", value_parser = pace, requires = "trace")]

@@ -56,6 +56,8 @@ impl LoadArgs {
         let speed = self.speed.or(self.replay_time_scale.map(|percent| percent / 100.0));
         let mut trace = Trace {
             format: self.trace_format.map(Into::into),
+            columns: self.trace_columns.clone(),
+            time_unit: self.trace_time_unit,
             pace: self.pace.unwrap_or_default(),
             speed: speed.unwrap_or(default.speed),
             depth: self.iodepth.unwrap_or(default.depth),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use rotproof_trace::Format;
+use rotproof_trace::{ColumnNames, Format, TimeUnit};
 
 /// `rotproof trace`.
 #[derive(Clone, Debug, Args)]
@@ -28,9 +28,17 @@ pub struct InputArgs {
     #[arg(value_name = "TRACE")]
     pub file: PathBuf,
 
-    /// spc, msr, blkparse, blktrace, fio, disksim or csv
+    /// spc, msr, csv and others, as docs/traces.md has them
     #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
     pub format: Option<TraceFormat>,
+
+    /// Of csv, which column holds what: time=ts,operation=op,offset=lbn*512,...
+    #[arg(long, value_name = "COLUMNS")]
+    pub columns: Option<ColumnNames>,
+
+    /// The unit of its times, if not the format's: s, ms, us, 100ns or ns
+    #[arg(long, value_name = "UNIT")]
+    pub time_unit: Option<TimeUnit>,
 
     /// How many malformed lines to pass over
     #[arg(long, value_name = "N", default_value_t = 100)]
@@ -89,6 +97,14 @@ pub enum TraceFormat {
     Disksim,
     /// Values under a line of names
     Csv,
+    /// SYSTOR '17
+    Systor,
+    /// Tencent's block storage
+    Tencent,
+    /// Alibaba's virtual disks
+    Alibaba,
+    /// `CloudPhysics`
+    Cloudphysics,
 }
 
 impl From<TraceFormat> for Format {
@@ -101,6 +117,10 @@ impl From<TraceFormat> for Format {
             TraceFormat::Fio => Self::Fio,
             TraceFormat::Disksim => Self::Disksim,
             TraceFormat::Csv => Self::Csv,
+            TraceFormat::Systor => Self::Systor,
+            TraceFormat::Tencent => Self::Tencent,
+            TraceFormat::Alibaba => Self::Alibaba,
+            TraceFormat::Cloudphysics => Self::Cloudphysics,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind};
 use rotproof_load::TraceReport;
-use rotproof_trace::{Format, Limits, Malformed, Plain, Reader, Stop};
+use rotproof_trace::{Format, Limits, Malformed, Plain, Reader, Reading, Stop};
 
 use args::{InputArgs, Verb};
 pub use args::{TraceArgs, TraceFormat};
@@ -51,6 +51,8 @@ fn open(args: &InputArgs) -> Result<(Open, Format), Failure> {
     input.by_ref().take(limit).read_to_end(&mut beginning).doing(|| "reading the trace".into())?;
     let format = match args.format {
         Some(format) => format.into(),
+        // Who names columns has values.
+        None if args.columns.is_some() => Format::Csv,
         None => Format::detect(&beginning).ok_or_else(|| {
             let names: Vec<&str> = Format::ALL.iter().map(|format| format.name()).collect();
             let message = format!(
@@ -61,9 +63,16 @@ fn open(args: &InputArgs) -> Result<(Open, Format), Failure> {
             Error::new(ErrorKind::Invalid, message)
         })?,
     };
+    let reading = Reading { format, columns: args.columns.clone(), time_unit: args.time_unit };
+    reading.check(&beginning).map_err(|why| {
+        Error::new(
+            ErrorKind::Invalid,
+            format!("{} cannot be read as {}: {why}", args.file.display(), format.name()),
+        )
+    })?;
     let input: Box<dyn BufRead> =
         Box::new(BufReader::with_capacity(1 << 20, Cursor::new(beginning).chain(input)));
-    Ok((Reader::new(input, format, Limits { malformed: args.malformed_max }), format))
+    Ok((Reader::of(input, &reading, Limits { malformed: args.malformed_max }), format))
 }
 
 /// Why a trace could not be read to its end.

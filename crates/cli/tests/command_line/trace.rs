@@ -142,3 +142,43 @@ fn nothing_that_is_there_is_written_over() {
 fn path(path: &Path) -> &str {
     path.to_str().expect("a name in UTF-8")
 }
+
+#[test]
+fn any_table_of_values_is_read_by_the_names_that_are_given() {
+    let table = b"sn,ts,lbn,len,cmd,vol\n1,0,8,4096,28,7\n2,2500000,16,512,2a,9\n";
+    let columns = "time=ts,operation=cmd,offset=lbn*512,length=len,device=vol";
+    let ended = trace(&["convert", "-", "--columns", columns, "--time-unit", "us", "--to", "csv"], table);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(
+        ended.stdout,
+        "time_ns,op,device,offset,length,took_ns\n0,read,7,4096,4096,\n2500000000,write,9,8192,512,\n"
+    );
+    let ended = trace(&["info", "-", "--columns", &columns.replace("=len", "=bytes")], table);
+    assert_eq!(ended.code, 2);
+    assert!(ended.stderr.contains("no column of the name given for the length"), "{}", ended.stderr);
+    let ended = trace(&["info", "-", "--format", "csv"], table);
+    assert!(ended.code == 2 && ended.stderr.contains("no column for the time"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("--columns"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_line_of_names_tells_msr_and_what_is_not_known_stays_so_on_the_way_through_every_format() {
+    let msr = b"Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n\
+                128166372003061629,usr,3,Read,4096,512,41286\n128166372003061729,usr,1,Write,0,512,\n";
+    let to = |format: &str, input: &[u8]| {
+        let ended = trace(&["convert", "-", "--to", format], input);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        ended.stdout
+    };
+    let csv = to("csv", msr);
+    assert_eq!(
+        csv,
+        "time_ns,op,device,offset,length,took_ns\n0,read,3,4096,512,4128600\n10000,write,1,0,512,\n"
+    );
+    assert_eq!(to("csv", to("msr", msr).as_bytes()), csv);
+    for format in ["spc", "disksim", "fio"] {
+        let back = to("csv", to(format, msr).as_bytes());
+        let devices: Vec<&str> = back.lines().skip(1).filter_map(|line| line.split(',').nth(2)).collect();
+        assert_eq!(devices, ["3", "1"], "{format}");
+    }
+}

@@ -98,7 +98,7 @@ impl Replayed {
         let reader = match Plain::of(BufReader::with_capacity(COMPRESSED_BYTES, window)) {
             Ok(plain) => {
                 let input = BufReader::with_capacity(WINDOW_BYTES, plain);
-                Trouble::None(Box::new(Reader::new(input, source.format, source.trace.limits())))
+                Trouble::None(Box::new(Reader::of(input, &source.reading(), source.trace.limits())))
             }
             Err(error) => Trouble::Untold(stopped(Stop::Io(error), &source.trace)),
         };

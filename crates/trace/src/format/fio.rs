@@ -2,9 +2,7 @@
 //! microseconds; in version 3 each line begins with the time, in microseconds. (fio(1), "Trace file format"; the unit of
 //! version 3 as fio 3.33 writes it.)
 
-use std::collections::HashMap;
-
-use super::{Parsed, number_of};
+use super::{Devices, Parsed};
 use crate::access::{Access, Operation};
 use crate::number::digits;
 
@@ -26,7 +24,7 @@ pub(super) fn version(line: &str) -> Option<u8> {
 }
 
 impl State {
-    pub(super) fn parse(&mut self, line: &str, names: &mut HashMap<String, u32>) -> Parsed {
+    pub(super) fn parse(&mut self, line: &str, devices: &mut Devices) -> Parsed {
         let Some(known) = self.version else {
             self.version = Some(version(line).ok_or("the first line is not `fio version 2 iolog` or 3")?);
             return Ok(None);
@@ -63,7 +61,9 @@ impl State {
                 (offset, length.ok_or("the length is no number above 0")?)
             }
         };
-        let device = number_of(names, file);
+        // What is written here calls devices so.
+        let own = file.strip_prefix("device-").and_then(|number| number.parse().ok());
+        let device = devices.number_of(file, own);
         Ok(Some(Access { at_ns, operation, device, offset, length, took_ns: None }))
     }
 }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     fn all(text: &str) -> Vec<Parsed> {
-        let (mut state, mut names) = (State::default(), HashMap::new());
+        let (mut state, mut names) = (State::default(), Devices::default());
         text.lines().map(|line| state.parse(line, &mut names)).collect()
     }
 

@@ -1,11 +1,13 @@
 //! SPC: five fields between commas, more behind them for whoever wants them; blanks around fields are allowed.
 //! (Storage Performance Council: SPC Trace File Format Specification, revision 1.0.1, 2002.)
 
+use super::columns::TimeUnit;
 use super::{Parsed, SECTOR};
 use crate::access::{Access, Operation};
 use crate::number::{digits, nanoseconds};
 
-pub(super) fn parse(line: &str) -> Parsed {
+pub(super) fn parse(line: &str, unit: Option<TimeUnit>) -> Parsed {
+    let unit_ns = unit.unwrap_or(TimeUnit::Seconds).nanoseconds();
     let mut fields = line.split(',').map(str::trim);
     let mut next = || fields.next().ok_or("fewer than five fields");
     let device = digits(next()?).and_then(|n| u32::try_from(n).ok()).ok_or("the unit (ASU) is no number")?;
@@ -16,7 +18,7 @@ pub(super) fn parse(line: &str) -> Parsed {
         "w" | "W" => Operation::Write,
         _ => return Err("the operation is neither R nor W"),
     };
-    let at_ns = nanoseconds(next()?, 1_000_000_000).ok_or("the time is no number of seconds")?;
+    let at_ns = nanoseconds(next()?, unit_ns).ok_or("the time is no number")?;
     let offset = block.checked_mul(SECTOR).ok_or("the address is beyond any device")?;
     Ok(Some(Access { at_ns, operation, device, offset, length, took_ns: None }))
 }
@@ -27,7 +29,7 @@ mod tests {
 
     #[test]
     fn fields_are_those_of_the_specification() {
-        let access = parse("0, 20941264, 8192, W, 0.551706, 7").expect("a line").expect("an access");
+        let access = parse("0, 20941264, 8192, W, 0.551706, 7", None).expect("a line").expect("an access");
         assert_eq!((access.device, access.offset, access.length), (0, 20_941_264 * 512, 8192));
         assert_eq!((access.operation, access.at_ns), (Operation::Write, 551_706_000));
         for line in [
@@ -38,7 +40,7 @@ mod tests {
             "0,1,512,r,now",
             "0,99999999999999999999,512,r,0",
         ] {
-            assert!(parse(line).is_err(), "{line}");
+            assert!(parse(line, None).is_err(), "{line}");
         }
     }
 }
