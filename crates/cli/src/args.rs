@@ -69,7 +69,7 @@ pub enum Command {
     /// Put a load on a device, file or export, and verify what it wrote
     #[command(next_line_help = true)]
     Load(Box<LoadArgs>),
-    /// Turn the fault plan of another injector into the faults of a trial
+    /// Turn fault plans and jobs of other programs into parts of a trial
     Import(ImportArgs),
     /// Do a share of a load, told by `rotproof load --client` on another machine
     #[command(hide = true)]
@@ -87,7 +87,7 @@ pub enum Command {
     Content(ContentArgs),
     /// Print the JSON Schema of trial files and others, for editors
     Schema(SchemaArgs),
-    /// Offer a stack to any program, with faults that may change meanwhile
+    /// Offer a stack to any program, with faults that may change
     Serve(ServeArgs),
     /// Change and watch the faults of a stack that is served
     Ctl(CtlArgs),
@@ -103,6 +103,11 @@ pub enum Command {
     Volume(VolumeArgs),
     /// Remove what killed runs have left: mounts, loop devices, folders
     Clean(CleanArgs),
+    /// Print completions for bash, zsh or fish
+    Completions(CompletionsArgs),
+    /// Write the man pages into a folder
+    #[command(hide = true)]
+    Man(ManArgs),
 }
 
 /// `rotproof run`.
@@ -221,7 +226,7 @@ pub struct TrialArgs {
 /// `rotproof import`.
 #[derive(Clone, Debug, Args)]
 pub struct ImportArgs {
-    /// The plan or job file; of a folder of fio's, how many can be imported
+    /// The plan or job file, or a folder of fio's to count
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
@@ -463,4 +468,31 @@ pub struct CleanArgs {
     /// Print what was removed as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `rotproof completions`.
+#[derive(Clone, Debug, Args)]
+pub struct CompletionsArgs {
+    /// Of which shell: bash, zsh, fish
+    #[arg(value_name = "SHELL", value_enum, hide_possible_values = true)]
+    pub shell: CompletionShell,
+}
+
+/// A shell that completes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CompletionShell {
+    /// GNU Bash
+    Bash,
+    /// Z shell
+    Zsh,
+    /// Friendly interactive shell
+    Fish,
+}
+
+/// `rotproof man`.
+#[derive(Clone, Debug, Args)]
+pub struct ManArgs {
+    /// The folder; it is made if it is not there
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
 }

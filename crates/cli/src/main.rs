@@ -19,6 +19,7 @@ mod hung;
 mod import;
 mod load;
 mod machine;
+mod manual;
 mod map;
 mod mappings;
 mod memory;
@@ -107,6 +108,8 @@ fn call(command: &Command, output: Output) -> Result<Exit, Failure> {
         Command::React(args) => react::react(args, output),
         Command::Volume(args) => volume::volume(args, output),
         Command::Clean(args) => clean::clean(args, output),
+        Command::Completions(args) => Ok(manual::completions(args, output)),
+        Command::Man(args) => manual::man(args),
     }
 }
 

@@ -399,7 +399,8 @@ mod tests {
             (r#"{"a":[]}"#, "stack.a", "empty"),
             ("{}", "stack", "no device"),
             (r#"[{"memory":{"size":0}}]"#, "stack[0].memory.size", "without any block"),
-            (r#"[{"memory":{"size":1000}}]"#, "stack[0].memory.size", "less than one block"),
+            (r#"[{"memory":{"size":1000}}]"#, "stack[0].memory.size", "no multiple"),
+            (r#"[{"memory":{"size":64}}]"#, "stack[0].memory.size", "less than one block"),
             (r#"[{"memory":{"size":18446744073709551615}}]"#, "stack[0].memory.size", "more than a device"),
             (
                 r#"[{"memory":{"size":"1MiB","block_size":1000}}]"#,
@@ -411,7 +412,7 @@ mod tests {
                 "stack[0].memory.block_size",
                 "must be 512",
             ),
-            (r#"[{"memory":{"size":512,"block_size":4096}}]"#, "stack[0].memory.size", "no multiple"),
+            (r#"[{"memory":{"size":512,"block_size":4096}}]"#, "stack[0].memory.size", "less than one"),
             (r#"[{"file":{"path":""}}]"#, "stack[0].file.path", "empty"),
             (
                 r#"[{"memory":{"size":512}},{"stats":{"name":"a"}},{"stats":{"name":"a"}}]"#,

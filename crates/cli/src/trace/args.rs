@@ -28,15 +28,15 @@ pub struct InputArgs {
     #[arg(value_name = "TRACE")]
     pub file: PathBuf,
 
-    /// spc, msr, csv and others, as docs/traces.md has them
+    /// spc, msr, csv and others: see docs/traces.md
     #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
     pub format: Option<TraceFormat>,
 
-    /// Of csv, which column holds what: time=ts,operation=op,offset=lbn*512,...
+    /// Of csv: time=ts,operation=op,offset=lbn*512,length=len
     #[arg(long, value_name = "COLUMNS")]
     pub columns: Option<ColumnNames>,
 
-    /// The unit of its times, if not the format's: s, ms, us, 100ns or ns
+    /// Of its times, if not the format's: s, ms, us, 100ns, ns
     #[arg(long, value_name = "UNIT")]
     pub time_unit: Option<TimeUnit>,
 

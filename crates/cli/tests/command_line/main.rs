@@ -10,6 +10,7 @@ mod limits;
 mod map;
 mod messages;
 mod model;
+mod package;
 mod probe;
 mod react;
 mod several;

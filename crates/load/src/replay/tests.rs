@@ -436,13 +436,9 @@ proptest! {
 
         let remap = Remap::new(total * BLOCK, BLOCK).expect("has blocks");
         let mut slow: HashMap<u64, Vec<char>> = HashMap::new();
-        let mut names = Vec::new();
         for (operation, device, sector8, length) in lines {
-            // The number of a name is that of its first appearance.
-            if !names.contains(&device) {
-                names.push(device);
-            }
-            let device = names.iter().position(|name| *name == device).expect("just added") as u32;
+            // A device whose name is a number keeps it.
+            let device = device as u32;
             let access = rotproof_trace::Access {
                 at_ns: 0,
                 operation: [Operation::Read, Operation::Write, Operation::Discard][usize::from(operation)],

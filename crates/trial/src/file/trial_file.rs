@@ -472,7 +472,7 @@ mod tests {
         for (overrides, wanted) in [
             (
                 Overrides { values: vec!["load.blocksize=4KiB".into()], ..Overrides::default() },
-                "--set:1:1: unknown key `blocksize`; did you mean `block_size`?",
+                "--set:1:6: unknown key `blocksize`; did you mean `block_size`?",
             ),
             (
                 Overrides { values: vec!["load.block_size=6KiB".into()], ..Overrides::default() },
