@@ -32,11 +32,11 @@ pub struct InputArgs {
     #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
     pub format: Option<TraceFormat>,
 
-    /// Of csv: time=ts,operation=op,offset=lbn*512,length=len
+    /// Of csv: time=ts,operation=op,offset=lbn*512,...
     #[arg(long, value_name = "COLUMNS")]
     pub columns: Option<ColumnNames>,
 
-    /// Of its times, if not the format's: s, ms, us, 100ns, ns
+    /// Unit of its times, such as us; default: by format
     #[arg(long, value_name = "UNIT")]
     pub time_unit: Option<TimeUnit>,
 
