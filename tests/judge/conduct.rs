@@ -169,7 +169,7 @@ fn stack(case: &Case) -> Result<Opened> {
     let only = StackSpec::chain(devices[..below_all].to_vec());
     let below = rotproof_layers::open(
         &only,
-        &StackEnvironment { seed: trial.seed, needs_faults: false, read_only: false },
+        &StackEnvironment { seed: trial.seed, needs_faults: false, read_only: false, epoch_ns: 0 },
     )?
     .device()
     .clone();

@@ -95,8 +95,11 @@ impl Kind for ChecksumSpec {
         "a checksum of every block, compared with every read; mends a wrong copy from a right one";
     const STANDS: Stands = Stands::OnOne;
     const OUTLIVES_POWER: bool = true;
+
     /// What lies in its tables is nowhere above, and matters there all the same.
-    const KEEPS_PLACES: bool = false;
+    fn keeps_places(&self) -> bool {
+        false
+    }
 
     fn bare() -> Option<Self> {
         Some(Self::default())

@@ -38,8 +38,11 @@ impl Kind for DedupSpec {
     const STANDS: Stands = Stands::OnOne;
     const ONCE: Option<&'static str> = Some("what has been deduplicated has no duplicates left");
     const SHARES_BLOCKS: bool = true;
-    const KEEPS_PLACES: bool = false;
     const OUTLIVES_POWER: bool = true;
+
+    fn keeps_places(&self) -> bool {
+        false
+    }
 
     fn bare() -> Option<Self> {
         Some(Self::default())

@@ -157,7 +157,7 @@ macro_rules! devices {
 
             pub(crate) fn keeps_places(&self) -> bool {
                 match self {
-                    $(Self::$variant(_) => <$spec>::KEEPS_PLACES,)*
+                    $(Self::$variant(spec) => spec.keeps_places(),)*
                 }
             }
 

@@ -83,11 +83,13 @@ pub trait Kind: Sized {
     /// Where on the device number `leg` below the byte at `offset` of it lies, over devices of these sizes.
     fn down(&self, leg: usize, offset: u64, below: &[u64]) -> Below {
         let _ = (leg, below);
-        if Self::KEEPS_PLACES && Self::STANDS == Stands::OnOne { Below::At(offset) } else { Below::Anywhere }
+        if self.keeps_places() && Self::STANDS == Stands::OnOne { Below::At(offset) } else { Below::Anywhere }
     }
 
     /// Whether [`Kind::up`] knows of every byte.
-    const KEEPS_PLACES: bool = true;
+    fn keeps_places(&self) -> bool {
+        true
+    }
 
     /// Reports what makes no sense in its options, over devices of these sizes. `path` is where the options stand.
     fn validate(&self, below: &[Option<u64>], path: &Path, problems: &mut Problems) {

@@ -2,7 +2,7 @@
 //!
 //! Each kind of device has a file: its word, its options, how it is opened ([`Kind`]), and for a layer how it works. The
 //! list of them is in `device_spec.rs`. [`FaultDevice`] makes the device below lie, [`StatsDevice`] counts,
-//! [`DedupDevice`] stores equal blocks once, [`ConcatDevice`] is several devices, a stripe and a mirror are those of `rotproof-volume`, [`WriteCacheDevice`] holds what a power cut loses,
+//! [`DedupDevice`] stores equal blocks once, [`ConcatSpec`] is several devices; it, a stripe and a mirror are those of `rotproof-volume`, [`WriteCacheDevice`] holds what a power cut loses,
 //! [`RecordDevice`] records. A [`StackSpec`] is what a trial file says
 //! of the stack, and [`open`] is the only way from there to devices.
 //!
@@ -35,7 +35,7 @@ mod write_cache;
 mod write_cache_spec;
 
 pub use checksum::{ChecksumKindSpec, ChecksumLayerReport, ChecksumSpec};
-pub use concat::{ConcatDevice, ConcatSpec};
+pub use concat::ConcatSpec;
 pub use dedup::{DedupDevice, DedupOptions, DedupReport};
 pub use dedup_spec::DedupSpec;
 pub use device_spec::DeviceSpec;

@@ -7,6 +7,7 @@ use rotproof_block::hash::mix;
 use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_fault::{Engine, EngineOptions, Sites};
 use rotproof_spec::{Path, Problems};
+use rotproof_volume::volume::Volume;
 use serde::Serialize;
 
 use crate::checksum::ChecksumLayerReport;
@@ -28,6 +29,8 @@ pub struct StackEnvironment {
     pub needs_faults: bool,
     /// Open files and block devices at the bottom for reading only.
     pub read_only: bool,
+    /// Nanoseconds since 1970 at time zero of its runtimes, for what carries the time of day; 0 where a run is to repeat.
+    pub epoch_ns: u64,
 }
 
 /// An open stack.
@@ -40,6 +43,7 @@ pub struct Stack {
     routes: Vec<Route>,
     reporters: Vec<Reporter>,
     checks: Vec<Check>,
+    volumes: Vec<Arc<Volume>>,
 }
 
 /// A device of a stack.
@@ -94,6 +98,7 @@ pub struct Opening {
     routes: Vec<Route>,
     reporters: Vec<Reporter>,
     checks: Vec<Check>,
+    volumes: Vec<Arc<Volume>>,
     stats_layers: usize,
     identities: u64,
     mirrors: usize,
@@ -103,6 +108,16 @@ impl Opening {
     /// Whether leaves are opened for reading only.
     pub fn is_read_only(&self) -> bool {
         self.environment.read_only
+    }
+
+    /// Nanoseconds since 1970 at time zero of the runtimes.
+    pub fn epoch_ns(&self) -> u64 {
+        self.environment.epoch_ns
+    }
+
+    /// Takes note of a volume, for whoever looks after it.
+    pub(crate) fn has_volume(&mut self, volume: Arc<Volume>) {
+        self.volumes.push(volume);
     }
 
     /// An identity for something that is made on a device of this stack: its own for each, the same with the same seed.
@@ -212,6 +227,7 @@ pub fn open(spec: &StackSpec, environment: &StackEnvironment) -> Result<Stack> {
         routes: Vec::new(),
         reporters: Vec::new(),
         checks: Vec::new(),
+        volumes: Vec::new(),
         stats_layers: 0,
         identities: 0,
         mirrors: 0,
@@ -225,8 +241,8 @@ pub fn open(spec: &StackSpec, environment: &StackEnvironment) -> Result<Stack> {
         }
         devices.push(NamedDevice { name: name.clone(), device });
     }
-    let Opening { sites, routes, reporters, checks, .. } = opening;
-    Ok(Stack { devices, sites, routes, reporters, checks })
+    let Opening { sites, routes, reporters, checks, volumes, .. } = opening;
+    Ok(Stack { devices, sites, routes, reporters, checks, volumes })
 }
 
 impl Stack {
@@ -261,6 +277,11 @@ impl Stack {
         true
     }
 
+    /// The volumes in it, for whoever looks after them.
+    pub fn volumes(&self) -> &[Arc<Volume>] {
+        &self.volumes
+    }
+
     /// What each layer that counts something has to report so far, bottom to top.
     pub fn reports(&self) -> Vec<LayerReport> {
         self.reporters.iter().map(|report| report()).collect()
@@ -287,7 +308,7 @@ mod tests {
 
     fn opened(json: &str, needs_faults: bool) -> Result<Stack> {
         let spec: StackSpec = serde_json::from_str(json).expect(json);
-        open(&spec, &StackEnvironment { seed: 1, needs_faults, read_only: false })
+        open(&spec, &StackEnvironment { seed: 1, needs_faults, read_only: false, epoch_ns: 0 })
     }
 
     #[test]

@@ -63,8 +63,11 @@ impl Kind for VersionsSpec {
     const SUMMARY: &'static str = "keeps earlier states, captured by itself or by command";
     const STANDS: Stands = Stands::OnOne;
     const OUTLIVES_POWER: bool = true;
+
     /// Where a block is changes with time.
-    const KEEPS_PLACES: bool = false;
+    fn keeps_places(&self) -> bool {
+        false
+    }
 
     fn bare() -> Option<Self> {
         Some(Self::default())
@@ -120,7 +123,7 @@ impl Kind for VersionsSpec {
             every: self.every.map(|every| every.0),
             keep: self.keep,
             cache_bytes: self.cache.0,
-            epoch_ns: 0,
+            epoch_ns: opening.epoch_ns(),
             found: if self.overwrite { Found::Make(id) } else { Found::OpenOrMake(id) },
         };
         Ok(VersionsDevice::open(opening.one(&mut below)?, options)?)

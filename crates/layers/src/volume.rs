@@ -10,10 +10,11 @@ use rotproof_block::runtime::RuntimeOptions;
 use rotproof_block::{Device, DeviceInfo, Error, ErrorKind, Queue, Result, Runtime};
 use rotproof_spec::{Bytes, Path, Problems, Span};
 use rotproof_volume::checksum::{ChecksumDevice, ChecksumKind};
-use rotproof_volume::member::{MARGIN_BYTES, MEMBERS_MAX, data_bytes};
+use rotproof_volume::member::{MARGIN_BYTES, MEMBERS_MAX, VersionsPolicy, data_bytes};
 use rotproof_volume::mirror::MirrorOptions;
 use rotproof_volume::stripe::{CHUNK_BYTES_DEFAULT, stripe_place};
-use rotproof_volume::volume::{Candidate, Volume, VolumeOptions, read_record};
+use rotproof_volume::versions::VersionsDevice;
+use rotproof_volume::volume::{Candidate, OpenOptions, Volume, VolumeOptions, read_record};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -42,9 +43,43 @@ pub struct VolumeSpec {
     /// How long a member may take to answer. Default 500ms.
     #[serde(default = "patience_default")]
     pub patience: Span,
-    /// Members may be missing, and the others stand in any order; then nothing is made. Default false.
+    /// Keep versions. Default: none are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub versions: Option<VolumeVersions>,
+    /// Be the version of this number, which can only be read. Default: the present.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+    /// Open the volume that is there, however it was made: members may be missing, and the others stand in any order. Nothing
+    /// is made. Default false.
     #[serde(default, skip_serializing_if = "is_false")]
-    pub degraded: bool,
+    pub existing: bool,
+}
+
+/// How a volume keeps versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct VolumeVersions {
+    /// How often a version is captured by itself, as long as somebody writes. Default: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every: Option<Span>,
+    /// How many automatic versions are kept. Default 24.
+    pub keep: u32,
+    /// Percent of the room that are kept for versions, 1 to 90. Default 20.
+    pub reserve: u8,
+}
+
+impl Default for VolumeVersions {
+    fn default() -> Self {
+        let VersionsPolicy { reserve_percent, keep, .. } = VersionsPolicy::default();
+        Self { every: None, keep, reserve: reserve_percent }
+    }
+}
+
+impl VolumeVersions {
+    fn policy(self) -> VersionsPolicy {
+        let every = self.every.map_or(0, |every| every.0.as_millis().try_into().unwrap_or(u64::MAX));
+        VersionsPolicy { reserve_percent: self.reserve, every_ms: every, keep: self.keep }
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
@@ -101,6 +136,9 @@ pub struct VolumeReport {
     /// What its checksums have found and mended, if it has some.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checksum: Option<rotproof_volume::checksum::ChecksumReport>,
+    /// How many versions there are, if it keeps some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub versions: Option<usize>,
 }
 
 impl VolumeSpec {
@@ -109,6 +147,7 @@ impl VolumeSpec {
             ways: self.copies,
             chunk_bytes: u32::try_from(self.chunk.0).unwrap_or(u32::MAX),
             checksum: self.checksum.kind(),
+            versions: self.versions.map(VolumeVersions::policy),
         }
     }
 
@@ -139,19 +178,28 @@ impl Kind for VolumeSpec {
     }
 
     fn size(&self, below: &[Option<u64>]) -> Option<u64> {
-        if self.degraded {
+        if self.existing {
             return None;
         }
         let sizes: Vec<u64> = below.iter().copied().collect::<Option<_>>()?;
         let whole = self.whole(&sizes)?;
-        match self.checksum.kind() {
-            Some(kind) => ChecksumDevice::place_on(whole, kind).ok().map(|(_, size)| size),
+        let whole = match self.checksum.kind() {
+            Some(kind) => ChecksumDevice::place_on(whole, kind).ok()?.1,
+            None => whole,
+        };
+        match self.versions {
+            Some(versions) => VersionsDevice::place_on(whole, versions.reserve).ok().map(|(_, size)| size),
             None => Some(whole),
         }
     }
 
+    /// Where a block is in a volume with versions changes with time.
+    fn keeps_places(&self) -> bool {
+        self.versions.is_none() && !self.existing
+    }
+
     fn up(&self, leg: usize, offset: u64, below: &[u64]) -> Option<u64> {
-        let data = Self::data_of(below).filter(|_| !self.degraded)?;
+        let data = Self::data_of(below).filter(|_| self.keeps_places())?;
         let offset = offset.checked_sub(MARGIN_BYTES).filter(|offset| *offset < data)?;
         let copies = usize::from(self.copies.max(1));
         let chunk = u32::try_from(self.chunk.0).ok()?;
@@ -169,7 +217,7 @@ impl Kind for VolumeSpec {
             problems.add(&path.key("copies"), format!("{} copies; there are 1 to 3", self.copies));
         } else if below.is_empty()
             || below.len() > MEMBERS_MAX
-            || !self.degraded && !below.len().is_multiple_of(self.copies.into())
+            || !self.existing && !below.len().is_multiple_of(self.copies.into())
         {
             problems.add_with_help(
                 &path.key("of"),
@@ -187,6 +235,23 @@ impl Kind for VolumeSpec {
         if let Some(small) = below.iter().flatten().find(|size| data_bytes(**size).is_none()) {
             problems.add(&path.key("of"), format!("a member of {small} bytes; it needs 3MiB at least"));
         }
+        if let Some(versions) = self.versions {
+            let path = path.key("versions");
+            if !(1..=90).contains(&versions.reserve) {
+                problems.add(&path.key("reserve"), format!("{}% for versions; 1 to 90", versions.reserve));
+            }
+            if versions.keep == 0 {
+                let help = "keep 1 at least, or leave `every` out";
+                problems.add_with_help(&path.key("keep"), "no version is kept", help);
+            }
+            if versions.every.is_some_and(|every| every.0.as_millis() == 0) {
+                problems.add_with_help(&path.key("every"), "less than a millisecond", "give a time such as 60s");
+            }
+        }
+        if self.version.is_some() && !self.existing {
+            let help = "say `existing: true`, of a volume that keeps versions";
+            problems.add_with_help(&path.key("version"), "a volume that is made has no versions yet", help);
+        }
         if self.patience.0.is_zero() {
             problems.add(&path.key("patience"), "no time at all to answer");
         }
@@ -195,7 +260,8 @@ impl Kind for VolumeSpec {
     fn describe(&self) -> String {
         let checksum = self.checksum.kind().map_or("no checksums", ChecksumKind::word);
         let copies = if self.copies == 1 { "one copy".to_owned() } else { format!("{} copies", self.copies) };
-        format!("{} members, {copies}, {checksum}", self.of.0.len())
+        let versions = if self.versions.is_some() { ", versions" } else { "" };
+        format!("{} members, {copies}, {checksum}{versions}", self.of.0.len())
     }
 
     fn open(&self, below: Vec<Arc<dyn Device>>, opening: &mut Opening) -> Result<Arc<dyn Device>> {
@@ -207,14 +273,21 @@ impl Kind for VolumeSpec {
         let runtime =
             Runtime::uring(RuntimeOptions::new(0)).or_else(|_| Ok::<_, Error>(Runtime::simulated(0)))?;
         let id = opening.identity();
-        let volume = runtime.block_on(self.open_or_make(candidates, id, &runtime))??;
+        let options = OpenOptions { patience: self.patience.0, epoch_ns: opening.epoch_ns() };
+        let volume = runtime.block_on(self.open_or_make(candidates, options, id, &runtime))??;
         let reporter = Arc::clone(&volume);
         opening.reports(move || {
             let members = reporter.reports().into_iter().map(MirrorMember::from).collect();
             let checksum = reporter.checksum_report();
-            LayerReport::Volume(VolumeReport { name: Self::WORD.to_owned(), members, checksum })
+            let versions = reporter.status().versions.map(|(versions, _)| versions.len());
+            LayerReport::Volume(VolumeReport { name: Self::WORD.to_owned(), members, checksum, versions })
         });
-        Ok(Arc::new(Opened(volume)))
+        opening.has_volume(Arc::clone(&volume));
+        let top: Arc<dyn Device> = match self.version {
+            Some(version) => volume.view(version)?,
+            None => Arc::clone(&volume) as _,
+        };
+        Ok(Arc::new(Opened { top, volume }))
     }
 }
 
@@ -222,6 +295,7 @@ impl VolumeSpec {
     async fn open_or_make(
         &self,
         candidates: Vec<Candidate>,
+        options: OpenOptions,
         id: u128,
         runtime: &Runtime,
     ) -> Result<Arc<Volume>> {
@@ -229,12 +303,12 @@ impl VolumeSpec {
         for candidate in &candidates {
             has_record |= read_record(candidate, runtime).await?.is_some();
         }
-        if !has_record && !self.degraded {
+        if !has_record && !self.existing {
             Volume::create(&candidates, self.options(), id, runtime).await?;
         }
-        let volume = Volume::open(candidates, self.patience.0, runtime).await?;
+        let volume = Volume::open(candidates, options, runtime).await?;
         let (found, wanted) = (volume.options(), self.options());
-        if found != wanted {
+        if found != wanted && !self.existing {
             let context =
                 format!("the volume that is there is another than described: {found:?}, not {wanted:?}");
             return Err(Error::new(ErrorKind::Invalid, context));
@@ -244,35 +318,39 @@ impl VolumeSpec {
 }
 
 /// A volume that is closed in order when nobody uses it any more.
-struct Opened(Arc<Volume>);
+struct Opened {
+    /// The volume, or a version of it.
+    top: Arc<dyn Device>,
+    volume: Arc<Volume>,
+}
 
 /// How long a volume may take to be closed; one that is not is none the worse, but for what it does when it is opened again.
 const CLOSING: Duration = Duration::from_secs(30);
 
 impl Device for Opened {
     fn info(&self) -> DeviceInfo {
-        self.0.info()
+        self.top.info()
     }
 
     fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {
-        self.0.open_queue(runtime)
+        self.top.open_queue(runtime)
     }
 
     fn ability(&self, wanted: Wanted) -> Option<Ability> {
-        ability_below(&*self.0, wanted)
+        ability_below(&*self.top, wanted)
     }
 }
 
 impl fmt::Debug for Opened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.volume.fmt(f)
     }
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
         let Ok(runtime) = Runtime::uring(RuntimeOptions::new(0)) else { return };
-        let (volume, own) = (Arc::clone(&self.0), runtime.clone());
+        let (volume, own) = (Arc::clone(&self.volume), runtime.clone());
         let closing = runtime.spawn(async move { volume.close(&own).await });
         let _ = runtime.block_on(first_of(closing, runtime.sleep(CLOSING)));
         runtime.abandon_tasks();

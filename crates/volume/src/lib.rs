@@ -8,6 +8,7 @@
 
 pub mod checksum;
 mod claims;
+pub mod concat;
 pub mod copies;
 mod io;
 pub mod member;

@@ -3,18 +3,24 @@
 //! Every member has four copies of it, two at each end, of which each change writes one at each end. A copy knows its place, so
 //! that one that landed elsewhere is none. This module reads and writes bytes, and asks no device.
 
+use std::ops::Range;
+
 use rotproof_block::{Error, ErrorKind, Result};
 
 /// How a copy begins.
 const MAGIC: [u8; 8] = *b"rotpvol\n";
-/// What this program reads and writes.
-pub const VERSION: u32 = 1;
+/// The newest format that this program reads and writes. A record is written in the oldest one that can say what it has to.
+pub const VERSION: u32 = 2;
 /// Bytes of a copy on the device.
 pub const COPY_BYTES: u64 = 64 << 10;
 /// Bytes at each end of a member that are not data.
 pub const MARGIN_BYTES: u64 = 1 << 20;
 /// The most members of a volume.
 pub const MEMBERS_MAX: usize = 48;
+/// The most segments of a volume.
+pub const SEGMENTS_MAX: usize = 16;
+/// The most spares of a volume.
+pub const SPARES_MAX: usize = 8;
 /// The most regions of a member; a region is what one bit stands for.
 const REGIONS_MAX: u64 = 4096;
 /// The least bytes of a region.
@@ -22,6 +28,8 @@ const REGION_BYTES_MIN: u64 = 4 << 20;
 
 const HEADER_BYTES: usize = 128;
 const MEMBER_BYTES: usize = 32;
+const SEGMENT_BYTES: usize = 24;
+const SPARE_BYTES: usize = 16;
 const SUM_BYTES: usize = 8;
 
 /// How a volume is put together. The same on all members.
@@ -31,10 +39,48 @@ pub struct Layout {
     pub ways: u8,
     /// Bytes of a chunk of the stripe over the mirrors.
     pub chunk_bytes: u32,
-    /// Bytes of data of each member.
-    pub data_bytes: u64,
     /// Number of the checksum over it all, as `ChecksumKind::number` has it, plus 1; 0 for none.
     pub checksum: u8,
+    /// What the volume is made of, one behind the other: one when it is made, another each time that it grows.
+    pub segments: Vec<Segment>,
+    /// The versions over it all, if it keeps some.
+    pub versions: Option<VersionsPolicy>,
+}
+
+/// A stretch of some mirrors, over which lies a stripe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The mirrors, by their numbers.
+    pub mirrors: Range<u16>,
+    /// Where it begins in the data of each of their members.
+    pub start: u64,
+    /// Its bytes on each member.
+    pub bytes: u64,
+}
+
+impl Segment {
+    /// Its bytes in the data of a member.
+    pub fn range(&self) -> Range<u64> {
+        self.start..self.start.saturating_add(self.bytes)
+    }
+}
+
+/// How a volume keeps versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VersionsPolicy {
+    /// Percent of the room that are kept for what versions hold: 1 to 90.
+    pub reserve_percent: u8,
+    /// Milliseconds after which a version is captured by itself, as long as somebody writes; 0 for never.
+    pub every_ms: u64,
+    /// How many of those are kept.
+    pub keep: u32,
+}
+
+impl Default for VersionsPolicy {
+    /// A fifth of the room, none by itself, 24 kept.
+    fn default() -> Self {
+        Self { reserve_percent: 20, every_ms: 0, keep: 24 }
+    }
 }
 
 /// What is known of a member.
@@ -42,22 +88,10 @@ pub struct Layout {
 pub struct MemberEntry {
     /// Its number of its own, new for each device that takes the place.
     pub id: u128,
-    /// What it is like.
-    pub state: EntryState,
     /// The regions of it that may be old, a bit each.
     pub missed: Bits,
     /// The regions that were being written, of the mirror that it begins: a bit each. Of the others nothing.
     pub written: Bits,
-}
-
-/// What a member is like, as far as the others have put on record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum EntryState {
-    /// It takes part. What it has missed says [`MemberEntry::missed`].
-    InUse = 0,
-    /// It takes no part any more.
-    Failed = 1,
 }
 
 /// What a member says.
@@ -67,12 +101,14 @@ pub struct Record {
     pub volume: u128,
     /// Counts the changes; of two records the one with the higher says more.
     pub generation: u64,
-    /// Which of the members says it.
+    /// Which of the members says it; those behind the members are the spares.
     pub index: usize,
     /// How it is put together.
     pub layout: Layout,
     /// All members, mirror by mirror.
     pub members: Vec<MemberEntry>,
+    /// The numbers of devices that wait to take the place of a member.
+    pub spares: Vec<u128>,
     /// Whether it was not closed in order.
     pub is_open: bool,
 }
@@ -116,14 +152,38 @@ impl Bits {
 }
 
 impl Layout {
+    /// Of one segment over so many mirrors, each member with so many bytes of data, without checksums and versions.
+    pub fn plain(ways: u8, chunk_bytes: u32, mirrors: u16, data_bytes: u64) -> Self {
+        let segments = vec![Segment { mirrors: 0..mirrors, start: 0, bytes: data_bytes }];
+        Self { ways, chunk_bytes, checksum: 0, segments, versions: None }
+    }
+
+    /// Bytes of data of the members that have the most.
+    pub fn data_bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.range().end).max().unwrap_or(0)
+    }
+
+    /// Bytes of data of each member of a mirror.
+    pub fn data_bytes_of(&self, mirror: usize) -> u64 {
+        let of_it = self.segments.iter().filter(|segment| {
+            (usize::from(segment.mirrors.start)..usize::from(segment.mirrors.end)).contains(&mirror)
+        });
+        of_it.map(|segment| segment.range().end).max().unwrap_or(0)
+    }
+
     /// Bytes of a region: what a bit of a member stands for.
     pub fn region_bytes(&self) -> u64 {
-        self.data_bytes.div_ceil(REGIONS_MAX).next_power_of_two().max(REGION_BYTES_MIN)
+        self.data_bytes().div_ceil(REGIONS_MAX).next_power_of_two().max(REGION_BYTES_MIN)
     }
 
     /// How many regions a member has.
     pub fn regions(&self) -> u64 {
-        self.data_bytes.div_ceil(self.region_bytes())
+        self.data_bytes().div_ceil(self.region_bytes())
+    }
+
+    /// The oldest format that can say it.
+    fn version(&self) -> u32 {
+        if self.segments.len() == 1 && self.versions.is_none() { 1 } else { VERSION }
     }
 
     fn validate(&self, members: usize) -> Result<(), &'static str> {
@@ -133,9 +193,34 @@ impl Layout {
         if !self.chunk_bytes.is_power_of_two() || !(4096..=64 << 20).contains(&self.chunk_bytes) {
             return Err("its chunk has no size that there is");
         }
-        if self.data_bytes == 0 || self.data_bytes > 1 << 60 || !self.data_bytes.is_multiple_of(MARGIN_BYTES)
-        {
-            return Err("its members have no size that there is");
+        if self.segments.is_empty() || self.segments.len() > SEGMENTS_MAX {
+            return Err("it has no segments, or more than there can be");
+        }
+        let mirrors = members / usize::from(self.ways);
+        for (number, segment) in self.segments.iter().enumerate() {
+            let is_aligned = |bytes: u64| bytes <= 1 << 60 && bytes.is_multiple_of(MARGIN_BYTES);
+            if segment.bytes == 0 || !is_aligned(segment.bytes) || !is_aligned(segment.start) {
+                return Err("its members have no size that there is");
+            }
+            if segment.mirrors.is_empty() || usize::from(segment.mirrors.end) > mirrors {
+                return Err("a segment is of mirrors that there are not");
+            }
+            let overlaps = |other: &Segment| {
+                let (one, other_range) = (segment.range(), other.range());
+                segment.mirrors.start < other.mirrors.end
+                    && other.mirrors.start < segment.mirrors.end
+                    && one.start < other_range.end
+                    && other_range.start < one.end
+            };
+            if self.segments[..number].iter().any(overlaps) {
+                return Err("two of its segments are at one place");
+            }
+        }
+        if (0..mirrors).any(|mirror| self.data_bytes_of(mirror) == 0) {
+            return Err("a mirror is in no segment");
+        }
+        if self.versions.is_some_and(|versions| !(1..=90).contains(&versions.reserve_percent)) {
+            return Err("it keeps an amount of room for versions that cannot be");
         }
         Ok(())
     }
@@ -159,8 +244,14 @@ impl Record {
         let regions = self.layout.regions().div_ceil(8) as usize;
         let mut bytes = Vec::with_capacity(COPY_BYTES as usize);
         bytes.extend(MAGIC);
-        bytes.extend(VERSION.to_le_bytes());
-        let length = HEADER_BYTES + self.members.len() * (MEMBER_BYTES + 2 * regions) + SUM_BYTES;
+        let version = if self.spares.is_empty() { self.layout.version() } else { VERSION };
+        bytes.extend(version.to_le_bytes());
+        let segments: &[Segment] = if version == 1 { &[] } else { &self.layout.segments };
+        let length = HEADER_BYTES
+            + self.members.len() * (MEMBER_BYTES + 2 * regions)
+            + segments.len() * SEGMENT_BYTES
+            + self.spares.len() * SPARE_BYTES
+            + SUM_BYTES;
         bytes.extend((length as u32).to_le_bytes());
         bytes.extend(self.volume.to_le_bytes());
         bytes.extend(self.generation.to_le_bytes());
@@ -169,16 +260,29 @@ impl Record {
         bytes.extend((self.members.len() as u16).to_le_bytes());
         bytes.extend([self.layout.ways, self.layout.checksum, u8::from(self.is_open), 0]);
         bytes.extend(self.layout.chunk_bytes.to_le_bytes());
-        bytes.extend(0u32.to_le_bytes());
-        bytes.extend(self.layout.data_bytes.to_le_bytes());
+        bytes.extend((segments.len() as u16).to_le_bytes());
+        bytes.extend((self.spares.len() as u16).to_le_bytes());
+        bytes.extend(self.layout.data_bytes().to_le_bytes());
+        if let Some(policy) = self.layout.versions {
+            bytes.extend([policy.reserve_percent, 0, 0, 0]);
+            bytes.extend(policy.keep.to_le_bytes());
+            bytes.extend(policy.every_ms.to_le_bytes());
+        }
         bytes.resize(HEADER_BYTES, 0);
         for member in &self.members {
             bytes.extend(member.id.to_le_bytes());
-            bytes.push(member.state as u8);
-            bytes.extend([0; 15]);
+            bytes.extend([0; 16]);
             bytes.extend(&member.missed.0);
             bytes.extend(&member.written.0);
         }
+        for segment in segments {
+            bytes.extend(segment.mirrors.start.to_le_bytes());
+            bytes.extend((segment.mirrors.end - segment.mirrors.start).to_le_bytes());
+            bytes.extend(0u32.to_le_bytes());
+            bytes.extend(segment.start.to_le_bytes());
+            bytes.extend(segment.bytes.to_le_bytes());
+        }
+        self.spares.iter().for_each(|spare| bytes.extend(spare.to_le_bytes()));
         bytes.resize(length, 0);
         seal(&mut bytes);
         bytes.resize(COPY_BYTES as usize, 0);
@@ -195,7 +299,7 @@ impl Record {
             return Ok(None);
         }
         let version = own.u32(8);
-        if version != VERSION {
+        if version > VERSION {
             let context = format!(
                 "the volume is of version {version}, and this program knows version {VERSION}; use a newer one"
             );
@@ -205,32 +309,61 @@ impl Record {
             |why: &str| Error::new(ErrorKind::Invalid, format!("a record of a volume makes no sense: {why}"));
         let (index, count) = (usize::from(own.u16(48)), usize::from(own.u16(50)));
         let [ways, checksum, is_open, _]: [u8; 4] = own.take(52);
-        let layout = Layout { ways, chunk_bytes: own.u32(56), data_bytes: own.u64(64), checksum };
+        let is_first = version < 2;
+        let (segment_count, spare_count) =
+            if is_first { (0, 0) } else { (usize::from(own.u16(60)), usize::from(own.u16(62))) };
+        if count == 0 || count > MEMBERS_MAX || index >= count + spare_count {
+            return Err(senseless("it does not have the members that it says"));
+        }
+        if segment_count > SEGMENTS_MAX || spare_count > SPARES_MAX || !(1..=3).contains(&ways) {
+            return Err(senseless("it has more parts than there can be"));
+        }
+        // Behind the members, whose size these decide.
+        let tail = segment_count * SEGMENT_BYTES + spare_count * SPARE_BYTES + SUM_BYTES;
+        let Some(segments_at) = own.0.len().checked_sub(tail).filter(|at| *at >= HEADER_BYTES) else {
+            return Err(senseless("it is shorter than it says"));
+        };
+        let segments = match is_first {
+            true => Layout::plain(ways, 0, (count / usize::from(ways)) as u16, own.u64(64)).segments,
+            false => (0..segment_count).map(|number| own.segment(segments_at + number * SEGMENT_BYTES)).collect(),
+        };
+        let versions = (!is_first && own.0[72] != 0).then(|| VersionsPolicy {
+            reserve_percent: own.0[72],
+            keep: own.u32(76),
+            every_ms: own.u64(80),
+        });
+        let layout = Layout { ways, chunk_bytes: own.u32(56), checksum, segments, versions };
         layout.validate(count).map_err(senseless)?;
         let regions = layout.regions().div_ceil(8) as usize;
         let stride = MEMBER_BYTES + 2 * regions;
-        if count > MEMBERS_MAX || index >= count || own.0.len() != HEADER_BYTES + count * stride + SUM_BYTES {
+        if segments_at != HEADER_BYTES + count * stride {
             return Err(senseless("it does not have the members that it says"));
         }
         let mut members = Vec::with_capacity(count);
         for start in (HEADER_BYTES..).step_by(stride).take(count) {
-            let state = match own.0[start + 16] {
-                0 => EntryState::InUse,
-                1 => EntryState::Failed,
-                _ => return Err(senseless("a member is in no state that there is")),
-            };
             let bits = |from: usize| Bits(own.0[from..from + regions].to_vec());
             let (missed, written) = (bits(start + MEMBER_BYTES), bits(start + MEMBER_BYTES + regions));
-            members.push(MemberEntry { id: own.u128(start), state, missed, written });
+            members.push(MemberEntry { id: own.u128(start), missed, written });
         }
+        let spares_at = segments_at + segment_count * SEGMENT_BYTES;
+        let spares = (0..spare_count).map(|number| own.u128(spares_at + number * SPARE_BYTES)).collect();
         Ok(Some(Self {
             volume: own.u128(16),
             generation: own.u64(32),
             index,
             layout,
             members,
+            spares,
             is_open: is_open != 0,
         }))
+    }
+
+    /// The number of the device that says it.
+    pub fn own_id(&self) -> Option<u128> {
+        match self.members.get(self.index) {
+            Some(entry) => Some(entry.id),
+            None => self.spares.get(self.index - self.members.len()).copied(),
+        }
     }
 }
 
@@ -261,6 +394,15 @@ impl<'a> Fields<'a> {
         bytes
     }
 
+    fn segment(&self, at: usize) -> Segment {
+        let first = self.u16(at);
+        Segment {
+            mirrors: first..first.saturating_add(self.u16(at + 2)),
+            start: self.u64(at + 8),
+            bytes: self.u64(at + 16),
+        }
+    }
+
     fn u16(&self, at: usize) -> u16 {
         u16::from_le_bytes(self.take(at))
     }
@@ -287,26 +429,37 @@ mod tests {
     fn record() -> impl Strategy<Value = Record> {
         (
             1u8..4,
-            1usize..8,
+            1u16..8,
             1u64..20_000,
             any::<(u128, u64, bool)>(),
-            proptest::collection::vec(any::<(u128, bool, u16)>(), 24),
+            proptest::collection::vec(any::<(u128, u16)>(), 24),
+            (0u64..3, any::<Option<(u64, u32)>>(), proptest::collection::vec(any::<u128>(), 0..3)),
         )
-            .prop_map(|(ways, mirrors, mebibytes, (volume, generation, is_open), entries)| {
-                let layout =
-                    Layout { ways, chunk_bytes: 65_536, data_bytes: mebibytes << 20, checksum: ways - 1 };
+            .prop_map(|(ways, mirrors, mebibytes, (volume, generation, is_open), entries, more)| {
+                let (grown, versions, spares) = more;
+                let mut layout = Layout::plain(ways, 65_536, mirrors, mebibytes << 20);
+                layout.checksum = ways - 1;
+                for step in 0..grown {
+                    let start = (mebibytes + step * 7) << 20;
+                    layout.segments.push(Segment { mirrors: 0..mirrors, start, bytes: 7 << 20 });
+                }
+                layout.versions = versions.map(|(every_ms, keep)| VersionsPolicy {
+                    reserve_percent: 1 + (keep % 90) as u8,
+                    every_ms,
+                    keep,
+                });
                 let members: Vec<MemberEntry> = entries
                     .into_iter()
-                    .take(mirrors * usize::from(ways))
-                    .map(|(id, is_failed, bit)| {
+                    .take(usize::from(mirrors) * usize::from(ways))
+                    .map(|(id, bit)| {
                         let (mut missed, written) =
                             (Bits::new(layout.regions()), Bits::new(layout.regions()));
                         missed.set(u64::from(bit) % layout.regions());
-                        let state = if is_failed { EntryState::Failed } else { EntryState::InUse };
-                        MemberEntry { id, state, missed, written }
+                        MemberEntry { id, missed, written }
                     })
                     .collect();
-                Record { volume, generation, index: members.len() - 1, layout, members, is_open }
+                let index = members.len() + spares.len() - 1;
+                Record { volume, generation, index, layout, members, spares, is_open }
             })
     }
 
@@ -340,24 +493,25 @@ mod tests {
 
     #[test]
     fn a_later_version_is_refused_by_its_number() {
-        let layout = Layout { ways: 1, chunk_bytes: 65_536, data_bytes: 1 << 20, checksum: 0 };
-        let entry =
-            MemberEntry { id: 1, state: EntryState::InUse, missed: Bits::new(1), written: Bits::new(1) };
-        let record =
-            Record { volume: 7, generation: 1, index: 0, layout, members: vec![entry], is_open: false };
+        let layout = Layout::plain(1, 65_536, 1, 1 << 20);
+        let entry = MemberEntry { id: 1, missed: Bits::new(1), written: Bits::new(1) };
+        let (members, spares) = (vec![entry], Vec::new());
+        let record = Record { volume: 7, generation: 1, index: 0, layout, members, spares, is_open: false };
         let mut bytes = record.encode(0);
-        bytes[8] = 2;
+        assert_eq!(bytes[8], 1, "what the first format can say is in the first format");
+        bytes[8] = 3;
         let length = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes")) as usize;
         seal(&mut bytes[..length]);
         let error = Record::decode(&bytes, 0).expect_err("is later");
-        assert!(error.to_string().contains("version 2") && error.kind() == ErrorKind::Unsupported);
+        assert!(error.to_string().contains("version 3") && error.kind() == ErrorKind::Unsupported);
     }
 
     #[test]
     fn the_largest_volume_fits_a_copy() {
-        let layout = Layout { ways: 3, chunk_bytes: 65_536, data_bytes: 1 << 50, checksum: 0 };
+        let layout = Layout::plain(3, 65_536, 16, 1 << 50);
         assert!(layout.regions() <= REGIONS_MAX);
-        let bytes = HEADER_BYTES + MEMBERS_MAX * (MEMBER_BYTES + 2 * 512) + SUM_BYTES;
+        let tail = SEGMENTS_MAX * SEGMENT_BYTES + SPARES_MAX * SPARE_BYTES + SUM_BYTES;
+        let bytes = HEADER_BYTES + MEMBERS_MAX * (MEMBER_BYTES + 2 * 512) + tail;
         assert!(bytes as u64 <= COPY_BYTES, "{bytes}");
         assert_eq!(places(10 << 20), [[0, (10 << 20) - 131_072], [65_536, (10 << 20) - 65_536]]);
         assert_eq!(

@@ -234,6 +234,7 @@ fn conduct(
             seed: trial.seed,
             needs_faults: !trial.faults.iter().all(FaultEntry::is_on_memory),
             read_only: ground.is_read_only,
+            epoch_ns: 0,
         },
     )?;
     options.monitor.watch_faults(&stack.sites);

@@ -115,6 +115,25 @@ fn done_of(ranges: &[Range<u64>], position: u64) -> u64 {
 }
 
 impl ChecksumReport {
+    /// This and another, of two parts of one device.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            verified: self.verified + other.verified,
+            wrong_copies: self.wrong_copies + other.wrong_copies,
+            repaired: self.repaired + other.repaired,
+            sums_made: self.sums_made + other.sums_made,
+            torn: self.torn + other.torn,
+            resolved: self.resolved + other.resolved,
+            unrecoverable: self.unrecoverable + other.unrecoverable,
+            lost: self.lost + other.lost,
+            pages_lost: self.pages_lost + other.pages_lost,
+            pages_mended: self.pages_mended + other.pages_mended,
+            log_lost: self.log_lost + other.log_lost,
+            metadata_requests: self.metadata_requests + other.metadata_requests,
+        }
+    }
+
     /// What was counted since an earlier report; what is so now is as it is.
     #[must_use]
     pub fn since(self, earlier: &Self) -> Self {

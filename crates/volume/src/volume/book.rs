@@ -15,7 +15,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rotproof_block::{Buffer, Context, Device, Error, ErrorKind, Request, Result, Runtime};
 
-use crate::member::{Bits, EntryState, Layout, MemberEntry, Record, places};
+use super::open::{Assembled, Candidate};
+use crate::member::{Bits, Layout, MemberEntry, Record, SPARES_MAX, places};
 use crate::mirror::Gate;
 
 /// A region is being written, and that is on record.
@@ -27,10 +28,19 @@ pub(super) const TOUCHED: u32 = 1 << 30;
 type Ended = Option<Result<()>>;
 
 /// What is known of a member's device.
+#[derive(Clone)]
 pub(super) struct Page {
     /// None if it is not there.
     pub(super) device: Option<Arc<dyn Device>>,
     pub(super) entry: MemberEntry,
+}
+
+/// A device that waits to take the place of a member.
+#[derive(Clone)]
+pub(super) struct Spare {
+    pub(super) id: u128,
+    /// None if it is not there.
+    pub(super) candidate: Option<Candidate>,
 }
 
 pub(super) struct Book {
@@ -40,6 +50,7 @@ pub(super) struct Book {
     generation: AtomicU64,
     is_open: AtomicBool,
     pub(super) pages: Mutex<Vec<Page>>,
+    pub(super) spares: Mutex<Vec<Spare>>,
     /// Of each member a bit for each region: it is on record that it may be old.
     recorded: Vec<Box<[AtomicU64]>>,
     /// Of each mirror its regions: [`MARKED`], [`TOUCHED`], and how many writes are under way.
@@ -48,13 +59,8 @@ pub(super) struct Book {
 }
 
 impl Book {
-    pub(super) fn new(
-        volume: u128,
-        layout: Layout,
-        generation: u64,
-        pages: Vec<Page>,
-        patience: Duration,
-    ) -> Arc<Self> {
+    pub(super) fn new(found: Assembled, patience: Duration) -> Arc<Self> {
+        let Assembled { newest: Record { volume, generation, layout, .. }, pages, spares, .. } = found;
         let count = layout.regions();
         let recorded = pages.iter().map(|page| {
             let words = (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect::<Box<[AtomicU64]>>();
@@ -71,6 +77,7 @@ impl Book {
             generation: AtomicU64::new(generation),
             is_open: AtomicBool::new(false),
             pages: Mutex::new(pages),
+            spares: Mutex::new(spares),
             recorded,
             regions,
             turn: Gate::new(),
@@ -180,7 +187,47 @@ impl Book {
         Ok(())
     }
 
-    /// Writes a record of a new generation to every member. `about` is the member that it is about, whose word does not
+    /// Writes to a device that is to become a member or a spare who it will be, in a record older than all: until the others
+    /// say so too it is none, and from then on it is known.
+    pub(super) async fn announce(
+        &self,
+        runtime: &Runtime,
+        device: &Arc<dyn Device>,
+        index: usize,
+        id: u128,
+    ) -> Result<()> {
+        let mut members: Vec<MemberEntry> = self.pages.lock().iter().map(|page| page.entry.clone()).collect();
+        let mut spares: Vec<u128> = self.spares.lock().iter().map(|spare| spare.id).collect();
+        match members.get_mut(index) {
+            Some(entry) => entry.id = id,
+            None => spares.push(id),
+        }
+        let (volume, layout) = (self.volume, self.layout.clone());
+        let index = index.min(members.len() + spares.len() - 1);
+        let record = Record { volume, generation: 0, index, layout, members, spares, is_open: false };
+        write_record(device, &record, runtime).await
+    }
+
+    /// Changes which devices wait to take the place of a member, and puts that on record.
+    ///
+    /// Fails with [`ErrorKind::Invalid`] if there would be more than there can be.
+    pub(super) async fn change_spares(
+        &self,
+        runtime: &Runtime,
+        change: impl FnOnce(&mut Vec<Spare>),
+    ) -> Result<()> {
+        let _turn = self.turn.close(0..1).await;
+        let mut spares = self.spares.lock().clone();
+        change(&mut spares);
+        if spares.len() > SPARES_MAX {
+            let context = format!("a volume has {SPARES_MAX} spares at the most");
+            return Err(Error::new(ErrorKind::Invalid, context));
+        }
+        *self.spares.lock() = spares;
+        self.write(runtime, None, None).await
+    }
+
+    /// Writes a record of a new generation to every member and every spare. `about` is the member that it is about, whose word does not
     /// count; `marks` regions that are to be marked beside those that are.
     async fn write(
         &self,
@@ -206,20 +253,24 @@ impl Book {
             }
         }
         let is_open = self.is_open.load(Ordering::Acquire);
+        let spares = self.spares.lock().clone();
+        let of_spares = spares.iter().map(|spare| spare.candidate.as_ref().map(|one| Arc::clone(&one.device)));
+        let devices = devices.into_iter().chain(of_spares);
+        let spares: Vec<u128> = spares.iter().map(|spare| spare.id).collect();
         let mut writes: Vec<Pin<Box<dyn Future<Output = Result<()>>>>> = Vec::new();
-        for (index, device) in devices.into_iter().enumerate() {
+        for (index, device) in devices.enumerate() {
             let record = Record {
                 volume: self.volume,
                 generation,
                 index,
                 layout: self.layout.clone(),
                 members: members.clone(),
+                spares: spares.clone(),
                 is_open,
             };
-            let is_in_use = members[index].state == EntryState::InUse;
             let runtime = runtime.clone();
             writes.push(Box::pin(async move {
-                match device.filter(|_| is_in_use) {
+                match device {
                     Some(device) => write_record(&device, &record, &runtime).await,
                     None => Err(Error::new(ErrorKind::Gone, "the member is not there")),
                 }

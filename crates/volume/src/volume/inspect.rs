@@ -3,16 +3,18 @@
 use rotproof_block::{Error, ErrorKind, Result, Runtime};
 
 use super::open::{Assembled, Candidate, assemble};
-use super::{VolumeMember, VolumeOptions, VolumeStatus, ranges};
+use super::assemble::ranges;
+use super::{VolumeMember, VolumeOptions, VolumeStatus};
 use crate::checksum::{ChecksumDevice, ChecksumKind};
 use crate::copies::MemberState;
-use crate::member::EntryState;
+use crate::member::Segment;
 use crate::stripe::stripe_size;
+use crate::versions::VersionsDevice;
 
 /// What is on record.
 #[derive(Clone, Debug)]
 pub struct Inspection {
-    /// As [`super::Volume::status`] would have it. Blocks that are lost nobody counts here.
+    /// As [`super::Volume::status`] would have it. Blocks that are lost nobody counts here, and versions nobody lists.
     pub status: VolumeStatus,
     /// How it was made.
     pub options: VolumeOptions,
@@ -24,15 +26,12 @@ pub struct Inspection {
 
 /// Reads the records of these devices. Fails as [`super::Volume::open`] does.
 pub async fn inspect(candidates: Vec<Candidate>, runtime: &Runtime) -> Result<Inspection> {
-    let Assembled { newest, names, notes, .. } = assemble(candidates, runtime).await?;
+    let Assembled { newest, spares, names, notes, .. } = assemble(candidates, runtime).await?;
     let layout = newest.layout.clone();
     let members = newest.members.iter().zip(names).map(|(entry, name)| {
         let missed_bytes = ranges(&entry.missed, &layout).iter().map(|range| range.end - range.start).sum();
         let state = match &name {
             Err(why) => MemberState::Failed { why: why.clone() },
-            Ok(_) if entry.state == EntryState::Failed => {
-                MemberState::Failed { why: "it has failed".to_owned() }
-            }
             Ok(_) if missed_bytes > 0 => MemberState::Behind { missed_bytes },
             Ok(_) => MemberState::Current,
         };
@@ -46,23 +45,40 @@ pub async fn inspect(candidates: Vec<Candidate>, runtime: &Runtime) -> Result<In
         })
     });
     let checksum = checksum.transpose()?;
-    let mirrors = members.len() / usize::from(layout.ways);
-    let whole = match mirrors {
-        1 => layout.data_bytes,
-        _ => stripe_size((0..mirrors).map(|_| layout.data_bytes), layout.chunk_bytes).unwrap_or(0),
+    let mut size_bytes = 0;
+    for segment in &layout.segments {
+        size_bytes += size_of(segment, layout.chunk_bytes, checksum);
+    }
+    if let Some(policy) = layout.versions {
+        size_bytes = VersionsDevice::place_on(size_bytes, policy.reserve_percent).map_or(0, |(_, size)| size);
+    }
+    let options = VolumeOptions {
+        ways: layout.ways,
+        chunk_bytes: layout.chunk_bytes,
+        checksum,
+        versions: layout.versions,
     };
-    let size_bytes = match checksum {
-        Some(kind) => ChecksumDevice::place_on(whole, kind).map_or(0, |(_, size)| size),
-        None => whole,
-    };
-    let options = VolumeOptions { ways: layout.ways, chunk_bytes: layout.chunk_bytes, checksum };
     let status = VolumeStatus {
         id: newest.volume,
         generation: newest.generation,
         size_bytes,
         layout,
         members,
+        spares: spares.into_iter().map(|spare| spare.candidate.map(|one| one.name)).collect(),
         lost_blocks: 0,
+        versions: None,
     };
     Ok(Inspection { status, options, notes, is_open: newest.is_open })
+}
+
+/// Bytes that a segment offers; 0 if it is too small for what belongs on it.
+pub(super) fn size_of(segment: &Segment, chunk_bytes: u32, checksum: Option<ChecksumKind>) -> u64 {
+    let whole = match segment.mirrors.len() {
+        1 => segment.bytes,
+        mirrors => stripe_size((0..mirrors).map(|_| segment.bytes), chunk_bytes).unwrap_or(0),
+    };
+    match checksum {
+        Some(kind) => ChecksumDevice::place_on(whole, kind).map_or(0, |(_, size)| size),
+        None => whole,
+    }
 }

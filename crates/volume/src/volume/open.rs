@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rotproof_block::{Buffer, Context, Device, Error, ErrorKind, Request, Result, Runtime};
 
-use super::book::Page;
-use crate::member::{COPY_BYTES, EntryState, Record, data_bytes, places};
+use super::book::{Page, Spare};
+use crate::member::{COPY_BYTES, Record, data_bytes, places};
 
 /// A device that is offered as a member, with what people call it.
 #[derive(Clone)]
@@ -50,10 +50,12 @@ pub async fn read_record(candidate: &Candidate, runtime: &Runtime) -> Result<Opt
 }
 
 /// The members of a volume.
+#[derive(Clone)]
 pub(super) struct Assembled {
     pub(super) newest: Record,
     /// One for each member.
     pub(super) pages: Vec<Page>,
+    pub(super) spares: Vec<Spare>,
     /// What each is called; why it is not there, if it is not.
     pub(super) names: Vec<Result<String, String>>,
     /// What people should know.
@@ -91,17 +93,24 @@ pub(super) async fn assemble(candidates: Vec<Candidate>, runtime: &Runtime) -> R
         newest.members.iter().map(|_| Err("it is missing".to_owned())).collect();
     let mut pages: Vec<Page> =
         newest.members.iter().map(|entry| Page { device: None, entry: entry.clone() }).collect();
+    let mut spares: Vec<Spare> =
+        newest.spares.iter().map(|id| Spare { id: *id, candidate: None }).collect();
+    let ways = usize::from(newest.layout.ways);
     let mut notes = Vec::new();
     for (candidate, record) in records {
-        let own = record.members.get(record.index).map(|entry| entry.id);
+        let own = record.own_id();
+        if let Some(spare) = spares.iter_mut().find(|spare| Some(spare.id) == own) {
+            spare.candidate = Some(candidate);
+            continue;
+        }
         let Some(index) = newest.members.iter().position(|entry| Some(entry.id) == own) else {
             notes.push(format!(
-                "{} was a member once and has been replaced since; it is left alone",
+                "{} was a member once, and is none any more; it is left alone",
                 candidate.name
             ));
             continue;
         };
-        let needed = newest.layout.data_bytes;
+        let needed = newest.layout.data_bytes_of(index / ways);
         if data_bytes(candidate.device.info().size).is_none_or(|bytes| bytes < needed) {
             let context = format!("{} has become smaller than the volume needs", candidate.name);
             return Err(Error::new(ErrorKind::Invalid, context));
@@ -110,11 +119,6 @@ pub(super) async fn assemble(candidates: Vec<Candidate>, runtime: &Runtime) -> R
             let context =
                 format!("{} and {other} are copies of the same member; leave one out", candidate.name);
             return Err(Error::new(ErrorKind::Invalid, context));
-        }
-        if newest.members[index].state == EntryState::Failed {
-            names[index] = Err("it has failed".to_owned());
-            notes.push(format!("{} has failed before; replace it", candidate.name));
-            continue;
         }
         if record.generation < newest.generation && !newest.members[index].missed.is_empty() {
             notes.push(format!(
@@ -125,7 +129,6 @@ pub(super) async fn assemble(candidates: Vec<Candidate>, runtime: &Runtime) -> R
         names[index] = Ok(candidate.name);
         pages[index].device = Some(candidate.device);
     }
-    let ways = usize::from(newest.layout.ways);
     for (mirror, of) in names.chunks(ways).enumerate() {
         if of.iter().all(Result::is_err) {
             let members: Vec<String> =
@@ -137,19 +140,21 @@ pub(super) async fn assemble(candidates: Vec<Candidate>, runtime: &Runtime) -> R
             return Err(Error::new(ErrorKind::Missing, context));
         }
     }
-    Ok(Assembled { newest, pages, names, notes })
+    Ok(Assembled { newest, pages, spares, names, notes })
 }
 
 /// Two members of one mirror each of which says that the other has missed something have both gone on alone.
 fn refuse_conflicts(records: &[(Candidate, Record)]) -> Result<()> {
     let says_behind = |one: &Record, other: &Record| {
-        let id = other.members.get(other.index).map(|entry| entry.id);
+        let id = other.own_id();
         one.members.iter().any(|entry| Some(entry.id) == id && !entry.missed.is_empty())
     };
     for (number, (one, of_one)) in records.iter().enumerate() {
         for (other, of_other) in &records[number + 1..] {
             let ways = usize::from(of_one.layout.ways);
-            let is_one_mirror = of_one.index / ways == of_other.index / ways;
+            // Their places say so only where both know of as many copies.
+            let is_one_mirror = of_one.layout.ways != of_other.layout.ways
+                || of_one.index / ways == of_other.index / ways;
             if is_one_mirror && says_behind(of_one, of_other) && says_behind(of_other, of_one) {
                 let context = format!(
                     "{} and {} have each gone on without the other, so each has what the other lacks; open the volume with the \

@@ -3,11 +3,19 @@ use rotproof_block::conformance::{On, check};
 use rotproof_block::hash::mix;
 use rotproof_block::leaf::MemoryDevice;
 
-use super::*;
-use crate::faulty::{Act, Faulty};
+use rotproof_block::{Buffer, Context, ErrorKind, Request};
 
-const PLAIN: VolumeOptions = VolumeOptions { ways: 2, chunk_bytes: 65_536, checksum: None };
-const PATIENCE: Duration = Duration::from_millis(100);
+use super::*;
+use crate::copies::MemberState;
+use crate::faulty::{Act, Faulty};
+use crate::mirror::Pace;
+
+mod members;
+mod reshape;
+mod versions;
+
+const PLAIN: VolumeOptions = VolumeOptions { ways: 2, chunk_bytes: 65_536, checksum: None, versions: None };
+const OPTIONS: OpenOptions = OpenOptions { patience: Duration::from_millis(100), epoch_ns: 0 };
 
 /// Devices that outlive the volumes made of them.
 struct Stand {
@@ -48,7 +56,7 @@ impl Stand {
     }
 
     fn try_open(&self) -> Result<Arc<Volume>> {
-        self.drive(Volume::open(self.candidates(), PATIENCE, &self.runtime))
+        self.drive(Volume::open(self.candidates(), OPTIONS, &self.runtime))
     }
 
     fn open(&self) -> Arc<Volume> {
@@ -189,7 +197,7 @@ fn members_of_another_volume_missing_ones_and_strangers_are_told_apart() {
     other.drive(Volume::create(&other.candidates(), PLAIN, 99, &other.runtime)).expect("is made");
     let open = |candidates: Vec<Candidate>| {
         stand
-            .drive(Volume::open(candidates, PATIENCE, &stand.runtime))
+            .drive(Volume::open(candidates, OPTIONS, &stand.runtime))
             .map(|_| ())
             .expect_err("is refused")
             .to_string()

@@ -1,0 +1,137 @@
+//! What is done to a volume that is in use: it is rebuilt, scrubbed, and closed.
+
+use std::ops::Range;
+
+use rotproof_block::{Context, Device, Request, Result, Runtime};
+
+use super::Volume;
+use crate::checksum::ScrubOptions;
+use crate::copies::Members;
+use crate::mirror::Pace;
+
+/// What a rebuild or a scrub of a volume came to. Bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Upkeep {
+    /// Copied to members that had missed it.
+    pub copied_bytes: u64,
+    /// Written again because a copy was wrong or could not be read.
+    pub repaired_bytes: u64,
+    /// Still missed by a member, or unreadable.
+    pub left_bytes: u64,
+    /// In which copies differ, and nobody knows which is right, as there are no checksums.
+    pub differing_bytes: u64,
+}
+
+impl Volume {
+    /// Of each member its mirror, and its number there.
+    pub(super) fn seats(&self) -> Vec<(usize, usize)> {
+        let ways = usize::from(self.book.layout.ways);
+        (0..self.names.lock().len()).map(|member| (member / ways, member % ways)).collect()
+    }
+
+    /// What a member has missed, in bytes of its data.
+    fn missed(&self, member: usize) -> Vec<Range<u64>> {
+        let (mirror, number) = self.seats()[member];
+        self.mirrors[mirror].as_ref().map_or_else(Vec::new, |mirror| mirror.missed(number))
+    }
+
+    /// Puts on record what members have missed now.
+    pub(super) async fn record_missed(&self, runtime: &Runtime) -> Result<()> {
+        self.book.set_missed(runtime, &|member| self.missed(member)).await
+    }
+
+    /// Brings members up to date with what they have missed, while the volume is in use. `progress` is told how many bytes
+    /// are done, and of how many. What is done stays done if it is given up.
+    pub async fn rebuild(
+        &self,
+        runtime: &Runtime,
+        pace: Pace,
+        mut progress: impl FnMut(u64, u64),
+    ) -> Result<Upkeep> {
+        let mut upkeep = Upkeep::default();
+        if self.book.layout.ways > 1 && !self.checksums.is_empty() {
+            let mut before = (0, 0);
+            for checksum in &self.checksums {
+                let mut last = (0, 0);
+                let told = |scrub: crate::checksum::Scrub| {
+                    last = (scrub.done, scrub.of);
+                    progress(before.0 + scrub.done, before.1 + scrub.of);
+                    true
+                };
+                let report = checksum.rebuild(runtime, pace.bytes_per_second, told).await?;
+                before = (before.0 + last.0, before.1 + last.1);
+                upkeep.copied_bytes += report.written;
+                upkeep.left_bytes += report.lost + report.remaining;
+            }
+        } else {
+            for mirror in self.mirrors.iter().flatten() {
+                let report =
+                    mirror.rebuild(runtime, pace, |told| progress(told.done_bytes, told.total_bytes)).await?;
+                upkeep.copied_bytes += report.copied_bytes;
+                upkeep.left_bytes +=
+                    report.left.iter().map(|left| left.range.end - left.range.start).sum::<u64>();
+            }
+        }
+        // Only what is durable is no longer missed.
+        self.flush(runtime).await?;
+        self.record_missed(runtime).await?;
+        Ok(upkeep)
+    }
+
+    /// Reads every copy of everything, puts right what can be, and tells of the rest, while the volume is in use.
+    pub async fn scrub(
+        &self,
+        runtime: &Runtime,
+        pace: Pace,
+        mut progress: impl FnMut(u64, u64),
+    ) -> Result<Upkeep> {
+        let mut upkeep = Upkeep::default();
+        if !self.checksums.is_empty() {
+            let options = ScrubOptions { bytes_per_second: pace.bytes_per_second, ..ScrubOptions::default() };
+            let of = self.checksums.iter().map(|checksum| checksum.info().size).sum();
+            let mut before = 0;
+            for checksum in &self.checksums {
+                let told = |scrub: crate::checksum::Scrub| {
+                    progress(before + scrub.done, of);
+                    true
+                };
+                let report = checksum.scrub(runtime, &options, told).await?;
+                before += checksum.info().size;
+                upkeep.repaired_bytes += report.found.repaired * 4096;
+                upkeep.left_bytes += report.found.lost * 4096;
+            }
+            return Ok(upkeep);
+        }
+        for mirror in self.mirrors.iter().flatten() {
+            let report =
+                mirror.compare(runtime, 0, pace, |told| progress(told.done_bytes, told.total_bytes)).await?;
+            upkeep.repaired_bytes += report.repaired_bytes;
+            upkeep.left_bytes += report.unreadable_bytes;
+            upkeep.differing_bytes += report.differing_blocks * 4096;
+        }
+        Ok(upkeep)
+    }
+
+    pub(super) async fn flush(&self, runtime: &Runtime) -> Result<()> {
+        let queue = self.top.open_queue(runtime)?;
+        queue.submit(Request::flush(Context::default())).await.result
+    }
+
+    /// All is flushed and written back, and no mark left. Nothing may be under way.
+    pub(super) async fn settle(&self, runtime: &Runtime) -> Result<()> {
+        self.flush(runtime).await?;
+        if let Some(versions) = &self.versions {
+            versions.settle(runtime).await?;
+        }
+        for checksum in &self.checksums {
+            checksum.settle(runtime).await?;
+        }
+        self.flush(runtime).await
+    }
+
+    /// Ends its use in order: all is flushed, and no mark left. Nothing may be under way.
+    pub async fn close(&self, runtime: &Runtime) -> Result<()> {
+        self.settle(runtime).await?;
+        self.book.set_open(runtime, false).await
+    }
+}
