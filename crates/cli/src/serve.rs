@@ -29,6 +29,8 @@ pub fn serve(args: &ServeArgs, output: Output) -> Result<Exit, Failure> {
         socket: args.socket.clone(),
         ledger: args.ledger.clone(),
         overwrite: args.overwrite,
+        hook: None,
+        rebuild_rate: None,
     };
     serve_file(&file, options, args.json, output, Some(&args.metrics))
 }

@@ -245,7 +245,11 @@ impl Kind for VolumeSpec {
                 problems.add_with_help(&path.key("keep"), "no version is kept", help);
             }
             if versions.every.is_some_and(|every| every.0.as_millis() == 0) {
-                problems.add_with_help(&path.key("every"), "less than a millisecond", "give a time such as 60s");
+                problems.add_with_help(
+                    &path.key("every"),
+                    "less than a millisecond",
+                    "give a time such as 60s",
+                );
             }
         }
         if self.version.is_some() && !self.existing {
@@ -279,7 +283,7 @@ impl Kind for VolumeSpec {
         opening.reports(move || {
             let members = reporter.reports().into_iter().map(MirrorMember::from).collect();
             let checksum = reporter.checksum_report();
-            let versions = reporter.status().versions.map(|(versions, _)| versions.len());
+            let versions = reporter.versions().ok().map(|versions| versions.names().len());
             LayerReport::Volume(VolumeReport { name: Self::WORD.to_owned(), members, checksum, versions })
         });
         opening.has_volume(Arc::clone(&volume));

@@ -11,12 +11,14 @@ mod ledger_file;
 pub mod metrics;
 mod name;
 mod nbd;
+pub mod volume;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rotproof_block::{DeviceInfo, Error, Phase, Result};
 use rotproof_fault::{ResolvedRule, RuleState, Sites};
 use rotproof_layers::{Stack, StackEnvironment};
@@ -28,12 +30,13 @@ pub use nbd::{NbdServing, TlsServing};
 pub use rotproof_export::NbdAddress;
 
 use rotproof_machine::registry::{CleanupStack, Registry, Run};
-use rotproof_machine::{Cancel, Filled, Use};
+use rotproof_machine::{Cancel, Claim, Filled, Use};
 use rotproof_trial::file::TrialFile;
 use rotproof_trial::ground::{self, Ground};
 
 use crate::control::{ControlLimits, ControlServer, Handler, ServedStack};
 use crate::metrics::ServedFigures;
+use crate::volume::{Keeper, KeeperOptions};
 use export::{Exporter, Surroundings};
 use ledger_file::LedgerFile;
 
@@ -60,6 +63,10 @@ pub struct ServeOptions {
     pub ledger: Option<PathBuf>,
     /// Permits writing to a device or file that holds anything but what was served there before.
     pub overwrite: bool,
+    /// A command that is told of what happens to the volume in the stack, as a shell takes it.
+    pub hook: Option<String>,
+    /// Bytes a second at most of a rebuild of that volume that begins by itself.
+    pub rebuild_rate: Option<u64>,
 }
 
 /// Where a stack is to be found.
@@ -88,12 +95,14 @@ pub struct Served {
     sites: Sites,
     phase: Arc<AtomicU8>,
     control: Option<ControlServer>,
+    keeper: Option<Arc<Keeper>>,
     cleanup: CleanupStack,
     exporter: Exporter,
     ledger: Option<LedgerFile>,
     ready: Ready,
-    /// Last, so that it outlives all that stands on it.
+    /// Last, so that they outlive all that stands on them.
     _ground: Ground,
+    _claims: Arc<Mutex<Vec<Claim>>>,
 }
 
 impl Served {
@@ -118,7 +127,9 @@ impl Served {
         // First of all: it tells whether the name is free.
         let listener = name::listen(&mut cleanup, &options.name, &socket)?;
         let ledger = options.ledger.as_deref().map(LedgerFile::create).transpose()?;
-        let environment = StackEnvironment { seed: file.seed, needs_faults: true, read_only: false };
+        let (epoch, epoch_ns) = (Instant::now(), volume::time_ns());
+        let environment =
+            StackEnvironment { seed: file.seed, needs_faults: true, read_only: false, epoch_ns };
         let stack = rotproof_layers::open(&file.stack, &environment)?;
         let sites = stack.sites.clone();
         let rules: Vec<ResolvedRule> = file.plan()?.rules.into_iter().map(ResolvedRule::from).collect();
@@ -129,7 +140,7 @@ impl Served {
         let surroundings = Surroundings {
             folder: run.scratch().to_owned(),
             seed: file.seed,
-            epoch: Instant::now(),
+            epoch,
             phase: Arc::clone(&phase),
             threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(2),
             nbd: options.nbd.clone(),
@@ -151,7 +162,20 @@ impl Served {
             control: socket,
         };
         let served = ServedStack { ready: ready.clone(), began: Instant::now() };
-        let handler = Handler::new(sites.clone(), served);
+        let claims: Arc<Mutex<Vec<Claim>>> = Arc::default();
+        let keeper = match stack.volumes() {
+            [one] => {
+                let options = KeeperOptions {
+                    name: options.name.clone(),
+                    hook: options.hook.clone(),
+                    rebuild_rate: options.rebuild_rate,
+                    epoch,
+                };
+                Some(Keeper::start(Arc::clone(one), options, Arc::clone(&claims))?)
+            }
+            _ => None,
+        };
+        let handler = Handler::new(sites.clone(), served).with_volume(keeper.clone());
         let control = ControlServer::start(listener, handler, ControlLimits::default())?;
         phase.store(Phase::Run as u8, Ordering::SeqCst);
         Ok(Self {
@@ -160,17 +184,23 @@ impl Served {
             sites,
             phase,
             control: Some(control),
+            keeper,
             cleanup,
             exporter,
             ledger,
             ready,
             _ground: ground,
+            _claims: claims,
         })
     }
 
     /// What there is to tell of it while it is served.
     pub fn figures(&self) -> ServedFigures {
-        ServedFigures { name: self.ready.name.clone(), sites: self.sites.clone() }
+        ServedFigures {
+            name: self.ready.name.clone(),
+            sites: self.sites.clone(),
+            keeper: self.keeper.clone(),
+        }
     }
 
     /// Where it is to be found.
@@ -214,6 +244,9 @@ impl Served {
 
     fn put_to_rest(&mut self) {
         drop(self.control.take());
+        if let Some(keeper) = &self.keeper {
+            keeper.stop();
+        }
         self.phase.store(Phase::Setup as u8, Ordering::SeqCst);
         // One that has been decided on may begin to hang any moment; those of a paused rule do not.
         let acting: Vec<String> = self

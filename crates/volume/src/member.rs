@@ -325,7 +325,9 @@ impl Record {
         };
         let segments = match is_first {
             true => Layout::plain(ways, 0, (count / usize::from(ways)) as u16, own.u64(64)).segments,
-            false => (0..segment_count).map(|number| own.segment(segments_at + number * SEGMENT_BYTES)).collect(),
+            false => {
+                (0..segment_count).map(|number| own.segment(segments_at + number * SEGMENT_BYTES)).collect()
+            }
         };
         let versions = (!is_first && own.0[72] != 0).then(|| VersionsPolicy {
             reserve_percent: own.0[72],

@@ -1,6 +1,6 @@
 //! What a device says of the volume that it is a member of.
 
-use rotproof_volume::member::{Bits, EntryState, Layout, MemberEntry, Record, seal};
+use rotproof_volume::member::{Bits, Layout, MemberEntry, Record, Segment, VersionsPolicy, seal};
 
 /// It is refused, or it says the same when it is written again; also with a sum that is right.
 pub fn check(bytes: &[u8]) {
@@ -20,21 +20,25 @@ pub fn check(bytes: &[u8]) {
 
 /// Records of several layouts, without the zeros behind them.
 pub fn seeds() -> Vec<Vec<u8>> {
-    [(1u8, 1usize), (2, 4), (3, 3)]
+    [(1u8, 1u16), (2, 4), (3, 3)]
         .into_iter()
         .map(|(ways, count)| {
-            let layout = Layout { ways, chunk_bytes: 65_536, data_bytes: 64 << 20, checksum: ways - 1 };
+            let mirrors = count / u16::from(ways);
+            let mut layout = Layout::plain(ways, 65_536, mirrors, 64 << 20);
+            layout.checksum = ways - 1;
+            // Of both formats.
+            if ways > 1 {
+                layout.segments.push(Segment { mirrors: 0..mirrors, start: 64 << 20, bytes: 4 << 20 });
+                layout.versions = Some(VersionsPolicy::default());
+            }
             let mut missed = Bits::new(layout.regions());
             missed.set(3);
-            let entry = |id| MemberEntry {
-                id,
-                state: EntryState::InUse,
-                missed: missed.clone(),
-                written: Bits::new(layout.regions()),
-            };
-            let members = (0..count as u128).map(entry).collect();
+            let entry = |id| MemberEntry { id, missed: missed.clone(), written: Bits::new(layout.regions()) };
+            let members = (0..u128::from(count)).map(entry).collect();
+            let spares = (1..u128::from(ways)).collect();
+            let layout = layout.clone();
             let record =
-                Record { volume: 7, generation: 3, index: 0, layout: layout.clone(), members, is_open: true };
+                Record { volume: 7, generation: 3, index: 0, layout, members, spares, is_open: true };
             let mut bytes = record.encode(0);
             bytes.truncate(u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]) as usize);
             bytes

@@ -6,6 +6,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use rotproof_serve::{ExportKind, NbdAddress};
 use rotproof_spec::{Bytes, Span};
 
+use crate::metrics::MetricsArgs;
+
 /// `rotproof volume`.
 #[derive(Clone, Debug, Args)]
 pub struct VolumeArgs {
@@ -34,6 +36,24 @@ pub enum VolumeVerb {
     /// Put another device in the place of a member, and fill it
     #[command(next_line_help = true)]
     Replace(ReplaceArgs),
+    /// List the versions of a volume, or give one up
+    #[command(next_line_help = true)]
+    Versions(VersionsArgs),
+    /// Keep the volume as it is now as a version
+    #[command(next_line_help = true)]
+    Capture(CaptureArgs),
+    /// Make the volume what it was in a version
+    #[command(next_line_help = true)]
+    Rollback(RollbackArgs),
+    /// Keep one copy more, or a spare
+    #[command(next_line_help = true)]
+    Add(AddArgs),
+    /// Keep one copy fewer, or let a spare go
+    #[command(next_line_help = true)]
+    Remove(RemoveArgs),
+    /// Make the volume larger: its members have grown, or there are more
+    #[command(next_line_help = true)]
+    Grow(GrowArgs),
     /// End a volume: what its members hold cannot be reached any more
     #[command(next_line_help = true)]
     Destroy(DestroyArgs),
@@ -75,6 +95,22 @@ pub struct CreateArgs {
     #[arg(long, value_name = "KIND", value_enum, default_value_t, hide_possible_values = true)]
     pub checksum: Checksum,
 
+    /// Keep versions, captured by `capture` and by themselves
+    #[arg(long)]
+    pub versions: bool,
+
+    /// Capture one by itself so often, while somebody writes
+    #[arg(long, value_name = "SPAN", requires = "versions")]
+    pub every: Option<Span>,
+
+    /// How many of those are kept
+    #[arg(long, value_name = "N", default_value_t = 24, requires = "versions", value_parser = clap::value_parser!(u32).range(1..))]
+    pub keep: u32,
+
+    /// Percent of the room that are kept for versions
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "versions", value_parser = clap::value_parser!(u8).range(1..=90))]
+    pub reserve: u8,
+
     /// Permit destroying what the members hold
     #[arg(long)]
     pub overwrite: bool,
@@ -99,6 +135,18 @@ pub struct ServeVolumeArgs {
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Vec<NbdAddress>,
 
+    /// Offer this version, to be read only, and not the present
+    #[arg(long, value_name = "N")]
+    pub version: Option<u64>,
+
+    /// Run this by a shell for what happens to it: see docs/volume.md
+    #[arg(long, value_name = "COMMAND")]
+    pub hook: Option<String>,
+
+    /// Bytes a second at most of a rebuild that begins by itself
+    #[arg(long, value_name = "SIZE")]
+    pub rebuild_rate: Option<Bytes>,
+
     /// How long a member may take to answer
     #[arg(long, value_name = "SPAN", default_value = "5s")]
     pub patience: Span,
@@ -110,6 +158,9 @@ pub struct ServeVolumeArgs {
     /// Where its control socket is; default: by its name
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
 
     /// Print one line of JSON when it is ready
     #[arg(long)]
@@ -168,6 +219,124 @@ pub struct ReplaceArgs {
     pub overwrite: bool,
 
     /// Print what came of it as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `rotproof volume versions`.
+#[derive(Clone, Debug, Args)]
+pub struct VersionsArgs {
+    /// The members, in any order
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<PathBuf>,
+
+    /// Give this version up
+    #[arg(long, value_name = "N")]
+    pub delete: Option<u64>,
+
+    /// Print them as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `rotproof volume capture`.
+#[derive(Clone, Debug, Args)]
+pub struct CaptureArgs {
+    /// The members, in any order
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<PathBuf>,
+
+    /// What it is called, in at most 48 bytes
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub name: String,
+
+    /// Print its number as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `rotproof volume rollback`.
+#[derive(Clone, Debug, Args)]
+pub struct RollbackArgs {
+    /// The members, in any order
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<PathBuf>,
+
+    /// The version, by its number in `versions`
+    #[arg(long, value_name = "N")]
+    pub to: u64,
+
+    /// Print what came of it as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `rotproof volume add`.
+#[derive(Clone, Debug, Args)]
+#[group(skip)]
+pub struct AddArgs {
+    /// The members, in any order
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<PathBuf>,
+
+    /// A device for one copy more, one for each mirror; may repeat
+    #[arg(long, value_name = "DEVICE", required_unless_present = "spare", conflicts_with = "spare")]
+    pub copy: Vec<PathBuf>,
+
+    /// A device that waits to take the place of a member that fails
+    #[arg(long, value_name = "DEVICE")]
+    pub spare: Option<PathBuf>,
+
+    /// Bytes a second at most, of filling a copy
+    #[arg(long, value_name = "SIZE")]
+    pub rate: Option<Bytes>,
+
+    /// Permit destroying what the devices hold
+    #[arg(long)]
+    pub overwrite: bool,
+
+    /// Print what came of it as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `rotproof volume remove`.
+#[derive(Clone, Debug, Args)]
+#[group(skip)]
+pub struct RemoveArgs {
+    /// The members, in any order; those that go may be missing
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<PathBuf>,
+
+    /// A member of each mirror, by its number in `status`; may repeat
+    #[arg(long, value_name = "N", required_unless_present = "spare", conflicts_with = "spare")]
+    pub member: Vec<usize>,
+
+    /// A spare, by its number in `status`
+    #[arg(long, value_name = "N")]
+    pub spare: Option<usize>,
+
+    /// Print the volume as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `rotproof volume grow`.
+#[derive(Clone, Debug, Args)]
+pub struct GrowArgs {
+    /// The members, in any order
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<PathBuf>,
+
+    /// A device for further mirrors, as many for each as there are copies; may repeat
+    #[arg(long, value_name = "DEVICE")]
+    pub with: Vec<PathBuf>,
+
+    /// Permit destroying what those devices hold
+    #[arg(long)]
+    pub overwrite: bool,
+
+    /// Print the volume as JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -1,76 +1,64 @@
 //! `rotproof volume`: devices that keep copies and checksums, and remember together what they are.
 
+mod access;
 mod args;
+mod serve;
+mod shape;
 mod show;
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
-use rotproof_block::leaf::{FileDevice, FileOptions};
-use rotproof_block::runtime::RuntimeOptions;
-use rotproof_block::{Error, ErrorKind, Runtime};
-use rotproof_machine::{Claim, Filled, Use};
-use rotproof_serve::{NbdServing, ServeOptions};
-use rotproof_trial::file::{Overrides, TrialFile};
+use rotproof_block::{Error, ErrorKind};
+use rotproof_serve::volume::{VolumeTask, identity, refuse_member, status_json};
+use rotproof_spec::Bytes;
 use rotproof_volume::checksum::ChecksumKind;
-use rotproof_volume::mirror::Pace;
-use rotproof_volume::volume::{Candidate, Upkeep, Volume, VolumeOptions, forget, inspect, read_record};
-use serde_json::json;
+use rotproof_volume::member::VersionsPolicy;
+use rotproof_volume::volume::{Inspection, Volume, VolumeOptions, forget, inspect};
+use serde_json::{Value, json};
 
+use access::{candidates, claim, on_record, perform, runtime, server_of, with_volume};
 pub use args::VolumeArgs;
 use args::{
-    Checksum, CreateArgs, DestroyArgs, ReplaceArgs, ServeVolumeArgs, StatusArgs, UpkeepArgs, VolumeVerb,
+    CaptureArgs, Checksum, CreateArgs, DestroyArgs, ReplaceArgs, RollbackArgs, StatusArgs, VersionsArgs,
+    VolumeVerb,
 };
 
 use crate::exit::Exit;
 use crate::fail::Failure;
 use crate::output::Output;
-use crate::units::bytes;
-
-/// How long a member may take to answer while nobody else uses the volume.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Calls the verb.
 pub fn volume(args: &VolumeArgs, output: Output) -> Result<Exit, Failure> {
     match &args.verb {
         VolumeVerb::Create(args) => create(args, output),
-        VolumeVerb::Serve(args) => serve(args, output),
+        VolumeVerb::Serve(args) => serve::serve(args, output),
         VolumeVerb::Status(args) => status(args, output),
-        VolumeVerb::Rebuild(args) => rebuild(args, output),
-        VolumeVerb::Scrub(args) => scrub(args, output),
+        VolumeVerb::Rebuild(args) => {
+            let task = VolumeTask::Rebuild { rate: rate(args.rate) };
+            Ok(conclude(&perform(&args.members, task, output)?, args.json, output))
+        }
+        VolumeVerb::Scrub(args) => {
+            let task = VolumeTask::Scrub { rate: rate(args.rate) };
+            Ok(conclude(&perform(&args.members, task, output)?, args.json, output))
+        }
         VolumeVerb::Replace(args) => replace(args, output),
+        VolumeVerb::Versions(args) => versions(args, output),
+        VolumeVerb::Capture(args) => capture(args, output),
+        VolumeVerb::Rollback(args) => rollback(args, output),
+        VolumeVerb::Add(args) => shape::add(args, output),
+        VolumeVerb::Remove(args) => shape::remove(args, output),
+        VolumeVerb::Grow(args) => shape::grow(args, output),
         VolumeVerb::Destroy(args) => destroy(args, output),
     }
 }
 
-fn runtime() -> Result<Runtime, Error> {
-    Runtime::uring(RuntimeOptions::new(0))
+fn rate(rate: Option<Bytes>) -> Option<u64> {
+    rate.map(|rate| rate.0)
 }
 
-/// The right to use these alone, for as long as it is kept.
-fn claim(paths: &[PathBuf], overwrite: bool) -> Result<Vec<Claim>, Error> {
-    paths.iter().map(|path| Claim::of_path(path, &Use::fill(Filled::ByClients, overwrite))).collect()
-}
-
-fn candidates(paths: &[PathBuf], read_only: bool) -> Result<Vec<Candidate>, Error> {
-    paths.iter().map(|path| candidate(path, read_only)).collect()
-}
-
-fn candidate(path: &Path, read_only: bool) -> Result<Candidate, Error> {
-    let options = FileOptions { direct: true, read_only, ..FileOptions::default() };
-    let device = FileDevice::open(path, options)?;
-    Ok(Candidate { name: path.display().to_string(), device })
-}
-
-/// A number that no other volume or member has.
-fn identity() -> Result<u128, Error> {
-    let mut bytes = [0; 16];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut source| source.read_exact(&mut bytes))
-        .map_err(|error| Error::from_io(error, "drawing a number from /dev/urandom"))?;
-    Ok(u128::from_le_bytes(bytes))
+/// The same path for another process, which may be in another folder.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 fn kind_of(checksum: Checksum) -> Option<ChecksumKind> {
@@ -80,28 +68,6 @@ fn kind_of(checksum: Checksum) -> Option<ChecksumKind> {
         Checksum::Blake3 => Some(ChecksumKind::Blake3),
         Checksum::None => None,
     }
-}
-
-/// A device that is a member of a volume holds data of somebody's, whatever else there is to see.
-fn refuse_members(candidates: &[Candidate], overwrite: bool, runtime: &Runtime) -> Result<(), Error> {
-    if overwrite {
-        return Ok(());
-    }
-    for candidate in candidates {
-        // One of a later version is one as well.
-        match runtime.block_on(read_record(candidate, runtime))? {
-            Ok(None) => {}
-            Ok(Some(record)) => {
-                let message = format!(
-                    "{} is a member of the volume {:032x}; --overwrite permits to destroy what it holds",
-                    candidate.name, record.volume
-                );
-                return Err(Error::new(ErrorKind::Refused, message));
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 fn create(args: &CreateArgs, output: Output) -> Result<Exit, Failure> {
@@ -114,90 +80,50 @@ fn create(args: &CreateArgs, output: Output) -> Result<Exit, Failure> {
                 format!("a chunk of {}; write a power of two from 4KiB to 64MiB", args.chunk),
             )
         })?;
-    let options = VolumeOptions { ways: args.copies, chunk_bytes, checksum: kind_of(args.checksum) };
+    let every_ms = args.every.map_or(0, |every| every.0.as_millis().try_into().unwrap_or(u64::MAX));
+    if args.every.is_some() && every_ms == 0 {
+        return Err(Error::new(ErrorKind::Invalid, "a version each 0 s; give a time such as 60s").into());
+    }
+    let policy = VersionsPolicy { reserve_percent: args.reserve, every_ms, keep: args.keep };
+    let options = VolumeOptions {
+        ways: args.copies,
+        chunk_bytes,
+        checksum: kind_of(args.checksum),
+        versions: args.versions.then_some(policy),
+    };
     let _claims = claim(&args.members, args.overwrite)?;
     let (runtime, members) = (runtime()?, candidates(&args.members, false)?);
-    refuse_members(&members, args.overwrite, &runtime)?;
+    if !args.overwrite {
+        for member in &members {
+            runtime.block_on(refuse_member(member, &runtime))??;
+        }
+    }
     runtime.block_on(Volume::create(&members, options, identity()?, &runtime))??;
-    show_status(members, &runtime, args.json, output)
+    show_status(&runtime.block_on(inspect(members, &runtime))??, args.json, output);
+    Ok(Exit::Pass)
 }
 
 fn status(args: &StatusArgs, output: Output) -> Result<Exit, Failure> {
-    show_status(candidates(&args.members, true)?, &runtime()?, args.json, output)
-}
-
-fn show_status(
-    members: Vec<Candidate>,
-    runtime: &Runtime,
-    json: bool,
-    output: Output,
-) -> Result<Exit, Failure> {
-    let found = runtime.block_on(inspect(members, runtime))??;
-    if json {
-        output.json(&show::status_json(&found));
-    } else {
-        output.result(show::status(&found, output.stdout_paint()));
+    let found = on_record(&args.members, &runtime()?)?;
+    match server_of(&found) {
+        // Who has it open knows more than is on record.
+        Some(server) if args.json => output.json(&server.status),
+        Some(server) => output.result(show::status(&server.status, output.stdout_paint())),
+        None => show_status(&found, args.json, output),
     }
     Ok(Exit::Pass)
 }
 
-/// Opens a volume that nobody else uses, has something done to it, and closes it.
-fn with_volume(
-    members: &[PathBuf],
-    runtime: &Runtime,
-    output: Output,
-    work: impl AsyncFnOnce(&Volume) -> Result<Upkeep, Error>,
-) -> Result<Upkeep, Failure> {
-    let _claims = claim(members, true)?;
-    let members = candidates(members, false)?;
-    let upkeep = runtime.block_on(async {
-        // Nothing is written before it is clear that these are a volume.
-        inspect(members.clone(), runtime).await?;
-        let volume: Arc<Volume> = Volume::open(members, PATIENCE, runtime).await?;
-        for note in volume.notes() {
-            output.note(note);
-        }
-        let upkeep = work(&volume).await?;
-        volume.close(runtime).await?;
-        Ok::<_, Error>(upkeep)
-    })??;
-    Ok(upkeep)
-}
-
-fn pace(rate: Option<rotproof_spec::Bytes>) -> Pace {
-    Pace { bytes_per_second: rate.map(|rate| rate.0) }
-}
-
-/// Tells how far it has come, each tenth.
-fn progress(output: Output) -> impl FnMut(u64, u64) {
-    let mut told = 0;
-    move |done, total| {
-        let tenth = (done * 10).checked_div(total).unwrap_or(10);
-        if tenth > told && tenth < 10 {
-            told = tenth;
-            output.note(format_args!("  {} of {}", bytes(done), bytes(total)));
-        }
+fn show_status(found: &Inspection, json: bool, output: Output) {
+    let status = status_json(&found.status, &found.options, found.is_open, &found.notes, None, None);
+    if json {
+        output.json(&status);
+    } else {
+        output.result(show::status(&status, output.stdout_paint()));
     }
 }
 
-fn rebuild(args: &UpkeepArgs, output: Output) -> Result<Exit, Failure> {
-    let runtime = runtime()?;
-    let upkeep = with_volume(&args.members, &runtime, output, async |volume| {
-        volume.rebuild(&runtime, pace(args.rate), progress(output)).await
-    })?;
-    Ok(conclude(&upkeep, args.json, output))
-}
-
-fn scrub(args: &UpkeepArgs, output: Output) -> Result<Exit, Failure> {
-    let runtime = runtime()?;
-    let upkeep = with_volume(&args.members, &runtime, output, async |volume| {
-        volume.scrub(&runtime, pace(args.rate), progress(output)).await
-    })?;
-    Ok(conclude(&upkeep, args.json, output))
-}
-
 fn replace(args: &ReplaceArgs, output: Output) -> Result<Exit, Failure> {
-    let runtime = runtime()?;
     if args.members.contains(&args.with) {
         let message = format!(
             "{} is a member; give the device that takes a place by --with alone",
@@ -205,25 +131,75 @@ fn replace(args: &ReplaceArgs, output: Output) -> Result<Exit, Failure> {
         );
         return Err(Error::new(ErrorKind::Invalid, message).into());
     }
-    let _claim = Claim::of_path(&args.with, &Use::fill(Filled::ByClients, args.overwrite))?;
-    let with = candidate(&args.with, false)?;
-    refuse_members(std::slice::from_ref(&with), args.overwrite, &runtime)?;
-    let id = identity()?;
-    let upkeep = with_volume(&args.members, &runtime, output, async |volume| {
-        volume.replace(args.member, &with, id, &runtime).await?;
-        volume.rebuild(&runtime, pace(args.rate), progress(output)).await
-    })?;
-    Ok(conclude(&upkeep, args.json, output))
+    let task = VolumeTask::Replace {
+        member: args.member,
+        with: absolute(&args.with),
+        overwrite: args.overwrite,
+        rate: rate(args.rate),
+    };
+    Ok(conclude(&perform(&args.members, task, output)?, args.json, output))
+}
+
+fn versions(args: &VersionsArgs, output: Output) -> Result<Exit, Failure> {
+    if let Some(version) = args.delete {
+        let done = perform(&args.members, VolumeTask::Delete { version }, output)?;
+        match args.json {
+            true => output.json(&done),
+            false => output.result(format_args!("version {version} is no more")),
+        }
+        return Ok(Exit::Pass);
+    }
+    let runtime = runtime()?;
+    let found = on_record(&args.members, &runtime)?;
+    let status = match server_of(&found) {
+        Some(server) => server.status,
+        None => with_volume(&args.members, &runtime, output, async |volume, _| {
+            let (status, report) = (volume.status(), volume.versions_report());
+            Ok(status_json(&status, &volume.options(), true, &[], None, report))
+        })?,
+    };
+    if status["versions"].is_null() {
+        let context = "the volume keeps no versions; that is said when it is made: `create --versions`";
+        return Err(Error::new(ErrorKind::Unsupported, context).into());
+    }
+    if args.json {
+        output.json(&json!({ "versions": status["versions"], "room": status["room"] }));
+    } else {
+        output.result(show::versions(&status, output.stdout_paint()));
+    }
+    Ok(Exit::Pass)
+}
+
+fn capture(args: &CaptureArgs, output: Output) -> Result<Exit, Failure> {
+    let done = perform(&args.members, VolumeTask::Capture { name: args.name.clone() }, output)?;
+    match args.json {
+        true => output.json(&done),
+        false => output.result(format_args!("version {} is captured", done["version"])),
+    }
+    Ok(Exit::Pass)
+}
+
+fn rollback(args: &RollbackArgs, output: Output) -> Result<Exit, Failure> {
+    let done = perform(&args.members, VolumeTask::Rollback { version: args.to }, output)?;
+    match args.json {
+        true => output.json(&done),
+        false => output.result(format_args!(
+            "the volume is as in version {}; `rollback --to {}` undoes it",
+            args.to, done["undo"]
+        )),
+    }
+    Ok(Exit::Pass)
 }
 
 /// Says what came of it; what is left undone is no success.
-fn conclude(upkeep: &Upkeep, json: bool, output: Output) -> Exit {
+fn conclude(upkeep: &Value, json: bool, output: Output) -> Exit {
     if json {
-        output.json(&show::upkeep_json(upkeep));
+        output.json(upkeep);
     } else {
         output.result(show::upkeep(upkeep, output.stdout_paint()));
     }
-    if upkeep.left_bytes > 0 || upkeep.differing_bytes > 0 { Exit::VerdictFailed } else { Exit::Pass }
+    let is_left = |key: &str| upkeep[key].as_u64().unwrap_or(0) > 0;
+    if is_left("left_bytes") || is_left("differing_bytes") { Exit::VerdictFailed } else { Exit::Pass }
 }
 
 fn destroy(args: &DestroyArgs, output: Output) -> Result<Exit, Failure> {
@@ -240,40 +216,4 @@ fn destroy(args: &DestroyArgs, output: Output) -> Result<Exit, Failure> {
             Ok::<_, Error>(Exit::Pass)
         })?
         .map_err(Failure::from)
-}
-
-fn serve(args: &ServeVolumeArgs, output: Output) -> Result<Exit, Failure> {
-    let runtime = runtime()?;
-    let found = runtime.block_on(inspect(candidates(&args.members, true)?, &runtime))??;
-    for note in &found.notes {
-        output.note(note);
-    }
-    let present: Vec<&String> =
-        found.status.members.iter().filter_map(|member| member.name.as_ref()).collect();
-    let legs: Vec<_> = present.iter().map(|path| json!([{ "file": { "path": path } }])).collect();
-    let checksum = found.options.checksum.map_or("none", ChecksumKind::word);
-    let description = json!({
-        "stack": [{ "volume": {
-            "of": legs,
-            "copies": found.options.ways,
-            "chunk": found.options.chunk_bytes,
-            "checksum": checksum,
-            "patience": args.patience,
-            "degraded": present.len() < found.status.members.len(),
-        } }]
-    });
-    let file =
-        TrialFile::parse_to_serve(&args.name, description.to_string().as_bytes(), &Overrides::default())
-            .map_err(|mistakes| Failure::Mistakes(vec![mistakes]))?;
-    let options = ServeOptions {
-        name: args.name.clone(),
-        exports: args.exports.clone(),
-        nbd: NbdServing { listen: args.listen.clone(), tls: None },
-        recover: None,
-        socket: args.socket.clone(),
-        ledger: None,
-        // They are members of a volume, and that is what is served.
-        overwrite: true,
-    };
-    crate::serve::serve_file(&file, options, args.json, output, None)
 }

@@ -1,8 +1,8 @@
 //! What a user of `rotproof volume` sees.
 
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use insta::assert_snapshot;
 use serde_json::Value;
@@ -54,6 +54,40 @@ impl Shelf {
     fn status(&self, members: &[&str]) -> Value {
         let arguments = [&["status", "--json"], members].concat();
         serde_json::from_str(&self.passes(&arguments)).expect("JSON")
+    }
+}
+
+/// A volume that is served, until this is dropped.
+struct Served(Child);
+
+impl Shelf {
+    fn serve(&self, arguments: &[&str]) -> (Served, Value) {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_rotproof"))
+            .args(["volume", "serve", "--as", "nbd", "--json", "--socket", "control"])
+            .args(arguments)
+            .current_dir(self.0.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the command runs");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+        (Served(child), serde_json::from_str(&line).expect("JSON"))
+    }
+}
+
+impl Served {
+    fn end(mut self) -> i32 {
+        let pid = libc::pid_t::try_from(self.0.id()).expect("a process");
+        // SAFETY: a signal to a process that was begun here and not waited for.
+        unsafe { libc::kill(pid, libc::SIGINT) };
+        self.0.wait().expect("it ends").code().unwrap_or(-1)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -112,7 +146,7 @@ fn a_volume_is_made_shown_mended_and_ended() {
     let status = shelf.status(&["a", "e", "c", "d"]);
     assert!((0..4).all(|member| status["members"][member]["state"] == "current"), "{status}");
     let old = shelf.passes(&["status", "a", "b", "c", "d", "e"]);
-    assert!(old.contains("b was a member once and has been replaced"), "{old}");
+    assert!(old.contains("b was a member once, and is none any more"), "{old}");
     shelf.passes(&["destroy", "a", "c", "d", "e", "--yes"]);
     assert_eq!(shelf.volume(&["status", "a"]).code, 2);
 }
@@ -157,4 +191,136 @@ fn what_is_no_member_or_somebodys_is_refused() {
     let dear = shelf.volume(&["create", "e", "e"]);
     assert!(dear.code == 2 && dear.stderr.contains("--overwrite"), "{}", dear.stderr);
     shelf.passes(&["status", "a", "b"]);
+}
+
+#[test]
+fn versions_are_captured_listed_gone_back_to_and_given_up() {
+    let shelf = Shelf::new(&["a", "b"]);
+    for name in ["a", "b"] {
+        std::fs::File::options()
+            .write(true)
+            .open(shelf.path(name))
+            .expect("a file")
+            .set_len(40 << 20)
+            .expect("grows");
+    }
+    let made = shelf.passes(&["create", "a", "b", "--versions", "--every", "1h", "--keep", "3"]);
+    assert!(made.contains("a version each 1 h"), "{made}");
+    let none = shelf.volume(&["create", "a", "b", "--overwrite", "--every", "60s"]);
+    assert!(none.code == 2 && none.stderr.contains("--versions"), "{}", none.stderr);
+    assert_eq!(shelf.passes(&["capture", "a", "b", "--name", "first"]), "version 1 is captured\n");
+    let text = shelf.passes(&["versions", "b", "a", "--json"]);
+    let versions: Value = serde_json::from_str(&text).expect("JSON");
+    let first = &versions["versions"][0];
+    assert_eq!((&first["id"], &first["name"]), (&1.into(), &"first".into()));
+    // The clock of this machine, not that of a run.
+    assert!(first["time_ns"].as_u64().expect("a time") > 1_700_000_000_000_000_000);
+    let back = shelf.passes(&["rollback", "a", "b", "--to", "1"]);
+    assert_eq!(back, "the volume is as in version 1; `rollback --to 2` undoes it\n");
+    assert!(shelf.passes(&["versions", "a", "b"]).contains("before going back to 1"));
+    shelf.passes(&["versions", "a", "b", "--delete", "1"]);
+    let gone = shelf.volume(&["rollback", "a", "b", "--to", "1"]);
+    assert!(
+        gone.code == 3 && gone.stderr.contains("there is no version 1"),
+        "{}: {}",
+        gone.code,
+        gone.stderr
+    );
+    let plain = Shelf::new(&["a", "b"]);
+    plain.passes(&["create", "a", "b"]);
+    let none = plain.volume(&["versions", "a", "b"]);
+    assert!(none.stderr.contains("keeps no versions"), "{}", none.stderr);
+}
+
+#[test]
+fn a_volume_grows_and_keeps_another_number_of_copies() {
+    let shelf = Shelf::new(&["a", "b", "c", "d", "e", "f"]);
+    shelf.passes(&["create", "a", "--copies", "1"]);
+    let two = shelf.passes(&["add", "a", "--copy", "b"]);
+    assert!(two.contains("DONE"), "{two}");
+    assert_snapshot!(without_id(&shelf.passes(&["grow", "a", "b", "--with", "c", "--with", "d"])), @r"
+    ID  27.3 MiB, 2 copies, crc32c, 2 segments
+
+       0  a  current
+       1  b  current
+       2  c  current
+       3  d  current
+    ");
+    let odd = shelf.volume(&["grow", "a", "b", "c", "d", "--with", "e"]);
+    assert!(odd.stderr.contains("give a multiple of 2"), "{}", odd.stderr);
+    let few = shelf.volume(&["remove", "a", "b", "c", "d", "--member", "0"]);
+    assert!(few.stderr.contains("one of each mirror, 2 in all"), "{}", few.stderr);
+    let spare = shelf.passes(&["add", "a", "b", "c", "d", "--spare", "e"]);
+    assert_eq!(spare, "e waits as spare 0; give it with the members from now on\n");
+    let status = shelf.status(&["a", "b", "c", "d", "e"]);
+    assert_eq!(status["spares"][0], "e");
+    shelf.passes(&["remove", "a", "b", "c", "d", "e", "--spare", "0"]);
+    assert_snapshot!(without_id(&shelf.passes(&["remove", "a", "b", "c", "d", "--member", "1", "--member", "2"])), @r"
+    ID  27.3 MiB, one copy, crc32c, 2 segments
+
+       0  a  current
+       1  d  current
+    ");
+    // What went is free for others.
+    shelf.passes(&["create", "b", "c", "e", "f"]);
+}
+
+#[test]
+fn a_volume_that_is_served_is_looked_after_all_the_same() {
+    let shelf = Shelf::new(&["a", "b", "c", "d"]);
+    for name in ["a", "b", "c", "d"] {
+        std::fs::File::options()
+            .write(true)
+            .open(shelf.path(name))
+            .expect("a file")
+            .set_len(40 << 20)
+            .expect("grows");
+    }
+    shelf.passes(&["create", "a", "b", "--versions"]);
+    let name = format!("volume-test-{}", std::process::id());
+    let hook = "echo \"$1 $ROTPROOF_VERB$ROTPROOF_MEMBER$ROTPROOF_VERSION\" >> told";
+    // By its name, so that the other commands find it.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rotproof"))
+        .args(["volume", "serve", "a", "b", "--as", "nbd", "--json", "--name", &name, "--hook", hook])
+        .current_dir(shelf.0.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the command runs");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+    let served = Served(child);
+    assert!(line.contains("\"ready\":true"), "{line}");
+    assert_eq!(shelf.passes(&["capture", "a", "b", "--name", "live"]), "version 1 is captured\n");
+    shelf.passes(&["scrub", "a", "b"]);
+    shelf.passes(&["add", "a", "b", "--spare", "d"]);
+    let replaced = shelf.passes(&["replace", "a", "b", "--member", "1", "--with", "c"]);
+    assert!(replaced.contains("DONE"), "{replaced}");
+    let back = shelf.passes(&["rollback", "a", "c", "--to", "1"]);
+    assert!(back.contains("undoes it"), "{back}");
+    let status = shelf.status(&["a", "c"]);
+    assert_eq!(status["members"][1]["state"], "current");
+    assert_eq!(status["spares"][0], shelf.path("d").display().to_string());
+    assert_eq!(status["versions"].as_array().map(Vec::len), Some(2));
+    let verbs: Vec<&str> =
+        status["tasks"].as_array().expect("tasks").iter().filter_map(|task| task["verb"].as_str()).collect();
+    assert_eq!(verbs, ["capture", "scrub", "add_spare", "replace", "rollback"]);
+    for arguments in
+        [&["grow", "a", "c"][..], &["add", "a", "c", "--copy", "b"], &["remove", "a", "c", "--member", "0"]]
+    {
+        let refused = shelf.volume(arguments);
+        assert!(refused.code == 2 && refused.stderr.contains("end that first"), "{}", refused.stderr);
+    }
+    let bad = shelf.volume(&["rollback", "a", "c", "--to", "77"]);
+    assert!(bad.stderr.contains("there is no version 77"), "{}", bad.stderr);
+    assert_eq!(served.end(), 130);
+    let told = std::fs::read_to_string(shelf.path("told")).expect("was told");
+    for line in ["task_begun capture", "version_captured 1", "task_done replace", "member_replaced 1"] {
+        assert!(told.contains(line), "{line} in {told}");
+    }
+    // Closed in order, with all that was changed; then one version of it is served.
+    let status = shelf.status(&["a", "c", "d"]);
+    assert_eq!((&status["is_open"], &status["spares"][0]), (&false.into(), &"d".into()));
+    let (served, ready) = shelf.serve(&["a", "c", "--version", "1"]);
+    assert_eq!(ready["size_bytes"], status["size_bytes"]);
+    assert_eq!(served.end(), 130);
 }

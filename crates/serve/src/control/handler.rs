@@ -1,5 +1,6 @@
 //! What the requests of the control protocol do.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use rotproof_block::Error;
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::protocol::{Action, ErrorBody, FaultKind, Greeting, VERSION};
 use crate::Ready;
+use crate::volume::Keeper;
 
 /// Rules of one page of `list`, and records of one page of `hits`, at most.
 const PAGE_MAX: usize = 1000;
@@ -39,6 +41,7 @@ pub struct Handler {
     served: ServedStack,
     added: usize,
     added_bytes: usize,
+    keeper: Option<Arc<Keeper>>,
 }
 
 type Answer = Result<Value, ErrorBody>;
@@ -55,7 +58,13 @@ fn refused(error: Error) -> ErrorBody {
 impl Handler {
     /// One that changes the rules of `sites`.
     pub fn new(sites: Sites, served: ServedStack) -> Self {
-        Self { sites, served, added: 0, added_bytes: 0 }
+        Self { sites, served, added: 0, added_bytes: 0, keeper: None }
+    }
+
+    /// Has it take tasks for the volume that `keeper` looks after.
+    #[must_use]
+    pub fn with_volume(self, keeper: Option<Arc<Keeper>>) -> Self {
+        Self { keeper, ..self }
     }
 
     /// What every connection begins with.
@@ -78,7 +87,21 @@ impl Handler {
                 Ok(json!({ "released": released }))
             }
             Action::Hits { from, count, rule } => self.hits(from, count, rule.as_deref()),
+            Action::VolumeStatus {} => Ok(self.keeper()?.status()),
+            Action::VolumeTask { task } => {
+                let task = self.keeper()?.begin(task).map_err(refused)?;
+                Ok(json!({ "task": task }))
+            }
+            Action::VolumeProgress { task } => {
+                let report = self.keeper()?.task(task);
+                let report = report.ok_or_else(|| invalid(format!("no task {task} is remembered")))?;
+                Ok(json!(report))
+            }
         }
+    }
+
+    fn keeper(&self) -> Result<&Keeper, ErrorBody> {
+        self.keeper.as_deref().ok_or_else(|| invalid("there is not one volume in this stack"))
     }
 
     fn status(&self) -> Value {

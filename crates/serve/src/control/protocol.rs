@@ -8,6 +8,7 @@
 //! server: {"id":2,"error":{"kind":"invalid","message":"there is no rule called ..."}}
 //! ```
 
+use crate::volume::VolumeTask;
 use rotproof_fault::RuleEntry;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -86,6 +87,18 @@ pub enum Action {
         /// Only those of the rule with this name, among as many as are looked at.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rule: Option<String>,
+    },
+    /// What the volume in the stack is like.
+    VolumeStatus {},
+    /// Has something done to the volume in the stack.
+    VolumeTask {
+        /// What.
+        task: VolumeTask,
+    },
+    /// How far a task has come.
+    VolumeProgress {
+        /// Its number.
+        task: u64,
     },
 }
 
@@ -208,6 +221,10 @@ mod tests {
             Action::Release { rules: Some(names()) },
             Action::Hits { from: Some(4), count: 7, rule: Some("a".into()) },
             Action::Hits { from: None, count: 7, rule: None },
+            Action::VolumeStatus {},
+            Action::VolumeTask { task: VolumeTask::Rollback { version: 7 } },
+            Action::VolumeTask { task: VolumeTask::Scrub { rate: Some(1) } },
+            Action::VolumeProgress { task: 3 },
         ] {
             let line = serde_json::to_vec(&action).expect("plain data");
             assert_eq!(Request::parse(&line).action, Ok(action));

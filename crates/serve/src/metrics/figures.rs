@@ -10,6 +10,7 @@ use rotproof_probe::{Metric, ProbeValue, Unit};
 use rotproof_trial::runner::Report;
 
 use super::exposition::Page;
+use crate::volume::Keeper;
 
 /// Rules that have samples of their own; those beyond share one.
 const RULES_MAX: usize = 500;
@@ -110,6 +111,8 @@ pub struct ServedFigures {
     pub name: String,
     /// Its faults.
     pub sites: Sites,
+    /// Looks after the volume in it, if there is one.
+    pub keeper: Option<Arc<Keeper>>,
 }
 
 impl ServedFigures {
@@ -129,6 +132,9 @@ impl ServedFigures {
         page.family("rotproof_fault_hits_total", "counter", "Faults that were injected, by rule.");
         let by_rule: Vec<RuleHits> = report.into_iter().map(RuleHits::from).collect();
         hits(&mut page, &by_rule, &[stack]);
+        if let Some(keeper) = &self.keeper {
+            super::volume::figures(&mut page, stack, &keeper.figures());
+        }
         page.into_text()
     }
 }

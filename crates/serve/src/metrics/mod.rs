@@ -9,6 +9,7 @@ mod exposition;
 mod figures;
 mod request;
 mod server;
+mod volume;
 
 pub use address::MetricsAddress;
 pub use figures::{Observed, ServedFigures};

@@ -289,6 +289,17 @@ impl VersionsDevice {
         state.versions.iter().map(info).collect()
     }
 
+    /// The number and the name of each version, and whether it was captured by itself, the oldest first. Takes no longer the more
+    /// they hold.
+    pub fn names(&self) -> Vec<(u64, String, bool)> {
+        let state = self.shared.kept.state.lock();
+        let name = |version: &Version| {
+            let Listed { id, name, is_automatic, .. } = &version.listed;
+            (*id, name.clone(), *is_automatic)
+        };
+        state.versions.iter().map(name).collect()
+    }
+
     /// How much room there is.
     pub fn room(&self) -> RoomReport {
         let space = &self.shared.kept.space;

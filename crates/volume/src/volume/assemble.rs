@@ -60,7 +60,10 @@ impl Volume {
             let context = "the volume has checksums of a kind that this program does not know";
             Error::new(ErrorKind::Unsupported, context)
         };
-        let kind = layout.checksum.checked_sub(1).map(|number| ChecksumKind::from_number(number).ok_or_else(unknown));
+        let kind = layout
+            .checksum
+            .checked_sub(1)
+            .map(|number| ChecksumKind::from_number(number).ok_or_else(unknown));
         let kind = kind.transpose()?;
         let ways = usize::from(layout.ways);
         let seats: Vec<Result<Arc<dyn Device>, String>> = found

@@ -254,7 +254,8 @@ impl Book {
         }
         let is_open = self.is_open.load(Ordering::Acquire);
         let spares = self.spares.lock().clone();
-        let of_spares = spares.iter().map(|spare| spare.candidate.as_ref().map(|one| Arc::clone(&one.device)));
+        let of_spares =
+            spares.iter().map(|spare| spare.candidate.as_ref().map(|one| Arc::clone(&one.device)));
         let devices = devices.into_iter().chain(of_spares);
         let spares: Vec<u128> = spares.iter().map(|spare| spare.id).collect();
         let mut writes: Vec<Pin<Box<dyn Future<Output = Result<()>>>>> = Vec::new();

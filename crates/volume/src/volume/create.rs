@@ -39,8 +39,7 @@ impl Volume {
             };
             smallest = smallest.min(bytes);
         }
-        let mut layout =
-            Layout::plain(options.ways, options.chunk_bytes, (count / ways) as u16, smallest);
+        let mut layout = Layout::plain(options.ways, options.chunk_bytes, (count / ways) as u16, smallest);
         layout.checksum = options.checksum.map_or(0, |kind| kind.number() + 1);
         layout.versions = options.versions;
         let members: Vec<MemberEntry> = (0..count as u64).map(|index| entry(id, index, &layout)).collect();

@@ -2,8 +2,8 @@
 
 use rotproof_block::{Error, ErrorKind, Result, Runtime};
 
-use super::open::{Assembled, Candidate, assemble};
 use super::assemble::ranges;
+use super::open::{Assembled, Candidate, assemble};
 use super::{VolumeMember, VolumeOptions, VolumeStatus};
 use crate::checksum::{ChecksumDevice, ChecksumKind};
 use crate::copies::MemberState;
@@ -14,7 +14,7 @@ use crate::versions::VersionsDevice;
 /// What is on record.
 #[derive(Clone, Debug)]
 pub struct Inspection {
-    /// As [`super::Volume::status`] would have it. Blocks that are lost nobody counts here, and versions nobody lists.
+    /// As [`super::Volume::status`] would have it. Blocks that are lost nobody counts here.
     pub status: VolumeStatus,
     /// How it was made.
     pub options: VolumeOptions,
@@ -66,7 +66,6 @@ pub async fn inspect(candidates: Vec<Candidate>, runtime: &Runtime) -> Result<In
         members,
         spares: spares.into_iter().map(|spare| spare.candidate.map(|one| one.name)).collect(),
         lost_blocks: 0,
-        versions: None,
     };
     Ok(Inspection { status, options, notes, is_open: newest.is_open })
 }

@@ -93,8 +93,7 @@ pub(super) async fn assemble(candidates: Vec<Candidate>, runtime: &Runtime) -> R
         newest.members.iter().map(|_| Err("it is missing".to_owned())).collect();
     let mut pages: Vec<Page> =
         newest.members.iter().map(|entry| Page { device: None, entry: entry.clone() }).collect();
-    let mut spares: Vec<Spare> =
-        newest.spares.iter().map(|id| Spare { id: *id, candidate: None }).collect();
+    let mut spares: Vec<Spare> = newest.spares.iter().map(|id| Spare { id: *id, candidate: None }).collect();
     let ways = usize::from(newest.layout.ways);
     let mut notes = Vec::new();
     for (candidate, record) in records {
@@ -153,8 +152,8 @@ fn refuse_conflicts(records: &[(Candidate, Record)]) -> Result<()> {
         for (other, of_other) in &records[number + 1..] {
             let ways = usize::from(of_one.layout.ways);
             // Their places say so only where both know of as many copies.
-            let is_one_mirror = of_one.layout.ways != of_other.layout.ways
-                || of_one.index / ways == of_other.index / ways;
+            let is_one_mirror =
+                of_one.layout.ways != of_other.layout.ways || of_one.index / ways == of_other.index / ways;
             if is_one_mirror && says_behind(of_one, of_other) && says_behind(of_other, of_one) {
                 let context = format!(
                     "{} and {} have each gone on without the other, so each has what the other lacks; open the volume with the \

@@ -117,7 +117,8 @@ impl Volume {
         let states = self.status().members;
         let failed = states.iter().position(|member| matches!(member.state, MemberState::Failed { .. }));
         let waiting = self.book.spares.lock().iter().find(|spare| spare.candidate.is_some()).cloned();
-        let (Some(member), Some(Spare { id: spare_id, candidate: Some(candidate) })) = (failed, waiting) else {
+        let (Some(member), Some(Spare { id: spare_id, candidate: Some(candidate) })) = (failed, waiting)
+        else {
             return Ok(None);
         };
         self.take_place(member, &candidate, Some(spare_id), id, runtime).await?;

@@ -70,19 +70,15 @@ fn devices_of(found: &Assembled) -> Vec<(usize, Candidate)> {
 }
 
 /// What a record says, with these members.
-fn with_members(
-    found: Assembled,
-    layout: Layout,
-    of: Vec<(MemberEntry, Option<Candidate>)>,
-) -> Assembled {
+fn with_members(found: Assembled, layout: Layout, of: Vec<(MemberEntry, Option<Candidate>)>) -> Assembled {
     let members: Vec<MemberEntry> = of.iter().map(|(entry, _)| entry.clone()).collect();
     let missing = || Err("it is missing".to_owned());
     Assembled {
-        names: of.iter().map(|(_, one)| one.as_ref().map_or_else(missing, |one| Ok(one.name.clone()))).collect(),
-        pages: of
-            .into_iter()
-            .map(|(entry, one)| Page { device: one.map(|one| one.device), entry })
+        names: of
+            .iter()
+            .map(|(_, one)| one.as_ref().map_or_else(missing, |one| Ok(one.name.clone())))
             .collect(),
+        pages: of.into_iter().map(|(entry, one)| Page { device: one.map(|one| one.device), entry }).collect(),
         newest: Record { layout, members, ..found.newest },
         ..found
     }
@@ -160,7 +156,9 @@ pub async fn grow(members: &[Candidate], new: &[Candidate], id: u128, runtime: &
         let bytes = smallest.unwrap_or(0);
         if bytes < least {
             let needed = least + 2 * MARGIN_BYTES;
-            return Err(invalid(format!("a device is too small to grow by: it takes {needed} bytes at least")));
+            return Err(invalid(format!(
+                "a device is too small to grow by: it takes {needed} bytes at least"
+            )));
         }
         let first = mirrors as u16;
         let mirrors = first..first + (new.len() / ways) as u16;

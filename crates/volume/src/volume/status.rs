@@ -27,8 +27,6 @@ pub struct VolumeStatus {
     pub spares: Vec<Option<String>>,
     /// Blocks of 4 KiB of which no right copy is left, as far as is known.
     pub lost_blocks: u64,
-    /// Its versions, the oldest first, and the room that there is, if it keeps some.
-    pub versions: Option<(Vec<VersionInfo>, RoomReport)>,
 }
 
 /// A member of a volume.
@@ -83,6 +81,11 @@ impl Volume {
         all
     }
 
+    /// Its versions, the oldest first, and the room that there is, if it keeps some.
+    pub fn versions_report(&self) -> Option<(Vec<VersionInfo>, RoomReport)> {
+        self.versions.as_ref().map(|versions| (versions.versions(), versions.room()))
+    }
+
     /// What it is like.
     pub fn status(&self) -> VolumeStatus {
         let states = self.mirrors.iter().flat_map(|mirror| match mirror {
@@ -100,7 +103,6 @@ impl Volume {
             members: members.collect(),
             spares: spares.into_iter().map(|spare| spare.candidate.map(|one| one.name)).collect(),
             lost_blocks: self.lost().len() as u64,
-            versions: self.versions.as_ref().map(|versions| (versions.versions(), versions.room())),
         }
     }
 }

@@ -8,8 +8,7 @@ impl Stand {
     /// The device number `number` gets larger; what it holds stays where it is.
     fn enlarge(&mut self, number: usize, mebibytes: u64) {
         let larger = MemoryDevice::new(mebibytes << 20, 512).expect("fits");
-        let (from, to) =
-            (self.devices[number].open_queue(&self.runtime), larger.open_queue(&self.runtime));
+        let (from, to) = (self.devices[number].open_queue(&self.runtime), larger.open_queue(&self.runtime));
         let (from, to) = (from.expect("opens"), to.expect("opens"));
         for at in (0..self.devices[number].info().size).step_by(1 << 20) {
             let read = self.drive(from.submit(Request::read(at, Buffer::stale(1 << 20), Context::default())));
@@ -80,7 +79,8 @@ fn a_volume_grows_with_its_members_and_by_further_mirrors() {
         assert_eq!(stand.read(&volume, first - 65_536, 61_440).expect("is read"), pattern(1, 61_440));
         assert_eq!(stand.read(&volume, first - 4096, 1 << 20).expect("is read"), pattern(2, 1 << 20));
         assert_eq!(stand.read(&volume, second - (1 << 20), 4 << 20).expect("is read"), pattern(3, 4 << 20));
-        let scrub = stand.drive(volume.scrub(&stand.runtime, Pace::default(), |_, _| {})).expect("goes through");
+        let scrub =
+            stand.drive(volume.scrub(&stand.runtime, Pace::default(), |_, _| {})).expect("goes through");
         assert_eq!(scrub, Upkeep::default());
         stand.close(volume);
         // The devices that it grew by are needed from now on.
@@ -122,7 +122,8 @@ fn copies_are_added_and_taken_away() {
         let stand = Stand::new(6, 12);
         stand.plug(&[0, 1]);
         stand.create(VolumeOptions { ways: 1, checksum, ..PLAIN });
-        let of = |numbers: &[usize]| numbers.iter().map(|&number| stand.candidate(number)).collect::<Vec<_>>();
+        let of =
+            |numbers: &[usize]| numbers.iter().map(|&number| stand.candidate(number)).collect::<Vec<_>>();
         let volume = stand.open();
         stand.write(&volume, 1 << 20, &pattern(1, 1 << 20));
         stand.close(volume);

@@ -3,10 +3,8 @@
 use super::*;
 use crate::member::VersionsPolicy;
 
-const KEEPING: VolumeOptions = VolumeOptions {
-    versions: Some(VersionsPolicy { reserve_percent: 30, every_ms: 0, keep: 3 }),
-    ..PLAIN
-};
+const KEEPING: VolumeOptions =
+    VolumeOptions { versions: Some(VersionsPolicy { reserve_percent: 30, every_ms: 0, keep: 3 }), ..PLAIN };
 
 #[test]
 fn versions_are_captured_read_gone_back_to_and_given_up_over_checksums_and_stripes() {
@@ -20,7 +18,7 @@ fn versions_are_captured_read_gone_back_to_and_given_up_over_checksums_and_strip
         stand.close(volume);
         let volume = stand.open();
         assert_eq!(volume.options().versions, KEEPING.versions);
-        let (versions, room) = volume.status().versions.expect("keeps some");
+        let (versions, room) = volume.versions_report().expect("keeps some");
         assert_eq!((versions.len(), versions[0].name.as_str(), versions[0].held_bytes), (1, "first", 8192));
         assert!(room.free_bytes < room.bytes);
         let view = volume.view(first).expect("is there");

@@ -1,0 +1,110 @@
+//! `rotproof volume add`, `remove` and `grow`.
+
+use std::path::PathBuf;
+
+use rotproof_block::{Error, ErrorKind, Runtime};
+use rotproof_machine::Claim;
+use rotproof_serve::volume::{VolumeTask, identity, member_to_fill};
+use rotproof_volume::volume::{self, Candidate, inspect};
+
+use super::access::{candidates, claim, on_record, perform, refuse_served, runtime};
+use super::args::{AddArgs, GrowArgs, RemoveArgs};
+use super::{absolute, conclude, rate, show_status};
+use crate::exit::Exit;
+use crate::fail::Failure;
+use crate::output::Output;
+use crate::units::bytes;
+
+/// Devices that are to become members, none of them one already.
+fn to_fill(
+    members: &[PathBuf],
+    paths: &[PathBuf],
+    overwrite: bool,
+    runtime: &Runtime,
+) -> Result<Vec<(Candidate, Claim)>, Error> {
+    let mut devices = Vec::new();
+    for path in paths {
+        if members.contains(path) {
+            let message = format!("{} is a member already", path.display());
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        devices.push(runtime.block_on(member_to_fill(path, overwrite, runtime))??);
+    }
+    Ok(devices)
+}
+
+pub fn add(args: &AddArgs, output: Output) -> Result<Exit, Failure> {
+    if let Some(spare) = &args.spare {
+        let task = VolumeTask::AddSpare { device: absolute(spare), overwrite: args.overwrite };
+        let done = perform(&args.members, task, output)?;
+        match args.json {
+            true => output.json(&done),
+            false => output.result(format_args!(
+                "{} waits as spare {}; give it with the members from now on",
+                spare.display(),
+                done["spare"]
+            )),
+        }
+        return Ok(Exit::Pass);
+    }
+    let runtime = runtime()?;
+    refuse_served(&on_record(&args.members, &runtime)?)?;
+    {
+        let _claims = claim(&args.members, true)?;
+        let devices = to_fill(&args.members, &args.copy, args.overwrite, &runtime)?;
+        let new: Vec<Candidate> = devices.iter().map(|(candidate, _)| candidate.clone()).collect();
+        let members = candidates(&args.members, false)?;
+        runtime.block_on(volume::add_copy(&members, &new, identity()?, &runtime))??;
+    }
+    // From here on it is a rebuild like any other, and goes on where it is given up.
+    let members = [&args.members[..], &args.copy[..]].concat();
+    let done = perform(&members, VolumeTask::Rebuild { rate: rate(args.rate) }, output)?;
+    Ok(conclude(&done, args.json, output))
+}
+
+pub fn remove(args: &RemoveArgs, output: Output) -> Result<Exit, Failure> {
+    if let Some(spare) = args.spare {
+        perform(&args.members, VolumeTask::RemoveSpare { spare }, output)?;
+    }
+    let runtime = runtime()?;
+    let mut rest = args.members.clone();
+    if args.spare.is_none() {
+        let found = on_record(&args.members, &runtime)?;
+        refuse_served(&found)?;
+        let _claims = claim(&args.members, true)?;
+        let members = candidates(&args.members, false)?;
+        runtime.block_on(volume::remove_copy(&members, &args.member, &runtime))??;
+        let gone = args.member.iter().filter_map(|member| found.status.members.get(*member)?.name.clone());
+        let gone: Vec<String> = gone.collect();
+        rest.retain(|path| !gone.contains(&path.display().to_string()));
+    } else {
+        // The spare is no part of it any more.
+        let spares: Vec<PathBuf> = rest.clone();
+        rest.clear();
+        for path in spares {
+            let one = candidates(std::slice::from_ref(&path), true)?.remove(0);
+            if runtime.block_on(volume::read_record(&one, &runtime))??.is_some() {
+                rest.push(path);
+            }
+        }
+    }
+    let found = runtime.block_on(inspect(candidates(&rest, true)?, &runtime))??;
+    show_status(&found, args.json, output);
+    Ok(Exit::Pass)
+}
+
+pub fn grow(args: &GrowArgs, output: Output) -> Result<Exit, Failure> {
+    let runtime = runtime()?;
+    refuse_served(&on_record(&args.members, &runtime)?)?;
+    let _claims = claim(&args.members, true)?;
+    let devices = to_fill(&args.members, &args.with, args.overwrite, &runtime)?;
+    let new: Vec<Candidate> = devices.iter().map(|(candidate, _)| candidate.clone()).collect();
+    let members = candidates(&args.members, false)?;
+    let grown = runtime.block_on(volume::grow(&members, &new, identity()?, &runtime))??;
+    let (before, after) = (bytes(grown.before_bytes), bytes(grown.after_bytes));
+    output.note(format_args!("grown from {before} to {after}"));
+    let all = [&members[..], &new[..]].concat();
+    let found = runtime.block_on(inspect(all, &runtime))??;
+    show_status(&found, args.json, output);
+    Ok(Exit::Pass)
+}
