@@ -54,6 +54,9 @@ pub enum VolumeVerb {
     /// Make the volume larger: its members have grown, or there are more
     #[command(next_line_help = true)]
     Grow(GrowArgs),
+    /// Put a volume on trial: each fault at each place, at rest and under load
+    #[command(next_line_help = true)]
+    Matrix(MatrixArgs),
     /// End a volume: what its members hold cannot be reached any more
     #[command(next_line_help = true)]
     Destroy(DestroyArgs),
@@ -337,6 +340,22 @@ pub struct GrowArgs {
     pub overwrite: bool,
 
     /// Print the volume as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `rotproof volume matrix`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Two members of RAM, checksums and versions, in virtual time: nothing of yours
+is touched, and the same seed finds the same. docs/volume.md says what the
+letters mean.")]
+pub struct MatrixArgs {
+    /// Root of all that is drawn
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Print every cell as JSON
     #[arg(long)]
     pub json: bool,
 }

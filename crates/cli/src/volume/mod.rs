@@ -2,6 +2,7 @@
 
 mod access;
 mod args;
+mod matrix;
 mod serve;
 mod shape;
 mod show;
@@ -48,6 +49,7 @@ pub fn volume(args: &VolumeArgs, output: Output) -> Result<Exit, Failure> {
         VolumeVerb::Add(args) => shape::add(args, output),
         VolumeVerb::Remove(args) => shape::remove(args, output),
         VolumeVerb::Grow(args) => shape::grow(args, output),
+        VolumeVerb::Matrix(args) => matrix::matrix(args, output),
         VolumeVerb::Destroy(args) => destroy(args, output),
     }
 }

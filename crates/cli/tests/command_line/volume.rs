@@ -324,3 +324,10 @@ fn a_volume_that_is_served_is_looked_after_all_the_same() {
     assert_eq!(ready["size_bytes"], status["size_bytes"]);
     assert_eq!(served.end(), 130);
 }
+
+#[test]
+fn the_matrix_tells_what_each_cell_has_come_to() {
+    let shelf = Shelf::new(&[]);
+    let text = shelf.passes(&["matrix"]);
+    assert!(text.contains("| bit flip | R R | R R | E E |") && text.contains("none silent"), "{text}");
+}

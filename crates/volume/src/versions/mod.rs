@@ -289,6 +289,13 @@ impl VersionsDevice {
         state.versions.iter().map(info).collect()
     }
 
+    /// Bytes on the device below that say where the byte at `offset` lies: the two copies of its page.
+    pub fn pages_of(&self, offset: u64) -> [u64; 2] {
+        let layout = self.shared.table.layout();
+        let (page, _) = layout.place(offset / BLOCK_BYTES);
+        [layout.page_at(0, page), layout.page_at(1, page)]
+    }
+
     /// The number and the name of each version, and whether it was captured by itself, the oldest first. Takes no longer the more
     /// they hold.
     pub fn names(&self) -> Vec<(u64, String, bool)> {

@@ -65,13 +65,11 @@ pub(super) struct Assembled {
 /// Finds out what these devices are together.
 pub(super) async fn assemble(candidates: Vec<Candidate>, runtime: &Runtime) -> Result<Assembled> {
     let mut records: Vec<(Candidate, Record)> = Vec::new();
+    let mut strangers = Vec::new();
     for candidate in candidates {
         let Some(record) = read_record(&candidate, runtime).await? else {
-            let context = format!(
-                "{} is no member of a volume; leave it out, or `rotproof volume create` one",
-                candidate.name
-            );
-            return Err(Error::new(ErrorKind::Invalid, context));
+            strangers.push(candidate.name);
+            continue;
         };
         if let Some((first, known)) = records.first()
             && known.volume != record.volume
@@ -85,6 +83,17 @@ pub(super) async fn assemble(candidates: Vec<Candidate>, runtime: &Runtime) -> R
         records.push((candidate, record));
     }
     let newest = records.iter().map(|(_, record)| record).max_by_key(|record| record.generation);
+    // One that says nothing may be a member whose records are lost, if one is missing. Nothing is written to it.
+    let is_short = newest.is_some_and(|newest| {
+        let is_here = |id: u128| records.iter().any(|(_, record)| record.own_id() == Some(id));
+        let missing = newest.members.iter().filter(|entry| !is_here(entry.id)).count();
+        missing + newest.spares.iter().filter(|spare| !is_here(**spare)).count() >= strangers.len()
+    });
+    if let (Some(stranger), false) = (strangers.first(), is_short) {
+        let context =
+            format!("{stranger} is no member of a volume; leave it out, or `rotproof volume create` one");
+        return Err(Error::new(ErrorKind::Invalid, context));
+    }
     let Some(newest) = newest.cloned() else {
         return Err(Error::new(ErrorKind::Invalid, "no members are given"));
     };
@@ -95,7 +104,12 @@ pub(super) async fn assemble(candidates: Vec<Candidate>, runtime: &Runtime) -> R
         newest.members.iter().map(|entry| Page { device: None, entry: entry.clone() }).collect();
     let mut spares: Vec<Spare> = newest.spares.iter().map(|id| Spare { id: *id, candidate: None }).collect();
     let ways = usize::from(newest.layout.ways);
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = strangers
+        .into_iter()
+        .map(|name| {
+            format!("{name} does not say what it is, or cannot be read; if it was a member, replace it")
+        })
+        .collect();
     for (candidate, record) in records {
         let own = record.own_id();
         if let Some(spare) = spares.iter_mut().find(|spare| Some(spare.id) == own) {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Volume;
 use crate::checksum::ChecksumReport;
 use crate::copies::{MemberState, Members};
-use crate::member::Layout;
+use crate::member::{Layout, MARGIN_BYTES};
 use crate::mirror::MemberReport;
 use crate::versions::{RoomReport, VersionInfo};
 use rotproof_block::Device;
@@ -69,6 +69,22 @@ impl Volume {
     pub fn checksum_report(&self) -> Option<ChecksumReport> {
         let reports = self.checksums.iter().map(|checksum| checksum.report());
         reports.reduce(ChecksumReport::and)
+    }
+
+    /// Where on each member of the first mirror the checksum of a block lies, whose data are at `offset` of the member: its page,
+    /// twice. Empty if there are no checksums, or the volume is more than one mirror. For whoever puts it on trial.
+    pub fn places_of_sums(&self, offset: u64) -> Vec<u64> {
+        let ([checksum], 1) = (&self.checksums[..], self.mirrors.len()) else { return Vec::new() };
+        let Some(block) = offset.checked_sub(MARGIN_BYTES + checksum.data_at()) else { return Vec::new() };
+        checksum.pages_of(block).into_iter().map(|page| MARGIN_BYTES + page).collect()
+    }
+
+    /// Where on each member of the first mirror the map says where the byte at `offset` of the volume lies: its page, twice. Empty
+    /// if there is no map, or the volume is more than one mirror. For whoever puts it on trial.
+    pub fn places_of_map(&self, offset: u64) -> Vec<u64> {
+        let (Some(versions), 1) = (&self.versions, self.mirrors.len()) else { return Vec::new() };
+        let first = MARGIN_BYTES + self.checksums.first().map_or(0, |checksum| checksum.data_at());
+        versions.pages_of(offset).into_iter().map(|page| first + page).collect()
     }
 
     /// The blocks of 4 KiB that no copy has right, by number, before versions place them.

@@ -206,13 +206,19 @@ fn members_of_another_volume_missing_ones_and_strangers_are_told_apart() {
     mixed[3] = Candidate { name: "other".into(), ..other.candidate(0) };
     assert!(open(mixed).contains("other is a member of another volume"));
     let blank = Candidate { name: "blank".into(), device: MemoryDevice::new(8 << 20, 512).expect("fits") };
-    assert!(open(vec![stand.candidate(0), blank]).contains("blank is no member of a volume"));
+    // One that says nothing may be one that is missing, but no other.
+    assert!(
+        open([stand.candidates(), vec![blank.clone()]].concat()).contains("blank is no member of a volume")
+    );
+    assert!(open(vec![stand.candidate(0), blank]).contains("without one of its members 2, 3"));
     assert!(open(vec![stand.candidate(0), stand.candidate(1)]).contains("without one of its members 2, 3"));
     let again = Candidate { name: "twice".into(), ..stand.candidate(0) };
     assert!(open(vec![stand.candidate(0), again, stand.candidate(2)]).contains("copies of the same member"));
     assert!(open(Vec::new()).contains("no members"));
     stand.drive(forget(&stand.candidate(0), &stand.runtime)).expect("is forgotten");
-    assert!(open(stand.candidates()).contains("disk0 is no member"));
+    let volume = stand.open();
+    assert!(volume.notes()[0].contains("disk0 does not say what it is"), "{:?}", volume.notes());
+    assert!(matches!(volume.status().members[0].state, MemberState::Failed { .. }));
 }
 
 #[test]

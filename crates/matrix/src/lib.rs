@@ -1,0 +1,19 @@
+//! The fault matrix: each fault at each place of a volume, at rest and under load, and what became of it.
+//!
+//! [`volume_cell`] does a cell on a volume in virtual time: members of RAM, below each a place where Rotproof's own faults act.
+//! [`table`] shows the cells. Nothing here knows files, mounts or trials.
+
+mod awake;
+mod bench;
+mod cell;
+mod oracle;
+mod rules;
+mod show;
+mod volume;
+
+pub use cell::{Cell, Fate, Fault, Place, When, all_cells};
+pub use show::table;
+pub use volume::volume_cell;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,43 @@
+//! The whole matrix of the volume, as the docs have it.
+
+use super::*;
+
+const SEED: u64 = 1;
+
+#[test]
+fn no_cell_is_silent_and_every_cell_is_as_the_docs_say() {
+    let cells: Vec<Cell> = all_cells()
+        .into_iter()
+        .map(|(fault, place, when)| {
+            volume_cell(fault, place, when, SEED)
+                .unwrap_or_else(|error| panic!("{fault:?}, {place:?}, {when:?}: {error}"))
+        })
+        .collect();
+    for cell in &cells {
+        assert!(cell.is_as_promised(), "{cell:?}");
+    }
+    // Nearly every fault must have acted, or it was no trial of anything.
+    let unmet = cells.iter().filter(|cell| cell.fate == Fate::Unmet).count();
+    assert!(unmet < cells.len() / 20, "{unmet} of {} were not met", cells.len());
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/volume.md");
+    let docs = std::fs::read_to_string(path).expect("a page");
+    let table = table(&cells);
+    assert!(docs.contains(&table), "docs/volume.md does not have this table:\n{table}");
+}
+
+#[test]
+fn another_seed_finds_nothing_silent_either() {
+    for (number, (fault, place, when)) in all_cells().into_iter().enumerate().step_by(5) {
+        let cell = volume_cell(fault, place, when, 100 + number as u64).expect("is done");
+        assert!(cell.is_as_promised(), "{cell:?}");
+        assert_eq!(volume_cell(fault, place, when, 100 + number as u64).expect("is done"), cell, "repeats");
+    }
+}
+
+/// What is wrong below a volume without checksums is handed out: the matrix sees it.
+#[test]
+fn without_checksums_the_same_faults_are_silent() {
+    let silent = [Fault::BitFlip, Fault::Zeros, Fault::Stale, Fault::Lost]
+        .map(|fault| volume::cell_of(fault, Place::DataA, When::Rest, SEED, false).expect("is done").fate);
+    assert_eq!(silent, [Fate::Silent; 4]);
+}
