@@ -27,6 +27,8 @@ mod model;
 mod nbd_peers;
 mod recording;
 mod served;
+mod soak;
+mod volume;
 
 // The client of the vhost-user server is the driver of its tests.
 #[expect(dead_code, reason = "the tests need more of it")]
@@ -148,6 +150,16 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "guard",
         about: "guarded reads, writes, mounts and scans, against the same file system without",
         run: guard::run,
+    },
+    Benchmark {
+        name: "soak",
+        about: "ten thousand lives of volumes, with faults and losses of power, drawn from seeds",
+        run: soak::run,
+    },
+    Benchmark {
+        name: "volume",
+        about: "what checksums and versions cost a volume; its scrub, its opening, its tables",
+        run: volume::run,
     },
     Benchmark {
         name: "model",

@@ -1,17 +1,20 @@
 //! The fault matrix: each fault at each place of a volume, at rest and under load, and what became of it.
 //!
 //! [`volume_cell`] does a cell on a volume in virtual time: members of RAM, below each a place where Rotproof's own faults act.
-//! [`table`] shows the cells. Nothing here knows files, mounts or trials.
+//! [`table`] shows the cells. [`life`] is the life of a volume with whatever may come. Nothing here knows files, mounts or trials.
 
 mod awake;
 mod bench;
 mod cell;
+mod life;
 mod oracle;
+mod plug;
 mod rules;
 mod show;
 mod volume;
 
 pub use cell::{Cell, Fate, Fault, Place, When, all_cells};
+pub use life::{Life, life};
 pub use show::table;
 pub use volume::volume_cell;
 

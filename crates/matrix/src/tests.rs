@@ -41,3 +41,20 @@ fn without_checksums_the_same_faults_are_silent() {
         .map(|fault| volume::cell_of(fault, Place::DataA, When::Rest, SEED, false).expect("is done").fate);
     assert_eq!(silent, [Fate::Silent; 4]);
 }
+
+#[test]
+fn lives_of_volumes_with_troubles_and_losses_of_power_hold_what_they_must() {
+    let first = std::env::var("ROTPROOF_LIFE").ok().and_then(|seed| seed.parse().ok());
+    let seeds = first.map_or(0..40, |seed: u64| seed..seed + 1);
+    let mut sum = Life::default();
+    for seed in seeds {
+        let one = life(seed).unwrap_or_else(|why| panic!("ROTPROOF_LIFE={seed}: {why}"));
+        sum.operations += one.operations;
+        sum.torn += one.torn;
+        sum.versions += one.versions;
+    }
+    if first.is_none() {
+        assert!(sum.operations > 2500 && sum.torn > 15 && sum.versions > 50, "{sum:?}");
+        assert_eq!(life(3), life(3), "a seed is a life");
+    }
+}

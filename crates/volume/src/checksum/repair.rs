@@ -118,19 +118,27 @@ impl ChecksumQueue {
     ) -> Result<Buffer> {
         let (table, counts) = (&self.shared().table, &self.shared().counts);
         let legal = table.legal(block);
-        let newest = legal.also.iter().find_map(|value| copies.iter().position(|seen| seen.has(*value)));
+        // A copy that has missed a write may be as it was before a flush that the others took: what may be right for them is
+        // wrong on it. Only the checksum itself would prove it right, and it does not have that.
+        let offset = self.shared().data_at + block * BLOCK_BYTES;
+        let queue = self.io().copies.as_ref();
+        let is_current =
+            |seen: &Seen| queue.is_none_or(|queue| queue.is_current(seen.copy, offset, BLOCK_BYTES));
+        let find = |is_it: &dyn Fn(&Seen) -> bool| {
+            copies.iter().position(|seen| seen.bytes.is_some() && is_current(seen) && is_it(seen))
+        };
+        let newest = legal.also.iter().find_map(|value| find(&|seen| seen.has(*value)));
         if let Some(at) = newest {
             add(&counts.resolved, 1);
             self.believe(block, copies[at].entry);
             return self.mend(block, copies, at, context).await;
         }
         let readable: Vec<&Seen> = copies.iter().filter(|seen| seen.bytes.is_some()).collect();
-        if legal.may_be_torn && !table.is_lost(block) && !readable.is_empty() {
-            // Written and not flushed when the power went: nobody was promised anything, and every mixture is allowed. A copy
-            // that is as it was long before may have been written so again, but another is better.
-            let is_old = |seen: &Seen| legal.stale.iter().any(|value| seen.has(*value));
-            let newer = copies.iter().position(|seen| seen.bytes.is_some() && !is_old(seen));
-            let at = newer.or_else(|| copies.iter().position(|seen| seen.bytes.is_some())).unwrap_or(0);
+        // A copy that is as it was long before may have been written so again, but another is better.
+        let is_old = |seen: &Seen| legal.stale.iter().any(|value| seen.has(*value));
+        let torn = find(&|seen| !is_old(seen)).or_else(|| find(&|_| true));
+        if let Some(at) = torn.filter(|_| legal.may_be_torn && !table.is_lost(block)) {
+            // Written and not flushed when the power went: nobody was promised anything, and every mixture is allowed.
             add(&counts.torn, 1);
             self.believe(block, copies[at].entry);
             return self.mend(block, copies, at, context).await;

@@ -1,0 +1,271 @@
+//! What the layers of a volume cost: checksums, versions, on files and on the memory leaf; how fast a scrub goes, how long a large
+//! volume takes to open, how large its tables are.
+//!
+//! Loads are those of DARC (Fountoulakis, *DARC: Design and Evaluation of an I/O Controller for Data Protection*): sequential writes
+//! and reads of 64 KiB, and random mixes called OLTP, FS and WEB. The peer is the same stack without the layer, in turns.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rotproof_block::hash::mix;
+use rotproof_block::leaf::{FileDevice, FileOptions, MemoryDevice};
+use rotproof_block::runtime::RuntimeOptions;
+use rotproof_block::{Buffer, Context, Device, Error, Request, Result, Runtime};
+use rotproof_volume::checksum::{ChecksumDevice, ChecksumKind, ChecksumOptions};
+use rotproof_volume::member::VersionsPolicy;
+use rotproof_volume::mirror::Pace;
+use rotproof_volume::versions::VersionsDevice;
+use rotproof_volume::volume::{Candidate, OpenOptions, Volume, VolumeOptions};
+use tempfile::TempDir;
+
+use crate::Effort;
+use crate::figure::{Bar, Figure, in_turns};
+
+/// Bytes of a member that is a file.
+const MEMBER_BYTES: u64 = 320 << 20;
+/// Bytes that loads use.
+const USED_BYTES: u64 = 192 << 20;
+/// Bytes of a memory leaf: more than the caches of the machine hold.
+const MEMORY_BYTES: u64 = 256 << 20;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A load of DARC.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    name: &'static str,
+    is_sequential: bool,
+    /// Of a thousand requests, those that write.
+    writes: u64,
+    /// Sizes in bytes, and how many of a hundred requests have them.
+    sizes: &'static [(usize, u64)],
+}
+
+const LOADS: [Load; 5] = [
+    Load { name: "WS", is_sequential: true, writes: 1000, sizes: &[(65_536, 100)] },
+    Load { name: "RS", is_sequential: true, writes: 0, sizes: &[(65_536, 100)] },
+    Load { name: "OLTP", is_sequential: false, writes: 330, sizes: &[(4096, 100)] },
+    Load {
+        name: "FS",
+        is_sequential: false,
+        writes: 200,
+        sizes: &[(4096, 80), (8192, 2), (16_384, 4), (32_768, 4), (65_536, 10)],
+    },
+    Load {
+        name: "WEB",
+        is_sequential: false,
+        writes: 0,
+        sizes: &[(4096, 68), (8192, 15), (16_384, 2), (32_768, 6), (65_536, 7), (131_072, 1), (524_288, 1)],
+    },
+];
+
+/// Measures everything; hands out each figure as soon as it is known.
+pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    on_memory(effort, found)?;
+    tables(found)?;
+    let folder = folder()?;
+    opening(folder.path(), found)?;
+    on_files(effort, folder.path(), found)
+}
+
+fn folder() -> Result<TempDir> {
+    tempfile::tempdir().map_err(|error| Error::from_io(error, "creating a folder for members"))
+}
+
+/// Writes all that loads use once, so that none of it is new when it counts.
+fn fill(device: &dyn Device, bytes: u64) -> Result<()> {
+    let runtime = Runtime::uring(RuntimeOptions::new(1))?;
+    let queue = device.open_queue(&runtime)?;
+    for offset in (0..bytes).step_by(1 << 20) {
+        let data: Vec<u8> = (0..1 << 17).flat_map(|at| mix(3, offset, at).to_le_bytes()).collect();
+        let write = Request::write(offset, Buffer::copy_of(&data), Context::default());
+        runtime.block_on(queue.submit(write))?.result?;
+    }
+    runtime.block_on(queue.submit(Request::flush(Context::default())))?.result
+}
+
+/// MB a second of a load with so many requests outstanding, a flush at the end included.
+fn drive(device: &dyn Device, load: Load, depth: usize, span: Duration, seed: u64) -> Result<f64> {
+    let runtime = Runtime::uring(RuntimeOptions::new(seed))?;
+    let queue = device.open_queue(&runtime)?;
+    let (number, done, began) = (Rc::new(Cell::new(0u64)), Rc::new(Cell::new(0u64)), Instant::now());
+    let worker = |_| {
+        let (queue, number, done) = (Rc::clone(&queue), Rc::clone(&number), Rc::clone(&done));
+        runtime.spawn(async move {
+            let noise: Vec<u8> = (0..1 << 16).flat_map(|at| mix(5, 0, at).to_le_bytes()).collect();
+            while began.elapsed() < span {
+                let this = number.replace(number.get() + 1);
+                let draw = mix(seed, 1, this);
+                let mut part = draw % 100;
+                let size = load.sizes.iter().find(|(_, share)| {
+                    let is_it = part < *share;
+                    part = part.saturating_sub(*share);
+                    is_it
+                });
+                let size = size.map_or(4096, |(size, _)| *size);
+                let room = USED_BYTES / size as u64;
+                let place = if load.is_sequential { this % room } else { mix(seed, 2, this) % room };
+                let (offset, context) = (place * size as u64, Context::default());
+                let request = if mix(seed, 3, this) % 1000 < load.writes {
+                    let mut data = Buffer::copy_of(&noise[..size]);
+                    data[..8].copy_from_slice(&draw.to_le_bytes());
+                    Request::write(offset, data, context)
+                } else {
+                    Request::read(offset, Buffer::stale(size), context)
+                };
+                queue.submit(request).await.result?;
+                done.set(done.get() + size as u64);
+            }
+            Ok::<_, Error>(())
+        })
+    };
+    let workers: Vec<_> = (0..depth).map(worker).collect();
+    runtime.block_on(async {
+        for worker in workers {
+            worker.await?;
+        }
+        Ok::<_, Error>(())
+    })??;
+    runtime.block_on(queue.submit(Request::flush(Context::default())))?.result?;
+    let rate = done.get() as f64 / began.elapsed().as_secs_f64() / 1e6;
+    drop(queue);
+    runtime.abandon_tasks();
+    Ok(rate)
+}
+
+/// The checksum layer over a memory leaf against the leaf: nothing hides what it costs.
+fn on_memory(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    let plain: Arc<dyn Device> = MemoryDevice::new(MEMORY_BYTES, 4096)?;
+    let checked = ChecksumDevice::open(MemoryDevice::new(MEMORY_BYTES, 4096)?, ChecksumOptions::default())?;
+    fill(&*plain, USED_BYTES)?;
+    fill(&*checked, USED_BYTES)?;
+    let span = Duration::from_secs_f64(effort.seconds / 2.0);
+    for load in LOADS {
+        let mut rounds = Vec::new();
+        for round in 0..effort.rounds {
+            let seed = round as u64;
+            rounds.push(in_turns(
+                round,
+                || drive(&*checked, load, 8, span, seed),
+                || drive(&*plain, load, 8, span, seed),
+            )?);
+        }
+        let name = format!("memory, {} depth 8: checksum against none", load.name);
+        found(Figure::from_rounds(name, "MB/s", &rounds, Some(Bar::AtLeast(0.6))));
+    }
+    Ok(())
+}
+
+/// Bytes of tables for each byte of a device of 1 TiB, against 1/500.
+fn tables(found: &mut dyn FnMut(Figure)) -> Result<()> {
+    let bytes = 1u64 << 40;
+    let share = |first: u64| vec![(first as f64 / bytes as f64 * 1e3, 2.0)];
+    let (first, _) = ChecksumDevice::place_on(bytes, ChecksumKind::Crc32c)?;
+    found(Figure::from_rounds("checksums of 1 TiB, twice", "1/1000", &share(first), Some(Bar::AtMost(1.0))));
+    let (first, _) = VersionsDevice::place_on(bytes, 20)?;
+    let name = "map and histories of 1 TiB, the map twice";
+    found(Figure::from_rounds(name, "1/1000", &share(first), Some(Bar::AtMost(1.0))));
+    Ok(())
+}
+
+fn members(folder: &Path, name: &str, bytes: u64) -> Result<Vec<Candidate>> {
+    let member = |number: usize| {
+        let path = folder.join(format!("{name}-{number}"));
+        let options = FileOptions { create: true, size_bytes: Some(bytes), ..FileOptions::default() };
+        Ok(Candidate { name: path.display().to_string(), device: FileDevice::open(&path, options)? })
+    };
+    (0..2).map(member).collect()
+}
+
+fn volume(folder: &Path, name: &str, bytes: u64, options: VolumeOptions) -> Result<Arc<Volume>> {
+    let runtime = Runtime::uring(RuntimeOptions::new(1))?;
+    let members = members(folder, name, bytes)?;
+    runtime.block_on(Volume::create(&members, options, u128::from(bytes), &runtime))??;
+    runtime.block_on(Volume::open(members, OpenOptions::with_patience(PATIENCE), &runtime))?
+}
+
+/// How long a sparse volume of 1 TiB takes to open, against a second.
+fn opening(folder: &Path, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    for (name, versions) in [("checksums", None), ("checksums and versions", Some(VersionsPolicy::default()))]
+    {
+        let options = VolumeOptions { versions, ..VolumeOptions::default() };
+        let bytes = 1 << 40;
+        let made = volume(folder, "large", bytes, options)?;
+        let runtime = Runtime::uring(RuntimeOptions::new(1))?;
+        runtime.block_on(made.close(&runtime))??;
+        drop(made);
+        let mut rounds = Vec::new();
+        for _ in 0..5 {
+            let members = members(folder, "large", bytes)?;
+            let began = Instant::now();
+            let opened =
+                runtime.block_on(Volume::open(members, OpenOptions::with_patience(PATIENCE), &runtime))??;
+            rounds.push((began.elapsed().as_secs_f64() * 1e3, 1e3));
+            runtime.block_on(opened.close(&runtime))??;
+        }
+        let name = format!("1 TiB opens, {name}");
+        found(Figure::from_rounds(name, "ms", &rounds, Some(Bar::AtMost(1.0))));
+        for number in 0..2 {
+            let path = folder.join(format!("large-{number}"));
+            std::fs::remove_file(&path).map_err(|error| Error::from_io(error, path.display().to_string()))?;
+        }
+    }
+    Ok(())
+}
+
+fn on_files(effort: Effort, folder: &Path, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    let plain = VolumeOptions { checksum: None, ..VolumeOptions::default() };
+    let policy = VersionsPolicy { every_ms: 60_000, ..VersionsPolicy::default() };
+    let versions = VolumeOptions { versions: Some(policy), ..VolumeOptions::default() };
+    let plain = volume(folder, "plain", MEMBER_BYTES, plain)?;
+    let checked = volume(folder, "checked", MEMBER_BYTES, VolumeOptions::default())?;
+    let versioned = volume(folder, "versioned", MEMBER_BYTES, versions)?;
+    for one in [&plain, &checked, &versioned] {
+        fill(&**one, USED_BYTES)?;
+    }
+    let span = Duration::from_secs_f64(effort.seconds / 2.0);
+    for load in LOADS {
+        for depth in [1, 8, 64] {
+            let (mut with_sums, mut with_versions) = (Vec::new(), Vec::new());
+            for round in 0..effort.rounds {
+                let seed = round as u64;
+                let checks = || drive(&*checked, load, depth, span, seed);
+                with_sums.push(in_turns(round, checks, || drive(&*plain, load, depth, span, seed))?);
+                with_versions.push(in_turns(
+                    round,
+                    || drive(&*versioned, load, depth, span, seed),
+                    || drive(&*checked, load, depth, span, seed),
+                )?);
+            }
+            let name = format!("files, {} depth {depth}", load.name);
+            let bar = Some(Bar::AtLeast(0.95));
+            found(Figure::from_rounds(format!("{name}: checksum against none"), "MB/s", &with_sums, bar));
+            let bar = Some(Bar::AtLeast(0.98));
+            let name = format!("{name}: versions each 60 s against none");
+            found(Figure::from_rounds(name, "MB/s", &with_versions, bar));
+        }
+    }
+    scrub(effort, &plain, &checked, found)
+}
+
+/// A scrub of checksums, which reads both copies, against reading one copy of the same without checksums, twice.
+fn scrub(effort: Effort, plain: &Volume, checked: &Volume, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    let mut rounds = Vec::new();
+    for round in 0..effort.rounds.min(5) {
+        let scrub = || {
+            let (runtime, began) = (Runtime::uring(RuntimeOptions::new(1))?, Instant::now());
+            runtime.block_on(checked.scrub(&runtime, Pace::default(), |_, _| {}))??;
+            let rate = 2.0 * USED_BYTES as f64 / began.elapsed().as_secs_f64() / 1e6;
+            runtime.abandon_tasks();
+            Ok(rate)
+        };
+        let load = Load { name: "read", is_sequential: true, writes: 0, sizes: &[(1 << 19, 100)] };
+        let read = || drive(plain, load, 4, Duration::from_secs_f64(effort.seconds), 1);
+        rounds.push(in_turns(round, scrub, read)?);
+    }
+    let name = "files: scrub of both copies against reads of 512 KiB, depth 4";
+    found(Figure::from_rounds(name, "MB/s", &rounds, Some(Bar::AtLeast(0.9))));
+    Ok(())
+}
