@@ -82,8 +82,11 @@ impl Kind for WriteCacheSpec {
     const EXAMPLE: &'static str = "{ write_cache: { size: 4MiB } }";
     const SUMMARY: &'static str = "a volatile write cache, which a power cut empties";
     const STANDS: Stands = Stands::OnOne;
-    // What fails below may be a write that was acknowledged long ago, and the request that is told of it another.
-    const KEEPS_PLACES: bool = false;
+
+    /// What fails below may be a write that was acknowledged long ago, and the request that is told of it another.
+    fn keeps_places(&self) -> bool {
+        false
+    }
 
     fn bare() -> Option<Self> {
         Some(Self::default())
