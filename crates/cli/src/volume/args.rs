@@ -54,7 +54,7 @@ pub enum VolumeVerb {
     /// Make the volume larger: its members have grown, or there are more
     #[command(next_line_help = true)]
     Grow(GrowArgs),
-    /// Put a volume on trial: each fault at each place, at rest and under load
+    /// Put a volume on trial: each fault at each place
     #[command(next_line_help = true)]
     Matrix(MatrixArgs),
     /// End a volume: what its members hold cannot be reached any more
@@ -331,7 +331,7 @@ pub struct GrowArgs {
     #[arg(required = true, value_name = "MEMBER")]
     pub members: Vec<PathBuf>,
 
-    /// A device for further mirrors, as many for each as there are copies; may repeat
+    /// A device for further mirrors, one for each copy; may repeat
     #[arg(long, value_name = "DEVICE")]
     pub with: Vec<PathBuf>,
 
