@@ -1,4 +1,4 @@
-//! A guarded directory on ext4 below a power loss, as root. Random operations are done through the guard's library on a recorded
+//! A guarded directory on ext4 and xfs below a power loss, as root. Random operations are done through the guard's library on a recorded
 //! device. In every state that may be left: what was made durable is there and verifies, and nothing is accused.
 
 use std::fs::{File, OpenOptions};
@@ -10,13 +10,15 @@ use std::sync::atomic::AtomicBool;
 use rotproof_block::{Device, Error, Result};
 use rotproof_crash::recording::{Header, Reader, Recorder, RecorderOptions};
 use rotproof_crash::{
-    Check, Contents, Crash, ExploreOptions, Finding, StateOptions, Way, WayLimits, explore, marks,
+    Check, Contents, Crash, Exploration, ExploreOptions, Failure, Finding, StateOptions, Way, WayLimits,
+    explore, marks,
 };
 use rotproof_crash_fs::{Blank, MountCheck, Oracle, Scene};
 use rotproof_guard::{GuardedFile, Store, StoreOptions};
 use rotproof_layers::RecordDevice;
 use rotproof_machine::registry::{Registry, Run};
 use rotproof_subject::FileSystem;
+use tempfile::TempDir;
 
 const FILES: usize = 3;
 const STEPS: usize = 24;
@@ -57,9 +59,12 @@ fn open(store: &Arc<Store>, root: &Path, file: usize, makes: bool) -> Result<Arc
     GuardedFile::open(store, below.as_raw_fd(), true, &path)
 }
 
-/// Does random steps. Marks say which had begun and which was done.
-fn act(root: &Path, seed: u64, mark: &dyn Fn(&str)) -> Story {
+/// Does random steps. Marks say which had begun and which was done. A canary does them in the wrong order.
+fn act(root: &Path, seed: u64, is_canary: bool, mark: &dyn Fn(&str)) -> Story {
     let store = Store::init(root, None, StoreOptions::default()).expect("a guard");
+    if is_canary {
+        store.leave_out_marks();
+    }
     File::open(root).expect("the root").sync_all().expect("durable");
     // SAFETY: takes an open descriptor.
     unsafe { libc::syncfs(File::open(root).expect("the root").as_raw_fd()) };
@@ -186,7 +191,9 @@ impl Oracle for GuardOracle {
 }
 
 /// Does the steps of a seed on a recorded device and looks at so many states.
-fn explore_seed(run: &Run, folder: &Path, blank: &Blank, seed: u64, states_max: u64) -> u64 {
+fn explore_seed(ground: &Ground, blank: &Blank, seed: u64, states_max: u64, is_canary: bool) -> Exploration {
+    let Ground { run, folder } = ground;
+    let folder = folder.path();
     let recording = folder.join(format!("guard-{seed}"));
     let header = Header { size: blank.size, block_size: 512, atomic_write_bytes: 4096, id: seed.into() };
     let recorder =
@@ -195,7 +202,7 @@ fn explore_seed(run: &Run, folder: &Path, blank: &Blank, seed: u64, states_max: 
     let recorded = RecordDevice::new(device, Arc::clone(&recorder));
     let mut scene = Scene::new(run, &format!("guard-{seed}"), recorded, blank.kind).expect("a scene");
     scene.mount(&[]).expect("mounted");
-    let story = act(scene.mountpoint(), seed, &|text| recorder.mark(recorder.time_ns(), text));
+    let story = act(scene.mountpoint(), seed, is_canary, &|text| recorder.mark(recorder.time_ns(), text));
     scene.unmount().expect("unmounted");
     recorder.finish().expect("recorded");
     assert!(scene.end().is_empty(), "something is left");
@@ -222,26 +229,66 @@ fn explore_seed(run: &Run, folder: &Path, blank: &Blank, seed: u64, states_max: 
     };
     let options = ExploreOptions { workers: 2, ..ExploreOptions::new(states) };
     let found = explore(&options, &make, &|_| {}, &AtomicBool::new(false)).expect("explored");
+    std::fs::remove_file(&recording).expect("it is there");
+    found
+}
+
+/// Where it happens.
+struct Ground {
+    run: Run,
+    folder: TempDir,
+}
+
+impl Ground {
+    fn new() -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir_in("/dev/shm").expect("memory");
+        let state = folder.path().join("state");
+        std::fs::create_dir(&state).expect("there is room");
+        std::fs::set_permissions(&state, PermissionsExt::from_mode(0o700)).expect("ours");
+        let run = Registry::at(&state).and_then(|registry| registry.begin()).expect("a run, as root");
+        Self { run, folder }
+    }
+
+    fn blank(&self, kind: FileSystem) -> Blank {
+        Blank::make(kind, self.folder.path()).expect("mkfs")
+    }
+
+    fn end(self) {
+        assert!(self.run.finish().is_empty(), "something is left");
+    }
+}
+
+fn assert_nothing_found(found: &Exploration, seed: u64) -> u64 {
     let stories: Vec<&str> = found.witnesses.iter().map(|told| told.story.as_str()).collect();
     assert!(found.failures.is_empty(), "seed {seed}: {:#?}\n{}", found.failures[0], stories.join("\n"));
     assert!(found.unknown.is_empty(), "seed {seed}: {:?}", found.unknown[0]);
-    std::fs::remove_file(&recording).expect("it is there");
     found.checked
 }
 
 /// `ROTPROOF_CRASH_TIMES=10` looks at more than a thousand states.
 #[test]
-fn a_guard_on_ext4_keeps_what_is_durable_and_accuses_nothing() {
-    let folder = tempfile::tempdir_in("/dev/shm").expect("memory");
-    let state = folder.path().join("state");
-    std::fs::create_dir(&state).expect("there is room");
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(&state, PermissionsExt::from_mode(0o700)).expect("ours");
-    let run = Registry::at(&state).and_then(|registry| registry.begin()).expect("a run, as root");
-    let blank = Blank::make(FileSystem::Ext4, folder.path()).expect("mkfs.ext4");
+fn a_guard_on_ext4_and_xfs_keeps_what_is_durable_and_accuses_nothing() {
+    let ground = Ground::new();
     let times: u64 =
         std::env::var("ROTPROOF_CRASH_TIMES").map_or(1, |times| times.parse().expect("a number"));
-    let checked: u64 = (1..=2 * times).map(|seed| explore_seed(&run, folder.path(), &blank, seed, 80)).sum();
-    assert!(checked >= 100 * times, "{checked} states");
-    assert!(run.finish().is_empty(), "something is left");
+    for (kind, seeds, states_max) in [(FileSystem::Ext4, 2, 80), (FileSystem::Xfs, 1, 20)] {
+        let blank = ground.blank(kind);
+        let look = |seed| assert_nothing_found(&explore_seed(&ground, &blank, seed, states_max, false), seed);
+        let checked: u64 = (1..=seeds * times).map(look).sum();
+        assert!(checked >= seeds * times * states_max / 2, "{kind}: {checked} states");
+    }
+    ground.end();
+}
+
+/// A guard that changes blocks in place without having said so before accuses what a crash has torn. That this is seen shows
+/// that the test above would see it.
+#[test]
+fn a_guard_with_the_wrong_order_of_writing_is_caught() {
+    let ground = Ground::new();
+    let blank = ground.blank(FileSystem::Ext4);
+    let found = explore_seed(&ground, &blank, 1, 80, true);
+    let is_accused = |failure: &Failure| failure.findings.iter().any(|finding| finding.kind == "accused");
+    assert!(found.failures.iter().any(is_accused), "{:?}", found.failures);
+    ground.end();
 }

@@ -65,8 +65,7 @@ impl Journal {
     pub fn tell(&self, what: What, file: &str, inode: u64, block: u64, blocks: u64) {
         let time = crate::clock::wall_nanoseconds() / 1_000_000_000;
         let event = Event { time, what, file: file.to_owned(), inode, block, blocks };
-        let Ok(json) = serde_json::to_string(&event) else { return };
-        let line = format!("{:08x} {json}\n", checksum(json.as_bytes()));
+        let Some(line) = line_of(&event) else { return };
         let file = OpenOptions::new().create(true).append(true).open(&self.0);
         // One write, so that lines of several processes do not mix.
         let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
@@ -92,7 +91,14 @@ fn checksum(bytes: &[u8]) -> u32 {
         .fold(0, |sum: u32, part| sum.rotate_left(1) ^ Algorithm::Crc32c.of(part).word() as u32)
 }
 
-fn parse(line: &[u8]) -> Option<Event> {
+/// An event as a line, with its end.
+pub fn line_of(event: &Event) -> Option<String> {
+    let json = serde_json::to_string(event).ok()?;
+    Some(format!("{:08x} {json}\n", checksum(json.as_bytes())))
+}
+
+/// An event from a line without its end; none if it is damaged.
+pub fn parse(line: &[u8]) -> Option<Event> {
     let line = std::str::from_utf8(line).ok()?;
     let (sum, json) = line.split_once(' ')?;
     (u32::from_str_radix(sum, 16).ok()? == checksum(json.as_bytes())).then_some(())?;

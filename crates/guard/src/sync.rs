@@ -92,7 +92,9 @@ impl GuardedFile {
             }
             clear_bit(&head.dirty, region);
             // While its pages are on their way, what the disk says of the region may be of before or of after.
-            set_bit(&head.marked, region);
+            if !self.store.leaves_out_marks() {
+                set_bit(&head.marked, region);
+            }
         }
         head.grown.store(0, Ordering::Relaxed);
         let cut = (head.cut.swap(0, Ordering::Relaxed) != 0).then(|| {

@@ -235,7 +235,7 @@ impl GuardedFile {
     /// small.
     pub(crate) fn mark(&self, first: u64, last: u64) -> Result<()> {
         let regions = self.live.region_of(first)..=self.live.region_of(last);
-        if regions.clone().all(|region| self.is_marked(region)) {
+        if regions.clone().all(|region| self.is_marked(region)) || self.store.leaves_out_marks() {
             return Ok(());
         }
         let head = self.live.head();

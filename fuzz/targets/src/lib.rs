@@ -10,6 +10,7 @@ pub mod control;
 pub mod fault_rule;
 pub mod fleet_file;
 pub mod fuse_request;
+pub mod guard_format;
 pub mod import_plan;
 pub mod kinds;
 pub mod ledger;
@@ -39,7 +40,7 @@ pub struct FuzzTarget {
 }
 
 /// All of them.
-pub const TARGETS: [FuzzTarget; 31] = [
+pub const TARGETS: [FuzzTarget; 32] = [
     FuzzTarget { name: "fault_rule", check: fault_rule::check, seeds: fault_rule::seeds },
     FuzzTarget { name: "trial_file", check: trial_file::check, seeds: trial_file::seeds },
     FuzzTarget { name: "fuse_request", check: fuse_request::check, seeds: fuse_request::seeds },
@@ -70,5 +71,6 @@ pub const TARGETS: [FuzzTarget; 31] = [
     FuzzTarget { name: "crash_state", check: recording::check_state, seeds: recording::state_seeds },
     FuzzTarget { name: "volume_member", check: volume_member::check, seeds: volume_member::seeds },
     FuzzTarget { name: "volume_parts", check: volume_parts::check, seeds: volume_parts::seeds },
+    FuzzTarget { name: "guard_format", check: guard_format::check, seeds: guard_format::seeds },
     FuzzTarget { name: "kinds", check: kinds::check, seeds: kinds::seeds },
 ];
