@@ -1,10 +1,13 @@
 //! A guarded directory as a mount: every program that uses it reads verified data and writes summed ones.
 //!
 //! [`nodes`] are the files and folders that the kernel knows, [`handles`] what is open, [`at`] the system calls that are made
-//! below, [`operations`] one after the other what the kernel asks. Names, attributes and locks are those of the file system
+//! below, [`mod@guarded`] what is done with names and files, [`operations`] one after the other what the kernel asks. Names, attributes and locks are those of the file system
 //! below or of the kernel; only data pass through `rotproof_guard`.
 
 mod at;
+mod attributes;
+mod errors;
+mod guarded;
 mod handles;
 mod nodes;
 mod operations;
@@ -20,7 +23,7 @@ use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_guard::Store;
 
-use crate::operations::Guarded;
+use crate::guarded::Guarded;
 
 /// How to mount.
 #[derive(Clone, Copy, Debug)]

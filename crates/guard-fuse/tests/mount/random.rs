@@ -112,6 +112,7 @@ fn operate(seed: u64, steps: usize, options: MountOptions) {
     rig.assert_all_verified();
 }
 
+/// `ROTPROOF_GUARD_TIMES=50` does 100,000 operations, `ROTPROOF_GUARD_FOLDER` says on which file system.
 #[test]
 fn random_operations_do_what_the_oracle_does() {
     let times = std::env::var("ROTPROOF_GUARD_TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
