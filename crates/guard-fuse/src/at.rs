@@ -162,6 +162,13 @@ pub fn remove_attribute(descriptor: RawFd, name: &CStr) -> io::Result<()> {
     check(unsafe { libc::removexattr(path.as_ptr(), name.as_ptr()) }).map(drop)
 }
 
+/// The umask of this process, which cannot be asked for without setting it but here.
+pub fn umask() -> u32 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let umask = text.lines().find_map(|line| line.strip_prefix("Umask:"));
+    umask.and_then(|digits| u32::from_str_radix(digits.trim(), 8).ok()).unwrap_or(0)
+}
+
 /// Makes durable.
 pub fn sync(descriptor: &impl AsRawFd, data_only: bool) -> io::Result<()> {
     let descriptor = descriptor.as_raw_fd();

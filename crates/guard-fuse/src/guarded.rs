@@ -26,6 +26,8 @@ pub struct Guarded {
     pub(crate) nodes: Nodes,
     pub(crate) handles: Handles,
     hidden: Option<(u64, u64)>,
+    /// Of this process.
+    umask: u32,
 }
 
 impl Guarded {
@@ -35,7 +37,8 @@ impl Guarded {
         let root = at::open(libc::AT_FDCWD, &path, libc::O_PATH | libc::O_DIRECTORY, 0)?;
         let folder = at::text(store.folder().as_os_str())?;
         let hidden = at::stat(libc::AT_FDCWD, &folder).ok().map(|stat| (stat.st_dev, stat.st_ino));
-        Ok(Self { store, options, nodes: Nodes::new(root)?, handles: Handles::default(), hidden })
+        let umask = at::umask();
+        Ok(Self { store, options, nodes: Nodes::new(root)?, handles: Handles::default(), hidden, umask })
     }
 
     pub(crate) fn folder(&self, number: INodeNo) -> io::Result<Arc<Node>> {
@@ -125,6 +128,22 @@ impl Guarded {
             make(folder.raw(), &name)?;
         }
         self.look_up(folder.raw(), &name)
+    }
+
+    /// Gives what was just made the permissions that its program asked for, if this process' own umask has taken some away. Where
+    /// they come from an ACL of the folder, they stay.
+    pub(crate) fn give_mode(&self, descriptor: RawFd, wanted: u32) -> io::Result<()> {
+        let (mode, wanted) = (at::stat_of(descriptor)?.st_mode, wanted & 0o777);
+        if wanted & self.umask != 0 && mode & 0o777 == wanted & !self.umask {
+            at::set_mode(descriptor, mode & 0o7000 | wanted)?;
+        }
+        Ok(())
+    }
+
+    /// [`Guarded::give_mode`] by a name.
+    pub(crate) fn give_mode_of(&self, folder: RawFd, name: &CStr, wanted: u32) -> io::Result<()> {
+        let made = at::open(folder, name, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
+        self.give_mode(made.as_raw_fd(), wanted)
     }
 
     pub(crate) fn remove(&self, parent: INodeNo, name: &OsStr, flags: i32) -> io::Result<()> {

@@ -114,7 +114,8 @@ impl Filesystem for Guarded {
         reply: ReplyEntry,
     ) {
         let done = self.make(request, parent, name, |folder, name| {
-            at::make_node(folder, name, mode & !umask, device.into())
+            at::make_node(folder, name, mode & !umask, device.into())?;
+            self.give_mode_of(folder, name, mode & !umask)
         });
         answer!(reply, done, found => {
             reply.entry_with_ttls(&NAMES_FOR, &ATTRIBUTES_FOR, &found, Generation(0));
@@ -130,8 +131,10 @@ impl Filesystem for Guarded {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let done =
-            self.make(request, parent, name, |folder, name| at::make_folder(folder, name, mode & !umask));
+        let done = self.make(request, parent, name, |folder, name| {
+            at::make_folder(folder, name, mode & !umask)?;
+            self.give_mode_of(folder, name, mode & !umask)
+        });
         answer!(reply, done, found => {
             reply.entry_with_ttls(&NAMES_FOR, &ATTRIBUTES_FOR, &found, Generation(0));
         });
@@ -225,7 +228,9 @@ impl Filesystem for Guarded {
             };
             let below = {
                 let _user = AsUser::new(request.uid(), request.gid());
-                File::from(at::open(folder.raw(), &name, kept, mode & !umask)?)
+                let below = File::from(at::open(folder.raw(), &name, kept, mode & !umask)?);
+                self.give_mode(below.as_raw_fd(), mode & !umask)?;
+                below
             };
             let handle = self.handle(below, flags)?;
             if flags & libc::O_TRUNC != 0 {

@@ -222,3 +222,14 @@ fn times_that_a_program_sets_are_no_change_behind_the_guards_back() {
     let status = rotproof_guard::status::status(&rig.store).expect("status");
     assert_eq!((status.guarded, status.foreign.len()), (1, 0), "{status:?}");
 }
+
+#[test]
+fn permissions_are_what_the_program_asked_for_whatever_the_umask_of_the_server() {
+    use std::os::unix::fs::PermissionsExt;
+    let rig = Rig::new();
+    let script = "umask 0; mkdir -m 773 folder; : > file; mkfifo pipe; umask 027; : > masked";
+    let done = std::process::Command::new("sh").args(["-ec", script]).current_dir(rig.path("")).status();
+    assert!(done.expect("a shell").success());
+    let mode = |name: &str| fs::metadata(rig.below(name)).expect(name).permissions().mode() & 0o777;
+    assert_eq!(["folder", "file", "pipe", "masked"].map(mode), [0o773, 0o666, 0o666, 0o640]);
+}
