@@ -44,6 +44,26 @@ fn a_page_that_rots_in_the_cache_is_handed_out_and_a_dirty_one_is_written_down()
     }
 }
 
+/// A machine of its own under a load of files, with this fault, and whatever comes of it.
+fn machine(fault: &str) -> Trial {
+    Trial::new(format!(
+        "stack: [memory: {{ size: 320MiB }}]\nsubject: {{ machine: {{ file_system: ext4 }} }}\n\
+         load: {{ personality: {{ varmail: {{ files: 40, threads: 3 }} }}, duration: 2s }}\nfaults: ['{fault}']\n\
+         expect: {{ failures: any, silent: any, unknown: any, assumed: any, unexplained: any, untriggered: any }}\n"
+    ))
+}
+
+#[test]
+fn a_file_system_that_goes_read_only_in_a_machine_is_told() {
+    let rig = Rig::new();
+    let run = rig.run(&machine("write, after=20, during=run: error"));
+    run.assert_passed();
+    let noticed = run.json["noticed"].to_string();
+    assert!(noticed.contains("read-only"), "{noticed}");
+    assert!(!rotproof_results::GUEST_ENDS.iter().any(|end| noticed.contains(end)), "{noticed}");
+    rig.assert_nothing_left();
+}
+
 #[test]
 fn what_makes_no_sense_on_memory_is_explained() {
     let rig = Rig::new();
