@@ -17,7 +17,7 @@ fn the_package_has_the_command_its_pages_and_completions_that_bash_takes() {
         .output()
         .expect("the script starts");
     assert!(built.status.success(), "{}", text(&built));
-    let package = text(&built).trim().to_owned();
+    let package = String::from_utf8_lossy(&built.stdout).trim().to_owned();
     let at = folder.path().join("unpacked");
     let unpacked = Command::new("dpkg-deb").args(["-x", &package]).arg(&at).output().expect("dpkg-deb");
     assert!(unpacked.status.success(), "{}", text(&unpacked));
