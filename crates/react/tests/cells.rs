@@ -86,7 +86,9 @@ fn what_is_known_of_btrfs_is_found() {
     let one = cell(&campaign, "fs_tree_leaf/one/zeros/readdir");
     assert_eq!(one.letters(), "R", "{one:?}");
     let all = cell(&campaign, "fs_tree_leaf/all/zeros/readdir");
-    assert!(all.letters().starts_with('E'), "{all:?}");
+    // Which leaf is hit differs from run to run: one that readdir reads, or one that only the look after the next mount does,
+    // which is a small letter. Without a copy it is an error in any case.
+    assert!(all.letters().to_ascii_uppercase().starts_with('E'), "{all:?}");
 }
 
 #[test]
