@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use rotproof_block::leaf::{FileDevice, FileOptions};
-use rotproof_block::{Device, Error, ErrorKind, Phase, Power, Result, Runtime, ability};
+use rotproof_block::{ContentHash, Device, Error, ErrorKind, Phase, Power, Result, Runtime, ability};
 use rotproof_fault::{Engine, EngineOptions, Persistence, ResolvedRule, Rule, TargetContent};
 use rotproof_layers::{
     DedupDevice, DedupOptions, DeviceSpec, FaultDevice, FaultsSpec, StackEnvironment, StackSpec, StatsDevice,
@@ -28,7 +28,7 @@ use rotproof_measure::Monitor;
 use rotproof_subject::{Place, Prepared, Remount, SubjectEnvironment};
 use rotproof_trial::file::RuntimeKind;
 use rotproof_trial::runner::{self, FailureRecord};
-use rotproof_trial::verdict::{CauseRecord, Evidence, FileAccount, Verdict};
+use rotproof_trial::verdict::{CauseRecord, Evidence, FileAccount, Medium, Verdict};
 
 use crate::draw::Case;
 use crate::hand::{Blow, Moment};
@@ -43,6 +43,9 @@ pub struct Conducted {
     pub told: Told,
     pub lines: Vec<Line>,
     pub leaf: HashMap<u128, Vec<u64>>,
+    /// How often each content is seen on the device in the end, if writes have failed on bad blocks: then what they were to
+    /// replace is seen still, though the medium has it no more.
+    pub kept: HashMap<u128, u64>,
     pub blows: Vec<Blow>,
     pub events: Vec<Event>,
     pub contents: Contents,
@@ -424,7 +427,7 @@ impl Stage<'_> {
                 lies_below: &|_, _| true,
                 blocks_stay,
                 keeps_copies: trial.stack.keeps_copies(),
-                flushes_itself: !matches!(trial.subject, rotproof_subject::SubjectSpec::Raw),
+                has_other_users: !matches!(trial.subject, rotproof_subject::SubjectSpec::Raw),
                 is_unreachable,
                 medium: Some(&Top(Arc::clone(&self.device))),
                 load: known,
@@ -448,9 +451,15 @@ impl Stage<'_> {
         let is_cached = known.is_none_or(|(workload, _)| workload.spec().file_access().is_cached());
         let (events, contents) = self.log.look(|events, contents| (events.to_vec(), contents.clone()));
         let is_timeless = events.iter().all(|event| event.completed == 0);
+        let lines = Line::all(&String::from_utf8_lossy(&ledger), &stays);
+        let has_kept =
+            lines.iter().any(|line| line.operation == "write" && line.effect.starts_with("medium_error"));
+        let kept = has_kept.then(|| contents.keys().map(|&content| ContentHash(content)).collect());
+        let kept = kept.and_then(|contents| Top(Arc::clone(&self.device)).count(&contents));
         Ok(Conducted {
             told: Told::of(verdict.passes(), &verdict.counts, &verdict.rules, &told),
-            lines: Line::all(&String::from_utf8_lossy(&ledger), &stays),
+            lines,
+            kept: kept.into_iter().flatten().map(|(content, count)| (content.0, count)).collect(),
             leaf: self.leaf.contents(),
             blows: std::mem::take(&mut *self.blows.lock().unwrap_or_else(PoisonError::into_inner)),
             events,

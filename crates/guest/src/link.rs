@@ -30,6 +30,8 @@ pub(crate) type Taker = Box<dyn Fn(&[u8]) + Send + Sync>;
 /// The line.
 pub(crate) struct Link {
     line: UnixStream,
+    /// A guest that takes nothing for so long is given up.
+    stalled: Duration,
     /// Held while a frame is sent.
     sending: Mutex<()>,
     state: Mutex<State>,
@@ -63,11 +65,12 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// Begins to listen on `line`.
-    pub(crate) fn new(line: UnixStream) -> Result<Arc<Self>> {
+    /// Begins to listen on `line`. A guest that takes nothing of what is sent to it for `stalled` is given up: the line ends.
+    pub(crate) fn new(line: UnixStream, stalled: Duration) -> Result<Arc<Self>> {
         let reader = line.try_clone().map_err(|error| Error::from_io(error, "the line to a guest"))?;
         let link = Arc::new(Self {
             line,
+            stalled,
             sending: Mutex::new(()),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -154,7 +157,7 @@ impl Link {
 
     /// Sends a message of FUSE. An error is that the guest is gone.
     pub(crate) fn send_fuse(&self, message: &mut [u8]) -> io::Result<()> {
-        self.send(FUSE, message)
+        self.send(FUSE, message, None)
     }
 
     /// Has the agent carry out a command, words parted by tabs, and waits for its answer.
@@ -172,17 +175,18 @@ impl Link {
             state.waited_for.push(number);
             number
         };
-        let sent = self.send(CONTROL, &mut format!("{number}\t{words}").into_bytes());
         let deadline = Instant::now() + most;
+        let sent = self.send(CONTROL, &mut format!("{number}\t{words}").into_bytes(), Some(deadline));
         let mut state = self.state.lock();
         let answer = loop {
             if let Some(at) = state.answers.iter().position(|(of, _)| *of == number) {
                 break Ok(state.answers.swap_remove(at).1);
             }
-            if state.has_ended || sent.is_err() {
+            let is_untaken = sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut);
+            if state.has_ended || sent.is_err() && !is_untaken {
                 break Err(gone());
             }
-            if self.changed.wait_until(&mut state, deadline).timed_out() {
+            if is_untaken || self.changed.wait_until(&mut state, deadline).timed_out() {
                 let context = format!("the guest has not carried out `{}` within {most:?}", name());
                 break Err(Error::new(ErrorKind::TimedOut, context));
             }
@@ -199,17 +203,30 @@ impl Link {
         }
     }
 
-    fn send(&self, kind: u8, payload: &mut [u8]) -> io::Result<()> {
+    /// Sends a frame, if its turn comes by then. An error is that it was not sent; the line has ended if that was in the middle of it.
+    fn send(&self, kind: u8, payload: &mut [u8], by: Option<Instant>) -> io::Result<()> {
         mask(payload);
         let length = u32::try_from(payload.len() + 1).map_err(|_| io::ErrorKind::InvalidInput)?;
         let mut head = [0; 5];
         head[..4].copy_from_slice(&length.to_le_bytes());
         head[4] = kind;
-        let _sending = self.sending.lock();
+        let turn = match by {
+            Some(by) => self.sending.try_lock_until(by),
+            None => Some(self.sending.lock()),
+        };
+        let _sending = turn.ok_or(io::ErrorKind::TimedOut)?;
         for part in [&head[..], payload].into_iter().flat_map(|part| part.chunks(WINDOW_BYTES / 2)) {
             let mut state = self.state.lock();
+            let (mut least, mut deadline) = (state.under_way, Instant::now() + self.stalled);
             while state.under_way + part.len() > WINDOW_BYTES && !state.has_ended {
-                self.changed.wait(&mut state);
+                let has_stalled = self.changed.wait_until(&mut state, deadline).timed_out();
+                if state.under_way < least {
+                    (least, deadline) = (state.under_way, Instant::now() + self.stalled);
+                } else if has_stalled {
+                    drop(state);
+                    self.end();
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
             }
             if state.has_ended {
                 return Err(io::ErrorKind::BrokenPipe.into());
@@ -251,6 +268,8 @@ fn mask(bytes: &mut [u8]) {
 mod tests {
     use super::*;
 
+    const MOST: Duration = Duration::from_secs(20);
+
     fn frame(kind: u8, text: &[u8]) -> Vec<u8> {
         let mut bytes = (text.len() as u32 + 1).to_le_bytes().to_vec();
         bytes.push(kind);
@@ -261,7 +280,7 @@ mod tests {
     #[test]
     fn a_command_is_answered_and_what_passes_is_masked() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
-        let link = Link::new(ours).expect("listens");
+        let link = Link::new(ours, MOST).expect("listens");
         let guest = std::thread::spawn(move || {
             theirs.write_all(&frame(CONTROL, b"0\tready")).expect("said");
             let (kind, text) = receive(&mut theirs).expect("asked");
@@ -271,18 +290,17 @@ mod tests {
             let _ = receive(&mut theirs).expect("asked");
             theirs.write_all(&frame(CONTROL, b"2\terror\t30")).expect("said");
         });
-        assert!(link.wait_until_ready(Duration::from_secs(20)));
-        let most = Duration::from_secs(20);
-        assert_eq!(link.command("ping", most).expect("answered"), "pong");
-        assert_eq!(link.command("mount", most).expect_err("EROFS").kind(), ErrorKind::ReadOnly);
+        assert!(link.wait_until_ready(MOST));
+        assert_eq!(link.command("ping", MOST).expect("answered"), "pong");
+        assert_eq!(link.command("mount", MOST).expect_err("EROFS").kind(), ErrorKind::ReadOnly);
         guest.join().expect("no panic");
-        assert_eq!(link.command("ping", most).expect_err("gone").kind(), ErrorKind::Gone);
+        assert_eq!(link.command("ping", MOST).expect_err("gone").kind(), ErrorKind::Gone);
     }
 
     #[test]
     fn no_more_is_under_way_than_the_guest_has_room_for() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
-        let link = Link::new(ours).expect("listens");
+        let link = Link::new(ours, MOST).expect("listens");
         let sender = Arc::clone(&link);
         let sends = std::thread::spawn(move || sender.send_fuse(&mut vec![7; 100_000]));
         let (mut taken, mut bytes) = (0, vec![0; 1 << 16]);
@@ -298,9 +316,24 @@ mod tests {
     #[test]
     fn nonsense_from_a_guest_ends_the_line_and_nothing_else() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
-        let link = Link::new(ours).expect("listens");
+        let link = Link::new(ours, MOST).expect("listens");
         theirs.write_all(&[0xFF; 64]).expect("said");
-        let error = link.command("ping", Duration::from_secs(20)).expect_err("no guest any more");
+        let error = link.command("ping", MOST).expect_err("no guest any more");
         assert_eq!(error.kind(), ErrorKind::Gone);
+    }
+
+    #[test]
+    fn a_guest_that_takes_nothing_is_given_up_and_holds_nobody() {
+        let (ours, _theirs) = UnixStream::pair().expect("a pair");
+        let link = Link::new(ours, Duration::from_millis(50)).expect("listens");
+        let (told, hears) = std::sync::mpsc::channel();
+        link.at_end(Some(Box::new(move || told.send(()).expect("heard"))));
+        let sender = Arc::clone(&link);
+        let sends = std::thread::spawn(move || sender.send_fuse(&mut vec![7; 100_000]));
+        let error = link.command("ping", MOST).expect_err("nobody answers");
+        assert!(matches!(error.kind(), ErrorKind::Gone | ErrorKind::TimedOut), "{error}");
+        sends.join().expect("no panic").expect_err("never taken");
+        hears.recv_timeout(MOST).expect("the line has ended");
+        assert!(link.has_ended());
     }
 }

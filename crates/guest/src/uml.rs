@@ -180,7 +180,7 @@ impl Guest {
         let child = command.spawn().doing(|| "starting a guest".into())?;
         drop((theirs, disk, archive));
         let mut child = Starting(Some(child));
-        let link = Link::new(ours)?;
+        let link = Link::new(ours, ANSWER_MAX)?;
         let kernel = child.kernel(options, console_start)?;
         let ready_by = Instant::now() + START_MAX;
         while !link.wait_until_ready(Duration::from_millis(100)) {

@@ -244,7 +244,8 @@ impl<'a> Evidence<'a> {
             } else {
                 self.wanted.get(content).copied().unwrap_or(1)
             };
-            on_leaf + landed > 0 && on_leaf + landed >= wanted
+            let seen = (on_leaf + landed).max(self.trial.kept.get(content).copied().unwrap_or(0));
+            seen > 0 && seen >= wanted
         })
     }
 

@@ -8,6 +8,7 @@ use rotproof_record::Measured;
 
 use super::report::{Incident, LoadOperation, Sighting};
 use super::state::{Planned, State};
+use super::unflushed::Covered;
 use super::watch::Flight;
 use super::worker::Worker;
 use super::wrong_data::WrongData;
@@ -317,8 +318,8 @@ impl Worker {
         }
     }
 
-    /// Tells the oracle what a flush of an object that covered all before `covered` has left in doubt, if anything.
-    fn doubt(&self, state: &mut State, object: usize, covered: u64, answer: &Answer) {
+    /// Tells the oracle what a flush of an object has left in doubt, if anything, of which `covered` is what it covers.
+    fn doubt(&self, state: &mut State, object: usize, covered: Covered, answer: &Answer) {
         let stage = match self.phase {
             Phase::Prefill => Stage::Prefill,
             _ => Stage::Run,

@@ -25,6 +25,8 @@ pub(super) struct Unflushed {
     lanes: Vec<Option<Busy>>,
     /// The end of what has been sent. A write may wait for its time: what is lost before, it cannot lose.
     sent: u64,
+    /// Number of the last flush.
+    flushes: u64,
     objects: Vec<Flushed>,
     failed: Arc<FailedFlushes>,
 }
@@ -39,13 +41,26 @@ struct Busy {
     is_sent: bool,
 }
 
+/// What a flush covers: all writes that were done when it was sent.
+///
+/// A flush covers all that one sent before it does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Covered {
+    /// Of the flush, in the order in which they were sent.
+    number: u64,
+    /// All blocks before this one ...
+    end: u64,
+    /// ... but for these, of writes that were not done; in order.
+    holes: Vec<Range<u64>>,
+}
+
 /// What is known of one object's flushes.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Flushed {
-    /// All blocks before this one were made durable by the last flush that succeeded.
-    durable: u64,
-    /// The same of the one before that.
-    durable_before: u64,
+    /// What is durable: what the latest of the flushes that succeeded covers.
+    durable: Covered,
+    /// The same before the last flush came back.
+    durable_before: Covered,
     /// Failed flushes that have been taken into account.
     failures: u64,
 }
@@ -56,7 +71,8 @@ impl Unflushed {
             failures: failures.load(Ordering::Acquire),
             ..Flushed::default()
         };
-        Self { lanes: vec![None; lanes], sent: 0, objects: failed.0.iter().map(of).collect(), failed }
+        let objects = failed.0.iter().map(of).collect();
+        Self { lanes: vec![None; lanes], sent: 0, flushes: 0, objects, failed }
     }
 
     /// A lane begins a step, and will send it when it is time.
@@ -83,14 +99,23 @@ impl Unflushed {
         self.lanes[lane] = None;
     }
 
-    /// What a flush that is sent now covers: all blocks before this one.
-    pub(super) fn covered(&self) -> u64 {
-        self.lanes.iter().flatten().fold(self.sent, |least, busy| least.min(busy.first))
+    /// What a flush that is sent now covers.
+    pub(super) fn covered(&mut self) -> Covered {
+        self.flushes += 1;
+        let mut holes: Vec<Range<u64>> = self
+            .lanes
+            .iter()
+            .flatten()
+            .filter(|busy| busy.first < self.sent)
+            .map(|busy| busy.first..busy.end)
+            .collect();
+        holes.sort_unstable_by_key(|hole| hole.start);
+        Covered { number: self.flushes, end: self.sent, holes }
     }
 
-    /// A flush of an object that covers all blocks before `covered` has completed. The writes that are in doubt now,
-    /// none if it and those of all others have succeeded.
-    pub(super) fn flushed(&mut self, object: usize, covered: u64, is_failure: bool) -> Vec<Range<u64>> {
+    /// A flush of an object has completed, with what it covers. The writes that are in doubt now, none if it and those
+    /// of all others have succeeded.
+    pub(super) fn flushed(&mut self, object: usize, covered: Covered, is_failure: bool) -> Vec<Range<u64>> {
         let counter = &self.failed.0[object];
         let flushed = &mut self.objects[object];
         let failures =
@@ -99,33 +124,38 @@ impl Unflushed {
         flushed.failures = failures + u64::from(is_failure);
         if have_others_failed {
             // Their failure may be older than our last success, and only just have been told.
-            let since = flushed.durable_before;
-            return self.sent_since(since);
+            return self.sent_but_for(&self.objects[object].durable_before);
         }
         if is_failure {
-            let since = flushed.durable;
-            return self.sent_since(since);
+            return self.sent_but_for(&self.objects[object].durable);
         }
-        flushed.durable_before = flushed.durable;
-        flushed.durable = flushed.durable.max(covered);
+        if flushed.durable.number < covered.number {
+            flushed.durable_before = std::mem::replace(&mut flushed.durable, covered);
+        } else {
+            flushed.durable_before = flushed.durable.clone();
+        }
         Vec::new()
     }
 
-    /// The blocks from there on that have been sent: of several writes that were due at once a later one may be, and not yet one
-    /// before it, of which the flush then says nothing.
+    /// The blocks that have been sent and are not covered. Of several writes that were due at once a later one may be sent, and
+    /// not yet one before it, of which the flush then says nothing.
     #[cold]
-    fn sent_since(&self, since: u64) -> Vec<Range<u64>> {
+    fn sent_but_for(&self, covered: &Covered) -> Vec<Range<u64>> {
         let mut waiting: Vec<&Busy> = self.lanes.iter().flatten().filter(|busy| !busy.is_sent).collect();
         waiting.sort_unstable_by_key(|busy| busy.first);
-        let (mut ranges, mut from) = (Vec::new(), since);
-        for (first, end) in
-            waiting.into_iter().map(|busy| (busy.first, busy.end)).chain([(self.sent, self.sent)])
-        {
-            let until = first.min(self.sent);
-            if from < until {
-                ranges.push(from..until);
+        let mut ranges = Vec::new();
+        for open in covered.holes.iter().cloned().chain([covered.end..self.sent]) {
+            let mut from = open.start;
+            for busy in &waiting {
+                let until = busy.first.clamp(from, open.end.max(from));
+                if from < until {
+                    ranges.push(from..until);
+                }
+                from = from.max(busy.end);
             }
-            from = from.max(end);
+            if from < open.end {
+                ranges.push(from..open.end);
+            }
         }
         ranges
     }
@@ -133,6 +163,10 @@ impl Unflushed {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
     use super::*;
     use crate::layout::Extent;
 
@@ -150,6 +184,12 @@ mod tests {
         writes.send(lane);
     }
 
+    /// A flush that is sent and done now.
+    fn flush(writes: &mut Unflushed, object: usize, is_failure: bool) -> Vec<Range<u64>> {
+        let covered = writes.covered();
+        writes.flushed(object, covered, is_failure)
+    }
+
     #[test]
     fn a_write_that_waits_for_its_time_loses_nothing_with_a_flush_that_fails_before() {
         let mut writes = Unflushed::new(3, FailedFlushes::of(1));
@@ -157,12 +197,11 @@ mod tests {
         writes.end(0);
         writes.begin(1, &write(4, 2));
         writes.begin(2, &write(6, 2));
-        assert_eq!(writes.flushed(0, writes.covered(), true), only(0..4));
+        assert_eq!(flush(&mut writes, 0, true), only(0..4));
         writes.send(2);
-        assert_eq!(writes.covered(), 4, "of two that were due at once one may be sent before the other");
-        assert_eq!(writes.flushed(0, writes.covered(), true), [0..4, 6..8]);
+        assert_eq!(flush(&mut writes, 0, true), [0..4, 6..8], "of two that were due at once the later");
         writes.send(1);
-        assert_eq!(writes.flushed(0, writes.covered(), true), only(0..8));
+        assert_eq!(flush(&mut writes, 0, true), only(0..8));
     }
 
     #[test]
@@ -173,20 +212,28 @@ mod tests {
         send(&mut writes, 1, 4, 2);
         send(&mut writes, 0, 6, 1);
         writes.end(0);
-        assert_eq!(writes.covered(), 4, "the second is still in flight");
-        let covered = writes.covered();
-        assert!(writes.flushed(0, covered, false).is_empty());
+        assert!(flush(&mut writes, 0, false).is_empty());
         writes.end(1);
-        assert_eq!(writes.flushed(0, writes.covered(), true), only(4..7));
+        assert_eq!(flush(&mut writes, 0, true), only(4..6), "what was done beyond a slower one is durable");
         send(&mut writes, 0, 7, 1);
         writes.end(0);
-        assert_eq!(
-            writes.flushed(0, writes.covered(), true),
-            only(4..8),
-            "nothing has become durable meanwhile"
-        );
-        assert!(writes.flushed(0, writes.covered(), false).is_empty());
-        assert!(writes.flushed(0, writes.covered(), true).is_empty());
+        assert_eq!(flush(&mut writes, 0, true), [4..6, 7..8], "nothing has become durable meanwhile");
+        assert!(flush(&mut writes, 0, false).is_empty());
+        assert!(flush(&mut writes, 0, true).is_empty());
+    }
+
+    #[test]
+    fn of_flushes_in_flight_at_once_the_latest_sent_says_what_is_durable() {
+        let mut writes = Unflushed::new(2, FailedFlushes::of(1));
+        send(&mut writes, 0, 0, 1);
+        let early = writes.covered();
+        writes.end(0);
+        send(&mut writes, 0, 1, 1);
+        writes.end(0);
+        let late = writes.covered();
+        assert!(writes.flushed(0, late, false).is_empty());
+        assert!(writes.flushed(0, early, false).is_empty());
+        assert!(flush(&mut writes, 0, true).is_empty());
     }
 
     #[test]
@@ -198,14 +245,70 @@ mod tests {
             send(writes, 0, 0, 8);
             writes.end(0);
         }
-        assert!(other.flushed(0, 8, false).is_empty());
-        assert_eq!(one.flushed(0, 8, true), only(0..8));
+        assert!(flush(&mut other, 0, false).is_empty());
+        assert_eq!(flush(&mut one, 0, true), only(0..8));
         assert_eq!(
-            other.flushed(0, 8, false),
+            flush(&mut other, 0, false),
             only(0..8),
             "its success may have come after the kernel had told the one"
         );
-        assert!(other.flushed(1, 8, false).is_empty(), "the other object is well");
-        assert!(other.flushed(0, 8, false).is_empty(), "told once");
+        assert!(flush(&mut other, 1, false).is_empty(), "the other object is well");
+        assert!(flush(&mut other, 0, false).is_empty(), "told once");
+    }
+
+    const LANES: usize = 4;
+
+    /// Block by block what is known, slowly.
+    #[derive(Default)]
+    struct Slow {
+        sent: BTreeSet<u64>,
+        done: BTreeSet<u64>,
+        durable: BTreeSet<u64>,
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_in_doubt_is_what_was_sent_and_no_flush_has_covered(
+            steps in prop::collection::vec((0..7_u8, 0..LANES, 1..5_u32), 1..120)
+        ) {
+            let mut writes = Unflushed::new(LANES, FailedFlushes::of(1));
+            let mut slow = Slow::default();
+            let mut next = 0;
+            let mut lanes: [Option<(Range<u64>, bool)>; LANES] = Default::default();
+            let mut in_flight: Vec<(Covered, BTreeSet<u64>)> = Vec::new();
+            for (what, lane, blocks) in steps {
+                match (what, &mut lanes[lane]) {
+                    (0 | 1, free @ None) => {
+                        writes.begin(lane, &write(next, blocks));
+                        *free = Some((next..next + u64::from(blocks), false));
+                        next += u64::from(blocks);
+                    }
+                    (0 | 1, Some((range, is_sent @ false))) => {
+                        writes.send(lane);
+                        *is_sent = true;
+                        slow.sent.extend(range.clone());
+                    }
+                    (2 | 3, busy @ Some((_, true))) => {
+                        writes.end(lane);
+                        slow.done.extend(busy.take().expect("busy").0);
+                    }
+                    (4, _) => in_flight.push((writes.covered(), slow.done.clone())),
+                    (5, _) if !in_flight.is_empty() => {
+                        let (covered, done) = in_flight.swap_remove(lane % in_flight.len());
+                        prop_assert!(writes.flushed(0, covered, false).is_empty());
+                        slow.durable.extend(done);
+                    }
+                    (6, _) if !in_flight.is_empty() => {
+                        let (covered, _) = in_flight.swap_remove(lane % in_flight.len());
+                        let doubtful = writes.flushed(0, covered, true);
+                        prop_assert!(doubtful.iter().all(|range| !range.is_empty()));
+                        let told: Vec<u64> = doubtful.into_iter().flatten().collect();
+                        let expected: Vec<u64> = slow.sent.difference(&slow.durable).copied().collect();
+                        prop_assert_eq!(told, expected);
+                    }
+                    _ => {}
+                }
+            }
+        }
     }
 }

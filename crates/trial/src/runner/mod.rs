@@ -324,7 +324,7 @@ fn conduct(
             lies_below: &|site, offset| stack.lies_below(site, offset),
             blocks_stay: !trial.subject.has_files() && trial.stack.keeps_offsets(),
             keeps_copies: trial.stack.keeps_copies(),
-            flushes_itself: trial.subject != SubjectSpec::Raw,
+            has_other_users: trial.subject != SubjectSpec::Raw,
             is_unreachable: noticed.iter().any(|what| what.starts_with(NO_REMOUNT)),
             medium: Some(&leftover),
             // What nobody has read back, nobody can judge.

@@ -99,8 +99,8 @@ pub(super) struct Knowledge<'a> {
     is_direct: bool,
     /// See [`Evidence::keeps_copies`].
     keeps_copies: bool,
-    /// See [`Evidence::flushes_itself`].
-    flushes_itself: bool,
+    /// See [`Evidence::has_other_users`].
+    has_other_users: bool,
     /// All that the load saw is among the findings; blocks that fail in ever other ways are more than are kept.
     is_complete: bool,
 }
@@ -118,7 +118,7 @@ impl<'a> Knowledge<'a> {
             oracle: of_blocks.or(of_files),
             is_direct: evidence.blocks_stay && !evidence.keeps_copies && !finding::is_cached(evidence),
             keeps_copies: evidence.keeps_copies,
-            flushes_itself: evidence.flushes_itself,
+            has_other_users: evidence.has_other_users,
             is_complete: evidence.reports.iter().all(|report| report.sightings_omitted == 0)
                 && evidence.files.iter().flat_map(|files| &files.reports).all(|report| report.omitted == 0),
         }
@@ -135,6 +135,10 @@ impl<'a> Knowledge<'a> {
             // Nobody compared it, but the engine saw it go up in the place of what the device holds.
             return Fate::Silent;
         }
+        if self.has_other_users {
+            // It went up, and what the load read was right: then somebody else has it.
+            return Fate::Unknown;
+        }
         let is_judged = block < workload.layout().blocks()
             && (oracle.expects_zeros() || oracle.legal(block) != [ContentId::NEVER_WRITTEN]);
         // Every read of it was compared, and right.
@@ -143,7 +147,7 @@ impl<'a> Knowledge<'a> {
 
     /// Whether the request may be none of the load's.
     fn is_of_others(&self, hit: &Hit) -> bool {
-        self.flushes_itself && hit.operation == OperationKind::Flush
+        self.has_other_users && hit.operation == OperationKind::Flush
     }
 
     /// What became of a hit that no finding was laid to.
@@ -330,7 +334,7 @@ mod tests {
         oracle: None,
         is_direct: false,
         keeps_copies: false,
-        flushes_itself: true,
+        has_other_users: true,
         is_complete: true,
     };
     const FILES: Knowledge<'_> = Knowledge { oracle: Some(LoadOracle::Files), ..BLIND };
@@ -369,7 +373,7 @@ mod tests {
         assert_eq!(fate(&error(0, 8192, &[1, 2]), &FILES), Fate::Masked);
         let flush = Hit { operation: OperationKind::Flush, of_load: None, ..error(0, 0, &[]) };
         assert_eq!(fate(&flush, &FILES), Fate::Unknown);
-        let raw = Knowledge { is_direct: true, flushes_itself: false, ..FILES };
+        let raw = Knowledge { is_direct: true, has_other_users: false, ..FILES };
         let device = Knowledge { is_direct: true, ..FILES };
         assert_eq!(fate(&flush, &device), Fate::Unknown, "the kernel may have sent it");
         assert_eq!(fate(&flush, &raw), Fate::Reported);
@@ -383,7 +387,8 @@ mod tests {
         let workload = Workload::new(&LoadSpec::default(), 1, &objects).expect("makes sense");
         let mut oracle = Oracle::new(&workload);
         fn bare<'a>(workload: &'a Workload, oracle: &'a Oracle) -> Knowledge<'a> {
-            Knowledge { oracle: Some(LoadOracle::Blocks(workload, oracle)), is_direct: true, ..BLIND }
+            let oracle = Some(LoadOracle::Blocks(workload, oracle));
+            Knowledge { oracle, is_direct: true, has_other_users: false, ..BLIND }
         }
         let served = Hit { of_load: None, served: Some(Time(12)), ..flip(4096, 1, 2) };
         assert_eq!(
@@ -401,6 +406,8 @@ mod tests {
             "the load knew what it read, and took it"
         );
         assert_eq!(bare(&workload, &oracle).without_findings(&served, Others::Open), Fate::Unknown);
+        let device = Knowledge { has_other_users: true, ..bare(&workload, &oracle) };
+        assert_eq!(fate(&served, &device), Fate::Unknown, "somebody else may have read it, and taken it");
     }
 
     #[test]

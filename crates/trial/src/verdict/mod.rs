@@ -51,8 +51,9 @@ pub struct Evidence<'a> {
     pub blocks_stay: bool,
     /// Whether something below the load keeps copies, and may answer from one what another has wrong.
     pub keeps_copies: bool,
-    /// Whether somebody below the load, such as the kernel, sends flushes of its own, of whose errors no load learns.
-    pub flushes_itself: bool,
+    /// Whether others than the load send requests, of whose answers it learns nothing: a kernel flushes by itself, and who looks for
+    /// file systems reads.
+    pub has_other_users: bool,
     /// Whether the subject was gone after the load, and what was asked of it then refused for that reason.
     pub is_unreachable: bool,
     /// What the device holds now, as the subject would see it; none where nobody can look.
