@@ -31,13 +31,14 @@ for (const scheme of ["light", "dark"]) {
       return (light + 0.05) / (dark + 0.05);
     };
     const paper = getComputedStyle(document.body).backgroundColor;
-    const texts = [...document.querySelectorAll("p, td, th, dt, dd, a, h1, h2, .badge")];
+    const texts = [...document.querySelectorAll("p, td, th, dt, dd, a, h1, h2, label, .badge")];
     const drawn = [...document.querySelectorAll("svg text")];
     return {
       paper,
       contrast: Math.min(...texts.map((text) => contrast(getComputedStyle(text).color, paper))),
       contrast_drawn: Math.min(...drawn.map((text) => contrast(getComputedStyle(text).fill, paper))),
-      charts: document.querySelectorAll("svg").length,
+      // Of the two scales of a chart one is seen.
+      charts: [...document.querySelectorAll("svg:not(.frame)")].filter((svg) => svg.getBoundingClientRect().height > 0).length,
       unlabelled: document.querySelectorAll("svg:not([aria-label]), svg:not([role=img])").length,
       lines: [...document.querySelectorAll("svg polyline")].filter((line) => line.getBBox().width > 0).length,
       wider_than_window: document.documentElement.scrollWidth > window.innerWidth,
@@ -68,12 +69,15 @@ for (const scheme of ["light", "dark"]) {
       await page.locator("#next").click();
       found.at_hit = await page.locator("#values").textContent();
     }
+    found.zoom = await zoom(page);
+    found.scales = await scales(page);
+    found.failing = await page.locator("#failing tbody tr").count();
     found.sections = await page.evaluate(() => [...document.querySelectorAll("section")].map((section) => section.id));
     found.text = await page.evaluate(() => document.body.innerText);
     await page.emulateMedia({ media: "print" });
     found.printed = await page.evaluate(() => ({
       navigation: getComputedStyle(document.querySelector("nav")).display,
-      charts: [...document.querySelectorAll("svg")].filter((svg) => svg.getBoundingClientRect().height > 0).length,
+      charts: [...document.querySelectorAll("svg:not(.frame)")].filter((svg) => svg.getBoundingClientRect().height > 0).length,
     }));
     await page.pdf({ path: join(pictures, "page.pdf"), format: "A4" });
   }
@@ -84,5 +88,63 @@ for (const scheme of ["light", "dark"]) {
     await page.evaluate(() => document.documentElement.scrollWidth > window.innerWidth);
   await context.close();
 }
+// Drags over a quarter of the first time line, looks, and goes back by a double click; then by the buttons.
+async function zoom(page) {
+  const chart = page.locator(".timeline svg:visible").first();
+  const seen = () => page.evaluate(() => {
+    const svg = [...document.querySelectorAll(".timeline svg")].find((svg) => svg.getBoundingClientRect().height > 0);
+    const frame = svg.querySelector("svg.frame");
+    return {
+      times: [...svg.querySelectorAll(".times text")].map((text) => text.textContent),
+      // Of the whole axis.
+      share: frame ? frame.viewBox.baseVal.width / frame.width.baseVal.value : 1,
+      frames: document.querySelectorAll("svg.frame").length,
+      stretched: [...document.querySelectorAll("svg.frame text")].filter((text) => {
+        const wide = text.getBoundingClientRect();
+        return wide.height > 0 && text.textContent.length === 1 && wide.width > 2 * wide.height;
+      }).length,
+      outside: [...document.querySelectorAll(".times text")].filter((text) => {
+        const box = text.getBoundingClientRect(), page = document.body.getBoundingClientRect();
+        return box.height > 0 && (box.left < page.left || box.right > page.right);
+      }).length,
+    };
+  });
+  const before = await seen();
+  await chart.scrollIntoViewIfNeeded();
+  const box = await chart.boundingBox();
+  const at = (share) => box.x + box.width * share;
+  await page.mouse.move(at(0.4), box.y + box.height / 2);
+  await page.mouse.down();
+  await page.mouse.move(at(0.5), box.y + box.height / 2);
+  await page.mouse.move(at(0.6), box.y + box.height / 2);
+  await page.mouse.up();
+  const dragged = await seen();
+  await page.screenshot({ path: join(pictures, "zoomed.png") });
+  await page.mouse.dblclick(at(0.5), box.y + box.height / 2);
+  const back = await seen();
+  await page.locator("#closer").click();
+  await page.locator("#closer").click();
+  const closer = await seen();
+  await page.locator("#farther").click();
+  const farther = await seen();
+  await page.locator("#whole").click();
+  return { before, dragged, back, closer, farther, whole: await seen(), disabled: await page.locator("#whole").isDisabled() };
+}
+
+// Turns the scale of the first chart over and back.
+async function scales(page) {
+  const box = page.locator("input.scale").first();
+  const seen = () => page.evaluate(() => {
+    const figure = document.querySelector("input.scale").parentElement;
+    const shown = [...figure.querySelectorAll("div")].filter((side) => side.getBoundingClientRect().height > 0);
+    return shown.map((side) => side.className).join();
+  });
+  const first = await seen();
+  await box.click();
+  const second = await seen();
+  await box.click();
+  return [first, second, await seen()];
+}
+
 await browser.close();
 console.log(JSON.stringify(found));

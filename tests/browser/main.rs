@@ -99,6 +99,20 @@ fn look(folder: &Path) -> Value {
         found["readings"].as_array().expect("readings").iter().filter_map(Value::as_str).collect();
     assert!(readings.iter().all(|text| text.contains(" s. ")), "{readings:?}");
     assert!(readings[0] != readings[1] && readings[1] != readings[2], "{readings:?}");
+    let zoom = &found["zoom"];
+    let share = |moment: &str| zoom[moment]["share"].as_f64().expect("a share");
+    // A fifth of the picture, whose axis is not all of it.
+    assert!((0.2..0.27).contains(&share("dragged")), "{zoom}");
+    assert_ne!(zoom["dragged"]["times"], zoom["before"]["times"], "the axis says which stretch it is");
+    assert!((share("back") - 1.0).abs() < 1e-6 && (share("whole") - 1.0).abs() < 1e-6, "{zoom}");
+    assert!((share("closer") - 0.25).abs() < 1e-6 && (share("farther") - 0.5).abs() < 1e-6, "{zoom}");
+    assert_eq!(
+        (&zoom["dragged"]["stretched"], &zoom["dragged"]["outside"]),
+        (&0.into(), &0.into()),
+        "{zoom}"
+    );
+    assert_eq!(zoom["disabled"], true);
+    assert_eq!(found["scales"], serde_json::json!(["even", "logarithmic", "even"]));
     assert_eq!(found["printed"]["navigation"], "none");
     assert_eq!(found["printed"]["charts"], found["schemes"]["light"]["charts"], "all charts are printed");
     for picture in ["light.png", "dark.png", "page.pdf"] {
@@ -139,6 +153,8 @@ fn the_page_of_a_run_is_whole_in_a_browser_without_a_network() {
     assert!(hits > 20);
     assert_eq!(found["hits"], hits, "every hit of the ledger is in a mark");
     at_least(&found, 6, 20);
+    let failing = fs::read_to_string(folder.join("failures.jsonl")).expect("failures").lines().count();
+    assert_eq!(found["failing"], failing.min(500), "every failing block has a row");
     assert!(found["at_hit"].as_str().is_some_and(|text| text.contains("Throughput")), "{found}");
 }
 

@@ -1,4 +1,5 @@
-//! What the faults of a run did to the speed of its load, for a person: one line for each.
+//! What the faults of a run did to the speed of its load, for a person: a row of figures for each, and a line on how that was
+//! noticed and how long it took to be as before. Nothing of it is wider than a terminal.
 
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use rotproof_record::statistics::{
 use crate::output::Paint;
 use crate::table::{Align, Table, clip};
 use crate::units;
+use crate::verdict::wrapped;
 
 /// The lines; none if no fault was at work for long enough.
 pub fn render(degradation: &[Degradation], steady_state: Option<&SteadyState>, paint: Paint) -> Vec<String> {
@@ -19,8 +21,10 @@ pub fn render(degradation: &[Degradation], steady_state: Option<&SteadyState>, p
         let changed: Vec<&Degradation> = degradation.iter().filter(has_effect).collect();
         if !changed.is_empty() {
             lines.push(table(&changed, paint));
+            lines.extend(changed.iter().flat_map(|found| wrapped(&sequel(found))));
         }
-        lines.extend(degradation.iter().filter(|found| !has_effect(found)).map(without_effect));
+        let without = degradation.iter().filter(|found| !has_effect(found));
+        lines.extend(without.flat_map(|found| wrapped(&without_effect(found))));
     }
     lines.extend(steady_state.map(steady));
     lines
@@ -35,9 +39,6 @@ fn table(degradation: &[&Degradation], paint: Paint) -> String {
         ("of before", Right),
         ("latency", Right),
         ("p99", Right),
-        ("noticed", Left),
-        ("back", Right),
-        ("lost", Right),
     ]);
     for found in degradation {
         let rate = |level: &Option<Level>| {
@@ -50,12 +51,22 @@ fn table(degradation: &[&Degradation], paint: Paint) -> String {
             share_of_before(&found.throughput),
             factor(&found.latency_mean_ns),
             factor(&found.latency_p99_ns),
-            noticed(found),
-            back(found),
-            found.lost_bytes.map_or(String::new(), |bytes| units::bytes(bytes.max(0.0) as u64)),
         ]);
     }
     table.render(paint)
+}
+
+/// How the load noticed a fault, when it was as before, and what it had lost by then.
+fn sequel(found: &Degradation) -> String {
+    let told = [Some(noticed(found)), back(found), found.lost_bytes.map(lost)];
+    format!("{}: {}", clip(&found.fault, 12), told.into_iter().flatten().collect::<Vec<_>>().join(", "))
+}
+
+fn lost(bytes: f64) -> String {
+    match bytes.max(0.0) as u64 {
+        0 => "nothing lost".into(),
+        bytes => format!("{} fewer moved", units::bytes(bytes)),
+    }
 }
 
 /// A fault of which nothing can be said but that, with what was measured.
@@ -66,8 +77,8 @@ fn without_effect(found: &Degradation) -> String {
     if found.effect == Effect::Unknown {
         let (before, during) = (count(before), count(during));
         return format!(
-            "  {name}: too few intervals to tell an effect from noise ({before} before, {during} during); \
-             shorter ones, as with `record: {{ interval: 100ms }}`, or a longer window can"
+            "{name}: too few intervals to tell an effect from noise ({before} before, {during} during); a longer window, \
+             or shorter intervals (`record:`), can"
         );
     }
     let shares = [
@@ -80,7 +91,7 @@ fn without_effect(found: &Degradation) -> String {
         Some(format!("{what} {share} of before"))
     });
     let shares: Vec<String> = shares.collect();
-    format!("  {name}: no measurable effect ({})", shares.join(", "))
+    format!("{name}: no measurable effect ({})", shares.join(", "))
 }
 
 /// A change for which nothing speaks is none.
@@ -103,13 +114,13 @@ fn factor(levels: &Levels) -> String {
 }
 
 /// After how long the load was as before.
-fn back(found: &Degradation) -> String {
-    match (found.recovery, found.recovered_after_ns) {
-        (Some(Recovery::Recovered), Some(after)) => span(after),
-        (Some(Recovery::Never), _) => "never".into(),
-        (Some(_), _) => "not seen".into(),
-        (None, _) => String::new(),
-    }
+fn back(found: &Degradation) -> Option<String> {
+    Some(match (found.recovery?, found.recovered_after_ns) {
+        (Recovery::Recovered, Some(0)) => "back at once".into(),
+        (Recovery::Recovered, Some(after)) => format!("back {} after its end", span(after)),
+        (Recovery::Never, _) => "never back".into(),
+        _ => "back not seen".into(),
+    })
 }
 
 /// `50% +-1%`, the wider side of the interval.
@@ -121,6 +132,8 @@ fn share(level: &Level) -> String {
     };
     let reach = level.ratio_confidence.map(|range| (range.high - ratio).max(ratio - range.low));
     match reach {
+        // Digits beyond that say no more than that nothing is known.
+        Some(reach) if reach > 10.0 => format!("{} +->1000%", percent(ratio)),
         Some(reach) if reach > 0.0 => format!("{} +-{}", percent(ratio), percent(reach)),
         _ => percent(ratio),
     }
@@ -128,12 +141,12 @@ fn share(level: &Level) -> String {
 
 fn noticed(found: &Degradation) -> String {
     let by = match found.detected_by {
-        None => return "nothing".into(),
-        Some(DetectedBy::Error) => "error",
-        Some(DetectedBy::Latency) => "latency",
-        Some(DetectedBy::Stall) => "stall",
+        None => return "not noticed".into(),
+        Some(DetectedBy::Error) => "noticed by an error",
+        Some(DetectedBy::Latency) => "noticed by its latency",
+        Some(DetectedBy::Stall) => "noticed by a stall",
     };
-    found.detected_after_ns.map_or(by.to_owned(), |after| format!("{by}, {}", span(after)))
+    found.detected_after_ns.map_or(by.to_owned(), |after| format!("{by} after {}", span(after)))
 }
 
 fn span(nanoseconds: u64) -> String {
@@ -178,7 +191,16 @@ mod tests {
     use super::*;
     use rotproof_record::statistics::{Point, Window, degradation};
 
-    fn rendered(bytes: &[u64], latency_ns: impl Fn(usize) -> f64, (from, until): (u64, u64)) -> String {
+    fn rendered(bytes: &[u64], latency_ns: impl Fn(usize) -> f64, window: (u64, u64)) -> String {
+        rendered_of("slow", bytes, latency_ns, window)
+    }
+
+    fn rendered_of(
+        fault: &str,
+        bytes: &[u64],
+        latency_ns: impl Fn(usize) -> f64,
+        (from, until): (u64, u64),
+    ) -> String {
         const SECOND: u64 = 1_000_000_000;
         let points: Vec<Point> = bytes
             .iter()
@@ -193,7 +215,7 @@ mod tests {
                 p99_ns: (latency_ns(second) * 2.0) as u64,
             })
             .collect();
-        let window = Window { fault: "slow".into(), from_ns: from * SECOND, until_ns: until * SECOND };
+        let window = Window { fault: fault.into(), from_ns: from * SECOND, until_ns: until * SECOND };
         render(&[degradation(&points, &[window], 0)], None, Paint::OFF).join("\n")
     }
 
@@ -212,12 +234,39 @@ mod tests {
         let rate = [100; 20];
         let is_slow = |second: usize| (8..13).contains(&second);
         let text = rendered(&rate, |second| if is_slow(second) { 25e6 } else { 1e6 }, (8, 13));
-        let row = text.lines().find(|line| line.contains("slow")).expect("a row");
-        assert!(row.contains("x25") && row.contains("latency, 1.00 s") && row.contains(" - "), "{row}");
-        assert!(row.trim_end().ends_with("0 s"), "nothing is lost: {row}");
+        let mut rows = text.lines().filter(|line| line.contains("slow"));
+        let (row, sequel) = (rows.next().expect("a row"), rows.next().expect("how it went on"));
+        assert!(row.contains("x25") && row.contains(" - "), "{row}");
+        assert_eq!(sequel, "  slow: noticed by its latency after 1.00 s, back at once");
         let stays = rendered(&rate, |second| if second >= 8 { 25e6 } else { 1e6 }, (8, 13));
-        assert!(stays.contains("never"), "{stays}");
+        assert!(stays.contains("never back"), "{stays}");
         let ended = rendered(&rate[..13], |second| if second >= 8 { 25e6 } else { 1e6 }, (8, 13));
-        assert!(ended.contains("not seen"), "{ended}");
+        assert!(ended.contains("back not seen"), "{ended}");
+    }
+
+    #[test]
+    fn the_widest_figures_fit_a_terminal() {
+        let is_slow = |second: usize| (8..13).contains(&second);
+        let rate: Vec<u64> =
+            (0..20u64)
+                .map(|second| {
+                    if is_slow(second as usize) {
+                        104_857_600 + second % 3 * 9_000_000
+                    } else {
+                        1_063_256_064
+                    }
+                })
+                .collect();
+        let text = rendered_of(
+            "a-rule-with-a-long-name",
+            &rate,
+            |second| if is_slow(second) { 333e6 } else { 1e6 },
+            (8, 13),
+        );
+        assert!(text.contains("iB fewer"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        // A name too long is cut, and nothing else.
+        let cut = text.lines().map(|line| line.matches('…').count() - line.matches("a-rule-with…").count());
+        assert_eq!(cut.sum::<usize>(), 0, "{text}");
     }
 }

@@ -38,7 +38,7 @@ pub enum Item {
     Group {
         /// Which kind of thing, for the style of a page.
         kind: &'static str,
-        /// The text; formats that cannot show it leave it out.
+        /// The text, or none; formats that cannot show it leave it out.
         title: String,
         /// What it is made of.
         items: Vec<Item>,

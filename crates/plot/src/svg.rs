@@ -76,7 +76,10 @@ fn draw(out: &mut String, item: &Item, ink: Ink) -> std::fmt::Result {
             ink.of(*color)
         ),
         Item::Group { kind, title, items } => {
-            writeln!(out, "<g class=\"{kind}\"><title>{}</title>", escape(title))?;
+            match title.is_empty() {
+                true => writeln!(out, "<g class=\"{kind}\">")?,
+                false => writeln!(out, "<g class=\"{kind}\"><title>{}</title>", escape(title))?,
+            }
             draw_all(out, items, ink);
             writeln!(out, "</g>")
         }

@@ -4,6 +4,7 @@
 
 use rotproof_plot::{Anchor, Axis, Color, Item, LINE_COLORS, Scene, width_of};
 
+use crate::Unit;
 use crate::mark::columns;
 use crate::page::{Chart, Line, Span, Timeline};
 use crate::rule_color::RuleColors;
@@ -22,22 +23,25 @@ pub(crate) const TEXT: f64 = 12.0;
 pub(crate) const WINDOW: Color = Color(0xfb, 0xe6, 0xe2);
 /// Hits of several rules on one pixel, and events.
 pub(crate) const HIT: Color = Color::GOAL;
-/// So many decades of latencies at the most, from the largest down.
-const DECADES_MAX: i32 = 7;
+/// So many decades at the most, from the largest value down.
+const DECADES_MAX: usize = 7;
+
+/// What lies over the axis of time and is drawn wider where the page is zoomed, as the script of the page knows it.
+pub(crate) const OVER_TIME: &str = "over-time";
+/// The axis of time itself, which the script draws anew.
+pub(crate) const TIMES: &str = "times";
 
 /// The chart.
 pub(crate) fn scene(chart: &Chart, timeline: &Timeline) -> Scene {
     let height = ABOVE + HEIGHT + BELOW;
     let mut items = vec![Item::Area { place: [0.0, 0.0, WIDTH, height], color: Color::PAPER }];
     let bottom = ABOVE + HEIGHT;
-    for window in timeline.windows.iter().filter(|window| !lasts_as_long(window, timeline)) {
+    let windows = timeline.windows.iter().filter(|window| !lasts_as_long(window, timeline)).map(|window| {
         let [from, to] = [window.from, window.to].map(|at| LEFT + at_pixel(at, timeline));
-        items.push(Item::Group {
-            kind: "window",
-            title: window.name.clone(),
-            items: vec![Item::Area { place: [from, ABOVE, (to - from).max(1.0), HEIGHT], color: WINDOW }],
-        });
-    }
+        let area = Item::Area { place: [from, ABOVE, (to - from).max(1.0), HEIGHT], color: WINDOW };
+        Item::Group { kind: "window", title: window.name.clone(), items: vec![area] }
+    });
+    items.extend(group(OVER_TIME, windows.collect()));
     let values = || chart.lines.iter().flat_map(|line| &line.points).map(|&(_, value)| value);
     let largest = values().filter(|value| value.is_finite()).fold(0.0, f64::max);
     let least = values().filter(|&value| value.is_finite() && value > 0.0).fold(f64::INFINITY, f64::min);
@@ -49,11 +53,12 @@ pub(crate) fn scene(chart: &Chart, timeline: &Timeline) -> Scene {
         items.push(line(vec![(LEFT, y), (WIDTH - RIGHT, y)], Color::FAINT, 1.0));
         items.push(text((LEFT - 7.0, y + 0.35 * TEXT), &name, Anchor::End, false));
     }
-    time_axis(timeline, bottom, &mut items);
+    items.extend(time_axis(timeline, bottom));
+    let mut over_time = Vec::new();
     for (number, of_line) in chart.lines.iter().enumerate() {
         let color = LINE_COLORS[number % LINE_COLORS.len()];
         for piece in pieces(of_line, &axis, timeline) {
-            items.push(line(piece, color, 1.6));
+            over_time.push(line(piece, color, 1.6));
         }
     }
     let colors = RuleColors::of(timeline);
@@ -61,8 +66,9 @@ pub(crate) fn scene(chart: &Chart, timeline: &Timeline) -> Scene {
         let x = LEFT + column.x;
         let color = column.rule.as_deref().map_or(HIT, |rule| colors.color(rule));
         let tick = line(vec![(x, bottom - 7.0), (x, bottom)], color, 1.8);
-        items.push(Item::Group { kind: "hit", title: column.title, items: vec![tick] });
+        over_time.push(Item::Group { kind: "hit", title: column.title, items: vec![tick] });
     }
+    items.extend(group(OVER_TIME, over_time));
     items.push(line(vec![(LEFT, ABOVE), (LEFT, bottom), (WIDTH - RIGHT, bottom)], Color::INK, 1.0));
     Scene { width: WIDTH, height, items }
 }
@@ -74,8 +80,14 @@ fn lasts_as_long(window: &Span, timeline: &Timeline) -> bool {
     run.is_some_and(|run| window.from <= run.from + margin && window.to >= run.to - margin)
 }
 
+/// Items that belong together; nothing of none.
+pub(crate) fn group(kind: &'static str, items: Vec<Item>) -> Option<Item> {
+    (!items.is_empty()).then(|| Item::Group { kind, title: String::new(), items })
+}
+
 /// The numbers and names of the axis of time, at `bottom`.
-pub(crate) fn time_axis(timeline: &Timeline, bottom: f64, items: &mut Vec<Item>) {
+pub(crate) fn time_axis(timeline: &Timeline, bottom: f64) -> Option<Item> {
+    let mut items = Vec::new();
     let axis = Axis::linear("", 0.0, timeline.seconds.max(1e-9));
     let ticks = axis.ticks(10);
     let last = ticks.len().saturating_sub(1);
@@ -86,6 +98,7 @@ pub(crate) fn time_axis(timeline: &Timeline, bottom: f64, items: &mut Vec<Item>)
         let anchor = if x + width_of(&name) * TEXT / 2.0 > WIDTH { Anchor::End } else { Anchor::Middle };
         items.push(text((x, bottom + 6.0 + TEXT), &name, anchor, false));
     }
+    group(TIMES, items)
 }
 
 /// Pixels from the left end of the axis.
@@ -112,11 +125,12 @@ pub(crate) fn line(points: Vec<(f64, f64)>, color: Color, width: f64) -> Item {
 /// The axis of values, and its named numbers.
 fn value_axis(chart: &Chart, least: f64, largest: f64) -> (Axis, Vec<(f64, String)>) {
     if chart.is_logarithmic && largest > 0.0 {
-        let top = largest.log10().ceil() as i32;
-        let low = (least.log10().floor() as i32).clamp(top - DECADES_MAX, top - 1);
-        let axis = Axis::logarithmic("", 10f64.powi(low), 10f64.powi(top));
-        let names = (low..=top).map(|power| 10f64.powi(power)).map(|at| (at, chart.unit.write(at)));
-        return (axis, names.collect());
+        let steps = steps(chart.unit);
+        let top = steps.partition_point(|&step| step < largest).min(steps.len() - 1).max(1);
+        let low = steps.partition_point(|&step| step <= least).saturating_sub(1);
+        let low = low.clamp(top.saturating_sub(DECADES_MAX), top - 1);
+        let names = steps[low..=top].iter().map(|&at| (at, name_of_step(at, chart.unit)));
+        return (Axis::logarithmic("", steps[low], steps[top]), names.collect());
     }
     let (factor, unit) = chart.unit.scale(largest);
     // Room above the largest value, so that its line is seen.
@@ -127,6 +141,23 @@ fn value_axis(chart: &Chart, least: f64, largest: f64) -> (Axis, Vec<(f64, Strin
         (at * factor, if number == last { format!("{name} {unit}").trim_end().to_owned() } else { name })
     });
     (Axis::linear("", 0.0, top * factor), names.collect())
+}
+
+/// The numbers that a logarithmic axis may begin and end with and names: powers of ten, of bytes 1, 10 and 100 of each unit.
+fn steps(unit: Unit) -> Vec<f64> {
+    match unit {
+        Unit::Bytes | Unit::BytesPerSecond => {
+            (0..6).flat_map(|power| [1.0, 10.0, 100.0].map(|step| step * 1024f64.powi(power))).collect()
+        }
+        _ => (-3..16).map(|power| 10f64.powi(power)).collect(),
+    }
+}
+
+/// `10 MiB/s`: a step is a whole number of its unit, from one on.
+fn name_of_step(at: f64, unit: Unit) -> String {
+    let (factor, name) = unit.scale(at * 1.000_001);
+    let number = (at / factor * 1000.0).round() / 1000.0;
+    format!("{number} {name}").trim_end().to_owned()
 }
 
 /// Names of the lines, from the right end to the left.
@@ -148,7 +179,8 @@ fn pieces(of_line: &Line, axis: &Axis, timeline: &Timeline) -> Vec<Vec<(f64, f64
         let y = ABOVE + HEIGHT - axis.share(value).clamp(0.0, 1.0) * HEIGHT;
         (LEFT + at_pixel(at, timeline), y)
     };
-    let is_there = |&(at, value): &(f64, f64)| at.is_finite() && axis.share(value).is_finite();
+    // On a logarithmic axis nothing lies at its beginning.
+    let is_there = |&(at, value): &(f64, f64)| at.is_finite() && value.is_finite();
     of_line
         .points
         .split(|point| !is_there(point))
@@ -197,7 +229,15 @@ mod tests {
         fn points(item: &Item) -> Option<&Vec<(f64, f64)>> {
             if let Item::Line { points, .. } = item { Some(points) } else { None }
         }
-        scene.items.iter().filter(colored).filter_map(points).collect()
+        items_of(scene).filter(colored).filter_map(points).collect()
+    }
+
+    /// The items, with those over the axis of time in the place of their group.
+    fn items_of(scene: &Scene) -> impl Iterator<Item = &Item> {
+        scene.items.iter().flat_map(|item| match item {
+            Item::Group { kind, items, .. } if [OVER_TIME, TIMES].contains(kind) => &items[..],
+            item => std::slice::from_ref(item),
+        })
     }
 
     #[test]
@@ -241,20 +281,38 @@ mod tests {
         let chart =
             Chart { lines: vec![line], unit: Unit::Nanoseconds, is_logarithmic: true, ..Chart::default() };
         let scene = scene(&chart, &timeline);
-        let groups: Vec<&str> = scene
-            .items
-            .iter()
+        let groups: Vec<&str> = items_of(&scene)
             .filter_map(|item| if let Item::Group { kind, .. } = item { Some(*kind) } else { None })
             .collect();
         assert_eq!(groups, ["window", "hit"]);
-        let texts: Vec<&str> = scene
-            .items
-            .iter()
+        let texts: Vec<&str> = items_of(&scene)
             .filter_map(|item| if let Item::Text { text, .. } = item { Some(text.as_str()) } else { None })
             .collect();
-        for name in ["1.00 us", "10.0 us", "1.00 ms", "10.0 ms"] {
+        for name in ["1 us", "10 us", "1 ms", "10 ms"] {
             assert!(texts.contains(&name), "{texts:?}");
         }
+    }
+
+    #[test]
+    fn a_logarithmic_axis_has_whole_numbers_of_a_unit_and_nothing_lies_at_its_beginning() {
+        let drawn = |unit, values: &[f64]| {
+            let points = values.iter().enumerate().map(|(at, &value)| (at as f64, value)).collect();
+            let lines = vec![Line { name: "read".into(), points }];
+            let chart = Chart { lines, unit, is_logarithmic: true, ..Chart::default() };
+            let timeline = Timeline { seconds: (values.len() - 1) as f64, ..Timeline::default() };
+            let scene = scene(&chart, &timeline);
+            let texts = items_of(&scene).filter_map(|item| match item {
+                Item::Text { text, anchor: Anchor::End, .. } if text.ends_with("/s") => Some(text.clone()),
+                _ => None,
+            });
+            (texts.collect::<Vec<_>>(), lines_of(&scene).pop().cloned().expect("a line"))
+        };
+        let (names, line) = drawn(Unit::BytesPerSecond, &[300.0 * 1048576.0, 0.0, 9.0 * 1048576.0]);
+        assert_eq!(names, ["1 MiB/s", "10 MiB/s", "100 MiB/s", "1 GiB/s"]);
+        assert_eq!(line.len(), 3, "a stall is no gap");
+        assert_eq!(line[1].1, ABOVE + HEIGHT);
+        let (names, _) = drawn(Unit::PerSecond, &[2.0, 30_000.0, 30_000.0]);
+        assert_eq!(names, ["1 thousand/s", "10 thousand/s", "100 thousand/s"]);
     }
 
     #[test]
@@ -267,9 +325,7 @@ mod tests {
             ..Timeline::default()
         };
         let scene = scene(&Chart::default(), &timeline);
-        let shaded: Vec<&str> = scene
-            .items
-            .iter()
+        let shaded: Vec<&str> = items_of(&scene)
             .filter_map(|item| if let Item::Group { title, .. } = item { Some(title.as_str()) } else { None })
             .collect();
         assert_eq!(shaded, ["slow"]);

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use rotproof_plot::{Color, Scene, escape, svg_element};
 
 use crate::chart::{AXIS, LEFT, WIDTH};
-use crate::page::{Chart, Fact, FaultRow, Page, Row, Timeline};
+use crate::page::{Chart, Fact, FailingBlock, FaultRow, Page, Row, Timeline};
 use crate::rule_color::RuleColors;
 use crate::{chart, histogram, ribbon, strip};
 
@@ -25,6 +25,7 @@ pub fn html(page: &Page) -> String {
     body.over_time(page);
     body.latency(page);
     body.places(page);
+    body.failing(page);
     body.performance(page);
     body.repeat(page);
     let navigation: String = body
@@ -162,10 +163,13 @@ impl Body {
                         <input type=\"range\" id=\"moment\" min=\"0\" max=\"1000\" value=\"0\" step=\"1\">\n\
                         <button type=\"button\" id=\"previous\">previous hit</button>\n\
                         <button type=\"button\" id=\"next\">next hit</button>\n\
+                        <button type=\"button\" id=\"closer\">zoom in</button>\n\
+                        <button type=\"button\" id=\"farther\">zoom out</button>\n\
+                        <button type=\"button\" id=\"whole\">whole run</button>\n\
                         <output id=\"values\" for=\"moment\" aria-live=\"polite\"></output>\n</div>\n";
         }
-        for of_load in &timeline.charts {
-            content += &line_chart(of_load, timeline);
+        for (number, of_load) in timeline.charts.iter().enumerate() {
+            content += &charts_of_both_scales(of_load, timeline, number);
         }
         if !timeline.probes.is_empty() {
             content += "<h3>The machine meanwhile</h3>\n";
@@ -225,6 +229,33 @@ impl Body {
             title,
             &figure("places", &strip::scene(&page.places, &page.timeline), label, &details),
         );
+    }
+
+    fn failing(&mut self, page: &Page) {
+        if page.failing.is_empty() {
+            return;
+        }
+        let rows = page.failing.iter().map(|failing| {
+            let FailingBlock { object, block, offset, what, seen, cause } = failing;
+            format!(
+                "<tr><th scope=\"row\">{}</th><td class=\"number\">{block}</td><td class=\"number\">{offset}</td>\
+                 <td>{}</td><td>{}</td><td>{}</td></tr>",
+                escape(object),
+                escape(what),
+                escape(seen),
+                escape(cause)
+            )
+        });
+        let heads = ["where", "#block", "#at byte", "what it was", "first seen", "cause"];
+        let mut content = table("Blocks that failed", &heads, rows);
+        let more = page.failing_total.saturating_sub(page.failing.len() as u64);
+        if more > 0 {
+            let _ = writeln!(
+                content,
+                "<p class=\"note\">And {more} more: failures.jsonl and failures.parquet have all of them.</p>"
+            );
+        }
+        self.section("failing", "Failing blocks", &format!("<div class=\"long\">{content}</div>\n"));
     }
 
     fn performance(&mut self, page: &Page) {
@@ -355,7 +386,7 @@ fn figure(class: &str, scene: &Scene, label: &str, below: &str) -> String {
 }
 
 /// A chart, and in words what its lines go through.
-fn line_chart(of: &Chart, timeline: &Timeline) -> String {
+fn scene_and_label(of: &Chart, timeline: &Timeline) -> (String, Scene) {
     let words: Vec<String> = of
         .lines
         .iter()
@@ -378,7 +409,33 @@ fn line_chart(of: &Chart, timeline: &Timeline) -> String {
         })
         .collect();
     let label = format!("{} over time: {}", of.title, words.join("; "));
-    figure("timeline", &chart::scene(of, timeline), &label, "")
+    (label, chart::scene(of, timeline))
+}
+
+fn line_chart(of: &Chart, timeline: &Timeline) -> String {
+    let (label, scene) = scene_and_label(of, timeline);
+    figure("timeline", &scene, &label, "")
+}
+
+/// A chart on an even and on a logarithmic axis, of which one is shown: as its numbers suggest, or as the reader chooses.
+fn charts_of_both_scales(of: &Chart, timeline: &Timeline, number: usize) -> String {
+    let is_above_zero = |&(_, value): &(f64, f64)| value.is_finite() && value > 0.0;
+    if !of.lines.iter().flat_map(|line| &line.points).any(is_above_zero) {
+        return line_chart(of, timeline);
+    }
+    let drawn = |is_logarithmic| {
+        let (label, scene) = scene_and_label(&Chart { is_logarithmic, ..of.clone() }, timeline);
+        svg_element(&scene, &label)
+    };
+    let checked = if of.is_logarithmic { " checked" } else { "" };
+    format!(
+        "<figure class=\"timeline\">\n<input type=\"checkbox\" class=\"scale\" id=\"scale-{number}\"{checked}>\
+         <label class=\"scale\" for=\"scale-{number}\">logarithmic<span class=\"hidden\">: {}</span></label>\n\
+         <div class=\"even\">{}</div>\n<div class=\"logarithmic\">{}</div>\n</figure>\n",
+        escape(&of.title),
+        drawn(false),
+        drawn(true)
+    )
 }
 
 /// What the cursor reads its values from.
@@ -501,6 +558,15 @@ mod tests {
                 bytes: 1 << 20,
                 marks: vec![StripMark { offset: 4096, length: 4096, kind: "bit_flip".into(), count: 1 }],
             }],
+            failing: vec![FailingBlock {
+                object: hostile.into(),
+                block: 1,
+                offset: 4096,
+                what: hostile.into(),
+                seen: hostile.into(),
+                cause: hostile.into(),
+            }],
+            failing_total: 7,
             degradation: vec![Row { name: hostile.into(), cells: vec![hostile.into(); 8] }],
             command: "rotproof run 'a b.yaml'".into(),
             ..Page::default()
@@ -519,7 +585,9 @@ mod tests {
         for forbidden in ["http:", "https:", "src=\"", "url(", "@import"] {
             assert!(!text.contains(forbidden), "{forbidden}");
         }
-        assert_eq!(text.matches("class=\"hit\"").count(), 1, "one chart, one hit");
+        assert_eq!(text.matches("class=\"hit\"").count(), 2, "one chart on two scales, one hit");
+        assert_eq!(text.matches("class=\"scale\" id=\"scale-0\">").count(), 1, "it begins on the even one");
+        assert!(text.contains("And 6 more: failures.jsonl"));
         assert_eq!(text.matches("class=\"rule-hit\"").count(), 1);
         assert_eq!(figures(&page).len(), 4);
     }

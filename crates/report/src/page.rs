@@ -31,6 +31,10 @@ pub struct Page {
     pub latencies: Vec<Histogram>,
     /// Where faults and failures lie: devices first, then files.
     pub places: Vec<Strip>,
+    /// Blocks that failed, one by one; of very many some.
+    pub failing: Vec<FailingBlock>,
+    /// How many failed in all.
+    pub failing_total: u64,
     /// The machine, versions, cost.
     pub environment: Vec<Fact>,
     /// What the kernel said meanwhile, line by line.
@@ -91,6 +95,23 @@ pub struct FaultRow {
     pub failing_blocks: u64,
     /// What wants explaining.
     pub note: Option<String>,
+}
+
+/// A block that failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FailingBlock {
+    /// The device or file.
+    pub object: String,
+    /// The block, counted within it.
+    pub block: u64,
+    /// The byte where it begins.
+    pub offset: u64,
+    /// What it was found to be.
+    pub what: String,
+    /// When first, doing what.
+    pub seen: String,
+    /// What it is laid to.
+    pub cause: String,
 }
 
 /// A line of a table, ready to be read.

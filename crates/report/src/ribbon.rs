@@ -2,7 +2,9 @@
 
 use rotproof_plot::{Anchor, Color, Item, Scene, width_of};
 
-use crate::chart::{AXIS, HIT, LEFT, RIGHT, TEXT, WIDTH, WINDOW, at_pixel, line, text, time_axis};
+use crate::chart::{
+    AXIS, HIT, LEFT, OVER_TIME, RIGHT, TEXT, WIDTH, WINDOW, at_pixel, group, line, text, time_axis,
+};
 use crate::mark::columns;
 use crate::page::{Span, Timeline};
 use crate::rule_color::RuleColors;
@@ -20,7 +22,8 @@ pub(crate) fn scene(timeline: &Timeline) -> Scene {
     let bottom = 6.0 + ROW * rows as f64;
     let height = bottom + 26.0;
     let mut items = vec![Item::Area { place: [0.0, 0.0, WIDTH, height], color: Color::PAPER }];
-    let mut row = Row { top: 6.0, timeline, items: &mut items };
+    let mut over_time = Vec::new();
+    let mut row = Row { top: 6.0, timeline, names: &mut items, items: &mut over_time };
     row.phases();
     for rule in &rules[..own] {
         row.rule(rule, colors.color(rule), |name| name == *rule);
@@ -31,8 +34,9 @@ pub(crate) fn scene(timeline: &Timeline) -> Scene {
         row.rule(&name, colors.color(others[0]), |name| others.contains(&name));
     }
     row.events();
+    items.extend(group(OVER_TIME, over_time));
     items.push(line(vec![(LEFT, bottom), (WIDTH - RIGHT, bottom)], Color::INK, 1.0));
-    time_axis(timeline, bottom, &mut items);
+    items.extend(time_axis(timeline, bottom));
     Scene { width: WIDTH, height, items }
 }
 
@@ -40,13 +44,16 @@ pub(crate) fn scene(timeline: &Timeline) -> Scene {
 struct Row<'a> {
     top: f64,
     timeline: &'a Timeline,
+    /// What stands beside the rows.
+    names: &'a mut Vec<Item>,
+    /// What lies in them.
     items: &'a mut Vec<Item>,
 }
 
 impl Row<'_> {
     fn name(&mut self, name: &str) {
         let y = self.top + ROW / 2.0 + 0.35 * TEXT;
-        self.items.push(text((LEFT - 7.0, y), &shortened(name, LEFT - 12.0), Anchor::End, false));
+        self.names.push(text((LEFT - 7.0, y), &shortened(name, LEFT - 12.0), Anchor::End, false));
     }
 
     fn bar(&mut self, span: &Span, color: Color, kind: &'static str, label: Option<&str>) {
@@ -149,8 +156,15 @@ mod tests {
         }
     }
 
+    fn over_time(scene: &Scene) -> impl Iterator<Item = &Item> {
+        scene.items.iter().flat_map(|item| match item {
+            Item::Group { kind: OVER_TIME, items, .. } => &items[..],
+            item => std::slice::from_ref(item),
+        })
+    }
+
     fn marks(scene: &Scene, wanted: &str) -> usize {
-        scene.items.iter().filter(|item| matches!(item, Item::Group { kind, .. } if *kind == wanted)).count()
+        over_time(scene).filter(|item| matches!(item, Item::Group { kind, .. } if *kind == wanted)).count()
     }
 
     #[test]
@@ -169,7 +183,7 @@ mod tests {
         for at in [0.0, 0.5, 1.0] {
             let marks = vec![Mark { at, name: "steady".into() }];
             let scene = scene(&Timeline { marks, ..timeline(1) });
-            let named = scene.items.iter().filter(
+            let named = over_time(&scene).filter(
                 |item| matches!(item, Item::Group { kind, items, .. } if *kind == "event" && items.len() == 2),
             );
             assert_eq!(named.count(), 1, "{at}");

@@ -148,7 +148,11 @@ mod tests {
         assert!(failure != zeroed && failure != a, "{colors:?}");
         let ribbon = crate::ribbon::scene(&timeline);
         let ticks = |title: &str| {
-            ribbon.items.iter().find_map(|item| match item {
+            let over_time = ribbon.items.iter().flat_map(|item| match item {
+                Item::Group { kind: crate::chart::OVER_TIME, items, .. } => &items[..],
+                _ => &[],
+            });
+            over_time.into_iter().find_map(|item| match item {
                 Item::Group { kind: "rule-hit", title: told, items } if told.starts_with(title) => {
                     if let Item::Line { color, .. } = items[0] {
                         Some(color)

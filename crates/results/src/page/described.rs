@@ -333,6 +333,8 @@ fn degradation(window: &Value) -> Row {
         let range = &during["ratio_confidence"];
         let bounds = range["low"].as_f64().zip(range["high"].as_f64());
         Some(match bounds {
+            // Digits beyond that say no more than that nothing is known.
+            Some((low, high)) if high > 100.0 => format!("{ratio:.1}% ({:.1} to >10000)", low * 100.0),
             Some((low, high)) => format!("{ratio:.1}% ({:.1} to {:.1})", low * 100.0, high * 100.0),
             None => format!("{ratio:.1}%"),
         })

@@ -2,9 +2,10 @@
 //! whenever.
 //!
 //! `described` reads `run.json` and `trial.yaml`, `of_load` that of a load without a trial, `over_time` the recorded tables and the ledger, `machine` what probes
-//! saw, `places` where faults and failures lie. How it is drawn is known to `rotproof_report`.
+//! saw, `places` where faults and failures lie, `failing` what each block that failed was. How it is drawn is known to `rotproof_report`.
 
 mod described;
+mod failing;
 mod machine;
 mod of_load;
 mod over_time;
@@ -53,9 +54,11 @@ fn read_with(folder: &Path, ledger: Option<&[Record]>) -> Result<Page> {
         let mut page = of_load::page(&run);
         page.timeline = over_time::timeline(folder, &[])?;
         machine::show(machine::charts(folder)?, &mut page.timeline);
-        let failures = Option::<Vec<places::Failed>>::deserialize(&run["failures"])
-            .map_err(|error| broken(&folder.join("run.json"), error))?;
-        page.places = places::strips(&of_load::sizes(&run), &[], &failures.unwrap_or_default());
+        let failures = Option::<Vec<failing::Failed>>::deserialize(&run["failures"])
+            .map_err(|error| broken(&folder.join("run.json"), error))?
+            .unwrap_or_default();
+        page.places = places::strips(&of_load::sizes(&run), &[], &failures);
+        (page.failing, page.failing_total) = failing::blocks(&failures, &[]);
         return Ok(page);
     }
     let trial: Value = yaml_file(&folder.join("trial.yaml"))?;
@@ -67,11 +70,12 @@ fn read_with(folder: &Path, ledger: Option<&[Record]>) -> Result<Page> {
             &from_file
         }
     };
-    let failures: Vec<places::Failed> = lines_file(&folder.join("failures.jsonl"))?;
+    let failures: Vec<failing::Failed> = lines_file(&folder.join("failures.jsonl"))?;
     let mut page = described::page(&run, &trial);
     page.timeline = over_time::timeline(folder, ledger)?;
     machine::show(machine::charts(folder)?, &mut page.timeline);
     page.places = places::strips(&run, ledger, &failures);
+    (page.failing, page.failing_total) = failing::blocks(&failures, ledger);
     Ok(page)
 }
 

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rotproof_fault::Record;
 use rotproof_report::{Strip, StripMark};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use super::failing::Failed;
 use super::over_time::EACH_MAX;
 
 /// Objects with a strip of their own, those with the most failures.
@@ -17,29 +16,6 @@ const BLOCK_BYTES: u64 = 4096;
 
 /// How finely a device with very many hits is divided: several times as finely as the page can show it.
 const PLACES: u64 = 8192;
-
-/// What of a line of `failures.jsonl` matters here.
-#[derive(Debug, Deserialize)]
-pub(super) struct Failed {
-    #[serde(default)]
-    object: String,
-    #[serde(default)]
-    offset_bytes: u64,
-    #[serde(default)]
-    ways: Vec<Way>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Way {
-    #[serde(default)]
-    found: Option<IgnoredAny>,
-    what: What,
-}
-
-#[derive(Debug, Deserialize)]
-struct What {
-    kind: String,
-}
 
 /// The device under the faults layer, then the objects with failures.
 pub(super) fn strips(run: &Value, ledger: &[Record], failures: &[Failed]) -> Vec<Strip> {
@@ -57,7 +33,7 @@ pub(super) fn strips(run: &Value, ledger: &[Record], failures: &[Failed]) -> Vec
     }
     let mut objects: BTreeMap<&str, Vec<StripMark>> = BTreeMap::new();
     for failure in failures {
-        let kind = kind(failure).to_owned();
+        let kind = failure.worst().map_or("failed", |way| way.kind()).to_owned();
         let mark = StripMark { offset: failure.offset_bytes, length: BLOCK_BYTES, kind, count: 1 };
         objects.entry(&failure.object).or_default().push(mark);
     }
@@ -95,13 +71,6 @@ fn hits(ledger: &[&Record], bytes: u64) -> Vec<StripMark> {
         *entry = (entry.0, entry.1.min(hit.offset), entry.2.max(end(hit)), entry.3 + 1);
     }
     shared.into_values().map(|(hit, offset, end, count)| mark(hit, offset, end, count)).collect()
-}
-
-/// The worst way in which a block failed: wrong data before an error.
-fn kind(failure: &Failed) -> &str {
-    let is_wrong = |way: &&Way| way.found.is_some() && way.what.kind != "unflushed";
-    let worst = failure.ways.iter().find(is_wrong).or(failure.ways.first());
-    worst.map_or("failed", |way| &way.what.kind)
 }
 
 /// What the run says, or what the marks need.
