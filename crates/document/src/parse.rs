@@ -231,8 +231,24 @@ impl Builder<'_> {
             _ if self.source.text.lines().any(|line| line.trim_start_matches(' ').starts_with('\t')) => {
                 "YAML indents with spaces; a line here begins with a tab"
             }
+            _ if looks_like_fio(&self.source.text) => {
+                "this looks like a job file of fio; `rotproof import FILE` makes a load of it"
+            }
             _ => "check indentation, colons, quotes and brackets here and on the line before",
         };
         self.report(Place::new(self.source, at..at + 1), format!("this is not YAML: {}", error.info()), help)
     }
+}
+/// Whether the first line that says something is a section, and a later one sets what jobs of fio have.
+fn looks_like_fio(text: &str) -> bool {
+    let mut lines =
+        text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(['#', ';']));
+    let is_section = |line: &str| line.starts_with('[') && line.ends_with(']');
+    let is_option = |line: &str| {
+        line.split_once('=').is_some_and(|(key, _)| {
+            ["rw", "readwrite", "bs", "blocksize", "ioengine", "filename", "size", "iodepth", "runtime"]
+                .contains(&key.trim())
+        })
+    };
+    lines.next().is_some_and(is_section) && lines.any(is_option)
 }

@@ -45,6 +45,26 @@ fn named<'de, A: MapAccess<'de>>(mut map: A) -> Result<Legs, A::Error> {
     Ok(Legs(legs))
 }
 
+impl<'de> Deserialize<'de> for Chain {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Form;
+
+        impl<'de> Visitor<'de> for Form {
+            type Value = Chain;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of devices, such as `[ memory: { size: 1GiB }, faults ]`,")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Chain, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Chain)
+            }
+        }
+
+        deserializer.deserialize_any(Form)
+    }
+}
+
 impl<'de> Deserialize<'de> for Legs {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Form;

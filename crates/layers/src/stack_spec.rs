@@ -9,14 +9,14 @@ use std::collections::HashSet;
 use rotproof_fault::{SiteList, UNNAMED_SITE};
 use rotproof_spec::{Bytes, Path, Problems};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::device_spec::DeviceSpec;
 use crate::faults::FaultsSpec;
 use crate::stack_check::Check;
 
 /// Devices bottom to top.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Chain(pub Vec<DeviceSpec>);
 

@@ -356,6 +356,7 @@ mod tests {
             ("x --fsync 3", "--fsync: a load that only reads"),
             ("x --rwmixread 120", "not between 0% and 100%"),
             ("memory", "has no size"),
+            ("memory:64", "did you mean `memory:64MiB`?"),
             ("x --mix darc_otlp", "did you mean `darc_oltp`?"),
             ("x --mix darc_oltp --bs 4k", "cannot be used with"),
             ("x --personality varmail --bs 4k", "cannot be used with"),

@@ -49,6 +49,14 @@ impl FromStr for Axis {
             }
             _ => split(values),
         };
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        if let [one] = &values[..]
+            && let Some((first, last)) = one.split_once('-').filter(|(a, b)| is_number(a) && is_number(b))
+        {
+            return Err(wrong(&format!(
+                "looks like a range, which is {first}..{last} (a text goes in quotes)"
+            )));
+        }
         if values.iter().any(String::is_empty) {
             return Err(wrong("has an empty value"));
         }
@@ -191,8 +199,9 @@ mod tests {
             axis("load.block_size={4KiB: 50%, 8KiB: 50%},64KiB").values,
             ["{4KiB: 50%, 8KiB: 50%}", "64KiB"]
         );
+        assert_eq!(axis("name='1-3'").values, ["'1-3'"]);
         assert_eq!(axis("faults[0]='read, once: error',\"a,b\"").values, ["'read, once: error'", "\"a,b\""]);
-        for wrong in ["subject", "=a", "a=", "a=1,", "a=b,b", "seed=5..1", "seed=1..100000"] {
+        for wrong in ["subject", "=a", "a=", "a=1,", "a=b,b", "seed=5..1", "seed=1..100000", "seed=1-3"] {
             assert!(wrong.parse::<Axis>().is_err(), "{wrong}");
         }
     }

@@ -45,13 +45,20 @@ impl FromStr for LoadTarget {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wants_size = |word: &str| format!("`{text}` has no size; write for example {word}:1GiB");
+        // A number alone is bytes, and nobody means so few.
+        let sized = |size: &str| match size.parse::<Bytes>()? {
+            Bytes(few @ ..512) => {
+                Err(format!("`{text}` has {few} bytes, less than one block; did you mean `{text}MiB`?"))
+            }
+            size => Ok(size),
+        };
         if text.starts_with("nbd:") || text.starts_with("nbd+unix:") || text.starts_with("nbds") {
             return text.parse().map(Self::Nbd).map_err(|error: Error| error.to_string());
         }
         // A path with a colon can be written ./memory:x.
         match text.split_once(':') {
-            Some(("memory", size)) => Ok(Self::Memory(size.parse()?)),
-            Some(("null", size)) => Ok(Self::Null(size.parse()?)),
+            Some(("memory", size)) => Ok(Self::Memory(sized(size)?)),
+            Some(("null", size)) => Ok(Self::Null(sized(size)?)),
             Some(("disk", rest)) => {
                 let (profile, size) = rest.split_once(':').ok_or_else(|| wants_size("disk:ssd"))?;
                 let kind = match profile {
@@ -60,7 +67,7 @@ impl FromStr for LoadTarget {
                     "nvme" => SimulatedKind::Nvme,
                     other => return Err(format!("there is no disk `{other}`; hdd, ssd and nvme are known")),
                 };
-                Ok(Self::Disk(kind, size.parse()?))
+                Ok(Self::Disk(kind, sized(size)?))
             }
             _ if matches!(text, "memory" | "null") => Err(wants_size(text)),
             _ if text.is_empty() => Err("an empty target; give a path".into()),
