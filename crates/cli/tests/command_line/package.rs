@@ -8,7 +8,7 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn the_package_has_the_command_its_pages_and_completions_that_bash_takes() {
+fn the_package_has_the_command_its_pages_and_completions_that_shells_take() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder = tempfile::tempdir().expect("a folder");
     let built = Command::new(root.join("packaging/debian"))
@@ -49,4 +49,33 @@ fn the_package_has_the_command_its_pages_and_completions_that_bash_takes() {
     let completions = at.join("usr/share/bash-completion/completions/rotproof");
     let asked = Command::new("bash").args(["-c", script, "bash"]).arg(completions).output().expect("bash");
     assert_eq!(String::from_utf8_lossy(&asked.stdout), "run\n--junit\n", "{}", text(&asked));
+    // As fish is asked by programs.
+    let fish = at.join("usr/share/fish/vendor_completions.d/rotproof.fish");
+    let script = "source $argv[1]; complete -C 'rotproof ru'; complete -C 'rotproof run --ju'";
+    let asked =
+        Command::new("fish").args(["--no-config", "-c", script]).arg(fish).output().expect("fish starts");
+    let said = text(&asked);
+    let words: Vec<&str> = said.lines().filter_map(|line| line.split('\t').next()).collect();
+    assert_eq!(words, ["run", "--junit"], "{said}");
+    let asked = Command::new("timeout")
+        .args(["60", "zsh", "-f", "-c", ZSH, "zsh"])
+        .arg(at.join("usr/share/zsh/vendor-completions"))
+        .output()
+        .expect("zsh starts");
+    let said = text(&asked);
+    assert!(said.contains("<<rotproof run --junit"), "{said}");
 }
+
+/// In a shell behind a terminal of its own somebody presses the keys; ^G shows what then stands on the line. What is typed before
+/// the shell has come so far waits for it.
+const ZSH: &str = r#"
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell "fpath=($1 \$fpath); autoload -Uz compinit && compinit -u -D"
+zpty -w shell 'show() { print -r -- "<<$BUFFER>>" }; zle -N show; bindkey "^G" show; print RE""ADY'
+zpty -r shell said '*READY*'
+zpty -w -n shell $'rotproof run --ju\t'
+zpty -w -n shell $'\a'
+zpty -r shell said '*<<*>>*'
+print -r -- "$said"
+"#;
