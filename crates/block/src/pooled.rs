@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::task::{Context, Poll};
 
 const ALIGNMENT: usize = 64;
-const CLASS_BYTES: [usize; 3] = [256, 512, 1024];
+const CLASS_BYTES: [usize; 4] = [256, 512, 1024, 2048];
 /// Free boxes a thread keeps per class: far above any queue depth in use.
 const KEPT: usize = 4096;
 

@@ -1,9 +1,8 @@
 //! The way in for requests: what one thread of the foreign stack asks.
 
 use std::ffi::c_char;
-use std::rc::Rc;
 
-use fault::{Decision, Evaluator, Header};
+use fault::{Gate, Header};
 use rotproof_block::{Context, Operation, Phase, Tag, Time};
 
 use crate::engine::{engine_of, rotproof_engine};
@@ -15,7 +14,7 @@ use crate::text::optional;
 /// with them later.
 #[expect(non_camel_case_types, reason = "its name in C")]
 pub struct rotproof_queue {
-    evaluator: Rc<Evaluator>,
+    gate: Gate,
     device_bytes: u64,
     block_bytes: u32,
 }
@@ -84,7 +83,7 @@ pub unsafe extern "C" fn rotproof_queue_new(
         // SAFETY: as the caller promises.
         let rotproof_engine { engine, block_bytes } = unsafe { engine_of(engine) }?;
         let made = rotproof_queue {
-            evaluator: Rc::new(engine.evaluator()),
+            gate: engine.gate(),
             device_bytes: engine.device_size(),
             block_bytes: *block_bytes,
         };
@@ -146,12 +145,8 @@ pub unsafe extern "C" fn rotproof_begin(
             Operation::Write { .. } => unsafe { std::slice::from_raw_parts(io.write_data, length) },
             _ => &[],
         };
-        let (verdict, has_hit) = match queue.evaluator.decide(&header, payload) {
-            Decision::Pass => return Ok(()),
-            Decision::Inspect(rules) => (rules.into(), false),
-            Decision::Act(verdict) => (*verdict, true),
-        };
-        let carried = Carried::new(Rc::clone(&queue.evaluator), header, verdict, has_hit);
+        let Some(passage) = queue.gate.begin(&header, payload) else { return Ok(()) };
+        let carried = Carried::new(passage);
         *out = Box::into_raw(Box::new(rotproof_request::new(carried, io.write_data, io.read_data)));
         Ok(())
     })

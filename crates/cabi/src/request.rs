@@ -1,14 +1,11 @@
 //! The steps of one request, told to the caller one by one.
 //!
-//! The order is that of `Evaluator`: a write, discard or flush waits, fails or is passed on with what it replaces read
-//! first; a read is passed on and then shown as the reader is to see it, late, or as an error. [`Carried`] knows it
-//! and is safe; the functions around it turn pointers into what it takes.
+//! Their order is that of the engine's `Passage`, which knows no pointers. [`Carried`] holds it together with the memory that
+//! a caller in C is lent; the functions around it turn pointers into what it takes.
 
-use std::collections::VecDeque;
 use std::ops::Range;
-use std::rc::Rc;
 
-use fault::{Errno, Evaluator, Hang, Header, Piece, ReadOutcome, Verdict};
+use fault::{Data, End, Hang, Header, Passage, Step};
 use rotproof_block::{Buffer, Operation, Time};
 
 use crate::status::{Failure, guard, rotproof_status};
@@ -84,17 +81,18 @@ pub unsafe extern "C" fn rotproof_next(
         // SAFETY: as the caller promises.
         let out =
             unsafe { step.as_mut() }.ok_or_else(|| Failure::invalid("the place for the step is NULL"))?;
-        let length = request.carried.header.length as usize;
-        let data = match request.carried.header.operation {
+        let length = request.carried.header().length as usize;
+        let data = match request.carried.header().operation {
             Operation::Write { .. } => {
                 // SAFETY: checked when it began not to be NULL, and so long and still there, says the caller.
                 Data::Write(unsafe { std::slice::from_raw_parts(request.write_data, length) })
             }
-            Operation::Read => {
-                // SAFETY: the same, and nobody else uses it between two steps.
+            // Before the device below has filled it, it may be memory that nobody has written.
+            Operation::Read if request.carried.is_filled => {
+                // SAFETY: the same; the device below has filled it, says the caller, and nobody else uses it between two steps.
                 Data::Read(unsafe { std::slice::from_raw_parts_mut(request.read_data, length) })
             }
-            Operation::Flush | Operation::Discard | Operation::WriteZeroes => Data::None,
+            Operation::Read | Operation::Flush | Operation::Discard | Operation::WriteZeroes => Data::None,
         };
         let next = request.carried.next(data, Time(now_ns))?;
         let mut told = rotproof_step {
@@ -106,27 +104,28 @@ pub unsafe extern "C" fn rotproof_next(
             error: 0,
         };
         match next {
-            Step::ReadBelow(range) => {
+            Told::ReadBelow(range) => {
                 told.kind = rotproof_step_kind::ReadBelow;
                 (told.offset, told.length) = (range.start, range.end - range.start);
-                told.data = request.carried.below().map_or(std::ptr::null_mut(), <[u8]>::as_mut_ptr);
+                told.data =
+                    request.carried.reading.as_deref_mut().map_or(std::ptr::null_mut(), <[u8]>::as_mut_ptr);
             }
-            Step::Wait(duration_ns) => {
+            Told::Wait(duration_ns) => {
                 told.kind = rotproof_step_kind::Wait;
                 told.duration_ns = duration_ns;
             }
-            Step::Hang(duration_ns) => {
+            Told::Hang(duration_ns) => {
                 told.kind = rotproof_step_kind::Hang;
                 told.duration_ns = duration_ns.unwrap_or(ROTPROOF_FOREVER);
             }
-            Step::Submit => {
+            Told::Submit => {
                 told.kind = rotproof_step_kind::Submit;
-                told.data = match request.carried.aside() {
+                told.data = match &mut request.carried.aside {
                     Some(aside) => aside.as_mut_ptr(),
                     None => request.read_data,
                 };
             }
-            Step::Complete(error) => told.error = error,
+            Told::Complete(error) => told.error = error,
         }
         *out = told;
         Ok(())
@@ -187,25 +186,9 @@ unsafe fn request_of<'a>(request: *mut rotproof_request) -> Result<&'a mut rotpr
     unsafe { request.as_mut() }.ok_or_else(|| Failure::invalid("the request is NULL"))
 }
 
-/// The data of a request, while one of its steps is worked out.
-pub(crate) enum Data<'a> {
-    None,
-    Write(&'a [u8]),
-    Read(&'a mut [u8]),
-}
-
-impl Data<'_> {
-    fn payload(&self) -> &[u8] {
-        match self {
-            Data::Write(payload) => payload,
-            Data::None | Data::Read(_) => &[],
-        }
-    }
-}
-
 /// A step, without pointers. Spans are in nanoseconds.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum Told {
     ReadBelow(Range<u64>),
     Wait(u64),
     Hang(Option<u64>),
@@ -213,225 +196,85 @@ pub(crate) enum Step {
     Complete(i32),
 }
 
-/// What comes next, once the last step is done.
-#[derive(Clone, Copy, Debug)]
-enum Stage {
-    Begin,
-    /// The delay is over.
-    Delayed,
-    /// Something may still hold it back.
-    Hanging,
-    /// What it replaces is to be read.
-    Replaced,
-    Submit,
-    /// The device below has answered.
-    Submitted,
-    /// What it has touched in part is to be read.
-    Edges,
-    Over(i32),
-}
-
-/// A request on its way.
+/// A request on its way: its passage, with what C has no hands for.
 pub(crate) struct Carried {
-    evaluator: Rc<Evaluator>,
-    header: Header,
-    /// Gone with the end of a read.
-    verdict: Option<Verdict>,
-    /// Something was decided before it was passed on.
-    has_hit: bool,
-    stage: Stage,
+    passage: Passage,
     /// A step was told and is not done.
     is_out: bool,
-    to_read: VecDeque<Range<u64>>,
-    reading: Option<Piece>,
-    stale: Vec<Piece>,
-    edges: Vec<Piece>,
+    /// Where what is read below goes.
+    reading: Option<Buffer>,
+    is_submitted: bool,
+    /// The device below has brought what a read asked for.
+    is_filled: bool,
     /// What the device gives to a reader who is to see none of it.
     aside: Option<Buffer>,
-    hangs: VecDeque<Hang>,
     hang: Option<Hang>,
-    /// How a read ends.
-    outcome: Option<i32>,
-    /// What the device below said last.
+    /// What the device below has answered to the request.
     below: i32,
 }
 
-fn number(errno: Option<Errno>) -> i32 {
-    errno.map_or(0, Errno::number)
-}
-
 impl Carried {
-    pub(crate) fn new(evaluator: Rc<Evaluator>, header: Header, verdict: Verdict, has_hit: bool) -> Self {
+    pub(crate) fn new(passage: Passage) -> Self {
         Self {
-            evaluator,
-            header,
-            verdict: Some(verdict),
-            has_hit,
-            stage: Stage::Begin,
+            passage,
             is_out: false,
-            to_read: VecDeque::new(),
             reading: None,
-            stale: Vec::new(),
-            edges: Vec::new(),
+            is_submitted: false,
+            is_filled: false,
             aside: None,
-            hangs: VecDeque::new(),
             hang: None,
-            outcome: None,
             below: 0,
         }
     }
 
-    /// Where what is read below goes.
-    fn below(&mut self) -> Option<&mut [u8]> {
-        self.reading.as_mut().map(|piece| &mut *piece.bytes)
-    }
-
-    /// Where the data of a read go instead of to the reader.
-    fn aside(&mut self) -> Option<&mut [u8]> {
-        self.aside.as_deref_mut()
+    fn header(&self) -> &Header {
+        self.passage.header()
     }
 
     fn step_done(&mut self, error: i32) -> Result<(), Failure> {
         if !std::mem::take(&mut self.is_out) {
             return Err(Failure::invalid("no step is under way; ask for the next one first"));
         }
-        self.below = error;
         self.hang = None;
-        if let Some(piece) = self.reading.take().filter(|_| error == 0) {
-            match self.stage {
-                Stage::Replaced => {
-                    let mut piece = piece;
-                    self.evaluator.make_stale(&mut piece);
-                    self.stale.push(piece);
-                }
-                _ => self.edges.push(piece),
-            }
+        if let Some(bytes) = self.reading.take() {
+            self.passage.answer(Some(bytes).filter(|_| error == 0));
+        } else if std::mem::take(&mut self.is_submitted) {
+            (self.below, self.is_filled) = (error, error == 0);
+            self.passage.submitted(error == 0);
         }
         Ok(())
     }
 
-    fn next(&mut self, mut data: Data<'_>, now: Time) -> Result<Step, Failure> {
+    fn next(&mut self, data: Data<'_>, now: Time) -> Result<Told, Failure> {
         if self.is_out {
             return Err(Failure::invalid("the step before is not done; say so with rotproof_step_done"));
         }
-        loop {
-            if let Some(step) = self.advance(&mut data, now) {
-                self.is_out = !matches!(step, Step::Complete(_));
-                return Ok(step);
+        let data = self.aside.as_deref_mut().map_or(data, Data::Read);
+        let told = match self.passage.next(data, || now) {
+            Step::Read(range) => {
+                self.reading = Some(Buffer::zeroed((range.end - range.start) as usize));
+                Told::ReadBelow(range)
             }
-        }
-    }
-
-    /// Does what can be done here; gives the step that is the caller's, if it has come to one.
-    fn advance(&mut self, data: &mut Data<'_>, now: Time) -> Option<Step> {
-        let is_read = self.header.operation == Operation::Read;
-        match self.stage {
-            Stage::Begin if is_read => {
-                let fails = self.verdict.as_ref().is_some_and(|verdict| verdict.failure().is_some());
-                // The ledger wants what the device really holds; the reader's data stay as they are.
-                self.aside = fails.then(|| Buffer::stale(self.header.length as usize));
-                self.stage = Stage::Submit;
+            Step::Wait(span) => Told::Wait(nanoseconds(span)),
+            Step::Hang(hang) => {
+                let span = hang.span().map(nanoseconds);
+                self.hang = Some(hang);
+                Told::Hang(span)
             }
-            Stage::Begin => {
-                self.stage = Stage::Delayed;
-                let verdict = self.verdict.as_ref()?;
-                if self.has_hit {
-                    self.evaluator.before_submit(&self.header, verdict, data.payload(), now);
-                }
-                let delay = verdict.delay()?;
-                return Some(wait(delay));
+            Step::Submit => {
+                let length = self.header().length as usize;
+                self.aside = self.passage.is_aside().then(|| Buffer::zeroed(length));
+                self.is_submitted = true;
+                Told::Submit
             }
-            Stage::Delayed => {
-                let hangs = self.verdict.as_ref().map(|verdict| self.evaluator.hangs(verdict));
-                self.hangs.extend(hangs.into_iter().flatten());
-                self.stage = Stage::Hanging;
-            }
-            Stage::Hanging => {
-                if let Some(hang) = self.hangs.pop_front() {
-                    let span = hang.span().map(nanoseconds);
-                    self.hang = Some(hang);
-                    return Some(Step::Hang(span));
-                }
-                self.stage = match (self.outcome, &self.verdict) {
-                    (Some(error), _) => Stage::Over(error),
-                    (None, Some(verdict)) => match verdict.failure() {
-                        Some(errno) => Stage::Over(errno.number()),
-                        None => {
-                            self.to_read = verdict.lost_ranges(&self.header).into();
-                            Stage::Replaced
-                        }
-                    },
-                    (None, None) => Stage::Submit,
-                };
-            }
-            Stage::Replaced => match self.read_next() {
-                Some(step) => return Some(step),
-                None => self.stage = Stage::Submit,
-            },
-            Stage::Submit => {
-                self.stage = Stage::Submitted;
-                return Some(Step::Submit);
-            }
-            Stage::Submitted if self.below != 0 => self.stage = Stage::Over(self.below),
-            Stage::Submitted => {
-                if is_read || self.header.operation.is_mutation() {
-                    self.to_read = self.evaluator.edges(&self.header, self.verdict.as_ref()).into();
-                }
-                self.stage = Stage::Edges;
-            }
-            Stage::Edges => match self.read_next() {
-                Some(step) => return Some(step),
-                None if is_read => return self.finish_read(data, now),
-                None => self.finish_mutation(data, now),
-            },
-            Stage::Over(error) => return Some(Step::Complete(error)),
-        }
-        None
-    }
-
-    fn read_next(&mut self) -> Option<Step> {
-        let range = self.to_read.pop_front()?;
-        let bytes = Buffer::stale((range.end - range.start) as usize);
-        self.reading = Some(Piece { offset: range.start, bytes });
-        Some(Step::ReadBelow(range))
-    }
-
-    fn finish_mutation(&mut self, data: &Data<'_>, now: Time) {
-        let late = self.verdict.as_ref().and_then(|verdict| {
-            if self.header.operation.is_mutation() {
-                let (stale, edges) = (&self.stale, &self.edges);
-                self.evaluator.mutation_done(&self.header, verdict, data.payload(), stale, edges, now);
-            }
-            verdict.late_failure()
-        });
-        self.stage = Stage::Over(number(late));
-    }
-
-    /// Makes of a read what the reader is to see, and when.
-    fn finish_read(&mut self, data: &mut Data<'_>, now: Time) -> Option<Step> {
-        self.stage = Stage::Hanging;
-        let own = match data {
-            Data::Read(own) => &mut **own,
-            Data::None | Data::Write(_) => &mut [],
+            Step::Complete(End::AsBelow) => return Ok(Told::Complete(self.below)),
+            Step::Complete(End::Fails(errno)) => return Ok(Told::Complete(errno.number())),
         };
-        let shown = self.aside.as_deref_mut().unwrap_or(own);
-        let verdict = self.verdict.take()?;
-        let outcome = self.evaluator.read_done(&self.header, verdict, shown, &self.edges, now);
-        let ReadOutcome { failure, transfers, delay, hangs } = outcome;
-        if failure.is_some() && !transfers {
-            // A reader that overlooks the error must not find the right data all the same.
-            shown.fill(0);
-        }
-        self.outcome = Some(number(failure));
-        self.hangs = hangs.into();
-        delay.map(wait)
+        self.is_out = true;
+        Ok(told)
     }
 }
 
 fn nanoseconds(span: std::time::Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX - 1)
-}
-
-fn wait(span: std::time::Duration) -> Step {
-    Step::Wait(nanoseconds(span))
 }

@@ -208,7 +208,7 @@ impl ActiveRule {
         content: impl Fn(u64) -> Option<ContentHash>,
         verdict: &mut Verdict,
     ) {
-        if !self.rule.matching.permits_tag(header.context.tag) {
+        if !self.rule.matching.permits(&header.context) {
             // Other requests at this place concern it, this one does not.
         } else if self.rule.watches(OperationKind::from(header.operation)) {
             verdict.watched.append(matched);

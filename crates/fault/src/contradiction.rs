@@ -209,6 +209,7 @@ fn share_a_place(one: &Rule, other: &Rule) -> bool {
 fn meet(one: &Rule, other: &Rule) -> bool {
     one.during.iter().any(|phase| other.during.0.contains(phase))
         && one.matching.tag == other.matching.tag
+        && one.matching.origin == other.matching.origin
         && OperationKind::ALL
             .into_iter()
             .any(|operation| one.concerns_operation(operation) && other.concerns_operation(operation))

@@ -3,23 +3,26 @@
 //! table whose head says of which part of a rule it is.
 
 use std::collections::{BTreeSet, HashMap};
-use std::ops::Range;
 
-use rotproof_block::{Buffer, ContentHash, Context, Operation, Phase, Tag, Time};
+use rotproof_block::{ContentHash, Context, Operation, Origin, Phase, Tag, Time};
 use rotproof_spec::{Path, Problems, WordOrMap};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use self::carrier::Disk;
 use crate::effect_form::{NAMES, keys_of};
 use crate::seen::{BLOCKS, OPTIONS};
 use crate::short_form::CONDITIONS;
 use crate::zeros::{ZEROS, zeros_hash};
 use crate::{
-    AwakePhase, BLOCK_BYTES, Decision, Effect, Engine, EngineOptions, Errno, Evaluator, FaultEntry, Header,
-    Match, Model, OperationMatch, Persistence, Piece, Plan, ResolvedRule, Rule, Schedule, Target,
-    TargetContent, Verdict, validate_plan,
+    AwakePhase, BLOCK_BYTES, Effect, Engine, EngineOptions, Errno, FaultEntry, Header, Match, Model,
+    OperationMatch, OriginMatch, Persistence, Plan, ResolvedRule, Rule, Schedule, Target, TargetContent,
+    validate_plan,
 };
+
+#[path = "../tests/carrier/mod.rs"]
+mod carrier;
 
 const PAGE: &str = include_str!("../../../docs/faults.md");
 
@@ -138,61 +141,6 @@ fn examples() -> Vec<Example> {
     examples
 }
 
-/// A device in memory under an engine, carried as the protocol of [`Evaluator`] says.
-struct Disk {
-    evaluator: Evaluator,
-    medium: Vec<u8>,
-}
-
-impl Disk {
-    fn carry(&mut self, header: &Header, payload: &[u8]) {
-        let now = header.context.submitted;
-        let verdict: Verdict = match self.evaluator.decide(header, payload) {
-            Decision::Pass => return self.serve(header, payload),
-            Decision::Inspect(rules) => rules.into(),
-            Decision::Act(verdict) => *verdict,
-        };
-        if header.operation == Operation::Read {
-            let mut data = self.medium[in_medium(&(header.offset..header.end()))].to_vec();
-            let edges = self.pieces(self.evaluator.edges(header, Some(&verdict)));
-            self.evaluator.read_done(header, verdict, &mut data, &edges, now);
-            return;
-        }
-        self.evaluator.before_submit(header, &verdict, payload, now);
-        if verdict.failure().is_some() {
-            return;
-        }
-        let mut stale = self.pieces(verdict.lost_ranges(header));
-        stale.iter_mut().for_each(|piece| self.evaluator.make_stale(piece));
-        self.serve(header, payload);
-        if header.operation.is_mutation() {
-            let edges = self.pieces(self.evaluator.edges(header, Some(&verdict)));
-            self.evaluator.mutation_done(header, &verdict, payload, &stale, &edges, now);
-        }
-    }
-
-    fn serve(&mut self, header: &Header, payload: &[u8]) {
-        let range = in_medium(&(header.offset..header.end()));
-        match header.operation {
-            Operation::Write { .. } => self.medium[range].copy_from_slice(payload),
-            Operation::WriteZeroes | Operation::Discard => self.medium[range].fill(0),
-            Operation::Read | Operation::Flush => {}
-        }
-    }
-
-    fn pieces(&self, ranges: Vec<Range<u64>>) -> Vec<Piece> {
-        let piece = |range: Range<u64>| Piece {
-            offset: range.start,
-            bytes: Buffer::copy_of(&self.medium[in_medium(&range)]),
-        };
-        ranges.into_iter().map(piece).collect()
-    }
-}
-
-fn in_medium(range: &Range<u64>) -> Range<usize> {
-    range.start as usize..range.end as usize
-}
-
 /// How often any rule of the plan hits in a stream of requests of every operation, phase and moment: small ones at the
 /// beginning of the device, and large ones over all of it where models have chosen its blocks.
 fn hits(plan: Plan, seed: u64) -> u64 {
@@ -216,7 +164,7 @@ fn hits(plan: Plan, seed: u64) -> u64 {
         let places = 2048 * BLOCK_BYTES..2052 * BLOCK_BYTES;
         engine.set_places(&rule.name, &[places]).expect("it waits for its places");
     }
-    let mut disk = Disk { evaluator: engine.evaluator(), medium: vec![0; DEVICE_BYTES as usize] };
+    let mut disk = Disk::new(&engine, DEVICE_BYTES);
     let tags = ["", "focal.vdi", "bionic.img", "x1.log"].map(|name| match name {
         "" => Tag::default(),
         name => Tag::intern(name),
@@ -229,7 +177,8 @@ fn hits(plan: Plan, seed: u64) -> u64 {
             let submitted = Time((from_ms + step * 10) * 1_000_000);
             let tag = tags[step as usize % tags.len()];
             let mut send = |operation, offset, length, payload: &[u8]| {
-                let context = Context { phase, submitted, tag, ..Context::default() };
+                let origin = if step % 7 == 6 { Origin::Scrub } else { Origin::Host };
+                let context = Context { phase, submitted, tag, origin, ..Context::default() };
                 disk.carry(&Header { operation, offset, length, context }, payload);
             };
             // The place that an extent is said to have, and few others, so that they are met again.
@@ -312,6 +261,7 @@ fn every_word_of_the_language_has_an_example() {
     };
     demand(&[Kind::Condition], &keys_of_form::<Match>().iter().map(String::as_str).collect::<Vec<_>>());
     demand(&[Kind::Condition, Kind::Short], &OperationMatch::WORDS.map(|(word, _)| word));
+    demand(&[Kind::Condition], &OriginMatch::WORDS.map(|(word, _)| word));
     demand(&[Kind::Target, Kind::Short], <Target as WordOrMap>::WORDS);
     demand(&[Kind::Target, Kind::Short], &BLOCKS);
     demand(&[Kind::Target, Kind::Short], &OPTIONS);

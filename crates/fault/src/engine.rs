@@ -17,13 +17,13 @@ use crate::BLOCK_BYTES;
 use crate::active_rule::ActiveRule;
 use crate::clock::Clock;
 use crate::effect::Effect;
-use crate::evaluator::Evaluator;
 use crate::geometry::Header;
 use crate::hang::Hangs;
 use crate::index::Index;
 use crate::ledger::Ledger;
 use crate::matching::OperationKind;
 use crate::overlay::Overlay;
+use crate::passage::Gate;
 use crate::power_cut::PowerCut;
 use crate::record::{TargetKey, is_unnamed, unnamed};
 use crate::resolved::ResolvedRule;
@@ -61,7 +61,7 @@ impl fmt::Debug for Common {
 }
 
 /// Decides what happens to the requests of one device, and remembers what has. Shared by all queues of the device;
-/// each asks through its own [`Evaluator`].
+/// each begins its requests at its own [`Gate`].
 pub struct Engine {
     /// The name of the place where it acts.
     pub(crate) site: Arc<str>,
@@ -415,9 +415,9 @@ impl Engine {
         self.device_size.div_ceil(BLOCK_BYTES)
     }
 
-    /// What one queue asks.
-    pub fn evaluator(self: &Arc<Self>) -> Evaluator {
-        Evaluator::new(Arc::clone(self))
+    /// Where the requests of one queue begin.
+    pub fn gate(self: &Arc<Self>) -> Gate {
+        Gate::new(Arc::clone(self))
     }
 
     /// When the first request of the phase *run* came, from which windows in time count; `None` before that, and if no rule

@@ -1,19 +1,7 @@
-//! The way of one request through the engine, for the queue that carries it:
+//! What is decided on a request, before it is passed on and when it has come back.
 //!
-//! ```text
-//! decide ──> Pass      nothing can happen: pass the request on as it is
-//!        ──> Inspect   pass it on, and call read_done / mutation_done when it has succeeded
-//!        ──> Act       as its verdict says:
-//!
-//! write, discard, flush: before_submit, wait for the delay and the hangs, fail (failure) or
-//!                        read lost_ranges below (stale), pass on, read edges below, mutation_done,
-//!                        complete or fail all the same (late_failure)
-//! read:                  pass on, read edges below, read_done, wait for the delay and the hangs, fail or complete
-//! ```
-//!
-//! Reading below and waiting are the caller's: the engine knows no device and no clock. Both decisions hold the rules
-//! that they were made by, and what is done at the end goes by the same: a rule that comes or goes while a request is
-//! under way concerns the next one.
+//! [`Passage`](crate::passage::Passage) asks, in the order in which a request goes its way. Both decisions hold the rules that they
+//! were made by, and what is done at the end goes by the same.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -37,28 +25,28 @@ use crate::zeros::zeros_hash;
 
 /// What to do with a request.
 #[derive(Debug)]
-pub enum Decision {
+pub(crate) enum Decision {
     /// Nothing can happen to it.
     Pass,
     /// Nothing has happened yet, but what it brings back or leaves behind must be looked at, by these rules.
     Inspect(RuleSet),
     /// Something happens to it.
-    Act(Box<Verdict>),
+    Act(Verdict),
 }
 
 /// Bytes of the device that the caller has read below on the engine's behalf.
 #[derive(Debug)]
-pub struct Piece {
+pub(crate) struct Piece {
     /// First byte on the device.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// What the device holds there.
-    pub bytes: Buffer,
+    pub(crate) bytes: Buffer,
 }
 
 /// The engine as one queue sees it. Not shared between threads: it keeps a copy of the pointer to the rules, and
 /// memory to work in.
 #[derive(Debug)]
-pub struct Evaluator {
+pub(crate) struct Evaluator {
     pub(crate) engine: Arc<Engine>,
     rules: RefCell<Newest>,
     scratch: RefCell<Scratch>,
@@ -87,7 +75,7 @@ impl Evaluator {
 
     /// Decides on a request that is about to be passed on, and counts its matches. `payload` is the data of a write,
     /// empty otherwise. The request must be one that the device below accepts.
-    pub fn decide(&self, header: &Header, payload: &[u8]) -> Decision {
+    pub(crate) fn decide(&self, header: &Header, payload: &[u8]) -> Decision {
         let operation = OperationKind::from(header.operation);
         let blocks = header.blocks();
         if blocks.is_empty() && operation != OperationKind::Flush {
@@ -96,7 +84,7 @@ impl Evaluator {
         let mut newest = self.rules.borrow_mut();
         let rules = newest.load();
         if let Some(verdict) = self.meet_latch(rules, header, operation) {
-            return Decision::Act(Box::new(verdict));
+            return Decision::Act(verdict);
         }
         if rules.index().has_clock {
             // Time begins whether or not the rules that go by it are awake.
@@ -140,7 +128,7 @@ impl Evaluator {
         match (verdict.is_empty(), must_inspect) {
             (false, _) => {
                 verdict.settle();
-                Decision::Act(Box::new(verdict))
+                Decision::Act(verdict)
             }
             (true, true) => Decision::Inspect(verdict.rules),
             (true, false) => Decision::Pass,
@@ -149,7 +137,7 @@ impl Evaluator {
 
     /// Whether a read on which nothing was decided before is the business of any of `rules`, by which it goes, now that
     /// it has come back: whether [`Evaluator::read_done`] has anything to do.
-    pub fn concerns_read(&self, header: &Header, rules: &RuleSet, data: &[u8]) -> bool {
+    pub(crate) fn concerns_read(&self, header: &Header, rules: &RuleSet, data: &[u8]) -> bool {
         if self.engine.overlay.touches(&header.blocks()) {
             return true;
         }
@@ -228,7 +216,7 @@ impl Evaluator {
 
     /// The blocks that the request touches in part only and of which the ledger wants the whole: ranges of the device
     /// to be read below once the request has succeeded. At most two, nearly always none.
-    pub fn edges(&self, header: &Header, verdict: Option<&Verdict>) -> Vec<Range<u64>> {
+    pub(crate) fn edges(&self, header: &Header, verdict: Option<&Verdict>) -> Vec<Range<u64>> {
         let blocks = header.blocks();
         let mut edges = Vec::new();
         if blocks.is_empty() {
@@ -272,7 +260,7 @@ impl Evaluator {
 
     /// Makes what has been read below for [`Verdict::lost_ranges`] look as it reads, so that it can stand in for the
     /// write that will be lost.
-    pub fn make_stale(&self, piece: &mut Piece) {
+    pub(crate) fn make_stale(&self, piece: &mut Piece) {
         let header = Header {
             operation: Operation::Read,
             offset: piece.offset,
@@ -292,8 +280,8 @@ impl Evaluator {
     }
 
     /// What holds the request back after its delay, one after the other. For a write, discard or flush; of a read it
-    /// stands in the [`ReadOutcome`](crate::ReadOutcome).
-    pub fn hangs(&self, verdict: &Verdict) -> Vec<Hang> {
+    /// stands in the [`ReadOutcome`](crate::injection::ReadOutcome).
+    pub(crate) fn hangs(&self, verdict: &Verdict) -> Vec<Hang> {
         let hang = |hit: &RequestHit| match hit.effect {
             Effect::Hang(span) => Some(Hang::new(&self.engine, &hit.rule, span)),
             _ => None,
@@ -454,7 +442,8 @@ mod tests {
 
     #[test]
     fn of_ten_thousand_rules_for_other_blocks_none_is_looked_at() {
-        let evaluator = engine((0..10_000u64).map(|n| format!("offset={}: error", n * 2 * 4096))).evaluator();
+        let evaluator = engine((0..10_000u64).map(|n| format!("offset={}: error", n * 2 * 4096))).gate();
+        let evaluator = evaluator.evaluator();
         for block in [1, 9_999, 19_999, 1 << 27] {
             for operation in [Operation::Read, Operation::WRITE] {
                 let decision = evaluator.decide(&header(operation, block, 1), &[0; 4096]);
@@ -473,7 +462,8 @@ mod tests {
             let content = ContentHash::of(&n.to_le_bytes());
             format!("content={content}: error")
         }))
-        .evaluator();
+        .gate();
+        let evaluator = evaluator.evaluator();
         let payload = vec![7; 32 * 4096];
         assert!(matches!(evaluator.decide(&header(Operation::WRITE, 0, 32), &payload), Decision::Pass));
         assert!(evaluator.scratch.borrow().contents.is_empty());

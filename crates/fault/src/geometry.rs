@@ -28,7 +28,7 @@ impl Header {
     }
 
     /// First byte after the range.
-    pub(crate) fn end(&self) -> u64 {
+    pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.length)
     }
 

@@ -25,22 +25,15 @@ use crate::zeros::{ZEROS, zeros_hash};
 
 /// What is left to do with a read that has come back.
 #[derive(Debug, Default)]
-pub struct ReadOutcome {
+pub(crate) struct ReadOutcome {
     /// It is to fail with this error.
-    pub failure: Option<Errno>,
+    pub(crate) failure: Option<Errno>,
     /// If it fails: whether it brings what could be read all the same.
-    pub transfers: bool,
+    pub(crate) transfers: bool,
     /// It is to take that much longer.
-    pub delay: Option<Duration>,
+    pub(crate) delay: Option<Duration>,
     /// What holds it back after that, one after the other.
-    pub hangs: Vec<Hang>,
-}
-
-impl ReadOutcome {
-    /// Whether it comes back as it is and at once.
-    pub fn is_nothing(&self) -> bool {
-        self.failure.is_none() && self.delay.is_none() && self.hangs.is_empty()
-    }
+    pub(crate) hangs: Vec<Hang>,
 }
 
 /// A request that has succeeded below, with what the caller has read for it.
@@ -57,16 +50,10 @@ struct Done<'a> {
 }
 
 impl Evaluator {
-    /// Records the errors and delays of a write, discard or flush that is about to be passed on or to fail. `payload`
-    /// is the data of a write, empty otherwise.
-    pub fn before_submit(&self, header: &Header, verdict: &Verdict, payload: &[u8], now: Time) {
-        self.record_requests(header, verdict, payload, now);
-    }
-
     /// Finishes a write, write of zeros or discard that has succeeded below: forgets the lies about what was
     /// overwritten and lays those that were decided, if only by which rules. `payload` is the data of a write, empty
     /// otherwise; `stale` what was read for [`Verdict::lost_ranges`], `edges` for [`Evaluator::edges`].
-    pub fn mutation_done(
+    pub(crate) fn mutation_done(
         &self,
         header: &Header,
         verdict: &Verdict,
@@ -271,22 +258,22 @@ impl Evaluator {
     /// Finishes a read that has succeeded below: records its errors and delays, and unless it fails makes `data`
     /// what the reader is to see. `verdict` is what was decided before, if only by which rules; `edges` what was read
     /// for [`Evaluator::edges`].
-    pub fn read_done(
+    pub(crate) fn read_done(
         &self,
         header: &Header,
-        mut verdict: Verdict,
+        verdict: &mut Verdict,
         data: &mut [u8],
         edges: &[Piece],
         now: Time,
     ) -> ReadOutcome {
-        self.decide_on_content(header, data, &mut verdict);
-        self.record_requests(header, &verdict, data, now);
+        self.decide_on_content(header, data, verdict);
+        self.record_requests(header, verdict, data, now);
         let failure = verdict.failure();
         let outcome = ReadOutcome {
             failure: failure.or(verdict.late_failure()),
             transfers: failure.is_none(),
             delay: verdict.delay(),
-            hangs: self.hangs(&verdict),
+            hangs: self.hangs(verdict),
         };
         let is_touched = self.engine.overlay.touches(&header.blocks());
         if failure.is_none() && (is_touched || !verdict.blocks.is_empty()) {
@@ -416,7 +403,8 @@ impl Evaluator {
         done.edges.iter().find(|piece| piece.offset == extent.start).map(|piece| &*piece.bytes)
     }
 
-    fn record_requests(&self, header: &Header, verdict: &Verdict, data: &[u8], now: Time) {
+    /// Records what hits the whole request: errors, delays, a device that goes. `data` is what a write carries or a read has brought.
+    pub(crate) fn record_requests(&self, header: &Header, verdict: &Verdict, data: &[u8], now: Time) {
         if verdict.requests.is_empty() {
             return;
         }

@@ -6,10 +6,14 @@
 //! A [`Model`] is drawn into rules before the run.
 //!
 //! The [`Engine`] holds rules whose targets have been resolved, what they have done to the device (an overlay over
-//! its pristine data), and the [`Ledger`] of it. Each queue asks through an [`Evaluator`].
+//! its pristine data), and the [`Ledger`] of it. Each queue has a [`Gate`], at which its requests begin; a
+//! [`Passage`] says step by step what is to be done with one.
 //!
 //! This crate decides; it knows no device, so that the same engine can stand behind a C interface in a stack that is
 //! not ours. Who carries requests to a device and back is the layer above.
+
+#[cfg(test)]
+extern crate self as rotproof_fault;
 
 mod active_rule;
 mod aims;
@@ -39,8 +43,10 @@ mod matching;
 mod memory;
 pub mod model;
 mod one_or_many;
+mod origin;
 mod overlay;
 mod packed;
+mod passage;
 mod power_cut;
 mod read_ledger;
 mod record;
@@ -71,16 +77,16 @@ pub use delay::{Delay, Histogram};
 pub use effect::{Bits, Direction, Draw, Effect, NewPart, Tear};
 pub use engine::{Engine, EngineOptions, Recogniser, RuleReport, TargetReport};
 pub use errno::Errno;
-pub use evaluator::{Decision, Evaluator, Piece};
 pub use geometry::Header;
 pub use hang::Hang;
 pub use hash_text::HashText;
-pub use injection::ReadOutcome;
 pub use ledger::{Ledger, digest};
 pub use matching::{Match, OperationKind, OperationMatch};
 pub use memory::{Copies, MEMORY, MemoryKind};
 pub use model::{DrawnModel, FaultEntry, Model, ModelEntry, Plan, validate_plan};
 pub use one_or_many::OneOrMany;
+pub use origin::OriginMatch;
+pub use passage::{Data, End, Gate, Passage, Step};
 pub use power_cut::{Keeps, PowerCut};
 pub use read_ledger::read_ledger;
 pub use record::{BlockContent, Record, SECTORS, TargetKey, UNNAMED_SITE, Visit, sector_hashes};
@@ -88,14 +94,12 @@ pub use recorded::Recorded;
 pub use replay::Replay;
 pub use resolved::{ResolvedRule, TargetContent};
 pub use rule::{AwakePhase, Persistence, Rule, RuleEntry};
-pub use rule_set::RuleSet;
 pub use rule_state::RuleState;
 pub use schedule::{Cycle, Per, Schedule};
 pub use seen::{By, Moment, Seen, SeenBlock};
 pub use sites::{SiteList, Sites, Unplaced};
 pub use tag::TagPattern;
 pub use target::{KindCopies, Target};
-pub use verdict::Verdict;
 
 /// The unit of faults: a block of the device, aligned to this many bytes. Contents are hashed and effects on data
 /// act per such block, as in AchillesBench.

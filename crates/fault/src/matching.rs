@@ -1,6 +1,6 @@
 //! Which requests a rule concerns.
 
-use rotproof_block::{Operation, Tag};
+use rotproof_block::{Context, Operation, Tag};
 use rotproof_spec::ByteRange;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::hash_text::HashText;
 use crate::memory::{Copies, MemoryKind};
 use crate::one_or_many::OneOrMany;
+use crate::origin::OriginMatch;
 use crate::tag::TagPattern;
 use crate::target::Target;
 
@@ -32,10 +33,14 @@ pub struct Match {
     /// or a list.
     #[serde(default, skip_serializing_if = "OneOrMany::is_empty")]
     pub tag: OneOrMany<TagPattern>,
-    /// On memory: what the page is used for: page_cache, dirty, anonymous, kernel or free, or a list. Default: anything.
+    /// Who made the request: host (the user of the stack), rebuild or scrub (a volume or mirror), or a list. Default: anybody.
+    #[serde(default, skip_serializing_if = "OneOrMany::is_empty")]
+    pub origin: OneOrMany<OriginMatch>,
+    /// On memory: what the page is used for, or a list: of a machine page_cache, dirty, anonymous, kernel or free; of a process
+    /// heap, stack, anonymous or file_backed. Default: anything.
     #[serde(default, skip_serializing_if = "OneOrMany::is_empty")]
     pub kind: OneOrMany<MemoryKind>,
-    /// On memory: physical addresses, as offset is given.
+    /// On memory: physical addresses, or those of a process, as offset is given.
     #[serde(default, skip_serializing_if = "OneOrMany::is_empty")]
     pub address: OneOrMany<ByteRange>,
     /// On memory: so many blocks of it, where chance says, at each look.
@@ -44,12 +49,23 @@ pub struct Match {
     /// On memory: the copy of the block that is in use (one, the default), or all copies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<Copies>,
+    /// On memory of the processes of a command: the name of the process, as the kernel has it (15 characters at the most); a pattern
+    /// with * and ?, or a list. Default: any.
+    #[serde(default, skip_serializing_if = "OneOrMany::is_empty")]
+    pub process: OneOrMany<TagPattern>,
 }
 
 impl Match {
     /// Whether blocks are chosen by what they contain.
     pub fn is_by_content(&self) -> bool {
         !self.content.is_empty() || self.target.as_ref().is_some_and(Target::is_by_content)
+    }
+
+    /// Whether a request of which this is known can match.
+    pub(crate) fn permits(&self, context: &Context) -> bool {
+        let is_of_origin =
+            || self.origin.is_empty() || self.origin.iter().any(|origin| origin.is(context.origin));
+        self.permits_tag(context.tag) && is_of_origin()
     }
 
     /// Whether a request with this tag can match.

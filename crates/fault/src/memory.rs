@@ -1,4 +1,4 @@
-//! Rules on memory: the place `memory`, and which parts of it a rule means.
+//! Rules on memory, of a machine or of the processes of a command: the place `memory`, and which parts of it a rule means.
 //!
 //! Memory has no requests. Whoever injects looks at it again and again, and what it finds at one look is a match of the
 //! rule. Here are the words, what makes no sense in them, and what an effect makes of a block; looking is somebody else's.
@@ -32,23 +32,42 @@ pub enum MemoryKind {
     PageCache,
     /// It caches what is still to be written.
     Dirty,
-    /// Memory of a process.
+    /// Memory of a process; of a process: what is neither its heap, nor its stack, nor of a file.
     Anonymous,
     /// The kernel's own.
     Kernel,
     /// Nobody's.
     Free,
+    /// Of a process: the heap that grows by `brk`.
+    Heap,
+    /// Of a process: the stack of its first thread.
+    Stack,
+    /// Of a process: the bytes of a file that it has mapped.
+    FileBacked,
 }
 
 impl MemoryKind {
     /// The words they are written with, in the order of the variants.
-    pub(crate) const WORDS: [(&'static str, MemoryKind); 5] = [
+    pub(crate) const WORDS: [(&'static str, MemoryKind); 8] = [
         ("page_cache", Self::PageCache),
         ("dirty", Self::Dirty),
         ("anonymous", Self::Anonymous),
         ("kernel", Self::Kernel),
         ("free", Self::Free),
+        ("heap", Self::Heap),
+        ("stack", Self::Stack),
+        ("file_backed", Self::FileBacked),
     ];
+
+    /// Whether memory of a machine can be of this kind.
+    pub fn is_of_machine(self) -> bool {
+        !matches!(self, Self::Heap | Self::Stack | Self::FileBacked)
+    }
+
+    /// Whether memory of a process can be of this kind.
+    pub fn is_of_process(self) -> bool {
+        matches!(self, Self::Anonymous | Self::Heap | Self::Stack | Self::FileBacked)
+    }
 
     /// The word it is written with.
     pub fn word(self) -> &'static str {
@@ -117,6 +136,7 @@ impl Match {
             ("address", !self.address.is_empty()),
             ("places", self.places.is_some()),
             ("copies", self.copies.is_some()),
+            ("process", !self.process.is_empty()),
         ];
         given.into_iter().find(|(_, is_given)| *is_given).map(|(key, _)| key)
     }
@@ -141,10 +161,15 @@ impl Rule {
 
     /// Reports everything that makes no sense in a rule on memory. `path` is where it stands.
     pub fn validate_on_memory(&self, path: &Path, problems: &mut Problems) {
-        let Match { operation, offset, content, target, tag, address, places, copies, .. } = &self.matching;
+        let Match { operation, offset, content, target, tag, origin, address, places, copies, .. } =
+            &self.matching;
         let matching = path.key("match");
-        let of_requests =
-            [("operation", operation.is_some()), ("offset", !offset.is_empty()), ("tag", !tag.is_empty())];
+        let of_requests = [
+            ("operation", operation.is_some()),
+            ("offset", !offset.is_empty()),
+            ("tag", !tag.is_empty()),
+            ("origin", !origin.is_empty()),
+        ];
         for (key, _) in of_requests.into_iter().filter(|(_, is_given)| *is_given) {
             problems.add_with_help(
                 &matching.key(key),

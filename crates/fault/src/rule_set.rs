@@ -10,7 +10,7 @@ use crate::index::Index;
 
 /// The rules that a request goes by, from its decision to its end. As cheap to copy as a pointer within its thread.
 #[derive(Clone, Debug)]
-pub struct RuleSet(Rc<Held>);
+pub(crate) struct RuleSet(Rc<Held>);
 
 #[derive(Debug)]
 struct Held(Arc<Index>);

@@ -10,7 +10,9 @@
 //!            | "probability=" chance [ "/block" | "/request" ] | "at=" span [ "+" span ]
 //!            | "transient" | "sticky" | "until_rewritten" [ "=" spares ]
 //!            | "tag=" text { "|" text }
+//!            | "origin=" ( "host" | "rebuild" | "scrub" ) { "|" ... }
 //!            | "kind=" kind { "|" kind } | "address=" range { "|" range } | "places=" n | "copies=" ( "one" | "all" )
+//!            | "process=" text { "|" text }
 //!            | "during=" phase { "|" phase }  | "name=" text | "on=" text
 //! target     = "most_duplicated" [ "(" n ")" ] | "unique" [ "(" n ")" ]
 //!            | "file(" text "," "block=" n [ "," "by=" ( "content" | "extent" ) ] ")"
@@ -40,7 +42,7 @@ use crate::short_text::{Quoted, quoted, split_outside};
 use crate::target::{KindCopies, Target};
 
 /// Words that stand alone before the colon, and keys that take a value.
-pub(crate) const CONDITIONS: [&str; 29] = [
+pub(crate) const CONDITIONS: [&str; 31] = [
     "read",
     "write",
     "flush",
@@ -66,10 +68,12 @@ pub(crate) const CONDITIONS: [&str; 29] = [
     "name",
     "on",
     "tag",
+    "origin",
     "kind",
     "address",
     "places",
     "copies",
+    "process",
 ];
 
 impl FromStr for Rule {
@@ -189,6 +193,15 @@ fn apply_condition<'a>(rule: &mut Rule, given: &mut Given<'a>, condition: &'a st
             given.note("tag", word)?;
             let patterns = split_outside(needed(word, value, "*.img")?, '|')?;
             rule.matching.tag = patterns.into_iter().map(str::parse).collect::<Result<_, _>>()?;
+        }
+        "process" => {
+            given.note("process", word)?;
+            let patterns = split_outside(needed(word, value, "postgres")?, '|')?;
+            rule.matching.process = patterns.into_iter().map(str::parse).collect::<Result<_, _>>()?;
+        }
+        "origin" => {
+            given.note("origin", word)?;
+            rule.matching.origin = list(word, value, "scrub")?;
         }
         "" => return Err("an empty condition; is there a comma too many?".to_owned()),
         _ => return Err(unknown("condition", word, &CONDITIONS)),
@@ -405,7 +418,8 @@ impl fmt::Display for Rule {
         if let Some(on) = &self.on {
             conditions.push(format!("on={}", Quoted(on)));
         }
-        let Match { operation, offset, content, target, tag, kind, address, places, copies } = &self.matching;
+        let Match { operation, offset, content, target, tag, origin, kind, address, places, copies, process } =
+            &self.matching;
         if let Some(operation) = operation {
             conditions.push(operation.word().to_owned());
         }
@@ -421,6 +435,9 @@ impl fmt::Display for Rule {
         if !tag.is_empty() {
             conditions.push(format!("tag={}", joined(tag)));
         }
+        if !origin.is_empty() {
+            conditions.push(format!("origin={}", joined(origin)));
+        }
         if !kind.is_empty() {
             conditions.push(format!("kind={}", joined(kind)));
         }
@@ -429,6 +446,9 @@ impl fmt::Display for Rule {
         }
         conditions.extend(places.map(|places| format!("places={places}")));
         conditions.extend(copies.map(|copies| format!("copies={}", copies.word())));
+        if !process.is_empty() {
+            conditions.push(format!("process={}", joined(process)));
+        }
         match self.schedule {
             Schedule::All => {}
             Schedule::Once => conditions.push("once".to_owned()),

@@ -288,7 +288,6 @@ mod tests {
     use crate::rule::Rule;
     use rotproof_block::{Buffer, Context, Phase, Request};
 
-    use crate::evaluator::Decision;
     use crate::geometry::Header;
 
     fn rule(text: &str) -> ResolvedRule {
@@ -305,12 +304,12 @@ mod tests {
 
     /// Which blocks of the place a write of each is failed.
     fn failed(engine: &Arc<Engine>) -> Vec<u64> {
-        let evaluator = engine.evaluator();
+        let gate = engine.gate();
         let fails = |&block: &u64| {
             let context = Context { phase: Phase::Run, ..Context::default() };
             let request = Request::write(block * 4096, Buffer::zeroed(4096), context);
             let header = Header::of(&request);
-            matches!(evaluator.decide(&header, &request.buffer), Decision::Act(_))
+            gate.begin(&header, &request.buffer).is_some_and(|passage| !passage.is_quiet())
         };
         (0..256).filter(fails).collect()
     }

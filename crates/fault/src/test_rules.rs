@@ -12,8 +12,8 @@ use crate::power_cut::{Keeps, PowerCut};
 use crate::target::KindCopies;
 use crate::{
     AwakePhase, Bits, By, Cycle, Delay, Direction, Draw, Effect, Errno, HashText, Histogram, Match, Moment,
-    NewPart, OneOrMany, OperationMatch, Per, Persistence, Rule, Schedule, Seen, SeenBlock, TagPattern,
-    Target, Tear,
+    NewPart, OneOrMany, OperationMatch, OriginMatch, Per, Persistence, Rule, Schedule, Seen, SeenBlock,
+    TagPattern, Target, Tear,
 };
 use crate::{Copies, MemoryKind};
 
@@ -158,22 +158,30 @@ pub(crate) fn any_rule() -> impl Strategy<Value = Rule> {
         vec(any::<u128>().prop_map(|hash| HashText(ContentHash(hash))), 0..4),
         option::of(any_target()),
         vec(any::<String>().prop_map(TagPattern), 0..3),
+        vec(prop::sample::select(OriginMatch::WORDS.map(|(_, origin)| origin).to_vec()), 0..2),
         vec(prop::sample::select(MemoryKind::WORDS.map(|(_, kind)| kind).to_vec()), 0..3),
         vec(any_range(), 0..2),
         option::of(any::<u64>()),
         option::of(prop_oneof![Just(Copies::One), Just(Copies::All)]),
+        vec(any::<String>().prop_map(TagPattern), 0..2),
     )
-        .prop_map(|(operation, offset, content, target, tag, kind, address, places, copies)| Match {
-            operation,
-            offset: OneOrMany(offset),
-            content: OneOrMany(content),
-            target,
-            tag: OneOrMany(tag),
-            kind: OneOrMany(kind),
-            address: OneOrMany(address),
-            places,
-            copies,
-        });
+        .prop_map(
+            |(operation, offset, content, target, tag, origin, kind, address, places, copies, process)| {
+                Match {
+                    operation,
+                    offset: OneOrMany(offset),
+                    content: OneOrMany(content),
+                    target,
+                    tag: OneOrMany(tag),
+                    origin: OneOrMany(origin),
+                    kind: OneOrMany(kind),
+                    address: OneOrMany(address),
+                    places,
+                    copies,
+                    process: OneOrMany(process),
+                }
+            },
+        );
     let phases = prop::sample::subsequence(AwakePhase::WORDS.map(|(_, phase)| phase).to_vec(), 1..=3);
     let persistence = prop_oneof![
         Just(Persistence::Transient),

@@ -15,7 +15,7 @@ use crate::rule_set::RuleSet;
 
 /// The hits of one request.
 #[derive(Debug)]
-pub struct Verdict {
+pub(crate) struct Verdict {
     /// What they were decided by.
     pub(crate) rules: RuleSet,
     /// Errors and delays, by rule.
@@ -79,7 +79,7 @@ impl Verdict {
     }
 
     /// The error with which the request is to fail before anything of it is carried out.
-    pub fn failure(&self) -> Option<Errno> {
+    pub(crate) fn failure(&self) -> Option<Errno> {
         self.requests.iter().find_map(|hit| match hit.effect {
             Effect::Error { errno, after: false } => Some(errno),
             Effect::ReadOnly => Some(Errno::EROFS),
@@ -89,12 +89,12 @@ impl Verdict {
     }
 
     /// Whether the request finds the power gone, or takes it: then not even the ledger can know what the device holds.
-    pub fn is_dark(&self) -> bool {
+    pub(crate) fn is_dark(&self) -> bool {
         self.requests.iter().any(|hit| matches!(hit.effect, Effect::PowerCut(_)))
     }
 
     /// The error with which the request is to come back after it has been carried out, but for bad blocks.
-    pub fn late_failure(&self) -> Option<Errno> {
+    pub(crate) fn late_failure(&self) -> Option<Errno> {
         let of_request = self.requests.iter().find_map(|hit| match hit.effect {
             Effect::Error { errno, after: true } => Some(errno),
             _ => None,
@@ -106,8 +106,8 @@ impl Verdict {
     }
 
     /// How much longer the request is to take: the sum of all delays that hit it. What hangs comes on top:
-    /// [`Evaluator::hangs`](crate::Evaluator::hangs).
-    pub fn delay(&self) -> Option<Duration> {
+    /// [`Evaluator::hangs`](crate::evaluator::Evaluator::hangs).
+    pub(crate) fn delay(&self) -> Option<Duration> {
         let mut sum = None;
         for hit in &self.requests {
             if let Effect::Delay(Delay::Constant(span)) = hit.effect {
@@ -119,7 +119,7 @@ impl Verdict {
 
     /// The bytes of the device of which the write will leave the old data, or which a read may show later, as ranges
     /// in order: to be read before the write is passed on.
-    pub fn lost_ranges(&self, header: &Header) -> Vec<Range<u64>> {
+    pub(crate) fn lost_ranges(&self, header: &Header) -> Vec<Range<u64>> {
         let kept = self.blocks.iter().filter(|hit| hit.effect.keeps_old()).map(|hit| hit.block);
         let mut blocks: Vec<u64> = kept.chain(self.watched.iter().cloned().flatten()).collect();
         blocks.sort_unstable();

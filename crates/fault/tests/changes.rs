@@ -1,16 +1,19 @@
 //! Rules that come, go and pause while the engine works: each request goes by one set of rules from its decision to
 //! its end, names are unique, and what a rule has left behind goes with it.
 
+mod carrier;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use rotproof_block::{ContentHash, Context, ErrorKind, Operation, Phase, Time};
+use rotproof_block::{ContentHash, Context, ErrorKind, Operation, Phase};
 use rotproof_fault::{
-    BLOCK_BYTES, Decision, Engine, EngineOptions, Evaluator, Header, ReadOutcome, ResolvedRule, Rule,
-    RuleState, Verdict,
+    BLOCK_BYTES, Engine, EngineOptions, Gate, Header, Passage, ResolvedRule, Rule, RuleState,
 };
 
+use crate::carrier::{Disk, Ended};
+
+const DEVICE_BLOCKS: u64 = 64;
 const BLOCK: [u8; BLOCK_BYTES as usize] = [7; BLOCK_BYTES as usize];
 
 fn resolved(text: &str) -> ResolvedRule {
@@ -19,7 +22,7 @@ fn resolved(text: &str) -> ResolvedRule {
 
 fn engine(rules: &[&str]) -> Arc<Engine> {
     let rules = rules.iter().map(|text| resolved(text)).collect();
-    Engine::new(rules, EngineOptions { seed: 1, device_size: 64 * BLOCK_BYTES })
+    Engine::new(rules, EngineOptions { seed: 1, device_size: DEVICE_BLOCKS * BLOCK_BYTES })
 }
 
 fn add(engine: &Engine, rules: &[&str]) -> Vec<Arc<str>> {
@@ -31,49 +34,39 @@ fn header(operation: Operation, block: u64) -> Header {
     Header { operation, offset: block * BLOCK_BYTES, length: BLOCK_BYTES, context }
 }
 
-/// A request that has been decided on; `None` if nothing is to be done with it.
-fn begin(evaluator: &Evaluator, header: &Header, payload: &[u8]) -> Option<Verdict> {
-    match evaluator.decide(header, payload) {
-        Decision::Pass => None,
-        Decision::Inspect(rules) => Some(rules.into()),
-        Decision::Act(verdict) => Some(*verdict),
-    }
+/// A device full of [`BLOCK`].
+fn disk(gate: &Gate) -> Disk {
+    Disk { gate: gate.clone(), medium: BLOCK.repeat(DEVICE_BLOCKS as usize) }
 }
 
-/// A device full of [`BLOCK`] gives its answer, and this is what the reader sees.
-fn end_read(evaluator: &Evaluator, header: &Header, verdict: Option<Verdict>) -> (ReadOutcome, Vec<u8>) {
-    let mut data = BLOCK.to_vec();
-    let outcome = verdict.map(|verdict| evaluator.read_done(header, verdict, &mut data, &[], Time(0)));
-    (outcome.unwrap_or_default(), data)
+fn begin(gate: &Gate, header: &Header, payload: &[u8]) -> Option<Passage> {
+    gate.begin(header, payload)
 }
 
-fn read(evaluator: &Evaluator, block: u64) -> (ReadOutcome, Vec<u8>) {
-    let header = header(Operation::Read, block);
-    end_read(evaluator, &header, begin(evaluator, &header, &[]))
+/// The device gives its answer, and this is what the reader sees.
+fn end_read(gate: &Gate, header: &Header, passage: Option<Passage>) -> Ended {
+    disk(gate).finish(header, passage, &[], false)
+}
+
+fn read(gate: &Gate, block: u64) -> Ended {
+    disk(gate).carry(&header(Operation::Read, block), &[])
 }
 
 /// Whether a read of `block` brings other data than there are.
-fn lies(evaluator: &Evaluator, block: u64) -> bool {
-    read(evaluator, block).1 != BLOCK
+fn lies(gate: &Gate, block: u64) -> bool {
+    read(gate, block).data != BLOCK
 }
 
-fn write(evaluator: &Evaluator, block: u64, payload: &[u8]) {
-    let header = header(Operation::WRITE, block);
-    if let Some(verdict) = begin(evaluator, &header, payload) {
-        evaluator.before_submit(&header, &verdict, payload, Time(0));
-        let old =
-            rotproof_fault::Piece { offset: header.offset, bytes: rotproof_block::Buffer::copy_of(&BLOCK) };
-        let stale = if verdict.lost_ranges(&header).is_empty() { vec![] } else { vec![old] };
-        evaluator.mutation_done(&header, &verdict, payload, &stale, &[], Time(0));
-    }
+fn write(gate: &Gate, block: u64, payload: &[u8]) {
+    disk(gate).carry(&header(Operation::WRITE, block), payload);
 }
 
 #[test]
 fn a_paused_rule_neither_acts_nor_counts_and_goes_on_where_it_was() {
     let engine = engine(&["name=third, read, every=3: error"]);
-    let evaluator = engine.evaluator();
+    let gate = engine.gate();
     let fails =
-        |count: usize| -> Vec<bool> { (0..count).map(|_| read(&evaluator, 0).0.failure.is_some()).collect() };
+        |count: usize| -> Vec<bool> { (0..count).map(|_| read(&gate, 0).failure.is_some()).collect() };
     assert_eq!(fails(2), [false, false]);
     engine.set_state("third", RuleState::Paused).expect("it is there");
     assert_eq!(fails(4), [false; 4]);
@@ -94,13 +87,13 @@ fn bad_places_rest_with_their_rule_and_are_forgotten_with_it() {
         ("name=bad, read, offset=0, once, sticky: medium_error", false),
     ] {
         let engine = engine(&[rule]);
-        let evaluator = engine.evaluator();
+        let gate = engine.gate();
         let is_bad = || {
-            let (outcome, data) = read(&evaluator, 0);
-            outcome.failure.is_some() || data != BLOCK
+            let ended = read(&gate, 0);
+            ended.failure.is_some() || ended.data != BLOCK
         };
         if hit_by_write {
-            write(&evaluator, 0, &BLOCK);
+            write(&gate, 0, &BLOCK);
         }
         assert_eq!([is_bad(), is_bad()], [true, true], "{rule}");
         engine.set_state("bad", RuleState::Paused).expect("it is there");
@@ -110,56 +103,44 @@ fn bad_places_rest_with_their_rule_and_are_forgotten_with_it() {
         engine.set_state("bad", RuleState::Removed).expect("it is there");
         assert!(!is_bad(), "{rule}");
         engine.report();
-        let again = evaluator.decide(&header(Operation::Read, 0), &[]);
-        assert!(matches!(again, Decision::Pass), "{rule}: nothing is left to look at, but {again:?}");
+        let again = begin(&gate, &header(Operation::Read, 0), &[]);
+        assert!(again.is_none(), "{rule}: nothing is left to look at, but {again:?}");
     }
 }
 
 #[test]
 fn a_place_that_would_be_remapped_rests_while_its_rule_is_paused() {
     let engine = engine(&["name=sector, offset=0, once, until_rewritten: bit_flip(byte=0, bit=0)"]);
-    let evaluator = engine.evaluator();
-    assert!(lies(&evaluator, 0));
+    let gate = engine.gate();
+    assert!(lies(&gate, 0));
     engine.set_state("sector", RuleState::Paused).expect("it is there");
-    write(&evaluator, 0, &BLOCK);
+    write(&gate, 0, &BLOCK);
     engine.set_state("sector", RuleState::Active).expect("it is there");
-    assert!(lies(&evaluator, 0));
-    write(&evaluator, 0, &BLOCK);
-    assert!(!lies(&evaluator, 0));
+    assert!(lies(&gate, 0));
+    write(&gate, 0, &BLOCK);
+    assert!(!lies(&gate, 0));
 }
 
 #[test]
 fn damage_that_is_stored_stays_when_its_rule_goes() {
     let engine = engine(&["name=rot, write, offset=0: bit_flip(byte=0, bit=0)"]);
-    let evaluator = engine.evaluator();
-    write(&evaluator, 0, &BLOCK);
+    let gate = engine.gate();
+    write(&gate, 0, &BLOCK);
     for state in [RuleState::Paused, RuleState::Removed] {
         engine.set_state("rot", state).expect("it is there");
-        assert!(lies(&evaluator, 0), "{state:?}");
+        assert!(lies(&gate, 0), "{state:?}");
     }
-    write(&evaluator, 0, &BLOCK);
-    assert!(!lies(&evaluator, 0));
+    write(&gate, 0, &BLOCK);
+    assert!(!lies(&gate, 0));
 }
 
 #[test]
 fn a_device_that_is_gone_or_read_only_is_so_by_the_rules_that_act() {
     let engine = engine(&["name=ro, write, once: read_only", "name=gone, read, nth=2: gone"]);
-    let evaluator = engine.evaluator();
+    let gate = engine.gate();
     let failure = |operation, payload: &[u8]| {
-        match evaluator.decide(&header(operation, 0), payload) {
-            Decision::Act(verdict) => {
-                if operation == Operation::Read {
-                    evaluator
-                        .read_done(&header(operation, 0), *verdict, &mut BLOCK.to_vec(), &[], Time(0))
-                        .failure
-                } else {
-                    evaluator.before_submit(&header(operation, 0), &verdict, payload, Time(0));
-                    verdict.failure()
-                }
-            }
-            _ => None,
-        }
-        .map(|errno| errno.to_string())
+        let ended = disk(&gate).carry(&header(operation, 0), payload);
+        ended.failure.map(|errno| errno.to_string())
     };
     let both = || [failure(Operation::Read, &[]), failure(Operation::WRITE, &BLOCK)];
     let error = |name: &str| Some(name.to_owned());
@@ -177,16 +158,16 @@ fn a_device_that_is_gone_or_read_only_is_so_by_the_rules_that_act() {
 #[test]
 fn a_stale_read_shows_no_version_that_was_overwritten_while_its_rule_was_paused() {
     let engine = engine(&["name=old, read, offset=0: stale_read"]);
-    let evaluator = engine.evaluator();
+    let gate = engine.gate();
     // Block 0 is read back as `BLOCK`, whatever was written, but for what the engine shows instead.
-    write(&evaluator, 0, &BLOCK);
+    write(&gate, 0, &BLOCK);
     engine.set_state("old", RuleState::Paused).expect("it is there");
-    write(&evaluator, 0, &BLOCK);
+    write(&gate, 0, &BLOCK);
     engine.set_state("old", RuleState::Active).expect("it is there");
-    read(&evaluator, 0);
+    read(&gate, 0);
     assert_eq!(engine.ledger().len(), 0, "nobody has seen the previous version");
-    write(&evaluator, 0, &BLOCK);
-    read(&evaluator, 0);
+    write(&gate, 0, &BLOCK);
+    read(&gate, 0);
     assert_eq!(engine.ledger().len(), 1);
 }
 
@@ -198,32 +179,32 @@ fn a_request_under_way_goes_by_the_rules_as_they_were() {
 
     // One that comes meanwhile is for the next request.
     let engine_1 = engine(&["name=other, read, content=0123456789abcdef0123456789abcdef: error"]);
-    let evaluator = engine_1.evaluator();
-    let verdict = begin(&evaluator, &read_header, &[]);
-    assert!(verdict.is_some(), "it is to be looked at");
+    let gate = engine_1.gate();
+    let passage = begin(&gate, &read_header, &[]);
+    assert!(passage.is_some(), "it is to be looked at");
     add(&engine_1, &[&by_content]);
-    assert_eq!(end_read(&evaluator, &read_header, verdict).0.failure, None);
-    assert!(read(&evaluator, 0).0.failure.is_some());
+    assert_eq!(end_read(&gate, &read_header, passage).failure, None);
+    assert!(read(&gate, 0).failure.is_some());
 
     // One that pauses meanwhile still acts.
     let engine_2 = engine(&[&by_content]);
-    let evaluator = engine_2.evaluator();
-    let verdict = begin(&evaluator, &read_header, &[]);
+    let gate = engine_2.gate();
+    let passage = begin(&gate, &read_header, &[]);
     engine_2.set_state("c", RuleState::Paused).expect("it is there");
-    assert!(end_read(&evaluator, &read_header, verdict).0.failure.is_some());
-    assert!(read(&evaluator, 0).0.failure.is_none());
+    assert!(end_read(&gate, &read_header, passage).failure.is_some());
+    assert!(read(&gate, 0).failure.is_none());
 
     // And a place that is forgotten meanwhile is still bad.
     let engine_3 = engine(&["name=place, offset=0, once, sticky: bit_flip(byte=0, bit=0)"]);
-    let evaluator = engine_3.evaluator();
-    assert!(lies(&evaluator, 0));
-    let verdict = begin(&evaluator, &read_header, &[]);
+    let gate = engine_3.gate();
+    assert!(lies(&gate, 0));
+    let passage = begin(&gate, &read_header, &[]);
     engine_3.set_state("place", RuleState::Removed).expect("it is there");
     // Other queues go on, and reports are asked for.
-    assert!(!lies(&engine_3.evaluator(), 0));
+    assert!(!lies(&engine_3.gate(), 0));
     engine_3.report();
-    assert!(end_read(&evaluator, &read_header, verdict).1 != BLOCK);
-    assert!(!lies(&evaluator, 0));
+    assert!(end_read(&gate, &read_header, passage).data != BLOCK);
+    assert!(!lies(&gate, 0));
 }
 
 #[test]
@@ -235,15 +216,14 @@ fn every_request_sees_one_set_of_rules_while_they_come_and_go() {
         let readers: Vec<_> = (0..2)
             .map(|_| {
                 scope.spawn(|| {
-                    let evaluator = engine.evaluator();
+                    let gate = engine.gate();
                     let mut seen = [0u64; 4];
                     while !is_over.load(Ordering::Relaxed) {
                         let header = header(Operation::Read, 0);
-                        let verdict = begin(&evaluator, &header, &[]);
+                        let passage = begin(&gate, &header, &[]);
                         // The device below takes its time.
                         std::thread::yield_now();
-                        let (outcome, _) = end_read(&evaluator, &header, verdict);
-                        let slept = outcome.delay.unwrap_or(Duration::ZERO).as_millis() as usize;
+                        let slept = end_read(&gate, &header, passage).delay.as_millis() as usize;
                         seen[slept] += 1;
                     }
                     seen

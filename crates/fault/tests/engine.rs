@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rotproof_block::{ContentHash, Context, Operation, Phase, Time};
 use rotproof_fault::{
-    BLOCK_BYTES, Bits, Decision, Effect, Engine, EngineOptions, Evaluator, Header, Replay, ResolvedRule,
-    Rule, TargetContent, TargetKey,
+    BLOCK_BYTES, Bits, Data, Effect, Engine, EngineOptions, Gate, Header, Replay, ResolvedRule, Rule, Step,
+    TargetContent, TargetKey,
 };
 
 const DEVICE_BYTES: u64 = 1 << 30;
@@ -27,32 +27,34 @@ fn header(operation: Operation, offset: u64, length: u64) -> Header {
     Header { operation, offset, length, context: Context { phase: Phase::Run, ..Context::default() } }
 }
 
-/// Writes as a layer over a device that always succeeds.
-fn write(evaluator: &Evaluator, offset: u64, payload: &[u8]) {
+/// Writes as a layer over a device that always succeeds and of which nothing can be read.
+fn write(gate: &Gate, offset: u64, payload: &[u8]) {
     let header = header(Operation::WRITE, offset, payload.len() as u64);
-    match evaluator.decide(&header, payload) {
-        Decision::Pass => {}
-        Decision::Inspect(rules) => {
-            evaluator.mutation_done(&header, &rules.into(), payload, &[], &[], Time(0));
-        }
-        Decision::Act(verdict) => {
-            evaluator.before_submit(&header, &verdict, payload, Time(0));
-            if verdict.failure().is_none() {
-                evaluator.mutation_done(&header, &verdict, payload, &[], &[], Time(0));
-            }
+    let Some(mut passage) = gate.begin(&header, payload) else { return };
+    loop {
+        match passage.next(Data::Write(payload), || Time(0)) {
+            Step::Read(_) => passage.answer(None),
+            Step::Submit => passage.submitted(true),
+            Step::Wait(_) | Step::Hang(_) => {}
+            Step::Complete(_) => return,
         }
     }
+}
+
+/// Whether something happens to a request before it is passed on.
+fn acts(gate: &Gate, header: &Header, payload: &[u8]) -> bool {
+    gate.begin(header, payload).is_some_and(|passage| !passage.is_quiet())
 }
 
 #[test]
 fn every_500_of_interleaved_large_and_small_writes_hits_the_floor_of_a_500th_of_the_blocks() {
     let engine = engine(&["write, every=500: bit_flip"]);
-    let evaluator = engine.evaluator();
+    let gate = engine.gate();
     let payload = vec![1; 32 * 4096];
     let mut blocks = 0;
     for n in 0..2_000u64 {
         let count = 1 + n % 32;
-        write(&evaluator, n * 32 * BLOCK_BYTES % DEVICE_BYTES, &payload[..(count * BLOCK_BYTES) as usize]);
+        write(&gate, n * 32 * BLOCK_BYTES % DEVICE_BYTES, &payload[..(count * BLOCK_BYTES) as usize]);
         blocks += count;
     }
     assert_eq!(engine.report()[0].matches, blocks);
@@ -66,9 +68,9 @@ fn two_queues_on_two_threads_share_one_count() {
         for thread in 0..2u64 {
             let engine = Arc::clone(&engine);
             scope.spawn(move || {
-                let evaluator = engine.evaluator();
+                let gate = engine.gate();
                 for n in 0..5_000 {
-                    write(&evaluator, (thread * 5_000 + n) * BLOCK_BYTES, &[0; BLOCK_BYTES as usize]);
+                    write(&gate, (thread * 5_000 + n) * BLOCK_BYTES, &[0; BLOCK_BYTES as usize]);
                 }
             });
         }
@@ -82,7 +84,7 @@ fn the_bit_that_chance_flips_depends_on_seed_rule_place_and_count_alone() {
     let flipped = |seed: u64, rules: &[&str], offset: u64| {
         let rules = rules.iter().map(|text| rule(text).into()).collect();
         let engine = engine_with(seed, rules);
-        write(&engine.evaluator(), offset, &[0; 4096]);
+        write(&engine.gate(), offset, &[0; 4096]);
         engine.ledger().records().last().map(|record| record.effect)
     };
     let random = ["write: bit_flip(random)"];
@@ -97,9 +99,9 @@ fn the_bit_that_chance_flips_depends_on_seed_rule_place_and_count_alone() {
 #[test]
 fn random_bits_reach_every_part_of_the_block() {
     let engine = engine(&["write: bit_flip(random)"]);
-    let evaluator = engine.evaluator();
+    let gate = engine.gate();
     for n in 0..2_000 {
-        write(&evaluator, n * BLOCK_BYTES, &[0; 4096]);
+        write(&gate, n * BLOCK_BYTES, &[0; 4096]);
     }
     let mut eighths = [0; 8];
     let mut bits = [0; 8];
@@ -115,13 +117,13 @@ fn random_bits_reach_every_part_of_the_block() {
 #[test]
 fn a_rule_added_later_keeps_the_counts_and_places_of_the_others() {
     let engine = engine(&["write, every=3: bit_flip"]);
-    let evaluator = engine.evaluator();
+    let gate = engine.gate();
     for n in 0..4 {
-        write(&evaluator, n * BLOCK_BYTES, &[0; 4096]);
+        write(&gate, n * BLOCK_BYTES, &[0; 4096]);
     }
     engine.add_rules(vec![rule("name=late, write, offset=20480: zeros").into()]).expect("a new name");
     for n in 4..6 {
-        write(&evaluator, n * BLOCK_BYTES, &[0xff; 4096]);
+        write(&gate, n * BLOCK_BYTES, &[0xff; 4096]);
     }
     let report = engine.report();
     assert_eq!((report[0].matches, report[0].hits), (6, 2));
@@ -131,7 +133,7 @@ fn a_rule_added_later_keeps_the_counts_and_places_of_the_others() {
 #[test]
 fn the_report_counts_every_aim_that_a_merged_request_met() {
     let engine = engine(&["write, offset=8192|0|40960|4096: error"]);
-    write(&engine.evaluator(), 0, &[0; 4 * 4096]);
+    write(&engine.gate(), 0, &[0; 4 * 4096]);
     let report = engine.report();
     assert_eq!(report[0].hits, 1);
     let hits: Vec<_> = report[0].targets.iter().map(|aim| (aim.target.clone(), aim.hits)).collect();
@@ -153,9 +155,9 @@ fn a_target_hits_the_contents_that_it_was_resolved_to_and_says_which() {
         .to_vec();
     let rule = rule("write, target=unique(2): bit_flip");
     let engine = engine_with(1, vec![ResolvedRule { contents, ..ResolvedRule::from(rule) }]);
-    let evaluator = engine.evaluator();
+    let gate = engine.gate();
     for fill in [0, 2, 3, 2] {
-        write(&evaluator, u64::from(fill) * BLOCK_BYTES, &[fill; 4096]);
+        write(&gate, u64::from(fill) * BLOCK_BYTES, &[fill; 4096]);
     }
     let records = engine.ledger().records();
     let expected = TargetKey::Content { hash: content(2), label: "block 2 of file a".into() };
@@ -175,7 +177,7 @@ fn content_and_target_together_hit_what_both_name() {
         .to_vec();
     let engine = engine_with(1, vec![ResolvedRule { contents, ..ResolvedRule::from(rule) }]);
     for fill in [1, 2] {
-        write(&engine.evaluator(), u64::from(fill) * BLOCK_BYTES, &[fill; 4096]);
+        write(&engine.gate(), u64::from(fill) * BLOCK_BYTES, &[fill; 4096]);
     }
     assert_eq!(
         engine.ledger().records().iter().map(|record| record.offset).collect::<Vec<_>>(),
@@ -186,7 +188,7 @@ fn content_and_target_together_hit_what_both_name() {
 #[test]
 fn a_target_that_was_not_resolved_hits_nothing() {
     let engine = engine(&["write, target=unique: bit_flip"]);
-    write(&engine.evaluator(), 0, &[1; 4096]);
+    write(&engine.gate(), 0, &[1; 4096]);
     assert_eq!(engine.report()[0].matches, 0);
 }
 
@@ -194,8 +196,8 @@ fn a_target_that_was_not_resolved_hits_nothing() {
 fn a_rule_by_extent_hits_nothing_until_it_is_told_its_place_and_then_that_alone() {
     let engine =
         engine(&["write, name=placed, target=file(a, block=7, by=extent): error", "name=other: lost_write"]);
-    let evaluator = engine.evaluator();
-    let write_all = || (0..4).for_each(|block| write(&evaluator, block * BLOCK_BYTES, &[1; 4096]));
+    let gate = engine.gate();
+    let write_all = || (0..4).for_each(|block| write(&gate, block * BLOCK_BYTES, &[1; 4096]));
     write_all();
     assert_eq!(engine.report()[0].matches, 0);
     engine.set_place("placed", 2 * BLOCK_BYTES).expect("it waits for its place");
@@ -220,13 +222,13 @@ fn a_replay_by_extent_goes_to_where_it_hit_then() {
     let rules = vec![rule("write, name=placed, target=file(a, block=7, by=extent): error")];
     let first = engine_with(1, vec![rules[0].clone().into()]);
     first.set_place("placed", 2 * BLOCK_BYTES).expect("it waits for its place");
-    write(&first.evaluator(), 2 * BLOCK_BYTES, &[1; 4096]);
+    write(&first.gate(), 2 * BLOCK_BYTES, &[1; 4096]);
     let replay = Replay::new(&first.ledger().records(), &rules).expect("its own ledger");
     let recorded = Some(replay.of_rule(0));
     let again = engine_with(1, vec![ResolvedRule { recorded, ..ResolvedRule::from(rules[0].clone()) }]);
     again.set_place("placed", 3 * BLOCK_BYTES).expect("it waits for its place");
     for block in 0..4 {
-        write(&again.evaluator(), block * BLOCK_BYTES, &[1; 4096]);
+        write(&again.gate(), block * BLOCK_BYTES, &[1; 4096]);
     }
     assert_eq!(hit_blocks(&again), [2]);
 }
@@ -236,18 +238,16 @@ fn rules_sleep_during_setup() {
     let engine = engine(&["any: error"]);
     let mut header = header(Operation::Flush, 0, 0);
     header.context.phase = Phase::Setup;
-    assert!(matches!(engine.evaluator().decide(&header, &[]), Decision::Pass));
+    assert!(!acts(&engine.gate(), &header, &[]));
     header.context.phase = Phase::Check;
-    assert!(matches!(engine.evaluator().decide(&header, &[]), Decision::Act(_)));
+    assert!(acts(&engine.gate(), &header, &[]));
 }
 
 #[test]
 fn a_flush_that_a_sticky_rule_has_hit_fails_ever_after() {
     let engine = engine(&["flush, nth=2, sticky: error"]);
-    let evaluator = engine.evaluator();
-    let fails: Vec<bool> = (0..4)
-        .map(|_| matches!(evaluator.decide(&header(Operation::Flush, 0, 0), &[]), Decision::Act(_)))
-        .collect();
+    let gate = engine.gate();
+    let fails: Vec<bool> = (0..4).map(|_| acts(&gate, &header(Operation::Flush, 0, 0), &[])).collect();
     assert_eq!(fails, [false, true, true, true]);
 }
 
@@ -255,9 +255,9 @@ fn a_flush_that_a_sticky_rule_has_hit_fails_ever_after() {
 fn equal_runs_have_equal_digests_and_different_ones_have_not() {
     let digest = |fill: u8| {
         let engine = engine(&["write, every=3: bit_flip(random)", "write, offset=0..1MiB, every=5: error"]);
-        let evaluator = engine.evaluator();
+        let gate = engine.gate();
         for n in 0..100 {
-            write(&evaluator, n * BLOCK_BYTES, &[fill; 4096]);
+            write(&gate, n * BLOCK_BYTES, &[fill; 4096]);
         }
         engine.ledger().digest()
     };
@@ -274,9 +274,9 @@ fn hit_blocks(engine: &Engine) -> Vec<u64> {
 fn chance_hits_as_often_as_it_says_and_depends_on_block_and_visit_alone() {
     let run = |seed: u64, order: &[u64]| {
         let engine = engine_with(seed, vec![rule("write, probability=2%: bit_flip").into()]);
-        let evaluator = engine.evaluator();
+        let gate = engine.gate();
         for &block in order {
-            write(&evaluator, block * BLOCK_BYTES, &[7; BLOCK_BYTES as usize]);
+            write(&gate, block * BLOCK_BYTES, &[7; BLOCK_BYTES as usize]);
         }
         let mut hits = hit_blocks(&engine);
         hits.sort_unstable();
@@ -296,9 +296,9 @@ fn chance_hits_as_often_as_it_says_and_depends_on_block_and_visit_alone() {
 fn a_probability_per_request_hits_all_its_blocks_or_none() {
     let engine =
         engine(&["write, probability=50%/request: bit_flip", "write, probability=1e-3/block: error"]);
-    let evaluator = engine.evaluator();
+    let gate = engine.gate();
     for n in 0..1000u64 {
-        write(&evaluator, n * 4 * BLOCK_BYTES, &[7; 4 * BLOCK_BYTES as usize]);
+        write(&gate, n * 4 * BLOCK_BYTES, &[7; 4 * BLOCK_BYTES as usize]);
     }
     let report = engine.report();
     let failed = engine.ledger().records().iter().filter(|record| record.rule == 1).count() as u64;
@@ -312,7 +312,7 @@ fn a_probability_per_request_hits_all_its_blocks_or_none() {
 #[test]
 fn a_window_in_time_begins_with_the_load() {
     let engine = engine(&["write, at=10ms+5ms, during=prefill|run|check: error"]);
-    let evaluator = engine.evaluator();
+    let gate = engine.gate();
     let mut failed = Vec::new();
     for (phase, ms) in [
         (Phase::Prefill, 500),
@@ -324,7 +324,7 @@ fn a_window_in_time_begins_with_the_load() {
     ] {
         let context = Context { phase, submitted: Time(ms * 1_000_000), ..Context::default() };
         let header = Header { context, ..header(Operation::WRITE, 0, BLOCK_BYTES) };
-        if matches!(evaluator.decide(&header, &[0; BLOCK_BYTES as usize]), Decision::Act(_)) {
+        if acts(&gate, &header, &[0; BLOCK_BYTES as usize]) {
             failed.push(ms);
         }
     }
@@ -335,12 +335,12 @@ fn a_window_in_time_begins_with_the_load() {
 fn a_rule_with_a_tag_hits_the_requests_of_that_file_alone() {
     let engine =
         engine(&["write, tag=focal.img, every=3: bit_flip", "write, tag=*.log|x?, offset=0..1GiB: zeros"]);
-    let evaluator = engine.evaluator();
+    let gate = engine.gate();
     let send = |tag: &str, block: u64| {
         let context =
             Context { phase: Phase::Run, tag: rotproof_block::Tag::intern(tag), ..Context::default() };
         let header = Header { context, ..header(Operation::WRITE, block * BLOCK_BYTES, BLOCK_BYTES) };
-        matches!(evaluator.decide(&header, &[0; BLOCK_BYTES as usize]), Decision::Act(_))
+        acts(&gate, &header, &[0; BLOCK_BYTES as usize])
     };
     let hits = |tag: &str| (0..9).filter(|&block| send(tag, block)).count();
     assert_eq!(hits("focal.img"), 3);

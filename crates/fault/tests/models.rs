@@ -1,22 +1,22 @@
 //! What models are drawn into, request by request: when a block goes bad, who notices, and what heals it.
 
+mod carrier;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rotproof_block::{Buffer, Context, Operation, Phase, Time};
+use rotproof_block::{Context, Operation, Phase, Time};
 use rotproof_fault::{
-    BLOCK_BYTES, Decision, Effect, Engine, EngineOptions, Evaluator, FaultEntry, Hang, Header, Piece, Plan,
-    Replay, ResolvedRule, Rule, Verdict,
+    BLOCK_BYTES, Effect, Engine, EngineOptions, FaultEntry, Header, Plan, Replay, ResolvedRule, Rule,
 };
 
 const SECTOR: u64 = 512;
 
-/// A device in memory under an engine, carried as the protocol of `Evaluator` says.
+/// A device in memory under an engine.
 struct Disk {
     engine: Arc<Engine>,
-    evaluator: Evaluator,
-    medium: Vec<u8>,
+    carrier: carrier::Disk,
 }
 
 /// How a request ended.
@@ -27,11 +27,6 @@ struct Ended {
     data: Vec<u8>,
 }
 
-/// How long what holds a request back does, if nobody releases it.
-fn hanging(hangs: &[Hang]) -> Duration {
-    hangs.iter().map(|hang| hang.span().expect("no model holds a request for ever")).sum()
-}
-
 impl Disk {
     fn new(rules: Vec<Rule>, size: u64) -> Self {
         Self::with(rules.into_iter().map(ResolvedRule::from).collect(), size)
@@ -39,7 +34,7 @@ impl Disk {
 
     fn with(rules: Vec<ResolvedRule>, size: u64) -> Self {
         let engine = Engine::new(rules, EngineOptions { seed: 1, device_size: size });
-        Self { evaluator: engine.evaluator(), engine, medium: vec![0; size as usize] }
+        Self { carrier: carrier::Disk::new(&engine, size), engine }
     }
 
     /// The models of `texts`, drawn.
@@ -51,57 +46,11 @@ impl Disk {
     }
 
     fn carry(&mut self, operation: Operation, offset: u64, length: u64, fill: u8, ms: u64) -> Ended {
-        let now = Time(ms * 1_000_000);
-        let context = Context { phase: Phase::Run, submitted: now, ..Context::default() };
+        let context = Context { phase: Phase::Run, submitted: Time(ms * 1_000_000), ..Context::default() };
         let header = Header { operation, offset, length, context };
-        let range = offset as usize..(offset + length) as usize;
         let payload = if operation == Operation::WRITE { vec![fill; length as usize] } else { Vec::new() };
-        let verdict: Verdict = match self.evaluator.decide(&header, &payload) {
-            Decision::Pass => {
-                let data = self.serve(operation, range, fill);
-                return Ended { succeeds: true, delay: Duration::ZERO, data };
-            }
-            Decision::Inspect(rules) => rules.into(),
-            Decision::Act(verdict) => *verdict,
-        };
-        if operation == Operation::Read {
-            let mut data = self.serve(operation, range, fill);
-            let edges = self.pieces(self.evaluator.edges(&header, Some(&verdict)));
-            let outcome = self.evaluator.read_done(&header, verdict, &mut data, &edges, now);
-            let delay = outcome.delay.unwrap_or_default() + hanging(&outcome.hangs);
-            return Ended { succeeds: outcome.failure.is_none(), delay, data };
-        }
-        self.evaluator.before_submit(&header, &verdict, &payload, now);
-        let delay = verdict.delay().unwrap_or_default() + hanging(&self.evaluator.hangs(&verdict));
-        if verdict.failure().is_some() {
-            return Ended { succeeds: false, delay, data: Vec::new() };
-        }
-        let mut stale = self.pieces(verdict.lost_ranges(&header));
-        stale.iter_mut().for_each(|piece| self.evaluator.make_stale(piece));
-        self.serve(operation, range, fill);
-        if operation.is_mutation() {
-            let edges = self.pieces(self.evaluator.edges(&header, Some(&verdict)));
-            self.evaluator.mutation_done(&header, &verdict, &payload, &stale, &edges, now);
-        }
-        Ended { succeeds: verdict.late_failure().is_none(), delay, data: Vec::new() }
-    }
-
-    fn serve(&mut self, operation: Operation, range: std::ops::Range<usize>, fill: u8) -> Vec<u8> {
-        match operation {
-            Operation::Read => return self.medium[range].to_vec(),
-            Operation::Write { .. } => self.medium[range].fill(fill),
-            Operation::WriteZeroes | Operation::Discard => self.medium[range].fill(0),
-            Operation::Flush => {}
-        }
-        Vec::new()
-    }
-
-    fn pieces(&self, ranges: Vec<std::ops::Range<u64>>) -> Vec<Piece> {
-        let piece = |range: std::ops::Range<u64>| Piece {
-            offset: range.start,
-            bytes: Buffer::copy_of(&self.medium[range.start as usize..range.end as usize]),
-        };
-        ranges.into_iter().map(piece).collect()
+        let ended = self.carrier.carry(&header, &payload);
+        Ended { succeeds: ended.succeeds(), delay: ended.delay, data: ended.data }
     }
 
     fn read(&mut self, block: u64, ms: u64) -> Ended {
@@ -114,7 +63,7 @@ impl Disk {
 
     /// The blocks that cannot be read.
     fn unreadable(&mut self, ms: u64) -> Vec<u64> {
-        let blocks = self.medium.len() as u64 / BLOCK_BYTES;
+        let blocks = self.carrier.medium.len() as u64 / BLOCK_BYTES;
         (0..blocks).filter(|&block| !self.read(block, ms).succeeds).collect()
     }
 }
@@ -197,7 +146,7 @@ fn latent_sector_errors_are_the_blocks_drawn_and_a_scrub_that_rewrites_them_ends
 #[test]
 fn rot_shows_in_exactly_its_bits_from_its_time_on() {
     let (mut disk, plan) = Disk::of(&["name=rot: model(bit_rot, acceleration=1e6, over=1s)"], 1, 8 << 20);
-    let size = disk.medium.len();
+    let size = disk.carrier.medium.len();
     let flipped = |disk: &mut Disk, ms: u64| {
         let blocks = size as u64 / BLOCK_BYTES;
         let data: Vec<u8> = (0..blocks).flat_map(|block| disk.read(block, ms).data).collect();

@@ -1,7 +1,7 @@
 //! The layer that makes the device below it lie, fail and be slow, as its fault engine decides.
 //!
-//! It owns the way of a request: what is read below for the engine, when to wait, what to answer. It does not know
-//! how anything is decided. A request that nothing can happen to is the submission of the device below, unwrapped.
+//! It carries requests as their [`Passage`] says: reads below for the engine, waits, submits, completes. It does not know how
+//! anything is decided, nor in which order. A request that nothing can happen to is the submission of the device below, unwrapped.
 //!
 //! The device below always gets the pristine data; what is wrong with them lies in the engine's overlay.
 
@@ -19,7 +19,7 @@ use rotproof_block::{
     Buffer, Completion, Context, Device, DeviceInfo, Operation, Power, Queue, Request, Result, Runtime,
     Submission,
 };
-use rotproof_fault::{Decision, Engine, Evaluator, Hang, Header, Piece, ReadOutcome, RuleSet, Verdict};
+use rotproof_fault::{Data, End, Engine, Gate, Hang, Header, Passage, Step};
 use rotproof_spec::{Path, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -93,7 +93,7 @@ impl Device for FaultDevice {
         let lane = Lane {
             below: self.below.open_queue(runtime)?,
             info: self.below.info(),
-            evaluator: self.engine.evaluator(),
+            gate: self.engine.gate(),
             runtime: runtime.clone(),
             children: Cell::new(FIRST_CHILD),
         };
@@ -120,7 +120,7 @@ struct FaultQueue(Rc<Lane>);
 struct Lane {
     below: Rc<dyn Queue>,
     info: DeviceInfo,
-    evaluator: Evaluator,
+    gate: Gate,
     runtime: Runtime,
     children: Cell<u64>,
 }
@@ -133,268 +133,186 @@ impl Queue for FaultQueue {
             return lane.below.submit(request);
         }
         let header = Header::of(&request);
-        match lane.evaluator.decide(&header, payload(&header, &request.buffer)) {
-            Decision::Pass => lane.below.submit(request),
-            Decision::Inspect(rules) => inspect(lane, header, rules, request),
-            Decision::Act(verdict) => {
-                let lane = Rc::clone(lane);
-                if header.operation == Operation::Read {
-                    Submission::pending(async move { lane.read(header, *verdict, request).await })
-                } else {
-                    Submission::pending(async move { lane.mutate(header, verdict, request).await })
-                }
-            }
+        let is_write = matches!(header.operation, Operation::Write { .. });
+        let payload: &[u8] = if is_write { &request.buffer } else { &[] };
+        let Some(passage) = lane.gate.begin(&header, payload) else { return lane.below.submit(request) };
+        if passage.is_quiet() && passage.beside().is_empty() {
+            return lane.look_at(passage, request);
         }
+        Submission::pending(carry(Rc::clone(lane), passage, request))
     }
 }
 
-/// The data that a request carries down.
-fn payload<'a>(header: &Header, buffer: &'a [u8]) -> &'a [u8] {
-    if matches!(header.operation, Operation::Write { .. }) { buffer } else { &[] }
+/// Takes a request its whole way.
+async fn carry(lane: Rc<Lane>, mut passage: Passage, mut request: Request) -> Completion {
+    if let Some(end) = lane.go_down(&mut passage, &mut request).await {
+        return end.of(request.succeed());
+    }
+    let (completion, untouched) = lane.submit(&mut passage, request).await;
+    lane.come_up(&mut passage, completion, untouched).await
 }
 
-/// Passes a request on and looks at it afterwards; at once, where the device below is done at once.
-fn inspect(lane: &Rc<Lane>, header: Header, rules: RuleSet, request: Request) -> Submission {
-    if header.operation.is_mutation() && !lane.evaluator.edges(&header, None).is_empty() {
-        let lane = Rc::clone(lane);
-        return Submission::pending(
-            async move { lane.mutate(header, Box::new(rules.into()), request).await },
-        );
-    }
-    let mut completion = match lane.below.submit(request).try_take() {
-        Ok(completion) => completion,
-        Err(submission) => {
-            let lane = Rc::clone(lane);
-            return Submission::pending(async move {
-                let completion = submission.await;
-                if completion.result.is_err() {
-                    completion
-                } else {
-                    lane.finish(header, rules, completion).await
-                }
-            });
-        }
-    };
-    let is_read = header.operation == Operation::Read;
-    if completion.result.is_err()
-        || is_read && !lane.evaluator.concerns_read(&header, &rules, &completion.buffer)
-    {
-        return completion.into();
-    }
-    let lane = Rc::clone(lane);
-    if !lane.evaluator.edges(&header, None).is_empty() {
-        return Submission::pending(async move { lane.finish(header, rules, completion).await });
-    }
-    if !is_read {
-        lane.finish_mutation(&header, &rules.into(), &completion.buffer, &[], &[]);
-        return completion.into();
-    }
-    let outcome =
-        lane.evaluator.read_done(&header, rules.into(), &mut completion.buffer, &[], lane.runtime.now());
-    if outcome.is_nothing() {
-        return completion.into();
-    }
-    Submission::pending(async move { lane.conclude(outcome, completion).await })
+/// What becomes of a completion at the end.
+trait Ending {
+    fn of(self, completion: Completion) -> Completion;
 }
 
-impl Lane {
-    /// Finishes a request that has succeeded below and on which nothing was decided before.
-    async fn finish(&self, header: Header, rules: RuleSet, completion: Completion) -> Completion {
-        if header.operation == Operation::Read {
-            return self.finish_read(header, rules.into(), completion, Vec::new()).await;
-        }
-        let edges = self.read_missing(Vec::new(), &header, None).await;
-        self.finish_mutation(&header, &rules.into(), &completion.buffer, &[], &edges);
-        completion
-    }
-
-    /// A write, write of zeros, discard or flush to which something happens.
-    async fn mutate(&self, header: Header, verdict: Box<Verdict>, request: Request) -> Completion {
-        let data = payload(&header, &request.buffer);
-        self.evaluator.before_submit(&header, &verdict, data, self.runtime.now());
-        if let Some(delay) = verdict.delay() {
-            self.runtime.sleep(delay).await;
-        }
-        self.hang(self.evaluator.hangs(&verdict)).await;
-        if let Some(errno) = verdict.failure() {
-            return request.fail(errno.error());
-        }
-        let mut stale = self.read_below(verdict.lost_ranges(&header), header.context).await;
-        for piece in &mut stale {
-            self.evaluator.make_stale(piece);
-        }
-        // What lies beside data that are known need not wait for them to be written.
-        let leaves_known_data = matches!(header.operation, Operation::Write { .. } | Operation::WriteZeroes);
-        let beside =
-            if leaves_known_data { self.evaluator.edges(&header, Some(&verdict)) } else { Vec::new() };
-        let (mut completion, mut edges) = if beside.is_empty() {
-            (self.below.submit(request).await, Vec::new())
-        } else {
-            both(self.below.submit(request), self.read_below(beside, header.context)).await
-        };
-        if completion.result.is_ok() {
-            if header.operation.is_mutation() {
-                for piece in &mut edges {
-                    overwrite(piece, &header, &completion.buffer);
-                }
-                let edges = self.read_missing(edges, &header, Some(&verdict)).await;
-                self.finish_mutation(&header, &verdict, &completion.buffer, &stale, &edges);
-            }
-            if let Some(errno) = verdict.late_failure() {
-                completion.result = Err(errno.error());
-            }
-        }
-        completion
-    }
-
-    fn finish_mutation(
-        &self,
-        header: &Header,
-        verdict: &Verdict,
-        buffer: &[u8],
-        stale: &[Piece],
-        edges: &[Piece],
-    ) {
-        let data = payload(header, buffer);
-        self.evaluator.mutation_done(header, verdict, data, stale, edges, self.runtime.now());
-    }
-
-    /// A read to which something happens.
-    async fn read(&self, header: Header, verdict: Verdict, mut request: Request) -> Completion {
-        if let (true, Some(errno)) = (verdict.is_dark(), verdict.failure()) {
-            self.evaluator.before_submit(&header, &verdict, &[], self.runtime.now());
-            return request.fail(errno.error());
-        }
-        if verdict.failure().is_none() {
-            let edges = self.read_wide(&header, &verdict, &mut request).await;
-            if !edges.is_empty() {
-                return self.finish_read(header, verdict, request.succeed(), edges).await;
-            }
-            let completion = self.below.submit(request).await;
-            return match completion.result {
-                Ok(()) => self.finish_read(header, verdict, completion, Vec::new()).await,
-                Err(_) => completion,
-            };
-        }
-        // The ledger wants what the device really holds; the reader's buffer stays as it is.
-        let untouched = std::mem::replace(&mut request.buffer, Buffer::stale(header.length as usize));
-        let completion = self.below.submit(request).await;
-        let completion = match completion.result {
-            Ok(()) => self.finish_read(header, verdict, completion, Vec::new()).await,
-            Err(_) => completion,
-        };
-        Completion { buffer: untouched, ..completion }
-    }
-
-    /// Reads a request that is smaller than the blocks that the ledger wants together with the rest of those blocks, as
-    /// one read instead of two. Gives these blocks; none if there is nothing to gain, or the wider read has failed,
-    /// which says nothing about the narrower.
-    async fn read_wide(&self, header: &Header, verdict: &Verdict, request: &mut Request) -> Vec<Piece> {
-        let edges = self.evaluator.edges(header, Some(verdict));
-        let (Some(first), Some(last)) = (edges.first(), edges.last()) else { return Vec::new() };
-        let (start, end) = (first.start.min(header.offset), last.end.max(header.offset + header.length));
-        let buffer = Buffer::stale((end - start) as usize);
-        let wide = Request { offset: start, length: end - start, buffer, ..*request };
-        if self.info.check(&wide).is_err() {
-            return Vec::new();
-        }
-        let Completion { result: Ok(()), buffer, .. } = self.below.submit(wide).await else {
-            return Vec::new();
-        };
-        let within =
-            |range: Range<u64>| &buffer[(range.start - start) as usize..(range.end - start) as usize];
-        request.buffer.copy_from_slice(within(header.offset..header.offset + header.length));
-        edges
-            .into_iter()
-            .map(|edge| Piece { offset: edge.start, bytes: Buffer::copy_of(within(edge)) })
-            .collect()
-    }
-
-    /// Makes of a read that has succeeded below what the reader is to see.
-    async fn finish_read(
-        &self,
-        header: Header,
-        verdict: Verdict,
-        mut completion: Completion,
-        edges: Vec<Piece>,
-    ) -> Completion {
-        let edges = self.read_missing(edges, &header, Some(&verdict)).await;
-        let now = self.runtime.now();
-        let outcome = self.evaluator.read_done(&header, verdict, &mut completion.buffer, &edges, now);
-        self.conclude(outcome, completion).await
-    }
-
-    async fn conclude(&self, outcome: ReadOutcome, mut completion: Completion) -> Completion {
-        if let Some(delay) = outcome.delay {
-            self.runtime.sleep(delay).await;
-        }
-        self.hang(outcome.hangs).await;
-        if let Some(errno) = outcome.failure {
-            if !outcome.transfers {
-                // A reader that overlooks the error must not find the right data all the same.
-                completion.buffer.fill(0);
-            }
+impl Ending for End {
+    fn of(self, mut completion: Completion) -> Completion {
+        if let End::Fails(errno) = self {
             completion.result = Err(errno.error());
         }
         completion
     }
-
-    /// Waits until nothing holds the request back any more.
-    async fn hang(&self, hangs: Vec<Hang>) {
-        for hang in hangs {
-            let mut end = hang.span().map(|span| self.runtime.sleep(span));
-            std::future::poll_fn(|context| {
-                if hang.poll_released(context.waker()).is_ready() {
-                    return Poll::Ready(());
-                }
-                end.as_mut().map_or(Poll::Pending, |end| Pin::new(end).poll(context))
-            })
-            .await;
-        }
-    }
-
-    /// The blocks that the ledger wants whole, as the request has left them; `edges` are those that are known.
-    async fn read_missing(
-        &self,
-        mut edges: Vec<Piece>,
-        header: &Header,
-        verdict: Option<&Verdict>,
-    ) -> Vec<Piece> {
-        let mut missing = self.evaluator.edges(header, verdict);
-        missing.retain(|range| edges.iter().all(|piece| piece.offset != range.start));
-        edges.extend(self.read_below(missing, header.context).await);
-        edges
-    }
-
-    /// What the device below holds in `ranges`; one that cannot be read is left out.
-    async fn read_below(&self, ranges: Vec<Range<u64>>, context: Context) -> Vec<Piece> {
-        let mut pieces = Vec::new();
-        for range in ranges {
-            let id = self.children.get();
-            self.children.set(id + 1);
-            let buffer = Buffer::stale((range.end - range.start) as usize);
-            let completion = self.below.submit(Request::read(range.start, buffer, context.child(id))).await;
-            if completion.result.is_ok() {
-                pieces.push(Piece { offset: range.start, bytes: completion.buffer });
-            }
-        }
-        pieces
-    }
 }
 
-/// Makes of what a piece held while it was being written what it holds now.
-fn overwrite(piece: &mut Piece, header: &Header, data: &[u8]) {
-    let start = header.offset.max(piece.offset);
-    let end = (header.offset + header.length).min(piece.offset + piece.bytes.len() as u64);
-    if start >= end {
-        return;
-    }
-    let changed = &mut piece.bytes[(start - piece.offset) as usize..(end - piece.offset) as usize];
-    match header.operation {
-        Operation::Write { .. } => {
-            changed.copy_from_slice(&data[(start - header.offset) as usize..(end - header.offset) as usize]);
+impl Lane {
+    /// Passes a request on and looks at it afterwards; at once, where the device below is done at once.
+    fn look_at(self: &Rc<Self>, mut passage: Passage, request: Request) -> Submission {
+        let mut completion = match self.below.submit(request).try_take() {
+            Ok(completion) => completion,
+            Err(submission) => {
+                let lane = Rc::clone(self);
+                return Submission::pending(async move {
+                    let completion = submission.await;
+                    passage.submitted(completion.result.is_ok());
+                    lane.come_up(&mut passage, completion, None).await
+                });
+            }
+        };
+        passage.submitted(completion.result.is_ok());
+        match self.next(&mut passage, &mut completion.buffer) {
+            Step::Complete(end) => end.of(completion).into(),
+            step => {
+                let lane = Rc::clone(self);
+                Submission::pending(async move {
+                    lane.do_step(&mut passage, step).await;
+                    lane.come_up(&mut passage, completion, None).await
+                })
+            }
         }
-        _ => changed.fill(0),
+    }
+
+    fn next(&self, passage: &mut Passage, buffer: &mut Buffer) -> Step {
+        let header = *passage.header();
+        passage.next(Data::of(&header, buffer), || self.runtime.now())
+    }
+
+    /// Takes a request to where it is to be submitted; else gives how it ends without that.
+    async fn go_down(&self, passage: &mut Passage, request: &mut Request) -> Option<End> {
+        loop {
+            match self.next(passage, &mut request.buffer) {
+                Step::Submit => return None,
+                Step::Complete(end) => return Some(end),
+                step => self.do_step(passage, step).await,
+            }
+        }
+    }
+
+    /// Has the device below carry it out. What the reader's buffer holds comes along where that is to stay as it is.
+    async fn submit(&self, passage: &mut Passage, mut request: Request) -> (Completion, Option<Buffer>) {
+        let header = *passage.header();
+        let untouched = passage
+            .is_aside()
+            .then(|| std::mem::replace(&mut request.buffer, Buffer::stale(header.length as usize)));
+        let beside = passage.beside();
+        let completion = if beside.is_empty() {
+            self.below.submit(request).await
+        } else if header.operation == Operation::Read {
+            match self.read_wide(passage, &beside, &mut request).await {
+                true => request.succeed(),
+                false => self.below.submit(request).await,
+            }
+        } else {
+            // What lies beside data that are known need not wait for them to be written.
+            let reads = async {
+                let mut pieces = Vec::new();
+                for range in beside {
+                    let bytes = self.read_below(range.clone(), header.context).await;
+                    pieces.extend(bytes.map(|bytes| (range.start, bytes)));
+                }
+                pieces
+            };
+            let (completion, pieces) = both(self.below.submit(request), reads).await;
+            pieces.into_iter().for_each(|(offset, bytes)| passage.give(offset, bytes));
+            completion
+        };
+        passage.submitted(completion.result.is_ok());
+        (completion, untouched)
+    }
+
+    /// Takes a request that has come back to its end.
+    async fn come_up(
+        &self,
+        passage: &mut Passage,
+        mut completion: Completion,
+        untouched: Option<Buffer>,
+    ) -> Completion {
+        loop {
+            match self.next(passage, &mut completion.buffer) {
+                Step::Complete(end) => {
+                    let completion = end.of(completion);
+                    return match untouched {
+                        Some(buffer) => Completion { buffer, ..completion },
+                        None => completion,
+                    };
+                }
+                step => self.do_step(passage, step).await,
+            }
+        }
+    }
+
+    /// Does what a step asks for besides submitting and completing.
+    async fn do_step(&self, passage: &mut Passage, step: Step) {
+        match step {
+            Step::Read(range) => {
+                let bytes = self.read_below(range, passage.header().context).await;
+                passage.answer(bytes);
+            }
+            Step::Wait(span) => self.runtime.sleep(span).await,
+            Step::Hang(hang) => self.hang(hang).await,
+            Step::Submit | Step::Complete(_) => unreachable!("whoever carries it sees to these"),
+        }
+    }
+
+    /// Reads a request together with the rest of blocks that it touches in part, as one read instead of two. Gives whether that
+    /// has worked: if not, that says nothing about the narrower read.
+    async fn read_wide(&self, passage: &mut Passage, edges: &[Range<u64>], request: &mut Request) -> bool {
+        let header = *passage.header();
+        let (Some(first), Some(last)) = (edges.first(), edges.last()) else { return false };
+        let (start, end) = (first.start.min(header.offset), last.end.max(header.end()));
+        let buffer = Buffer::stale((end - start) as usize);
+        let wide = Request { offset: start, length: end - start, buffer, ..*request };
+        if self.info.check(&wide).is_err() {
+            return false;
+        }
+        let Completion { result: Ok(()), buffer, .. } = self.below.submit(wide).await else { return false };
+        let within =
+            |range: Range<u64>| &buffer[(range.start - start) as usize..(range.end - start) as usize];
+        request.buffer.copy_from_slice(within(header.offset..header.end()));
+        edges.iter().for_each(|edge| passage.give(edge.start, Buffer::copy_of(within(edge.clone()))));
+        true
+    }
+
+    /// Waits until nothing holds the request back any more.
+    async fn hang(&self, hang: Hang) {
+        let mut end = hang.span().map(|span| self.runtime.sleep(span));
+        std::future::poll_fn(|context| {
+            if hang.poll_released(context.waker()).is_ready() {
+                return Poll::Ready(());
+            }
+            end.as_mut().map_or(Poll::Pending, |end| Pin::new(end).poll(context))
+        })
+        .await;
+    }
+
+    /// What the device below holds in a range; `None` if it cannot be read.
+    async fn read_below(&self, range: Range<u64>, context: Context) -> Option<Buffer> {
+        let id = self.children.get();
+        self.children.set(id + 1);
+        let buffer = Buffer::stale((range.end - range.start) as usize);
+        let completion = self.below.submit(Request::read(range.start, buffer, context.child(id))).await;
+        completion.result.is_ok().then_some(completion.buffer)
     }
 }
 
@@ -419,5 +337,37 @@ fn poll_now<F: Future>(future: Pin<&mut F>, context: &mut std::task::Context<'_>
     match future.poll(context) {
         Poll::Ready(output) => Some(output),
         Poll::Pending => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rotproof_block::Phase;
+    use rotproof_block::leaf::MemoryDevice;
+    use rotproof_fault::{EngineOptions, Rule};
+
+    use super::*;
+
+    /// Memory of futures comes from lists of a few sizes; what is larger is allocated for each request.
+    const LARGEST_OF_THE_LISTS: usize = 2048;
+
+    #[test]
+    fn a_request_on_its_way_fits_into_the_lists_of_the_thread() {
+        let below = MemoryDevice::new(1 << 20, 512).expect("memory");
+        let rule: Rule = "write: lost_write".parse().expect("a rule");
+        let engine = Engine::new(vec![rule.into()], EngineOptions { seed: 1, device_size: 1 << 20 });
+        let runtime = Runtime::simulated(1);
+        let lane = Rc::new(Lane {
+            below: below.open_queue(&runtime).expect("a queue"),
+            info: below.info(),
+            gate: engine.gate(),
+            runtime,
+            children: Cell::new(FIRST_CHILD),
+        });
+        let context = Context { phase: Phase::Run, ..Context::default() };
+        let request = Request::write(0, Buffer::zeroed(4096), context);
+        let passage = lane.gate.begin(&Header::of(&request), &request.buffer).expect("it is hit");
+        let bytes = size_of_val(&carry(lane, passage, request));
+        assert!(bytes <= LARGEST_OF_THE_LISTS, "{bytes} bytes");
     }
 }

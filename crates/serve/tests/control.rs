@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rotproof_block::{Context, ErrorKind, Operation, Phase, Time};
-use rotproof_fault::{Decision, EngineOptions, Header, Sites, UNNAMED_SITE};
+use rotproof_fault::{Data, End, EngineOptions, Header, Sites, Step, UNNAMED_SITE};
 use rotproof_serve::Ready;
 use rotproof_serve::control::{
     Action, Client, ControlLimits, ControlServer, Handler, LINE_BYTES_MAX, ServedStack, Session,
@@ -96,14 +96,12 @@ impl Peer {
 fn fails(sites: &Sites, offset: u64) -> bool {
     let context = Context { phase: Phase::Run, ..Context::default() };
     let header = Header { operation: Operation::Read, offset, length: 4096, context };
-    let evaluator = sites.engines()[0].evaluator();
-    match evaluator.decide(&header, &[]) {
-        Decision::Pass => false,
-        Decision::Inspect(rules) => {
-            evaluator.read_done(&header, rules.into(), &mut [0; 4096], &[], Time(0)).failure.is_some()
-        }
-        Decision::Act(verdict) => {
-            evaluator.read_done(&header, *verdict, &mut [0; 4096], &[], Time(0)).failure.is_some()
+    let Some(mut passage) = sites.engines()[0].gate().begin(&header, &[]) else { return false };
+    loop {
+        match passage.next(Data::Read(&mut [0; 4096]), || Time(0)) {
+            Step::Submit => passage.submitted(true),
+            Step::Complete(end) => return end != End::AsBelow,
+            step => panic!("{step:?}"),
         }
     }
 }

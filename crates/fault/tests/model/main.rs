@@ -6,6 +6,8 @@
 
 mod carrier;
 mod cases;
+#[path = "../carrier/mod.rs"]
+mod disk;
 mod model;
 mod replaying;
 
