@@ -44,6 +44,41 @@ fn a_page_that_rots_in_the_cache_is_handed_out_and_a_dirty_one_is_written_down()
     }
 }
 
+#[test]
+fn a_page_that_rots_in_the_cache_of_a_database_is_handed_out_and_written_down() {
+    let rig = Rig::new();
+    let run = rig.run(&Trial::new(include_str!("../../examples/memory/sqlite-page.yaml")));
+    run.assert_passed();
+    let (ledger, memory) = (lines(&run, "ledger.jsonl"), lines(&run, "memory.jsonl"));
+    assert_eq!((ledger.len(), memory.len()), (1, 1));
+    assert_eq!((&ledger[0]["on"], &ledger[0]["tag"]), (&"memory".into(), &"sqlite3".into()));
+    assert_eq!((&memory[0]["process"], memory[0]["is_living"].as_bool()), (&"sqlite3".into(), None));
+    assert!(["heap", "anonymous"].contains(&memory[0]["kind"].as_str().unwrap_or_default()), "{memory:?}");
+    let byte = |at: usize| memory[0]["bytes"][0][at].as_u64().expect("a number");
+    assert_eq!((byte(0), byte(1) ^ byte(2)), (2000, 16), "the bit that was named");
+    let said = fs::read_to_string(run.file("check.stderr")).expect("what the check printed");
+    assert!(said.contains("ok"), "SQLite's own check finds nothing: {said}");
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn page_checksums_of_postgresql_do_not_see_what_rots_in_its_memory() {
+    let rig = Rig::new();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/memory");
+    let text = include_str!("../../examples/memory/postgres-page.yaml")
+        .replace("./postgres.sh", &format!("{folder}/postgres.sh"))
+        .replace("\"$ROTPROOF_TRIAL_DIR\"", folder);
+    let run = rig.run(&Trial::new(text));
+    run.assert_passed();
+    let memory = lines(&run, "memory.jsonl");
+    assert_eq!((memory.len(), &memory[0]["process"]), (1, &"postgres".into()));
+    let said = fs::read_to_string(run.file("check.stdout")).expect("what the check printed")
+        + &fs::read_to_string(run.file("check.stderr")).expect("what it said beside");
+    assert!(said.contains("pg_amcheck finds nothing"), "{said}");
+    assert!(said.contains("Bad checksums:  0") && said.contains("Data checksum version: 1"), "{said}");
+    rig.assert_nothing_left();
+}
+
 /// A machine of its own under a load of files, with this fault, and whatever comes of it.
 fn machine(fault: &str) -> Trial {
     Trial::new(format!(
@@ -78,6 +113,16 @@ fn what_makes_no_sense_on_memory_is_explained() {
         check("ext4", "on=memory, places=1: bit_flip").contains("has no memory that faults could act on")
     );
     assert!(check(machine, "on=memory, read, places=1: bit_flip").contains("memory has none"));
+    assert!(check(machine, "on=memory, places=1, kind=heap: bit_flip").contains("no memory of a machine is"));
+    assert!(check(machine, "on=memory, places=1, process=cat: bit_flip").contains("is not known"));
+    let program = |rule: &str| {
+        let text = format!(
+            "stack: [memory: {{ size: 320MiB }}]\nsubject: ext4\nload: {{ command: 'true' }}\nfaults: ['{rule}']\n"
+        );
+        rig.run(&Trial::new(text)).text
+    };
+    assert!(program("on=memory, places=1, kind=dirty: bit_flip").contains("take heap, stack"));
+    assert!(program("read, target=file(a, block=1): error").contains("not known, so nothing can aim"));
     assert!(check(machine, "places=1: bit_flip").contains("add `on: memory`"));
     assert!(check("machine", "read: error").contains("a machine needs a file system"));
     assert!(check("{ machine: { file_system: fat } }", "read: error").contains("ext4, xfs or btrfs"));

@@ -29,6 +29,7 @@ pub trait Memory: Send + Sync + fmt::Debug {
     fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()>;
 
     /// Replaces `before` by `after` at `address`, one byte. Gives whether `before` was what stood there; if not, nothing is
-    /// changed.
+    /// changed. Fails with [`ErrorKind::ReadOnly`](rotproof_block::ErrorKind::ReadOnly) where a process shares the pages of a file and
+    /// may only read them: they are the kernel's.
     fn replace(&self, address: u64, before: u8, after: u8) -> Result<bool>;
 }

@@ -32,8 +32,8 @@ thread_local! {
 }
 
 impl ProcessMemory {
-    /// Opens the memory of the process with that id. Fails with [`ErrorKind::Missing`] without the right, or without the
-    /// process.
+    /// Opens the memory of the process with that id. Fails with [`ErrorKind::Missing`] without the right or without the process, and
+    /// with [`ErrorKind::Gone`] if it has just ended.
     pub fn open(pid: u32) -> Result<Self> {
         let number = libc::pid_t::try_from(pid)
             .map_err(|_| Error::new(ErrorKind::Invalid, format!("{pid} is no process id")))?;
@@ -46,7 +46,10 @@ impl ProcessMemory {
                         "{path} cannot be opened; to look into another process takes root or CAP_SYS_PTRACE"
                     ),
                 };
-                Error::new(ErrorKind::Missing, context).caused_by(error)
+                // One that has ended is in the table until its parent takes notice.
+                let has_ended = error.raw_os_error() == Some(libc::ESRCH);
+                let kind = if has_ended { ErrorKind::Gone } else { ErrorKind::Missing };
+                Error::new(kind, context).caused_by(error)
             })
         };
         Ok(Self { pid: number, memory: open("mem", true)?, pages: open("pagemap", false)? })
@@ -157,10 +160,16 @@ impl Memory for ProcessMemory {
         if now[0] != before {
             return Ok(false);
         }
-        let written = self.memory.write_at(&[after], address).map_err(|error| {
-            let context = format!("writing the memory of process {}", self.pid);
-            Error::from_io(error, context)
-        })?;
+        let written =
+            self.memory.write_at(&[after], address).map_err(|error| match error.raw_os_error() {
+                // Nobody writes through a mapping that shares a file's pages and may only read them, not even a debugger.
+                Some(libc::EIO) => {
+                    let context =
+                        format!("process {} only reads the pages of a file at {address:#x}", self.pid);
+                    Error::new(ErrorKind::ReadOnly, context).caused_by(error)
+                }
+                _ => Error::from_io(error, format!("writing the memory of process {}", self.pid)),
+            })?;
         self.copy(address, &mut now)?;
         Ok(written == 1 && now[0] == after)
     }

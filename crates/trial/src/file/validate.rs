@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use rotproof_fault::{Effect, Target, validate_plan};
+use rotproof_fault::{Effect, MemoryKind, Rule, Target, validate_plan};
 use rotproof_layers::DeviceSpec;
 use rotproof_load::FileEngine;
 use rotproof_spec::{Path, Problems, number_in_range};
@@ -150,7 +150,7 @@ impl TrialFile {
             );
         }
         for (index, entry) in self.faults.iter().enumerate() {
-            let names_a_target = |rule: &rotproof_fault::Rule| {
+            let names_a_target = |rule: &Rule| {
                 let target = rule.matching.target.as_ref();
                 target.is_some_and(|target| {
                     target.is_known_to_load() || matches!(target, Target::Extent { .. })
@@ -167,16 +167,39 @@ impl TrialFile {
         }
     }
 
-    /// Only the memory of a machine can be reached.
+    /// Only the memory of a machine can be reached, and that of the processes of a command.
     fn validate_memory(&self, path: &Path, problems: &mut Problems) {
-        if self.subject.machine().is_some() {
-            return;
-        }
-        for (index, _) in self.faults.iter().enumerate().filter(|(_, entry)| entry.is_on_memory()) {
+        let is_machine = self.subject.machine().is_some();
+        let on_memory = self.faults.iter().enumerate().filter(|(_, entry)| entry.is_on_memory());
+        for (index, rule) in on_memory.filter_map(|(index, entry)| Some((index, entry.rule()?))) {
+            if is_machine || self.load.command.is_some() {
+                self.validate_kinds_of_memory(is_machine, rule, &path.index(index).key("match"), problems);
+                continue;
+            }
             problems.add_with_help(
                 &path.index(index).key("on"),
                 format!("the subject {} has no memory that faults could act on", self.subject.name()),
-                "take a machine as the subject, such as { machine: { file_system: ext4 } }",
+                "take a machine as the subject, such as { machine: { file_system: ext4 } }, or a program as the load",
+            );
+        }
+    }
+
+    fn validate_kinds_of_memory(&self, is_machine: bool, rule: &Rule, path: &Path, problems: &mut Problems) {
+        let matching = &rule.matching;
+        let fits = |kind: &MemoryKind| if is_machine { kind.is_of_machine() } else { kind.is_of_process() };
+        for kind in matching.kind.iter().filter(|kind| !fits(kind)) {
+            let (whose, help) = match is_machine {
+                true => ("a machine", "take page_cache, dirty, anonymous, kernel or free"),
+                false => ("a program", "take heap, stack, anonymous or file_backed"),
+            };
+            let message = format!("no memory of {whose} is `{kind}`");
+            problems.add_with_help(&path.key("kind"), message, help);
+        }
+        if is_machine && !matching.process.is_empty() {
+            problems.add_with_help(
+                &path.key("process"),
+                "which process a page of a machine belongs to is not known",
+                "leave it out, or take a program as the load and no machine as the subject",
             );
         }
     }
@@ -260,8 +283,9 @@ impl TrialFile {
             );
         }
         for (index, entry) in self.faults.iter().enumerate() {
-            let target = entry.rule().and_then(|rule| rule.matching.target.as_ref());
-            if target.is_some_and(Target::needs_trial) {
+            // In memory a block of a file is what the file holds at that moment.
+            let rule = entry.rule().filter(|rule| !rule.is_on_memory());
+            if rule.and_then(|rule| rule.matching.target.as_ref()).is_some_and(Target::needs_trial) {
                 problems.add_with_help(
                     &root.key("faults").index(index).key("match").key("target"),
                     "what a command writes is not known, so nothing can aim at it",

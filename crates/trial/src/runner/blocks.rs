@@ -22,6 +22,7 @@ use rotproof_subject::{GuestMemory, Place, Prepared, Remount};
 use super::extents::place_extents;
 use super::kinds::place_kinds;
 use super::leaf_watch::LeafWatch;
+use super::memory::Owner;
 use super::{Conductor, Loaded, MemoryTarget, let_recognise, recogniser};
 use crate::file::{RuntimeKind, TrialFile};
 
@@ -156,7 +157,7 @@ impl Conductor<'_> {
             workload.ramp_up_time().unwrap_or_default().0 + workload.recovery_time().unwrap_or_default().0;
         let duration = workload.duration().filter(|_| phase == Phase::Run).map(|span| span.0 + around);
         let progress = self.options.monitor.begin_load(name, bytes, duration);
-        let looks = self.memory.watch(phase, memory)?;
+        let looks = self.memory.watch(phase, memory.map(Owner::Machine))?;
         let watch = LeafWatch::start(self.stack, &self.options.cancel)?;
         let options = LoadOptions {
             runtime,

@@ -21,6 +21,7 @@ use rotproof_subject::{Place, Prepared, Remount};
 use serde::Serialize;
 
 use super::leaf_watch::LeafWatch;
+use super::memory::{Owner, Processes, RUN_VARIABLE};
 use super::{Conductor, Loaded, arm_without_load, fio_json};
 
 /// How much of what a command said is kept for people.
@@ -191,7 +192,9 @@ impl Conductor<'_> {
         let (target, trial_dir) = (target.display().to_string(), trial_dir.display().to_string());
         let mut output = CommandFiles::new(self.results)?;
         self.environment.phase.store(phase as u8, Ordering::Relaxed);
-        let looks = self.memory.watch(phase, subject.memory())?;
+        let processes = || Owner::Command(Processes::of_run(&self.name_of_the_run(), &folder));
+        let owner = subject.memory().map_or_else(processes, Owner::Machine);
+        let looks = self.memory.watch(phase, Some(owner))?;
         let watch = LeafWatch::start(self.stack, &self.options.cancel)?;
         let stop = watch.stop_cell();
         to.recording.begin_phase(name, 0);
@@ -236,13 +239,19 @@ impl Conductor<'_> {
     }
 
     /// What a command finds in its environment.
-    fn variables(&self, (target, kind): (&Path, &str), trial_dir: &Path) -> [(&'static str, String); 4] {
+    fn variables(&self, (target, kind): (&Path, &str), trial_dir: &Path) -> [(&'static str, String); 5] {
         [
             ("ROTPROOF_TARGET", target.display().to_string()),
             ("ROTPROOF_KIND", kind.to_owned()),
             ("ROTPROOF_SEED", self.trial.seed.to_string()),
             ("ROTPROOF_TRIAL_DIR", trial_dir.display().to_string()),
+            (RUN_VARIABLE, self.name_of_the_run()),
         ]
+    }
+
+    /// What no other run on this machine is called.
+    fn name_of_the_run(&self) -> String {
+        self.environment.run.scratch().display().to_string()
     }
 
     fn read_figures(&mut self, external: &mut External) {

@@ -14,6 +14,7 @@ use rotproof_results::NO_REMOUNT;
 use rotproof_subject::{GuestMemory, Place, Prepared, Remount};
 
 use super::leaf_watch::LeafWatch;
+use super::memory::Owner;
 use super::{Conductor, Loaded};
 use crate::verdict::FileAccount;
 
@@ -134,7 +135,7 @@ impl Conductor<'_> {
             hung_after: self.trial.load.hung_after.map(|span| span.0),
             let_go: self.let_go(),
         };
-        let looks = self.memory.watch(phase, memory)?;
+        let looks = self.memory.watch(phase, memory.map(Owner::Machine))?;
         let watched = self.device_watch.map(|watch| watch.begin(phase.word(), None)).transpose()?;
         let begin_phase = |is_run| self.probes.iter().for_each(|probes| probes.begin_phase(is_run));
         begin_phase(phase == Phase::Run);

@@ -272,7 +272,7 @@ fn conduct(
     let kernel_messages = subject.kernel_messages();
     let console = subject.console();
     let torn_down = subject.teardown();
-    let Loaded { is_interrupted, files, load, recording, known, external, noticed } =
+    let Loaded { is_interrupted, files, load, recording, known, external, mut noticed } =
         outcome.map_err(|error| leaf_watch::blame(&stack, error))?;
     if let Some(error) = torn_down.into_iter().next() {
         return Err(error.while_doing("taking the subject down"));
@@ -287,6 +287,7 @@ fn conduct(
         false => rotproof_fault::digest(&records).to_string(),
     };
     let (on_memory, memory_details, reports) = memory.finish(records.len() as u64)?;
+    noticed.extend(memory.untouchable());
     records.extend(on_memory);
     rules.extend(reports);
     let replayed =
