@@ -62,7 +62,7 @@ struct Arguments {
     /// Fewer and shorter rounds: for a look, not for a figure to quote.
     #[arg(long)]
     quick: bool,
-    /// One array of objects with the keys name, ours, peer, ratio, unit, bar, holds.
+    /// One array of objects with the keys name, ours, peer, ratio, interval, unit, bar, holds.
     #[arg(long)]
     json: bool,
 }

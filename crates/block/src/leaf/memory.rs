@@ -117,7 +117,8 @@ impl Memory {
             Operation::Discard | Operation::WriteZeroes => {
                 for region in regions(range) {
                     let _exclusive = self.stripe(region.start).write();
-                    self.map.zero(region);
+                    // SAFETY: as above.
+                    unsafe { self.map.zero(region) };
                 }
             }
             Operation::Flush => {}
@@ -183,15 +184,21 @@ impl Map {
         Ok(Self { start, length })
     }
 
-    /// The byte at `offset`, which must be inside.
-    fn at(&self, offset: u64) -> NonNull<u8> {
+    /// The byte at `offset`.
+    ///
+    /// # Safety
+    /// `offset` lies inside the mapping.
+    unsafe fn at(&self, offset: u64) -> NonNull<u8> {
         debug_assert!(offset < self.length as u64);
-        // SAFETY: inside the mapping, as every caller's range has passed `DeviceInfo::check`.
+        // SAFETY: inside the mapping, as the caller promises.
         unsafe { self.start.add(offset as usize) }
     }
 
     /// Fills a range with zeros; whole pages are given back to the system instead.
-    fn zero(&self, range: Range<u64>) {
+    ///
+    /// # Safety
+    /// The range lies inside the mapping, and nobody else reads or writes it meanwhile.
+    unsafe fn zero(&self, range: Range<u64>) {
         let pages = range.start.next_multiple_of(PAGE_BYTES)..range.end / PAGE_BYTES * PAGE_BYTES;
         let given_back = pages.start < pages.end && {
             // SAFETY: whole pages inside our private anonymous mapping; they read as zeros afterwards.
@@ -203,7 +210,7 @@ impl Map {
         let by_hand =
             if given_back { [range.start..pages.start, pages.end..range.end] } else { [range, 0..0] };
         for part in by_hand.into_iter().filter(|part| !part.is_empty()) {
-            // SAFETY: inside the mapping; the caller holds the region's stripe exclusively.
+            // SAFETY: inside the mapping, and nobody else's, as the caller promises.
             unsafe { self.at(part.start).write_bytes(0, length(&part)) };
         }
     }

@@ -85,8 +85,9 @@ impl FixedBuffers {
             return Ok(None);
         };
         let memory = libc::iovec { iov_base: start.cast(), iov_len: capacity };
-        // SAFETY: the memory belongs to a pooled buffer of this thread, which keeps it for as long as it lives; the ring
-        // lives no longer.
+        // SAFETY: the range is one allocation that is alive now, and the kernel pins its pages: what becomes of the addresses later
+        // cannot harm memory. That they go on to mean these pages rests on the thread: it keeps what comes back to its lists
+        // (`keep_all_of_this_thread`), and whoever asks for fixed buffers drops them where they were made.
         unsafe { ring.submitter().register_buffers_update(place.into(), &[memory], None) }
             .doing(|| format!("registering a buffer of {capacity} bytes with io_uring"))?;
         self.places.insert(start as usize, place);

@@ -65,6 +65,8 @@ struct Entry {
     state: Cell<State>,
     header: Box<UnsafeCell<RingRequest>>,
     payload: UnsafeCell<Buffer>,
+    /// Where both are, for the kernel: it reads this when the entry is registered, whenever that is submitted.
+    memory: Cell<[libc::iovec; 2]>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -292,7 +294,7 @@ impl FuseRing {
     fn push(&self, command: &Entry128, token: u64) -> io::Result<()> {
         let command = command.clone().user_data(token);
         loop {
-            // SAFETY: the memory that a command names is that of an entry, which outlives the ring.
+            // SAFETY: the memory that a command names is an entry's, which lies still in its list and outlives the ring.
             if unsafe { self.ring.borrow_mut().submission().push(&command) }.is_ok() {
                 return Ok(());
             }
@@ -310,20 +312,18 @@ impl FuseRing {
         for (number, entry) in self.entries.iter().enumerate() {
             // SAFETY: the kernel does not know the entry yet.
             let payload = unsafe { &mut *entry.payload.get() };
-            let memory = [
+            entry.memory.set([
                 libc::iovec { iov_base: entry.header.get().cast(), iov_len: size_of::<RingRequest>() },
                 libc::iovec { iov_base: payload.as_mut_ptr().cast(), iov_len: payload.len() },
-            ];
+            ]);
             let command = RingCommand { queue: entry.queue, ..RingCommand::default() };
             let mut command = self.command(REGISTER, command);
-            name_memory(&mut command, &memory);
+            name_memory(&mut command, entry.memory.as_ptr());
             self.push(&command, number as u64)?;
             entry.state.set(State::Kernel);
             self.alive.set(self.alive.get() + 1);
-            // The list itself is read while it is submitted.
-            self.submit(0)?;
         }
-        Ok(())
+        self.submit(0)
     }
 }
 
@@ -390,19 +390,20 @@ impl Entry {
             state: Cell::new(State::Idle),
             header: Box::new(UnsafeCell::new(RingRequest::default())),
             payload: UnsafeCell::new(Buffer::stale(TRANSFER_BYTES_MAX)),
+            memory: Cell::new([libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 2]),
         }
     }
 }
 
 /// Names the memory of an entry in its command: the two fields that the library has no words for.
-fn name_memory(command: &mut Entry128, memory: &[libc::iovec; 2]) {
+fn name_memory(command: &mut Entry128, memory: *const [libc::iovec; 2]) {
     /// Where `addr` and `len` lie in `struct io_uring_sqe`.
     const ADDRESS: usize = 16;
     const LENGTH: usize = 24;
     let start: *mut u8 = (&raw mut *command).cast();
     // SAFETY: the command is the kernel's structure of 128 bytes, in which these are eight and four bytes.
     unsafe {
-        start.add(ADDRESS).cast::<u64>().write_unaligned(memory.as_ptr() as u64);
+        start.add(ADDRESS).cast::<u64>().write_unaligned(memory as u64);
         start.add(LENGTH).cast::<u32>().write_unaligned(2);
     }
 }
@@ -425,7 +426,7 @@ mod tests {
     fn the_memory_of_an_entry_stands_where_the_kernel_looks_for_it() {
         let mut command = opcode::UringCmd80::new(Fd(7), REGISTER).cmd([1; 80]).build();
         let memory = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 2];
-        name_memory(&mut command, &memory);
+        name_memory(&mut command, &raw const memory);
         // SAFETY: 128 bytes of numbers.
         let bytes: [u8; 128] = unsafe { std::mem::transmute(command) };
         assert_eq!(bytes[4..8], 7i32.to_ne_bytes());
