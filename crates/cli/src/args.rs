@@ -337,6 +337,7 @@ pub struct ServeArgs {
     #[arg(long = "fault", value_name = "RULE")]
     pub faults: Vec<String>,
 
+    #[allow(rustdoc::broken_intra_doc_links, reason = "help for the terminal, where brackets are brackets")]
     /// Set a value, such as stack[0].memory.size=1GiB
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub values: Vec<String>,

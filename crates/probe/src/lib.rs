@@ -1,6 +1,6 @@
 //! Probes: the state of a machine over time, beside the figures of the load.
 //!
-//! A [`Sampler`] looks at a [`Machine`] at an interval of its own, on a thread of its own: [`Counters`] are what the
+//! A [`Sampler`] looks at a [`Machine`] at an interval of its own, on a thread of its own: `Counters` are what the
 //! kernel has counted so far, two of them make a sample, and samples become [`ProbeSeries`]. Other machines look at
 //! themselves ([`look_on`]) and say what they see in the lines of [`protocol`], which `remote` reads. It all happens by the
 //! wall clock and changes nothing of a run: no request waits for it, and nothing that repeats from a seed depends on it. It

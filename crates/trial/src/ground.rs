@@ -16,7 +16,7 @@ pub struct Ground {
     claims: Vec<Claim>,
 }
 
-/// Claims the leaves of `stack`; fails as [`Claim::of_path`] and [`Claim::of_export`] do, as [`host::require_image_fits`] does,
+/// Claims the leaves of `stack`; fails as [`Claim::of_path`] and [`Claim::of_export`] do, as [`rotproof_machine::require_image_fits`] does,
 /// and if a server cannot be reached.
 pub fn claim(stack: &StackSpec, wanted: Use) -> Result<Ground> {
     let mut claims = Vec::new();

@@ -48,8 +48,8 @@ enum Mechanics {
 }
 
 impl DiskModel {
-    /// An idle disk of `size` bytes, its arm at the beginning. Fails with [`ErrorKind::Invalid`] on a profile that no
-    /// disk can have.
+    /// An idle disk of `size` bytes, its arm at the beginning. Fails with [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) on a
+    /// profile that no disk can have.
     pub fn new(profile: DiskProfile, size: u64) -> Result<Self> {
         profile.check()?;
         let mechanics = match profile {

@@ -2,7 +2,7 @@
 //!
 //! One `testsuite` for the command, one `testcase` for each trial. A verdict that fails is a `failure`, a trial that could
 //! not be run an `error`, one that was interrupted or not begun `skipped`. The form is that of the Ant task, as CI servers
-//! read it: https://github.com/testmoapp/junitxml.
+//! read it: <https://github.com/testmoapp/junitxml>.
 
 use std::fmt::Write as _;
 use std::path::Path;

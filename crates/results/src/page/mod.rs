@@ -84,7 +84,7 @@ pub fn write(folder: &Path) -> Result<PathBuf> {
     write_with(folder, None)
 }
 
-/// As [`write`], for a run whose ledger is still at hand.
+/// As [`write()`], for a run whose ledger is still at hand.
 pub fn write_with(folder: &Path, ledger: Option<&[Record]>) -> Result<PathBuf> {
     let path = folder.join(FILE_NAME);
     write_whole(&path, html(&read_with(folder, ledger)?))?;

@@ -2,7 +2,7 @@
 //!
 //! A file becomes a tree in `rotproof_document`, with the options of the command line in it ([`Overrides`]), then a
 //! [`TrialFile`], which [`validate`] looks over. What is not wrong and still will hardly be meant, rules that can never
-//! hit, is found by [`never`], which goes through the load with [`traffic`]. Nothing here opens a device or knows what a
+//! hit, is found by [`mod@never`], which goes through the load with [`traffic`]. Nothing here opens a device or knows what a
 //! terminal looks like.
 
 mod never;
