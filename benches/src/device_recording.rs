@@ -48,7 +48,14 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
         fio::fill(Target::Path(peer.loop_path()), DEVICE_BYTES)?;
     }
     for (pattern, block_bytes, depth, name) in CELLS {
-        let job = Job { pattern, block_bytes, depth, seconds: effort.seconds, size_bytes: DEVICE_BYTES };
+        let job = Job {
+            pattern,
+            block_bytes,
+            depth,
+            seconds: effort.seconds,
+            size_bytes: DEVICE_BYTES,
+            processor: None,
+        };
         let rate = |peer: &FusePeer| Ok(fio::run(Target::Path(peer.loop_path()), job)?.iops);
         let mut rounds = Vec::new();
         for round in 0..effort.rounds {

@@ -51,7 +51,14 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     }
     let names: Vec<&'static str> = subjects.iter().map(|subject| subject.name).collect();
     for (pattern, block_bytes, depth, name, of_tmpfs) in CELLS {
-        let job = Job { pattern, block_bytes, depth, seconds: effort.seconds, size_bytes: DEVICE_BYTES };
+        let job = Job {
+            pattern,
+            block_bytes,
+            depth,
+            seconds: effort.seconds,
+            size_bytes: DEVICE_BYTES,
+            processor: None,
+        };
         let cell = Cell::measure(name, block_bytes, names.clone(), effort.rounds, |subject| {
             subjects[subject].measure(job)
         })?;

@@ -56,6 +56,7 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
         fio::fill(Target::Nbd(&server.uri()), DEVICE_BYTES)?;
     }
     measure(&stores, effort, found)?;
+    placed(&stores, effort, found)?;
     measure(&stores_nothing, effort, found)?;
     drop((stores, stores_nothing));
     idle_rules(folder, effort, found)
@@ -65,7 +66,14 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
 fn measure(servers: &[NbdPeer], effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     let names: Vec<&'static str> = servers.iter().map(|server| server.name).collect();
     for (pattern, block_bytes, depth, name) in CELLS {
-        let job = Job { pattern, block_bytes, depth, seconds: effort.seconds, size_bytes: DEVICE_BYTES };
+        let job = Job {
+            pattern,
+            block_bytes,
+            depth,
+            seconds: effort.seconds,
+            size_bytes: DEVICE_BYTES,
+            processor: None,
+        };
         let cell = Cell::measure(name, block_bytes, names.clone(), effort.rounds, |server| {
             servers[server].measure(job)
         })?;
@@ -75,6 +83,33 @@ fn measure(servers: &[NbdPeer], effort: Effort, found: &mut dyn FnMut(Figure)) -
         }
     }
     Ok(())
+}
+
+/// One request after the other, with client and server on one processor and on two: which of both it is the scheduler decides, and
+/// the rates are far apart.
+fn placed(servers: &[NbdPeer], effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    if processors < 2 {
+        return Ok(());
+    }
+    let names: Vec<&'static str> = servers.iter().map(|server| server.name).collect();
+    for (place, of_server) in [("one processor", "0"), ("two processors", "1")] {
+        for server in servers {
+            server.pin(of_server)?;
+        }
+        for (pattern, block_bytes, depth, name) in CELLS.into_iter().filter(|&(_, _, depth, _)| depth == 1) {
+            let (seconds, size_bytes) = (effort.seconds, DEVICE_BYTES);
+            let job = Job { pattern, block_bytes, depth, seconds, size_bytes, processor: Some(0) };
+            let name = format!("{name}, {place}");
+            let cell = Cell::measure(name, block_bytes, names.clone(), effort.rounds, |server| {
+                servers[server].measure(job)
+            })?;
+            for (of, bar) in [(Of::Rate, Bar::AtLeast(1.0)), (Of::Server, Bar::AtMost(1.0))] {
+                cell.against_best(of, 0, 1..servers.len(), Some(bar)).into_iter().for_each(&mut *found);
+            }
+        }
+    }
+    servers.iter().try_for_each(|server| server.pin(&format!("0-{}", processors - 1)))
 }
 
 /// What rules cost that are loaded and never match, against the same server without them.
@@ -91,7 +126,7 @@ fn idle_rules(folder: &Path, effort: Effort, found: &mut dyn FnMut(Figure)) -> R
         for (pattern, block_bytes, depth, name) in CELLS {
             // Rules by offset lie in the other half. Shorter turns and more of them, for a difference this small.
             let (seconds, size_bytes) = (effort.seconds / 2.0, DEVICE_BYTES / 2);
-            let job = Job { pattern, block_bytes, depth, seconds, size_bytes };
+            let job = Job { pattern, block_bytes, depth, seconds, size_bytes, processor: None };
             let cell =
                 Cell::measure(name, block_bytes, vec![with_rules, "none"], effort.rounds * 2, |which| {
                     switch.set(which == 0);

@@ -14,7 +14,7 @@ use rotproof_export::{VhostExport, VhostOptions, VhostServer};
 use tempfile::TempDir;
 
 use crate::Effort;
-use crate::driver::{Attached, RING_SIZE, SPDK_FEATURES, kind, status};
+use crate::driver::{Attached, FLUSH, RING_SIZE, SPDK_FEATURES, kind, status};
 use crate::figure::{Bar, Figure};
 use crate::machine;
 use crate::served::{Cell, Of, Run};
@@ -91,6 +91,33 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
             found(cell.figure(Of::Client, 0, index, None));
             found(cell.figure(Of::Both, 0, index, None));
         }
+    }
+    durable(&peers[0], effort, found)
+}
+
+/// What it costs that a driver without flush has every write made durable, where nothing is volatile: the same writes over the
+/// same server by a driver that flushes when it likes.
+fn durable(ours: &Peer, effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    let attach = |features| Attached::with_config(&ours.socket, 1, features, CONFIG_BYTES);
+    let mut clients = [attach(FEATURES), attach(FEATURES | FLUSH)];
+    for client in &mut clients {
+        client.ring().put(0, &vec![0x5a; 1 << 20]);
+    }
+    for (depth, name) in [(1, "4 KiB write, depth 1"), (32, "4 KiB write, depth 32")] {
+        let names = vec!["all durable", "as flushed"];
+        let cell = Cell::measure(name, 4096, names, effort.rounds * 2, |index| {
+            let span = Duration::from_secs_f64(effort.seconds / 2.0);
+            let (server, client) = (ours.cpu_seconds(), machine::thread_cpu());
+            let (requests, seconds) = drive(&mut clients[index], kind::WRITE, 4096, depth, true, span)?;
+            let (client, requests) = (machine::thread_cpu() - client, requests as f64);
+            Ok::<_, Error>(Run {
+                rate: requests / seconds,
+                server_us: (ours.cpu_seconds() - server) * 1e6 / requests,
+                client_us: client.as_secs_f64() * 1e6 / requests,
+            })
+        })?;
+        found(cell.figure(Of::Rate, 0, 1, Some(Bar::AtLeast(0.95))));
+        found(cell.figure(Of::Server, 0, 1, Some(Bar::AtMost(1.05))));
     }
     Ok(())
 }

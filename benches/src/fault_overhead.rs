@@ -170,7 +170,14 @@ fn exported(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
         let stack = Exported::new(rules)?;
         for (pattern, depth) in [("randread", 1), ("randwrite", 1), ("randread", 32), ("randwrite", 32)] {
             let seconds = effort.seconds / 2.0;
-            let job = Job { pattern, block_bytes: BLOCK as u64, depth, seconds, size_bytes: USED_BYTES };
+            let job = Job {
+                pattern,
+                block_bytes: BLOCK as u64,
+                depth,
+                seconds,
+                size_bytes: USED_BYTES,
+                processor: None,
+            };
             let mut rounds = Vec::new();
             for round in 0..effort.rounds * 2 {
                 rounds.push(in_turns(round, || stack.measure(true, job), || stack.measure(false, job))?);

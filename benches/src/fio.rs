@@ -19,6 +19,8 @@ pub struct Job<'a> {
     pub seconds: f64,
     /// Bytes of the target that are used, from its beginning.
     pub size_bytes: u64,
+    /// The one processor that it may use.
+    pub processor: Option<u32>,
 }
 
 /// How long it runs before it counts.
@@ -70,6 +72,7 @@ pub fn run(target: Target<'_>, job: Job<'_>) -> Result<Measured> {
         .arg(format!("--iodepth={}", job.depth))
         .arg(format!("--size={}", job.size_bytes))
         .arg(format!("--runtime={}ms", (job.seconds * 1000.0) as u64))
+        .args(job.processor.map(|processor| format!("--cpus_allowed={processor}")))
         .output()
         .map_err(|error| Error::from_io(error, "starting fio"))?;
     if !output.status.success() {

@@ -89,6 +89,24 @@ impl NbdPeer {
         Ok(Run { rate: measured.iops, server_us, client_us: measured.cpu_us })
     }
 
+    /// Has it run on these processors only, in the form of taskset(1): those of its threads that are there, and those that they
+    /// begin.
+    pub fn pin(&self, processors: &str) -> Result<()> {
+        let process = match &self.serving {
+            Serving::Ours { .. } => std::process::id(),
+            Serving::Process(child) => child.id(),
+        };
+        let output = Command::new("taskset")
+            .args(["--all-tasks", "--cpu-list", "--pid", processors, &process.to_string()])
+            .output()
+            .doing(|| "starting taskset".into())?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(Error::new(ErrorKind::Internal, format!("taskset failed: {said}")))
+    }
+
     /// Seconds of CPU that serving has taken so far.
     fn cpu_seconds(&self) -> f64 {
         match &self.serving {

@@ -74,7 +74,7 @@ impl Lane {
         finish: impl FnOnce(Result<()>) + 'static,
     ) -> bool {
         let length = payload.len() as u64;
-        let needs_flush = durable && !self.info.features.fua;
+        let needs_flush = durable && self.needs_flush();
         if self.is_aligned(offset, length)
             && !needs_flush
             && let Some(held) = self.stripes.try_shared(offset, length)
@@ -105,7 +105,7 @@ impl Lane {
         finish: impl FnOnce(Result<()>) + 'static,
     ) {
         if self.is_aligned(offset, length)
-            && !durable
+            && !(durable && self.info.features.flush)
             && let Some(held) = self.stripes.try_shared(offset, length)
         {
             let request = self.clearing_request(operation, offset, length);
@@ -159,7 +159,7 @@ impl Lane {
             let (start, buffer) = self.fill_up(offset, &payload).await?;
             self.queue.submit(self.write_request(start, buffer, durable)).await.result?;
         }
-        if durable && !self.info.features.fua {
+        if durable && self.needs_flush() {
             self.queue.submit(Request::flush(self.context())).await.result?;
         }
         Ok(())
@@ -201,10 +201,16 @@ impl Lane {
             let _held = self.stripes.shared(blocks_start, length).await;
             self.queue.submit(self.clearing_request(operation, blocks_start, length)).await.result?;
         }
-        if durable {
+        if durable && self.info.features.flush {
             self.queue.submit(Request::flush(self.context())).await.result?;
         }
         Ok(())
+    }
+
+    /// Whether a write is durable only once it is flushed: not where there is no volatile cache, and not where the device makes
+    /// a write durable by itself.
+    fn needs_flush(&self) -> bool {
+        self.info.features.flush && !self.info.features.fua
     }
 
     fn write_request(&self, offset: u64, payload: Buffer, durable: bool) -> Request {

@@ -133,6 +133,26 @@ fn a_driver_that_cannot_flush_gets_durable_writes() {
 }
 
 #[test]
+fn durable_writes_cost_no_flush_where_nothing_is_volatile() {
+    // Whether the device has a volatile cache, and whether a write can be durable by itself; flushes that the same requests take.
+    for (flush, fua, flushes) in [(false, false, 0), (false, true, 0), (true, true, 1), (true, false, 3)] {
+        let seen = Arc::new(AtomicU64::new(0));
+        let in_device = Arc::clone(&seen);
+        let device = Scripted::new(1 << 20, 512, move |request| {
+            in_device.fetch_add(u64::from(request.operation == Operation::Flush), Ordering::Relaxed);
+            Action::Pass
+        });
+        let device = device.with(|info| (info.features.flush, info.features.fua) = (flush, fua));
+        let served = Served::one(Arc::new(device));
+        let mut attached = Attached::new(&served.socket(), 1, SPDK_FEATURES | 1 << 14);
+        let ring = attached.ring();
+        assert_eq!((ring.write(0, &[1; 512]), ring.write(1, &[2; 1024])), (status::OK, status::OK));
+        assert_eq!(ring.clear(kind::WRITE_ZEROES, 4, 1, 0), status::OK);
+        assert_eq!(seen.load(Ordering::Relaxed), flushes, "flush {flush}, fua {fua}");
+    }
+}
+
+#[test]
 fn a_ring_that_is_stopped_tells_where_it_goes_on_and_does() {
     let served =
         Served::one(Arc::new(Scripted::new(1 << 20, 512, |_| Action::Late(Duration::from_millis(2)))));
