@@ -50,7 +50,12 @@ pub fn found(gate: &GateReport) -> String {
     let amount = amount(gate.figure, found);
     match gate.base {
         Some(base) if base > 0.0 => {
-            format!("{:.0}%: {amount} of {}", found / base * 100.0, self::amount(gate.figure, base))
+            // Digits of a percentage beyond that are hard to read.
+            let share = match found / base {
+                times if times >= 10.0 => format!("x{}", units::short_count(times)),
+                share => format!("{:.0}%", share * 100.0),
+            };
+            format!("{share}: {amount} of {}", self::amount(gate.figure, base))
         }
         _ => amount,
     }

@@ -9,6 +9,7 @@ mod interrupt;
 mod limits;
 mod map;
 mod messages;
+mod mistakes;
 mod model;
 mod package;
 mod probe;

@@ -30,6 +30,13 @@ impl SetUp {
         if folder.join("run.json").is_file() {
             return Ok(Self { name, runs: vec![read(folder)?] });
         }
+        if !folder.is_dir() {
+            let message = format!(
+                "there is no folder {}; name one that `rotproof run` has written, such as results/latest",
+                folder.display()
+            );
+            return Err(Error::new(ErrorKind::Missing, message));
+        }
         let mut folders = Vec::new();
         for entry in fs::read_dir(folder).doing(|| format!("opening {}", folder.display()))? {
             let entry = entry.doing(|| format!("reading {}", folder.display()))?;

@@ -188,9 +188,10 @@ fn gate(line: &Value) -> Expectation {
     let written = |key: &str| line[key].as_f64().map(|value| unit.write(value));
     let share = line["found"].as_f64().zip(line["base"].as_f64()).filter(|(_, base)| *base > 0.0);
     let found = match (written("found"), written("base"), share) {
-        (Some(found), Some(base), Some((value, of))) => {
-            format!("{:.0}%: {found} of {base}", value / of * 100.0)
-        }
+        (Some(found), Some(base), Some((value, of))) => match value / of {
+            times if times >= 10.0 => format!("x{times:.0}: {found} of {base}"),
+            share => format!("{:.0}%: {found} of {base}", share * 100.0),
+        },
         (Some(found), ..) => found,
         _ => "nothing".to_owned(),
     };
