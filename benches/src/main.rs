@@ -145,7 +145,11 @@ const BENCHMARKS: &[Benchmark] = &[
         about: "content that can be verified, with duplicates: CPU per request against fio's, rate against DEDISbench's",
         run: content::run,
     },
-    Benchmark { name: "crash", about: "a recorded file leaf against one that is not", run: crash::run },
+    Benchmark {
+        name: "crash",
+        about: "recorded devices, states of a power loss against a plain loop, memory",
+        run: crash::run,
+    },
     Benchmark {
         name: "guard",
         about: "guarded reads, writes, mounts and scans, against the same file system without",

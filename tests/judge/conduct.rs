@@ -172,7 +172,13 @@ fn stack(case: &Case) -> Result<Opened> {
     let only = StackSpec::chain(devices[..below_all].to_vec());
     let below = rotproof_layers::open(
         &only,
-        &StackEnvironment { seed: trial.seed, needs_faults: false, read_only: false, epoch_ns: 0 },
+        &StackEnvironment {
+            seed: trial.seed,
+            needs_faults: false,
+            read_only: false,
+            epoch_ns: 0,
+            recordings: None,
+        },
     )?
     .device()
     .clone();

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::rig::Rig;
+use super::rig::{Rig, Trial};
 
 fn crash(rig: &Rig, arguments: &[&str]) -> (i32, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_rotproof"))
@@ -44,5 +44,126 @@ fn what_makes_no_sense_is_told() {
     ] {
         let (code, text) = crash(&rig, arguments);
         assert!(matches!(code, 2 | 3) && text.contains(part), "{arguments:?}: {code}, {text}");
+    }
+}
+
+/// A trial on ext4 whose load sets three marks, each behind a file that was made durable.
+fn marked(states: u32, check: &str) -> Trial {
+    let head = r#"
+stack: [memory: { size: 48MiB }, record]
+subject: ext4
+load:
+  command:
+    run: |
+      for n in 1 2 3; do
+        dd if=/dev/zero bs=4096 count=1 conv=fsync 2>/dev/null | tr '\\0' $n > file$n
+        sync file$n
+        "$ROTPROOF" mark "file $n is durable"
+      done
+crash:
+  workers: 1
+  ways: [persistence_points, prefix_at_barrier, single_writes]
+"#;
+    Trial::new(format!("{head}  states: {states}\n{check}"))
+}
+
+#[test]
+fn what_a_command_has_marked_as_durable_is_there_in_every_state() {
+    let rig = Rig::new();
+    let check = r#"  check: |
+    grep -q '^file ' "$ROTPROOF_MARKS" || exit 0
+    for n in $(sed -n 's/^file \\([0-9]\\).*/\\1/p' "$ROTPROOF_MARKS"); do
+      test "$(head -c 4096 {target}/file$n | tr -d $n | wc -c)" = 0 || { echo "file $n is not whole"; exit 1; }
+    done
+"#;
+    let run = rig.run(&marked(25, check));
+    run.assert_passed();
+    assert_eq!(run.json["crash"]["recording"]["marks"], 4, "{}", run.text);
+    assert!(run.count("states") >= 10, "{}", run.text);
+    let page = std::fs::read_to_string(run.file("report.html")).expect("a page");
+    assert!(page.contains("Power loss") && page.contains("epochs"), "the page shows the recording");
+}
+
+#[test]
+fn a_check_that_fails_fails_the_state_and_its_output_is_kept() {
+    let rig = Rig::new();
+    let check = r#"  check: "echo nothing is right here; exit 7"
+  failures_max: 3
+  second_cuts: 1
+expect: { failing_states: "3" }
+"#;
+    let run = rig.run(&marked(25, check));
+    run.assert_passed();
+    let failure = &run.json["crash"]["failures"][0];
+    assert_eq!(failure["findings"][0]["words"], "exit code 7: nothing is right here", "{failure}");
+    assert!(run.text.contains("nothing is right here"), "{}", run.text);
+    let state = run.file(&format!("state-{}.json", failure["index"]));
+    let image = rig.path("crashed.img");
+    let arguments = ["--state", state.to_str().expect("UTF-8"), "--image", image.to_str().expect("UTF-8")];
+    let (code, text) = crash(&rig, &arguments);
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(std::fs::metadata(&image).expect("it is there").len(), 48 << 20);
+}
+
+#[test]
+fn a_check_that_cannot_be_run_shows_nothing_and_the_trial_fails() {
+    let rig = Rig::new();
+    let check = "  check: /nowhere/verify.sh\n  failures_max: 3\n";
+    let run = rig.run(&marked(3, check));
+    assert_eq!(run.code, 1, "{}", run.text);
+    assert_eq!((run.count("failing_states"), run.count("unknown_states")), (0, 3), "{}", run.text);
+}
+
+#[test]
+fn a_cache_that_lies_about_flush_is_found_out_by_the_oracle_of_a_load() {
+    let rig = Rig::new();
+    let trial = |layers: &str, expect: &str| {
+        Trial::new(format!(
+            "stack: [memory: {{ size: 48MiB }}, record{layers}]\nsubject: ext4\n\
+             load: {{ pattern: random, requests: 120, flush_every: 8, files: {{ count: 2, size: 512KiB }} }}\n\
+             crash: {{ states: 30, workers: 1, second_cuts: 1, ways: [prefix_at_write, persistence_points, subsets] }}\n\
+             {expect}"
+        ))
+    };
+    let honest = rig.run(&trial("", ""));
+    honest.assert_passed();
+    let lying = ", { write_cache: { size: 64KiB, ignores: both } }";
+    let found = rig.run(&trial(lying, "expect: { failing_states: '>= 1' }"));
+    found.assert_passed();
+    let kinds: Vec<&str> = found.json["crash"]["failures"]
+        .as_array()
+        .expect("failures")
+        .iter()
+        .filter_map(|failure| failure["findings"][0]["kind"].as_str())
+        .collect();
+    assert!(kinds.iter().any(|kind| ["lost", "stale"].contains(kind)), "{kinds:?}");
+}
+
+#[test]
+fn an_fsync_fails_once_and_the_next_one_succeeds_though_the_data_are_lost() {
+    let rig = Rig::new();
+    let output = Command::new(env!("CARGO_BIN_EXE_rotproof"))
+        .args(["fsync-failure", "ext4", "btrfs", "--json"])
+        .current_dir(rig.path(""))
+        .output()
+        .expect("rotproof starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let cells: Vec<Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(cells.len(), 36 + 8);
+    let of = |wanted: &[(&str, &str)]| -> Vec<&Value> {
+        cells.iter().filter(|cell| wanted.iter().all(|(key, value)| cell[*key] == *value)).collect()
+    };
+    // The published findings: an error is told once, and the page is clean from then on.
+    for mode in ["data=ordered", "data=writeback"] {
+        for cell in of(&[("mode", mode), ("block", "data")]) {
+            assert_eq!((&cell["fsync"], &cell["second_fsync"]), (&"EIO".into(), &"ok".into()), "{cell}");
+            assert_ne!(cell["on_disk"], "new", "{cell}");
+            assert_eq!(cell["in_memory"], "new", "{cell}");
+        }
+    }
+    // What failed was met, or the cell claims nothing.
+    for cell in &cells {
+        let is_lost = cell["fsync"] == "ok" && cell["on_disk"] != "new";
+        assert!(cell["failed_at"].is_string() || !is_lost, "nothing failed, and it is lost: {cell}");
     }
 }

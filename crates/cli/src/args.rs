@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use crate::crash::CrashArgs;
+use crate::fsync_failure::FsyncFailureArgs;
+use crate::mark::MarkArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rotproof_import::Format;
 use rotproof_probe::protocol::unescaped;
@@ -95,8 +97,12 @@ pub enum Command {
     Probe(ProbeArgs),
     /// Explore what a power loss leaves of a file system
     Crash(CrashArgs),
+    /// Set a mark in the recording of a trial, from the command that is its load
+    Mark(MarkArgs),
     /// Guard the files of a directory against silent corruption
     Guard(GuardArgs),
+    /// Show what fsync does when it fails
+    FsyncFailure(FsyncFailureArgs),
     /// Show how a file system reacts to bad blocks, by their kind
     React(ReactArgs),
     /// Keep data on several devices, with copies and checksums

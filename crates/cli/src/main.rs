@@ -14,6 +14,7 @@ mod ctl;
 mod exit;
 mod fail;
 mod figures;
+mod fsync_failure;
 mod guard;
 mod hung;
 mod import;
@@ -22,6 +23,7 @@ mod machine;
 mod manual;
 mod map;
 mod mappings;
+mod mark;
 mod memory;
 mod metrics;
 mod model;
@@ -103,8 +105,10 @@ fn call(command: &Command, output: Output) -> Result<Exit, Failure> {
         Command::Content(args) => content::content(args, output),
         Command::Schema(args) => schema::schema(args, output),
         Command::Probe(args) => probe::probe(args, output),
+        Command::Mark(args) => mark::mark(args),
         Command::Crash(args) => crash::crash(args, output),
         Command::Guard(args) => guard::guard(args, output),
+        Command::FsyncFailure(args) => fsync_failure::fsync_failure(args, output),
         Command::React(args) => react::react(args, output),
         Command::Volume(args) => volume::volume(args, output),
         Command::Clean(args) => clean::clean(args, output),

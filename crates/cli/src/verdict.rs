@@ -14,6 +14,7 @@ use crate::hung;
 use crate::machine;
 use crate::output::{Paint, visible};
 use crate::run::gates;
+use crate::run::power_loss;
 use crate::table::{Align, Table, clip};
 use crate::trace::told_of_trace;
 use crate::trials::Trial;
@@ -49,6 +50,7 @@ pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
         lines.push(String::new());
         lines.extend(failures(finished, paint));
     }
+    lines.extend(report.crash.iter().flat_map(|crash| power_loss::render(crash, &finished.folder, paint)));
     lines.extend(report.noticed.iter().map(|text| clip(&format!("  noticed: {text}"), WIDTH)));
     // What failed comes before how busy the machine was meanwhile.
     if let Some(probes) = &report.wall_clock.probes {

@@ -36,8 +36,9 @@ const WAYS: [Way; 6] = [
 /// States of one point in a sequence, for each way.
 const PER_POINT_MAX: u64 = 20;
 /// Names of the files that are kept of a failing sequence.
-const RECORDING: &str = "recording";
-const BASE: &str = "base.img";
+pub const RECORDING: &str = "recording";
+/// See [`RECORDING`].
+pub const BASE: &str = "base.img";
 
 /// What to explore.
 #[derive(Clone, Debug)]
@@ -204,19 +205,20 @@ impl One<'_> {
 
 /// Writes the image of a state that was kept, as a power loss would have left the device, and says in words what it is.
 ///
-/// Fails with [`ErrorKind::Missing`] if the recording and the first image do not lie beside the state.
+/// Fails with [`ErrorKind::Missing`] if the recording does not lie beside the state. The first image lies there too, unless it
+/// was nothing but zeros.
 pub fn write_state(state: &Path, image: &Path) -> Result<String> {
     let folder = state.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let (recording, base) = (folder.join(RECORDING), folder.join(BASE));
-    for beside in [&recording, &base] {
-        if !beside.exists() {
-            let context = format!("{} is not there; a state needs what was kept with it", beside.display());
-            return Err(Error::new(ErrorKind::Missing, context));
-        }
+    if !recording.exists() {
+        let context = format!("{} is not there; a state needs what was kept with it", recording.display());
+        return Err(Error::new(ErrorKind::Missing, context));
     }
     let description = StateDescription::read(state)?;
-    let (_, rebuilt) = description.rebuild(&recording, Some(&base))?;
+    // A device that held nothing but zeros before has no image.
+    let base = base.exists().then_some(base);
+    let (_, rebuilt) = description.rebuild(&recording, base.as_deref())?;
     let header = rotproof_crash::recording::Reader::open(&recording)?.header();
-    Contents::open(&recording, header, Some(&base))?.write_image(&rebuilt.image.snapshot, image)?;
+    Contents::open(&recording, header, base.as_deref())?.write_image(&rebuilt.image.snapshot, image)?;
     Ok(description.words())
 }

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rotproof_block::hash::mix;
 use rotproof_block::{Device, Error, ErrorKind, Result};
-use rotproof_crash::{Check, Contents, Crash, Finding, ImageDevice};
+use rotproof_crash::{Check, Contents, Crash, Finding, ImageDevice, RecoveryWrite, second_cuts};
 use rotproof_machine::registry::Run;
 use rotproof_machine::{Cancel, Program};
 use rotproof_subject::FileSystem;
@@ -40,6 +41,19 @@ impl Oracle for NoOracle {
     }
 }
 
+/// Several oracles, each of which looks.
+pub struct AllOracles(pub Vec<Box<dyn Oracle>>);
+
+impl Oracle for AllOracles {
+    fn look(&mut self, mountpoint: &Path, crash: &Crash<'_>) -> Result<Vec<Finding>> {
+        let mut findings = Vec::new();
+        for oracle in &mut self.0 {
+            findings.extend(oracle.look(mountpoint, crash)?);
+        }
+        Ok(findings)
+    }
+}
+
 /// See the head of the module. Its device stays attached from state to state.
 pub struct MountCheck {
     image: Arc<ImageDevice>,
@@ -47,6 +61,10 @@ pub struct MountCheck {
     mount_options: Vec<String>,
     checker: Option<(Program, &'static [&'static str])>,
     oracle: Box<dyn Oracle>,
+    /// So many further cuts while recovery is under way, and what they are drawn from.
+    second_cuts: (u32, u64),
+    /// What the recovery of this state has written.
+    recovery: Option<Vec<RecoveryWrite>>,
     /// Why the device may still be written to by the file system of a state before, if it may.
     is_held: Option<String>,
 }
@@ -70,7 +88,30 @@ impl MountCheck {
         };
         let image = ImageDevice::new(contents, SCRATCH_BYTES_MAX);
         let scene = Scene::new(run, name, Arc::clone(&image) as Arc<dyn Device>, kind)?;
-        Ok(Self { image, scene, mount_options: mount_options(kind), checker, oracle, is_held: None })
+        Ok(Self {
+            image,
+            scene,
+            mount_options: mount_options(kind),
+            checker,
+            oracle,
+            second_cuts: (0, 0),
+            recovery: None,
+            is_held: None,
+        })
+    }
+
+    /// Takes further mount options.
+    #[must_use]
+    pub fn with_mount_options(mut self, options: &[String]) -> Self {
+        self.mount_options.extend_from_slice(options);
+        self
+    }
+
+    /// Lets the power go again while recovery is under way, so often for each state, drawn from the seed.
+    #[must_use]
+    pub fn with_second_cuts(mut self, count: u32, seed: u64) -> Self {
+        self.second_cuts = (count, seed);
+        self
     }
 
     /// Runs the file system's checker on the device.
@@ -95,7 +136,39 @@ impl MountCheck {
         }
     }
 
+    /// Looks at the state, and at what a second cut during its recovery leaves of it.
     fn look(&mut self, crash: &Crash<'_>) -> Result<Vec<Finding>> {
+        let (count, seed) = self.second_cuts;
+        if count == 0 {
+            return self.look_once(crash);
+        }
+        let snapshot = self.image.snapshot();
+        self.image.note_writes();
+        let findings = self.look_once(crash)?;
+        let writes = self.recovery.take().unwrap_or_default();
+        if !findings.is_empty() {
+            return Ok(findings);
+        }
+        let seed = mix(seed, crash.state.position, crash.state.survivors.len() as u64);
+        for cut in second_cuts(&writes, count, seed) {
+            self.scene.unmount()?;
+            self.image.show(snapshot.clone());
+            for &write in &cut.kept {
+                self.image.write_again(&writes[write])?;
+            }
+            let again = self.look_once(crash)?;
+            if !again.is_empty() {
+                let told = |finding: Finding| {
+                    let kind = format!("{} after a second cut", finding.kind);
+                    Finding::new(kind, format!("{}: {}", cut.words(), finding.words))
+                };
+                return Ok(again.into_iter().map(told).collect());
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn look_once(&mut self, crash: &Crash<'_>) -> Result<Vec<Finding>> {
         self.scene.forget()?;
         self.scene.kernel_words();
         if let Err(error) = self.scene.mount(&self.mount_options) {
@@ -106,6 +179,8 @@ impl MountCheck {
             let words = format!("it cannot be mounted: {error}; the kernel says: {}", last(&said));
             return Ok(vec![Finding::new("mount", words)]);
         }
+        // Recovery ends with the mount; what comes later is of whoever uses the file system.
+        self.recovery = Some(self.image.writes());
         let looked = self.oracle.look(self.scene.mountpoint(), crash);
         self.scene.unmount()?;
         let mut findings = looked?;

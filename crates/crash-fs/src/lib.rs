@@ -7,6 +7,7 @@
 mod blank;
 mod campaign;
 mod check;
+mod command_oracle;
 mod doer;
 pub mod model;
 pub mod operations;
@@ -16,8 +17,11 @@ mod sequence;
 mod tree_oracle;
 
 pub use blank::Blank;
-pub use campaign::{Campaign, CampaignOptions, Suspect, Tally, explore_sequences, write_state};
-pub use check::{MountCheck, NoOracle, Oracle};
+pub use campaign::{
+    BASE, Campaign, CampaignOptions, RECORDING, Suspect, Tally, explore_sequences, write_state,
+};
+pub use check::{AllOracles, MountCheck, NoOracle, Oracle};
+pub use command_oracle::{CommandOracle, CommandWords};
 pub use promise::Promise;
 pub use scene::Scene;
 pub use sequence::{SequenceOptions, SequenceRun, run_sequence};

@@ -17,6 +17,7 @@ use rotproof_block::{
 };
 
 use crate::contents::Contents;
+use crate::recovery::RecoveryWrite;
 use crate::snapshot::Snapshot;
 
 /// Writes are kept in pages of this many bytes; no sector is larger.
@@ -38,6 +39,8 @@ struct Inner {
     free: Vec<Box<[u8; PAGE_BYTES]>>,
     /// Sectors read, if somebody wants to know.
     reads: Option<Vec<Range<u64>>>,
+    /// What was written to this state, if somebody wants to know, and how many flushes there were.
+    writes: Option<(Vec<RecoveryWrite>, u64)>,
     /// Why the image does not show the state truly, if it does not.
     failure: Option<Error>,
 }
@@ -59,6 +62,7 @@ impl ImageDevice {
             pages: HashMap::new(),
             free: Vec::new(),
             reads: None,
+            writes: None,
             failure: None,
         };
         let pages_max = usize::try_from(scratch_bytes_max).unwrap_or(usize::MAX) / PAGE_BYTES;
@@ -75,6 +79,27 @@ impl ImageDevice {
         if let Some(reads) = &mut inner.reads {
             reads.clear();
         }
+        inner.writes = None;
+    }
+
+    /// From now on notes what is written, until [`ImageDevice::writes`] or the next state.
+    pub fn note_writes(&self) {
+        self.0.inner.lock().writes = Some((Vec::new(), 0));
+    }
+
+    /// What was written since [`ImageDevice::note_writes`]; nothing more is noted.
+    pub fn writes(&self) -> Vec<RecoveryWrite> {
+        self.0.inner.lock().writes.take().map_or_else(Vec::new, |(writes, _)| writes)
+    }
+
+    /// Writes again what recovery had written.
+    pub fn write_again(&self, write: &RecoveryWrite) -> Result<()> {
+        self.0.write(&mut self.0.inner.lock(), write.offset, write.length, write.data.as_deref())
+    }
+
+    /// The state that is shown, without what was written to it.
+    pub fn snapshot(&self) -> Snapshot {
+        self.0.inner.lock().snapshot.clone()
     }
 
     /// From now on notes which sectors are read, or no more.
@@ -115,6 +140,18 @@ impl Shared {
     fn serve(&self, request: &mut Request) -> Result<()> {
         self.info.check(request)?;
         let mut inner = self.inner.lock();
+        if let Some((writes, epoch)) = &mut inner.writes {
+            match request.operation {
+                Operation::Read => {}
+                Operation::Flush => *epoch += 1,
+                operation => writes.push(RecoveryWrite {
+                    offset: request.offset,
+                    length: request.length,
+                    data: matches!(operation, Operation::Write { .. }).then(|| request.buffer[..].into()),
+                    epoch: *epoch,
+                }),
+            }
+        }
         let result = match request.operation {
             Operation::Read => {
                 self.note_read(&mut inner, request.offset, request.length);

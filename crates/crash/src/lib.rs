@@ -15,6 +15,7 @@ mod image;
 mod point;
 mod ranges;
 pub mod recording;
+mod recovery;
 mod snapshot;
 mod state;
 mod states;
@@ -31,6 +32,7 @@ pub use explore::{
 };
 pub use image::ImageDevice;
 pub use point::{CrashImage, Point, Survivor};
+pub use recovery::{RecoveryWrite, SecondCut, second_cuts};
 pub use snapshot::Snapshot;
 pub use state::{CrashState, StateDescription, point_at};
 pub use states::{RecoveryProbe, StateOptions, States, WayCount};

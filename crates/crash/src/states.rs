@@ -14,7 +14,7 @@ use crate::contents::Contents;
 use crate::point::{CrashImage, Point};
 use crate::recording::{Event, Reader, What};
 use crate::state::{CrashState, StateDescription};
-use crate::ways::{Choices, Moment, Way, WayLimits};
+use crate::ways::{Choices, Moment, Seen, Way, WayLimits};
 use crate::window::Window;
 
 /// Tells which sectors recovery reads of an image, for [`Way::RecoveryReads`].
@@ -42,6 +42,9 @@ pub struct StateOptions {
     pub begin: u64,
     /// What is looked for depends on the marks that were set, so an image is another one when they are others.
     pub marks_matter: bool,
+    /// Each way gets its share of [`StateOptions::states_max`], spread over the recording; otherwise the first ways, and the
+    /// first moments, take what they find.
+    pub is_shared: bool,
 }
 
 impl StateOptions {
@@ -57,6 +60,7 @@ impl StateOptions {
             unit_bytes: None,
             begin: 0,
             marks_matter: true,
+            is_shared: false,
         }
     }
 }
@@ -83,6 +87,8 @@ pub struct States {
     given: HashSet<(u128, u64)>,
     given_count: u64,
     counts: HashMap<Way, WayCount>,
+    /// How many moments there are of each kind, if the states are shared.
+    moments: HashMap<Moment, u64>,
     probe: Option<RecoveryProbe>,
 }
 
@@ -95,18 +101,51 @@ struct Pass {
     /// The recording is at its end, and the last moment has been.
     is_over: bool,
     point: Option<(Arc<Point>, Choices)>,
+    share: Share,
+    seen: Seen,
+}
+
+/// What one way may give, spread over its moments.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    /// No state is given beyond so many in all.
+    given_max: u64,
+    /// Of so many moments.
+    moments: u64,
+    /// So many are looked at.
+    looked_at: u64,
+    /// So many have been met.
+    met: u64,
+}
+
+impl Share {
+    /// Without bounds of its own.
+    const ALL: Share = Share { given_max: u64::MAX, moments: 1, looked_at: 1, met: 0 };
+
+    /// Whether the next moment is one to be looked at: they lie evenly among all.
+    fn takes(&mut self) -> bool {
+        let at = |met: u64| {
+            (u128::from(met) * u128::from(self.looked_at) / u128::from(self.moments.max(1))) as u64
+        };
+        let takes = self.looked_at >= self.moments || at(self.met) < at(self.met + 1);
+        self.met += 1;
+        takes
+    }
 }
 
 impl States {
     /// Fails as opening the recording and the image does, and with [`ErrorKind::Invalid`] on an atomic unit that is none.
     pub fn new(options: StateOptions) -> Result<Self> {
-        let reader = Reader::open(&options.recording)?;
+        let mut reader = Reader::open(&options.recording)?;
         let header = reader.header();
         let contents = Arc::new(Contents::open(&options.recording, header, options.base.as_deref())?);
         let unit_bytes = options.unit_bytes.unwrap_or_else(|| header.atomic_write_bytes.into());
         // Refuses the unit before the first state does.
         Point::new(&Window::new(Arc::clone(&contents)), unit_bytes)?;
+        let moments =
+            if options.is_shared { moments(&mut reader, &contents, options.begin)? } else { HashMap::new() };
         Ok(Self {
+            moments,
             ways: options.ways.iter().copied().collect(),
             options,
             contents,
@@ -145,10 +184,23 @@ impl States {
                 let Some(way) = self.ways.pop_front() else { return Ok(None) };
                 self.reader.rewind()?;
                 let window = Window::new(Arc::clone(&self.contents));
-                self.pass = Some(Pass { way, window, next: None, is_over: false, point: None });
+                let share = self.share(way);
+                self.pass = Some(Pass {
+                    way,
+                    window,
+                    next: None,
+                    is_over: false,
+                    point: None,
+                    share,
+                    seen: Seen::default(),
+                });
                 continue;
             };
             let way = pass.way;
+            if self.given_count >= pass.share.given_max {
+                self.pass = None;
+                continue;
+            }
             if let Some((point, choices)) = &mut pass.point {
                 let Some(survivors) = choices.next() else {
                     pass.point = None;
@@ -179,11 +231,28 @@ impl States {
                 self.pass = None;
                 continue;
             }
-            if pass.next_moment(&mut self.reader, self.options.begin)? {
+            if pass.next_moment(&mut self.reader, self.options.begin)? && pass.share.takes() {
                 self.choose()?;
             }
         }
         Ok(None)
+    }
+
+    /// What a way may give of what is left, when it begins.
+    fn share(&self, way: Way) -> Share {
+        if !self.options.is_shared {
+            return Share::ALL;
+        }
+        let ways_left = self.ways.len() as u64 + 1;
+        let states = (self.options.states_max - self.given_count).div_ceil(ways_left);
+        let moments = self.moments.get(&way.moment()).copied().unwrap_or_default();
+        let of_moment = match way {
+            Way::PrefixAtBarrier | Way::PrefixAtWrite => 1,
+            Way::PersistencePoints => 2,
+            _ => self.options.limits.per_point_max.clamp(1, 8),
+        };
+        let given_max = self.given_count.saturating_add(states);
+        Share { given_max, moments, looked_at: states.div_ceil(of_moment).min(moments), met: 0 }
     }
 
     /// Begins with the point that the pass is at.
@@ -207,10 +276,36 @@ impl States {
             };
             reads = probe(&CrashState { description, image })?;
         }
-        let choices = pass.way.choices(&point, &self.options.limits, self.options.seed, &reads);
+        let choices =
+            pass.way.choices(&point, &self.options.limits, self.options.seed, &reads, &mut pass.seen);
         pass.point = Some((Arc::new(point), choices));
         Ok(())
     }
+}
+
+/// How many moments of each kind a recording has. The recording is read once.
+fn moments(reader: &mut Reader, contents: &Arc<Contents>, begin: u64) -> Result<HashMap<Moment, u64>> {
+    reader.rewind()?;
+    let mut window = Window::new(Arc::clone(contents));
+    let mut moments: HashMap<Moment, u64> = HashMap::new();
+    while let Some(event) = reader.next_event()? {
+        if window.position() >= begin {
+            let settles = window.settles(&event);
+            let is_write = matches!(event.what, What::Done { ok: true, .. }) && !window.is_flush_done(&event);
+            for (moment, is_one) in [
+                (Moment::BeforeBarrier, settles),
+                (Moment::AfterBarrier, settles),
+                (Moment::AfterWrite, is_write),
+                (Moment::AfterMark, matches!(event.what, What::Mark(_))),
+            ] {
+                *moments.entry(moment).or_default() += u64::from(is_one);
+            }
+        }
+        window.pass(&event)?;
+    }
+    // The end of the recording is one, too.
+    *moments.entry(Moment::BeforeBarrier).or_default() += 1;
+    Ok(moments)
 }
 
 impl Iterator for States {

@@ -21,6 +21,7 @@ use crate::memory::MemorySpec;
 use crate::mirror::MirrorSpec;
 use crate::nbd::NbdSpec;
 use crate::open::Opening;
+use crate::record_spec::RecordDeviceSpec;
 use crate::stack_spec::Legs;
 use crate::stats::StatsSpec;
 use crate::stripe::StripeSpec;
@@ -223,6 +224,8 @@ devices! {
     Dedup(DedupSpec),
     /// Holds writes in volatile memory.
     WriteCache(WriteCacheSpec),
+    /// Records what passes.
+    Record(RecordDeviceSpec),
     /// Keeps a checksum of every block.
     Checksum(ChecksumSpec),
     /// Keeps earlier states.

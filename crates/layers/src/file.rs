@@ -130,7 +130,13 @@ mod tests {
             let json = format!(r#"[{{"file":{{"path":"{}","direct":false,{more}}}}}]"#, path.display());
             serde_json::from_str(&json).expect("a stack")
         };
-        let environment = StackEnvironment { seed: 1, needs_faults: false, read_only: false, epoch_ns: 0 };
+        let environment = StackEnvironment {
+            seed: 1,
+            needs_faults: false,
+            read_only: false,
+            epoch_ns: 0,
+            recordings: None,
+        };
         for (more, is_taken) in [(r#""snapshot":true"#, true), (r#""read_only":true"#, false)] {
             let opened = crate::open(&stack(more), &environment).expect("it is there");
             let runtime = Runtime::uring(RuntimeOptions::new(1)).expect("io_uring");

@@ -1,6 +1,7 @@
 //! The one factory: from the description of a stack to its devices, opened bottom to top.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rotproof_block::hash::mix;
@@ -16,12 +17,13 @@ use crate::device_spec::DeviceSpec;
 use crate::faults::FaultsSpec;
 use crate::kind::{Below, Kind};
 use crate::mirror::MirrorReport;
+use crate::record_spec::StackRecording;
 use crate::stack_spec::{Chain, SiteNames, StackSpec};
 use crate::stats::StatsReport;
 use crate::volume::VolumeReport;
 
 /// What a stack needs besides its description.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct StackEnvironment {
     /// Root of everything that chance decides.
     pub seed: u64,
@@ -31,6 +33,8 @@ pub struct StackEnvironment {
     pub read_only: bool,
     /// Nanoseconds since 1970 at time zero of its runtimes, for what carries the time of day; 0 where a run is to repeat.
     pub epoch_ns: u64,
+    /// The folder for recordings that have no path of their own, if there is one.
+    pub recordings: Option<PathBuf>,
 }
 
 /// An open stack.
@@ -44,6 +48,7 @@ pub struct Stack {
     reporters: Vec<Reporter>,
     checks: Vec<Check>,
     volumes: Vec<Arc<Volume>>,
+    recordings: Vec<StackRecording>,
 }
 
 /// A device of a stack.
@@ -99,6 +104,8 @@ pub struct Opening {
     reporters: Vec<Reporter>,
     checks: Vec<Check>,
     volumes: Vec<Arc<Volume>>,
+    recordings: Vec<StackRecording>,
+    recordings_named: usize,
     stats_layers: usize,
     identities: u64,
     mirrors: usize,
@@ -118,6 +125,22 @@ impl Opening {
     /// Takes note of a volume, for whoever looks after it.
     pub(crate) fn has_volume(&mut self, volume: Arc<Volume>) {
         self.volumes.push(volume);
+    }
+
+    /// The folder for recordings without a path.
+    pub(crate) fn recordings_folder(&self) -> Option<PathBuf> {
+        self.environment.recordings.clone()
+    }
+
+    /// How many recordings lie there so far, with this one counted from now on.
+    pub(crate) fn count_recordings(&mut self) -> usize {
+        self.recordings_named += 1;
+        self.recordings_named - 1
+    }
+
+    /// Takes note of a recorder, for whoever sets marks and ends it.
+    pub(crate) fn has_recording(&mut self, recording: StackRecording) {
+        self.recordings.push(recording);
     }
 
     /// An identity for something that is made on a device of this stack: its own for each, the same with the same seed.
@@ -220,7 +243,7 @@ pub fn open(spec: &StackSpec, environment: &StackEnvironment) -> Result<Stack> {
         return Err(Error::new(ErrorKind::Invalid, format!("{}: {}", problem.path, problem.message)));
     }
     let mut opening = Opening {
-        environment: *environment,
+        environment: environment.clone(),
         names: SiteNames::of(spec),
         site: (None, None),
         sites: Sites::default(),
@@ -228,6 +251,8 @@ pub fn open(spec: &StackSpec, environment: &StackEnvironment) -> Result<Stack> {
         reporters: Vec::new(),
         checks: Vec::new(),
         volumes: Vec::new(),
+        recordings: Vec::new(),
+        recordings_named: 0,
         stats_layers: 0,
         identities: 0,
         mirrors: 0,
@@ -241,8 +266,8 @@ pub fn open(spec: &StackSpec, environment: &StackEnvironment) -> Result<Stack> {
         }
         devices.push(NamedDevice { name: name.clone(), device });
     }
-    let Opening { sites, routes, reporters, checks, volumes, .. } = opening;
-    Ok(Stack { devices, sites, routes, reporters, checks, volumes })
+    let Opening { sites, routes, reporters, checks, volumes, recordings, .. } = opening;
+    Ok(Stack { devices, sites, routes, reporters, checks, volumes, recordings })
 }
 
 impl Stack {
@@ -282,6 +307,27 @@ impl Stack {
         &self.volumes
     }
 
+    /// The recorders in it, bottom to top.
+    pub fn recordings(&self) -> &[StackRecording] {
+        &self.recordings
+    }
+
+    /// Sets a mark in every recording: something that holds from now on.
+    pub fn mark(&self, text: &str) {
+        for recording in &self.recordings {
+            recording.recorder.mark(recording.recorder.time_ns(), text);
+        }
+    }
+
+    /// Ends every recording. Fails if any of it could not be written.
+    pub fn finish_recordings(&self) -> Result<()> {
+        let finish = |recording: &StackRecording| {
+            let doing = || format!("the recording {}", recording.path.display());
+            recording.recorder.finish().map(drop).map_err(|error| error.while_doing(doing()))
+        };
+        self.recordings.iter().try_for_each(finish)
+    }
+
     /// What each layer that counts something has to report so far, bottom to top.
     pub fn reports(&self) -> Vec<LayerReport> {
         self.reporters.iter().map(|report| report()).collect()
@@ -308,7 +354,10 @@ mod tests {
 
     fn opened(json: &str, needs_faults: bool) -> Result<Stack> {
         let spec: StackSpec = serde_json::from_str(json).expect(json);
-        open(&spec, &StackEnvironment { seed: 1, needs_faults, read_only: false, epoch_ns: 0 })
+        open(
+            &spec,
+            &StackEnvironment { seed: 1, needs_faults, read_only: false, epoch_ns: 0, recordings: None },
+        )
     }
 
     #[test]

@@ -9,10 +9,13 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use rotproof_block::ability::{Ability, Wanted};
 use rotproof_block::{
     Completion, Device, DeviceInfo, Operation, Queue, Request, Result, Runtime, Submission,
 };
 use rotproof_crash::recording::{Header, Recorder};
+
+use crate::below::ability_below;
 
 /// A device that is recorded.
 pub struct RecordDevice {
@@ -40,6 +43,10 @@ pub fn header_of(info: DeviceInfo, id: u128) -> Header {
 impl Device for RecordDevice {
     fn info(&self) -> DeviceInfo {
         self.below.info()
+    }
+
+    fn ability(&self, wanted: Wanted) -> Option<Ability> {
+        ability_below(&*self.below, wanted)
     }
 
     fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {

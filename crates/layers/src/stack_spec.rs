@@ -112,6 +112,18 @@ impl StackSpec {
         leaves.next().filter(|_| leaves.next().is_none())
     }
 
+    /// Whether the device that it is is recorded as it is laid out on top: above the recorder there is nothing that would
+    /// keep data elsewhere or in another form.
+    pub fn ends_recorded(&self) -> bool {
+        let Some(chain) = self.only() else { return false };
+        let recorded = chain.0.iter().rposition(|device| matches!(device, DeviceSpec::Record(_)));
+        recorded.is_some_and(|at| {
+            chain.0[at + 1..].iter().all(|device| {
+                matches!(device, DeviceSpec::WriteCache(_) | DeviceSpec::Stats(_) | DeviceSpec::Faults(_))
+            })
+        })
+    }
+
     /// Whether it names a place where faults act.
     pub fn has_site(&self) -> bool {
         self.devices().iter().any(|device| matches!(device, DeviceSpec::Faults(_)))

@@ -9,6 +9,7 @@ mod act;
 mod campaign;
 mod cell;
 mod effect;
+mod fsync_failure;
 mod image;
 mod judge;
 mod medium;
@@ -22,6 +23,10 @@ mod worker;
 pub use campaign::{Campaign, CampaignOptions, Head, Progress, react};
 pub use cell::{Cell, Copies, Done, Outcome};
 pub use effect::Effect;
+pub use fsync_failure::{
+    BlockKind, Change, FailureCell, FsyncFailure, Holds, Moment, Often, failure_cells, fsync_failure_page,
+    fsync_failure_table, fsync_failures,
+};
 pub use judge::{Noticed, Reaction};
 pub use operation::Operation;
 pub use show::{page, picture, table, write_results};

@@ -23,6 +23,7 @@ pub fn html(page: &Page) -> String {
     body.tried(page);
     body.faults(page);
     body.over_time(page);
+    body.power_loss(page);
     body.latency(page);
     body.places(page);
     body.failing(page);
@@ -178,6 +179,26 @@ impl Body {
             }
         }
         self.section("time", "Over time", &content);
+    }
+
+    fn power_loss(&mut self, page: &Page) {
+        let Some(loss) = &page.power_loss else { return };
+        let mut content = facts(&loss.facts);
+        if loss.timeline.has_ribbon() {
+            let label = format!(
+                "The recording over {:.3} seconds: {} epochs, {} marks of the load, {} failing states",
+                loss.timeline.seconds,
+                loss.timeline.phases.len(),
+                loss.timeline.marks.len(),
+                loss.timeline.hits.iter().map(|hit| hit.count).sum::<u64>(),
+            );
+            content += &figure("recording", &ribbon::scene(&loss.timeline), &label, "");
+        }
+        content += &numbers("States that were looked at", "chosen", &Row::STATES, &loss.ways);
+        for (title, story) in &loss.witnesses {
+            let _ = writeln!(content, "<h3>{}</h3>\n<pre>{}</pre>", escape(title), escape(story));
+        }
+        self.section("power-loss", "Power loss", &content);
     }
 
     fn latency(&mut self, page: &Page) {
@@ -538,6 +559,7 @@ mod tests {
                 note: Some(hostile.into()),
             }],
             timeline: Timeline {
+                phases_are: None,
                 seconds: 2.0,
                 phases: vec![Span { name: "run".into(), from: 0.0, to: 2.0 }],
                 windows: vec![Span { name: "rot".into(), from: 0.5, to: 1.5 }],

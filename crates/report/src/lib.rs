@@ -17,7 +17,7 @@ mod unit;
 
 pub use document::html;
 pub use page::{
-    Chart, Device, Expectation, Fact, FailingBlock, FaultRow, Histogram, Hit, Line, Mark, Page, Row, Span,
+    Chart, Device, Expectation, Fact, FailingBlock, FaultRow, Histogram, Hit, Line, Mark, Page, PowerLoss, Row, Span,
     Strip, StripMark, Timeline,
 };
 pub use unit::Unit;
@@ -32,6 +32,9 @@ pub fn figures(page: &Page) -> Vec<(String, Scene)> {
     }
     for chart in page.timeline.charts.iter().chain(&page.timeline.probes) {
         figures.push((file_name(&chart.title), chart::scene(chart, &page.timeline)));
+    }
+    if let Some(loss) = page.power_loss.as_ref().filter(|loss| loss.timeline.has_ribbon()) {
+        figures.push(("recording".to_owned(), ribbon::scene(&loss.timeline)));
     }
     if !page.latencies.is_empty() {
         figures.push(("latency-histogram".to_owned(), histogram::scene(&page.latencies)));

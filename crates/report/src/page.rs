@@ -35,6 +35,8 @@ pub struct Page {
     pub failing: Vec<FailingBlock>,
     /// How many failed in all.
     pub failing_total: u64,
+    /// What a power loss during the load may leave, if that was explored.
+    pub power_loss: Option<PowerLoss>,
     /// The machine, versions, cost.
     pub environment: Vec<Fact>,
     /// What the kernel said meanwhile, line by line.
@@ -52,6 +54,19 @@ pub struct Fact {
     pub name: String,
     /// What it stands for.
     pub value: String,
+}
+
+/// States that a power loss may leave: the recording that they come from, what was looked at, what fails.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PowerLoss {
+    /// The recording, and how many states were looked at.
+    pub facts: Vec<Fact>,
+    /// The recording over time: its epochs as phases, the marks of the load, failing states as hits by what was found.
+    pub timeline: Timeline,
+    /// States by the way in which they were chosen.
+    pub ways: Vec<Row>,
+    /// The smallest failure of each kind: a title, and the story in lines.
+    pub witnesses: Vec<(String, String)>,
 }
 
 /// A line of the verdict.
@@ -128,6 +143,9 @@ impl Row {
     pub const PERFORMANCE: [&'static str; 8] =
         ["requests", "throughput", "requests/s", "errors", "p50", "p99", "p99.9", "max"];
 
+    /// Columns of the states that a way has chosen.
+    pub const STATES: [&'static str; 4] = ["chosen", "equal to others", "looked at", "failing"];
+
     /// Columns of what a fault took away.
     pub const DEGRADATION: [&'static str; 8] =
         ["before", "during", "of before, at 95%", "mean latency", "p99", "noticed", "back after", "lost"];
@@ -140,6 +158,8 @@ pub struct Timeline {
     pub seconds: f64,
     /// The phases of the run.
     pub phases: Vec<Span>,
+    /// What they are called, if not phases.
+    pub phases_are: Option<&'static str>,
     /// When rules were at work.
     pub windows: Vec<Span>,
     /// Every injection.

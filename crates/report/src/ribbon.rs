@@ -71,7 +71,7 @@ impl Row<'_> {
     }
 
     fn phases(&mut self) {
-        self.name("phase");
+        self.name(self.timeline.phases_are.unwrap_or("phase"));
         for (number, phase) in self.timeline.phases.iter().enumerate() {
             let color = if number % 2 == 0 { Color::FAINT } else { Color(0xee, 0xee, 0xee) };
             self.bar(phase, color, "phase", Some(&phase.name));

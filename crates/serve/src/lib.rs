@@ -128,8 +128,13 @@ impl Served {
         let listener = name::listen(&mut cleanup, &options.name, &socket)?;
         let ledger = options.ledger.as_deref().map(LedgerFile::create).transpose()?;
         let (epoch, epoch_ns) = (Instant::now(), volume::time_ns());
-        let environment =
-            StackEnvironment { seed: file.seed, needs_faults: true, read_only: false, epoch_ns };
+        let environment = StackEnvironment {
+            seed: file.seed,
+            needs_faults: true,
+            read_only: false,
+            epoch_ns,
+            recordings: None,
+        };
         let stack = rotproof_layers::open(&file.stack, &environment)?;
         let sites = stack.sites.clone();
         let rules: Vec<ResolvedRule> = file.plan()?.rules.into_iter().map(ResolvedRule::from).collect();

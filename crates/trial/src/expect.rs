@@ -210,6 +210,15 @@ pub struct Expect {
     /// Failures that no injected fault accounts for; 0 unless given otherwise, or a command is the load.
     #[serde(default = "none", skip_serializing_if = "Option::is_none")]
     pub unexplained: Option<Comparison>,
+    /// States of `crash` that fail; 0 unless given otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing_states: Option<Comparison>,
+    /// States of which nobody knows; 0 unless given otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown_states: Option<Comparison>,
+    /// States that were looked at; at least 1 unless given otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub states: Option<Comparison>,
     /// Limits on throughput and latencies, of a phase or while a fault is at work. Default none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<Gate>,
@@ -238,6 +247,9 @@ impl Default for Expect {
             check_exit: None,
             assumed: zero,
             unexplained: zero,
+            failing_states: None,
+            unknown_states: None,
+            states: None,
             gates: Vec::new(),
         }
     }
@@ -278,6 +290,15 @@ pub struct Counts {
     pub assumed: u64,
     /// Failures that no injected fault accounts for.
     pub unexplained: u64,
+    /// States of a power loss that fail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing_states: Option<u64>,
+    /// Those of which nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown_states: Option<u64>,
+    /// Those that were looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub states: Option<u64>,
     /// Rules that never did anything; a model counts as one.
     #[serde(default)]
     pub idle_rules: u64,
@@ -327,6 +348,9 @@ impl Expect {
             ("check_exit", self.check_exit, counts.check_exit.unwrap_or_default()),
             ("assumed", self.assumed, counts.assumed),
             ("unexplained", self.unexplained, counts.unexplained),
+            ("states", self.states, counts.states.unwrap_or_default()),
+            ("failing_states", self.failing_states, counts.failing_states.unwrap_or_default()),
+            ("unknown_states", self.unknown_states, counts.unknown_states.unwrap_or_default()),
             ("idle_rules", idle_rules, counts.idle_rules),
         ]
         .into_iter()
@@ -337,7 +361,14 @@ impl Expect {
     /// not expected of it by default.
     pub(crate) fn of_command(&mut self, has_check: bool) {
         let zero = Some(Comparison::Equal(0));
-        if (Self { gates: Vec::new(), ..self.clone() }) == Self::default() {
+        let without_states = Self {
+            gates: Vec::new(),
+            failing_states: None,
+            unknown_states: None,
+            states: None,
+            ..self.clone()
+        };
+        if without_states == Self::default() {
             (self.failures, self.silent) = (None, None);
         }
         for of_oracle in [&mut self.unexplained, &mut self.assumed] {
@@ -346,6 +377,31 @@ impl Expect {
         self.exit = self.exit.or(zero);
         if has_check {
             self.check_exit = self.check_exit.or(zero);
+        }
+    }
+
+    /// Fills in what is expected of the states of a power loss unless it is said.
+    pub(crate) fn of_crash(&mut self) {
+        let zero = Some(Comparison::Equal(0));
+        self.failing_states = self.failing_states.or(zero);
+        self.unknown_states = self.unknown_states.or(zero);
+        // Of no state nobody knows anything.
+        self.states = self.states.or(Some(Comparison::AtLeast(1)));
+    }
+
+    /// Reports expectations of states where none are explored.
+    pub(crate) fn validate_crash(&self, has_crash: bool, path: &Path, problems: &mut Problems) {
+        let of_states = [
+            ("failing_states", self.failing_states),
+            ("unknown_states", self.unknown_states),
+            ("states", self.states),
+        ];
+        for (name, _) in of_states.into_iter().filter(|(_, wanted)| wanted.is_some() && !has_crash) {
+            problems.add_with_help(
+                &path.key(name),
+                format!("`{name}` counts states of a power loss, and none are explored"),
+                "leave it out, or give `crash: { states: 1000 }` and `record` at the end of the stack",
+            );
         }
     }
 

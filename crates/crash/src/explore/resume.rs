@@ -91,13 +91,16 @@ fn name_of(options: &StateOptions) -> Result<String> {
         base: _,
         ways,
         limits,
-        states_max: _,
+        states_max,
         seed,
         unit_bytes,
         begin,
         marks_matter,
+        is_shared,
     } = options;
     let id = Reader::open(recording)?.header().id;
     let text = format!("{id:032x} {ways:?} {limits:?} {seed} {unit_bytes:?} {begin} {marks_matter}");
+    // Shares depend on how many states there are to be.
+    let text = if *is_shared { format!("{text} {states_max}") } else { text };
     Ok(ContentHash::of(text.as_bytes()).to_string())
 }

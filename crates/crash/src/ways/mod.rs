@@ -4,6 +4,7 @@
 //! the same recording gives the same states. What a way leaves out for being too many is a sample by that seed.
 
 mod adversarial;
+mod representatives;
 mod singles;
 mod subsets;
 mod torn;
@@ -16,6 +17,7 @@ use crate::point::{Point, Survivor};
 use crate::ranges::overlap;
 use crate::window::Volatile;
 pub use adversarial::Role;
+pub(crate) use representatives::Seen;
 
 /// Survivors, in the order in which they are laid over each other.
 pub(crate) type Choice = Vec<Survivor>;
@@ -45,6 +47,9 @@ pub enum Way {
     Adversarial,
     /// At each mark of the load: nothing volatile, and all of it.
     PersistencePoints,
+    /// Before a barrier: of writes with one tag, role, length and place among the others, one stands for all in the recording. It is
+    /// missing, it is the only one, and it is torn.
+    Representatives,
 }
 
 impl Way {
@@ -60,7 +65,7 @@ impl Way {
     ];
 
     /// All of them.
-    pub const ALL: [Way; 9] = [
+    pub const ALL: [Way; 10] = [
         Way::PrefixAtBarrier,
         Way::PrefixAtWrite,
         Way::SingleWrites,
@@ -70,6 +75,7 @@ impl Way {
         Way::RecoveryReads,
         Way::Adversarial,
         Way::PersistencePoints,
+        Way::Representatives,
     ];
 
     /// In words, for people.
@@ -84,6 +90,7 @@ impl Way {
             Way::RecoveryReads => "a choice of what recovery reads",
             Way::Adversarial => "the worst by kind of block",
             Way::PersistencePoints => "at a mark of the load",
+            Way::Representatives => "one write for all of its kind",
         }
     }
 
@@ -103,13 +110,14 @@ impl Way {
         }
     }
 
-    /// What it chooses at a point. `reads` are the sectors that recovery reads there.
+    /// What it chooses at a point. `reads` are the sectors that recovery reads there, `seen` what had its representative before.
     pub(crate) fn choices(
         self,
         point: &Point,
         limits: &WayLimits,
         seed: u64,
         reads: &[Range<u64>],
+        seen: &mut Seen,
     ) -> Choices {
         let seed = rotproof_block::hash::mix(seed, self as u64, point.position());
         match self {
@@ -133,13 +141,14 @@ impl Way {
                 }
                 subsets::choices(point, &read, &rest, limits, seed)
             }
+            Way::Representatives => Box::new(representatives::choices(point, seen).into_iter()),
             Way::Adversarial => Box::new(adversarial::choices(point).into_iter()),
         }
     }
 }
 
 /// When a way chooses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Moment {
     /// Before an event that makes something durable, and at the end of the recording.
     BeforeBarrier,

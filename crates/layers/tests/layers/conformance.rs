@@ -128,9 +128,18 @@ fn whole_stacks_keep_the_contract() {
             let path = folder.path().join(format!("{count}.img"));
             let text = text.replace("PATH", &path.display().to_string());
             let spec: StackSpec = serde_json::from_str(&text).expect(&text);
-            Ok(open(&spec, &StackEnvironment { seed: 1, needs_faults: true, read_only: false, epoch_ns: 0 })?
-                .device()
-                .clone())
+            Ok(open(
+                &spec,
+                &StackEnvironment {
+                    seed: 1,
+                    needs_faults: true,
+                    read_only: false,
+                    epoch_ns: 0,
+                    recordings: None,
+                },
+            )?
+            .device()
+            .clone())
         };
         let make = std::cell::RefCell::new(make);
         holds(&|| (make.borrow_mut())());

@@ -2,7 +2,8 @@
 //! whenever.
 //!
 //! `described` reads `run.json` and `trial.yaml`, `of_load` that of a load without a trial, `over_time` the recorded tables and the ledger, `machine` what probes
-//! saw, `places` where faults and failures lie, `failing` what each block that failed was. How it is drawn is known to `rotproof_report`.
+//! saw, `power_loss` the states of a power loss, `places` where faults and failures lie, `failing` what each block that failed was. How it is
+//! drawn is known to `rotproof_report`.
 
 mod described;
 mod failing;
@@ -10,6 +11,7 @@ mod machine;
 mod of_load;
 mod over_time;
 mod places;
+mod power_loss;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -72,6 +74,7 @@ fn read_with(folder: &Path, ledger: Option<&[Record]>) -> Result<Page> {
     };
     let failures: Vec<failing::Failed> = lines_file(&folder.join("failures.jsonl"))?;
     let mut page = described::page(&run, &trial);
+    page.power_loss = power_loss::section(&run["crash"]);
     page.timeline = over_time::timeline(folder, ledger)?;
     machine::show(machine::charts(folder)?, &mut page.timeline);
     page.places = places::strips(&run, ledger, &failures);

@@ -5,6 +5,7 @@
 //! hit, is found by [`mod@never`], which goes through the load with [`traffic`]. Nothing here opens a device or knows what a
 //! terminal looks like.
 
+mod crash_spec;
 mod never;
 #[cfg(test)]
 mod never_tests;
@@ -18,6 +19,7 @@ mod validate;
 #[cfg(test)]
 mod validate_tests;
 
+pub use crash_spec::CrashSpec;
 pub use overrides::Overrides;
 pub use served::{rules_of_arguments, validate_rule_to_serve};
 pub use trial_file::{RuntimeKind, TrialFile};

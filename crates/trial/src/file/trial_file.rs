@@ -19,6 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::crash_spec::CrashSpec;
 use super::overrides::{Overrides, build};
 use crate::expect::Expect;
 
@@ -54,6 +55,9 @@ pub struct TrialFile {
     /// How often the trial is run, each time with a seed of its own that follows from the trial's. Default 1.
     #[serde(default = "repeat_default", skip_serializing_if = "is_once")]
     pub repeat: u32,
+    /// Explores what a power loss during the load may leave; the stack ends with `record`. Default: nothing is explored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crash: Option<CrashSpec>,
     /// What is recorded over time. Default: intervals of a second.
     #[serde(default)]
     pub record: RecordSpec,
@@ -230,6 +234,9 @@ impl TrialFile {
         }
         if let Some(command) = &self.load.command {
             self.expect.of_command(command.check.is_some());
+        }
+        if self.crash.is_some() {
+            self.expect.of_crash();
         }
         for (index, entry) in self.faults.iter_mut().enumerate() {
             let name = entry.name_or_default(index).into_owned();

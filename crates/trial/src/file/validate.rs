@@ -42,6 +42,7 @@ impl TrialFile {
         }
         self.expect.validate(self.faults.len(), &root.key("expect"), problems);
         self.expect.validate_for(&self.load, &root.key("expect"), problems);
+        self.expect.validate_crash(self.crash.is_some(), &root.key("expect"), problems);
         self.validate_gates(&root.key("expect").key("gates"), problems);
         self.validate_runtime(&root, problems);
         self.validate_probes(&root.key("probes"), problems);
@@ -56,6 +57,10 @@ impl TrialFile {
         }
         self.validate_hangs(&root.key("faults"), problems);
         self.validate_memory(&root.key("faults"), problems);
+        if let Some(crash) = &self.crash {
+            crash.validate(self, &root.key("crash"), problems);
+        }
+        self.validate_recordings(&root.key("stack"), problems);
         self.validate_power(&root.key("faults"), problems);
         let (objects, faults) = (self.objects(size), root.key("faults"));
         if self.load.personality.is_some() {
@@ -96,6 +101,22 @@ impl TrialFile {
                         self.subject.name()
                     ),
                     "remove it, or take ext4, xfs or btrfs as the subject",
+                );
+            }
+        }
+    }
+
+    /// What fails is shown again from what lies beside it, which is the recording.
+    fn validate_recordings(&self, path: &Path, problems: &mut Problems) {
+        for (path, device) in self.stack.places(path) {
+            if let DeviceSpec::Record(record) = device
+                && record.path.is_some()
+                && self.crash.is_some()
+            {
+                problems.add_with_help(
+                    &path.key("record").key("path"),
+                    "a trial with `crash` keeps its recording in the folder of its results",
+                    "leave `path` out",
                 );
             }
         }

@@ -19,6 +19,7 @@ use rotproof_record::{Recording, RecordingOptions};
 use rotproof_results::NO_REMOUNT;
 use rotproof_subject::{GuestMemory, Place, Prepared, Remount};
 
+use super::block_history::BlockHistory;
 use super::extents::place_extents;
 use super::kinds::place_kinds;
 use super::leaf_watch::LeafWatch;
@@ -34,8 +35,14 @@ impl Conductor<'_> {
             Some(runtime) => RunOn::Simulated(runtime),
             None => RunOn::Uring { epoch: self.environment.epoch },
         };
-        let target = Target::new(self.trial, &subject.place(), run_on)?;
+        let mut target = Target::new(self.trial, &subject.place(), run_on)?;
         let workload = Workload::new(&self.trial.load, self.trial.seed, target.driver.objects())?;
+        if self.trial.crash.is_some() {
+            let history = BlockHistory::new(target.driver.objects(), *workload.content(), self.set_mark());
+            target.driver = history.watch(target.driver);
+            self.history = Some(history);
+        }
+        self.crashes_begin(subject)?;
         if !self.stack.sites.is_empty() {
             let_recognise(&self.stack.sites, *workload.content(), !self.trial.subject.compresses());
             arm(&self.stack.sites, &workload, self.plan.rules.clone(), self.replay)?;

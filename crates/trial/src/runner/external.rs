@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use super::leaf_watch::LeafWatch;
 use super::memory::{Owner, Processes, RUN_VARIABLE};
-use super::{Conductor, Loaded, arm_without_load, fio_json};
+use super::{Conductor, Loaded, MarkServer, arm_without_load, fio_json};
 
 /// How much of what a command said is kept for people.
 const SAID_BYTES_MAX: u64 = 2000;
@@ -137,6 +137,7 @@ impl Conductor<'_> {
                 ));
             }
         }
+        self.crashes_begin(subject)?;
         if !self.stack.sites.is_empty() {
             arm_without_load(&self.stack.sites, self.plan.rules.clone(), self.replay)?;
         }
@@ -188,8 +189,23 @@ impl Conductor<'_> {
             Some(folder) => folder.clone(),
             None => std::env::current_dir().doing(|| "looking for the folder of the trial".into())?,
         };
-        let variables = self.variables((&target, kind), &trial_dir);
+        let mut variables = self.variables((&target, kind), &trial_dir).to_vec();
+        let marks = match self.stack.recordings().is_empty() {
+            true => None,
+            false => Some(MarkServer::start(self.environment.run.scratch(), self.set_mark())?),
+        };
+        let socket = marks.as_ref().map(|marks| marks.path().display().to_string());
+        variables.extend(socket.map(|path| ("ROTPROOF_MARK_SOCKET", path)));
+        let own = std::env::current_exe().ok();
+        variables.extend(own.map(|path| ("ROTPROOF", path.display().to_string())));
         let (target, trial_dir) = (target.display().to_string(), trial_dir.display().to_string());
+        if phase == Phase::Check && marks.is_some() {
+            // As for the check of a state: what the load had said by now.
+            let path = to.work.join("marks");
+            let lines: String = self.marks.lock().iter().map(|mark| mark.replace('\n', " ") + "\n").collect();
+            std::fs::write(&path, lines).doing(|| format!("writing {}", path.display()))?;
+            variables.push(("ROTPROOF_MARKS", path.display().to_string()));
+        }
         let mut output = CommandFiles::new(self.results)?;
         self.environment.phase.store(phase as u8, Ordering::Relaxed);
         let processes = || Owner::Command(Processes::of_run(&self.name_of_the_run(), &folder));

@@ -48,6 +48,7 @@ impl Conductor<'_> {
         let folder = folder_of(subject)?;
         std::fs::create_dir(&folder)
             .map_err(|error| Error::from_io(error, format!("making the folder {}", folder.display())))?;
+        self.crashes_begin(subject)?;
         let recording = Recording::new(RecordingOptions {
             spec: self.trial.record.clone(),
             operations: FileOperation::NAMES,

@@ -2,8 +2,10 @@
 //!
 //! Owns the order of the steps and what is cleaned up when one of them fails. It knows nothing of terminals.
 
+mod block_history;
 mod blocks;
 mod course;
+mod crash;
 mod device_watch;
 mod extents;
 mod external;
@@ -11,6 +13,7 @@ mod files;
 mod fio_json;
 mod kinds;
 mod leaf_watch;
+mod mark_server;
 mod marks;
 mod medium;
 mod memory;
@@ -24,11 +27,14 @@ mod results;
 mod tables;
 
 use std::collections::BTreeMap;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Instant, SystemTime};
 
+use parking_lot::Mutex;
+use rotproof_block::error::IoContext;
 use rotproof_block::leaf::NbdDevice;
 use rotproof_block::{Device as _, Error, ErrorKind, Phase, Result};
 use rotproof_fault::{FaultEntry, Plan, Recogniser, Replay, ResolvedRule, Rule, Sites};
@@ -41,10 +47,13 @@ use rotproof_load::{
 use rotproof_measure::{Monitor, mark_errors, mark_file_errors};
 use rotproof_record::Recording;
 
+use block_history::BlockHistory;
 pub use blocks::contents_of;
+pub use crash::{CrashReport, RecordingReport, Stretch};
 pub use device_watch::{DeviceWatch, WatchedPhase};
 use external::External;
 pub use external::{CommandReport, ExternalReport};
+use mark_server::{MarkServer, SetMark};
 use memory::{MemoryFaults, MemoryRecord, MemoryTarget};
 pub use replay::{Recorded, ReplayReport};
 pub use report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
@@ -55,7 +64,7 @@ use rotproof_machine::{Cancel, Filled, UsageMeter, Use};
 use rotproof_probe::Sampler;
 use rotproof_results::NO_REMOUNT;
 use rotproof_results::folder::ResultsFolder;
-use rotproof_subject::{Prepared, SubjectDescription, SubjectEnvironment, SubjectSpec};
+use rotproof_subject::{Place, Prepared, SubjectDescription, SubjectEnvironment, SubjectSpec};
 
 use crate::file::TrialFile;
 use crate::ground::{self, Ground};
@@ -205,6 +214,8 @@ struct Conducted {
     usage: rotproof_machine::Usage,
     /// What probes have found, if there were any.
     probes: Option<rotproof_probe::Recording>,
+    /// What a power loss may leave.
+    crash: Option<CrashReport>,
 }
 
 fn conduct(
@@ -235,8 +246,10 @@ fn conduct(
             needs_faults: !trial.faults.iter().all(FaultEntry::is_on_memory),
             read_only: ground.is_read_only,
             epoch_ns: 0,
+            recordings: Some(results.to_owned()),
         },
     )?;
+    crash::keep_base(trial, &stack, results)?;
     options.monitor.watch_faults(&stack.sites);
     let device_watch = trial
         .load
@@ -250,7 +263,7 @@ fn conduct(
     let mut subject = rotproof_subject::prepare(&trial.subject, devices.collect(), &environment)
         .map_err(|error| leaf_watch::blame(&stack, error))?;
     let memory = Arc::new(MemoryFaults::new(trial.seed, environment.epoch, plan.rules.len()));
-    let outcome = {
+    let (outcome, history) = {
         let mut conductor = Conductor {
             memory: &memory,
             trial,
@@ -263,9 +276,12 @@ fn conduct(
             probes: probes.as_ref(),
             device_watch: device_watch.as_ref(),
             noticed: Vec::new(),
+            marks: Arc::default(),
+            history: None,
         };
         conductor.tell_probes_of(subject.as_ref());
-        conductor.load_and_check(subject.as_mut())
+        let loaded = conductor.load_and_check(subject.as_mut());
+        (loaded, conductor.history.take())
     };
     phase.store(Phase::Setup as u8, Ordering::Relaxed);
     let description = subject.describe();
@@ -277,8 +293,14 @@ fn conduct(
     if let Some(error) = torn_down.into_iter().next() {
         return Err(error.while_doing("taking the subject down"));
     }
-    let usage = meter.read()?;
     let probes = probes.map(Sampler::end);
+    let crash = match is_interrupted {
+        // What was done up to there is recorded all the same.
+        true => stack.finish_recordings().map(|()| None)?,
+        false => crash::explore_states(trial, options, &stack, (run, results), history.as_ref())?,
+    };
+    let is_interrupted = is_interrupted || options.cancel.is_cancelled();
+    let usage = meter.read()?;
     options.monitor.begin("verdict", None);
     let mut records = stack.sites.ledger().records();
     let mut rules = stack.sites.report();
@@ -336,6 +358,9 @@ fn conduct(
         },
         &trial.expect,
     );
+    if let Some(counts) = Conducted::crash_counts(crash.as_ref()) {
+        verdict.count_states(counts, &trial.expect);
+    }
     if is_interrupted {
         verdict.interrupt();
     }
@@ -363,6 +388,7 @@ fn conduct(
         memory: memory_details,
         usage,
         probes,
+        crash,
     })
 }
 
@@ -380,6 +406,10 @@ struct Conductor<'a> {
     device_watch: Option<&'a Arc<DeviceWatch>>,
     memory: &'a Arc<MemoryFaults>,
     noticed: Vec<String>,
+    /// What the load has said so far.
+    marks: Arc<Mutex<Vec<String>>>,
+    /// What a load of blocks did, where states of a power loss are to be held against it.
+    history: Option<Arc<BlockHistory>>,
 }
 
 /// What the load found out.
@@ -403,6 +433,39 @@ impl Conductor<'_> {
             return self.load_and_check_files(personality, subject);
         }
         self.load_and_check_blocks(subject)
+    }
+
+    /// Everything that was made so far is durable, and from now on a power loss may come.
+    fn crashes_begin(&self, subject: &dyn Prepared) -> Result<()> {
+        if self.stack.recordings().is_empty() {
+            return Ok(());
+        }
+        if let Place::Folder(folder) = subject.place() {
+            let doing = || format!("making what is in {} durable", folder.display());
+            let folder = std::fs::File::open(&folder).doing(doing)?;
+            // SAFETY: takes an open descriptor.
+            if unsafe { libc::syncfs(folder.as_raw_fd()) } != 0 {
+                return Err(std::io::Error::last_os_error()).doing(doing);
+            }
+        }
+        // Also where something in between only says that it has flushed: the disk below had long been at rest.
+        for recording in self.stack.recordings().iter().filter(|_| self.trial.crash.is_some()) {
+            crash::settle(recording)?;
+        }
+        self.stack.mark(crash::BEGINS);
+        Ok(())
+    }
+
+    /// Sets marks in the recordings of the stack, from any thread.
+    fn set_mark(&self) -> SetMark {
+        let recordings = self.stack.recordings().to_vec();
+        let told = Arc::clone(&self.marks);
+        Arc::new(move |text: &str| {
+            told.lock().push(text.to_owned());
+            for recording in &recordings {
+                recording.recorder.mark(recording.recorder.time_ns(), text);
+            }
+        })
     }
 
     /// Lets go what faults hold back: a file system that has requests under way cannot be unmounted.

@@ -13,6 +13,7 @@ use rotproof_record::statistics::{Degradation, SteadyEnd, SteadyState, WindowFig
 use rotproof_subject::SubjectDescription;
 use serde::Serialize;
 
+use super::crash::CrashReport;
 use super::external::ExternalReport;
 use super::replay::ReplayReport;
 use crate::expect::{Counts, Expectation};
@@ -91,6 +92,9 @@ pub struct Report {
     pub layers: Vec<LayerReport>,
     /// One hash of all injections without their times: equal for equal runs. Absent without a fault layer.
     pub ledger_digest: Option<String>,
+    /// What a power loss during the load may leave; absent without `crash`. The failing states lie beside, a file each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crash: Option<CrashReport>,
     /// Whether the faults of another run came again; absent if none were to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<ReplayReport>,

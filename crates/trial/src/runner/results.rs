@@ -220,6 +220,7 @@ fn report(
         throughput_variation: course.variation,
         layers: conducted.stack.reports(),
         ledger_digest: (!conducted.ledger_digest.is_empty()).then(|| conducted.ledger_digest.clone()),
+        crash: conducted.crash.clone(),
         replay: conducted.replayed.clone(),
         wall_clock: WallClock {
             started_unix_seconds: started.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),

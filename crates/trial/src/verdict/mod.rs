@@ -129,6 +129,14 @@ impl Verdict {
         Self { counts, expectations, rules, causes: by_failure, kinds }
     }
 
+    /// Takes up what an exploration of a power loss has counted: states looked at, failing, unknown.
+    pub(crate) fn count_states(&mut self, (states, failing, unknown): (u64, u64, u64), expect: &Expect) {
+        self.counts.states = Some(states);
+        self.counts.failing_states = Some(failing);
+        self.counts.unknown_states = Some(unknown);
+        self.expectations = expect.evaluate(&self.counts);
+    }
+
     /// The run was stopped before everything was read back: nothing that was expected can be held against it.
     pub(crate) fn interrupt(&mut self) {
         self.expectations.clear();
@@ -212,6 +220,9 @@ fn count(evidence: &Evidence<'_>, rules: &[RuleOutcome], causes: &[Cause]) -> Co
         check_exit: evidence.check_exit,
         assumed: causes.iter().filter(|cause| matches!(cause, Cause::Assumed(_))).count() as u64,
         unexplained: causes.iter().filter(|&&cause| cause == Cause::Unexplained).count() as u64,
+        failing_states: None,
+        unknown_states: None,
+        states: None,
         idle_rules: idle_rules(evidence),
     }
 }

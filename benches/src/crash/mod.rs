@@ -1,4 +1,8 @@
-//! Power loss: what it costs to record a device, against the same device without.
+//! Power loss: what it costs to record a device, against the same device without; states looked at for each second and core,
+//! against a plain loop that copies an image, mounts it and checks it; memory by the length of the recording.
+
+mod memory;
+mod states;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -40,7 +44,8 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
         }
         found(Figure::from_rounds(format!("recorded, {name}"), "1/s", &rounds, bar));
     }
-    Ok(())
+    states::run(effort, found)?;
+    memory::run(effort, found)
 }
 
 fn random() -> Value {

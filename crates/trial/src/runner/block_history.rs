@@ -1,0 +1,366 @@
+//! What a load of blocks did to its files, request by request, and what each block may hold after a crash.
+//!
+//! A block may hold what its last write before a flush had put there that the load knows to have returned, and whatever was
+//! written later; where no flush covers it, also zeros, as in a new file. Nothing else: not what another block holds, not what
+//! nobody has written, and not a version that was replaced before that flush.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::ErrorKind as IoKind;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rotproof_block::{
+    Completion, ContentHash, Operation, Phase, Queue, Request, Result, Runtime, Submission,
+};
+use rotproof_crash::{Crash, Finding};
+use rotproof_crash_fs::Oracle;
+use rotproof_load::{BLOCK_BYTES, Content, Driver, ObjectInfo, RunOn};
+
+use super::mark_server::SetMark;
+
+const SECTOR_BYTES: usize = 512;
+const SECTORS: usize = BLOCK_BYTES / SECTOR_BYTES;
+/// So many findings of one state are told.
+const FINDINGS_MAX: usize = 8;
+
+/// What a block was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum What {
+    /// Data: of each sector its hash.
+    Data([ContentHash; SECTORS]),
+    /// It was discarded, and may hold anything.
+    Anything,
+}
+
+#[derive(Clone, Debug)]
+struct Version {
+    what: What,
+    /// In the order of what happened.
+    submitted: u64,
+    /// Never, for one that is under way or failed.
+    completed: u64,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    now: u64,
+    /// By object and block, in the order of submission.
+    blocks: HashMap<(usize, u64), Vec<Version>>,
+    /// Of each flush that has returned, its object and when it was submitted.
+    flushes: Vec<(usize, u64)>,
+}
+
+/// See the head of the module.
+pub(super) struct BlockHistory {
+    inner: Mutex<Inner>,
+    objects: Vec<ObjectInfo>,
+    content: Content,
+    mark: SetMark,
+}
+
+/// How the mark of a flush begins; its number follows.
+const FLUSH_MARK: &str = "flush ";
+
+impl BlockHistory {
+    pub(super) fn new(objects: &[ObjectInfo], content: Content, mark: SetMark) -> Arc<Self> {
+        Arc::new(Self { inner: Mutex::default(), objects: objects.to_vec(), content, mark })
+    }
+
+    /// The same objects, with all that is done to them on record.
+    pub(super) fn watch(self: &Arc<Self>, driver: Box<dyn Driver>) -> Box<dyn Driver> {
+        Box::new(Watched { below: driver.into(), history: Arc::clone(self) })
+    }
+
+    /// Looks at mounted states of a disk that never tears a write inside so many bytes.
+    pub(super) fn oracle(self: &Arc<Self>, unit_bytes: u64) -> BlockOracle {
+        BlockOracle { history: Arc::clone(self), is_whole: unit_bytes >= BLOCK_BYTES as u64 }
+    }
+
+    /// Takes note of what a request is about to do; gives the blocks and the moment, by which it is found again.
+    fn begins(&self, object: usize, request: &Request) -> Noted {
+        let mut inner = self.inner.lock();
+        inner.now += 1;
+        let submitted = inner.now;
+        let what = match request.operation {
+            Operation::Read => return Noted::Nothing,
+            Operation::Flush => return Noted::Flush(submitted),
+            Operation::Write { .. } => None,
+            Operation::Discard | Operation::WriteZeroes => Some(What::Anything),
+        };
+        let first = request.offset / BLOCK_BYTES as u64;
+        let last = (request.offset + request.length).div_ceil(BLOCK_BYTES as u64);
+        for block in first..last {
+            let at = (block - first) as usize * BLOCK_BYTES;
+            let data = || {
+                let bytes = request.buffer.get(at..at + BLOCK_BYTES)?;
+                let mut sectors = bytes.chunks_exact(SECTOR_BYTES).map(ContentHash::of);
+                Some(What::Data(std::array::from_fn(|_| sectors.next().unwrap_or(ContentHash(0)))))
+            };
+            let what = what.clone().or_else(data).unwrap_or(What::Anything);
+            let version = Version { what, submitted, completed: u64::MAX };
+            inner.blocks.entry((object, block)).or_default().push(version);
+        }
+        Noted::Blocks { first, last, submitted }
+    }
+
+    fn ends(&self, object: usize, noted: &Noted, completion: &Completion) {
+        if completion.result.is_err() {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        inner.now += 1;
+        let now = inner.now;
+        match *noted {
+            Noted::Nothing => {}
+            Noted::Flush(submitted) => {
+                inner.flushes.push((object, submitted));
+                let number = inner.flushes.len();
+                let name = &self.objects[object].name;
+                // Under the lock, so that marks come in the order of their numbers.
+                (self.mark)(&format!("{FLUSH_MARK}{number} of {name} has returned"));
+            }
+            Noted::Blocks { first, last, submitted } => {
+                for block in first..last {
+                    let versions = inner.blocks.get_mut(&(object, block));
+                    let mut versions = versions.into_iter().flatten();
+                    if let Some(version) = versions.find(|version| version.submitted == submitted) {
+                        version.completed = now;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What is remembered of a request under way.
+enum Noted {
+    Nothing,
+    Flush(u64),
+    Blocks { first: u64, last: u64, submitted: u64 },
+}
+
+struct Watched {
+    below: Arc<dyn Driver>,
+    history: Arc<BlockHistory>,
+}
+
+impl Driver for Watched {
+    fn objects(&self) -> &[ObjectInfo] {
+        self.below.objects()
+    }
+
+    fn open(&self, runtime: &Runtime) -> Result<Vec<Rc<dyn Queue>>> {
+        let watched = |(object, below): (usize, Rc<dyn Queue>)| -> Rc<dyn Queue> {
+            Rc::new(WatchedQueue { below, object, history: Arc::clone(&self.history) })
+        };
+        Ok(self.below.open(runtime)?.into_iter().enumerate().map(watched).collect())
+    }
+
+    fn shared(&self) -> Arc<dyn Driver> {
+        Arc::new(Self { below: self.below.shared(), history: Arc::clone(&self.history) })
+    }
+
+    fn holds_threads(&self) -> bool {
+        self.below.holds_threads()
+    }
+
+    fn check(&self) -> Result<()> {
+        self.below.check()
+    }
+
+    fn close(&self, phase: Phase, on: RunOn<'_>) -> Result<()> {
+        self.below.close(phase, on)
+    }
+}
+
+struct WatchedQueue {
+    below: Rc<dyn Queue>,
+    object: usize,
+    history: Arc<BlockHistory>,
+}
+
+impl Queue for WatchedQueue {
+    fn submit(&self, request: Request) -> Submission {
+        let noted = self.history.begins(self.object, &request);
+        let (history, object) = (Arc::clone(&self.history), self.object);
+        let submission = self.below.submit(request);
+        Submission::pending(async move {
+            let completion = submission.await;
+            history.ends(object, &noted, &completion);
+            completion
+        })
+    }
+}
+
+/// Looks at the files of a mounted state.
+pub(super) struct BlockOracle {
+    history: Arc<BlockHistory>,
+    /// Whether a block shows one version as a whole.
+    is_whole: bool,
+}
+
+impl Oracle for BlockOracle {
+    fn look(&mut self, mountpoint: &Path, crash: &Crash<'_>) -> Result<Vec<Finding>> {
+        let inner = self.history.inner.lock();
+        let number = |text: &str| text.strip_prefix(FLUSH_MARK)?.split(' ').next()?.parse::<usize>().ok();
+        let returned = crash.marks.iter().filter_map(|mark| number(&mark.text)).max().unwrap_or(0);
+        let mut findings = Vec::new();
+        for (object, info) in self.history.objects.iter().enumerate() {
+            let of_it = inner.flushes[..returned.min(inner.flushes.len())].iter();
+            let floor = of_it.filter(|(one, _)| *one == object).map(|(_, at)| *at).max().unwrap_or(0);
+            match File::open(mountpoint.join(&info.name)) {
+                Err(error) if error.kind() == IoKind::NotFound => {
+                    let words = format!("{} is not there, and was before the load began", info.name);
+                    findings.push(Finding::new("lost name", words));
+                }
+                Err(error) => {
+                    findings
+                        .push(Finding::new("unreadable", format!("{} cannot be opened: {error}", info.name)));
+                }
+                Ok(file) => self.look_at(&inner, (object, info), &file, floor, &mut findings),
+            }
+        }
+        let more = findings.len().saturating_sub(FINDINGS_MAX);
+        findings.truncate(FINDINGS_MAX);
+        if more > 0 {
+            let kind = findings[0].kind.clone();
+            findings.push(Finding::new(kind, format!("and {more} more blocks")));
+        }
+        Ok(findings)
+    }
+}
+
+impl BlockOracle {
+    fn look_at(
+        &self,
+        inner: &Inner,
+        (object, info): (usize, &ObjectInfo),
+        file: &File,
+        floor: u64,
+        findings: &mut Vec<Finding>,
+    ) {
+        let mut bytes = vec![0; BLOCK_BYTES];
+        for block in 0..info.size_bytes / BLOCK_BYTES as u64 {
+            let mut filled = 0;
+            while filled < BLOCK_BYTES {
+                match file.read_at(&mut bytes[filled..], block * BLOCK_BYTES as u64 + filled as u64) {
+                    // What lies behind the end of a file that is shorter holds nothing.
+                    Ok(0) => break,
+                    Ok(count) => filled += count,
+                    Err(error) if error.kind() == IoKind::Interrupted => {}
+                    Err(error) => {
+                        let words = format!("{} block {block} cannot be read: {error}", info.name);
+                        findings.push(Finding::new("unreadable", words));
+                        return;
+                    }
+                }
+            }
+            bytes[filled..].fill(0);
+            let versions = inner.blocks.get(&(object, block)).map_or(&[][..], Vec::as_slice);
+            if let Err((kind, why)) = judge(versions, &bytes, floor, self.is_whole) {
+                let whose = self.whose(&bytes);
+                findings.push(Finding::new(kind, format!("{} block {block} {why}{whose}", info.name)));
+            }
+        }
+    }
+
+    /// What a block holds, if it is of this load.
+    fn whose(&self, bytes: &[u8]) -> String {
+        let found = self.history.content.identify(bytes);
+        found.map_or_else(String::new, |id| format!("; it holds content {:#x} of this load", id.0))
+    }
+}
+
+/// Whether a block may hold these bytes, where what was written before `floor` is durable.
+fn judge(
+    versions: &[Version],
+    bytes: &[u8],
+    floor: u64,
+    is_whole: bool,
+) -> std::result::Result<(), (&'static str, String)> {
+    // The last one that is durable, if any is. What had completed before it began is gone.
+    let durable =
+        versions.iter().filter(|version| version.completed < floor).max_by_key(|version| version.submitted);
+    let since = durable.map_or(0, |durable| durable.submitted);
+    let legal: Vec<&Version> = versions.iter().filter(|version| version.completed >= since).collect();
+    if legal.iter().any(|version| version.what == What::Anything) {
+        return Ok(());
+    }
+    let is_zero = |sector: &[u8]| sector.iter().all(|&byte| byte == 0);
+    let sectors: Vec<(&[u8], ContentHash)> =
+        bytes.chunks_exact(SECTOR_BYTES).map(|sector| (sector, ContentHash::of(sector))).collect();
+    let is_of = |version: &Version, at: usize| match &version.what {
+        What::Data(hashes) => hashes[at] == sectors[at].1,
+        What::Anything => true,
+    };
+    let of_nothing = |at: usize| durable.is_none() && is_zero(sectors[at].0);
+    let whole = legal.iter().any(|version| (0..SECTORS).all(|at| is_of(version, at)));
+    if whole || (0..SECTORS).all(of_nothing) {
+        return Ok(());
+    }
+    if (0..SECTORS).all(|at| of_nothing(at) || legal.iter().any(|version| is_of(version, at))) {
+        return match is_whole {
+            false => Ok(()),
+            true => Err(("mixed", "holds sectors of several versions".to_owned())),
+        };
+    }
+    if bytes.iter().all(|&byte| byte == 0) {
+        return Err((
+            "lost",
+            "holds zeros, and a flush of its file had returned since it was written".into(),
+        ));
+    }
+    let old = versions.iter().any(|version| (0..SECTORS).all(|at| is_of(version, at)));
+    Err(match (old, versions.is_empty()) {
+        (true, _) => ("stale", "is older than a flush of its file that had returned".to_owned()),
+        (false, true) => ("foreign", "was never written, and is not zeros".to_owned()),
+        (false, false) => ("foreign", "holds what was never written there".to_owned()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(byte: u8, submitted: u64, completed: u64) -> Version {
+        let hash = ContentHash::of(&[byte; SECTOR_BYTES]);
+        Version { what: What::Data([hash; SECTORS]), submitted, completed }
+    }
+
+    fn kind(versions: &[Version], bytes: &[u8], floor: u64) -> &'static str {
+        judge(versions, bytes, floor, true).err().map_or("legal", |(kind, _)| kind)
+    }
+
+    #[test]
+    fn what_a_block_may_hold_goes_from_what_was_flushed_to_what_was_written_last() {
+        let versions = [version(1, 1, 2), version(2, 3, 4), version(3, 5, u64::MAX)];
+        let block = |byte: u8| vec![byte; BLOCK_BYTES];
+        for (byte, floor, wanted) in [
+            (0, 0, "legal"),
+            (1, 0, "legal"),
+            (3, 0, "legal"),
+            (0, 3, "lost"),
+            (1, 3, "legal"),
+            (1, 9, "stale"),
+            (2, 9, "legal"),
+            (3, 9, "legal"),
+            (0, 9, "lost"),
+            (7, 0, "foreign"),
+        ] {
+            assert_eq!(kind(&versions, &block(byte), floor), wanted, "{byte} after {floor}");
+        }
+        assert_eq!(kind(&[], &block(0), 9), "legal");
+        assert_eq!(kind(&[], &block(1), 0), "foreign");
+        let mut mixed = block(2);
+        mixed[..SECTOR_BYTES].fill(3);
+        assert_eq!(kind(&versions, &mixed, 9), "mixed");
+        assert_eq!(judge(&versions, &mixed, 9, false), Ok(()));
+        let anything = [version(1, 1, 2), Version { what: What::Anything, submitted: 3, completed: 4 }];
+        assert_eq!(kind(&anything, &block(9), 9), "legal");
+        assert_eq!(kind(&[anything[1].clone(), version(1, 5, 6)], &block(9), 9), "foreign");
+    }
+}

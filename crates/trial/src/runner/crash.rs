@@ -1,0 +1,348 @@
+//! The states that a power loss during the load may have left: recorded by the stack's recorder, explored once the subject is
+//! gone. What fails is kept beside the recording, so that `rotproof crash --state` shows it again.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rotproof_block::error::IoContext;
+use rotproof_block::runtime::RuntimeOptions;
+use rotproof_block::{Buffer, Context, Device, Error, ErrorKind, Phase, Request, Result, Runtime};
+use rotproof_crash::recording::{Reader, What};
+use rotproof_crash::{
+    Check, Contents, Exploration, ExploreOptions, Mark, StateOptions, WayLimits, explore, marks,
+};
+use rotproof_crash_fs::{AllOracles, BASE, CommandOracle, CommandWords, MountCheck, NoOracle, Oracle};
+use rotproof_layers::{DeviceSpec, Stack, StackRecording};
+use rotproof_load::CommandLine;
+use rotproof_load::engine::{ProgressCounts, ProgressKind};
+use rotproof_machine::registry::CleanupStack;
+use serde::Serialize;
+
+use super::block_history::BlockHistory;
+use super::{Conducted, RunOptions};
+use crate::file::{CrashSpec, TrialFile};
+
+/// The mark from which on crashes are looked at: what came before was made durable.
+pub(super) const BEGINS: &str = "the load begins";
+/// Folder in that of the run for what oracles need.
+const SCRATCH: &str = "crash";
+const READ_BYTES: u64 = 1 << 20;
+/// Of a longer recording, epochs are told in so many stretches.
+const STRETCHES_MAX: usize = 500;
+
+/// What a recording came to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct RecordingReport {
+    /// Events, completions and marks included.
+    pub events: u64,
+    /// Writes, discards and writes of zeros.
+    pub writes: u64,
+    /// Bytes that they concern.
+    pub bytes: u64,
+    /// How often something became durable.
+    pub barriers: u64,
+    /// Marks that the load has set.
+    pub marks: u64,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+}
+
+/// What came of `crash:`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CrashReport {
+    /// The recording.
+    pub recording: RecordingReport,
+    /// No crash was looked at before the event with this position.
+    pub begin: u64,
+    /// Who looked at each state.
+    pub looked: Vec<String>,
+    /// What was found.
+    #[serde(flatten)]
+    pub exploration: Exploration,
+    /// The recording from its first event to its last.
+    pub timeline: Vec<Stretch>,
+    /// Where its marks are; of very many some.
+    pub marks: Vec<Mark>,
+}
+
+/// A stretch of a recording: one epoch, or of a long recording several.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Stretch {
+    /// Position of its first event.
+    pub position: u64,
+    /// When it began, in nanoseconds of the recording.
+    pub time_ns: u64,
+    /// How many epochs it is.
+    pub epochs: u64,
+    /// Writes in it.
+    pub writes: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Writes what the recorded device holds before anybody uses it, unless that is nothing but zeros.
+pub(super) fn keep_base(trial: &TrialFile, stack: &Stack, folder: &Path) -> Result<()> {
+    let is_new = |leaf: &DeviceSpec| matches!(leaf, DeviceSpec::Memory(_) | DeviceSpec::Disk(_));
+    let Some(recording) = stack.recordings().last() else { return Ok(()) };
+    if trial.crash.is_none() || trial.stack.leaves().all(is_new) {
+        return Ok(());
+    }
+    write_image(&recording.device, &folder.join(BASE))
+}
+
+/// Flushes the recorded device, past whatever is above it, and puts that on record.
+pub(super) fn settle(recording: &StackRecording) -> Result<()> {
+    let runtime = Runtime::uring(RuntimeOptions::new(0))?;
+    let queue = recording.device.open_queue(&runtime)?;
+    let now = recording.recorder.time_ns();
+    let name = recording.recorder.flush(now);
+    let flushed = runtime.block_on(queue.submit(Request::flush(Context::default())))?.result;
+    recording.recorder.done(now, name, flushed.is_ok());
+    flushed.map_err(|error| error.while_doing("flushing the recorded device before the load"))
+}
+
+/// Writes the image of a device, holes for zeros; no file if it is zeros altogether.
+fn write_image(device: &Arc<dyn Device>, path: &Path) -> Result<()> {
+    let doing = || format!("keeping what the device held before, in {}", path.display());
+    let runtime = Runtime::uring(RuntimeOptions::new(0))?;
+    let queue = device.open_queue(&runtime)?;
+    let size = device.info().size;
+    let mut file: Option<File> = None;
+    for start in (0..size).step_by(READ_BYTES as usize) {
+        let length = READ_BYTES.min(size - start);
+        let context = Context { phase: Phase::Setup, submitted: runtime.now(), ..Context::default() };
+        let request = Request::read(start, Buffer::zeroed(length as usize), context);
+        let completion = runtime.block_on(queue.submit(request))?;
+        completion.result.map_err(|error| error.while_doing(doing()))?;
+        if completion.buffer.iter().all(|&byte| byte == 0) {
+            continue;
+        }
+        let file = match &mut file {
+            Some(file) => file,
+            none => none.insert(File::create_new(path).doing(doing)?),
+        };
+        file.write_all_at(&completion.buffer, start).doing(doing)?;
+    }
+    Ok(())
+}
+
+/// Ends the recordings, and explores if the trial says so. The subject is gone.
+pub(super) fn explore_states(
+    trial: &TrialFile,
+    options: &RunOptions,
+    stack: &Stack,
+    (run, folder): (&rotproof_machine::registry::Run, &Path),
+    history: Option<&Arc<BlockHistory>>,
+) -> Result<Option<CrashReport>> {
+    stack.finish_recordings()?;
+    let (Some(spec), Some(recorded)) = (&trial.crash, stack.recordings().last()) else { return Ok(None) };
+    let Some(file_system) = trial.subject.file_system() else { return Ok(None) };
+    options.monitor.begin("crash", None);
+    let recording = &recorded.path;
+    let all_marks = marks(Reader::open(recording)?)?;
+    let Some(begin) = all_marks.iter().find(|mark| mark.text == BEGINS).map(|mark| mark.position + 1) else {
+        return Err(Error::new(ErrorKind::Internal, "the recording does not say where the load begins"));
+    };
+    let base = folder.join(BASE);
+    let states = StateOptions {
+        base: base.exists().then_some(base),
+        begin,
+        states_max: spec.states,
+        ways: spec.ways.clone(),
+        limits: WayLimits {
+            per_point_max: spec.per_moment,
+            subsets_drawn: spec.per_moment,
+            ..WayLimits::default()
+        },
+        unit_bytes: Some(spec.atomic.0),
+        is_shared: true,
+        ..StateOptions::new(recording, trial.seed)
+    };
+    let mut cleanup = CleanupStack::new(run);
+    let scratch = run.scratch().join(SCRATCH);
+    cleanup.create_tree(&scratch)?;
+    let looks = Looks { trial, spec, options, scratch: &scratch, history };
+    let make = |worker: usize, contents: &Arc<Contents>| -> Result<Box<dyn Check>> {
+        let name = format!("crash-{worker}");
+        let contents = Arc::clone(contents);
+        let check =
+            MountCheck::new(run, &name, contents, file_system.kind, spec.fsck, looks.oracle(worker)?)?;
+        let check = check.with_mount_options(&file_system.mount);
+        Ok(Box::new(check.with_second_cuts(spec.second_cuts, trial.seed)))
+    };
+    let workers = spec.workers.map_or_else(default_workers, |workers| workers as usize);
+    let exploring = ExploreOptions {
+        workers,
+        time_max: spec.duration.map(|span| span.0),
+        failures_max: spec.failures_max,
+        ..ExploreOptions::new(states)
+    };
+    let stop = AtomicBool::new(false);
+    let progress = options.monitor.begin_load("crash", None, None);
+    let counted = AtomicU64::new(0);
+    let tell = |told: &rotproof_crash::Progress| {
+        stop.store(options.cancel.is_cancelled(), Ordering::Relaxed);
+        let before = counted.swap(told.checked, Ordering::Relaxed);
+        let requests = told.checked.saturating_sub(before);
+        progress.add(ProgressKind::Read, ProgressCounts { requests, ..ProgressCounts::default() });
+    };
+    let explored = explore(&exploring, &make, &tell, &stop);
+    let left = cleanup.undo_all();
+    let exploration = explored?;
+    if let Some(error) = left.into_iter().next() {
+        return Err(error.while_doing("removing what the exploration had created"));
+    }
+    for failure in &exploration.failures {
+        failure.state.write(&folder.join(format!("state-{}.json", failure.index)))?;
+    }
+    let (recording, timeline) = survey(recording)?;
+    Ok(Some(CrashReport {
+        recording,
+        begin,
+        looked: looks.words(),
+        exploration,
+        timeline,
+        marks: thinned(all_marks),
+    }))
+}
+
+fn default_workers() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(4)
+}
+
+/// Who looks at states.
+struct Looks<'a> {
+    trial: &'a TrialFile,
+    spec: &'a CrashSpec,
+    options: &'a RunOptions,
+    scratch: &'a Path,
+    history: Option<&'a Arc<BlockHistory>>,
+}
+
+impl Looks<'_> {
+    fn command(&self) -> Option<&CommandLine> {
+        self.spec.check.as_ref().or(self.trial.load.command.as_ref()?.check.as_ref())
+    }
+
+    fn words(&self) -> Vec<String> {
+        let mut words = vec!["mount".to_owned()];
+        words.extend(self.spec.fsck.then(|| "fsck".to_owned()));
+        words.extend(self.history.is_some().then(|| "the load's oracle".to_owned()));
+        words.extend(self.command().map(|command| format!("check: {command}")));
+        words
+    }
+
+    fn oracle(&self, worker: usize) -> Result<Box<dyn Oracle>> {
+        let mut oracles: Vec<Box<dyn Oracle>> = Vec::new();
+        if let Some(history) = self.history {
+            oracles.push(Box::new(history.oracle(self.spec.atomic.0)));
+        }
+        if let Some(command) = self.command() {
+            let folder = self.scratch.join(format!("check-{worker}"));
+            std::fs::create_dir(&folder).doing(|| format!("making {}", folder.display()))?;
+            oracles.push(Box::new(self.command_oracle(command, folder)?));
+        }
+        if oracles.is_empty() {
+            oracles.push(Box::new(NoOracle));
+        }
+        Ok(Box::new(AllOracles(oracles)))
+    }
+
+    fn command_oracle(&self, command: &CommandLine, folder: PathBuf) -> Result<CommandOracle> {
+        let trial_dir = match self.trial.load.command.as_ref().and_then(|command| command.trial_dir.clone()) {
+            Some(folder) => folder,
+            None => std::env::current_dir().doing(|| "looking for the folder of the trial".into())?,
+        };
+        let trial_dir = trial_dir.display().to_string();
+        let (line, of_words) = (command.clone(), trial_dir.clone());
+        let words: CommandWords =
+            Arc::new(move |mountpoint| line.words(&mountpoint.display().to_string(), &of_words));
+        Ok(CommandOracle {
+            words,
+            variables: vec![
+                ("ROTPROOF_SEED", self.trial.seed.to_string()),
+                ("ROTPROOF_TRIAL_DIR", trial_dir),
+            ],
+            timeout: self.spec.timeout.0,
+            folder,
+            cancel: self.options.cancel.clone(),
+        })
+    }
+}
+
+/// Reads a recording once: how much it is, and its epochs.
+fn survey(path: &Path) -> Result<(RecordingReport, Vec<Stretch>)> {
+    let mut report = RecordingReport {
+        file_bytes: std::fs::metadata(path).doing(|| format!("looking at {}", path.display()))?.len(),
+        ..RecordingReport::default()
+    };
+    let mut reader = Reader::open(path)?;
+    let mut stretches = vec![Stretch { epochs: 1, ..Stretch::default() }];
+    // Of requests that make something durable, whether they do once they complete.
+    let mut open: BTreeMap<u64, ()> = BTreeMap::new();
+    while let Some(event) = reader.next_event()? {
+        report.events += 1;
+        let last = stretches.last_mut().expect("there is one from the beginning");
+        let mut wrote = |bytes: u64| {
+            report.writes += 1;
+            report.bytes += bytes;
+            last.writes += 1;
+            last.bytes += bytes;
+        };
+        match event.what {
+            What::Write(write) => {
+                wrote(write.length);
+                if write.fua {
+                    open.insert(event.position, ());
+                }
+            }
+            What::Discard { length, .. } | What::WriteZeroes { length, .. } => wrote(length),
+            What::Flush => {
+                open.insert(event.position, ());
+            }
+            What::Done { request, ok } => {
+                if open.remove(&request).is_some() && ok {
+                    report.barriers += 1;
+                    let (position, time_ns) = (event.position + 1, event.time_ns);
+                    stretches.push(Stretch { position, time_ns, epochs: 1, ..Stretch::default() });
+                    if stretches.len() > 2 * STRETCHES_MAX {
+                        stretches = halved(&stretches);
+                    }
+                }
+            }
+            What::Mark(_) => report.marks += 1,
+            What::End => {}
+        }
+    }
+    Ok((report, stretches))
+}
+
+/// Every two stretches as one.
+fn halved(stretches: &[Stretch]) -> Vec<Stretch> {
+    let joined = |pair: &[Stretch]| Stretch {
+        epochs: pair.iter().map(|one| one.epochs).sum(),
+        writes: pair.iter().map(|one| one.writes).sum(),
+        bytes: pair.iter().map(|one| one.bytes).sum(),
+        ..pair[0].clone()
+    };
+    stretches.chunks(2).map(joined).collect()
+}
+
+fn thinned(marks: Vec<Mark>) -> Vec<Mark> {
+    let step = marks.len().div_ceil(STRETCHES_MAX).max(1);
+    marks.into_iter().step_by(step).collect()
+}
+
+impl Conducted {
+    /// What the exploration counted, for the expectations.
+    pub(super) fn crash_counts(report: Option<&CrashReport>) -> Option<(u64, u64, u64)> {
+        report.map(|report| {
+            let found = &report.exploration;
+            (found.checked, found.failures.len() as u64, found.unknown.len() as u64)
+        })
+    }
+}
