@@ -109,9 +109,11 @@ expect: { failing_states: "3" }
 fn a_check_that_cannot_be_run_shows_nothing_and_the_trial_fails() {
     let rig = Rig::new();
     let check = "  check: /nowhere/verify.sh\n  failures_max: 3\n";
-    let run = rig.run(&marked(3, check));
+    let run = rig.run(&marked(6, check));
     assert_eq!(run.code, 1, "{}", run.text);
-    assert_eq!((run.count("failing_states"), run.count("unknown_states")), (0, 3), "{}", run.text);
+    assert!(run.count("states") >= 1, "{}", run.text);
+    assert_eq!(run.count("unknown_states"), run.count("states"), "{}", run.text);
+    assert_eq!(run.count("failing_states"), 0, "{}", run.text);
 }
 
 #[test]
@@ -143,7 +145,7 @@ fn a_cache_that_lies_about_flush_is_found_out_by_the_oracle_of_a_load() {
 fn an_fsync_fails_once_and_the_next_one_succeeds_though_the_data_are_lost() {
     let rig = Rig::new();
     let output = Command::new(env!("CARGO_BIN_EXE_rotproof"))
-        .args(["fsync-failure", "ext4", "btrfs", "--json"])
+        .args(["fsync", "ext4", "btrfs", "--json"])
         .current_dir(rig.path(""))
         .output()
         .expect("rotproof starts");

@@ -97,12 +97,12 @@ pub enum Command {
     Probe(ProbeArgs),
     /// Explore what a power loss leaves of a file system
     Crash(CrashArgs),
-    /// Set a mark in the recording of a trial, from the command that is its load
+    /// Set a mark in the recording of a trial
     Mark(MarkArgs),
     /// Guard the files of a directory against silent corruption
     Guard(GuardArgs),
     /// Show what fsync does when it fails
-    FsyncFailure(FsyncFailureArgs),
+    Fsync(FsyncFailureArgs),
     /// Show how a file system reacts to bad blocks, by their kind
     React(ReactArgs),
     /// Keep data on several devices, with copies and checksums

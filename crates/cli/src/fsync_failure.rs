@@ -1,4 +1,4 @@
-//! `rotproof fsync-failure`: what applications see when an fsync fails, and what is there afterwards.
+//! `rotproof fsync`: what applications see when an fsync fails, and what is there afterwards.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::fail::Failure;
 use crate::output::Output;
 use crate::signals::cancel_on_signals;
 
-/// `rotproof fsync-failure`.
+/// `rotproof fsync`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 A block of a file is written and made durable, and below the file system one

@@ -108,7 +108,7 @@ fn call(command: &Command, output: Output) -> Result<Exit, Failure> {
         Command::Mark(args) => mark::mark(args),
         Command::Crash(args) => crash::crash(args, output),
         Command::Guard(args) => guard::guard(args, output),
-        Command::FsyncFailure(args) => fsync_failure::fsync_failure(args, output),
+        Command::Fsync(args) => fsync_failure::fsync_failure(args, output),
         Command::React(args) => react::react(args, output),
         Command::Volume(args) => volume::volume(args, output),
         Command::Clean(args) => clean::clean(args, output),
