@@ -8,6 +8,7 @@
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write as _};
+use std::ops::Range;
 use std::path::Path;
 
 use rotproof_block::error::IoContext;
@@ -18,6 +19,7 @@ use super::format::Header;
 use super::reader::Reader;
 use super::recorder::{Recorder, RecorderOptions, Summary};
 use super::{CHUNK_BYTES, Data};
+use crate::ranges::without;
 
 /// First eight bytes of a log.
 pub const MAGIC: u64 = 0x006a_7366_7773_6872;
@@ -48,7 +50,8 @@ pub fn export(recording: &Path, log: &Path) -> Result<u64> {
     while let Some(Event { position, what, .. }) = reader.next_event()? {
         match what {
             What::Write(_) | What::Flush | What::Discard { .. } | What::WriteZeroes { .. } => {
-                open.push(Open { position, what, completed: None });
+                let live = range_of(&what).into_iter().collect();
+                open.push(Open { position, what, completed: None, live });
             }
             What::Done { request, ok } => {
                 let Some(at) = open.iter().position(|open| open.position == request) else {
@@ -69,14 +72,22 @@ pub fn export(recording: &Path, log: &Path) -> Result<u64> {
                         let mut before: Vec<Open> = open.extract_if(.., |open| covered(open)).collect();
                         before.sort_by_key(|open| open.completed);
                         for request in &before {
-                            out.request(&request.what, &data, &doing)?;
+                            out.request(request, &data, &doing)?;
                         }
                         open.retain(|open| open.position != request);
                         out.entry(0, 0, FLUSH, &[]).doing(doing)?;
                     }
                     What::Write(Write { fua: true, .. }) => {
                         let write = open.remove(at);
-                        out.request(&write.what, &data, &doing)?;
+                        out.request(&write, &data, &doing)?;
+                        // What had completed before is in the log only later, and must not come over this there.
+                        for range in &write.live {
+                            let is_before =
+                                |open: &&mut Open| open.completed.is_some_and(|done| done < write.position);
+                            for other in open.iter_mut().filter(is_before) {
+                                other.live = without(&other.live, range);
+                            }
+                        }
                     }
                     _ => {}
                 }
@@ -88,7 +99,7 @@ pub fn export(recording: &Path, log: &Path) -> Result<u64> {
     open.retain(|open| open.completed.is_some());
     open.sort_by_key(|open| open.completed);
     for request in &open {
-        out.request(&request.what, &data, &doing)?;
+        out.request(request, &data, &doing)?;
     }
     out.file.seek(SeekFrom::Start(0)).doing(doing)?;
     out.super_block().doing(doing)?;
@@ -101,6 +112,18 @@ struct Open {
     position: u64,
     what: What,
     completed: Option<u64>,
+    /// Bytes of the device that it still has to give to the log.
+    live: Vec<Range<u64>>,
+}
+
+/// The bytes that a request concerns, if there are any.
+fn range_of(what: &What) -> Option<Range<u64>> {
+    let (offset, length) = match what {
+        What::Write(write) => (write.offset, write.length),
+        What::Discard { offset, length } | What::WriteZeroes { offset, length } => (*offset, *length),
+        _ => return None,
+    };
+    (length > 0).then(|| offset..offset + length)
 }
 
 struct Out {
@@ -134,26 +157,46 @@ impl Out {
         self.file.write_all(&sector)
     }
 
-    /// The entry of a request with its data. An empty one has no entry: the log takes it for damage.
-    fn request(&mut self, what: &What, data: &Data, doing: &impl Fn() -> String) -> Result<()> {
-        match what {
-            What::Write(Write { offset, length, fua, chunks, .. }) if *length > 0 => {
-                self.entry(*offset, *length, if *fua { FUA } else { 0 }, &[]).doing(doing)?;
-                let mut bytes = [0; CHUNK_BYTES];
-                for chunk in chunks.iter() {
-                    let bytes = &mut bytes[..chunk.length as usize];
-                    data.read_chunk(chunk, bytes)?;
-                    self.file.write_all(bytes).doing(doing)?;
+    /// The entries of a request with its data: one, unless a later write has taken a part of it. An empty one has none: the log
+    /// takes it for damage.
+    fn request(&mut self, request: &Open, data: &Data, doing: &impl Fn() -> String) -> Result<()> {
+        for range in &request.live {
+            let length = range.end - range.start;
+            match &request.what {
+                What::Write(write) => {
+                    self.entry(range.start, length, if write.fua { FUA } else { 0 }, &[]).doing(doing)?;
+                    self.part_of(write, range, data, doing)?;
                 }
+                What::WriteZeroes { .. } => {
+                    self.entry(range.start, length, 0, &[]).doing(doing)?;
+                    std::io::copy(&mut std::io::repeat(0).take(length), &mut self.file).doing(doing)?;
+                }
+                What::Discard { .. } => self.entry(range.start, length, DISCARD, &[]).doing(doing)?,
+                _ => {}
             }
-            What::WriteZeroes { offset, length } if *length > 0 => {
-                self.entry(*offset, *length, 0, &[]).doing(doing)?;
-                std::io::copy(&mut std::io::repeat(0).take(*length), &mut self.file).doing(doing)?;
+        }
+        Ok(())
+    }
+
+    /// The data of a write that lie in a range of the device.
+    fn part_of(
+        &mut self,
+        write: &Write,
+        range: &Range<u64>,
+        data: &Data,
+        doing: &impl Fn() -> String,
+    ) -> Result<()> {
+        let mut bytes = [0; CHUNK_BYTES];
+        let mut at = write.offset;
+        for chunk in write.chunks.iter() {
+            let end = at + u64::from(chunk.length);
+            let (from, to) = (range.start.max(at), range.end.min(end));
+            if from < to {
+                let bytes = &mut bytes[..chunk.length as usize];
+                data.read_chunk(chunk, bytes)?;
+                self.file.write_all(&bytes[(from - at) as usize..(to - at) as usize]).doing(doing)?;
             }
-            What::Discard { offset, length } if *length > 0 => {
-                self.entry(*offset, *length, DISCARD, &[]).doing(doing)?;
-            }
-            _ => {}
+            at = end;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! kernel's dm-log-writes. The format is described in `docs/format-recording.md`. This module knows nothing of crashes.
 
 mod data;
+mod encoder;
 mod event;
 mod format;
 pub mod log_writes;

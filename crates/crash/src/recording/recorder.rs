@@ -1,12 +1,11 @@
-//! Writes a recording while requests pass, from any number of threads.
+//! Takes down what passes while requests pass, from any number of threads.
 //!
-//! Contents are hashed on the calling thread. Under one lock the event gets its position and its bytes are appended to a
-//! buffer; full buffers go to a thread that writes them to the file and come back. Nothing is allocated once warm. A
-//! file that cannot be written ends the recording, never the requests: [`Recorder::finish`] says so.
+//! On the path of a request stands as little as can be: under one lock the event gets its position, and its data are copied into
+//! a batch. Full batches go to a thread that hashes them, finds what is equal, writes the file ([`Encoder`]), and gives them
+//! back. Nothing is allocated once warm. A file that cannot be written ends the recording, never the requests:
+//! [`Recorder::finish`] says so.
 
-use std::cell::RefCell;
 use std::fs::File;
-use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -14,15 +13,16 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use rotproof_block::error::IoContext;
-use rotproof_block::{ContentHash, Error, ErrorKind, Result, Tag};
+use rotproof_block::{Error, ErrorKind, Result, Tag};
 
-use super::format::{CHUNK_BYTES, HEAD_BYTES, HEADER_BYTES, Header, check_of, chunk, kind, put};
-use super::same::SameChunks;
+use super::encoder::{Batch, Encoder, Entry};
+use super::format::Header;
 
-/// A buffer of this many bytes goes to the file.
-const BUFFER_BYTES: usize = 1 << 20;
-/// So many buffers may wait for the file before requests do.
-const BUFFERS_WAITING: usize = 8;
+/// A batch with so many bytes of data, or entries, goes to the thread that writes.
+const BATCH_BYTES: usize = 1 << 20;
+const BATCH_ENTRIES: usize = 16 << 10;
+/// So many batches may wait for the file before requests do.
+const BATCHES_WAITING: usize = 8;
 /// A longer mark is refused.
 const MARK_BYTES_MAX: usize = 64 << 10;
 
@@ -55,32 +55,19 @@ pub struct Summary {
 
 /// A recording under way. Shared by all queues; dropped, it ends the file without [`super::What::End`].
 pub struct Recorder {
-    log: Mutex<Log>,
+    front: Mutex<Front>,
     failure: Arc<Mutex<Option<Error>>>,
     header: Header,
 }
 
-struct Log {
-    buffer: Vec<u8>,
-    /// Scratch for the body of a record.
-    body: Vec<u8>,
-    /// Where in the buffer the record at hand begins.
-    record_start: usize,
-    /// Where that record lies in the file, or between records the next will.
-    offset: u64,
+struct Front {
+    batch: Batch,
     time_ns: u64,
     summary: Summary,
-    same: SameChunks,
-    /// By number, whether the file knows the tag.
-    tags: Vec<bool>,
-    to_file: Option<SyncSender<Vec<u8>>>,
-    free: Receiver<Vec<u8>>,
-    file_thread: Option<JoinHandle<File>>,
-}
-
-thread_local! {
-    /// Hashes of the chunks of the write at hand; none for zeros.
-    static HASHES: RefCell<Vec<Option<ContentHash>>> = const { RefCell::new(Vec::new()) };
+    to_file: Option<SyncSender<Batch>>,
+    free: Receiver<Batch>,
+    /// Gives the file and its length.
+    file_thread: Option<JoinHandle<(File, u64)>>,
 }
 
 impl Recorder {
@@ -92,43 +79,44 @@ impl Recorder {
         Self::over(file, path, header, options)
     }
 
-    fn over(mut file: File, path: &Path, header: Header, options: RecorderOptions) -> Result<Arc<Self>> {
-        let (to_file, buffers) = sync_channel::<Vec<u8>>(BUFFERS_WAITING);
-        let (give_back, free) = sync_channel(BUFFERS_WAITING + 1);
+    fn over(file: File, path: &Path, header: Header, options: RecorderOptions) -> Result<Arc<Self>> {
+        let (to_file, batches) = sync_channel::<Batch>(BATCHES_WAITING);
+        let (give_back, free) = sync_channel(BATCHES_WAITING + 1);
         let failure = Arc::new(Mutex::new(None));
+        let mut encoder = Encoder::new(file, header, options.same_bits.clamp(1, 30));
         let (noted, shown) = (Arc::clone(&failure), path.display().to_string());
         let file_thread = std::thread::Builder::new()
             .name("recording".into())
             .spawn(move || {
-                for mut buffer in buffers {
-                    if noted.lock().is_none()
-                        && let Err(error) = file.write_all(&buffer)
-                    {
-                        *noted.lock() = Some(Error::from_io(error, format!("recording to {shown}")));
+                let note = |written: std::io::Result<()>| {
+                    if let Err(error) = written {
+                        let error = Error::from_io(error, format!("recording to {shown}"));
+                        noted.lock().get_or_insert(error);
                     }
-                    buffer.clear();
-                    // A full list of free buffers needs no other.
-                    let _ = give_back.try_send(buffer);
+                };
+                // A recording can be told as one from its first moment on.
+                note(encoder.write_out());
+                for mut batch in batches {
+                    let is_sound = noted.lock().is_none();
+                    if is_sound {
+                        note(encoder.encode(&batch));
+                    }
+                    batch.clear();
+                    // A full list of free batches needs no other.
+                    let _ = give_back.try_send(batch);
                 }
-                file
+                encoder.end()
             })
             .doing(|| "starting the thread that writes the recording".into())?;
-        // A recording can be told as one from its first moment on.
-        let _ = to_file.send(header.encode().to_vec());
-        let log = Log {
-            buffer: Vec::with_capacity(BUFFER_BYTES * 2),
-            body: Vec::new(),
-            record_start: 0,
-            offset: HEADER_BYTES,
+        let front = Front {
+            batch: Batch::default(),
             time_ns: 0,
             summary: Summary::default(),
-            same: SameChunks::new(options.same_bits.clamp(1, 30)),
-            tags: Vec::new(),
             to_file: Some(to_file),
             free,
             file_thread: Some(file_thread),
         };
-        Ok(Arc::new(Self { log: Mutex::new(log), failure, header }))
+        Ok(Arc::new(Self { front: Mutex::new(front), failure, header }))
     }
 
     /// What was said of the device.
@@ -138,173 +126,101 @@ impl Recorder {
 
     /// A write is about to be submitted. Gives its name for [`Recorder::done`].
     pub fn write(&self, time_ns: u64, offset: u64, fua: bool, tag: Tag, data: &[u8]) -> u64 {
-        HASHES.with_borrow_mut(|hashes| {
-            hashes.clear();
-            hashes.extend(
-                data.chunks(CHUNK_BYTES).map(|chunk| (!is_zero(chunk)).then(|| ContentHash::of(chunk))),
-            );
-            let mut log = self.log.lock();
-            log.know(tag);
-            log.begin(kind::WRITE, time_ns);
-            log.body.push(u8::from(fua));
-            put(&mut log.body, offset);
-            put(&mut log.body, data.len() as u64);
-            put(&mut log.body, u64::from(tag.number()));
-            for (hash, chunk) in hashes.iter().zip(data.chunks(CHUNK_BYTES)) {
-                log.chunk(*hash, chunk);
-            }
-            log.summary.writes += 1;
-            log.summary.data_bytes += data.len() as u64;
-            log.end()
-        })
+        let mut front = self.front.lock();
+        front.summary.writes += 1;
+        front.summary.data_bytes += data.len() as u64;
+        front.batch.bytes.extend_from_slice(data);
+        front.push(time_ns, Entry::Write { offset, length: data.len(), fua, tag })
     }
 
     /// A flush is about to be submitted. Gives its name.
     pub fn flush(&self, time_ns: u64) -> u64 {
-        let mut log = self.log.lock();
-        log.begin(kind::FLUSH, time_ns);
-        log.end()
+        self.front.lock().push(time_ns, Entry::Flush)
     }
 
     /// A discard is about to be submitted. Gives its name.
     pub fn discard(&self, time_ns: u64, offset: u64, length: u64) -> u64 {
-        self.log.lock().range(kind::DISCARD, time_ns, offset, length)
+        self.front.lock().push(time_ns, Entry::Discard { offset, length })
     }
 
     /// A write of zeros without data is about to be submitted. Gives its name.
     pub fn write_zeroes(&self, time_ns: u64, offset: u64, length: u64) -> u64 {
-        self.log.lock().range(kind::WRITE_ZEROES, time_ns, offset, length)
+        self.front.lock().push(time_ns, Entry::WriteZeroes { offset, length })
     }
 
     /// The request with this name has completed, and its submitter does not know that yet.
     pub fn done(&self, time_ns: u64, request: u64, ok: bool) {
-        let mut log = self.log.lock();
-        log.begin(kind::DONE, time_ns);
-        let distance = log.summary.events - request;
-        put(&mut log.body, distance);
-        log.body.push(u8::from(ok));
-        log.end();
+        let mut front = self.front.lock();
+        let distance = front.summary.events - request;
+        front.push(time_ns, Entry::Done { distance, ok });
     }
 
     /// Says something about the load that holds from now on. A longer text than 64 KiB is cut.
     pub fn mark(&self, time_ns: u64, text: &str) {
         let text = &text[..text.floor_char_boundary(MARK_BYTES_MAX)];
-        let mut log = self.log.lock();
-        log.begin(kind::MARK, time_ns);
-        put(&mut log.body, text.len() as u64);
-        log.body.extend_from_slice(text.as_bytes());
-        log.end();
+        let mut front = self.front.lock();
+        front.batch.bytes.extend_from_slice(text.as_bytes());
+        front.push(time_ns, Entry::Mark { length: text.len() });
     }
 
     /// Time of the last event, for a mark from somewhere without a clock of the runtime.
     pub fn time_ns(&self) -> u64 {
-        self.log.lock().time_ns
+        self.front.lock().time_ns
     }
 
     /// Ends the recording in order; what comes after is not recorded. Fails if any of it could not be written: what
     /// could is a truncated recording.
     pub fn finish(&self) -> Result<Summary> {
-        let mut log = self.log.lock();
-        if log.to_file.is_some() {
-            let time_ns = log.time_ns;
-            log.begin(kind::END, time_ns);
-            log.end();
+        let mut front = self.front.lock();
+        if front.to_file.is_some() {
+            let time_ns = front.time_ns;
+            front.push(time_ns, Entry::End);
         }
-        let file = log.close()?;
-        let summary = Summary { file_bytes: log.offset, ..log.summary };
-        drop(log);
+        let file = front.close()?;
+        if let Some((_, file_bytes)) = &file {
+            front.summary.file_bytes = *file_bytes;
+        }
+        let summary = front.summary;
+        drop(front);
         if let Some(error) = self.failure.lock().take() {
             return Err(error);
         }
-        if let Some(file) = file {
+        if let Some((file, _)) = file {
             file.sync_data().doing(|| "making the recording durable".into())?;
         }
         Ok(summary)
     }
 }
 
-impl Log {
-    /// Opens a record in the buffer. Data go behind its head, the body behind them.
-    fn begin(&mut self, kind: u8, time_ns: u64) {
-        self.buffer.extend_from_slice(&[0; HEAD_BYTES]);
-        self.body.clear();
-        self.body.push(kind);
+impl Front {
+    /// Takes down an event whose data are in the batch, and gives its position.
+    fn push(&mut self, time_ns: u64, entry: Entry) -> u64 {
         // Threads may come out of order by less than anybody can tell.
-        put(&mut self.body, time_ns.saturating_sub(self.time_ns));
         self.time_ns = self.time_ns.max(time_ns);
-        self.record_start = self.buffer.len() - HEAD_BYTES;
-    }
-
-    fn chunk(&mut self, hash: Option<ContentHash>, bytes: &[u8]) {
-        let Some(hash) = hash else { return self.body.push(chunk::ZEROS) };
-        let here = self.offset + (self.buffer.len() - self.record_start) as u64;
-        match self.same.find_or_keep(hash, here) {
-            Some(earlier) => {
-                self.body.push(chunk::EARLIER);
-                put(&mut self.body, earlier);
-            }
-            None => {
-                self.body.push(chunk::HERE);
-                self.buffer.extend_from_slice(bytes);
-            }
-        }
-        self.body.extend_from_slice(&hash.0.to_le_bytes());
-    }
-
-    /// Closes the record and gives its position.
-    fn end(&mut self) -> u64 {
-        let is_event = self.body[0] != kind::TAG;
-        let data_length = (self.buffer.len() - self.record_start - HEAD_BYTES) as u32;
-        let check = check_of(self.offset, data_length, &self.body);
-        let head = &mut self.buffer[self.record_start..][..HEAD_BYTES];
-        head[0..4].copy_from_slice(&(self.body.len() as u32).to_le_bytes());
-        head[4..8].copy_from_slice(&data_length.to_le_bytes());
-        head[8..16].copy_from_slice(&check.to_le_bytes());
-        self.buffer.extend_from_slice(&self.body);
-        self.offset += (self.buffer.len() - self.record_start) as u64;
-        if self.buffer.len() >= BUFFER_BYTES {
+        self.batch.entries.push((self.time_ns, entry));
+        let position = self.summary.events;
+        self.summary.events += 1;
+        if self.batch.bytes.len() >= BATCH_BYTES || self.batch.entries.len() >= BATCH_ENTRIES {
             self.hand_over();
         }
-        let position = self.summary.events;
-        self.summary.events += u64::from(is_event);
         position
     }
 
-    fn range(&mut self, kind: u8, time_ns: u64, offset: u64, length: u64) -> u64 {
-        self.begin(kind, time_ns);
-        put(&mut self.body, offset);
-        put(&mut self.body, length);
-        self.end()
-    }
-
-    /// Writes the name of a tag before its first use.
-    fn know(&mut self, tag: Tag) {
-        let number = tag.number() as usize;
-        if tag == Tag::NONE || self.tags.get(number).is_some_and(|known| *known) {
-            return;
-        }
-        self.tags.resize(self.tags.len().max(number + 1), false);
-        self.tags[number] = true;
-        let time_ns = self.time_ns;
-        self.begin(kind::TAG, time_ns);
-        put(&mut self.body, u64::from(tag.number()));
-        put(&mut self.body, tag.name().len() as u64);
-        self.body.extend_from_slice(tag.name().as_bytes());
-        self.end();
-    }
-
-    /// Gives the buffer to the thread that writes, for another; waits if that has too many.
+    /// Gives the batch to the thread that writes, for another; waits if that has too many.
     fn hand_over(&mut self) {
-        let next = self.free.try_recv().unwrap_or_else(|_| Vec::with_capacity(BUFFER_BYTES * 2));
-        let full = std::mem::replace(&mut self.buffer, next);
-        // After the end there is nobody to write: what comes then is not recorded.
-        if let Some(to_file) = &self.to_file {
-            let _ = to_file.send(full);
+        match &self.to_file {
+            Some(to_file) => {
+                let next = self.free.try_recv().unwrap_or_default();
+                let full = std::mem::replace(&mut self.batch, next);
+                let _ = to_file.send(full);
+            }
+            // After the end there is nobody to write: what comes then is not recorded.
+            None => self.batch.clear(),
         }
     }
 
-    /// Writes what is left and ends the thread; gives the file the first time.
-    fn close(&mut self) -> Result<Option<File>> {
+    /// Writes what is left and ends the thread; gives the file and its length the first time.
+    fn close(&mut self) -> Result<Option<(File, u64)>> {
         if self.to_file.is_some() {
             self.hand_over();
         }
@@ -322,7 +238,7 @@ impl Log {
 impl Drop for Recorder {
     fn drop(&mut self) {
         // Who wants to know of errors has finished it.
-        let _ = self.log.get_mut().close();
+        let _ = self.front.get_mut().close();
     }
 }
 

@@ -314,7 +314,8 @@ fn judge(
             "holds zeros, and a flush of its file had returned since it was written".into(),
         ));
     }
-    let old = versions.iter().any(|version| (0..SECTORS).all(|at| is_of(version, at)));
+    let is_known = |version: &&Version| version.what != What::Anything;
+    let old = versions.iter().filter(is_known).any(|version| (0..SECTORS).all(|at| is_of(version, at)));
     Err(match (old, versions.is_empty()) {
         (true, _) => ("stale", "is older than a flush of its file that had returned".to_owned()),
         (false, true) => ("foreign", "was never written, and is not zeros".to_owned()),
