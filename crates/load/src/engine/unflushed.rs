@@ -144,7 +144,7 @@ impl Unflushed {
         let mut waiting: Vec<&Busy> = self.lanes.iter().flatten().filter(|busy| !busy.is_sent).collect();
         waiting.sort_unstable_by_key(|busy| busy.first);
         let mut ranges = Vec::new();
-        for open in covered.holes.iter().cloned().chain([covered.end..self.sent]) {
+        for open in covered.holes.iter().cloned().chain(std::iter::once(covered.end..self.sent)) {
             let mut from = open.start;
             for busy in &waiting {
                 let until = busy.first.clamp(from, open.end.max(from));
