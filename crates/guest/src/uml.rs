@@ -36,8 +36,6 @@ const START_MAX: Duration = Duration::from_secs(60);
 /// How long its processes may take to end after they were killed.
 const END_MAX: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Where its kernel says whether its disk has a cache that wants to be flushed.
-const WRITE_CACHE: &str = "/sys/block/ubda/queue/write_cache";
 /// Nobody, as whom its processes run.
 const NOBODY: &str = "65534";
 /// Dirty pages wait as long as this in a guest that is to hold them, in hundredths of a second.
@@ -230,8 +228,6 @@ impl Guest {
 
     /// Mounts its disk.
     pub fn mount(&self, kind: &str, options: &str) -> Result<()> {
-        // The driver does not say that its disk has a cache, and then the kernel above it keeps every flush to itself.
-        self.set(WRITE_CACHE, "write back")?;
         self.command(&format!("mount\t/dev/ubda\t{kind}\t{options}")).map(drop)
     }
 
