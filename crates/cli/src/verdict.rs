@@ -416,7 +416,9 @@ fn next(trial: &Trial, report: &Report) -> Vec<String> {
                 "(there the same faults hit other blocks, so what is expected may not hold)".to_owned(),
             );
         }
-    } else if report.subject.name == "ext4" && !trial.file.faults.iter().any(|fault| fault.is_on_memory()) {
+    } else if report.subject.name == "ext4"
+        && !trial.file.faults.iter().any(rotproof_fault::FaultEntry::is_on_memory)
+    {
         lines.push(format!("On one with checksums: {command} --set subject=btrfs"));
     }
     lines

@@ -35,6 +35,7 @@ pub struct ModelEntry {
 }
 
 /// A fault of a trial: a rule, or a model.
+#[expect(clippy::large_enum_variant, reason = "a plan has a few of them, and nearly all are rules")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum FaultEntry {
