@@ -384,9 +384,9 @@ pub fn what(what: &Classification) -> String {
             Some(write) => format!("lost with its flush: write {write} of {}", unflushed.writes),
             None => "lost with its flush".into(),
         },
-        Classification::Foreign(foreign) => match foreign.places.first() {
-            Some(place) => format!("foreign: {} block {}", place.object, units::count(place.block)),
-            None => "foreign".into(),
+        Classification::Misdirected(misdirected) => match misdirected.places.first() {
+            Some(place) => format!("misdirected: {} block {}", place.object, units::count(place.block)),
+            None => "misdirected".into(),
         },
         Classification::Torn { sectors: found } => format!("torn: {}", sectors(found)),
         Classification::Misplaced { sectors: found } => format!("misplaced: {}", sectors(found)),

@@ -17,6 +17,7 @@ use crate::BLOCK_BYTES;
 use crate::aims::Aims;
 use crate::chance::Chance;
 use crate::clock::Clock;
+use crate::decided::{BlockHit, Decided, RequestHit, Rewritten};
 use crate::delay::Delay;
 use crate::effect::{Bits, Draw, Effect};
 use crate::geometry::Header;
@@ -29,7 +30,6 @@ use crate::schedule::{Per, Schedule};
 use crate::seen::{Moment, Seen};
 use crate::statistics::{Choice, Statistics};
 use crate::target::Target;
-use crate::verdict::{BlockHit, RequestHit, Rewritten, Verdict};
 
 #[derive(Debug)]
 pub(crate) struct ActiveRule {
@@ -197,7 +197,7 @@ impl ActiveRule {
         aim.map(|aim| self.aims().key(aim))
     }
 
-    /// Counts the matches of a request and adds the hits among them to `verdict`.
+    /// Counts the matches of a request and adds the hits among them to `decided`.
     ///
     /// `matched` are the blocks that fulfil the rule's conditions, in order, disjoint; it is used up. `content`
     /// gives the content of a block where the rule has asked for it.
@@ -206,18 +206,18 @@ impl ActiveRule {
         header: &Header,
         matched: &mut Vec<Range<u64>>,
         content: impl Fn(u64) -> Option<ContentHash>,
-        verdict: &mut Verdict,
+        decided: &mut Decided,
     ) {
         if !self.rule.matching.permits(&header.context) {
             // Other requests at this place concern it, this one does not.
         } else if self.rule.watches(OperationKind::from(header.operation)) {
-            verdict.watched.append(matched);
+            decided.watched.append(matched);
         } else if self.rule.is_healed_by(OperationKind::from(header.operation)) {
-            self.note_rewritten(header, matched, verdict);
+            self.note_rewritten(header, matched, decided);
         } else if self.effect().is_on_data() {
-            self.evaluate_blocks(header, matched, content, verdict);
+            self.evaluate_blocks(header, matched, content, decided);
         } else {
-            self.evaluate_request(header, matched, content, verdict);
+            self.evaluate_request(header, matched, content, decided);
         }
         matched.clear();
     }
@@ -227,7 +227,7 @@ impl ActiveRule {
         header: &Header,
         matched: &mut Vec<Range<u64>>,
         content: impl Fn(u64) -> Option<ContentHash>,
-        verdict: &mut Verdict,
+        decided: &mut Decided,
     ) {
         if let Some(byte) = self.effect().byte_needed() {
             keep_blocks_with_byte(matched, header, byte);
@@ -259,13 +259,13 @@ impl ActiveRule {
             if let Some(effect) = effect {
                 let aims = self.aims().among(std::slice::from_ref(&(block..block + 1)), &content);
                 let (rule, visit) = (Arc::clone(self), Some(visit));
-                verdict.blocks.push(BlockHit { rule, block, effect, aims, visit });
+                decided.blocks.push(BlockHit { rule, block, effect, aims, visit });
             }
         }
     }
 
     /// Adds the blocks of `matched` that a write or discard replaces whole while the window in time is open.
-    fn note_rewritten(self: &Arc<Self>, header: &Header, matched: &[Range<u64>], verdict: &mut Verdict) {
+    fn note_rewritten(self: &Arc<Self>, header: &Header, matched: &[Range<u64>], decided: &mut Decided) {
         let since = self.clock.since_begin_ns(header.context.phase, header.context.submitted);
         if !since.is_some_and(|since| self.rule.schedule.is_open(since)) {
             return;
@@ -277,7 +277,7 @@ impl ActiveRule {
         };
         let blocks = matched.iter().cloned().flatten().filter(is_whole);
         let unhealed = blocks.filter(|&block| !self.is_healed(block));
-        verdict.rewritten.extend(unhealed.map(|block| Rewritten { rule: Arc::clone(self), block }));
+        decided.rewritten.extend(unhealed.map(|block| Rewritten { rule: Arc::clone(self), block }));
     }
 
     /// Whether a block that went bad by itself has been rewritten since.
@@ -322,7 +322,7 @@ impl ActiveRule {
         header: &Header,
         matched: &mut Vec<Range<u64>>,
         content: impl Fn(u64) -> Option<ContentHash>,
-        verdict: &mut Verdict,
+        decided: &mut Decided,
     ) {
         let is_flush = header.operation == Operation::Flush;
         if matched.is_empty() && !is_flush {
@@ -339,7 +339,7 @@ impl ActiveRule {
         }
         let aims = self.aims().among(matched, content);
         let (rule, visit) = (Arc::clone(self), hit.map(|_| visit));
-        verdict.requests.push(RequestHit { rule, effect, aims, matched: std::mem::take(matched), visit });
+        decided.requests.push(RequestHit { rule, effect, aims, matched: std::mem::take(matched), visit });
     }
 
     /// What match `number` is hit with, if it is; of `matched` it leaves the blocks that are to blame.

@@ -11,16 +11,16 @@ use std::sync::atomic::Ordering;
 use rotproof_block::{Buffer, ContentHash, Operation};
 
 use crate::active_rule::ActiveRule;
+use crate::corruption::{ALL_SECTORS, Corruption};
+use crate::decided::{BlockHit, Decided, RequestHit};
 use crate::effect::{Effect, SECTOR_BYTES};
 use crate::engine::Engine;
 use crate::geometry::{Header, extent};
 use crate::hang::Hang;
 use crate::index::{Index, Table};
-use crate::lie::{ALL_SECTORS, Lie};
 use crate::matching::OperationKind;
 use crate::overlay::{Place, PlaceKind};
 use crate::rule_set::{Newest, RuleSet};
-use crate::verdict::{BlockHit, RequestHit, Verdict};
 use crate::zeros::zeros_hash;
 
 /// What to do with a request.
@@ -31,7 +31,7 @@ pub(crate) enum Decision {
     /// Nothing has happened yet, but what it brings back or leaves behind must be looked at, by these rules.
     Inspect(RuleSet),
     /// Something happens to it.
-    Act(Verdict),
+    Act(Decided),
 }
 
 /// Bytes of the device that the caller has read below on the engine's behalf.
@@ -83,8 +83,8 @@ impl Evaluator {
         }
         let mut newest = self.rules.borrow_mut();
         let rules = newest.load();
-        if let Some(verdict) = self.meet_latch(rules, header, operation) {
-            return Decision::Act(verdict);
+        if let Some(decided) = self.meet_latch(rules, header, operation) {
+            return Decision::Act(decided);
         }
         if rules.index().has_clock {
             // Time begins whether or not the rules that go by it are awake.
@@ -111,26 +111,26 @@ impl Evaluator {
         if !has_place && !wants_content && !is_touched && !is_anywhere {
             return Decision::Pass;
         }
-        let mut verdict = Verdict::from(rules.clone());
+        let mut decided = Decided::from(rules.clone());
         if let Some(table) = table {
             let mut scratch = self.scratch.borrow_mut();
             scratch.find_rules(table, tagged.unwrap_or_default(), &blocks, has_place);
-            scratch.evaluate_rules(index, header, &mut verdict);
+            scratch.evaluate_rules(index, header, &mut decided);
             if wants_content && operation == OperationKind::Write {
                 scratch.find_contents(table, header, payload);
-                scratch.evaluate_contents(index, header, &mut verdict);
+                scratch.evaluate_contents(index, header, &mut decided);
             }
         }
         if is_touched {
-            self.meet_bad_places(header, operation, &mut verdict);
+            self.meet_bad_places(header, operation, &mut decided);
         }
         let must_inspect = is_touched || (operation == OperationKind::Read && wants_content);
-        match (verdict.is_empty(), must_inspect) {
+        match (decided.is_empty(), must_inspect) {
             (false, _) => {
-                verdict.settle();
-                Decision::Act(verdict)
+                decided.settle();
+                Decision::Act(decided)
             }
-            (true, true) => Decision::Inspect(verdict.rules),
+            (true, true) => Decision::Inspect(decided.rules),
             (true, false) => Decision::Pass,
         }
     }
@@ -147,7 +147,7 @@ impl Evaluator {
     }
 
     /// What a device that has become read-only, or is gone, says to everything.
-    fn meet_latch(&self, rules: &RuleSet, header: &Header, operation: OperationKind) -> Option<Verdict> {
+    fn meet_latch(&self, rules: &RuleSet, header: &Header, operation: OperationKind) -> Option<Decided> {
         if !self.engine.has_latched.load(Ordering::Relaxed) {
             return None;
         }
@@ -167,24 +167,24 @@ impl Evaluator {
             .or_else(|| latched().find(refuses_mutations).cloned())?;
         let effect = rule.effect();
         let hit = RequestHit { rule, effect, aims: Vec::new(), matched: Vec::new(), visit: None };
-        Some(Verdict { requests: vec![hit], ..Verdict::from(rules.clone()) })
+        Some(Decided { requests: vec![hit], ..Decided::from(rules.clone()) })
     }
 
     /// Decides on the content of a read that has come back pristine.
-    pub(crate) fn decide_on_content(&self, header: &Header, data: &[u8], verdict: &mut Verdict) {
-        let rules = verdict.rules.clone();
+    pub(crate) fn decide_on_content(&self, header: &Header, data: &[u8], decided: &mut Decided) {
+        let rules = decided.rules.clone();
         let index = rules.index();
         let Some(table) = index.table(OperationKind::Read, header.context.phase) else { return };
         let mut scratch = self.scratch.borrow_mut();
         scratch.find_contents(table, header, data);
-        scratch.evaluate_contents(index, header, verdict);
-        verdict.settle();
+        scratch.evaluate_contents(index, header, decided);
+        decided.settle();
     }
 
     /// Adds what sticky rules do to requests that touch the places they have hit.
-    fn meet_bad_places(&self, header: &Header, operation: OperationKind, verdict: &mut Verdict) {
+    fn meet_bad_places(&self, header: &Header, operation: OperationKind, decided: &mut Decided) {
         let phase = header.context.phase;
-        let rules = verdict.rules.clone();
+        let rules = decided.rules.clone();
         let is_met =
             |place: &&Place| rules.index().acts(&place.rule) && place.rule.rule.keeps_bad(operation, phase);
         let states = self.engine.overlay.lock();
@@ -196,16 +196,16 @@ impl Evaluator {
                     PlaceKind::Again if !rule.rule.concerns_operation(operation) => {}
                     PlaceKind::Again => {
                         let effect = rule.effect_on(header, block, None);
-                        verdict.blocks.push(BlockHit { rule, block, effect, aims, visit: None });
+                        decided.blocks.push(BlockHit { rule, block, effect, aims, visit: None });
                     }
                     PlaceKind::Request => {
-                        match verdict.requests.iter_mut().find(|hit| hit.rule.index == rule.index) {
+                        match decided.requests.iter_mut().find(|hit| hit.rule.index == rule.index) {
                             Some(hit) => hit.aims.extend(aims),
                             None => {
                                 let effect = rule.effect_on_request(header, None);
                                 let matched = Vec::new();
                                 let hit = RequestHit { rule, effect, aims, matched, visit: None };
-                                verdict.requests.push(hit);
+                                decided.requests.push(hit);
                             }
                         }
                     }
@@ -216,7 +216,7 @@ impl Evaluator {
 
     /// The blocks that the request touches in part only and of which the ledger wants the whole: ranges of the device
     /// to be read below once the request has succeeded. At most two, nearly always none.
-    pub(crate) fn edges(&self, header: &Header, verdict: Option<&Verdict>) -> Vec<Range<u64>> {
+    pub(crate) fn edges(&self, header: &Header, decided: Option<&Decided>) -> Vec<Range<u64>> {
         let blocks = header.blocks();
         let mut edges = Vec::new();
         if blocks.is_empty() {
@@ -227,13 +227,13 @@ impl Evaluator {
             let extent = extent(block, self.engine.device_size);
             let is_whole = header.offset <= extent.start && header.end() >= extent.end;
             let is_hit =
-                || verdict.is_some_and(|verdict| verdict.blocks.iter().any(|hit| hit.block == block));
+                || decided.is_some_and(|decided| decided.blocks.iter().any(|hit| hit.block == block));
             if !is_whole && (is_hit() || self.has_open_record(header, block)) {
                 edges.push(extent);
             }
         }
         // Where misdirected writes land.
-        for hit in verdict.iter().flat_map(|verdict| &verdict.blocks) {
+        for hit in decided.iter().flat_map(|decided| &decided.blocks) {
             let Some(foreign) = hit.effect.lands_on(hit.block, self.engine.device_blocks()) else { continue };
             let extent = extent(foreign, self.engine.device_size);
             let is_whole = header.offset <= extent.start && header.end() >= extent.end;
@@ -258,7 +258,7 @@ impl Evaluator {
         })
     }
 
-    /// Makes what has been read below for [`Verdict::lost_ranges`] look as it reads, so that it can stand in for the
+    /// Makes what has been read below for [`Decided::lost_ranges`] look as it reads, so that it can stand in for the
     /// write that will be lost.
     pub(crate) fn make_stale(&self, piece: &mut Piece) {
         let header = Header {
@@ -273,45 +273,45 @@ impl Evaluator {
         let states = self.engine.overlay.lock();
         for (block, state) in states.within(header.blocks()) {
             // Without what sticky rules do: it will be done again to whatever is read here.
-            for lie in &state.lies {
-                lie.apply(header.part(block).start, &mut piece.bytes[header.in_buffer(block)]);
+            for corruption in &state.corruptions {
+                corruption.apply(header.part(block).start, &mut piece.bytes[header.in_buffer(block)]);
             }
         }
     }
 
     /// What holds the request back after its delay, one after the other. For a write, discard or flush; of a read it
     /// stands in the [`ReadOutcome`](crate::injection::ReadOutcome).
-    pub(crate) fn hangs(&self, verdict: &Verdict) -> Vec<Hang> {
+    pub(crate) fn hangs(&self, decided: &Decided) -> Vec<Hang> {
         let hang = |hit: &RequestHit| match hit.effect {
             Effect::Hang(span) => Some(Hang::new(&self.engine, &hit.rule, span)),
             _ => None,
         };
-        verdict.requests.iter().filter_map(hang).collect()
+        decided.requests.iter().filter_map(hang).collect()
     }
 
     /// The deviation that a hit lays over the touched part of its block. `None` where there is none to lay: old data
     /// that the caller has not read, a write too small to tear, no previous version.
-    pub(crate) fn lie_of(
+    pub(crate) fn corruption_of(
         &self,
         hit: &BlockHit,
         header: &Header,
         stale: &[Piece],
-        previous: Option<&Lie>,
-    ) -> Option<Lie> {
+        previous: Option<&Corruption>,
+    ) -> Option<Corruption> {
         let part = header.part(hit.block);
         let old = |sectors: u8| {
             let bytes = self.old_bytes(hit.block, &part, stale)?;
-            Some(Lie::old(part.clone(), bytes, sectors))
+            Some(Corruption::old(part.clone(), bytes, sectors))
         };
         match hit.effect {
-            Effect::BitFlip(bits) => Lie::bits(bits, &part),
-            Effect::Zeros => Some(Lie::fill(part, 0)),
-            Effect::Ones => Some(Lie::fill(part, 0xff)),
-            Effect::Noise(draw) => Some(Lie::noise(part, draw.number())),
+            Effect::BitFlip(bits) => Corruption::bits(bits, &part),
+            Effect::Zeros => Some(Corruption::fill(part, 0)),
+            Effect::Ones => Some(Corruption::fill(part, 0xff)),
+            Effect::Noise(draw) => Some(Corruption::noise(part, draw.number())),
             Effect::LostWrite | Effect::MisdirectedWrite(_) => old(ALL_SECTORS),
             Effect::MediumError if header.operation != Operation::Read => old(ALL_SECTORS),
             // The reader sees an error, and zeros beside it.
-            Effect::MediumError => Some(Lie::fill(part, 0)),
+            Effect::MediumError => Some(Corruption::fill(part, 0)),
             Effect::TornWrite(tear) => {
                 let sectors = part.start.div_ceil(SECTOR_BYTES) as u8..(part.end / SECTOR_BYTES) as u8;
                 old(!tear.stored(sectors)?)
@@ -358,7 +358,7 @@ impl Scratch {
         }
     }
 
-    fn evaluate_rules(&mut self, index: &Index, header: &Header, verdict: &mut Verdict) {
+    fn evaluate_rules(&mut self, index: &Index, header: &Header, decided: &mut Decided) {
         for &number in &self.rules {
             let rule = &index.rules[number as usize];
             match &rule.aims().places {
@@ -366,7 +366,7 @@ impl Scratch {
                 None if header.length > 0 => self.matched.push(header.blocks()),
                 None => {}
             }
-            rule.evaluate(header, &mut self.matched, |_| None, verdict);
+            rule.evaluate(header, &mut self.matched, |_| None, decided);
         }
     }
 
@@ -401,7 +401,7 @@ impl Scratch {
         }
     }
 
-    fn evaluate_contents(&mut self, index: &Index, header: &Header, verdict: &mut Verdict) {
+    fn evaluate_contents(&mut self, index: &Index, header: &Header, decided: &mut Decided) {
         for wanted in self.contents.chunk_by(|one, other| one.rule == other.rule) {
             let rule = &index.rules[wanted[0].rule as usize];
             self.matched.extend(
@@ -415,7 +415,7 @@ impl Scratch {
                 let at = wanted.binary_search_by_key(&block, |wanted| wanted.block).ok()?;
                 Some(wanted[at].content)
             };
-            rule.evaluate(header, &mut self.matched, content, verdict);
+            rule.evaluate(header, &mut self.matched, content, decided);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Carrying out what was decided: distorting data, laying lies, and recording each hit.
+//! Carrying out what was decided: distorting data, laying corruptions, and recording each hit.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -10,17 +10,17 @@ use rotproof_block::{Buffer, ContentHash, Operation, Time};
 
 use crate::BLOCK_BYTES;
 use crate::active_rule::ActiveRule;
+use crate::corruption::{ALL_SECTORS, Corruption};
+use crate::decided::{BlockHit, Decided, RequestHit, Rewritten};
 use crate::effect::Effect;
 use crate::errno::Errno;
 use crate::evaluator::{Evaluator, Piece};
 use crate::geometry::{Header, extent};
 use crate::hang::Hang;
 use crate::index::Index;
-use crate::lie::{ALL_SECTORS, Lie};
 use crate::matching::OperationKind;
 use crate::overlay::{BlockState, Place, PlaceKind, Unrepaired};
 use crate::record::{BlockContent, Record, SECTORS, Visit, sector_hashes};
-use crate::verdict::{BlockHit, RequestHit, Rewritten, Verdict};
 use crate::zeros::{ZEROS, zeros_hash};
 
 /// What is left to do with a read that has come back.
@@ -50,19 +50,19 @@ struct Done<'a> {
 }
 
 impl Evaluator {
-    /// Finishes a write, write of zeros or discard that has succeeded below: forgets the lies about what was
+    /// Finishes a write, write of zeros or discard that has succeeded below: forgets the corruptions of what was
     /// overwritten and lays those that were decided, if only by which rules. `payload` is the data of a write, empty
-    /// otherwise; `stale` what was read for [`Verdict::lost_ranges`], `edges` for [`Evaluator::edges`].
+    /// otherwise; `stale` what was read for [`Decided::lost_ranges`], `edges` for [`Evaluator::edges`].
     pub(crate) fn mutation_done(
         &self,
         header: &Header,
-        verdict: &Verdict,
+        decided: &Decided,
         payload: &[u8],
         stale: &[Piece],
         edges: &[Piece],
         now: Time,
     ) {
-        let Verdict { rules, blocks: hits, watched, rewritten, .. } = verdict;
+        let Decided { rules, blocks: hits, watched, rewritten, .. } = decided;
         let mut states = self.engine.overlay.lock();
         // A place that is known to be bad is remapped below, one that nobody has noticed here.
         let is_noticed = |one: &Rewritten| {
@@ -81,7 +81,7 @@ impl Evaluator {
                 if watched.iter().any(|range| range.contains(&block)) {
                     let part = header.part(block);
                     let old = self.old_bytes(block, &part, stale);
-                    state.previous = old.map(|bytes| Lie::old(part, bytes, ALL_SECTORS));
+                    state.previous = old.map(|bytes| Corruption::old(part, bytes, ALL_SECTORS));
                 }
                 self.overwrite_block(state, done, block, hits, payload);
             });
@@ -120,7 +120,7 @@ impl Evaluator {
             _ => ZEROS.get(part.clone()),
         };
         let Some(landed) = landed.and_then(|bytes| bytes.get(..part.len())) else { return };
-        state.lies.push(Lie::old(part.clone(), landed, ALL_SECTORS));
+        state.corruptions.push(Corruption::old(part.clone(), landed, ALL_SECTORS));
         let truth = self.truth(done, foreign, payload);
         // The decision stands in the record of the block that should have been written.
         let cause = Cause { visit: None, ..Cause::from(hit) };
@@ -165,21 +165,26 @@ impl Evaluator {
             !(hit.rule.is_sticky() && hit.effect.distorts() && state.has_place_of(&hit.rule))
         };
         let hits = hits.iter().filter(is_new);
-        let lies: Vec<(&BlockHit, Lie)> =
-            hits.filter_map(|hit| Some((hit, self.lie_of(hit, header, stale, None)?))).collect();
-        let keeps_old = lies.iter().any(|(hit, _)| hit.effect.keeps_old());
-        self.settle_repairs(state, done, (!lies.is_empty(), keeps_old), truth_hash);
-        let is_recorded = !lies.is_empty() || state.shows_new(rules, truth_hash);
+        let corruptions: Vec<(&BlockHit, Corruption)> =
+            hits.filter_map(|hit| Some((hit, self.corruption_of(hit, header, stale, None)?))).collect();
+        let keeps_old = corruptions.iter().any(|(hit, _)| hit.effect.keeps_old());
+        self.settle_repairs(state, done, (!corruptions.is_empty(), keeps_old), truth_hash);
+        let is_recorded = !corruptions.is_empty() || state.shows_new(rules, truth_hash);
         let of_load = if is_recorded { truth.and_then(|truth| self.engine.recognise(truth)) } else { None };
-        for (hit, lie) in lies {
+        for (hit, corruption) in corruptions {
             let effect = hit.effect;
             let is_wrong_place = hit.rule.is_sticky() && effect.distorts();
             if is_wrong_place {
-                let kind =
-                    PlaceKind::Wrong { lie, effect, truth_recorded: truth_hash, record: 0, is_served: false };
+                let kind = PlaceKind::Wrong {
+                    corruption,
+                    effect,
+                    truth_recorded: truth_hash,
+                    record: 0,
+                    is_served: false,
+                };
                 state.places.push(Place { rule: Arc::clone(&hit.rule), aims: hit.aims.clone(), kind });
             } else {
-                state.lies.push(lie);
+                state.corruptions.push(corruption);
                 if hit.rule.is_sticky() && !state.has_place_of(&hit.rule) {
                     let (rule, aims) = (Arc::clone(&hit.rule), hit.aims.clone());
                     state.places.push(Place { rule, aims, kind: PlaceKind::Again });
@@ -206,13 +211,14 @@ impl Evaluator {
             .filter(|_| state.has_wrong_place(rules))
             .map(|truth| self.distorted(state, done.rules, truth));
         for place in state.places.iter_mut().filter(|place| rules.acts(&place.rule)) {
-            let PlaceKind::Wrong { lie, effect, truth_recorded, record, is_served } = &mut place.kind else {
+            let PlaceKind::Wrong { corruption, effect, truth_recorded, record, is_served } = &mut place.kind
+            else {
                 continue;
             };
             if truth_hash.is_none() {
                 continue;
             }
-            let is_concerned = lie.touches(&part)
+            let is_concerned = corruption.touches(&part)
                 && place.rule.rule.concerns_operation(OperationKind::from(header.operation));
             if is_concerned && *truth_recorded != truth_hash {
                 *truth_recorded = truth_hash;
@@ -235,9 +241,9 @@ impl Evaluator {
         if state.unrepaired.is_empty() {
             return;
         }
-        let is_clean = !is_hit && state.lies.is_empty() && !state.has_wrong_place(done.rules);
-        // New damage is not among the lies yet. If that is what was there before, so is the old.
-        let is_gone = state.lies.is_empty() && !keeps_old;
+        let is_clean = !is_hit && state.corruptions.is_empty() && !state.has_wrong_place(done.rules);
+        // New damage is not among the corruptions yet. If that is what was there before, so is the old.
+        let is_gone = state.corruptions.is_empty() && !keeps_old;
         let ledger = self.engine.ledger();
         state.unrepaired.retain_mut(|unrepaired| {
             let is_right = truth == Some(unrepaired.truth) && !unrepaired.is_beyond_repair;
@@ -246,7 +252,7 @@ impl Evaluator {
                 return false;
             }
             if is_right && !is_hit {
-                // The right bytes in part, with lies left in the rest: it may still be put right.
+                // The right bytes in part, with corruptions left in the rest: it may still be put right.
                 return true;
             }
             ledger.block_replaced(unrepaired.record, is_gone.then_some(done.now.0));
@@ -256,32 +262,32 @@ impl Evaluator {
     }
 
     /// Finishes a read that has succeeded below: records its errors and delays, and unless it fails makes `data`
-    /// what the reader is to see. `verdict` is what was decided before, if only by which rules; `edges` what was read
+    /// what the reader is to see. `decided` is what was decided before, if only by which rules; `edges` what was read
     /// for [`Evaluator::edges`].
     pub(crate) fn read_done(
         &self,
         header: &Header,
-        verdict: &mut Verdict,
+        decided: &mut Decided,
         data: &mut [u8],
         edges: &[Piece],
         now: Time,
     ) -> ReadOutcome {
-        self.decide_on_content(header, data, verdict);
-        self.record_requests(header, verdict, data, now);
-        let failure = verdict.failure();
+        self.decide_on_content(header, data, decided);
+        self.record_requests(header, decided, data, now);
+        let failure = decided.failure();
         let outcome = ReadOutcome {
-            failure: failure.or(verdict.late_failure()),
+            failure: failure.or(decided.late_failure()),
             transfers: failure.is_none(),
-            delay: verdict.delay(),
-            hangs: self.hangs(verdict),
+            delay: decided.delay(),
+            hangs: self.hangs(decided),
         };
         let is_touched = self.engine.overlay.touches(&header.blocks());
-        if failure.is_none() && (is_touched || !verdict.blocks.is_empty()) {
-            let neighbours = RefCell::new(self.neighbours(header, &verdict.blocks, data));
+        if failure.is_none() && (is_touched || !decided.blocks.is_empty()) {
+            let neighbours = RefCell::new(self.neighbours(header, &decided.blocks, data));
             let mut states = self.engine.overlay.lock();
             let touched = states.within(header.blocks()).map(|(block, _)| block);
-            let concerned = concerned_blocks(header, &mut { touched }, &verdict.blocks);
-            let rules = verdict.rules.index();
+            let concerned = concerned_blocks(header, &mut { touched }, &decided.blocks);
+            let rules = decided.rules.index();
             let done = Done { header, rules, stale: &[], edges, neighbours: &neighbours, now };
             let mut to = Reader { data, delivers: outcome.failure.is_none() };
             for (block, hits) in concerned {
@@ -305,7 +311,7 @@ impl Evaluator {
         let part = header.part(block);
         let start = part.start;
         let range = header.in_buffer(block);
-        if delivers && state.lies.iter().any(|lie| lie.touches(&part)) {
+        if delivers && state.corruptions.iter().any(|corruption| corruption.touches(&part)) {
             for unrepaired in state.unrepaired.iter_mut().filter(|unrepaired| unrepaired.is_unread) {
                 unrepaired.is_unread = false;
                 self.engine.ledger().served(unrepaired.record, done.now.0);
@@ -321,28 +327,29 @@ impl Evaluator {
         // Where the reader does not see the whole block, that for the ledger goes the same way.
         let is_whole = truth.is_some_and(|truth| truth.len() == part.len());
         let mut image = truth.filter(|_| !is_whole).map(Buffer::copy_of);
-        let mut show = |lie: &Lie| {
+        let mut show = |corruption: &Corruption| {
             let shown = &mut data[range.clone()];
-            lie.apply(start, shown);
+            corruption.apply(start, shown);
             let after = match &mut image {
                 _ if is_whole => Some(self.after(shown)),
                 Some(image) => {
-                    lie.apply(0, image);
+                    corruption.apply(0, image);
                     Some(self.after(image))
                 }
                 None => None,
             };
             (before, after)
         };
-        for lie in &state.lies {
-            show(lie);
+        for corruption in &state.corruptions {
+            show(corruption);
         }
         for place in state.places.iter_mut().filter(|place| rules.acts(&place.rule)) {
-            let PlaceKind::Wrong { lie, effect, truth_recorded, record, is_served } = &mut place.kind else {
+            let PlaceKind::Wrong { corruption, effect, truth_recorded, record, is_served } = &mut place.kind
+            else {
                 continue;
             };
-            let (before, after) = show(lie);
-            if !lie.touches(&part) {
+            let (before, after) = show(corruption);
+            if !corruption.touches(&part) {
                 continue;
             }
             if before.is_some() && *truth_recorded != before {
@@ -357,12 +364,14 @@ impl Evaluator {
             }
         }
         for hit in hits {
-            let Some(lie) = self.lie_of(hit, header, &[], state.previous.as_ref()) else { continue };
+            let Some(corruption) = self.corruption_of(hit, header, &[], state.previous.as_ref()) else {
+                continue;
+            };
             let effect = hit.effect;
             if state.is_distorted_by(&hit.rule) {
                 continue;
             }
-            let (before, mut after) = show(&lie);
+            let (before, mut after) = show(&corruption);
             if effect == Effect::MediumError {
                 after = None;
             }
@@ -372,7 +381,7 @@ impl Evaluator {
             if hit.rule.is_sticky() {
                 if !state.has_place_of(&hit.rule) {
                     let kind = if effect.distorts() {
-                        PlaceKind::Wrong { lie, effect, truth_recorded: before, record, is_served }
+                        PlaceKind::Wrong { corruption, effect, truth_recorded: before, record, is_served }
                     } else {
                         PlaceKind::Again
                     };
@@ -404,13 +413,13 @@ impl Evaluator {
     }
 
     /// Records what hits the whole request: errors, delays, a device that goes. `data` is what a write carries or a read has brought.
-    pub(crate) fn record_requests(&self, header: &Header, verdict: &Verdict, data: &[u8], now: Time) {
-        if verdict.requests.is_empty() {
+    pub(crate) fn record_requests(&self, header: &Header, decided: &Decided, data: &[u8], now: Time) {
+        if decided.requests.is_empty() {
             return;
         }
         let contents = self.contents_of(header, data);
         let mut states = self.engine.overlay.lock();
-        for hit in &verdict.requests {
+        for hit in &decided.requests {
             let effect = hit.effect;
             let is_repairable = matches!(effect, Effect::Error { .. }) && !hit.rule.is_sticky();
             let RequestHit { rule, aims, visit, .. } = hit;

@@ -23,6 +23,8 @@ mod coarse_map;
 mod content_counts;
 mod content_index;
 mod contradiction;
+mod corruption;
+mod decided;
 mod delay;
 #[cfg(test)]
 mod documentation;
@@ -38,7 +40,6 @@ mod index;
 mod injection;
 mod interval;
 mod ledger;
-mod lie;
 mod matching;
 mod memory;
 pub mod model;
@@ -67,7 +68,6 @@ mod target;
 #[cfg(test)]
 mod test_rules;
 mod validate;
-mod verdict;
 mod visits;
 mod zeros;
 

@@ -11,8 +11,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::BLOCK_BYTES;
+use crate::corruption::Corruption;
 use crate::effect::{Bits, Effect};
-use crate::lie::Lie;
 use crate::matching::Match;
 use crate::rule::{Persistence, Rule};
 use crate::schedule::Schedule;
@@ -28,7 +28,7 @@ const PLACES_MAX: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryKind {
-    /// It caches what lies on a device, and holds what lies there.
+    /// It caches what corruptions on a device, and holds what corruptions there.
     PageCache,
     /// It caches what is still to be written.
     Dirty,
@@ -259,14 +259,14 @@ impl Effect {
     pub fn distort(self, draw: u64, block: &mut [u8]) -> Option<Self> {
         let effect = if self.draw().is_some() { self } else { self.resolved(draw) };
         let part = 0..block.len().min(BLOCK_BYTES as usize);
-        let lie = match effect {
-            Self::BitFlip(bits) => Lie::bits(bits, &part)?,
-            Self::Zeros => Lie::fill(part, 0),
-            Self::Ones => Lie::fill(part, 0xff),
-            Self::Noise(draw) => Lie::noise(part, draw.number()),
+        let corruption = match effect {
+            Self::BitFlip(bits) => Corruption::bits(bits, &part)?,
+            Self::Zeros => Corruption::fill(part, 0),
+            Self::Ones => Corruption::fill(part, 0xff),
+            Self::Noise(draw) => Corruption::noise(part, draw.number()),
             _ => return None,
         };
-        lie.apply(0, block);
+        corruption.apply(0, block);
         Some(effect)
     }
 }

@@ -1,11 +1,11 @@
-//! What is wrong with each block of the device: lies over the pristine data, places that stay bad, and damage that
+//! What is wrong with each block of the device: corruptions over the pristine data, places that stay bad, and damage that
 //! a later write may repair.
 //!
 //! Nearly every request meets a device without any of it, so the question "is there anything in this range" costs
 //! one load then, and a few counters otherwise. The rest is behind one lock, taken only by requests that touch
 //! something.
 //!
-//! A read that overlaps a write in flight may see either version with either version's lies, as on any device: the
+//! A read that overlaps a write in flight may see either version with either version's corruptions, as on any device: the
 //! contract orders them by completion only.
 
 use std::collections::HashMap;
@@ -20,9 +20,9 @@ use rotproof_block::hash::mix;
 
 use crate::BLOCK_BYTES;
 use crate::active_rule::ActiveRule;
+use crate::corruption::Corruption;
 use crate::effect::Effect;
 use crate::index::Index;
-use crate::lie::Lie;
 
 /// At most so many counters (256 KiB).
 const CHUNKS_MAX: u64 = 1 << 16;
@@ -48,11 +48,11 @@ pub(crate) struct Overlay {
 #[derive(Debug, Default)]
 pub(crate) struct BlockState {
     /// Deviations until the bytes are overwritten, in the order in which they act.
-    pub(crate) lies: Vec<Lie>,
-    /// What sticky rules have left, in the order in which they act, after the lies.
+    pub(crate) corruptions: Vec<Corruption>,
+    /// What sticky rules have left, in the order in which they act, after the corruptions.
     pub(crate) places: Vec<Place>,
     /// What the last write has replaced, where a stale read may want it.
-    pub(crate) previous: Option<Lie>,
+    pub(crate) previous: Option<Corruption>,
     /// Records whose damage to this block is still there, or was seen by a reader who may put it right.
     pub(crate) unrepaired: Vec<Unrepaired>,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Place {
 pub(crate) enum PlaceKind {
     /// Data read from here is wrong.
     Wrong {
-        lie: Lie,
+        corruption: Corruption,
         /// The rule's effect, with what chance decided filled in.
         effect: Effect,
         /// The content that it last distorted for the ledger: one record for each content is enough.
@@ -98,7 +98,7 @@ pub(crate) struct Unrepaired {
 
 impl BlockState {
     fn is_empty(&self) -> bool {
-        self.lies.is_empty()
+        self.corruptions.is_empty()
             && self.places.is_empty()
             && self.previous.is_none()
             && self.unrepaired.is_empty()
@@ -130,11 +130,12 @@ impl BlockState {
         })
     }
 
-    /// Forgets the lies about bytes that have been overwritten.
+    /// Forgets the corruptions about bytes that have been overwritten.
     pub(crate) fn overwrite(&mut self, part: &Range<usize>) {
-        if !self.lies.is_empty() {
-            let lies = std::mem::take(&mut self.lies);
-            self.lies = lies.into_iter().flat_map(|lie| lie.without(part)).flatten().collect();
+        if !self.corruptions.is_empty() {
+            let corruptions = std::mem::take(&mut self.corruptions);
+            self.corruptions =
+                corruptions.into_iter().flat_map(|corruption| corruption.without(part)).flatten().collect();
         }
     }
 
@@ -156,17 +157,17 @@ impl BlockState {
     pub(crate) fn reads_as_zeros(&self, rules: &Index, length: usize) -> bool {
         length as u64 == BLOCK_BYTES
             && !self.has_wrong_place(rules)
-            && self.lies.last().is_some_and(|lie| lie.zeroes(&(0..length)))
+            && self.corruptions.last().is_some_and(|corruption| corruption.zeroes(&(0..length)))
     }
 
     /// Makes `bytes`, which begin at byte `start` of the block, look as the block reads under these rules.
     pub(crate) fn distort(&self, rules: &Index, start: usize, bytes: &mut [u8]) {
-        for lie in &self.lies {
-            lie.apply(start, bytes);
+        for corruption in &self.corruptions {
+            corruption.apply(start, bytes);
         }
         for place in self.places.iter().filter(|place| rules.acts(&place.rule)) {
-            if let PlaceKind::Wrong { lie, .. } = &place.kind {
-                lie.apply(start, bytes);
+            if let PlaceKind::Wrong { corruption, .. } = &place.kind {
+                corruption.apply(start, bytes);
             }
         }
     }
@@ -287,7 +288,7 @@ mod tests {
         assert!(!overlay.touches(&(0..1 << 30)));
         let near_the_end = (1 << 30) - 1;
         for block in [5, 6, near_the_end] {
-            overlay.lock().update(block, |state| state.lies.push(Lie::fill(0..4096, 0)));
+            overlay.lock().update(block, |state| state.corruptions.push(Corruption::fill(0..4096, 0)));
         }
         assert!(overlay.touches(&(5..6)));
         assert!(overlay.touches(&(0..near_the_end)));

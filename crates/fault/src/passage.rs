@@ -21,13 +21,13 @@ use std::time::Duration;
 
 use rotproof_block::{Buffer, Operation, Time};
 
+use crate::decided::Decided;
 use crate::engine::Engine;
 use crate::errno::Errno;
 use crate::evaluator::{Decision, Evaluator, Piece};
 use crate::geometry::Header;
 use crate::hang::Hang;
 use crate::injection::ReadOutcome;
-use crate::verdict::Verdict;
 
 /// Where the requests of one queue begin. Not shared between threads: it keeps a copy of the pointer to the rules, and
 /// memory to work in.
@@ -49,15 +49,15 @@ impl Gate {
     /// empty otherwise. The request must be one that the device below accepts. `None`: nothing can happen to it, and it
     /// is passed on as it is.
     pub fn begin(&self, header: &Header, payload: &[u8]) -> Option<Passage> {
-        let (verdict, is_quiet) = match self.0.decide(header, payload) {
+        let (decided, is_quiet) = match self.0.decide(header, payload) {
             Decision::Pass => return None,
             Decision::Inspect(rules) => (rules.into(), true),
-            Decision::Act(verdict) => (verdict, false),
+            Decision::Act(decided) => (decided, false),
         };
         Some(Passage {
             evaluator: Rc::clone(&self.0),
             header: *header,
-            verdict,
+            decided,
             is_quiet,
             stage: Stage::Begin,
             wanted: VecDeque::new(),
@@ -152,7 +152,7 @@ enum Stage {
 pub struct Passage {
     evaluator: Rc<Evaluator>,
     header: Header,
-    verdict: Verdict,
+    decided: Decided,
     /// Nothing was decided before it was passed on.
     is_quiet: bool,
     stage: Stage,
@@ -181,7 +181,7 @@ impl Passage {
 
     /// Of a read that is to be submitted: whether its data are for the engine alone, and the reader's are to stay as they are.
     pub fn is_aside(&self) -> bool {
-        self.header.operation == Operation::Read && self.verdict.failure().is_some()
+        self.header.operation == Operation::Read && self.decided.failure().is_some()
     }
 
     /// Of a request that is to be submitted: ranges that will be wanted once it has succeeded. Who can read them meanwhile, or
@@ -190,7 +190,7 @@ impl Passage {
     pub fn beside(&self) -> Vec<Range<u64>> {
         let leaves_known_data = !matches!(self.header.operation, Operation::Discard | Operation::Flush);
         if leaves_known_data && !self.is_aside() {
-            self.evaluator.edges(&self.header, Some(&self.verdict))
+            self.evaluator.edges(&self.header, Some(&self.decided))
         } else {
             Vec::new()
         }
@@ -234,27 +234,27 @@ impl Passage {
         match self.stage {
             Stage::Begin if self.is_quiet => self.stage = Stage::Submit,
             Stage::Begin if is_read => {
-                let dark = self.verdict.failure().filter(|_| self.verdict.is_dark());
+                let dark = self.decided.failure().filter(|_| self.decided.is_dark());
                 if dark.is_some() {
-                    self.evaluator.record_requests(&self.header, &self.verdict, &[], now());
+                    self.evaluator.record_requests(&self.header, &self.decided, &[], now());
                 }
                 self.stage = dark.map_or(Stage::Submit, |errno| Stage::Over(End::Fails(errno)));
             }
             Stage::Begin => {
-                self.evaluator.record_requests(&self.header, &self.verdict, data.payload(), now());
+                self.evaluator.record_requests(&self.header, &self.decided, data.payload(), now());
                 self.stage = Stage::Delayed;
-                return self.verdict.delay().map(Step::Wait);
+                return self.decided.delay().map(Step::Wait);
             }
             Stage::Delayed => {
-                self.hangs = self.evaluator.hangs(&self.verdict).into();
+                self.hangs = self.evaluator.hangs(&self.decided).into();
                 self.stage = Stage::Hanging;
             }
-            Stage::Hanging => match (self.hangs.pop_front(), self.end, self.verdict.failure()) {
+            Stage::Hanging => match (self.hangs.pop_front(), self.end, self.decided.failure()) {
                 (Some(hang), _, _) => return Some(Step::Hang(hang)),
                 (None, Some(end), _) => self.stage = Stage::Over(end),
                 (None, None, Some(errno)) => self.stage = Stage::Over(End::Fails(errno)),
                 (None, None, None) => {
-                    self.wanted = self.verdict.lost_ranges(&self.header).into();
+                    self.wanted = self.decided.lost_ranges(&self.header).into();
                     self.stage = Stage::Replaced;
                 }
             },
@@ -282,7 +282,7 @@ impl Passage {
 
     /// The device below has carried it out: what else is to be known?
     fn look_at_what_is_left(&mut self, data: &Data<'_>) {
-        let rules = &self.verdict.rules;
+        let rules = &self.decided.rules;
         if let Data::Read(data) = data
             && self.is_quiet
             && !self.evaluator.concerns_read(&self.header, rules, data)
@@ -295,7 +295,7 @@ impl Passage {
                 overwrite(piece, &self.header, data.payload());
             }
         }
-        let mut wanted = self.evaluator.edges(&self.header, Some(&self.verdict));
+        let mut wanted = self.evaluator.edges(&self.header, Some(&self.decided));
         wanted.retain(|range| self.edges.iter().all(|piece| piece.offset != range.start));
         self.wanted = wanted.into();
         self.stage = Stage::Edges;
@@ -304,9 +304,9 @@ impl Passage {
     fn finish_mutation(&mut self, data: &Data<'_>, now: Time) {
         if self.header.operation.is_mutation() {
             let (stale, edges) = (&self.stale, &self.edges);
-            self.evaluator.mutation_done(&self.header, &self.verdict, data.payload(), stale, edges, now);
+            self.evaluator.mutation_done(&self.header, &self.decided, data.payload(), stale, edges, now);
         }
-        self.stage = Stage::Over(end(self.verdict.late_failure()));
+        self.stage = Stage::Over(end(self.decided.late_failure()));
     }
 
     /// Makes of a read what the reader is to see, and when.
@@ -316,7 +316,7 @@ impl Passage {
             Data::Read(own) => &mut **own,
             Data::None | Data::Write(_) => &mut [],
         };
-        let outcome = self.evaluator.read_done(&self.header, &mut self.verdict, shown, &self.edges, now);
+        let outcome = self.evaluator.read_done(&self.header, &mut self.decided, shown, &self.edges, now);
         let ReadOutcome { failure, transfers, delay, hangs } = outcome;
         if failure.is_some() && !transfers && !is_aside {
             // A reader that overlooks the error must not find the right data all the same.

@@ -11,7 +11,7 @@ use crate::content::{ContentId, SECTORS, SectorIdentity, sector_of};
 use crate::engine::{LoadOperation, LoadReport, Sighting};
 use crate::evidence::{Evidence, Look, SectorLook};
 use crate::failure::{
-    Classification, Failure, Foreign, Place, SectorFinding, Stale, Unflushed, Version, Way,
+    Classification, Failure, Misdirected, Place, SectorFinding, Stale, Unflushed, Version, Way,
 };
 use crate::history::History;
 use crate::oracle::Oracle;
@@ -102,7 +102,7 @@ impl Classifier<'_> {
         if let Some(id) = whole(&identities) {
             return match self.history.stale(sighting.block, id) {
                 Some(stale) => Classification::Stale(stale),
-                None => Classification::Foreign(self.foreign(id)),
+                None => Classification::Misdirected(self.misdirected(id)),
             };
         }
         let recognised = |look: &SectorLook| matches!(look, SectorLook::Expected | SectorLook::Content(_));
@@ -176,22 +176,22 @@ impl Classifier<'_> {
         match self.history.stale(sighting.block, id) {
             Some(Stale { write, .. }) => SectorFinding::Stale { content: id, sector, write },
             None => {
-                let place = self.foreign(id).places.into_iter().next();
-                SectorFinding::Foreign { content: id, sector, place }
+                let place = self.misdirected(id).places.into_iter().next();
+                SectorFinding::Misdirected { content: id, sector, place }
             }
         }
     }
 
-    fn foreign(&self, content: ContentId) -> Foreign {
+    fn misdirected(&self, content: ContentId) -> Misdirected {
         let Some(writes) = self.history.writes_of(content) else {
-            return Foreign { content, places: Vec::new(), writes: 0 };
+            return Misdirected { content, places: Vec::new(), writes: 0 };
         };
         let name = |written: &WrittenBlock| {
             let (object, block) = self.workload.layout().locate(written.block);
             let object = self.workload.objects()[object as usize].name.clone();
             Place { object, block, request: written.request }
         };
-        Foreign { content, places: writes.first.iter().map(name).collect(), writes: writes.count }
+        Misdirected { content, places: writes.first.iter().map(name).collect(), writes: writes.count }
     }
 }
 
@@ -285,11 +285,11 @@ mod tests {
 
     #[test]
     fn a_foreign_block_names_who_wrote_it_where() {
-        let foreign = ContentId::new(Stage::Run, 0, 5);
+        let misdirected = ContentId::new(Stage::Run, 0, 5);
         let places = vec![Place { object: "device".into(), block: 5, request: 5 }];
         assert_eq!(
-            what(|rig, data| rig.workload.content().fill(foreign, data)),
-            Classification::Foreign(Foreign { content: foreign, places, writes: 1 })
+            what(|rig, data| rig.workload.content().fill(misdirected, data)),
+            Classification::Misdirected(Misdirected { content: misdirected, places, writes: 1 })
         );
     }
 
@@ -306,15 +306,15 @@ mod tests {
 
     #[test]
     fn sectors_in_the_wrong_place_are_misplaced() {
-        let foreign = ContentId::new(Stage::Run, 0, 5);
+        let misdirected = ContentId::new(Stage::Run, 0, 5);
         let misplaced = what(|rig, data| {
             rig.workload
                 .content()
-                .with_block(foreign, |other| data[..512].copy_from_slice(&other[1024..1536]));
+                .with_block(misdirected, |other| data[..512].copy_from_slice(&other[1024..1536]));
         });
         let Classification::Misplaced { sectors } = misplaced else { panic!("{misplaced:?}") };
         let place = Some(Place { object: "device".into(), block: 5, request: 5 });
-        assert_eq!(sectors[0], SectorFinding::Foreign { content: foreign, sector: 2, place });
+        assert_eq!(sectors[0], SectorFinding::Misdirected { content: misdirected, sector: 2, place });
         assert!(sectors[1..].iter().all(|sector| *sector == SectorFinding::Expected));
     }
 
@@ -333,9 +333,11 @@ mod tests {
         rig.damage(elsewhere, |data| rig.workload.content().fill(popular, data));
         rig.phase(Phase::Check);
         let failures = rig.failures();
-        let Classification::Foreign(foreign) = &failures[0].worst().what else { panic!("{failures:?}") };
-        assert_eq!((foreign.content, foreign.writes), (popular, blocks.len() as u64));
-        let places: Vec<u64> = foreign.places.iter().map(|place| place.block).collect();
+        let Classification::Misdirected(misdirected) = &failures[0].worst().what else {
+            panic!("{failures:?}")
+        };
+        assert_eq!((misdirected.content, misdirected.writes), (popular, blocks.len() as u64));
+        let places: Vec<u64> = misdirected.places.iter().map(|place| place.block).collect();
         assert_eq!(places, blocks[..4]);
     }
 

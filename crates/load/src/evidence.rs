@@ -70,7 +70,7 @@ pub struct BitPosition {
 
 const LISTED_BITS_MAX: usize = 64;
 
-/// More wrong bits than this are no flips any more: a single foreign sector differs in about 2000.
+/// More wrong bits than this are no flips any more: a single misdirected sector differs in about 2000.
 const FLIPPED_BITS_MAX: u32 = 512;
 
 /// A sector of another content differs in about 2000 bits.

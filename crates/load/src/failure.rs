@@ -94,7 +94,7 @@ pub enum Classification {
     /// What was there before a write that was acknowledged, but whose flush failed: a loss that was told.
     Unflushed(Unflushed),
     /// The content of another place.
-    Foreign(Foreign),
+    Misdirected(Misdirected),
     /// Sectors of different contents, each where it would belong.
     Torn {
         /// What each sector holds.
@@ -159,7 +159,7 @@ impl Classification {
             Self::Ones => "ones",
             Self::Stale(_) => "stale",
             Self::Unflushed(_) => "unflushed",
-            Self::Foreign(_) => "foreign",
+            Self::Misdirected(_) => "misdirected",
             Self::Torn { .. } => "torn",
             Self::Misplaced { .. } => "misplaced",
             Self::Noise => "noise",
@@ -196,7 +196,7 @@ pub struct Unflushed {
 
 /// A content of another block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Foreign {
+pub struct Misdirected {
     /// Which; its worker and stage are part of its name.
     pub content: ContentId,
     /// The first few places where the load put it.
@@ -236,7 +236,7 @@ pub enum SectorFinding {
         write: u64,
     },
     /// A sector of a content of another place.
-    Foreign {
+    Misdirected {
         /// Which content.
         content: ContentId,
         /// Which sector of it.

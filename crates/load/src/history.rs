@@ -13,7 +13,7 @@ use crate::oracle::{Doubts, Oracle};
 use crate::stream::WrittenBlock;
 use crate::workload::Workload;
 
-/// Places of a foreign content that are listed.
+/// Places of a misdirected content that are listed.
 const PLACES_MAX: usize = 4;
 
 /// What the streams say of the contents found and of the blocks they were found in.

@@ -12,7 +12,6 @@ mod block_sizes;
 mod classify;
 mod command;
 pub mod content;
-mod crew;
 pub mod driver;
 pub mod duplicates;
 mod effort;
@@ -38,6 +37,7 @@ pub mod scan;
 pub mod spec;
 pub mod stream;
 pub mod target;
+mod worker_threads;
 mod workload;
 
 pub use block_sizes::{BlockSizes, SizeMix};

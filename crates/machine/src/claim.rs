@@ -6,7 +6,7 @@
 //! - What is neither blank nor known as left by Rotproof itself is refused unless `--overwrite` permits to destroy it.
 //! - A file does not become larger unless Rotproof made it or `--overwrite` permits it.
 //!
-//! How something is found to be in use, or not blank, is known in `precious`; how a file is known again, in `made_mark`.
+//! How something is found to be in use, or not blank, is known in `in_use`; how a file is known again, in `made_mark`.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -22,9 +22,9 @@ use rotproof_block::leaf::NbdDevice;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_spec::Bytes;
 
+use crate::in_use::{DeviceUse, claim_device, content_of, content_of_export, use_of_file};
 use crate::lock::{LockFile, Locked, holder_of_range, is_at, lock};
 use crate::made_mark::{self, Filled};
-use crate::precious::{DeviceUse, claim_device, content_of, content_of_export, use_of_file};
 
 /// What something is claimed for.
 #[derive(Clone, Copy, Debug)]

@@ -378,9 +378,9 @@ mod tests {
         let content = Content::new(1);
         assert_eq!(content.identify(&[0; BLOCK_BYTES]), None);
         assert_eq!(content.identify_sector(&[0; SECTOR_BYTES]), None);
-        let foreign = block_of(&Content::new(2), ContentId::new(Stage::Run, 0, 0));
-        assert_eq!(content.identify(&foreign), None);
-        assert_eq!(content.identify_sector(&foreign[..SECTOR_BYTES]), None);
+        let misdirected = block_of(&Content::new(2), ContentId::new(Stage::Run, 0, 0));
+        assert_eq!(content.identify(&misdirected), None);
+        assert_eq!(content.identify_sector(&misdirected[..SECTOR_BYTES]), None);
     }
 
     #[test]

@@ -16,9 +16,9 @@ use super::desk::{Desk, GivenUp};
 use super::state::Outcome;
 use super::worker::Worker;
 use super::{Finished, Job, drive};
-use crate::crew::Crew;
 use crate::effort::{Effort, EffortMeter};
 use crate::oracle::OraclePart;
+use crate::worker_threads::WorkerThreads;
 
 /// Holds the threads back until all are ready, or tells them that it was in vain.
 #[derive(Default)]
@@ -55,11 +55,11 @@ pub(super) fn run(job: Job, parts: Vec<OraclePart>, epoch: Instant) -> Result<Fi
     let gate = Arc::new(Gate::default());
     let wanted = parts.len();
     let (ready, all_ready) = mpsc::channel();
-    let mut crew = Crew::new();
+    let mut threads = WorkerThreads::new();
     for (number, part) in job.workload.running().zip(parts) {
         let desk = job.driver.holds_threads().then(Arc::<Desk>::default);
         let of_thread = (Arc::clone(&job), desk.clone(), ready.clone(), Arc::clone(&gate));
-        crew.start(&format!("load-{number}"), desk, move || {
+        threads.start(&format!("load-{number}"), desk, move || {
             let (job, desk, ready, gate) = of_thread;
             work(&job, (number, part), desk, epoch, ready, &gate)
         });
@@ -68,7 +68,7 @@ pub(super) fn run(job: Job, parts: Vec<OraclePart>, epoch: Instant) -> Result<Fi
     // Ends when every thread has reported or died.
     gate.decide(all_ready.iter().count() == wanted);
     let clock = Clock::since(epoch);
-    let results = crew.wait(&job.cancel, |members, must_end| {
+    let results = threads.wait(&job.cancel, |members, must_end| {
         for member in members {
             let desk = member.at_work().and_then(Option::as_deref);
             if let Some(GivenUp { outcome, started }) = desk.and_then(|desk| desk.look(clock.now(), must_end))

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use rotproof_block::{ErrorKind, Result};
 
-use super::hands::{Finding, Found, Hands};
 use super::job::Job;
 use super::metadata::Names;
 use super::oracle::FileOracle;
@@ -18,6 +17,7 @@ use super::seat::NO_FILE;
 use super::slots::Slots;
 use super::state::Existence;
 use super::threads::{Task, in_threads};
+use super::worker::{FileWorker, Finding, Found};
 use crate::engine::LoadOperation;
 use crate::failure::{Classification, Way};
 
@@ -31,9 +31,9 @@ pub(super) fn check(job: &Arc<Job>, oracle: &mut FileOracle) -> Result<Vec<Tally
     let parts = Arc::new(std::mem::take(&mut oracle.parts));
     let tasks = (0..THREADS).map(|number| -> Task {
         let (parts, slots) = (Arc::clone(&parts), oracle.slots.clone());
-        let work = move |hands: &mut Hands<'_>| {
+        let work = move |worker: &mut FileWorker<'_>| {
             for (thread, names) in (0..).zip(&*parts).skip(number).step_by(THREADS) {
-                check_part(hands, thread, names, slots.as_deref());
+                check_part(worker, thread, names, slots.as_deref());
             }
             Ok(())
         };
@@ -43,37 +43,37 @@ pub(super) fn check(job: &Arc<Job>, oracle: &mut FileOracle) -> Result<Vec<Tally
     oracle.parts = Arc::unwrap_or_clone(parts);
     let mut tallies = tallies?;
     let log = oracle.log.clone();
-    let rest = move |hands: &mut Hands<'_>| {
+    let rest = move |worker: &mut FileWorker<'_>| {
         if let Some(log) = log {
-            check_log(hands, &log);
+            check_log(worker, &log);
         }
-        find_strangers(hands, &known);
+        find_strangers(worker, &known);
         Ok(())
     };
     tallies.extend(in_threads(job, job.plan.threads_max(), vec![("check-rest".to_owned(), Box::new(rest))])?);
     Ok(tallies)
 }
 
-fn check_log(hands: &mut Hands<'_>, log: &Log) {
-    let file = hands.job.plan.log();
-    hands.tally.files += 1;
-    let path = hands.path(file);
-    let (done, took) = hands.timed(FileOperation::Open, file, || File::open(&path));
-    hands.record(FileOperation::Open, took, 0, done.as_ref().err().copied());
+fn check_log(worker: &mut FileWorker<'_>, log: &Log) {
+    let file = worker.job.plan.log();
+    worker.tally.files += 1;
+    let path = worker.path(file);
+    let (done, took) = worker.timed(FileOperation::Open, file, || File::open(&path));
+    worker.record(FileOperation::Open, took, 0, done.as_ref().err().copied());
     match done {
         Ok(handle) => {
             forget_pages(&handle);
-            log.check(hands, &handle);
+            log.check(worker, &handle);
         }
-        Err(ErrorKind::Missing) if !path.exists() => hands.contradicted(file, 1, false),
-        Err(error) => hands.refused(file, FileOperation::Open, error),
+        Err(ErrorKind::Missing) if !path.exists() => worker.contradicted(file, 1, false),
+        Err(error) => worker.refused(file, FileOperation::Open, error),
     }
 }
 
-fn check_part(hands: &mut Hands<'_>, thread: u32, names: &Names, slots: Option<&Slots>) {
-    let plan = &hands.job.plan;
+fn check_part(worker: &mut FileWorker<'_>, thread: u32, names: &Names, slots: Option<&Slots>) {
+    let plan = &worker.job.plan;
     for position in 0..plan.part_len(thread) {
-        if hands.job.is_cancelled() {
+        if worker.job.is_cancelled() {
             return;
         }
         let file = plan.file(thread, position);
@@ -82,27 +82,27 @@ fn check_part(hands: &mut Hands<'_>, thread: u32, names: &Names, slots: Option<&
             // One that is there is found with the strangers.
             continue;
         }
-        hands.tally.files += 1;
+        worker.tally.files += 1;
         // What was in doubt stays so: a look now says nothing of what was legal before.
         let mut seen = *state;
-        hands.open(file, &mut seen);
+        worker.open(file, &mut seen);
         if seen.existence == Existence::Yes && state.existence == Existence::Doubtful {
             seen.existence = Existence::Doubtful;
         }
-        hands.forget_pages();
+        worker.forget_pages();
         match slots {
-            Some(slots) => hands.with_opened(|hands, handle| slots.check(hands, handle, file)),
-            None => hands.read_whole(&seen),
+            Some(slots) => worker.with_opened(|worker, handle| slots.check(worker, handle, file)),
+            None => worker.read_whole(&seen),
         }
-        hands.close();
+        worker.close();
     }
     for (position, &directory) in (0..).zip(&names.directories) {
-        let path = hands.job.folder.join(plan.directory_path(plan.file(thread, position)));
+        let path = worker.job.folder.join(plan.directory_path(plan.file(thread, position)));
         let file = plan.file(thread, position);
         if directory == Existence::Yes
-            && let (Err(error), _) = hands.timed(FileOperation::Dirstat, file, || path.metadata())
+            && let (Err(error), _) = worker.timed(FileOperation::Dirstat, file, || path.metadata())
         {
-            hands.refused_directory(file, FileOperation::Dirstat, error);
+            worker.refused_directory(file, FileOperation::Dirstat, error);
         }
     }
 }
@@ -121,23 +121,23 @@ fn known_names(plan: &FilePlan, oracle: &FileOracle) -> HashSet<String> {
 }
 
 /// Looks for files and directories that nobody made, or that were deleted.
-fn find_strangers(hands: &mut Hands<'_>, known: &HashSet<String>) {
+fn find_strangers(worker: &mut FileWorker<'_>, known: &HashSet<String>) {
     let mut folders = vec![String::new()];
     while let Some(folder) = folders.pop() {
-        let path = hands.job.folder.join(&folder);
+        let path = worker.job.folder.join(&folder);
         let list = || std::fs::read_dir(&path).map(|entries| entries.flatten().collect::<Vec<_>>());
-        let (Ok(entries), _) = hands.timed(FileOperation::Dirstat, NO_FILE, list) else {
+        let (Ok(entries), _) = worker.timed(FileOperation::Dirstat, NO_FILE, list) else {
             let error = ErrorKind::Medium;
             let what = Classification::Refused { operation: FileOperation::Dirstat, error };
             let name = if folder.is_empty() { ".".to_owned() } else { folder };
-            hands.failed_stranger(name, what, false);
+            worker.failed_stranger(name, what, false);
             continue;
         };
         for entry in entries {
             let name = entry.file_name().to_string_lossy().into_owned();
             let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
             if !known.contains(&path) {
-                hands.failed_stranger(path, Classification::Undeleted, true);
+                worker.failed_stranger(path, Classification::Undeleted, true);
             } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 folders.push(path);
             }
@@ -145,7 +145,7 @@ fn find_strangers(hands: &mut Hands<'_>, known: &HashSet<String>) {
     }
 }
 
-impl Hands<'_> {
+impl FileWorker<'_> {
     /// A file by a name that no file of the load has now.
     fn failed_stranger(&mut self, name: String, what: Classification, is_found: bool) {
         let finding = Finding { expected: Vec::new(), found: is_found.then(Found::nothing), what };

@@ -7,7 +7,7 @@ use super::plan::FilePlan;
 use crate::BLOCK_BYTES;
 use crate::content::{Content, ContentId, SECTOR_BYTES, SectorIdentity};
 use crate::evidence::{Look, SectorLook};
-use crate::failure::{Classification, Foreign, Place, SectorFinding, Stale};
+use crate::failure::{Classification, Misdirected, Place, SectorFinding, Stale};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -109,7 +109,7 @@ pub(super) fn classify(
     if let Some(id) = one_content(&whole) {
         return match stale(whose, id) {
             Some(stale) => Classification::Stale(stale),
-            None => Classification::Foreign(foreign(plan, id)),
+            None => Classification::Misdirected(misdirected(plan, id)),
         };
     }
     let looks: Vec<(usize, SectorLook)> =
@@ -143,8 +143,8 @@ fn stale(whose: Whose, id: ContentId) -> Option<Stale> {
     })
 }
 
-fn foreign(plan: &FilePlan, id: ContentId) -> Foreign {
-    Foreign { content: id, places: place(plan, id).into_iter().collect(), writes: 1 }
+fn misdirected(plan: &FilePlan, id: ContentId) -> Misdirected {
+    Misdirected { content: id, places: place(plan, id).into_iter().collect(), writes: 1 }
 }
 
 fn place(plan: &FilePlan, id: ContentId) -> Option<Place> {
@@ -160,7 +160,7 @@ fn finding(plan: &FilePlan, whose: Whose, look: SectorLook) -> SectorFinding {
         SectorLook::Noise => SectorFinding::Noise,
         SectorLook::Content(SectorIdentity { id, sector }) => match stale(whose, id) {
             Some(Stale { write, .. }) => SectorFinding::Stale { content: id, sector, write },
-            None => SectorFinding::Foreign { content: id, sector, place: place(plan, id) },
+            None => SectorFinding::Misdirected { content: id, sector, place: place(plan, id) },
         },
     }
 }
@@ -209,8 +209,10 @@ mod tests {
             assert_eq!(look(&[0; BLOCK_BYTES]).kind(), "zeroed");
             let Classification::Stale(stale) = look(&of(3, 5, 2)) else { panic!("an earlier version") };
             assert_eq!((stale.write, stale.writes), (5, 7));
-            let Classification::Foreign(foreign) = look(&of(12, 1, 0)) else { panic!("another file") };
-            assert_eq!((foreign.places[0].object.as_str(), foreign.places[0].block), ("f12", 0));
+            let Classification::Misdirected(misdirected) = look(&of(12, 1, 0)) else {
+                panic!("another file")
+            };
+            assert_eq!((misdirected.places[0].object.as_str(), misdirected.places[0].block), ("f12", 0));
             let mut torn = truth.clone();
             torn[..1024].copy_from_slice(&of(3, 6, 2)[..1024]);
             assert_eq!(look(&torn).kind(), "torn");

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::hands::Hands;
 use super::job::Job;
 use super::plan::FilePlan;
 use super::report::FileOperation;
 use super::state::{Existence, FileState};
+use super::worker::FileWorker;
 
 /// How often somebody who waits looks whether all is over.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -121,62 +121,62 @@ impl Phase {
 
 /// Goes through all phases once. False if all is over.
 pub(super) fn round(
-    hands: &mut Hands<'_>,
+    worker: &mut FileWorker<'_>,
     names: &mut Names,
     thread: u32,
     meeting: &Meeting,
     keeps: bool,
 ) -> bool {
-    let plan = &hands.job.plan;
+    let plan = &worker.job.plan;
     for phase in PHASES {
         if keeps && matches!(phase, Phase::Rmdir | Phase::Delete) {
             continue;
         }
-        if !meeting.wait(hands.job) {
+        if !meeting.wait(worker.job) {
             return false;
         }
-        let began = hands.job.now();
+        let began = worker.job.now();
         for position in 0..plan.part_len(thread) {
-            if hands.job.is_cancelled() {
+            if worker.job.is_cancelled() {
                 return false;
             }
             let file = plan.file(thread, position);
             let state = &mut names.files[position as usize];
             let directory = &mut names.directories[position as usize];
             match phase {
-                Phase::Mkdir => hands.make_directory(file, directory),
-                Phase::Dirstat => hands.stat_directory(file, directory),
-                Phase::Rmdir => hands.remove_directory(file, directory),
+                Phase::Mkdir => worker.make_directory(file, directory),
+                Phase::Dirstat => worker.stat_directory(file, directory),
+                Phase::Rmdir => worker.remove_directory(file, directory),
                 Phase::Create => {
-                    hands.create(file, state);
+                    worker.create(file, state);
                     let size = plan.size(file);
                     if size > 0 {
-                        hands.append(FileOperation::Write, size, state);
+                        worker.append(FileOperation::Write, size, state);
                     }
-                    hands.close();
+                    worker.close();
                 }
-                Phase::Stat => hands.stat(file, state),
+                Phase::Stat => worker.stat(file, state),
                 Phase::Read => {
-                    hands.open(file, state);
-                    hands.read_whole(state);
-                    hands.close();
+                    worker.open(file, state);
+                    worker.read_whole(state);
+                    worker.close();
                 }
-                Phase::Delete => hands.delete(file, state),
+                Phase::Delete => worker.delete(file, state),
             }
         }
         // The phase is over when the last thread has come to its end.
-        if !meeting.wait(hands.job) {
+        if !meeting.wait(worker.job) {
             return false;
         }
         if thread == 0 {
-            let took = hands.job.now().since(began);
-            hands.tally.spans.extend(phase.operations().iter().map(|&operation| (operation, took)));
+            let took = worker.job.now().since(began);
+            worker.tally.spans.extend(phase.operations().iter().map(|&operation| (operation, took)));
         }
     }
     true
 }
 
-impl Hands<'_> {
+impl FileWorker<'_> {
     fn make_directory(&mut self, file: u32, directory: &mut Existence) {
         let path = self.job.folder.join(self.job.plan.directory_path(file));
         let (done, took) = self.timed(FileOperation::Mkdir, file, || std::fs::create_dir(&path));

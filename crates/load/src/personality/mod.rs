@@ -12,7 +12,6 @@ mod check;
 mod coupling;
 mod data;
 mod draws;
-mod hands;
 mod job;
 mod mail;
 mod metadata;
@@ -30,6 +29,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod worker;
 
 pub use oracle::FileOracle;
 pub use plan::FilePlan;

@@ -6,14 +6,14 @@ use std::time::Duration;
 use rotproof_block::ErrorKind;
 
 use super::data::{Piece, Whose, classify, fill, hash_of, matches, padded, pieces};
-use super::hands::{Finding, Found, Hands, Opened, PIECE_BYTES, kind_of};
 use super::report::{FileIncident, FileOperation};
 use super::state::{Existence, FileState};
+use super::worker::{FileWorker, Finding, Found, Opened, PIECE_BYTES, kind_of};
 use crate::content::ContentId;
 use crate::engine::LoadOperation;
 use crate::failure::{Classification, Version};
 
-impl Hands<'_> {
+impl FileWorker<'_> {
     /// Whether a file ends where it may.
     pub(super) fn check_size(&mut self, file: u32, state: &FileState, found_bytes: u64) -> bool {
         if state.existence == Existence::Doubtful || (state.size_min..=state.size_max).contains(&found_bytes)

@@ -13,8 +13,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::data::{self, pieces};
-use super::hands::{Finding, Found, Hands};
 use super::report::{FileIncident, FileOperation};
+use super::worker::{FileWorker, Finding, Found};
 use crate::BLOCK_BYTES;
 use crate::content::ContentId;
 use crate::engine::LoadOperation;
@@ -48,28 +48,28 @@ impl Log {
     }
 
     /// Writes an entry of `len` bytes.
-    pub(super) fn append(&self, hands: &mut Hands<'_>, handle: &File, len: u64) {
-        let Some(start) = self.reserve(hands, len) else { return };
-        let plan = &hands.job.plan;
+    pub(super) fn append(&self, worker: &mut FileWorker<'_>, handle: &File, len: u64) {
+        let Some(start) = self.reserve(worker, len) else { return };
+        let plan = &worker.job.plan;
         let mut entry = vec![0; len as usize];
         self.fill(plan, start, &mut entry);
         let first = (self.size - start % self.size).min(len) as usize;
-        let (done, took) = hands.timed(FileOperation::Log, plan.log(), || {
+        let (done, took) = worker.timed(FileOperation::Log, plan.log(), || {
             handle.write_all_at(&entry[..first], start % self.size)?;
             handle.write_all_at(&entry[first..], 0)
         });
-        hands.record(FileOperation::Log, took, len, done.err());
+        worker.record(FileOperation::Log, took, len, done.err());
         self.release(start, done.is_err().then_some(start..start + len));
         if let Err(error) = done {
             let what = Finding::told(Classification::Unwritable { error });
-            hands.failed(plan.log(), start % self.size / BLOCK_BYTES as u64, LoadOperation::Write, what);
+            worker.failed(plan.log(), start % self.size / BLOCK_BYTES as u64, LoadOperation::Write, what);
         }
     }
 
-    fn reserve(&self, hands: &Hands<'_>, len: u64) -> Option<u64> {
+    fn reserve(&self, worker: &FileWorker<'_>, len: u64) -> Option<u64> {
         let mut state = self.state.lock();
         while state.in_flight.first().is_some_and(|&oldest| state.next + len - oldest > self.size) {
-            if hands.job.is_cancelled() {
+            if worker.job.is_cancelled() {
                 return None;
             }
             self.freed.wait_for(&mut state, LOOK_EVERY);
@@ -125,35 +125,35 @@ impl Log {
     }
 
     /// Reads the log back. `handle` is that of the file.
-    pub(super) fn check(&self, hands: &mut Hands<'_>, handle: &File) {
+    pub(super) fn check(&self, worker: &mut FileWorker<'_>, handle: &File) {
         let (len, next, doubts) = {
             let state = self.state.lock();
             (state.next.min(self.size), state.next, state.doubts.clone())
         };
-        let plan = &hands.job.plan;
-        let mut buffer = vec![0; super::hands::PIECE_BYTES];
+        let plan = &worker.job.plan;
+        let mut buffer = vec![0; super::worker::PIECE_BYTES];
         let mut offset = 0;
-        while offset < len && !hands.job.is_cancelled() {
+        while offset < len && !worker.job.is_cancelled() {
             let wanted = (len - offset).min(buffer.len() as u64) as usize;
-            let (done, took) = hands
+            let (done, took) = worker
                 .timed(FileOperation::Read, plan.log(), || handle.read_at(&mut buffer[..wanted], offset));
-            hands.record(FileOperation::Read, took, done.unwrap_or(0) as u64, done.err());
+            worker.record(FileOperation::Read, took, done.unwrap_or(0) as u64, done.err());
             let read = match done {
                 Ok(0) => {
                     if !doubts.iter().any(|doubt| doubt.end >= next) {
                         let what = Classification::WrongSize { expected_bytes: len, found_bytes: offset };
                         let found = Finding { expected: Vec::new(), found: Some(Found::nothing()), what };
-                        hands.failed(plan.log(), offset / BLOCK_BYTES as u64, LoadOperation::Read, found);
+                        worker.failed(plan.log(), offset / BLOCK_BYTES as u64, LoadOperation::Read, found);
                     }
                     break;
                 }
                 Ok(read) => read,
                 Err(error) if wanted > BLOCK_BYTES => {
                     // Piece by piece, to find out which is to blame.
-                    hands.tally.told(FileIncident {
+                    worker.tally.told(FileIncident {
                         operation: FileOperation::Read,
                         error,
-                        time: hands.job.now(),
+                        time: worker.job.now(),
                     });
                     buffer.truncate(BLOCK_BYTES);
                     continue;
@@ -166,7 +166,7 @@ impl Log {
                         let expected = vec![self.expected(plan, next, piece, &truth)];
                         let what = Classification::Unreadable { error };
                         let finding = Finding { expected, found: None, what };
-                        hands.failed(plan.log(), piece.block, LoadOperation::Read, finding);
+                        worker.failed(plan.log(), piece.block, LoadOperation::Read, finding);
                     }
                     offset += wanted as u64;
                     continue;
@@ -184,7 +184,7 @@ impl Log {
                 let is_right = found == truth
                     || found.iter().zip(&truth).enumerate().all(|(at, (a, b))| a == b || is_doubtful(at));
                 if is_right {
-                    hands.tally.verified_bytes += piece.len as u64;
+                    worker.tally.verified_bytes += piece.len as u64;
                     continue;
                 }
                 let version = (self.last_place(next, start) / self.size + 1) as u32;
@@ -195,7 +195,7 @@ impl Log {
                 let covered = piece.start..piece.start + piece.len;
                 let what = data::classify(plan, whose, std::slice::from_ref(&truth), &found, covered.clone());
                 let finding = Finding { expected, found: Some(Found { bytes: found, covered }), what };
-                hands.failed(plan.log(), piece.block, LoadOperation::Read, finding);
+                worker.failed(plan.log(), piece.block, LoadOperation::Read, finding);
             }
             offset += read as u64;
         }

@@ -21,7 +21,6 @@ use rotproof_record::statistics::SteadySpec;
 use super::check;
 use super::coupling::{Coupling, Semaphore};
 use super::draws::Draws;
-use super::hands::{Hands, kind_of};
 use super::job::Job;
 use super::mail::{LOG_ENTRY_BYTES, MailScript, MailStep};
 use super::metadata::{Meeting, Names, round};
@@ -35,6 +34,7 @@ use super::slots::Slots;
 use super::spec::PersonalityKind;
 use super::state::FileState;
 use super::threads::{Home, Task, in_threads};
+use super::worker::{FileWorker, kind_of};
 use crate::engine::{LetGo, Progress};
 use crate::workload::HUNG_AFTER_DEFAULT;
 
@@ -142,8 +142,8 @@ fn prefill(job: &Arc<Job>, oracle: &mut FileOracle) -> Result<Vec<Tally>> {
     let tree: Task = ("files-tree".to_owned(), Box::new(make_tree));
     let mut tallies = in_threads(job, job.plan.threads_max(), vec![tree])?;
     let slots = oracle.slots.clone();
-    let work = move |hands: &mut Hands<'_>, thread, names: &mut Names| {
-        prefill_part(hands, thread, names, slots.as_deref());
+    let work = move |worker: &mut FileWorker<'_>, thread, names: &mut Names| {
+        prefill_part(worker, thread, names, slots.as_deref());
     };
     tallies.extend(with_names(job, oracle, "files", work)?);
     Ok(tallies)
@@ -154,13 +154,13 @@ fn with_names(
     job: &Arc<Job>,
     oracle: &mut FileOracle,
     name: &str,
-    work: impl Fn(&mut Hands<'_>, u32, &mut Names) + Send + Sync + 'static,
+    work: impl Fn(&mut FileWorker<'_>, u32, &mut Names) + Send + Sync + 'static,
 ) -> Result<Vec<Tally>> {
     let (home, work) = (Home::of(std::mem::take(&mut oracle.parts)), Arc::new(work));
     let tasks = (0..job.plan.parts()).map(|thread| -> Task {
         let (home, work) = (Arc::clone(&home), Arc::clone(&work));
-        let task = move |hands: &mut Hands<'_>| {
-            home.with(thread, |names| work(hands, thread, names));
+        let task = move |worker: &mut FileWorker<'_>| {
+            home.with(thread, |names| work(worker, thread, names));
             Ok(())
         };
         (format!("{name}-{thread}"), Box::new(task))
@@ -170,25 +170,25 @@ fn with_names(
     tallies
 }
 
-fn make_tree(hands: &mut Hands<'_>) -> Result<()> {
-    let (job, plan) = (hands.job, &hands.job.plan);
+fn make_tree(worker: &mut FileWorker<'_>) -> Result<()> {
+    let (job, plan) = (worker.job, &worker.job.plan);
     for directory in plan.directories() {
         let path = job.folder.join(&directory);
-        let (done, took) = hands.timed(FileOperation::Mkdir, NO_FILE, || std::fs::create_dir(&path));
-        hands.record(FileOperation::Mkdir, took, 0, done.err());
+        let (done, took) = worker.timed(FileOperation::Mkdir, NO_FILE, || std::fs::create_dir(&path));
+        worker.record(FileOperation::Mkdir, took, 0, done.err());
         if let Err(error) = done {
             if error == ErrorKind::Os(libc::EEXIST) {
                 let message = format!("{} exists already; a load makes its own folders", path.display());
                 return Err(Error::new(ErrorKind::Refused, message));
             }
-            refused(hands, FileOperation::Mkdir, error, &path)?;
+            refused(worker, FileOperation::Mkdir, error, &path)?;
         }
     }
     if plan.kind.has_log() {
-        let path = hands.path(plan.log());
-        let (done, _) = hands.timed(FileOperation::Create, plan.log(), || File::create_new(&path));
+        let path = worker.path(plan.log());
+        let (done, _) = worker.timed(FileOperation::Create, plan.log(), || File::create_new(&path));
         if let Err(error) = done {
-            refused(hands, FileOperation::Create, error, &path)?;
+            refused(worker, FileOperation::Create, error, &path)?;
         }
     }
     Ok(())
@@ -196,29 +196,34 @@ fn make_tree(hands: &mut Hands<'_>) -> Result<()> {
 
 /// Takes down that the file system refused to make something, which is for the verdict to judge; fails where that is for want of
 /// a right or of this machine, which is for the user to mend.
-fn refused(hands: &mut Hands<'_>, operation: FileOperation, error: ErrorKind, path: &Path) -> Result<()> {
+fn refused(
+    worker: &mut FileWorker<'_>,
+    operation: FileOperation,
+    error: ErrorKind,
+    path: &Path,
+) -> Result<()> {
     let of_machine = [libc::EACCES, libc::EPERM, libc::EMFILE, libc::ENFILE, libc::ENOMEM];
     if matches!(error, ErrorKind::Os(errno) if of_machine.contains(&errno)) {
         return Err(Error::new(error, format!("making {}", path.display())));
     }
-    let time = hands.job.now();
-    hands.tally.told(FileIncident { operation, error, time });
+    let time = worker.job.now();
+    worker.tally.told(FileIncident { operation, error, time });
     Ok(())
 }
 
-fn prefill_part(hands: &mut Hands<'_>, thread: u32, names: &mut Names, slots: Option<&Slots>) {
-    let plan = &hands.job.plan;
+fn prefill_part(worker: &mut FileWorker<'_>, thread: u32, names: &mut Names, slots: Option<&Slots>) {
+    let plan = &worker.job.plan;
     for position in 0..plan.part_len(thread) {
-        if hands.job.is_cancelled() {
+        if worker.job.is_cancelled() {
             return;
         }
         if !plan.is_preallocated(thread, position) {
             continue;
         }
         let (file, state) = (plan.file(thread, position), &mut names.files[position as usize]);
-        hands.create(file, state);
-        hands.append(FileOperation::Write, plan.size(file), state);
-        hands.close();
+        worker.create(file, state);
+        worker.append(FileOperation::Write, plan.size(file), state);
+        worker.close();
         if let Some(slots) = slots {
             let count = plan.size(file) / plan.kind.slot_bytes().unwrap_or(1);
             slots.filled(file, count, state.size() == Some(plan.size(file)));
@@ -240,8 +245,8 @@ fn work(job: &Arc<Job>, oracle: &mut FileOracle) -> Result<Vec<Tally>> {
         (PersonalityKind::MailStore, Some(slots), Some(log)) => {
             let tasks = (0..job.plan.figures.threads).map(|thread| -> Task {
                 let (slots, log) = (Arc::clone(&slots), log.clone());
-                let task = move |hands: &mut Hands<'_>| {
-                    mail(hands, thread, &slots, (&log.0, &log.1));
+                let task = move |worker: &mut FileWorker<'_>| {
+                    mail(worker, thread, &slots, (&log.0, &log.1));
                     Ok(())
                 };
                 (format!("mail-{thread}"), Box::new(task))
@@ -250,12 +255,12 @@ fn work(job: &Arc<Job>, oracle: &mut FileOracle) -> Result<Vec<Tally>> {
         }
         (PersonalityKind::Metadata, ..) => {
             let meeting = Meeting::new(job.plan.figures.threads);
-            with_names(job, oracle, "names", move |hands, thread, names| {
-                metadata(hands, thread, names, &meeting);
+            with_names(job, oracle, "names", move |worker, thread, names| {
+                metadata(worker, thread, names, &meeting);
             })
         }
-        (.., log) => with_names(job, oracle, "files", move |hands, thread, names| {
-            files(hands, thread, &mut names.files, log.as_ref().map(|(log, handle)| (&**log, &**handle)));
+        (.., log) => with_names(job, oracle, "files", move |worker, thread, names| {
+            files(worker, thread, &mut names.files, log.as_ref().map(|(log, handle)| (&**log, &**handle)));
         }),
     };
     if let Some(log) = &oracle.log {
@@ -277,10 +282,10 @@ fn refused_to_begin(job: &Arc<Job>, file: u32, error: std::io::Error) -> Result<
     if !is_of_subject(&error) {
         return Err(error).doing(|| format!("opening {}", job.folder.join(job.plan.path(file)).display()));
     }
-    let task = move |hands: &mut Hands<'_>| {
+    let task = move |worker: &mut FileWorker<'_>| {
         let error = kind_of(error);
-        hands.record(FileOperation::Open, Duration::ZERO, 0, Some(error));
-        hands.refused(file, FileOperation::Open, error);
+        worker.record(FileOperation::Open, Duration::ZERO, 0, Some(error));
+        worker.refused(file, FileOperation::Open, error);
         Ok(())
     };
     in_threads(job, 0, vec![("files-refused".to_owned(), Box::new(task))])
@@ -307,42 +312,42 @@ fn is_of_subject(error: &std::io::Error) -> bool {
 }
 
 /// Whether a thread is to go through its operations again.
-fn goes_on(hands: &Hands<'_>, loops: u64) -> bool {
-    !hands.job.is_over() && hands.job.plan.figures.loops.is_none_or(|most| loops < most)
+fn goes_on(worker: &FileWorker<'_>, loops: u64) -> bool {
+    !worker.job.is_over() && worker.job.plan.figures.loops.is_none_or(|most| loops < most)
 }
 
-fn files(hands: &mut Hands<'_>, thread: u32, states: &mut [FileState], log: Option<(&Log, &File)>) {
-    let plan = &hands.job.plan;
+fn files(worker: &mut FileWorker<'_>, thread: u32, states: &mut [FileState], log: Option<(&Log, &File)>) {
+    let plan = &worker.job.plan;
     let mut script = Script::new(plan, thread);
     let (mut steps, mut loops) = (Vec::new(), 0);
     let position = |file: u32| (file / plan.parts()) as usize;
-    while goes_on(hands, loops) {
+    while goes_on(worker, loops) {
         script.next_loop(&mut steps);
         for step in &steps {
             match *step {
-                Step::Create(file) => hands.create(file, &mut states[position(file)]),
-                Step::Open(file) => hands.open(file, &mut states[position(file)]),
-                Step::Delete(file) => hands.delete(file, &mut states[position(file)]),
-                Step::Stat(file) => hands.stat(file, &mut states[position(file)]),
-                Step::Close => hands.close(),
+                Step::Create(file) => worker.create(file, &mut states[position(file)]),
+                Step::Open(file) => worker.open(file, &mut states[position(file)]),
+                Step::Delete(file) => worker.delete(file, &mut states[position(file)]),
+                Step::Stat(file) => worker.stat(file, &mut states[position(file)]),
+                Step::Close => worker.close(),
                 Step::Log(len) => {
                     if let Some((log, handle)) = log {
-                        log.append(hands, handle, len);
+                        log.append(worker, handle, len);
                     }
                 }
                 Step::ReadWhole | Step::WriteWhole | Step::Append(_) | Step::Fsync => {
                     // After an open that failed there is none.
-                    let Some(file) = hands.opened_file() else { continue };
+                    let Some(file) = worker.opened_file() else { continue };
                     let state = &mut states[position(file)];
                     match *step {
-                        Step::ReadWhole => hands.read_whole(state),
-                        Step::WriteWhole => hands.append(FileOperation::Write, plan.size(file), state),
-                        Step::Append(len) => hands.append(FileOperation::Append, len, state),
-                        _ => hands.fsync(state),
+                        Step::ReadWhole => worker.read_whole(state),
+                        Step::WriteWhole => worker.append(FileOperation::Write, plan.size(file), state),
+                        Step::Append(len) => worker.append(FileOperation::Append, len, state),
+                        _ => worker.fsync(state),
                     }
                 }
             }
-            if hands.job.is_cancelled() {
+            if worker.job.is_cancelled() {
                 return;
             }
         }
@@ -350,45 +355,45 @@ fn files(hands: &mut Hands<'_>, thread: u32, states: &mut [FileState], log: Opti
     }
 }
 
-fn metadata(hands: &mut Hands<'_>, thread: u32, names: &mut Names, meeting: &Meeting) {
-    let figures = hands.job.plan.figures;
+fn metadata(worker: &mut FileWorker<'_>, thread: u32, names: &mut Names, meeting: &Meeting) {
+    let figures = worker.job.plan.figures;
     let mut loops = 0;
     // All threads must come to the same conclusion, so by time it is one that all of them know.
     loop {
         let is_last = figures.loops.is_some_and(|most| loops + 1 >= most);
-        if !round(hands, names, thread, meeting, figures.keep && is_last) || is_last {
+        if !round(worker, names, thread, meeting, figures.keep && is_last) || is_last {
             return;
         }
         loops += 1;
-        if meeting.decide(hands.job) {
+        if meeting.decide(worker.job) {
             return;
         }
     }
 }
 
-fn mail(hands: &mut Hands<'_>, thread: u32, slots: &Slots, (log, log_handle): (&Log, &File)) {
-    let mut script = MailScript::new(&hands.job.plan, thread);
+fn mail(worker: &mut FileWorker<'_>, thread: u32, slots: &Slots, (log, log_handle): (&Log, &File)) {
+    let mut script = MailScript::new(&worker.job.plan, thread);
     let mut loops = 0;
-    while hands.job.plan.part_len(thread) > 0 && goes_on(hands, loops) {
+    while worker.job.plan.part_len(thread) > 0 && goes_on(worker, loops) {
         loops += 1;
         let step = script.next();
         let (MailStep::Insert(file, slot)
         | MailStep::Delete(file, slot)
         | MailStep::Replace(file, slot)
         | MailStep::Read(file, slot)) = step;
-        let Some(handle) = hands.mailbox(file) else { continue };
+        let Some(handle) = worker.mailbox(file) else { continue };
         let place = (&handle, file, slot);
         if let MailStep::Read(..) = step {
-            slots.read(hands, place, Some(FileOperation::Read));
+            slots.read(worker, place, Some(FileOperation::Read));
             continue;
         }
-        log.append(hands, log_handle, LOG_ENTRY_BYTES);
+        log.append(worker, log_handle, LOG_ENTRY_BYTES);
         match step {
-            MailStep::Insert(..) => slots.write(hands, place, FileOperation::Insert, false),
-            MailStep::Delete(..) => slots.write(hands, place, FileOperation::Erase, true),
+            MailStep::Insert(..) => slots.write(worker, place, FileOperation::Insert, false),
+            MailStep::Delete(..) => slots.write(worker, place, FileOperation::Erase, true),
             _ => {
-                slots.read(hands, place, None);
-                slots.write(hands, place, FileOperation::Replace, false);
+                slots.read(worker, place, None);
+                slots.write(worker, place, FileOperation::Replace, false);
             }
         }
     }
@@ -417,14 +422,14 @@ fn oltp(job: &Arc<Job>, slots: &Arc<Slots>, log: &(Arc<Log>, Arc<File>)) -> Resu
         let (coupling, slots, buffered) = (Arc::clone(&coupling), Arc::clone(slots), Arc::clone(&buffered));
         tasks.push((
             format!("reader-{reader}"),
-            Box::new(move |hands: &mut Hands<'_>| {
-                let mut places = Places::new(&hands.job.plan, reader, 0, 1);
+            Box::new(move |worker: &mut FileWorker<'_>| {
+                let mut places = Places::new(&worker.job.plan, reader, 0, 1);
                 let mut loops = 0;
-                while goes_on(hands, loops) {
+                while goes_on(worker, loops) {
                     loops += 1;
                     let (file, slot) = places.next();
-                    slots.read(hands, (&buffered[file as usize], file, slot), Some(FileOperation::Read));
-                    let job = hands.job;
+                    slots.read(worker, (&buffered[file as usize], file, slot), Some(FileOperation::Read));
+                    let job = worker.job;
                     coupling.post(|| job.is_over());
                 }
                 coupling.leave();
@@ -436,11 +441,11 @@ fn oltp(job: &Arc<Job>, slots: &Arc<Slots>, log: &(Arc<Log>, Arc<File>)) -> Resu
         let (coupling, slots, durable) = (Arc::clone(&coupling), Arc::clone(slots), Arc::clone(&durable));
         tasks.push((
             format!("writer-{writer}"),
-            Box::new(move |hands: &mut Hands<'_>| {
-                let plan = &hands.job.plan;
+            Box::new(move |worker: &mut FileWorker<'_>| {
+                let plan = &worker.job.plan;
                 let mut places =
                     Places::new(plan, plan.figures.threads + writer, writer, plan.figures.writers);
-                let job = hands.job;
+                let job = worker.job;
                 loop {
                     for _ in 0..WRITES_IN_A_ROW {
                         if job.is_over() {
@@ -448,7 +453,7 @@ fn oltp(job: &Arc<Job>, slots: &Arc<Slots>, log: &(Arc<Log>, Arc<File>)) -> Resu
                         }
                         let (file, slot) = places.next();
                         slots.write(
-                            hands,
+                            worker,
                             (&durable[file as usize], file, slot),
                             FileOperation::Write,
                             false,
@@ -464,10 +469,10 @@ fn oltp(job: &Arc<Job>, slots: &Arc<Slots>, log: &(Arc<Log>, Arc<File>)) -> Resu
     let (log_writer, (log, handle)) = (figures.writers as usize, log.clone());
     tasks.push((
         "log-writer".into(),
-        Box::new(move |hands: &mut Hands<'_>| {
-            let job = hands.job;
+        Box::new(move |worker: &mut FileWorker<'_>| {
+            let job = worker.job;
             loop {
-                log.append(hands, &handle, OLTP_LOG_BYTES);
+                log.append(worker, &handle, OLTP_LOG_BYTES);
                 if job.is_over() || !coupling.block(log_writer, || job.is_over()) {
                     return Ok(());
                 }
@@ -509,15 +514,15 @@ impl Places {
 
 /// Makes everything durable.
 fn sync(job: &Arc<Job>) -> Result<Vec<Tally>> {
-    let task = |hands: &mut Hands<'_>| {
-        let job = hands.job;
+    let task = |worker: &mut FileWorker<'_>| {
+        let job = worker.job;
         let opened = match File::open(&job.folder) {
             Err(error) if !is_of_subject(&error) => {
                 return Err(error).doing(|| format!("opening {}", job.folder.display()));
             }
             opened => opened,
         };
-        let (done, took) = hands.timed(FileOperation::Sync, NO_FILE, || {
+        let (done, took) = worker.timed(FileOperation::Sync, NO_FILE, || {
             let folder = opened?;
             // SAFETY: takes an open descriptor.
             match unsafe { libc::syncfs(folder.as_raw_fd()) } {
@@ -525,9 +530,9 @@ fn sync(job: &Arc<Job>) -> Result<Vec<Tally>> {
                 _ => Err(std::io::Error::last_os_error()),
             }
         });
-        hands.record(FileOperation::Sync, took, 0, done.err());
+        worker.record(FileOperation::Sync, took, 0, done.err());
         if let Err(error) = done {
-            hands.tally.told(FileIncident { operation: FileOperation::Sync, error, time: job.now() });
+            worker.tally.told(FileIncident { operation: FileOperation::Sync, error, time: job.now() });
         }
         Ok(())
     };

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rotproof_block::ErrorKind;
 
 use super::data::{self, Piece, pieces};
-use super::hands::{Finding, Found, Hands, PIECE_BYTES, kind_of};
 use super::plan::FilePlan;
 use super::report::{FileIncident, FileOperation};
+use super::worker::{FileWorker, Finding, Found, PIECE_BYTES, kind_of};
 use crate::BLOCK_BYTES;
 use crate::content::{ContentId, VERSIONS_END};
 use crate::engine::LoadOperation;
@@ -65,7 +65,7 @@ impl Slots {
     /// Writes a piece anew, or zeros into it.
     pub(super) fn write(
         &self,
-        hands: &mut Hands<'_>,
+        worker: &mut FileWorker<'_>,
         (handle, file, slot): (&File, u32, u64),
         operation: FileOperation,
         wipe: bool,
@@ -81,15 +81,15 @@ impl Slots {
         let offset = slot * self.bytes;
         let mut bytes = vec![0; self.bytes as usize];
         if !wipe {
-            data::fill(&hands.job.plan.content, file, version, offset, &mut bytes);
+            data::fill(&worker.job.plan.content, file, version, offset, &mut bytes);
         }
-        let (written, took) = hands.timed(operation, file, || handle.write_all_at(&bytes, offset));
-        hands.record(operation, took, self.bytes, written.err());
+        let (written, took) = worker.timed(operation, file, || handle.write_all_at(&bytes, offset));
+        worker.record(operation, took, self.bytes, written.err());
         match written {
             Ok(()) => place.store(word(next, next), Ordering::Release),
             Err(error) => {
                 let what = Finding::told(Classification::Unwritable { error });
-                hands.failed(file, offset / BLOCK_BYTES as u64, LoadOperation::Write, what);
+                worker.failed(file, offset / BLOCK_BYTES as u64, LoadOperation::Write, what);
             }
         }
     }
@@ -106,7 +106,7 @@ impl Slots {
     /// Reads a piece and verifies it.
     pub(super) fn read(
         &self,
-        hands: &mut Hands<'_>,
+        worker: &mut FileWorker<'_>,
         (handle, file, slot): (&File, u32, u64),
         operation: Option<FileOperation>,
     ) {
@@ -114,32 +114,32 @@ impl Slots {
         let before = place.load(Ordering::Acquire);
         let offset = slot * self.bytes;
         let mut bytes = vec![0; self.bytes as usize];
-        let (done, took) = hands
+        let (done, took) = worker
             .timed(operation.unwrap_or(FileOperation::Read), file, || handle.read_at(&mut bytes, offset));
         let legal = Self::legal(before, place.load(Ordering::Acquire));
         if let Some(operation) = operation {
-            hands.record(operation, took, self.bytes, done.err());
+            worker.record(operation, took, self.bytes, done.err());
         }
         match done {
             // What lies behind the end was never written.
-            Ok(_) => self.verify(hands, file, offset, &bytes, |_| legal.clone()),
-            Err(error) => self.unreadable(hands, file, offset, self.bytes, error),
+            Ok(_) => self.verify(worker, file, offset, &bytes, |_| legal.clone()),
+            Err(error) => self.unreadable(worker, file, offset, self.bytes, error),
         }
     }
 
-    fn unreadable(&self, hands: &mut Hands<'_>, file: u32, offset: u64, len: u64, error: ErrorKind) {
+    fn unreadable(&self, worker: &mut FileWorker<'_>, file: u32, offset: u64, len: u64, error: ErrorKind) {
         for piece in pieces(offset, len as usize) {
-            let expected = vec![self.expected(&hands.job.plan, file, piece.block)];
+            let expected = vec![self.expected(&worker.job.plan, file, piece.block)];
             let what = Classification::Unreadable { error };
             let finding = Finding { expected, found: None, what };
-            hands.failed(file, piece.block, LoadOperation::Read, finding);
+            worker.failed(file, piece.block, LoadOperation::Read, finding);
         }
     }
 
     /// Holds bytes against what may be in them; `legal` says it of each piece.
     fn verify(
         &self,
-        hands: &mut Hands<'_>,
+        worker: &mut FileWorker<'_>,
         file: u32,
         offset: u64,
         bytes: &[u8],
@@ -149,11 +149,11 @@ impl Slots {
             let position = offset + piece.at as u64;
             let found = &bytes[piece.at..piece.at + piece.len];
             let legal = legal(position / self.bytes);
-            if is_legal(&hands.job.plan, file, piece, &legal, found) {
-                hands.tally.verified_bytes += piece.len as u64;
+            if is_legal(&worker.job.plan, file, piece, &legal, found) {
+                worker.tally.verified_bytes += piece.len as u64;
                 continue;
             }
-            let plan = &hands.job.plan;
+            let plan = &worker.job.plan;
             let mut truth = vec![0; piece.len];
             if *legal.versions.start() > 0 {
                 data::fill(&plan.content, file, *legal.versions.start(), position, &mut truth);
@@ -164,7 +164,7 @@ impl Slots {
             let what = data::classify(plan, whose, &[truth], &found, covered.clone());
             let expected = vec![self.expected(plan, file, piece.block)];
             let finding = Finding { expected, found: Some(Found { bytes: found, covered }), what };
-            hands.failed(file, piece.block, LoadOperation::Read, finding);
+            worker.failed(file, piece.block, LoadOperation::Read, finding);
         }
     }
 
@@ -220,7 +220,7 @@ impl Slots {
     }
 
     /// Reads a file back as a whole, in large pieces.
-    pub(super) fn check(&self, hands: &mut Hands<'_>, handle: &File, file: u32) {
+    pub(super) fn check(&self, worker: &mut FileWorker<'_>, handle: &File, file: u32) {
         let len = self.len(file);
         let row = &self.files[file as usize];
         let legal = |slot: u64| {
@@ -229,25 +229,25 @@ impl Slots {
         };
         let mut buffer = vec![0; PIECE_BYTES];
         let mut offset = 0;
-        while offset < len && !hands.job.is_cancelled() {
+        while offset < len && !worker.job.is_cancelled() {
             let wanted = (len - offset).min(PIECE_BYTES as u64) as usize;
             let (done, took) =
-                hands.timed(FileOperation::Read, file, || handle.read_at(&mut buffer[..wanted], offset));
-            hands.record(FileOperation::Read, took, done.unwrap_or(0) as u64, done.err());
+                worker.timed(FileOperation::Read, file, || handle.read_at(&mut buffer[..wanted], offset));
+            worker.record(FileOperation::Read, took, done.unwrap_or(0) as u64, done.err());
             match done {
                 Ok(0) => {
-                    let expected = vec![self.expected(&hands.job.plan, file, offset / BLOCK_BYTES as u64)];
+                    let expected = vec![self.expected(&worker.job.plan, file, offset / BLOCK_BYTES as u64)];
                     let what = Classification::WrongSize { expected_bytes: len, found_bytes: offset };
                     let finding = Finding { expected, found: Some(Found::nothing()), what };
-                    hands.failed(file, offset / BLOCK_BYTES as u64, LoadOperation::Read, finding);
+                    worker.failed(file, offset / BLOCK_BYTES as u64, LoadOperation::Read, finding);
                     return;
                 }
                 Ok(read) => {
-                    self.verify(hands, file, offset, &buffer[..read], legal);
+                    self.verify(worker, file, offset, &buffer[..read], legal);
                     offset += read as u64;
                 }
                 Err(error) => {
-                    self.check_blocks(hands, handle, (file, offset, wanted), error);
+                    self.check_blocks(worker, handle, (file, offset, wanted), error);
                     offset += wanted as u64;
                 }
             }
@@ -258,7 +258,7 @@ impl Slots {
     #[cold]
     fn check_blocks(
         &self,
-        hands: &mut Hands<'_>,
+        worker: &mut FileWorker<'_>,
         handle: &File,
         (file, start, len): (u32, u64, usize),
         error: ErrorKind,
@@ -269,18 +269,18 @@ impl Slots {
             let mut data = vec![0; piece.len];
             let offset = start + piece.at as u64;
             match handle.read_at(&mut data, offset) {
-                Ok(_) => self.verify(hands, file, offset, &data, |slot| {
+                Ok(_) => self.verify(worker, file, offset, &data, |slot| {
                     let word = row[slot as usize].load(Ordering::Acquire);
                     Self::legal(word, word)
                 }),
                 Err(error) => {
                     is_found = true;
-                    self.unreadable(hands, file, offset, piece.len as u64, kind_of(error));
+                    self.unreadable(worker, file, offset, piece.len as u64, kind_of(error));
                 }
             }
         }
         if !is_found {
-            hands.tally.told(FileIncident { operation: FileOperation::Read, error, time: hands.job.now() });
+            worker.tally.told(FileIncident { operation: FileOperation::Read, error, time: worker.job.now() });
         }
     }
 }

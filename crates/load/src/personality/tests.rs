@@ -171,8 +171,8 @@ fn what_is_wrong_with_a_file_is_named_with_the_file() {
     change(&flipped, &|bytes| bytes[5000] ^= 1);
     std::fs::remove_file(rig.path(&lost)).expect("it is there");
     change(&cut, &|bytes| bytes.truncate(8200));
-    let foreign = std::fs::read(rig.path(&flipped)).expect("it is there")[..4096].to_vec();
-    change(&other, &|bytes| bytes[..4096].copy_from_slice(&foreign));
+    let misdirected = std::fs::read(rig.path(&flipped)).expect("it is there")[..4096].to_vec();
+    change(&other, &|bytes| bytes[..4096].copy_from_slice(&misdirected));
     change(&zeroed, &|bytes| bytes[4096..8192].fill(0));
     std::fs::write(rig.path("stranger"), "?").expect("written");
     let found: BTreeMap<(String, u64), &str> = rig
@@ -184,7 +184,7 @@ fn what_is_wrong_with_a_file_is_named_with_the_file() {
         ((flipped, 1), "flipped_bits"),
         ((lost, 0), "lost"),
         ((cut, 2), "wrong_size"),
-        ((other, 0), "foreign"),
+        ((other, 0), "misdirected"),
         ((zeroed, 1), "zeroed"),
         (("stranger".to_owned(), 0), "undeleted"),
     ];
@@ -242,7 +242,7 @@ fn a_log_that_goes_round_is_verified_in_all_its_laps() {
     one[..4096].swap_with_slice(&mut other[..4096]);
     std::fs::write(rig.path("log"), bytes).expect("written");
     let kinds: Vec<_> = rig.check().iter().map(|failure| failure.worst().what.kind()).collect();
-    assert_eq!(kinds, ["foreign", "foreign"]);
+    assert_eq!(kinds, ["misdirected", "misdirected"]);
 }
 
 #[test]
@@ -411,9 +411,9 @@ fn a_call_that_does_not_return_is_told_of_and_its_thread_left_behind() {
 
 #[test]
 fn threads_that_wait_for_one_that_hangs_end_with_their_figures_and_its_files_are_in_doubt() {
-    use super::hands::Hands;
     use super::job::Job;
     use super::threads::{Home, Task, in_threads};
+    use super::worker::FileWorker;
     use parking_lot::{Condvar, Mutex};
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -443,17 +443,17 @@ fn threads_that_wait_for_one_that_hangs_end_with_their_figures_and_its_files_are
     let home = Home::of(FileOracle::new(&plan).parts);
     let tasks = (0..2u32).map(|thread| -> Task {
         let (home, released) = (Arc::clone(&home), Arc::clone(&released));
-        let task = move |hands: &mut Hands<'_>| {
+        let task = move |worker: &mut FileWorker<'_>| {
             home.with(thread, |_| {
-                let (_, took) = hands.timed(FileOperation::Create, thread, || Ok(()));
-                hands.record(FileOperation::Create, took, 0, None);
+                let (_, took) = worker.timed(FileOperation::Create, thread, || Ok(()));
+                worker.record(FileOperation::Create, took, 0, None);
                 if thread == 1 {
-                    while !hands.job.is_cancelled() {
+                    while !worker.job.is_cancelled() {
                         std::thread::sleep(Duration::from_millis(5));
                     }
                     return;
                 }
-                let (_, took) = hands.timed(FileOperation::Fsync, thread, || {
+                let (_, took) = worker.timed(FileOperation::Fsync, thread, || {
                     let mut is_released = released.0.lock();
                     while !*is_released {
                         let waited = released.1.wait_for(&mut is_released, Duration::from_secs(60));
@@ -461,7 +461,7 @@ fn threads_that_wait_for_one_that_hangs_end_with_their_figures_and_its_files_are
                     }
                     Ok(())
                 });
-                hands.record(FileOperation::Fsync, took, 0, None);
+                worker.record(FileOperation::Fsync, took, 0, None);
             });
             Ok(())
         };

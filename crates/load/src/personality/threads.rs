@@ -10,17 +10,17 @@ use std::thread::panicking;
 use parking_lot::Mutex;
 use rotproof_block::{Result, Time};
 
-use super::hands::Hands;
 use super::job::Job;
 use super::metadata::Names;
 use super::plan::FilePlan;
 use super::report::Tally;
 use super::seat::{Doing, Seat};
-use crate::crew::{Crew, Member};
+use super::worker::FileWorker;
 use crate::effort::EffortMeter;
+use crate::worker_threads::{Member, WorkerThreads};
 
 /// A thread's work, and its name.
-pub(super) type Task = (String, Box<dyn FnOnce(&mut Hands<'_>) -> Result<()> + Send>);
+pub(super) type Task = (String, Box<dyn FnOnce(&mut FileWorker<'_>) -> Result<()> + Send>);
 
 /// Ends a thread that has been left behind. No panic: nobody is told.
 pub(super) fn end_left_behind() -> ! {
@@ -43,16 +43,16 @@ pub(super) fn in_threads(job: &Arc<Job>, first: u32, tasks: Vec<Task>) -> Result
     // All of them before the first begins, so that no interval is taken for complete while some are still to come.
     let tasks: Vec<_> =
         (first..).zip(tasks).map(|(worker, task)| (worker, task, job.recorder(worker))).collect();
-    let mut crew = Crew::new();
+    let mut threads = WorkerThreads::new();
     for (worker, (name, task), recorder) in tasks {
         let seat = Arc::new(Seat::new(u16::try_from(worker).unwrap_or(u16::MAX), job.now()));
         let (own_job, own_seat) = (Arc::clone(job), Arc::clone(&seat));
-        let is_started = crew.start(&name, seat, move || {
+        let is_started = threads.start(&name, seat, move || {
             let _alarm = Alarm(&own_job);
             let meter = EffortMeter::start();
-            let mut hands = Hands::new(&own_job, recorder, own_seat);
-            let done = task(&mut hands);
-            let mut tally = hands.into_tally();
+            let mut worker = FileWorker::new(&own_job, recorder, own_seat);
+            let done = task(&mut worker);
+            let mut tally = worker.into_tally();
             tally.effort = meter.end();
             done.map(|()| tally)
         });
@@ -60,7 +60,7 @@ pub(super) fn in_threads(job: &Arc<Job>, first: u32, tasks: Vec<Task>) -> Result
             job.abandon();
         }
     }
-    let results = crew.wait(&job.cancel, |members, must_end| {
+    let results = threads.wait(&job.cancel, |members, must_end| {
         let now = job.now();
         let has_hung = is_stuck(job, members, now);
         if !has_hung && !must_end {

@@ -78,11 +78,11 @@ impl Way {
                 Some(write) => format!("lost with its flush: write {write} of {}", number(&what["writes"])),
                 None => "lost with its flush".to_owned(),
             },
-            "foreign" => match &what["places"][0] {
+            "misdirected" => match &what["places"][0] {
                 place if place.is_object() => {
-                    format!("foreign: {} block {}", text(&place["object"]), number(&place["block"]))
+                    format!("misdirected: {} block {}", text(&place["object"]), number(&place["block"]))
                 }
-                _ => "foreign".to_owned(),
+                _ => "misdirected".to_owned(),
             },
             kind @ ("torn" | "misplaced") => of_sectors(kind),
             kind @ ("unreadable" | "unwritable") => format!("{kind}: {}", text(&what["error"])),
@@ -177,8 +177,11 @@ mod tests {
             "stale: write 2 of 3"
         );
         let place = json!({ "object": "b", "block": 9, "request": 1 });
-        assert_eq!(told(&json!({ "kind": "foreign", "places": [place], "writes": 1 })), "foreign: b block 9");
-        assert_eq!(told(&json!({ "kind": "foreign", "places": [], "writes": 0 })), "foreign");
+        assert_eq!(
+            told(&json!({ "kind": "misdirected", "places": [place], "writes": 1 })),
+            "misdirected: b block 9"
+        );
+        assert_eq!(told(&json!({ "kind": "misdirected", "places": [], "writes": 0 })), "misdirected");
         let sectors = json!([{ "kind": "expected" }, { "kind": "noise" }]);
         assert_eq!(told(&json!({ "kind": "torn", "sectors": sectors })), "torn: 1 of 2 sectors are right");
         assert_eq!(told(&json!({ "kind": "unreadable", "error": "medium" })), "unreadable: medium");

@@ -213,7 +213,7 @@ fn sign(way: &Way) -> Sign {
         What::Zeroed
         | What::Stale(_)
         | What::Unflushed(Unflushed { write: Some(_), .. })
-        | What::Foreign(_)
+        | What::Misdirected(_)
         | What::Noise => Sign::Elsewhere,
         What::Lost | What::Undeleted | What::WrongSize { .. } => Sign::Name,
         // Nothing shows that a block which holds none of its versions has it from a flush that failed.

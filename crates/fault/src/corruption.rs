@@ -10,7 +10,7 @@ use crate::effect::{Bits, SECTOR_BYTES};
 
 /// One deviation. Positions are counted from the start of the block.
 #[derive(Clone, Debug)]
-pub(crate) struct Lie {
+pub(crate) struct Corruption {
     range: Range<usize>,
     kind: Kind,
 }
@@ -32,7 +32,7 @@ enum Kind {
 /// All sectors of a block.
 pub(crate) const ALL_SECTORS: u8 = u8::MAX;
 
-impl Lie {
+impl Corruption {
     /// Bits are turned. Those that chance places lie within `part`; `None` where none of the bits is in the block.
     pub(crate) fn bits(bits: Bits, part: &Range<usize>) -> Option<Self> {
         let block = crate::BLOCK_BYTES as usize;
@@ -138,7 +138,7 @@ impl Lie {
         }
     }
 
-    /// What is left of the lie before and after `range`, which has been overwritten.
+    /// What is left of the corruption before and after `range`, which has been overwritten.
     pub(crate) fn without(self, range: &Range<usize>) -> [Option<Self>; 2] {
         let before = self.range.start..self.range.end.min(range.start);
         let after = self.range.start.max(range.end)..self.range.end;
@@ -154,21 +154,23 @@ mod tests {
     use crate::effect::Draw;
     use proptest::prelude::*;
 
-    fn any_lie() -> impl Strategy<Value = Lie> {
+    fn any_corruption() -> impl Strategy<Value = Corruption> {
         (0usize..64, 1usize..64, 0u8..8, 0usize..7).prop_map(|(start, length, bit, kind)| {
             let range = start..(start + length).min(64);
             let draw = Draw(Some(start as u64 * 64 + length as u64));
-            let bits = |bits| Lie::bits(bits, &range).expect("within the block");
+            let bits = |bits| Corruption::bits(bits, &range).expect("within the block");
             match kind {
                 0 => bits(Bits::At { byte: start as u32, bit }),
                 1 => bits(Bits::Burst { byte: start as u32, bit, count: length as u32 }),
                 2 => bits(Bits::Random { count: length as u32, draw }),
-                3 => Lie::fill(range, 0),
-                4 => Lie::noise(range, 7),
+                3 => Corruption::fill(range, 0),
+                4 => Corruption::noise(range, 7),
                 5 => bits(Bits::RandomBurst { count: length as u32, draw }),
-                _ => {
-                    Lie::old(range.clone(), &range.map(|at| at as u8 ^ 0x55).collect::<Vec<_>>(), ALL_SECTORS)
-                }
+                _ => Corruption::old(
+                    range.clone(),
+                    &range.map(|at| at as u8 ^ 0x55).collect::<Vec<_>>(),
+                    ALL_SECTORS,
+                ),
             }
         })
     }
@@ -180,14 +182,14 @@ mod tests {
             let draw = Draw(Some(u64::from(count)));
             for bits in [Bits::Random { count, draw }, Bits::RandomBurst { count, draw }] {
                 let mut block = vec![0u8; 4096];
-                Lie::bits(bits, &part).expect("within the block").apply(0, &mut block);
+                Corruption::bits(bits, &part).expect("within the block").apply(0, &mut block);
                 let flipped: u32 = block.iter().map(|byte| byte.count_ones()).sum();
                 assert_eq!(flipped, count, "{bits:?}");
                 assert!(block[..512].iter().chain(&block[1024..]).all(|byte| *byte == 0));
             }
         }
         let mut block = vec![0u8; 4096];
-        Lie::bits(Bits::Burst { byte: 4095, bit: 6, count: 100 }, &(0..4096))
+        Corruption::bits(Bits::Burst { byte: 4095, bit: 6, count: 100 }, &(0..4096))
             .expect("two bits")
             .apply(0, &mut block);
         assert_eq!(block[4095], 0b1100_0000);
@@ -196,7 +198,7 @@ mod tests {
     #[test]
     fn old_data_shows_in_the_sectors_that_were_not_stored() {
         let mut block = vec![2u8; 4096];
-        Lie::old(0..4096, &[1; 4096], 0b1000_0001).apply(0, &mut block);
+        Corruption::old(0..4096, &[1; 4096], 0b1000_0001).apply(0, &mut block);
         let sectors: Vec<u8> = block.chunks(512).map(|sector| sector[9]).collect();
         assert_eq!(sectors, [1, 2, 2, 2, 2, 2, 2, 1]);
     }
@@ -204,13 +206,13 @@ mod tests {
     proptest! {
         #[test]
         fn a_trimmed_lie_changes_the_same_bytes_outside_of_the_hole_and_none_inside(
-            lie in any_lie(), start in 0usize..64, length in 0usize..64
+            corruption in any_corruption(), start in 0usize..64, length in 0usize..64
         ) {
             let hole = start..(start + length).min(64);
             let mut whole = vec![0xff; 64];
-            lie.apply(0, &mut whole);
+            corruption.apply(0, &mut whole);
             let mut trimmed = vec![0xff; 64];
-            for rest in lie.without(&hole).into_iter().flatten() {
+            for rest in corruption.without(&hole).into_iter().flatten() {
                 rest.apply(0, &mut trimmed);
             }
             for at in 0..64 {
@@ -220,13 +222,13 @@ mod tests {
         }
 
         #[test]
-        fn a_lie_applied_in_pieces_is_the_lie_applied_at_once(lie in any_lie(), cut in 0usize..64) {
+        fn a_corruption_applied_in_pieces_is_the_corruption_applied_at_once(corruption in any_corruption(), cut in 0usize..64) {
             let mut whole = vec![0xff; 64];
-            lie.apply(0, &mut whole);
+            corruption.apply(0, &mut whole);
             let mut pieces = vec![0xff; 64];
             let (left, right) = pieces.split_at_mut(cut);
-            lie.apply(0, left);
-            lie.apply(cut, right);
+            corruption.apply(0, left);
+            corruption.apply(cut, right);
             prop_assert_eq!(pieces, whole);
         }
     }

@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const LOOKS_BEFORE_END: u32 = 20;
 
 /// Threads at work: what can be seen of each meanwhile, and what it comes to.
-pub(crate) struct Crew<Seen, Done> {
+pub(crate) struct WorkerThreads<Seen, Done> {
     members: Vec<Member<Seen, Done>>,
     to: Sender<(usize, Result<Done>)>,
     ends: Receiver<(usize, Result<Done>)>,
@@ -63,7 +63,7 @@ impl<Done> Drop for Ending<Done> {
     }
 }
 
-impl<Seen, Done: Send + 'static> Crew<Seen, Done> {
+impl<Seen, Done: Send + 'static> WorkerThreads<Seen, Done> {
     /// Nobody yet.
     pub(crate) fn new() -> Self {
         let (to, ends) = mpsc::channel();
@@ -125,16 +125,16 @@ mod tests {
 
     #[test]
     fn each_comes_to_something_in_the_order_in_which_they_began() {
-        let mut crew = Crew::new();
+        let mut threads = WorkerThreads::new();
         let (go, may_go) = mpsc::channel();
-        assert!(crew.start("first", (), move || Ok(may_go.recv().expect("the second says so"))));
-        assert!(crew.start("second", (), move || {
+        assert!(threads.start("first", (), move || Ok(may_go.recv().expect("the second says so"))));
+        assert!(threads.start("second", (), move || {
             go.send(1).expect("the first listens");
             Ok(2)
         }));
-        assert!(crew.start("third", (), || panic!("as it happens")));
-        assert!(crew.start("fourth", (), || Err(Error::new(ErrorKind::Cancelled, "no"))));
-        let results = crew.wait(&AtomicUsize::new(0), |_, _| {});
+        assert!(threads.start("third", (), || panic!("as it happens")));
+        assert!(threads.start("fourth", (), || Err(Error::new(ErrorKind::Cancelled, "no"))));
+        let results = threads.wait(&AtomicUsize::new(0), |_, _| {});
         assert!(matches!(results[..2], [Ok(1), Ok(2)]), "{results:?}");
         assert_eq!(results[2].as_ref().expect_err("it panicked").kind(), ErrorKind::Internal);
         assert_eq!(results[3].as_ref().expect_err("it failed").kind(), ErrorKind::Cancelled);
@@ -142,15 +142,15 @@ mod tests {
 
     #[test]
     fn one_that_does_not_return_is_left_behind_and_not_heard_of_again() {
-        let mut crew = Crew::new();
+        let mut threads = WorkerThreads::new();
         let (go, may_go) = mpsc::channel::<()>();
-        crew.start("stuck", "in a call", move || {
+        threads.start("stuck", "in a call", move || {
             let _ = may_go.recv();
             Ok(1)
         });
-        crew.start("well", "at work", || Ok(2));
+        threads.start("well", "at work", || Ok(2));
         let mut looks = 0;
-        let results = crew.wait(&AtomicUsize::new(1), |members, must_end| {
+        let results = threads.wait(&AtomicUsize::new(1), |members, must_end| {
             looks += 1;
             assert_eq!(members[0].at_work(), Some(&"in a call"));
             if must_end {

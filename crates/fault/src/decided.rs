@@ -15,7 +15,7 @@ use crate::rule_set::RuleSet;
 
 /// The hits of one request.
 #[derive(Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct Decided {
     /// What they were decided by.
     pub(crate) rules: RuleSet,
     /// Errors and delays, by rule.
@@ -62,7 +62,7 @@ pub(crate) struct BlockHit {
     pub(crate) visit: Option<Visit>,
 }
 
-impl From<RuleSet> for Verdict {
+impl From<RuleSet> for Decided {
     /// No hit, so far, by these rules.
     fn from(rules: RuleSet) -> Self {
         let (requests, blocks) = (Vec::new(), Vec::new());
@@ -70,7 +70,7 @@ impl From<RuleSet> for Verdict {
     }
 }
 
-impl Verdict {
+impl Decided {
     pub(crate) fn is_empty(&self) -> bool {
         self.requests.is_empty()
             && self.blocks.is_empty()

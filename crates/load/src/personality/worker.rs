@@ -33,7 +33,7 @@ pub(super) struct Opened {
 }
 
 /// One thread at work.
-pub(super) struct Hands<'a> {
+pub(super) struct FileWorker<'a> {
     pub(super) job: &'a Job,
     /// Not at hand during a call.
     pub(super) tally: Tally,
@@ -51,7 +51,7 @@ pub(super) fn kind_of(error: io::Error) -> ErrorKind {
     }
 }
 
-impl<'a> Hands<'a> {
+impl<'a> FileWorker<'a> {
     pub(super) fn new(job: &'a Job, recorder: Option<Recorder>, seat: Arc<Seat>) -> Self {
         let buffer = vec![0; PIECE_BYTES];
         let unpublished = job.progress.unpublished();
@@ -150,7 +150,7 @@ impl<'a> Hands<'a> {
         );
     }
 
-    /// As [`Hands::refused`], of a directory of its own.
+    /// As [`FileWorker::refused`], of a directory of its own.
     pub(super) fn refused_directory(&mut self, file: u32, operation: FileOperation, error: ErrorKind) {
         let way = Way {
             phase: self.job.phase,
