@@ -94,3 +94,20 @@ fn the_whole_stack_goes_dark_or_one_device_of_it() {
         assert_eq!(refused(256..512) > 0, is_everywhere, "{cut}: {}", run.text);
     }
 }
+
+#[test]
+fn what_a_guest_has_made_durable_outlives_a_power_cut() {
+    let rig = Rig::new();
+    let run = rig.run(&Trial::new(
+        "stack: [ memory: { size: 320MiB }, write_cache, faults ]\nsubject: { machine: { file_system: ext4 } }\n\
+         load: { files: { count: 2, size: 1MiB }, reads: 20%, requests: 300, flush_every: 20 }\n\
+         faults: [ \"write, nth=150, during=run: power_cut(keeps=none)\" ]\n\
+         expect: { failures: any, errors: any, unknown: any, silent: 0 }\n",
+    ));
+    run.assert_passed();
+    assert!(run.count("hits") > 0 && run.count("failures") > 0, "the power went: {}", run.text);
+    let failures = run.failures();
+    let in_check = failures.iter().find(|failure| failure["ways"].to_string().contains("\"check\""));
+    assert!(in_check.is_none(), "all that was flushed is there, and the file system is whole: {in_check:?}");
+    rig.assert_nothing_left();
+}

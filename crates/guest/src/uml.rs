@@ -54,6 +54,9 @@ pub struct GuestOptions<'a> {
     pub scratch: &'a Path,
     /// Keeps what is dirty in memory until it is asked for (sync, fsync, unmount), instead of some seconds.
     pub holds_dirty: bool,
+    /// Every write to its disk is made durable before it is done: for a disk that can lose what is not. The driver of User Mode
+    /// Linux 6.1 takes flushes and carries out none: it goes through the parts of a request, and a flush has no part.
+    pub writes_through: bool,
     /// Lets its start be given up.
     pub cancel: &'a Cancel,
 }
@@ -148,7 +151,11 @@ impl Guest {
             "con0=null,fd:1".to_owned(),
             "ssl=null".to_owned(),
             format!("ssl0=fd:{}", theirs.as_raw_fd()),
-            format!("ubda=/proc/self/fd/{}", disk.as_raw_fd()),
+            format!(
+                "ubda{}=/proc/self/fd/{}",
+                if options.writes_through { "s" } else { "" },
+                disk.as_raw_fd()
+            ),
             "umid=guest".to_owned(),
             "uml_dir=/dev/shm/".to_owned(),
         ]);

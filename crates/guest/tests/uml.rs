@@ -39,6 +39,7 @@ impl Rig {
             console: &all.path().join("console"),
             scratch: all.path(),
             holds_dirty: true,
+            writes_through: false,
             cancel: &cancel,
         })
         .unwrap_or_else(|error| panic!("{error}"));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rotproof_attach::FuseMount;
-use rotproof_block::{Device, Error, ErrorKind, Result};
+use rotproof_block::{Device, Error, ErrorKind, Power, Result, ability};
 use rotproof_guest::{End, Guest, GuestMemory, GuestOptions};
 use rotproof_machine::registry::{CleanupStack, Process, Undo};
 
@@ -24,6 +24,8 @@ const MESSAGES_MAX: usize = 200;
 pub(crate) struct MachineSubject {
     exported: Exported,
     spec: MachineSpec,
+    /// Something below can lose what is not durable.
+    is_volatile: bool,
     made: Made,
     /// Where its file system is shown.
     mountpoint: PathBuf,
@@ -46,6 +48,7 @@ impl MachineSubject {
         stack.create_directory(&mountpoint)?;
         let console = environment.run.scratch().join("console");
         drop(stack.create_file(&console)?);
+        let is_volatile = devices.iter().any(|device| ability::find::<dyn Power>(&**device).is_some());
         let mut exported = Exported::for_everybody(stack, devices, environment)?;
         let of = &spec.file_system;
         let made =
@@ -56,6 +59,7 @@ impl MachineSubject {
         let mut subject = Self {
             exported,
             spec: spec.clone(),
+            is_volatile,
             made,
             mountpoint,
             console,
@@ -81,6 +85,7 @@ impl MachineSubject {
             console: &self.console,
             scratch: self.environment.run.scratch(),
             holds_dirty: self.spec.holds_dirty,
+            writes_through: self.is_volatile,
             cancel: &self.environment.cancel,
         })?);
         let ends = Arc::clone(&guest);
