@@ -183,6 +183,8 @@ impl World {
     fn round(&mut self, round: u64) -> Result<(), String> {
         let volume = self.open()?;
         self.look(&volume)?;
+        // Where writes were under way one member alone counts, until a rebuild has copied it: before another one fails.
+        self.rebuild(&volume)?;
         let seed = self.seed;
         let draw = |stream: u64| mix(seed, 2000 + stream, round);
         let kind = draw(0) % 4;
@@ -225,6 +227,11 @@ impl World {
         }
         // A member that was away gets what it has missed before another one fails.
         let volume = self.open()?;
+        self.rebuild(&volume)
+    }
+
+    /// Has all members brought up to date, none of which fails.
+    fn rebuild(&self, volume: &Volume) -> Result<(), String> {
         let (runtime, pace) = (&self.runtime, Pace::default());
         let rebuilt = runtime.block_on(volume.rebuild(runtime, pace, |_, _| {})).and_then(|done| done);
         let rebuilt = rebuilt.map_err(|error| format!("is not rebuilt: {error}"))?;
@@ -232,7 +239,6 @@ impl World {
         if rebuilt.left_bytes > 0 || !is_current {
             return Err(format!("is not whole after a rebuild: {rebuilt:?}, {:?}", volume.status().members));
         }
-        drop(volume);
         Ok(())
     }
 

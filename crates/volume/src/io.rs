@@ -29,6 +29,8 @@ pub(crate) struct Io {
     /// How long a copy may take to answer.
     patience: Duration,
     has_write_zeroes: bool,
+    /// Nothing can be written.
+    pub is_read_only: bool,
     next_id: Rc<Cell<u64>>,
 }
 
@@ -43,6 +45,7 @@ impl Io {
             runtime: runtime.clone(),
             patience,
             has_write_zeroes: below.info().features.write_zeroes,
+            is_read_only: below.info().read_only,
             next_id: Rc::new(Cell::new(FIRST_ID)),
         })
     }
@@ -162,6 +165,42 @@ impl Io {
             Some(copies) => copies.submit_to(copy, request),
             None => self.queue.submit(request),
         }
+    }
+
+    /// What lies at `offset`, from that copy of it whose `rank` is the highest of those that `accepts`, and whether another is not
+    /// as high. For what a crash may have left different on the copies.
+    ///
+    /// Fails as [`Io::read_valid`] does.
+    pub(crate) async fn read_newest<T>(
+        &self,
+        offset: u64,
+        length: usize,
+        table: u128,
+        accepts: impl Fn(&[u8]) -> Option<T>,
+        rank: impl Fn(&T) -> u64,
+        context: Context,
+    ) -> Result<(Option<(Buffer, T)>, bool)> {
+        let mut newest: Option<(Buffer, T)> = None;
+        let mut is_behind = false;
+        for copy in (0..self.copy_count).filter(|copy| self.is_current(*copy, offset, length)) {
+            let Ok(bytes) = self.read_copy(copy, offset, length, context).await else { continue };
+            let Some(found) = accepts(&bytes) else { continue };
+            let before = newest.as_ref().map(|(_, of)| rank(of));
+            is_behind |= before.is_some_and(|before| before != rank(&found));
+            if before.is_none_or(|before| before < rank(&found)) {
+                newest = Some((bytes, found));
+            }
+        }
+        match newest {
+            Some(_) => Ok((newest, is_behind)),
+            // Those that have missed something too, and errors told apart.
+            None => self.read_valid(offset, length, table, accepts, context).await.map(|found| (found, true)),
+        }
+    }
+
+    /// Whether a copy has missed nothing there, as far as is known.
+    fn is_current(&self, copy: usize, offset: u64, length: usize) -> bool {
+        self.copies.as_ref().is_none_or(|copies| copies.is_current(copy, offset, length as u64))
     }
 
     /// What lies at `offset`, from the first copy of it that `accepts`; `None` if none does, or the medium cannot read it. A

@@ -114,7 +114,7 @@ pub struct Record {
 }
 
 /// So many bits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bits(Vec<u8>);
 
 impl Bits {

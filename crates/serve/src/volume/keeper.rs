@@ -299,7 +299,7 @@ impl Shared {
         let has_spare = || self.volume.status().spares.iter().any(Option::is_some);
         let task = if kinds.contains(&FAILED) && has_spare() {
             VolumeTask::UseSpare {}
-        } else if kinds.contains(&BEHIND) {
+        } else if kinds.contains(&BEHIND) || self.volume.is_to_rebuild() {
             VolumeTask::Rebuild { rate: self.options.rebuild_rate }
         } else {
             return false;

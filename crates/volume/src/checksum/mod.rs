@@ -234,6 +234,13 @@ impl ChecksumDevice {
         self.shared.table.lost()
     }
 
+    /// Blocks of 4 KiB, by number, that a crash has left in doubt until they were looked at.
+    pub fn in_doubt(&self) -> Vec<std::ops::Range<u64>> {
+        let clip =
+            |blocks: std::ops::Range<u64>| blocks.start..blocks.end.min(self.shared.info.size / BLOCK_BYTES);
+        self.shared.table.in_doubt().into_iter().map(clip).filter(|blocks| !blocks.is_empty()).collect()
+    }
+
     /// Where the first byte of this device lies on the one below.
     pub fn data_at(&self) -> u64 {
         self.shared.data_at

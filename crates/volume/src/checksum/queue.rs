@@ -96,7 +96,7 @@ impl ChecksumQueue {
         if !table.try_hold(pages.clone()) {
             return None;
         }
-        if !table.try_enter(&pages) {
+        if table.has_doubt(&pages) || !table.try_enter(&pages) {
             table.release(pages);
             return None;
         }
@@ -119,6 +119,15 @@ impl ChecksumQueue {
                 table.release(pages);
                 return Err(error);
             }
+        }
+        let resolved = match table.has_doubt(&pages) {
+            true => self.resolve(&blocks, context).await,
+            false => Ok(()),
+        };
+        if let Err(error) = resolved {
+            table.leave(&pages);
+            table.release(pages);
+            return Err(error);
         }
         Ok(self.writing(blocks, pages, claim, data))
     }

@@ -10,6 +10,8 @@
 //! taken for wrong. Here the pages of checksums have checksums themselves; so if the page is whole it is the data that are
 //! wrong, however many copies say the same.
 
+use std::ops::Range;
+
 use rotproof_block::{Buffer, Completion, Context, Error, ErrorKind, Request, Result};
 
 use super::add;
@@ -105,6 +107,35 @@ impl ChecksumQueue {
             return self.mend(block, copies, at, context).await;
         }
         self.without_match(block, entry, copies, failure, context).await
+    }
+
+    /// Before blocks are written that a crash has left in doubt: their copies become the same, durably. Otherwise one that the crash
+    /// left behind could be taken for what the write made of it, should the next crash tear that on all others.
+    pub(super) async fn resolve(&self, blocks: &Range<u64>, context: Context) -> Result<()> {
+        let table = &self.shared().table;
+        let (Some(copies), mut is_changed) = (&self.io().copies, false) else { return Ok(()) };
+        for block in blocks.clone().filter(|block| table.legal(*block).may_be_torn) {
+            let offset = self.shared().data_at + block * BLOCK_BYTES;
+            let (mut first, mut differs): (Option<Buffer>, bool) = (None, false);
+            for copy in (0..self.io().copy_count).filter(|copy| copies.is_current(*copy, offset, BLOCK_BYTES))
+            {
+                let bytes = self.io().read_copy(copy, offset, BLOCK, context).await.ok();
+                differs |= match (&first, &bytes) {
+                    (_, None) => true,
+                    (None, Some(bytes)) => table.get(block) == NEVER && bytes.iter().any(|byte| *byte != 0),
+                    (Some(first), Some(bytes)) => first[..] != bytes[..],
+                };
+                first = first.or(bytes);
+            }
+            if differs {
+                self.mend_all(block, context).await;
+                is_changed = true;
+            }
+        }
+        match is_changed {
+            true => self.io().flush(context).await,
+            false => Ok(()),
+        }
     }
 
     /// No copy has the checksum of the block.

@@ -233,7 +233,7 @@ impl ChecksumQueue {
     }
 
     /// Looks at every copy of a block that is claimed, and mends each.
-    async fn mend_all(&self, block: u64, context: Context) {
+    pub(super) async fn mend_all(&self, block: u64, context: Context) {
         // The first look finds the right one and mends those before it.
         let Ok(right) = self.right_block(block, First::Nothing, context).await else { return };
         let Some(copies) = &self.io().copies else { return };

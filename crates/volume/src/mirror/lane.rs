@@ -279,6 +279,10 @@ impl CopyQueue for MirrorQueue {
             return request.fail(Error::new(ErrorKind::Gone, "this copy cannot be reached")).into();
         };
         let flight = Flight::new(lane, copy);
+        if request.operation.is_mutation() {
+            // The caller may say that the copy is current as soon as this is answered.
+            lane.state.unflushed.note(&(request.offset..request.end()));
+        }
         match queue.submit(request).try_take() {
             Ok(completion) => completion.into(),
             Err(submission) => Submission::pending(async move {

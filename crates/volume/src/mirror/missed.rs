@@ -121,7 +121,7 @@ fn seek(words: &[AtomicU64], from: u64, end: u64, is_set: bool) -> Option<u64> {
 }
 
 /// The words that hold these bits, each with their mask.
-fn masks(bits: Range<u64>) -> impl Iterator<Item = (usize, u64)> {
+pub(super) fn masks(bits: Range<u64>) -> impl Iterator<Item = (usize, u64)> {
     let mut at = bits.start;
     std::iter::from_fn(move || {
         (at < bits.end).then(|| {

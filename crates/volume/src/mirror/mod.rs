@@ -17,6 +17,7 @@ mod rebuild;
 mod report;
 mod slot;
 mod state;
+mod unflushed;
 mod write;
 
 use std::fmt;

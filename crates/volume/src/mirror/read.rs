@@ -349,6 +349,8 @@ impl Lane {
                 self.note(member, false, &completion.result);
                 if completion.result.is_err() {
                     self.state.note_missed(member, &range, others);
+                } else {
+                    self.state.unflushed.note(&range);
                 }
                 completion.result.is_ok()
             }

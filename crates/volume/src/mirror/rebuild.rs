@@ -94,6 +94,20 @@ impl MirrorDevice {
         pace: Pace,
         mut progress: impl FnMut(Progress),
     ) -> Result<RebuildReport> {
+        let all = |told| {
+            progress(told);
+            true
+        };
+        self.rebuild_while(runtime, pace, all).await
+    }
+
+    /// As [`MirrorDevice::rebuild`], until `progress` says not to go on. What is done stays done.
+    pub async fn rebuild_while(
+        &self,
+        runtime: &Runtime,
+        pace: Pace,
+        mut progress: impl FnMut(Progress) -> bool,
+    ) -> Result<RebuildReport> {
         let lane = Lane::open(&self.state, runtime)?;
         let mut pacer = Pacer::new(runtime, pace);
         let mut report = RebuildReport::default();
@@ -111,8 +125,11 @@ impl MirrorDevice {
                 if lane.copy(member, &range, &mut report.left).await {
                     report.copied_bytes += bytes;
                 }
-                progress(Progress { done_bytes: report.copied_bytes, total_bytes });
+                let goes_on = progress(Progress { done_bytes: report.copied_bytes, total_bytes });
                 pacer.done(bytes).await;
+                if !goes_on {
+                    return Ok(report);
+                }
             }
         }
         Ok(report)

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rotproof_block::{Device, DeviceInfo, Error, ErrorKind, Result, Runtime};
@@ -15,6 +15,7 @@ use super::gate::Gate;
 use super::missed::Missed;
 use super::report::{MirrorEvent, OnEvent};
 use super::slot::{Seat, Slot};
+use super::unflushed::Unflushed;
 use crate::copies::MemberState;
 
 /// Requests in a row that may fail before a member is taken out.
@@ -71,6 +72,11 @@ pub(super) struct State {
     /// Held while something changes that the rule is about.
     change: Mutex<()>,
     pub(super) miss_log: std::sync::OnceLock<Arc<dyn MissLog>>,
+    /// What members may have taken and forget when their power goes.
+    pub(super) unflushed: Unflushed,
+    /// What members that were taken out may have forgotten: it has to be on record before a flush is acknowledged.
+    forgotten: Mutex<Vec<(usize, Range<u64>)>>,
+    has_forgotten: AtomicBool,
     pub(super) on_event: std::sync::OnceLock<OnEvent>,
 }
 
@@ -84,6 +90,9 @@ impl State {
             generation: AtomicU64::new(0),
             change: Mutex::new(()),
             miss_log: std::sync::OnceLock::new(),
+            unflushed: Unflushed::new(info.size),
+            forgotten: Mutex::default(),
+            has_forgotten: AtomicBool::new(false),
             on_event: std::sync::OnceLock::new(),
         }
     }
@@ -139,9 +148,35 @@ impl State {
         *slot.seat.lock() = Seat::Failed { why: why.to_owned() };
         slot.incarnation.fetch_add(1, Ordering::AcqRel);
         self.generation.fetch_add(1, Ordering::AcqRel);
+        // What it took and was not flushed it may have forgotten when it comes back: the others will make it durable without it.
+        // Whoever notes a write only now finds that the member is another, and notes that it missed it.
+        for range in self.unflushed.ranges() {
+            slot.missed.mark(range.clone());
+            self.forgotten.lock().push((member, range));
+            self.has_forgotten.store(true, Ordering::SeqCst);
+        }
         drop(changing);
         self.tell(&MirrorEvent::Failed { member, why: why.to_owned() });
         Ok(())
+    }
+
+    /// Whether something that a member may have forgotten is not on record.
+    pub(super) fn has_forgotten(&self) -> bool {
+        self.has_forgotten.load(Ordering::SeqCst)
+    }
+
+    /// What members may have forgotten and is not on record: what is taken here is for the caller to put there, or to give back.
+    pub(super) fn take_forgotten(&self) -> Vec<(usize, Range<u64>)> {
+        let mut forgotten = self.forgotten.lock();
+        self.has_forgotten.store(false, Ordering::SeqCst);
+        std::mem::take(&mut forgotten)
+    }
+
+    /// It could not be put on record.
+    pub(super) fn give_back_forgotten(&self, left: impl IntoIterator<Item = (usize, Range<u64>)>) {
+        let mut forgotten = self.forgotten.lock();
+        forgotten.extend(left);
+        self.has_forgotten.store(!forgotten.is_empty(), Ordering::SeqCst);
     }
 
     /// Ok unless there is a range, within a granule, that `matters` and that no member but this one has.

@@ -36,6 +36,26 @@ struct Sent {
     is_repeated: bool,
 }
 
+/// A flush under way: what it has not made durable when it is dropped is still not durable.
+struct Flushing {
+    lane: Rc<Lane>,
+    number: u64,
+    is_done: bool,
+}
+
+impl Flushing {
+    /// All that it took is durable, and what is not on all members on record.
+    fn end_well(mut self) {
+        self.is_done = true;
+    }
+}
+
+impl Drop for Flushing {
+    fn drop(&mut self) {
+        self.lane.state.unflushed.end(self.number, self.is_done);
+    }
+}
+
 /// Within the gate, until it is dropped.
 struct Inside {
     lane: Rc<Lane>,
@@ -223,6 +243,8 @@ impl Lane {
 
     /// Notes who did not take a write; an error if for some byte nobody took it who had what was there before.
     fn settle(&self, round: &Round, late: Option<Error>) -> Result<()> {
+        // Before it is clear who took it: who is taken out from now on is known to have it unflushed, or not to have taken it.
+        self.state.unflushed.note(&round.range);
         let took = round.took(self);
         let is_plain =
             self.members().all(|member| took.has(member) && self.state.slots[member].missed.is_empty());
@@ -274,16 +296,20 @@ impl Lane {
 
     pub(super) fn flush(self: &Rc<Self>, request: Request) -> Submission {
         let context = request.context;
+        let flushing =
+            Flushing { lane: Rc::clone(self), number: self.state.unflushed.begin(), is_done: false };
         let mut round = match self.begin(request) {
             Ok(round) => round,
             Err(completion) => return (*completion).into(),
         };
         let asked = round.asked();
-        if round.is_answered_well() {
+        if round.is_answered_well() && !self.state.has_forgotten() {
+            flushing.end_well();
             return Completion { result: Ok(()), buffer: round.into_buffer(), context }.into();
         }
         let lane = Rc::clone(self);
         Submission::pending(async move {
+            let flushing = flushing;
             // Whoever flushed has everything, for what a late one may leave out.
             round.range = 0..lane.state.info.size;
             let patience = lane.state.options.patience.saturating_mul(FLUSH_PATIENCE);
@@ -294,8 +320,36 @@ impl Lane {
                 Ok(()) if took != asked => lane.record(took, &round.range).await,
                 other => other,
             };
+            let result = match result {
+                Ok(()) => lane.record_forgotten().await,
+                other => other,
+            };
+            if result.is_ok() {
+                flushing.end_well();
+            }
             Completion { result, buffer: round.into_buffer(), context }
         })
+    }
+
+    /// Has it made durable what members that were taken out may have forgotten, now that it is durable elsewhere.
+    async fn record_forgotten(&self) -> Result<()> {
+        if !self.state.has_forgotten() {
+            return Ok(());
+        }
+        let mut left = self.state.take_forgotten();
+        let Some(log) = self.state.miss_log.get() else { return Ok(()) };
+        while let Some((member, range)) = left.last().cloned() {
+            let recorded = match log.missed(&self.runtime, member, range) {
+                Some(recording) => recording.await,
+                None => Ok(()),
+            };
+            if let Err(error) = recorded {
+                self.state.give_back_forgotten(left);
+                return Err(error);
+            }
+            left.pop();
+        }
+        Ok(())
     }
 
     /// A member whose flush failed may have lost anything since the one before, so it counts as having nothing. That takes

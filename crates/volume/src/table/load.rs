@@ -34,7 +34,11 @@ impl Table {
         if self.entries.is_loaded(page) {
             return Ok(());
         }
-        let is_used = self.head.lock().state.used.has(self.layout.granule_of(page));
+        let granule = self.layout.granule_of(page);
+        let (is_used, is_marked) = {
+            let head = self.head.lock();
+            (head.state.used.has(granule), head.state.marks.has(granule))
+        };
         let mut bytes = vec![0; BLOCK_BYTES as usize];
         let (mut header, mut is_behind) = (PageHeader { generation: 0, covers: 0 }, false);
         if is_used {
@@ -43,8 +47,24 @@ impl Table {
                 let accepts = |bytes: &[u8]| page::open(bytes, self.id, page);
                 let at = self.layout.page_at(copy, page);
                 self.counts.requests.fetch_add(1, Ordering::Relaxed);
-                let read = match io.read_valid(at, BLOCK_BYTES as usize, self.id, accepts, context).await {
-                    Ok(read) => read,
+                let bytes_of_page = BLOCK_BYTES as usize;
+                // Where a crash may have come between the copies of a page the newest is wanted, and all are to be it: once the
+                // mark is gone, each is believed.
+                let read = match is_marked && io.copies.is_some() {
+                    true => {
+                        let rank = |header: &PageHeader| header.generation;
+                        io.read_newest(at, bytes_of_page, self.id, accepts, rank, context).await
+                    }
+                    false => io
+                        .read_valid(at, bytes_of_page, self.id, accepts, context)
+                        .await
+                        .map(|read| (read, false)),
+                };
+                let read = match read {
+                    Ok((read, differs)) => {
+                        is_behind |= differs;
+                        read
+                    }
                     Err(error) => {
                         failure = Some(error);
                         None

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use rotproof_block::turns::Turns;
-use rotproof_block::{Context, Error, ErrorKind, Result};
+use rotproof_block::{Buffer, Context, Error, ErrorKind, Result};
 
 use super::doubt::Doubts;
 use super::layout::{BLOCK_BYTES, Layout, STATE_BYTES};
@@ -39,7 +39,7 @@ impl Table {
     ///
     /// Fails with [`ErrorKind::Invalid`] if there is none, [`ErrorKind::Unsupported`] if it is newer than this code.
     pub(crate) async fn open(io: &Io, layout: Layout, order: Order, cache_pages: usize) -> Result<Self> {
-        let Some(state) = newest_state(io, &layout).await? else {
+        let Some((state, is_everywhere)) = newest_state(io, &layout).await? else {
             let context = "there are no checksums or maps on this device, or none that can be read";
             return Err(Error::new(ErrorKind::Invalid, context));
         };
@@ -53,6 +53,10 @@ impl Table {
                 layout.words * 4
             );
             return Err(Error::new(ErrorKind::Invalid, context));
+        }
+        if !is_everywhere && !io.is_read_only {
+            // A crash came between its copies. The next one is written over the one before it, so this one must be whole.
+            write_state(io, &layout, &state, Context::default()).await?;
         }
         let granule = |granule| AtomicU32::new(if is_entered(order, &state, granule) { MARKED } else { 0 });
         let table = Self {
@@ -88,7 +92,7 @@ impl Table {
     /// What the owner of a table keeps in it, of a device whose table probably has this layout: where it has another, the
     /// first copy of the state must be whole. `None` if there is no table.
     pub(crate) async fn owner_of(io: &Io, layout: &Layout) -> Result<Option<Owner>> {
-        Ok(newest_state(io, layout).await?.map(|state| state.owner))
+        Ok(newest_state(io, layout).await?.map(|(state, _)| state.owner))
     }
 
     /// Takes what the log has since its tail. A block of it that is missing, while a later one says that it was durable, is
@@ -96,6 +100,7 @@ impl Table {
     async fn read_log(&self, io: &Io) -> Result<()> {
         let (tail, words) = (self.head.lock().state.log_tail, self.layout.words);
         let mut found: BTreeMap<u64, log::LogBlock> = BTreeMap::new();
+        let mut images: BTreeMap<u64, Buffer> = BTreeMap::new();
         let mut at = tail;
         let end = tail + self.layout.log_blocks;
         while at < end {
@@ -113,6 +118,7 @@ impl Table {
                     for (number, block) in (at..).zip(bytes.chunks(BLOCK_BYTES as usize)) {
                         if !found.contains_key(&number) && log::number_of(block, self.id) == Some(number) {
                             found.insert(number, log::decode(block, words, &(0..self.layout.entries)));
+                            images.insert(number, Buffer::copy_of(block));
                         }
                     }
                     if (at..at + count).all(|number| found.contains_key(&number)) {
@@ -125,6 +131,18 @@ impl Table {
         let durable = found.values().map(|block| block.durable).max().unwrap_or(0).max(tail - 1);
         let missing = (tail..=durable).filter(|number| !found.contains_key(number)).count() as u64;
         self.counts.log_lost.fetch_add(missing, Ordering::Relaxed);
+        // A crash may have left those behind on one copy alone. What they say counts from now on, so they must be on all, before any
+        // that comes later says that they are durable.
+        let unsure: Vec<(u64, Buffer)> = images.split_off(&(durable + 1)).into_iter().collect();
+        if !unsure.is_empty() && !io.is_read_only {
+            for copy in 0..2 {
+                for (number, block) in &unsure {
+                    let place = self.layout.log_at(copy, *number);
+                    io.write(place, Buffer::copy_of(block), Context::default()).await?;
+                }
+            }
+            io.flush(Context::default()).await?;
+        }
         let mut head = self.head.lock();
         head.durable = durable;
         head.next = found.keys().next_back().map_or(tail, |last| last + 1).max(durable + 1);
@@ -160,9 +178,10 @@ pub(super) fn is_entered(order: Order, state: &State, granule: u64) -> bool {
     }
 }
 
-/// The newest state that is whole, in any slot of any copy.
-async fn newest_state(io: &Io, layout: &Layout) -> Result<Option<State>> {
+/// The newest state that is whole, in any slot of any copy, and whether all copies have it that could be read.
+async fn newest_state(io: &Io, layout: &Layout) -> Result<Option<(State, bool)>> {
     let (mut newest, mut refused): (Option<State>, Option<Error>) = (None, None);
+    let (mut copies_read, mut generations) = (0, Vec::new());
     for copy in 0..2 {
         for slot in 0..2 {
             let at = layout.state_at(copy, slot);
@@ -170,8 +189,10 @@ async fn newest_state(io: &Io, layout: &Layout) -> Result<Option<State>> {
                 let Ok(bytes) = io.read_copy(from, at, STATE_BYTES as usize, Context::default()).await else {
                     continue;
                 };
+                copies_read += u64::from(slot == 0);
                 match State::decode(&bytes, 2 * copy + slot) {
                     Ok(Some(state)) => {
+                        generations.push(state.generation);
                         if newest.as_ref().is_none_or(|newest| newest.generation < state.generation) {
                             newest = Some(state);
                         }
@@ -182,7 +203,14 @@ async fn newest_state(io: &Io, layout: &Layout) -> Result<Option<State>> {
             }
         }
     }
-    refused.map_or(Ok(newest), Err)
+    if let Some(error) = refused {
+        return Err(error);
+    }
+    Ok(newest.map(|state| {
+        let having = generations.iter().filter(|generation| **generation == state.generation).count() as u64;
+        let is_everywhere = having >= copies_read;
+        (state, is_everywhere)
+    }))
 }
 
 /// Writes a state to both copies and makes it durable.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rotproof_block::{Buffer, Context, Device, Error, ErrorKind, Request, Result, Runtime};
 
 use super::book::{Page, Spare};
-use crate::member::{COPY_BYTES, Record, data_bytes, places};
+use crate::member::{Bits, COPY_BYTES, Record, data_bytes, places};
 
 /// A device that is offered as a member, with what people call it.
 #[derive(Clone)]
@@ -156,19 +156,37 @@ pub(super) async fn assemble(candidates: Vec<Candidate>, runtime: &Runtime) -> R
     Ok(Assembled { newest, pages, spares, names, notes })
 }
 
-/// Two members of one mirror each of which says that the other has missed something have both gone on alone.
+/// Two members of one mirror each of which says that the other has missed what that one knows nothing of have both gone on alone.
+///
+/// Who has merely been away longer knows less, and that is no conflict: what he says of the other, that one says of itself; or there
+/// is a third of which he says nothing, and who has gone on with the other.
 fn refuse_conflicts(records: &[(Candidate, Record)]) -> Result<()> {
+    let entry = |of: &'_ Record, id: Option<u128>| -> Option<Bits> {
+        of.members.iter().find(|entry| Some(entry.id) == id).map(|entry| entry.missed.clone())
+    };
     let says_behind = |one: &Record, other: &Record| {
         let id = other.own_id();
-        one.members.iter().any(|entry| Some(entry.id) == id && !entry.missed.is_empty())
+        let (said, known) = (entry(one, id).unwrap_or_default(), entry(other, id).unwrap_or_default());
+        said.ones().any(|bit| !known.has(bit))
+    };
+    // Their places say so only where both know of as many copies.
+    let is_one_mirror = |one: &Record, other: &Record| {
+        let ways = usize::from(one.layout.ways);
+        one.layout.ways != other.layout.ways || one.index / ways == other.index / ways
     };
     for (number, (one, of_one)) in records.iter().enumerate() {
         for (other, of_other) in &records[number + 1..] {
-            let ways = usize::from(of_one.layout.ways);
-            // Their places say so only where both know of as many copies.
-            let is_one_mirror =
-                of_one.layout.ways != of_other.layout.ways || of_one.index / ways == of_other.index / ways;
-            if is_one_mirror && says_behind(of_one, of_other) && says_behind(of_other, of_one) {
+            let conflicts = |one: &Record, other: &Record| {
+                let is_known = |third: &Record| {
+                    is_one_mirror(one, third)
+                        && third.own_id() != one.own_id()
+                        && third.own_id() != other.own_id()
+                        && !says_behind(one, third)
+                        && says_behind(third, one)
+                };
+                says_behind(one, other) && !records.iter().any(|(_, third)| is_known(third))
+            };
+            if is_one_mirror(of_one, of_other) && conflicts(of_one, of_other) && conflicts(of_other, of_one) {
                 let context = format!(
                     "{} and {} have each gone on without the other, so each has what the other lacks; open the volume with the \
                      one whose data you want to keep, and replace the other",

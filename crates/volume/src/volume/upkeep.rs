@@ -1,6 +1,7 @@
 //! What is done to a volume that is in use: it is rebuilt, scrubbed, and closed.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use rotproof_block::{Context, Device, Request, Result, Runtime};
 
@@ -8,6 +9,9 @@ use super::Volume;
 use crate::checksum::ScrubOptions;
 use crate::copies::Members;
 use crate::mirror::Pace;
+
+/// How often a rebuild puts on record how far it has come.
+const RECORD_EVERY: Duration = Duration::from_secs(10);
 
 /// What a rebuild or a scrub of a volume came to. Bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +45,8 @@ impl Volume {
     }
 
     /// Brings members up to date with what they have missed, while the volume is in use. `progress` is told how many bytes
-    /// are done, and of how many. What is done stays done if it is given up.
+    /// are done, and of how many. What is done stays done if it is given up, and is on record every few seconds: after a loss of
+    /// power it goes on from there.
     pub async fn rebuild(
         &self,
         runtime: &Runtime,
@@ -49,30 +54,60 @@ impl Volume {
         mut progress: impl FnMut(u64, u64),
     ) -> Result<Upkeep> {
         let mut upkeep = Upkeep::default();
-        if self.book.layout.ways > 1 && !self.checksums.is_empty() {
-            let mut before = (0, 0);
-            for checksum in &self.checksums {
-                let mut last = (0, 0);
-                let told = |scrub: crate::checksum::Scrub| {
-                    last = (scrub.done, scrub.of);
-                    progress(before.0 + scrub.done, before.1 + scrub.of);
-                    true
-                };
-                let report = checksum.rebuild(runtime, pace.bytes_per_second, told).await?;
-                before = (before.0 + last.0, before.1 + last.1);
-                upkeep.copied_bytes += report.written;
-                upkeep.left_bytes += report.lost + report.remaining;
-            }
-        } else {
-            for mirror in self.mirrors.iter().flatten() {
-                let report =
-                    mirror.rebuild(runtime, pace, |told| progress(told.done_bytes, told.total_bytes)).await?;
-                upkeep.copied_bytes += report.copied_bytes;
-                upkeep.left_bytes +=
-                    report.left.iter().map(|left| left.range.end - left.range.start).sum::<u64>();
+        let has_sums = self.book.layout.ways > 1 && !self.checksums.is_empty();
+        let parts = if has_sums { self.checksums.len() } else { self.mirrors.iter().flatten().count() };
+        // What a crash has left in doubt becomes the same on all members, so that none of them alone has what was believed.
+        for checksum in self.checksums.iter().filter(|_| has_sums) {
+            let options = ScrubOptions {
+                bytes_per_second: pace.bytes_per_second,
+                ranges: checksum
+                    .in_doubt()
+                    .into_iter()
+                    .map(|blocks| blocks.start * 4096..blocks.end * 4096)
+                    .collect(),
+            };
+            if !options.ranges.is_empty() {
+                checksum.scrub(runtime, &options, |_| true).await?;
             }
         }
-        // Only what is durable is no longer missed.
+        // Of the parts before: bytes that are done.
+        let mut before = 0;
+        for part in 0..parts {
+            loop {
+                let (until, mut is_whole, mut done) = (runtime.now().after(RECORD_EVERY), true, 0);
+                let left_bytes;
+                if has_sums {
+                    let told = |scrub: crate::checksum::Scrub| {
+                        done = scrub.done;
+                        progress(before + scrub.done, before + scrub.of);
+                        is_whole = runtime.now() < until;
+                        is_whole
+                    };
+                    let report = self.checksums[part].rebuild(runtime, pace.bytes_per_second, told).await?;
+                    upkeep.copied_bytes += report.written;
+                    left_bytes = report.lost + report.remaining;
+                } else {
+                    let Some(mirror) = self.mirrors.iter().flatten().nth(part) else { break };
+                    let told = |told: crate::mirror::Progress| {
+                        done = told.done_bytes;
+                        progress(before + told.done_bytes, before + told.total_bytes);
+                        is_whole = runtime.now() < until;
+                        is_whole
+                    };
+                    let report = mirror.rebuild_while(runtime, pace, told).await?;
+                    upkeep.copied_bytes += report.copied_bytes;
+                    left_bytes = report.left.iter().map(|left| left.range.end - left.range.start).sum();
+                }
+                before += done;
+                if is_whole {
+                    upkeep.left_bytes += left_bytes;
+                    break;
+                }
+                // Only what is durable is no longer missed.
+                self.flush(runtime).await?;
+                self.record_missed(runtime).await?;
+            }
+        }
         self.flush(runtime).await?;
         self.record_missed(runtime).await?;
         Ok(upkeep)
@@ -110,6 +145,13 @@ impl Volume {
             upkeep.differing_bytes += report.differing_blocks * 4096;
         }
         Ok(upkeep)
+    }
+
+    /// Whether a rebuild would find something to do: a member is behind, or a crash has left something in doubt.
+    pub fn is_to_rebuild(&self) -> bool {
+        let is_behind = self.mirrors.iter().flatten().any(|mirror| !mirror.to_rebuild().is_empty());
+        let has_copies = self.book.layout.ways > 1;
+        is_behind || has_copies && self.checksums.iter().any(|checksum| !checksum.in_doubt().is_empty())
     }
 
     pub(super) async fn flush(&self, runtime: &Runtime) -> Result<()> {

@@ -9,7 +9,8 @@ fn who_is_gone_is_taken_out_and_the_last_stays_whatever_it_answers() {
     stand.members[0].plan(|_, _| Act::Fail(ErrorKind::Gone));
     stand.write(65_536, &pattern(2, BLOCK)).expect("the other takes it");
     assert!(matches!(stand.mirror.states()[0], MemberState::Failed { .. }));
-    assert_eq!(stand.mirror.missed(0), [65_536..131_072]);
+    // What it took was never flushed, so it may have forgotten that too.
+    assert_eq!(stand.mirror.missed(0), [0..131_072]);
     let before = stand.members[0].requests();
     stand.write(262_144, &pattern(3, BLOCK)).expect("the other takes it");
     assert_eq!(stand.members[0].requests(), before, "it is not asked any more");
