@@ -165,6 +165,12 @@ pub enum Fate {
     Silent,
     /// No request met it.
     Unmet,
+    /// All data were right, but somebody waited until the device answered again.
+    Waited,
+    /// A request never came back.
+    Hung,
+    /// It could not be aimed there, so nobody knows.
+    Unknown,
 }
 
 impl Fate {
@@ -176,6 +182,9 @@ impl Fate {
             Self::Reported => 'E',
             Self::Silent => 'S',
             Self::Unmet => '-',
+            Self::Waited => 'W',
+            Self::Hung => 'H',
+            Self::Unknown => '?',
         }
     }
 }
@@ -205,7 +214,7 @@ impl Cell {
     pub fn is_as_promised(&self) -> bool {
         match self.fate {
             Fate::Repaired | Fate::Masked | Fate::Unmet => true,
-            Fate::Silent => false,
+            Fate::Silent | Fate::Waited | Fate::Hung | Fate::Unknown => false,
             Fate::Reported => {
                 // Checksums of the target's page are also those of the map's beginning.
                 let is_whole = self.fault == Fault::Gone || matches!(self.place, Place::Record | Place::Sums);

@@ -15,7 +15,8 @@ mod volume;
 
 pub use cell::{Cell, Fate, Fault, Place, When, all_cells};
 pub use life::{Life, life};
-pub use show::table;
+pub use oracle::{BLOCK, Oracle, block_of};
+pub use show::{table, table_of_several};
 pub use volume::volume_cell;
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use rotproof_matrix_fs::Peer;
 use rotproof_serve::{ExportKind, NbdAddress};
 use rotproof_spec::{Bytes, Span};
 
@@ -348,9 +349,14 @@ pub struct GrowArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Two members of RAM, checksums and versions, in virtual time: nothing of yours
-is touched, and the same seed finds the same. docs/volume.md says what the
-letters mean.")]
+is touched, and the same seed finds the same. Beside it stand btrfs RAID-1 and
+a ZFS mirror (zfs-fuse) on members of RAM, by real time: that needs root, and
+takes about ten minutes each. docs/volume.md says what the letters mean.")]
 pub struct MatrixArgs {
+    /// Beside it the same faults below btrfs, zfs
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = peer)]
+    pub beside: Vec<Peer>,
+
     /// Root of all that is drawn
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -358,6 +364,11 @@ pub struct MatrixArgs {
     /// Print every cell as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+fn peer(word: &str) -> Result<Peer, String> {
+    let found = Peer::ALL.into_iter().find(|peer| peer.word() == word);
+    found.ok_or_else(|| format!("there are {}", Peer::ALL.map(Peer::word).join(", ")))
 }
 
 /// `rotproof volume destroy`.
