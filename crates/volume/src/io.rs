@@ -198,6 +198,11 @@ impl Io {
         }
     }
 
+    /// The copies that have missed nothing there.
+    pub(crate) fn current_copies(&self, offset: u64, length: usize) -> Vec<usize> {
+        (0..self.copy_count).filter(|copy| self.is_current(*copy, offset, length)).collect()
+    }
+
     /// Whether a copy has missed nothing there, as far as is known.
     fn is_current(&self, copy: usize, offset: u64, length: usize) -> bool {
         self.copies.as_ref().is_none_or(|copies| copies.is_current(copy, offset, length as u64))

@@ -42,6 +42,8 @@ pub struct ScrubReport {
     pub read: u64,
     /// Bytes left out, as they were never written.
     pub left_out: u64,
+    /// Pages of checksums, and states of them, of which a copy was wrong, and that were written again.
+    pub metadata: u64,
     /// What was wrong and what became of it, since the scrub began; reads of others at the time are counted with it.
     pub found: ChecksumReport,
 }
@@ -86,6 +88,9 @@ impl ChecksumDevice {
                     runtime.sleep_until(began.after(due)).await;
                 }
             }
+        }
+        if options.ranges.is_empty() {
+            report.metadata = self.shared.table.scrub(queue.io(), context).await?;
         }
         report.found = self.report().since(&before);
         for range in in_doubt {

@@ -11,6 +11,7 @@ mod log;
 mod memory;
 mod open;
 mod page;
+mod scrub;
 pub(crate) mod sealed;
 mod state;
 #[cfg(test)]

@@ -1,13 +1,16 @@
 //! What is done to a volume that is in use: it is rebuilt, scrubbed, and closed.
 
+use std::future::Future;
 use std::ops::Range;
+use std::task::Poll;
 use std::time::Duration;
 
-use rotproof_block::{Context, Device, Request, Result, Runtime};
+use rotproof_block::{Buffer, Completion, Context, Device, Request, Result, Runtime, Submission};
 
 use super::Volume;
 use crate::checksum::ScrubOptions;
 use crate::copies::Members;
+use crate::member::{COPY_BYTES, Record, places};
 use crate::mirror::Pace;
 
 /// How often a rebuild puts on record how far it has come.
@@ -120,7 +123,7 @@ impl Volume {
         pace: Pace,
         mut progress: impl FnMut(u64, u64),
     ) -> Result<Upkeep> {
-        let mut upkeep = Upkeep::default();
+        let mut upkeep = Upkeep { repaired_bytes: self.scrub_records(runtime).await?, ..Upkeep::default() };
         if !self.checksums.is_empty() {
             let options = ScrubOptions { bytes_per_second: pace.bytes_per_second, ..ScrubOptions::default() };
             let of = self.checksums.iter().map(|checksum| checksum.info().size).sum();
@@ -132,7 +135,7 @@ impl Volume {
                 };
                 let report = checksum.scrub(runtime, &options, told).await?;
                 before += checksum.info().size;
-                upkeep.repaired_bytes += report.found.repaired * 4096;
+                upkeep.repaired_bytes += (report.found.repaired + report.metadata) * 4096;
                 upkeep.left_bytes += report.found.lost * 4096;
             }
             return Ok(upkeep);
@@ -145,6 +148,31 @@ impl Volume {
             upkeep.differing_bytes += report.differing_blocks * 4096;
         }
         Ok(upkeep)
+    }
+
+    /// Looks at every copy of every record; where one is not whole all are written again. Bytes of those that were not.
+    async fn scrub_records(&self, runtime: &Runtime) -> Result<u64> {
+        let devices: Vec<_> = self.book.pages.lock().iter().filter_map(|page| page.device.clone()).collect();
+        let mut bad = 0;
+        for device in devices {
+            let queue = device.open_queue(runtime)?;
+            for place in places(device.info().size).into_iter().flatten() {
+                let read = Request::read(place, Buffer::stale(COPY_BYTES as usize), Context::default());
+                let Some(read) = first_of(runtime, self.book.patience, queue.submit(read)).await else {
+                    continue;
+                };
+                let is_whole =
+                    read.result.is_ok() && matches!(Record::decode(&read.buffer, place), Ok(Some(_)));
+                bad += u64::from(!is_whole);
+            }
+        }
+        if bad > 0 {
+            // An even generation is written to one copy at each end, an odd one to the other.
+            for _ in 0..2 {
+                self.record_missed(runtime).await?;
+            }
+        }
+        Ok(bad * COPY_BYTES)
     }
 
     /// Whether a rebuild would find something to do: a member is behind, or a crash has left something in doubt.
@@ -176,4 +204,14 @@ impl Volume {
         self.settle(runtime).await?;
         self.book.set_open(runtime, false).await
     }
+}
+
+/// An answer, if it comes in time.
+async fn first_of(runtime: &Runtime, patience: Duration, submission: Submission) -> Option<Completion> {
+    let (mut submission, mut end) = (std::pin::pin!(submission), std::pin::pin!(runtime.sleep(patience)));
+    std::future::poll_fn(|task| match submission.as_mut().poll(task) {
+        Poll::Ready(completion) => Poll::Ready(Some(completion)),
+        Poll::Pending => end.as_mut().poll(task).map(|()| None),
+    })
+    .await
 }
