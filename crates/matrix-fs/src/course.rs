@@ -302,7 +302,11 @@ impl Course<'_> {
     fn judge(&mut self, block: usize, read: Result<Buffer, String>) {
         match read {
             Ok(bytes) => self.seen.is_wrong |= !self.oracle.is_right(block, &bytes),
-            Err(error) => self.seen.errors.push(error),
+            Err(error) => {
+                self.seen.errors.push(error);
+                // A write that could not be brought to the members may be told of by a read, and is then undone.
+                self.oracle.dropped();
+            }
         }
     }
 
