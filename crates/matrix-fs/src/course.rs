@@ -218,7 +218,7 @@ impl Course<'_> {
 
     fn write(&mut self, block: usize) {
         self.timed(|course| {
-            let write = course.oracle.next();
+            let write = course.oracle.next_write();
             let bytes = course.oracle.content(block, write);
             let written =
                 course.open_file().and_then(|file| file.write_all_at(&bytes, (block * BLOCK) as u64));

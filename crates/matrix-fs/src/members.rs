@@ -1,6 +1,6 @@
 //! Two members of RAM with faults below each, as files that the kernel sees.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -66,18 +66,16 @@ impl Members {
     /// The members as loop devices.
     pub(crate) fn attach(&mut self) -> Result<Vec<PathBuf>> {
         let options = LoopOptions { direct_io: true, read_only: false, block_size: Some(4096) };
-        let attach = |file: &Path| {
-            let attached = self.stack.create(Loop { backing_file: file.to_owned() }, || {
+        let mut attached = Vec::new();
+        for file in &self.files {
+            attached.push(self.stack.create(Loop { backing_file: file.clone() }, || {
                 let device = LoopDevice::attach(file, options)?;
                 let path = device.path().to_owned();
                 let undo: Undo = Box::new(move || device.detach());
                 Ok((path, undo))
-            });
-            attached
-        };
-        let files = self.files.clone();
-        let mut attach = attach;
-        files.iter().map(|file| attach(file)).collect()
+            })?);
+        }
+        Ok(attached)
     }
 
     /// What ends the members at once: every request to them fails.

@@ -56,18 +56,3 @@ fn cells_are_as_the_docs_say() {
         assert_eq!(cell.fate.letter(), letter_in_docs(peer, &cell), "{peer:?}: {cell:?}");
     }
 }
-
-/// All of one, one line each.
-#[test]
-#[ignore = "takes minutes: `ROTPROOF_CELLS=btrfs cargo test -p rotproof-matrix-fs -- --ignored --nocapture`"]
-fn all_cells_of_one() {
-    let word = std::env::var("ROTPROOF_CELLS").unwrap_or_else(|_| "btrfs".to_owned());
-    let peer = Peer::ALL.into_iter().find(|peer| peer.word() == word).expect("btrfs or zfs");
-    let skip = std::env::var("ROTPROOF_CELLS_FROM").ok().and_then(|from| from.parse().ok()).unwrap_or(0);
-    for (fault, place, when) in
-        rotproof_matrix::all_cells().into_iter().filter(|cell| peer.has(cell.1)).skip(skip)
-    {
-        let (_, cell) = cells(&[(peer, fault, place, when)]).remove(0);
-        println!("{} {fault:?} {place:?} {when:?} {} {:?}", cell.fate.letter(), cell.hits, cell.error);
-    }
-}

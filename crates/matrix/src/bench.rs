@@ -116,7 +116,7 @@ impl Bench {
     }
 
     pub(crate) fn write(&self, device: &dyn Device, block: usize, oracle: &mut Oracle) -> Result<()> {
-        let write = oracle.next();
+        let write = oracle.next_write();
         let data = Buffer::copy_of(&oracle.content(block, write));
         let queue = device.open_queue(&self.runtime)?;
         let request = Request::write((block * BLOCK) as u64, data, Context::default());

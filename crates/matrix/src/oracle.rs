@@ -39,7 +39,7 @@ impl Oracle {
     }
 
     /// The number of the next write.
-    pub fn next(&mut self) -> u64 {
+    pub fn next_write(&mut self) -> u64 {
         self.last += 1;
         self.last
     }
@@ -82,7 +82,7 @@ impl Oracle {
 
 /// What every content of a seed begins with.
 fn mark(seed: u64) -> u64 {
-    mix(seed, 0x6d_6172_6b, 0)
+    mix(seed, 0x6d61_726b, 0)
 }
 
 /// The block of which this is a content, whenever it was written, if it is one of an oracle of this seed.
