@@ -520,7 +520,7 @@ fn the_forensics_name_every_effect_from_the_data_alone() {
         (format!("write, {places}: ones"), "ones 2"),
         (format!("write, {places}: noise"), "noise 2"),
         (format!("write, {places}: lost_write"), "stale 2"),
-        (format!("write, {places}: misdirected_write(to=0)"), "foreign 1 stale 2"),
+        (format!("write, {places}: misdirected_write(to=0)"), "misdirected 1 stale 2"),
         (format!("read, {places}: stale_read"), "stale 2"),
         (format!("write, {places}: torn_write"), "torn 2"),
         (format!("write, {places}: torn_write(new=last, sectors=3)"), "torn 2"),
