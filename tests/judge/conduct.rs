@@ -90,6 +90,9 @@ impl fmt::Display for Conducted {
         writeln!(f, "noticed: {:?}", self.noticed)?;
         writeln!(f, "the other hand:")?;
         self.blows.iter().try_for_each(|blow| writeln!(f, "  {blow:x?}"))?;
+        writeln!(f, "what the application asked:")?;
+        let mut events = self.events.iter().enumerate().take(1500);
+        events.try_for_each(|(number, event)| writeln!(f, "  {number}: {event:x?}"))?;
         writeln!(f, "failures:")?;
         self.told.failures.iter().take(300).try_for_each(|failure| writeln!(f, "  {failure:x?}"))?;
         writeln!(f, "ledger:")?;

@@ -118,7 +118,9 @@ impl<'a> Evidence<'a> {
     fn shows(&self, line: &Line, seen: &Seen, is_told: bool) -> bool {
         let facts = &self.trial.facts;
         let event = self.event(seen);
-        if line.time > event.completed {
+        // A verdict has the application's clock alone.
+        let completed = self.completed(seen);
+        if line.time > completed {
             return false;
         }
         let is_here = !facts.is_direct || line.suffered().contains(&seen.spot.1);
@@ -138,7 +140,7 @@ impl<'a> Evidence<'a> {
             (Harm::Data, Some(found)) => is_here && holds && lasts && is_there && line.after == Some(found),
             // Nobody can refuse what it has not read.
             (Harm::Data, None) => {
-                let is_read = line.served_at.is_some_and(|served| served <= event.completed);
+                let is_read = line.served_at.is_some_and(|served| served <= completed);
                 !facts.is_direct && holds && lasts && is_there && is_read
             }
             (Harm::Error, None) => is_here && (holds || facts.is_direct) && lasts,

@@ -199,7 +199,8 @@ impl<'a> Index<'a> {
         if cause != Cause::Unexplained {
             return cause;
         }
-        self.touched(finding).or_else(|| self.refused_before(finding)).map_or(cause, Cause::Assumed)
+        let seems = self.touched(finding).or_else(|| self.refused_before(finding));
+        seems.or_else(|| self.lost_beside(finding)).map_or(cause, Cause::Assumed)
     }
 
     fn by_content(&mut self, finding: &Finding) -> Option<usize> {
@@ -278,6 +279,14 @@ impl<'a> Index<'a> {
             let hit = &self.hits[number];
             hit.harm == Harm::Error && hit.operation == OperationKind::Write && hit.time <= finding.time
         })
+    }
+
+    /// Of a block that holds what it held before: the last write that failed before. A file system may have made one of several
+    /// writes, given up all of it when a part failed, and told only one of those who asked; btrfs does.
+    fn lost_beside(&self, finding: &Finding) -> Option<usize> {
+        let is_lost = finding.is_older && !finding.is_told && finding.device_offset.is_none();
+        let explains = |hit: &Hit| hit.operation == OperationKind::Write && hit.time <= finding.time;
+        self.errors.iter().copied().rev().find(|&number| is_lost && explains(&self.hits[number]))
     }
 
     /// A flush of the same phase that failed before a write did: the kernel makes a durable write of the two.
@@ -535,6 +544,18 @@ mod tests {
         let read = Hit { operation: OperationKind::Read, ..refused.clone() };
         assert_eq!(causes(&[refused], &[placed]), [Cause::Unexplained], "a bare device does what it says");
         assert_eq!(causes(&[read], &[wrong(1, 9)]), [Cause::Unexplained]);
+    }
+
+    #[test]
+    fn a_write_that_failed_may_have_taken_others_with_it_that_nobody_was_told_of() {
+        let refused = Hit { operation: OperationKind::Write, ..error(0, 4096, &[9]) };
+        let older = Finding { is_older: true, ..wrong(1, 8) };
+        let of = |finding: &Finding| causes(std::slice::from_ref(&refused), std::slice::from_ref(finding));
+        assert_eq!(of(&older), [Cause::Assumed(0)]);
+        assert_eq!(of(&wrong(1, 8)), [Cause::Unexplained], "it has not made anything new");
+        assert_eq!(of(&Finding { time: Time(5), ..older.clone() }), [Cause::Unexplained]);
+        assert_eq!(of(&Finding { device_offset: Some(8192), ..older.clone() }), [Cause::Unexplained]);
+        assert_eq!(causes(&[error(0, 4096, &[9])], &[older]), [Cause::Unexplained], "a read takes nothing");
     }
 
     #[test]

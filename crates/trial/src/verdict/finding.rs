@@ -43,6 +43,8 @@ pub struct Finding {
     pub found_sectors: Option<[Option<u32>; SECTORS]>,
     /// What it looks like.
     pub sign: Sign,
+    /// What was found is what the block held before, or nothing, as if its last write had never been.
+    pub is_older: bool,
     /// An error has told of it.
     pub is_told: bool,
     /// That error is that it took too long.
@@ -89,6 +91,7 @@ pub(super) fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
                 found: way.found.filter(|_| !is_told && sign != Sign::Name),
                 found_sectors: way.found_sectors,
                 sign,
+                is_older: matches!(way.what, Classification::Stale(_) | Classification::Zeroed),
                 is_told,
                 timed_out: way.what.error() == Some(ErrorKind::TimedOut),
                 offset: failure.offset_bytes,
@@ -192,6 +195,7 @@ fn of_request(phase: Phase, time: Time, error: ErrorKind) -> Finding {
         found: None,
         found_sectors: None,
         sign: Sign::Refused,
+        is_older: false,
         is_told: true,
         timed_out: error == ErrorKind::TimedOut,
         offset: 0,
