@@ -53,6 +53,11 @@ impl Resource for FuseMount {
         machine.unmount(&self.path, is_fuse)
     }
 
+    fn waited_for(&self) -> Option<String> {
+        let is_there = self.exists().unwrap_or(true);
+        is_there.then(|| format!("the FUSE connection of {}, which nobody serves", self.path.display()))
+    }
+
     fn let_go(&self) -> Result<()> {
         abort(&self.path)
     }

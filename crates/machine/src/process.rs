@@ -38,7 +38,7 @@ impl ProcessIdentity {
     pub fn of(pid: u32) -> Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))
             .doing(|| format!("reading the state of process {pid}"))?;
-        let (_, started_ticks) = parse_stat(&stat).ok_or_else(|| {
+        let Stat { started_ticks, .. } = parse_stat(&stat).ok_or_else(|| {
             Error::new(ErrorKind::Internal, format!("/proc/{pid}/stat has an unknown form: {stat}"))
         })?;
         Ok(Self { pid, started_ticks })
@@ -49,8 +49,8 @@ impl ProcessIdentity {
         let pid = self.pid;
         let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return Liveness::Gone };
         match parse_stat(&stat) {
-            Some((state, started_ticks)) if started_ticks == self.started_ticks => {
-                if matches!(state, 'Z' | 'X') || has_pending_kill(pid) {
+            Some(Stat { state, flags, started_ticks }) if started_ticks == self.started_ticks => {
+                if matches!(state, 'Z' | 'X') || flags & EXITING != 0 || is_doomed(pid) {
                     Liveness::Ending
                 } else {
                     Liveness::Alive
@@ -61,24 +61,41 @@ impl ProcessIdentity {
     }
 }
 
-/// State letter and start time. The second field is the program's name in parentheses, and may hold anything.
-fn parse_stat(stat: &str) -> Option<(char, u64)> {
+/// `PF_EXITING` of the kernel's `include/linux/sched.h`: it is on its way out, by a signal or by itself.
+const EXITING: u32 = 4;
+
+/// What is read of `/proc/PID/stat`.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    state: char,
+    /// Of the kernel: `PF_...`.
+    flags: u32,
+    started_ticks: u64,
+}
+
+/// The second field is the program's name in parentheses, and may hold anything.
+fn parse_stat(stat: &str) -> Option<Stat> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
-    let started_ticks = fields.nth(18)?.parse().ok()?;
-    Some((state, started_ticks))
+    let flags = fields.nth(5)?.parse().ok()?;
+    let started_ticks = fields.nth(12)?.parse().ok()?;
+    Some(Stat { state, flags, started_ticks })
 }
 
-/// Whether SIGKILL has arrived but the process cannot act on it yet. The kernel gives it to each thread.
-fn has_pending_kill(pid: u32) -> bool {
+/// Whether a signal has ended the process which it cannot act on yet. The kernel gives SIGKILL to each thread, whatever
+/// fatal signal it was; after one such as SIGSEGV the thread that has met it waits for the others as a core is dumped,
+/// however large that may be.
+fn is_doomed(pid: u32) -> bool {
     let kill_bit = 1u64 << (libc::SIGKILL - 1);
     fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| {
-        status
-            .lines()
-            .filter_map(|line| line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:")))
-            .filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-            .any(|mask| mask & kill_bit != 0)
+        status.lines().filter_map(|line| line.split_once(':')).any(|(name, value)| match name {
+            "SigPnd" | "ShdPnd" => {
+                u64::from_str_radix(value.trim(), 16).is_ok_and(|pending| pending & kill_bit != 0)
+            }
+            "CoreDumping" => value.trim() == "1",
+            _ => false,
+        })
     })
 }
 
@@ -119,7 +136,7 @@ mod tests {
     #[test]
     fn a_program_name_with_parentheses_and_spaces_does_not_confuse() {
         let stat = "7 (a) b) (c) S 1 7 7 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 4242 0 0 184467";
-        assert_eq!(parse_stat(stat), Some(('S', 4242)));
+        assert_eq!(parse_stat(stat), Some(Stat { state: 'S', flags: 4194304, started_ticks: 4242 }));
         assert_eq!(parse_stat("7 (a"), None);
     }
 }

@@ -5,6 +5,7 @@ mod sandbox;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -32,6 +33,10 @@ const READY: &str = "ready";
 #[ignore = "never ends; the other tests start it as a process that they kill"]
 fn holds_a_subject_until_it_is_killed() {
     let folder = std::env::var_os(FOLDER).expect("started by another test, which names a registry");
+    // Where the kernel writes cores, one of this would only be in the way.
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: reads the structure, which lives across the call.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) }, 0);
     let folder = Path::new(&folder);
     let task = std::env::var(TASK).expect("started by another test, which names a task");
     let environment = environment(Registry::at(folder).expect("there").begin().expect("begun"), 1);
@@ -155,6 +160,28 @@ fn a_run_killed_while_it_writes_to_btrfs_is_cleaned() {
 #[test]
 fn a_run_killed_while_its_stack_does_not_answer_is_cleaned() {
     kill_and_clean("ext4 silent");
+}
+
+/// After other signals than SIGKILL the kernel keeps the process for its core, and nothing about it says that it was
+/// killed. Until it is cleaned after, every `sync` of the machine waits for its device.
+#[test]
+fn a_run_that_has_crashed_and_is_stuck_is_cleaned_and_a_dry_run_says_what_is_ended() {
+    let sandbox = Sandbox::new();
+    let mut holder = start(&sandbox, "ext4 silent");
+    wait_until("the child is ready", || sandbox.path().join(READY).exists());
+    let pid = holder.0.id();
+    // SAFETY: sends a signal to our own child, which has not been waited for.
+    assert_eq!(unsafe { libc::kill(pid.cast_signed(), libc::SIGTRAP) }, 0);
+    wait_until("it is stuck", || !sandbox.registry.stuck(&KINDS).is_empty());
+    assert_eq!(holder.0.try_wait().expect("our child"), None, "it waits for its own device");
+    let plan = sandbox.registry.clean(&KINDS, true).expect("looked");
+    let done = sandbox.registry.clean(&KINDS, false).expect("cleaned");
+    let (plan, done) = (report_of(&plan, pid), report_of(&done, pid));
+    assert_eq!((&plan.outcome, &done.outcome), (&Outcome::WouldClean, &Outcome::Cleaned), "{done:#?}");
+    assert!(plan.resources[0].what.starts_with("the FUSE connection of "), "{plan:#?}");
+    assert_eq!(plan.resources, done.resources);
+    assert_eq!(holder.0.wait().expect("our child").signal(), Some(libc::SIGTRAP));
+    sandbox.assert_nothing_left();
 }
 
 /// mkfs.btrfs reads from every loop device that there is, and so waits for one that nobody serves any more.

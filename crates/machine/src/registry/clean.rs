@@ -126,8 +126,12 @@ fn clean_run(
     let pid = Some(content.header.process.pid);
     let same_boot = content.header.boot_id == boot_id;
     let liveness = if same_boot { content.header.process.liveness() } else { Liveness::Gone };
-    if journal.is_none() && liveness == Liveness::Ending && !dry_run {
-        journal = wait_for_the_end(folder, &path, &content);
+    let mut ended = Vec::new();
+    if journal.is_none() && liveness == Liveness::Ending {
+        ended = waited_for(&content);
+        if !dry_run {
+            journal = wait_for_the_end(folder, &path, &content);
+        }
     } else if journal.is_none() && liveness == Liveness::Gone {
         // It may have died since we asked for its journal.
         journal = open_locked(folder, &path).ok().flatten();
@@ -143,6 +147,7 @@ fn clean_run(
         (Some(_), _) => {}
     }
     let mut report = CleanReport::new(run, pid, if dry_run { Outcome::WouldClean } else { Outcome::Cleaned });
+    report.resources = ended;
     // A mount, loop device or process of an earlier boot is gone; what has its name now is another's.
     let outstanding: Vec<(u64, Outstanding)> = content
         .outstanding
@@ -155,7 +160,7 @@ fn clean_run(
         Some(journal) if !dry_run => remove(&journal, &outstanding, &mut report),
         _ => match planned(&outstanding) {
             Ok(resources) => {
-                report.resources = resources;
+                report.resources.extend(resources);
                 if report.resources.iter().any(|resource| resource.error.is_some()) {
                     report.outcome = Outcome::WouldBeIncomplete;
                 }
@@ -164,6 +169,12 @@ fn clean_run(
         },
     }
     Some(report)
+}
+
+/// What a killed process cannot end for: it is ended before anything is removed.
+fn waited_for(content: &Content) -> Vec<CleanedResource> {
+    let waited = content.outstanding.values().filter_map(|outstanding| outstanding.resource.waited_for());
+    waited.map(|what| CleanedResource { what, error: None }).collect()
 }
 
 /// What a run holds that cannot end.
@@ -193,7 +204,7 @@ fn open_locked(folder: &Path, path: &Path) -> Result<Option<Journal>> {
     Journal::try_open(path)
 }
 
-/// For a run that was killed while a thread of it waits, uninterruptibly, for its own FUSE server, which is dead:
+/// For a run that has met a fatal signal while a thread of it waits, uninterruptibly, for its own FUSE server, which is dead:
 /// ends the connection, so that the thread gets its error, and waits until the process lets go of the journal.
 fn wait_for_the_end(folder: &Path, path: &Path, content: &Content) -> Option<Journal> {
     for outstanding in content.outstanding.values() {

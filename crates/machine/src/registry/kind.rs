@@ -37,6 +37,11 @@ pub trait Resource: Recorded + fmt::Debug + fmt::Display + Send + Sync {
         self.exists()
     }
 
+    /// What [`Resource::let_go`] ends, in words, if it is there now and can be waited for. Never hangs.
+    fn waited_for(&self) -> Option<String> {
+        None
+    }
+
     /// Lets everybody go who waits for it though nobody serves it any more. Does not remove it.
     fn let_go(&self) -> Result<()> {
         Ok(())
