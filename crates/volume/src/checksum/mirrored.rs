@@ -85,6 +85,31 @@ fn over_a_stripe_of_mirrors_it_is_a_device() {
 }
 
 #[test]
+fn a_large_read_mends_the_copy_that_it_has_asked_whichever_that_is() {
+    const BLOCKS: usize = 64;
+    let rig = Rig::new(1, 3);
+    let (device, runtime) = (&*rig.device, &rig.runtime);
+    write(device, runtime, 0, &[5; BLOCKS * BLOCK]).expect("written");
+    for member in 0..3 {
+        rig.spoil(member, rig.at(40 + member as u64), 3);
+    }
+    // Each read of all asks one of the three.
+    let queue = device.open_queue(runtime).expect("opens");
+    for _ in 0..3 {
+        let request = Request::read(0, Buffer::zeroed(BLOCKS * BLOCK), Context::default());
+        let completion = runtime.block_on(queue.submit(request)).expect("completes");
+        completion.result.expect("repaired");
+        assert!(completion.buffer.iter().all(|byte| *byte == 5));
+    }
+    for (member, medium) in rig.media.iter().enumerate() {
+        let is = read(&**medium, runtime, rig.at(40 + member as u64), BLOCK).expect("read");
+        assert_eq!(is, [5; BLOCK], "member {member}");
+    }
+    let report = device.report();
+    assert_eq!((report.wrong_copies, report.repaired, report.unrecoverable), (3, 3, 0));
+}
+
+#[test]
 fn repairs_cost_what_they_cost_in_darc() {
     let rig = Rig::new(1, 2);
     let (device, runtime) = (&*rig.device, &rig.runtime);

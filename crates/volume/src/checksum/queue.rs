@@ -396,7 +396,7 @@ impl ChecksumQueue {
                     () if is_read && is_true => First::Has(copy, Buffer::copy_of(bytes)),
                     () if is_late => First::IsLate(copy),
                     () if fails && is_true => First::Fails(copy),
-                    () => First::Nothing,
+                    () => First::Suspect(copy),
                 };
                 let _claim = queue.shared().claims.claim(block..block + 1).await;
                 match queue.right_block(block, first, context).await {

@@ -29,6 +29,8 @@ pub(super) enum First {
     Has(usize, Buffer),
     /// This copy cannot be read.
     Fails(usize),
+    /// This copy had something else, or could not be read, as part of a larger request: it is asked first, to be mended.
+    Suspect(usize),
     /// This copy is better asked last.
     IsLate(usize),
 }
@@ -71,9 +73,10 @@ impl ChecksumQueue {
             return Ok(Buffer::zeroed(BLOCK));
         }
         let mut copies: Vec<Seen> = Vec::new();
-        let mut last = None;
+        let (mut suspect, mut last) = (None, None);
         match first {
             First::Nothing => {}
+            First::Suspect(copy) => suspect = Some(copy),
             First::Has(copy, bytes) => {
                 copies.push(Seen { copy, entry: kind.entry_of(&bytes), bytes: Some(bytes) });
             }
@@ -81,7 +84,7 @@ impl ChecksumQueue {
             First::IsLate(copy) => last = Some(copy),
         }
         let mut failure = None;
-        for copy in self.order_of(block, last) {
+        for copy in self.order_of(block, suspect, last) {
             if copies.iter().any(|seen| seen.copy == copy) {
                 continue;
             }
@@ -242,12 +245,15 @@ impl ChecksumQueue {
         Ok(bytes)
     }
 
-    /// The copies of a block, those first that have missed nothing, and `last` behind its like.
-    fn order_of(&self, block: u64, last: Option<usize>) -> Vec<usize> {
+    /// The copies of a block, those first that have missed nothing; `first` before its like, and `last` behind.
+    fn order_of(&self, block: u64, first: Option<usize>, last: Option<usize>) -> Vec<usize> {
         let Some(copies) = &self.io().copies else { return vec![0] };
         let offset = self.shared().data_at + block * BLOCK_BYTES;
         let mut order: Vec<usize> = (0..self.io().copy_count).collect();
-        order.sort_by_key(|copy| (!copies.is_current(*copy, offset, BLOCK_BYTES), Some(*copy) == last));
+        order.sort_by_key(|copy| {
+            let is_behind = !copies.is_current(*copy, offset, BLOCK_BYTES);
+            (is_behind, Some(*copy) != first, Some(*copy) == last)
+        });
         order
     }
 
