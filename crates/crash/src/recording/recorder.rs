@@ -168,6 +168,11 @@ impl Recorder {
         self.front.lock().time_ns
     }
 
+    /// How many events there are so far.
+    pub fn events(&self) -> u64 {
+        self.front.lock().summary.events
+    }
+
     /// Ends the recording in order; what comes after is not recorded. Fails if any of it could not be written: what
     /// could is a truncated recording.
     pub fn finish(&self) -> Result<Summary> {

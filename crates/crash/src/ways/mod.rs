@@ -20,7 +20,7 @@ pub use adversarial::Role;
 pub(crate) use representatives::Seen;
 
 /// Survivors, in the order in which they are laid over each other.
-pub(crate) type Choice = Vec<Survivor>;
+pub type Choice = Vec<Survivor>;
 
 /// Choices that are made one by one.
 pub(crate) type Choices = Box<dyn Iterator<Item = Choice> + Send>;
@@ -179,7 +179,7 @@ impl Default for WayLimits {
 }
 
 /// All that had completed.
-fn completed(point: &Point) -> Choice {
+pub(crate) fn completed(point: &Point) -> Choice {
     let completed = point.volatile().iter().filter(|write| write.completed.is_some() && !write.failed);
     completed.map(|write| Survivor::whole(write.position)).collect()
 }

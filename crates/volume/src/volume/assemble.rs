@@ -100,11 +100,14 @@ impl Volume {
                         written.len()
                     ));
                     mirror.resync(&written);
+                    book.will_record(first, &*mirror);
                 }
             }
             mirror.set_miss_log(Arc::new(GroupLog { book: Arc::clone(&book), first }));
             parts.push(match kind {
-                Some(_) => Arc::clone(&mirror) as Arc<dyn Device>,
+                // What is made has no marks: the records that would say so come after it.
+                _ if making.is_some() => Arc::clone(&mirror) as Arc<dyn Device>,
+                Some(_) => Arc::clone(&mirror) as _,
                 None => IntentDevice::new(Arc::clone(&mirror) as _, &book, number),
             });
             mirrors.push(Some(mirror));

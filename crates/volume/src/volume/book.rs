@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use rotproof_block::{Buffer, Context, Device, Error, ErrorKind, Request, Result, Runtime};
 
 use super::open::{Assembled, Candidate};
+use crate::copies::Members;
 use crate::member::{Bits, Layout, MemberEntry, Record, SPARES_MAX, places};
 use crate::mirror::Gate;
 
@@ -122,6 +123,8 @@ impl Book {
     /// Puts on record that these regions of a mirror are being written, and marks them.
     pub(super) async fn intend(&self, runtime: &Runtime, mirror: usize, regions: Range<u64>) -> Result<()> {
         let _turn = self.turn.close(0..1).await;
+        // A mark counts in a volume that is open; and layers above write before it is said to be.
+        self.is_open.store(true, Ordering::Release);
         let is_marked = |bit: u64| self.regions[mirror][bit as usize].load(Ordering::Acquire) & MARKED != 0;
         if !regions.clone().all(is_marked) {
             self.write(runtime, None, Some((mirror, regions.clone()))).await?;
@@ -130,6 +133,17 @@ impl Book {
             }
         }
         Ok(())
+    }
+
+    /// Whatever is put on record from now on says what the members of this mirror have missed, from the one of number `first` on:
+    /// what a loss of power has left in doubt would be forgotten with the marks.
+    pub(super) fn will_record(&self, first: usize, mirror: &dyn Members) {
+        let mut pages = self.pages.lock();
+        for number in 0..usize::from(self.layout.ways) {
+            for range in mirror.missed(number) {
+                self.regions_of(&range).for_each(|bit| pages[first + number].entry.missed.set(bit));
+            }
+        }
     }
 
     /// Puts on record what members have missed now, which `now` tells by its number: after a rebuild.
