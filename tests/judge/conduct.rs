@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use rotproof_block::leaf::{FileDevice, FileOptions};
 use rotproof_block::{ContentHash, Device, Error, ErrorKind, Phase, Power, Result, Runtime, ability};
-use rotproof_fault::{Engine, EngineOptions, Persistence, ResolvedRule, Rule, TargetContent};
+use rotproof_fault::{Engine, EngineOptions, Ledger, Persistence, ResolvedRule, Rule, TargetContent};
 use rotproof_layers::{
     DedupDevice, DedupOptions, DeviceSpec, FaultDevice, FaultsSpec, StackEnvironment, StackSpec, StatsDevice,
 };
@@ -28,7 +28,7 @@ use rotproof_measure::Monitor;
 use rotproof_subject::{Place, Prepared, Remount, SubjectEnvironment};
 use rotproof_trial::file::RuntimeKind;
 use rotproof_trial::runner::{self, FailureRecord};
-use rotproof_trial::verdict::{CauseRecord, Evidence, FileAccount, Medium, Verdict};
+use rotproof_trial::verdict::{Evidence, FileAccount, Medium, Verdict};
 
 use crate::draw::Case;
 use crate::hand::{Blow, Moment};
@@ -405,9 +405,10 @@ impl Stage<'_> {
 
     fn end(self, loaded: &Loaded, plan: &rotproof_fault::Plan) -> Result<Conducted> {
         let trial = &self.case.trial;
-        let (records, rules) = match &self.engine {
-            Some(engine) => (engine.ledger().records(), engine.report()),
-            None => (Vec::new(), Vec::new()),
+        let empty = Ledger::default();
+        let (injected, rules) = match &self.engine {
+            Some(engine) => (engine.ledger(), engine.report()),
+            None => (&empty, Vec::new()),
         };
         // Before anybody looks at the medium through the faults, which is told in it too.
         let mut ledger = Vec::new();
@@ -427,7 +428,7 @@ impl Stage<'_> {
         let blocks_stay = !trial.subject.has_files() && trial.stack.keeps_offsets();
         let verdict = Verdict::reach(
             &Evidence {
-                records: &records,
+                records: injected,
                 rules: &rules,
                 models: &plan.models,
                 failures: &failures,
@@ -445,14 +446,11 @@ impl Stage<'_> {
                 files,
             },
             &trial.expect,
-        );
+        )?;
         let told: Vec<FailureRecord> = failures
             .iter()
             .zip(&verdict.causes)
-            .map(|(failure, &cause)| FailureRecord {
-                failure: failure.clone(),
-                cause: CauseRecord::new(cause, &records),
-            })
+            .map(|(failure, &cause)| FailureRecord { failure: failure.clone(), cause })
             .collect();
         let stays: Vec<bool> =
             plan.rules.iter().map(|rule| rule.persistence != Persistence::Transient).collect();
@@ -493,7 +491,7 @@ impl Stage<'_> {
 const NO_REMOUNT: &str = "it could not be mounted again";
 
 fn places_hit(engine: Option<&Engine>) -> Vec<u64> {
-    let records = engine.map(|engine| engine.ledger().records()).unwrap_or_default();
+    let records = engine.map(|engine| engine.ledger().records().expect("in memory")).unwrap_or_default();
     records.iter().filter(|record| record.before.is_some()).map(|record| record.offset).collect()
 }
 

@@ -4,21 +4,39 @@
 //! As a file it is JSON Lines: one [`Record`] per line, fields as documented there, absent where they say nothing.
 //! Hashes are 32 hexadecimal digits, times nanoseconds since the run began, offsets and lengths bytes.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::io::Write;
 
 use parking_lot::Mutex;
-use rotproof_block::ContentHash;
 use rotproof_block::hash::HashedText;
+use rotproof_block::{ContentHash, Result};
 use serde::Serialize;
 
 use crate::packed::PackedRecords;
 use crate::record::{BlockContent, Record, TargetKey};
+use crate::since::{Moment, Repair, Since, SinceList};
+use crate::spilled::SpillFile;
+
+/// Records of faults that can be gone through as often as one likes, of which there may be more than fit into memory.
+pub trait Records {
+    /// Hands out every record, in their order. Fails where they cannot be read.
+    fn each(&self, take: &mut dyn FnMut(&Record)) -> Result<()>;
+}
+
+impl Records for [Record] {
+    fn each(&self, take: &mut dyn FnMut(&Record)) -> Result<()> {
+        self.iter().for_each(take);
+        Ok(())
+    }
+}
 
 /// The record of every fault that was actually injected, or of the last of them ([`Ledger::keep_last`]).
 #[derive(Debug, Default)]
 pub struct Ledger {
     entries: Mutex<Entries>,
+    /// Where the older ones go; locked before `entries` where both are.
+    file: Mutex<Option<SpillFile>>,
 }
 
 #[derive(Debug, Default)]
@@ -26,63 +44,13 @@ struct Entries {
     /// The last records, in their order.
     kept: PackedRecords,
     /// What became of each of them since.
-    since: VecDeque<Since>,
+    since: SinceList,
     /// How many came before those.
     dropped: u64,
     /// Of dropped records, blocks that must still be put right.
     unrepaired: HashMap<u64, u32>,
     /// When dropped records were repaired.
     repaired: BTreeMap<u64, u64>,
-}
-
-/// What became of a fault after it was recorded.
-#[derive(Clone, Copy, Debug)]
-struct Since {
-    repair: Repair,
-    served_at: Moment,
-    replaced_at: Moment,
-}
-
-/// A time in nanoseconds that may not have come, in eight bytes: no run lasts until the last of them.
-#[derive(Clone, Copy, Debug)]
-struct Moment(u64);
-
-impl Moment {
-    fn new(time_ns: Option<u64>) -> Self {
-        Self(time_ns.unwrap_or(u64::MAX))
-    }
-
-    fn get(self) -> Option<u64> {
-        (self.0 != u64::MAX).then_some(self.0)
-    }
-
-    /// The first that comes stays.
-    fn set(&mut self, time_ns: Option<u64>) {
-        *self = Self::new(self.get().or(time_ns));
-    }
-}
-
-/// Whether a fault was repaired.
-#[derive(Clone, Copy, Debug)]
-enum Repair {
-    /// It cannot be, or one of its blocks was overwritten with something else.
-    Never,
-    /// So many blocks must still be put right for it to count as repaired.
-    Open(u32),
-    /// At this time, in nanoseconds.
-    At(u64),
-}
-
-impl Repair {
-    /// One of the blocks holds its true content again.
-    fn settle(&mut self, time_ns: u64) {
-        if let Self::Open(blocks) = self {
-            *blocks = blocks.saturating_sub(1);
-            if *blocks == 0 {
-                *self = Self::At(time_ns);
-            }
-        }
-    }
 }
 
 impl Entries {
@@ -94,21 +62,34 @@ impl Entries {
         self.since.get_mut(usize::try_from(sequence.checked_sub(self.dropped)?).ok()?)
     }
 
-    /// The kept records from number `first` on, or from the first that is kept.
-    fn records_from(&self, first: u64) -> impl Iterator<Item = Record> {
-        let skipped = usize::try_from(first.saturating_sub(self.dropped)).unwrap_or(usize::MAX);
-        let since = self.since.iter().skip(skipped);
-        let numbers = first.max(self.dropped)..;
-        self.kept.iter_from(skipped).zip(since).zip(numbers).map(|((record, since), sequence)| Record {
-            sequence,
-            repaired_at_ns: match since.repair {
-                Repair::At(time_ns) => Some(time_ns),
-                Repair::Never | Repair::Open(_) => None,
-            },
-            served_at_ns: since.served_at.get(),
-            replaced_at_ns: since.replaced_at.get(),
-            ..record
-        })
+    /// At most `count_max` of the kept records from number `first` on, or from the first that is kept.
+    fn records_from(&self, first: u64, count_max: usize, file: Option<&SpillFile>) -> Result<Vec<Record>> {
+        let first = first.max(self.dropped);
+        let end = first.saturating_add(count_max as u64).min(self.len());
+        let mut records = Vec::with_capacity(usize::try_from(end.saturating_sub(first)).unwrap_or(0));
+        while first + (records.len() as u64) < end {
+            let next = first + records.len() as u64;
+            let wanted = usize::try_from(end - next).unwrap_or(usize::MAX);
+            let number = usize::try_from(next - self.dropped).unwrap_or(usize::MAX);
+            let some = self.kept.some_from(number, wanted, file)?;
+            if some.is_empty() {
+                break;
+            }
+            for (offset, record) in some.into_iter().enumerate() {
+                let since = self.since.get(number + offset);
+                records.push(Record {
+                    sequence: next + offset as u64,
+                    repaired_at_ns: match since.repair {
+                        Repair::At(time_ns) => Some(time_ns),
+                        Repair::Never | Repair::Open(_) => None,
+                    },
+                    served_at_ns: since.served_at.get(),
+                    replaced_at_ns: since.replaced_at.get(),
+                    ..record
+                });
+            }
+        }
+        Ok(records)
     }
 }
 
@@ -123,7 +104,7 @@ impl Ledger {
             Ok(0) | Err(_) => Repair::Never,
             Ok(blocks) => Repair::Open(blocks),
         };
-        entries.since.push_back(Since {
+        entries.since.push(Since {
             repair,
             served_at: Moment::new(record.served_at_ns),
             replaced_at: Moment::new(record.replaced_at_ns),
@@ -173,8 +154,8 @@ impl Ledger {
         let mut guard = self.entries.lock();
         let entries = &mut *guard;
         let surplus = entries.since.len().saturating_sub(count);
-        for (sequence, since) in (entries.dropped..).zip(entries.since.drain(..surplus)) {
-            match since.repair {
+        for sequence in (entries.dropped..).take(surplus) {
+            match entries.since.pop_first().map_or(Repair::Never, |since| since.repair) {
                 Repair::Never => {}
                 Repair::Open(blocks) => drop(entries.unrepaired.insert(sequence, blocks)),
                 Repair::At(time_ns) => drop(entries.repaired.insert(sequence, time_ns)),
@@ -204,52 +185,82 @@ impl Ledger {
         self.entries.lock().repaired.clone()
     }
 
-    /// A copy of all records that are kept, in their order.
-    pub fn records(&self) -> Vec<Record> {
-        let entries = self.entries.lock();
-        let mut records = Vec::with_capacity(entries.since.len());
-        records.extend(entries.records_from(0));
-        records
+    /// Appends the record of a fault that was injected by somebody else than an engine, such as one in memory; it takes the next
+    /// number, which this gives.
+    pub fn append_of_others(&self, record: &Record) -> u64 {
+        self.append(record, 0)
     }
 
-    /// A copy of at most `count_max` records from number `first` on, or from the first that is kept, in their order.
-    pub fn records_from(&self, first: u64, count_max: usize) -> Vec<Record> {
-        self.entries.lock().records_from(first).take(count_max).collect()
+    /// From now on the older records may go to this file, which nobody else uses ([`Ledger::spill`]).
+    pub fn spill_to(&self, file: File) {
+        *self.file.lock() = Some(SpillFile::new(file));
     }
 
-    /// [`digest`] of all records that are kept.
-    pub fn digest(&self) -> ContentHash {
-        digest(&self.records())
+    /// Moves what is more than a few megabytes to the file, if there is one; for a thread that may wait for a disk, which those of
+    /// requests may not. Fails if the file cannot be written; what is not in it stays in memory.
+    pub fn spill(&self) -> Result<()> {
+        let mut file = self.file.lock();
+        let Some(file) = &mut *file else { return Ok(()) };
+        loop {
+            let Some((number, piece)) = self.entries.lock().kept.to_spill() else { return Ok(()) };
+            let spilled = file.write(&piece)?;
+            self.entries.lock().kept.spilled(number, spilled);
+        }
+    }
+
+    /// A copy of all records that are kept, in their order. Fails as [`Records::each`].
+    pub fn records(&self) -> Result<Vec<Record>> {
+        self.records_from(0, usize::MAX)
+    }
+
+    /// A copy of at most `count_max` records from number `first` on, or from the first that is kept, in their order. Fails as
+    /// [`Records::each`].
+    pub fn records_from(&self, first: u64, count_max: usize) -> Result<Vec<Record>> {
+        let file = self.file.lock();
+        self.entries.lock().records_from(first, count_max, file.as_ref())
     }
 
     /// Writes all records that are kept as JSON Lines.
     pub fn write_to(&self, output: &mut impl Write) -> std::io::Result<()> {
-        // Not under the lock: the output may be slow, and requests must go on.
+        let mut written = Ok(());
+        self.each(&mut |record| {
+            if written.is_ok() {
+                written = serde_json::to_writer(&mut *output, record).map_err(std::io::Error::from);
+            }
+            if written.is_ok() {
+                written = output.write_all(b"\n");
+            }
+        })
+        .map_err(std::io::Error::other)?;
+        written
+    }
+}
+
+impl Records for Ledger {
+    /// Those that are kept; what is dropped or appended meanwhile may not be among them.
+    fn each(&self, take: &mut dyn FnMut(&Record)) -> Result<()> {
+        // Not under the lock: whoever takes them may be slow, and requests must go on.
         let (mut next, end) = {
             let entries = self.entries.lock();
             (entries.dropped, entries.len())
         };
         while next < end {
-            let count_max =
-                usize::try_from(end - next).map_or(WRITTEN_AT_ONCE, |left| left.min(WRITTEN_AT_ONCE));
-            let records = self.records_from(next, count_max);
-            for record in &records {
-                serde_json::to_writer(&mut *output, record)?;
-                output.write_all(b"\n")?;
-            }
+            let left = usize::try_from(end - next).unwrap_or(usize::MAX);
+            let records = self.records_from(next, left.min(TAKEN_AT_ONCE))?;
             // What has been dropped meanwhile is gone.
             next = records.last().map_or(end, |last| last.sequence + 1);
+            records.iter().for_each(&mut *take);
         }
         Ok(())
     }
 }
 
-/// Records that are copied out at once to be written.
-const WRITTEN_AT_ONCE: usize = 4096;
+/// Records that are copied out at once.
+const TAKEN_AT_ONCE: usize = 1024;
 
 /// What of a record two runs must have in common to be equal: everything but when and in which order it happened,
 /// and how requests were numbered.
-#[derive(Serialize, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Serialize)]
 struct Canonical<'a> {
     rule: u32,
     name: &'a str,
@@ -271,7 +282,7 @@ struct Canonical<'a> {
     on: &'a str,
 }
 
-#[derive(Serialize, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Serialize)]
 struct CanonicalBlock {
     offset: u64,
     #[serde(with = "crate::hash_text::plain")]
@@ -303,29 +314,22 @@ impl<'a> From<&'a Record> for Canonical<'a> {
     }
 }
 
-/// A hash that is equal for two ledgers with the same faults, whatever their order and times: that of all [`Canonical`]
-/// records, sorted, as a list in JSON.
-pub fn digest<'a>(records: impl IntoIterator<Item = &'a Record>) -> ContentHash {
-    // By what comes first in a canonical record, so that only few of those are needed at once.
-    let coarse = |record: &Record| (record.rule, record.offset, record.length, record.operation);
-    let mut sorted: Vec<&Record> = records.into_iter().collect();
-    sorted.sort_unstable_by(|a, b| {
-        a.rule.cmp(&b.rule).then_with(|| a.name.cmp(&b.name)).then_with(|| coarse(a).cmp(&coarse(b)))
-    });
-    let is_alike = |a: &&Record, b: &&Record| a.name == b.name && coarse(a) == coarse(b);
+/// A hash that is equal for two ledgers with the same faults, whatever their order and times: that of how many
+/// [`Canonical`] records there are and of the sum of their hashes. Fails as [`Records::each`].
+pub fn digest(records: &(impl Records + ?Sized)) -> Result<ContentHash> {
+    let (mut count, mut sum) = (0u64, 0u128);
+    records.each(&mut |record| {
+        let mut text = HashedText::default();
+        serde_json::to_writer(&mut text, &Canonical::from(record))
+            .expect("plain data in memory is always JSON");
+        count += 1;
+        // Not exclusive or: two equal records would cancel each other.
+        sum = sum.wrapping_add(text.finish().0);
+    })?;
     let mut text = HashedText::default();
-    let mut separator = b"[";
-    for group in sorted.chunk_by(is_alike) {
-        let mut canonical: Vec<Canonical<'a>> = group.iter().map(|record| Canonical::from(*record)).collect();
-        canonical.sort_unstable();
-        for record in &canonical {
-            text.update(separator);
-            serde_json::to_writer(&mut text, record).expect("plain data in memory is always JSON");
-            separator = b",";
-        }
-    }
-    text.update(if separator == b"[" { b"[]" } else { b"]" });
-    text.finish()
+    text.update(&count.to_le_bytes());
+    text.update(&sum.to_le_bytes());
+    Ok(text.finish())
 }
 
 #[cfg(test)]
@@ -339,14 +343,19 @@ mod tests {
         let (first, second) = (record(0, 4096), record(1, 8192));
         let mut later = first.clone();
         (later.time_ns, later.sequence, later.request) = (9_999, 1, 77);
-        assert_eq!(digest([&first, &second]), digest([&second, &later]));
+        let of = |records: &[&Record]| {
+            let records: Vec<Record> = records.iter().map(|&record| record.clone()).collect();
+            digest(&records[..]).expect("in memory")
+        };
+        assert_eq!(of(&[&first, &second]), of(&[&second, &later]));
         let mut other = first.clone();
         other.after = other.before;
-        assert_ne!(digest([&first, &second]), digest([&other, &second]));
+        assert_ne!(of(&[&first, &second]), of(&[&other, &second]));
         let mut repaired = first.clone();
         repaired.repaired_at_ns = Some(5_000);
-        assert_ne!(digest([&first]), digest([&repaired]));
-        assert_ne!(digest([&first]), digest([&first, &first]));
+        assert_ne!(of(&[&first]), of(&[&repaired]));
+        assert_ne!(of(&[&first]), of(&[&first, &first]));
+        assert_ne!(of(&[]), of(&[&first, &first]));
     }
 
     #[test]
@@ -359,8 +368,8 @@ mod tests {
         let mut file = Vec::new();
         ledger.write_to(&mut file).expect("memory takes everything");
         let again = read_ledger(file.as_slice()).expect("what was written is valid");
-        assert_eq!(again, ledger.records());
-        assert_eq!(digest(&again), ledger.digest());
+        assert_eq!(again, ledger.records().expect("in memory"));
+        assert_eq!(digest(&again[..]).expect("in memory"), digest(&ledger).expect("in memory"));
         assert_eq!(again[3].repaired_at_ns, Some(7_000));
         assert_eq!(again.iter().map(|record| record.sequence).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
     }
@@ -372,7 +381,12 @@ mod tests {
             ledger.append(&record(99, n * 4096), 1);
         }
         let numbers = |first, count_max| -> Vec<u64> {
-            ledger.records_from(first, count_max).iter().map(|record| record.sequence).collect()
+            ledger
+                .records_from(first, count_max)
+                .expect("in memory")
+                .iter()
+                .map(|record| record.sequence)
+                .collect()
         };
         assert_eq!(numbers(0, 2), [0, 1]);
         assert_eq!(numbers(3, 9), [3, 4]);
@@ -393,7 +407,8 @@ mod tests {
         for sequence in [whole, spoilt, never] {
             ledger.block_repaired(sequence, 7_000);
         }
-        let repaired: Vec<_> = ledger.records().iter().map(|record| record.repaired_at_ns).collect();
+        let repaired: Vec<_> =
+            ledger.records().expect("in memory").iter().map(|record| record.repaired_at_ns).collect();
         assert_eq!(repaired, [Some(7_000), None, None]);
     }
 
@@ -406,8 +421,12 @@ mod tests {
             ledger.block_replaced(replaced, Some(time_ns));
         }
         ledger.block_replaced(neither, None);
-        let told: Vec<_> =
-            ledger.records().iter().map(|record| (record.served_at_ns, record.replaced_at_ns)).collect();
+        let told: Vec<_> = ledger
+            .records()
+            .expect("in memory")
+            .iter()
+            .map(|record| (record.served_at_ns, record.replaced_at_ns))
+            .collect();
         assert_eq!(told, [(Some(0), None), (None, Some(0)), (None, None)]);
     }
     #[test]
@@ -418,7 +437,7 @@ mod tests {
         }
         ledger.block_repaired(0, 500);
         ledger.keep_last(2);
-        assert_eq!((ledger.len(), ledger.records().len()), (6, 2));
+        assert_eq!((ledger.len(), ledger.records().expect("in memory").len()), (6, 2));
         ledger.block_repaired(1, 600);
         ledger.block_replaced(2, None);
         ledger.block_repaired(2, 700);
@@ -426,9 +445,13 @@ mod tests {
         assert_eq!(ledger.append(&record(99, 0), 0), 6);
         assert_eq!(ledger.first_kept(), 4);
         assert_eq!(ledger.repaired_since_dropped(), BTreeMap::from([(0, 500), (1, 600)]));
-        let kept: Vec<_> =
-            ledger.records_from(0, 9).iter().map(|record| (record.sequence, record.repaired_at_ns)).collect();
+        let kept: Vec<_> = ledger
+            .records_from(0, 9)
+            .expect("in memory")
+            .iter()
+            .map(|record| (record.sequence, record.repaired_at_ns))
+            .collect();
         assert_eq!(kept, [(4, None), (5, Some(800)), (6, None)]);
-        assert_eq!(ledger.records_from(6, 9).len(), 1);
+        assert_eq!(ledger.records_from(6, 9).expect("in memory").len(), 1);
     }
 }

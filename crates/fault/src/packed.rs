@@ -2,34 +2,48 @@
 //!
 //! Most of what a record says others say too: its rule, its aim, its tag. A piece of the list keeps that once, and of each
 //! record the rest as numbers of as many bytes as they need, offsets and times as the difference from the record before.
-//! Nothing leaves the process in this form.
+//! Nothing leaves the process in this form, but for pieces that wait in a file of its own ([`crate::spilled`]).
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use rotproof_block::{ContentHash, Phase};
+use rotproof_block::{ContentHash, Phase, Result};
+use serde::{Deserialize, Serialize};
 
 use crate::BLOCK_BYTES;
 use crate::effect::Effect;
 use crate::matching::OperationKind;
-use crate::record::{BlockContent, Record, TargetKey, Visit};
+use crate::record::{BlockContent, Record, TargetKey, Visit, effect_text, phase_text};
+use crate::spilled::{SpillFile, Spilled};
 
 /// Records of one piece: its tables are forgotten with it, so that a list from which the oldest are dropped does not grow.
-const PIECE_RECORDS: usize = 1024;
+pub(crate) const PIECE_RECORDS: usize = 1024;
+/// Whole pieces that stay in memory although there is a file for them: few megabytes, and short runs need no file.
+const HELD_PIECES: usize = 64;
 
 /// A list of records that grows at its end and is dropped from its beginning.
 #[derive(Debug, Default)]
 pub(crate) struct PackedRecords {
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<Slot>,
     /// Records of the first piece that have been dropped.
     skipped: usize,
+    /// Pieces at the beginning that are in the file, and how many have been dropped with their records.
+    spilled: usize,
+    dropped: usize,
     /// What the last piece has in its tables.
     known: Known,
 }
 
-#[derive(Debug, Default)]
-struct Piece {
+/// Where a piece is: in memory, or in the file.
+#[derive(Debug)]
+enum Slot {
+    Held(Arc<Piece>),
+    Filed(Spilled),
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Piece {
     count: usize,
     bytes: Vec<u8>,
     kinds: Vec<Kind>,
@@ -52,16 +66,29 @@ struct Last {
 }
 
 /// What many records have in common.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Kind {
     rule: u32,
     name: Arc<str>,
     on: Arc<str>,
     target: Option<TargetKey>,
     operation: OperationKind,
+    #[serde(with = "phase_text")]
     phase: Phase,
     tag: Cow<'static, str>,
 }
+
+/// What the records of a piece refer to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Tables<'a> {
+    kinds: Cow<'a, [Kind]>,
+    effects: Vec<EffectText>,
+}
+
+/// An effect in the words of the ledger, which say all of it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+struct EffectText(#[serde(with = "effect_text")] Effect);
 
 const HAS_VISIT: u8 = 1;
 const HAS_VISIT_OFFSET: u8 = 2;
@@ -82,23 +109,50 @@ impl PackedRecords {
     /// How many there are.
     #[cfg(test)]
     fn len(&self) -> usize {
-        let sealed = self.pieces.len().saturating_sub(1) * PIECE_RECORDS;
-        sealed + self.pieces.back().map_or(0, |piece| piece.count) - self.skipped
+        let last = match self.pieces.back() {
+            Some(Slot::Held(piece)) => piece.count,
+            Some(Slot::Filed(_)) => PIECE_RECORDS,
+            None => 0,
+        };
+        self.pieces.len().saturating_sub(1) * PIECE_RECORDS + last - self.skipped
     }
 
     /// Appends a record; its number and its repair are not kept.
     pub(crate) fn push(&mut self, record: &Record) {
-        if self.pieces.back().is_none_or(|piece| piece.count == PIECE_RECORDS) {
-            if let Some(piece) = self.pieces.back_mut() {
-                piece.bytes.shrink_to_fit();
-                piece.kinds.shrink_to_fit();
-                piece.effects.shrink_to_fit();
+        let is_full = |slot: &Slot| match slot {
+            Slot::Held(piece) => piece.count == PIECE_RECORDS,
+            Slot::Filed(_) => true,
+        };
+        if self.pieces.back().is_none_or(is_full) {
+            if let Some(Slot::Held(piece)) = self.pieces.back_mut() {
+                Arc::make_mut(piece).shrink();
             }
-            self.pieces.push_back(Piece::default());
+            self.pieces.push_back(Slot::Held(Arc::default()));
             self.known = Known::default();
         }
-        if let Some(piece) = self.pieces.back_mut() {
-            piece.push(record, &mut self.known);
+        if let Some(Slot::Held(piece)) = self.pieces.back_mut() {
+            // Only whole ones are ever shared.
+            Arc::make_mut(piece).push(record, &mut self.known);
+        }
+    }
+
+    /// The first whole piece that is to go to the file, and its number.
+    pub(crate) fn to_spill(&self) -> Option<(usize, Arc<Piece>)> {
+        if self.pieces.len() <= self.spilled + HELD_PIECES {
+            return None;
+        }
+        match &self.pieces[self.spilled] {
+            Slot::Held(piece) => Some((self.dropped + self.spilled, Arc::clone(piece))),
+            Slot::Filed(_) => None,
+        }
+    }
+
+    /// It is in the file now, unless it has been dropped meanwhile.
+    pub(crate) fn spilled(&mut self, number: usize, place: Spilled) {
+        let index = number.checked_sub(self.dropped);
+        if let Some(index) = index.filter(|&index| index == self.spilled && index < self.pieces.len()) {
+            self.pieces[index] = Slot::Filed(place);
+            self.spilled += 1;
         }
     }
 
@@ -108,18 +162,57 @@ impl PackedRecords {
         while self.skipped >= PIECE_RECORDS && !self.pieces.is_empty() {
             self.pieces.pop_front();
             self.skipped -= PIECE_RECORDS;
+            self.spilled = self.spilled.saturating_sub(1);
+            self.dropped += 1;
         }
     }
 
-    /// Those from number `first` on.
-    pub(crate) fn iter_from(&self, first: usize) -> impl Iterator<Item = Record> {
+    /// At most `count_max` from number `first` on, of one piece, and at least one if there is any. Fails if the `file` with the
+    /// piece cannot be read.
+    pub(crate) fn some_from(
+        &self,
+        first: usize,
+        count_max: usize,
+        file: Option<&SpillFile>,
+    ) -> Result<Vec<Record>> {
         let first = self.skipped.saturating_add(first);
-        let pieces = self.pieces.iter().skip(first / PIECE_RECORDS);
-        pieces.flat_map(Piece::records).skip(first % PIECE_RECORDS)
+        let read: Piece;
+        let piece = match (self.pieces.get(first / PIECE_RECORDS), file) {
+            (Some(Slot::Held(piece)), _) => piece.as_ref(),
+            (Some(Slot::Filed(place)), Some(file)) => {
+                read = file.read(*place, PIECE_RECORDS)?;
+                &read
+            }
+            _ => return Ok(Vec::new()),
+        };
+        Ok(piece.records().skip(first % PIECE_RECORDS).take(count_max).collect())
     }
 }
 
 impl Piece {
+    /// From what [`Piece::tables`] and [`Piece::packed`] gave.
+    pub(crate) fn from_parts(count: usize, bytes: Vec<u8>, tables: Tables<'static>) -> Self {
+        let effects = tables.effects.into_iter().map(|EffectText(effect)| effect).collect();
+        Self { count, bytes, kinds: tables.kinds.into_owned(), effects }
+    }
+
+    pub(crate) fn tables(&self) -> Tables<'_> {
+        Tables {
+            kinds: Cow::Borrowed(&self.kinds),
+            effects: self.effects.iter().copied().map(EffectText).collect(),
+        }
+    }
+
+    pub(crate) fn packed(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn shrink(&mut self) {
+        self.bytes.shrink_to_fit();
+        self.kinds.shrink_to_fit();
+        self.effects.shrink_to_fit();
+    }
+
     fn push(&mut self, record: &Record, known: &mut Known) {
         self.count += 1;
         let kind = Kind {
@@ -411,10 +504,59 @@ mod tests {
             records.iter().for_each(|record| packed.push(record));
             prop_assert_eq!(packed.len(), records.len());
             for first in [0, 1, records.len() / 2, records.len(), usize::MAX] {
-                let rest: Vec<Record> = packed.iter_from(first).collect();
-                prop_assert_eq!(&rest[..], records.get(first..).unwrap_or_default());
+                prop_assert_eq!(&all_from(&packed, first, None)[..], records.get(first..).unwrap_or_default());
             }
         }
+    }
+
+    proptest! {
+        // Each fills a file with some seventy thousand records.
+        #![proptest_config(ProptestConfig::with_cases(6))]
+
+        #[test]
+        fn what_went_to_a_file_is_what_was_given(records in prop::collection::vec(any_record(), 1..60)) {
+            let mut packed = PackedRecords::default();
+            let mut file = SpillFile::new(tempfile::tempfile().expect("a file"));
+            let pieces = HELD_PIECES + 3;
+            let given = || records.iter().cycle().take(pieces * PIECE_RECORDS + records.len());
+            given().for_each(|record| packed.push(record));
+            while let Some((number, piece)) = packed.to_spill() {
+                let place = file.write(&piece).expect("written");
+                packed.spilled(number, place);
+            }
+            prop_assert_eq!(packed.spilled, 4);
+            prop_assert!(all_from(&packed, 0, Some(&file)).iter().eq(given()));
+            packed.drop_first(PIECE_RECORDS + 5);
+            prop_assert!(all_from(&packed, 0, Some(&file)).iter().eq(given().skip(PIECE_RECORDS + 5)));
+        }
+    }
+
+    fn all_from(packed: &PackedRecords, first: usize, file: Option<&SpillFile>) -> Vec<Record> {
+        let mut all = Vec::new();
+        loop {
+            let some = packed.some_from(first.saturating_add(all.len()), usize::MAX, file).expect("readable");
+            if some.is_empty() {
+                return all;
+            }
+            all.extend(some);
+        }
+    }
+
+    #[test]
+    fn a_file_that_has_changed_is_no_ledger() {
+        use std::os::unix::fs::FileExt;
+        let mut packed = PackedRecords::default();
+        let record = crate::read_ledger::tests::record(0, 0);
+        (0..(HELD_PIECES + 1) * PIECE_RECORDS).for_each(|_| packed.push(&record));
+        let raw = tempfile::tempfile().expect("a file");
+        let mut file = SpillFile::new(raw.try_clone().expect("the same"));
+        let (number, piece) = packed.to_spill().expect("one too many");
+        let place = file.write(&piece).expect("written");
+        packed.spilled(number, place);
+        assert_eq!(packed.some_from(7, 1, Some(&file)).expect("readable").len(), 1);
+        raw.write_all_at(&[0xff], 4_000).expect("written");
+        let error = packed.some_from(7, 1, Some(&file)).expect_err("it has changed");
+        assert!(error.to_string().contains("cannot be trusted"), "{error}");
     }
 
     #[test]
@@ -429,7 +571,7 @@ mod tests {
             packed.drop_first(dropped as usize);
             first += dropped;
             assert_eq!(packed.len() as u64, next - first);
-            let found: Vec<u64> = packed.iter_from(0).map(|record| record.offset).collect();
+            let found: Vec<u64> = all_from(&packed, 0, None).iter().map(|record| record.offset).collect();
             assert!(found.iter().copied().eq(first..next), "{first}..{next}: {} records", found.len());
         }
     }
@@ -452,6 +594,10 @@ mod tests {
         let bytes: usize = packed
             .pieces
             .iter()
+            .filter_map(|slot| match slot {
+                Slot::Held(piece) => Some(piece),
+                Slot::Filed(_) => None,
+            })
             .map(|piece| piece.bytes.capacity() + piece.effects.capacity() * size_of::<Effect>())
             .sum();
         assert!(bytes < 100 * packed.len(), "{} bytes a record", bytes / packed.len());

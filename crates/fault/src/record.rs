@@ -174,16 +174,16 @@ pub struct BlockContent {
     pub of_load: Option<bool>,
 }
 
-mod effect_text {
+pub(crate) mod effect_text {
     use serde::{Deserialize, Deserializer, Serializer};
 
     use crate::effect::Effect;
 
-    pub(super) fn serialize<S: Serializer>(effect: &Effect, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(effect: &Effect, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(effect)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Effect, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Effect, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
@@ -195,17 +195,17 @@ pub(crate) fn phase_word(phase: Phase) -> &'static str {
     PHASE_WORDS[phase as usize]
 }
 
-mod phase_text {
+pub(crate) mod phase_text {
     use rotproof_block::Phase;
     use serde::{Deserialize, Deserializer, Serializer};
 
     use super::{PHASE_WORDS, phase_word};
 
-    pub(super) fn serialize<S: Serializer>(phase: &Phase, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(phase: &Phase, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(phase_word(*phase))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Phase, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Phase, D::Error> {
         let word = String::deserialize(deserializer)?;
         let found = Phase::ALL.into_iter().find(|phase| phase_word(*phase) == word);
         found.ok_or_else(|| serde::de::Error::unknown_variant(&word, &PHASE_WORDS))

@@ -13,6 +13,7 @@ use rotproof_block::{Error, ErrorKind, Result};
 use crate::BLOCK_BYTES;
 use crate::effect::Effect;
 use crate::geometry::blocks_in;
+use crate::ledger::Records;
 use crate::matching::OperationKind;
 use crate::record::{Record, Visit, phase_word};
 use crate::recorded::Recorded;
@@ -88,10 +89,10 @@ impl Replay {
     }
 
     /// The sequence numbers of the records whose faults are not among `injected`, the ledger of the run that repeated
-    /// them: requests that did not come again.
-    pub fn missing(&self, injected: &[Record]) -> Vec<u64> {
-        let came: HashSet<(u32, Visit)> =
-            injected.iter().filter_map(|record| Some((record.rule, record.visit?))).collect();
+    /// them: requests that did not come again. Fails as [`Records::each`].
+    pub fn missing(&self, injected: &(impl Records + ?Sized)) -> Result<Vec<u64>> {
+        let mut came: HashSet<(u32, Visit)> = HashSet::new();
+        injected.each(&mut |record| came.extend(record.visit.map(|visit| (record.rule, visit))))?;
         let all =
             self.decisions.iter().flat_map(|(&rule, decided)| decided.iter().map(move |one| (rule, one)));
         let mut missing: Vec<u64> = all
@@ -99,7 +100,7 @@ impl Replay {
             .map(|(_, decided)| decided.sequence)
             .collect();
         missing.sort_unstable();
-        missing
+        Ok(missing)
     }
 }
 

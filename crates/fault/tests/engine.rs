@@ -85,7 +85,7 @@ fn the_bit_that_chance_flips_depends_on_seed_rule_place_and_count_alone() {
         let rules = rules.iter().map(|text| rule(text).into()).collect();
         let engine = engine_with(seed, rules);
         write(&engine.gate(), offset, &[0; 4096]);
-        engine.ledger().records().last().map(|record| record.effect)
+        engine.ledger().records().expect("in memory").last().map(|record| record.effect)
     };
     let random = ["write: bit_flip(random)"];
     let first = flipped(1, &random, 0);
@@ -105,7 +105,7 @@ fn random_bits_reach_every_part_of_the_block() {
     }
     let mut eighths = [0; 8];
     let mut bits = [0; 8];
-    for record in engine.ledger().records() {
+    for record in engine.ledger().records().expect("in memory") {
         let Effect::BitFlip(Bits::At { byte, bit }) = record.effect else { panic!("{:?}", record.effect) };
         eighths[byte as usize / 512] += 1;
         bits[bit as usize] += 1;
@@ -159,7 +159,7 @@ fn a_target_hits_the_contents_that_it_was_resolved_to_and_says_which() {
     for fill in [0, 2, 3, 2] {
         write(&gate, u64::from(fill) * BLOCK_BYTES, &[fill; 4096]);
     }
-    let records = engine.ledger().records();
+    let records = engine.ledger().records().expect("in memory");
     let expected = TargetKey::Content { hash: content(2), label: "block 2 of file a".into() };
     assert_eq!(
         records.iter().map(|record| record.target.clone()).collect::<Vec<_>>(),
@@ -180,7 +180,7 @@ fn content_and_target_together_hit_what_both_name() {
         write(&engine.gate(), u64::from(fill) * BLOCK_BYTES, &[fill; 4096]);
     }
     assert_eq!(
-        engine.ledger().records().iter().map(|record| record.offset).collect::<Vec<_>>(),
+        engine.ledger().records().expect("in memory").iter().map(|record| record.offset).collect::<Vec<_>>(),
         [BLOCK_BYTES]
     );
 }
@@ -223,7 +223,7 @@ fn a_replay_by_extent_goes_to_where_it_hit_then() {
     let first = engine_with(1, vec![rules[0].clone().into()]);
     first.set_place("placed", 2 * BLOCK_BYTES).expect("it waits for its place");
     write(&first.gate(), 2 * BLOCK_BYTES, &[1; 4096]);
-    let replay = Replay::new(&first.ledger().records(), &rules).expect("its own ledger");
+    let replay = Replay::new(&first.ledger().records().expect("in memory"), &rules).expect("its own ledger");
     let recorded = Some(replay.of_rule(0));
     let again = engine_with(1, vec![ResolvedRule { recorded, ..ResolvedRule::from(rules[0].clone()) }]);
     again.set_place("placed", 3 * BLOCK_BYTES).expect("it waits for its place");
@@ -259,7 +259,7 @@ fn equal_runs_have_equal_digests_and_different_ones_have_not() {
         for n in 0..100 {
             write(&gate, n * BLOCK_BYTES, &[fill; 4096]);
         }
-        engine.ledger().digest()
+        rotproof_fault::digest(engine.ledger()).expect("in memory")
     };
     assert_eq!(digest(1), digest(1));
     assert_ne!(digest(1), digest(2));
@@ -267,7 +267,7 @@ fn equal_runs_have_equal_digests_and_different_ones_have_not() {
 
 /// Blocks of records, in order.
 fn hit_blocks(engine: &Engine) -> Vec<u64> {
-    engine.ledger().records().iter().map(|record| record.offset / BLOCK_BYTES).collect()
+    engine.ledger().records().expect("in memory").iter().map(|record| record.offset / BLOCK_BYTES).collect()
 }
 
 #[test]
@@ -301,7 +301,8 @@ fn a_probability_per_request_hits_all_its_blocks_or_none() {
         write(&gate, n * 4 * BLOCK_BYTES, &[7; 4 * BLOCK_BYTES as usize]);
     }
     let report = engine.report();
-    let failed = engine.ledger().records().iter().filter(|record| record.rule == 1).count() as u64;
+    let failed =
+        engine.ledger().records().expect("in memory").iter().filter(|record| record.rule == 1).count() as u64;
     assert_eq!(report[1].hits, failed);
     // One block in a thousand, four blocks a request.
     assert!((1..=15).contains(&failed), "{failed}");

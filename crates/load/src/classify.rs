@@ -93,7 +93,7 @@ impl Classifier<'_> {
             }
             Look::Zeroed => Classification::Zeroed,
             Look::Ones => Classification::Ones,
-            Look::Sectors(sectors) => self.classify_sectors(sighting, sectors),
+            Look::Sectors(sectors) => self.classify_sectors(sighting, &sectors[..]),
         }
     }
 

@@ -32,7 +32,7 @@ pub enum Look {
     /// Nothing but ones.
     Ones,
     /// Each sector for itself.
-    Sectors([SectorLook; SECTORS]),
+    Sectors(Box<[SectorLook; SECTORS]>),
 }
 
 /// What one sector holds.
@@ -115,7 +115,7 @@ impl Look {
             Some((count, truth)) if count <= FLIPPED_BITS_MAX => {
                 Self::FlippedBits(flipped(truth, data, count))
             }
-            _ => Self::Sectors(std::array::from_fn(|sector| {
+            _ => Self::Sectors(Box::new(std::array::from_fn(|sector| {
                 let bytes = sector_of(data, sector);
                 let is_expected = |truth: &Vec<u8>| {
                     differing_bits(sector_of(truth, sector), bytes) <= SECTOR_FLIPPED_BITS_MAX
@@ -124,7 +124,7 @@ impl Look {
                     return SectorLook::Expected;
                 }
                 SectorLook::of(content, bytes)
-            })),
+            }))),
         }
     }
 }

@@ -49,7 +49,7 @@ pub struct Way {
     /// Of what was read in part, as the end of a file: the low 32 bits of the hashes of its whole sectors of 512 bytes. Not among
     /// the results.
     #[serde(skip)]
-    pub found_sectors: Option<[Option<u32>; SECTORS]>,
+    pub found_sectors: Option<Box<[Option<u32>; SECTORS]>>,
     /// What that is.
     pub what: Classification,
     /// How often it was seen.

@@ -68,7 +68,8 @@ impl Watched {
         // Not under the lock, which the run may want.
         let ledger = Arc::clone(self.faults.lock().ledger());
         let hits = ledger.len() as u64;
-        (hits, ledger.records_from(hits.saturating_sub(HITS_SHOWN), HITS_SHOWN as usize))
+        let last = ledger.records_from(hits.saturating_sub(HITS_SHOWN), HITS_SHOWN as usize);
+        (hits, last.unwrap_or_default())
     }
 }
 

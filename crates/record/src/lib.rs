@@ -31,5 +31,6 @@ pub use recording::{Recording, RecordingOptions};
 pub use remote::RemoteInterval;
 pub use run_folder::RunFolder;
 pub use samples::Sample;
+pub use scratch::scratch_file;
 pub use spec::{IntervalLength, RecordSpec};
 pub use table::FORMAT;

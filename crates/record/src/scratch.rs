@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rotproof_block::Result;
 use rotproof_block::error::IoContext;
 
-/// A new nameless file on the file system of `folder`.
-pub(crate) fn scratch_file(folder: &Path) -> Result<File> {
+/// A new nameless file on the file system of `folder`, gone with the process.
+pub fn scratch_file(folder: &Path) -> Result<File> {
     let nameless =
         OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE).open(folder);
     nameless

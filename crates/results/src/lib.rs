@@ -6,6 +6,9 @@ pub mod compare;
 pub mod fio;
 pub mod folder;
 pub mod page;
+mod run_file;
+
+pub use run_file::{RUN_FILE, parse_run, read_run, runs_in};
 
 /// Version of the form of all files in a results folder.
 pub const FORMAT: u32 = 1;

@@ -39,7 +39,7 @@ impl LedgerFile {
     /// Adds what has happened since the last time.
     pub(crate) fn append_new(&mut self, ledger: &Ledger) -> Result<()> {
         loop {
-            let records = ledger.records_from(self.written, BATCH);
+            let records = ledger.records_from(self.written, BATCH)?;
             if records.is_empty() {
                 return Ok(());
             }

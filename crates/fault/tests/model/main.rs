@@ -45,7 +45,7 @@ fn compare(case: &Case) -> Result<(), TestCaseError> {
             Step::Set(..) => {}
         }
     }
-    let records = engine.ledger().records();
+    let records = engine.ledger().records().expect("in memory");
     for (record, expected) in records.iter().zip(&model.records) {
         prop_assert_eq!(&model::Record::of(record), expected);
     }

@@ -64,7 +64,7 @@ impl Stand {
     }
 
     fn records(&self) -> Vec<Record> {
-        self.engine.ledger().records()
+        self.engine.ledger().records().expect("in memory")
     }
 
     /// How long `work` takes in virtual time.
@@ -574,7 +574,7 @@ fn queues_on_several_threads_lose_no_hit_and_no_lie() {
     });
     let writes = THREADS * BLOCKS * 10;
     assert_eq!(engine.report()[0].matches, writes);
-    let records = engine.ledger().records();
+    let records = engine.ledger().records().expect("in memory");
     assert_eq!(records.len() as u64, writes / 3);
     let runtime = Runtime::simulated(1);
     let queue = device.open_queue(&runtime).expect("a queue");

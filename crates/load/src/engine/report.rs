@@ -325,7 +325,8 @@ impl Tally {
 
     /// Adds what was seen, to what was seen of the block before if it is the same. Whether the block is a new one.
     pub(super) fn saw(&mut self, sighting: Sighting) -> bool {
-        let ways = self.sightings.entry(sighting.block).or_default();
+        // Most blocks fail in one way.
+        let ways = self.sightings.entry(sighting.block).or_insert_with(|| Vec::with_capacity(1));
         let is_new = ways.is_empty();
         let is_same = |way: &&mut Sighting| {
             way.operation == sighting.operation

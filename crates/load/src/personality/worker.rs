@@ -393,15 +393,15 @@ impl Found {
     }
 
     /// Hashes of the whole sectors among what was looked at, unless that is all.
-    fn sectors(&self) -> Option<[Option<u32>; SECTORS]> {
+    fn sectors(&self) -> Option<Box<[Option<u32>; SECTORS]>> {
         if self.bytes.is_empty() || self.covered == (0..self.bytes.len()) {
             return None;
         }
-        Some(std::array::from_fn(|sector| {
+        Some(Box::new(std::array::from_fn(|sector| {
             let range = sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES;
             let is_whole = self.covered.start <= range.start && range.end <= self.covered.end;
             is_whole.then(|| hash_of(&self.bytes[range]).0 as u32)
-        }))
+        })))
     }
 }
 

@@ -29,6 +29,7 @@ fn write_into(folder: &Path, found: Value, command: &str, started: SystemTime) -
     let effort =
         ["effort_per_request", "effort_per_operation"].into_iter().find_map(|key| run.get(key)).cloned();
     let more = [
+        ("format", rotproof_results::FORMAT.into()),
         ("rotproof", env!("CARGO_PKG_VERSION").into()),
         ("command", command.into()),
         ("throughput_variation", json!(varies)),

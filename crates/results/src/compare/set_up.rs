@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use rotproof_block::error::IoContext;
-use rotproof_block::{Error, ErrorKind, Result};
-use serde_json::Value;
+use rotproof_block::Result;
 
 use super::figures::{self, Figure};
+use crate::{parse_run, read_run, runs_in};
 
 /// One set-up and the figures of its runs.
 #[derive(Clone, Debug)]
@@ -27,42 +26,13 @@ impl SetUp {
         let named = real.as_deref().unwrap_or(folder);
         let name =
             named.file_name().map_or_else(|| folder.display().to_string(), |n| n.to_string_lossy().into());
-        if folder.join("run.json").is_file() {
-            return Ok(Self { name, runs: vec![read(folder)?] });
-        }
-        if !folder.is_dir() {
-            let message = format!(
-                "there is no folder {}; name one that `rotproof run` has written, such as results/latest",
-                folder.display()
-            );
-            return Err(Error::new(ErrorKind::Missing, message));
-        }
-        let mut folders = Vec::new();
-        for entry in fs::read_dir(folder).doing(|| format!("opening {}", folder.display()))? {
-            let entry = entry.doing(|| format!("reading {}", folder.display()))?;
-            // The link to the latest of them is none of its own.
-            if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
-                continue;
-            }
-            let path = entry.path();
-            // One that is hidden is not whole.
-            let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-            if !is_hidden && path.join("run.json").is_file() {
-                folders.push(path);
-            }
-        }
-        if folders.is_empty() {
-            let message =
-                format!("{} holds no run; give the folder of one, or of a repeated trial", folder.display());
-            return Err(Error::new(ErrorKind::Missing, message));
-        }
-        folders.sort();
-        Ok(Self { name, runs: folders.iter().map(|path| read(path)).collect::<Result<_>>()? })
+        let runs = runs_in(folder)?.into_iter().map(|run| Ok(figures::figures(&read_run(&run)?)));
+        Ok(Self { name, runs: runs.collect::<Result<_>>()? })
     }
 
     /// One run, from the content of its `run.json`. Fails with [`ErrorKind::Invalid`] if that is none.
     pub fn of_run(name: &str, content: &[u8]) -> Result<Self> {
-        let runs = vec![parse(content, || format!("`{name}` is no result of a run"))?];
+        let runs = vec![figures::figures(&parse_run(content, &format!("`{name}`"))?)];
         Ok(Self { name: name.to_owned(), runs })
     }
 
@@ -87,16 +57,4 @@ impl SetUp {
 /// By name: where it stands among the others may differ.
 fn value(run: &BTreeMap<Figure, f64>, figure: &Figure) -> Option<f64> {
     run.iter().find(|(known, _)| known.name == figure.name).map(|(_, value)| *value)
-}
-
-fn read(folder: &Path) -> Result<BTreeMap<Figure, f64>> {
-    let path = folder.join("run.json");
-    let text = fs::read(&path).doing(|| format!("reading {}", path.display()))?;
-    parse(&text, || format!("{} is no result of a run", path.display()))
-}
-
-fn parse(content: &[u8], complaint: impl FnOnce() -> String) -> Result<BTreeMap<Figure, f64>> {
-    let run: Value = serde_json::from_slice(content)
-        .map_err(|error| Error::new(ErrorKind::Invalid, complaint()).caused_by(error))?;
-    Ok(figures::figures(&run))
 }

@@ -18,6 +18,8 @@ use rotproof_machine::write_whole;
 use rotproof_record::{Interval, RunFolder};
 use serde_json::Value;
 
+use crate::read_run;
+
 /// fio's directions and our operations.
 const DIRECTIONS: [(&str, &str); 3] = [("read", "read"), ("write", "write"), ("trim", "discard")];
 
@@ -35,7 +37,7 @@ pub fn write_fio_files(run: &RunFolder, name: Option<&str>, into: &Path) -> Resu
         let message = format!("{} has no intervals of a load", run.path().display());
         return Err(Error::new(ErrorKind::Invalid, message));
     };
-    let report = read_report(run)?;
+    let report = read_run(run.path())?;
     let load = load_of(run.path(), &report);
     let depth = Depth::of(&load, &intervals);
     let Depth { pattern, queue_depth, workers } = depth;
@@ -132,14 +134,6 @@ fn load_of(folder: &Path, run: &Value) -> Value {
     let trial = fs::read_to_string(folder.join("trial.yaml")).unwrap_or_default();
     let trial: Value = serde_saphyr::from_str(&trial).unwrap_or_default();
     trial["load"].clone()
-}
-
-fn read_report(run: &RunFolder) -> Result<Value> {
-    let path = run.path().join("run.json");
-    let text = fs::read(&path).doing(|| format!("reading {}", path.display()))?;
-    serde_json::from_slice(&text).map_err(|error| {
-        Error::new(ErrorKind::Invalid, format!("{} is no result of a run", path.display())).caused_by(error)
-    })
 }
 
 #[cfg(test)]

@@ -2,19 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use rotproof_fault::Record;
+use rotproof_block::Result;
 use rotproof_report::{FailingBlock, Unit};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::described::{counted, number, text};
+use super::hits::{Each, Names};
 
 /// Blocks that are told one by one.
 const TOLD_MAX: usize = 500;
 
 /// What of a line of `failures.jsonl` matters here.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub(super) struct Failed {
     #[serde(default)]
     pub(super) object: String,
@@ -29,7 +30,7 @@ pub(super) struct Failed {
 }
 
 /// A way in which a block failed.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub(super) struct Way {
     #[serde(default)]
     found: Option<IgnoredAny>,
@@ -106,42 +107,69 @@ impl Way {
     }
 }
 
-/// Those that are told, in the order of the results, and how many there are. Of very many the first of each kind are among them.
-pub(super) fn blocks(failures: &[Failed], ledger: &[Record]) -> (Vec<FailingBlock>, u64) {
-    let mut chosen: Vec<&Failed> = failures.iter().collect();
-    if failures.len() > TOLD_MAX {
-        let mut seen = BTreeSet::new();
-        let (mut told, rest): (Vec<&Failed>, Vec<&Failed>) =
-            failures.iter().partition(|failed| seen.insert(failed.worst().map(Way::kind)));
-        told.extend(rest.into_iter().take(TOLD_MAX.saturating_sub(told.len())));
-        told.sort_by_key(|failed| (&failed.object, failed.offset_bytes));
-        chosen = told;
-    }
-    let told = chosen.into_iter().map(|failed| {
-        let worst = failed.worst();
-        FailingBlock {
-            object: failed.object.clone(),
-            block: failed.block,
-            offset: failed.offset_bytes,
-            what: worst.map_or_else(|| "failed".to_owned(), Way::told),
-            seen: worst.map_or_else(String::new, Way::seen),
-            cause: cause(&failed.cause, ledger),
-        }
-    });
-    (told.collect(), failures.len() as u64)
+/// Those that are told, and how many there are.
+pub(super) struct Told {
+    chosen: Vec<Failed>,
+    total: u64,
 }
 
+impl Told {
+    /// In the order of the results. Of very many the first of each kind are among them.
+    pub(super) fn of(failures: &(impl Each<Failed> + ?Sized)) -> Result<Self> {
+        let (mut seen, mut firsts, mut rest, mut total) = (BTreeSet::new(), Vec::new(), Vec::new(), 0u64);
+        failures.each(&mut |failed| {
+            total += 1;
+            let kind = failed.worst().map(Way::kind);
+            if !seen.contains(&kind.map(str::to_owned)) {
+                seen.insert(kind.map(str::to_owned));
+                firsts.push(failed.clone());
+            } else if rest.len() < TOLD_MAX {
+                rest.push(failed.clone());
+            }
+        })?;
+        rest.truncate(TOLD_MAX.saturating_sub(firsts.len()));
+        let mut chosen = firsts;
+        chosen.append(&mut rest);
+        chosen.sort_by(|a, b| (&a.object, a.offset_bytes).cmp(&(&b.object, b.offset_bytes)));
+        Ok(Self { chosen, total })
+    }
+
+    /// The hits that they are laid to, for [`Told::shown`].
+    pub(super) fn names(&self) -> Names {
+        let number = |failed: &Failed| CAUSES.iter().find_map(|key| failed.cause[*key].as_u64());
+        Names::wanted(self.chosen.iter().filter_map(number))
+    }
+
+    /// As the page shows them, and how many there are in all.
+    pub(super) fn shown(&self, names: &Names) -> (Vec<FailingBlock>, u64) {
+        let told = self.chosen.iter().map(|failed| {
+            let worst = failed.worst();
+            FailingBlock {
+                object: failed.object.clone(),
+                block: failed.block,
+                offset: failed.offset_bytes,
+                what: worst.map_or_else(|| "failed".to_owned(), Way::told),
+                seen: worst.map_or_else(String::new, Way::seen),
+                cause: cause(&failed.cause, names),
+            }
+        });
+        (told.collect(), self.total)
+    }
+}
+
+/// The kinds of causes that name a hit.
+const CAUSES: [&str; 3] = ["hit", "consequence", "assumed"];
+
 /// What a block is laid to; a load without a trial lays nothing to anybody.
-fn cause(cause: &Value, ledger: &[Record]) -> String {
-    let hit = |key: &str| {
+fn cause(cause: &Value, names: &Names) -> String {
+    let [hit, consequence, assumed] = CAUSES.map(|key| {
         let number = cause[key].as_u64()?;
-        let rule = usize::try_from(number).ok().and_then(|number| ledger.get(number));
-        Some(match rule {
-            Some(rule) => format!("{}, line {number} of the ledger", rule.name),
+        Some(match names.get(number) {
+            Some(rule) => format!("{rule}, line {number} of the ledger"),
             None => format!("line {number} of the ledger"),
         })
-    };
-    match (hit("hit"), hit("consequence"), hit("assumed")) {
+    });
+    match (hit, consequence, assumed) {
         (Some(hit), ..) => hit,
         (_, Some(hit), _) => format!("follows from {hit}"),
         (.., Some(hit)) => format!("perhaps {hit}; not shown"),
@@ -152,7 +180,15 @@ fn cause(cause: &Value, ledger: &[Record]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rotproof_fault::Record;
     use serde_json::json;
+
+    fn blocks(failures: &[Failed], ledger: &[Record]) -> (Vec<FailingBlock>, u64) {
+        let told = Told::of(failures).expect("in memory");
+        let mut names = told.names();
+        ledger.iter().for_each(|hit| names.add(hit));
+        told.shown(&names)
+    }
 
     fn failed(value: Value) -> Failed {
         serde_json::from_value(value).expect("a failure")

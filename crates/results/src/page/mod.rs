@@ -7,26 +7,27 @@
 
 mod described;
 mod failing;
+mod hits;
 mod machine;
 mod of_load;
 mod over_time;
 mod places;
 mod power_loss;
 
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
-use rotproof_fault::Record;
+use rotproof_fault::{Record, Records};
 use rotproof_machine::write_whole;
 use rotproof_plot::{png, svg};
 use rotproof_report::{Page, figures, html};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::read_run;
+use hits::{Lines, Outline};
 pub use over_time::moves_bytes;
 
 /// The page in a results folder.
@@ -38,11 +39,11 @@ const PNG_SCALE: f64 = 2.0;
 /// The page of the run in `folder`. Fails with [`ErrorKind::Missing`] if that holds no run, [`ErrorKind::Invalid`] if a
 /// file in it is not what it should be.
 pub fn read(folder: &Path) -> Result<Page> {
-    read_with(folder, None)
+    read_with(folder, &Lines::<Record>::of(folder.join("ledger.jsonl")))
 }
 
 /// The same; the ledger of the run need not be read where it is still at hand.
-fn read_with(folder: &Path, ledger: Option<&[Record]>) -> Result<Page> {
+fn read_with(folder: &Path, ledger: &dyn Records) -> Result<Page> {
     if !folder.join("run.json").is_file() {
         let message = format!(
             "{} holds no run (there is no run.json in it); name a folder that `rotproof run`, or `rotproof load --results`, \
@@ -51,46 +52,53 @@ fn read_with(folder: &Path, ledger: Option<&[Record]>) -> Result<Page> {
         );
         return Err(Error::new(ErrorKind::Missing, message));
     }
-    let run: Value = json_file(&folder.join("run.json"))?;
+    let run = read_run(folder)?;
     if of_load::is_one(&run) {
         let mut page = of_load::page(&run);
-        page.timeline = over_time::timeline(folder, &[])?;
+        page.timeline = over_time::timeline(folder, Vec::new())?;
         machine::show(machine::charts(folder)?, &mut page.timeline);
         let failures = Option::<Vec<failing::Failed>>::deserialize(&run["failures"])
             .map_err(|error| broken(&folder.join("run.json"), error))?
             .unwrap_or_default();
-        page.places = places::strips(&of_load::sizes(&run), &[], &failures);
-        (page.failing, page.failing_total) = failing::blocks(&failures, &[]);
+        page.places = places::objects(&of_load::sizes(&run), &failures[..])?;
+        let told = failing::Told::of(&failures[..])?;
+        (page.failing, page.failing_total) = told.shown(&told.names());
         return Ok(page);
     }
     let trial: Value = yaml_file(&folder.join("trial.yaml"))?;
-    let from_file: Vec<Record>;
-    let ledger = match ledger {
-        Some(ledger) => ledger,
-        None => {
-            from_file = lines_file(&folder.join("ledger.jsonl"))?;
-            &from_file
-        }
-    };
-    let failures: Vec<failing::Failed> = lines_file(&folder.join("failures.jsonl"))?;
+    let failures = Lines::<failing::Failed>::of(folder.join("failures.jsonl"));
+    let outline = Outline::of(ledger)?;
+    let told = failing::Told::of(&failures)?;
+    let (mut hits, mut names) = (over_time::Hits::of(&outline), told.names());
+    let mut sites = places::Sites::of(&outline, &run);
+    ledger.each(&mut |hit| {
+        hits.add(hit);
+        sites.add(hit);
+        names.add(hit);
+    })?;
     let mut page = described::page(&run, &trial);
     page.power_loss = power_loss::section(&run["crash"]);
-    page.timeline = over_time::timeline(folder, ledger)?;
+    page.timeline = over_time::timeline(folder, hits.shown())?;
     machine::show(machine::charts(folder)?, &mut page.timeline);
-    page.places = places::strips(&run, ledger, &failures);
-    (page.failing, page.failing_total) = failing::blocks(&failures, ledger);
+    page.places = sites.strips();
+    page.places.extend(places::objects(&run, &failures)?);
+    (page.failing, page.failing_total) = told.shown(&names);
     Ok(page)
 }
 
 /// Writes the page of the run in `folder` into it, and says where.
 pub fn write(folder: &Path) -> Result<PathBuf> {
-    write_with(folder, None)
+    write_page(folder, read(folder)?)
 }
 
 /// As [`write()`], for a run whose ledger is still at hand.
-pub fn write_with(folder: &Path, ledger: Option<&[Record]>) -> Result<PathBuf> {
+pub fn write_with(folder: &Path, ledger: &dyn Records) -> Result<PathBuf> {
+    write_page(folder, read_with(folder, ledger)?)
+}
+
+fn write_page(folder: &Path, page: Page) -> Result<PathBuf> {
     let path = folder.join(FILE_NAME);
-    write_whole(&path, html(&read_with(folder, ledger)?))?;
+    write_whole(&path, html(&page))?;
     Ok(path)
 }
 
@@ -120,23 +128,8 @@ fn broken(path: &Path, error: impl std::error::Error + Send + Sync + 'static) ->
     Error::new(ErrorKind::Invalid, format!("{} is not what a run writes", path.display())).caused_by(error)
 }
 
-fn json_file(path: &Path) -> Result<Value> {
-    serde_json::from_str(&text_file(path)?).map_err(|error| broken(path, error))
-}
-
 fn yaml_file(path: &Path) -> Result<Value> {
     serde_saphyr::from_str(&text_file(path)?).map_err(|error| broken(path, error))
-}
-
-fn lines_file<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
-    let doing = || format!("reading {}", path.display());
-    let mut lines = BufReader::new(File::open(path).doing(doing)?);
-    let (mut line, mut found) = (Vec::new(), Vec::new());
-    while lines.read_until(b'\n', &mut line).doing(doing)? > 0 {
-        found.push(serde_json::from_slice(&line).map_err(|error| broken(path, error))?);
-        line.clear();
-    }
-    Ok(found)
 }
 
 #[cfg(test)]

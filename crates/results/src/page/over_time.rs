@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use rotproof_block::Result;
-use rotproof_fault::Record;
+use rotproof_fault::{Effect, OperationKind, Record};
 use rotproof_record::{Interval, Latencies, Mark as Recorded, MarkKind, RunFolder};
 use rotproof_report::{Chart, Hit, Line, Mark, Span, Timeline, Unit};
 
-/// Everything on the axis of time. A run without recorded tables has the hits of its ledger.
-pub(super) fn timeline(folder: &Path, ledger: &[Record]) -> Result<Timeline> {
-    let mut timeline = Timeline { hits: hits(ledger), ..Timeline::default() };
+use super::hits::Outline;
+
+/// Everything on the axis of time. A run without recorded tables has the `hits` of its ledger.
+pub(super) fn timeline(folder: &Path, hits: Vec<Hit>) -> Result<Timeline> {
+    let mut timeline = Timeline { hits, ..Timeline::default() };
     timeline.hits.sort_by(|a, b| a.at.total_cmp(&b.at));
     if folder.join("intervals.parquet").is_file() {
         let recorded = RunFolder::open(folder)?;
@@ -47,43 +50,67 @@ pub(super) const EACH_MAX: usize = 20_000;
 /// How finely time is divided for that: several times as finely as the page can show it.
 const MOMENTS: u128 = 8192;
 
-fn hits(ledger: &[Record]) -> Vec<Hit> {
-    if ledger.len() <= EACH_MAX {
-        return ledger.iter().map(|record| hit(record, 1)).collect();
-    }
-    let end = ledger.iter().map(|record| record.time_ns).max().unwrap_or_default();
-    let moment = |record: &Record| u128::from(record.time_ns) * MOMENTS / (u128::from(end) + 1);
-    let mut shared: BTreeMap<(u128, &str), (&Record, &Record, u64)> = BTreeMap::new();
-    for record in ledger {
-        let entry = shared.entry((moment(record), &record.name)).or_insert((record, record, 0));
-        if record.time_ns < entry.0.time_ns {
-            entry.0 = record;
-        }
-        if record.time_ns >= entry.1.time_ns {
-            entry.1 = record;
-        }
-        entry.2 += 1;
-    }
-    // The last has an entry of its own, so that it is seen how long they went on.
-    let entries = shared.into_values().flat_map(|(first, last, count)| {
-        let rest = count.saturating_sub(1).max(1);
-        [Some(hit(first, rest)), (count > 1).then(|| hit(last, 1))]
-    });
-    entries.flatten().collect()
+/// The hits on the axis of time, each for itself or, of very many, some together.
+pub(super) struct Hits {
+    count: usize,
+    end_ns: u64,
+    each: Vec<Hit>,
+    shared: BTreeMap<(u128, Arc<str>), (Told, Told, u64)>,
 }
 
-fn hit(record: &Record, count: u64) -> Hit {
-    Hit {
-        count,
-        at: seconds(record.time_ns),
-        rule: record.name.to_string(),
-        what: format!(
-            "{} on a {} of {} bytes at {}",
-            record.effect,
-            record.operation.word(),
-            record.length,
-            record.offset
-        ),
+/// What is told of one.
+#[derive(Clone, Copy)]
+struct Told {
+    time_ns: u64,
+    effect: Effect,
+    operation: OperationKind,
+    length: u64,
+    offset: u64,
+}
+
+impl Hits {
+    pub(super) fn of(outline: &Outline) -> Self {
+        Self { count: outline.count, end_ns: outline.end_ns, each: Vec::new(), shared: BTreeMap::new() }
+    }
+
+    pub(super) fn add(&mut self, record: &Record) {
+        let &Record { time_ns, effect, operation, length, offset, .. } = record;
+        let told = Told { time_ns, effect, operation, length, offset };
+        if self.count <= EACH_MAX {
+            self.each.push(told.hit(&record.name, 1));
+            return;
+        }
+        let moment = u128::from(time_ns) * MOMENTS / (u128::from(self.end_ns) + 1);
+        let (first, last, count) =
+            self.shared.entry((moment, Arc::clone(&record.name))).or_insert((told, told, 0));
+        if time_ns < first.time_ns {
+            *first = told;
+        }
+        if time_ns >= last.time_ns {
+            *last = told;
+        }
+        *count += 1;
+    }
+
+    pub(super) fn shown(self) -> Vec<Hit> {
+        // The last has an entry of its own, so that it is seen how long they went on.
+        let shared = self.shared.into_iter().flat_map(|((_, name), (first, last, count))| {
+            let rest = count.saturating_sub(1).max(1);
+            [Some(first.hit(&name, rest)), (count > 1).then(|| last.hit(&name, 1))]
+        });
+        self.each.into_iter().chain(shared.flatten()).collect()
+    }
+}
+
+impl Told {
+    fn hit(self, name: &str, count: u64) -> Hit {
+        let Self { time_ns, effect, operation, length, offset } = self;
+        Hit {
+            count,
+            at: seconds(time_ns),
+            rule: name.to_owned(),
+            what: format!("{effect} on a {} of {length} bytes at {offset}", operation.word()),
+        }
     }
 }
 

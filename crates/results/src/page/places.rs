@@ -1,12 +1,16 @@
 //! Where hits lie on the device and failures in the objects of the load.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
 
+use rotproof_block::Result;
 use rotproof_fault::Record;
 use rotproof_report::{Strip, StripMark};
 use serde_json::Value;
 
-use super::failing::Failed;
+use super::failing::{Failed, Way};
+use super::hits::{Each, Outline};
 use super::over_time::EACH_MAX;
 
 /// Objects with a strip of their own, those with the most failures.
@@ -17,75 +21,140 @@ const BLOCK_BYTES: u64 = 4096;
 /// How finely a device with very many hits is divided: several times as finely as the page can show it.
 const PLACES: u64 = 8192;
 
-/// The device under the faults layer, then the objects with failures.
-pub(super) fn strips(run: &Value, ledger: &[Record], failures: &[Failed]) -> Vec<Strip> {
-    let mut strips = Vec::new();
-    let sites = ledger.iter().map(|hit| &*hit.on).collect::<BTreeSet<_>>();
-    let is_one = sites.len() == 1 && run["sites"].as_array().is_none_or(|sites| sites.len() == 1);
-    for site in sites {
-        let of_it: Vec<&Record> = ledger.iter().filter(|hit| *hit.on == *site).collect();
-        let needed = of_it.iter().map(|hit| hit.offset.saturating_add(hit.length)).max();
-        let said = run["sites"].as_array().into_iter().flatten().find(|said| said["name"] == *site);
-        let said = said.and_then(|said| said["bytes"].as_u64()).unwrap_or_default();
-        let bytes = said.max(needed.unwrap_or_default());
-        let name = if is_one { "hits".to_owned() } else { format!("hits on {site}") };
-        strips.push(Strip { name, shows_rules: true, bytes, marks: hits(&of_it, bytes) });
-    }
-    let mut objects: BTreeMap<&str, Vec<StripMark>> = BTreeMap::new();
-    for failure in failures {
-        let kind = failure.worst().map_or("failed", |way| way.kind()).to_owned();
-        let mark = StripMark { offset: failure.offset_bytes, length: BLOCK_BYTES, kind, count: 1 };
-        objects.entry(&failure.object).or_default().push(mark);
-    }
-    let mut objects: Vec<(&str, Vec<StripMark>)> = objects.into_iter().collect();
-    if objects.len() > OBJECTS_MAX {
-        objects.sort_by_key(|(_, marks)| std::cmp::Reverse(marks.len()));
-        objects.truncate(OBJECTS_MAX);
-        objects.sort_by_key(|&(name, _)| name);
-    }
-    strips.extend(objects.into_iter().map(|(name, marks)| Strip {
-        name: name.to_owned(),
-        shows_rules: false,
-        bytes: size(&run["failures"]["object_bytes"][name], &marks),
-        marks,
-    }));
-    strips
+/// The marks of the hits on each place for faults, one each or, of very many on one, those of one rule at about the same place
+/// together.
+pub(super) struct Sites {
+    sites: BTreeMap<Arc<str>, Site>,
+    is_one: bool,
 }
 
-/// A mark for each hit, or of very many for those of one rule at about the same place.
-fn hits(ledger: &[&Record], bytes: u64) -> Vec<StripMark> {
-    let mark = |hit: &Record, offset, end: u64, count| StripMark {
-        offset,
-        length: end - offset,
-        kind: hit.name.to_string(),
-        count,
+struct Site {
+    bytes: u64,
+    is_shared: bool,
+    each: Vec<StripMark>,
+    shared: BTreeMap<(Arc<str>, u64), StripMark>,
+}
+
+impl Sites {
+    /// Those that `outline` has; how large they are, the run says.
+    pub(super) fn of(outline: &Outline, run: &Value) -> Self {
+        let is_one = outline.sites.len() == 1 && run["sites"].as_array().is_none_or(|sites| sites.len() == 1);
+        let site = |(name, &(count, needed)): (&Arc<str>, &(usize, u64))| {
+            let said = run["sites"].as_array().into_iter().flatten().find(|said| said["name"] == **name);
+            let said = said.and_then(|said| said["bytes"].as_u64()).unwrap_or_default();
+            let is_shared = count > EACH_MAX;
+            let site = Site { bytes: said.max(needed), is_shared, each: Vec::new(), shared: BTreeMap::new() };
+            (Arc::clone(name), site)
+        };
+        Self { sites: outline.sites.iter().map(site).collect(), is_one }
+    }
+
+    pub(super) fn add(&mut self, hit: &Record) {
+        let Some(site) = self.sites.get_mut(&hit.on) else { return };
+        let mark =
+            || StripMark { offset: hit.offset, length: hit.length, kind: hit.name.to_string(), count: 1 };
+        if !site.is_shared {
+            site.each.push(mark());
+            return;
+        }
+        let place = (site.bytes / PLACES).max(1);
+        match site.shared.entry((Arc::clone(&hit.name), hit.offset / place)) {
+            Entry::Vacant(new) => drop(new.insert(mark())),
+            Entry::Occupied(mut known) => take_in(known.get_mut(), hit.offset, hit.length),
+        }
+    }
+
+    /// The strips of the devices under the faults layers.
+    pub(super) fn strips(self) -> Vec<Strip> {
+        let is_one = self.is_one;
+        let strip = |(name, site): (Arc<str>, Site)| Strip {
+            name: if is_one { "hits".to_owned() } else { format!("hits on {name}") },
+            shows_rules: true,
+            bytes: site.bytes,
+            marks: site.each.into_iter().chain(site.shared.into_values()).collect(),
+        };
+        self.sites.into_iter().map(strip).collect()
+    }
+}
+
+/// One mark for what lies at about the same place.
+fn take_in(mark: &mut StripMark, offset: u64, length: u64) {
+    let end = offset.saturating_add(length).max(mark.offset.saturating_add(mark.length));
+    mark.offset = mark.offset.min(offset);
+    mark.length = end - mark.offset;
+    mark.count += 1;
+}
+
+/// The strips of the objects with failures. Of very many blocks of one, those of one kind at about the same place share marks.
+pub(super) fn objects(run: &Value, failures: &(impl Each<Failed> + ?Sized)) -> Result<Vec<Strip>> {
+    let mut counts: BTreeMap<String, (usize, u64)> = BTreeMap::new();
+    failures.each(&mut |failure| {
+        let end = failure.offset_bytes.saturating_add(BLOCK_BYTES);
+        match counts.get_mut(&failure.object) {
+            Some((count, needed)) => (*count, *needed) = (*count + 1, end.max(*needed)),
+            None => drop(counts.insert(failure.object.clone(), (1, end))),
+        }
+    })?;
+    let mut most: Vec<(String, (usize, u64))> = counts.into_iter().collect();
+    most.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
+    most.truncate(OBJECTS_MAX);
+    let object = |(name, (count, needed)): (String, (usize, u64))| {
+        let said = run["failures"]["object_bytes"][&name].as_u64().unwrap_or_default();
+        (name, (said.max(needed), count > EACH_MAX, BTreeMap::new()))
     };
-    let end = |hit: &Record| hit.offset.saturating_add(hit.length);
-    if ledger.len() <= EACH_MAX {
-        return ledger.iter().map(|&hit| mark(hit, hit.offset, end(hit), 1)).collect();
-    }
-    let place = (bytes / PLACES).max(1);
-    let mut shared: BTreeMap<(&str, u64), (&Record, u64, u64, u64)> = BTreeMap::new();
-    for &hit in ledger {
-        let entry = shared.entry((&hit.name, hit.offset / place)).or_insert((hit, hit.offset, end(hit), 0));
-        *entry = (entry.0, entry.1.min(hit.offset), entry.2.max(end(hit)), entry.3 + 1);
-    }
-    shared.into_values().map(|(hit, offset, end, count)| mark(hit, offset, end, count)).collect()
-}
-
-/// What the run says, or what the marks need.
-fn size(said: &Value, marks: &[StripMark]) -> u64 {
-    let needed = marks.iter().map(|mark| mark.offset.saturating_add(mark.length)).max().unwrap_or_default();
-    said.as_u64().unwrap_or_default().max(needed)
+    let mut objects: BTreeMap<String, (u64, bool, BTreeMap<(u64, String), StripMark>)> =
+        most.into_iter().map(object).collect();
+    failures.each(&mut |failure| {
+        let Some((bytes, is_shared, marks)) = objects.get_mut(&failure.object) else { return };
+        let kind = failure.worst().map_or("failed", Way::kind);
+        let place = if *is_shared { (*bytes / PLACES).max(1) } else { 1 };
+        let key = (failure.offset_bytes / place, kind.to_owned());
+        match marks.entry(key) {
+            Entry::Occupied(mut known) => take_in(known.get_mut(), failure.offset_bytes, BLOCK_BYTES),
+            Entry::Vacant(new) => {
+                let kind = kind.to_owned();
+                new.insert(StripMark { offset: failure.offset_bytes, length: BLOCK_BYTES, kind, count: 1 });
+            }
+        }
+    })?;
+    let strip = |(name, (bytes, _, marks)): (String, (u64, bool, BTreeMap<_, StripMark>))| Strip {
+        name,
+        shows_rules: false,
+        bytes,
+        marks: marks.into_values().collect(),
+    };
+    Ok(objects.into_iter().map(strip).collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::over_time::{Hits, timeline};
     use super::*;
     use serde_json::json;
 
     fn failed(value: Value) -> Failed {
         serde_json::from_value(value).expect("a failure")
+    }
+
+    fn strips(run: &Value, ledger: &[Record]) -> Vec<Strip> {
+        let mut sites = Sites::of(&Outline::of(ledger).expect("in memory"), run);
+        ledger.iter().for_each(|hit| sites.add(hit));
+        sites.strips()
+    }
+
+    #[test]
+    fn of_very_many_blocks_marks_are_shared_and_all_of_them_count() {
+        let many = EACH_MAX as u64 * 2;
+        let failure = |block: u64| {
+            let kind = ["unreadable", "stale"][usize::from(block % 5 == 0)];
+            failed(
+                json!({ "object": "a", "offset_bytes": block * 4096, "ways": [{ "what": { "kind": kind } }] }),
+            )
+        };
+        let failures: Vec<Failed> = (0..many).map(failure).collect();
+        let strips = objects(&json!({}), &failures[..]).expect("in memory");
+        assert!(strips[0].marks.len() <= 2 * PLACES as usize + 2, "{}", strips[0].marks.len());
+        assert_eq!(strips[0].marks.iter().map(|mark| mark.count).sum::<u64>(), many);
     }
 
     #[test]
@@ -98,7 +167,7 @@ mod tests {
         };
         let many = EACH_MAX as u64 * 3;
         let ledger: Vec<Record> = (0..many).map(line).collect();
-        let found = strips(&json!({ "sites": [{ "name": "faults", "bytes": 64 << 20 }] }), &ledger, &[]);
+        let found = strips(&json!({ "sites": [{ "name": "faults", "bytes": 64 << 20 }] }), &ledger);
         let marks = &found[0].marks;
         assert!(marks.len() <= 2 * PLACES as usize, "{}", marks.len());
         assert_eq!(marks.iter().map(|mark| mark.count).sum::<u64>(), many);
@@ -111,14 +180,15 @@ mod tests {
             });
             assert!(marks.get(at).is_some_and(|mark| covers(&mark)), "{hit:?}");
         }
-        let shown =
-            super::super::over_time::timeline(std::path::Path::new("/nowhere"), &ledger).expect("no tables");
+        let mut hits = Hits::of(&Outline::of(&ledger[..]).expect("in memory"));
+        ledger.iter().for_each(|hit| hits.add(hit));
+        let shown = timeline(std::path::Path::new("/nowhere"), hits.shown()).expect("no tables");
         assert!(shown.hits.len() < 4 * 8192 + 1, "{}", shown.hits.len());
         assert_eq!(shown.hits.iter().map(|hit| hit.count).sum::<u64>(), many);
         assert!(shown.hits.is_sorted_by(|a, b| a.at <= b.at));
         let last = ledger.last().expect("many").time_ns as f64 / 1e9;
         assert!((shown.seconds - last).abs() < 1e-12);
-        let few = strips(&json!({}), &ledger[..100], &[]);
+        let few = strips(&json!({}), &ledger[..100]);
         assert_eq!(few[0].marks.len(), 100, "few are shown each for itself");
     }
 
@@ -130,7 +200,8 @@ mod tests {
                 { "found": "00", "what": { "kind": "stale" } }] }))
         };
         let run = json!({ "failures": { "object_bytes": { "a": 1 << 20 } } });
-        let strips = strips(&run, &[], &[failure("a", 4096), failure("b", 8192)]);
+        let failures = [failure("a", 4096), failure("b", 8192)];
+        let strips = objects(&run, &failures[..]).expect("in memory");
         assert_eq!(strips.len(), 2);
         assert_eq!((strips[0].bytes, strips[1].bytes), (1 << 20, 12288));
         assert_eq!(strips[0].marks[0].kind, "stale");
@@ -144,7 +215,7 @@ mod tests {
                 failed(json!({ "object": format!("{file:03}"), "offset_bytes": block * 4096 }))
             })
             .collect();
-        let strips = strips(&json!({}), &[], &failures);
+        let strips = objects(&json!({}), &failures[..]).expect("in memory");
         assert_eq!(strips.len(), OBJECTS_MAX);
         assert_eq!((strips[0].name.as_str(), strips[23].name.as_str()), ("076", "099"));
     }

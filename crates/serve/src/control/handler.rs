@@ -193,7 +193,9 @@ impl Handler {
             return Err(invalid(format!("there is no rule called `{rule}`, and there was none")));
         }
         let from = from.unwrap_or(total.saturating_sub(count as u64)).max(ledger.first_kept());
-        let records = ledger.records_from(from, count);
+        let records = ledger
+            .records_from(from, count)
+            .map_err(|error| ErrorBody::new(FaultKind::Internal, error.to_string()))?;
         let next = from.saturating_add(records.len() as u64);
         let wanted = records.into_iter().filter(|record| rule.is_none_or(|rule| *record.name == *rule));
         let hits: Vec<Value> = wanted.map(record_json).collect::<Result<_, _>>()?;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use rotproof_results::page::moves_bytes;
+use rotproof_results::{read_run, runs_in};
 use serde_json::Value;
 
 /// Fewer whole intervals are no figure of a window.
@@ -44,31 +45,8 @@ pub(super) enum Place<'a> {
 
 /// Reads the `run.json` of every run in a folder, which is that of one run or of a repeated trial.
 pub(super) fn read(folder: &Path) -> Result<Vec<Value>, String> {
-    let one = |path: &Path| -> Result<Value, String> {
-        let text =
-            std::fs::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
-        serde_json::from_slice(&text).map_err(|_| format!("{} is no result of a run", path.display()))
-    };
-    let own = folder.join("run.json");
-    if own.is_file() {
-        return one(&own).map(|run| vec![run]);
-    }
-    let entries =
-        std::fs::read_dir(folder).map_err(|error| format!("{} cannot be read: {error}", folder.display()))?;
-    let mut paths: Vec<_> = entries
-        .flatten()
-        // One that is hidden is not whole.
-        .filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."))
-        // The link to the latest of them is none of its own.
-        .filter(|entry| !entry.file_type().is_ok_and(|kind| kind.is_symlink()))
-        .map(|entry| entry.path().join("run.json"))
-        .filter(|path| path.is_file())
-        .collect();
-    paths.sort();
-    if paths.is_empty() {
-        return Err(format!("{} holds no run", folder.display()));
-    }
-    paths.iter().map(|path| one(path)).collect()
+    let runs = runs_in(folder).map_err(|error| error.to_string())?;
+    runs.iter().map(|run| read_run(run).map_err(|error| error.to_string())).collect()
 }
 
 /// The operations whose latencies a gate without one limits: those of the place that move bytes.

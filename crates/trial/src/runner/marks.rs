@@ -3,15 +3,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rotproof_block::{Phase, Time};
-use rotproof_fault::{Plan, Record, Rule};
+use rotproof_block::{Phase, Result, Time};
+use rotproof_fault::{Ledger, Plan, Records as _, Rule};
 use rotproof_record::{Mark, MarkKind, Recording};
 
 /// Marks the windows and the hits of all faults; those of a model as of one.
 ///
 /// A window is the span in which the rule could hit by time: for a rule with a schedule in time what that says, counted
 /// from `began`, the first request of the load; for any other the phases in which it is awake. Both end with the phase.
-pub(super) fn mark_faults(recording: &Recording, plan: &Plan, records: &[Record], began: Option<Time>) {
+/// Fails where the ledger cannot be read.
+pub(super) fn mark_faults(
+    recording: &Recording,
+    plan: &Plan,
+    ledger: &Ledger,
+    began: Option<Time>,
+) -> Result<()> {
     let phases: Vec<Mark> =
         recording.marks().into_iter().filter(|mark| mark.kind == MarkKind::Phase).collect();
     let mut marks: BTreeMap<(usize, MarkKind, u64), Mark> = BTreeMap::new();
@@ -41,13 +47,21 @@ pub(super) fn mark_faults(recording: &Recording, plan: &Plan, records: &[Record]
             add(index, number, mark);
         }
     }
-    for record in records.iter().filter(|record| record.phase != Phase::Setup) {
-        let rule = record.rule as usize;
-        let at = Time(record.time_ns);
-        let mark = Mark { count: Some(1), ..Mark::span(MarkKind::Hits, &name_of(rule), at, at) };
-        add(rule, record.phase as u64, Mark { text: record.phase.word().into(), ..mark });
+    let mut hits: BTreeMap<(usize, Phase), (u64, u64, u64)> = BTreeMap::new();
+    ledger.each(&mut |record| {
+        if record.phase != Phase::Setup {
+            let at = record.time_ns;
+            let (from, until, count) =
+                hits.entry((record.rule as usize, record.phase)).or_insert((at, at, 0));
+            (*from, *until, *count) = ((*from).min(at), (*until).max(at), *count + 1);
+        }
+    })?;
+    for ((rule, phase), (from, until, count)) in hits {
+        let mark = Mark::span(MarkKind::Hits, &name_of(rule), Time(from), Time(until));
+        add(rule, phase as u64, Mark { count: Some(count), text: phase.word().into(), ..mark });
     }
     marks.into_values().for_each(|mark| recording.mark(mark));
+    Ok(())
 }
 
 fn windows(rule: &Rule, phases: &[Mark], began: Option<Time>) -> Vec<(Time, Time)> {

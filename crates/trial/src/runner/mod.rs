@@ -24,6 +24,7 @@ mod plan_tests;
 mod replay;
 mod report;
 mod results;
+mod spiller;
 mod tables;
 
 use std::collections::BTreeMap;
@@ -37,7 +38,7 @@ use parking_lot::Mutex;
 use rotproof_block::error::IoContext;
 use rotproof_block::leaf::NbdDevice;
 use rotproof_block::{Device as _, Error, ErrorKind, Phase, Result};
-use rotproof_fault::{FaultEntry, Plan, Recogniser, Replay, ResolvedRule, Rule, Sites};
+use rotproof_fault::{FaultEntry, Ledger, Plan, Recogniser, Replay, ResolvedRule, Rule, Sites};
 use rotproof_layers::{DeviceSpec, Stack, StackEnvironment};
 use rotproof_load::engine::LetGo;
 use rotproof_load::personality::failures_of;
@@ -58,6 +59,7 @@ use memory::{MemoryFaults, MemoryRecord, MemoryTarget};
 pub use replay::{Recorded, ReplayReport};
 pub use report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
 pub use results::FailureRecord;
+use spiller::Spiller;
 
 use rotproof_machine::registry::{Registry, Run};
 use rotproof_machine::{Cancel, Filled, UsageMeter, Use};
@@ -137,7 +139,7 @@ fn run_recorded(
         .map_err(|error| folder.told(error))?;
     // Whoever asked twice does not want to wait for what would be kept.
     options.cancel.check_haste()?;
-    Ok(results::write(trial, &folder, plan, &conducted, started))
+    Ok(results::write(trial, &folder, plan, conducted, started))
 }
 
 /// The fault plan. How large an export of another server is, that server knows.
@@ -195,7 +197,8 @@ struct Conducted {
     recording: Option<Arc<Recording>>,
     /// What the device below the subject did over time, where the load sends its requests to something else.
     device: Option<Arc<Recording>>,
-    records: Vec<rotproof_fault::Record>,
+    /// What was injected.
+    ledger: Arc<Ledger>,
     rules: Vec<rotproof_fault::RuleReport>,
     ledger_digest: String,
     replayed: Option<ReplayReport>,
@@ -262,6 +265,7 @@ fn conduct(
     });
     let mut subject = rotproof_subject::prepare(&trial.subject, devices.collect(), &environment)
         .map_err(|error| leaf_watch::blame(&stack, error))?;
+    let spiller = Spiller::begin(stack.sites.ledger(), results)?;
     let memory = Arc::new(MemoryFaults::new(trial.seed, environment.epoch, plan.rules.len()));
     let (outcome, history) = {
         let mut conductor = Conductor {
@@ -288,7 +292,7 @@ fn conduct(
     let kernel_messages = subject.kernel_messages();
     let console = subject.console();
     let torn_down = subject.teardown();
-    let Loaded { is_interrupted, files, load, recording, known, external, mut noticed } =
+    let Loaded { is_interrupted, files, mut load, recording, known, external, mut noticed } =
         outcome.map_err(|error| leaf_watch::blame(&stack, error))?;
     if let Some(error) = torn_down.into_iter().next() {
         return Err(error.while_doing("taking the subject down"));
@@ -302,20 +306,23 @@ fn conduct(
     let is_interrupted = is_interrupted || options.cancel.is_cancelled();
     let usage = meter.read()?;
     options.monitor.begin("verdict", None);
-    let mut records = stack.sites.ledger().records();
+    spiller.end();
+    let ledger = Arc::clone(stack.sites.ledger());
     let mut rules = stack.sites.report();
     let ledger_digest = match stack.sites.is_empty() {
         true => String::new(),
-        false => rotproof_fault::digest(&records).to_string(),
+        false => rotproof_fault::digest(&*ledger)?.to_string(),
     };
-    let (on_memory, memory_details, reports) = memory.finish(records.len() as u64)?;
+    let (on_memory, memory_details, reports) = memory.finish(ledger.len() as u64)?;
     noticed.extend(memory.untouchable());
-    records.extend(on_memory);
+    for record in &on_memory {
+        ledger.append_of_others(record);
+    }
     rules.extend(reports);
-    let replayed =
-        replay.and_then(|replay| options.replay.as_ref().map(|recorded| recorded.report(replay, &records)));
+    let recorded = replay.zip(options.replay.as_ref());
+    let replayed = recorded.map(|(replay, recorded)| recorded.report(replay, &ledger)).transpose()?;
     if let Some(recording) = &recording {
-        marks::mark_faults(recording, plan, &records, stack.sites.load_began());
+        marks::mark_faults(recording, plan, &ledger, stack.sites.load_began())?;
         mark_errors(recording, &load);
         files.iter().for_each(|files| mark_file_errors(recording, &files.reports));
     }
@@ -325,6 +332,8 @@ fn conduct(
         (None, Some((workload, oracle))) => classify(workload, oracle, &load),
         (None, None) => Vec::new(),
     };
+    // What was seen is among the failures; of very many that is much to have twice.
+    load.iter_mut().for_each(|report| report.sightings = Vec::new());
     let objects = known.into_iter().flat_map(|(workload, _)| workload.objects());
     let object_bytes = objects
         .filter(|object| failures.iter().any(|failure| failure.object == object.name))
@@ -338,7 +347,7 @@ fn conduct(
     let exit = |name| external.as_ref().and_then(|external| external.report.exit(name));
     let mut verdict = Verdict::reach(
         &Evidence {
-            records: &records,
+            records: &*ledger,
             rules: &rules,
             models: &plan.models,
             failures: &failures,
@@ -357,7 +366,7 @@ fn conduct(
             files: files.as_ref(),
         },
         &trial.expect,
-    );
+    )?;
     if let Some(counts) = Conducted::crash_counts(crash.as_ref()) {
         verdict.count_states(counts, &trial.expect);
     }
@@ -374,7 +383,7 @@ fn conduct(
         spec: known.map_or_else(|| trial.load.clone(), |(workload, _)| workload.spec().clone()),
         content,
         external,
-        records,
+        ledger,
         rules,
         ledger_digest,
         replayed,

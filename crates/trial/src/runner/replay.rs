@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
-use rotproof_fault::{Record, Replay, Rule, digest, read_ledger};
+use rotproof_fault::{Ledger, Record, Replay, Rule, digest, read_ledger};
 use serde::Serialize;
 
 /// The ledger in a folder of results.
@@ -42,16 +42,16 @@ impl Recorded {
         Ok(replay)
     }
 
-    /// How the repetition went, which has left `injected`.
-    pub(super) fn report(&self, replay: &Replay, injected: &[Record]) -> ReplayReport {
-        let missing = replay.missing(injected);
-        ReplayReport {
+    /// How the repetition went, which has left `injected`. Fails where that cannot be read.
+    pub(super) fn report(&self, replay: &Replay, injected: &Ledger) -> Result<ReplayReport> {
+        let missing = replay.missing(injected)?;
+        Ok(ReplayReport {
             ledger: self.path.display().to_string(),
             recorded: replay.len() as u64,
             injected: (replay.len() - missing.len()) as u64,
             missing,
-            is_same_ledger: digest(injected) == digest(&self.records),
-        }
+            is_same_ledger: digest(injected)? == digest(&self.records[..])?,
+        })
     }
 }
 

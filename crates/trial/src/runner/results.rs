@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Phase, Result};
-use rotproof_fault::{Effect, Plan, Record, Target, TargetKey, TargetReport};
+use rotproof_fault::{Plan, Target, TargetKey, TargetReport};
 use rotproof_load::personality::FileReport;
 use rotproof_load::{EffortPerRequest, Failure, LoadReport};
 use rotproof_measure::{summarise, summarise_files};
@@ -39,40 +39,44 @@ pub(super) fn write(
     trial: &TrialFile,
     folder: &ResultsFolder,
     plan: &Plan,
-    conducted: &Conducted,
+    mut conducted: Conducted,
     started: SystemTime,
 ) -> Finished {
-    let failures: Vec<FailureRecord> = conducted
-        .failures
-        .iter()
-        .zip(&conducted.verdict.causes)
-        .map(|(failure, &cause)| FailureRecord {
-            failure: failure.clone(),
-            cause: CauseRecord::new(cause, &conducted.records),
-        })
+    // Of very many blocks, the only copy.
+    let found = std::mem::take(&mut conducted.failures).into_iter();
+    let failures: Vec<FailureRecord> = found
+        .zip(std::mem::take(&mut conducted.verdict.causes))
+        .map(|(failure, cause)| FailureRecord { failure, cause })
         .collect();
-    let (course, tables) = match write_tables(trial, folder.inside(), plan, conducted, &failures) {
-        Ok(course) => (course, Ok(())),
-        Err(error) => (Course::default(), Err(error)),
+    let (told, tables) = match write_tables(trial, folder.inside(), plan, &conducted, &failures) {
+        Ok(told) => (told, Ok(())),
+        Err(error) => (Told::default(), Err(error)),
     };
-    let mut report = report(trial, plan, conducted, (course, started));
-    hold_gates(trial, conducted, &mut report);
+    let mut report = report(trial, plan, &conducted, &failures, told, started);
+    hold_gates(trial, &conducted, &mut report);
     let written = tables
-        .and_then(|()| write_files(trial, folder.inside(), conducted, (&report, &failures)))
+        .and_then(|()| write_files(trial, folder.inside(), &conducted, (&report, &failures)))
         .map_err(|error| folder.told(error))
         .and_then(|()| folder.publish());
     let path = folder.path().to_owned();
     Finished { folder: path, report, failures, unwritten: written.err().map(Arc::new), left: None }
 }
 
-/// Writes the tables, and says what those of its course tell.
+/// What the tables tell, once they are written.
+#[derive(Default)]
+struct Told {
+    course: Course,
+    errors: Vec<tables::Errors>,
+}
+
+/// Writes the tables and the ledger, and says what they tell.
 fn write_tables(
     trial: &TrialFile,
     folder: &Path,
     plan: &Plan,
     conducted: &Conducted,
     failures: &[FailureRecord],
-) -> Result<Course> {
+) -> Result<Told> {
     if let Some(recording) = &conducted.recording {
         recording.write_to(folder)?;
     }
@@ -82,12 +86,14 @@ fn write_tables(
     if let Some(probes) = &conducted.probes {
         probes.write_to(folder)?;
     }
-    tables::write_ledger(folder, &conducted.records)?;
+    let errors = tables::write_ledger(folder, &conducted.ledger)?;
+    write_file(&folder.join("ledger.jsonl"), |file| Ok(conducted.ledger.write_to(file)?))?;
     tables::write_failures(folder, failures)?;
-    match &conducted.recording {
-        Some(_) => course::measure(folder, &trial.record, plan),
-        None => Ok(Course::default()),
-    }
+    let course = match &conducted.recording {
+        Some(_) => course::measure(folder, &trial.record, plan)?,
+        None => Course::default(),
+    };
+    Ok(Told { course, errors })
 }
 
 /// Writes everything else.
@@ -103,7 +109,6 @@ fn write_files(
         serde_json::to_writer_pretty(&mut *file, report).map_err(std::io::Error::from)?;
         Ok(file.write_all(b"\n")?)
     })?;
-    write_lines(&folder.join("ledger.jsonl"), &conducted.records)?;
     write_lines(&folder.join("failures.jsonl"), failures)?;
     if !conducted.memory.is_empty() {
         write_lines(&folder.join("memory.jsonl"), &conducted.memory)?;
@@ -120,7 +125,7 @@ fn write_files(
             })?;
         }
     }
-    page::write_with(folder, Some(&conducted.records)).map(drop)
+    page::write_with(folder, &*conducted.ledger).map(drop)
 }
 
 type Written = std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
@@ -149,12 +154,17 @@ fn report(
     trial: &TrialFile,
     plan: &Plan,
     conducted: &Conducted,
-    (course, started): (Course, SystemTime),
+    found: &[FailureRecord],
+    Told { course, errors }: Told,
+    started: SystemTime,
 ) -> Report {
     let verdict = &conducted.verdict;
     let mut failures = FailureSummary { by_kind: verdict.kinds.clone(), ..FailureSummary::default() };
-    for failure in &conducted.failures {
-        *failures.by_object.entry(failure.object.clone()).or_default() += 1;
+    for FailureRecord { failure, .. } in found {
+        match failures.by_object.get_mut(&failure.object) {
+            Some(count) => *count += 1,
+            None => drop(failures.by_object.insert(failure.object.clone(), 1)),
+        }
     }
     failures.object_bytes.clone_from(&conducted.object_bytes);
     let shares_blocks = trial.stack.shares_blocks();
@@ -168,7 +178,7 @@ fn report(
             rule: rule.rule.to_string(),
             model: plan.model_of(index).map(|model| model.name.clone()),
             outcome: outcome.clone(),
-            note: note(index, rule, outcome, &conducted.records)
+            note: note(rule, outcome, errors.get(index).copied().unwrap_or_default())
                 .or_else(|| (outcome.fates.unknown > 0).then(|| why_unknown(conducted).to_owned()))
                 .or_else(|| shares_blocks.then(|| sharing_note(outcome)).flatten()),
         })
@@ -287,12 +297,7 @@ const NO_ORACLE: &str = "the load is a program that Rotproof knows nothing of, s
                          faults; its exit code, its output and its `check` tell what it noticed";
 
 /// Explains what may surprise: an error that spread beyond its block, or contents that never came by.
-fn note(
-    rule: usize,
-    aims: &rotproof_fault::RuleReport,
-    outcome: &RuleOutcome,
-    records: &[Record],
-) -> Option<String> {
+fn note(aims: &rotproof_fault::RuleReport, outcome: &RuleOutcome, errors: tables::Errors) -> Option<String> {
     let chooses = matches!(aims.rule.matching.target, Some(Target::Seen(_)));
     if chooses && aims.targets.is_empty() {
         return Some(
@@ -308,13 +313,7 @@ fn note(
                 .to_owned(),
         );
     }
-    let errors = || {
-        records
-            .iter()
-            .filter(|record| record.rule as usize == rule && matches!(record.effect, Effect::Error { .. }))
-    };
-    let (requests, blocks) = errors()
-        .fold((0u64, 0u64), |(requests, blocks), record| (requests + 1, blocks + record.blocks.len() as u64));
+    let tables::Errors { requests, blocks } = errors;
     (outcome.failing_blocks > outcome.faults && blocks > requests).then(|| {
         format!(
             "an error fails its whole request; these had been merged to {:.1} blocks on average, so the \

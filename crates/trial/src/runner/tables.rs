@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use rotproof_block::Result;
 use rotproof_block::error::IoContext;
-use rotproof_fault::{Record, TargetKey};
+use rotproof_fault::{Effect, Ledger, Record, Records as _, TargetKey};
 use rotproof_load::engine::LoadOperation;
-use rotproof_record::table::{Column, TableWriter, Values, write_table};
+use rotproof_record::table::{Column, TableWriter, Values};
 use rotproof_spec::Bytes;
 
 use super::results::FailureRecord;
@@ -56,17 +56,39 @@ const FAILURES: [Column; 12] = [
 ];
 
 /// Rows that are turned into columns at once: a ledger may have millions.
-const ROWS_AT_ONCE: usize = 1 << 16;
+const ROWS_AT_ONCE: usize = 1 << 14;
 
-/// Writes one row for each record.
-pub(super) fn write_ledger(folder: &Path, records: &[Record]) -> Result<()> {
+/// The requests that one rule failed as wholes, and the blocks in them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Errors {
+    pub(super) requests: u64,
+    pub(super) blocks: u64,
+}
+
+/// Writes one row for each record; gives what the errors of each rule hit.
+pub(super) fn write_ledger(folder: &Path, ledger: &Ledger) -> Result<Vec<Errors>> {
     let path = folder.join("ledger.parquet");
     let file = File::create_new(&path).doing(|| format!("creating {}", path.display()))?;
     let mut writer = TableWriter::new(file, "ledger", &LEDGER)?;
-    for records in records.chunks(ROWS_AT_ONCE) {
-        writer.write(&ledger_columns(records))?;
-    }
-    writer.finish().map(drop)
+    let (mut errors, mut waiting, mut written) = (Vec::new(), Vec::new(), Ok(()));
+    ledger.each(&mut |record| {
+        if let Effect::Error { .. } = record.effect {
+            let rule = record.rule as usize;
+            errors.resize(errors.len().max(rule + 1), Errors::default());
+            errors[rule].requests += 1;
+            errors[rule].blocks += record.blocks.len() as u64;
+        }
+        if written.is_ok() {
+            waiting.push(record.clone());
+        }
+        if waiting.len() == ROWS_AT_ONCE {
+            written = writer.write(&ledger_columns(&waiting));
+            waiting.clear();
+        }
+    })?;
+    written.and_then(|()| writer.write(&ledger_columns(&waiting)))?;
+    writer.finish()?;
+    Ok(errors)
 }
 
 fn ledger_columns(records: &[Record]) -> [Values; LEDGER.len()] {
@@ -110,12 +132,25 @@ fn target_text(target: &TargetKey) -> Arc<str> {
 
 /// Writes one row for each way in which a block failed.
 pub(super) fn write_failures(folder: &Path, failures: &[FailureRecord]) -> Result<()> {
+    let path = folder.join("failures.parquet");
+    let file = File::create_new(&path).doing(|| format!("creating {}", path.display()))?;
+    let mut writer = TableWriter::new(file, "failures", &FAILURES)?;
+    for failures in failures.chunks(ROWS_AT_ONCE) {
+        writer.write(&failure_columns(failures))?;
+    }
+    if failures.is_empty() {
+        writer.write(&failure_columns(&[]))?;
+    }
+    writer.finish().map(drop)
+}
+
+fn failure_columns(failures: &[FailureRecord]) -> [Values; FAILURES.len()] {
     let rows: Vec<_> =
         failures.iter().flat_map(|record| record.failure.ways.iter().map(move |way| (record, way))).collect();
     let what = |way: &rotproof_load::failure::Way| -> Arc<str> {
         serde_json::to_string(&way.what).expect("plain data in memory is always JSON").into()
     };
-    let columns = [
+    [
         Values::Texts(rows.iter().map(|(record, _)| record.failure.object.as_str().into()).collect()),
         Values::Integers(rows.iter().map(|(record, _)| record.failure.object_index.into()).collect()),
         Values::Integers(rows.iter().map(|(record, _)| signed(record.failure.block)).collect()),
@@ -128,8 +163,7 @@ pub(super) fn write_failures(folder: &Path, failures: &[FailureRecord]) -> Resul
         Values::Integers(rows.iter().map(|(_, way)| signed(way.count)).collect()),
         Values::Texts(rows.iter().map(|(record, _)| cause(record.cause).0.into()).collect()),
         Values::OptionalIntegers(rows.iter().map(|(record, _)| cause(record.cause).1).collect()),
-    ];
-    write_table(&folder.join("failures.parquet"), "failures", &FAILURES, &columns)
+    ]
 }
 
 fn operation_word(operation: LoadOperation) -> &'static str {

@@ -40,7 +40,7 @@ pub struct Finding {
     /// Hash of what was read; `None` if there was an error, or the load was told of it later.
     pub found: Option<ContentHash>,
     /// Of what was read in part: the hashes of its whole sectors, as the ledger has them.
-    pub found_sectors: Option<[Option<u32>; SECTORS]>,
+    pub found_sectors: Option<Box<[Option<u32>; SECTORS]>>,
     /// What it looks like.
     pub sign: Sign,
     /// What was found is what the block held before, or nothing, as if its last write had never been.
@@ -89,7 +89,7 @@ pub(super) fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
                     .filter_map(|version| version.hash.or_else(|| (!is_told).then(zeros)))
                     .collect(),
                 found: way.found.filter(|_| !is_told && sign != Sign::Name),
-                found_sectors: way.found_sectors,
+                found_sectors: way.found_sectors.clone(),
                 sign,
                 is_older: matches!(way.what, Classification::Stale(_) | Classification::Zeroed),
                 is_told,

@@ -1,4 +1,4 @@
-//! One injection, as far as the verdict goes by it: a ledger record with what it can have done, and until when.
+//! Injections, as far as the verdict goes by them: ledger records with what they can have done, and until when.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,9 +22,15 @@ pub enum Harm {
     Delay(Time),
 }
 
-/// What one ledger record means for the verdict.
+/// What one ledger record means for the verdict, or several that differ in nothing but when ([`gather`](super::gather)).
 #[derive(Clone, Debug)]
 pub struct Hit {
+    /// Number of the record in its ledger; of several, of the first.
+    pub number: u64,
+    /// How many records.
+    pub count: u64,
+    /// Number of the last of them, and its time.
+    pub last: (u64, Time),
     /// Index of the rule.
     pub rule: usize,
     /// Offset below the place for faults of the block that matched; what makes two hits of a rule the same fault.
@@ -35,7 +41,7 @@ pub struct Hit {
     pub device: Option<usize>,
     /// The block of that device, counted from its first.
     pub block: u64,
-    /// When.
+    /// When; of several, when first.
     pub time: Time,
     /// In which phase.
     pub phase: Phase,
@@ -56,7 +62,7 @@ pub struct Hit {
     pub of_load: Option<bool>,
     /// Whether it outlives the request: it was stored, or left the place bad, or kept something from being stored.
     pub persists: bool,
-    /// When other bytes first went up in a read.
+    /// When other bytes first went up in a read, that of any of them.
     pub served: Option<Time>,
     /// Since when nothing of it is left.
     pub gone: Option<Time>,
@@ -90,6 +96,9 @@ impl Hit {
         let block_on_top = seen_at(&record.on, place).map_or(place, |(_, offset)| offset) / BLOCK_BYTES;
         let (start, end) = on_top.map_or((start, end), |(_, offset)| (offset, offset + (end - start)));
         Self {
+            number: record.sequence,
+            count: 1,
+            last: (record.sequence, Time(record.time_ns)),
             rule: record.rule as usize,
             place,
             on: Arc::clone(&record.on),
@@ -129,11 +138,19 @@ impl Hit {
         is_one_device && self.suffered.start < other.suffered.end && other.suffered.start < self.suffered.end
     }
 
-    /// Whether what it did was there when that was seen, as far as its time says.
+    /// Number of the last of its records that came before that time, as far as is known.
+    pub(super) fn latest(&self, time: Time) -> u64 {
+        if self.last.1 <= time { self.last.0 } else { self.number }
+    }
+
+    /// Whether what the first of its records did was there when that was seen, as far as its time says.
     pub(super) fn was_there(&self, finding: &Finding) -> bool {
-        self.time <= finding.time
-            && self.gone.is_none_or(|gone| finding.time <= gone)
-            && (self.persists || self.phase == finding.phase)
+        self.time <= finding.time && self.stays_until(finding)
+    }
+
+    /// Whether what it did, once it was there, still was when that was seen.
+    pub(super) fn stays_until(&self, finding: &Finding) -> bool {
+        self.gone.is_none_or(|gone| finding.time <= gone) && (self.persists || self.phase == finding.phase)
     }
 
     /// Whether it shows to the bit what was found: nobody else can have left that.
@@ -142,7 +159,7 @@ impl Hit {
             return false;
         }
         // Of a block that was read in part, that part; less than a sector of it says nothing against it.
-        match (self.sectors, finding.found_sectors) {
+        match (self.sectors, &finding.found_sectors) {
             (Some(left), Some(found)) => {
                 found.iter().zip(left).all(|(found, left)| found.is_none_or(|found| found == left))
             }
@@ -216,6 +233,9 @@ pub(super) mod tests {
     /// A flip of a block that stays, at 10 ns, first read at 12 ns.
     pub(in crate::verdict) fn flip(place: u64, truth: u128, lie: u128) -> Hit {
         Hit {
+            number: 0,
+            count: 1,
+            last: (0, Time(10)),
             rule: 0,
             place,
             on: "faults".into(),

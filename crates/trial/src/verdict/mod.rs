@@ -4,14 +4,18 @@
 //! load and the check saw, and the expectations of the trial.
 
 mod attribution;
+#[cfg(test)]
+mod attribution_tests;
 mod fates;
 mod finding;
+mod gather;
 mod hit;
 mod medium;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rotproof_fault::{DrawnModel, Record, RuleReport};
+use rotproof_block::{Result, Time};
+use rotproof_fault::{DrawnModel, Records, RuleReport};
 use rotproof_load::personality::{FileOracle, FileReport};
 use rotproof_load::{Failure, LoadReport, Oracle, Workload};
 use serde::Serialize;
@@ -20,12 +24,14 @@ pub use attribution::{Cause, Looks, attribute};
 pub use fates::{Fate, FateCounts, RuleOutcome};
 use fates::{Knowledge, outcomes};
 pub use finding::{Finding, Sign};
+use gather::gather;
 pub use hit::{Harm, Hit};
 pub use medium::Medium;
 
 use crate::expect::{Counts, Expect, Expectation};
 
-/// Where a byte below a place for faults is seen: see [`Evidence::seen_at`].
+/// Where a byte below a place for faults is seen: the place's name and the offset there give the number of a device of the
+/// stack and the offset on that; `None` where that can be anywhere.
 pub type SeenAt<'a> = dyn Fn(&str, u64) -> Option<(usize, u64)> + 'a;
 /// What lies below a place for faults: see [`Evidence::lies_below`].
 pub type LiesBelow<'a> = dyn Fn(&str, u64) -> bool + 'a;
@@ -33,7 +39,7 @@ pub type LiesBelow<'a> = dyn Fn(&str, u64) -> bool + 'a;
 /// What a verdict is made from.
 pub struct Evidence<'a> {
     /// What was injected.
-    pub records: &'a [Record],
+    pub records: &'a dyn Records,
     /// The rules, in the order of the plan.
     pub rules: &'a [RuleReport],
     /// The models that some of them were drawn from.
@@ -42,8 +48,7 @@ pub struct Evidence<'a> {
     pub failures: &'a [Failure],
     /// What the load and the check did.
     pub reports: &'a [LoadReport],
-    /// Where a byte below a place for faults is seen: the place's name and the offset there give the number of a device of the
-    /// stack and the offset on that; `None` where that can be anywhere.
+    /// Where a byte below a place for faults is seen.
     pub seen_at: &'a SeenAt<'a>,
     /// Whether what lies at an offset of the device on top of that place for faults may lie below it.
     pub lies_below: &'a LiesBelow<'a>,
@@ -86,29 +91,25 @@ pub struct Verdict {
     /// What came of each rule.
     pub rules: Vec<RuleOutcome>,
     /// Why each failure failed; `causes[i]` belongs to `failures[i]`.
-    pub causes: Vec<Cause>,
+    pub causes: Vec<CauseRecord>,
     /// Failing blocks by the kind of the worst way in which they failed.
     pub kinds: BTreeMap<&'static str, u64>,
 }
 
 impl Verdict {
-    /// Judges.
-    pub fn reach(evidence: &Evidence<'_>, expect: &Expect) -> Self {
-        let hits: Vec<Hit> = evidence
-            .records
-            .iter()
-            .map(|record| Hit::new(record, evidence.rules, evidence.seen_at))
-            .collect();
+    /// Judges. Fails where the records cannot be read.
+    pub fn reach(evidence: &Evidence<'_>, expect: &Expect) -> Result<Self> {
         let findings = finding::findings(evidence);
+        let hits = &gather(evidence.records, evidence.rules, evidence.seen_at, &findings)?[..];
         let device = &Looks {
             intact: &|expected| medium::intact(evidence, expected),
             lies_below: evidence.lies_below,
         };
-        let causes = attribute(&hits, &findings, device);
+        let causes = attribute(hits, &findings, device);
         let never_met: Vec<u64> = evidence.rules.iter().map(never_met).collect();
-        let rules = outcomes(&hits, &findings, &causes, &never_met, &Knowledge::of(evidence));
+        let rules = outcomes(hits, &findings, &causes, &never_met, &Knowledge::of(evidence));
         let failures = evidence.failures.len();
-        let mut by_failure = vec![Cause::Unexplained; failures];
+        let mut by_failure = vec![(Cause::Unexplained, CauseRecord::Unexplained); failures];
         let (mut is_known, mut told) = (vec![false; failures], vec![false; failures]);
         for (finding, cause) in findings.iter().zip(causes) {
             let Some(failure) = finding.failure else { continue };
@@ -116,17 +117,19 @@ impl Verdict {
             // A block with one way to fail that nothing accounts for is one that nothing accounts for.
             let weight = |cause: Cause, is_told: bool| (cause.certainty(), is_told);
             let is_first = !std::mem::replace(&mut is_known[failure], true);
-            if is_first || weight(cause, finding.is_told) < weight(*known, told[failure]) {
-                (*known, told[failure]) = (cause, finding.is_told);
+            if is_first || weight(cause, finding.is_told) < weight(known.0, told[failure]) {
+                let record = CauseRecord::new(cause, hits, finding.time);
+                (*known, told[failure]) = ((cause, record), finding.is_told);
             }
         }
+        let causes: Vec<CauseRecord> = by_failure.into_iter().map(|(_, record)| record).collect();
         let mut kinds = BTreeMap::new();
         for failure in evidence.failures {
             *kinds.entry(failure.worst().what.kind()).or_default() += 1;
         }
-        let counts = count(evidence, &rules, &by_failure);
+        let counts = count(evidence, hits, &rules, &causes);
         let expectations = expect.evaluate(&counts);
-        Self { counts, expectations, rules, causes: by_failure, kinds }
+        Ok(Self { counts, expectations, rules, causes, kinds })
     }
 
     /// Takes up what an exploration of a power loss has counted: states looked at, failing, unknown.
@@ -163,12 +166,13 @@ pub enum CauseRecord {
 }
 
 impl CauseRecord {
-    /// From a cause, whose hits are in the order of `records`.
-    pub fn new(cause: Cause, records: &[Record]) -> Self {
+    /// From the cause, among `hits`, of what was seen at that time.
+    fn new(cause: Cause, hits: &[Hit], time: Time) -> Self {
+        let number = |hit: usize| hits[hit].latest(time);
         match cause {
-            Cause::Hit(hit) => Self::Hit(records[hit].sequence),
-            Cause::Consequence(hit) => Self::Consequence(records[hit].sequence),
-            Cause::Assumed(hit) => Self::Assumed(records[hit].sequence),
+            Cause::Hit(hit) => Self::Hit(number(hit)),
+            Cause::Consequence(hit) => Self::Consequence(number(hit)),
+            Cause::Assumed(hit) => Self::Assumed(number(hit)),
             Cause::Unexplained => Self::Unexplained,
         }
     }
@@ -198,7 +202,7 @@ fn idle_rules(evidence: &Evidence<'_>) -> u64 {
     (of_models + by_themselves.filter(|&rule| hits(rule..rule + 1) == 0).count()) as u64
 }
 
-fn count(evidence: &Evidence<'_>, rules: &[RuleOutcome], causes: &[Cause]) -> Counts {
+fn count(evidence: &Evidence<'_>, hits: &[Hit], rules: &[RuleOutcome], causes: &[CauseRecord]) -> Counts {
     let mut fates = FateCounts::default();
     for rule in rules {
         fates.add_all(&rule.fates);
@@ -209,7 +213,7 @@ fn count(evidence: &Evidence<'_>, rules: &[RuleOutcome], causes: &[Cause]) -> Co
         failing_files: files.len() as u64,
         errors: evidence.reports.iter().map(LoadReport::error_count).sum::<u64>()
             + evidence.files.map_or(0, |files| files.reports.iter().map(FileReport::error_count).sum()),
-        hits: evidence.records.len() as u64,
+        hits: hits.iter().map(|hit| hit.count).sum(),
         masked: fates.masked,
         reported: fates.reported,
         repaired: fates.repaired,
@@ -218,8 +222,8 @@ fn count(evidence: &Evidence<'_>, rules: &[RuleOutcome], causes: &[Cause]) -> Co
         unknown: fates.unknown,
         exit: evidence.exit,
         check_exit: evidence.check_exit,
-        assumed: causes.iter().filter(|cause| matches!(cause, Cause::Assumed(_))).count() as u64,
-        unexplained: causes.iter().filter(|&&cause| cause == Cause::Unexplained).count() as u64,
+        assumed: causes.iter().filter(|cause| matches!(cause, CauseRecord::Assumed(_))).count() as u64,
+        unexplained: causes.iter().filter(|&&cause| cause == CauseRecord::Unexplained).count() as u64,
         failing_states: None,
         unknown_states: None,
         states: None,

@@ -126,7 +126,8 @@ fn the_context_reaches_the_device_below_and_parts_are_its_children() {
     let numbered = |request: Request, id| Request { context: Context { id, ..context() }, ..request };
     stand.complete(numbered(write(0, &[unique(1), unique(2)].concat()), 77)).result.expect("writes");
     stand.complete(numbered(write(at(4), &[unique(1), unique(3)].concat()), 78)).result.expect("writes");
-    let requests: Vec<u64> = engine.ledger().records().iter().map(|record| record.request).collect();
+    let requests: Vec<u64> =
+        engine.ledger().records().expect("in memory").iter().map(|record| record.request).collect();
     assert_eq!(requests[..2], [77, 77], "passed on whole");
     assert!(requests[2] >= 1 << 62, "a part has a number of its own");
 }

@@ -1,0 +1,165 @@
+//! What became of each record of a ledger since, for those of whom there is anything to tell.
+
+use std::collections::VecDeque;
+
+use crate::packed::PIECE_RECORDS;
+
+/// What became of a fault after it was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Since {
+    pub(crate) repair: Repair,
+    pub(crate) served_at: Moment,
+    pub(crate) replaced_at: Moment,
+}
+
+impl Since {
+    /// Nothing, and nothing will.
+    const NOTHING: Self =
+        Self { repair: Repair::Never, served_at: Moment::NEVER, replaced_at: Moment::NEVER };
+}
+
+/// A time in nanoseconds that may not have come, in eight bytes: no run lasts until the last of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    const NEVER: Self = Self(u64::MAX);
+
+    pub(crate) fn new(time_ns: Option<u64>) -> Self {
+        time_ns.map_or(Self::NEVER, Self)
+    }
+
+    pub(crate) fn get(self) -> Option<u64> {
+        (self != Self::NEVER).then_some(self.0)
+    }
+
+    /// The first that comes stays.
+    pub(crate) fn set(&mut self, time_ns: Option<u64>) {
+        *self = Self::new(self.get().or(time_ns));
+    }
+}
+
+/// Whether a fault was repaired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repair {
+    /// It cannot be, or one of its blocks was overwritten with something else.
+    Never,
+    /// So many blocks must still be put right for it to count as repaired.
+    Open(u32),
+    /// At this time, in nanoseconds.
+    At(u64),
+}
+
+impl Repair {
+    /// One of the blocks holds its true content again.
+    pub(crate) fn settle(&mut self, time_ns: u64) {
+        if let Self::Open(blocks) = self {
+            *blocks = blocks.saturating_sub(1);
+            if *blocks == 0 {
+                *self = Self::At(time_ns);
+            }
+        }
+    }
+}
+
+/// One [`Since`] for each record. Of errors and delays there is never anything to tell, so as long as only those come it takes no
+/// memory.
+#[derive(Debug, Default)]
+pub(crate) struct SinceList {
+    /// Of so many records each; none where nothing is to tell of any.
+    chunks: VecDeque<Option<Box<[Since; PIECE_RECORDS]>>>,
+    /// Of the first chunk, those that have been dropped.
+    skipped: usize,
+    /// With those that have been dropped.
+    end: usize,
+}
+
+impl SinceList {
+    pub(crate) fn len(&self) -> usize {
+        self.end - self.skipped
+    }
+
+    pub(crate) fn push(&mut self, since: Since) {
+        let index = self.end;
+        self.end += 1;
+        if index / PIECE_RECORDS == self.chunks.len() {
+            self.chunks.push_back(None);
+        }
+        if since != Since::NOTHING {
+            *self.slot(index) = since;
+        }
+    }
+
+    fn slot(&mut self, index: usize) -> &mut Since {
+        let chunk = &mut self.chunks[index / PIECE_RECORDS];
+        &mut chunk.get_or_insert_with(|| Box::new([Since::NOTHING; PIECE_RECORDS]))[index % PIECE_RECORDS]
+    }
+
+    /// That of the record with this number among those kept.
+    pub(crate) fn get(&self, number: usize) -> Since {
+        let index = self.skipped.saturating_add(number);
+        let chunk = self.chunks.get(index / PIECE_RECORDS).and_then(Option::as_ref);
+        chunk.map_or(Since::NOTHING, |chunk| chunk[index % PIECE_RECORDS])
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn get_mut(&mut self, number: usize) -> Option<&mut Since> {
+        let index = self.skipped.checked_add(number)?;
+        (index < self.end).then(|| self.slot(index))
+    }
+
+    /// Drops the first.
+    pub(crate) fn pop_first(&mut self) -> Option<Since> {
+        let first = (self.len() > 0).then(|| self.get(0))?;
+        self.skipped += 1;
+        if self.skipped == PIECE_RECORDS {
+            self.chunks.pop_front();
+            self.skipped = 0;
+            self.end -= PIECE_RECORDS;
+        }
+        Some(first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against a plain list.
+        #[test]
+        fn it_tells_what_was_told(steps in prop::collection::vec((0u8..4, 0usize..3_000, any::<bool>()), 0..40)) {
+            let (mut list, mut plain) = (SinceList::default(), VecDeque::new());
+            for (what, number, is_bare) in steps {
+                match what {
+                    0 | 1 => for at in 0..number as u64 {
+                        let told = Since { repair: Repair::Open(1), served_at: Moment(at), ..Since::NOTHING };
+                        let since = if is_bare { Since::NOTHING } else { told };
+                        list.push(since);
+                        plain.push_back(since);
+                    },
+                    2 => for _ in 0..number {
+                        prop_assert_eq!(list.pop_first(), plain.pop_front());
+                    },
+                    _ => {
+                        let (one, other) = (list.get_mut(number), plain.get_mut(number));
+                        prop_assert_eq!(one.is_some(), other.is_some());
+                        for since in one.into_iter().chain(other) {
+                            since.replaced_at.set(Some(7));
+                        }
+                    }
+                }
+                prop_assert_eq!(list.len(), plain.len());
+            }
+            prop_assert!((0..plain.len()).all(|number| list.get(number) == plain[number]));
+        }
+    }
+
+    #[test]
+    fn of_errors_it_keeps_nothing() {
+        let mut list = SinceList::default();
+        (0..10 * PIECE_RECORDS).for_each(|_| list.push(Since::NOTHING));
+        assert!(list.chunks.iter().all(Option::is_none));
+    }
+}

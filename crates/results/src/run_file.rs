@@ -1,0 +1,121 @@
+//! `run.json`: what a run, or a load without a trial, says that it found. Everybody who reads one reads it here.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rotproof_block::error::IoContext;
+use rotproof_block::{Error, ErrorKind, Result};
+use serde_json::Value;
+
+use crate::FORMAT;
+
+/// The file in a results folder.
+pub const RUN_FILE: &str = "run.json";
+
+/// What the run in `folder` says. Fails with [`ErrorKind::Missing`] if there is none, [`ErrorKind::Invalid`] if it is none of ours
+/// or of a form that this program does not know.
+pub fn read_run(folder: &Path) -> Result<Value> {
+    let path = folder.join(RUN_FILE);
+    let content = fs::read(&path).doing(|| format!("reading {}", path.display()))?;
+    parse_run(&content, &path.display().to_string())
+}
+
+/// The same from the content of a file that the reader knows as `called`.
+pub fn parse_run(content: &[u8], called: &str) -> Result<Value> {
+    let run: Value = serde_json::from_slice(content).map_err(|error| {
+        Error::new(ErrorKind::Invalid, format!("{called} is not what a run writes")).caused_by(error)
+    })?;
+    // Loads without a trial have not always said it.
+    match run.get("format").map(Value::as_u64) {
+        None | Some(Some(1)) => Ok(run),
+        _ => {
+            let by = run["rotproof"]
+                .as_str()
+                .map_or_else(String::new, |version| format!(", by version {version}"));
+            let context = format!(
+                "{called} was written in form {}{by}; this program reads form {FORMAT}: read it with the version that wrote \
+                 it, or run the trial again",
+                run["format"]
+            );
+            Err(Error::new(ErrorKind::Invalid, context))
+        }
+    }
+}
+
+/// The folders of the runs in `folder`: that itself, or those directly in it, by name. Runs that are not whole and links to others
+/// are none. Fails with [`ErrorKind::Missing`] if there is no run.
+pub fn runs_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    if folder.join(RUN_FILE).is_file() {
+        return Ok(vec![folder.to_owned()]);
+    }
+    if !folder.is_dir() {
+        let message = format!(
+            "there is no folder {}; name one that `rotproof run` has written, such as results/latest",
+            folder.display()
+        );
+        return Err(Error::new(ErrorKind::Missing, message));
+    }
+    let mut runs = Vec::new();
+    for entry in fs::read_dir(folder).doing(|| format!("opening {}", folder.display()))? {
+        let entry = entry.doing(|| format!("reading {}", folder.display()))?;
+        // One that is hidden is not whole; the link to the latest of them is none of its own.
+        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+        let path = entry.path();
+        if !is_hidden && !is_link && path.join(RUN_FILE).is_file() {
+            runs.push(path);
+        }
+    }
+    if runs.is_empty() {
+        let message =
+            format!("{} holds no run; give the folder of one, or of a repeated trial", folder.display());
+        return Err(Error::new(ErrorKind::Missing, message));
+    }
+    runs.sort();
+    Ok(runs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const _: () = assert!(FORMAT == 1, "`parse_run` names the form that it reads");
+
+    #[test]
+    fn a_form_that_is_not_known_is_refused_with_the_version_that_wrote_it() {
+        let refused = |content: &str| {
+            let error = parse_run(content.as_bytes(), "a/run.json").expect_err("refused");
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            error.to_string()
+        };
+        let newer = refused(r#"{ "format": 2, "rotproof": "9.1.0" }"#);
+        assert!(
+            newer
+                .starts_with("a/run.json was written in form 2, by version 9.1.0; this program reads form 1"),
+            "{newer}"
+        );
+        assert!(refused(r#"{ "format": "two" }"#).contains("form \"two\";"));
+        assert!(refused("{").starts_with("a/run.json is not what a run writes"));
+        for known in [r#"{ "format": 1 }"#, r#"{ "seed": 3 }"#] {
+            parse_run(known.as_bytes(), "a").unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+
+    #[test]
+    fn the_runs_of_a_folder_are_the_whole_ones_in_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert_eq!(runs_in(folder.path()).expect_err("no run").kind(), ErrorKind::Missing);
+        for name in ["b", "a", ".c.partial", "none"] {
+            fs::create_dir(folder.path().join(name)).expect("made");
+            if name != "none" {
+                fs::write(folder.path().join(name).join(RUN_FILE), "{}").expect("written");
+            }
+        }
+        std::os::unix::fs::symlink("a", folder.path().join("latest")).expect("linked");
+        let runs = runs_in(folder.path()).expect("two");
+        assert_eq!(runs, [folder.path().join("a"), folder.path().join("b")]);
+        assert_eq!(runs_in(&runs[1]).expect("one"), runs[1..]);
+        let error = runs_in(&folder.path().join("gone")).expect_err("no folder");
+        assert!(error.to_string().contains("there is no folder"), "{error}");
+    }
+}
