@@ -172,6 +172,72 @@ fn a_volume_mends_what_is_wrong_below_each_of_its_members() {
     assert!(run.count("failures") > 0, "{}", run.text);
 }
 
+/// The devices of a trial as a volume.
+fn volume(size: &str, subject: &str, rest: &str) -> Trial {
+    Trial::new(format!(
+        "seed: 7\nstack:\n  left: [ memory: {{ size: {size} }}, faults ]\n  right: [ memory: {{ size: {size} }}, faults ]\n\
+         subject: {subject}\n{rest}"
+    ))
+}
+
+#[test]
+fn the_subject_volume_is_the_volume_that_the_stack_could_have_named() {
+    let rig = Rig::new();
+    let rest = "runtime: simulated\nload: { pattern: random, reads: 50%, prefill: true, requests: 3000 }\nfaults:\n  \
+                - \"on=left, write, offset=2MiB..3MiB, every=3: bit_flip\"\n  - \"on=right, read, offset=3MiB..4MiB, every=3: zeros\"\n\
+                expect: { failures: 0, errors: 0, silent: 0, reported: 0, unknown: any }\n";
+    let run = rig.run(&volume("8MiB", "volume", rest));
+    run.assert_passed();
+    assert_eq!(run.json["subject"]["name"], "volume");
+    assert!(run.count("repaired") > 10, "{}", run.text);
+    let named = Trial::new(format!(
+        "seed: 7\nstack:\n  - volume:\n      of:\n        left: [ memory: {{ size: 8MiB }}, faults ]\n        \
+         right: [ memory: {{ size: 8MiB }}, faults ]\n{rest}"
+    ));
+    let other = rig.run(&named);
+    other.assert_passed();
+    let ledger = |run: &Run| std::fs::read_to_string(run.file("ledger.jsonl")).expect("a ledger");
+    assert_eq!(ledger(&run), ledger(&other), "one and the same volume");
+    // Without checksums nobody can tell which copy is right, and the trial sees it.
+    let rest = rest.replace("silent: 0", "silent: any").replace("failures: 0", "failures: any");
+    let run = rig.run(&volume("8MiB", "{ volume: { checksum: none } }", &rest));
+    assert!(run.count("silent") > 0, "{}", run.text);
+}
+
+#[test]
+fn a_volume_mends_what_is_wrong_below_it_under_each_file_system() {
+    let rig = Rig::new();
+    for (kind, size) in [("ext4", "48MiB"), ("xfs", "340MiB"), ("btrfs", "160MiB")] {
+        // Three on one, three on the other: whether one copy is read or both by turns, some that are read are bad.
+        let turn = |block: u64| rotten(["left", "right"][(block / 3 % 2) as usize], "a", block..block + 1);
+        let turns: Vec<_> = (0..128).map(turn).collect();
+        let faults: String = rules(&turns).iter().map(|fault| format!("  - \"{fault}\"\n")).collect();
+        let rest = format!(
+            "load: {{ reads: 0%, files: {{ count: 2, size: 2MiB }} }}\nfaults:\n{faults}\
+             expect: {{ failures: 0, silent: 0, unexplained: 0 }}\n"
+        );
+        let run = rig.run(&volume(size, &format!("{{ volume: {{ under: {kind} }} }}"), &rest));
+        assert_healed(&run, 128);
+        assert_eq!(run.json["subject"]["name"], format!("volume under {kind}"));
+        assert!(run.count("repaired") > 0, "{kind}: {}", run.text);
+        let layer = &run.json["layers"][0];
+        assert!(layer["checksum"]["repaired"].as_u64() > Some(0), "{kind}: {layer}");
+    }
+}
+
+#[test]
+fn what_both_members_have_wrong_is_reported_by_the_volume_under_a_file_system() {
+    let (left, right) = (rotten("left", "a", 4..8), rotten("right", "a", 4..8));
+    let faults: String = rules(&[left, right]).iter().map(|fault| format!("  - \"{fault}\"\n")).collect();
+    let rest = format!(
+        "load: {{ reads: 0%, files: {{ count: 2, size: 2MiB }} }}\nfaults:\n{faults}\
+         expect: {{ failures: 4, silent: 0, unknown: any, assumed: 0, unexplained: 0 }}\n"
+    );
+    let run = Rig::new().run(&volume("48MiB", "{ volume: { under: ext4 } }", &rest));
+    run.assert_passed();
+    assert!(run.count("reported") >= 4, "{}", run.text);
+}
+
 #[test]
 fn a_rule_must_say_where_it_acts_where_there_is_a_choice() {
     let run = Rig::new().run(&mirror(&["read: bit_flip", "on=lefft, write: zeros"], "silent: 0"));

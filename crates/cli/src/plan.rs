@@ -53,8 +53,8 @@ pub fn render(trial: &Trial, paint: Paint) -> String {
 /// From the load down to the leaf.
 fn path_of_requests(file: &TrialFile, plan: Option<&Plan>, paint: Paint) -> Vec<String> {
     let mut floors = vec![("load".to_owned(), load(&file.load))];
-    let subject = match &file.subject {
-        SubjectSpec::Raw => vec!["the stack itself, in process".to_owned()],
+    let subject = match file.subject.on_top() {
+        SubjectSpec::Raw | SubjectSpec::Volume(_) => vec!["the stack itself, in process".to_owned()],
         SubjectSpec::Fat => vec!["files on FAT, by a library in process over the stack".to_owned()],
         SubjectSpec::Device => vec!["a loop device over the exported stack".to_owned()],
         SubjectSpec::Guard(guard) => {
@@ -66,7 +66,7 @@ fn path_of_requests(file: &TrialFile, plan: Option<&Plan>, paint: Paint) -> Vec<
         }
         SubjectSpec::Machine(_) => {
             let on_memory = file.faults.iter().filter(|entry| entry.is_on_memory()).count() as u64;
-            let mut lines = vec![format!("files in a {}", file.subject)];
+            let mut lines = vec![format!("files in a {}", file.subject.on_top())];
             lines.extend((on_memory > 0).then(|| format!("{} on its memory", counted(on_memory, "rule"))));
             lines
         }
@@ -81,7 +81,7 @@ fn path_of_requests(file: &TrialFile, plan: Option<&Plan>, paint: Paint) -> Vec<
             lines
         }
     };
-    floors.push((file.subject.name().to_owned(), subject));
+    floors.push((file.subject.on_top().name().to_owned(), subject));
     let count = match plan {
         Some(plan) => counted(plan.rules.len() as u64, "rule"),
         None => counted(file.faults.len() as u64, "rule or model").replace("models", "models, not drawn yet"),
@@ -89,10 +89,11 @@ fn path_of_requests(file: &TrialFile, plan: Option<&Plan>, paint: Paint) -> Vec<
     // Where the file names no place, faults act above each leaf and the write cache on it.
     let in_stack = file.faults.iter().filter(|entry| !entry.is_on_memory()).count();
     let is_implicit = !file.stack.has_site() && in_stack > 0;
-    match file.stack.only() {
+    let stack = file.whole_stack();
+    match stack.only() {
         Some(chain) => floors.extend(floors_of(chain, is_implicit, &count)),
         None => {
-            let chains = file.stack.0.0.iter();
+            let chains = stack.0.0.iter();
             floors.extend(chains.map(|(name, chain)| {
                 (name.clone().unwrap_or_default(), vec![in_a_line(chain, is_implicit)])
             }));

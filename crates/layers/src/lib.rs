@@ -54,6 +54,6 @@ pub use stack_spec::{Chain, Legs, StackSpec};
 pub use stats::{StatsDevice, StatsReport, StatsRow, StatsSpec};
 pub use stripe::StripeSpec;
 pub use versions::VersionsSpec;
-pub use volume::{VolumeChecksum, VolumeReport, VolumeSpec};
+pub use volume::{VolumeChecksum, VolumeReport, VolumeSpec, VolumeVersions};
 pub use write_cache::{Lies, WriteBack, WriteCacheDevice, WriteCacheOptions};
 pub use write_cache_spec::{Ignores, WriteBackSpec, WriteCacheSpec};

@@ -142,6 +142,20 @@ pub struct VolumeReport {
 }
 
 impl VolumeSpec {
+    /// Over these stacks, with every default.
+    pub fn over(of: Legs) -> Self {
+        Self {
+            of,
+            copies: copies_default(),
+            chunk: chunk_default(),
+            checksum: VolumeChecksum::default(),
+            patience: patience_default(),
+            versions: None,
+            version: None,
+            existing: false,
+        }
+    }
+
     fn options(&self) -> VolumeOptions {
         VolumeOptions {
             ways: self.copies,

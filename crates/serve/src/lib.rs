@@ -135,7 +135,7 @@ impl Served {
             epoch_ns,
             recordings: None,
         };
-        let stack = rotproof_layers::open(&file.stack, &environment)?;
+        let stack = rotproof_layers::open(&file.whole_stack(), &environment)?;
         let sites = stack.sites.clone();
         let rules: Vec<ResolvedRule> = file.plan()?.rules.into_iter().map(ResolvedRule::from).collect();
         let rule_count = rules.len();

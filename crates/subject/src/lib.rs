@@ -1,7 +1,7 @@
 //! Subjects: what is on trial. A subject turns a stack into a place to put load, and takes it down again.
 //!
 //! `raw` is the stack itself; `fat` a file system library in process over it; `device` a loop device over the stack's export; `ext4`, `xfs` and `btrfs` are made and
-//! mounted on such a device; `machine` is a guest kernel with one of them; `guard` a guard over either. Everything a subject creates is recorded with the run first. Subjects know nothing of
+//! mounted on such a device; `machine` is a guest kernel with one of them; `guard` a guard over either; `volume` makes one device of those of the stack, for any of them. Everything a subject creates is recorded with the run first. Subjects know nothing of
 //! faults, loads' patterns or verdicts.
 
 mod device;
@@ -15,6 +15,7 @@ mod mount;
 mod raw;
 mod requirements;
 mod spec;
+mod volume_spec;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ pub use file_system::unmount;
 pub use mount::mount;
 pub use requirements::check_requirements;
 pub use spec::{FileSystem, FileSystemSpec, GuardMode, GuardSpec, MachineSpec, SubjectSpec};
+pub use volume_spec::VolumeSubjectSpec;
 
 pub use rotproof_guest::GuestMemory;
 use rotproof_machine::Cancel;
@@ -51,7 +53,7 @@ pub struct SubjectEnvironment {
     pub cancel: Cancel,
 }
 
-/// Makes the subject on `devices`, of which most take one. Checks first what it needs ([`check_requirements`]); on an error nothing that it
+/// Makes the subject on `devices`, of which most take one; a volume is a device of its [whole stack](SubjectSpec::whole_stack) already. Checks first what it needs ([`check_requirements`]); on an error nothing that it
 /// created is left.
 pub fn prepare(
     spec: &SubjectSpec,
@@ -61,6 +63,7 @@ pub fn prepare(
     for device in &devices {
         check_requirements(spec, &device.info())?;
     }
+    let spec = spec.on_top();
     let mut one = || match (devices.pop(), devices.is_empty()) {
         (Some(device), true) => Ok(device),
         _ => Err(Error::new(ErrorKind::Invalid, format!("{} is made on one device", spec.name()))),
@@ -73,6 +76,9 @@ pub fn prepare(
             Box::new(machine::MachineSubject::prepare(spec, vec![one()?], environment)?)
         }
         SubjectSpec::Guard(spec) => Box::new(guard::GuardSubject::prepare(spec, devices, environment)?),
+        SubjectSpec::Volume(_) => {
+            return Err(Error::new(ErrorKind::Invalid, "a volume is under anything but another volume"));
+        }
         SubjectSpec::FileSystem(spec) => {
             Box::new(file_system::FileSystemSubject::prepare(spec, devices, environment)?)
         }

@@ -11,6 +11,7 @@ use crate::{FileSystem, SubjectSpec};
 /// Ok if this machine can make the subject on such a device. Fails with [`ErrorKind::Missing`] and a text that says
 /// what to install or how to get the right, or with [`ErrorKind::Invalid`] if the device is too small.
 pub fn check_requirements(spec: &SubjectSpec, info: &DeviceInfo) -> Result<()> {
+    let spec = spec.on_top();
     let missing = |what: String| Err(Error::new(ErrorKind::Missing, what));
     if *spec == SubjectSpec::Fat && info.read_only {
         return Err(Error::new(

@@ -1,6 +1,6 @@
 //! What a trial file says of its subject: a name, or for a file system a name with options.
 //!
-//! Owns the words of the file (`raw`, `fat`, `device`, `ext4`, `xfs`, `btrfs`) and what each file system needs at least.
+//! Owns the words of the file (`raw`, `fat`, `device`, `ext4`, `xfs`, `btrfs` ...) and what each file system needs at least.
 //! It does not know how a subject is made.
 
 use std::borrow::Cow;
@@ -11,6 +11,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::VolumeSubjectSpec;
 
 /// What is on trial, and thus where the load goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub enum SubjectSpec {
     Machine(MachineSpec),
     /// A guard over the files of one of the last two.
     Guard(GuardSpec),
+    /// The devices of the stack as a volume, and what stands on it.
+    Volume(VolumeSubjectSpec),
 }
 
 /// A guard, through its mount.
@@ -142,11 +146,13 @@ impl fmt::Display for FileSystem {
 const MACHINE: &str = "machine";
 /// The word for a guard.
 const GUARD: &str = "guard";
+/// The word for a volume.
+pub(crate) const VOLUME: &str = "volume";
 /// More memory than this User Mode Linux does not address.
 const MEMORY_MAX: Bytes = Bytes(4 << 30);
 
 /// Every word that `subject:` takes.
-const SUBJECTS: [&str; 8] = ["raw", "fat", "device", "ext4", "xfs", "btrfs", "machine", "guard"];
+const SUBJECTS: [&str; 9] = ["raw", "fat", "device", "ext4", "xfs", "btrfs", VOLUME, MACHINE, GUARD];
 
 impl SubjectSpec {
     /// The word in the trial file.
@@ -158,6 +164,7 @@ impl SubjectSpec {
             SubjectSpec::FileSystem(spec) => spec.kind.name(),
             SubjectSpec::Machine(_) => MACHINE,
             SubjectSpec::Guard(_) => GUARD,
+            SubjectSpec::Volume(_) => VOLUME,
         }
     }
 
@@ -166,18 +173,19 @@ impl SubjectSpec {
         match self {
             SubjectSpec::Machine(spec) => Some(spec),
             SubjectSpec::Guard(spec) => spec.over.machine(),
+            SubjectSpec::Volume(spec) => spec.under.machine(),
             _ => None,
         }
     }
 
     /// Whether it needs no kernel: virtual time will do.
     pub fn is_in_process(&self) -> bool {
-        matches!(self, SubjectSpec::Raw | SubjectSpec::Fat)
+        matches!(self.on_top(), SubjectSpec::Raw | SubjectSpec::Fat)
     }
 
     /// Whether the load works on files.
     pub fn has_files(&self) -> bool {
-        matches!(self, SubjectSpec::Fat) || self.file_system().is_some()
+        matches!(self.on_top(), SubjectSpec::Fat) || self.file_system().is_some()
     }
 
     /// Whether it can be made on several devices.
@@ -185,6 +193,7 @@ impl SubjectSpec {
         match self {
             SubjectSpec::FileSystem(spec) => spec.kind == FileSystem::Btrfs,
             SubjectSpec::Guard(spec) => spec.over.takes_several(),
+            SubjectSpec::Volume(_) => true,
             _ => false,
         }
     }
@@ -195,10 +204,11 @@ impl SubjectSpec {
         options.flat_map(|option| option.split(',')).any(|option| option.starts_with("compress"))
     }
 
-    /// The file system of a kernel, if it is one, be it of a machine's, or below a guard.
+    /// The file system of a kernel, if it is one, be it of a machine's, below a guard, or on a volume.
     pub fn file_system(&self) -> Option<&FileSystemSpec> {
         match self {
             SubjectSpec::Guard(spec) => spec.over.file_system(),
+            SubjectSpec::Volume(spec) => spec.under.file_system(),
             SubjectSpec::FileSystem(spec) => Some(spec),
             SubjectSpec::Machine(spec) => Some(&spec.file_system),
             SubjectSpec::Raw | SubjectSpec::Fat | SubjectSpec::Device => None,
@@ -207,6 +217,9 @@ impl SubjectSpec {
 
     /// Reports options that cannot be what was meant.
     pub fn validate(&self, path: &Path, problems: &mut Problems) {
+        if let SubjectSpec::Volume(volume) = self {
+            return volume.under.validate(&path.key(VOLUME).key("under"), problems);
+        }
         if let SubjectSpec::Guard(guard) = self {
             if guard.switch.is_some() && guard.mode != GuardMode::Z2 {
                 problems.add_with_help(
@@ -275,6 +288,7 @@ impl SubjectSpec {
             "raw" => Some(SubjectSpec::Raw),
             "fat" => Some(SubjectSpec::Fat),
             "device" => Some(SubjectSpec::Device),
+            VOLUME => Some(SubjectSpec::Volume(VolumeSubjectSpec::default())),
             other => {
                 FileSystem::from_name(other).map(|kind| SubjectSpec::FileSystem(FileSystemSpec::new(kind)))
             }
@@ -299,6 +313,9 @@ impl fmt::Display for SubjectSpec {
         f.write_str(self.name())?;
         if let SubjectSpec::Guard(guard) = self {
             return write!(f, " ({}) over {}", guard.mode.word(), guard.over);
+        }
+        if let SubjectSpec::Volume(volume) = self {
+            return write!(f, " under {}", volume.under);
         }
         if let SubjectSpec::Machine(machine) = self {
             let held = if machine.holds_dirty { ", which holds what is dirty" } else { "" };
@@ -385,6 +402,13 @@ impl Serialize for SubjectSpec {
             map.serialize_entry(GUARD, &options)?;
             return map.end();
         }
+        if let SubjectSpec::Volume(volume) = self
+            && *volume != VolumeSubjectSpec::default()
+        {
+            let mut map = serializer.serialize_map(Some(1))?;
+            map.serialize_entry(VOLUME, volume)?;
+            return map.end();
+        }
         match self.file_system() {
             Some(spec) if *spec != FileSystemSpec::new(spec.kind) => {
                 let mut map = serializer.serialize_map(Some(1))?;
@@ -423,8 +447,20 @@ impl<'de> Deserialize<'de> for SubjectSpec {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<SubjectSpec, A::Error> {
                 use serde::de::Error as _;
                 let key = map.next_key::<String>()?.ok_or_else(|| {
-                    A::Error::custom("name one subject: raw, fat, device, ext4, xfs, btrfs, machine or guard")
+                    A::Error::custom(
+                        "name one subject: raw, fat, device, ext4, xfs, btrfs, volume, machine or guard",
+                    )
                 })?;
+                if key == VOLUME {
+                    let volume: VolumeSubjectSpec = map.next_value()?;
+                    if matches!(*volume.under, SubjectSpec::Volume(_)) {
+                        return Err(A::Error::custom("a volume is under anything but another volume"));
+                    }
+                    if map.next_key::<String>()?.is_some() {
+                        return Err(A::Error::custom("a trial has one subject"));
+                    }
+                    return Ok(SubjectSpec::Volume(volume));
+                }
                 if key == MACHINE {
                     let MachineOptions { file_system, memory, holds_dirty } = map.next_value()?;
                     let SubjectSpec::FileSystem(file_system) = file_system else {
@@ -477,6 +513,7 @@ impl JsonSchema for SubjectSpec {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let (options, memory) = (generator.subschema_for::<Options>(), generator.subschema_for::<Bytes>());
+        let volume = generator.subschema_for::<VolumeSubjectSpec>();
         let (span, mode) = (generator.subschema_for::<Span>(), generator.subschema_for::<GuardMode>());
         let file_system = json_schema!({
             "anyOf": [
@@ -526,15 +563,16 @@ impl JsonSchema for SubjectSpec {
             "additionalProperties": false
         });
         json_schema!({
-            "description": "What is on trial: the stack itself (raw), a FAT file system in process (fat), a loop device over the stack (device), a file system on that loop device, one of a guest kernel (machine), or a guard over either.",
+            "description": "What is on trial: the stack itself (raw), a FAT file system in process (fat), a loop device over the stack (device), a file system on that loop device, one of a guest kernel (machine), a guard over either, or the devices of the stack as a volume, alone or under one of the others.",
             "anyOf": [
-                { "enum": SUBJECTS[..6] },
+                { "enum": SUBJECTS[..7] },
                 {
                     "type": "object",
                     "properties": {
                         "ext4": options, "xfs": options, "btrfs": options,
                         "machine": machine,
-                        "guard": guard
+                        "guard": guard,
+                        "volume": volume
                     },
                     "additionalProperties": false,
                     "minProperties": 1,
@@ -570,6 +608,15 @@ mod tests {
             ("{ xfs: {} }", SubjectSpec::from_name("xfs").expect("xfs is a subject")),
             ("ext4: { mkfs: [\"-b\", \"4096\"], mount: [noatime] }", SubjectSpec::FileSystem(options)),
             ("btrfs: { data: raid1 }", SubjectSpec::FileSystem(mirrored.clone())),
+            ("volume", SubjectSpec::Volume(VolumeSubjectSpec::default())),
+            (
+                "volume: { copies: 3, under: { btrfs: { data: raid1 } } }",
+                SubjectSpec::Volume(VolumeSubjectSpec {
+                    copies: 3,
+                    under: Box::new(SubjectSpec::FileSystem(mirrored.clone())),
+                    ..VolumeSubjectSpec::default()
+                }),
+            ),
             (
                 "guard: { over: { btrfs: { data: raid1 } }, switch: 92s }",
                 SubjectSpec::Guard(GuardSpec {
@@ -598,6 +645,8 @@ mod tests {
             ("guard", "a guard is over something"),
             ("{ guard: { over: raw } }", "not raw"),
             ("{ guard: { over: ext4, mode: zfs } }", "unknown variant `zfs`"),
+            ("{ volume: { under: { volume: {} } } }", "anything but another volume"),
+            ("{ volume: { copys: 2 } }", "unknown field `copys`"),
         ] {
             let error = read(yaml).expect_err(yaml);
             assert!(error.contains(words), "{yaml}: {error}");
@@ -615,6 +664,7 @@ mod tests {
         for (yaml, part) in [
             ("ext4: { data: raid1 }", "is for btrfs"),
             ("btrfs: { metadata: raid7 }", "no profile"),
+            ("volume: { under: { btrfs: { metadata: raid7 } } }", "no profile"),
             ("guard: { over: { ext4: { data: raid1 } } }", "is for btrfs"),
             ("guard: { over: ext4, mode: e2e, switch: 1s }", "no second sum"),
         ] {

@@ -109,7 +109,7 @@ impl CrashSpec {
                 "take ext4, xfs or btrfs",
             );
         }
-        if !trial.stack.ends_recorded() {
+        if !trial.whole_stack().ends_recorded() {
             problems.add_with_help(
                 &Path::root().key("stack"),
                 "`crash` explores what the device on top of the stack is asked, and nothing records that",

@@ -82,14 +82,15 @@ impl TrialFile {
         if tags.is_empty() {
             return None;
         }
-        let names: Vec<String> = match self.subject {
+        let names: Vec<String> = match self.subject.on_top() {
             SubjectSpec::Raw | SubjectSpec::Fat => {
                 self.objects(None).into_iter().map(|object| object.name).collect()
             }
             SubjectSpec::Device
             | SubjectSpec::FileSystem(_)
             | SubjectSpec::Machine(_)
-            | SubjectSpec::Guard(_) => Vec::new(),
+            | SubjectSpec::Guard(_)
+            | SubjectSpec::Volume(_) => Vec::new(),
         };
         let is_met = |name: &str| tags.iter().any(|pattern| pattern.matches(name));
         if is_met("") || names.iter().any(|name| is_met(name)) {
@@ -182,7 +183,7 @@ impl TrialFile {
 
     /// The size in bytes of all devices of the stack together, as far as it is known without opening them.
     pub(super) fn size(&self) -> Option<u64> {
-        self.stack.sizes(&super::validate::bytes_of_file).into_iter().sum()
+        self.whole_stack().sizes(&super::validate::bytes_of_file).into_iter().sum()
     }
 }
 

@@ -19,7 +19,7 @@ impl TrialFile {
             problems.add_with_help(
                 path,
                 format!("the stack is {count} devices, and {} takes one", self.subject.name()),
-                "put them together with `concat`, or take btrfs as the subject",
+                "put them together with `concat`, or take btrfs or a volume as the subject",
             );
         }
     }
@@ -40,7 +40,7 @@ impl TrialFile {
     pub(super) fn validate_room(&self, size: u64, root: &Path, problems: &mut Problems) {
         let load = root.key("load");
         if self.subject.has_files() {
-            let kind = self.subject.name();
+            let kind = self.subject.on_top().name();
             let size_min = self
                 .subject
                 .file_system()
@@ -88,7 +88,7 @@ impl TrialFile {
                 );
                 return;
             }
-            if self.subject == SubjectSpec::Fat && files.size.0 > FAT_FILE_BYTES_MAX {
+            if *self.subject.on_top() == SubjectSpec::Fat && files.size.0 > FAT_FILE_BYTES_MAX {
                 problems.add_with_help(
                     &load.key("files").key("size"),
                     format!("a file of {} is too large for FAT", files.size),

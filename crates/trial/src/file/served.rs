@@ -16,6 +16,7 @@ impl TrialFile {
     pub(super) fn validate_to_serve(&self, problems: &mut Problems) {
         let root = Path::root();
         self.stack.validate(&root.key("stack"), problems);
+        self.validate_volume(&root, problems);
         if self.runtime == RuntimeKind::Simulated {
             problems.add_with_help(
                 &root.key("runtime"),

@@ -48,15 +48,16 @@ type Blocks = std::ops::Range<u64>;
 impl Traffic {
     /// Of a trial, if the requests are known.
     pub(super) fn of(trial: &TrialFile) -> Option<Self> {
-        let has_kernel = match trial.subject {
+        let has_kernel = match trial.subject.on_top() {
             SubjectSpec::Raw => false,
             SubjectSpec::Device => true,
             SubjectSpec::Fat
             | SubjectSpec::FileSystem(_)
             | SubjectSpec::Machine(_)
-            | SubjectSpec::Guard(_) => return None,
+            | SubjectSpec::Guard(_)
+            | SubjectSpec::Volume(_) => return None,
         };
-        let stack = &trial.stack;
+        let stack = trial.whole_stack();
         // Who keeps copies deals reads out, and has requests of its own.
         if trial.load.leaves_requests_to_others() || !stack.keeps_offsets() || stack.keeps_copies() {
             return None;

@@ -1,5 +1,6 @@
 //! The trial file as a type: read, written, and described by a schema.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::Path;
@@ -304,6 +305,11 @@ impl TrialFile {
             }
         }
         Ok(Plan::draw(&self.faults, self.seed, sites))
+    }
+
+    /// The stack with what the subject makes of its devices: what is opened.
+    pub fn whole_stack(&self) -> Cow<'_, StackSpec> {
+        self.subject.whole_stack(&self.stack)
     }
 
     /// The places where faults act, with the sizes of their devices as far as those can be known before the stack is opened.

@@ -27,6 +27,7 @@ impl TrialFile {
         self.validate_name(&root.key("name"), problems);
         self.stack.validate(&root.key("stack"), problems);
         self.subject.validate(&root.key("subject"), problems);
+        self.validate_volume(&root, problems);
         self.load.validate(&root.key("load"), problems);
         number_in_range(
             problems,
@@ -65,13 +66,25 @@ impl TrialFile {
         let (objects, faults) = (self.objects(size), root.key("faults"));
         if self.load.personality.is_some() {
             self.validate_personality(&root, problems);
-            validate_types(&self.faults, (&self.stack, &self.subject, &self.load), &[], &faults, problems);
+            validate_types(
+                &self.faults,
+                (&*self.whole_stack(), &self.subject, &self.load),
+                &[],
+                &faults,
+                problems,
+            );
             return;
         }
-        validate_types(&self.faults, (&self.stack, &self.subject, &self.load), &objects, &faults, problems);
+        validate_types(
+            &self.faults,
+            (&*self.whole_stack(), &self.subject, &self.load),
+            &objects,
+            &faults,
+            problems,
+        );
         if self.load.command.is_none() {
             validate_targets(&self.faults, &self.load, &objects, &faults, problems);
-            let parts = (&self.stack, &self.subject, &self.load);
+            let parts = (&*self.whole_stack(), &self.subject, &self.load);
             validate_extents(&self.faults, parts, &objects, &faults, problems);
         }
         if self.load.files.is_some() && !self.subject.has_files() {
@@ -106,6 +119,15 @@ impl TrialFile {
         }
     }
 
+    /// The devices of the stack are the members of a volume that is the subject.
+    pub(super) fn validate_volume(&self, root: &Path, problems: &mut Problems) {
+        if let SubjectSpec::Volume(volume) = &self.subject {
+            let sizes = self.stack.sizes(&bytes_of_file);
+            let paths = (&root.key("subject"), &root.key("stack"));
+            volume.validate_over((&self.stack, &sizes), paths, problems);
+        }
+    }
+
     /// What fails is shown again from what lies beside it, which is the recording.
     fn validate_recordings(&self, path: &Path, problems: &mut Problems) {
         for (path, device) in self.stack.places(path) {
@@ -124,7 +146,8 @@ impl TrialFile {
 
     /// A layer that lives on while the power goes below would take for rot what nobody had flushed.
     fn validate_power(&self, path: &Path, problems: &mut Problems) {
-        let Some(layer) = self.stack.devices().into_iter().find(|device| device.outlives_power()) else {
+        let stack = self.whole_stack();
+        let Some(layer) = stack.devices().into_iter().find(|device| device.outlives_power()) else {
             return;
         };
         for (index, entry) in self.faults.iter().enumerate() {
@@ -147,7 +170,7 @@ impl TrialFile {
         let is_file = match self.subject {
             SubjectSpec::Raw => matches!(self.stack.leaf(), Some(DeviceSpec::File(_))),
             SubjectSpec::Fat => false,
-            _ => true,
+            _ => !self.subject.is_in_process(),
         };
         if !is_file || self.load.ioengine != FileEngine::IoUring || self.runtime == RuntimeKind::Simulated {
             problems.add_with_help(

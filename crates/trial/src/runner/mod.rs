@@ -243,7 +243,7 @@ fn conduct(
     let probes = trial.probes_spec().map(begin_probes).transpose()?;
     probes.iter().for_each(|probes| options.monitor.watch_probes(probes));
     let stack = rotproof_layers::open(
-        &trial.stack,
+        &trial.whole_stack(),
         &StackEnvironment {
             seed: trial.seed,
             needs_faults: !trial.faults.iter().all(FaultEntry::is_on_memory),
@@ -288,7 +288,10 @@ fn conduct(
         (loaded, conductor.history.take())
     };
     phase.store(Phase::Setup as u8, Ordering::Relaxed);
-    let description = subject.describe();
+    let mut description = subject.describe();
+    if matches!(trial.subject, SubjectSpec::Volume(_)) {
+        description.name = trial.subject.title();
+    }
     let kernel_messages = subject.kernel_messages();
     let console = subject.console();
     let torn_down = subject.teardown();
@@ -345,6 +348,7 @@ fn conduct(
     let devices = stack.devices.iter().map(|named| Arc::clone(&named.device)).collect();
     let leftover = medium::Leftover { devices, runtime: trial.runtime };
     let exit = |name| external.as_ref().and_then(|external| external.report.exit(name));
+    let whole_stack = trial.whole_stack();
     let mut verdict = Verdict::reach(
         &Evidence {
             records: &*ledger,
@@ -354,9 +358,9 @@ fn conduct(
             reports: &load,
             seen_at: &|site, offset| stack.seen_at(site, offset),
             lies_below: &|site, offset| stack.lies_below(site, offset),
-            blocks_stay: !trial.subject.has_files() && trial.stack.keeps_offsets(),
-            keeps_copies: trial.stack.keeps_copies(),
-            has_other_users: trial.subject != SubjectSpec::Raw,
+            blocks_stay: !trial.subject.has_files() && whole_stack.keeps_offsets(),
+            keeps_copies: whole_stack.keeps_copies(),
+            has_other_users: *trial.subject.on_top() != SubjectSpec::Raw,
             is_unreachable: noticed.iter().any(|what| what.starts_with(NO_REMOUNT)),
             medium: Some(&leftover),
             // What nobody has read back, nobody can judge.

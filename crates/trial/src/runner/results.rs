@@ -167,7 +167,7 @@ fn report(
         }
     }
     failures.object_bytes.clone_from(&conducted.object_bytes);
-    let shares_blocks = trial.stack.shares_blocks();
+    let shares_blocks = trial.whole_stack().shares_blocks();
     let faults = conducted
         .rules
         .iter()
