@@ -157,7 +157,7 @@ const BENCHMARKS: &[Benchmark] = &[
     },
     Benchmark {
         name: "soak",
-        about: "ten thousand lives of volumes, with faults and losses of power, drawn from seeds",
+        about: "ten thousand lives of volumes, and the states that a loss of power leaves of one, drawn from seeds",
         run: soak::run,
     },
     Benchmark {

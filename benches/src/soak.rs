@@ -1,22 +1,79 @@
-//! Ten thousand lives of volumes, drawn from seeds: operations, members that misbehave, losses of power. None may break a promise.
+//! Ten thousand lives of volumes, drawn from seeds: operations, members that misbehave, losses of power; and tens of thousands of the
+//! states that a loss of power may leave of one. None may break a promise.
 //!
-//! What a life is and what must hold is in `rotproof_matrix`. A seed that breaks one is printed, and lives again with
-//! `ROTPROOF_LIFE=SEED cargo test --package rotproof-matrix lives`.
+//! What a life and a state are and what must hold is in `rotproof_matrix`. A seed that breaks one is printed. A life is lived again
+//! with `ROTPROOF_LIFE=SEED cargo test --package rotproof-matrix lives`, a story and its states are told again with
+//! `ROTPROOF_POWER=SEED ROTPROOF_POWER_STATES=300 cargo test --package rotproof-matrix power`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 use rotproof_block::Result;
-use rotproof_matrix::life;
+use rotproof_matrix::{Life, PowerLoss, life, power_loss};
 
 use crate::Effort;
 use crate::figure::{Bar, Figure};
 
+/// States of each story.
+const STATES: u64 = 300;
+
 /// Lives through all of them, on as many threads as there are processors.
 pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     let seeds = if effort.is_quick { 200 } else { 10_000 };
-    let (next, operations, torn) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let mut sum = Life::default();
+    let add = |one: Life, sum: &mut Life| {
+        sum.operations += one.operations;
+        sum.torn += one.torn;
+    };
+    let done = through(seeds, "ROTPROOF_LIFE", &life, |one| add(one, &mut sum));
+    found(Figure::from_rounds(format!("{seeds} lives of volumes"), "1/s", &[(done.per_second, 1.0)], None));
+    let name = format!("operations, {} of them ended by a loss of power", sum.torn);
+    found(Figure::from_rounds(name, "", &[(sum.operations as f64, 1.0)], None));
+    let broken = [(done.broken as f64, 1.0)];
+    found(Figure::from_rounds("lives in which a promise was broken", "", &broken, Some(Bar::Is(0.0))));
+    let stories = if effort.is_quick { 10 } else { 200 };
+    let mut sum = PowerLoss::default();
+    let story = |seed| power_loss(seed, STATES);
+    let done = through(stories, "ROTPROOF_POWER", &story, |one| {
+        sum.states += one.states;
+        sum.one_first += one.one_first;
+        sum.alone += one.alone;
+        for (operation, states) in one.by_operation {
+            *sum.by_operation.entry(operation).or_default() += states;
+        }
+    });
+    let states = sum.states as f64;
+    let name = format!(
+        "states that a loss of power left, of {stories} stories; of one member first in {}, opened with one copy alone too {}",
+        sum.one_first, sum.alone
+    );
+    found(Figure::from_rounds(name, "", &[(states, 1.0)], None));
+    for (operation, states) in sum.by_operation {
+        found(Figure::from_rounds(format!("of them during {operation}"), "", &[(states as f64, 1.0)], None));
+    }
+    let rate = [(done.per_second * states / stories as f64, 1.0)];
+    found(Figure::from_rounds("states looked at", "1/s", &rate, None));
+    let broken = [(done.broken as f64, 1.0)];
+    found(Figure::from_rounds("stories with a state that breaks a promise", "", &broken, Some(Bar::Is(0.0))));
+    Ok(())
+}
+
+/// What a number of seeds has come to.
+struct Done {
+    per_second: f64,
+    broken: usize,
+}
+
+/// Goes through seeds on as many threads as there are processors, and prints those that break something under a `variable`.
+fn through<T: Send>(
+    seeds: u64,
+    variable: &str,
+    one: &(dyn Fn(u64) -> Result<T, String> + Sync),
+    mut add: impl FnMut(T) + Send,
+) -> Done {
+    let next = AtomicU64::new(0);
+    let add = Mutex::new(&mut add);
     let broken: Mutex<Vec<(u64, String)>> = Mutex::default();
     let began = Instant::now();
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -28,11 +85,8 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
                     if seed >= seeds {
                         return;
                     }
-                    match life(seed) {
-                        Ok(life) => {
-                            operations.fetch_add(life.operations, Ordering::Relaxed);
-                            torn.fetch_add(life.torn, Ordering::Relaxed);
-                        }
+                    match one(seed) {
+                        Ok(one) => (*add.lock())(one),
                         Err(why) => broken.lock().push((seed, why)),
                     }
                 }
@@ -40,14 +94,8 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
         }
     });
     for (seed, why) in broken.lock().iter() {
-        eprintln!("ROTPROOF_LIFE={seed}: {why}");
+        eprintln!("{variable}={seed}: {why}");
     }
-    let seconds = began.elapsed().as_secs_f64();
-    let rate = [(seeds as f64 / seconds, 1.0)];
-    found(Figure::from_rounds(format!("{seeds} lives of volumes"), "1/s", &rate, None));
-    let name = format!("operations, {} of them ended by a loss of power", torn.load(Ordering::Relaxed));
-    found(Figure::from_rounds(name, "", &[(operations.load(Ordering::Relaxed) as f64, 1.0)], None));
-    let share = [(broken.lock().len() as f64, 1.0)];
-    found(Figure::from_rounds("lives in which a promise was broken", "", &share, Some(Bar::Is(0.0))));
-    Ok(())
+    let broken = broken.lock().len();
+    Done { per_second: seeds as f64 / began.elapsed().as_secs_f64(), broken }
 }

@@ -1,7 +1,8 @@
 //! The fault matrix: each fault at each place of a volume, at rest and under load, and what became of it.
 //!
 //! [`volume_cell`] does a cell on a volume in virtual time: members of RAM, below each a place where Rotproof's own faults act.
-//! [`table`] shows the cells. [`life`] is the life of a volume with whatever may come. Nothing here knows files, mounts or trials.
+//! [`table`] shows the cells. [`life`] is the life of a volume with whatever may come, [`power_loss`] the
+//! states that a loss of power may leave of one. Nothing here knows files, mounts or trials.
 
 mod awake;
 mod bench;
@@ -9,6 +10,7 @@ mod cell;
 mod life;
 mod oracle;
 mod plug;
+mod power;
 mod rules;
 mod show;
 mod volume;
@@ -16,6 +18,7 @@ mod volume;
 pub use cell::{Cell, Fate, Fault, Place, When, all_cells};
 pub use life::{Life, life};
 pub use oracle::{BLOCK, Oracle, block_of};
+pub use power::{PowerLoss, power_loss};
 pub use show::{table, table_of_several};
 pub use volume::volume_cell;
 
