@@ -31,6 +31,7 @@ pub fn serve(args: &ServeArgs, output: Output) -> Result<Exit, Failure> {
         overwrite: args.overwrite,
         hook: None,
         rebuild_rate: None,
+        beside: Vec::new(),
     };
     serve_file(&file, options, args.json, output, Some(&args.metrics))
 }

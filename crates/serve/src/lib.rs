@@ -67,6 +67,8 @@ pub struct ServeOptions {
     pub hook: Option<String>,
     /// Bytes a second at most of a rebuild of that volume that begins by itself.
     pub rebuild_rate: Option<u64>,
+    /// Versions of that volume that are offered beside it, each as a device that can only be read.
+    pub beside: Vec<u64>,
 }
 
 /// Where a stack is to be found.
@@ -151,12 +153,13 @@ impl Served {
             nbd: options.nbd.clone(),
             recover: options.recover,
         };
-        let mut exporter = Exporter::new(stack.devices.clone(), surroundings);
+        let devices = volume::with_versions(&stack, &options.beside)?;
+        let infos: Vec<DeviceInfo> = devices.iter().map(|named| named.device.info()).collect();
+        let mut exporter = Exporter::new(devices, surroundings);
         let mut exports: Vec<Address> = Vec::new();
         for &kind in &options.exports {
             exports.extend(exporter.open(kind, &mut cleanup)?);
         }
-        let infos: Vec<DeviceInfo> = stack.devices.iter().map(|named| named.device.info()).collect();
         let ready = Ready {
             name: options.name.clone(),
             pid: std::process::id(),

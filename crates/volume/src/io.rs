@@ -29,6 +29,7 @@ pub(crate) struct Io {
     /// How long a copy may take to answer.
     patience: Duration,
     has_write_zeroes: bool,
+    has_discard: bool,
     /// Nothing can be written.
     pub is_read_only: bool,
     next_id: Rc<Cell<u64>>,
@@ -45,6 +46,7 @@ impl Io {
             runtime: runtime.clone(),
             patience,
             has_write_zeroes: below.info().features.write_zeroes,
+            has_discard: below.info().features.discard,
             is_read_only: below.info().read_only,
             next_id: Rc::new(Cell::new(FIRST_ID)),
         })
@@ -140,6 +142,22 @@ impl Io {
         Ok(())
     }
 
+    /// Gives a range back to the device below, which need not keep room for it; it reads as zeros then. Where it cannot take it back
+    /// zeros are written, if it `must_be_zero`.
+    pub(crate) async fn discard(
+        &self,
+        offset: u64,
+        length: u64,
+        must_be_zero: bool,
+        context: Context,
+    ) -> Result<()> {
+        if self.has_discard {
+            let request = Request::discard(offset, length, self.child(context));
+            return done(self.queue.submit(request).await).map(drop);
+        }
+        if must_be_zero { self.write_zeroes(offset, length, context).await } else { Ok(()) }
+    }
+
     /// Makes a range of one copy alone read as zeros, where there are copies.
     pub(crate) async fn clear_copy(
         &self,
@@ -148,11 +166,15 @@ impl Io {
         length: u64,
         context: Context,
     ) -> Result<()> {
-        if self.has_write_zeroes {
-            let request = Request::write_zeroes(offset, length, self.child(context));
-            return done(self.submit_to(copy, request).await).map(drop);
-        }
-        self.write_copy(copy, offset, Buffer::zeroed(length as usize), context).await
+        // A member that is filled need not have room for what is zeros.
+        let clear = match (self.has_discard, self.has_write_zeroes) {
+            (true, _) => Request::discard(offset, length, self.child(context)),
+            (false, true) => Request::write_zeroes(offset, length, self.child(context)),
+            (false, false) => {
+                return self.write_copy(copy, offset, Buffer::zeroed(length as usize), context).await;
+            }
+        };
+        done(self.submit_to(copy, clear).await).map(drop)
     }
 
     /// Makes what was written durable.

@@ -143,6 +143,10 @@ pub struct ServeVolumeArgs {
     #[arg(long, value_name = "N")]
     pub version: Option<u64>,
 
+    /// Offer this version too, to be read only, beside the present; may repeat
+    #[arg(long, value_name = "N", conflicts_with = "version")]
+    pub beside: Vec<u64>,
+
     /// Run this by a shell for what happens to it: see docs/volume.md
     #[arg(long, value_name = "COMMAND")]
     pub hook: Option<String>,

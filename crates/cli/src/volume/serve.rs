@@ -39,6 +39,7 @@ pub fn serve(args: &ServeVolumeArgs, output: Output) -> Result<Exit, Failure> {
         overwrite: true,
         hook: args.hook.clone(),
         rebuild_rate: args.rebuild_rate.map(|rate| rate.0),
+        beside: args.beside.clone(),
     };
     crate::serve::serve_file(&file, options, args.json, output, Some(&args.metrics))
 }

@@ -323,6 +323,27 @@ fn a_volume_that_is_served_is_looked_after_all_the_same() {
     let (served, ready) = shelf.serve(&["a", "c", "--version", "1"]);
     assert_eq!(ready["size_bytes"], status["size_bytes"]);
     assert_eq!(served.end(), 130);
+    // Or both of them beside the present, which is written to and leaves them as they are.
+    let (served, ready) = shelf.serve(&["a", "c", "--beside", "1", "--beside", "2", "--as", "file"]);
+    let exports: Vec<&Value> = ready["exports"]
+        .as_array()
+        .expect("exports")
+        .iter()
+        .filter(|export| export["as"] == "file")
+        .collect();
+    let names: Vec<&str> = exports.iter().filter_map(|export| export["device"].as_str()).collect();
+    assert_eq!(names, ["present", "version-1", "version-2"]);
+    let paths: Vec<&str> = exports.iter().filter_map(|export| export["address"].as_str()).collect();
+    let content = |path: &str| std::fs::read(path).expect("readable")[..8192].to_vec();
+    let present = std::fs::File::options().write(true).open(paths[0]).expect("writable");
+    std::os::unix::fs::FileExt::write_all_at(&present, &[7; 4096], 4096).expect("written");
+    assert_eq!(content(paths[0])[4096..], [7; 4096]);
+    assert!(content(paths[1]).iter().chain(&content(paths[2])).all(|byte| *byte == 0));
+    assert!(std::fs::File::options().write(true).open(paths[1]).is_err(), "a version can only be read");
+    drop(present);
+    assert_eq!(served.end(), 130);
+    let none = shelf.volume(&["serve", "a", "c", "--beside", "9"]);
+    assert!(none.stderr.contains("there is no version 9"), "{}", none.stderr);
 }
 
 #[test]

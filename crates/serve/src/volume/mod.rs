@@ -11,6 +11,7 @@ mod keeper;
 mod member;
 mod perform;
 mod task;
+mod versions;
 
 pub use describe::status_json;
 pub use hook::HookReport;
@@ -18,3 +19,4 @@ pub use keeper::{Keeper, KeeperFigures, KeeperOptions};
 pub use member::{candidate, identity, member_to_fill, refuse_member};
 pub use perform::{Doer, time_ns};
 pub use task::{TaskReport, TaskState, VolumeTask};
+pub(crate) use versions::with_versions;

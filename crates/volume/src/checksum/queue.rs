@@ -247,8 +247,9 @@ impl ChecksumQueue {
         writing.fail(completion, context).await.result
     }
 
-    /// From now on these bytes read as zeros. Whole blocks need no request for that.
-    async fn clear(&self, bytes: Range<u64>, context: Context) -> Result<()> {
+    /// From now on these bytes read as zeros. Whole blocks that were never written need no request for that. What is discarded
+    /// `frees` room below.
+    async fn clear(&self, bytes: Range<u64>, frees: bool, context: Context) -> Result<()> {
         let table = &self.shared().table;
         for part in self.parts(bytes) {
             if !(part.start | part.end).is_multiple_of(BLOCK_BYTES) {
@@ -261,7 +262,7 @@ impl ChecksumQueue {
                 if table.is_used(table.layout().granule_of(page)) {
                     let entries = table.layout().entries_of(page);
                     let blocks = blocks.start.max(entries.start)..blocks.end.min(entries.end);
-                    self.clear_blocks(blocks, context).await?;
+                    self.clear_blocks(blocks, frees, context).await?;
                 }
             }
         }
@@ -270,7 +271,7 @@ impl ChecksumQueue {
 
     /// Clears blocks of one page. They become zeros below too: what has no checksum must leave nothing that a torn write could
     /// bring up again.
-    async fn clear_blocks(&self, blocks: Range<u64>, context: Context) -> Result<()> {
+    async fn clear_blocks(&self, blocks: Range<u64>, frees: bool, context: Context) -> Result<()> {
         let table = &self.shared().table;
         let claim = self.shared().claims.claim(blocks.clone()).await;
         let mut writing = self.begin(blocks.clone(), claim, &[], context).await?;
@@ -278,7 +279,11 @@ impl ChecksumQueue {
         writing.entries.resize((blocks.end - blocks.start) as usize, NEVER);
         for run in written.chunk_by(|one, next| one + 1 == *next) {
             let offset = self.shared().data_at + run[0] * BLOCK_BYTES;
-            self.io().write_zeroes(offset, run.len() as u64 * BLOCK_BYTES, context).await?;
+            let length = run.len() as u64 * BLOCK_BYTES;
+            match frees {
+                true => self.io().discard(offset, length, true, context).await?,
+                false => self.io().write_zeroes(offset, length, context).await?,
+            }
         }
         for block in written {
             table.set(block, NEVER);
@@ -491,7 +496,8 @@ impl Queue for ChecksumQueue {
             Operation::Discard | Operation::WriteZeroes => {
                 let queue = self.clone();
                 Submission::pending(async move {
-                    match queue.clear(request.offset..request.end(), request.context).await {
+                    let frees = request.operation == Operation::Discard;
+                    match queue.clear(request.offset..request.end(), frees, request.context).await {
                         Ok(()) => request.succeed(),
                         Err(error) => request.fail(error),
                     }

@@ -97,7 +97,7 @@ impl Table {
                     // What has no entry holds zeros: a torn first write must bring up nothing older.
                     let first = self.layout.entries_of(pages.start).start * BLOCK_BYTES;
                     let end = self.layout.entries_of(pages.end - 1).end * BLOCK_BYTES;
-                    io.write_zeroes(self.layout.bytes() + first, end - first, context).await?;
+                    io.discard(self.layout.bytes() + first, end - first, true, context).await?;
                 }
                 self.write_empty(io, pages, context).await?;
                 state.used.set(granule, true);

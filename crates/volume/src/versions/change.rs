@@ -13,6 +13,9 @@ use super::{Kept, Shared, State, Version};
 use crate::io::Io;
 use crate::table::BLOCK_BYTES;
 
+/// Runs of places that a flush hands down, so that nobody waits long for it.
+const HANDED_DOWN: usize = 16;
+
 impl Shared {
     /// Makes everything durable; what nobody held before is free when all reads have left it.
     pub(super) async fn flush(&self, io: &Io, context: Context) -> Result<()> {
@@ -33,6 +36,7 @@ impl Shared {
         }
         drop(state);
         self.end_grace();
+        self.hand_down(io, HANDED_DOWN, context).await;
         result
     }
 

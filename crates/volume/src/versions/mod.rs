@@ -20,6 +20,7 @@ mod view;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -161,6 +162,8 @@ struct State {
     limbo_extents: Vec<u64>,
     /// Places that are free as soon as reads that began before this epoch have ended.
     grace: Vec<(u64, Vec<u64>)>,
+    /// Runs of places that nobody reads any more: they are free once they were handed down.
+    to_hand_down: Vec<Range<u64>>,
 }
 
 struct Version {
@@ -326,11 +329,12 @@ impl VersionsDevice {
         self.shared.capture(&io, name, time_ns, false, Context::default()).await
     }
 
-    /// Gives a version up; what it alone holds is free. Fails with [`ErrorKind::Missing`] if there is none of this number.
+    /// Gives a version up; what it alone holds is free, also on the device below. Fails with [`ErrorKind::Missing`] if there is none of this number.
     pub async fn delete(&self, runtime: &Runtime, id: u64) -> Result<()> {
         let io = Io::open(&self.below, runtime, PATIENCE)?;
         let _turn = Arc::clone(&self.shared.changes).next().await;
-        self.shared.delete(&io, id, Context::default()).await
+        self.shared.delete(&io, id, Context::default()).await?;
+        self.shared.reclaim(&io, Context::default()).await
     }
 
     /// Makes the present what a version was. The present of before is captured first; its number, to undo it with.

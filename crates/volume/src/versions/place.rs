@@ -195,6 +195,7 @@ impl Shared {
         self.flush(io, context).await?;
         for _ in 0..1000 {
             self.end_grace();
+            self.hand_down(io, usize::MAX, context).await;
             if self.kept.state.lock().grace.is_empty() {
                 break;
             }
@@ -203,22 +204,37 @@ impl Shared {
         Ok(())
     }
 
-    /// Frees places that all reads have left.
+    /// Finds places that all reads have left: they are handed down next.
     pub(super) fn end_grace(&self) {
         if self.kept.state.lock().grace.is_empty() {
             return;
         }
         self.epochs.advance();
         let epoch = self.epochs.advance();
-        let mut freed = Vec::new();
-        self.kept.state.lock().grace.retain_mut(|(since, places)| {
+        let mut freed: Vec<u64> = Vec::new();
+        let mut state = self.kept.state.lock();
+        state.grace.retain_mut(|(since, places)| {
             let is_over = epoch >= *since + 2;
             if is_over {
                 freed.append(places);
             }
             !is_over
         });
-        freed.into_iter().for_each(|place| self.kept.space.give_back(place..place + 1));
+        freed.sort_unstable();
+        let runs = freed.chunk_by(|one, next| one + 1 == *next).map(|run| run[0]..run[0] + run.len() as u64);
+        state.to_hand_down.extend(runs);
+    }
+
+    /// Gives places that are free back to the device below, at most so many runs, and to whoever wants to write. One whose
+    /// discard is given up is not used again before the device is opened anew: it may still arrive.
+    pub(super) async fn hand_down(&self, io: &Io, runs_max: usize, context: Context) {
+        for _ in 0..runs_max {
+            let Some(run) = self.kept.state.lock().to_hand_down.pop() else { return };
+            let (at, blocks) = (self.kept.space_at + run.start * BLOCK_BYTES, run.end - run.start);
+            // A device that does not take it keeps room that it need not.
+            let _ = io.discard(at, blocks * BLOCK_BYTES, false, context).await;
+            self.kept.space.give_back(run);
+        }
     }
 
     /// Reads what is on the medium: the histories of all versions, and which places are held.

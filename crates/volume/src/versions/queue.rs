@@ -354,6 +354,8 @@ impl VersionsQueue {
                 if shared.delete(&queue.0.io, oldest, context).await.is_err() {
                     break;
                 }
+                // If the map cannot be made durable now, a later flush frees what was held.
+                let _ = shared.reclaim(&queue.0.io, context).await;
             }
             queue.0.is_capturing.set(false);
             shared.is_capturing.store(false, Ordering::SeqCst);

@@ -12,6 +12,7 @@ use crate::mirror::Pace;
 
 mod members;
 mod reshape;
+mod room;
 mod versions;
 
 const PLAIN: VolumeOptions = VolumeOptions { ways: 2, chunk_bytes: 65_536, checksum: None, versions: None };
