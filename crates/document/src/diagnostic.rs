@@ -25,12 +25,13 @@ pub struct Diagnostic {
 impl Diagnostic {
     /// A problem with the place in the document where it stands.
     pub fn at_its_place(tree: &Tree, problem: Problem) -> Self {
-        Self {
-            place: tree.locate(&problem.path).map(|node| tree.mark(node)),
-            path: problem.path.as_str().to_owned(),
-            message: problem.message,
-            help: problem.help,
-        }
+        let place = tree.locate(&problem.path).map(|(node, below)| {
+            let all = tree.mark(node);
+            let named = all.clone().narrowed_to_steps(&below);
+            if named == all && !below.is_empty() { all.narrowed_to(&problem.message) } else { named }
+        });
+        let path = problem.path.as_str().to_owned();
+        Self { message: problem.message, help: problem.help, place, path }
     }
 }
 

@@ -65,16 +65,9 @@ impl Place {
     #[must_use]
     pub fn narrowed_to(self, message: &str) -> Self {
         let Some(word) = message.split('`').nth(1).filter(|word| !word.is_empty()) else { return self };
-        let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
-        let text = self.text();
-        let stands_alone = |at: usize| {
-            let (before, after) = (text[..at].chars().next_back(), text[at + word.len()..].chars().next());
-            let bounded = |inner: Option<char>, outer: Option<char>| !(is_part(inner) && is_part(outer));
-            bounded(word.chars().next(), before) && bounded(word.chars().next_back(), after)
-        };
-        let mut places = text.match_indices(word).map(|(at, _)| at).filter(|&at| stands_alone(at));
-        match (places.next(), places.next()) {
-            (Some(at), None) => {
+        let places: Vec<usize> = places_of(self.text(), word).take(2).collect();
+        match places[..] {
+            [at] => {
                 let start = self.bytes.start + at;
                 Self { bytes: start..start + word.len(), ..self }
             }
@@ -82,9 +75,73 @@ impl Place {
         }
     }
 
+    /// Where a text of many words, such as the short form of a rule, says what `steps` of a path below it name: the value
+    /// behind the last of them that stands here once as a word (of several values the one whose index follows), or the word
+    /// itself if no value follows. Otherwise all of it.
+    #[must_use]
+    pub fn narrowed_to_steps(self, steps: &[&str]) -> Self {
+        let text = self.text();
+        let named = |at: usize| {
+            let step = steps[at];
+            let places: Vec<usize> = places_of(text, step).collect();
+            let is_given = |place: &usize| text[place + step.len()..].trim_start().starts_with('=');
+            let given: Vec<usize> = places.iter().copied().filter(is_given).collect();
+            let (([place], _) | (_, [place])) = (&places[..], &given[..]) else { return None };
+            let value = value_behind(text, place + step.len());
+            let index = steps.get(at + 1).and_then(|next| next.parse().ok());
+            let value = value.map(|value| index.map_or(value.clone(), |index| element(text, value, index)));
+            Some(value.unwrap_or(*place..place + step.len()))
+        };
+        let names = |at: &usize| steps[*at].parse::<usize>().is_err();
+        let found = (0..steps.len()).rev().filter(names).find_map(named);
+        match found {
+            Some(part) => {
+                let start = self.bytes.start;
+                Self { bytes: start + part.start..start + part.end, ..self }
+            }
+            None => self,
+        }
+    }
+
     fn before(&self) -> &str {
         &self.source.text[..self.bytes.start]
     }
+}
+
+/// Where `word` begins in the text and is not a part of a longer one.
+fn places_of<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    let bounded = move |inner: Option<char>, outer: Option<char>| !(is_part(inner) && is_part(outer));
+    text.match_indices(word).map(|(at, _)| at).filter(move |at| {
+        let (before, after) = (text[..*at].chars().next_back(), text[at + word.len()..].chars().next());
+        bounded(word.chars().next(), before) && bounded(word.chars().next_back(), after)
+    })
+}
+
+/// Of values between bars the one at `index`, or all of them if there are not as many.
+fn element(text: &str, values: Range<usize>, index: usize) -> Range<usize> {
+    let mut start = values.start;
+    for (at, part) in text[values.clone()].split('|').enumerate() {
+        if at == index {
+            let trimmed = part.trim();
+            let start = start + (part.len() - part.trim_start().len());
+            return start..start + trimmed.len();
+        }
+        start += part.len() + 1;
+    }
+    values
+}
+
+/// Of `key=value, ...` the value, where the key ends at `end`.
+fn value_behind(text: &str, end: usize) -> Option<Range<usize>> {
+    let given = text[end..].trim_start().strip_prefix('=')?.trim_start();
+    let start = text.len() - given.len();
+    let length = match given.strip_prefix('"') {
+        Some(inner) => inner.find('"')? + 2,
+        None => given.find([',', ':', '(', ')', '\'', '"']).unwrap_or(given.len()),
+    };
+    let length = given[..length].trim_end().len();
+    (length > 0).then_some(start..start + length)
 }
 
 #[cfg(test)]
@@ -106,6 +163,26 @@ mod tests {
         for message in ["no word", "`fore` is not here", "`s` is twice", "``", "`"] {
             assert_eq!(of(message).len(), 39, "{message}");
         }
+    }
+
+    #[test]
+    fn a_long_text_is_pointed_into_where_it_says_what_a_path_names() {
+        let of = |text: &str, steps: &[&str]| {
+            place(text, 0..text.len()).narrowed_to_steps(steps).text().to_owned()
+        };
+        let text = "'name=on, write, on = left, once: bit_flip(byte=1, bit=9)'";
+        assert_eq!(of(text, &["on"]), "left", "the word stands twice, and once as a key");
+        assert_eq!(of(text, &["effect", "bit_flip", "bit"]), "9");
+        assert_eq!(of(text, &["effect", "bit_flip"]), "bit_flip");
+        assert_eq!(of(text, &["schedule", "every"]), text);
+        assert_eq!(of("on=\"a, b\": zeros", &["on"]), "\"a, b\"");
+        assert_eq!(of("on=: zeros", &["on"]), "on");
+        assert_eq!(of("on=\"a", &["on"]), "on");
+        assert_eq!(of("bit=1, bit=2", &["bit"]), "bit=1, bit=2");
+        assert_eq!(of("µ=é", &["µ"]), "é");
+        let ranges = "offset=1..2 | 3..4|0, nth=1: zeros";
+        assert_eq!(of(ranges, &["match", "offset", "1"]), "3..4");
+        assert_eq!(of(ranges, &["match", "offset", "7"]), "1..2 | 3..4|0");
     }
 
     #[test]

@@ -145,16 +145,19 @@ impl Tree {
     }
 
     /// The node at `path`, or the deepest one on the way to it: a value that stands nowhere is a default, and its
-    /// parent the best place to speak of it. `None` for the document itself.
-    pub fn locate(&self, path: &Path) -> Option<NodeId> {
+    /// parent the best place to speak of it. `None` for the document itself. With it what of the path a text there says
+    /// by itself, in a form of its own; nothing of it where keys and values could stand.
+    pub fn locate<'a>(&self, path: &'a Path) -> Option<(NodeId, Vec<&'a str>)> {
         let mut node = self.root;
-        for step in steps(path.as_str()) {
-            match self.child(node, step) {
-                Some(next) => node = next,
-                None => break,
-            }
+        let mut below: Vec<&str> = steps(path.as_str()).collect();
+        while let Some(next) = below.first().and_then(|step| self.child(node, step)) {
+            node = next;
+            below.remove(0);
         }
-        (node != self.root).then_some(node)
+        if !matches!(self.node(node).value, Value::Scalar { .. }) {
+            below.clear();
+        }
+        (node != self.root).then_some((node, below))
     }
 
     /// The path of `wanted`, as in `faults[2].match`; empty for the document. That of a key is that of its value.

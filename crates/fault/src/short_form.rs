@@ -329,6 +329,11 @@ fn parse_effect(text: &str) -> Result<Effect, String> {
         Some((effect, argument)) if NAMES.contains(&effect) => {
             Err(format!("what an effect takes stands in parentheses: {effect}({})", argument.trim()))
         }
+        Some((first, effect)) if CONDITIONS.contains(&first) => Err(format!(
+            "`{text}` has no colon before its effect; for example {first}: {}",
+            effect.trim(),
+            text = text.trim()
+        )),
         _ => effect_of(word, &arguments),
     }
 }
@@ -565,6 +570,7 @@ mod tests {
             ("write, , once: error", "comma too many"),
             ("write: zeros(3)", "no argument"),
             ("write", "the effect is missing"),
+            ("write zeros", "no colon before its effect; for example write: zeros"),
             ("", "the effect is missing"),
             ("write: error: error", "more than one colon"),
             ("during=setup: error", "unknown phase"),

@@ -150,7 +150,7 @@ impl Rule {
         } else if self.effect.is_on_data() {
             problems.add_with_help(
                 &operation,
-                format!("{effect} changes data, and a {word} carries none"),
+                format!("{effect} changes data, and a `{word}` carries none"),
                 "take `operation: read` or `write`, or the effect error or delay",
             );
         } else if self.matching.operation == Some(OperationMatch::Flush) {

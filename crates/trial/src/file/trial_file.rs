@@ -505,7 +505,7 @@ mod tests {
             ),
             (
                 Overrides { faults: vec!["read, offset=1GiB: error".into()], ..Overrides::default() },
-                "--fault:1:1: 1GiB is beyond the device, which has 1MiB",
+                "--fault:1:14: 1GiB is beyond the device, which has 1MiB",
             ),
         ] {
             let error = TrialFile::parse("t.yaml", SMALL.as_bytes(), &overrides).expect_err(wanted);
