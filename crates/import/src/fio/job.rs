@@ -21,6 +21,8 @@ pub(super) struct Job {
     pub(super) place: Place,
     /// Of one of its clones.
     pub(super) size: Option<Bytes>,
+    /// What all its clones work on, where it is named.
+    pub(super) file: Option<String>,
     pub(super) total: Option<Bytes>,
     pub(super) requests: Option<u64>,
     pub(super) duration: Option<Span>,
@@ -149,6 +151,7 @@ impl Job {
             spec,
             place: section.place.clone(),
             size: None,
+            file: None,
             total: None,
             requests: None,
             duration: None,
@@ -310,7 +313,11 @@ impl Job {
                 note(CONTENT);
             }
             "buffer_compress_percentage" => self.compressible = Some(percent(value)?),
-            "filename" | "directory" | "filesize" | "uri" => note(TARGET),
+            "filename" => {
+                self.file = Some(value.to_owned());
+                note(TARGET);
+            }
+            "directory" | "filesize" | "uri" => note(TARGET),
             "ioengine" => match value {
                 "io_uring" | "libaio" | "posixaio" | "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" => {
                     options.is_async = matches!(value, "io_uring" | "libaio" | "posixaio");
@@ -472,7 +479,7 @@ impl Job {
         if is_by_time && self.requests.take().is_some() {
             note(BY_TIME);
         }
-        if options.runtime.is_some() && !is_by_time && self.total.is_none() {
+        if options.runtime.is_some() && !is_by_time && self.total.is_none() && self.trace.is_none() {
             note(ENDLESS);
         }
     }

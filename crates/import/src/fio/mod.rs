@@ -5,11 +5,13 @@
 //! Nothing is left out in silence.
 
 mod job;
+mod replay;
 mod sections;
 mod steady;
 mod value;
 mod words;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -98,6 +100,8 @@ fn validate(load: &LoadSpec, jobs: &[Job], diagnostics: &mut Vec<Diagnostic>) {
     for problem in problems {
         let index = problem.path.as_str().strip_prefix("jobs[").and_then(|rest| rest.split(']').next());
         let job = index.and_then(|index| index.parse::<usize>().ok()).and_then(|index| jobs.get(index));
+        // A load without `jobs` is of one alone.
+        let job = job.or_else(|| jobs.first().filter(|_| load.jobs.is_empty()));
         diagnostics.push(Diagnostic {
             message: format!("as a load this makes no sense: {}", problem.message),
             help: problem.help,
@@ -142,7 +146,7 @@ fn together(jobs: &[Job], notes: &mut Vec<String>, diagnostics: &mut Vec<Diagnos
         if jobs.len() > 1 {
             differs("read_iolog", first);
         }
-        return replay(first, load);
+        return replay::of_log(first, notes, diagnostics).unwrap_or(load);
     }
     let workers = |job: &Job| u64::from(job.spec.workers);
     let total: u64 = jobs
@@ -179,10 +183,7 @@ fn together(jobs: &[Job], notes: &mut Vec<String>, diagnostics: &mut Vec<Diagnos
         load.ioengine = FileEngine::Mmap;
     }
     load.compressible = first.compressible.unwrap_or_default();
-    let space: u64 = jobs
-        .iter()
-        .map(|job| job.size.map_or(0, |Bytes(bytes)| bytes.saturating_mul(workers(job))))
-        .fold(0, u64::saturating_add);
+    let space = space(jobs);
     if space > 0 {
         let note = format!(
             "fio's jobs have {} in all to work on (`size`). Here they share the target, whatever its size: make the \
@@ -196,18 +197,21 @@ fn together(jobs: &[Job], notes: &mut Vec<String>, diagnostics: &mut Vec<Diagnos
     load
 }
 
-/// The load that replays the log of a job; what else the job says of its requests, the log does.
-fn replay(job: &Job, load: LoadSpec) -> LoadSpec {
-    let Some(trace) = &job.trace else { return load };
-    let described = json!({
-        "file": trace.file,
-        "format": "fio",
-        "pace": if trace.asap { "asap" } else { "timed" },
-        "speed": trace.speed.unwrap_or(1.0),
-        "skip": trace.skips,
-    });
-    let trace = serde_json::from_value(described).ok();
-    LoadSpec { jobs: Vec::new(), trace, workers: job.spec.workers, buffered: job.buffered, ..load }
+/// How many bytes fio's jobs work on: clones and jobs that name the same file share it, the others have one for each.
+fn space(jobs: &[Job]) -> u64 {
+    let mut named: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut others = 0u64;
+    for job in jobs {
+        let Bytes(size) = job.size.unwrap_or_default();
+        match &job.file {
+            Some(file) => {
+                let largest = named.entry(file).or_default();
+                *largest = size.max(*largest);
+            }
+            None => others = others.saturating_add(size.saturating_mul(u64::from(job.spec.workers))),
+        }
+    }
+    named.into_values().fold(others, u64::saturating_add)
 }
 
 /// A span of time, if it is no more than fio takes.
@@ -494,7 +498,7 @@ mod tests {
             ),
             (
                 "read_iolog=x.log\nreplay_no_stall=1\nreplay_skip=trim\n",
-                r#"{ "trace": { "file": "x.log", "format": "fio", "pace": "asap", "skip": ["discard"] } }"#,
+                r#"{ "trace": { "file": "x.log", "format": "fio", "pace": "asap", "depth": 1, "skip": ["discard"] } }"#,
             ),
             (
                 "rw=write\nbsrange=8k-8k\nsize=1m\n",
@@ -504,6 +508,19 @@ mod tests {
             let text = format!("[a]\n{options}");
             let imported = import(&text).unwrap_or_else(|mistakes| panic!("{mistakes:?}\n{text}"));
             assert_eq!(imported.loads, [load(json)], "{text}");
+        }
+    }
+
+    #[test]
+    fn what_the_jobs_have_to_work_on_counts_a_shared_file_once() {
+        for (text, bytes) in [
+            ("[a]\nsize=1m\nnumjobs=4\n", "have 4MiB"),
+            ("[a]\nsize=1m\nnumjobs=4\nfilename=/dev/sdb\n", "have 1MiB"),
+            ("[global]\nfilename=f\n[a]\nsize=1m\n[b]\nsize=2m\n", "have 2MiB"),
+            ("[a]\nsize=1m\nfilename=f\n[b]\nsize=2m\nfilename=g\n[c]\nsize=4m\n", "have 7MiB"),
+        ] {
+            let notes = import(text).expect(text).notes.join("\n");
+            assert!(notes.contains(bytes), "{text}: {notes}");
         }
     }
 
