@@ -20,8 +20,10 @@ const BLOCK_BYTES: u64 = 4096;
 pub fn convert(args: &ConvertArgs, output: Output) -> Result<Exit, Failure> {
     let (mut reader, _) = open(&args.input)?;
     let to: Box<dyn Write> = match &args.output {
-        Some(path) => Box::new(File::create_new(path).doing(|| format!("creating {}", path.display()))?),
-        None => Box::new(stdout().lock()),
+        Some(path) if path.as_os_str() != "-" => {
+            Box::new(File::create_new(path).doing(|| format!("creating {}", path.display()))?)
+        }
+        _ => Box::new(stdout().lock()),
     };
     let mut writer =
         Writer::new(BufWriter::with_capacity(1 << 20, to), args.to.into()).map_err(unwritable)?;
@@ -43,7 +45,8 @@ pub fn convert(args: &ConvertArgs, output: Output) -> Result<Exit, Failure> {
             "{left_out} flushes and discards were left out: the format has no word for them"
         ));
     }
-    output.note(format_args!("Wrote {written} accesses."));
+    let plural = if written == 1 { "access" } else { "accesses" };
+    output.note(format_args!("Wrote {written} {plural}."));
     Ok(Exit::Pass)
 }
 
