@@ -39,7 +39,10 @@ pub fn render(gates: &[GateReport], paint: Paint) -> Vec<String> {
 /// The limit, with the folder of another run by its name alone: the whole path is in `run.json`.
 fn wanted(text: &str) -> String {
     match text.split_once("% of ") {
-        Some((share, path)) => format!("{share}% of {}", path.rsplit('/').next().unwrap_or(path)),
+        Some((share, path)) => {
+            let path = path.trim_end_matches('/');
+            format!("{share}% of {}", path.rsplit('/').next().unwrap_or(path))
+        }
         None => text.to_owned(),
     }
 }
@@ -66,5 +69,19 @@ fn amount(figure: &str, value: f64) -> String {
         "throughput" => units::short_rate(value),
         "iops" => units::short_count(value),
         _ => units::short_duration(Duration::from_nanos(value as u64)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_run_is_named_by_its_folder_however_its_path_ends() {
+        for path in ["kept/base", "kept/base/", "/a/kept/base//", "base"] {
+            assert_eq!(wanted(&format!("<= 110% of {path}")), "<= 110% of base", "{path}");
+        }
+        assert_eq!(wanted(">= 50% of before"), ">= 50% of before");
+        assert_eq!(wanted("<= 5ms"), "<= 5ms");
     }
 }

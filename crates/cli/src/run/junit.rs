@@ -7,9 +7,19 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use rotproof_block::{Error, Result};
+use rotproof_block::{Error, ErrorKind, Result};
 
 use super::outcome::{Outcome, Word};
+
+/// Whether the file can be written where it shall be, asked before trials run for hours.
+pub fn check(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if folder.is_dir() && !path.is_dir() {
+        return Ok(());
+    }
+    let what = if path.is_dir() { "it is a folder" } else { "its folder is not there; make it first" };
+    Err(Error::new(ErrorKind::Invalid, format!("{} cannot be written: {what}", path.display())))
+}
 
 /// Writes the file; what was there is replaced.
 pub fn write(path: &Path, outcomes: &[Outcome]) -> Result<()> {

@@ -54,6 +54,7 @@ impl Cell {
 /// Reads all trials before the first one runs. A trial that cannot be run does not keep the next from running, an
 /// interruption does.
 pub fn run(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
+    args.junit.as_deref().map(junit::check).transpose()?;
     let cells = cells(args)?;
     let replay = args.replay.as_deref().map(Recorded::read).transpose()?.map(Arc::new);
     if replay.is_some() && cells.len() > 1 {

@@ -140,3 +140,15 @@ fn the_commands_of_the_page_about_ci_run_as_written() {
         fs::read_to_string(folder.path().join("rotproof.xml")).expect("what the page has the server read");
     assert!(junit.contains("<testsuite "), "{junit}");
 }
+
+#[test]
+fn where_the_junit_file_cannot_be_written_no_trial_runs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("t.yaml"), TRIAL).expect("written");
+    for (path, why) in [("not/there.xml", "its folder is not there"), (".", "it is a folder")] {
+        let run = rotproof(folder.path(), &["run", "t.yaml", "--junit", path]);
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert!(!run.status.success() && said.contains(why), "{path}: {said}");
+        assert!(!folder.path().join("results").exists(), "{path}: {said}");
+    }
+}
