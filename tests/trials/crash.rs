@@ -1,5 +1,6 @@
 //! Power loss under real file systems, by the command.
 
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
@@ -36,9 +37,12 @@ fn file_systems_keep_what_they_promise() {
 fn what_makes_no_sense_is_told() {
     let rig = Rig::new();
     for (arguments, part) in [
-        (&[][..], "name a file system"),
+        (&[][..], "name the file system"),
         (&["zfs"], "possible values: ext4, xfs, btrfs"),
         (&["ext4", "--length", "3"], "1..=2"),
+        (&["ext4", "--check", "true"], "--recording <FILE>"),
+        (&["ext4", "--recording", "/dev/null"], "no recording"),
+        (&["ext4", "--recording", "absent", "--ways", "luck"], "prefix_at_barrier"),
         (&["--state", "absent.json"], "--image FILE"),
         (&["--state", "absent.json", "--image", "x.img"], "what was kept with it"),
     ] {
@@ -56,7 +60,7 @@ load:
   command:
     run: |
       for n in 1 2 3; do
-        dd if=/dev/zero bs=4096 count=1 conv=fsync 2>/dev/null | tr '\\0' $n > file$n
+        dd if=/dev/zero bs=4096 count=1 conv=fsync 2>/dev/null | tr '\0' $n > file$n
         sync file$n
         "$ROTPROOF" mark "file $n is durable"
       done
@@ -72,7 +76,7 @@ fn what_a_command_has_marked_as_durable_is_there_in_every_state() {
     let rig = Rig::new();
     let check = r#"  check: |
     grep -q '^file ' "$ROTPROOF_MARKS" || exit 0
-    for n in $(sed -n 's/^file \\([0-9]\\).*/\\1/p' "$ROTPROOF_MARKS"); do
+    for n in $(sed -n 's/^file \([0-9]\).*/\1/p' "$ROTPROOF_MARKS"); do
       test "$(head -c 4096 {target}/file$n | tr -d $n | wc -c)" = 0 || { echo "file $n is not whole"; exit 1; }
     done
 "#;
@@ -103,6 +107,72 @@ expect: { failing_states: "3" }
     let (code, text) = crash(&rig, &arguments);
     assert_eq!(code, 0, "{text}");
     assert_eq!(std::fs::metadata(&image).expect("it is there").len(), 48 << 20);
+}
+
+#[test]
+fn a_recording_that_is_there_is_explored_and_goes_on_where_it_was_stopped() {
+    let rig = Rig::new();
+    let check = r#"grep -q '^file ' "$ROTPROOF_MARKS" || exit 0
+for n in $(sed -n 's/^file \([0-9]\).*/\1/p' "$ROTPROOF_MARKS"); do
+  test "$(head -c 4096 {target}/file$n | tr -d $n | wc -c)" = 0 || { echo "file $n is not whole"; exit 1; }
+done"#;
+    let run = rig.run(&marked(1, "  check: 'true'\n"));
+    run.assert_passed();
+    let recording = run.file("recording");
+    let recording = recording.to_str().expect("UTF-8");
+    let explored = |more: &[&str]| {
+        let arguments = [
+            "ext4",
+            "--recording",
+            recording,
+            "--workers",
+            "1",
+            "--states",
+            "14",
+            "--json",
+            "-q",
+            "--results",
+        ];
+        crash(&rig, &[&arguments[..], more].concat())
+    };
+    let json = |text: &str| -> Value { serde_json::from_str(text).unwrap_or_else(|_| panic!("{text}")) };
+    let ways = "persistence_points,single_writes";
+    let good = ["kept", "--check", check, "--ways", ways];
+    let (_, text) = explored(&[&good[..], &["--duration", "1ms"]].concat());
+    assert_eq!(json(&text)["crash"]["ended"], "time", "{text}");
+    let (code, text) = explored(&good);
+    assert_eq!(code, 0, "{text}");
+    let checked = json(&text)["crash"]["checked"].as_u64().expect("a number");
+    assert!(checked >= 5, "{text}");
+    let (code, text) = explored(&good);
+    assert_eq!(code, 0, "{text}");
+    let again = json(&text);
+    assert_eq!(again["crash"]["checked"], checked);
+    assert_eq!(again["crash"]["states_per_s"], 0.0, "all of it had been done before: {text}");
+    assert!(again["crash"]["begin"].as_u64().is_some_and(|begin| begin > 0), "behind the mark of the load");
+    let page = std::fs::read_to_string(rig.path("kept/report.html")).expect("a page");
+    assert!(page.contains("Power loss") && page.contains("epochs"), "the page shows the recording");
+    let (code, text) = explored(&["kept", "--check", "exit 7", "--ways", ways]);
+    assert!(code != 0 && text.contains("progress of another exploration"), "{code}: {text}");
+    let (code, text) = explored(&["bad", "--check", "exit 7", "--ways", ways, "--failures-max", "1"]);
+    assert_eq!(code, 1, "{text}");
+    let failure = json(&text)["crash"]["failures"][0]["index"].clone();
+    let (state, image) = (rig.path(&format!("bad/state-{failure}.json")), rig.path("crashed.img"));
+    let state = ["--state", state.to_str().expect("UTF-8"), "--image", image.to_str().expect("UTF-8")];
+    let (code, text) = crash(&rig, &state);
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(std::fs::metadata(&image).expect("it is there").len(), 48 << 20);
+    let (code, text) = explored(&["lost", "--begin", "never said"]);
+    assert!(code != 0 && text.contains("`the load begins`"), "{code}: {text}");
+
+    // The same as the kernel's dm-log-writes has it.
+    let log = rig.path("log");
+    rotproof_crash::recording::log_writes::export(Path::new(recording), &log).expect("it can be exported");
+    let log = log.to_str().expect("UTF-8");
+    let arguments =
+        ["ext4", "--recording", log, "--size", "48MiB", "--check", check, "--ways", ways, "--json"];
+    let (code, text) = crash(&rig, &arguments);
+    assert_eq!(code, 0, "{text}");
 }
 
 #[test]

@@ -29,6 +29,7 @@ mod metrics;
 mod model;
 mod output;
 mod plan;
+mod power_loss;
 mod probe;
 mod progress;
 mod react;

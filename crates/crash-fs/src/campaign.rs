@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rotproof_block::Result;
 use rotproof_block::error::IoContext;
-use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_crash::{
-    Check, Contents, Exploration, ExploreOptions, Failure, StateDescription, StateOptions, Unknown, Way,
-    WayLimits, explore,
+    Check, Contents, Exploration, ExploreOptions, Failure, StateOptions, Unknown, Way, WayLimits, explore,
 };
 use rotproof_machine::Cancel;
 use rotproof_machine::registry::{CleanupStack, Run};
@@ -19,6 +18,7 @@ use serde::Serialize;
 
 use crate::blank::Blank;
 use crate::check::MountCheck;
+use crate::kept::{BASE, RECORDING, state_name};
 use crate::operations::Step;
 use crate::promise::Promise;
 use crate::sequence::{SequenceOptions, run_sequence};
@@ -35,10 +35,6 @@ const WAYS: [Way; 6] = [
 ];
 /// States of one point in a sequence, for each way.
 const PER_POINT_MAX: u64 = 20;
-/// Names of the files that are kept of a failing sequence.
-pub const RECORDING: &str = "recording";
-/// See [`RECORDING`].
-pub const BASE: &str = "base.img";
 
 /// What to explore.
 #[derive(Clone, Debug)]
@@ -194,31 +190,11 @@ impl One<'_> {
         std::fs::copy(recording, kept.join(RECORDING)).doing(doing)?;
         std::fs::copy(&self.blank.image, kept.join(BASE)).doing(doing)?;
         for failure in &found.failures {
-            failure.state.write(&kept.join(format!("state-{}.json", failure.index)))?;
+            failure.state.write(&kept.join(state_name(failure.index)))?;
         }
         let stories: Vec<String> = found.witnesses.into_iter().map(|told| told.story).collect();
         let text = format!("{}\n\n{}\n", sequence.join("\n"), stories.join("\n\n"));
         std::fs::write(kept.join("story.txt"), text).doing(doing)?;
         Ok(Suspect { sequence, failures: found.failures, unknown: found.unknown, stories, kept })
     }
-}
-
-/// Writes the image of a state that was kept, as a power loss would have left the device, and says in words what it is.
-///
-/// Fails with [`ErrorKind::Missing`] if the recording does not lie beside the state. The first image lies there too, unless it
-/// was nothing but zeros.
-pub fn write_state(state: &Path, image: &Path) -> Result<String> {
-    let folder = state.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let (recording, base) = (folder.join(RECORDING), folder.join(BASE));
-    if !recording.exists() {
-        let context = format!("{} is not there; a state needs what was kept with it", recording.display());
-        return Err(Error::new(ErrorKind::Missing, context));
-    }
-    let description = StateDescription::read(state)?;
-    // A device that held nothing but zeros before has no image.
-    let base = base.exists().then_some(base);
-    let (_, rebuilt) = description.rebuild(&recording, base.as_deref())?;
-    let header = rotproof_crash::recording::Reader::open(&recording)?.header();
-    Contents::open(&recording, header, base.as_deref())?.write_image(&rebuilt.image.snapshot, image)?;
-    Ok(description.words())
 }

@@ -9,20 +9,22 @@ mod campaign;
 mod check;
 mod command_oracle;
 mod doer;
+mod kept;
 pub mod model;
 pub mod operations;
 mod promise;
+mod recorded;
 mod scene;
 mod sequence;
 mod tree_oracle;
 
 pub use blank::Blank;
-pub use campaign::{
-    BASE, Campaign, CampaignOptions, RECORDING, Suspect, Tally, explore_sequences, write_state,
-};
+pub use campaign::{Campaign, CampaignOptions, Suspect, Tally, explore_sequences};
 pub use check::{AllOracles, MountCheck, NoOracle, Oracle};
 pub use command_oracle::{CommandOracle, CommandWords};
+pub use kept::{BASE, RECORDING, base_beside, state_name, write_state};
 pub use promise::Promise;
+pub use recorded::{BEGINS, Looks, MakeOracle, begin_behind, explore_recording};
 pub use scene::Scene;
 pub use sequence::{SequenceOptions, SequenceRun, run_sequence};
 pub use tree_oracle::TreeOracle;

@@ -232,7 +232,7 @@ fn a_state_that_was_kept_can_be_made_again() {
             (kept.join(format!("{number}.json")), kept.join("again.img"), kept.join("wanted.img"));
         state.description.write(&file).expect("there is room");
         states.contents().write_image(&state.image.snapshot, &wanted).expect("there is room");
-        let words = rotproof_crash_fs::write_state(&file, &image).expect("made again");
+        let words = rotproof_crash_fs::write_state(&file, None, None, &image).expect("made again");
         assert_eq!(words, state.description.words());
         assert!(std::fs::read(&image).expect("an image") == std::fs::read(&wanted).expect("an image"));
         [image, wanted].iter().for_each(|image| std::fs::remove_file(image).expect("it is there"));

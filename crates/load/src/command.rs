@@ -219,7 +219,7 @@ impl CommandLine {
 
     /// Makes a relative path of the program begin at `folder`: of a line for the shell only if there is such a file, as the
     /// shell may mean anything else by it.
-    fn locate(&mut self, folder: &FilePath) {
+    pub fn locate(&mut self, folder: &FilePath) {
         let is_relative = |word: &str| word.contains('/') && !word.starts_with(['/', '{']);
         match self {
             Self::Program(words) => {

@@ -8,7 +8,6 @@ mod latest;
 pub mod matrix;
 mod one;
 mod outcome;
-pub mod power_loss;
 mod repeat;
 
 use std::path::Path;

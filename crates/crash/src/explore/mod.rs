@@ -48,12 +48,22 @@ pub struct ExploreOptions {
     pub witness_checks_max: u64,
     /// Where to save how far it has come, and go on from if something is there.
     pub resume: Option<PathBuf>,
+    /// Who looks at states, in words: an exploration goes on only from what the same one has found.
+    pub looked_at_by: String,
 }
 
 impl ExploreOptions {
     /// One worker, no bound on time, 100 failures, 300 checks for a witness.
     pub fn new(states: StateOptions) -> Self {
-        Self { states, workers: 1, time_max: None, failures_max: 100, witness_checks_max: 300, resume: None }
+        Self {
+            states,
+            workers: 1,
+            time_max: None,
+            failures_max: 100,
+            witness_checks_max: 300,
+            resume: None,
+            looked_at_by: String::new(),
+        }
     }
 }
 

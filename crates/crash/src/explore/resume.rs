@@ -34,7 +34,7 @@ pub(super) struct Saved {
 impl Saved {
     /// What the file says if there is one, else nothing yet.
     pub(super) fn begin(options: &ExploreOptions) -> Result<Self> {
-        let states = name_of(&options.states)?;
+        let states = name_of(options)?;
         let fresh = Self { format: FORMAT, states: states.clone(), ..Self::default() };
         let Some(path) = &options.resume else { return Ok(fresh) };
         let doing = || format!("reading {}", path.display());
@@ -46,8 +46,8 @@ impl Saved {
             .map_err(|error| Error::new(ErrorKind::Invalid, doing()).caused_by(error))?;
         if saved.format != FORMAT || saved.states != states {
             let context = format!(
-                "{} is the progress of another exploration: another recording, seed or choice of states; remove it \
-                 or name another file",
+                "{} is the progress of another exploration: another recording, seed, choice of states or check; remove \
+                 it or name another place",
                 path.display()
             );
             return Err(Error::new(ErrorKind::Invalid, context));
@@ -84,8 +84,9 @@ impl Saved {
     }
 }
 
-/// What the numbers of states depend on; not how many of them are looked at.
-fn name_of(options: &StateOptions) -> Result<String> {
+/// What the numbers of states depend on, and who looks at them; not how many of them are looked at.
+fn name_of(options: &ExploreOptions) -> Result<String> {
+    let looked_at_by = &options.looked_at_by;
     let StateOptions {
         recording,
         base: _,
@@ -97,9 +98,10 @@ fn name_of(options: &StateOptions) -> Result<String> {
         begin,
         marks_matter,
         is_shared,
-    } = options;
+    } = &options.states;
     let id = Reader::open(recording)?.header().id;
-    let text = format!("{id:032x} {ways:?} {limits:?} {seed} {unit_bytes:?} {begin} {marks_matter}");
+    let text =
+        format!("{id:032x} {ways:?} {limits:?} {seed} {unit_bytes:?} {begin} {marks_matter} {looked_at_by}");
     // Shares depend on how many states there are to be.
     let text = if *is_shared { format!("{text} {states_max}") } else { text };
     Ok(ContentHash::of(text.as_bytes()).to_string())

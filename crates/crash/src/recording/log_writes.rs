@@ -34,6 +34,13 @@ const ENTRY_BYTES: usize = 32;
 /// Data are read in pieces of so many bytes.
 const PIECE_BYTES: usize = 1 << 20;
 
+/// Whether the file at `path` begins as a log.
+pub fn is_one(path: &Path) -> Result<bool> {
+    let mut head = [0; 8];
+    let mut file = File::open(path).doing(|| format!("reading {}", path.display()))?;
+    Ok(fill(&mut file, &mut head)? && u64::from_le_bytes(head) == MAGIC)
+}
+
 /// Writes the recording at `recording` as a log to the new file `log`. Requests that failed are left out, and writes of
 /// zeros become writes with data, as the log has no other; of a mark that is longer than a sector holds, the beginning is
 /// kept. Gives the number of entries.

@@ -1,7 +1,7 @@
 //! The page of a run, from the files in its results folder alone: what `report.html` shows, whoever made the folder and
 //! whenever.
 //!
-//! `described` reads `run.json` and `trial.yaml`, `of_load` that of a load without a trial, `over_time` the recorded tables and the ledger, `machine` what probes
+//! `described` reads `run.json` and `trial.yaml`, `of_load` that of a load without a trial, `of_crash` that of a recording that was explored, `over_time` the recorded tables and the ledger, `machine` what probes
 //! saw, `power_loss` the states of a power loss, `places` where faults and failures lie, `failing` what each block that failed was. How it is
 //! drawn is known to `rotproof_report`.
 
@@ -9,6 +9,7 @@ mod described;
 mod failing;
 mod hits;
 mod machine;
+mod of_crash;
 mod of_load;
 mod over_time;
 mod places;
@@ -53,6 +54,9 @@ fn read_with(folder: &Path, ledger: &dyn Records) -> Result<Page> {
         return Err(Error::new(ErrorKind::Missing, message));
     }
     let run = read_run(folder)?;
+    if of_crash::is_one(&run) {
+        return Ok(of_crash::page(&run));
+    }
     if of_load::is_one(&run) {
         let mut page = of_load::page(&run);
         page.timeline = over_time::timeline(folder, Vec::new())?;

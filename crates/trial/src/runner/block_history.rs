@@ -1,8 +1,9 @@
 //! What a load of blocks did to its files, request by request, and what each block may hold after a crash.
 //!
-//! A block may hold what its last write before a flush had put there that the load knows to have returned, and whatever was
-//! written later; where no flush covers it, also zeros, as in a new file. Nothing else: not what another block holds, not what
-//! nobody has written, and not a version that was replaced before that flush.
+//! A block may hold what was made durable there last, and whatever was written later; where nothing was made durable, also zeros,
+//! as in a new file. Durable is what had been written before a flush that the load knows to have returned, and a write that was
+//! itself to be durable (FUA) and has returned. A block holds nothing else: not what another block holds, not what nobody has
+//! written, and not a version that had been replaced before.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -43,6 +44,8 @@ struct Version {
     submitted: u64,
     /// Never, for one that is under way or failed.
     completed: u64,
+    /// Its number among the writes that were durable when they returned; never, for any other.
+    durable: u64,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +55,8 @@ struct Inner {
     blocks: HashMap<(usize, u64), Vec<Version>>,
     /// Of each flush that has returned, its object and when it was submitted.
     flushes: Vec<(usize, u64)>,
+    /// How many writes were durable when they returned.
+    durable_writes: u64,
 }
 
 /// See the head of the module.
@@ -64,6 +69,23 @@ pub(super) struct BlockHistory {
 
 /// How the mark of a flush begins; its number follows.
 const FLUSH_MARK: &str = "flush ";
+/// The same of a write that was durable when it returned.
+const WRITE_MARK: &str = "durable write ";
+
+/// What the load knew to be durable when the power went.
+#[derive(Clone, Copy, Debug)]
+struct Promised {
+    /// What had completed before this moment, by a flush of its file.
+    before: u64,
+    /// So many writes by themselves.
+    durable_writes: u64,
+}
+
+impl Promised {
+    fn covers(&self, version: &Version) -> bool {
+        version.completed < self.before || version.durable <= self.durable_writes
+    }
+}
 
 impl BlockHistory {
     pub(super) fn new(objects: &[ObjectInfo], content: Content, mark: SetMark) -> Arc<Self> {
@@ -91,6 +113,7 @@ impl BlockHistory {
             Operation::Write { .. } => None,
             Operation::Discard | Operation::WriteZeroes => Some(What::Anything),
         };
+        let is_durable = request.operation == Operation::Write { fua: true };
         let first = request.offset / BLOCK_BYTES as u64;
         let last = (request.offset + request.length).div_ceil(BLOCK_BYTES as u64);
         for block in first..last {
@@ -101,10 +124,10 @@ impl BlockHistory {
                 Some(What::Data(std::array::from_fn(|_| sectors.next().unwrap_or(ContentHash(0)))))
             };
             let what = what.clone().or_else(data).unwrap_or(What::Anything);
-            let version = Version { what, submitted, completed: u64::MAX };
+            let version = Version { what, submitted, completed: u64::MAX, durable: u64::MAX };
             inner.blocks.entry((object, block)).or_default().push(version);
         }
-        Noted::Blocks { first, last, submitted }
+        Noted::Blocks { first, last, submitted, is_durable }
     }
 
     fn ends(&self, object: usize, noted: &Noted, completion: &Completion) {
@@ -123,13 +146,22 @@ impl BlockHistory {
                 // Under the lock, so that marks come in the order of their numbers.
                 (self.mark)(&format!("{FLUSH_MARK}{number} of {name} has returned"));
             }
-            Noted::Blocks { first, last, submitted } => {
+            Noted::Blocks { first, last, submitted, is_durable } => {
+                let durable = is_durable.then(|| {
+                    inner.durable_writes += 1;
+                    inner.durable_writes
+                });
                 for block in first..last {
                     let versions = inner.blocks.get_mut(&(object, block));
                     let mut versions = versions.into_iter().flatten();
                     if let Some(version) = versions.find(|version| version.submitted == submitted) {
                         version.completed = now;
+                        version.durable = durable.unwrap_or(u64::MAX);
                     }
+                }
+                if let Some(number) = durable {
+                    let name = &self.objects[object].name;
+                    (self.mark)(&format!("{WRITE_MARK}{number}, to {name}, has returned"));
                 }
             }
         }
@@ -140,7 +172,7 @@ impl BlockHistory {
 enum Noted {
     Nothing,
     Flush(u64),
-    Blocks { first: u64, last: u64, submitted: u64 },
+    Blocks { first: u64, last: u64, submitted: u64, is_durable: bool },
 }
 
 struct Watched {
@@ -206,12 +238,18 @@ pub(super) struct BlockOracle {
 impl Oracle for BlockOracle {
     fn look(&mut self, mountpoint: &Path, crash: &Crash<'_>) -> Result<Vec<Finding>> {
         let inner = self.history.inner.lock();
-        let number = |text: &str| text.strip_prefix(FLUSH_MARK)?.split(' ').next()?.parse::<usize>().ok();
-        let returned = crash.marks.iter().filter_map(|mark| number(&mark.text)).max().unwrap_or(0);
+        let last = |prefix: &str| {
+            let number =
+                |text: &str| text.strip_prefix(prefix)?.split([' ', ',']).next()?.parse::<u64>().ok();
+            crash.marks.iter().filter_map(|mark| number(&mark.text)).max().unwrap_or(0)
+        };
+        let returned = usize::try_from(last(FLUSH_MARK)).unwrap_or(usize::MAX);
+        let durable_writes = last(WRITE_MARK);
         let mut findings = Vec::new();
         for (object, info) in self.history.objects.iter().enumerate() {
             let of_it = inner.flushes[..returned.min(inner.flushes.len())].iter();
-            let floor = of_it.filter(|(one, _)| *one == object).map(|(_, at)| *at).max().unwrap_or(0);
+            let before = of_it.filter(|(one, _)| *one == object).map(|(_, at)| *at).max().unwrap_or(0);
+            let promised = Promised { before, durable_writes };
             match File::open(mountpoint.join(&info.name)) {
                 Err(error) if error.kind() == IoKind::NotFound => {
                     let words = format!("{} is not there, and was before the load began", info.name);
@@ -221,7 +259,7 @@ impl Oracle for BlockOracle {
                     findings
                         .push(Finding::new("unreadable", format!("{} cannot be opened: {error}", info.name)));
                 }
-                Ok(file) => self.look_at(&inner, (object, info), &file, floor, &mut findings),
+                Ok(file) => self.look_at(&inner, (object, info), &file, promised, &mut findings),
             }
         }
         let more = findings.len().saturating_sub(FINDINGS_MAX);
@@ -240,7 +278,7 @@ impl BlockOracle {
         inner: &Inner,
         (object, info): (usize, &ObjectInfo),
         file: &File,
-        floor: u64,
+        promised: Promised,
         findings: &mut Vec<Finding>,
     ) {
         let mut bytes = vec![0; BLOCK_BYTES];
@@ -261,30 +299,31 @@ impl BlockOracle {
             }
             bytes[filled..].fill(0);
             let versions = inner.blocks.get(&(object, block)).map_or(&[][..], Vec::as_slice);
-            if let Err((kind, why)) = judge(versions, &bytes, floor, self.is_whole) {
-                let whose = self.whose(&bytes);
+            if let Err((kind, why)) = judge(versions, &bytes, promised, self.is_whole) {
+                let (kind, whose) = match (kind, self.history.content.identify(&bytes)) {
+                    (NOISE, Some(id)) => ("misdirected", format!("; it is content {:#x} of this load", id.0)),
+                    (_, Some(id)) => (kind, format!("; it holds content {:#x} of this load", id.0)),
+                    (_, None) => (kind, String::new()),
+                };
                 findings.push(Finding::new(kind, format!("{} block {block} {why}{whose}", info.name)));
             }
         }
     }
-
-    /// What a block holds, if it is of this load.
-    fn whose(&self, bytes: &[u8]) -> String {
-        let found = self.history.content.identify(bytes);
-        found.map_or_else(String::new, |id| format!("; it holds content {:#x} of this load", id.0))
-    }
 }
 
-/// Whether a block may hold these bytes, where what was written before `floor` is durable.
+/// What a block is that holds what was never written there; if another block of the load was to hold it, it is *misdirected*.
+const NOISE: &str = "noise";
+
+/// Whether a block may hold these bytes, where this was promised.
 fn judge(
     versions: &[Version],
     bytes: &[u8],
-    floor: u64,
+    promised: Promised,
     is_whole: bool,
 ) -> std::result::Result<(), (&'static str, String)> {
     // The last one that is durable, if any is. What had completed before it began is gone.
     let durable =
-        versions.iter().filter(|version| version.completed < floor).max_by_key(|version| version.submitted);
+        versions.iter().filter(|version| promised.covers(version)).max_by_key(|version| version.submitted);
     let since = durable.map_or(0, |durable| durable.submitted);
     let legal: Vec<&Version> = versions.iter().filter(|version| version.completed >= since).collect();
     if legal.iter().any(|version| version.what == What::Anything) {
@@ -309,17 +348,14 @@ fn judge(
         };
     }
     if bytes.iter().all(|&byte| byte == 0) {
-        return Err((
-            "lost",
-            "holds zeros, and a flush of its file had returned since it was written".into(),
-        ));
+        return Err(("lost", "holds zeros, and what was written there had been made durable".into()));
     }
     let is_known = |version: &&Version| version.what != What::Anything;
     let old = versions.iter().filter(is_known).any(|version| (0..SECTORS).all(|at| is_of(version, at)));
     Err(match (old, versions.is_empty()) {
-        (true, _) => ("stale", "is older than a flush of its file that had returned".to_owned()),
-        (false, true) => ("foreign", "was never written, and is not zeros".to_owned()),
-        (false, false) => ("foreign", "holds what was never written there".to_owned()),
+        (true, _) => ("stale", "is older than what had been made durable there".to_owned()),
+        (false, true) => (NOISE, "was never written, and is not zeros".to_owned()),
+        (false, false) => (NOISE, "holds what was never written there".to_owned()),
     })
 }
 
@@ -329,11 +365,15 @@ mod tests {
 
     fn version(byte: u8, submitted: u64, completed: u64) -> Version {
         let hash = ContentHash::of(&[byte; SECTOR_BYTES]);
-        Version { what: What::Data([hash; SECTORS]), submitted, completed }
+        Version { what: What::Data([hash; SECTORS]), submitted, completed, durable: u64::MAX }
     }
 
-    fn kind(versions: &[Version], bytes: &[u8], floor: u64) -> &'static str {
-        judge(versions, bytes, floor, true).err().map_or("legal", |(kind, _)| kind)
+    fn flushed(before: u64) -> Promised {
+        Promised { before, durable_writes: 0 }
+    }
+
+    fn kind(versions: &[Version], bytes: &[u8], before: u64) -> &'static str {
+        judge(versions, bytes, flushed(before), true).err().map_or("legal", |(kind, _)| kind)
     }
 
     #[test]
@@ -350,18 +390,33 @@ mod tests {
             (2, 9, "legal"),
             (3, 9, "legal"),
             (0, 9, "lost"),
-            (7, 0, "foreign"),
+            (7, 0, "noise"),
         ] {
             assert_eq!(kind(&versions, &block(byte), floor), wanted, "{byte} after {floor}");
         }
         assert_eq!(kind(&[], &block(0), 9), "legal");
-        assert_eq!(kind(&[], &block(1), 0), "foreign");
+        assert_eq!(kind(&[], &block(1), 0), "noise");
         let mut mixed = block(2);
         mixed[..SECTOR_BYTES].fill(3);
         assert_eq!(kind(&versions, &mixed, 9), "mixed");
-        assert_eq!(judge(&versions, &mixed, 9, false), Ok(()));
-        let anything = [version(1, 1, 2), Version { what: What::Anything, submitted: 3, completed: 4 }];
+        assert_eq!(judge(&versions, &mixed, flushed(9), false), Ok(()));
+        let anything = [version(1, 1, 2), Version { what: What::Anything, ..version(0, 3, 4) }];
         assert_eq!(kind(&anything, &block(9), 9), "legal");
-        assert_eq!(kind(&[anything[1].clone(), version(1, 5, 6)], &block(9), 9), "foreign");
+        assert_eq!(kind(&[anything[1].clone(), version(1, 5, 6)], &block(9), 9), "noise");
+    }
+    #[test]
+    fn a_durable_write_is_there_once_it_has_returned_without_any_flush() {
+        // The second of three was to be durable, and was the first such write to return.
+        let versions =
+            [version(1, 1, 2), Version { durable: 1, ..version(2, 3, 4) }, version(3, 5, u64::MAX)];
+        let of = |byte: u8, durable_writes: u64| {
+            let promised = Promised { before: 0, durable_writes };
+            judge(&versions, &[byte; BLOCK_BYTES], promised, true).err().map_or("legal", |(kind, _)| kind)
+        };
+        for (byte, before, after) in
+            [(0, "legal", "lost"), (1, "legal", "stale"), (2, "legal", "legal"), (3, "legal", "legal")]
+        {
+            assert_eq!((of(byte, 0), of(byte, 1)), (before, after), "{byte}");
+        }
     }
 }

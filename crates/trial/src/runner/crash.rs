@@ -1,7 +1,6 @@
 //! The states that a power loss during the load may have left: recorded by the stack's recorder, explored once the subject is
 //! gone. What fails is kept beside the recording, so that `rotproof crash --state` shows it again.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -10,79 +9,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::runtime::RuntimeOptions;
-use rotproof_block::{Buffer, Context, Device, Error, ErrorKind, Phase, Request, Result, Runtime};
-use rotproof_crash::recording::{Reader, What};
-use rotproof_crash::{
-    Check, Contents, Exploration, ExploreOptions, Mark, StateOptions, WayLimits, explore, marks,
+use rotproof_block::{Buffer, Context, Device, Phase, Request, Result, Runtime};
+use rotproof_crash::recording::Reader;
+use rotproof_crash::{CrashReport, ExploreOptions, StateOptions, WayLimits, marks};
+use rotproof_crash_fs::{
+    AllOracles, BASE, BEGINS, CommandOracle, CommandWords, Looks, NoOracle, Oracle, begin_behind,
+    explore_recording,
 };
-use rotproof_crash_fs::{AllOracles, BASE, CommandOracle, CommandWords, MountCheck, NoOracle, Oracle};
 use rotproof_layers::{DeviceSpec, Stack, StackRecording};
 use rotproof_load::CommandLine;
 use rotproof_load::engine::{ProgressCounts, ProgressKind};
 use rotproof_machine::registry::CleanupStack;
-use serde::Serialize;
 
 use super::block_history::BlockHistory;
 use super::{Conducted, RunOptions};
 use crate::file::{CrashSpec, TrialFile};
 
-/// The mark from which on crashes are looked at: what came before was made durable.
-pub(super) const BEGINS: &str = "the load begins";
 /// Folder in that of the run for what oracles need.
 const SCRATCH: &str = "crash";
 const READ_BYTES: u64 = 1 << 20;
-/// Of a longer recording, epochs are told in so many stretches.
-const STRETCHES_MAX: usize = 500;
-
-/// What a recording came to.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct RecordingReport {
-    /// Events, completions and marks included.
-    pub events: u64,
-    /// Writes, discards and writes of zeros.
-    pub writes: u64,
-    /// Bytes that they concern.
-    pub bytes: u64,
-    /// How often something became durable.
-    pub barriers: u64,
-    /// Marks that the load has set.
-    pub marks: u64,
-    /// Bytes of the file.
-    pub file_bytes: u64,
-}
-
-/// What came of `crash:`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CrashReport {
-    /// The recording.
-    pub recording: RecordingReport,
-    /// No crash was looked at before the event with this position.
-    pub begin: u64,
-    /// Who looked at each state.
-    pub looked: Vec<String>,
-    /// What was found.
-    #[serde(flatten)]
-    pub exploration: Exploration,
-    /// The recording from its first event to its last.
-    pub timeline: Vec<Stretch>,
-    /// Where its marks are; of very many some.
-    pub marks: Vec<Mark>,
-}
-
-/// A stretch of a recording: one epoch, or of a long recording several.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Stretch {
-    /// Position of its first event.
-    pub position: u64,
-    /// When it began, in nanoseconds of the recording.
-    pub time_ns: u64,
-    /// How many epochs it is.
-    pub epochs: u64,
-    /// Writes in it.
-    pub writes: u64,
-    /// Their bytes.
-    pub bytes: u64,
-}
 
 /// Writes what the recorded device holds before anybody uses it, unless that is nothing but zeros.
 pub(super) fn keep_base(trial: &TrialFile, stack: &Stack, folder: &Path) -> Result<()> {
@@ -143,10 +88,7 @@ pub(super) fn explore_states(
     let Some(file_system) = trial.subject.file_system() else { return Ok(None) };
     options.monitor.begin("crash", None);
     let recording = &recorded.path;
-    let all_marks = marks(Reader::open(recording)?)?;
-    let Some(begin) = all_marks.iter().find(|mark| mark.text == BEGINS).map(|mark| mark.position + 1) else {
-        return Err(Error::new(ErrorKind::Internal, "the recording does not say where the load begins"));
-    };
+    let begin = begin_behind(&marks(Reader::open(recording)?)?, BEGINS)?;
     let base = folder.join(BASE);
     let states = StateOptions {
         base: base.exists().then_some(base),
@@ -165,14 +107,14 @@ pub(super) fn explore_states(
     let mut cleanup = CleanupStack::new(run);
     let scratch = run.scratch().join(SCRATCH);
     cleanup.create_tree(&scratch)?;
-    let looks = Looks { trial, spec, options, scratch: &scratch, history };
-    let make = |worker: usize, contents: &Arc<Contents>| -> Result<Box<dyn Check>> {
-        let name = format!("crash-{worker}");
-        let contents = Arc::clone(contents);
-        let check =
-            MountCheck::new(run, &name, contents, file_system.kind, spec.fsck, looks.oracle(worker)?)?;
-        let check = check.with_mount_options(&file_system.mount);
-        Ok(Box::new(check.with_second_cuts(spec.second_cuts, trial.seed)))
+    let oracles = Oracles { trial, spec, options, scratch: &scratch, history };
+    let words = oracles.words();
+    let looks = Looks {
+        kind: file_system.kind,
+        mount: &file_system.mount,
+        fsck: spec.fsck,
+        second_cuts: spec.second_cuts,
+        words: &words,
     };
     let workers = spec.workers.map_or_else(default_workers, |workers| workers as usize);
     let exploring = ExploreOptions {
@@ -190,24 +132,14 @@ pub(super) fn explore_states(
         let requests = told.checked.saturating_sub(before);
         progress.add(ProgressKind::Read, ProgressCounts { requests, ..ProgressCounts::default() });
     };
-    let explored = explore(&exploring, &make, &tell, &stop);
+    let make = |worker: usize| oracles.oracle(worker);
+    let explored = explore_recording(run, &exploring, &looks, &make, folder, (&tell, &stop));
     let left = cleanup.undo_all();
-    let exploration = explored?;
+    let report = explored?;
     if let Some(error) = left.into_iter().next() {
         return Err(error.while_doing("removing what the exploration had created"));
     }
-    for failure in &exploration.failures {
-        failure.state.write(&folder.join(format!("state-{}.json", failure.index)))?;
-    }
-    let (recording, timeline) = survey(recording)?;
-    Ok(Some(CrashReport {
-        recording,
-        begin,
-        looked: looks.words(),
-        exploration,
-        timeline,
-        marks: thinned(all_marks),
-    }))
+    Ok(Some(report))
 }
 
 fn default_workers() -> usize {
@@ -215,7 +147,7 @@ fn default_workers() -> usize {
 }
 
 /// Who looks at states.
-struct Looks<'a> {
+struct Oracles<'a> {
     trial: &'a TrialFile,
     spec: &'a CrashSpec,
     options: &'a RunOptions,
@@ -223,7 +155,7 @@ struct Looks<'a> {
     history: Option<&'a Arc<BlockHistory>>,
 }
 
-impl Looks<'_> {
+impl Oracles<'_> {
     fn command(&self) -> Option<&CommandLine> {
         self.spec.check.as_ref().or(self.trial.load.command.as_ref()?.check.as_ref())
     }
@@ -272,69 +204,6 @@ impl Looks<'_> {
             cancel: self.options.cancel.clone(),
         })
     }
-}
-
-/// Reads a recording once: how much it is, and its epochs.
-fn survey(path: &Path) -> Result<(RecordingReport, Vec<Stretch>)> {
-    let mut report = RecordingReport {
-        file_bytes: std::fs::metadata(path).doing(|| format!("looking at {}", path.display()))?.len(),
-        ..RecordingReport::default()
-    };
-    let mut reader = Reader::open(path)?;
-    let mut stretches = vec![Stretch { epochs: 1, ..Stretch::default() }];
-    // Of requests that make something durable, whether they do once they complete.
-    let mut open: BTreeMap<u64, ()> = BTreeMap::new();
-    while let Some(event) = reader.next_event()? {
-        report.events += 1;
-        let last = stretches.last_mut().expect("there is one from the beginning");
-        let mut wrote = |bytes: u64| {
-            report.writes += 1;
-            report.bytes += bytes;
-            last.writes += 1;
-            last.bytes += bytes;
-        };
-        match event.what {
-            What::Write(write) => {
-                wrote(write.length);
-                if write.fua {
-                    open.insert(event.position, ());
-                }
-            }
-            What::Discard { length, .. } | What::WriteZeroes { length, .. } => wrote(length),
-            What::Flush => {
-                open.insert(event.position, ());
-            }
-            What::Done { request, ok } => {
-                if open.remove(&request).is_some() && ok {
-                    report.barriers += 1;
-                    let (position, time_ns) = (event.position + 1, event.time_ns);
-                    stretches.push(Stretch { position, time_ns, epochs: 1, ..Stretch::default() });
-                    if stretches.len() > 2 * STRETCHES_MAX {
-                        stretches = halved(&stretches);
-                    }
-                }
-            }
-            What::Mark(_) => report.marks += 1,
-            What::End => {}
-        }
-    }
-    Ok((report, stretches))
-}
-
-/// Every two stretches as one.
-fn halved(stretches: &[Stretch]) -> Vec<Stretch> {
-    let joined = |pair: &[Stretch]| Stretch {
-        epochs: pair.iter().map(|one| one.epochs).sum(),
-        writes: pair.iter().map(|one| one.writes).sum(),
-        bytes: pair.iter().map(|one| one.bytes).sum(),
-        ..pair[0].clone()
-    };
-    stretches.chunks(2).map(joined).collect()
-}
-
-fn thinned(marks: Vec<Mark>) -> Vec<Mark> {
-    let step = marks.len().div_ceil(STRETCHES_MAX).max(1);
-    marks.into_iter().step_by(step).collect()
 }
 
 impl Conducted {

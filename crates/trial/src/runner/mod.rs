@@ -38,6 +38,7 @@ use parking_lot::Mutex;
 use rotproof_block::error::IoContext;
 use rotproof_block::leaf::NbdDevice;
 use rotproof_block::{Device as _, Error, ErrorKind, Phase, Result};
+use rotproof_crash::CrashReport;
 use rotproof_fault::{FaultEntry, Ledger, Plan, Recogniser, Replay, ResolvedRule, Rule, Sites};
 use rotproof_layers::{DeviceSpec, Stack, StackEnvironment};
 use rotproof_load::engine::LetGo;
@@ -50,7 +51,6 @@ use rotproof_record::Recording;
 
 use block_history::BlockHistory;
 pub use blocks::contents_of;
-pub use crash::{CrashReport, RecordingReport, Stretch};
 pub use device_watch::{DeviceWatch, WatchedPhase};
 use external::External;
 pub use external::{CommandReport, ExternalReport};
@@ -465,7 +465,7 @@ impl Conductor<'_> {
         for recording in self.stack.recordings().iter().filter(|_| self.trial.crash.is_some()) {
             crash::settle(recording)?;
         }
-        self.stack.mark(crash::BEGINS);
+        self.stack.mark(rotproof_crash_fs::BEGINS);
         Ok(())
     }
 

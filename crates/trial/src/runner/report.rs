@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rotproof_crash::CrashReport;
 use rotproof_fault::DrawnModel;
 use rotproof_layers::LayerReport;
 use rotproof_load::engine::HungRequest;
@@ -13,7 +14,6 @@ use rotproof_record::statistics::{Degradation, SteadyEnd, SteadyState, WindowFig
 use rotproof_subject::SubjectDescription;
 use serde::Serialize;
 
-use super::crash::CrashReport;
 use super::external::ExternalReport;
 use super::replay::ReplayReport;
 use crate::expect::{Counts, Expectation};

@@ -1,4 +1,8 @@
-//! `rotproof crash`: what file systems are left with when the power goes, explored state by state.
+//! `rotproof crash`: what file systems are left with when the power goes, explored state by state. Here of sequences of file
+//! operations; of a recording that is there already in `recorded`.
+
+mod recorded;
+mod source;
 
 use std::path::PathBuf;
 
@@ -10,6 +14,9 @@ use rotproof_machine::registry::Registry;
 use rotproof_spec::Span;
 use rotproof_subject::FileSystem;
 use serde_json::json;
+
+pub use recorded::RecordedArgs;
+use recorded::explore_recorded;
 
 use crate::exit::Exit;
 use crate::fail::Failure;
@@ -23,7 +30,9 @@ use crate::units::{count, counted};
 Every sequence of file operations is done on a fresh file system whose device is
 recorded. Of the recording come the states in which a power loss may have left
 it; each is mounted, so that recovery runs, and its files are looked at. What
-fails is kept with its story. Needs root. Nothing of yours is written to.")]
+fails is kept with its story. With --recording the states are those of a
+recording that is there; an exploration that was stopped goes on. Needs root.
+Nothing of yours is written to. docs/crash-states.md says more.")]
 pub struct CrashArgs {
     /// The file system
     #[arg(value_name = "SUBJECT")]
@@ -37,9 +46,9 @@ pub struct CrashArgs {
     #[arg(long, value_name = "N")]
     pub sample: Option<usize>,
 
-    /// States of each sequence at most
-    #[arg(long, value_name = "N", default_value_t = 40)]
-    pub states: u64,
+    /// States at most; default: 40 of each sequence, 1000 of a recording
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub states: Option<u64>,
 
     /// States looked at at the same time; default: one for each CPU, up to 4
     #[arg(long, value_name = "N")]
@@ -53,11 +62,11 @@ pub struct CrashArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Begin no sequence after so long
+    /// Begin no sequence, and no state of a recording, after so long
     #[arg(long, value_name = "SPAN")]
     pub duration: Option<Span>,
 
-    /// Where what fails is kept; default: rotproof-results/crash
+    /// Where what fails is kept; default: rotproof-results/crash, or a folder of the recording's in it
     #[arg(long, value_name = "DIR")]
     pub results: Option<PathBuf>,
 
@@ -69,6 +78,9 @@ pub struct CrashArgs {
     #[arg(long, value_name = "FILE", requires = "state")]
     pub image: Option<PathBuf>,
 
+    #[command(flatten)]
+    pub recorded: RecordedArgs,
+
     /// No progress
     #[arg(short, long)]
     pub quiet: bool,
@@ -76,6 +88,13 @@ pub struct CrashArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+impl CrashArgs {
+    fn workers(&self) -> usize {
+        self.workers
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(4))
+    }
 }
 
 /// The file systems that can be explored.
@@ -100,6 +119,8 @@ impl CrashSubject {
     }
 }
 
+/// States of a sequence if nothing is said.
+const STATES: u64 = 40;
 /// Suspects that are shown one by one.
 const SUSPECTS_MAX: usize = 10;
 /// States of them of which nobody knows that are shown one by one.
@@ -119,7 +140,8 @@ pub fn crash(args: &CrashArgs, output: Output) -> Result<Exit, Failure> {
             let what = format!("{} is there already; remove it or choose another", image.display());
             return Err(Error::new(ErrorKind::Refused, what).into());
         }
-        let words = write_state(state, image)?;
+        let of = &args.recorded;
+        let words = write_state(state, of.recording.as_deref(), of.base.as_deref(), image)?;
         match args.json {
             true => output.json(&json!({ "state": words, "image": image })),
             false => output.result(format!("{words}\nImage: {}", image.display())),
@@ -127,10 +149,13 @@ pub fn crash(args: &CrashArgs, output: Output) -> Result<Exit, Failure> {
         return Ok(Exit::Pass);
     }
     let Some(kind) = args.subject else {
-        let what = "name a file system: rotproof crash ext4; or a state with `--state FILE`";
+        let what = "name the file system: rotproof crash ext4, with `--recording FILE` too; or a state with `--state FILE`";
         return Err(Error::new(ErrorKind::Invalid, what).into());
     };
     let kind = kind.kind();
+    if let Some(recording) = &args.recorded.recording {
+        return explore_recorded(args, kind, recording, output);
+    }
     let cancel = cancel_on_signals()?;
     let two = of_length_two();
     let sequences = match (args.length, args.sample) {
@@ -142,10 +167,8 @@ pub fn crash(args: &CrashArgs, output: Output) -> Result<Exit, Failure> {
     let options = CampaignOptions {
         kind,
         sequences,
-        states_max: args.states,
-        workers: args
-            .workers
-            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(4)),
+        states_max: args.states.unwrap_or(STATES),
+        workers: args.workers(),
         checker_every: usize::from(args.fsck),
         seed: args.seed,
         time_max: args.duration.map(|span| span.0),

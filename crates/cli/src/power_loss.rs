@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rotproof_trial::runner::CrashReport;
+use rotproof_crash::CrashReport;
 
 use crate::output::{Paint, visible};
 use crate::table::{Align, Table};

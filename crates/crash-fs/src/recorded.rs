@@ -1,0 +1,82 @@
+//! A recording that is there already, explored: its states are mounted and looked at by whoever knows what was in the files.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_crash::recording::Reader;
+use rotproof_crash::{
+    Check, Contents, CrashReport, ExploreOptions, Mark, Progress, StateOptions, explore, marks,
+};
+use rotproof_machine::registry::Run;
+use rotproof_subject::FileSystem;
+
+use crate::check::{MountCheck, Oracle};
+use crate::kept::state_name;
+
+/// The mark from which on crashes are looked at: what came before was made durable.
+pub const BEGINS: &str = "the load begins";
+
+/// So many marks are told to somebody who named one that is not there.
+const MARKS_TOLD: usize = 8;
+
+/// Makes the oracle of a worker.
+pub type MakeOracle<'a> = &'a (dyn Fn(usize) -> Result<Box<dyn Oracle>> + Sync);
+
+/// How the states of a recording are looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Looks<'a> {
+    /// The file system.
+    pub kind: FileSystem,
+    /// Further mount options.
+    pub mount: &'a [String],
+    /// The file system's own checker looks, too.
+    pub fsck: bool,
+    /// So often the power goes again while a state is recovered.
+    pub second_cuts: u32,
+    /// Who looks, in words.
+    pub words: &'a [String],
+}
+
+/// Explores a recording, with all that is created on record in `run`. A state that fails is written as a file into the folder
+/// `keep`, unless it is there.
+pub fn explore_recording(
+    run: &Run,
+    options: &ExploreOptions,
+    looks: &Looks<'_>,
+    oracle: MakeOracle<'_>,
+    keep: &Path,
+    (tell, stop): (&(dyn Fn(&Progress) + Sync), &AtomicBool),
+) -> Result<CrashReport> {
+    let make = |worker: usize, contents: &Arc<Contents>| -> Result<Box<dyn Check>> {
+        let name = format!("crash-{worker}");
+        let contents = Arc::clone(contents);
+        let check = MountCheck::new(run, &name, contents, looks.kind, looks.fsck, oracle(worker)?)?;
+        let check = check.with_mount_options(looks.mount);
+        Ok(Box::new(check.with_second_cuts(looks.second_cuts, options.states.seed)))
+    };
+    let exploration = explore(options, &make, tell, stop)?;
+    for failure in &exploration.failures {
+        let path = keep.join(state_name(failure.index));
+        if !path.exists() {
+            failure.state.write(&path)?;
+        }
+    }
+    let StateOptions { recording, begin, .. } = &options.states;
+    let all_marks = marks(Reader::open(recording)?)?;
+    CrashReport::new(recording, *begin, looks.words.to_vec(), exploration, all_marks)
+}
+
+/// Position of the event behind the first mark with this text. Fails with [`ErrorKind::Invalid`] if there is none.
+pub fn begin_behind(marks: &[Mark], text: &str) -> Result<u64> {
+    if let Some(mark) = marks.iter().find(|mark| mark.text == text) {
+        return Ok(mark.position + 1);
+    }
+    let some: Vec<String> = marks.iter().take(MARKS_TOLD).map(|mark| format!("`{}`", mark.text)).collect();
+    let what = match some.is_empty() {
+        true => format!("the recording has no mark `{text}`; it has none at all"),
+        false => format!("the recording has no mark `{text}`; its first marks are {}", some.join(", ")),
+    };
+    Err(Error::new(ErrorKind::Invalid, what))
+}
