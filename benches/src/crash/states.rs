@@ -53,7 +53,7 @@ fn measure(
         Step { operation: Operation::Append("A/foo"), persist: Persist::Fsync("A/foo") },
         Step { operation: Operation::Rename("A/foo", "A/bar"), persist: Persist::Sync },
     ];
-    let options = SequenceOptions { folder, name: "sequence", id: 1 };
+    let options = SequenceOptions { folder, name: "sequence", id: 1, mount: &[] };
     let done = run_sequence(run, &blank, &steps, options)?;
     let states = StateOptions {
         base: Some(blank.image.clone()),
@@ -81,7 +81,7 @@ fn measure(
             let scene = format!("{}-{}-{scenes}", kind.name(), name.len());
             let ours = || -> Result<f64> {
                 let mut list = States::new(states.clone())?;
-                let oracle = Box::new(TreeOracle::new(&steps, Promise::of(kind)));
+                let oracle = Box::new(TreeOracle::new(&steps, Promise::of(kind, &[])));
                 let contents = Arc::clone(list.contents());
                 let mut check = MountCheck::new(run, &scene, contents, kind, runs_checker, oracle)?;
                 let began = Instant::now();

@@ -41,6 +41,8 @@ const PER_POINT_MAX: u64 = 20;
 pub struct CampaignOptions {
     /// The file system.
     pub kind: FileSystem,
+    /// Further mount options; they may choose what is promised.
+    pub mount: Vec<String>,
     /// What is done to its files.
     pub sequences: Vec<Vec<Step>>,
     /// States of each sequence, at most.
@@ -157,7 +159,12 @@ struct One<'a> {
 impl One<'_> {
     fn explore(&self) -> Result<(PathBuf, Exploration)> {
         let name = format!("s{}", self.number + 1);
-        let options = SequenceOptions { folder: self.folder, name: &name, id: self.number as u128 + 1 };
+        let options = SequenceOptions {
+            folder: self.folder,
+            name: &name,
+            id: self.number as u128 + 1,
+            mount: &self.options.mount,
+        };
         let done = run_sequence(self.run, self.blank, self.steps, options)?;
         let states = StateOptions {
             base: Some(self.blank.image.clone()),
@@ -169,11 +176,13 @@ impl One<'_> {
         };
         let every = self.options.checker_every;
         let runs_checker = every > 0 && self.number.is_multiple_of(every);
+        let promise = Promise::of(self.blank.kind, &self.options.mount);
         let make = |worker: usize, contents: &Arc<Contents>| -> Result<Box<dyn Check>> {
-            let oracle = Box::new(TreeOracle::new(self.steps, Promise::of(self.blank.kind)));
+            let oracle = Box::new(TreeOracle::new(self.steps, promise));
             let (name, kind) = (format!("{name}-{worker}"), self.blank.kind);
             let contents = Arc::clone(contents);
-            Ok(Box::new(MountCheck::new(self.run, &name, contents, kind, runs_checker, oracle)?))
+            let check = MountCheck::new(self.run, &name, contents, kind, runs_checker, oracle)?;
+            Ok(Box::new(check.with_mount_options(&self.options.mount)))
         };
         let options = ExploreOptions { workers: self.options.workers, ..ExploreOptions::new(states) };
         let stop = AtomicBool::new(false);

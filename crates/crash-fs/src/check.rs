@@ -63,7 +63,7 @@ pub struct MountCheck {
     oracle: Box<dyn Oracle>,
     /// So many further cuts while recovery is under way, and what they are drawn from.
     second_cuts: (u32, u64),
-    /// What the recovery of this state has written.
+    /// What was written to this state by whoever recovered it.
     recovery: Option<Vec<RecoveryWrite>>,
     /// Why the device may still be written to by the file system of a state before, if it may.
     is_held: Option<String>,
@@ -177,12 +177,13 @@ impl MountCheck {
             }
             let said = self.scene.kernel_words();
             let words = format!("it cannot be mounted: {error}; the kernel says: {}", last(&said));
+            self.recovery = None;
             return Ok(vec![Finding::new("mount", words)]);
         }
-        // Recovery ends with the mount; what comes later is of whoever uses the file system.
-        self.recovery = Some(self.image.writes());
         let looked = self.oracle.look(self.scene.mountpoint(), crash);
         self.scene.unmount()?;
+        // The file system recovers in the mount, a store above it when the oracle opens it.
+        self.recovery = Some(self.image.writes());
         let mut findings = looked?;
         let complaints: Vec<String> =
             self.scene.kernel_words().into_iter().filter(|line| is_complaint(line)).collect();

@@ -23,7 +23,7 @@ pub use campaign::{Campaign, CampaignOptions, Suspect, Tally, explore_sequences}
 pub use check::{AllOracles, MountCheck, NoOracle, Oracle};
 pub use command_oracle::{CommandOracle, CommandWords};
 pub use kept::{BASE, RECORDING, base_beside, state_name, write_state};
-pub use promise::Promise;
+pub use promise::{MODES, Mode, Promise, promise_table};
 pub use recorded::{BEGINS, Looks, MakeOracle, begin_behind, explore_recording};
 pub use scene::Scene;
 pub use sequence::{SequenceOptions, SequenceRun, run_sequence};

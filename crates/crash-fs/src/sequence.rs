@@ -27,6 +27,8 @@ pub struct SequenceOptions<'a> {
     pub name: &'a str,
     /// Tells the recording from others.
     pub id: u128,
+    /// Further mount options.
+    pub mount: &'a [String],
 }
 
 /// A sequence that was done.
@@ -52,7 +54,7 @@ pub fn run_sequence(
     let device: Arc<dyn Device> = blank.device()?;
     let recorded = RecordDevice::new(device, Arc::clone(&recorder));
     let mut scene = Scene::new(run, options.name, recorded, blank.kind)?;
-    scene.mount(&mount_options(blank.kind))?;
+    scene.mount(&[&mount_options(blank.kind), options.mount].concat())?;
     set_up(scene.mountpoint())?;
     let mark = |text: &str| recorder.mark(recorder.time_ns(), text);
     mark(SET_UP);

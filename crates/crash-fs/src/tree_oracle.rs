@@ -140,7 +140,30 @@ impl TreeOracle {
                 findings.push(Finding::new("order of names", words));
             }
         }
+        // What is written through a mapping has no place in the order.
+        let is_mapped = |step: &Step| matches!(step.operation, Operation::MmapWrite(_));
+        if self.promise.data_in_order && findings.is_empty() && !self.steps.iter().any(is_mapped) {
+            let in_order =
+                (reached.synced..=reached.begun).any(|step| self.is_between(step, seen, reached.begun));
+            if !in_order {
+                let words = "a later change is there, and an earlier one is not".to_owned();
+                findings.push(Finding::new("order of data", words));
+            }
+        }
         findings
+    }
+
+    /// Whether all is as after so many steps, or as in the middle of the next.
+    fn is_between(&self, step: usize, seen: &BTreeMap<String, Seen>, begun: usize) -> bool {
+        let next = (step + 1).min(begun);
+        [step, next].into_iter().any(|named| {
+            let names = &self.trees[named].names;
+            names.len() == seen.len()
+                && names.iter().all(|(path, inode)| {
+                    let versions = (step..=next).filter_map(|tree| self.trees[tree].nodes.get(inode));
+                    seen.get(*path).is_some_and(|seen| is_one_of(&versions.collect::<Vec<_>>(), seen))
+                })
+        })
     }
 
     /// What the persistence point of a step must have kept of names.
@@ -227,7 +250,9 @@ impl TreeOracle {
                 data.iter().map(|(blocks, _)| blocks.get(block).copied()).collect();
             let is_zero = *found == Some(0) && allowed.len() > 1;
             let is_known = found.is_some() && allowed.contains(found);
-            if !is_known && !is_zero && (self.promise.no_foreign_data || allowed.len() == 1) {
+            // A block that was always there is written in place.
+            let is_new = allowed.contains(&None);
+            if !is_known && !is_zero && (self.promise.only_own_data || !is_new) {
                 return Err(format!("its sector {sector} holds {found:x?}, and one of {allowed:x?} it had"));
             }
         }
@@ -237,6 +262,35 @@ impl TreeOracle {
         }
         Ok(())
     }
+}
+
+/// Whether what is seen lies between these versions of one inode: of a size from the least to the most, and each sector of one of
+/// them, or zeros where they differ.
+fn is_one_of(versions: &[&Node], seen: &Seen) -> bool {
+    let files: Vec<(&Vec<u8>, Option<u8>)> = versions
+        .iter()
+        .filter_map(|node| match node {
+            Node::File { blocks, xattr } => Some((blocks, *xattr)),
+            _ => None,
+        })
+        .collect();
+    let Seen::File { size, sectors, xattr } = seen else {
+        return versions.iter().any(|node| match (node, seen) {
+            (Node::Folder, Seen::Folder) => true,
+            (Node::Symlink(target), Seen::Symlink(found)) => target == found,
+            _ => false,
+        });
+    };
+    let lengths = || files.iter().map(|(blocks, _)| blocks.len() * BLOCK_BYTES);
+    let fits = lengths().min().is_some_and(|least| *size >= least)
+        && lengths().max().is_some_and(|most| *size <= most)
+        && files.iter().any(|(_, one)| one == xattr);
+    fits && sectors.iter().enumerate().all(|(sector, found)| {
+        let block = sector * SECTOR_BYTES / BLOCK_BYTES;
+        let allowed: BTreeSet<Option<u8>> =
+            files.iter().map(|(blocks, _)| blocks.get(block).copied()).collect();
+        (found.is_some() && allowed.contains(found)) || (*found == Some(0) && allowed.len() > 1)
+    })
 }
 
 impl Oracle for TreeOracle {

@@ -18,11 +18,16 @@ struct Stand {
     run: Option<Run>,
     folder: tempfile::TempDir,
     blank: Blank,
+    mount: Vec<String>,
     next: u32,
 }
 
 impl Stand {
     fn new(kind: FileSystem) -> Self {
+        Self::mounted(kind, &[])
+    }
+
+    fn mounted(kind: FileSystem, mount: &[&str]) -> Self {
         let folder = tempfile::tempdir_in("/dev/shm").expect("memory");
         let state = folder.path().join("state");
         std::fs::create_dir(&state).expect("there is room");
@@ -30,7 +35,8 @@ impl Stand {
         std::fs::set_permissions(&state, PermissionsExt::from_mode(0o700)).expect("ours");
         let run = Registry::at(&state).expect("a registry").begin().expect("a run");
         let blank = Blank::make(kind, folder.path()).expect("the file system's programs are installed");
-        Self { run: Some(run), folder, blank, next: 0 }
+        let mount = mount.iter().map(|&option| option.to_owned()).collect();
+        Self { run: Some(run), folder, blank, mount, next: 0 }
     }
 
     fn run(&self) -> &Run {
@@ -41,7 +47,12 @@ impl Stand {
     fn explore(&mut self, steps: &[Step], states_max: u64, runs_checker: bool) -> Exploration {
         self.next += 1;
         let name = format!("s{}", self.next);
-        let options = SequenceOptions { folder: self.folder.path(), name: &name, id: self.next.into() };
+        let options = SequenceOptions {
+            folder: self.folder.path(),
+            name: &name,
+            id: self.next.into(),
+            mount: &self.mount,
+        };
         let done = run_sequence(self.run(), &self.blank, steps, options).expect("the sequence can be done");
         let states = StateOptions {
             base: Some(self.blank.image.clone()),
@@ -72,10 +83,10 @@ impl Stand {
     ) -> Exploration {
         let kind = self.blank.kind;
         let make = |worker: usize, contents: &Arc<Contents>| -> Result<Box<dyn Check>> {
-            let oracle = Box::new(TreeOracle::new(steps, Promise::of(kind)));
+            let oracle = Box::new(TreeOracle::new(steps, Promise::of(kind, &self.mount)));
             let name = format!("{name}-{worker}");
             let check = MountCheck::new(self.run(), &name, Arc::clone(contents), kind, runs_checker, oracle)?;
-            Ok(Box::new(check))
+            Ok(Box::new(check.with_mount_options(&self.mount)))
         };
         let options = ExploreOptions { workers: 2, ..ExploreOptions::new(states) };
         explore(&options, &make, &|_| {}, &AtomicBool::new(false)).expect("it can be explored")
@@ -91,17 +102,21 @@ impl Drop for Stand {
     }
 }
 
+/// More than there are of one step.
+const ALL: usize = 1000;
+
 fn is_root() -> bool {
     Path::new("/dev/loop-control").exists() && std::fs::File::open("/dev/loop-control").is_ok()
 }
 
-/// All sequences of one step and some of two; `ROTPROOF_CRASH_TIMES` times as many of those, if that is set.
-fn pass(kind: FileSystem, of_two: usize) {
+/// So many sequences of one step and of two; `ROTPROOF_CRASH_TIMES` times as many, if that is set.
+fn pass(kind: FileSystem, mount: &[&str], of_one: usize, of_two: usize) {
     assert!(is_root(), "run as root: states are mounted");
-    let mut stand = Stand::new(kind);
+    let mut stand = Stand::mounted(kind, mount);
     let (began, mut checked) = (Instant::now(), 0);
     let times = std::env::var("ROTPROOF_CRASH_TIMES").map_or(1, |times| times.parse().expect("a number"));
-    let sequences = [of_length_one(), sample(&of_length_two(), of_two * times, 1)].concat();
+    let sequences =
+        [sample(&of_length_one(), of_one * times, 1), sample(&of_length_two(), of_two * times, 1)].concat();
     for (index, steps) in sequences.iter().enumerate() {
         let words: Vec<String> = steps.iter().map(ToString::to_string).collect();
         let found = stand.explore(steps, 40, index % 5 == 0);
@@ -125,17 +140,23 @@ fn pass(kind: FileSystem, of_two: usize) {
 
 #[test]
 fn ext4_keeps_what_it_promises() {
-    pass(FileSystem::Ext4, 20);
+    pass(FileSystem::Ext4, &[], ALL, 20);
+}
+
+#[test]
+fn ext4_keeps_what_each_of_its_modes_promises() {
+    pass(FileSystem::Ext4, &["data=journal"], 20, 20);
+    pass(FileSystem::Ext4, &["data=writeback"], 20, 10);
 }
 
 #[test]
 fn xfs_keeps_what_it_promises() {
-    pass(FileSystem::Xfs, 10);
+    pass(FileSystem::Xfs, &[], ALL, 10);
 }
 
 #[test]
 fn btrfs_keeps_what_it_promises() {
-    pass(FileSystem::Btrfs, 20);
+    pass(FileSystem::Btrfs, &[], ALL, 20);
 }
 
 #[test]
@@ -146,7 +167,7 @@ fn a_disk_that_lies_about_flush_is_found_out_below_ext4() {
     let found = stand.explore(&steps, 60, false);
     assert!(found.failures.is_empty(), "an honest disk: {:#?}", found.failures);
     let name = "lies";
-    let options = SequenceOptions { folder: stand.folder.path(), name, id: 99 };
+    let options = SequenceOptions { folder: stand.folder.path(), name, id: 99, mount: &[] };
     let done = run_sequence(stand.run(), &stand.blank, &steps, options).expect("the sequence can be done");
     // The same requests as a disk has them that acknowledges flushes and forgets them: no flush is recorded.
     let lying = stand.folder.path().join("lying");
@@ -217,7 +238,7 @@ fn a_state_that_was_kept_can_be_made_again() {
     assert!(is_root(), "run as root: a file system is mounted");
     let stand = Stand::new(FileSystem::Ext4);
     let steps = [Step { operation: Operation::Append("A/foo"), persist: Persist::Nothing }];
-    let options = SequenceOptions { folder: stand.folder.path(), name: "kept", id: 5 };
+    let options = SequenceOptions { folder: stand.folder.path(), name: "kept", id: 5, mount: &[] };
     let done = run_sequence(stand.run(), &stand.blank, &steps, options).expect("the sequence can be done");
     let base = Some(stand.blank.image.clone());
     let states = StateOptions { base, begin: done.begin, ..StateOptions::new(&done.recording, 1) };

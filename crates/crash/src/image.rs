@@ -149,6 +149,7 @@ impl Shared {
                     length: request.length,
                     data: matches!(operation, Operation::Write { .. }).then(|| request.buffer[..].into()),
                     epoch: *epoch,
+                    fua: operation == Operation::Write { fua: true },
                 }),
             }
         }

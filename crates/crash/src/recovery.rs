@@ -19,6 +19,8 @@ pub struct RecoveryWrite {
     pub data: Option<Box<[u8]>>,
     /// How many flushes the device had been asked for before.
     pub epoch: u64,
+    /// It was durable when it was done.
+    pub fua: bool,
 }
 
 /// Where a second cut comes, and which of the writes of recovery it leaves.
@@ -51,6 +53,7 @@ pub fn second_cuts(writes: &[RecoveryWrite], count: u32, seed: u64) -> Vec<Secon
         let epoch = writes[made - 1].epoch;
         let is_kept = |at: &usize| {
             writes[*at].epoch < epoch
+                || writes[*at].fua
                 || match number % 3 {
                     0 => true,
                     1 => mix(seed, number, 1 + *at as u64).is_multiple_of(2),
@@ -71,7 +74,13 @@ mod tests {
 
     #[test]
     fn what_was_flushed_before_a_second_cut_is_there_and_nothing_that_was_not_written_yet() {
-        let write = |at: u64| RecoveryWrite { offset: at * 4096, length: 4096, data: None, epoch: at / 4 };
+        let write = |at: u64| RecoveryWrite {
+            offset: at * 4096,
+            length: 4096,
+            data: None,
+            epoch: at / 4,
+            fua: at.is_multiple_of(5),
+        };
         let writes: Vec<RecoveryWrite> = (0..16).map(write).collect();
         let mut lost = 0;
         for seed in 0..50 {
@@ -80,7 +89,7 @@ mod tests {
             for cut in cuts {
                 let epoch = writes[cut.made - 1].epoch;
                 assert!(cut.kept.iter().all(|&at| at < cut.made));
-                let flushed = (0..cut.made).filter(|&at| writes[at].epoch < epoch);
+                let flushed = (0..cut.made).filter(|&at| writes[at].epoch < epoch || writes[at].fua);
                 assert!(flushed.into_iter().all(|at| cut.kept.contains(&at)), "{cut:?}");
                 lost += cut.made - cut.kept.len();
             }

@@ -54,6 +54,10 @@ pub struct CrashArgs {
     #[arg(long, value_name = "N")]
     pub workers: Option<usize>,
 
+    /// Further mount options, such as data=journal; what is asked for goes by what they promise
+    #[arg(long, value_name = "OPTIONS", value_delimiter = ',')]
+    pub mount: Vec<String>,
+
     /// Let the file system's own checker look at every state too
     #[arg(long)]
     pub fsck: bool,
@@ -166,6 +170,7 @@ pub fn crash(args: &CrashArgs, output: Output) -> Result<Exit, Failure> {
     };
     let options = CampaignOptions {
         kind,
+        mount: args.mount.clone(),
         sequences,
         states_max: args.states.unwrap_or(STATES),
         workers: args.workers(),

@@ -59,10 +59,6 @@ pub struct RecordedArgs {
     #[arg(long, value_name = "MARK", requires = "recording")]
     pub begin: Option<String>,
 
-    /// Further mount options
-    #[arg(long, value_name = "OPTIONS", value_delimiter = ',', requires = "recording")]
-    pub mount: Vec<String>,
-
     /// The ways to choose states, in their order
     #[arg(long, value_name = "WORDS", value_delimiter = ',', value_parser = way, requires = "recording")]
     pub ways: Vec<Way>,
@@ -124,7 +120,7 @@ pub fn explore_recorded(
         resume: Some(folder.join(PROGRESS)),
         looked_at_by: format!(
             "{kind} {words:?} {:?} {} {:?}",
-            of.mount,
+            args.mount,
             of.second_cuts,
             name_of(base.as_deref())?
         ),
@@ -231,7 +227,7 @@ fn explore(
     };
     let looks = Looks {
         kind: this.kind,
-        mount: &of.mount,
+        mount: &this.args.mount,
         fsck: this.args.fsck,
         second_cuts: of.second_cuts,
         words: this.words,

@@ -6,6 +6,10 @@ use crate::operations::{Operation, of_length_one, of_length_two, sample};
 use rotproof_crash::{Mark, StateDescription, Way};
 
 fn look(root: &Path, steps: &[Step], marks: &[String]) -> Vec<Finding> {
+    look_in("data=ordered", root, steps, marks)
+}
+
+fn look_in(mode: &str, root: &Path, steps: &[Step], marks: &[String]) -> Vec<Finding> {
     let state = StateDescription {
         recording: String::new(),
         way: Way::Subsets,
@@ -18,7 +22,7 @@ fn look(root: &Path, steps: &[Step], marks: &[String]) -> Vec<Finding> {
     };
     let marks: Vec<Mark> =
         (0..).zip(marks).map(|(position, text)| Mark { position, time_ns: 0, text: text.clone() }).collect();
-    let promise = Promise::of(rotproof_subject::FileSystem::Ext4);
+    let promise = Promise::of(rotproof_subject::FileSystem::Ext4, &[mode.to_owned()]);
     TreeOracle::new(steps, promise)
         .look(root, &Crash { state: &state, marks: &marks })
         .expect("it can be looked at")
@@ -44,7 +48,9 @@ fn whatever_had_begun_may_be_there_and_what_was_persisted_is_there() {
         for done in 0..=steps.len() {
             let folder = folder(&steps[..done]);
             let mut marks = all_marks(done);
-            assert_eq!(look(folder.path(), &steps, &marks), [], "{steps:?} {done}");
+            for mode in ["data=ordered", "data=journal", "data=writeback"] {
+                assert_eq!(look_in(mode, folder.path(), &steps, &marks), [], "{steps:?} {done} {mode}");
+            }
             if done < steps.len() {
                 marks.push(begin_mark(done + 1));
                 assert_eq!(look(folder.path(), &steps, &marks), [], "{steps:?}: the next had begun");
@@ -105,5 +111,35 @@ fn what_nobody_did_is_found() {
         let kinds: Vec<String> =
             look(folder.path(), &steps, &[begin_mark(1)]).into_iter().map(|finding| finding.kind).collect();
         assert!(kinds.iter().any(|found| found == kind), "{kind}: {kinds:?}");
+    }
+}
+
+#[test]
+fn a_mode_that_promises_more_is_asked_for_more() {
+    let step = |operation| Step { operation, persist: Persist::Nothing };
+    let begun = [begin_mark(1), begin_mark(2)];
+    let kinds = |mode: &str, root: &Path, steps: &[Step]| -> Vec<String> {
+        // The first names what is wrong; others may follow from it.
+        look_in(mode, root, steps, &begun).into_iter().take(1).map(|finding| finding.kind).collect()
+    };
+    // The second of two changes is there, and the data of the first are not.
+    for second in [Operation::Link("A/foo", "A/link"), Operation::Unlink("A/bar"), Operation::Append("A/bar")]
+    {
+        let steps = [step(Operation::Overwrite("A/foo")), step(second.clone())];
+        let folder = folder(&[]);
+        perform(folder.path(), &second, 2).expect("it can be done");
+        assert_eq!(kinds("data=ordered", folder.path(), &steps), [""; 0], "{second}");
+        assert_eq!(kinds("data=journal", folder.path(), &steps), ["order of data"], "{second}");
+    }
+    // What another file had, in a block that is new, and in one that was there.
+    for (operation, block, in_writeback) in
+        [(Operation::Append("A/bar"), 1, &[][..]), (Operation::Overwrite("A/bar"), 0, &["content"])]
+    {
+        let steps = [step(operation.clone()), step(Operation::SetXattr("A/foo"))];
+        let folder = folder(&steps[..1]);
+        let file = File::options().write(true).open(folder.path().join("A/bar")).expect("it is there");
+        std::os::unix::fs::FileExt::write_all_at(&file, &[0x11; 4096], block * 4096).expect("there is room");
+        assert_eq!(kinds("data=ordered", folder.path(), &steps), ["content"], "{operation}");
+        assert_eq!(kinds("data=writeback", folder.path(), &steps), in_writeback, "{operation}");
     }
 }
