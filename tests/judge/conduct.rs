@@ -127,6 +127,7 @@ pub fn conduct(case: &Case, folder: &Path) -> Result<Conducted> {
         phase: Arc::new(AtomicU8::new(Phase::Setup as u8)),
         export_threads: 2,
         cancel: Cancel::new(),
+        is_recorded: false,
     };
     let mut subject = rotproof_subject::prepare(&trial.subject, vec![Arc::clone(&device)], &environment)?;
     let mut stage = Stage {

@@ -187,6 +187,44 @@ fn a_check_that_cannot_be_run_shows_nothing_and_the_trial_fails() {
 }
 
 #[test]
+fn a_machine_keeps_what_it_has_acknowledged_when_kernel_and_power_go_at_once() {
+    let rig = Rig::new();
+    let trial = |sync: &str, expect: &str| {
+        Trial::new(format!(
+            r#"
+stack: [memory: {{ size: 48MiB }}, record]
+subject: {{ machine: {{ file_system: ext4, holds_dirty: true }} }}
+load:
+  command:
+    run: |
+      for n in 1 2 3; do
+        head -c 8192 /dev/zero | tr '\0' $n > {{target}}/file$n
+        {sync}
+        "$ROTPROOF" mark "file $n is durable"
+      done
+crash:
+  states: 40
+  workers: 1
+  ways: [persistence_points, prefix_at_write, torn]
+  check: |
+    for n in $(sed -n 's/^file \([0-9]\) is durable$/\1/p' "$ROTPROOF_MARKS"); do
+      test "$(cat {{target}}/file$n | tr -d -c $n | wc -c)" = 8192 || {{ echo "file $n is not whole"; exit 1; }}
+    done
+{expect}"#
+        ))
+    };
+    let run = rig.run(&trial("sync {target}/file$n {target}", ""));
+    run.assert_passed();
+    assert!(run.count("states") >= 10, "{}", run.text);
+    assert_eq!(run.json["crash"]["looked"][0], "mount by the kernel of this machine");
+    // What was never synced is in the memory of a kernel that is gone.
+    let found = rig.run(&trial("true", "expect: { failing_states: '>= 1' }"));
+    found.assert_passed();
+    let story = found.json["crash"]["failures"][0]["findings"][0]["words"].as_str().expect("words");
+    assert!(story.contains("file"), "{story}");
+}
+
+#[test]
 fn a_cache_that_lies_about_flush_is_found_out_by_the_oracle_of_a_load() {
     let rig = Rig::new();
     let trial = |layers: &str, expect: &str| {

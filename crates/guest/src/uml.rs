@@ -243,6 +243,11 @@ impl Guest {
         self.command("unmount").map(drop)
     }
 
+    /// Writes all that is dirty in its memory.
+    pub fn sync(&self) -> Result<()> {
+        self.command("sync").map(drop)
+    }
+
     /// Shows its file system in a folder of this machine.
     pub fn show(&self, point: &Path) -> Result<GuestFolder> {
         GuestFolder::mount(&self.link, point)

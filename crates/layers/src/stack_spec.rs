@@ -112,6 +112,11 @@ impl StackSpec {
         leaves.next().filter(|_| leaves.next().is_none())
     }
 
+    /// Whether anything in it is recorded.
+    pub fn is_recorded(&self) -> bool {
+        self.devices().iter().any(|device| matches!(device, DeviceSpec::Record(_)))
+    }
+
     /// Whether the device that it is is recorded as it is laid out on top: above the recorder there is nothing that would
     /// keep data elsewhere or in another form.
     pub fn ends_recorded(&self) -> bool {

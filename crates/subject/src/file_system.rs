@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rotproof_attach::Mount;
-use rotproof_block::error::IoContext;
 use rotproof_block::{Device, Error, Result};
 use rotproof_export::unmount_when_free;
 use rotproof_machine::mounts::mounts;
@@ -71,17 +70,6 @@ impl FileSystemSubject {
         })?;
         self.options_in_force = options_in_force(&self.mountpoint)?;
         Ok(())
-    }
-
-    /// Asks the file system to write what it has in memory, and to say whether it could.
-    fn sync(&self) -> Result<()> {
-        let doing = || format!("writing what {} still has in memory", self.kind);
-        let root = File::open(&self.mountpoint).doing(doing)?;
-        // SAFETY: takes an open descriptor.
-        match unsafe { libc::syncfs(root.as_raw_fd()) } {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()).doing(doing),
-        }
     }
 
     /// The kernel's last words on the device, to go with an error.

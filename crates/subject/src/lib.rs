@@ -17,11 +17,14 @@ mod requirements;
 mod spec;
 mod volume_spec;
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use std::time::Instant;
 
+use rotproof_block::error::IoContext;
 use rotproof_block::{Device, Error, ErrorKind, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -51,6 +54,8 @@ pub struct SubjectEnvironment {
     pub export_threads: usize,
     /// Ends a program under way, and lets the teardown be quick rather than careful.
     pub cancel: Cancel,
+    /// What the stack is asked is recorded: what counts as durable must be seen there.
+    pub is_recorded: bool,
 }
 
 /// Makes the subject on `devices`, of which most take one; a volume is a device of its [whole stack](SubjectSpec::whole_stack) already. Checks first what it needs ([`check_requirements`]); on an error nothing that it
@@ -102,6 +107,14 @@ pub trait Prepared: Send {
     /// `while_down` is called when nothing of the subject is left on the stack and before it is attached again: when power comes
     /// back, for example.
     fn remount(&mut self, while_down: &dyn Fn()) -> Result<Remount>;
+
+    /// Makes all that was done to its files durable.
+    fn sync(&self) -> Result<()> {
+        match self.place() {
+            Place::Folder(folder) => sync_folder(&folder),
+            Place::Device(_) | Place::Fat(_) | Place::BlockDevice(_) => Ok(()),
+        }
+    }
 
     /// What was made, and how, for the results.
     fn describe(&self) -> SubjectDescription;
@@ -190,6 +203,17 @@ pub struct SubjectDescription {
     /// The mount options in force, as the kernel lists them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub mount_options_in_force: Option<String>,
+}
+
+/// Asks a file system to write what it has in memory, and to say whether it could.
+fn sync_folder(folder: &Path) -> Result<()> {
+    let doing = || format!("writing what {} still has in memory", folder.display());
+    let root = File::open(folder).doing(doing)?;
+    // SAFETY: takes an open descriptor.
+    match unsafe { libc::syncfs(root.as_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()).doing(doing),
+    }
 }
 
 /// One error for several, none of which may be hidden.

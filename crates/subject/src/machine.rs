@@ -24,8 +24,8 @@ const MESSAGES_MAX: usize = 200;
 pub(crate) struct MachineSubject {
     exported: Exported,
     spec: MachineSpec,
-    /// Something below can lose what is not durable.
-    is_volatile: bool,
+    /// Something below can lose what is not durable, or what is durable is to be seen in a recording.
+    writes_through: bool,
     made: Made,
     /// Where its file system is shown.
     mountpoint: PathBuf,
@@ -48,7 +48,8 @@ impl MachineSubject {
         stack.create_directory(&mountpoint)?;
         let console = environment.run.scratch().join("console");
         drop(stack.create_file(&console)?);
-        let is_volatile = devices.iter().any(|device| ability::find::<dyn Power>(&**device).is_some());
+        let writes_through = environment.is_recorded
+            || devices.iter().any(|device| ability::find::<dyn Power>(&**device).is_some());
         let mut exported = Exported::for_everybody(stack, devices, environment)?;
         let of = &spec.file_system;
         let made =
@@ -59,7 +60,7 @@ impl MachineSubject {
         let mut subject = Self {
             exported,
             spec: spec.clone(),
-            is_volatile,
+            writes_through,
             made,
             mountpoint,
             console,
@@ -85,7 +86,7 @@ impl MachineSubject {
             console: &self.console,
             scratch: self.environment.run.scratch(),
             holds_dirty: self.spec.holds_dirty,
-            writes_through: self.is_volatile,
+            writes_through: self.writes_through,
             cancel: &self.environment.cancel,
         })?);
         let ends = Arc::clone(&guest);
@@ -191,6 +192,11 @@ impl Prepared for MachineSubject {
                 None => error,
             })),
         }
+    }
+
+    fn sync(&self) -> Result<()> {
+        // This machine has nothing of its files in memory; the guest has.
+        self.guest.as_ref().map_or(Ok(()), |guest| guest.sync())
     }
 
     fn describe(&self) -> SubjectDescription {

@@ -78,6 +78,7 @@ pub fn environment(run: Run, seed: u64) -> SubjectEnvironment {
         phase: Arc::new(AtomicU8::new(Phase::Setup as u8)),
         export_threads: 2,
         cancel: Cancel::new(),
+        is_recorded: false,
     }
 }
 

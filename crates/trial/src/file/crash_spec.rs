@@ -100,13 +100,12 @@ impl CrashSpec {
                 "a check that may take no time shows nothing; give for example 30s",
             );
         }
-        // Of a machine's disk no flush reaches the stack, so nothing that its kernel had made durable would count as that.
-        let is_file_system = matches!(trial.subject, SubjectSpec::FileSystem(_));
+        let is_file_system = matches!(trial.subject, SubjectSpec::FileSystem(_) | SubjectSpec::Machine(_));
         if !is_file_system {
             problems.add_with_help(
                 &Path::root().key("subject"),
-                format!("states are mounted, and {} is no file system of this kernel", trial.subject.name()),
-                "take ext4, xfs or btrfs",
+                format!("states are mounted, and {} is no file system of a kernel", trial.subject.name()),
+                "take ext4, xfs or btrfs, or a machine with one of them",
             );
         }
         if !trial.whole_stack().ends_recorded() {

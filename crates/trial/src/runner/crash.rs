@@ -20,6 +20,7 @@ use rotproof_layers::{DeviceSpec, Stack, StackRecording};
 use rotproof_load::CommandLine;
 use rotproof_load::engine::{ProgressCounts, ProgressKind};
 use rotproof_machine::registry::CleanupStack;
+use rotproof_subject::SubjectSpec;
 
 use super::block_history::BlockHistory;
 use super::{Conducted, RunOptions};
@@ -161,7 +162,10 @@ impl Oracles<'_> {
     }
 
     fn words(&self) -> Vec<String> {
-        let mut words = vec!["mount".to_owned()];
+        let mut words = vec![match &self.trial.subject {
+            SubjectSpec::Machine(_) => "mount by the kernel of this machine".to_owned(),
+            _ => "mount".to_owned(),
+        }];
         words.extend(self.spec.fsck.then(|| "fsck".to_owned()));
         words.extend(self.history.is_some().then(|| "the load's oracle".to_owned()));
         words.extend(self.command().map(|command| format!("check: {command}")));

@@ -237,6 +237,7 @@ fn conduct(
         phase: Arc::clone(&phase),
         export_threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(2),
         cancel: options.cancel.clone(),
+        is_recorded: trial.stack.is_recorded(),
     };
     options.monitor.begin("setup", None);
     let begin_probes = |spec| Sampler::begin(spec, environment.epoch, &options.cancel);
@@ -453,14 +454,7 @@ impl Conductor<'_> {
         if self.stack.recordings().is_empty() {
             return Ok(());
         }
-        if let Place::Folder(folder) = subject.place() {
-            let doing = || format!("making what is in {} durable", folder.display());
-            let folder = std::fs::File::open(&folder).doing(doing)?;
-            // SAFETY: takes an open descriptor.
-            if unsafe { libc::syncfs(folder.as_raw_fd()) } != 0 {
-                return Err(std::io::Error::last_os_error()).doing(doing);
-            }
-        }
+        subject.sync()?;
         // Also where something in between only says that it has flushed: the disk below had long been at rest.
         for recording in self.stack.recordings().iter().filter(|_| self.trial.crash.is_some()) {
             crash::settle(recording)?;
