@@ -187,6 +187,28 @@ fn a_check_that_cannot_be_run_shows_nothing_and_the_trial_fails() {
 }
 
 #[test]
+fn redb_keeps_what_it_has_acknowledged_and_loses_it_where_it_promises_nothing() {
+    let bank = Path::new(env!("CARGO_BIN_EXE_rotproof")).with_file_name("examples").join("redb_bank");
+    assert!(bank.exists(), "build it first: cargo build --workspace --example redb_bank");
+    let rig = Rig::new();
+    let trial = |durability: &str, expect: &str| {
+        let bank = bank.display();
+        Trial::new(format!(
+            "stack: [memory: {{ size: 64MiB }}, record]\nsubject: ext4\n\
+             load: {{ command: {{ run: '{bank} load 60{durability}', check: '{bank} check' }} }}\n\
+             crash: {{ states: 40, workers: 2 }}\n{expect}"
+        ))
+    };
+    let kept = rig.run(&trial("", ""));
+    kept.assert_passed();
+    assert!(kept.count("states") >= 30, "{}", kept.text);
+    let lost = rig.run(&trial(" none", "expect: { failing_states: '>= 1' }"));
+    lost.assert_passed();
+    let words = lost.json["crash"]["failures"][0]["findings"][0]["words"].as_str().expect("words");
+    assert!(words.contains("was acknowledged"), "{words}");
+}
+
+#[test]
 fn a_machine_keeps_what_it_has_acknowledged_when_kernel_and_power_go_at_once() {
     let rig = Rig::new();
     let trial = |sync: &str, expect: &str| {

@@ -1,5 +1,6 @@
 //! The memory that a recording and its states take, by how long the recording is. A tenth of the blocks differ, so that ten
-//! gibibytes that were written take a file of one.
+//! gibibytes that were written take a file of one. The shorter one writes all of its device once, the longer one ten times: what is
+//! known of each sector takes the same memory.
 
 use std::path::Path;
 
@@ -12,7 +13,6 @@ use crate::figure::{Bar, Figure};
 use crate::{Effort, machine};
 
 const GIB: u64 = 1 << 30;
-const DEVICE_BYTES: u64 = 1 << 30;
 const BLOCK_BYTES: u64 = 4096;
 /// Writes between two flushes.
 const EPOCH: u64 = 256;
@@ -24,9 +24,9 @@ pub(super) fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     let folder = TempDir::new_in("/dev/shm").map_err(machine::no_folder)?;
     let path = folder.path().join("recording");
     // Once before, so that the allocator has what it wants.
-    peak(&path, unit / 4)?;
-    let once = peak(&path, unit)?;
-    let ten = peak(&path, 10 * unit)?;
+    peak(&path, unit / 4, unit)?;
+    let once = peak(&path, unit, unit)?;
+    let ten = peak(&path, 10 * unit, unit)?;
     let name =
         format!("memory of {:.1} GiB recorded, against a tenth of it", 10.0 * unit as f64 / GIB as f64);
     found(Figure::from_rounds(name, "MiB", &[(ten, once)], Some(Bar::AtMost(GROWTH_MAX))));
@@ -34,16 +34,16 @@ pub(super) fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
 }
 
 /// Records so many bytes, reads them, makes states of them; the most memory that this process had meanwhile, in MiB.
-fn peak(path: &Path, bytes: u64) -> Result<f64> {
+fn peak(path: &Path, bytes: u64, device_bytes: u64) -> Result<f64> {
     // 5 lets the kernel forget the most so far (proc(5)).
     std::fs::write("/proc/self/clear_refs", "5").map_err(machine::no_folder)?;
-    let header = Header { size: DEVICE_BYTES, block_size: 512, atomic_write_bytes: 4096, id: 1 };
+    let header = Header { size: device_bytes, block_size: 512, atomic_write_bytes: 4096, id: 1 };
     let recorder = Recorder::create(path, header, RecorderOptions::default())?;
     let mut data = [1; BLOCK_BYTES as usize];
     for index in 0..bytes / BLOCK_BYTES {
         // Each content comes ten times in a row, so that the table finds it whatever else it has forgotten.
         data[..8].copy_from_slice(&(index / 10).to_le_bytes());
-        let offset = index % (DEVICE_BYTES / BLOCK_BYTES) * BLOCK_BYTES;
+        let offset = index % (device_bytes / BLOCK_BYTES) * BLOCK_BYTES;
         recorder.done(0, recorder.write(0, offset, false, Tag::NONE, &data), true);
         if index % EPOCH == EPOCH - 1 {
             recorder.done(0, recorder.flush(0), true);

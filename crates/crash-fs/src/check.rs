@@ -87,7 +87,7 @@ impl MountCheck {
             FileSystem::Btrfs => Some((Program::find("btrfs", "btrfs-progs")?, &["check", "--readonly"][..])),
         };
         let image = ImageDevice::new(contents, SCRATCH_BYTES_MAX);
-        let scene = Scene::new(run, name, Arc::clone(&image) as Arc<dyn Device>, kind)?;
+        let scene = Scene::cached(run, name, Arc::clone(&image) as Arc<dyn Device>, kind)?;
         Ok(Self {
             image,
             scene,
@@ -117,6 +117,7 @@ impl MountCheck {
     /// Runs the file system's checker on the device.
     fn run_checker(&self) -> Result<Option<Finding>> {
         let Some((program, arguments)) = &self.checker else { return Ok(None) };
+        self.scene.forget()?;
         let device = self.scene.device().to_string_lossy().into_owned();
         let arguments: Vec<&str> = arguments.iter().copied().chain([device.as_str()]).collect();
         let deadline = Instant::now() + BUSY_MAX;
@@ -140,6 +141,8 @@ impl MountCheck {
     fn look(&mut self, crash: &Crash<'_>) -> Result<Vec<Finding>> {
         let (count, seed) = self.second_cuts;
         if count == 0 {
+            // Only where a second cut may come does it matter what was flushed before.
+            self.scene.needs_no_flushes();
             return self.look_once(crash);
         }
         let snapshot = self.image.snapshot();
@@ -169,6 +172,9 @@ impl MountCheck {
     }
 
     fn look_once(&mut self, crash: &Crash<'_>) -> Result<Vec<Finding>> {
+        // Who wants to know what recovery reads must see every read.
+        self.scene.keep_reads(!self.image.notes_reads())?;
+        self.scene.changed(&self.image.take_changed(), &self.image)?;
         self.scene.forget()?;
         self.scene.kernel_words();
         if let Err(error) = self.scene.mount(&self.mount_options) {
@@ -190,7 +196,6 @@ impl MountCheck {
         if !complaints.is_empty() {
             findings.push(Finding::new("kernel", format!("the kernel says: {}", last(&complaints))));
         }
-        self.scene.forget()?;
         findings.extend(self.run_checker()?);
         Ok(findings)
     }
@@ -232,7 +237,8 @@ impl Check for MountCheck {
         // Whatever happened, the next state finds nothing mounted.
         let unmounted = self.scene.unmount().and_then(|()| self.scene.wait_until_free());
         match unmounted {
-            Ok(()) => looked,
+            // A device that failed on the way, or is no longer ours, shows nothing of the state.
+            Ok(()) => looked.and_then(|findings| self.scene.check(&self.image).map(|()| findings)),
             Err(error) => {
                 self.is_held = Some(error.to_string());
                 Err(error.while_doing("leaving a state"))

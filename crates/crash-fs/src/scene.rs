@@ -4,15 +4,17 @@
 //! then mounted and unmounted there as often as wanted.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rotproof_attach::{FuseMount, Loop, Mount};
 use rotproof_block::error::IoContext;
-use rotproof_block::{Device, Error, ErrorKind, Result};
+use rotproof_block::{Buffer, Device, Error, ErrorKind, Result};
+use rotproof_crash::ImageDevice;
 use rotproof_export::{FuseExport, FuseOptions, LoopDevice, LoopOptions};
 use rotproof_machine::KernelLog;
 use rotproof_machine::registry::{CleanupStack, Run, Undo};
@@ -21,6 +23,12 @@ use rotproof_subject::{FileSystem, mount, unmount};
 /// `_IO(0x12, 97)` of `include/uapi/linux/fs.h`: write and forget what the block device has cached.
 const BLKFLSBUF: libc::Ioctl = 0x1261;
 
+/// Of the page cache.
+const PAGE_BYTES: u64 = 4096;
+/// Longer changes are not told to the kernel, which then asks for what it wants of them.
+const TOLD_BYTES_MAX: u64 = 1 << 20;
+/// So much of the device is read to see that it is ours.
+const CHECKED_BYTES: u64 = 4096;
 /// How long an unmounted device may still be held.
 const HELD_MAX: Duration = Duration::from_secs(20);
 const HELD_INTERVAL: Duration = Duration::from_millis(1);
@@ -33,11 +41,31 @@ pub struct Scene {
     kind: FileSystem,
     is_mounted: Arc<std::sync::atomic::AtomicBool>,
     kernel_log: KernelLog,
+    export: Arc<FuseExport>,
+    attached: Arc<LoopDevice>,
+    /// Whether the kernel keeps what it has read of the device; none if it never does.
+    keeps: Option<bool>,
 }
 
 impl Scene {
     /// Serves `device` in the folder `name` of the run's scratch folder, which must not exist yet.
     pub fn new(run: &Run, name: &str, device: Arc<dyn Device>, kind: FileSystem) -> Result<Self> {
+        Self::open(run, name, device, kind, false)
+    }
+
+    /// The same, for a device that is looked at again and again: the kernel keeps what it has read, and is told what has changed
+    /// ([`Scene::changed`]). What is written reaches the device before it is done, as without.
+    pub fn cached(run: &Run, name: &str, device: Arc<dyn Device>, kind: FileSystem) -> Result<Self> {
+        Self::open(run, name, device, kind, true)
+    }
+
+    fn open(
+        run: &Run,
+        name: &str,
+        device: Arc<dyn Device>,
+        kind: FileSystem,
+        is_cached: bool,
+    ) -> Result<Self> {
         let mut stack = CleanupStack::new(run);
         let folder = run.scratch().join(name);
         let (served, mountpoint) = (folder.join("served"), folder.join("mount"));
@@ -45,20 +73,22 @@ impl Scene {
             stack.create_directory(path)?;
         }
         let block_size = device.info().block_size;
-        let options = FuseOptions { threads: 1, epoch: Instant::now(), ..FuseOptions::default() };
+        let options = FuseOptions { threads: 1, epoch: Instant::now(), is_cached, ..FuseOptions::default() };
         let file = served.join(&options.file_name);
-        stack.create(FuseMount { path: served.clone() }, || {
-            let export = FuseExport::mount(device, &served, options)?;
-            let undo: Undo = Box::new(move || export.unmount());
-            Ok(((), undo))
+        let export = stack.create(FuseMount { path: served.clone() }, || {
+            let export = Arc::new(FuseExport::mount(device, &served, options)?);
+            let ends = Arc::clone(&export);
+            let undo: Undo = Box::new(move || ends.unmount());
+            Ok((export, undo))
         })?;
-        let options = LoopOptions { direct_io: true, read_only: false, block_size: Some(block_size) };
-        let device = stack.create(Loop { backing_file: file.clone() }, || {
-            let device = LoopDevice::attach(&file, options)?;
-            let path = device.path().to_owned();
-            let undo: Undo = Box::new(move || device.detach());
-            Ok((path, undo))
+        let options = LoopOptions { direct_io: !is_cached, read_only: false, block_size: Some(block_size) };
+        let attached = stack.create(Loop { backing_file: file.clone() }, || {
+            let device = Arc::new(LoopDevice::attach(&file, options)?);
+            let ends = Arc::clone(&device);
+            let undo: Undo = Box::new(move || ends.detach());
+            Ok((device, undo))
         })?;
+        let device = attached.path().to_owned();
         // Recorded once, for all the mounts that will be made here.
         let is_mounted = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let resource = Mount { path: mountpoint.clone(), filesystem: kind.name().to_owned() };
@@ -71,7 +101,77 @@ impl Scene {
             });
             Ok(((), undo))
         })?;
-        Ok(Self { stack, device, mountpoint, kind, is_mounted, kernel_log: KernelLog::follow() })
+        Ok(Self {
+            stack,
+            device,
+            mountpoint,
+            kind,
+            is_mounted,
+            kernel_log: KernelLog::follow(),
+            export,
+            attached,
+            keeps: is_cached.then_some(true),
+        })
+    }
+
+    /// These bytes of the device, in order, are others now: those of `image`, which it shows. Nothing may be mounted. [`Scene::forget`]
+    /// comes after it.
+    pub fn changed(&self, ranges: &[Range<u64>], image: &ImageDevice) -> Result<()> {
+        if self.keeps.is_none() {
+            return Ok(());
+        }
+        let size = image.info().size;
+        let mut bytes = Vec::new();
+        let mut told = 0;
+        for range in ranges {
+            // The page cache knows whole pages.
+            let start = (range.start / PAGE_BYTES * PAGE_BYTES).max(told);
+            let end = range.end.next_multiple_of(PAGE_BYTES).min(size);
+            if start >= end {
+                continue;
+            }
+            // What is long is seldom read as a whole: it is forgotten. What is short costs less to tell than to be asked for.
+            self.export.changed(start..end)?;
+            if self.keeps == Some(true) && end - start <= TOLD_BYTES_MAX {
+                bytes.resize((end - start) as usize, 0);
+                image.read_at(start, &mut bytes)?;
+                self.export.store(start, &bytes)?;
+            }
+            told = end;
+        }
+        Ok(())
+    }
+
+    /// The device has no use for flushes: what is written to it is there, and goes with it.
+    pub(crate) fn needs_no_flushes(&self) {
+        self.export.needs_no_fsync();
+    }
+
+    /// Lets the kernel keep what it reads, where the scene is one that does, or not, so that the device sees every read. Nothing may
+    /// be mounted.
+    pub(crate) fn keep_reads(&mut self, keep: bool) -> Result<()> {
+        if self.keeps == Some(!keep) {
+            self.attached.set_direct_io(!keep)?;
+            self.keeps = Some(keep);
+        }
+        Ok(())
+    }
+
+    /// Fails if the kernel does not see the first bytes of `image` as the device's: requests fail on the way, or the device is no
+    /// longer ours. Nothing may be mounted.
+    pub(crate) fn check(&self, image: &ImageDevice) -> Result<()> {
+        let doing = || format!("reading {}, to see whether it shows the state", self.device.display());
+        let length = CHECKED_BYTES.min(image.info().size) as usize;
+        let (mut seen, mut wanted) = (Buffer::zeroed(length), vec![0; length]);
+        let device =
+            File::options().read(true).custom_flags(libc::O_DIRECT).open(&self.device).doing(doing)?;
+        device.read_exact_at(&mut seen, 0).doing(doing)?;
+        image.read_at(0, &mut wanted)?;
+        if seen[..] != wanted[..] {
+            let what = format!("{} does not show the state that it is to show", self.device.display());
+            return Err(Error::new(ErrorKind::Gone, what));
+        }
+        Ok(())
     }
 
     /// The block device.

@@ -41,6 +41,8 @@ struct Inner {
     reads: Option<Vec<Range<u64>>>,
     /// What was written to this state, if somebody wants to know, and how many flushes there were.
     writes: Option<(Vec<RecoveryWrite>, u64)>,
+    /// Bytes that are others than when somebody last asked.
+    changed: Vec<Range<u64>>,
     /// Why the image does not show the state truly, if it does not.
     failure: Option<Error>,
 }
@@ -63,6 +65,7 @@ impl ImageDevice {
             free: Vec::new(),
             reads: None,
             writes: None,
+            changed: Vec::new(),
             failure: None,
         };
         let pages_max = usize::try_from(scratch_bytes_max).unwrap_or(usize::MAX) / PAGE_BYTES;
@@ -72,8 +75,13 @@ impl ImageDevice {
     /// Shows another state; what was written to the last one is gone. Nobody may be using the device.
     pub fn show(&self, snapshot: Snapshot) {
         let mut inner = self.0.inner.lock();
-        let Inner { pages, free, .. } = &mut *inner;
+        let Inner { pages, free, changed, .. } = &mut *inner;
+        let page = PAGE_BYTES as u64;
+        changed.extend(pages.keys().map(|at| at * page..(at + 1) * page));
         free.extend(pages.drain().map(|(_, page)| page));
+        let sector = u64::from(self.0.info.block_size);
+        let differences = inner.snapshot.differences(&snapshot);
+        inner.changed.extend(differences.into_iter().map(|range| range.start * sector..range.end * sector));
         inner.snapshot = snapshot;
         inner.failure = None;
         if let Some(reads) = &mut inner.reads {
@@ -94,7 +102,22 @@ impl ImageDevice {
 
     /// Writes again what recovery had written.
     pub fn write_again(&self, write: &RecoveryWrite) -> Result<()> {
-        self.0.write(&mut self.0.inner.lock(), write.offset, write.length, write.data.as_deref())
+        let mut inner = self.0.inner.lock();
+        inner.changed.push(write.offset..write.offset + write.length);
+        self.0.write(&mut inner, write.offset, write.length, write.data.as_deref())
+    }
+
+    /// The bytes that were changed since this was asked last by anything but requests: by another state, or by what was written again.
+    /// Whoever keeps what he has read must read them again.
+    pub fn take_changed(&self) -> Vec<Range<u64>> {
+        let mut ranges = std::mem::take(&mut self.0.inner.lock().changed);
+        ranges.sort_by_key(|range| range.start);
+        crate::ranges::union(&ranges, &[])
+    }
+
+    /// Whether it is noted which sectors are read.
+    pub fn notes_reads(&self) -> bool {
+        self.0.inner.lock().reads.is_some()
     }
 
     /// The state that is shown, without what was written to it.

@@ -92,6 +92,15 @@ impl Snapshot {
         }
     }
 
+    /// The sectors whose content lies elsewhere in the other snapshot of the same device, in order. Where none differs the content is
+    /// equal. Takes time by what was changed since they parted.
+    pub fn differences(&self, other: &Snapshot) -> Vec<Range<u64>> {
+        debug_assert_eq!((self.sectors, self.levels), (other.sectors, other.levels));
+        let mut found = Vec::new();
+        differences(&self.root, &other.root, self.levels, 0, self.sectors, &mut found);
+        found
+    }
+
     /// Cuts a range into runs that can be read at once: first sector, number of sectors, source of the first.
     pub fn runs(&self, sectors: Range<u64>) -> impl Iterator<Item = (u64, u64, Source)> {
         let mut at = sectors.start;
@@ -106,6 +115,50 @@ impl Snapshot {
             }
             Some((run.first, at - run.first, run.source))
         })
+    }
+}
+
+/// Adds the sectors of a node from `start` on in which two nodes differ. `end` is that of the device.
+fn differences(a: &Node, b: &Node, level: u32, start: u64, end: u64, into: &mut Vec<Range<u64>>) {
+    let mut differ = |sectors: Range<u64>| {
+        let sectors = sectors.start.min(end)..sectors.end.min(end);
+        match into.last_mut() {
+            Some(last) if last.end == sectors.start => last.end = sectors.end,
+            _ if sectors.is_empty() => {}
+            _ => into.push(sectors),
+        }
+    };
+    let source_at = |sources: &Node, at: usize| match sources {
+        Node::Fill(source) => *source,
+        Node::Leaf(sources) => sources[at],
+        Node::Inner(_) => unreachable!("a leaf and an inner node are never on one level"),
+    };
+    match (a, b) {
+        (Node::Fill(a), Node::Fill(b)) if a == b => {}
+        (Node::Fill(_), Node::Fill(_)) => differ(start..start.saturating_add(span(level))),
+        (Node::Leaf(a), Node::Leaf(b)) if Arc::ptr_eq(a, b) => {}
+        (Node::Inner(a), Node::Inner(b)) if Arc::ptr_eq(a, b) => {}
+        _ if level == 0 => {
+            for at in 0..FAN as usize {
+                if source_at(a, at) != source_at(b, at) {
+                    differ(start + at as u64..start + at as u64 + 1);
+                }
+            }
+        }
+        _ => {
+            let child = |node: &Node, at: usize| match node {
+                Node::Inner(children) => children[at].clone(),
+                Node::Fill(source) => Node::Fill(*source),
+                Node::Leaf(_) => unreachable!("a leaf has no level below it"),
+            };
+            let below = span(level - 1);
+            for at in 0..FAN as usize {
+                let start = start.saturating_add(below.saturating_mul(at as u64));
+                if start < end {
+                    differences(&child(a, at), &child(b, at), level - 1, start, end, into);
+                }
+            }
+        }
     }
 }
 
@@ -177,6 +230,14 @@ mod tests {
                 }
             }
             copies.push((snapshot, array));
+            for (one, of_one) in &copies {
+                for (other, of_other) in &copies {
+                    let mut wanted: Vec<u64> = Vec::new();
+                    wanted.extend((0..sectors).filter(|&at| of_one[at as usize] != of_other[at as usize]));
+                    let found: Vec<u64> = one.differences(other).into_iter().flatten().collect();
+                    assert!(found == wanted, "{sectors}");
+                }
+            }
             for (snapshot, array) in copies {
                 let found: Vec<Source> = (0..sectors).map(|sector| snapshot.source(sector)).collect();
                 assert!(found == array, "{sectors}");

@@ -61,6 +61,7 @@ impl Export {
             epoch: environment.epoch,
             phase: Arc::clone(&environment.phase),
             allow_other,
+            is_cached: false,
             use_ring: true,
         };
         let served = stack.create(FuseMount { path: mountpoint.clone() }, || {

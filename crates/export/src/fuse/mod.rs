@@ -20,12 +20,14 @@ mod tree;
 mod wire;
 
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rotproof_block::error::IoContext;
 use rotproof_block::{Device, Error, ErrorKind, Result};
 
 pub use forwarded::ForwardedMount;
@@ -34,13 +36,17 @@ pub use parse::{FuseOperation, Malformed, Message, NAME_BYTES_MAX, Name, TRANSFE
 pub(crate) use session::describe;
 
 use crate::system;
+use channel::Channel;
 use mount::{Mount, MountOptions};
 use threads::{Channels, Setup, Threads};
-use tree::Tree;
+use tree::{FILE, Tree};
+use wire::{InvalInode, Plain, Store, notify};
 
 /// Bytes that [`parse`] wants in its first part.
 pub const HEAD_BYTES: usize = wire::HEAD_BYTES;
 
+/// So much is told to the kernel at once.
+const STORED_BYTES_MAX: usize = 64 << 10;
 /// How long an unmount waits for what is just being closed, such as the file under a detached loop device.
 const BUSY_PATIENCE: Duration = Duration::from_millis(1000);
 /// How long threads get to end before the connection is aborted, and again after that.
@@ -62,6 +68,9 @@ pub struct FuseOptions {
     /// Lets users other than the one who mounts use the file. Without root this needs `user_allow_other` in
     /// `/etc/fuse.conf`.
     pub allow_other: bool,
+    /// Lets the kernel keep in its page cache what it has read. Who changes the device by another way than the file must say so
+    /// ([`FuseExport::changed`]). Writes reach the device before they are done, as without.
+    pub is_cached: bool,
     /// Takes requests by io_uring where the kernel offers that (Linux 6.14 with `enable_uring` of the module `fuse` set),
     /// which takes less of the processor for many small requests; else, or without it, by the FUSE device.
     pub use_ring: bool,
@@ -76,6 +85,7 @@ impl Default for FuseOptions {
             epoch: Instant::now(),
             phase: Arc::default(),
             allow_other: false,
+            is_cached: false,
             use_ring: true,
         }
     }
@@ -88,6 +98,9 @@ pub struct FuseExport {
     threads: Threads,
     over_ring: bool,
     is_mounted: Mutex<bool>,
+    /// By which the kernel is told of changes, where it keeps what it has read.
+    notices: Option<Channel>,
+    needs_no_fsync: Arc<AtomicBool>,
 }
 
 impl FuseExport {
@@ -99,8 +112,16 @@ impl FuseExport {
         check_options(&options)?;
         let info = device.info();
         let (uid, gid) = system::user();
-        let tree =
-            Tree { file_name: options.file_name.clone(), info, uid, gid, open_to_all: options.allow_other };
+        let tree = Tree {
+            file_name: options.file_name.clone(),
+            info,
+            uid,
+            gid,
+            open_to_all: options.allow_other,
+            is_cached: options.is_cached,
+            needs_no_fsync: Arc::default(),
+        };
+        let needs_no_fsync = Arc::clone(&tree.needs_no_fsync);
         let setup = Setup { device, tree, options };
         // Queues first: nothing is mounted that could not be served.
         let threads = Threads::start(&setup)?;
@@ -118,6 +139,8 @@ impl FuseExport {
             threads,
             over_ring: false,
             is_mounted: Mutex::new(true),
+            notices: options.is_cached.then(|| first.clone()),
+            needs_no_fsync,
         };
         // From here on a failure drops the export, which unmounts.
         let over_ring = handshake::shake_hands(&first, export.threads.have_rings())?;
@@ -135,6 +158,39 @@ impl FuseExport {
     /// The file.
     pub fn path(&self) -> &Path {
         &self.file
+    }
+
+    /// Makes the kernel forget what it has read of these bytes of the file: the device holds something else there now. Nothing may
+    /// be writing to them. Without effect if the kernel keeps nothing.
+    pub fn changed(&self, bytes: Range<u64>) -> Result<()> {
+        let length = bytes.end.saturating_sub(bytes.start);
+        // A length of zero would mean to the end.
+        let (Some(channel), true) = (&self.notices, length > 0) else { return Ok(()) };
+        let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let notice = InvalInode { ino: FILE, off: number(bytes.start), len: number(length) };
+        channel
+            .send(0, notify::INVAL_INODE, notice.as_bytes())
+            .doing(|| "telling the kernel that a file has changed".into())
+    }
+
+    /// Tells the kernel what the file holds from the byte `offset` on: whole pages of 4096 bytes, or up to the end of the file. It then
+    /// need not ask. Without effect if the kernel keeps nothing.
+    pub fn store(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let Some(channel) = &self.notices else { return Ok(()) };
+        let doing = || "telling the kernel what a file holds".to_owned();
+        for (piece, bytes) in (0u64..).zip(bytes.chunks(STORED_BYTES_MAX)) {
+            let offset = offset + piece * STORED_BYTES_MAX as u64;
+            let notice = Store { nodeid: FILE, offset, size: bytes.len() as u32, padding: 0 };
+            let message = [notice.as_bytes(), bytes].concat();
+            channel.send(0, notify::STORE, &message).doing(doing)?;
+        }
+        Ok(())
+    }
+
+    /// From now on `fsync` of the file does nothing: for a device whose writes are as durable as they will ever be when they are done, and
+    /// that has no use for flushes. The kernel then does not ask.
+    pub fn needs_no_fsync(&self) {
+        self.needs_no_fsync.store(true, Ordering::Relaxed);
     }
 
     /// Whether requests come by io_uring.

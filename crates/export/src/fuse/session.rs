@@ -222,6 +222,8 @@ fn serve(data: &DataPath, tree: &Tree, reply: Reply, node: u64, operation: FuseO
             Ok(()) => data.read(reply, offset, size),
             Err(errno) => reply.errno(errno),
         },
+        // After this answer the kernel sends no more of them, and says by itself that they are done.
+        FuseOperation::Fsync if tree.needs_no_fsync.load(Ordering::Relaxed) => reply.errno(libc::ENOSYS),
         FuseOperation::Fsync => data.flush(reply),
         FuseOperation::Fallocate { offset, length, mode } => match tree.check_is_file(node) {
             Ok(()) => data.allocate(reply, offset, length, mode),
@@ -323,7 +325,15 @@ mod tests {
                 thread: 0,
                 requests: Default::default(),
             };
-            let tree = Tree { file_name: "disk".into(), info, uid: 0, gid: 0, open_to_all: false };
+            let tree = Tree {
+                file_name: "disk".into(),
+                info,
+                uid: 0,
+                gid: 0,
+                open_to_all: false,
+                is_cached: false,
+                needs_no_fsync: Arc::default(),
+            };
             let (blocking, polled) = (Channel::from_fd(session), Channel::from_fd(polled));
             let source = Source::Channels { blocking: Rc::new(blocking), polled: Rc::new(polled) };
             Session::new(lane, tree, source).run(&AtomicBool::new(false))

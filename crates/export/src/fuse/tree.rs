@@ -1,13 +1,16 @@
 //! The directory and its one file: names, attributes, entries. Pure functions from a question to the bytes of its
 //! answer; no I/O, no device beyond its information page.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use rotproof_block::DeviceInfo;
 
 use super::parse::Name;
 use super::wire::{Attr, AttrOut, Dirent, EntryOut, OpenOut, Plain, ROOT, StatfsOut, open, setattr};
 
 /// The node of the file.
-const FILE: u64 = 2;
+pub(super) const FILE: u64 = 2;
 /// Nothing here ever changes, so the kernel may remember it for this long.
 const VALID_SECONDS: u64 = 3600;
 
@@ -20,6 +23,10 @@ pub(super) struct Tree {
     pub gid: u32,
     /// Whether users other than the owner may use the file.
     pub open_to_all: bool,
+    /// Whether the kernel may keep what it has read.
+    pub is_cached: bool,
+    /// What is written is as durable as it will ever be when the write is done.
+    pub needs_no_fsync: Arc<AtomicBool>,
 }
 
 /// An errno, a positive number, for a question that has no other answer.
@@ -95,7 +102,8 @@ impl Tree {
         if self.info.read_only && !for_reading_only {
             return Err(libc::EROFS);
         }
-        let open_flags = open::DIRECT_IO | open::PARALLEL_DIRECT_WRITES | open::NOFLUSH;
+        let open_flags = open::NOFLUSH
+            | if self.is_cached { open::KEEP_CACHE } else { open::DIRECT_IO | open::PARALLEL_DIRECT_WRITES };
         Ok(OpenOut { open_flags, ..OpenOut::default() })
     }
 

@@ -72,10 +72,20 @@ pub(super) mod init {
 pub(super) mod open {
     /// Every read and write goes to us, none to the page cache.
     pub const DIRECT_IO: u32 = 1 << 0;
+    /// What the page cache has of the file from before is still right.
+    pub const KEEP_CACHE: u32 = 1 << 1;
     /// Closing sends no FLUSH.
     pub const NOFLUSH: u32 = 1 << 5;
     /// Writes do not wait for each other.
     pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+}
+
+/// Messages to the kernel that answer nothing: their code stands in the place of the error.
+pub(super) mod notify {
+    /// Part of a file is another one now: `fuse_notify_inval_inode_out` follows.
+    pub const INVAL_INODE: i32 = 2;
+    /// Part of a file is this now: `fuse_notify_store_out` and the bytes follow.
+    pub const STORE: i32 = 4;
 }
 
 /// Which fields of a [`SetattrIn`] hold.
@@ -134,6 +144,10 @@ plain! {
     OutHeader: 16 { len: u32, error: i32, unique: u64 }
     /// The part of INIT that is used; older kernels send the first 16 bytes only.
     InitIn: 16 { major: u32, minor: u32, max_readahead: u32, flags: u32 }
+    /// Which bytes of a file are others now.
+    InvalInode: 24 { ino: u64, off: i64, len: i64 }
+    /// Where bytes go that are told unasked.
+    Store: 24 { nodeid: u64, offset: u64, size: u32, padding: u32 }
     InitOut: 64 {
         major: u32, minor: u32, max_readahead: u32, flags: u32, max_background: u16,
         congestion_threshold: u16, max_write: u32, time_gran: u32, max_pages: u16, map_alignment: u16,

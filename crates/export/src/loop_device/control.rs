@@ -16,6 +16,7 @@ use crate::system::{self, c_path, check};
 const CONTROL: &str = "/dev/loop-control";
 
 const LOOP_CLR_FD: libc::Ioctl = 0x4C01;
+const LOOP_SET_DIRECT_IO: libc::Ioctl = 0x4C08;
 const LOOP_GET_STATUS64: libc::Ioctl = 0x4C05;
 const LOOP_CONFIGURE: libc::Ioctl = 0x4C0A;
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
@@ -131,6 +132,14 @@ pub(super) fn is_direct_io(device: &impl AsRawFd) -> Result<bool> {
     check(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64, &raw mut info) })
         .doing(|| "asking for the state of the loop device".into())?;
     Ok(info.flags & DIRECT_IO != 0)
+}
+
+/// Sends requests to the file as direct I/O from now on, or through the page cache.
+pub(super) fn set_direct_io(device: &impl AsRawFd, on: bool) -> Result<()> {
+    // SAFETY: the call takes a number.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_SET_DIRECT_IO, libc::c_ulong::from(on)) })
+        .map(drop)
+        .doing(|| "changing how the loop device reads its file".into())
 }
 
 /// Detaches, now or on the last close.

@@ -100,6 +100,11 @@ impl LoopDevice {
         Err(Error::new(ErrorKind::Missing, message))
     }
 
+    /// Sends requests to the file as direct I/O from now on, or through its page cache. Nothing may be using the device.
+    pub fn set_direct_io(&self, on: bool) -> Result<()> {
+        control::set_direct_io(&system::open(&self.path, libc::O_RDONLY)?, on)
+    }
+
     /// The block device, such as `/dev/loop0`.
     pub fn path(&self) -> &Path {
         &self.path

@@ -28,14 +28,12 @@ mod spiller;
 mod tables;
 
 use std::collections::BTreeMap;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Instant, SystemTime};
 
 use parking_lot::Mutex;
-use rotproof_block::error::IoContext;
 use rotproof_block::leaf::NbdDevice;
 use rotproof_block::{Device as _, Error, ErrorKind, Phase, Result};
 use rotproof_crash::CrashReport;
@@ -66,7 +64,7 @@ use rotproof_machine::{Cancel, Filled, UsageMeter, Use};
 use rotproof_probe::Sampler;
 use rotproof_results::NO_REMOUNT;
 use rotproof_results::folder::ResultsFolder;
-use rotproof_subject::{Place, Prepared, SubjectDescription, SubjectEnvironment, SubjectSpec};
+use rotproof_subject::{Prepared, SubjectDescription, SubjectEnvironment, SubjectSpec};
 
 use crate::file::TrialFile;
 use crate::ground::{self, Ground};
