@@ -147,8 +147,13 @@ const BENCHMARKS: &[Benchmark] = &[
     },
     Benchmark {
         name: "crash",
-        about: "recorded devices, states of a power loss against a plain loop, memory",
+        about: "recorded devices, states of a power loss against a plain loop",
         run: crash::run,
+    },
+    Benchmark {
+        name: "crash-memory",
+        about: "memory of a recording and its states, by how long the recording is",
+        run: crash::run_memory,
     },
     Benchmark {
         name: "guard",

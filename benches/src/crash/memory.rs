@@ -18,9 +18,9 @@ const BLOCK_BYTES: u64 = 4096;
 const EPOCH: u64 = 256;
 const GROWTH_MAX: f64 = 1.1;
 
-/// Measures one gibibyte and ten; with little effort a tenth of that.
+/// Measures one gibibyte and ten; with little effort an eighth of that.
 pub(super) fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
-    let unit = if effort.is_quick { GIB / 10 } else { GIB };
+    let unit = if effort.is_quick { GIB / 8 } else { GIB };
     let folder = TempDir::new_in("/dev/shm").map_err(machine::no_folder)?;
     let path = folder.path().join("recording");
     // Once before, so that the allocator has what it wants.

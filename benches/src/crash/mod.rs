@@ -44,7 +44,11 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
         }
         found(Figure::from_rounds(format!("recorded, {name}"), "1/s", &rounds, bar));
     }
-    states::run(effort, found)?;
+    states::run(effort, found)
+}
+
+/// Measures the memory, by how long the recording is.
+pub fn run_memory(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     memory::run(effort, found)
 }
 
