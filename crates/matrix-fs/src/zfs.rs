@@ -3,6 +3,7 @@
 //! The daemon lives in a mount namespace of its own, so that it does not meet another one of the machine, neither its socket nor
 //! its pools. Its file system is mounted there alone, and goes with it; from here it is reached through the process.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,8 +18,10 @@ use crate::aim::What;
 use crate::members::{MEMBER_BYTES, Members};
 use crate::peer::System;
 
-/// What runs in the namespace. Nothing of the machine's own `/run` and `/etc/zfs` is seen, and nothing of it changed.
-const DAEMON: &str = "mount -t tmpfs none /run && mkdir -p /run/zfs /run/lock && \
+/// What runs in the namespace. Nothing of the machine's own `/run` and `/etc/zfs` is seen but the folder of the cell, which is given,
+/// and nothing of it changed.
+const DAEMON: &str = "exec 9< \"$1\" && mount -t tmpfs none /run && mkdir -p /run/zfs /run/lock \"$1\" && \
+     mount --no-canonicalize --rbind /proc/self/fd/9 \"$1\" && exec 9<&- && \
      { [ ! -d /etc/zfs ] || mount -t tmpfs none /etc/zfs; } && \
      exec zfs-fuse --no-daemon --no-kstat-mount --disable-page-cache --zfs-prefetch-disable -m 16";
 /// The pool. Its name is seen in its own namespace alone.
@@ -85,7 +88,9 @@ impl Zfs {
     /// Starts the daemon.
     fn start(&mut self) -> Result<()> {
         self.end();
-        let daemon = self.unshare.start(["--mount", "--propagation", "private", "sh", "-c", DAEMON])?;
+        let folder = self.mountpoint.parent().unwrap_or(&self.mountpoint).as_os_str();
+        let shell = ["--mount", "--propagation", "private", "sh", "-c", DAEMON, "sh"].map(OsStr::new);
+        let daemon = self.unshare.start(shell.into_iter().chain([folder]))?;
         self.pid.store(daemon.identity()?.pid, Ordering::SeqCst);
         self.daemon = Some(daemon);
         let deadline = Instant::now() + READY_MAX;
