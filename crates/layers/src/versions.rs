@@ -125,6 +125,7 @@ impl Kind for VersionsSpec {
             cache_bytes: self.cache.0,
             epoch_ns: opening.epoch_ns(),
             found: if self.overwrite { Found::Make(id) } else { Found::OpenOrMake(id) },
+            ..VersionsOptions::default()
         };
         Ok(VersionsDevice::open(opening.one(&mut below)?, options)?)
     }

@@ -10,7 +10,7 @@ use rotproof_block::{Error, ErrorKind, Result};
 /// How a copy begins.
 const MAGIC: [u8; 8] = *b"rotpvol\n";
 /// The newest format that this program reads and writes. A record is written in the oldest one that can say what it has to.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes of a copy on the device.
 pub const COPY_BYTES: u64 = 64 << 10;
 /// Bytes at each end of a member that are not data.
@@ -45,6 +45,18 @@ pub struct Layout {
     pub segments: Vec<Segment>,
     /// The versions over it all, if it keeps some.
     pub versions: Option<VersionsPolicy>,
+    /// Where the map of the versions lies, if the volume has grown since it kept some.
+    pub map: Option<MapPlace>,
+}
+
+/// Where a map of versions lies among the segments, in bytes of them all, one behind the other. It begins with them if nothing else is
+/// said, and the room for data right behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapPlace {
+    /// Where it begins: where a segment does.
+    pub at: u64,
+    /// Where the room for data begins, from which places are counted. The map lies within it.
+    pub space_from: u64,
 }
 
 /// A stretch of some mirrors, over which lies a stripe.
@@ -155,7 +167,7 @@ impl Layout {
     /// Of one segment over so many mirrors, each member with so many bytes of data, without checksums and versions.
     pub fn plain(ways: u8, chunk_bytes: u32, mirrors: u16, data_bytes: u64) -> Self {
         let segments = vec![Segment { mirrors: 0..mirrors, start: 0, bytes: data_bytes }];
-        Self { ways, chunk_bytes, checksum: 0, segments, versions: None }
+        Self { ways, chunk_bytes, checksum: 0, segments, versions: None, map: None }
     }
 
     /// Bytes of data of the members that have the most.
@@ -183,7 +195,11 @@ impl Layout {
 
     /// The oldest format that can say it.
     fn version(&self) -> u32 {
-        if self.segments.len() == 1 && self.versions.is_none() { 1 } else { VERSION }
+        match self.map {
+            Some(_) => VERSION,
+            None if self.segments.len() == 1 && self.versions.is_none() => 1,
+            None => 2,
+        }
     }
 
     fn validate(&self, members: usize) -> Result<(), &'static str> {
@@ -222,6 +238,13 @@ impl Layout {
         if self.versions.is_some_and(|versions| !(1..=90).contains(&versions.reserve_percent)) {
             return Err("it keeps an amount of room for versions that cannot be");
         }
+        if let Some(map) = self.map
+            && (self.versions.is_none()
+                || map.at <= map.space_from
+                || !(map.at | map.space_from).is_multiple_of(4096))
+        {
+            return Err("its map lies where it cannot");
+        }
         Ok(())
     }
 }
@@ -244,7 +267,7 @@ impl Record {
         let regions = self.layout.regions().div_ceil(8) as usize;
         let mut bytes = Vec::with_capacity(COPY_BYTES as usize);
         bytes.extend(MAGIC);
-        let version = if self.spares.is_empty() { self.layout.version() } else { VERSION };
+        let version = self.layout.version().max(if self.spares.is_empty() { 1 } else { 2 });
         bytes.extend(version.to_le_bytes());
         let segments: &[Segment] = if version == 1 { &[] } else { &self.layout.segments };
         let length = HEADER_BYTES
@@ -267,6 +290,10 @@ impl Record {
             bytes.extend([policy.reserve_percent, 0, 0, 0]);
             bytes.extend(policy.keep.to_le_bytes());
             bytes.extend(policy.every_ms.to_le_bytes());
+        }
+        if let Some(MapPlace { at, space_from }) = self.layout.map {
+            bytes.extend(at.to_le_bytes());
+            bytes.extend(space_from.to_le_bytes());
         }
         bytes.resize(HEADER_BYTES, 0);
         for member in &self.members {
@@ -334,7 +361,9 @@ impl Record {
             keep: own.u32(76),
             every_ms: own.u64(80),
         });
-        let layout = Layout { ways, chunk_bytes: own.u32(56), checksum, segments, versions };
+        let map =
+            (version > 2 && own.u64(88) != 0).then(|| MapPlace { at: own.u64(88), space_from: own.u64(96) });
+        let layout = Layout { ways, chunk_bytes: own.u32(56), checksum, segments, versions, map };
         layout.validate(count).map_err(senseless)?;
         let regions = layout.regions().div_ceil(8) as usize;
         let stride = MEMBER_BYTES + 2 * regions;
@@ -450,6 +479,10 @@ mod tests {
                     every_ms,
                     keep,
                 });
+                layout.map = layout.versions.filter(|versions| versions.keep % 3 == 0).map(|versions| {
+                    let space_from = u64::from(versions.keep) * 4096;
+                    MapPlace { at: space_from + (1 << 20), space_from }
+                });
                 let members: Vec<MemberEntry> = entries
                     .into_iter()
                     .take(usize::from(mirrors) * usize::from(ways))
@@ -501,11 +534,11 @@ mod tests {
         let record = Record { volume: 7, generation: 1, index: 0, layout, members, spares, is_open: false };
         let mut bytes = record.encode(0);
         assert_eq!(bytes[8], 1, "what the first format can say is in the first format");
-        bytes[8] = 3;
+        bytes[8] = VERSION as u8 + 1;
         let length = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes")) as usize;
         seal(&mut bytes[..length]);
         let error = Record::decode(&bytes, 0).expect_err("is later");
-        assert!(error.to_string().contains("version 3") && error.kind() == ErrorKind::Unsupported);
+        assert!(error.to_string().contains("version 4") && error.kind() == ErrorKind::Unsupported);
     }
 
     #[test]

@@ -144,7 +144,7 @@ impl Teller {
 
     /// Whether the volume grows by further members, after its first session.
     fn grows(&self) -> bool {
-        self.plot == Plot::Calm && self.options.versions.is_none()
+        self.plot == Plot::Calm
     }
 
     fn path(&self, number: usize) -> PathBuf {

@@ -24,17 +24,18 @@ impl Shared {
             (std::mem::take(&mut state.limbo), std::mem::take(&mut state.limbo_extents))
         };
         let result = self.table.flush(io, context).await;
-        let mut state = self.kept.state.lock();
-        if result.is_ok() {
-            extents.iter().for_each(|first| self.kept.histories.give_back(*first..first + EXTENT));
-            if !limbo.is_empty() {
-                state.grace.push((self.epochs.now(), limbo));
+        {
+            let mut state = self.kept.state.lock();
+            if result.is_ok() {
+                extents.iter().for_each(|first| self.kept.histories.give_back(*first..first + EXTENT));
+                if !limbo.is_empty() {
+                    state.grace.push((self.epochs.now(), limbo));
+                }
+            } else {
+                state.limbo.extend(limbo);
+                state.limbo_extents.extend(extents);
             }
-        } else {
-            state.limbo.extend(limbo);
-            state.limbo_extents.extend(extents);
         }
-        drop(state);
         self.end_grace();
         self.hand_down(io, HANDED_DOWN, context).await;
         result

@@ -10,6 +10,7 @@
 mod catalog;
 mod change;
 mod history;
+mod larger;
 mod path;
 mod place;
 mod queue;
@@ -37,6 +38,7 @@ pub(crate) use catalog::count_in_list;
 use catalog::{CATALOG_BYTES, Catalog, Listed};
 pub(crate) use history::count_in_history;
 use history::{EXTENT, History};
+pub(crate) use larger::{arrange, arranged_bytes};
 use path::{Epochs, Gate};
 use queue::VersionsQueue;
 use space::Space;
@@ -65,6 +67,8 @@ pub struct VersionsOptions {
     pub epoch_ns: u64,
     /// What to do with what is on the device.
     pub found: crate::checksum::Found,
+    /// Blocks of the room for data that are in use otherwise: the first, and the one behind the last.
+    pub hole: (u64, u64),
 }
 
 impl Default for VersionsOptions {
@@ -76,6 +80,7 @@ impl Default for VersionsOptions {
             cache_bytes: 64 << 20,
             epoch_ns: 0,
             found: crate::checksum::Found::OpenOrMake(0),
+            hole: (0, 0),
         }
     }
 }
@@ -314,7 +319,7 @@ impl VersionsDevice {
     pub fn room(&self) -> RoomReport {
         let space = &self.shared.kept.space;
         RoomReport {
-            bytes: space.blocks() * BLOCK_BYTES,
+            bytes: (space.blocks() - (self.shared.options.hole.1 - self.shared.options.hole.0)) * BLOCK_BYTES,
             free_bytes: space.free() * BLOCK_BYTES,
             given_up: self.shared.given_up.load(Ordering::Relaxed),
         }

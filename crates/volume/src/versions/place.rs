@@ -264,6 +264,9 @@ impl Shared {
                 }
             }
         }
+        for place in self.options.hole.0..self.options.hole.1 {
+            self.kept.space.take(place);
+        }
         let mut holders: HashMap<Place, u32> = HashMap::new();
         let layout = *self.table.layout();
         for page in (0..layout.pages).filter(|page| self.table.is_used(layout.granule_of(*page))) {

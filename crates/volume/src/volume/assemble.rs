@@ -21,7 +21,7 @@ use crate::concat::ConcatDevice;
 use crate::member::{Bits, Layout, MARGIN_BYTES, Record, Segment};
 use crate::mirror::{MirrorDevice, MirrorOptions, MissLog};
 use crate::stripe::StripeDevice;
-use crate::versions::{VersionsDevice, VersionsOptions};
+use crate::versions::{VersionsDevice, VersionsOptions, arrange};
 
 /// What is made anew when a volume is put together.
 #[derive(Clone, Copy, Debug)]
@@ -130,21 +130,26 @@ impl Volume {
             1 => tops.remove(0),
             _ => ConcatDevice::new(tops)?,
         };
-        let mut versions = None;
+        let (base, mut versions) = (Arc::clone(&top), None);
         if let Some(policy) = layout.versions {
+            let mut hole = 0..0;
+            if let Some(map) = layout.map {
+                (top, hole) = arrange(top, map, policy.reserve_percent)?;
+            }
             let options = VersionsOptions {
                 reserve_percent: policy.reserve_percent,
                 every: (policy.every_ms > 0).then(|| Duration::from_millis(policy.every_ms)),
                 keep: usize::try_from(policy.keep).unwrap_or(usize::MAX),
                 epoch_ns: options.epoch_ns,
                 found: Making::found(making, |making| making.with_versions, u64::MAX / 2),
+                hole: (hole.start, hole.end),
                 ..VersionsOptions::default()
             };
             let device = VersionsDevice::open_on(top, options, runtime).await?;
             versions = Some(Arc::clone(&device));
             top = device;
         }
-        Ok(Self { top, mirrors, checksums, versions, book, names: Mutex::new(names), notes })
+        Ok(Self { top, mirrors, checksums, versions, base, book, names: Mutex::new(names), notes })
     }
 }
 

@@ -9,7 +9,7 @@ use crate::checksum::{ChecksumDevice, ChecksumKind};
 use crate::copies::MemberState;
 use crate::member::Segment;
 use crate::stripe::stripe_size;
-use crate::versions::VersionsDevice;
+use crate::versions::{VersionsDevice, arranged_bytes};
 
 /// What is on record.
 #[derive(Clone, Debug)]
@@ -50,7 +50,11 @@ pub async fn inspect(candidates: Vec<Candidate>, runtime: &Runtime) -> Result<In
         size_bytes += size_of(segment, layout.chunk_bytes, checksum);
     }
     if let Some(policy) = layout.versions {
-        size_bytes = VersionsDevice::place_on(size_bytes, policy.reserve_percent).map_or(0, |(_, size)| size);
+        let below = match layout.map {
+            Some(map) => arranged_bytes(size_bytes, map, policy.reserve_percent).unwrap_or(0),
+            None => size_bytes,
+        };
+        size_bytes = VersionsDevice::place_on(below, policy.reserve_percent).map_or(0, |(_, size)| size);
     }
     let options = VolumeOptions {
         ways: layout.ways,

@@ -11,7 +11,7 @@ mod create;
 mod inspect;
 mod intent;
 mod open;
-mod part;
+pub(crate) mod part;
 mod replace;
 mod reshape;
 mod status;
@@ -87,6 +87,8 @@ pub struct Volume {
     /// Of each segment; none of them if it has none.
     checksums: Vec<Arc<ChecksumDevice>>,
     versions: Option<Arc<VersionsDevice>>,
+    /// All segments, one behind the other: what lies below the versions.
+    base: Arc<dyn Device>,
     book: Arc<Book>,
     names: Mutex<Vec<Result<String, String>>>,
     notes: Vec<String>,

@@ -13,7 +13,7 @@ use rotproof_block::{
 use crate::copies::{Copies, CopyQueue, MemberState, Members};
 
 /// The bytes of a device from an offset on.
-pub(super) struct Part {
+pub(crate) struct Part {
     below: Arc<dyn Device>,
     offset: u64,
     info: DeviceInfo,
@@ -21,7 +21,7 @@ pub(super) struct Part {
 
 impl Part {
     /// `length` bytes of `below` from `offset` on; both multiples of its block, and within it.
-    pub(super) fn new(below: Arc<dyn Device>, offset: u64, length: u64) -> Arc<Self> {
+    pub(crate) fn new(below: Arc<dyn Device>, offset: u64, length: u64) -> Arc<Self> {
         let info = DeviceInfo { size: length, ..below.info() };
         Arc::new(Self { below, offset, info })
     }

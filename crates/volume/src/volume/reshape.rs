@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use rotproof_block::{Error, ErrorKind, Result, Runtime};
+use rotproof_block::{Buffer, Context, Error, ErrorKind, Request, Result, Runtime};
 
 use super::assemble::Making;
 use super::book::{Page, write_record};
@@ -14,7 +14,7 @@ use super::open::{Assembled, assemble};
 use super::{Candidate, OpenOptions, Volume};
 use crate::copies::MemberState;
 use crate::member::{
-    Bits, Layout, MARGIN_BYTES, MEMBERS_MAX, MemberEntry, Record, SEGMENTS_MAX, Segment, data_bytes,
+    Bits, Layout, MARGIN_BYTES, MEMBERS_MAX, MapPlace, MemberEntry, Record, SEGMENTS_MAX, Segment, data_bytes,
 };
 use rotproof_block::Device;
 
@@ -110,18 +110,28 @@ async fn put_on_record(found: &Assembled, new: &[u128], runtime: &Runtime) -> Re
     write_all(&[old, new].concat(), &found.newest, runtime).await
 }
 
+/// Where a member that has become larger ended before, its records lie in what is data now, and are others on each member. Nobody looks
+/// for them there any more.
+async fn clear_former_end(device: &Arc<dyn Device>, segment: &Segment, runtime: &Runtime) -> Result<()> {
+    let queue = device.open_queue(runtime)?;
+    // Behind the data was less than a mebibyte that did not fill one, then the margin.
+    let bytes = segment.bytes.min(2 * MARGIN_BYTES);
+    let zeros = Buffer::zeroed(bytes as usize);
+    let clear = Request::write(MARGIN_BYTES + segment.start, zeros, Context::default());
+    queue.submit(clear).await.result?;
+    queue.submit(Request::flush(Context::default())).await.result
+}
+
 /// Lets a volume grow: by what its members have become larger, and by further mirrors of the devices in `new`, whose contents
 /// are lost. What there is stays where it is. `id` is of this act alone.
 ///
-/// Fails with [`ErrorKind::Unsupported`] if it keeps versions, [`ErrorKind::Refused`] if a member is missing or behind, and
-/// [`ErrorKind::Invalid`] if there is nothing that it could grow by.
+/// Where it keeps versions, their map is made anew in what it grows by.
+///
+/// Fails with [`ErrorKind::Refused`] if a member is missing or behind, or a version is damaged, with [`ErrorKind::Invalid`] if
+/// there is nothing that it could grow by, and with [`ErrorKind::NoSpace`] if that is too small for a map of all.
 pub async fn grow(members: &[Candidate], new: &[Candidate], id: u128, runtime: &Runtime) -> Result<Grown> {
     let before_bytes = put_in_order(members, runtime, |_| false).await?;
     let found = assemble(members.to_vec(), runtime).await?;
-    if found.newest.layout.versions.is_some() {
-        let context = "a volume that keeps versions cannot grow: its map has the size that it was made with";
-        return Err(Error::new(ErrorKind::Unsupported, context));
-    }
     let mut layout = found.newest.layout.clone();
     let ways = usize::from(layout.ways);
     let least = SEGMENT_BYTES_MIN.max(u64::from(layout.chunk_bytes));
@@ -172,6 +182,12 @@ pub async fn grow(members: &[Candidate], new: &[Candidate], id: u128, runtime: &
     if layout.segments.len() > SEGMENTS_MAX {
         return Err(invalid(format!("a volume can grow to {SEGMENTS_MAX} segments, and has that many")));
     }
+    for segment in layout.segments[segments_before..].iter().filter(|segment| segment.start > 0) {
+        let of = usize::from(segment.mirrors.start) * ways..usize::from(segment.mirrors.end) * ways;
+        for device in found.pages[of].iter().filter_map(|page| page.device.as_ref()) {
+            clear_former_end(device, segment, runtime).await?;
+        }
+    }
     let mut of = kept(&found, &layout);
     let mut ids = Vec::new();
     for (number, one) in new.iter().enumerate() {
@@ -180,10 +196,23 @@ pub async fn grow(members: &[Candidate], new: &[Candidate], id: u128, runtime: &
         ids.push(fresh.id);
         of.push((fresh, Some(one.clone())));
     }
-    let found = with_members(found, layout, of);
-    let making = Making { from_segment: segments_before, with_versions: false, id };
     let options = OpenOptions::with_patience(PATIENCE);
+    let mut before = None;
+    if layout.versions.is_some() {
+        let volume = Volume::assembled(found.clone(), options, None, runtime).await?;
+        let space_from = match layout.map {
+            Some(map) => map.space_from,
+            None => volume.versions()?.space_at(),
+        };
+        layout.map = Some(MapPlace { at: volume.base.info().size, space_from });
+        before = Some(volume);
+    }
+    let found = with_members(found, layout, of);
+    let making = Making { from_segment: segments_before, with_versions: before.is_some(), id };
     let volume = Volume::assembled(found.clone(), options, Some(making), runtime).await?;
+    if let Some(before) = before {
+        volume.versions()?.take_over(before.versions()?, runtime).await?;
+    }
     volume.settle(runtime).await?;
     put_on_record(&found, &ids, runtime).await?;
     Ok(Grown { before_bytes, after_bytes: volume.info().size })
