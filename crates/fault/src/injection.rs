@@ -19,7 +19,7 @@ use crate::geometry::{Header, extent};
 use crate::hang::Hang;
 use crate::index::Index;
 use crate::matching::OperationKind;
-use crate::overlay::{BlockState, Place, PlaceKind, Unrepaired};
+use crate::overlay::{BlockState, Place, PlaceKind};
 use crate::record::{BlockContent, Record, SECTORS, Visit, sector_hashes};
 use crate::zeros::{ZEROS, zeros_hash};
 
@@ -134,12 +134,9 @@ impl Evaluator {
         hit.rule.count_hit(&hit.aims);
         let before = record.before;
         let number = self.engine.ledger().append(&record, 1);
-        state.unrepaired.extend(before.map(|truth| Unrepaired {
-            record: number,
-            truth,
-            is_unread: true,
-            is_beyond_repair: false,
-        }));
+        if let Some(truth) = before {
+            state.add_unrepaired(number, truth, (true, false));
+        }
     }
 
     fn overwrite_block(
@@ -198,7 +195,7 @@ impl Evaluator {
             if !is_wrong_place && let Some(truth) = truth_hash {
                 // In a place that stays bad nothing counts as put right, but somebody may read it.
                 let is_beyond_repair = hit.rule.is_sticky();
-                state.unrepaired.push(Unrepaired { record, truth, is_unread: true, is_beyond_repair });
+                state.add_unrepaired(record, truth, (true, is_beyond_repair));
             }
             if is_wrong_place
                 && let Some(Place { kind: PlaceKind::Wrong { record: of, .. }, .. }) = state.places.last_mut()
@@ -248,14 +245,15 @@ impl Evaluator {
         state.unrepaired.retain_mut(|unrepaired| {
             let is_right = truth == Some(unrepaired.truth) && !unrepaired.is_beyond_repair;
             if is_right && is_clean {
-                ledger.block_repaired(unrepaired.record, done.now.0);
+                unrepaired.records.iter().for_each(|record| ledger.block_repaired(record, done.now.0));
                 return false;
             }
             if is_right && !is_hit {
                 // The right bytes in part, with corruptions left in the rest: it may still be put right.
                 return true;
             }
-            ledger.block_replaced(unrepaired.record, is_gone.then_some(done.now.0));
+            let gone_at = is_gone.then_some(done.now.0);
+            unrepaired.records.iter().for_each(|record| ledger.block_replaced(record, gone_at));
             unrepaired.is_beyond_repair = true;
             !is_gone && unrepaired.is_unread
         });
@@ -314,7 +312,8 @@ impl Evaluator {
         if delivers && state.corruptions.iter().any(|corruption| corruption.touches(&part)) {
             for unrepaired in state.unrepaired.iter_mut().filter(|unrepaired| unrepaired.is_unread) {
                 unrepaired.is_unread = false;
-                self.engine.ledger().served(unrepaired.record, done.now.0);
+                let ledger = self.engine.ledger();
+                unrepaired.records.iter().for_each(|record| ledger.served(record, done.now.0));
             }
         }
         if hits.is_empty() && !state.has_wrong_place(rules) {
@@ -388,12 +387,7 @@ impl Evaluator {
                     state.places.push(Place { rule: Arc::clone(&hit.rule), aims: hit.aims.clone(), kind });
                 }
             } else if let Some(truth) = before {
-                state.unrepaired.push(Unrepaired {
-                    record,
-                    truth,
-                    is_unread: false,
-                    is_beyond_repair: false,
-                });
+                state.add_unrepaired(record, truth, (false, false));
             }
         }
     }
@@ -438,9 +432,8 @@ impl Evaluator {
             }
             if is_repairable {
                 for &BlockContent { offset, content: truth, .. } in &contents {
-                    let unrepaired =
-                        Unrepaired { record: sequence, truth, is_unread: false, is_beyond_repair: false };
-                    states.update(offset / BLOCK_BYTES, |state| state.unrepaired.push(unrepaired));
+                    let add = |state: &mut BlockState| state.add_unrepaired(sequence, truth, (false, false));
+                    states.update(offset / BLOCK_BYTES, add);
                 }
             }
             if hit.rule.is_sticky() {

@@ -58,8 +58,10 @@ impl Entries {
         self.dropped + self.since.len() as u64
     }
 
-    fn since_mut(&mut self, sequence: u64) -> Option<&mut Since> {
-        self.since.get_mut(usize::try_from(sequence.checked_sub(self.dropped)?).ok()?)
+    /// Changes what became of a record; whether that is kept.
+    fn change(&mut self, sequence: u64, change: impl FnOnce(&mut Since)) -> bool {
+        let number = sequence.checked_sub(self.dropped).and_then(|number| usize::try_from(number).ok());
+        number.is_some_and(|number| self.since.change(number, change))
     }
 
     /// At most `count_max` of the kept records from number `first` on, or from the first that is kept.
@@ -115,9 +117,10 @@ impl Ledger {
     /// One of the record's blocks holds its true content again.
     pub(crate) fn block_repaired(&self, sequence: u64, time_ns: u64) {
         let mut entries = self.entries.lock();
-        if let Some(since) = entries.since_mut(sequence) {
-            since.repair.settle(time_ns);
-        } else if let Some(unrepaired) = entries.unrepaired.get_mut(&sequence) {
+        if entries.change(sequence, |since| since.repair.settle(time_ns)) {
+            return;
+        }
+        if let Some(unrepaired) = entries.unrepaired.get_mut(&sequence) {
             *unrepaired = unrepaired.saturating_sub(1);
             if *unrepaired == 0 {
                 entries.unrepaired.remove(&sequence);
@@ -130,22 +133,20 @@ impl Ledger {
     /// if nothing is left there of what the fault had done.
     pub(crate) fn block_replaced(&self, sequence: u64, gone_at_ns: Option<u64>) {
         let mut entries = self.entries.lock();
-        match entries.since_mut(sequence) {
-            Some(since) => {
-                if let Repair::Open(_) = since.repair {
-                    since.repair = Repair::Never;
-                }
-                since.replaced_at.set(gone_at_ns);
+        let replace = |since: &mut Since| {
+            if let Repair::Open(_) = since.repair {
+                since.repair = Repair::Never;
             }
-            None => drop(entries.unrepaired.remove(&sequence)),
+            since.replaced_at.set(gone_at_ns);
+        };
+        if !entries.change(sequence, replace) {
+            entries.unrepaired.remove(&sequence);
         }
     }
 
     /// A read that succeeded has brought what the record says took the true content's place.
     pub(crate) fn served(&self, sequence: u64, time_ns: u64) {
-        if let Some(since) = self.entries.lock().since_mut(sequence) {
-            since.served_at.set(Some(time_ns));
-        }
+        self.entries.lock().change(sequence, |since| since.served_at.set(Some(time_ns)));
     }
 
     /// Drops all but the last `count` records, for a ledger that grows without end. Of those dropped it remembers

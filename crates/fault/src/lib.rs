@@ -51,6 +51,7 @@ mod passage;
 mod power_cut;
 mod read_ledger;
 mod record;
+mod record_list;
 mod recorded;
 mod replay;
 mod resolved;

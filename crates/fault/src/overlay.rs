@@ -23,6 +23,7 @@ use crate::active_rule::ActiveRule;
 use crate::corruption::Corruption;
 use crate::effect::Effect;
 use crate::index::Index;
+use crate::record_list::RecordList;
 
 /// At most so many counters (256 KiB).
 const CHUNKS_MAX: u64 = 1 << 16;
@@ -86,9 +87,10 @@ pub(crate) enum PlaceKind {
     Request,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// Records of damage to one content of a block.
+#[derive(Clone, Debug)]
 pub(crate) struct Unrepaired {
-    pub(crate) record: u64,
+    pub(crate) records: RecordList,
     pub(crate) truth: ContentHash,
     /// What was stored wrong has not been read yet, as far as the ledger knows.
     pub(crate) is_unread: bool,
@@ -102,6 +104,25 @@ impl BlockState {
             && self.places.is_empty()
             && self.previous.is_none()
             && self.unrepaired.is_empty()
+    }
+
+    /// Notes the record of damage; one like those before goes with them.
+    pub(crate) fn add_unrepaired(
+        &mut self,
+        record: u64,
+        truth: ContentHash,
+        (is_unread, is_beyond_repair): (bool, bool),
+    ) {
+        let is_same = |last: &&mut Unrepaired| {
+            (last.truth, last.is_unread, last.is_beyond_repair) == (truth, is_unread, is_beyond_repair)
+        };
+        if let Some(last) = self.unrepaired.last_mut().filter(is_same) {
+            last.records.push(record);
+            return;
+        }
+        let mut records = RecordList::default();
+        records.push(record);
+        self.unrepaired.push(Unrepaired { records, truth, is_unread, is_beyond_repair });
     }
 
     pub(crate) fn has_place_of(&self, rule: &ActiveRule) -> bool {

@@ -374,13 +374,13 @@ fn put(bytes: &mut Vec<u8>, mut number: u64) {
 }
 
 /// Differences go both ways: the lowest bit is the sign, so that small ones stay short.
-fn put_difference(bytes: &mut Vec<u8>, from: u64, to: u64) {
+pub(crate) fn put_difference(bytes: &mut Vec<u8>, from: u64, to: u64) {
     let difference = to.wrapping_sub(from) as i64;
     put(bytes, (difference << 1 ^ difference >> 63) as u64);
 }
 
 /// Bytes that are still to be read. They are our own, so they never end too early.
-struct Rest<'a>(&'a [u8]);
+pub(crate) struct Rest<'a>(pub(crate) &'a [u8]);
 
 impl Rest<'_> {
     fn byte(&mut self) -> u8 {
@@ -401,7 +401,7 @@ impl Rest<'_> {
         }
     }
 
-    fn difference(&mut self, from: u64) -> u64 {
+    pub(crate) fn difference(&mut self, from: u64) -> u64 {
         let number = self.number();
         from.wrapping_add((number >> 1) ^ 0u64.wrapping_sub(number & 1))
     }

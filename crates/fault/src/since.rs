@@ -1,11 +1,11 @@
 //! What became of each record of a ledger since, for those of whom there is anything to tell.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use crate::packed::PIECE_RECORDS;
 
 /// What became of a fault after it was recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Since {
     pub(crate) repair: Repair,
     pub(crate) served_at: Moment,
@@ -19,7 +19,7 @@ impl Since {
 }
 
 /// A time in nanoseconds that may not have come, in eight bytes: no run lasts until the last of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Moment(u64);
 
 impl Moment {
@@ -40,7 +40,7 @@ impl Moment {
 }
 
 /// Whether a fault was repaired.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Repair {
     /// It cannot be, or one of its blocks was overwritten with something else.
     Never,
@@ -62,16 +62,19 @@ impl Repair {
     }
 }
 
-/// One [`Since`] for each record. Of errors and delays there is never anything to tell, so as long as only those come it takes no
-/// memory.
+/// One [`Since`] for each record, as a number of four bytes: most say what others say. Of errors that stay and of delays there is
+/// never anything to tell, so as long as only those come the list takes no memory.
 #[derive(Debug, Default)]
 pub(crate) struct SinceList {
     /// Of so many records each; none where nothing is to tell of any.
-    chunks: VecDeque<Option<Box<[Since; PIECE_RECORDS]>>>,
+    chunks: VecDeque<Option<Box<[u32; PIECE_RECORDS]>>>,
     /// Of the first chunk, those that have been dropped.
     skipped: usize,
     /// With those that have been dropped.
     end: usize,
+    /// What the numbers mean, from 1; 0 is nothing.
+    told: Vec<Since>,
+    known: HashMap<Since, u32>,
 }
 
 impl SinceList {
@@ -84,28 +87,63 @@ impl SinceList {
         self.end += 1;
         if index / PIECE_RECORDS == self.chunks.len() {
             self.chunks.push_back(None);
+            self.forget_if_much();
         }
-        if since != Since::NOTHING {
-            *self.slot(index) = since;
+        self.set(index, since);
+    }
+
+    fn set(&mut self, index: usize, since: Since) {
+        let number = self.number_of(since);
+        let chunk = &mut self.chunks[index / PIECE_RECORDS];
+        if number != 0 || chunk.is_some() {
+            chunk.get_or_insert_with(|| Box::new([0; PIECE_RECORDS]))[index % PIECE_RECORDS] = number;
         }
     }
 
-    fn slot(&mut self, index: usize) -> &mut Since {
-        let chunk = &mut self.chunks[index / PIECE_RECORDS];
-        &mut chunk.get_or_insert_with(|| Box::new([Since::NOTHING; PIECE_RECORDS]))[index % PIECE_RECORDS]
+    fn number_of(&mut self, since: Since) -> u32 {
+        if since == Since::NOTHING {
+            return 0;
+        }
+        // Those of one write or read come one after the other.
+        if self.told.last() == Some(&since) {
+            return self.told.len() as u32;
+        }
+        // What has a time is hardly ever said again later.
+        let is_timeless = matches!(
+            since,
+            Since { repair: Repair::Open(_), served_at: Moment::NEVER, replaced_at: Moment::NEVER }
+        );
+        if let Some(&number) = self.known.get(&since).filter(|_| is_timeless) {
+            return number;
+        }
+        self.told.push(since);
+        let number = self.told.len() as u32;
+        if is_timeless {
+            self.known.insert(since, number);
+        }
+        number
+    }
+
+    fn at(&self, index: usize) -> Since {
+        let chunk = self.chunks.get(index / PIECE_RECORDS).and_then(Option::as_ref);
+        let number = chunk.map_or(0, |chunk| chunk[index % PIECE_RECORDS] as usize);
+        number.checked_sub(1).and_then(|number| self.told.get(number)).copied().unwrap_or(Since::NOTHING)
     }
 
     /// That of the record with this number among those kept.
     pub(crate) fn get(&self, number: usize) -> Since {
-        let index = self.skipped.saturating_add(number);
-        let chunk = self.chunks.get(index / PIECE_RECORDS).and_then(Option::as_ref);
-        chunk.map_or(Since::NOTHING, |chunk| chunk[index % PIECE_RECORDS])
+        self.at(self.skipped.saturating_add(number))
     }
 
-    /// The same, to be changed.
-    pub(crate) fn get_mut(&mut self, number: usize) -> Option<&mut Since> {
-        let index = self.skipped.checked_add(number)?;
-        (index < self.end).then(|| self.slot(index))
+    /// Changes it; whether there is one of that number.
+    pub(crate) fn change(&mut self, number: usize, change: impl FnOnce(&mut Since)) -> bool {
+        let Some(index) = self.skipped.checked_add(number).filter(|&index| index < self.end) else {
+            return false;
+        };
+        let mut since = self.at(index);
+        change(&mut since);
+        self.set(index, since);
+        true
     }
 
     /// Drops the first.
@@ -116,8 +154,26 @@ impl SinceList {
             self.chunks.pop_front();
             self.skipped = 0;
             self.end -= PIECE_RECORDS;
+            self.forget_if_much();
         }
         Some(first)
+    }
+
+    /// Forgets what nobody says any more, where that is more than what is said.
+    fn forget_if_much(&mut self) {
+        if self.told.len() <= 2 * (self.len() + PIECE_RECORDS) {
+            return;
+        }
+        let all: Vec<Since> = (self.skipped..self.end).map(|index| self.at(index)).collect();
+        self.told.clear();
+        self.known.clear();
+        for (index, since) in (self.skipped..self.end).zip(all) {
+            self.set(index, since);
+        }
+        // What lies before is dropped; its numbers mean nothing now.
+        if let Some(Some(chunk)) = self.chunks.front_mut() {
+            chunk[..self.skipped].fill(0);
+        }
     }
 }
 
@@ -143,11 +199,10 @@ mod tests {
                         prop_assert_eq!(list.pop_first(), plain.pop_front());
                     },
                     _ => {
-                        let (one, other) = (list.get_mut(number), plain.get_mut(number));
-                        prop_assert_eq!(one.is_some(), other.is_some());
-                        for since in one.into_iter().chain(other) {
-                            since.replaced_at.set(Some(7));
-                        }
+                        let is_there = list.change(number, |since| since.replaced_at.set(Some(7)));
+                        let other = plain.get_mut(number);
+                        prop_assert_eq!(is_there, other.is_some());
+                        other.into_iter().for_each(|since: &mut Since| since.replaced_at.set(Some(7)));
                     }
                 }
                 prop_assert_eq!(list.len(), plain.len());

@@ -92,17 +92,17 @@ fn read_with(folder: &Path, ledger: &dyn Records) -> Result<Page> {
 
 /// Writes the page of the run in `folder` into it, and says where.
 pub fn write(folder: &Path) -> Result<PathBuf> {
-    write_page(folder, read(folder)?)
+    write_page(folder, &read(folder)?)
 }
 
 /// As [`write()`], for a run whose ledger is still at hand.
 pub fn write_with(folder: &Path, ledger: &dyn Records) -> Result<PathBuf> {
-    write_page(folder, read_with(folder, ledger)?)
+    write_page(folder, &read_with(folder, ledger)?)
 }
 
-fn write_page(folder: &Path, page: Page) -> Result<PathBuf> {
+fn write_page(folder: &Path, page: &Page) -> Result<PathBuf> {
     let path = folder.join(FILE_NAME);
-    write_whole(&path, html(&page))?;
+    write_whole(&path, html(page))?;
     Ok(path)
 }
 

@@ -85,6 +85,15 @@ fn take_in(mark: &mut StripMark, offset: u64, length: u64) {
     mark.count += 1;
 }
 
+/// One with failures.
+struct Object {
+    bytes: u64,
+    /// Bytes whose marks are one.
+    place: u64,
+    /// By their place and kind.
+    marks: BTreeMap<(u64, String), StripMark>,
+}
+
 /// The strips of the objects with failures. Of very many blocks of one, those of one kind at about the same place share marks.
 pub(super) fn objects(run: &Value, failures: &(impl Each<Failed> + ?Sized)) -> Result<Vec<Strip>> {
     let mut counts: BTreeMap<String, (usize, u64)> = BTreeMap::new();
@@ -100,16 +109,15 @@ pub(super) fn objects(run: &Value, failures: &(impl Each<Failed> + ?Sized)) -> R
     most.truncate(OBJECTS_MAX);
     let object = |(name, (count, needed)): (String, (usize, u64))| {
         let said = run["failures"]["object_bytes"][&name].as_u64().unwrap_or_default();
-        (name, (said.max(needed), count > EACH_MAX, BTreeMap::new()))
+        let bytes = said.max(needed);
+        let place = if count > EACH_MAX { (bytes / PLACES).max(1) } else { 1 };
+        (name, Object { bytes, place, marks: BTreeMap::new() })
     };
-    let mut objects: BTreeMap<String, (u64, bool, BTreeMap<(u64, String), StripMark>)> =
-        most.into_iter().map(object).collect();
+    let mut objects: BTreeMap<String, Object> = most.into_iter().map(object).collect();
     failures.each(&mut |failure| {
-        let Some((bytes, is_shared, marks)) = objects.get_mut(&failure.object) else { return };
+        let Some(Object { place, marks, .. }) = objects.get_mut(&failure.object) else { return };
         let kind = failure.worst().map_or("failed", Way::kind);
-        let place = if *is_shared { (*bytes / PLACES).max(1) } else { 1 };
-        let key = (failure.offset_bytes / place, kind.to_owned());
-        match marks.entry(key) {
+        match marks.entry((failure.offset_bytes / *place, kind.to_owned())) {
             Entry::Occupied(mut known) => take_in(known.get_mut(), failure.offset_bytes, BLOCK_BYTES),
             Entry::Vacant(new) => {
                 let kind = kind.to_owned();
@@ -117,11 +125,11 @@ pub(super) fn objects(run: &Value, failures: &(impl Each<Failed> + ?Sized)) -> R
             }
         }
     })?;
-    let strip = |(name, (bytes, _, marks)): (String, (u64, bool, BTreeMap<_, StripMark>))| Strip {
+    let strip = |(name, object): (String, Object)| Strip {
         name,
         shows_rules: false,
-        bytes,
-        marks: marks.into_values().collect(),
+        bytes: object.bytes,
+        marks: object.marks.into_values().collect(),
     };
     Ok(objects.into_iter().map(strip).collect())
 }
@@ -146,7 +154,7 @@ mod tests {
     fn of_very_many_blocks_marks_are_shared_and_all_of_them_count() {
         let many = EACH_MAX as u64 * 2;
         let failure = |block: u64| {
-            let kind = ["unreadable", "stale"][usize::from(block % 5 == 0)];
+            let kind = ["unreadable", "stale"][usize::from(block.is_multiple_of(5))];
             failed(
                 json!({ "object": "a", "offset_bytes": block * 4096, "ways": [{ "what": { "kind": kind } }] }),
             )

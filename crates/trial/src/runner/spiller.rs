@@ -40,7 +40,7 @@ impl Spiller {
         let thread = std::thread::Builder::new()
             .name("ledger".to_owned())
             .spawn(spill)
-            .doing(|| "starting a thread for the ledger".to_owned())?;
+            .doing(|| "starting the thread that looks after the ledger".to_owned())?;
         Ok(Self { is_over, thread: Some(thread) })
     }
 
