@@ -22,7 +22,7 @@ pub enum Harm {
     Delay(Time),
 }
 
-/// What one ledger record means for the verdict, or several that differ in nothing but when ([`gather`](super::gather)).
+/// What one ledger record means for the verdict, or several that differ in nothing but when, as `gather` has them.
 #[derive(Clone, Debug)]
 pub struct Hit {
     /// Number of the record in its ledger; of several, of the first.
