@@ -18,8 +18,8 @@ pub struct SetUp {
 }
 
 impl SetUp {
-    /// Reads the folder of one run, or one with the folders of several in it. Fails with [`ErrorKind::Missing`] if there
-    /// is no run, and with [`ErrorKind::Invalid`] if one cannot be read.
+    /// Reads the folder of one run, or one with the folders of several in it. Fails with [`ErrorKind::Missing`](rotproof_block::ErrorKind) if there
+    /// is no run, and with [`ErrorKind::Invalid`](rotproof_block::ErrorKind) if one cannot be read.
     pub fn open(folder: &Path) -> Result<Self> {
         // A link such as `latest` is called by what it means now.
         let real = fs::read_link(folder);
@@ -30,7 +30,7 @@ impl SetUp {
         Ok(Self { name, runs: runs.collect::<Result<_>>()? })
     }
 
-    /// One run, from the content of its `run.json`. Fails with [`ErrorKind::Invalid`] if that is none.
+    /// One run, from the content of its `run.json`. Fails with [`ErrorKind::Invalid`](rotproof_block::ErrorKind) if that is none.
     pub fn of_run(name: &str, content: &[u8]) -> Result<Self> {
         let runs = vec![figures::figures(&parse_run(content, &format!("`{name}`"))?)];
         Ok(Self { name: name.to_owned(), runs })
