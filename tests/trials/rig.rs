@@ -56,8 +56,16 @@ impl Run {
 
     /// The lines of `failures.jsonl`.
     pub fn failures(&self) -> Vec<Value> {
-        fs::read_to_string(self.folder.join("failures.jsonl"))
-            .expect("the results have failures")
+        self.lines("failures.jsonl")
+    }
+
+    pub fn ledger(&self) -> Vec<Value> {
+        self.lines("ledger.jsonl")
+    }
+
+    fn lines(&self, name: &str) -> Vec<Value> {
+        fs::read_to_string(self.folder.join(name))
+            .expect("it is among the results")
             .lines()
             .map(|line| serde_json::from_str(line).expect("a JSON object a line"))
             .collect()
