@@ -25,7 +25,7 @@ use rotproof_load::{
 use rotproof_machine::Cancel;
 use rotproof_machine::registry::Registry;
 use rotproof_measure::Monitor;
-use rotproof_subject::{Place, Prepared, Remount, SubjectEnvironment};
+use rotproof_subject::{Attached, Place, Prepared, SubjectEnvironment};
 use rotproof_trial::file::RuntimeKind;
 use rotproof_trial::runner::{self, FailureRecord};
 use rotproof_trial::verdict::{Evidence, FileAccount, Medium, Verdict};
@@ -130,6 +130,9 @@ pub fn conduct(case: &Case, folder: &Path) -> Result<Conducted> {
         is_recorded: false,
     };
     let mut subject = rotproof_subject::prepare(&trial.subject, vec![Arc::clone(&device)], &environment)?;
+    if let Attached::Refused(error) = subject.attach()? {
+        return Err(error);
+    }
     let mut stage = Stage {
         case,
         engine,
@@ -291,12 +294,11 @@ impl Stage<'_> {
     }
 
     fn remount(&mut self, subject: &mut dyn Prepared) -> Result<()> {
-        let restore_power = || self.engine.iter().for_each(|engine| engine.restore_power());
-        match subject.remount(&restore_power)? {
-            Remount::Done { reported } => {
-                self.noticed.extend(reported.iter().map(|error| format!("unmount: {error}")));
-            }
-            Remount::Failed(error) => self.noticed.push(format!("{NO_REMOUNT}: {error}")),
+        let reported = subject.detach()?;
+        self.noticed.extend(reported.iter().map(|error| format!("unmount: {error}")));
+        self.engine.iter().for_each(|engine| engine.restore_power());
+        if let Attached::Refused(error) = subject.attach()? {
+            self.noticed.push(format!("{NO_REMOUNT}: {error}"));
         }
         Ok(())
     }

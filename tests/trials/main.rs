@@ -14,6 +14,7 @@ mod page_cache;
 mod power;
 mod programs;
 mod rig;
+mod steps;
 
 use rig::{Rig, Trial};
 

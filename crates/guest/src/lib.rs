@@ -12,6 +12,7 @@ mod folder;
 mod link;
 mod memory;
 mod uml;
+mod xstate;
 
 pub use console::{End, end_in_console};
 pub use folder::GuestFolder;

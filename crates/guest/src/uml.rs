@@ -22,6 +22,7 @@ use crate::console::{End, end_in_console};
 use crate::folder::GuestFolder;
 use crate::link::Link;
 use crate::memory::GuestMemory;
+use crate::xstate;
 
 /// Memory of a guest in bytes, if nothing else is said.
 pub const MEMORY_DEFAULT: u64 = 256 << 20;
@@ -78,7 +79,8 @@ pub fn check_requirements() -> Result<()> {
     for (name, package) in PROGRAMS {
         Program::find(name, package)?;
     }
-    agent::archive().map(drop)
+    agent::archive()?;
+    xstate::library().map(drop)
 }
 
 /// A guest. Dropped, it is killed.
@@ -103,6 +105,7 @@ impl Guest {
         let unshare = Program::find("unshare", "util-linux")?;
         let kernel_program = Program::find("linux.uml", "user-mode-linux")?;
         let archive = archive_file(options.scratch)?;
+        let library = xstate::library()?;
         let disk = OpenOptions::new()
             .read(true)
             .write(true)
@@ -115,7 +118,8 @@ impl Guest {
             .doing(|| format!("opening {}, the console of a guest", options.console.display()))?;
         let console_start = console.seek(SeekFrom::End(0)).doing(|| "the console of a guest".into())?;
         let (ours, theirs) = UnixStream::pair().doing(|| "making the line to a guest".into())?;
-        let inherited = [theirs.as_raw_fd(), disk.as_raw_fd(), archive.as_raw_fd()];
+        let mut inherited = vec![theirs.as_raw_fd(), disk.as_raw_fd(), archive.as_raw_fd()];
+        inherited.extend(library.as_ref().map(AsRawFd::as_raw_fd));
         let mut command = Command::new(unshare.path());
         command.args([
             "--mount",
@@ -168,6 +172,9 @@ impl Guest {
             .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
             .env("TMPDIR", "/dev/shm")
             .current_dir("/");
+        if let Some(library) = &library {
+            command.env("LD_PRELOAD", format!("/proc/self/fd/{}", library.as_raw_fd()));
+        }
         command.process_group(0);
         // SAFETY: between fork and exec only system calls that are allowed there, on plain numbers.
         unsafe {
@@ -176,7 +183,7 @@ impl Guest {
                 if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                     return Err(std::io::Error::last_os_error());
                 }
-                for fd in inherited {
+                for &fd in &inherited {
                     if libc::fcntl(fd, libc::F_SETFD, 0) < 0 {
                         return Err(std::io::Error::last_os_error());
                     }
@@ -185,7 +192,7 @@ impl Guest {
             });
         }
         let child = command.spawn().doing(|| "starting a guest".into())?;
-        drop((theirs, disk, archive));
+        drop((theirs, disk, archive, library));
         let mut child = Starting(Some(child));
         let link = Link::new(ours, ANSWER_MAX)?;
         let kernel = child.kernel(options, console_start)?;

@@ -6,7 +6,7 @@ use rotproof_block::{Device, Error, Result};
 use rotproof_machine::registry::CleanupStack;
 
 use crate::exported::Exported;
-use crate::{Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
+use crate::{Attached, Place, Prepared, SubjectDescription, SubjectEnvironment};
 
 /// A loop device over the exported stack.
 pub(crate) struct LoopSubject(Exported);
@@ -19,18 +19,26 @@ impl LoopSubject {
 
 impl Prepared for LoopSubject {
     fn place(&self) -> Place {
-        Place::BlockDevice(self.0.devices()[0].to_owned())
+        Place::BlockDevice(
+            self.0.devices().first().map_or_else(Default::default, |&device| device.to_owned()),
+        )
     }
 
-    fn remount(&mut self, while_down: &dyn Fn()) -> Result<Remount> {
-        let reported = self.0.flush().err().into_iter().collect();
-        self.0.detach()?;
-        while_down();
+    fn attach(&mut self) -> Result<Attached> {
         // The kernel looks for partitions at once; that is no part of the load.
         let phase = self.0.enter_setup();
         let attached = self.0.attach();
         self.0.leave_setup(phase);
-        attached.map(|()| Remount::Done { reported })
+        attached.map(|()| Attached::Up)
+    }
+
+    fn detach(&mut self) -> Result<Vec<Error>> {
+        let reported = self.0.flush().err().into_iter().collect();
+        self.0.detach().map(|()| reported)
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        self.0.kill()
     }
 
     fn describe(&self) -> SubjectDescription {

@@ -6,15 +6,15 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use rotproof_attach::{FuseMount, Loop};
 use rotproof_block::error::IoContext;
 use rotproof_block::{Device, Error, ErrorKind, Phase, Result};
 use rotproof_export::{FuseExport, FuseOptions, LoopDevice, LoopOptions};
+use rotproof_machine::KernelLog;
 use rotproof_machine::registry::{CleanupStack, Undo};
-use rotproof_machine::{Cancel, KernelLog};
 
 use crate::{SubjectEnvironment, joined};
 
@@ -24,13 +24,15 @@ const FILE_NAME: &str = "disk";
 /// The loop devices, one for each device of the stack, and what is below them.
 pub(crate) struct Exported {
     stack: CleanupStack,
-    /// How high the clean-up stack is without the loop devices.
+    /// How high the clean-up stack is without the exports, and without the loop devices.
+    export_mark: usize,
     loop_mark: usize,
     exports: Vec<Export>,
-    /// The block devices, in the order of the stack.
+    /// Users other than this one may use the files.
+    everybody: bool,
+    environment: SubjectEnvironment,
+    /// The block devices, in the order of the stack, while they are attached.
     devices: Vec<PathBuf>,
-    phase: Arc<AtomicU8>,
-    cancel: Cancel,
     kernel_log: KernelLog,
     kernel_messages: Vec<String>,
     is_torn_down: bool,
@@ -38,22 +40,24 @@ pub(crate) struct Exported {
 
 /// A device of the stack as a file.
 struct Export {
-    /// The clean-up stack owns it; this is only to abort it.
-    served: Weak<FuseExport>,
-    file: PathBuf,
+    device: Arc<dyn Device>,
+    mountpoint: PathBuf,
+    /// While it is served. The clean-up stack owns it; this is only to abort it.
+    served: Option<Weak<FuseExport>>,
     loop_options: LoopOptions,
 }
 
 impl Export {
-    fn new(
+    fn file(&self) -> PathBuf {
+        self.mountpoint.join(FILE_NAME)
+    }
+
+    fn serve(
+        &mut self,
         stack: &mut CleanupStack,
-        (device, folder): (Arc<dyn Device>, String),
         allow_other: bool,
         environment: &SubjectEnvironment,
-    ) -> Result<Self> {
-        let info = device.info();
-        let mountpoint = environment.run.scratch().join(folder);
-        stack.create_directory(&mountpoint)?;
+    ) -> Result<()> {
         let options = FuseOptions {
             threads: environment.export_threads,
             file_name: FILE_NAME.into(),
@@ -64,19 +68,18 @@ impl Export {
             is_cached: false,
             use_ring: true,
         };
-        let served = stack.create(FuseMount { path: mountpoint.clone() }, || {
-            let export = Arc::new(FuseExport::mount(device, &mountpoint, options)?);
+        let served = stack.create(FuseMount { path: self.mountpoint.clone() }, || {
+            let export = Arc::new(FuseExport::mount(Arc::clone(&self.device), &self.mountpoint, options)?);
             let weak = Arc::downgrade(&export);
             Ok((weak, undo_export(export)))
         })?;
-        let loop_options =
-            LoopOptions { direct_io: true, read_only: info.read_only, block_size: Some(info.block_size) };
-        Ok(Self { served, file: mountpoint.join(FILE_NAME), loop_options })
+        self.served = Some(served);
+        Ok(())
     }
 }
 
 impl Exported {
-    /// Serves `devices` and attaches them. `stack` may hold what shall outlive them.
+    /// Serves `devices`. `stack` may hold what shall outlive them.
     pub(crate) fn new(
         stack: CleanupStack,
         devices: Vec<Arc<dyn Device>>,
@@ -105,29 +108,50 @@ impl Exported {
         let mut exports = Vec::new();
         for (number, device) in devices.into_iter().enumerate() {
             let folder = if number == 0 { "export".to_owned() } else { format!("export-{}", number + 1) };
-            exports.push(Export::new(&mut stack, (device, folder), everybody, environment)?);
+            let mountpoint = environment.run.scratch().join(folder);
+            stack.create_directory(&mountpoint)?;
+            let info = device.info();
+            let loop_options =
+                LoopOptions { direct_io: true, read_only: info.read_only, block_size: Some(info.block_size) };
+            exports.push(Export { device, mountpoint, served: None, loop_options });
         }
         let mut exported = Self {
+            export_mark: stack.height(),
             loop_mark: stack.height(),
             stack,
             exports,
+            everybody,
+            environment: environment.clone(),
             devices: Vec::new(),
-            phase: Arc::clone(&environment.phase),
-            cancel: environment.cancel.clone(),
             kernel_log,
             kernel_messages: Vec::new(),
             is_torn_down: false,
         };
-        exported.attach()?;
+        exported.serve()?;
         Ok(exported)
     }
 
-    /// Attaches the stack's files to loop devices.
+    /// Serves the devices of the stack, unless they are.
+    pub(crate) fn serve(&mut self) -> Result<()> {
+        for export in &mut self.exports {
+            if export.served.is_none() {
+                export.serve(&mut self.stack, self.everybody, &self.environment)?;
+                self.loop_mark = self.stack.height();
+            }
+        }
+        Ok(())
+    }
+
+    /// Attaches the stack's files to loop devices, unless they are.
     pub(crate) fn attach(&mut self) -> Result<()> {
-        self.devices.clear();
-        for Export { file, loop_options, .. } in &self.exports {
+        if !self.devices.is_empty() {
+            return Ok(());
+        }
+        self.serve()?;
+        for export in &self.exports {
+            let (file, loop_options) = (export.file(), export.loop_options);
             let attached = self.stack.create(Loop { backing_file: file.clone() }, || {
-                let device = LoopDevice::attach(file, *loop_options)?;
+                let device = LoopDevice::attach(&file, loop_options)?;
                 let path = device.path().to_owned();
                 let undo: Undo = Box::new(move || device.detach());
                 Ok((path, undo))
@@ -143,8 +167,8 @@ impl Exported {
     }
 
     /// The file that stands for the first device of the stack.
-    pub(crate) fn file(&self) -> &Path {
-        self.exports.first().map_or(Path::new(""), |export| export.file.as_path())
+    pub(crate) fn file(&self) -> PathBuf {
+        self.exports.first().map_or_else(PathBuf::new, Export::file)
     }
 
     /// See [`super::Prepared::disks`].
@@ -171,18 +195,31 @@ impl Exported {
     /// written. No program may have one open, or a file on it.
     pub(crate) fn detach(&mut self) -> Result<()> {
         self.collect_kernel_messages();
+        self.devices.clear();
         let failures = self.stack.undo_to(self.loop_mark);
+        joined(failures).map_or(Ok(()), Err)
+    }
+
+    /// Ends everything down to the devices of the stack, so that nothing reaches these any more that the kernel holds in
+    /// caches, and what waits for an answer gets an error. A file system is unmounted from a device that is gone.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.abort();
+        self.collect_kernel_messages();
+        self.devices.clear();
+        let failures = self.stack.undo_to(self.export_mark);
+        self.exports.iter_mut().for_each(|export| export.served = None);
+        self.loop_mark = self.export_mark;
         joined(failures).map_or(Ok(()), Err)
     }
 
     /// Begins [`Phase::Setup`], in which faults sleep; gives the phase to go back to.
     pub(crate) fn enter_setup(&self) -> u8 {
-        self.phase.swap(Phase::Setup as u8, Ordering::SeqCst)
+        self.environment.phase.swap(Phase::Setup as u8, Ordering::SeqCst)
     }
 
     /// Goes back to the phase that [`Exported::enter_setup`] gave.
     pub(crate) fn leave_setup(&self, phase: u8) {
-        self.phase.store(phase, Ordering::SeqCst);
+        self.environment.phase.store(phase, Ordering::SeqCst);
     }
 
     /// What the kernel has said about the loop devices so far.
@@ -199,15 +236,15 @@ impl Exported {
 
     /// See [`super::Prepared::abort`].
     pub(crate) fn abort(&self) {
-        for export in self.exports.iter().filter_map(|export| export.served.upgrade()) {
+        for export in self.exports.iter().filter_map(|export| export.served.as_ref()?.upgrade()) {
             export.abort();
         }
     }
 
     /// See [`super::Prepared::teardown`].
     pub(crate) fn teardown(mut self) -> Vec<Error> {
-        self.phase.store(Phase::Setup as u8, Ordering::SeqCst);
-        if self.cancel.is_cancelled() {
+        self.environment.phase.store(Phase::Setup as u8, Ordering::SeqCst);
+        if self.environment.cancel.is_cancelled() {
             self.abort();
         }
         self.is_torn_down = true;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rotproof_block::{Device, Error, Result};
 use rotproof_load::FAT_LIBRARY;
 
-use crate::{Place, Prepared, Remount, SubjectDescription};
+use crate::{Attached, Place, Prepared, SubjectDescription};
 
 /// The library needs the runtime of the load, under virtual time too, so the load's driver makes the volume, mounts,
 /// unmounts and mounts it again; here is nothing to take down.
@@ -22,9 +22,16 @@ impl Prepared for Fat {
         Place::Fat(Arc::clone(&self.0))
     }
 
-    fn remount(&mut self, while_down: &dyn Fn()) -> Result<Remount> {
-        while_down();
-        Ok(Remount::Done { reported: Vec::new() })
+    fn attach(&mut self) -> Result<Attached> {
+        Ok(Attached::Up)
+    }
+
+    fn detach(&mut self) -> Result<Vec<Error>> {
+        Ok(Vec::new())
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        Ok(())
     }
 
     fn describe(&self) -> SubjectDescription {

@@ -16,8 +16,8 @@ use rotproof_machine::registry::{CleanupStack, Undo};
 use crate::exported::Exported;
 use crate::mkfs::{self, Made, Recipe};
 use crate::mount::mount;
+use crate::{Attached, Place, Prepared, SubjectDescription, SubjectEnvironment};
 use crate::{FileSystem, FileSystemSpec};
-use crate::{Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
 
 /// How long a file system may be busy when it is unmounted: programs that watch new mounts look into them for a
 /// moment.
@@ -31,7 +31,8 @@ pub(crate) struct FileSystemSubject {
     kind: FileSystem,
     mountpoint: PathBuf,
     mount_options: Vec<String>,
-    made: Made,
+    /// `None` where it was there already.
+    made: Option<Made>,
     options_in_force: Option<String>,
 }
 
@@ -44,16 +45,17 @@ impl FileSystemSubject {
         let mut stack = CleanupStack::new(&environment.run);
         let mountpoint = environment.run.scratch().join("mount");
         stack.create_directory(&mountpoint)?;
-        let exported = Exported::new(stack, devices, environment)?;
-        let made =
-            mkfs::make(spec, &exported.devices(), environment.seed, &environment.run, &environment.cancel)?;
+        let mut exported = Exported::new(stack, devices, environment)?;
+        exported.attach()?;
+        let (run, cancel) = (&environment.run, &environment.cancel);
+        let made = match spec.existing {
+            true => None,
+            false => Some(mkfs::make(spec, &exported.devices(), environment.seed, run, cancel)?),
+        };
         let mut mount_options: Vec<String> =
             Recipe::of(spec.kind).mount.iter().map(|&option| option.to_owned()).collect();
         mount_options.extend(spec.mount.iter().cloned());
-        let mut subject =
-            Self { exported, kind: spec.kind, mountpoint, mount_options, made, options_in_force: None };
-        subject.mount()?;
-        Ok(subject)
+        Ok(Self { exported, kind: spec.kind, mountpoint, mount_options, made, options_in_force: None })
     }
 
     fn mount(&mut self) -> Result<()> {
@@ -89,25 +91,31 @@ impl Prepared for FileSystemSubject {
         Place::Folder(self.mountpoint.clone())
     }
 
-    fn remount(&mut self, while_down: &dyn Fn()) -> Result<Remount> {
-        let reported = self.sync().err().into_iter().collect();
-        self.exported.detach()?;
-        while_down();
+    fn attach(&mut self) -> Result<Attached> {
         let phase = self.exported.enter_setup();
         let attached = self.exported.attach();
         let mounted = attached.map(|()| self.mount());
         self.exported.leave_setup(phase);
         match mounted? {
-            Ok(()) => Ok(Remount::Done { reported }),
-            Err(error) => Ok(Remount::Failed(self.explained(error))),
+            Ok(()) => Ok(Attached::Up),
+            Err(error) => Ok(Attached::Refused(self.explained(error))),
         }
+    }
+
+    fn detach(&mut self) -> Result<Vec<Error>> {
+        let reported = self.sync().err().into_iter().collect();
+        self.exported.detach().map(|()| reported)
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        self.exported.kill()
     }
 
     fn describe(&self) -> SubjectDescription {
         SubjectDescription {
             name: self.kind.name().to_owned(),
-            tool: self.made.tool.clone(),
-            mkfs: Some(self.made.command_line.clone()),
+            tool: self.made.as_ref().and_then(|made| made.tool.clone()),
+            mkfs: self.made.as_ref().map(|made| made.command_line.clone()),
             mount_options: Some(self.mount_options.join(",")),
             mount_options_in_force: self.options_in_force.clone(),
         }

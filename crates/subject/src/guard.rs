@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rotproof_attach::FuseMount;
 use rotproof_block::error::IoContext;
 use rotproof_block::{Device, Error, ErrorKind, Result};
@@ -17,7 +18,9 @@ use rotproof_guard::{Algorithm, Pair, Store, StoreOptions};
 use rotproof_machine::registry::{CleanupStack, Resource, Undo};
 
 use crate::spec::{GuardMode, GuardSpec};
-use crate::{GuestMemory, Place, Prepared, Remount, SubjectDescription, SubjectEnvironment, joined, prepare};
+use crate::{
+    Attached, GuestMemory, Place, Prepared, SubjectDescription, SubjectEnvironment, joined, prepare,
+};
 
 /// How long the mount may take to be there.
 const START_PATIENCE: Duration = Duration::from_secs(30);
@@ -33,6 +36,10 @@ pub(crate) struct GuardSubject {
     spec: GuardSpec,
     mountpoint: PathBuf,
     mark: usize,
+    /// The tables are there.
+    is_init: bool,
+    /// The process that serves the mount. Whoever ends it takes it out.
+    server: Arc<Mutex<Option<Child>>>,
 }
 
 impl GuardSubject {
@@ -46,10 +53,8 @@ impl GuardSubject {
         let mountpoint = environment.run.scratch().join("guard");
         stack.create_directory(&mountpoint)?;
         let mark = stack.height();
-        let mut subject = Self { stack, below, spec: spec.clone(), mountpoint, mark };
-        drop(Store::init(&subject.folder()?, None, options(spec))?);
-        subject.mount()?;
-        Ok(subject)
+        let server = Arc::default();
+        Ok(Self { stack, below, spec: spec.clone(), mountpoint, mark, is_init: false, server })
     }
 
     /// What is guarded.
@@ -62,10 +67,15 @@ impl GuardSubject {
 
     fn mount(&mut self) -> Result<()> {
         let folder = self.folder()?;
+        if !self.is_init {
+            drop(Store::init(&folder, None, options(&self.spec))?);
+            self.is_init = true;
+        }
         let (mountpoint, mode) = (self.mountpoint.clone(), self.spec.mode);
+        let server = Arc::clone(&self.server);
         self.stack.create(FuseMount { path: mountpoint.clone() }, || {
-            let server = serve(&folder, &mountpoint, mode)?;
-            let undo: Undo = Box::new(move || end(server, &mountpoint));
+            *server.lock() = Some(serve(&folder, &mountpoint, mode)?);
+            let undo: Undo = Box::new(move || end(&server, &mountpoint));
             Ok(((), undo))
         })
     }
@@ -108,8 +118,9 @@ fn serve(folder: &Path, mountpoint: &Path, mode: GuardMode) -> Result<Child> {
 }
 
 /// Unmounts, and waits until the tables are on what is below.
-fn end(mut server: Child, mountpoint: &Path) -> Result<()> {
+fn end(server: &Mutex<Option<Child>>, mountpoint: &Path) -> Result<()> {
     let unmounted = unmount_when_free(mountpoint, END_PATIENCE);
+    let Some(mut server) = server.lock().take() else { return unmounted };
     let began = Instant::now();
     loop {
         match server.try_wait() {
@@ -128,14 +139,23 @@ impl Prepared for GuardSubject {
         Place::Folder(self.mountpoint.clone())
     }
 
-    fn remount(&mut self, while_down: &dyn Fn()) -> Result<Remount> {
+    fn attach(&mut self) -> Result<Attached> {
+        Ok(match self.below.attach()? {
+            Attached::Up => self.mount().map_or_else(Attached::Refused, |()| Attached::Up),
+            refused => refused,
+        })
+    }
+
+    fn detach(&mut self) -> Result<Vec<Error>> {
         joined(self.stack.undo_to(self.mark)).map_or(Ok(()), Err)?;
-        let done = self.below.remount(while_down)?;
-        let Remount::Done { reported } = done else { return Ok(done) };
-        match self.mount() {
-            Ok(()) => Ok(Remount::Done { reported }),
-            Err(error) => Ok(Remount::Failed(error)),
-        }
+        self.below.detach()
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        self.abort();
+        let failures = self.stack.undo_to(self.mark);
+        let below = self.below.kill();
+        joined(failures).map_or(below, Err)
     }
 
     fn describe(&self) -> SubjectDescription {
@@ -160,6 +180,11 @@ impl Prepared for GuardSubject {
     }
 
     fn abort(&self) {
+        // Before what is below: it shall not take that for a device that fails.
+        if let Some(mut server) = self.server.lock().take() {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
         self.below.abort();
     }
 

@@ -58,8 +58,9 @@ pub struct SubjectEnvironment {
     pub is_recorded: bool,
 }
 
-/// Makes the subject on `devices`, of which most take one; a volume is a device of its [whole stack](SubjectSpec::whole_stack) already. Checks first what it needs ([`check_requirements`]); on an error nothing that it
-/// created is left.
+/// Makes the subject on `devices`, of which most take one, or finds it there where it [exists](SubjectSpec::exists); a volume is a
+/// device of its [whole stack](SubjectSpec::whole_stack) already. Checks first what it needs ([`check_requirements`]). It is not
+/// up yet: [`Prepared::attach`] comes next. On an error nothing that it created is left.
 pub fn prepare(
     spec: &SubjectSpec,
     mut devices: Vec<Arc<dyn Device>>,
@@ -90,23 +91,27 @@ pub fn prepare(
     })
 }
 
-/// A subject that is ready for load.
+/// A subject on its devices. It is up between [`Prepared::attach`] and [`Prepared::detach`] or [`Prepared::kill`], and may come
+/// up again as often as one likes; what is read then comes from the stack and from no cache above it.
 ///
-/// Dropped without [`Prepared::teardown`], it ends everything at once, by force where it must.
+/// An `Err` of these is a failure of the machine or of Rotproof, not a finding. Dropped without [`Prepared::teardown`], it ends
+/// everything at once, by force where it must.
 pub trait Prepared: Send {
-    /// Where the load goes. Another after each [`Prepared::remount`].
+    /// Brings it up: attaches the devices, mounts, starts the machine. This is [`rotproof_block::Phase::Setup`]; then the phase is
+    /// set back.
+    fn attach(&mut self) -> Result<Attached>;
+
+    /// Where the load goes while it is up. Another after each [`Prepared::attach`].
     fn place(&self) -> Place;
 
-    /// Makes sure that what is read next comes from the stack and from no cache above it: unmounts, detaches the
-    /// loop device, attaches and mounts again. All files of the subject must be closed.
-    ///
-    /// The phase stays what it is until the unmount is over, because that still writes what the load has left in
-    /// caches; mounting is [`rotproof_block::Phase::Setup`]; then the phase is set back. An `Err` is a failure of
-    /// the machine or of Rotproof, not a finding.
-    ///
-    /// `while_down` is called when nothing of the subject is left on the stack and before it is attached again: when power comes
-    /// back, for example.
-    fn remount(&mut self, while_down: &dyn Fn()) -> Result<Remount>;
+    /// Takes it down in order: what it holds in caches is written, and nothing of it is left on the stack. All its files must be
+    /// closed. The phase stays what it is, because this still belongs to the load. Gives the errors that it told of on the
+    /// way, such as data that it could not write, in their order: it has noticed a fault.
+    fn detach(&mut self) -> Result<Vec<Error>>;
+
+    /// Takes it down without a word to it, as if its machine lost its power: nothing that it holds in caches reaches the stack
+    /// any more. The devices of the stack keep their power.
+    fn kill(&mut self) -> Result<()>;
 
     /// Makes all that was done to its files durable.
     fn sync(&self) -> Result<()> {
@@ -120,7 +125,7 @@ pub trait Prepared: Send {
     fn describe(&self) -> SubjectDescription;
 
     /// The names of the kernel's block devices that it is or lies on, such as `loop3`. Others after each
-    /// [`Prepared::remount`].
+    /// [`Prepared::attach`].
     fn disks(&self) -> Vec<String> {
         Vec::new()
     }
@@ -133,7 +138,7 @@ pub trait Prepared: Send {
         None
     }
 
-    /// The memory of a machine that runs; another after each [`Prepared::remount`].
+    /// The memory of a machine that runs; another after each [`Prepared::attach`].
     fn memory(&self) -> Option<GuestMemory> {
         None
     }
@@ -172,17 +177,14 @@ impl std::fmt::Debug for Place {
     }
 }
 
-/// How a remount went.
+/// How it went to bring a subject up.
 #[derive(Debug)]
-pub enum Remount {
-    /// The subject is there again. `reported` are errors that it told of on the way, such as data that it could not
-    /// write: it has noticed a fault.
-    Done {
-        /// In the order in which they came.
-        reported: Vec<Error>,
-    },
-    /// The subject could not be brought back: a finding, and a grave one. All its data is out of reach.
-    Failed(Error),
+pub enum Attached {
+    /// It is up.
+    Up,
+    /// It does not come up from what is on the stack. Of one that had been up before, a finding, and a grave one: all its data is
+    /// out of reach.
+    Refused(Error),
 }
 
 /// What was made, and how.

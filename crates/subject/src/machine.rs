@@ -11,8 +11,8 @@ use rotproof_machine::registry::{CleanupStack, Process, Undo};
 
 use crate::exported::Exported;
 use crate::mkfs::{self, Made, Recipe};
+use crate::{Attached, Place, Prepared, SubjectDescription, SubjectEnvironment};
 use crate::{FileSystemSpec, MachineSpec};
-use crate::{Place, Prepared, Remount, SubjectDescription, SubjectEnvironment};
 
 /// What ext4, btrfs and xfs say when they stop writing for good.
 const GAVE_UP: [&str; 3] =
@@ -26,7 +26,8 @@ pub(crate) struct MachineSubject {
     spec: MachineSpec,
     /// Something below can lose what is not durable, or what is durable is to be seen in a recording.
     writes_through: bool,
-    made: Made,
+    /// `None` where it was there already.
+    made: Option<Made>,
     /// Where its file system is shown.
     mountpoint: PathBuf,
     console: PathBuf,
@@ -52,12 +53,18 @@ impl MachineSubject {
             || devices.iter().any(|device| ability::find::<dyn Power>(&**device).is_some());
         let mut exported = Exported::for_everybody(stack, devices, environment)?;
         let of = &spec.file_system;
-        let made =
-            mkfs::make(of, &exported.devices(), environment.seed, &environment.run, &environment.cancel)?;
-        // The guest takes the file below the loop device.
-        exported.detach()?;
-        let guest_mark = exported.stack().height();
-        let mut subject = Self {
+        let made = match of.existing {
+            true => None,
+            false => {
+                exported.attach()?;
+                let devices = exported.devices();
+                let made = mkfs::make(of, &devices, environment.seed, &environment.run, &environment.cancel)?;
+                // The guest takes the file below the loop device.
+                exported.detach()?;
+                Some(made)
+            }
+        };
+        Ok(Self {
             exported,
             spec: spec.clone(),
             writes_through,
@@ -65,11 +72,10 @@ impl MachineSubject {
             mountpoint,
             console,
             environment: environment.clone(),
-            guest_mark,
+            guest_mark: 0,
             guest: None,
             options_in_force: None,
-        };
-        subject.start()?.map(|()| subject)
+        })
     }
 
     fn mount_options(spec: &FileSystemSpec) -> String {
@@ -80,8 +86,10 @@ impl MachineSubject {
     /// Starts a guest and shows its file system. The inner error is what the guest says of the file system, the outer one of
     /// this machine.
     fn start(&mut self) -> Result<Result<()>> {
+        self.exported.serve()?;
+        self.guest_mark = self.exported.stack().height();
         let guest = Arc::new(Guest::start(&GuestOptions {
-            disk: self.exported.file(),
+            disk: &self.exported.file(),
             memory_bytes: self.spec.memory.0,
             console: &self.console,
             scratch: self.environment.run.scratch(),
@@ -177,21 +185,24 @@ impl Prepared for MachineSubject {
         Place::Folder(self.mountpoint.clone())
     }
 
-    fn remount(&mut self, while_down: &dyn Fn()) -> Result<Remount> {
-        let (reported, stopped) = self.stop();
-        stopped?;
-        while_down();
-        // A new kernel: nothing of the memory of the old one answers, be it right or wrong.
+    fn attach(&mut self) -> Result<Attached> {
+        // A new kernel: nothing of the memory of the one before answers, be it right or wrong.
         let phase = self.exported.enter_setup();
         let started = self.start();
         self.exported.leave_setup(phase);
-        match started? {
-            Ok(()) => Ok(Remount::Done { reported }),
-            Err(error) => Ok(Remount::Failed(match reported.first() {
-                Some(before) => Error::new(error.kind(), format!("{error}; before that, {before}")),
-                None => error,
-            })),
+        Ok(started?.map_or_else(Attached::Refused, |()| Attached::Up))
+    }
+
+    fn detach(&mut self) -> Result<Vec<Error>> {
+        let (reported, stopped) = self.stop();
+        stopped.map(|()| reported)
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        if let Some(guest) = self.guest.take() {
+            guest.kill();
         }
+        self.exported.kill()
     }
 
     fn sync(&self) -> Result<()> {
@@ -202,8 +213,8 @@ impl Prepared for MachineSubject {
     fn describe(&self) -> SubjectDescription {
         SubjectDescription {
             name: format!("machine with {}", self.spec.file_system.kind.name()),
-            tool: self.made.tool.clone(),
-            mkfs: Some(self.made.command_line.clone()),
+            tool: self.made.as_ref().and_then(|made| made.tool.clone()),
+            mkfs: self.made.as_ref().map(|made| made.command_line.clone()),
             mount_options: Some(Self::mount_options(&self.spec.file_system)),
             mount_options_in_force: self.options_in_force.clone(),
         }

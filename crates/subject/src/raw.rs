@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rotproof_block::{Device, Error, Result};
 
-use crate::{Place, Prepared, Remount, SubjectDescription};
+use crate::{Attached, Place, Prepared, SubjectDescription};
 
 /// Nothing lies between the load and the stack, so there is nothing to mount and no cache to empty.
 pub(crate) struct Raw(Arc<dyn Device>);
@@ -20,9 +20,16 @@ impl Prepared for Raw {
         Place::Device(Arc::clone(&self.0))
     }
 
-    fn remount(&mut self, while_down: &dyn Fn()) -> Result<Remount> {
-        while_down();
-        Ok(Remount::Done { reported: Vec::new() })
+    fn attach(&mut self) -> Result<Attached> {
+        Ok(Attached::Up)
+    }
+
+    fn detach(&mut self) -> Result<Vec<Error>> {
+        Ok(Vec::new())
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        Ok(())
     }
 
     fn describe(&self) -> SubjectDescription {

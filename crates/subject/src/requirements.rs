@@ -44,7 +44,9 @@ pub fn check_requirements(spec: &SubjectSpec, info: &DeviceInfo) -> Result<()> {
     }
     let Some(spec) = spec.file_system() else { return Ok(()) };
     let recipe = Recipe::of(spec.kind);
-    Program::find(recipe.program, recipe.package)?;
+    if !spec.existing {
+        Program::find(recipe.program, recipe.package)?;
+    }
     if !is_machine && !kernel_knows(spec.kind)? {
         return missing(format!(
             "the kernel has no file system {}: neither built in nor as a module that `modprobe {0}` could load",
@@ -52,7 +54,7 @@ pub fn check_requirements(spec: &SubjectSpec, info: &DeviceInfo) -> Result<()> {
         ));
     }
     let size_min = spec.kind.device_size_min();
-    if info.size < size_min.0 {
+    if info.size < size_min.0 && !spec.existing {
         return Err(Error::new(
             ErrorKind::Invalid,
             format!(
@@ -65,7 +67,7 @@ pub fn check_requirements(spec: &SubjectSpec, info: &DeviceInfo) -> Result<()> {
     if info.read_only {
         return Err(Error::new(
             ErrorKind::Invalid,
-            format!("no file system can be made on a stack that is read-only; {} needs to write", spec.kind),
+            format!("no load can work on a stack that is read-only; {} needs to write", spec.kind),
         ));
     }
     Ok(())

@@ -95,6 +95,8 @@ pub struct FileSystemSpec {
     pub data: Option<String>,
     /// The same of its metadata. Default: as `data` says, else as mkfs.btrfs does.
     pub metadata: Option<String>,
+    /// It is on the devices already, and is mounted as it is.
+    pub existing: bool,
 }
 
 /// The file systems that Rotproof can put on trial.
@@ -188,6 +190,16 @@ impl SubjectSpec {
         matches!(self.on_top(), SubjectSpec::Fat) || self.file_system().is_some()
     }
 
+    /// Whether it is on the devices already.
+    pub fn exists(&self) -> bool {
+        self.file_system().is_some_and(|spec| spec.existing)
+    }
+
+    /// Whether something of it stands above the stack that can [end without a word](crate::Prepared::kill).
+    pub fn can_be_killed(&self) -> bool {
+        !self.is_in_process()
+    }
+
     /// Whether it can be made on several devices.
     pub fn takes_several(&self) -> bool {
         match self {
@@ -218,7 +230,16 @@ impl SubjectSpec {
     /// Reports options that cannot be what was meant.
     pub fn validate(&self, path: &Path, problems: &mut Problems) {
         if let SubjectSpec::Volume(volume) = self {
-            return volume.under.validate(&path.key(VOLUME).key("under"), problems);
+            let under = path.key(VOLUME).key("under");
+            if volume.under.exists() {
+                problems.add_with_help(
+                    &under,
+                    "this volume is made for the trial, so nothing exists on it",
+                    "for a volume that exists, begin the stack with `volume: { existing: true, of: ... }` and take what is on it \
+                     as the subject",
+                );
+            }
+            return volume.under.validate(&under, problems);
         }
         if let SubjectSpec::Guard(guard) = self {
             if guard.switch.is_some() && guard.mode != GuardMode::Z2 {
@@ -255,6 +276,19 @@ impl SubjectSpec {
                 } else if option.contains('\0') {
                     problems.add(&options.key(key).index(index), "an option cannot contain a zero byte");
                 }
+            }
+        }
+        for (key, is_given) in [
+            ("mkfs", !spec.mkfs.is_empty()),
+            ("data", spec.data.is_some()),
+            ("metadata", spec.metadata.is_some()),
+        ] {
+            if spec.existing && is_given {
+                problems.add_with_help(
+                    &options.key(key),
+                    "what exists is not made, so nothing is chosen of how",
+                    format!("leave out `{key}`, or `existing`"),
+                );
             }
         }
         for (key, profile) in [("data", &spec.data), ("metadata", &spec.metadata)] {
@@ -303,7 +337,7 @@ const PROFILES: [&str; 9] =
 impl FileSystemSpec {
     /// Without options.
     pub fn new(kind: FileSystem) -> Self {
-        Self { kind, mkfs: Vec::new(), mount: Vec::new(), data: None, metadata: None }
+        Self { kind, mkfs: Vec::new(), mount: Vec::new(), data: None, metadata: None, existing: false }
     }
 }
 
@@ -331,6 +365,7 @@ impl fmt::Display for SubjectSpec {
         options.extend(spec.data.iter().map(|profile| format!("data {profile}")));
         options.extend(spec.metadata.iter().map(|profile| format!("metadata {profile}")));
         options.extend((!spec.mkfs.is_empty()).then(|| format!("mkfs {}", spec.mkfs.join(" "))));
+        options.extend(spec.existing.then(|| "as it is".to_owned()));
         options.extend((!spec.mount.is_empty()).then(|| format!("mount {}", spec.mount.join(","))));
         if options.is_empty() { Ok(()) } else { write!(f, " ({})", options.join("; ")) }
     }
@@ -352,6 +387,9 @@ struct Options {
     /// Of btrfs: how it keeps metadata. Default: as `data` says.
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<String>,
+    /// The file system is on the device already, and is mounted as it is instead of made. Default: false.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    existing: bool,
 }
 
 /// What `machine` takes.
@@ -412,8 +450,8 @@ impl Serialize for SubjectSpec {
         match self.file_system() {
             Some(spec) if *spec != FileSystemSpec::new(spec.kind) => {
                 let mut map = serializer.serialize_map(Some(1))?;
-                let FileSystemSpec { mkfs, mount, data, metadata, .. } = spec.clone();
-                let options = Options { mkfs, mount, data, metadata };
+                let FileSystemSpec { mkfs, mount, data, metadata, existing, .. } = spec.clone();
+                let options = Options { mkfs, mount, data, metadata, existing };
                 map.serialize_entry(self.name(), &options)?;
                 map.end()
             }
@@ -495,11 +533,11 @@ impl<'de> Deserialize<'de> for SubjectSpec {
                         subject.name()
                     )));
                 };
-                let Options { mkfs, mount, data, metadata } = map.next_value()?;
+                let Options { mkfs, mount, data, metadata, existing } = map.next_value()?;
                 if map.next_key::<String>()?.is_some() {
                     return Err(A::Error::custom("a trial has one subject"));
                 }
-                Ok(SubjectSpec::FileSystem(FileSystemSpec { kind, mkfs, mount, data, metadata }))
+                Ok(SubjectSpec::FileSystem(FileSystemSpec { kind, mkfs, mount, data, metadata, existing }))
             }
         }
         deserializer.deserialize_any(Subject)

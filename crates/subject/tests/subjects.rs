@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rotproof_block::{Device, ErrorKind, Phase};
-use rotproof_subject::{FileSystem, Place, Prepared, Remount, SubjectSpec};
+use rotproof_subject::{Attached, FileSystem, FileSystemSpec, Place, Prepared, SubjectSpec};
 
 use sandbox::{Behaviour, Rigged, Sandbox, file_system, prepare_on, stack_for};
 
@@ -36,9 +36,10 @@ fn content(seed: u64, bytes: usize) -> Vec<u8> {
 }
 
 fn remounted(subject: &mut dyn Prepared) -> usize {
-    match subject.remount(&|| ()).expect("the machine can remount") {
-        Remount::Done { reported } => reported.len(),
-        Remount::Failed(error) => panic!("not mounted again: {error}"),
+    let reported = subject.detach().expect("the machine can take it down");
+    match subject.attach().expect("the machine can bring it up") {
+        Attached::Up => reported.len(),
+        Attached::Refused(error) => panic!("not mounted again: {error}"),
     }
 }
 
@@ -225,15 +226,64 @@ fn a_file_system_that_gave_up_is_remounted_and_its_error_reported() {
         assert!(file.sync_all().is_err(), "{kind} did not notice that nothing can be written");
         drop(file);
         stack.behave(Behaviour::Good);
-        match subject.remount(&|| ()).expect("the machine can remount") {
-            Remount::Done { .. } => {
-                assert!(fs::read(folder(&*subject).join("before")).expect("readable") == before, "{kind}");
-            }
-            Remount::Failed(error) => panic!("{kind} does not come back: {error}"),
-        }
+        remounted(&mut *subject);
+        assert!(fs::read(folder(&*subject).join("before")).expect("readable") == before, "{kind}");
         assert!(!subject.kernel_messages().is_empty(), "the kernel has said something about {kind}");
         teardown(subject);
         assert!(environment.run.finish().is_empty());
+        sandbox.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_kill_takes_what_was_not_flushed_and_nothing_else() {
+    for kind in FileSystem::ALL {
+        let sandbox = Sandbox::new();
+        let environment = sandbox.environment(83);
+        let mut subject =
+            prepare_on(&file_system(kind, &[], &[]), stack_for(kind), &environment).expect("prepared");
+        let (durable, volatile) = (content(4, 1 << 20), content(5, 1 << 20));
+        let path = |subject: &dyn Prepared, name: &str| folder(subject).join(name);
+        fs::write(path(&*subject, "durable"), &durable).expect("written");
+        File::open(path(&*subject, "durable")).and_then(|file| file.sync_all()).expect("durable");
+        fs::write(path(&*subject, "volatile"), &volatile).expect("written to memory");
+        subject.kill().expect("the machine can drop it");
+        assert!(subject.disks().is_empty(), "{kind} still lies on a device");
+        match subject.attach().expect("the machine can bring it up") {
+            Attached::Up => {}
+            Attached::Refused(error) => panic!("{kind} does not come back: {error}"),
+        }
+        assert!(fs::read(path(&*subject, "durable")).expect("readable") == durable, "{kind}");
+        let left = fs::read(path(&*subject, "volatile")).unwrap_or_default();
+        assert!(left != volatile, "{kind} has written what nobody had flushed: it was not killed");
+        teardown(subject);
+        assert!(environment.run.finish().is_empty());
+        sandbox.assert_nothing_left();
+    }
+}
+
+#[test]
+fn what_exists_is_mounted_as_it_is() {
+    for kind in FileSystem::ALL {
+        let sandbox = Sandbox::new();
+        let stack = stack_for(kind);
+        let existing =
+            SubjectSpec::FileSystem(FileSystemSpec { existing: true, ..FileSystemSpec::new(kind) });
+        let nothing = sandbox.environment(85);
+        let refused = prepare_on(&existing, stack.clone(), &nothing).map(drop).expect_err("nothing is there");
+        assert!(refused.to_string().contains(kind.name()), "{refused}");
+        assert!(nothing.run.finish().is_empty());
+        let making = sandbox.environment(86);
+        let subject = prepare_on(&file_system(kind, &[], &[]), stack.clone(), &making).expect("prepared");
+        fs::write(folder(&*subject).join("kept"), "since before").expect("written");
+        teardown(subject);
+        assert!(making.run.finish().is_empty());
+        let later = sandbox.environment(87);
+        let subject = prepare_on(&existing, stack, &later).expect("it exists");
+        assert_eq!(fs::read(folder(&*subject).join("kept")).expect("there"), b"since before");
+        assert_eq!(subject.describe().mkfs, None, "nothing was made");
+        teardown(subject);
+        assert!(later.run.finish().is_empty());
         sandbox.assert_nothing_left();
     }
 }
@@ -248,9 +298,10 @@ fn a_file_system_that_cannot_be_mounted_again_is_a_finding() {
             prepare_on(&file_system(kind, &[], &[]), stack.clone(), &environment).expect("prepared");
         fs::write(folder(&*subject).join("a"), "data").expect("written");
         stack.behave(Behaviour::Blank);
-        match subject.remount(&|| ()).expect("the machine can remount") {
-            Remount::Failed(error) => assert!(error.to_string().contains(kind.name()), "{error}"),
-            Remount::Done { .. } => panic!("{kind} was mounted from zeros"),
+        subject.detach().expect("the machine can take it down");
+        match subject.attach().expect("the machine can bring it up") {
+            Attached::Refused(error) => assert!(error.to_string().contains(kind.name()), "{error}"),
+            Attached::Up => panic!("{kind} was mounted from zeros"),
         }
         assert!(!folder(&*subject).join("a").exists(), "its data is out of reach");
         teardown(subject);

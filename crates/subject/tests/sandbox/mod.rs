@@ -20,7 +20,9 @@ use rotproof_block::{
 use rotproof_machine::Cancel;
 use rotproof_machine::mounts::mounts;
 use rotproof_machine::registry::{Registry, Run};
-use rotproof_subject::{FileSystem, FileSystemSpec, Prepared, SubjectEnvironment, SubjectSpec, prepare};
+use rotproof_subject::{
+    Attached, FileSystem, FileSystemSpec, Prepared, SubjectEnvironment, SubjectSpec, prepare,
+};
 
 /// A temporary folder with a registry in it.
 pub struct Sandbox {
@@ -116,13 +118,17 @@ pub fn file_system(kind: FileSystem, mkfs: &[&str], mount: &[&str]) -> SubjectSp
     })
 }
 
-/// Makes the subject on one device.
+/// Makes the subject on one device, and brings it up.
 pub fn prepare_on(
     spec: &SubjectSpec,
     device: Arc<dyn Device>,
     environment: &SubjectEnvironment,
 ) -> Result<Box<dyn Prepared>> {
-    prepare(spec, vec![device], environment)
+    let mut subject = prepare(spec, vec![device], environment)?;
+    match subject.attach()? {
+        Attached::Up => Ok(subject),
+        Attached::Refused(error) => Err(error),
+    }
 }
 
 /// A memory stack of a size that suits the file system.

@@ -22,4 +22,4 @@ mod validate_tests;
 pub use crash_spec::CrashSpec;
 pub use overrides::Overrides;
 pub use served::{rules_of_arguments, validate_rule_to_serve};
-pub use trial_file::{RuntimeKind, TrialFile};
+pub use trial_file::{RuntimeKind, Stop, TrialFile};

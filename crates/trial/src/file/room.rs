@@ -45,7 +45,7 @@ impl TrialFile {
                 .subject
                 .file_system()
                 .map_or(Bytes(FAT_DEVICE_BYTES_MIN), |file_system| file_system.kind.device_size_min());
-            if size < size_min.0 {
+            if size < size_min.0 && !self.subject.exists() {
                 problems.add_with_help(
                     &root.key("subject"),
                     format!(

@@ -53,6 +53,9 @@ pub struct TrialFile {
     /// What goes wrong: rules and models, each a map or its short form. Default: nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<FaultEntry>,
+    /// How the subject is stopped between the load and the check. Default: it is unmounted.
+    #[serde(default, skip_serializing_if = "Stop::is_default")]
+    pub stop: Stop,
     /// How often the trial is run, each time with a seed of its own that follows from the trial's. Default 1.
     #[serde(default = "repeat_default", skip_serializing_if = "is_once")]
     pub repeat: u32,
@@ -78,6 +81,24 @@ fn repeat_default() -> u32 {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
 fn is_once(repeat: &u32) -> bool {
     *repeat == 1
+}
+
+/// How the subject is stopped between the load and the check.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Stop {
+    /// In order: what it holds in caches is written.
+    #[default]
+    Unmount,
+    /// Without a word to it, as if its machine lost its power after the last flush of the load; the stack keeps its power.
+    Kill,
+}
+
+impl Stop {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Where time and I/O come from.

@@ -11,7 +11,7 @@ use rotproof_spec::{Path, Problems, number_in_range};
 use rotproof_subject::SubjectSpec;
 
 use super::targets::{validate_extents, validate_targets, validate_types};
-use super::trial_file::{RuntimeKind, TrialFile};
+use super::trial_file::{RuntimeKind, Stop, TrialFile};
 use crate::gate::GatePhase;
 
 /// Runs of one trial.
@@ -62,6 +62,8 @@ impl TrialFile {
             crash.validate(self, &root.key("crash"), problems);
         }
         self.validate_recordings(&root.key("stack"), problems);
+        self.validate_stop(&root.key("stop"), problems);
+        self.validate_existing(&root.key("subject"), problems);
         self.validate_power(&root.key("faults"), problems);
         let (objects, faults) = (self.objects(size), root.key("faults"));
         if self.load.personality.is_some() {
@@ -141,6 +143,39 @@ impl TrialFile {
                     "leave `path` out",
                 );
             }
+        }
+    }
+
+    /// What goes without a word must stand above the stack, and what is lost with it must be known.
+    fn validate_stop(&self, path: &Path, problems: &mut Problems) {
+        if self.stop == Stop::Unmount {
+            return;
+        }
+        if !self.subject.can_be_killed() {
+            problems.add_with_help(
+                path,
+                format!("nothing of {} stands above the stack that could be killed", self.subject.name()),
+                "take a subject of a kernel, such as ext4 or a machine, or cut the power of the stack by a rule: \
+                 `write, nth=1000: power_cut`",
+            );
+        } else if self.load.personality.is_some() {
+            problems.add_with_help(
+                path,
+                "of the files of a personality not all are flushed when it ends, so nobody could say what a kill may lose",
+                "take a load of blocks, which flushes everything at its end, or a command with a check of its own",
+            );
+        }
+    }
+
+    /// What is on the devices already must have been put there by somebody.
+    fn validate_existing(&self, path: &Path, problems: &mut Problems) {
+        let is_new = |leaf: &DeviceSpec| matches!(leaf, DeviceSpec::Memory(_) | DeviceSpec::Disk(_));
+        if self.subject.exists() && self.stack.leaves().any(is_new) {
+            problems.add_with_help(
+                path,
+                "nothing exists on a leaf in memory, which is new in every run",
+                "leave `existing` out, or take a file or device: `file: { path: disk.img, snapshot: true }` only reads it",
+            );
         }
     }
 

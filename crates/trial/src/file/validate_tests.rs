@@ -16,6 +16,23 @@ fn a_layer_that_would_not_notice_is_not_left_without_power() {
     }
 }
 
+#[test]
+fn of_what_exists_nothing_is_chosen() {
+    let on_file = |subject: &str| {
+        mistakes_of(&format!("stack: [file: {{ path: disk.img, size: 64MiB }}]\nsubject: {subject}\n"))
+    };
+    assert_eq!(
+        on_file("{ ext4: { existing: true, mkfs: ['-q'] } }"),
+        ["subject.ext4.mkfs: what exists is not made, so nothing is chosen of how"]
+    );
+    assert_eq!(on_file("{ guard: { over: { ext4: { existing: true } } } }"), Vec::<String>::new());
+    assert_eq!(
+        on_file("{ volume: { copies: 1, under: { ext4: { existing: true } } } }"),
+        ["subject.volume.under: this volume is made for the trial, so nothing exists on it"]
+    );
+    assert_eq!(on_file("{ xfs: { existing: true } }"), Vec::<String>::new(), "whoever made it had room");
+}
+
 fn mistakes(size: &str, rest: &str) -> Vec<String> {
     mistakes_of(&format!("stack: [memory: {{ size: {size} }}]\n{rest}\n"))
 }
@@ -45,6 +62,17 @@ fn what_takes_two_parts_to_be_wrong_is_refused() {
             "64MiB",
             "probes: { machines: { local: x } }",
             "probes.machines.local: `local` is the machine that the run is on, which is looked at anyway",
+        ),
+        ("64MiB", "stop: kill", "stop: nothing of raw stands above the stack that could be killed"),
+        (
+            "64MiB",
+            "subject: ext4\nload: { personality: varmail }\nstop: kill",
+            "stop: of the files of a personality not all are flushed when it ends, so nobody could say what a kill may lose",
+        ),
+        (
+            "64MiB",
+            "subject: { ext4: { existing: true } }",
+            "subject: nothing exists on a leaf in memory, which is new in every run",
         ),
         ("512KiB", "subject: fat", "subject: fat needs a device of at least 1MiB, and this stack has 512KiB"),
         (

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use rotproof_block::leaf::{FileDevice, FileOptions};
 use rotproof_block::{Error, ErrorKind, Phase, Result, Runtime};
@@ -15,119 +15,175 @@ use rotproof_load::{
     Stage, Workload,
 };
 use rotproof_machine::{Claim, ClaimedDevice, Filled, Use};
-use rotproof_record::{Recording, RecordingOptions};
+use rotproof_record::Recording;
 use rotproof_results::NO_REMOUNT;
-use rotproof_subject::{GuestMemory, Place, Prepared, Remount};
+use rotproof_spec::Span;
+use rotproof_subject::{Place, Prepared};
 
 use super::block_history::BlockHistory;
 use super::extents::place_extents;
 use super::kinds::place_kinds;
-use super::leaf_watch::LeafWatch;
-use super::memory::Owner;
+use super::steps::Driven;
+use super::working::Working;
 use super::{Conductor, Loaded, MemoryTarget, let_recognise, recogniser};
 use crate::file::{RuntimeKind, TrialFile};
 
-impl Conductor<'_> {
-    pub(super) fn load_and_check_blocks(&mut self, subject: &mut dyn Prepared) -> Result<Loaded> {
-        let simulated =
-            (self.trial.runtime == RuntimeKind::Simulated).then(|| Runtime::simulated(self.trial.seed));
-        let run_on = match &simulated {
-            Some(runtime) => RunOn::Simulated(runtime),
-            None => RunOn::Uring { epoch: self.environment.epoch },
-        };
-        let mut target = Target::new(self.trial, &subject.place(), run_on)?;
-        let workload = Workload::new(&self.trial.load, self.trial.seed, target.driver.objects())?;
-        if self.trial.crash.is_some() {
-            let history = BlockHistory::new(target.driver.objects(), *workload.content(), self.set_mark());
+/// A load of blocks.
+pub(super) struct Blocks {
+    simulated: Option<Runtime>,
+    epoch: Instant,
+    made: Option<Made>,
+    reports: Vec<LoadReport>,
+}
+
+/// What there is of it once its target is made.
+struct Made {
+    /// `None` while the subject is down.
+    target: Option<Target>,
+    /// The files of a file system.
+    files: Option<FilesSpec>,
+    workload: Workload,
+    oracle: Oracle,
+    recording: Arc<Recording>,
+}
+
+impl Blocks {
+    pub(super) fn new(conductor: &Conductor<'_>) -> Self {
+        let is_simulated = conductor.trial.runtime == RuntimeKind::Simulated;
+        Self {
+            simulated: is_simulated.then(|| Runtime::simulated(conductor.trial.seed)),
+            epoch: conductor.environment.epoch,
+            made: None,
+            reports: Vec::new(),
+        }
+    }
+}
+
+fn run_on(simulated: Option<&Runtime>, epoch: Instant) -> RunOn<'_> {
+    match simulated {
+        Some(runtime) => RunOn::Simulated(runtime),
+        None => RunOn::Uring { epoch },
+    }
+}
+
+fn not_made() -> Error {
+    Error::new(ErrorKind::Internal, "the load is not made yet")
+}
+
+impl Driven for Blocks {
+    fn make(&mut self, conductor: &mut Conductor<'_>, subject: &dyn Prepared) -> Result<()> {
+        let trial = conductor.trial;
+        let mut target = Target::new(trial, &subject.place(), run_on(self.simulated.as_ref(), self.epoch))?;
+        let workload = Workload::new(&trial.load, trial.seed, target.driver.objects())?;
+        if trial.crash.is_some() {
+            let history =
+                BlockHistory::new(target.driver.objects(), *workload.content(), conductor.set_mark());
             target.driver = history.watch(target.driver);
-            self.history = Some(history);
+            conductor.history = Some(history);
         }
-        self.crashes_begin(subject)?;
-        if !self.stack.sites.is_empty() {
-            let_recognise(&self.stack.sites, *workload.content(), !self.trial.subject.compresses());
-            arm(&self.stack.sites, &workload, self.plan.rules.clone(), self.replay)?;
+        let recording = conductor.recording(LoadOperation::NAMES, workload.workers())?;
+        let oracle = Oracle::new(&workload);
+        let files = target.files;
+        self.made = Some(Made { target: Some(target), files, workload, oracle, recording });
+        Ok(())
+    }
+
+    fn arm(&mut self, conductor: &mut Conductor<'_>) -> Result<()> {
+        let Made { workload, .. } = self.made.as_ref().ok_or_else(not_made)?;
+        let is_stored_as_sent = !conductor.trial.subject.compresses();
+        if !conductor.stack.sites.is_empty() {
+            let_recognise(&conductor.stack.sites, *workload.content(), is_stored_as_sent);
+            arm(&conductor.stack.sites, workload, conductor.plan.rules.clone(), conductor.replay)?;
         }
-        if !self.plan.on_memory.is_empty() {
-            let rules = self.plan.on_memory.clone();
-            let contents = contents_of(&workload, &rules)?.into_iter().map(|contents| {
+        if !conductor.plan.on_memory.is_empty() {
+            let rules = conductor.plan.on_memory.clone();
+            let contents = contents_of(workload, &rules)?.into_iter().map(|contents| {
                 let target =
                     |target: TargetContent| MemoryTarget { content: target.hash, label: target.label };
                 contents.into_iter().map(target).collect()
             });
-            let recogniser = recogniser(*workload.content(), !self.trial.subject.compresses());
-            self.memory.arm(rules.into_iter().zip(contents).collect(), recogniser);
+            let recogniser = recogniser(*workload.content(), is_stored_as_sent);
+            conductor.memory.arm(rules.into_iter().zip(contents).collect(), recogniser);
         }
-        let recording = Recording::new(RecordingOptions {
-            spec: self.trial.record.clone(),
-            operations: LoadOperation::NAMES,
-            workers: workload.workers(),
-            folder: self.results.to_owned(),
-        })?;
-        self.options.monitor.record_in(&recording);
-        let mut oracle = Oracle::new(&workload);
-        let mut load = Vec::new();
-        let ended =
-            self.run_phases(subject, (&workload, &mut oracle), target, (run_on, &recording), &mut load);
-        let is_interrupted = match ended {
-            // What was done up to there is kept.
-            Err(_) if self.options.cancel.is_cancelled() && !load.is_empty() => true,
-            ended => ended.map(|()| false)?,
+        Ok(())
+    }
+
+    fn phases(&self) -> &'static [Phase] {
+        match &self.made {
+            Some(made) if made.workload.has_prefill() => &[Phase::Prefill, Phase::Run],
+            _ => &[Phase::Run],
+        }
+    }
+
+    fn run(&mut self, phase: Phase, conductor: &mut Conductor<'_>, subject: &dyn Prepared) -> Result<()> {
+        conductor.place(phase, subject)?;
+        let made = self.made.as_mut().ok_or_else(not_made)?;
+        let (workload, oracle) = (&made.workload, &mut made.oracle);
+        let Some(target) = &made.target else { return Err(not_made()) };
+        let span = |span: Option<Span>| span.unwrap_or_default().0;
+        let around = span(workload.ramp_up_time()) + span(workload.recovery_time());
+        let working = Working {
+            bytes: match phase {
+                Phase::Prefill => workload.planned_bytes(Stage::Prefill),
+                Phase::Run => workload.planned_bytes(Stage::Run),
+                _ => Some(oracle.written_blocks() * rotproof_load::BLOCK_BYTES as u64),
+            },
+            duration: workload.duration().filter(|_| phase == Phase::Run).map(|span| span.0 + around),
+            ..Working::in_phase(phase, subject)
         };
-        let noticed = std::mem::take(&mut self.noticed);
-        Ok(Loaded {
-            is_interrupted,
-            files: None,
-            load,
-            recording: Some(recording),
-            known: Some((workload, oracle)),
-            external: None,
-            noticed,
-        })
-    }
-
-    /// Prefill, run and check, with a remount between. Fails with [`ErrorKind::Cancelled`] where it was asked to stop;
-    /// what was done until then is among the reports.
-    fn run_phases(
-        &mut self,
-        subject: &mut dyn Prepared,
-        (workload, oracle): (&Workload, &mut Oracle),
-        mut target: Target,
-        (run_on, recording): (RunOn<'_>, &Arc<Recording>),
-        load: &mut Vec<LoadReport>,
-    ) -> Result<()> {
-        let stages: &[Phase] =
-            if workload.has_prefill() { &[Phase::Prefill, Phase::Run] } else { &[Phase::Run] };
-        for &phase in stages {
-            self.place(phase, subject)?;
-            let memory = subject.memory();
-            load.push(self.run_phase(phase, workload, (&target, memory), oracle, (run_on, recording))?);
-            self.options.cancel.check()?;
-        }
-        self.options.monitor.begin("remount", None);
-        // Its files must be closed before the unmount.
-        let Target { files, driver, .. } = target;
-        if let Err(error) = driver.close(Phase::Run, run_on) {
-            self.noticed.push(format!("unmount: {error}"));
-        }
-        drop(driver);
-        match subject.remount(&|| self.stack.sites.restore_power())? {
-            Remount::Done { reported } => {
-                self.noticed.extend(reported.iter().map(|error| format!("unmount: {error}")));
+        let report = conductor.while_working(working, |watched| {
+            let options = LoadOptions {
+                runtime: run_on(self.simulated.as_ref(), self.epoch),
+                phase,
+                verify: true,
+                cancel: Arc::clone(&watched.stop),
+                progress: Arc::clone(&watched.progress),
+                recording: Some(Arc::clone(&made.recording)),
+                phase_cell: Some(Arc::clone(&conductor.environment.phase)),
+                let_go: conductor.let_go(),
+            };
+            let result = rotproof_load::run(workload, target.driver.as_ref(), oracle, &options);
+            if !conductor.options.cancel.is_cancelled() {
+                target.driver.check()?;
             }
-            // The check then finds every file lost, which is what a user of this file system would find.
-            Remount::Failed(error) => self.noticed.push(format!("{NO_REMOUNT}: {error}")),
-        }
-        self.tell_probes_of(subject);
-        target = Target::again(self.trial, &subject.place(), files, run_on)?;
-        self.noticed.extend(target.lost.take().map(|error| format!("{NO_REMOUNT}: {error}")));
-        self.place(Phase::Check, subject)?;
-        let memory = subject.memory();
-        let check = self.run_phase(Phase::Check, workload, (&target, memory), oracle, (run_on, recording))?;
-        let is_interrupted = check.is_interrupted;
-        load.push(check);
-        if is_interrupted { self.options.cancel.check() } else { Ok(()) }
+            result
+        })?;
+        let is_interrupted = report.is_interrupted;
+        self.reports.push(report);
+        if is_interrupted { conductor.options.cancel.check() } else { Ok(()) }
     }
 
+    fn close(&mut self, conductor: &mut Conductor<'_>) {
+        let Some(target) = self.made.as_mut().and_then(|made| made.target.take()) else { return };
+        let on = run_on(self.simulated.as_ref(), self.epoch);
+        if let Err(error) = target.driver.close(Phase::Run, on) {
+            conductor.noticed.push(format!("unmount: {error}"));
+        }
+    }
+
+    fn open(&mut self, conductor: &mut Conductor<'_>, subject: &dyn Prepared) -> Result<()> {
+        let made = self.made.as_mut().ok_or_else(not_made)?;
+        let on = run_on(self.simulated.as_ref(), self.epoch);
+        let mut target = Target::again(conductor.trial, &subject.place(), made.files, on)?;
+        conductor.noticed.extend(target.lost.take().map(|error| format!("{NO_REMOUNT}: {error}")));
+        made.target = Some(target);
+        Ok(())
+    }
+
+    fn has_begun(&self) -> bool {
+        !self.reports.is_empty()
+    }
+
+    fn end(self: Box<Self>, is_interrupted: bool) -> Loaded {
+        let (recording, known) = match self.made {
+            Some(made) => (Some(made.recording), Some((made.workload, made.oracle))),
+            None => (None, None),
+        };
+        Loaded { is_interrupted, load: self.reports, recording, known, ..Loaded::default() }
+    }
+}
+
+impl Conductor<'_> {
     /// Finds out where the blocks lie that rules awake in this phase are to hit by their place.
     fn place(&mut self, phase: Phase, subject: &dyn Prepared) -> Result<()> {
         let Place::Folder(folder) = subject.place() else { return Ok(()) };
@@ -141,54 +197,6 @@ impl Conductor<'_> {
             self.noticed.extend(unknown.map(|what| format!("kinds of blocks: {what}")));
         }
         Ok(())
-    }
-
-    fn run_phase(
-        &self,
-        phase: Phase,
-        workload: &Workload,
-        (target, memory): (&Target, Option<GuestMemory>),
-        oracle: &mut Oracle,
-        (runtime, recording): (RunOn<'_>, &Arc<Recording>),
-    ) -> Result<LoadReport> {
-        self.options.cancel.check()?;
-        let (name, bytes) = match phase {
-            Phase::Prefill => ("prefill", workload.planned_bytes(Stage::Prefill)),
-            Phase::Run => ("run", workload.planned_bytes(Stage::Run)),
-            Phase::Check | Phase::Setup | Phase::Recovery => {
-                ("check", Some(oracle.written_blocks() * rotproof_load::BLOCK_BYTES as u64))
-            }
-        };
-        self.environment.phase.store(phase as u8, Ordering::Relaxed);
-        let around =
-            workload.ramp_up_time().unwrap_or_default().0 + workload.recovery_time().unwrap_or_default().0;
-        let duration = workload.duration().filter(|_| phase == Phase::Run).map(|span| span.0 + around);
-        let progress = self.options.monitor.begin_load(name, bytes, duration);
-        let looks = self.memory.watch(phase, memory.map(Owner::Machine))?;
-        let watch = LeafWatch::start(self.stack, &self.options.cancel)?;
-        let options = LoadOptions {
-            runtime,
-            phase,
-            verify: true,
-            cancel: watch.stop_cell(),
-            progress,
-            recording: Some(Arc::clone(recording)),
-            phase_cell: Some(Arc::clone(&self.environment.phase)),
-            let_go: self.let_go(),
-        };
-        let begin_phase = |is_run| self.probes.iter().for_each(|probes| probes.begin_phase(is_run));
-        begin_phase(phase == Phase::Run);
-        let result = rotproof_load::run(workload, target.driver.as_ref(), oracle, &options);
-        begin_phase(false);
-        drop(looks);
-        let leaf = watch.end();
-        if result.is_err() {
-            // The load only knows that it was stopped; who asked is known here.
-            self.options.cancel.check()?;
-        }
-        leaf?;
-        target.driver.check()?;
-        result
     }
 }
 

@@ -4,7 +4,7 @@
 //! claims more.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,13 +15,13 @@ use rotproof_load::{Command, CommandLine, CommandOutput};
 use rotproof_machine::command::{CommandFiles, CommandRun, GRACE, run_command};
 use rotproof_machine::registry::CleanupStack;
 use rotproof_measure::Performance;
-use rotproof_record::{Recording, RecordingOptions};
-use rotproof_results::NO_REMOUNT;
-use rotproof_subject::{Place, Prepared, Remount};
+use rotproof_record::Recording;
+use rotproof_subject::{Place, Prepared};
 use serde::Serialize;
 
-use super::leaf_watch::LeafWatch;
-use super::memory::{Owner, Processes, RUN_VARIABLE};
+use super::memory::RUN_VARIABLE;
+use super::steps::Driven;
+use super::working::Working;
 use super::{Conductor, Loaded, MarkServer, arm_without_load, fio_json};
 
 /// How much of what a command said is kept for people.
@@ -76,123 +76,50 @@ pub(super) struct External {
     pub(super) output: Vec<(&'static str, CommandFiles)>,
 }
 
-/// Where it is told how a command went.
-struct Account<'a> {
-    external: &'a mut External,
-    recording: &'a Recording,
-    /// Where a program runs that has no folder to work on.
-    work: &'a Path,
+/// Programs as the load.
+pub(super) struct Programs {
+    command: Command,
+    external: External,
+    /// A program tells nothing of its own requests; this holds its phases, and what happened in them.
+    recording: Arc<Recording>,
+    /// Where a program runs that has no folder to work on. What programs leave there is of no concern to the clean-up.
+    work: PathBuf,
+    cleanup: CleanupStack,
+    notices: Vec<String>,
 }
 
-impl Conductor<'_> {
-    pub(super) fn run_commands(&mut self, command: &Command, subject: &mut dyn Prepared) -> Result<Loaded> {
-        let mut external = External::default();
-        // A program tells nothing of its own requests; this holds its phases, and what happened in them.
-        let recording = Recording::new(RecordingOptions {
-            spec: self.trial.record.clone(),
-            operations: &[],
-            workers: 0,
-            folder: self.results.to_owned(),
-        })?;
-        // What a program leaves where it runs is of no concern to the clean-up.
-        let mut cleanup = CleanupStack::new(&self.environment.run);
-        let work = self.environment.run.scratch().join(WORK);
+impl Programs {
+    pub(super) fn new(command: Command, conductor: &Conductor<'_>) -> Result<Self> {
+        let recording = conductor.recording(&[], 0)?;
+        let mut cleanup = CleanupStack::new(&conductor.environment.run);
+        let work = conductor.environment.run.scratch().join(WORK);
         cleanup.create_tree(&work)?;
-        let ended = self.run_each_command(command, subject, &mut external, (&recording, &work));
-        let left = cleanup.undo_all();
-        self.noticed.extend(left.iter().map(|error| format!("where the programs ran: {error}")));
-        let is_interrupted = match ended {
-            // What was done up to there is kept.
-            Err(_) if self.options.cancel.is_cancelled() && !external.report.commands.is_empty() => true,
-            ended => ended.map(|()| false)?,
-        };
-        Ok(Loaded {
-            is_interrupted,
-            recording: Some(recording),
-            files: None,
-            load: Vec::new(),
-            known: None,
-            external: Some(external),
-            noticed: std::mem::take(&mut self.noticed),
-        })
+        Ok(Self { command, external: External::default(), recording, work, cleanup, notices: Vec::new() })
     }
 
-    /// Prepare, run and check, with a remount between. Fails with [`ErrorKind::Cancelled`] where it was asked to stop;
-    /// what was done until then is in `external`.
-    fn run_each_command(
-        &mut self,
-        command: &Command,
-        subject: &mut dyn Prepared,
-        external: &mut External,
-        (recording, work): (&Recording, &Path),
-    ) -> Result<()> {
-        let to = &mut Account { external, recording, work };
-        if let Some(line) = &command.prepare {
-            let exit = self.command("prepare", line, Phase::Setup, command, subject, to)?;
-            if exit != 0 {
-                let said = to.external.report.commands.last().map_or("", |command| command.said.trim());
-                return Err(Error::new(
-                    ErrorKind::Invalid,
-                    format!("`prepare` ended with exit code {exit}, before any fault: {said}"),
-                ));
-            }
-        }
-        self.crashes_begin(subject)?;
-        if !self.stack.sites.is_empty() {
-            arm_without_load(&self.stack.sites, self.plan.rules.clone(), self.replay)?;
-        }
-        if !self.plan.on_memory.is_empty() {
-            let rules = self.plan.on_memory.iter().map(|rule| (rule.clone(), Vec::new()));
-            // Nobody knows what a command has made.
-            self.memory.arm(rules.collect(), Arc::new(|_| None));
-        }
-        let (line, output) = command.main();
-        let ended = self.command("run", &line, Phase::Run, command, subject, to);
-        if output == CommandOutput::FioJson && to.external.report.exit("run").is_some() {
-            // One that was interrupted prints them too.
-            self.read_figures(to.external);
-        }
-        ended?;
-        self.options.monitor.begin("remount", None);
-        match subject.remount(&|| self.stack.sites.restore_power())? {
-            Remount::Done { reported } => {
-                self.noticed.extend(reported.iter().map(|error| format!("unmount: {error}")));
-            }
-            Remount::Failed(error) => self.noticed.push(format!("{NO_REMOUNT}: {error}")),
-        }
-        if let Some(line) = &command.check {
-            self.tell_probes_of(subject);
-            self.command("check", line, Phase::Check, command, subject, to)?;
-        }
-        Ok(())
-    }
-
+    /// Runs one command and keeps what came of it; gives its exit code.
     fn command(
-        &self,
-        name: &'static str,
+        &mut self,
+        (name, phase): (&'static str, Phase),
         line: &CommandLine,
-        phase: Phase,
-        command: &Command,
+        conductor: &Conductor<'_>,
         subject: &dyn Prepared,
-        to: &mut Account<'_>,
     ) -> Result<u64> {
-        self.options.cancel.check()?;
-        let progress = self.options.monitor.begin_load(name, None, None);
         let (target, folder, kind) = match subject.place() {
             Place::Folder(folder) => (folder.clone(), folder, "folder"),
-            Place::BlockDevice(path) => (path, to.work.to_owned(), "device"),
+            Place::BlockDevice(path) => (path, self.work.clone(), "device"),
             other => {
                 return Err(Error::new(ErrorKind::Invalid, format!("a command cannot reach {other:?}")));
             }
         };
-        let trial_dir = match &command.trial_dir {
+        let trial_dir = match &self.command.trial_dir {
             Some(folder) => folder.clone(),
             None => std::env::current_dir().doing(|| "looking for the folder of the trial".into())?,
         };
-        let mut variables = self.variables((&target, kind), &trial_dir).to_vec();
-        let marks = match self.stack.recordings().is_empty() {
+        let mut variables = conductor.variables((&target, kind), &trial_dir).to_vec();
+        let marks = match conductor.stack.recordings().is_empty() {
             true => None,
-            false => Some(MarkServer::start(self.environment.run.scratch(), self.set_mark())?),
+            false => Some(MarkServer::start(conductor.environment.run.scratch(), conductor.set_mark())?),
         };
         let socket = marks.as_ref().map(|marks| marks.path().display().to_string());
         variables.extend(socket.map(|path| ("ROTPROOF_MARK_SOCKET", path)));
@@ -201,46 +128,35 @@ impl Conductor<'_> {
         let (target, trial_dir) = (target.display().to_string(), trial_dir.display().to_string());
         if phase == Phase::Check && marks.is_some() {
             // As for the check of a state: what the load had said by now.
-            let path = to.work.join("marks");
-            let lines: String = self.marks.lock().iter().map(|mark| mark.replace('\n', " ") + "\n").collect();
+            let path = self.work.join("marks");
+            let marks = conductor.marks.lock();
+            let lines: String = marks.iter().map(|mark| mark.replace('\n', " ") + "\n").collect();
             std::fs::write(&path, lines).doing(|| format!("writing {}", path.display()))?;
             variables.push(("ROTPROOF_MARKS", path.display().to_string()));
         }
-        let mut output = CommandFiles::new(self.results)?;
-        self.environment.phase.store(phase as u8, Ordering::Relaxed);
-        let processes = || Owner::Command(Processes::of_run(&self.name_of_the_run(), &folder));
-        let owner = subject.memory().map_or_else(processes, Owner::Machine);
-        let looks = self.memory.watch(phase, Some(owner))?;
-        let watch = LeafWatch::start(self.stack, &self.options.cancel)?;
-        let stop = watch.stop_cell();
-        to.recording.begin_phase(name, 0);
-        let watched = self.device_watch.map(|watch| watch.begin(name, Some(progress))).transpose()?;
-        let clock = Clock::since(self.environment.epoch);
-        let started = clock.now();
-        let begin_phase = |is_run| self.probes.iter().for_each(|probes| probes.begin_phase(is_run));
-        begin_phase(phase == Phase::Run);
-        let ended = run_command(&mut CommandRun {
-            words: &line.words(&target, &trial_dir),
-            folder: &folder,
-            variables: &variables,
-            output: &mut output,
-            timeout: command.timeout.0,
-            stop: &stop,
-            cancel: &self.options.cancel,
-            grace: GRACE,
-            // What it still does to end in order meets no faults.
-            before_end: &|| self.environment.phase.store(Phase::Setup as u8, Ordering::Relaxed),
-        });
-        begin_phase(false);
-        drop(looks);
-        drop(watched);
-        to.recording.end_phase(started, None, clock.now());
-        let leaf = watch.end();
-        if !self.options.cancel.is_cancelled() {
-            leaf?;
-        }
-        let end = ended.or_else(|error| self.options.cancel.check().and(Err(error)))?;
-        to.external.report.commands.push(CommandReport {
+        let mut output = CommandFiles::new(conductor.results)?;
+        let run = conductor.name_of_the_run();
+        let working = Working::of_command((name, phase), subject, (&run, &folder));
+        let end = conductor.while_working(working, |watched| {
+            let clock = Clock::since(conductor.environment.epoch);
+            self.recording.begin_phase(name, 0);
+            let started = clock.now();
+            let ended = run_command(&mut CommandRun {
+                words: &line.words(&target, &trial_dir),
+                folder: &folder,
+                variables: &variables,
+                output: &mut output,
+                timeout: self.command.timeout.0,
+                stop: &watched.stop,
+                cancel: &conductor.options.cancel,
+                grace: GRACE,
+                // What it still does to end in order meets no faults.
+                before_end: &|| conductor.environment.phase.store(Phase::Setup as u8, Ordering::Relaxed),
+            });
+            self.recording.end_phase(started, None, clock.now());
+            ended
+        })?;
+        self.external.report.commands.push(CommandReport {
             name,
             command: line.to_string(),
             exit: end.exit,
@@ -249,11 +165,97 @@ impl Conductor<'_> {
             seconds: end.took.as_secs_f64(),
             said: output.last_words(SAID_BYTES_MAX),
         });
-        to.external.output.push((name, output));
-        self.options.cancel.check()?;
+        self.external.output.push((name, output));
+        conductor.options.cancel.check()?;
         Ok(end.exit)
     }
 
+    /// What fio has printed; one that was interrupted prints it too.
+    fn read_figures(&mut self) {
+        let mut text = String::new();
+        let read = self.external.output.iter().find(|(name, _)| *name == "run").map(|(_, output)| {
+            use std::io::Seek;
+            let mut stdout = &output.stdout;
+            stdout.rewind().and_then(|()| stdout.take(FIGURES_BYTES_MAX).read_to_string(&mut text))
+        });
+        match fio_json::figures(&text).filter(|_| matches!(read, Some(Ok(_)))) {
+            Some((lines, failed)) => {
+                self.external.performance = lines;
+                self.external.report.fio_failed_jobs = Some(failed);
+            }
+            None => self.notices.push("what the command printed holds no JSON of fio's".to_owned()),
+        }
+    }
+}
+
+impl Driven for Programs {
+    fn make(&mut self, conductor: &mut Conductor<'_>, subject: &dyn Prepared) -> Result<()> {
+        let Some(line) = self.command.prepare.clone() else { return Ok(()) };
+        let exit = self.command(("prepare", Phase::Setup), &line, conductor, subject)?;
+        if exit == 0 {
+            return Ok(());
+        }
+        let said = self.external.report.commands.last().map_or("", |command| command.said.trim());
+        Err(Error::new(
+            ErrorKind::Invalid,
+            format!("`prepare` ended with exit code {exit}, before any fault: {said}"),
+        ))
+    }
+
+    fn arm(&mut self, conductor: &mut Conductor<'_>) -> Result<()> {
+        if !conductor.stack.sites.is_empty() {
+            arm_without_load(&conductor.stack.sites, conductor.plan.rules.clone(), conductor.replay)?;
+        }
+        if !conductor.plan.on_memory.is_empty() {
+            let rules = conductor.plan.on_memory.iter().map(|rule| (rule.clone(), Vec::new()));
+            // Nobody knows what a command has made.
+            conductor.memory.arm(rules.collect(), Arc::new(|_| None));
+        }
+        Ok(())
+    }
+
+    fn phases(&self) -> &'static [Phase] {
+        &[Phase::Run]
+    }
+
+    fn run(&mut self, phase: Phase, conductor: &mut Conductor<'_>, subject: &dyn Prepared) -> Result<()> {
+        if phase == Phase::Check {
+            let Some(line) = self.command.check.clone() else { return Ok(()) };
+            return self.command(("check", phase), &line, conductor, subject).map(drop);
+        }
+        let (line, output) = self.command.main();
+        let ended = self.command(("run", phase), &line, conductor, subject);
+        if output == CommandOutput::FioJson && self.external.report.exit("run").is_some() {
+            self.read_figures();
+        }
+        ended.map(drop)
+    }
+
+    /// Programs close what they open.
+    fn close(&mut self, _conductor: &mut Conductor<'_>) {}
+
+    fn open(&mut self, _conductor: &mut Conductor<'_>, _subject: &dyn Prepared) -> Result<()> {
+        Ok(())
+    }
+
+    fn has_begun(&self) -> bool {
+        !self.external.report.commands.is_empty()
+    }
+
+    fn end(mut self: Box<Self>, is_interrupted: bool) -> Loaded {
+        let left = self.cleanup.undo_all();
+        self.notices.extend(left.iter().map(|error| format!("where the programs ran: {error}")));
+        Loaded {
+            is_interrupted,
+            recording: Some(self.recording),
+            external: Some(self.external),
+            noticed: self.notices,
+            ..Loaded::default()
+        }
+    }
+}
+
+impl Conductor<'_> {
     /// What a command finds in its environment.
     fn variables(&self, (target, kind): (&Path, &str), trial_dir: &Path) -> [(&'static str, String); 5] {
         [
@@ -268,21 +270,5 @@ impl Conductor<'_> {
     /// What no other run on this machine is called.
     fn name_of_the_run(&self) -> String {
         self.environment.run.scratch().display().to_string()
-    }
-
-    fn read_figures(&mut self, external: &mut External) {
-        let mut text = String::new();
-        let read = external.output.iter().find(|(name, _)| *name == "run").map(|(_, output)| {
-            use std::io::Seek;
-            let mut stdout = &output.stdout;
-            stdout.rewind().and_then(|()| stdout.take(FIGURES_BYTES_MAX).read_to_string(&mut text))
-        });
-        match fio_json::figures(&text).filter(|_| matches!(read, Some(Ok(_)))) {
-            Some((lines, failed)) => {
-                external.performance = lines;
-                external.report.fio_failed_jobs = Some(failed);
-            }
-            None => self.noticed.push("what the command printed holds no JSON of fio's".to_owned()),
-        }
     }
 }

@@ -25,7 +25,9 @@ mod replay;
 mod report;
 mod results;
 mod spiller;
+mod steps;
 mod tables;
+mod working;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -282,8 +284,7 @@ fn conduct(
             marks: Arc::default(),
             history: None,
         };
-        conductor.tell_probes_of(subject.as_ref());
-        let loaded = conductor.load_and_check(subject.as_mut());
+        let loaded = conductor.conduct(subject.as_mut());
         (loaded, conductor.history.take())
     };
     phase.store(Phase::Setup as u8, Ordering::Relaxed);
@@ -425,6 +426,7 @@ struct Conductor<'a> {
 }
 
 /// What the load found out.
+#[derive(Default)]
 struct Loaded {
     is_interrupted: bool,
     files: Option<FileAccount>,
@@ -437,30 +439,6 @@ struct Loaded {
 }
 
 impl Conductor<'_> {
-    fn load_and_check(&mut self, subject: &mut dyn Prepared) -> Result<Loaded> {
-        if let Some(command) = &self.trial.load.command {
-            return self.run_commands(command, subject);
-        }
-        if let Some(personality) = &self.trial.load.personality {
-            return self.load_and_check_files(personality, subject);
-        }
-        self.load_and_check_blocks(subject)
-    }
-
-    /// Everything that was made so far is durable, and from now on a power loss may come.
-    fn crashes_begin(&self, subject: &dyn Prepared) -> Result<()> {
-        if self.stack.recordings().is_empty() {
-            return Ok(());
-        }
-        subject.sync()?;
-        // Also where something in between only says that it has flushed: the disk below had long been at rest.
-        for recording in self.stack.recordings().iter().filter(|_| self.trial.crash.is_some()) {
-            crash::settle(recording)?;
-        }
-        self.stack.mark(rotproof_crash_fs::BEGINS);
-        Ok(())
-    }
-
     /// Sets marks in the recordings of the stack, from any thread.
     fn set_mark(&self) -> SetMark {
         let recordings = self.stack.recordings().to_vec();
