@@ -12,7 +12,7 @@ use rotproof_load::engine::LoadOperation;
 use rotproof_machine::Cancel;
 use rotproof_measure::Monitor;
 use rotproof_trial::file::{Overrides, TrialFile};
-use rotproof_trial::runner::{self, Report, RunOptions};
+use rotproof_trial::runner::{self, RunOptions, TrialRun};
 
 use crate::figure::{Bar, Figure};
 use crate::{Effort, machine};
@@ -80,7 +80,7 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
 }
 
 /// Bytes per second that the load wrote, in MiB.
-fn throughput(report: &Report) -> f64 {
+fn throughput(report: &TrialRun) -> f64 {
     let line = report
         .performance
         .iter()
@@ -92,7 +92,7 @@ fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/achilles")
 }
 
-fn trial(subject: &str, name: &str) -> Result<Report> {
+fn trial(subject: &str, name: &str) -> Result<TrialRun> {
     let path = examples().join(format!("{subject}-{name}.yaml"));
     let trial = TrialFile::open(&path, &Overrides::default()).map_err(|mistakes| {
         Error::new(ErrorKind::Invalid, format!("{} has {} mistakes", path.display(), mistakes.list.len()))
@@ -106,7 +106,7 @@ fn trial(subject: &str, name: &str) -> Result<Report> {
         monitor: Arc::new(Monitor::default()),
     };
     let report = runner::run(&trial, &options)?.report;
-    if report.verdict != "pass" {
+    if !report.verdict.passes() {
         return Err(Error::new(ErrorKind::Internal, format!("the trial {} did not pass", path.display())));
     }
     Ok(report)

@@ -522,5 +522,5 @@ pub fn runner_alike(case: &Case, folder: &Path) -> Result<Told> {
     };
     let finished = runner::run(&case.trial, &options)?;
     let rules: Vec<_> = finished.report.faults.iter().map(|rule| rule.outcome.clone()).collect();
-    Ok(Told::of(finished.report.verdict == "pass", &finished.report.counts, &rules, &finished.failures))
+    Ok(Told::of(finished.report.verdict.passes(), &finished.report.counts, &rules, &finished.failures))
 }

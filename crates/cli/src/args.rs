@@ -276,12 +276,14 @@ pub enum SchemaKind {
     Path,
     /// The devices of a fleet
     Fleet,
+    /// What `run.json` of a trial, a load or an exploration holds
+    Run,
 }
 
 /// `rotproof schema`.
 #[derive(Clone, Debug, Args)]
 pub struct SchemaArgs {
-    /// Of trial files, or of the path or fleet files of `model`
+    /// Of trial files, of the path or fleet files of `model`, or of results
     #[arg(
         value_name = "trial|path|fleet",
         value_enum,

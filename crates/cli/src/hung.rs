@@ -93,8 +93,8 @@ mod tests {
     fn the_age_of_a_request_is_seen_however_long_its_line_is() {
         let hung = |end, length_bytes| HungRequest {
             worker: 211,
-            phase: "prefill",
-            operation: "write",
+            phase: "prefill".into(),
+            operation: "write".into(),
             object: "a-file-with-a-name-that-takes-a-good-part-of-the-line".into(),
             offset_bytes: 123 << 20,
             length_bytes,

@@ -122,7 +122,7 @@ mod tests {
     fn series(metric: &'static str, instance: &str, unit: Unit, mean: f64) -> SeriesSummary {
         SeriesSummary {
             machine: "local".into(),
-            metric,
+            metric: metric.into(),
             instance: instance.into(),
             is_of_subject: instance == "loop3",
             unit,

@@ -7,7 +7,7 @@ use std::fmt::{self, Display, Write as _};
 use std::io::{self, IsTerminal, Write};
 
 use rotproof_block::Error;
-use serde_json::Value;
+use serde::Serialize;
 
 use crate::args::ColorChoice;
 use crate::exit::Exit;
@@ -70,7 +70,8 @@ impl Output {
     }
 
     /// Prints a result for programs.
-    pub fn json(self, value: &Value) {
+    pub fn json(self, value: &impl Serialize) {
+        let value = serde_json::to_value(value).expect("plain data in memory is always JSON");
         self.result(format_args!("{value:#}"));
     }
 

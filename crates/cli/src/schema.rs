@@ -1,4 +1,4 @@
-//! `rotproof schema`: prints the JSON Schema of trial files, or of those of the reliability model.
+//! `rotproof schema`: prints the JSON Schema of trial files, of those of the reliability model, or of results.
 
 use rotproof_block::error::IoContext;
 use rotproof_design::{fleet_file, path_file};
@@ -15,12 +15,17 @@ pub fn schema(args: &SchemaArgs, output: Output) -> Result<Exit, Failure> {
         SchemaKind::Trial => (TrialFile::schema(), "trial"),
         SchemaKind::Path => (path_file::schema(), "path"),
         SchemaKind::Fleet => (fleet_file::schema(), "fleet"),
+        SchemaKind::Run => (rotproof_results::run::schema(), "run"),
     };
     let Some(path) = &args.output else {
         output.json(&schema);
         return Ok(Exit::Pass);
     };
     std::fs::write(path, format!("{schema:#}\n")).doing(|| format!("writing {}", path.display()))?;
+    if args.kind == SchemaKind::Run {
+        output.note(format_args!("Wrote {}.", path.display()));
+        return Ok(Exit::Pass);
+    }
     output.note(format_args!(
         "Wrote {}. In a {what} file, tell editors of it with a first line such as\n\
          # yaml-language-server: $schema={}",

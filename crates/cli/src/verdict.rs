@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use rotproof_load::failure::{SectorFinding, error_name};
 use rotproof_load::{Classification, Failure};
-use rotproof_measure::Performance;
-use rotproof_trial::runner::{ExternalReport, FailureRecord, Finished, ReplayReport, Report};
+use rotproof_results::Performance;
+use rotproof_results::run::VerdictWord;
+use rotproof_trial::runner::{ExternalReport, FailureRecord, Finished, ReplayReport, TrialRun};
 use rotproof_trial::verdict::CauseRecord;
 
 use crate::course;
@@ -29,7 +30,7 @@ const SAID_LINES_MAX: usize = 6;
 /// The whole text, without a line break at its end.
 pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
     let report = &finished.report;
-    let heading = format!("{}, seed {}, runtime {}", report.subject.name, report.seed, report.runtime.word());
+    let heading = format!("{}, seed {}, runtime {}", report.subject.name, report.seed, report.runtime);
     let mut lines = vec![format!("{}  {}", paint.bold(&report.name), paint.dim(heading)), String::new()];
     lines.push(paint.bold("Load").to_string());
     lines.extend(report.external.iter().flat_map(|external| commands(external, paint)));
@@ -69,12 +70,14 @@ pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
     lines.extend(gates::render(&report.gates, paint));
     lines.push(String::new());
     lines.push(match report.verdict {
-        "pass" => format!("{}  every expectation holds", paint.good("PASS")),
-        "interrupted" if report.external.is_some() => {
+        VerdictWord::Pass => format!("{}  every expectation holds", paint.good("PASS")),
+        VerdictWord::Interrupted if report.external.is_some() => {
             paint.notable("INTERRUPTED  no verdict: the program did not come to its end").to_string()
         }
-        "interrupted" => paint.notable("INTERRUPTED  no verdict: not all was read back").to_string(),
-        _ => {
+        VerdictWord::Interrupted => {
+            paint.notable("INTERRUPTED  no verdict: not all was read back").to_string()
+        }
+        VerdictWord::Fail => {
             let broken = report.expectations.iter().filter(|expectation| !expectation.holds).count();
             let gates = report.gates.iter().filter(|gate| !gate.passes).count();
             let told = [(broken, "expectation"), (gates, "gate")]
@@ -108,7 +111,7 @@ fn performance(lines: &[Performance], paint: Paint) -> String {
         let throughput =
             if line.bytes == 0 { String::new() } else { units::short_rate(line.bytes_per_second) };
         table.row([
-            format!("{} {}", clip(line.job.as_deref().unwrap_or(line.phase), 16), line.operation),
+            format!("{} {}", clip(line.job.as_deref().unwrap_or(&line.phase), 16), line.operation),
             units::count(line.requests),
             throughput,
             units::short_count(line.requests_per_second),
@@ -153,8 +156,8 @@ fn commands(external: &ExternalReport, paint: Paint) -> Vec<String> {
     lines
 }
 
-fn cost(report: &Report, paint: Paint) -> String {
-    let usage = &report.wall_clock.usage;
+fn cost(report: &TrialRun, paint: Paint) -> String {
+    let usage = report.wall_clock.usage.unwrap_or_default();
     let seconds = |seconds: f64| units::duration(Duration::try_from_secs_f64(seconds).unwrap_or_default());
     let text = format!(
         "  CPU {} user, {} system; memory {} at most; {} in all",
@@ -166,7 +169,7 @@ fn cost(report: &Report, paint: Paint) -> String {
     paint.dim(clip(&text, WIDTH)).to_string()
 }
 
-fn faults(report: &Report, paint: Paint) -> Vec<String> {
+fn faults(report: &TrialRun, paint: Paint) -> Vec<String> {
     use Align::{Left, Right};
     if report.external.is_some() {
         return faults_without_oracle(report, paint);
@@ -220,7 +223,7 @@ const COLUMNS: [(&str, bool); 9] = [
 ];
 
 /// What can be said of faults below a command: that they happened.
-fn faults_without_oracle(report: &Report, paint: Paint) -> Vec<String> {
+fn faults_without_oracle(report: &TrialRun, paint: Paint) -> Vec<String> {
     use Align::{Left, Right};
     let mut table = Table::new(&[
         ("rule", Left),
@@ -242,7 +245,7 @@ fn faults_without_oracle(report: &Report, paint: Paint) -> Vec<String> {
 }
 
 /// The numbers of the table: a row for each rule, and one for all rules of a model, which may have drawn none.
-fn rows(report: &Report) -> Vec<(&str, [u64; COLUMNS.len()])> {
+fn rows(report: &TrialRun) -> Vec<(&str, [u64; COLUMNS.len()])> {
     let mut rows: Vec<(&str, [u64; COLUMNS.len()])> = Vec::new();
     let mut models = report.models.iter().map(|model| model.name.as_str());
     for rule in &report.faults {
@@ -405,12 +408,12 @@ pub fn what(what: &Classification) -> String {
 }
 
 /// What to try after this.
-fn next(trial: &Trial, report: &Report) -> Vec<String> {
+fn next(trial: &Trial, report: &TrialRun) -> Vec<String> {
     let command = trial.command();
     let mut lines = vec![format!("Repeat it: {command} --seed {}", report.seed)];
     if report.subject.name == "raw" {
         lines.push(format!("On a file system, as root: {command} --set runtime=io_uring --set subject=ext4"));
-        if report.verdict == "pass" && !report.faults.is_empty() {
+        if report.verdict.passes() && !report.faults.is_empty() {
             // Offsets then mean other blocks, metadata among them, and errors spread.
             lines.push(
                 "(there the same faults hit other blocks, so what is expected may not hold)".to_owned(),

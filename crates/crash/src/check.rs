@@ -10,7 +10,7 @@ use crate::recording::{Reader, What};
 use crate::state::StateDescription;
 
 /// Something wrong with a state.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Finding {
     /// What it is, in a word: failures with the same are counted together.
@@ -27,7 +27,7 @@ impl Finding {
 }
 
 /// What the load said before the crash.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Mark {
     /// Position of its event.

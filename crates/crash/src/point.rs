@@ -15,7 +15,7 @@ use crate::snapshot::Snapshot;
 use crate::window::{Volatile, Window};
 
 /// A write that is not durable and is there all the same.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Survivor {
     /// Position of its submission in the recording.

@@ -14,7 +14,7 @@ use crate::ways::Way;
 use crate::window::Window;
 
 /// How to make a state again from its recording: what a state file (`--state FILE`) holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StateDescription {
     /// Name of the recording, 32 hexadecimal digits.

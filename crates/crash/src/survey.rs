@@ -15,7 +15,7 @@ use crate::recording::{Ending, Reader, What};
 const STRETCHES_MAX: usize = 500;
 
 /// What a recording came to.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RecordingReport {
     /// Events, completions and marks included.
     pub events: u64,
@@ -35,7 +35,7 @@ pub struct RecordingReport {
 }
 
 /// What an exploration came to.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct CrashReport {
     /// The recording.
     pub recording: RecordingReport,
@@ -53,7 +53,7 @@ pub struct CrashReport {
 }
 
 /// A stretch of a recording: one epoch, or of a long recording several.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Stretch {
     /// Position of its first event.
     pub position: u64,

@@ -18,7 +18,7 @@ use crate::ranges::{count, union, without};
 use crate::state::StateDescription;
 
 /// What the smallest difference is a difference from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reference {
     /// All volatile writes survive, which passes; the witness lists what is lost.
@@ -30,7 +30,7 @@ pub enum Reference {
 }
 
 /// A failure from which nothing can be left out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Witness {
     /// The state, which fails.

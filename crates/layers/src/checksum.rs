@@ -30,7 +30,7 @@ pub struct ChecksumSpec {
 }
 
 /// What a checksum layer of a stack has found and mended.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct ChecksumLayerReport {
     /// The word of the layer.
     pub name: String,

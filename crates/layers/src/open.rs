@@ -64,7 +64,7 @@ type Reporter = Box<dyn Fn() -> LayerReport + Send + Sync>;
 type Check = Arc<dyn Fn() -> Result<()> + Send + Sync>;
 
 /// What one layer has to report.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum LayerReport {
     /// What passed a stats layer.

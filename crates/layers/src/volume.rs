@@ -127,7 +127,7 @@ fn patience_default() -> Span {
 }
 
 /// What a volume has done, and what its members are like.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct VolumeReport {
     /// The word of the layer.
     pub name: String,

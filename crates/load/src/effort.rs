@@ -24,7 +24,7 @@ pub struct Effort {
 }
 
 /// The same for each of so many requests, on average.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct EffortPerRequest {
     /// Requests that it was spent on: all that were sent, ramp-up and attempts again among them.
     pub requests: u64,

@@ -60,7 +60,7 @@ pub struct FlippedBits {
 }
 
 /// One bit of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct BitPosition {
     /// Byte of the block.
     pub byte: u16,

@@ -9,7 +9,7 @@ use crate::evidence::BitPosition;
 use crate::personality::FileOperation;
 
 /// One block that failed, in one or several ways.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Failure {
     /// Position of the object among those of the load.
     pub object_index: u32,
@@ -31,13 +31,15 @@ impl Failure {
 }
 
 /// One way in which a block failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Way {
     /// In which phase.
     #[serde(with = "text::phase")]
+    #[schemars(with = "String")]
     pub phase: Phase,
     /// When first.
     #[serde(with = "text::nanoseconds", rename = "time_ns")]
+    #[schemars(with = "u64")]
     pub time: Time,
     /// What was being done.
     pub operation: LoadOperation,
@@ -45,6 +47,7 @@ pub struct Way {
     pub expected: Vec<Version>,
     /// The hash of what it held; `None` after an error.
     #[serde(with = "text::hash")]
+    #[schemars(with = "Option<String>")]
     pub found: Option<ContentHash>,
     /// Of what was read in part, as the end of a file: the low 32 bits of the hashes of its whole sectors of 512 bytes. Not among
     /// the results.
@@ -65,17 +68,18 @@ impl Way {
 }
 
 /// A content and its hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Version {
     /// Which content of the run.
     pub content: ContentId,
     /// Its hash; `None` for a block that was never written.
     #[serde(with = "text::hash")]
+    #[schemars(with = "Option<String>")]
     pub hash: Option<ContentHash>,
 }
 
 /// What a failing block is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Classification {
     /// What is expected, but for some bits.
@@ -111,12 +115,14 @@ pub enum Classification {
     Unreadable {
         /// Which.
         #[serde(with = "text::error")]
+        #[schemars(with = "String")]
         error: ErrorKind,
     },
     /// A write that ended with an error.
     Unwritable {
         /// Which.
         #[serde(with = "text::error")]
+        #[schemars(with = "String")]
         error: ErrorKind,
     },
     /// Another operation on a file that ended with an error.
@@ -125,6 +131,7 @@ pub enum Classification {
         operation: FileOperation,
         /// With what result.
         #[serde(with = "text::error")]
+        #[schemars(with = "String")]
         error: ErrorKind,
     },
     /// A file that is not there, as if it had never been made.
@@ -174,7 +181,7 @@ impl Classification {
 }
 
 /// An earlier content of the same block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Stale {
     /// Which.
     pub content: ContentId,
@@ -185,7 +192,7 @@ pub struct Stale {
 }
 
 /// What was there before writes that lost their flush.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Unflushed {
     /// It holds the write of this block with this number, counted from one; `None` if it holds what was there before
     /// the first of them, or sectors of several.
@@ -195,7 +202,7 @@ pub struct Unflushed {
 }
 
 /// A content of another block.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Misdirected {
     /// Which; its worker and stage are part of its name.
     pub content: ContentId,
@@ -206,7 +213,7 @@ pub struct Misdirected {
 }
 
 /// A block of an object, and the request that wrote it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Place {
     /// Name of the object.
     pub object: String,
@@ -217,7 +224,7 @@ pub struct Place {
 }
 
 /// What one sector of 512 bytes holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum SectorFinding {
     /// What it should, perhaps but for a few bits.

@@ -51,7 +51,7 @@ pub use driver::{
 pub use duplicates::{Distribution, Duplicates, Profile};
 pub use effort::{Effort, EffortPerRequest};
 pub use engine::{LoadReport, Progress, RunOn, RunOptions, run};
-pub use failure::{Classification, Failure, Unflushed, Way};
+pub use failure::{Classification, Failure, SectorFinding, Unflushed, Way, error_name};
 pub use job::JobSpec;
 pub use mix::{Mix, SimpleMix};
 pub use object::ObjectInfo;

@@ -8,7 +8,7 @@ use crate::stream::Step;
 use crate::workload::Workload;
 
 /// The contents of a run in numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct RealisedContent {
     /// Blocks of 4 KiB that the load wrote, all stages together.
     pub written_blocks: u64,

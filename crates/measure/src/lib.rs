@@ -11,5 +11,5 @@ mod watched;
 
 pub use errors::{mark_errors, mark_file_errors};
 pub use monitor::{Moment, Monitor};
-pub use performance::{Performance, summarise, summarise_files};
+pub use performance::{summarise, summarise_files};
 pub use watched::RuleHits;

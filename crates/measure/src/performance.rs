@@ -7,40 +7,7 @@ use rotproof_load::LoadReport;
 use rotproof_load::engine::{LoadOperation, OperationReport};
 use rotproof_load::personality::FileReport;
 use rotproof_record::Latencies;
-use serde::Serialize;
-
-/// What one operation did in one phase.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Performance {
-    /// `prefill`, `run`, `recovery` or `check`.
-    pub phase: &'static str,
-    /// Which job of fio's; absent for a load of Rotproof's own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub job: Option<String>,
-    /// What was done: `read`, `write`, `flush`, of loads of files also `create` and the like.
-    pub operation: &'static str,
-    /// Requests that completed, whatever the result.
-    pub requests: u64,
-    /// Bytes of those that succeeded.
-    pub bytes: u64,
-    /// Requests that ended with an error.
-    pub errors: u64,
-    /// How often a failed request was tried again.
-    pub retries: u64,
-    /// Seconds that the phase took, under the simulated runtime virtual ones.
-    pub seconds: f64,
-    /// Bytes divided by the seconds of the phase.
-    pub bytes_per_second: f64,
-    /// Requests divided by the seconds of the phase.
-    pub requests_per_second: f64,
-    /// From submission to completion, to three significant digits; at a rate or in bursts from the time at which the
-    /// request was due.
-    pub latency_ns: Latencies,
-    /// The same as a histogram: upper bound in nanoseconds, and how many lay up to it and above the one before. Twenty
-    /// bounds for each power of ten; those without a request are left out, and all of what fio counted.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub histogram: Vec<(u64, u64)>,
-}
+use rotproof_results::Performance;
 
 /// A line for each operation that a phase did, the load's own phase first.
 pub fn summarise(reports: &[LoadReport]) -> Vec<Performance> {
@@ -100,9 +67,9 @@ fn figures(
     let per_second = |amount: u64| if seconds > 0.0 { amount as f64 / seconds } else { 0.0 };
     let latency = &figures.latency;
     Performance {
-        phase: phase.word(),
+        phase: phase.word().into(),
         job: None,
-        operation,
+        operation: operation.into(),
         requests: figures.requests,
         bytes: figures.bytes,
         errors: figures.error_count(),

@@ -60,7 +60,7 @@ pub(crate) struct Of<'a> {
 }
 
 /// What `run.json` says of probes.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct ProbeReport {
     /// From one sample to the next, as was asked for.
     pub interval_ns: u64,
@@ -71,17 +71,17 @@ pub struct ProbeReport {
     /// How many came too late to be taken, as the machine had no time for them.
     pub missed: u64,
     /// What this machine does not tell, and why. What there is to say of another one begins with its name.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// Other machines.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub machines: Vec<MachineProbes>,
     /// The figures of the phase *run*, by metric and instance.
     pub series: Vec<SeriesSummary>,
 }
 
 /// Another machine that was looked at.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct MachineProbes {
     /// What it is called here.
     pub name: String,
@@ -100,17 +100,17 @@ pub struct MachineProbes {
 }
 
 /// One series over the phase *run*.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct SeriesSummary {
     /// Of which machine.
     pub machine: String,
     /// What is measured.
-    pub metric: &'static str,
+    pub metric: std::borrow::Cow<'static, str>,
     /// Of which device, interface, resource or process; absent for the machine as a whole.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub instance: String,
     /// Whether that is a block device of the subject; absent if not.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_of_subject: bool,
     /// What its values are.
     pub unit: Unit,
@@ -133,7 +133,7 @@ impl Recording {
         let with_figures = self.series.iter().zip(&self.figures).filter(|(_, figures)| figures.seconds > 0.0);
         let series = with_figures.map(|(series, figures)| SeriesSummary {
             machine: series.machine.clone(),
-            metric: series.metric.name,
+            metric: series.metric.name.into(),
             instance: series.instance.clone(),
             is_of_subject: series.is_of_subject,
             unit: series.metric.unit,
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!((report.samples, report.run_samples), (4, 2));
         assert_eq!(report.series.len(), 1, "the other has nothing of the run");
         let found = &report.series[0];
-        assert_eq!((found.metric, found.mean, found.min, found.max), ("disk.reads", 4.0, 1.0, 5.0));
+        assert_eq!((&*found.metric, found.mean, found.min, found.max), ("disk.reads", 4.0, 1.0, 5.0));
         let names: Vec<_> = recording.series().iter().map(|series| series.metric.name).collect();
         assert_eq!(names, ["cpu.user", "disk.reads"], "in the order of results");
         assert_eq!(recording.series()[1].times_ns, [10, 20, 50, 60], "which have all of it");

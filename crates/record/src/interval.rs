@@ -43,7 +43,7 @@ pub struct Interval {
 
 /// Latencies in nanoseconds; all 0 without requests. Percentiles of an interval are within 1/64, those of a whole phase to
 /// three significant digits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Latencies {
     pub min: u64,

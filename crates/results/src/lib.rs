@@ -1,14 +1,17 @@
 //! The folder that a run or a load leaves, and what is made of it afterwards: its page, comparisons, fio's form.
 //!
-//! It knows the files in the folder, not the trial or the load that they come from.
+//! It knows the files in the folder, by type ([`run`]), not the trial or the load that they come from.
 
 pub mod compare;
 pub mod fio;
 pub mod folder;
 pub mod page;
+mod performance;
+pub mod run;
 mod run_file;
 
-pub use run_file::{RUN_FILE, parse_run, read_run, runs_in};
+pub use performance::Performance;
+pub use run_file::{RUN_FILE, parse_run, read_run, runs_in, write_run};
 
 /// Version of the form of all files in a results folder.
 pub const FORMAT: u32 = 1;

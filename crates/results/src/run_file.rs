@@ -1,45 +1,74 @@
 //! `run.json`: what a run, or a load without a trial, says that it found. Everybody who reads one reads it here.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::FORMAT;
+use crate::run::Run;
 
 /// The file in a results folder.
 pub const RUN_FILE: &str = "run.json";
 
+/// What tells which form and which kind of run it is.
+#[derive(Deserialize)]
+struct Head {
+    format: Option<Value>,
+    rotproof: Option<String>,
+    explored: Option<IgnoredAny>,
+    target: Option<IgnoredAny>,
+    subject: Option<IgnoredAny>,
+}
+
 /// What the run in `folder` says. Fails with [`ErrorKind::Missing`] if there is none, [`ErrorKind::Invalid`] if it is none of ours
 /// or of a form that this program does not know.
-pub fn read_run(folder: &Path) -> Result<Value> {
+pub fn read_run(folder: &Path) -> Result<Run> {
     let path = folder.join(RUN_FILE);
     let content = fs::read(&path).doing(|| format!("reading {}", path.display()))?;
     parse_run(&content, &path.display().to_string())
 }
 
 /// The same from the content of a file that the reader knows as `called`.
-pub fn parse_run(content: &[u8], called: &str) -> Result<Value> {
-    let run: Value = serde_json::from_slice(content).map_err(|error| {
+pub fn parse_run(content: &[u8], called: &str) -> Result<Run> {
+    let is_none = |error: serde_json::Error| {
         Error::new(ErrorKind::Invalid, format!("{called} is not what a run writes")).caused_by(error)
-    })?;
-    // Loads without a trial have not always said it.
-    match run.get("format").map(Value::as_u64) {
-        None | Some(Some(1)) => Ok(run),
-        _ => {
-            let by = run["rotproof"]
-                .as_str()
-                .map_or_else(String::new, |version| format!(", by version {version}"));
+    };
+    let head: Head = serde_json::from_slice(content).map_err(is_none)?;
+    match &head.format {
+        // Loads without a trial have not always said it.
+        None => {}
+        Some(format) if format.as_u64() == Some(FORMAT.into()) => {}
+        Some(format) => {
+            let by = head.rotproof.map_or_else(String::new, |version| format!(", by version {version}"));
             let context = format!(
-                "{called} was written in form {}{by}; this program reads form {FORMAT}: read it with the version that wrote \
-                 it, or run the trial again",
-                run["format"]
+                "{called} was written in form {format}{by}; this program reads form {FORMAT}: read it with the version that wrote \
+                 it, or run the trial again"
             );
-            Err(Error::new(ErrorKind::Invalid, context))
+            return Err(Error::new(ErrorKind::Invalid, context));
         }
     }
+    let run = match head {
+        Head { explored: Some(_), .. } => serde_json::from_slice(content).map(Run::Crash),
+        Head { target: Some(_), subject: None, .. } => serde_json::from_slice(content).map(Run::Load),
+        _ => serde_json::from_slice(content).map(Run::Trial),
+    };
+    run.map_err(is_none)
+}
+
+/// Writes what a run found into its folder, where there is none yet.
+pub fn write_run(folder: &Path, run: &impl Serialize) -> Result<()> {
+    let path = folder.join(RUN_FILE);
+    let doing = || format!("writing {}", path.display());
+    let mut text = serde_json::to_vec_pretty(run)
+        .map_err(|error| Error::new(ErrorKind::Internal, doing()).caused_by(error))?;
+    text.push(b'\n');
+    fs::File::create_new(&path).and_then(|mut file| file.write_all(&text)).doing(doing)
 }
 
 /// The folders of the runs in `folder`: that itself, or those directly in it, by name. Runs that are not whole and links to others
@@ -78,8 +107,6 @@ pub fn runs_in(folder: &Path) -> Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const _: () = assert!(FORMAT == 1, "`parse_run` names the form that it reads");
 
     #[test]
     fn a_form_that_is_not_known_is_refused_with_the_version_that_wrote_it() {

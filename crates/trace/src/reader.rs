@@ -31,12 +31,12 @@ impl Default for Limits {
 }
 
 /// A line or record that is none of its format.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Malformed {
     /// Its number, from 1.
     pub number: u64,
     /// What is wrong with it.
-    pub why: &'static str,
+    pub why: std::borrow::Cow<'static, str>,
     /// How it begins; empty for a binary record.
     pub text: String,
 }
@@ -140,7 +140,7 @@ impl<R: BufRead> Reader<R> {
         self.malformed += 1;
         let text = if self.is_binary { &[][..] } else { &self.buffer };
         let text: String = String::from_utf8_lossy(text).trim_end().chars().take(SHOWN_CHARACTERS).collect();
-        let malformed = Malformed { number: self.number, why, text };
+        let malformed = Malformed { number: self.number, why: why.into(), text };
         if self.malformed > self.limits.malformed {
             return Err(Stop::Malformed(malformed));
         }
@@ -258,9 +258,9 @@ mod tests {
         assert_eq!((accesses.len(), malformed, stop.is_none()), (2, 3, true));
         assert_eq!(
             shown[0],
-            Malformed { number: 2, why: "the unit (ASU) is no number", text: "rubbish".into() }
+            Malformed { number: 2, why: "the unit (ASU) is no number".into(), text: "rubbish".into() }
         );
-        assert_eq!((shown[1].number, shown[1].why), (4, "not text"));
+        assert_eq!((shown[1].number, &*shown[1].why), (4, "not text"));
         let (accesses, stop, ..) = read(Format::Spc, text, 1);
         assert_eq!(accesses.len(), 2, "what came before the limit stands");
         let told = stop.expect("the limit is reached").to_string();

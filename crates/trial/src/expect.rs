@@ -10,6 +10,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use rotproof_results::run::WantedCount;
+pub use rotproof_results::run::{Counts, Expectation};
+
 use crate::gate::Gate;
 
 /// What a count must be: a number, or a comparison such as `">= 1"`, `"< 5"` or `"0..5"`.
@@ -32,6 +35,14 @@ pub enum Comparison {
 }
 
 impl Comparison {
+    /// As results have it.
+    fn as_result(self) -> WantedCount {
+        match self {
+            Self::Equal(number) => WantedCount::Exactly(number),
+            other => WantedCount::Said(other.to_string()),
+        }
+    }
+
     /// Whether `count` is as wanted.
     pub fn holds(self, count: u64) -> bool {
         match self {
@@ -255,68 +266,6 @@ impl Default for Expect {
     }
 }
 
-/// What a verdict counted, named as in [`Expect`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
-    /// Blocks that the load or the check found wrong or unreadable.
-    pub failures: u64,
-    /// Files with such blocks.
-    pub failing_files: u64,
-    /// Requests of the load and the check that ended with an error.
-    pub errors: u64,
-    /// Injections.
-    pub hits: u64,
-    /// Faults that were seen to harm nobody.
-    pub masked: u64,
-    /// Faults that came back as an error.
-    pub reported: u64,
-    /// Faults over which the right data was put back.
-    pub repaired: u64,
-    /// Faults that were handed out as if they were right.
-    pub silent: u64,
-    /// Faults that never met a request.
-    pub untriggered: u64,
-    /// Faults that happened, and nothing shows what became of them.
-    #[serde(default)]
-    pub unknown: u64,
-    /// The exit code of the command that is the load.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exit: Option<u64>,
-    /// The exit code of its `check`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub check_exit: Option<u64>,
-    /// Failures that may come of an injected fault, which nothing shows.
-    #[serde(default)]
-    pub assumed: u64,
-    /// Failures that no injected fault accounts for.
-    pub unexplained: u64,
-    /// States of a power loss that fail.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failing_states: Option<u64>,
-    /// Those of which nobody knows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unknown_states: Option<u64>,
-    /// Those that were looked at.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub states: Option<u64>,
-    /// Rules that never did anything; a model counts as one.
-    #[serde(default)]
-    pub idle_rules: u64,
-}
-
-/// One line of `expect:` held against what was counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Expectation {
-    /// The key in `expect:`.
-    pub name: &'static str,
-    /// What it must be.
-    pub wanted: Comparison,
-    /// What it is.
-    pub found: u64,
-    /// Whether it is as it must be.
-    pub holds: bool,
-}
-
 impl Expect {
     /// Every count something is expected of, in the order of the documentation.
     pub fn wanted(&self) -> Vec<(&'static str, Comparison)> {
@@ -326,7 +275,12 @@ impl Expect {
     /// Holds `counts` against everything expected. The verdict passes if every one holds.
     pub fn evaluate(&self, counts: &Counts) -> Vec<Expectation> {
         self.against(counts)
-            .map(|(name, wanted, found)| Expectation { name, wanted, found, holds: wanted.holds(found) })
+            .map(|(name, wanted, found)| Expectation {
+                name: name.into(),
+                wanted: wanted.as_result(),
+                found,
+                holds: wanted.holds(found),
+            })
             .collect()
     }
 
@@ -560,7 +514,7 @@ mod tests {
     fn an_expectation_tells_what_was_wanted_and_what_was_found() {
         let expect: Expect = serde_saphyr::from_str("{ failures: 64, hits: '>= 64' }").expect("well-formed");
         let found = expect.evaluate(&Counts { failures: 63, hits: 70, ..Counts::default() });
-        let summary: Vec<_> = found.iter().map(|e| (e.name, e.found, e.holds)).collect();
+        let summary: Vec<_> = found.iter().map(|e| (&*e.name, e.found, e.holds)).collect();
         assert_eq!(
             summary,
             [

@@ -46,6 +46,12 @@ fn refuse(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
                 items.iter().try_for_each(|item| refuse(root, rule, item))?;
                 true
             }
+            ("prefixItems", Value::Array(items)) => {
+                let schemas = rule.as_array().expect("a list");
+                schemas.iter().zip(items).try_for_each(|(schema, item)| refuse(root, schema, item))?;
+                true
+            }
+            ("maxItems", Value::Array(items)) => items.len() as u64 <= rule.as_u64().expect("a number"),
             ("minItems", Value::Array(items)) => items.len() as u64 >= rule.as_u64().expect("a number"),
             ("minProperties", Value::Object(object)) => {
                 object.len() as u64 >= rule.as_u64().expect("a number")
@@ -96,6 +102,8 @@ fn refuse(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
                 | "maximum"
                 | "pattern"
                 | "items"
+                | "prefixItems"
+                | "maxItems"
                 | "minItems"
                 | "minProperties"
                 | "maxProperties"
@@ -467,5 +475,50 @@ fn every_key_of_every_schema_is_described() {
         let mut found = Vec::new();
         undescribed("", &schema, &mut found);
         assert_eq!(found, [""; 0]);
+    }
+}
+
+/// What runs of these trials say.
+const RUNS: [&str; 4] = [
+    "runtime: simulated\nstack: [memory: { size: 1MiB }, faults, stats]\nload: { reads: 50%, requests: 4000, duplicates: 20% }\n\
+     faults: ['name=rot, read, probability=2%, after=500: bit_flip', 'write, nth=300: lost_write', 'read, nth=99: medium_error']\n\
+     record: { interval: 10ms }\nexpect: { gates: [{ iops: '>= 1' }, { fault: rot, p99: '<= 900% of before' }] }\n",
+    "runtime: simulated\nstack:\n  - mirror: { of: { a: [disk: { profile: ssd, size: 1MiB }, faults], b: [memory: { size: 1MiB }, faults] } }\n  - checksum\n\
+     load: { requests: 500, until_steady: { window: 1s, range: 50%, slope: 50% } }\n\
+     faults: ['on=a, read, nth=9: zeros', { name: media, on: b, model: { latent_sector_errors: { acceleration: 1e6 } } }]\n",
+    "runtime: simulated\nstack: [memory: { size: 1MiB }, dedup]\nload: { requests: 100 }\n",
+    "stack: [memory: { size: 1MiB }, faults]\nprobes: 1s\nload: { requests: 100 }\n",
+];
+
+#[test]
+fn what_runs_say_is_as_the_schema_has_it_and_is_read_back_whole() {
+    let schema = rotproof_results::run::schema();
+    for yaml in RUNS {
+        let folder = tempfile::tempdir().expect("a folder");
+        let trial = TrialFile::parse("t.yaml", yaml.as_bytes(), &Overrides::default())
+            .unwrap_or_else(|error| panic!("{error}\n{yaml}"));
+        let options = rotproof_trial::runner::RunOptions {
+            results: folder.path().join("results"),
+            overwrite: false,
+            replay: None,
+            cancel: rotproof_machine::Cancel::default(),
+            monitor: std::sync::Arc::default(),
+        };
+        let finished = rotproof_trial::runner::run(&trial, &options).expect("it runs");
+        let text = std::fs::read(finished.folder.join("run.json")).expect("written");
+        let said: Value = serde_json::from_slice(&text).expect("JSON");
+        refuse(&schema, &schema, &said).unwrap_or_else(|why| panic!("{why}\n{yaml}"));
+        let read = rotproof_results::parse_run(&text, "run.json").expect("read");
+        assert_eq!(serde_json::to_value(&read).expect("plain data"), said, "{yaml}");
+        for line in std::fs::read_to_string(finished.folder.join("failures.jsonl")).expect("written").lines()
+        {
+            let said: Value = serde_json::from_str(line).expect("JSON");
+            let read: rotproof_results::run::FailureRecord = serde_json::from_str(line).expect("a failure");
+            assert_eq!(serde_json::to_value(&read).expect("plain data"), said);
+        }
+        // And it can refuse.
+        let mut wrong = said.clone();
+        wrong["counts"]["failures"] = "many".into();
+        assert!(refuse(&schema, &schema, &wrong).is_err());
     }
 }

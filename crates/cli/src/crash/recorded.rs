@@ -16,6 +16,8 @@ use rotproof_crash_fs::{
 use rotproof_load::CommandLine;
 use rotproof_machine::registry::{CleanupStack, Registry, Run};
 use rotproof_machine::{Cancel, write_whole};
+use rotproof_results::run::CrashRun;
+use rotproof_results::{FORMAT, RUN_FILE};
 use rotproof_spec::{Bytes, Span};
 use rotproof_subject::FileSystem;
 use serde_json::json;
@@ -147,16 +149,17 @@ pub fn explore_recorded(
     if let Some(error) = left.into_iter().next() {
         return Err(error.while_doing("removing what the exploration had created").into());
     }
-    let value = json!({
-        "format": 1,
-        "rotproof": env!("CARGO_PKG_VERSION"),
-        "explored": source,
-        "subject": kind.name(),
-        "seed": args.seed,
-        "command": std::env::args().map(|word| shell_word(&word)).collect::<Vec<_>>().join(" "),
-        "crash": report,
-    });
-    write_results(&folder, &value, &report)?;
+    let run = CrashRun {
+        format: FORMAT,
+        rotproof: env!("CARGO_PKG_VERSION").into(),
+        explored: source.display().to_string(),
+        subject: kind.name().to_owned(),
+        seed: args.seed,
+        command: std::env::args().map(|word| shell_word(&word)).collect::<Vec<_>>().join(" "),
+        crash: report,
+    };
+    write_results(&folder, &run)?;
+    let report = run.crash;
     if args.json {
         output.json(&json!({
             "subject": kind.name(), "seed": args.seed, "recording": source, "results": folder, "crash": report,
@@ -252,10 +255,11 @@ fn told(progress: &Progress) -> String {
 }
 
 /// Writes what was found beside the recording: for programs, as a page, and the stories.
-fn write_results(folder: &Path, run: &serde_json::Value, report: &CrashReport) -> Result<(), Error> {
+fn write_results(folder: &Path, run: &CrashRun) -> Result<(), Error> {
     let text = serde_json::to_string_pretty(run)
         .map_err(|error| Error::new(ErrorKind::Internal, "writing JSON").caused_by(error))?;
-    write_whole(&folder.join("run.json"), text)?;
+    write_whole(&folder.join(RUN_FILE), text)?;
+    let report = &run.crash;
     let stories: Vec<&str> = report.exploration.witnesses.iter().map(|told| told.story.as_str()).collect();
     if !stories.is_empty() {
         write_whole(&folder.join("story.txt"), stories.join("\n"))?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rotproof_load::Failure;
 use rotproof_measure::load::clients::ClientOutcome;
-use serde_json::{Value, json};
+use rotproof_results::run::ClientRun;
 
 use crate::output::Paint;
 use crate::table::{Align, Table, clip};
@@ -32,7 +32,7 @@ pub(super) fn table(clients: &[ClientOutcome], paint: Paint) -> String {
                 if line.bytes == 0 { String::new() } else { units::short_rate(line.bytes_per_second) };
             table.row([
                 std::mem::take(&mut name),
-                line.operation.to_owned(),
+                line.operation.to_string(),
                 units::short_count(line.requests as f64),
                 throughput,
                 units::short_count(line.requests_per_second),
@@ -61,19 +61,14 @@ pub(super) fn of_failure(clients: &[ClientOutcome], failure: &Failure) -> String
 }
 
 /// For programs; nothing if the load has no clients.
-pub(super) fn to_json(clients: &[ClientOutcome]) -> Value {
-    if clients.is_empty() {
-        return Value::Null;
-    }
-    let each = clients.iter().map(|client| {
-        json!({
-            "client": client.machine.to_string(),
-            "host": client.host,
-            "workers": [client.workers.start, client.workers.end],
-            "performance": client.performance,
-            "errors": client.errors,
-            "failing_blocks": client.failing_blocks.len(),
-        })
+pub(super) fn found(clients: &[ClientOutcome]) -> Option<Vec<ClientRun>> {
+    let each = clients.iter().map(|client| ClientRun {
+        client: client.machine.to_string(),
+        host: client.host.clone(),
+        workers: (client.workers.start, client.workers.end),
+        performance: client.performance.clone(),
+        errors: client.errors,
+        failing_blocks: client.failing_blocks.len() as u64,
     });
-    each.collect()
+    (!clients.is_empty()).then(|| each.collect())
 }

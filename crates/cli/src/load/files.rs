@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use rotproof_block::{Error, ErrorKind};
 use rotproof_load::personality::Personality;
-use rotproof_measure::Performance;
 use rotproof_measure::load::{FileLoadCommand, FileLoadOutcome, LoadTarget};
-use serde_json::{Value, json};
+use rotproof_results::Performance;
+use rotproof_results::run::LoadRun;
 
 use super::{LISTED_MAX, LoadArgs, Results, WIDTH};
 use crate::clean::tell_stuck;
@@ -56,9 +56,9 @@ pub(super) fn load(args: &LoadArgs, personality: Personality, output: Output) ->
         (Err(_), Some(signal)) => return Ok(super::interrupted(args, output, signal)),
         (ended, _) => ended?,
     };
-    let results = Results::keep(&outcome.folder, &outcome.unwritten, to_json(&command, &outcome), started);
+    let results = Results::keep(&outcome.folder, &outcome.unwritten, found(&command, &outcome), started);
     if args.json {
-        output.json(&results.with_place(to_json(&command, &outcome)));
+        output.json(&results.with_place(found(&command, &outcome)));
     } else {
         let text = render(&command, &outcome, output.stdout_paint());
         output.result(text + &results.last_line());
@@ -142,7 +142,7 @@ fn table(performance: &[Performance], paint: Paint) -> String {
     ]);
     let span = |nanoseconds| units::short_duration(Duration::from_nanos(nanoseconds));
     let is_shown = |line: &&Performance| {
-        line.phase == "run" || matches!(line.operation, "read" | "write") || line.errors > 0
+        line.phase == "run" || matches!(&*line.operation, "read" | "write") || line.errors > 0
     };
     for line in performance.iter().filter(is_shown) {
         let latency = &line.latency_ns;
@@ -165,24 +165,25 @@ fn left(folder: &Option<PathBuf>) -> Option<String> {
     folder.as_ref().map(|folder| format!("The files are left in {} to be looked at.", folder.display()))
 }
 
-fn to_json(command: &FileLoadCommand, outcome: &FileLoadOutcome) -> Value {
-    json!({
-        "target": command.folder,
-        "personality": command.personality,
-        "duration": command.duration,
-        "seed": command.seed,
-        "performance": outcome.performance,
-        "cpu_ns_per_operation": outcome.effort.map(|effort| effort.cpu_ns),
-        "effort_per_operation": outcome.effort,
-        "probes": outcome.probes,
-        "files": outcome.files,
-        "verified_bytes": outcome.verified_bytes,
-        "errors": outcome.errors,
-        "hung": outcome.hung,
-        "failures": outcome.failures,
-        "until_steady": outcome.until_steady,
-        "interrupted": outcome.is_interrupted,
-        "left": outcome.left,
-        "results": outcome.folder.as_ref().map(|folder| folder.path().display().to_string()),
-    })
+fn found(command: &FileLoadCommand, outcome: &FileLoadOutcome) -> LoadRun {
+    LoadRun {
+        target: command.folder.display().to_string(),
+        personality: Some(command.personality),
+        duration: command.duration,
+        seed: command.seed,
+        performance: outcome.performance.clone(),
+        cpu_ns_per_operation: outcome.effort.map(|effort| effort.cpu_ns),
+        effort_per_operation: outcome.effort,
+        probes: outcome.probes.clone(),
+        files: Some(outcome.files),
+        verified_bytes: Some(outcome.verified_bytes),
+        errors: outcome.errors,
+        hung: outcome.hung.clone(),
+        failures: outcome.failures.clone(),
+        until_steady: outcome.until_steady,
+        interrupted: outcome.is_interrupted,
+        left: outcome.left.clone(),
+        results: outcome.folder.as_ref().map(|folder| folder.path().display().to_string()),
+        ..LoadRun::default()
+    }
 }

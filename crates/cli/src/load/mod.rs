@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rotproof_block::Error;
-use rotproof_load::{EffortPerRequest, Failure as FailingBlock, TraceReport};
-use rotproof_measure::Performance;
+use rotproof_load::{EffortPerRequest, TraceReport};
 use rotproof_measure::load::clients::ClientsCommand;
 use rotproof_measure::load::{Access, LoadCommand, LoadOutcome, write_results};
+use rotproof_results::Performance;
 use rotproof_results::folder::ResultsFolder;
-use serde_json::{Value, json};
+use rotproof_results::run::{LoadRun, LoadTrace};
 
 use crate::clean::tell_stuck;
 use crate::course;
@@ -88,9 +88,9 @@ pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
     if let Some((trace, _)) = &outcome.trace {
         tell_malformed(trace.malformed, &trace.malformed_lines, output);
     }
-    let results = Results::keep(&outcome.folder, &outcome.unwritten, to_json(&command, &outcome), started);
+    let results = Results::keep(&outcome.folder, &outcome.unwritten, found(&command, &outcome), started);
     if args.json {
-        output.json(&results.with_place(to_json(&command, &outcome)));
+        output.json(&results.with_place(found(&command, &outcome)));
     } else {
         let text = render(&command, &outcome, output.stdout_paint());
         output.result(text + &results.last_line());
@@ -118,7 +118,7 @@ impl Results {
     fn keep(
         folder: &Option<Arc<ResultsFolder>>,
         unwritten: &Option<Arc<Error>>,
-        found: Value,
+        found: LoadRun,
         started: SystemTime,
     ) -> Self {
         if let Some(error) = unwritten {
@@ -134,12 +134,13 @@ impl Results {
     }
 
     /// The figures, with why there are no results where there are none.
-    fn with_place(&self, mut found: Value) -> Value {
-        if let Self::Unwritten(error) = self {
-            found["results"] = Value::Null;
-            found["results_error"] = error.to_string().into();
+    fn with_place(&self, found: LoadRun) -> LoadRun {
+        match self {
+            Self::Unwritten(error) => {
+                LoadRun { results: None, results_error: Some(error.to_string()), ..found }
+            }
+            _ => found,
         }
-        found
     }
 
     /// Where they are, as a line below the figures.
@@ -311,33 +312,30 @@ fn judgement(command: &LoadCommand, outcome: &LoadOutcome, paint: Paint) -> Vec<
     lines
 }
 
-fn to_json(command: &LoadCommand, outcome: &LoadOutcome) -> Value {
-    let failures: &[FailingBlock] = &outcome.failures;
-    json!({
-        "target": command.target.to_string(),
-        "size_bytes": outcome.size_bytes,
-        "seed": command.seed,
-        "load": outcome.load,
-        "trace": outcome.trace.as_ref().map(|(trace, unsupported)| json!({
-            "accesses": trace.accesses,
-            "skipped": trace.skipped,
-            "malformed": trace.malformed,
-            "malformed_lines": trace.malformed_lines,
-            "unsupported_discards": unsupported,
-        })),
-        "performance": outcome.performance,
-        "cpu_ns_per_request": outcome.effort.map(|effort| effort.cpu_ns),
-        "effort_per_request": outcome.effort,
-        "probes": outcome.probes,
-        "verified": command.verify,
-        "virtual_time": command.target.is_simulated(),
-        "verified_blocks": outcome.verified_blocks,
-        "errors": outcome.errors,
-        "failures": failures,
-        "hung": outcome.hung,
-        "until_steady": outcome.until_steady,
-        "clients": clients::to_json(&outcome.clients),
-        "interrupted": outcome.is_interrupted,
-        "results": outcome.folder.as_ref().map(|folder| folder.path().display().to_string()),
-    })
+fn found(command: &LoadCommand, outcome: &LoadOutcome) -> LoadRun {
+    LoadRun {
+        target: command.target.to_string(),
+        size_bytes: Some(outcome.size_bytes),
+        seed: command.seed,
+        load: Some(outcome.load.clone()),
+        trace: outcome
+            .trace
+            .as_ref()
+            .map(|(read, unsupported)| LoadTrace { read: read.clone(), unsupported_discards: *unsupported }),
+        performance: outcome.performance.clone(),
+        cpu_ns_per_request: outcome.effort.map(|effort| effort.cpu_ns),
+        effort_per_request: outcome.effort,
+        probes: outcome.probes.clone(),
+        verified: Some(command.verify),
+        virtual_time: command.target.is_simulated(),
+        verified_blocks: Some(outcome.verified_blocks),
+        errors: outcome.errors,
+        failures: outcome.failures.clone(),
+        hung: outcome.hung.clone(),
+        until_steady: outcome.until_steady,
+        clients: clients::found(&outcome.clients),
+        interrupted: outcome.is_interrupted,
+        results: outcome.folder.as_ref().map(|folder| folder.path().display().to_string()),
+        ..LoadRun::default()
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rotproof_trial::gate::{GateReport, Outcome};
+use rotproof_trial::gate::{GateOutcome, GateReport};
 
 use crate::output::Paint;
 use crate::table::clip;
@@ -19,10 +19,10 @@ pub fn render(gates: &[GateReport], paint: Paint) -> Vec<String> {
     let mut lines = vec![String::new(), paint.bold("Gates").to_string()];
     for gate in gates {
         let mark = match (gate.outcome, gate.passes) {
-            (Outcome::Holds, _) => paint.good("yes").to_string(),
-            (Outcome::Fails, _) => paint.bad("NO ").to_string(),
-            (Outcome::Unknown, true) => paint.notable("?  ").to_string(),
-            (Outcome::Unknown, false) => paint.bad("?  ").to_string(),
+            (GateOutcome::Holds, _) => paint.good("yes").to_string(),
+            (GateOutcome::Fails, _) => paint.bad("NO ").to_string(),
+            (GateOutcome::Unknown, true) => paint.notable("?  ").to_string(),
+            (GateOutcome::Unknown, false) => paint.bad("?  ").to_string(),
         };
         let name = clip(&format!("{} {}", gate.of, gate.figure), 22);
         let told = format!("{name:22} {:20} {}", clip(&wanted(&gate.wanted), 20), found(gate));
@@ -50,7 +50,7 @@ fn wanted(text: &str) -> String {
 /// What was found of a limit, and what share of its base that is.
 pub fn found(gate: &GateReport) -> String {
     let Some(found) = gate.found else { return "nothing".to_owned() };
-    let amount = amount(gate.figure, found);
+    let amount = amount(&gate.figure, found);
     match gate.base {
         Some(base) if base > 0.0 => {
             // Digits of a percentage beyond that are hard to read.
@@ -58,7 +58,7 @@ pub fn found(gate: &GateReport) -> String {
                 times if times >= 10.0 => format!("x{}", units::short_count(times)),
                 share => format!("{:.0}%", share * 100.0),
             };
-            format!("{share}: {amount} of {}", self::amount(gate.figure, base))
+            format!("{share}: {amount} of {}", self::amount(&gate.figure, base))
         }
         _ => amount,
     }

@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use rotproof_block::error::IoContext;
 use rotproof_block::hash::ContentHash;
 use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_results::read_run;
+use rotproof_results::run::Run;
 use rotproof_trial::file::TrialFile;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::outcome::{Outcome, Word};
 use crate::exit::Exit;
@@ -71,11 +72,8 @@ impl Journal {
         // A name, not a way out of the folder.
         let is_name = Path::new(&line.results).file_name().is_some_and(|name| *name == *line.results);
         let folder = self.folder.join(&line.results);
-        let run: Value = is_name
-            .then(|| std::fs::read(folder.join("run.json")).ok())
-            .flatten()
-            .and_then(|text| serde_json::from_slice(&text).ok())?;
-        if run["verdict"] != line.verdict.as_str() {
+        let Some(Run::Trial(run)) = is_name.then(|| read_run(&folder).ok()).flatten() else { return None };
+        if run.verdict.word() != line.verdict {
             return None;
         }
         let (word, exit) = match line.verdict.as_str() {
@@ -86,7 +84,7 @@ impl Journal {
         Some(Outcome {
             exit,
             why: line.why.clone(),
-            json: run,
+            json: serde_json::to_value(&run).ok()?,
             folder: Some(folder),
             seconds: line.seconds,
             is_from_before: true,

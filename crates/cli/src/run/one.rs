@@ -175,7 +175,7 @@ fn tell_trouble(finished: &Finished, output: Output) -> Exit {
 }
 
 fn exit_of(finished: &Finished) -> Exit {
-    if finished.report.verdict == "pass" { Exit::Pass } else { Exit::VerdictFailed }
+    if finished.report.verdict.passes() { Exit::Pass } else { Exit::VerdictFailed }
 }
 
 /// The report, and where the rest is.

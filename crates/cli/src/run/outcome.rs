@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use rotproof_block::Error;
+use rotproof_results::run::VerdictWord;
 use rotproof_trial::gate::GateReport;
-use rotproof_trial::runner::{Finished, Report};
+use rotproof_trial::runner::{Finished, TrialRun};
 use serde_json::Value;
 
 use crate::exit::Exit;
@@ -89,10 +90,10 @@ impl Outcome {
     /// Of a run with a verdict, which `exit` goes with.
     pub fn of_run(finished: &Finished, text: String, json: Value, exit: Exit) -> Self {
         let word = match finished.report.verdict {
-            "interrupted" => Word::Interrupted,
-            "pass" if exit == Exit::Pass => Word::Pass,
-            "pass" => Word::Error,
-            _ => Word::Fail,
+            VerdictWord::Interrupted => Word::Interrupted,
+            VerdictWord::Pass if exit == Exit::Pass => Word::Pass,
+            VerdictWord::Pass => Word::Error,
+            VerdictWord::Fail => Word::Fail,
         };
         let why = match (word, &finished.unwritten) {
             (Word::Error, Some(error)) => format!("it passed, but its results could not be written: {error}"),
@@ -136,7 +137,7 @@ impl Outcome {
 }
 
 /// What a verdict did not meet, in a line.
-pub fn not_met(report: &Report) -> String {
+pub fn not_met(report: &TrialRun) -> String {
     let of_counts = report.expectations.iter().filter(|expectation| !expectation.holds);
     let of_counts = of_counts.map(|line| format!("{}: {}, found {}", line.name, line.wanted, line.found));
     let of_gates = report.gates.iter().filter(|gate| !gate.passes).map(gate);

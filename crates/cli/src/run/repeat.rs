@@ -47,7 +47,7 @@ pub fn repeat(
             // Their figures are to be compared with those of the others.
             return Err(folder.told(Error::new(error.kind(), error.to_string())));
         }
-        let verdict = &finished.report.verdict;
+        let verdict = finished.report.verdict.word();
         if !quiet {
             output.note(format_args!("  run {} of {count}, seed {seed}: {verdict}", number + 1));
         }
@@ -79,7 +79,7 @@ impl Repeated {
 
     /// How many of them are as expected.
     pub fn passed(&self) -> usize {
-        self.runs.iter().filter(|run| run.report.verdict == "pass").count()
+        self.runs.iter().filter(|run| run.report.verdict.passes()).count()
     }
 
     /// Every run in brief, and every figure over all of them.

@@ -68,7 +68,7 @@ impl ExploreOptions {
 }
 
 /// A state that fails.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Failure {
     /// Its number among all states.
@@ -80,7 +80,7 @@ pub struct Failure {
 }
 
 /// A state of which nobody knows.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Unknown {
     /// Its number among all states.
@@ -92,7 +92,7 @@ pub struct Unknown {
 }
 
 /// What came of one way of choosing states.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WayReport {
     /// States that it chose.
@@ -106,7 +106,7 @@ pub struct WayReport {
 }
 
 /// Why an exploration ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
     /// All states were looked at.
@@ -122,7 +122,7 @@ pub enum Ended {
 }
 
 /// A witness and its story.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToldWitness {
     /// The kind of finding that it stands for.
@@ -136,7 +136,7 @@ pub struct ToldWitness {
 }
 
 /// What an exploration found.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Exploration {
     /// States that were looked at, those of an earlier run that it went on from included.

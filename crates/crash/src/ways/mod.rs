@@ -26,7 +26,9 @@ pub type Choice = Vec<Survivor>;
 pub(crate) type Choices = Box<dyn Iterator<Item = Choice> + Send>;
 
 /// A way to choose states.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
     /// Just after something became durable: all that had completed by then is there.

@@ -11,6 +11,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContentId(pub u64);
 
+impl schemars::JsonSchema for ContentId {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "ContentId".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "description": "Names one content of one run.", "type": "string" })
+    }
+}
+
 /// A block of a version of a file: what the contents of loads of files are named by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InFile {

@@ -183,7 +183,7 @@ mod tests {
             assert_eq!(report.hung.len(), 1, "{json}: {:?}", report.hung);
             let hung = &report.hung[0];
             assert_eq!(
-                (hung.operation, hung.offset_bytes, hung.end),
+                (&*hung.operation, hung.offset_bytes, hung.end),
                 ("write", HELD, HungEnd::GivenUp),
                 "{json}"
             );

@@ -237,8 +237,8 @@ impl PortableHung {
     fn into_request(self, origin: Time) -> HungRequest {
         HungRequest {
             worker: self.worker,
-            phase: self.phase.word(),
-            operation: self.operation.word(),
+            phase: self.phase.word().into(),
+            operation: self.operation.word().into(),
             object: self.object,
             offset_bytes: self.offset_bytes,
             length_bytes: self.length_bytes,

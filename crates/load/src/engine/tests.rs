@@ -344,7 +344,7 @@ fn a_request_that_hangs_is_told_of_once_and_given_up_when_nothing_else_is_left_t
         assert_eq!(report.hung.len(), 1, "{json}: {:?}", report.hung);
         let hung = &report.hung[0];
         assert_eq!((hung.offset_bytes, hung.length_bytes, hung.end), (3 * 4096, 4096, HungEnd::GivenUp));
-        assert_eq!((hung.operation, hung.object.as_str()), ("write", "device"));
+        assert_eq!((&*hung.operation, hung.object.as_str()), ("write", "device"));
         assert!(hung.age_ns >= workload.hung_after().as_nanos() as u64, "{hung:?}");
         assert_eq!(report.writes.errors, [(ErrorKind::TimedOut, 1)], "{json}");
         assert_eq!(report.writes.latency.len(), report.writes.requests, "{json}: it has a latency too");

@@ -5,6 +5,7 @@
 //! It goes by when the worker sent each request. It cancels nothing in the device: what has been given up may still
 //! take effect at any time, so the blocks of such a write may hold anything from then on.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -21,14 +22,14 @@ use crate::evidence::Evidence;
 use crate::workload::Workload;
 
 /// A request that was under way for longer than the load's limit.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct HungRequest {
     /// Which worker sent it.
     pub worker: u16,
     /// In which phase, in a word.
-    pub phase: &'static str,
+    pub phase: Cow<'static, str>,
     /// What it was to do, in a word.
-    pub operation: &'static str,
+    pub operation: Cow<'static, str>,
     /// Which object, by its name.
     pub object: String,
     /// Where; zero for a flush, and for what is done to a file as a whole.
@@ -44,7 +45,7 @@ pub struct HungRequest {
 }
 
 /// What became of a request that took too long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HungEnd {
     /// It is under way.
@@ -198,8 +199,8 @@ impl Watch {
             flight.told = Told::As(tally.hung.requests.len());
             let hung = HungRequest {
                 worker: self.worker,
-                phase: phase.word(),
-                operation: flight.operation.word(),
+                phase: phase.word().into(),
+                operation: flight.operation.word().into(),
                 object: self.workload.objects()[flight.object as usize].name.clone(),
                 offset_bytes: flight.offset_bytes,
                 length_bytes: flight.length_bytes,

@@ -14,7 +14,9 @@ use crate::engine::{HungRequest, OperationReport, ProgressKind};
 use crate::failure::{Failure, Way};
 
 /// What a load of files does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum FileOperation {
     /// A file is made, and open.

@@ -111,8 +111,8 @@ impl Seat {
         }
         let hung = HungRequest {
             worker: self.worker,
-            phase: job.phase.word(),
-            operation: left.operation.word(),
+            phase: job.phase.word().into(),
+            operation: left.operation.word().into(),
             object: name_of(job, left.operation, left.file),
             offset_bytes: 0,
             length_bytes: 0,

@@ -395,7 +395,7 @@ fn a_call_that_does_not_return_is_told_of_and_its_thread_left_behind() {
     let check = run(&rig.plan, &folder, &mut rig.oracle, &options).expect("it ends");
     assert_eq!(check.hung.len(), 1, "{:?}", check.hung);
     let hung = &check.hung[0];
-    assert_eq!((hung.operation, hung.object.as_str(), hung.end), ("open", "log", HungEnd::GivenUp));
+    assert_eq!((&*hung.operation, hung.object.as_str(), hung.end), ("open", "log", HungEnd::GivenUp));
     assert!(hung.age_ns >= 120_000_000 && !check.is_interrupted, "{hung:?}");
     assert_eq!((check.error_count(), check.files), (1, 5), "the files were read back before");
     let failures = failures_of([&check]);
@@ -473,7 +473,7 @@ fn threads_that_wait_for_one_that_hangs_end_with_their_figures_and_its_files_are
     assert_eq!((count(&report, FileOperation::Create), count(&report, FileOperation::Fsync)), (2, 1));
     assert_eq!((report.error_count(), report.hung.len()), (1, 1));
     let hung = &report.hung[0];
-    assert_eq!((hung.worker, hung.operation, hung.object.as_str()), (0, "fsync", plan.path(0).as_str()));
+    assert_eq!((hung.worker, &*hung.operation, hung.object.as_str()), (0, "fsync", plan.path(0).as_str()));
     let parts = home.end(&plan);
     let doubtful =
         |thread: usize| parts[thread].files.iter().all(|state| state.existence == state::Existence::Doubtful);

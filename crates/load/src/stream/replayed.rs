@@ -70,7 +70,7 @@ pub(crate) struct ReplayedOptions<'a> {
 }
 
 /// What was read of a trace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct TraceReport {
     /// Accesses that were carried out, or begun.
     pub accesses: u64,
@@ -79,7 +79,7 @@ pub struct TraceReport {
     /// Lines or records that are none of the format, and were passed over.
     pub malformed: u64,
     /// The first of them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub malformed_lines: Vec<Malformed>,
 }
 

@@ -26,7 +26,9 @@ use rotproof_spec::{Bytes, Span};
 
 use super::Record;
 use super::kept::Kept;
-use crate::{Monitor, Performance, mark_file_errors, summarise_files};
+use rotproof_results::Performance;
+
+use crate::{Monitor, mark_file_errors, summarise_files};
 
 /// The load's own folder in the one that it is given.
 const FOLDER: &str = "rotproof-load";
@@ -307,7 +309,7 @@ mod tests {
         assert_eq!((outcome.failures.len(), outcome.errors), (0, 0));
         assert!(outcome.files > 10 && outcome.verified_bytes > 0 && outcome.left.is_none());
         let run: Vec<_> = outcome.performance.iter().filter(|line| line.phase == "run").collect();
-        let names: Vec<_> = run.iter().map(|line| line.operation).collect();
+        let names: Vec<_> = run.iter().map(|line| &*line.operation).collect();
         assert_eq!(names, ["create", "open", "close", "read", "append", "fsync", "delete", "sync"]);
         assert_eq!(run[0].requests, 10);
         let effort = outcome.effort.expect("there were operations");

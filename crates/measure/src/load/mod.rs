@@ -32,7 +32,9 @@ use rotproof_machine::Cancel;
 use rotproof_probe::{ProbeReport, ProbesSpec};
 use rotproof_results::folder::ResultsFolder;
 
-use crate::{Monitor, Performance, mark_errors, summarise};
+use rotproof_results::Performance;
+
+use crate::{Monitor, mark_errors, summarise};
 use clients::ClientOutcome;
 use kept::{Kept, KeptResults};
 

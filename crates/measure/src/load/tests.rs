@@ -36,7 +36,7 @@ fn what_a_load_writes_is_read_back_and_what_it_only_reads_is_not_judged() {
         let outcome = command(target, load).run().expect("runs");
         assert!(outcome.verified_blocks > 500, "{}", outcome.verified_blocks);
         assert_eq!((outcome.failures.len(), outcome.errors), (0, 0));
-        let phases: Vec<_> = outcome.performance.iter().map(|line| line.phase).collect();
+        let phases: Vec<_> = outcome.performance.iter().map(|line| &*line.phase).collect();
         assert_eq!(phases, ["run", "run", "run", "check"], "writes, reads and flushes, and no prefill");
         assert_eq!(outcome.effort.is_some(), target.starts_with("memory"));
     }
@@ -121,7 +121,7 @@ fn what_a_load_wrote_can_be_verified_later_without_its_being_run_again() {
     command.verify_only = true;
     let found = command.run().expect("runs");
     assert_eq!((found.verified_blocks, found.failures.len()), (wrote.verified_blocks, 0));
-    let phases: Vec<_> = found.performance.iter().map(|line| line.phase).collect();
+    let phases: Vec<_> = found.performance.iter().map(|line| &*line.phase).collect();
     assert_eq!(phases, ["check"]);
     assert!(fs::read(&path).expect("still there") == before, "nothing was written");
 

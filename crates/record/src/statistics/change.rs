@@ -15,7 +15,7 @@ use super::distribution::{student_quantile, student_survival};
 use super::summary::{Range, Summary, TAIL};
 
 /// What became of a level.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
     /// It is lower than before.
@@ -29,7 +29,7 @@ pub enum Change {
 }
 
 /// A level, and what share it is of the one before.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Level {
     /// Intervals it is taken from, mean and deviation of what they measure.
     #[serde(flatten)]

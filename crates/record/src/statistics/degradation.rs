@@ -28,7 +28,7 @@ pub struct Window {
 }
 
 /// What a fault took away.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Degradation {
     /// The name of its rule or model.
     pub fault: String,
@@ -62,7 +62,7 @@ pub struct Degradation {
 }
 
 /// One measure around a fault.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Levels {
     /// What became of it while the window was open.
     pub change: Change,
@@ -75,7 +75,7 @@ pub struct Levels {
 }
 
 /// What a fault did to the load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
     /// It was slower.
@@ -89,7 +89,7 @@ pub enum Effect {
 }
 
 /// Whether a load came back after a fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Recovery {
     /// It did.
@@ -101,7 +101,7 @@ pub enum Recovery {
 }
 
 /// By what a fault could be noticed first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DetectedBy {
     /// A request failed, whether trying again helped or not.
@@ -110,6 +110,17 @@ pub enum DetectedBy {
     Latency,
     /// In an interval nothing completed at all, as had never been before.
     Stall,
+}
+
+impl DetectedBy {
+    /// As it is written.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Latency => "latency",
+            Self::Stall => "stall",
+        }
+    }
 }
 
 /// Share of the level before at which a load counts as recovered, and for how many intervals it must stay there.

@@ -25,7 +25,7 @@ pub struct SteadySpec {
     /// What must be steady. Default throughput.
     pub of: SteadyMeasure,
     /// How long after the load's beginning a window may begin at the earliest. Default 0.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub after: Span,
 }
 
@@ -59,7 +59,7 @@ impl Default for SteadySpec {
 }
 
 /// Whether and when a load became steady.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct SteadyState {
     /// Since when, in nanoseconds since the run began: the start of the first window that fulfils both; absent if none does.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,7 +73,7 @@ pub struct SteadyState {
 }
 
 /// How a load came to its end that was to end as soon as it is steady.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct SteadyEnd {
     /// Whether it was steady before any other of its ends.
     pub attained: bool,

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::distribution::student_quantile;
 
 /// What several measurements of one thing say.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Summary {
     /// How many measurements.
     pub count: u64,
@@ -23,7 +23,7 @@ pub struct Summary {
 }
 
 /// From a number to a number.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Range {
     pub low: f64,

@@ -14,7 +14,7 @@ use crate::histogram::Histogram;
 use crate::interval::{Interval, Latencies};
 
 /// The figures of one window.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct WindowFigures {
     /// The name of its rule or model.
     pub fault: String,
@@ -29,7 +29,7 @@ pub struct WindowFigures {
 }
 
 /// What the load did in some whole intervals.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct SpanFigures {
     /// How many there are.
     pub intervals: u64,
@@ -40,7 +40,7 @@ pub struct SpanFigures {
 }
 
 /// What one operation did in some intervals.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct OperationFigures {
     /// `read`, `write` and so on.
     pub operation: String,

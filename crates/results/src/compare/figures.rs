@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::page::moves_bytes;
+use crate::run::Run;
 
 /// The name of a figure, and what its numbers are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -37,7 +37,7 @@ pub enum Unit {
 }
 
 /// Every figure of a run. Those that a run need not have are absent, not zero.
-pub(super) fn figures(run: &Value) -> BTreeMap<Figure, f64> {
+pub(super) fn figures(run: &Run) -> BTreeMap<Figure, f64> {
     let mut found = BTreeMap::new();
     let mut add = |name: String, unit: Unit, value: Option<f64>| {
         let place = found.len();
@@ -45,32 +45,41 @@ pub(super) fn figures(run: &Value) -> BTreeMap<Figure, f64> {
             found.insert(Figure { place, name, unit }, value);
         }
     };
-    for line in list(run, "performance") {
-        let word = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
-        let job = line["job"].as_str().map(|job| format!("{job}: ")).unwrap_or_default();
-        let what = format!("{job}{} {}", word("phase"), word("operation"));
-        add(
-            format!("{what} throughput"),
-            Unit::BytesPerSecond,
-            line["bytes_per_second"].as_f64().filter(|_| moves_bytes(&word("operation"))),
-        );
-        add(format!("{what} IOPS"), Unit::PerSecond, line["requests_per_second"].as_f64());
-        for (key, name) in [("p50", "median"), ("p99", "p99")] {
-            add(format!("{what} {name}"), Unit::Nanoseconds, line["latency_ns"][key].as_f64());
+    for line in run.performance() {
+        let job = line.job.as_ref().map(|job| format!("{job}: ")).unwrap_or_default();
+        let what = format!("{job}{} {}", line.phase, line.operation);
+        let throughput = moves_bytes(&line.operation).then_some(line.bytes_per_second);
+        add(format!("{what} throughput"), Unit::BytesPerSecond, throughput);
+        add(format!("{what} IOPS"), Unit::PerSecond, Some(line.requests_per_second));
+        for (latency, name) in [(line.latency_ns.p50, "median"), (line.latency_ns.p99, "p99")] {
+            add(format!("{what} {name}"), Unit::Nanoseconds, Some(latency as f64));
         }
     }
-    add("throughput varies by".into(), Unit::Share, run["throughput_variation"].as_f64());
-    for fault in list(run, "degradation") {
-        let name = fault["fault"].as_str().unwrap_or_default();
-        add(format!("{name}: of before"), Unit::Share, fault["during"]["ratio"].as_f64());
-        add(format!("{name}: back after"), Unit::Nanoseconds, fault["recovered_after_ns"].as_f64());
+    let varies = match run {
+        Run::Trial(run) => run.throughput_variation,
+        Run::Load(run) => run.throughput_variation,
+        Run::Crash(_) => None,
+    };
+    add("throughput varies by".into(), Unit::Share, varies);
+    let Some(run) = run.trial() else { return found };
+    for fault in &run.degradation {
+        let during = fault.throughput.during;
+        let after = fault.recovered_after_ns.map(|after| after as f64);
+        add(format!("{}: of before", fault.fault), Unit::Share, during.and_then(|level| level.ratio));
+        add(format!("{}: back after", fault.fault), Unit::Nanoseconds, after);
     }
-    for key in ["failures", "failing_files", "errors", "hits", "silent", "reported", "repaired", "masked"] {
-        add(key.replace('_', " "), Unit::Count, run["counts"][key].as_f64());
+    let counts = &run.counts;
+    for (name, count) in [
+        ("failures", counts.failures),
+        ("failing files", counts.failing_files),
+        ("errors", counts.errors),
+        ("hits", counts.hits),
+        ("silent", counts.silent),
+        ("reported", counts.reported),
+        ("repaired", counts.repaired),
+        ("masked", counts.masked),
+    ] {
+        add(name.to_owned(), Unit::Count, Some(count as f64));
     }
     found
-}
-
-fn list<'a>(run: &'a Value, key: &str) -> &'a [Value] {
-    run[key].as_array().map_or(&[], Vec::as_slice)
 }

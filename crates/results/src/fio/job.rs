@@ -3,14 +3,18 @@
 //! Keys and units are those of fio 3.x, HOWTO, "JSON output" and "JSON+ output"; fio-plot wants the options of the job, the
 //! latencies of each direction, and their shares by size (`latency_ns`, `latency_us`, `latency_ms`).
 
+use rotproof_load::EffortPerRequest;
+use rotproof_machine::Usage;
 use rotproof_record::Interval;
 use rotproof_record::statistics::Summary;
 use serde_json::{Map, Value, json};
 
 use super::{DIRECTIONS, Depth};
+use crate::Performance;
+use crate::run::Run;
 
 /// The report of a run, called `name`: what `run.json` says, and its intervals.
-pub(super) fn report(run: &Value, name: &str, depth: &Depth, intervals: &[Interval]) -> Value {
+pub(super) fn report(run: &Run, name: &str, depth: &Depth, intervals: &[Interval]) -> Value {
     let mut options = Map::new();
     let texts = [
         ("name", name.to_owned()),
@@ -32,19 +36,31 @@ pub(super) fn report(run: &Value, name: &str, depth: &Depth, intervals: &[Interv
     }
     json!({
         "fio version": "fio-3.33",
-        "timestamp": run["wall_clock"]["started_unix_seconds"].as_f64().unwrap_or(0.0) as u64,
+        "timestamp": started(run) as u64,
         "global options": {},
         "jobs": [job],
     })
 }
 
+fn started(run: &Run) -> f64 {
+    match run {
+        Run::Trial(run) => run.wall_clock.started_unix_seconds,
+        Run::Load(run) => run.wall_clock.as_ref().map_or(0.0, |clock| clock.started_unix_seconds),
+        Run::Crash(_) => 0.0,
+    }
+}
+
+/// The lines of the load's own phase.
+fn lines(run: &Run) -> impl Iterator<Item = &Performance> {
+    run.performance().iter().filter(|line| line.phase == "run")
+}
+
 /// The size of a request as fio writes it, on average if there were several.
-fn block_size(run: &Value) -> String {
-    let of_run = lines(run).filter(|line| line["phase"] == "run");
+fn block_size(run: &Run) -> String {
     let (mut bytes, mut requests) = (0, 0);
-    for line in of_run.filter(|line| line["bytes"].as_u64() > Some(0)) {
-        bytes += line["bytes"].as_u64().unwrap_or(0);
-        requests += line["requests"].as_u64().unwrap_or(0);
+    for line in lines(run).filter(|line| line.bytes > 0) {
+        bytes += line.bytes;
+        requests += line.requests;
     }
     match bytes.checked_div(requests).unwrap_or(0) {
         bytes if bytes > 0 && bytes % 1024 == 0 => format!("{}k", bytes / 1024),
@@ -52,22 +68,27 @@ fn block_size(run: &Value) -> String {
     }
 }
 
-fn lines(run: &Value) -> impl Iterator<Item = &Value> {
-    run["performance"].as_array().into_iter().flatten()
-}
-
 /// Processor time in percent of the time of the run, in user mode and in the kernel. A load tells both as one, which is
 /// counted to the first.
-fn processors(run: &Value) -> (f64, f64) {
-    let usage = &run["wall_clock"]["usage"];
-    let share = |key: &str| Some(usage[key].as_f64()? / usage["elapsed_seconds"].as_f64()? * 100.0);
-    if let (Some(user), Some(system)) = (share("user_seconds"), share("system_seconds")) {
-        return (user, system);
+fn processors(run: &Run) -> (f64, f64) {
+    match run {
+        Run::Trial(run) => {
+            let share = |usage: &Usage, seconds: f64| {
+                if seconds > 0.0 { seconds / usage.elapsed_seconds * 100.0 } else { 0.0 }
+            };
+            let of = |usage: &Usage| (share(usage, usage.user_seconds), share(usage, usage.system_seconds));
+            run.wall_clock.usage.as_ref().map_or((0.0, 0.0), of)
+        }
+        Run::Load(load) => {
+            let seconds = lines(run).map(|line| line.seconds).find(|seconds| *seconds > 0.0);
+            let busy = load.effort_per_request.as_ref().zip(seconds);
+            let share = |(each, seconds): (&EffortPerRequest, f64)| {
+                each.cpu_ns * each.requests as f64 / 1e9 / seconds * 100.0
+            };
+            (busy.map_or(0.0, share), 0.0)
+        }
+        Run::Crash(_) => (0.0, 0.0),
     }
-    let each = &run["effort_per_request"];
-    let seconds = lines(run).filter(|line| line["phase"] == "run").find_map(|line| line["seconds"].as_f64());
-    let busy = || Some(each["cpu_ns"].as_f64()? * each["requests"].as_f64()? / 1e9 / seconds? * 100.0);
-    (busy().unwrap_or(0.0), 0.0)
 }
 
 /// The largest latencies of fio's classes, in nanoseconds, for each of its tables.
@@ -78,9 +99,8 @@ const CLASSES: [(&str, u64, &[u64]); 3] = [
 ];
 
 /// Of all requests of the run, the percentage in each class.
-fn latency_shares(run: &Value) -> Vec<(&'static str, Value)> {
-    let counts: Vec<(u64, u64)> =
-        lines(run).filter(|line| line["phase"] == "run").flat_map(histogram).collect();
+fn latency_shares(run: &Run) -> Vec<(&'static str, Value)> {
+    let counts: Vec<(u64, u64)> = lines(run).flat_map(|line| line.histogram.iter().copied()).collect();
     let all: u64 = counts.iter().map(|(_, count)| count).sum();
     let mut from = 0;
     let mut share_up_to = |bound: u64| {
@@ -103,17 +123,11 @@ fn latency_shares(run: &Value) -> Vec<(&'static str, Value)> {
     tables
 }
 
-/// Pairs of a latency in nanoseconds and the requests that took as long.
-fn histogram(line: &Value) -> impl Iterator<Item = (u64, u64)> {
-    let pairs = line["histogram"].as_array().into_iter().flatten();
-    pairs.filter_map(|pair| Some((pair[0].as_u64()?, pair[1].as_u64()?)))
-}
-
 /// What one direction did.
-fn side(run: &Value, operation: &str, intervals: &[Interval]) -> Value {
-    let line = lines(run).find(|line| line["phase"] == "run" && line["operation"] == operation);
-    let number = |key: &str| line.map_or(0.0, |line| line[key].as_f64().unwrap_or(0.0));
-    let latency = |key: &str| line.map_or(0.0, |line| line["latency_ns"][key].as_f64().unwrap_or(0.0));
+fn side(run: &Run, operation: &str, intervals: &[Interval]) -> Value {
+    let found = lines(run).find(|line| line.operation == operation).cloned();
+    let line = found.unwrap_or_default();
+    let latency = &line.latency_ns;
     let rates: Vec<f64> = intervals
         .iter()
         .filter(|row| row.worker.is_none() && &*row.operation == operation)
@@ -122,28 +136,28 @@ fn side(run: &Value, operation: &str, intervals: &[Interval]) -> Value {
     let rates = Summary::of(&rates);
     let rate = |value: fn(&Summary) -> f64| rates.as_ref().map_or(0.0, value);
     let latencies = json!({
-        "min": latency("min"),
-        "max": latency("max"),
-        "mean": latency("mean"),
-        "stddev": line.map_or(0.0, |line| deviation(line, latency("mean"))),
-        "N": number("requests"),
+        "min": latency.min as f64,
+        "max": latency.max as f64,
+        "mean": latency.mean,
+        "stddev": deviation(&line.histogram, latency.mean),
+        "N": line.requests as f64,
         "percentile": {
-            "50.000000": latency("p50"),
-            "90.000000": latency("p90"),
-            "99.000000": latency("p99"),
-            "99.900000": latency("p99_9"),
+            "50.000000": latency.p50 as f64,
+            "90.000000": latency.p90 as f64,
+            "99.000000": latency.p99 as f64,
+            "99.900000": latency.p99_9 as f64,
         },
     });
     json!({
-        "io_bytes": number("bytes") as u64,
-        "io_kbytes": number("bytes") as u64 / 1024,
-        "bw_bytes": number("bytes_per_second") as u64,
-        "bw": (number("bytes_per_second") / 1024.0) as u64,
-        "iops": number("requests_per_second"),
-        "runtime": (number("seconds") * 1000.0) as u64,
-        "total_ios": number("requests") as u64,
+        "io_bytes": line.bytes,
+        "io_kbytes": line.bytes / 1024,
+        "bw_bytes": line.bytes_per_second as u64,
+        "bw": (line.bytes_per_second / 1024.0) as u64,
+        "iops": line.requests_per_second,
+        "runtime": (line.seconds * 1000.0) as u64,
+        "total_ios": line.requests,
         "short_ios": 0,
-        "drop_ios": number("errors") as u64,
+        "drop_ios": line.errors,
         "slat_ns": { "min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0 },
         "clat_ns": latencies,
         "lat_ns": latencies,
@@ -156,9 +170,9 @@ fn side(run: &Value, operation: &str, intervals: &[Interval]) -> Value {
 }
 
 /// The standard deviation of latencies, as far as the classes of their histogram tell it.
-fn deviation(line: &Value, mean: f64) -> f64 {
+fn deviation(histogram: &[(u64, u64)], mean: f64) -> f64 {
     let (mut squares, mut all) = (0.0, 0.0);
-    for (value, count) in histogram(line) {
+    for &(value, count) in histogram {
         squares += (value as f64 - mean).powi(2) * count as f64;
         all += count as f64;
     }
@@ -175,6 +189,7 @@ mod tests {
             { "phase": "run", "operation": "read", "histogram": [[3, 1], [999, 1], [1500, 2], [3_000_000_000_u64, 4]] },
             { "phase": "check", "operation": "read", "histogram": [[3, 1000]] },
         ] });
+        let run = Run::Trial(serde_json::from_value(run).expect("a run"));
         let shares: std::collections::BTreeMap<_, _> = latency_shares(&run).into_iter().collect();
         let of = |table: &str, class: &str| shares[table][class].as_f64();
         assert_eq!((of("latency_ns", "4"), of("latency_ns", "1000")), (Some(12.5), Some(12.5)));

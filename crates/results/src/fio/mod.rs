@@ -15,10 +15,13 @@ use std::path::{Path, PathBuf};
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_machine::write_whole;
+use rotproof_record::statistics::SteadySpec;
 use rotproof_record::{Interval, RunFolder};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::read_run;
+use crate::run::Run;
 
 /// fio's directions and our operations.
 const DIRECTIONS: [(&str, &str); 3] = [("read", "read"), ("write", "write"), ("trim", "discard")];
@@ -38,7 +41,7 @@ pub fn write_fio_files(run: &RunFolder, name: Option<&str>, into: &Path) -> Resu
         return Err(Error::new(ErrorKind::Invalid, message));
     };
     let report = read_run(run.path())?;
-    let load = load_of(run.path(), &report);
+    let load = Asked::of(run.path(), &report);
     let depth = Depth::of(&load, &intervals);
     let Depth { pattern, queue_depth, workers } = depth;
     let default_name = || format!("{pattern}-iodepth-{queue_depth}-numjobs-{workers}");
@@ -64,7 +67,13 @@ pub fn write_fio_files(run: &RunFolder, name: Option<&str>, into: &Path) -> Resu
             put(format!("{name}_{kind}.{}.log", worker + 1), log(&own, began, value))?;
         }
     }
-    let steady = steady::section(&load, &report, &intervals);
+    let end = match &report {
+        Run::Trial(run) => run.until_steady,
+        Run::Load(run) => run.until_steady,
+        Run::Crash(_) => None,
+    };
+    let steady = load.until_steady.as_ref().zip(end.as_ref());
+    let steady = steady.map(|(spec, end)| steady::section(spec, end, &intervals));
     let mut report = job::report(&report, &name, &depth, &intervals);
     if let Some(steady) = steady {
         report["jobs"][0]["steadystate"] = steady;
@@ -105,10 +114,10 @@ struct Depth {
 
 impl Depth {
     /// Of a run, by what it was asked to do (`load` in `run.json`, or the trial) and what it did.
-    fn of(load: &Value, intervals: &[Interval]) -> Self {
+    fn of(load: &Asked, intervals: &[Interval]) -> Self {
         let any =
             |operation: &str| intervals.iter().any(|row| &*row.operation == operation && row.requests > 0);
-        let is_sequential = load["pattern"].as_str().is_none_or(|pattern| pattern == "sequential");
+        let is_sequential = load.pattern.as_ref().is_none_or(|pattern| pattern == "sequential");
         let pattern = match (any("read"), any("write"), is_sequential) {
             (true, true, true) => "rw",
             (true, true, false) => "randrw",
@@ -120,20 +129,38 @@ impl Depth {
         let last = intervals.iter().filter_map(|row| row.worker).max();
         Self {
             pattern,
-            queue_depth: load["queue_depth"].as_u64().unwrap_or(1),
+            queue_depth: load.queue_depth.unwrap_or(1),
             workers: last.map_or(1, |last| u32::from(last) + 1),
         }
     }
 }
 
-/// What the run was to do: a load without a trial says it among its results.
-fn load_of(folder: &Path, run: &Value) -> Value {
-    if run["load"].is_object() {
-        return run["load"].clone();
+/// What the run was to do, as far as fio's form tells of it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Asked {
+    /// A word, or a map for those that have options.
+    pattern: Option<Value>,
+    queue_depth: Option<u64>,
+    until_steady: Option<SteadySpec>,
+}
+
+impl Asked {
+    /// A load without a trial says it among its results.
+    fn of(folder: &Path, run: &Run) -> Self {
+        #[derive(Default, Deserialize)]
+        struct Trial {
+            #[serde(default)]
+            load: Asked,
+        }
+        if let Run::Load(run) = run {
+            let load = run.load.as_ref().and_then(|load| serde_json::to_value(load).ok());
+            return load.and_then(|load| serde_json::from_value(load).ok()).unwrap_or_default();
+        }
+        let trial = fs::read_to_string(folder.join("trial.yaml")).unwrap_or_default();
+        let trial: Trial = serde_saphyr::from_str(&trial).unwrap_or_default();
+        trial.load
     }
-    let trial = fs::read_to_string(folder.join("trial.yaml")).unwrap_or_default();
-    let trial: Value = serde_saphyr::from_str(&trial).unwrap_or_default();
-    trial["load"].clone()
 }
 
 #[cfg(test)]
@@ -168,9 +195,9 @@ mod tests {
             recorder.finish(Time(7_000_000_000));
         }
         recording.write_to(folder.path()).expect("written");
-        let run = json!({ "load": { "pattern": "random", "queue_depth": 8 }, "performance": [{
+        let run = json!({ "target": "x", "load": { "pattern": "random", "queue_depth": 8 }, "performance": [{
             "phase": "run", "operation": "read", "requests": 200, "bytes": 819_200, "errors": 0, "seconds": 2.0,
-            "bytes_per_second": 409_600.0, "requests_per_second": 100.0, "latency_ns": { "p99": 2_000_000 },
+            "bytes_per_second": 409_600.0, "requests_per_second": 100.0, "latency_ns": { "min": 0, "mean": 0.0, "p50": 0, "p90": 0, "p99": 2_000_000, "p99_9": 0, "max": 0 },
         }] });
         fs::write(folder.path().join("run.json"), run.to_string()).expect("written");
         let run = RunFolder::open(folder.path()).expect("recorded");

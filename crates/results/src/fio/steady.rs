@@ -7,11 +7,9 @@ use rotproof_record::Interval;
 use rotproof_record::statistics::{Point, SteadyEnd, SteadyMeasure, SteadySpec, SteadyState, series};
 use serde_json::{Value, json};
 
-/// The section, of a load that was to end when it is steady. `load` is what it was to do, `run` what came of it.
-pub(super) fn section(load: &Value, run: &Value, intervals: &[Interval]) -> Option<Value> {
-    let spec: SteadySpec = serde_json::from_value(load["until_steady"].clone()).ok()?;
-    let end = read(&run["until_steady"])?;
-    let points = window(&series(intervals), &spec, &end);
+/// The section, of a load that was to end when it is steady: as steady as `spec` says, and how it ended.
+pub(super) fn section(spec: &SteadySpec, end: &SteadyEnd, intervals: &[Interval]) -> Value {
+    let points = window(&series(intervals), spec, end);
     let iops: Vec<f64> = points.iter().map(Point::requests_per_second).collect();
     let bandwidth: Vec<f64> = points.iter().map(Point::bytes_per_second).collect();
     let (word, values) = match spec.of {
@@ -32,7 +30,7 @@ pub(super) fn section(load: &Value, run: &Value, intervals: &[Interval]) -> Opti
         (format!("{word}_slope:{:.6}%", spec.slope.0 / seconds * 100.0), state.slope / seconds)
     };
     let whole = |values: &[f64]| -> Vec<u64> { values.iter().map(|value| value.round() as u64).collect() };
-    Some(json!({
+    json!({
         "ss": asked,
         "duration": spec.window.0.as_secs(),
         "attained": u8::from(end.attained),
@@ -45,21 +43,11 @@ pub(super) fn section(load: &Value, run: &Value, intervals: &[Interval]) -> Opti
             "iops": whole(&iops),
             "bw": whole(&bandwidth),
         },
-    }))
+    })
 }
 
 fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
-}
-
-/// As it stands in `run.json`.
-fn read(told: &Value) -> Option<SteadyEnd> {
-    let real = |key: &str| told[key].as_f64();
-    let state = || {
-        let since_ns = told["since_ns"].as_u64();
-        Some(SteadyState { since_ns, mean: real("mean")?, range: real("range")?, slope: real("slope")? })
-    };
-    Some(SteadyEnd { attained: told["attained"].as_bool()?, at_ns: told["at_ns"].as_u64(), state: state() })
 }
 
 /// The window that showed it, or the last one.
@@ -100,21 +88,24 @@ mod tests {
             .zip(0..)
             .map(|(requests, n)| interval(n, requests))
             .collect();
-        let load =
-            json!({ "until_steady": { "window": "5s", "range": "20%", "slope": "10%", "of": "iops" } });
-        let run = json!({ "until_steady": { "attained": true, "at_ns": 6 * SECOND, "since_ns": SECOND, "mean": 500.0,
-                                            "range": 0.024, "slope": 0.008 } });
-        let found = section(&load, &run, &intervals).expect("it was to");
+        let spec = |json: Value| serde_json::from_value::<SteadySpec>(json).expect("a spec");
+        let wanted = spec(json!({ "window": "5s", "range": "20%", "slope": "10%", "of": "iops" }));
+        let end = |json: Value| serde_json::from_value::<SteadyEnd>(json).expect("an end");
+        let steady = end(
+            json!({ "attained": true, "at_ns": 6 * SECOND, "since_ns": SECOND, "mean": 500.0, "range": 0.024,
+                                 "slope": 0.008 }),
+        );
+        let found = section(&wanted, &steady, &intervals);
         assert_eq!((&found["ss"], &found["attained"]), (&json!("iops:10.000000%"), &json!(1)));
         assert_eq!((&found["criterion"], &found["max_deviation"]), (&json!("1.200000%"), &json!(6.0)));
         assert_eq!((&found["duration"], &found["slope"]), (&json!(5), &json!(1.0)));
         assert_eq!(found["data"]["iops"], json!([494, 500, 506, 500, 500]));
         assert_eq!(found["data"]["bw_mean"], json!(500 * 4096));
-        let run = json!({ "until_steady": { "attained": false } });
-        let found = section(&load, &run, &intervals).expect("it was to");
+        let never = end(json!({ "attained": false }));
+        assert_eq!(never.state, None);
+        let found = section(&wanted, &never, &intervals);
         assert_eq!((&found["attained"], found["data"]["bw"].as_array().map(Vec::len)), (&json!(0), Some(5)));
-        let load = json!({ "until_steady": { "range": "100%", "slope": "4%", "window": "5s" } });
-        assert_eq!(section(&load, &run, &intervals).expect("it was to")["ss"], json!("bw_slope:1.000000%"));
-        assert_eq!(section(&json!({}), &run, &intervals), None);
+        let wanted = spec(json!({ "range": "100%", "slope": "4%", "window": "5s" }));
+        assert_eq!(section(&wanted, &never, &intervals)["ss"], json!("bw_slope:1.000000%"));
     }
 }

@@ -2,95 +2,113 @@
 
 use std::time::{Duration, SystemTime};
 
+use rotproof_load::{EffortPerRequest, TraceReport};
+use rotproof_machine::{Environment, Usage};
+use rotproof_record::statistics::{
+    Degradation, Effect, Level, Levels, Range, Recovery, SteadyEnd, SteadyState,
+};
 use rotproof_report::{Device, Expectation, Fact, FaultRow, Histogram, Page, Row, Unit};
 use serde_json::Value;
 
 use super::over_time::moves_bytes;
+use crate::Performance;
+use crate::run::{self, GateReport, RuleOutcome, RuleReport, TrialRun, VerdictWord};
 
 /// Everything but what happened when and where.
-pub(super) fn page(run: &Value, trial: &Value) -> Page {
-    let name = text(&run["name"]);
-    let seed = run["seed"].as_u64().unwrap_or_default();
-    let notes = |key: &str| run[key].as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
-    let mut told = notes("noticed");
-    told.extend(malformed(&run["trace"]));
-    told.extend(variation(run));
-    told.extend(steadiness(&run["until_steady"]));
-    if run["runtime"] == "simulated" {
+pub(super) fn page(run: &TrialRun, trial: &Value) -> Page {
+    let mut told = run.noticed.clone();
+    told.extend(run.trace.as_ref().and_then(malformed));
+    told.extend(run.throughput_variation.map(variation));
+    told.extend(run.until_steady.as_ref().map(steadiness));
+    if run.runtime == "simulated" {
         told.push("All times are virtual: the run is the same to the byte every time.".to_owned());
     }
-    let is_interrupted = run["verdict"] == "interrupted";
+    let is_interrupted = run.verdict == VerdictWord::Interrupted;
     if is_interrupted {
         told.push("The run was interrupted: what is here is what was done up to then.".to_owned());
     }
+    let clock = &run.wall_clock;
     Page {
+        name: run.name.clone(),
         subtitle: format!(
-            "{}, seed {seed}, rotproof {}, {}",
-            text(&run["subject"]["name"]),
-            text(&run["rotproof"]),
-            date(run["wall_clock"]["started_unix_seconds"].as_f64().unwrap_or_default())
+            "{}, seed {}, rotproof {}, {}",
+            run.subject.name,
+            run.seed,
+            run.rotproof,
+            date(clock.started_unix_seconds)
         ),
-        passes: (!is_interrupted).then(|| run["verdict"] == "pass"),
+        passes: (!is_interrupted).then(|| run.verdict.passes()),
         summary: summary(run),
-        expectations: [list(&run["expectations"], expectation), list(&run["gates"], gate)].concat(),
+        expectations: run.expectations.iter().map(expectation).chain(run.gates.iter().map(gate)).collect(),
         stack: stack(trial),
         load: load_facts(&trial["load"]),
-        faults: list(&run["faults"], fault),
-        performance: list(&run["performance"], performance),
-        degradation: list(&run["degradation"], degradation),
-        latencies: latencies(&run["performance"]),
-        environment: environment(run),
-        kernel_messages: list(&run["wall_clock"]["kernel_messages"], text),
-        command: format!("rotproof run trial.yaml --seed {seed}"),
+        faults: run.faults.iter().map(fault).collect(),
+        performance: run.performance.iter().map(performance).collect(),
+        degradation: run.degradation.iter().map(degradation).collect(),
+        latencies: latencies(&run.performance),
+        environment: environment(
+            (clock.environment.as_ref(), clock.usage.as_ref(), clock.load.as_ref()),
+            [
+                ("ledger digest", run.ledger_digest.clone().unwrap_or_default()),
+                ("subject", bare(&serde_json::to_value(&run.subject).unwrap_or_default())),
+            ],
+        ),
+        kernel_messages: clock.kernel_messages.clone(),
+        command: format!("rotproof run trial.yaml --seed {}", run.seed),
         notes: told,
-        name,
         ..Page::default()
     }
 }
 
 /// What of a trace was passed over.
-pub(super) fn malformed(trace: &Value) -> Option<String> {
-    let count = number(&trace["malformed"]);
-    let lines = list(&trace["malformed_lines"], |line| {
-        format!("line {} ({})", number(&line["number"]), text(&line["why"]))
-    });
-    let more = count.saturating_sub(lines.len() as u64);
+pub(super) fn malformed(trace: &TraceReport) -> Option<String> {
+    let lines: Vec<String> =
+        trace.malformed_lines.iter().map(|line| format!("line {} ({})", line.number, line.why)).collect();
+    let more = trace.malformed.saturating_sub(lines.len() as u64);
     let more = if more > 0 { format!(", and {more} more") } else { String::new() };
-    (count > 0).then(|| {
-        let malformed = counted(count, "malformed line");
+    (trace.malformed > 0).then(|| {
+        let malformed = counted(trace.malformed, "malformed line");
         format!("Of the trace {malformed} could not be replayed: {}{more}.", lines.join(", "))
     })
 }
 
 /// How much the throughput varied.
-pub(super) fn variation(run: &Value) -> Option<String> {
-    let share = run["throughput_variation"].as_f64()? * 100.0;
-    Some(format!(
-        "The throughput varied by {share:.0}% over time (standard deviation of its intervals, as a share of their mean)."
-    ))
+pub(super) fn variation(share: f64) -> String {
+    format!(
+        "The throughput varied by {:.0}% over time (standard deviation of its intervals, as a share of their mean).",
+        share * 100.0
+    )
 }
 
 /// Whether a load that was to end when it is steady did.
-pub(super) fn steadiness(end: &Value) -> Option<String> {
-    let span = |key: &str| end[key].as_f64().map(|nanoseconds| Unit::Nanoseconds.write(nanoseconds));
-    let share = |key: &str| end[key].as_f64().map_or(String::new(), |share| format!("{:.0}%", share * 100.0));
-    let figures = format!("a range of {} and a slope of {}", share("range"), share("slope"));
-    Some(match (end["attained"].as_bool()?, span("since_ns").zip(span("at_ns"))) {
-        (true, Some((_, at))) if end["since_ns"] == 0 => {
-            format!("The load was steady from its beginning, with {figures}, and was ended at {at}.")
+pub(super) fn steadiness(end: &SteadyEnd) -> String {
+    let span = |nanoseconds: u64| Unit::Nanoseconds.write(nanoseconds as f64);
+    let share = |share: f64| format!("{:.0}%", share * 100.0);
+    let figures = |state: &SteadyState| {
+        format!("a range of {} and a slope of {}", share(state.range), share(state.slope))
+    };
+    match (&end.state, end.at_ns) {
+        (Some(state @ SteadyState { since_ns: Some(since), .. }), Some(at)) if end.attained => match since {
+            0 => format!(
+                "The load was steady from its beginning, with {}, and was ended at {}.",
+                figures(state),
+                span(at)
+            ),
+            since => format!(
+                "The load was steady since {} of the run, with {}, and was ended at {}.",
+                span(*since),
+                figures(state),
+                span(at)
+            ),
+        },
+        (None, _) => "The load was not steady before its end, which came within the first window.".to_owned(),
+        (Some(state), _) => {
+            format!(
+                "The load was not steady before its end: the last window has {} of its mean.",
+                figures(state)
+            )
         }
-        (true, Some((since, at))) => {
-            format!("The load was steady since {since} of the run, with {figures}, and was ended at {at}.")
-        }
-        _ if end["range"].is_null() => {
-            "The load was not steady before its end, which came within the first window.".to_owned()
-        }
-        _ => format!("The load was not steady before its end: the last window has {figures} of its mean."),
-    })
-}
-
-pub(super) fn list<T>(values: &Value, of: impl Fn(&Value) -> T) -> Vec<T> {
-    values.as_array().into_iter().flatten().map(of).collect()
+    }
 }
 
 /// A value as people write it: texts without quotes, maps as in a line of YAML.
@@ -120,39 +138,38 @@ fn bare(value: &Value) -> String {
     text.strip_prefix("{ ").and_then(|rest| rest.strip_suffix(" }")).map_or(text.clone(), str::to_owned)
 }
 
-pub(super) fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_default()
-}
-
 pub(super) fn counted(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
-fn summary(run: &Value) -> String {
-    let counts = &run["counts"];
-    let fates = ["silent", "reported", "repaired", "masked", "untriggered", "unknown"];
-    let told: Vec<String> = fates
-        .into_iter()
-        .filter(|fate| number(&counts[*fate]) > 0)
-        .map(|fate| format!("{} {fate}", number(&counts[fate])))
-        .collect();
-    let faults: u64 = fates.into_iter().map(|fate| number(&counts[fate])).sum();
-    let (hits, failures) = (number(&counts["hits"]), number(&counts["failures"]));
+fn summary(run: &TrialRun) -> String {
+    let counts = &run.counts;
+    let fates = [
+        ("silent", counts.silent),
+        ("reported", counts.reported),
+        ("repaired", counts.repaired),
+        ("masked", counts.masked),
+        ("untriggered", counts.untriggered),
+        ("unknown", counts.unknown),
+    ];
+    let told: Vec<String> =
+        fates.iter().filter(|(_, count)| *count > 0).map(|(fate, count)| format!("{count} {fate}")).collect();
+    let faults: u64 = fates.iter().map(|(_, count)| count).sum();
     let mut sentences = vec![match faults {
         0 => "No fault was injected.".to_owned(),
-        _ => format!("{}, {}: {}.", counted(faults, "fault"), counted(hits, "hit"), told.join(", ")),
+        _ => format!("{}, {}: {}.", counted(faults, "fault"), counted(counts.hits, "hit"), told.join(", ")),
     }];
-    let assumed = number(&counts["assumed"]);
+    let assumed = counts.assumed;
     let of_assumed = match assumed {
         0 => String::new(),
         _ => format!(", {assumed} of them perhaps by one, which nothing shows"),
     };
-    sentences.push(match (failures, number(&counts["unexplained"])) {
-        _ if !run["external"].is_null() => {
+    sentences.push(match (counts.failures, counts.unexplained) {
+        _ if run.external.is_some() => {
             "Whether blocks failed is not known: what the program wrote and read, only it can tell."
                 .to_owned()
         }
-        (0, _) if run["verdict"] == "interrupted" => {
+        (0, _) if run.verdict == VerdictWord::Interrupted => {
             "Up to the interruption no block failed; not all were read back.".to_owned()
         }
         (0, _) => "No block failed.".to_owned(),
@@ -168,26 +185,25 @@ fn summary(run: &Value) -> String {
     sentences.join(" ")
 }
 
-fn expectation(line: &Value) -> Expectation {
+fn expectation(line: &run::Expectation) -> Expectation {
     Expectation {
-        name: text(&line["name"]),
-        wanted: text(&line["wanted"]),
-        found: text(&line["found"]),
-        holds: line["holds"] == true,
+        name: line.name.to_string(),
+        wanted: line.wanted.to_string(),
+        found: line.found.to_string(),
+        holds: line.holds,
     }
 }
 
 /// A limit on a figure, as a line among what was expected.
-fn gate(line: &Value) -> Expectation {
-    let figure = text(&line["figure"]);
-    let unit = match figure.as_str() {
+fn gate(line: &GateReport) -> Expectation {
+    let unit = match &*line.figure {
         "throughput" => Unit::BytesPerSecond,
         "iops" => Unit::PerSecond,
         _ => Unit::Nanoseconds,
     };
-    let written = |key: &str| line[key].as_f64().map(|value| unit.write(value));
-    let share = line["found"].as_f64().zip(line["base"].as_f64()).filter(|(_, base)| *base > 0.0);
-    let found = match (written("found"), written("base"), share) {
+    let written = |value: Option<f64>| value.map(|value| unit.write(value));
+    let share = line.found.zip(line.base).filter(|(_, base)| *base > 0.0);
+    let found = match (written(line.found), written(line.base), share) {
         (Some(found), Some(base), Some((value, of))) => match value / of {
             times if times >= 10.0 => format!("x{times:.0}: {found} of {base}"),
             share => format!("{:.0}%: {found} of {base}", share * 100.0),
@@ -195,15 +211,12 @@ fn gate(line: &Value) -> Expectation {
         (Some(found), ..) => found,
         _ => "nothing".to_owned(),
     };
-    let why = match line["why"].as_str() {
-        Some(why) => format!("; unknown: {why}"),
-        None => String::new(),
-    };
+    let why = line.why.as_ref().map_or_else(String::new, |why| format!("; unknown: {why}"));
     Expectation {
-        name: format!("{} {figure}", text(&line["of"])),
-        wanted: text(&line["wanted"]),
+        name: format!("{} {}", line.of, line.figure),
+        wanted: line.wanted.clone(),
         found: format!("{found}{why}"),
-        holds: line["passes"] == true,
+        holds: line.passes,
     }
 }
 
@@ -289,102 +302,102 @@ pub(super) fn load_facts(load: &Value) -> Vec<Fact> {
     facts.map(|(name, value)| Fact { name: name.replace('_', " "), value: bare(value) }).collect()
 }
 
-fn fault(rule: &Value) -> FaultRow {
-    let fates = ["silent", "reported", "repaired", "masked", "unknown", "untriggered"];
+fn fault(rule: &RuleReport) -> FaultRow {
+    let RuleOutcome { hits, faults, fates, failing_blocks, .. } = rule.outcome;
+    let fates = [
+        ("silent", fates.silent),
+        ("reported", fates.reported),
+        ("repaired", fates.repaired),
+        ("masked", fates.masked),
+        ("unknown", fates.unknown),
+        ("untriggered", fates.untriggered),
+    ];
     FaultRow {
-        name: text(&rule["name"]),
-        rule: text(&rule["rule"]),
-        hits: number(&rule["hits"]),
-        faults: number(&rule["faults"]),
-        fates: fates.map(|fate| (fate.to_owned(), number(&rule["fates"][fate]))).into(),
-        failing_blocks: number(&rule["failing_blocks"]),
-        note: rule["note"].as_str().map(str::to_owned),
+        name: rule.name.clone(),
+        rule: rule.rule.clone(),
+        hits,
+        faults,
+        fates: fates.map(|(fate, count)| (fate.to_owned(), count)).into(),
+        failing_blocks,
+        note: rule.note.clone(),
     }
 }
 
-pub(super) fn performance(line: &Value) -> Row {
-    let real = |key: &str| line[key].as_f64().unwrap_or_default();
-    let latency = |key: &str| Unit::Nanoseconds.write(line["latency_ns"][key].as_f64().unwrap_or_default());
-    let has_throughput = line["operation"].as_str().is_some_and(moves_bytes);
+pub(super) fn performance(line: &Performance) -> Row {
+    let latency = |nanoseconds: u64| Unit::Nanoseconds.write(nanoseconds as f64);
+    let of_job = line.job.as_ref().map(|job| format!(" of {job}")).unwrap_or_default();
+    let throughput = match moves_bytes(&line.operation) {
+        true => Unit::BytesPerSecond.write(line.bytes_per_second),
+        false => String::new(),
+    };
     Row {
-        name: format!(
-            "{} {}{}",
-            text(&line["phase"]),
-            text(&line["operation"]),
-            line["job"].as_str().map(|job| format!(" of {job}")).unwrap_or_default()
-        ),
+        name: format!("{} {}{of_job}", line.phase, line.operation),
         cells: vec![
-            number(&line["requests"]).to_string(),
-            if has_throughput { Unit::BytesPerSecond.write(real("bytes_per_second")) } else { String::new() },
-            format!("{:.0}", real("requests_per_second")),
-            number(&line["errors"]).to_string(),
-            latency("p50"),
-            latency("p99"),
-            latency("p99_9"),
-            latency("max"),
+            line.requests.to_string(),
+            throughput,
+            format!("{:.0}", line.requests_per_second),
+            line.errors.to_string(),
+            latency(line.latency_ns.p50),
+            latency(line.latency_ns.p99),
+            latency(line.latency_ns.p99_9),
+            latency(line.latency_ns.max),
         ],
     }
 }
 
-fn degradation(window: &Value) -> Row {
-    let level = |key: &str| window[key]["mean"].as_f64().map(|mean| Unit::BytesPerSecond.write(mean));
-    let share = |levels: &Value| {
-        let during = &levels["during"];
-        let ratio = during["ratio"].as_f64()? * 100.0;
-        let range = &during["ratio_confidence"];
-        let bounds = range["low"].as_f64().zip(range["high"].as_f64());
-        Some(match bounds {
+fn degradation(window: &Degradation) -> Row {
+    let level = |level: Option<Level>| level.map(|level| Unit::BytesPerSecond.write(level.summary.mean));
+    let share = |levels: &Levels| {
+        let during = levels.during?;
+        let ratio = during.ratio? * 100.0;
+        Some(match during.ratio_confidence {
             // Digits beyond that say no more than that nothing is known.
-            Some((low, high)) if high > 100.0 => format!("{ratio:.1}% ({:.1} to >10000)", low * 100.0),
-            Some((low, high)) => format!("{ratio:.1}% ({:.1} to {:.1})", low * 100.0, high * 100.0),
+            Some(Range { low, high }) if high > 100.0 => {
+                format!("{ratio:.1}% ({:.1} to >10000)", low * 100.0)
+            }
+            Some(Range { low, high }) => format!("{ratio:.1}% ({:.1} to {:.1})", low * 100.0, high * 100.0),
             None => format!("{ratio:.1}%"),
         })
     };
-    let time = |key: &str| window[key].as_f64().map(|nanoseconds| Unit::Nanoseconds.write(nanoseconds));
-    let back = || {
-        match window["recovery"].as_str() {
-            Some("never") => return Some("never".to_owned()),
-            Some("not_seen") => return Some("not seen".into()),
-            _ => {}
-        }
-        let recovered = window["recovered_after_ns"].as_f64()?;
-        Some(if recovered == 0.0 { "at once".into() } else { Unit::Nanoseconds.write(recovered) })
+    let time = |nanoseconds: u64| Unit::Nanoseconds.write(nanoseconds as f64);
+    let back = match (window.recovery, window.recovered_after_ns) {
+        (Some(Recovery::Never), _) => Some("never".to_owned()),
+        (Some(Recovery::NotSeen), _) => Some("not seen".to_owned()),
+        (_, Some(0)) => Some("at once".to_owned()),
+        (_, after) => after.map(time),
     };
-    let noticed =
-        || Some(format!("by {} after {}", window["detected_by"].as_str()?, time("detected_after_ns")?));
-    let lost = window["lost_bytes"].as_f64().map(|bytes| Unit::Bytes.write(bytes));
-    let of_before = match (window["effect"].as_str(), share(window)) {
-        (Some("none"), Some(share)) => Some(format!("no measurable effect: {share}")),
-        (Some("unknown"), Some(share)) => Some(format!("too few intervals to tell: {share}")),
+    let noticed = window
+        .detected_by
+        .zip(window.detected_after_ns)
+        .map(|(by, after)| format!("by {} after {}", by.word(), time(after)));
+    let of_before = match (window.effect, share(&window.throughput)) {
+        (Effect::None, Some(share)) => Some(format!("no measurable effect: {share}")),
+        (Effect::Unknown, Some(share)) => Some(format!("too few intervals to tell: {share}")),
         (_, share) => share,
     };
-    let latency = |key: &str| share(&window[key]);
     let cells = [
-        level("before"),
-        level("during"),
+        level(window.throughput.before),
+        level(window.throughput.during),
         of_before,
-        latency("latency_mean_ns"),
-        latency("latency_p99_ns"),
-        noticed(),
-        back(),
-        lost,
+        share(&window.latency_mean_ns),
+        share(&window.latency_p99_ns),
+        noticed,
+        back,
+        window.lost_bytes.map(|bytes| Unit::Bytes.write(bytes)),
     ];
-    Row { name: text(&window["fault"]), cells: cells.map(|cell| cell.unwrap_or_else(|| "-".into())).into() }
+    let cells = cells.map(|cell| cell.unwrap_or_else(|| "-".into()));
+    Row { name: window.fault.clone(), cells: cells.into() }
 }
 
 /// Operations whose latencies are drawn.
 const HISTOGRAMS_MAX: usize = 4;
 
 /// Of the load's own phase; it comes first.
-pub(super) fn latencies(performance: &Value) -> Vec<Histogram> {
-    let lines = performance.as_array().into_iter().flatten().filter(|line| line["phase"] == "run");
-    let mut found = lines
-        .map(|line| Histogram {
-            name: text(&line["operation"]),
-            counts: list(&line["histogram"], |pair| (number(&pair[0]), number(&pair[1]))),
-        })
-        .filter(|histogram| !histogram.counts.is_empty())
-        .collect::<Vec<_>>();
+pub(super) fn latencies(performance: &[Performance]) -> Vec<Histogram> {
+    let lines = performance.iter().filter(|line| line.phase == "run" && !line.histogram.is_empty());
+    let mut found: Vec<Histogram> = lines
+        .map(|line| Histogram { name: line.operation.to_string(), counts: line.histogram.clone() })
+        .collect();
     // Outlines of more than a few lie over each other; those that took most of the time stay.
     let time = |histogram: &Histogram| -> f64 {
         histogram.counts.iter().map(|&(bound, count)| bound as f64 * count as f64).sum()
@@ -396,41 +409,43 @@ pub(super) fn latencies(performance: &Value) -> Vec<Histogram> {
     found
 }
 
-pub(super) fn environment(run: &Value) -> Vec<Fact> {
-    let clock = &run["wall_clock"];
-    let (machine, usage) = (&clock["environment"], &clock["usage"]);
-    let seconds = |key: &str| format!("{:.1} s", usage[key].as_f64().unwrap_or_default());
-    if machine.is_null() {
-        return Vec::new();
-    }
+/// The machine, what the run took of it, and what the load's own threads took for each request.
+type OnMachine<'a> = (Option<&'a Environment>, Option<&'a Usage>, Option<&'a EffortPerRequest>);
+
+/// What there is to say of the machine, and `more`.
+pub(super) fn environment<const N: usize>(
+    (machine, usage, load): OnMachine<'_>,
+    more: [(&str, String); N],
+) -> Vec<Fact> {
+    let Some(machine) = machine else { return Vec::new() };
+    let or_nothing = |text: &Option<String>| text.clone().unwrap_or_default();
     let mut facts = vec![
-        ("kernel", text(&machine["kernel"])),
-        ("distribution", text(&machine["distribution"])),
-        ("processor", format!("{}, {} of them", text(&machine["processor"]), text(&machine["processors"]))),
-        ("memory", Unit::Bytes.write(machine["memory_bytes"].as_f64().unwrap_or_default())),
-        ("run time", seconds("elapsed_seconds")),
-        ("processor time", format!("{} user, {} system", seconds("user_seconds"), seconds("system_seconds"))),
-        ("cost of a request to the load", effort(&clock["load"])),
-        ("most memory", Unit::Bytes.write(usage["resident_bytes_max"].as_f64().unwrap_or_default())),
-        ("ledger digest", text(&run["ledger_digest"])),
-        ("subject", bare(&run["subject"])),
+        ("kernel", machine.kernel.clone()),
+        ("distribution", or_nothing(&machine.distribution)),
+        ("processor", format!("{}, {} of them", or_nothing(&machine.processor), machine.processors)),
+        ("memory", Unit::Bytes.write(machine.memory_bytes as f64)),
     ];
+    let seconds = |seconds: f64| format!("{seconds:.1} s");
     // Of a load without a trial nobody measures what the whole process took.
-    let of_process = ["run time", "processor time", "most memory"];
-    let is_known = |name: &str| !usage.is_null() || !of_process.contains(&name);
-    facts.retain(|(name, value)| !value.is_empty() && is_known(name));
+    if let Some(usage) = usage {
+        let (user, system) = (seconds(usage.user_seconds), seconds(usage.system_seconds));
+        facts.push(("run time", seconds(usage.elapsed_seconds)));
+        facts.push(("processor time", format!("{user} user, {system} system")));
+    }
+    facts.push(("cost of a request to the load", load.map_or_else(String::new, effort)));
+    facts.extend(usage.map(|usage| ("most memory", Unit::Bytes.write(usage.resident_bytes_max as f64))));
+    facts.extend(more);
+    facts.retain(|(_, value)| !value.is_empty());
     facts.into_iter().map(|(name, value)| Fact { name: name.into(), value }).collect()
 }
 
 /// What the load's own threads took for each request.
-fn effort(load: &Value) -> String {
-    let each = |key: &str| load[key].as_f64();
-    let (Some(cpu), Some(calls)) = (each("cpu_ns"), each("system_calls")) else { return String::new() };
-    let switches = ["voluntary_context_switches", "involuntary_context_switches"];
-    let switches: f64 = switches.into_iter().filter_map(each).sum();
+fn effort(load: &EffortPerRequest) -> String {
     format!(
-        "{} of processor time, {switches:.3} context switches, {calls:.3} system calls",
-        Unit::Nanoseconds.write(cpu),
+        "{} of processor time, {:.3} context switches, {:.3} system calls",
+        Unit::Nanoseconds.write(load.cpu_ns),
+        load.voluntary_context_switches + load.involuntary_context_switches,
+        load.system_calls,
     )
 }
 
@@ -454,6 +469,10 @@ pub(super) fn date(unix_seconds: f64) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    fn run(said: &Value) -> TrialRun {
+        serde_json::from_value(said.clone()).expect("a run")
+    }
 
     #[test]
     fn dates_are_those_of_the_calendar() {
@@ -490,7 +509,7 @@ mod tests {
 
     #[test]
     fn the_summary_counts_fates_and_failures() {
-        let of = |counts: &Value| summary(&json!({ "counts": counts }));
+        let of = |counts: &Value| summary(&run(&json!({ "counts": counts })));
         let counts = json!({ "hits": 9, "silent": 1, "masked": 2, "failures": 3, "unexplained": 1 });
         assert_eq!(
             of(&counts),
@@ -511,12 +530,12 @@ mod tests {
 
     #[test]
     fn what_nobody_could_see_is_not_said_to_be_right() {
-        let of_program = summary(&json!({ "counts": { "hits": 2, "unknown": 2 }, "external": {} }));
+        let of_program = summary(&run(&json!({ "counts": { "hits": 2, "unknown": 2 }, "external": {} })));
         assert!(
             of_program.starts_with("2 faults, 2 hits: 2 unknown. Whether blocks failed is not known"),
             "{of_program}"
         );
-        let cut_off = summary(&json!({ "counts": {}, "verdict": "interrupted" }));
+        let cut_off = summary(&run(&json!({ "counts": {}, "verdict": "interrupted" })));
         assert!(cut_off.ends_with("not all were read back."), "{cut_off}");
     }
 
@@ -524,19 +543,19 @@ mod tests {
     fn malformed_lines_of_a_trace_are_told_with_their_numbers() {
         let trace = json!({ "accesses": 9, "malformed": 12, "malformed_lines": [
             { "number": 3, "why": "no time", "text": "x" }, { "number": 5, "why": "no length", "text": "y" } ] });
+        let read = |trace: &Value| serde_json::from_value::<TraceReport>(trace.clone()).expect("read");
         assert_eq!(
-            malformed(&trace).as_deref(),
+            malformed(&read(&trace)).as_deref(),
             Some(
                 "Of the trace 12 malformed lines could not be replayed: line 3 (no time), line 5 (no length), and 10 more."
             )
         );
-        assert_eq!(malformed(&json!({ "accesses": 9, "malformed": 0 })), None);
-        assert_eq!(malformed(&Value::Null), None);
+        assert_eq!(malformed(&read(&json!({ "accesses": 9, "malformed": 0 }))), None);
     }
 
     #[test]
     fn an_empty_file_makes_a_page_without_a_panic() {
-        let page = page(&json!(null), &json!([]));
+        let page = page(&TrialRun::default(), &json!([]));
         assert_eq!(page.passes, Some(false));
     }
 }

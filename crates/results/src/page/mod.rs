@@ -24,10 +24,10 @@ use rotproof_fault::{Record, Records};
 use rotproof_machine::write_whole;
 use rotproof_plot::{png, svg};
 use rotproof_report::{Page, figures, html};
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::read_run;
+use crate::run::{LoadRun, Run};
 use hits::{Lines, Outline};
 pub use over_time::moves_bytes;
 
@@ -53,40 +53,43 @@ fn read_with(folder: &Path, ledger: &dyn Records) -> Result<Page> {
         );
         return Err(Error::new(ErrorKind::Missing, message));
     }
-    let run = read_run(folder)?;
-    if of_crash::is_one(&run) {
-        return Ok(of_crash::page(&run));
-    }
-    if of_load::is_one(&run) {
-        let mut page = of_load::page(&run);
-        page.timeline = over_time::timeline(folder, Vec::new())?;
-        machine::show(machine::charts(folder)?, &mut page.timeline);
-        let failures = Option::<Vec<failing::Failed>>::deserialize(&run["failures"])
-            .map_err(|error| broken(&folder.join("run.json"), error))?
-            .unwrap_or_default();
-        page.places = places::objects(&of_load::sizes(&run), &failures[..])?;
-        let told = failing::Told::of(&failures[..])?;
-        (page.failing, page.failing_total) = told.shown(&told.names());
-        return Ok(page);
-    }
+    let run = match read_run(folder)? {
+        Run::Crash(run) => return Ok(of_crash::page(&run)),
+        Run::Load(run) => return of_load(folder, *run),
+        Run::Trial(run) => run,
+    };
     let trial: Value = yaml_file(&folder.join("trial.yaml"))?;
     let failures = Lines::<failing::Failed>::of(folder.join("failures.jsonl"));
     let outline = Outline::of(ledger)?;
     let told = failing::Told::of(&failures)?;
     let (mut hits, mut names) = (over_time::Hits::of(&outline), told.names());
-    let mut sites = places::Sites::of(&outline, &run);
+    let mut sites = places::Sites::of(&outline, &run.sites);
     ledger.each(&mut |hit| {
         hits.add(hit);
         sites.add(hit);
         names.add(hit);
     })?;
     let mut page = described::page(&run, &trial);
-    page.power_loss = power_loss::section(&run["crash"]);
+    page.power_loss = run.crash.as_ref().map(power_loss::section);
     page.timeline = over_time::timeline(folder, hits.shown())?;
     machine::show(machine::charts(folder)?, &mut page.timeline);
     page.places = sites.strips();
-    page.places.extend(places::objects(&run, &failures)?);
+    page.places.extend(places::objects(&run.failures.object_bytes, &failures)?);
     (page.failing, page.failing_total) = told.shown(&names);
+    Ok(page)
+}
+
+/// The page of a load without a trial.
+fn of_load(folder: &Path, mut run: LoadRun) -> Result<Page> {
+    let mut page = of_load::page(&run);
+    page.timeline = over_time::timeline(folder, Vec::new())?;
+    machine::show(machine::charts(folder)?, &mut page.timeline);
+    let sizes = of_load::sizes(&run);
+    let failed = |failure| failing::Failed { failure, cause: None };
+    let failures: Vec<_> = std::mem::take(&mut run.failures).into_iter().map(failed).collect();
+    page.places = places::objects(&sizes, &failures[..])?;
+    let told = failing::Told::of(&failures[..])?;
+    (page.failing, page.failing_total) = told.shown(&told.names());
     Ok(page)
 }
 

@@ -1,38 +1,28 @@
 //! What `run.json` of a recording that was explored says (`rotproof crash --recording`), in the words of a page.
 
+use rotproof_crash::{CrashReport, Ended};
 use rotproof_report::Page;
-use serde_json::Value;
 
-use super::described::{counted, list, number, text};
+use super::described::counted;
 use super::power_loss;
+use crate::run::CrashRun;
 
-/// Whether it is that of a recording.
-pub(super) fn is_one(run: &Value) -> bool {
-    run["explored"].is_string() && run["crash"].is_object()
-}
-
-pub(super) fn page(run: &Value) -> Page {
-    let crash = &run["crash"];
-    let count = |key: &str| list(&crash[key], |_| ()).len() as u64;
-    let (failing, unknown, checked) = (count("failures"), count("unknown"), number(&crash["checked"]));
-    let is_early = matches!(crash["ended"].as_str(), Some("time" | "stopped"));
+pub(super) fn page(run: &CrashRun) -> Page {
+    let CrashReport { recording, exploration: found, .. } = &run.crash;
+    let (failing, unknown) = (found.failures.len() as u64, found.unknown.len() as u64);
+    let checked = found.checked;
     let mut notes = Vec::new();
-    if crash["recording"]["is_cut_off"] == true {
+    if recording.is_cut_off {
         notes.push(
             "The recording was cut off: what came after its last whole record is not known.".to_owned(),
         );
     }
-    if is_early {
+    if matches!(found.ended, Ended::Time | Ended::Stopped) {
         notes.push("The exploration was stopped before all its states were looked at.".to_owned());
     }
     Page {
-        name: text(&run["explored"]),
-        subtitle: format!(
-            "a power loss on {}, seed {}, rotproof {}",
-            text(&run["subject"]),
-            number(&run["seed"]),
-            text(&run["rotproof"])
-        ),
+        name: run.explored.clone(),
+        subtitle: format!("a power loss on {}, seed {}, rotproof {}", run.subject, run.seed, run.rotproof),
         passes: Some(checked > 0 && failing == 0 && unknown == 0),
         summary: match (checked, failing, unknown) {
             (0, ..) => "No state was looked at.".to_owned(),
@@ -42,8 +32,8 @@ pub(super) fn page(run: &Value) -> Page {
             (_, 0, _) => format!("Of {} nobody knows.", counted(unknown, "state")),
             _ => format!("{} of {checked} that were looked at fail.", counted(failing, "state")),
         },
-        power_loss: power_loss::section(crash),
-        command: text(&run["command"]),
+        power_loss: Some(power_loss::section(&run.crash)),
+        command: run.command.clone(),
         notes,
         ..Page::default()
     }
@@ -55,13 +45,24 @@ mod tests {
 
     #[test]
     fn what_nobody_looked_at_does_not_pass() {
-        let run = |checked: u64, failures: &[u64]| {
-            serde_json::json!({
-                "explored": "disk.recording", "subject": "ext4", "seed": 1, "rotproof": "0.1.0",
-                "crash": { "checked": checked, "failures": failures, "unknown": [], "ended": "time" },
-            })
+        let state = serde_json::json!({ "recording": "0", "way": "torn", "position": 1, "epoch": 1, "marks": 0,
+            "unit_bytes": 4096, "volatile": 1, "survivors": [] });
+        let run = |checked: u64, failures: &[u64]| -> CrashRun {
+            let failures: Vec<_> = failures
+                .iter()
+                .map(|index| serde_json::json!({ "index": index, "state": state, "findings": [] }))
+                .collect();
+            let run = serde_json::json!({
+                "format": 1, "explored": "disk.recording", "subject": "ext4", "seed": 1, "rotproof": "0.1.0", "command": "",
+                "crash": {
+                    "recording": { "events": 1, "writes": 1, "bytes": 1, "barriers": 1, "marks": 1, "file_bytes": 1 },
+                    "begin": 0, "looked": [], "checked": checked, "passed": 0, "failures": failures, "unknown": [],
+                    "ways": {}, "witnesses": [], "ended": "time", "seconds": 1.0, "states_per_s": 1.0, "timeline": [],
+                    "marks": [],
+                },
+            });
+            serde_json::from_value(run).expect("what an exploration says")
         };
-        assert!(is_one(&run(1, &[])) && !is_one(&serde_json::json!({ "target": "x" })));
         assert_eq!(page(&run(0, &[])).passes, Some(false));
         assert_eq!(page(&run(3, &[2])).passes, Some(false));
         let good = page(&run(3, &[]));

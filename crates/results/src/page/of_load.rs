@@ -1,98 +1,90 @@
 //! What `run.json` of a load without a trial says (`rotproof load --results`), in the words of a page.
 
+use std::collections::BTreeMap;
+
+use rotproof_load::Failure;
 use rotproof_report::{Device, Page, Row};
 use serde_json::{Value, json};
 
 use super::described::{
-    counted, date, environment, latencies, list, load_facts, malformed, number, performance, steadiness,
-    text, variation,
+    counted, date, environment, latencies, load_facts, malformed, performance, steadiness, variation,
 };
-
-/// Whether it is that of a load.
-pub(super) fn is_one(run: &Value) -> bool {
-    run["target"].is_string() && run["subject"].is_null()
-}
+use crate::run::LoadRun;
 
 /// Everything but what happened when and where.
-pub(super) fn page(run: &Value) -> Page {
-    let seed = run["seed"].as_u64().unwrap_or_default();
-    let is_interrupted = run["interrupted"] == true;
-    let mut notes: Vec<String> = malformed(&run["trace"]).into_iter().chain(variation(run)).collect();
-    notes.extend(steadiness(&run["until_steady"]));
-    if run["virtual_time"] == true {
+pub(super) fn page(run: &LoadRun) -> Page {
+    let mut notes: Vec<String> = run.trace.iter().filter_map(|trace| malformed(&trace.read)).collect();
+    notes.extend(run.throughput_variation.map(variation));
+    notes.extend(run.until_steady.as_ref().map(steadiness));
+    if run.virtual_time {
         notes.push("All times are virtual: the load is the same to the byte every time.".to_owned());
     }
-    if is_interrupted {
+    if run.interrupted {
         notes.push("The load was interrupted: what is here is what was done up to then.".to_owned());
     }
-    let hung = run["hung"].as_array().map_or(0, Vec::len) as u64;
-    if hung > 0 {
-        notes.push(format!("{} took longer than the load's limit.", counted(hung, "request")));
+    if !run.hung.is_empty() {
+        notes.push(format!(
+            "{} took longer than the load's limit.",
+            counted(run.hung.len() as u64, "request")
+        ));
     }
-    let started = run["wall_clock"]["started_unix_seconds"].as_f64();
-    let version = text(&run["rotproof"]);
     let told = [
-        Some(format!("a load, seed {seed}")),
-        (!version.is_empty()).then(|| format!("rotproof {version}")),
-        started.map(date),
+        Some(format!("a load, seed {}", run.seed)),
+        run.rotproof.as_ref().map(|version| format!("rotproof {version}")),
+        run.wall_clock.as_ref().map(|clock| date(clock.started_unix_seconds)),
     ];
+    let clock = run.wall_clock.as_ref();
+    let machine = clock.and_then(|clock| clock.environment.as_ref());
+    let effort = clock.and_then(|clock| clock.load.as_ref());
     Page {
-        name: text(&run["target"]),
+        name: run.target.clone(),
         subtitle: told.into_iter().flatten().collect::<Vec<_>>().join(", "),
-        passes: passes(run).filter(|_| !is_interrupted),
+        passes: passes(run).filter(|_| !run.interrupted),
         summary: summary(run),
         stack: stack(run),
         load: load_facts(&what_it_did(run)),
-        performance: list(&run["performance"], performance).into_iter().chain(of_clients(run)).collect(),
-        latencies: latencies(&run["performance"]),
-        environment: environment(run),
-        command: text(&run["command"]),
+        performance: run.performance.iter().map(performance).chain(of_clients(run)).collect(),
+        latencies: latencies(&run.performance),
+        environment: environment((machine, None, effort), []),
+        command: run.command.clone().unwrap_or_default(),
         notes,
         ..Page::default()
     }
 }
 
 /// What each client did in the run, if the load had any.
-fn of_clients(run: &Value) -> Vec<Row> {
-    let clients = run["clients"].as_array().into_iter().flatten();
-    clients
-        .flat_map(|client| {
-            let lines = client["performance"].as_array().into_iter().flatten();
-            lines.filter(|line| line["phase"] == "run").map(|line| {
-                let row = performance(line);
-                Row { name: format!("{}: {}", text(&client["client"]), row.name), ..row }
-            })
+fn of_clients(run: &LoadRun) -> impl Iterator<Item = Row> {
+    run.clients.iter().flatten().flat_map(|client| {
+        client.performance.iter().filter(|line| line.phase == "run").map(|line| {
+            let row = performance(line);
+            Row { name: format!("{}: {}", client.client, row.name), ..row }
         })
-        .collect()
-}
-
-fn failures(run: &Value) -> u64 {
-    run["failures"].as_array().map_or(0, Vec::len) as u64
+    })
 }
 
 /// None where nothing was verified, and nothing went wrong either.
-fn passes(run: &Value) -> Option<bool> {
-    let went_wrong = failures(run) > 0 || number(&run["errors"]) > 0;
-    let was_verified = number(&run["verified_blocks"]) > 0 || number(&run["verified_bytes"]) > 0;
+fn passes(run: &LoadRun) -> Option<bool> {
+    let went_wrong = !run.failures.is_empty() || run.errors > 0;
+    let was_verified = run.verified_blocks > Some(0) || run.verified_bytes > Some(0);
     if went_wrong { Some(false) } else { was_verified.then_some(true) }
 }
 
-fn summary(run: &Value) -> String {
-    let (failures, errors) = (failures(run), number(&run["errors"]));
-    let (blocks, files) = (number(&run["verified_blocks"]), number(&run["files"]));
-    let is_of_files = !run["personality"].is_null();
+fn summary(run: &LoadRun) -> String {
+    let (blocks, files) = (run.verified_blocks.unwrap_or(0), run.files.unwrap_or(0));
+    let is_of_files = run.is_of_files();
     let mut sentences = Vec::new();
-    if errors > 0 {
+    if run.errors > 0 {
         let thing = if is_of_files { "operation" } else { "request" };
-        sentences.push(format!("{} ended with an error.", counted(errors, thing)));
+        sentences.push(format!("{} ended with an error.", counted(run.errors, thing)));
     }
-    if failures > 0 {
+    if !run.failures.is_empty() {
         let whose = if is_of_files { " of files" } else { "" };
-        sentences.push(format!("{}{whose} wrong, unreadable or unwritable.", counted(failures, "block")));
+        let failures = counted(run.failures.len() as u64, "block");
+        sentences.push(format!("{failures}{whose} wrong, unreadable or unwritable."));
     }
     if sentences.is_empty() {
-        sentences.push(match (is_of_files, run["verified"] == false) {
-            _ if run["interrupted"] == true => "What was written was not all read back.".to_owned(),
+        sentences.push(match (is_of_files, run.verified == Some(false)) {
+            _ if run.interrupted => "What was written was not all read back.".to_owned(),
             (true, _) => format!("{} there in the end, read back and right.", counted(files, "file")),
             (false, true) => "What was written was not verified.".to_owned(),
             (false, false) if blocks == 0 => {
@@ -105,41 +97,41 @@ fn summary(run: &Value) -> String {
 }
 
 /// The target, and the load on it.
-fn stack(run: &Value) -> Vec<Device> {
-    let size = run["size_bytes"].as_f64().map(|bytes| rotproof_report::Unit::Bytes.write(bytes));
-    let (name, oracle) = match (run["personality"].is_null(), run["verified"] == false) {
-        (false, _) => ("load of files", "every file known"),
-        (true, false) => ("load", "with its oracle"),
-        (true, true) => ("load", "without verification"),
+fn stack(run: &LoadRun) -> Vec<Device> {
+    let size = run.size_bytes.map(|bytes| rotproof_report::Unit::Bytes.write(bytes as f64));
+    let (name, oracle) = match (run.is_of_files(), run.verified == Some(false)) {
+        (true, _) => ("load of files", "every file known"),
+        (false, false) => ("load", "with its oracle"),
+        (false, true) => ("load", "without verification"),
     };
     let device =
         |name: &str, detail: &str| Device { name: name.into(), detail: detail.into(), has_faults: false };
-    vec![device(&text(&run["target"]), &size.unwrap_or_default()), device(name, oracle)]
+    vec![device(&run.target, &size.unwrap_or_default()), device(name, oracle)]
 }
 
 /// As the load of a trial says it.
-fn what_it_did(run: &Value) -> Value {
-    if run["personality"].is_null() {
-        return run["load"].clone();
+fn what_it_did(run: &LoadRun) -> Value {
+    match &run.personality {
+        Some(personality) => json!({ "personality": personality, "duration": run.duration }),
+        None => json!(run.load),
     }
-    json!({ "personality": run["personality"], "duration": run["duration"] })
 }
 
-/// What the map of failures takes from `run.json` of a trial: how large the objects are.
-pub(super) fn sizes(run: &Value) -> Value {
-    let mut sizes = serde_json::Map::new();
+/// How large the objects with failures are, as far as that is known.
+pub(super) fn sizes(run: &LoadRun) -> BTreeMap<String, u64> {
     // A load of blocks has one object, its target.
-    if run["personality"].is_null() {
-        for failure in run["failures"].as_array().into_iter().flatten() {
-            sizes.insert(text(&failure["object"]), run["size_bytes"].clone());
-        }
-    }
-    json!({ "failures": { "object_bytes": sizes } })
+    let size = run.size_bytes.filter(|_| !run.is_of_files());
+    let of = |failure: &Failure| Some((failure.object.clone(), size?));
+    run.failures.iter().filter_map(of).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn load(said: &Value) -> LoadRun {
+        serde_json::from_value(said.clone()).expect("a load")
+    }
 
     #[test]
     fn what_each_client_did_stands_below_what_all_did() {
@@ -147,7 +139,7 @@ mod tests {
             |phase: &str, requests: u64| json!({ "phase": phase, "operation": "read", "requests": requests });
         let client = |name: &str, requests: u64| json!({ "client": name, "performance": [line("run", requests), line("check", 1)] });
         let run = json!({ "performance": [line("run", 7)], "clients": [client("a", 3), client("b", 4)] });
-        let rows = page(&run).performance;
+        let rows = page(&load(&run)).performance;
         let told: Vec<_> = rows.iter().map(|row| (row.name.as_str(), row.cells[0].as_str())).collect();
         assert_eq!(told, [("run read", "7"), ("a: run read", "3"), ("b: run read", "4")]);
     }
@@ -167,12 +159,12 @@ mod tests {
             ),
             (json!({ "verified": false }), "What was written was not verified.", None),
             (
-                json!({ "verified": true, "errors": 1, "failures": [{}, {}] }),
-                "1 request ended with an error. 2 blocks wrong, unreadable or unwritable.",
+                json!({ "verified": true, "errors": 1, "verified_blocks": 2 }),
+                "1 request ended with an error.",
                 Some(false),
             ),
             (
-                json!({ "personality": "varmail", "files": 1, "verified_bytes": 9 }),
+                json!({ "personality": { "varmail": {} }, "files": 1, "verified_bytes": 9 }),
                 "1 file there in the end, read back and right.",
                 Some(true),
             ),
@@ -182,13 +174,14 @@ mod tests {
                 None,
             ),
         ] {
-            assert_eq!((summary(&run).as_str(), passes(&run)), (wanted, judged), "{run}");
+            let told = load(&run);
+            assert_eq!((summary(&told).as_str(), passes(&told)), (wanted, judged), "{run}");
         }
     }
 
     #[test]
     fn an_empty_file_makes_a_page_without_a_panic() {
-        let page = page(&json!({ "target": "x" }));
+        let page = page(&load(&json!({ "target": "x" })));
         assert_eq!((page.name.as_str(), page.subtitle.as_str()), ("x", "a load, seed 0"));
         assert!(page.command.is_empty() && page.load.is_empty());
     }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use rotproof_block::Result;
 use rotproof_fault::Record;
 use rotproof_report::{Strip, StripMark};
-use serde_json::Value;
 
-use super::failing::{Failed, Way};
+use super::failing::Failed;
 use super::hits::{Each, Outline};
 use super::over_time::EACH_MAX;
+use crate::run::SiteReport;
 
 /// Objects with a strip of their own, those with the most failures.
 const OBJECTS_MAX: usize = 24;
@@ -36,12 +36,12 @@ struct Site {
 }
 
 impl Sites {
-    /// Those that `outline` has; how large they are, the run says.
-    pub(super) fn of(outline: &Outline, run: &Value) -> Self {
-        let is_one = outline.sites.len() == 1 && run["sites"].as_array().is_none_or(|sites| sites.len() == 1);
+    /// Those that `outline` has; how large they are, the run says in `sites`.
+    pub(super) fn of(outline: &Outline, sites: &[SiteReport]) -> Self {
+        let is_one = outline.sites.len() == 1 && sites.len() <= 1;
         let site = |(name, &(count, needed)): (&Arc<str>, &(usize, u64))| {
-            let said = run["sites"].as_array().into_iter().flatten().find(|said| said["name"] == **name);
-            let said = said.and_then(|said| said["bytes"].as_u64()).unwrap_or_default();
+            let said = sites.iter().find(|said| *said.name == **name);
+            let said = said.and_then(|said| said.bytes).unwrap_or_default();
             let is_shared = count > EACH_MAX;
             let site = Site { bytes: said.max(needed), is_shared, each: Vec::new(), shared: BTreeMap::new() };
             (Arc::clone(name), site)
@@ -94,10 +94,13 @@ struct Object {
     marks: BTreeMap<(u64, String), StripMark>,
 }
 
-/// The strips of the objects with failures. Of very many blocks of one, those of one kind at about the same place share marks.
-pub(super) fn objects(run: &Value, failures: &(impl Each<Failed> + ?Sized)) -> Result<Vec<Strip>> {
+/// The strips of the objects with failures, whose sizes are `object_bytes`. Of very many blocks of one, those of one kind at about the same place share marks.
+pub(super) fn objects(
+    object_bytes: &BTreeMap<String, u64>,
+    failures: &(impl Each<Failed> + ?Sized),
+) -> Result<Vec<Strip>> {
     let mut counts: BTreeMap<String, (usize, u64)> = BTreeMap::new();
-    failures.each(&mut |failure| {
+    failures.each(&mut |Failed { failure, .. }| {
         let end = failure.offset_bytes.saturating_add(BLOCK_BYTES);
         match counts.get_mut(&failure.object) {
             Some((count, needed)) => (*count, *needed) = (*count + 1, end.max(*needed)),
@@ -108,15 +111,15 @@ pub(super) fn objects(run: &Value, failures: &(impl Each<Failed> + ?Sized)) -> R
     most.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
     most.truncate(OBJECTS_MAX);
     let object = |(name, (count, needed)): (String, (usize, u64))| {
-        let said = run["failures"]["object_bytes"][&name].as_u64().unwrap_or_default();
+        let said = object_bytes.get(&name).copied().unwrap_or_default();
         let bytes = said.max(needed);
         let place = if count > EACH_MAX { (bytes / PLACES).max(1) } else { 1 };
         (name, Object { bytes, place, marks: BTreeMap::new() })
     };
     let mut objects: BTreeMap<String, Object> = most.into_iter().map(object).collect();
-    failures.each(&mut |failure| {
+    failures.each(&mut |failed| {
+        let (failure, kind) = (&failed.failure, failed.kind());
         let Some(Object { place, marks, .. }) = objects.get_mut(&failure.object) else { return };
-        let kind = failure.worst().map_or("failed", Way::kind);
         match marks.entry((failure.offset_bytes / *place, kind.to_owned())) {
             Entry::Occupied(mut known) => take_in(known.get_mut(), failure.offset_bytes, BLOCK_BYTES),
             Entry::Vacant(new) => {
@@ -136,16 +139,13 @@ pub(super) fn objects(run: &Value, failures: &(impl Each<Failed> + ?Sized)) -> R
 
 #[cfg(test)]
 mod tests {
+    use super::super::failing::tests::failed;
     use super::super::over_time::{Hits, timeline};
     use super::*;
     use serde_json::json;
 
-    fn failed(value: Value) -> Failed {
-        serde_json::from_value(value).expect("a failure")
-    }
-
-    fn strips(run: &Value, ledger: &[Record]) -> Vec<Strip> {
-        let mut sites = Sites::of(&Outline::of(ledger).expect("in memory"), run);
+    fn strips(sites: &[SiteReport], ledger: &[Record]) -> Vec<Strip> {
+        let mut sites = Sites::of(&Outline::of(ledger).expect("in memory"), sites);
         ledger.iter().for_each(|hit| sites.add(hit));
         sites.strips()
     }
@@ -154,13 +154,11 @@ mod tests {
     fn of_very_many_blocks_marks_are_shared_and_all_of_them_count() {
         let many = EACH_MAX as u64 * 2;
         let failure = |block: u64| {
-            let kind = ["unreadable", "stale"][usize::from(block.is_multiple_of(5))];
-            failed(
-                json!({ "object": "a", "offset_bytes": block * 4096, "ways": [{ "what": { "kind": kind } }] }),
-            )
+            let kind = ["zeroed", "noise"][usize::from(block.is_multiple_of(5))];
+            failed("a", block, &[(json!({ "kind": kind }), true)])
         };
         let failures: Vec<Failed> = (0..many).map(failure).collect();
-        let strips = objects(&json!({}), &failures[..]).expect("in memory");
+        let strips = objects(&BTreeMap::new(), &failures[..]).expect("in memory");
         assert!(strips[0].marks.len() <= 2 * PLACES as usize + 2, "{}", strips[0].marks.len());
         assert_eq!(strips[0].marks.iter().map(|mark| mark.count).sum::<u64>(), many);
     }
@@ -175,7 +173,7 @@ mod tests {
         };
         let many = EACH_MAX as u64 * 3;
         let ledger: Vec<Record> = (0..many).map(line).collect();
-        let found = strips(&json!({ "sites": [{ "name": "faults", "bytes": 64 << 20 }] }), &ledger);
+        let found = strips(&[SiteReport { name: "faults".into(), bytes: Some(64 << 20) }], &ledger);
         let marks = &found[0].marks;
         assert!(marks.len() <= 2 * PLACES as usize, "{}", marks.len());
         assert_eq!(marks.iter().map(|mark| mark.count).sum::<u64>(), many);
@@ -196,34 +194,28 @@ mod tests {
         assert!(shown.hits.is_sorted_by(|a, b| a.at <= b.at));
         let last = ledger.last().expect("many").time_ns as f64 / 1e9;
         assert!((shown.seconds - last).abs() < 1e-12);
-        let few = strips(&json!({}), &ledger[..100]);
+        let few = strips(&[], &ledger[..100]);
         assert_eq!(few[0].marks.len(), 100, "few are shown each for itself");
     }
 
     #[test]
     fn failures_are_told_by_their_worst_way_and_objects_have_their_size() {
-        let failure = |object: &str, offset: u64| {
-            failed(json!({ "object": object, "offset_bytes": offset, "ways": [
-                { "found": null, "what": { "kind": "unreadable", "error": "medium" } },
-                { "found": "00", "what": { "kind": "stale" } }] }))
-        };
-        let run = json!({ "failures": { "object_bytes": { "a": 1 << 20 } } });
-        let failures = [failure("a", 4096), failure("b", 8192)];
-        let strips = objects(&run, &failures[..]).expect("in memory");
+        let error = (json!({ "kind": "unreadable", "error": "medium" }), false);
+        let wrong = (json!({ "kind": "zeroed" }), true);
+        let failures = [failed("a", 1, &[error.clone(), wrong.clone()]), failed("b", 2, &[error, wrong])];
+        let strips = objects(&BTreeMap::from([("a".to_owned(), 1 << 20)]), &failures[..]).expect("in memory");
         assert_eq!(strips.len(), 2);
         assert_eq!((strips[0].bytes, strips[1].bytes), (1 << 20, 12288));
-        assert_eq!(strips[0].marks[0].kind, "stale");
+        assert_eq!(strips[0].marks[0].kind, "zeroed");
     }
 
     #[test]
     fn of_many_files_those_with_the_most_failures_are_shown() {
         let failures: Vec<Failed> = (0..100u64)
             .flat_map(|file| (0..=file).map(move |block| (file, block)))
-            .map(|(file, block)| {
-                failed(json!({ "object": format!("{file:03}"), "offset_bytes": block * 4096 }))
-            })
+            .map(|(file, block)| failed(&format!("{file:03}"), block, &[(json!({ "kind": "zeroed" }), true)]))
             .collect();
-        let strips = objects(&json!({}), &failures[..]).expect("in memory");
+        let strips = objects(&BTreeMap::new(), &failures[..]).expect("in memory");
         assert_eq!(strips.len(), OBJECTS_MAX);
         assert_eq!((strips[0].name.as_str(), strips[23].name.as_str()), ("076", "099"));
     }

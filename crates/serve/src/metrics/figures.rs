@@ -7,7 +7,7 @@ use rotproof_fault::Sites;
 use rotproof_load::engine::ProgressKind;
 use rotproof_measure::{Monitor, RuleHits};
 use rotproof_probe::{Metric, ProbeValue, Unit};
-use rotproof_trial::runner::Report;
+use rotproof_trial::runner::TrialRun;
 
 use super::exposition::Page;
 use crate::volume::Keeper;
@@ -45,7 +45,7 @@ impl Observed {
     }
 
     /// The last run has its verdict.
-    pub fn end(&self, report: &Report) {
+    pub fn end(&self, report: &TrialRun) {
         let of_rule = |rule: &rotproof_trial::runner::RuleReport| {
             let fates = &rule.outcome.fates;
             let counts = [
@@ -59,7 +59,7 @@ impl Observed {
         };
         if let Some(run) = self.0.lock().last_mut() {
             run.fates = report.faults.iter().take(RULES_MAX).map(of_rule).collect();
-            run.passed = Some(report.verdict == "pass");
+            run.passed = Some(report.verdict.passes());
         }
     }
 

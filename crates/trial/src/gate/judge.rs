@@ -1,53 +1,17 @@
 //! Holds gates against what a run has measured.
 
-use serde::Serialize;
-use serde_json::Value;
+use rotproof_machine::Environment;
+use rotproof_results::run::{GateOutcome, GateReport, Run, VerdictWord};
 
 use super::measured::{self, Found, Measured, Place};
 use super::{Base, Gate, GatePhase, Unknown, Wanted};
 
-/// One limit held against its figure.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct GateReport {
-    /// What it is about: `run read`, or the name of a fault and an operation.
-    pub of: String,
-    /// Which figure of it.
-    pub figure: &'static str,
-    /// The limit, as it is written.
-    pub wanted: String,
-    /// What was found, in bytes or requests a second or in nanoseconds; absent if it cannot be had.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub found: Option<f64>,
-    /// What that is a share of; absent of a limit that is an amount.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub base: Option<f64>,
-    /// What came of it.
-    pub outcome: Outcome,
-    /// Why that is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
-    /// Whether the trial may pass with it: it holds, or is unknown and that is allowed.
-    pub passes: bool,
-}
-
-/// What came of a gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// The figure is as wanted.
-    Holds,
-    /// It is not.
-    Fails,
-    /// The figure cannot be had, or not as exactly as it would take.
-    Unknown,
-}
-
-/// Holds all gates against a run, which is the content of its `run.json`.
-pub fn hold_against(run: &Value, gates: &[Gate]) -> Vec<GateReport> {
+/// Holds all gates against a run.
+pub fn hold_against(run: &Run, gates: &[Gate]) -> Vec<GateReport> {
     gates.iter().flat_map(|gate| hold_one(run, gate)).collect()
 }
 
-fn hold_one(run: &Value, gate: &Gate) -> Vec<GateReport> {
+fn hold_one(run: &Run, gate: &Gate) -> Vec<GateReport> {
     let place = match &gate.fault {
         Some(fault) => Place::During(fault),
         None => Place::Phase(gate.phase.unwrap_or(GatePhase::Run).word()),
@@ -57,22 +21,32 @@ fn hold_one(run: &Value, gate: &Gate) -> Vec<GateReport> {
         let (found, base, outcome, why) = match judge(run, gate, (place, operation, figure), wanted) {
             Ok((found, base, holds)) => {
                 let (outcome, why) = match holds {
-                    Some(true) => (Outcome::Holds, None),
-                    Some(false) => (Outcome::Fails, None),
-                    None => {
-                        (Outcome::Unknown, Some("the limit is within what the figure is exact to".to_owned()))
-                    }
+                    Some(true) => (GateOutcome::Holds, None),
+                    Some(false) => (GateOutcome::Fails, None),
+                    None => (
+                        GateOutcome::Unknown,
+                        Some("the limit is within what the figure is exact to".to_owned()),
+                    ),
                 };
                 (Some(found), base, outcome, why)
             }
-            Err((found, why)) => (found, None, Outcome::Unknown, Some(why)),
+            Err((found, why)) => (found, None, GateOutcome::Unknown, Some(why)),
         };
         let passes = match outcome {
-            Outcome::Holds => true,
-            Outcome::Fails => false,
-            Outcome::Unknown => gate.unknown == Unknown::Allowed,
+            GateOutcome::Holds => true,
+            GateOutcome::Fails => false,
+            GateOutcome::Unknown => gate.unknown == Unknown::Allowed,
         };
-        GateReport { of, figure, wanted: wanted.text.clone(), found, base, outcome, why, passes }
+        GateReport {
+            of,
+            figure: figure.into(),
+            wanted: wanted.text.clone(),
+            found,
+            base,
+            outcome,
+            why,
+            passes,
+        }
     };
     let mut reports = Vec::new();
     for (figure, wanted) in gate.wanted() {
@@ -95,7 +69,7 @@ fn hold_one(run: &Value, gate: &Gate) -> Vec<GateReport> {
 /// The figure, what it is held against, and whether it holds; else what is known of it, and why the rest is not.
 type Judged = Result<(f64, Option<f64>, Option<bool>), (Option<f64>, String)>;
 
-fn judge(run: &Value, gate: &Gate, what: (Place<'_>, Option<&str>, &str), wanted: &Wanted) -> Judged {
+fn judge(run: &Run, gate: &Gate, what: (Place<'_>, Option<&str>, &str), wanted: &Wanted) -> Judged {
     let (place, operation, figure) = what;
     let found = measured::figure(run, place, operation, figure).map_err(|why| (None, why))?;
     let of_base = |why: String| (Some(found.value), why);
@@ -118,7 +92,7 @@ fn judge(run: &Value, gate: &Gate, what: (Place<'_>, Option<&str>, &str), wanted
 
 /// The same figure of the runs in another folder: their mean.
 fn other_run(
-    run: &Value,
+    run: &Run,
     folder: &std::path::Path,
     (place, operation, figure): (Place<'_>, Option<&str>, &str),
 ) -> Found {
@@ -139,29 +113,33 @@ fn other_run(
 const MEMORY_SHARE: f64 = 0.05;
 
 /// Whether figures of two runs can be held against each other.
-fn comparable(run: &Value, other: &Value) -> Result<(), String> {
-    if other["verdict"] == "interrupted" {
+fn comparable(run: &Run, other: &Run) -> Result<(), String> {
+    let (Some(run), Some(other)) = (run.trial(), other.trial()) else {
+        return Err("that is no run of a trial".to_owned());
+    };
+    if other.verdict == VerdictWord::Interrupted {
         return Err("that run was interrupted".to_owned());
     }
-    if run["runtime"] != other["runtime"] {
-        return Err(format!(
-            "that run was made in another runtime ({})",
-            other["runtime"].as_str().unwrap_or("unknown")
-        ));
+    if run.runtime != other.runtime {
+        let of = if other.runtime.is_empty() { "unknown" } else { &other.runtime };
+        return Err(format!("that run was made in another runtime ({of})"));
     }
-    if run["runtime"] == "simulated" {
+    if run.runtime == "simulated" {
         return Ok(());
     }
-    let of = |run: &Value, key: &str| run["wall_clock"]["environment"][key].clone();
-    for (key, told) in
-        [("processor", "processor"), ("processors", "number of processors"), ("architecture", "architecture")]
-    {
-        if of(run, key) != of(other, key) {
+    let none = Environment::default();
+    let [this, that] = [run, other].map(|run| run.wall_clock.environment.as_ref().unwrap_or(&none));
+    for (is_same, told) in [
+        (this.processor == that.processor, "processor"),
+        (this.processors == that.processors, "number of processors"),
+        (this.architecture == that.architecture, "architecture"),
+    ] {
+        if !is_same {
             return Err(format!("that run was made on another machine (another {told})"));
         }
     }
-    let memory = |run: &Value| of(run, "memory_bytes").as_f64().unwrap_or(0.0);
-    if (memory(run) - memory(other)).abs() > MEMORY_SHARE * memory(run) {
+    let memory = |machine: &Environment| machine.memory_bytes as f64;
+    if (memory(this) - memory(that)).abs() > MEMORY_SHARE * memory(this) {
         return Err("that run was made on another machine (another amount of memory)".to_owned());
     }
     Ok(())
@@ -169,19 +147,19 @@ fn comparable(run: &Value, other: &Value) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     fn latencies(p50: u64) -> Value {
-        json!({ "mean": p50 as f64, "p50": p50, "p90": 2 * p50, "p99": 3 * p50, "p99_9": 4 * p50, "max": 5 * p50 })
+        json!({ "min": 0, "mean": p50 as f64, "p50": p50, "p90": 2 * p50, "p99": 3 * p50, "p99_9": 4 * p50, "max": 5 * p50 })
     }
 
     fn run() -> Value {
         let line = |operation: &str, requests: u64, p50: u64| {
             json!({
                 "phase": "run", "operation": operation, "requests": requests, "bytes_per_second": 1000.0 * requests as f64,
-                "requests_per_second": requests as f64, "latency_ns": latencies(p50),
+                "requests_per_second": requests as f64, "latency_ns": latencies(p50), "bytes": 0,
             })
         };
         let span = |intervals: u64, p50: u64| {
@@ -194,22 +172,24 @@ mod tests {
             "runtime": "io_uring", "verdict": "pass",
             "performance": [line("read", 10_000, 1000), line("write", 499, 2000), line("flush", 9, 10)],
             "windows": [
-                { "fault": "slow", "before": span(9, 1000), "during": span(5, 4000) },
-                { "fault": "short", "before": span(2, 1000), "during": span(1, 4000) },
+                { "fault": "slow", "from_ns": 0, "until_ns": 1, "before": span(9, 1000), "during": span(5, 4000) },
+                { "fault": "short", "from_ns": 0, "until_ns": 1, "before": span(2, 1000), "during": span(1, 4000) },
             ],
-            "wall_clock": { "environment": { "processor": "A", "processors": 2, "architecture": "x86_64", "memory_bytes": 1000 } },
+            "wall_clock": { "environment": { "rotproof": "", "kernel": "", "distribution": null, "tools": [],
+                "processor": "A", "processors": 2, "architecture": "x86_64", "memory_bytes": 1000 } },
         })
     }
 
-    fn brief(run: &Value, gate: &str) -> Vec<(String, Outcome, bool)> {
+    fn brief(run: &Value, gate: &str) -> Vec<(String, GateOutcome, bool)> {
         let gate: Gate = serde_saphyr::from_str(gate).expect("a gate");
-        hold_against(run, &[gate])
+        let run = Run::Trial(serde_json::from_value(run.clone()).expect("a run"));
+        hold_against(&run, &[gate])
             .into_iter()
             .map(|report| (report.of, report.outcome, report.passes))
             .collect()
     }
 
-    fn one(gate: &str) -> (Outcome, bool) {
+    fn one(gate: &str) -> (GateOutcome, bool) {
         let found = brief(&run(), gate);
         assert_eq!(found.len(), 1, "{found:?}");
         (found[0].1, found[0].2)
@@ -217,7 +197,7 @@ mod tests {
 
     #[test]
     fn limits_of_a_phase_are_of_reads_and_of_writes_and_rates_of_both() {
-        use Outcome::{Fails, Holds, Unknown};
+        use GateOutcome::{Fails, Holds, Unknown};
         assert_eq!(
             brief(&run(), "{ p50: '<= 1500ns' }"),
             [("run read".into(), Holds, true), ("run write".into(), Fails, false)]
@@ -243,7 +223,7 @@ mod tests {
 
     #[test]
     fn limits_of_a_window_are_amounts_or_shares_of_before() {
-        use Outcome::{Fails, Holds, Unknown};
+        use GateOutcome::{Fails, Holds, Unknown};
         assert_eq!(one("{ fault: slow, p99: '<= 12us' }"), (Holds, true));
         assert_eq!(one("{ fault: slow, p99: '<= 410% of before' }"), (Holds, true));
         assert_eq!(one("{ fault: slow, p99: '<= 390% of before' }"), (Fails, false));
@@ -257,7 +237,7 @@ mod tests {
 
     #[test]
     fn another_run_counts_if_it_has_the_figure_and_was_made_on_the_same_machine() {
-        use Outcome::{Fails, Holds, Unknown};
+        use GateOutcome::{Fails, Holds, Unknown};
         let folder = tempfile::tempdir().expect("a folder");
         let gate =
             |share: u32| format!("{{ operation: read, p99: '<= {share}% of {}' }}", folder.path().display());

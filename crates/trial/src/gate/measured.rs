@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use rotproof_record::Latencies;
+use rotproof_record::statistics::OperationFigures;
 use rotproof_results::page::moves_bytes;
-use rotproof_results::{read_run, runs_in};
-use serde_json::Value;
+use rotproof_results::run::Run;
+use rotproof_results::{Performance, read_run, runs_in};
 
 /// Fewer whole intervals are no figure of a window.
 const INTERVALS_MIN: u64 = 3;
@@ -44,39 +46,34 @@ pub(super) enum Place<'a> {
 }
 
 /// Reads the `run.json` of every run in a folder, which is that of one run or of a repeated trial.
-pub(super) fn read(folder: &Path) -> Result<Vec<Value>, String> {
+pub(super) fn read(folder: &Path) -> Result<Vec<Run>, String> {
     let runs = runs_in(folder).map_err(|error| error.to_string())?;
     runs.iter().map(|run| read_run(run).map_err(|error| error.to_string())).collect()
 }
 
 /// The operations whose latencies a gate without one limits: those of the place that move bytes.
-pub(super) fn operations(run: &Value, place: Place<'_>) -> Vec<String> {
-    let Ok((lines, _)) = lines(run, place) else { return Vec::new() };
+pub(super) fn operations(run: &Run, place: Place<'_>) -> Vec<String> {
+    let Ok(lines) = lines(run, place) else { return Vec::new() };
     let mut found: Vec<String> = Vec::new();
     for line in lines {
-        if let Some(word) = line["operation"].as_str().filter(|word| moves_bytes(word))
-            && line["requests"].as_u64().unwrap_or(0) > 0
-            && !found.iter().any(|known| known == word)
+        if moves_bytes(line.operation)
+            && line.requests > 0
+            && !found.iter().any(|known| known == line.operation)
         {
-            found.push(word.to_owned());
+            found.push(line.operation.to_owned());
         }
     }
     found
 }
 
 /// A figure of one operation, or of all that move bytes together where there is none.
-pub(super) fn figure(run: &Value, place: Place<'_>, operation: Option<&str>, name: &str) -> Found {
-    let (lines, exact) = lines(run, place)?;
-    let is_meant = |line: &&&Value| {
-        let word = line["operation"].as_str().unwrap_or_default();
+pub(super) fn figure(run: &Run, place: Place<'_>, operation: Option<&str>, name: &str) -> Found {
+    let is_meant = |line: &Line<'_>| {
+        let word = line.operation;
         operation.map_or_else(|| moves_bytes(word), |operation| word == operation)
     };
-    let lines: Vec<&Value> = lines
-        .iter()
-        .filter(|line| line["requests"].as_u64().unwrap_or(0) > 0)
-        .filter(is_meant)
-        .copied()
-        .collect();
+    let lines: Vec<Line<'_>> =
+        lines(run, place)?.into_iter().filter(|line| line.requests > 0 && is_meant(line)).collect();
     let told = |what: &str| match operation {
         Some(operation) => format!("there is no {operation} in {}{what}", place.told()),
         None => format!("there is neither a read nor a write in {}{what}", place.told()),
@@ -88,15 +85,15 @@ pub(super) fn figure(run: &Value, place: Place<'_>, operation: Option<&str>, nam
             _ => Err(told("")),
         };
     }
-    let sum = |key: &str| lines.iter().map(|line| line[key].as_f64().unwrap_or(0.0)).sum::<f64>();
+    let sum = |of: fn(&Line<'_>) -> f64| lines.iter().map(of).sum::<f64>();
     match name {
-        "throughput" if !lines.iter().any(|line| line["operation"].as_str().is_some_and(moves_bytes)) => {
+        "throughput" if !lines.iter().any(|line| moves_bytes(line.operation)) => {
             Err("this operation moves no bytes".to_owned())
         }
-        "throughput" => Ok(Measured::exactly(sum("bytes_per_second"))),
-        "iops" => Ok(Measured::exactly(sum("requests_per_second"))),
+        "throughput" => Ok(Measured::exactly(sum(|line| line.bytes_per_second))),
+        "iops" => Ok(Measured::exactly(sum(|line| line.requests_per_second))),
         latency => {
-            let found = lines.iter().map(|line| of_line(line, latency, exact));
+            let found = lines.iter().map(|line| of_line(line, latency));
             // Of several jobs the slowest.
             found
                 .reduce(|a, b| {
@@ -109,27 +106,23 @@ pub(super) fn figure(run: &Value, place: Place<'_>, operation: Option<&str>, nam
 }
 
 /// A latency of one line of figures.
-fn of_line(line: &Value, name: &str, exact: f64) -> Found {
-    let (key, share) = match name {
-        "p50" => ("p50", Some(0.5)),
-        "p90" => ("p90", Some(0.9)),
-        "p99" => ("p99", Some(0.99)),
-        "p99.9" => ("p99_9", Some(0.999)),
-        other => (other, None),
+fn of_line(line: &Line<'_>, name: &str) -> Found {
+    let latency = line.latency.ok_or_else(|| "its latencies were not kept".to_owned())?;
+    let (value, share) = match name {
+        "p50" => (latency.p50 as f64, Some(0.5)),
+        "p90" => (latency.p90 as f64, Some(0.9)),
+        "p99" => (latency.p99 as f64, Some(0.99)),
+        "p99.9" => (latency.p99_9 as f64, Some(0.999)),
+        "max" => (latency.max as f64, None),
+        _ => (latency.mean, None),
     };
-    let requests = line["requests"].as_u64().unwrap_or(0);
     if let Some(share) = share
-        && requests as f64 * (1.0 - share) < BEYOND_MIN - 1e-9
+        && line.requests as f64 * (1.0 - share) < BEYOND_MIN - 1e-9
     {
         let needed = (BEYOND_MIN / (1.0 - share)).round();
-        return Err(format!("{requests} requests are too few for it, which takes {needed}"));
+        return Err(format!("{} requests are too few for it, which takes {needed}", line.requests));
     }
-    let value = line["latency_ns"][key].as_f64().ok_or_else(|| "its latencies were not kept".to_owned())?;
-    let exact = match (share, line["job"].is_string()) {
-        (None, _) => 0.0,
-        (Some(_), true) => EXACT_WINDOW,
-        (Some(_), false) => exact,
-    };
+    let exact = if share.is_none() { 0.0 } else { line.exact };
     Ok(Measured { value, low: value * (1.0 - exact) })
 }
 
@@ -143,35 +136,72 @@ impl Place<'_> {
     }
 }
 
-/// The lines of figures of a place, and how exact their percentiles are.
-fn lines<'a>(run: &'a Value, place: Place<'_>) -> Result<(Vec<&'a Value>, f64), String> {
-    let list = |value: &'a Value| value.as_array().map_or(&[][..], Vec::as_slice);
-    let (fault, key) = match place {
+/// What one operation did in a place.
+struct Line<'a> {
+    operation: &'a str,
+    requests: u64,
+    bytes_per_second: f64,
+    requests_per_second: f64,
+    latency: Option<&'a Latencies>,
+    /// How exact its percentiles are.
+    exact: f64,
+}
+
+impl<'a> Line<'a> {
+    fn of_phase(line: &'a Performance) -> Self {
+        Self {
+            operation: &line.operation,
+            requests: line.requests,
+            bytes_per_second: line.bytes_per_second,
+            requests_per_second: line.requests_per_second,
+            latency: Some(&line.latency_ns),
+            exact: if line.job.is_some() { EXACT_WINDOW } else { EXACT_PHASE },
+        }
+    }
+
+    fn of_window(line: &'a OperationFigures) -> Self {
+        Self {
+            operation: &line.operation,
+            requests: line.requests,
+            bytes_per_second: line.bytes_per_second,
+            requests_per_second: line.requests_per_second,
+            latency: line.latency_ns.as_ref(),
+            exact: EXACT_WINDOW,
+        }
+    }
+}
+
+/// The lines of figures of a place.
+fn lines<'a>(run: &'a Run, place: Place<'_>) -> Result<Vec<Line<'a>>, String> {
+    let fault = match place {
         Place::Phase(phase) => {
-            let lines: Vec<&Value> =
-                list(&run["performance"]).iter().filter(|line| line["phase"] == phase).collect();
+            let of_phase = run.performance().iter().filter(|line| line.phase == phase);
+            let lines: Vec<Line<'_>> = of_phase.map(Line::of_phase).collect();
             return match lines.is_empty() {
                 true => Err(format!("there are no figures of {}", place.told())),
-                false => Ok((lines, EXACT_PHASE)),
+                false => Ok(lines),
             };
         }
-        Place::During(fault) => (fault, "during"),
-        Place::Before(fault) => (fault, "before"),
+        Place::During(fault) | Place::Before(fault) => fault,
     };
-    let window = list(&run["windows"]).iter().find(|window| window["fault"] == fault);
-    let window =
-        window.ok_or_else(|| format!("{fault} has no window: it did not hit the load for any time"))?;
-    let intervals = window[key]["intervals"].as_u64().unwrap_or(0);
+    let mut windows = run.trial().into_iter().flat_map(|run| &run.windows);
+    let window = windows
+        .find(|window| window.fault == fault)
+        .ok_or_else(|| format!("{fault} has no window: it did not hit the load for any time"))?;
+    let (span, there) = match place {
+        Place::Before(_) => (&window.before, "before"),
+        _ => (&window.during, "in"),
+    };
+    let intervals = span.intervals;
     if intervals < INTERVALS_MIN {
         let whole = match intervals {
             0 => "no whole interval lies".to_owned(),
             1 => "only 1 whole interval lies".to_owned(),
             many => format!("only {many} whole intervals lie"),
         };
-        let there = if key == "during" { "in" } else { "before" };
         return Err(format!(
             "{whole} {there} the window of {fault}, and {INTERVALS_MIN} are needed; give a shorter `record: {{ interval }}`"
         ));
     }
-    Ok((list(&window[key]["operations"]).iter().collect(), EXACT_WINDOW))
+    Ok(span.operations.iter().map(Line::of_window).collect())
 }

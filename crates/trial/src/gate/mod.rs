@@ -16,8 +16,9 @@ use rotproof_spec::{Path, Problems, nearest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use judge::{GateReport, Outcome, hold_against};
+pub use judge::hold_against;
 pub use limit::{Base, Bytes, Limit, Number, Sign, Time, Wanted};
+pub use rotproof_results::run::{GateOutcome, GateReport};
 
 /// What the figures of one phase, or of the window of one fault, must be.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

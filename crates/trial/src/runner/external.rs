@@ -14,10 +14,10 @@ use rotproof_block::{Error, ErrorKind, Phase, Result};
 use rotproof_load::{Command, CommandLine, CommandOutput};
 use rotproof_machine::command::{CommandFiles, CommandRun, GRACE, run_command};
 use rotproof_machine::registry::CleanupStack;
-use rotproof_measure::Performance;
 use rotproof_record::Recording;
+use rotproof_results::Performance;
+use rotproof_results::run::{CommandReport, ExternalReport};
 use rotproof_subject::{Place, Prepared};
-use serde::Serialize;
 
 use super::memory::RUN_VARIABLE;
 use super::steps::Driven;
@@ -30,42 +30,6 @@ const SAID_BYTES_MAX: u64 = 2000;
 const WORK: &str = "work";
 /// How much of its output is looked through for figures.
 const FIGURES_BYTES_MAX: u64 = 64 << 20;
-
-/// How the commands of an external load ended, as `run.json` holds it.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct ExternalReport {
-    /// `prepare`, `run` and `check`, as far as they were run.
-    pub commands: Vec<CommandReport>,
-    /// Jobs of fio's that ended with an error; absent if it was not fio.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fio_failed_jobs: Option<u64>,
-}
-
-/// How one command ended.
-#[derive(Clone, Debug, Serialize)]
-pub struct CommandReport {
-    /// `prepare`, `run` or `check`.
-    pub name: &'static str,
-    /// What was run.
-    pub command: String,
-    /// Its exit code as a shell tells it.
-    pub exit: u64,
-    /// Whether it was ended because its time was over.
-    pub timed_out: bool,
-    /// Whether it was ended because somebody asked to stop.
-    pub interrupted: bool,
-    /// How long it ran.
-    pub seconds: f64,
-    /// The end of what it printed, errors first.
-    pub said: String,
-}
-
-impl ExternalReport {
-    /// The exit code of a command, if it was run.
-    pub fn exit(&self, name: &str) -> Option<u64> {
-        self.commands.iter().find(|command| command.name == name).map(|command| command.exit)
-    }
-}
 
 /// What an external load leaves behind.
 #[derive(Debug, Default)]
@@ -157,7 +121,7 @@ impl Programs {
             ended
         })?;
         self.external.report.commands.push(CommandReport {
-            name,
+            name: name.into(),
             command: line.to_string(),
             exit: end.exit,
             timed_out: end.is_timed_out,

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use rotproof_measure::Performance;
 use rotproof_record::Latencies;
+use rotproof_results::Performance;
 
 /// What each job of fio did, by operation, and how many of its jobs ended with an error. `None` where there is no JSON of
 /// fio's in the text.
@@ -44,9 +44,9 @@ fn line(name: &str, operation: &'static str, part: &Value, job: &Value) -> Optio
     let percentiles = ["clat_ns", "lat_ns"].iter().find_map(|key| part.get(*key)?.get("percentile"));
     let quantile = |key: &str| percentiles.map_or(0, |table| number(table, key) as u64);
     Some(Performance {
-        phase: "run",
+        phase: "run".into(),
         job: Some(name.to_owned()),
-        operation,
+        operation: operation.into(),
         requests,
         bytes,
         errors: 0,
@@ -99,12 +99,12 @@ bye
         let (lines, failed) = figures(PRINTED).expect("fio's JSON");
         assert_eq!((lines.len(), failed), (2, 1));
         let read = &lines[0];
-        assert_eq!((read.job.as_deref(), read.operation), (Some("table"), "read"));
+        assert_eq!((read.job.as_deref(), &*read.operation), (Some("table"), "read"));
         assert_eq!((read.requests, read.bytes, read.seconds), (100, 409_600, 2.0));
         assert_eq!((read.requests_per_second, read.bytes_per_second), (50.0, 204_800.0));
         let latency = &read.latency_ns;
         assert_eq!((latency.min, latency.p50, latency.p99_9, latency.max), (1000, 4000, 9500, 90_000));
-        assert_eq!((lines[1].operation, lines[1].requests, lines[1].latency_ns.p50), ("flush", 7, 2));
+        assert_eq!((&*lines[1].operation, lines[1].requests, lines[1].latency_ns.p50), ("flush", 7, 2));
     }
 
     #[test]

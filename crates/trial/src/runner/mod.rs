@@ -22,7 +22,6 @@ mod page_tests;
 #[cfg(test)]
 mod plan_tests;
 mod replay;
-mod report;
 mod results;
 mod spiller;
 mod steps;
@@ -53,12 +52,13 @@ use block_history::BlockHistory;
 pub use blocks::contents_of;
 pub use device_watch::{DeviceWatch, WatchedPhase};
 use external::External;
-pub use external::{CommandReport, ExternalReport};
 use mark_server::{MarkServer, SetMark};
 use memory::{MemoryFaults, MemoryRecord, MemoryTarget};
-pub use replay::{Recorded, ReplayReport};
-pub use report::{FailureSummary, ModelReport, Report, RuleReport, WallClock};
-pub use results::FailureRecord;
+pub use replay::Recorded;
+pub use rotproof_results::run::{
+    CommandReport, ExternalReport, FailureRecord, FailureSummary, ModelReport, ReplayReport, RuleReport,
+    TrialRun, WallClock,
+};
 use spiller::Spiller;
 
 use rotproof_machine::registry::{Registry, Run};
@@ -93,7 +93,7 @@ pub struct Finished {
     /// The folder with the results; it is there unless they are `unwritten`.
     pub folder: PathBuf,
     /// What they say.
-    pub report: Report,
+    pub report: TrialRun,
     /// The failing blocks.
     pub failures: Vec<FailureRecord>,
     /// Why the results could not be written, if so.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_fault::{Ledger, Record, Replay, Rule, digest, read_ledger};
-use serde::Serialize;
+use rotproof_results::run::ReplayReport;
 
 /// The ledger in a folder of results.
 const FILE_NAME: &str = "ledger.jsonl";
@@ -65,19 +65,4 @@ impl WhileReading for Error {
         let kind = self.kind();
         Error::new(kind, format!("{}: {self}", path.display()))
     }
-}
-
-/// Whether the faults of a ledger came again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ReplayReport {
-    /// The ledger that was repeated.
-    pub ledger: String,
-    /// Faults that it has, without those that others bring about by themselves.
-    pub recorded: u64,
-    /// Those of them that were injected again.
-    pub injected: u64,
-    /// The sequence numbers of the others: their requests did not come again.
-    pub missing: Vec<u64>,
-    /// Whether the ledger of this run says the same, but for times and order.
-    pub is_same_ledger: bool,
 }

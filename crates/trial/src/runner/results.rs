@@ -8,31 +8,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Phase, Result};
-use rotproof_fault::{Plan, Target, TargetKey, TargetReport};
+use rotproof_fault::{DrawnModel, Plan, Target, TargetKey, TargetReport};
 use rotproof_load::personality::FileReport;
-use rotproof_load::{EffortPerRequest, Failure, LoadReport};
+use rotproof_load::{EffortPerRequest, LoadReport};
 use rotproof_measure::{summarise, summarise_files};
 use rotproof_record::statistics::SteadyEnd;
 use rotproof_results::folder::ResultsFolder;
-use rotproof_results::page;
+use rotproof_results::run::{
+    FailureRecord, FailureSummary, ModelReport, RuleOutcome, RuleReport, Run, SiteReport, TrialRun,
+    VerdictWord, WallClock,
+};
+use rotproof_results::{page, write_run};
 use serde::Serialize;
 
 use super::course::{self, Course};
-use super::report::{FailureSummary, ModelReport, Report, RuleReport, SiteReport, WallClock};
 use super::{Conducted, Finished, tables};
 use crate::file::TrialFile;
 use crate::gate;
-use crate::verdict::{CauseRecord, RuleOutcome};
-
-/// A line of `failures.jsonl`.
-#[derive(Clone, Debug, Serialize)]
-pub struct FailureRecord {
-    /// Where and how.
-    #[serde(flatten)]
-    pub failure: Failure,
-    /// Why.
-    pub cause: CauseRecord,
-}
 
 /// What a run found out, and its results in their folder, which has its name then. Where they cannot be written, it says why.
 pub(super) fn write(
@@ -101,14 +93,11 @@ fn write_files(
     trial: &TrialFile,
     folder: &Path,
     conducted: &Conducted,
-    (report, failures): (&Report, &[FailureRecord]),
+    (report, failures): (&TrialRun, &[FailureRecord]),
 ) -> Result<()> {
     let resolved = TrialFile { load: conducted.spec.clone(), ..trial.clone() };
     write_file(&folder.join("trial.yaml"), |file| Ok(file.write_all(resolved.to_yaml()?.as_bytes())?))?;
-    write_file(&folder.join("run.json"), |file| {
-        serde_json::to_writer_pretty(&mut *file, report).map_err(std::io::Error::from)?;
-        Ok(file.write_all(b"\n")?)
-    })?;
+    write_run(folder, report)?;
     write_lines(&folder.join("failures.jsonl"), failures)?;
     if !conducted.memory.is_empty() {
         write_lines(&folder.join("memory.jsonl"), &conducted.memory)?;
@@ -157,9 +146,12 @@ fn report(
     found: &[FailureRecord],
     Told { course, errors }: Told,
     started: SystemTime,
-) -> Report {
+) -> TrialRun {
     let verdict = &conducted.verdict;
-    let mut failures = FailureSummary { by_kind: verdict.kinds.clone(), ..FailureSummary::default() };
+    let mut failures = FailureSummary {
+        by_kind: verdict.kinds.iter().map(|(&kind, &count)| (kind.into(), count)).collect(),
+        ..FailureSummary::default()
+    };
     for FailureRecord { failure, .. } in found {
         match failures.by_object.get_mut(&failure.object) {
             Some(count) => *count += 1,
@@ -183,17 +175,17 @@ fn report(
                 .or_else(|| shares_blocks.then(|| sharing_note(outcome)).flatten()),
         })
         .collect();
-    Report {
+    TrialRun {
         format: rotproof_results::FORMAT,
-        rotproof: env!("CARGO_PKG_VERSION"),
+        rotproof: env!("CARGO_PKG_VERSION").into(),
         name: trial.name.clone(),
         seed: trial.seed,
-        runtime: trial.runtime,
+        runtime: trial.runtime.word().into(),
         subject: conducted.subject.clone(),
         verdict: match (conducted.is_interrupted, verdict.passes()) {
-            (true, _) => "interrupted",
-            (false, true) => "pass",
-            (false, false) => "fail",
+            (true, _) => VerdictWord::Interrupted,
+            (false, true) => VerdictWord::Pass,
+            (false, false) => VerdictWord::Fail,
         },
         expectations: verdict.expectations.clone(),
         gates: Vec::new(),
@@ -207,7 +199,7 @@ fn report(
             .into_iter()
             .map(|(name, bytes)| SiteReport { name, bytes })
             .collect(),
-        models: plan.models.iter().map(ModelReport::of).collect(),
+        models: plan.models.iter().map(drawn).collect(),
         failures,
         noticed: conducted.noticed.clone(),
         content: conducted.content,
@@ -234,28 +226,32 @@ fn report(
         replay: conducted.replayed.clone(),
         wall_clock: WallClock {
             started_unix_seconds: started.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
-            usage: conducted.usage,
+            usage: Some(conducted.usage),
             load: effort(conducted),
             probes: conducted
                 .probes
                 .as_ref()
                 .zip(trial.probes_spec())
                 .map(|(probes, spec)| probes.report(spec)),
-            environment: rotproof_machine::environment(),
+            environment: Some(rotproof_machine::environment()),
             kernel_messages: conducted.kernel_messages.clone(),
         },
     }
 }
 
+fn drawn(model: &DrawnModel) -> ModelReport {
+    ModelReport { name: model.name.clone(), model: model.model.clone(), rules: model.rules.len() as u64 }
+}
+
 /// Holds the gates against what the report says, which has all figures but them.
-fn hold_gates(trial: &TrialFile, conducted: &Conducted, report: &mut Report) {
+fn hold_gates(trial: &TrialFile, conducted: &Conducted, report: &mut TrialRun) {
     if conducted.is_interrupted || trial.expect.gates.is_empty() {
         return;
     }
-    let run = serde_json::to_value(&*report).expect("plain data in memory is always JSON");
+    let run = Run::Trial(Box::new(report.clone()));
     report.gates = gate::hold_against(&run, &trial.expect.gates);
-    if report.verdict == "pass" && !report.gates.iter().all(|gate| gate.passes) {
-        report.verdict = "fail";
+    if report.verdict == VerdictWord::Pass && !report.gates.iter().all(|gate| gate.passes) {
+        report.verdict = VerdictWord::Fail;
     }
 }
 

@@ -12,8 +12,8 @@ use rotproof_load::engine::LoadOperation;
 use rotproof_record::table::{Column, TableWriter, Values};
 use rotproof_spec::Bytes;
 
-use super::results::FailureRecord;
 use crate::verdict::CauseRecord;
+use rotproof_results::run::FailureRecord;
 
 const LEDGER: [Column; 22] = [
     Column::integer("sequence"),

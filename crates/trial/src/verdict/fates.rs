@@ -7,6 +7,8 @@ use rotproof_fault::{BLOCK_BYTES, OperationKind};
 use rotproof_load::{ContentId, Oracle, Workload};
 use serde::Serialize;
 
+use rotproof_results::run::{FateCounts, RuleOutcome};
+
 use super::Evidence;
 use super::attribution::Cause;
 use super::finding::{self, Finding};
@@ -30,65 +32,15 @@ pub enum Fate {
     Silent,
 }
 
-/// How many faults met each fate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FateCounts {
-    /// See [`Fate::Untriggered`].
-    pub untriggered: u64,
-    /// See [`Fate::Masked`].
-    pub masked: u64,
-    /// See [`Fate::Repaired`].
-    pub repaired: u64,
-    /// See [`Fate::Reported`].
-    pub reported: u64,
-    /// See [`Fate::Silent`].
-    pub silent: u64,
-    /// See [`Fate::Unknown`].
-    #[serde(skip_serializing_if = "is_zero")]
-    pub unknown: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-impl FateCounts {
-    fn add(&mut self, fate: Fate, number: u64) {
-        *match fate {
-            Fate::Untriggered => &mut self.untriggered,
-            Fate::Masked => &mut self.masked,
-            Fate::Repaired => &mut self.repaired,
-            Fate::Reported => &mut self.reported,
-            Fate::Silent => &mut self.silent,
-            Fate::Unknown => &mut self.unknown,
-        } += number;
-    }
-
-    /// Adds another rule's counts.
-    pub fn add_all(&mut self, other: &FateCounts) {
-        self.untriggered += other.untriggered;
-        self.masked += other.masked;
-        self.repaired += other.repaired;
-        self.reported += other.reported;
-        self.silent += other.silent;
-        self.unknown += other.unknown;
-    }
-}
-
-/// What came of one rule.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct RuleOutcome {
-    /// Injections; a sticky place is injected again each time it is met.
-    pub hits: u64,
-    /// Faults, one for each place the rule hit or was aimed at.
-    pub faults: u64,
-    /// Their fates.
-    pub fates: FateCounts,
-    /// Failing blocks they account for.
-    pub failing_blocks: u64,
-    /// Objects (files, or the one device) with such blocks.
-    pub failing_files: u64,
+fn add(counts: &mut FateCounts, fate: Fate, number: u64) {
+    *match fate {
+        Fate::Untriggered => &mut counts.untriggered,
+        Fate::Masked => &mut counts.masked,
+        Fate::Repaired => &mut counts.repaired,
+        Fate::Reported => &mut counts.reported,
+        Fate::Silent => &mut counts.silent,
+        Fate::Unknown => &mut counts.unknown,
+    } += number;
 }
 
 /// What the load can say of blocks that did not fail.
@@ -339,14 +291,14 @@ pub(super) fn outcomes(
         // That somebody was told of a fault says enough of it, unless somebody else was not.
         let fate = found.map_or(known, |found| if known == Fate::Silent { known } else { found });
         outcomes[rule].faults += 1;
-        outcomes[rule].fates.add(fate, 1);
+        add(&mut outcomes[rule].fates, fate, 1);
     }
     for (rule, outcome) in outcomes.iter_mut().enumerate() {
         if let Some((blocks, files)) = spread.get(&rule) {
             (outcome.failing_blocks, outcome.failing_files) = (blocks.len() as u64, files.len() as u64);
         }
         outcome.faults += never_met[rule];
-        outcome.fates.add(Fate::Untriggered, never_met[rule]);
+        add(&mut outcome.fates, Fate::Untriggered, never_met[rule]);
     }
     outcomes
 }

@@ -134,7 +134,9 @@ impl Told {
 #[cfg(test)]
 mod tests {
     use super::super::fates::tests::FILES;
-    use super::super::fates::{FateCounts, outcomes};
+    use rotproof_results::run::FateCounts;
+
+    use super::super::fates::outcomes;
     use super::super::finding::Finding;
     use super::super::finding::tests::{unreadable, wrong};
     use super::super::hit::tests::flip;

@@ -18,15 +18,15 @@ use rotproof_block::{Result, Time};
 use rotproof_fault::{DrawnModel, Records, RuleReport};
 use rotproof_load::personality::{FileOracle, FileReport};
 use rotproof_load::{Failure, LoadReport, Oracle, Workload};
-use serde::Serialize;
 
 pub use attribution::{Cause, Looks, attribute};
-pub use fates::{Fate, FateCounts, RuleOutcome};
+pub use fates::Fate;
 use fates::{Knowledge, outcomes};
 pub use finding::{Finding, Sign};
 use gather::gather;
 pub use hit::{Harm, Hit};
 pub use medium::Medium;
+pub use rotproof_results::run::{CauseRecord, FateCounts, RuleOutcome};
 
 use crate::expect::{Counts, Expect, Expectation};
 
@@ -118,7 +118,7 @@ impl Verdict {
             let weight = |cause: Cause, is_told: bool| (cause.certainty(), is_told);
             let is_first = !std::mem::replace(&mut is_known[failure], true);
             if is_first || weight(cause, finding.is_told) < weight(known.0, told[failure]) {
-                let record = CauseRecord::new(cause, hits, finding.time);
+                let record = recorded(cause, hits, finding.time);
                 (*known, told[failure]) = ((cause, record), finding.is_told);
             }
         }
@@ -151,30 +151,14 @@ impl Verdict {
     }
 }
 
-/// Why a failure failed, for the results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CauseRecord {
-    /// The ledger record with this number damaged it.
-    Hit(u64),
-    /// It depends on something that the ledger record with this number damaged.
-    Consequence(u64),
-    /// It may come of what the ledger record with this number did; nothing shows it.
-    Assumed(u64),
-    /// No fault accounts for it.
-    Unexplained,
-}
-
-impl CauseRecord {
-    /// From the cause, among `hits`, of what was seen at that time.
-    fn new(cause: Cause, hits: &[Hit], time: Time) -> Self {
-        let number = |hit: usize| hits[hit].latest(time);
-        match cause {
-            Cause::Hit(hit) => Self::Hit(number(hit)),
-            Cause::Consequence(hit) => Self::Consequence(number(hit)),
-            Cause::Assumed(hit) => Self::Assumed(number(hit)),
-            Cause::Unexplained => Self::Unexplained,
-        }
+/// The cause, among `hits`, of what was seen at that time, as results have it.
+fn recorded(cause: Cause, hits: &[Hit], time: Time) -> CauseRecord {
+    let number = |hit: usize| hits[hit].latest(time);
+    match cause {
+        Cause::Hit(hit) => CauseRecord::Hit(number(hit)),
+        Cause::Consequence(hit) => CauseRecord::Consequence(number(hit)),
+        Cause::Assumed(hit) => CauseRecord::Assumed(number(hit)),
+        Cause::Unexplained => CauseRecord::Unexplained,
     }
 }
 

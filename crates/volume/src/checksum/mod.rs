@@ -74,7 +74,7 @@ impl Default for ChecksumOptions {
 }
 
 /// What a checksum layer has done. Blocks of 4 KiB.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct ChecksumReport {
     /// Blocks whose checksum was looked at when they were read.
     pub verified: u64,

@@ -14,7 +14,9 @@ use rotproof_record::{IntervalLength, Recording};
 use super::message::{Assignment, Order, Told, VERSION};
 use crate::load::kept::Kept;
 use crate::load::{Found, LoadCommand, LoadOutcome};
-use crate::{Performance, mark_errors, summarise};
+use rotproof_results::Performance;
+
+use crate::{mark_errors, summarise};
 
 /// Clients of one load, at most.
 pub const CLIENTS_MAX: usize = 64;

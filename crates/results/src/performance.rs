@@ -1,0 +1,41 @@
+//! The figures of one operation in one phase, as results and tables show them.
+
+use std::borrow::Cow;
+
+use rotproof_record::Latencies;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What one operation did in one phase.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Performance {
+    /// `prefill`, `run`, `recovery` or `check`.
+    pub phase: Cow<'static, str>,
+    /// Which job of fio's; absent for a load of Rotproof's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+    /// What was done: `read`, `write`, `flush`, of loads of files also `create` and the like.
+    pub operation: Cow<'static, str>,
+    /// Requests that completed, whatever the result.
+    pub requests: u64,
+    /// Bytes of those that succeeded.
+    pub bytes: u64,
+    /// Requests that ended with an error.
+    pub errors: u64,
+    /// How often a failed request was tried again.
+    pub retries: u64,
+    /// Seconds that the phase took, under the simulated runtime virtual ones.
+    pub seconds: f64,
+    /// Bytes divided by the seconds of the phase.
+    pub bytes_per_second: f64,
+    /// Requests divided by the seconds of the phase.
+    pub requests_per_second: f64,
+    /// From submission to completion, to three significant digits; at a rate or in bursts from the time at which the
+    /// request was due.
+    pub latency_ns: Latencies,
+    /// The same as a histogram: upper bound in nanoseconds, and how many lay up to it and above the one before. Twenty
+    /// bounds for each power of ten; those without a request are left out, and all of what fio counted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub histogram: Vec<(u64, u64)>,
+}
