@@ -19,6 +19,7 @@ pub mod leaf;
 pub mod nbd;
 mod pooled;
 pub mod power;
+mod resize;
 pub mod runtime;
 mod submission;
 pub mod system_calls;
@@ -32,5 +33,6 @@ pub use device::{Completion, Device, DeviceInfo, Features, Operation, Queue, Req
 pub use error::{Error, ErrorKind, Result};
 pub use hash::ContentHash;
 pub use power::{Kept, Power};
+pub use resize::Resize;
 pub use runtime::{Runtime, Time};
 pub use submission::Submission;

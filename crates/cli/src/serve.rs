@@ -66,12 +66,18 @@ pub fn serve_file(
     let outcome = served.until_cancelled(&cancel, |text| {
         output.note(format_args!("{name}: {} {text}", paint.notable("note:")));
     });
+    let is_over = served.is_over();
     let failures = served.end();
     if let Some(error) = joined(&failures) {
         return Err(error.into());
     }
     outcome?;
     let Some(signal) = cancel.signal() else {
+        if is_over {
+            output
+                .note(format_args!("{name}: the volume was destroyed; everything it had created is removed"));
+            return Ok(Exit::Pass);
+        }
         return Err(Error::new(ErrorKind::Internal, "it ended though nobody had asked").into());
     };
     output.note(format_args!("{name}: interrupted; everything it had created is removed"));

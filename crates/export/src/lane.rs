@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::ops::{Deref, Range};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use rotproof_block::{
     Buffer, Completion, Context, DeviceInfo, Operation, Phase, Queue, Request, Result, Runtime,
@@ -23,6 +23,8 @@ pub(crate) struct Lane {
     pub(crate) runtime: Runtime,
     pub(crate) queue: Rc<dyn Queue>,
     pub(crate) info: DeviceInfo,
+    /// Bytes of the device; where its export learns of that, they may become more.
+    pub(crate) size: Arc<AtomicU64>,
     pub(crate) stripes: Stripes,
     /// Number of the trial's [`Phase`].
     pub(crate) phase: Arc<AtomicU8>,
@@ -120,7 +122,7 @@ impl Lane {
 
     /// How much of a range the device has.
     pub(crate) fn clip(&self, offset: u64, length: u64) -> u64 {
-        length.min(self.info.size.saturating_sub(offset))
+        length.min(self.size.load(Ordering::Relaxed).saturating_sub(offset))
     }
 
     /// Submits a request and finishes when it is complete: at once if it is, else in a task; returns whether it took

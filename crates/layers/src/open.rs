@@ -8,7 +8,7 @@ use rotproof_block::hash::mix;
 use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_fault::{Engine, EngineOptions, Sites};
 use rotproof_spec::{Path, Problems};
-use rotproof_volume::volume::Volume;
+use rotproof_volume::live::LiveVolume;
 use serde::Serialize;
 
 use crate::checksum::ChecksumLayerReport;
@@ -47,7 +47,7 @@ pub struct Stack {
     routes: Vec<Route>,
     reporters: Vec<Reporter>,
     checks: Vec<Check>,
-    volumes: Vec<Arc<Volume>>,
+    volumes: Vec<Arc<LiveVolume>>,
     recordings: Vec<StackRecording>,
 }
 
@@ -103,7 +103,7 @@ pub struct Opening {
     routes: Vec<Route>,
     reporters: Vec<Reporter>,
     checks: Vec<Check>,
-    volumes: Vec<Arc<Volume>>,
+    volumes: Vec<Arc<LiveVolume>>,
     recordings: Vec<StackRecording>,
     recordings_named: usize,
     stats_layers: usize,
@@ -123,7 +123,7 @@ impl Opening {
     }
 
     /// Takes note of a volume, for whoever looks after it.
-    pub(crate) fn has_volume(&mut self, volume: Arc<Volume>) {
+    pub(crate) fn has_volume(&mut self, volume: Arc<LiveVolume>) {
         self.volumes.push(volume);
     }
 
@@ -303,7 +303,7 @@ impl Stack {
     }
 
     /// The volumes in it, for whoever looks after them.
-    pub fn volumes(&self) -> &[Arc<Volume>] {
+    pub fn volumes(&self) -> &[Arc<LiveVolume>] {
         &self.volumes
     }
 

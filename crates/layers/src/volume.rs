@@ -10,6 +10,7 @@ use rotproof_block::runtime::RuntimeOptions;
 use rotproof_block::{Device, DeviceInfo, Error, ErrorKind, Queue, Result, Runtime};
 use rotproof_spec::{Bytes, Path, Problems, Span};
 use rotproof_volume::checksum::{ChecksumDevice, ChecksumKind};
+use rotproof_volume::live::LiveVolume;
 use rotproof_volume::member::{MARGIN_BYTES, MEMBERS_MAX, VersionsPolicy, data_bytes};
 use rotproof_volume::mirror::MirrorOptions;
 use rotproof_volume::stripe::{CHUNK_BYTES_DEFAULT, stripe_place};
@@ -293,17 +294,19 @@ impl Kind for VolumeSpec {
         let id = opening.identity();
         let options = OpenOptions { patience: self.patience.0, epoch_ns: opening.epoch_ns() };
         let volume = runtime.block_on(self.open_or_make(candidates, options, id, &runtime))??;
+        let volume = LiveVolume::new(volume, options);
         let reporter = Arc::clone(&volume);
         opening.reports(move || {
-            let members = reporter.reports().into_iter().map(MirrorMember::from).collect();
-            let checksum = reporter.checksum_report();
-            let versions = reporter.versions().ok().map(|versions| versions.names().len());
+            let volume = reporter.volume();
+            let members = volume.reports().into_iter().map(MirrorMember::from).collect();
+            let checksum = volume.checksum_report();
+            let versions = volume.versions().ok().map(|versions| versions.names().len());
             LayerReport::Volume(VolumeReport { name: Self::WORD.to_owned(), members, checksum, versions })
         });
         opening.has_volume(Arc::clone(&volume));
         let top: Arc<dyn Device> = match self.version {
-            Some(version) => volume.view(version)?,
-            None => Arc::clone(&volume) as _,
+            Some(version) => volume.version(version)?,
+            None => volume.present(),
         };
         Ok(Arc::new(Opened { top, volume }))
     }
@@ -339,7 +342,7 @@ impl VolumeSpec {
 struct Opened {
     /// The volume, or a version of it.
     top: Arc<dyn Device>,
-    volume: Arc<Volume>,
+    volume: Arc<LiveVolume>,
 }
 
 /// How long a volume may take to be closed; one that is not is none the worse, but for what it does when it is opened again.

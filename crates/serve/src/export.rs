@@ -10,17 +10,18 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use rotproof_attach::{FuseMount, Loop, Ublk};
-use rotproof_block::{ContentHash, Error, ErrorKind, Result};
+use rotproof_block::{ContentHash, DeviceInfo, Error, ErrorKind, Result};
 use rotproof_export::{
-    FuseExport, FuseOptions, LoopDevice, LoopOptions, UblkDevice, UblkOptions, VhostExport, VhostOptions,
-    VhostServer, check_ublk, find_ublk, free_ublk_number,
+    FuseExport, FuseOptions, LoopDevice, LoopOptions, NbdServer, UblkDevice, UblkOptions, VhostExport,
+    VhostOptions, VhostServer, check_ublk, find_ublk, free_ublk_number,
 };
 use rotproof_layers::NamedDevice;
 use rotproof_machine::registry::{CleanupStack, Socket, Undo};
 use rotproof_spec::nearest;
 use serde::{Serialize, Serializer};
 
-use crate::nbd::NbdServing;
+use crate::nbd::{NbdAddresses, NbdServing};
+use crate::user::user_of;
 
 /// A way in which a stack is offered to other programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -149,17 +150,105 @@ pub(crate) struct Exporter {
     surroundings: Surroundings,
     /// Of each device that has one, by its position.
     files: BTreeMap<usize, (PathBuf, Weak<FuseExport>)>,
+    loops: BTreeMap<usize, Weak<LoopDevice>>,
+    /// Paths of ublk devices.
+    disks: Vec<PathBuf>,
+    guests: Vec<Weak<VhostServer>>,
+    nbd: Option<(NbdAddresses, Weak<NbdServer>)>,
 }
 
 impl Exporter {
     pub(crate) fn new(devices: Vec<NamedDevice>, surroundings: Surroundings) -> Self {
-        Self { devices, surroundings, files: BTreeMap::new() }
+        let (files, loops) = (BTreeMap::new(), BTreeMap::new());
+        Self { devices, surroundings, files, loops, disks: Vec::new(), guests: Vec::new(), nbd: None }
+    }
+
+    /// What the devices are.
+    pub(crate) fn infos(&self) -> impl Iterator<Item = DeviceInfo> {
+        self.devices.iter().map(|named| named.device.info())
+    }
+
+    /// Lets go of the devices, once nothing is offered any more.
+    pub(crate) fn forget(&mut self) {
+        self.devices.clear();
+    }
+
+    /// Takes one more device, which is not offered yet; its number.
+    ///
+    /// Fails with [`ErrorKind::Invalid`] if there is one of its name.
+    pub(crate) fn add(&mut self, device: NamedDevice) -> Result<usize> {
+        if self.devices.iter().any(|known| known.name == device.name) {
+            let message = format!("{} is offered already", device.name.unwrap_or_default());
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        self.devices.push(device);
+        Ok(self.devices.len() - 1)
+    }
+
+    /// Offers a device that came later in one way. Gives at least one address.
+    pub(crate) fn open_further(
+        &mut self,
+        device: usize,
+        kind: ExportKind,
+        cleanup: &mut CleanupStack,
+    ) -> Result<Vec<Address>> {
+        match (kind, &self.nbd) {
+            (ExportKind::Nbd, Some((places, server))) => {
+                let ended = || Error::new(ErrorKind::Gone, "the NBD server has ended");
+                let server = server.upgrade().ok_or_else(ended)?;
+                self.surroundings.nbd.add(&server, places, &self.devices[device])
+            }
+            _ => Ok(vec![self.open_one(device, kind, cleanup)?]),
+        }
+    }
+
+    /// Tells the kernel and new clients of devices that have become larger. Who asked for the size over NBD, vhost-user or ublk before
+    /// keeps what he knows.
+    pub(crate) fn resized(&self) -> Result<()> {
+        for (_, file) in self.files.values() {
+            file.upgrade().map_or(Ok(()), |file| file.resized())?;
+        }
+        for device in self.loops.values() {
+            device.upgrade().map_or(Ok(()), |device| device.resized())?;
+        }
+        Ok(())
+    }
+
+    /// Who uses one of the exports, if somebody does.
+    pub(crate) fn user(&self) -> Option<String> {
+        let clients = |count: usize, what: &str| {
+            (count > 0).then(|| format!("{count} client{} over {what}", if count == 1 { "" } else { "s" }))
+        };
+        let nbd = self.nbd.as_ref().and_then(|(_, server)| server.upgrade());
+        if let Some(user) = nbd.and_then(|server| clients(server.connections(), "NBD")) {
+            return Some(user);
+        }
+        let guests = self.guests.iter().filter_map(Weak::upgrade).map(|server| server.connections()).sum();
+        if let Some(user) = clients(guests, "vhost-user") {
+            return Some(user);
+        }
+        let loops = self.loops.values().filter_map(Weak::upgrade);
+        let disks = loops.map(|device| device.path().to_owned()).chain(self.disks.iter().cloned());
+        for path in disks {
+            if let Some(user) = user_of(&path) {
+                return Some(format!("{} by {user}", path.display()));
+            }
+        }
+        self.files.iter().find_map(|(number, (path, file))| {
+            // The loop device over it has it open once.
+            let own = usize::from(self.loops.get(number).is_some_and(|device| device.strong_count() > 0));
+            let others = file.upgrade()?.opened().saturating_sub(own);
+            (others > 0).then(|| format!("{} is open", path.display()))
+        })
     }
 
     /// Offers the stack in one more way; `cleanup` takes it back. Gives at least one address for each device.
     pub(crate) fn open(&mut self, kind: ExportKind, cleanup: &mut CleanupStack) -> Result<Vec<Address>> {
         if kind == ExportKind::Nbd {
-            return self.surroundings.nbd.open(&self.devices, &self.surroundings, cleanup);
+            let (addresses, places, server) =
+                self.surroundings.nbd.open(&self.devices, &self.surroundings, cleanup)?;
+            self.nbd = Some((places, server));
+            return Ok(addresses);
         }
         (0..self.devices.len()).map(|device| self.open_one(device, kind, cleanup)).collect()
     }
@@ -230,7 +319,7 @@ impl Exporter {
     }
 
     /// Gives the path of the socket.
-    fn vhost(&self, device: usize, cleanup: &mut CleanupStack) -> Result<PathBuf> {
+    fn vhost(&mut self, device: usize, cleanup: &mut CleanupStack) -> Result<PathBuf> {
         let Surroundings { seed, epoch, phase, .. } = &self.surroundings;
         let socket = self.name("vhost", device);
         let device = Arc::clone(&self.devices[device].device);
@@ -238,13 +327,14 @@ impl Exporter {
         let options =
             VhostOptions { seed: *seed, epoch: *epoch, phase: Arc::clone(phase), ..VhostOptions::default() };
         cleanup.create(Socket { path: socket.clone() }, || {
-            let server = VhostServer::start(&[export], options)?;
+            let server = Arc::new(VhostServer::start(&[export], options)?);
+            self.guests.push(Arc::downgrade(&server));
             let undo: Undo = Box::new(move || server.stop());
             Ok((socket, undo))
         })
     }
 
-    fn ublk(&self, device: usize, cleanup: &mut CleanupStack) -> Result<PathBuf> {
+    fn ublk(&mut self, device: usize, cleanup: &mut CleanupStack) -> Result<PathBuf> {
         let device = &self.devices[device].device;
         let Surroundings { folder, seed, epoch, phase, threads, recover, .. } = &self.surroundings;
         let mut options = UblkOptions {
@@ -265,7 +355,9 @@ impl Exporter {
             })?;
             // It is there already, and in the record of the dead one: if it cannot be taken over it stays.
             let device = UblkDevice::recover(device, number, &options)?;
-            return cleanup.create(Ublk { number, owner: found.owner }, || made(device));
+            let path = cleanup.create(Ublk { number, owner: found.owner }, || made(device))?;
+            self.disks.push(path.clone());
+            return Ok(path);
         }
         // The name of the run, as a number that goes into the kernel's record of the device.
         options.owner = ContentHash::of(folder.as_os_str().as_encoded_bytes()).0 as u64;
@@ -277,22 +369,32 @@ impl Exporter {
             match cleanup.create(resource, || made(UblkDevice::add(device, number, &options)?)) {
                 // Somebody was faster.
                 Err(error) if error.kind() == ErrorKind::Os(libc::EEXIST) => {}
-                result => return result,
+                result => {
+                    self.disks.extend(result.as_ref().ok().cloned());
+                    return result;
+                }
             }
         }
     }
 
-    fn loop_device(&mut self, device: usize, cleanup: &mut CleanupStack) -> Result<PathBuf> {
-        let file = self.file(device, cleanup)?;
-        let info = self.devices[device].device.info();
+    fn loop_device(&mut self, number: usize, cleanup: &mut CleanupStack) -> Result<PathBuf> {
+        let file = self.file(number, cleanup)?;
+        let info = self.devices[number].device.info();
         let options =
             LoopOptions { direct_io: true, read_only: info.read_only, block_size: Some(info.block_size) };
         cleanup.create(Loop { backing_file: file.clone() }, || {
-            let device = LoopDevice::attach(&file, options)?;
+            let device = Arc::new(LoopDevice::attach(&file, options)?);
             let path = device.path().to_owned();
+            self.loops.insert(number, Arc::downgrade(&device));
             let undo: Undo = Box::new(move || device.detach());
             Ok((path, undo))
         })
+    }
+}
+
+impl fmt::Debug for Exporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Exporter({} devices)", self.devices.len())
     }
 }
 

@@ -7,10 +7,12 @@
 
 pub mod control;
 mod export;
+mod exports;
 mod ledger_file;
 pub mod metrics;
 mod name;
 mod nbd;
+mod user;
 pub mod volume;
 
 use std::path::PathBuf;
@@ -38,6 +40,7 @@ use crate::control::{ControlLimits, ControlServer, Handler, ServedStack};
 use crate::metrics::ServedFigures;
 use crate::volume::{Keeper, KeeperOptions};
 use export::{Exporter, Surroundings};
+use exports::Exports;
 use ledger_file::LedgerFile;
 
 /// How often the ledger file, the leaf and the wish to stop are looked at.
@@ -98,8 +101,7 @@ pub struct Served {
     phase: Arc<AtomicU8>,
     control: Option<ControlServer>,
     keeper: Option<Arc<Keeper>>,
-    cleanup: CleanupStack,
-    exporter: Exporter,
+    exports: Arc<Exports>,
     ledger: Option<LedgerFile>,
     ready: Ready,
     /// Last, so that they outlive all that stands on them.
@@ -155,18 +157,15 @@ impl Served {
         };
         let devices = volume::with_versions(&stack, &options.beside)?;
         let infos: Vec<DeviceInfo> = devices.iter().map(|named| named.device.info()).collect();
-        let mut exporter = Exporter::new(devices, surroundings);
-        let mut exports: Vec<Address> = Vec::new();
-        for &kind in &options.exports {
-            exports.extend(exporter.open(kind, &mut cleanup)?);
-        }
+        let exporter = Exporter::new(devices, surroundings);
+        let exports = Arc::new(Exports::open(exporter, &options.exports, cleanup)?);
         let ready = Ready {
             name: options.name.clone(),
             pid: std::process::id(),
             size_bytes: infos.iter().map(|info| info.size).sum(),
             block_size_bytes: infos.iter().map(|info| info.block_size).max().unwrap_or_default(),
             rules: rule_count,
-            exports,
+            exports: exports.addresses(),
             control: socket,
         };
         let served = ServedStack { ready: ready.clone(), began: Instant::now() };
@@ -179,11 +178,13 @@ impl Served {
                     rebuild_rate: options.rebuild_rate,
                     epoch,
                 };
-                Some(Keeper::start(Arc::clone(one), options, Arc::clone(&claims))?)
+                Some(Keeper::start(Arc::clone(one), options, Arc::clone(&claims), Arc::clone(&exports))?)
             }
             _ => None,
         };
-        let handler = Handler::new(sites.clone(), served).with_volume(keeper.clone());
+        let handler = Handler::new(sites.clone(), served)
+            .with_volume(keeper.clone())
+            .with_exports(Arc::clone(&exports));
         let control = ControlServer::start(listener, handler, ControlLimits::default())?;
         phase.store(Phase::Run as u8, Ordering::SeqCst);
         Ok(Self {
@@ -193,8 +194,7 @@ impl Served {
             phase,
             control: Some(control),
             keeper,
-            cleanup,
-            exporter,
+            exports,
             ledger,
             ready,
             _ground: ground,
@@ -216,11 +216,16 @@ impl Served {
         &self.ready
     }
 
-    /// Serves until somebody wants it to stop. Tells `notice` once of the leaf's own failure, which is none of ours,
+    /// Whether there is nothing to serve any more: the volume in it was destroyed, and whoever wanted that knows.
+    pub fn is_over(&self) -> bool {
+        self.keeper.as_ref().is_some_and(|keeper| keeper.is_over())
+    }
+
+    /// Serves until somebody wants it to stop, or there is nothing to serve any more. Tells `notice` once of the leaf's own failure, which is none of ours,
     /// and goes on. Fails if the ledger cannot be written.
     pub fn until_cancelled(&mut self, cancel: &Cancel, mut notice: impl FnMut(&str)) -> Result<()> {
         let mut has_told = false;
-        while !cancel.is_cancelled() {
+        while !cancel.is_cancelled() && !self.is_over() {
             std::thread::sleep(INTERVAL);
             if let Some(ledger) = &mut self.ledger {
                 ledger.append_new(self.sites.ledger())?;
@@ -240,7 +245,7 @@ impl Served {
     /// wrong; what could not be removed stays in the run's record, for `rotproof clean`.
     pub fn end(mut self) -> Vec<Error> {
         self.put_to_rest();
-        let mut failures = self.cleanup.undo_all();
+        let mut failures = self.exports.end();
         if let Some(ledger) = self.ledger.take() {
             failures.extend(ledger.finish(self.sites.ledger()).err());
         }
@@ -272,8 +277,9 @@ impl Drop for Served {
     fn drop(&mut self) {
         self.put_to_rest();
         if self.run.is_some() {
-            // An error or a panic: nobody waits for the data any more. The clean-up stack is dropped next.
-            self.exporter.abort();
+            // An error or a panic: nobody waits for the data any more. What then could not be undone stays in the run's record.
+            self.exports.abort();
+            self.exports.give_up();
         }
     }
 }

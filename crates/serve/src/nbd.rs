@@ -1,7 +1,7 @@
 //! Offering a stack over NBD: where it listens, what it insists on, what is recorded so that nothing stays behind.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_export::{NbdAddress, NbdExport, NbdOptions, NbdServer, nbd_tls};
@@ -9,6 +9,9 @@ use rotproof_layers::NamedDevice;
 use rotproof_machine::registry::{CleanupStack, Socket};
 
 use crate::export::{Address, ExportKind, Surroundings};
+
+/// Where an NBD server listens.
+pub(crate) type NbdAddresses = Vec<NbdAddress>;
 
 /// How a stack is offered over NBD.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,7 +48,7 @@ impl NbdServing {
         devices: &[NamedDevice],
         surroundings: &Surroundings,
         cleanup: &mut CleanupStack,
-    ) -> Result<Vec<Address>> {
+    ) -> Result<(Vec<Address>, NbdAddresses, Weak<NbdServer>)> {
         let Surroundings { folder, seed, epoch, phase, .. } = surroundings;
         let tls = self.tls.as_ref().map(|tls| nbd_tls(&tls.folder, tls.verify_clients)).transpose()?;
         let addresses = match &self.listen[..] {
@@ -65,7 +68,7 @@ impl NbdServing {
             device: Arc::clone(device),
         };
         let options = NbdOptions { seed: *seed, epoch: *epoch, phase: Arc::clone(phase), tls };
-        let server = NbdServer::start(devices.iter().map(export).collect(), &addresses, options)?;
+        let server = Arc::new(NbdServer::start(devices.iter().map(export).collect(), &addresses, options)?);
         let places = devices
             .iter()
             .flat_map(|device| server.addresses().iter().map(move |place| (device.name.clone(), place)));
@@ -73,8 +76,26 @@ impl NbdServing {
             .zip(server.uris())
             .map(|((device, place), uri)| Address { device, ..self.address(place, uri) })
             .collect();
+        let (places, running) = (server.addresses().to_vec(), Arc::downgrade(&server));
         cleanup.end_with("the NBD server", Box::new(move || server.stop()));
-        Ok(found)
+        Ok((found, places, running))
+    }
+
+    /// Has a server that listens at these places offer one more device, and gives where that is to be found.
+    pub(crate) fn add(
+        &self,
+        server: &NbdServer,
+        places: &[NbdAddress],
+        NamedDevice { name, device }: &NamedDevice,
+    ) -> Result<Vec<Address>> {
+        let export = NbdExport {
+            name: name.clone().unwrap_or_default(),
+            description: String::new(),
+            device: Arc::clone(device),
+        };
+        let uris = server.add(export)?;
+        let found = places.iter().zip(uris);
+        Ok(found.map(|(place, uri)| Address { device: name.clone(), ..self.address(place, uri) }).collect())
     }
 
     fn address(&self, place: &NbdAddress, uri: String) -> Address {

@@ -11,6 +11,7 @@ mod claims;
 pub mod concat;
 pub mod copies;
 mod io;
+pub mod live;
 pub mod member;
 pub mod mirror;
 pub mod parts;

@@ -1,16 +1,19 @@
 //! A file or block device through the runtime's file I/O.
 
+use std::io::{Seek, SeekFrom};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::health::{Health, Witness};
 use super::opened_file::OpenedFile;
+use crate::ability::{Ability, Wanted};
 use crate::error::IoContext;
 use crate::{
-    Buffer, Completion, Device, DeviceInfo, Error, ErrorKind, Features, Operation, Queue, Request, Result,
-    Runtime, Submission,
+    Buffer, Completion, Device, DeviceInfo, Error, ErrorKind, Features, Operation, Queue, Request, Resize,
+    Result, Runtime, Submission,
 };
 
 /// How to open a file as a device.
@@ -40,9 +43,43 @@ impl Default for FileOptions {
 #[derive(Debug)]
 pub struct FileDevice {
     file: Arc<OwnedFd>,
+    /// But for its size.
     info: DeviceInfo,
+    size: Arc<Size>,
     path: PathBuf,
     health: Arc<Health>,
+}
+
+/// How large a file is, as far as it is known.
+#[derive(Debug)]
+struct Size {
+    file: Arc<OwnedFd>,
+    path: PathBuf,
+    block_size: u32,
+    /// It was opened for as much as there is.
+    is_whole: bool,
+    bytes: AtomicU64,
+}
+
+impl Resize for Size {
+    fn measure(&self) -> Result<u64> {
+        let known = self.bytes.load(Ordering::Acquire);
+        if !self.is_whole {
+            return Ok(known);
+        }
+        let doing = || format!("looking at {}", self.path.display());
+        let file = std::fs::File::from(self.file.try_clone().doing(doing)?);
+        // Of a file as of a block device, where it ends. Nobody counts on where this descriptor stands.
+        let end = (&file).seek(SeekFrom::End(0)).doing(doing)?;
+        let now = end / u64::from(self.block_size) * u64::from(self.block_size);
+        if now < known {
+            let context =
+                format!("{} was cut from {known} to {end} bytes while it was in use", self.path.display());
+            return Err(Error::new(ErrorKind::Gone, context));
+        }
+        self.bytes.store(now, Ordering::Release);
+        Ok(now)
+    }
 }
 
 impl FileDevice {
@@ -58,12 +95,15 @@ impl FileDevice {
             read_only: options.read_only,
             features: Features { flush: true, fua: true, discard: true, write_zeroes: true },
         };
-        Ok(Arc::new(Self {
-            file: Arc::new(file.into()),
-            info,
-            path: path.to_owned(),
-            health: Arc::default(),
-        }))
+        let (file, path): (Arc<OwnedFd>, _) = (Arc::new(file.into()), path.to_owned());
+        let size = Arc::new(Size {
+            file: Arc::clone(&file),
+            path: path.clone(),
+            block_size,
+            is_whole: options.size_bytes.is_none(),
+            bytes: size.into(),
+        });
+        Ok(Arc::new(Self { file, info, size, path, health: Arc::default() }))
     }
 
     /// The path it was opened by.
@@ -89,10 +129,11 @@ impl FileDevice {
             if status.st_nlink == 0 {
                 return Err(Error::new(ErrorKind::Gone, format!("{path} was deleted while it was in use")));
             }
-            if size < self.info.size {
+            let known = self.info().size;
+            if size < known {
                 return Err(Error::new(
                     ErrorKind::Gone,
-                    format!("{path} was cut from {} to {size} bytes while it was in use", self.info.size),
+                    format!("{path} was cut from {known} to {size} bytes while it was in use"),
                 ));
             }
         }
@@ -105,13 +146,17 @@ impl FileDevice {
 
 impl Device for FileDevice {
     fn info(&self) -> DeviceInfo {
-        self.info
+        DeviceInfo { size: self.size.bytes.load(Ordering::Acquire), ..self.info }
+    }
+
+    fn ability(&self, wanted: Wanted) -> Option<Ability> {
+        wanted.offer::<dyn Resize>(|| Arc::clone(&self.size) as _)
     }
 
     fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {
         Ok(Rc::new(FileQueue {
             file: Arc::clone(&self.file),
-            info: self.info,
+            info: self.info(),
             runtime: runtime.clone(),
             witness: Rc::new(Witness(Arc::clone(&self.health))),
         }))

@@ -60,24 +60,14 @@ pub fn server_of(found: &Inspection) -> Option<Server> {
     })
 }
 
-/// Fails with [`ErrorKind::Refused`] if somebody serves the volume, which must end before this can be done.
-pub fn refuse_served(found: &Inspection) -> Result<(), Error> {
-    match server_of(found) {
-        None => Ok(()),
-        Some(server) => {
-            let greeting = server.client.greeting();
-            let context = format!(
-                "the volume is served as {} (process {}), and its users would not see it change: end that first",
-                greeting.name, greeting.pid
-            );
-            Err(Error::new(ErrorKind::Refused, context))
-        }
-    }
-}
-
 impl Server {
+    /// What the volume is like now.
+    pub fn look(&mut self) -> Result<Value, Error> {
+        self.client.ask(&Action::VolumeStatus {})
+    }
+
     /// Has a task done, and waits for its end. What came of it.
-    fn perform(&mut self, task: VolumeTask, output: Output) -> Result<Value, Error> {
+    pub fn perform(&mut self, task: VolumeTask, output: Output) -> Result<Value, Error> {
         let number = self.client.ask(&Action::VolumeTask { task })?["task"].as_u64().unwrap_or(0);
         let told = Told::default();
         loop {

@@ -242,6 +242,10 @@ pub struct VersionsArgs {
     #[arg(long, value_name = "N")]
     pub delete: Option<u64>,
 
+    /// Have who serves the volume offer this version too
+    #[arg(long, value_name = "N", conflicts_with = "delete")]
+    pub beside: Option<u64>,
+
     /// Print them as JSON
     #[arg(long)]
     pub json: bool,

@@ -143,6 +143,9 @@ fn replace(args: &ReplaceArgs, output: Output) -> Result<Exit, Failure> {
 }
 
 fn versions(args: &VersionsArgs, output: Output) -> Result<Exit, Failure> {
+    if let Some(version) = args.beside {
+        return beside(args, version, output);
+    }
     if let Some(version) = args.delete {
         let done = perform(&args.members, VolumeTask::Delete { version }, output)?;
         match args.json {
@@ -168,6 +171,26 @@ fn versions(args: &VersionsArgs, output: Output) -> Result<Exit, Failure> {
         output.json(&json!({ "versions": status["versions"], "room": status["room"] }));
     } else {
         output.result(show::versions(&status, output.stdout_paint()));
+    }
+    Ok(Exit::Pass)
+}
+
+/// Has the server of a volume offer a version too.
+fn beside(args: &VersionsArgs, version: u64, output: Output) -> Result<Exit, Failure> {
+    let found = on_record(&args.members, &runtime()?)?;
+    let Some(mut server) = server_of(&found) else {
+        let message =
+            "nobody serves the volume: say `volume serve --beside N`, or `--version N` for the version alone";
+        return Err(Error::new(ErrorKind::Invalid, message).into());
+    };
+    let done = server.perform(VolumeTask::Beside { version }, output)?;
+    if args.json {
+        output.json(&done);
+        return Ok(Exit::Pass);
+    }
+    for export in done["exports"].as_array().into_iter().flatten() {
+        let word = |key: &str| export[key].as_str().unwrap_or_default().to_owned();
+        output.result(format_args!("{}  {}", word("as"), word("address")));
     }
     Ok(Exit::Pass)
 }
@@ -205,8 +228,15 @@ fn conclude(upkeep: &Value, json: bool, output: Output) -> Exit {
 }
 
 fn destroy(args: &DestroyArgs, output: Output) -> Result<Exit, Failure> {
+    let runtime = runtime()?;
+    let found = on_record(&args.members, &runtime)?;
+    if let Some(mut server) = server_of(&found) {
+        server.perform(VolumeTask::Destroy {}, output)?;
+        output.result(format_args!("{:032x} is no more", found.status.id));
+        return Ok(Exit::Pass);
+    }
     let _claims = claim(&args.members, true)?;
-    let (runtime, members) = (runtime()?, candidates(&args.members, false)?);
+    let members = candidates(&args.members, false)?;
     runtime
         .block_on(async {
             // Only members of one volume: anything else was named by mistake.

@@ -7,9 +7,9 @@ use rotproof_machine::Claim;
 use rotproof_serve::volume::{VolumeTask, identity, member_to_fill};
 use rotproof_volume::volume::{self, Candidate, inspect};
 
-use super::access::{candidates, claim, on_record, perform, refuse_served, runtime};
+use super::access::{Server, candidates, claim, on_record, perform, runtime, server_of};
 use super::args::{AddArgs, GrowArgs, RemoveArgs};
-use super::{absolute, conclude, rate, show_status};
+use super::{absolute, conclude, rate, show, show_status};
 use crate::exit::Exit;
 use crate::fail::Failure;
 use crate::output::Output;
@@ -33,6 +33,16 @@ fn to_fill(
     Ok(devices)
 }
 
+/// Shows a volume as its server sees it.
+fn show_served(mut server: Server, json: bool, output: Output) -> Result<Exit, Failure> {
+    let status = server.look()?;
+    match json {
+        true => output.json(&status),
+        false => output.result(show::status(&status, output.stdout_paint())),
+    }
+    Ok(Exit::Pass)
+}
+
 pub fn add(args: &AddArgs, output: Output) -> Result<Exit, Failure> {
     if let Some(spare) = &args.spare {
         let task = VolumeTask::AddSpare { device: absolute(spare), overwrite: args.overwrite };
@@ -48,7 +58,11 @@ pub fn add(args: &AddArgs, output: Output) -> Result<Exit, Failure> {
         return Ok(Exit::Pass);
     }
     let runtime = runtime()?;
-    refuse_served(&on_record(&args.members, &runtime)?)?;
+    if let Some(mut server) = server_of(&on_record(&args.members, &runtime)?) {
+        let devices = args.copy.iter().map(|path| absolute(path)).collect();
+        let task = VolumeTask::AddCopy { devices, overwrite: args.overwrite, rate: rate(args.rate) };
+        return Ok(conclude(&server.perform(task, output)?, args.json, output));
+    }
     {
         let _claims = claim(&args.members, true)?;
         let devices = to_fill(&args.members, &args.copy, args.overwrite, &runtime)?;
@@ -70,7 +84,10 @@ pub fn remove(args: &RemoveArgs, output: Output) -> Result<Exit, Failure> {
     let mut rest = args.members.clone();
     if args.spare.is_none() {
         let found = on_record(&args.members, &runtime)?;
-        refuse_served(&found)?;
+        if let Some(mut server) = server_of(&found) {
+            server.perform(VolumeTask::RemoveCopy { members: args.member.clone() }, output)?;
+            return show_served(server, args.json, output);
+        }
         let _claims = claim(&args.members, true)?;
         let members = candidates(&args.members, false)?;
         runtime.block_on(volume::remove_copy(&members, &args.member, &runtime))??;
@@ -95,7 +112,16 @@ pub fn remove(args: &RemoveArgs, output: Output) -> Result<Exit, Failure> {
 
 pub fn grow(args: &GrowArgs, output: Output) -> Result<Exit, Failure> {
     let runtime = runtime()?;
-    refuse_served(&on_record(&args.members, &runtime)?)?;
+    if let Some(mut server) = server_of(&on_record(&args.members, &runtime)?) {
+        let with = args.with.iter().map(|path| absolute(path)).collect();
+        let done = server.perform(VolumeTask::Grow { with, overwrite: args.overwrite }, output)?;
+        let number = |key: &str| bytes(done[key].as_u64().unwrap_or(0));
+        output.note(format_args!("grown from {} to {}", number("before_bytes"), number("after_bytes")));
+        if let Some(note) = done["note"].as_str() {
+            output.note(format_args!("its users could not be told: {note}"));
+        }
+        return show_served(server, args.json, output);
+    }
     let _claims = claim(&args.members, true)?;
     let devices = to_fill(&args.members, &args.with, args.overwrite, &runtime)?;
     let new: Vec<Candidate> = devices.iter().map(|(candidate, _)| candidate.clone()).collect();

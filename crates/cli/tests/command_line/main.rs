@@ -17,3 +17,4 @@ mod react;
 mod several;
 mod trace;
 mod volume;
+mod volume_served;

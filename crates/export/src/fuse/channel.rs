@@ -44,6 +44,11 @@ impl Channel {
         })
     }
 
+    /// One that others use as well.
+    pub(super) fn of(fd: Arc<OwnedFd>) -> Self {
+        Self(fd)
+    }
+
     pub(super) fn from_fd(fd: OwnedFd) -> Self {
         Self(Arc::new(fd))
     }

@@ -21,9 +21,10 @@ mod wire;
 
 use std::fmt;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -101,6 +102,12 @@ pub struct FuseExport {
     /// By which the kernel is told of changes, where it keeps what it has read.
     notices: Option<Channel>,
     needs_no_fsync: Arc<AtomicBool>,
+    device: Arc<dyn Device>,
+    /// Bytes of the file, as the threads answer it.
+    size: Arc<AtomicU64>,
+    opened: Arc<AtomicUsize>,
+    /// A channel of one of the threads, which goes when they do: a connection that somebody keeps open is not ended by the kernel.
+    connection: Weak<OwnedFd>,
 }
 
 impl FuseExport {
@@ -115,6 +122,8 @@ impl FuseExport {
         let tree = Tree {
             file_name: options.file_name.clone(),
             info,
+            size: Arc::new(info.size.into()),
+            opened: Arc::default(),
             uid,
             gid,
             open_to_all: options.allow_other,
@@ -122,7 +131,8 @@ impl FuseExport {
             needs_no_fsync: Arc::default(),
         };
         let needs_no_fsync = Arc::clone(&tree.needs_no_fsync);
-        let setup = Setup { device, tree, options };
+        let (size, opened) = (Arc::clone(&tree.size), Arc::clone(&tree.opened));
+        let setup = Setup { device: Arc::clone(&device), tree, options };
         // Queues first: nothing is mounted that could not be served.
         let threads = Threads::start(&setup)?;
         let options = setup.options;
@@ -141,6 +151,10 @@ impl FuseExport {
             is_mounted: Mutex::new(true),
             notices: options.is_cached.then(|| first.clone()),
             needs_no_fsync,
+            device,
+            size,
+            opened,
+            connection: Weak::new(),
         };
         // From here on a failure drops the export, which unmounts.
         let over_ring = handshake::shake_hands(&first, export.threads.have_rings())?;
@@ -149,7 +163,9 @@ impl FuseExport {
                 let (blocking, polled) = (first.another(true)?, first.another(false)?);
                 Ok(Channels { blocking, polled, over_ring })
             })
-            .collect::<Result<_>>()?;
+            .collect::<Result<Vec<_>>>()?;
+        export.connection =
+            channels.first().map_or_else(Weak::new, |first| Arc::downgrade(first.blocking.fd()));
         export.over_ring = over_ring;
         export.threads.serve(channels, &mount);
         Ok(export)
@@ -158,6 +174,34 @@ impl FuseExport {
     /// The file.
     pub fn path(&self) -> &Path {
         &self.file
+    }
+
+    /// Lets the file become as large as the device is now, and has the kernel ask for its size. Without effect if it is not larger.
+    pub fn resized(&self) -> Result<()> {
+        let now = self.device.info().size;
+        if self.size.fetch_max(now, Ordering::SeqCst) >= now {
+            return Ok(());
+        }
+        let Some(channel) = self.connection.upgrade().map(Channel::of) else { return Ok(()) };
+        let doing = || "telling the kernel that a file has become larger".to_owned();
+        // Below zero: nothing but what is known of the file.
+        let notice = InvalInode { ino: FILE, off: -1, len: 0 };
+        match channel.send(0, notify::INVAL_INODE, notice.as_bytes()) {
+            // Nobody has looked at the file yet; the channel takes that for an answer that nobody waits for.
+            Ok(()) => {}
+            Err(error) => return Err(error).doing(doing),
+        }
+        let seen = std::fs::metadata(&self.file).doing(doing)?.len();
+        if seen < now {
+            let message = format!("the kernel sees {seen} bytes of {}, which has {now}", self.file.display());
+            return Err(Error::new(ErrorKind::Internal, message));
+        }
+        Ok(())
+    }
+
+    /// How often the file is open now, by programs and loop devices.
+    pub fn opened(&self) -> usize {
+        self.opened.load(Ordering::Relaxed)
     }
 
     /// Makes the kernel forget what it has read of these bytes of the file: the device holds something else there now. Nothing may

@@ -17,7 +17,7 @@ use super::data::{DataPath, Payload};
 use super::parse::{FuseOperation, Malformed, TRANSFER_BYTES_MAX, parse};
 use super::reply::{Asker, Reply};
 use super::ring::{Arrived, FuseRing};
-use super::tree::Tree;
+use super::tree::{FILE, Tree};
 use super::wire::HEAD_BYTES;
 use crate::lane::Lane;
 
@@ -234,7 +234,17 @@ fn serve(data: &DataPath, tree: &Tree, reply: Reply, node: u64, operation: FuseO
         FuseOperation::SetAttr { valid, size } => {
             reply.fields(tree.set_attributes(node, valid, size));
         }
-        FuseOperation::Open { flags } => reply.fields(tree.open(node, flags)),
+        FuseOperation::Open { flags } => {
+            let answer = tree.open(node, flags);
+            if answer.is_ok() {
+                tree.opened.fetch_add(1, Ordering::Relaxed);
+            }
+            reply.fields(answer);
+        }
+        FuseOperation::Release if node == FILE => {
+            tree.opened.fetch_sub(1, Ordering::Relaxed);
+            reply.data(&[]);
+        }
         FuseOperation::OpenDir => reply.fields(tree.open_directory(node)),
         FuseOperation::ReadDir { offset, size } => match tree.entries(node, offset, size) {
             Ok(entries) => reply.data(&entries),
@@ -320,6 +330,7 @@ mod tests {
                 runtime,
                 queue,
                 info,
+                size: Arc::new(info.size.into()),
                 stripes,
                 phase: Arc::default(),
                 thread: 0,
@@ -328,6 +339,8 @@ mod tests {
             let tree = Tree {
                 file_name: "disk".into(),
                 info,
+                size: Arc::new(info.size.into()),
+                opened: Arc::default(),
                 uid: 0,
                 gid: 0,
                 open_to_all: false,

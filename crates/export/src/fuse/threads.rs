@@ -191,6 +191,7 @@ fn run(
         runtime,
         queue,
         info: setup.tree.info,
+        size: Arc::clone(&setup.tree.size),
         stripes: stripes.on_this_thread(),
         phase: Arc::clone(&setup.options.phase),
         thread: u16::try_from(number).expect("at most 64 threads"),

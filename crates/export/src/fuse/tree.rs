@@ -2,7 +2,7 @@
 //! answer; no I/O, no device beyond its information page.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use rotproof_block::DeviceInfo;
 
@@ -11,7 +11,7 @@ use super::wire::{Attr, AttrOut, Dirent, EntryOut, OpenOut, Plain, ROOT, StatfsO
 
 /// The node of the file.
 pub(super) const FILE: u64 = 2;
-/// Nothing here ever changes, so the kernel may remember it for this long.
+/// Nothing here changes but the size, of which the kernel is told, so it may remember all for this long.
 const VALID_SECONDS: u64 = 3600;
 
 /// What the file system shows.
@@ -19,6 +19,10 @@ const VALID_SECONDS: u64 = 3600;
 pub(super) struct Tree {
     pub file_name: String,
     pub info: DeviceInfo,
+    /// Bytes of the file; they may become more.
+    pub size: Arc<AtomicU64>,
+    /// How often it is open now.
+    pub opened: Arc<AtomicUsize>,
     pub uid: u32,
     pub gid: u32,
     /// Whether users other than the owner may use the file.
@@ -33,6 +37,10 @@ pub(super) struct Tree {
 pub(super) type Answer<T> = Result<T, i32>;
 
 impl Tree {
+    fn bytes(&self) -> u64 {
+        self.size.load(Ordering::Relaxed)
+    }
+
     fn attributes(&self, node: u64) -> Answer<Attr> {
         let common = Attr { ino: node, uid: self.uid, gid: self.gid, blksize: 4096, ..Attr::default() };
         match node {
@@ -46,8 +54,8 @@ impl Tree {
                 Ok(Attr {
                     mode: libc::S_IFREG | permissions,
                     nlink: 1,
-                    size: self.info.size,
-                    blocks: self.info.size.div_ceil(512),
+                    size: self.bytes(),
+                    blocks: self.bytes().div_ceil(512),
                     ..common
                 })
             }
@@ -152,7 +160,7 @@ impl Tree {
     /// A file system that is full with its one file.
     pub(super) fn statistics(&self) -> StatfsOut {
         StatfsOut {
-            blocks: self.info.size.div_ceil(4096),
+            blocks: self.bytes().div_ceil(4096),
             files: 2,
             bsize: 4096,
             frsize: 4096,

@@ -16,6 +16,7 @@ use crate::system::{self, c_path, check};
 const CONTROL: &str = "/dev/loop-control";
 
 const LOOP_CLR_FD: libc::Ioctl = 0x4C01;
+const LOOP_SET_CAPACITY: libc::Ioctl = 0x4C07;
 const LOOP_SET_DIRECT_IO: libc::Ioctl = 0x4C08;
 const LOOP_GET_STATUS64: libc::Ioctl = 0x4C05;
 const LOOP_CONFIGURE: libc::Ioctl = 0x4C0A;
@@ -140,6 +141,14 @@ pub(super) fn set_direct_io(device: &impl AsRawFd, on: bool) -> Result<()> {
     check(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_SET_DIRECT_IO, libc::c_ulong::from(on)) })
         .map(drop)
         .doing(|| "changing how the loop device reads its file".into())
+}
+
+/// Has the device become as large as its file is now.
+pub(super) fn set_capacity(device: &impl AsRawFd) -> Result<()> {
+    // SAFETY: the call takes no argument that counts.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_SET_CAPACITY, 0) })
+        .map(drop)
+        .doing(|| "telling a loop device that its file has become larger".into())
 }
 
 /// Detaches, now or on the last close.

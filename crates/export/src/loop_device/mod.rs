@@ -105,6 +105,11 @@ impl LoopDevice {
         control::set_direct_io(&system::open(&self.path, libc::O_RDONLY)?, on)
     }
 
+    /// Becomes as large as its file is now; who has it open sees that.
+    pub fn resized(&self) -> Result<()> {
+        control::set_capacity(&system::open(&self.path, libc::O_RDONLY)?)
+    }
+
     /// The block device, such as `/dev/loop0`.
     pub fn path(&self) -> &Path {
         &self.path

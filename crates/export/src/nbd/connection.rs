@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::time::{Duration, Instant};
 
+use parking_lot::RwLock;
 use rotproof_block::runtime::RuntimeOptions;
 use rotproof_block::{Result, Runtime};
 use rustls::ServerConfig;
@@ -21,7 +22,8 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(30);
 
 /// What all connections of a server share.
 pub(super) struct Shared {
-    pub(super) exports: Vec<Offered>,
+    /// They become more, and none goes.
+    pub(super) exports: RwLock<Vec<Arc<Offered>>>,
     pub(super) tls: Option<Arc<ServerConfig>>,
     pub(super) seed: u64,
     pub(super) epoch: Instant,
@@ -38,18 +40,21 @@ pub(super) fn serve(socket: Arc<OwnedFd>, number: u64, shared: &Shared) -> Resul
         tls: shared.tls.as_ref(),
     };
     let encryption = if shared.tls.is_some() { Encryption::Required } else { Encryption::None };
-    let Ok(Some(agreed)) = negotiate(&mut stream, &shared.exports, encryption) else { return Ok(()) };
+    let exports = shared.exports.read().clone();
+    let Ok(Some(agreed)) = negotiate(&mut stream, &exports, encryption) else { return Ok(()) };
     let transport = stream.transport;
     if set_receive_timeout(transport.socket(), Duration::ZERO).is_err() {
         return Ok(());
     }
-    let export = &shared.exports[agreed.export];
+    let export = &exports[agreed.export];
     let runtime = Runtime::uring(RuntimeOptions { epoch: shared.epoch, ..RuntimeOptions::new(shared.seed) })?;
     let queue = export.device.open_queue(&runtime)?;
+    let info = export.device.info();
     let lane = Lane {
         runtime,
         queue,
-        info: export.device.info(),
+        info,
+        size: Arc::new(info.size.into()),
         stripes: export.stripes.on_this_thread(),
         phase: Arc::clone(&shared.phase),
         thread: number as u16,

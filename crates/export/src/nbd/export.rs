@@ -29,12 +29,16 @@ pub(super) struct Offered {
     pub(super) description: String,
     pub(super) device: Arc<dyn Device>,
     pub(super) stripes: SharedStripes,
-    pub(super) size: u64,
     flags: u16,
     pub(super) preferred_bytes: u32,
 }
 
 impl Offered {
+    /// Bytes that a client is told of, as they are now: the device may have become larger since another client asked.
+    pub(super) fn size(&self) -> u64 {
+        self.device.info().size
+    }
+
     /// The flags for a client that has asked for structured replies, or has not: without them it cannot be told where a read
     /// was cut into pieces.
     pub(super) fn flags_for(&self, structured: bool) -> u16 {
@@ -43,12 +47,12 @@ impl Offered {
 }
 
 /// Checks names and prepares what is offered. Fails with [`ErrorKind::Invalid`].
-pub(super) fn offer(exports: Vec<NbdExport>) -> Result<Vec<Offered>> {
+pub(super) fn offer(exports: Vec<NbdExport>) -> Result<Vec<Arc<Offered>>> {
     let invalid = |message: String| Err(Error::new(ErrorKind::Invalid, message));
     if exports.is_empty() {
         return invalid("an NBD server needs at least one export".into());
     }
-    let mut offered: Vec<Offered> = Vec::with_capacity(exports.len());
+    let mut offered: Vec<Arc<Offered>> = Vec::with_capacity(exports.len());
     for NbdExport { name, description, device } in exports {
         if name.len() > NAME_BYTES_MAX || description.len() > NAME_BYTES_MAX {
             return invalid(format!("name and description of an export have up to {NAME_BYTES_MAX} bytes"));
@@ -57,15 +61,14 @@ pub(super) fn offer(exports: Vec<NbdExport>) -> Result<Vec<Offered>> {
             return invalid(format!("two exports have the name {name:?}; give each its own"));
         }
         let info = device.info();
-        offered.push(Offered {
+        offered.push(Arc::new(Offered {
             name,
             description,
             stripes: SharedStripes::of(&device),
-            size: info.size,
             flags: flags(&info),
             preferred_bytes: info.block_size.max(PREFERRED_BYTES),
             device,
-        });
+        }));
     }
     Ok(offered)
 }

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rotproof_block::error::IoContext;
 use rotproof_block::runtime::RuntimeOptions;
 use rotproof_block::{Error, ErrorKind, Result, Runtime};
@@ -94,7 +94,14 @@ impl NbdServer {
         let listeners = addresses.iter().map(Listener::bind).collect::<Result<Vec<_>>>()?;
         let NbdOptions { seed, epoch, phase, tls } = options;
         let server = Arc::new(Server {
-            shared: Shared { exports, tls, seed, epoch, phase, abandon: AtomicBool::new(false) },
+            shared: Shared {
+                exports: RwLock::new(exports),
+                tls,
+                seed,
+                epoch,
+                phase,
+                abandon: AtomicBool::new(false),
+            },
             door: Door::new()?,
             clients: Arc::default(),
         });
@@ -115,11 +122,33 @@ impl NbdServer {
     /// One URI for each export at each address.
     pub fn uris(&self) -> Vec<String> {
         let shared = &self.server.shared;
-        let exports = shared.exports.iter();
+        let exports = shared.exports.read();
         let with_tls = shared.tls.is_some();
         exports
+            .iter()
             .flat_map(|export| self.addresses.iter().map(|place| place.uri(&export.name, with_tls)))
             .collect()
+    }
+
+    /// Offers one more device to clients that come from now on. One URI for each address.
+    ///
+    /// Fails with [`ErrorKind::Invalid`] on a name that is taken, and as the device fails to open.
+    pub fn add(&self, export: NbdExport) -> Result<Vec<String>> {
+        let Shared { exports, tls, epoch, seed, .. } = &self.server.shared;
+        let runtime = Runtime::uring(RuntimeOptions { epoch: *epoch, ..RuntimeOptions::new(*seed) })?;
+        drop(export.device.open_queue(&runtime)?);
+        let offered = export::offer(vec![export])?;
+        let mut exports = exports.write();
+        let mut uris = Vec::new();
+        for one in offered {
+            if exports.iter().any(|known| known.name == one.name) {
+                let message = format!("there is an export of the name {:?} already", one.name);
+                return Err(Error::new(ErrorKind::Invalid, message));
+            }
+            uris.extend(self.addresses.iter().map(|place| place.uri(&one.name, tls.is_some())));
+            exports.push(one);
+        }
+        Ok(uris)
     }
 
     /// Clients connected now.
@@ -159,7 +188,8 @@ pub fn serve_nbd_client(socket: OwnedFd, exports: Vec<NbdExport>, options: NbdOp
     let NbdOptions { seed, epoch, phase, tls } = options;
     let exports = export::offer(exports)?;
     tune(&socket);
-    let shared = Shared { exports, tls, seed, epoch, phase, abandon: AtomicBool::new(false) };
+    let (exports, abandon) = (RwLock::new(exports), AtomicBool::new(false));
+    let shared = Shared { exports, tls, seed, epoch, phase, abandon };
     connection::serve(Arc::new(socket), 1, &shared)
 }
 

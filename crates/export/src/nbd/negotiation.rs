@@ -4,6 +4,7 @@
 //! nothing of sockets. Source: the NBD protocol's specification, "Handshake phase".
 
 use std::io;
+use std::sync::Arc;
 
 use rotproof_block::nbd::{self, Fields, handshake_flag, info, option, option_reply as reply};
 
@@ -52,7 +53,7 @@ pub(super) struct Agreed {
 /// Runs the handshake. `None`: the client has left in the way that the protocol has for it.
 pub(super) fn negotiate(
     stream: &mut impl Stream,
-    exports: &[Offered],
+    exports: &[Arc<Offered>],
     encryption: Encryption,
 ) -> io::Result<Option<Agreed>> {
     let mut opening = Vec::with_capacity(18);
@@ -98,7 +99,7 @@ enum Next {
 
 struct Negotiation<'a, S> {
     stream: &'a mut S,
-    exports: &'a [Offered],
+    exports: &'a [Arc<Offered>],
     encryption: Encryption,
     with_zeroes: bool,
     structured: bool,
@@ -225,7 +226,7 @@ impl<S: Stream> Negotiation<'_, S> {
             return Err(violation(format!("no export {:?}", String::from_utf8_lossy(name))));
         };
         let export = &self.exports[number];
-        self.out.extend(export.size.to_be_bytes());
+        self.out.extend(export.size().to_be_bytes());
         self.out.extend(export.flags_for(self.structured || self.extended).to_be_bytes());
         if self.with_zeroes {
             self.out.extend([0; 124]);
@@ -265,7 +266,7 @@ impl<S: Stream> Negotiation<'_, S> {
         let exports = self.exports;
         let export = &exports[number];
         let mut data = info::EXPORT.to_be_bytes().to_vec();
-        data.extend(export.size.to_be_bytes());
+        data.extend(export.size().to_be_bytes());
         data.extend(export.flags_for(self.structured || self.extended).to_be_bytes());
         self.reply(option, reply::INFO, &data);
         // The sizes are told unasked: a client may ignore them.

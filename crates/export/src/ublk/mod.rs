@@ -342,6 +342,7 @@ fn run_queue(
             queue: device.open_queue(&runtime)?,
             runtime,
             info: device.info(),
+            size: Arc::new(device.info().size.into()),
             stripes: stripes.on_this_thread(),
             phase: Arc::clone(&options.phase),
             thread: queue,

@@ -153,6 +153,7 @@ impl Session {
             queue: offered.device.open_queue(&runtime)?,
             runtime,
             info: offered.info,
+            size: Arc::new(offered.info.size.into()),
             stripes: offered.stripes.on_this_thread(),
             phase: Arc::clone(&shared.phase),
             thread: number,

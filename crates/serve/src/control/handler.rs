@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::protocol::{Action, ErrorBody, FaultKind, Greeting, VERSION};
 use crate::Ready;
+use crate::exports::Exports;
 use crate::volume::Keeper;
 
 /// Rules of one page of `list`, and records of one page of `hits`, at most.
@@ -42,6 +43,7 @@ pub struct Handler {
     added: usize,
     added_bytes: usize,
     keeper: Option<Arc<Keeper>>,
+    exports: Option<Arc<Exports>>,
 }
 
 type Answer = Result<Value, ErrorBody>;
@@ -58,13 +60,19 @@ fn refused(error: Error) -> ErrorBody {
 impl Handler {
     /// One that changes the rules of `sites`.
     pub fn new(sites: Sites, served: ServedStack) -> Self {
-        Self { sites, served, added: 0, added_bytes: 0, keeper: None }
+        Self { sites, served, added: 0, added_bytes: 0, keeper: None, exports: None }
     }
 
     /// Has it take tasks for the volume that `keeper` looks after.
     #[must_use]
     pub fn with_volume(self, keeper: Option<Arc<Keeper>>) -> Self {
         Self { keeper, ..self }
+    }
+
+    /// Has it tell of exports as they are at the time.
+    #[must_use]
+    pub(crate) fn with_exports(self, exports: Arc<Exports>) -> Self {
+        Self { exports: Some(exports), ..self }
     }
 
     /// What every connection begins with.
@@ -106,6 +114,8 @@ impl Handler {
 
     fn status(&self) -> Value {
         let Ready { name, pid, size_bytes, block_size_bytes, exports, .. } = &self.served.ready;
+        let now = self.exports.as_ref().map(|exports| (exports.size_bytes(), exports.addresses()));
+        let (size_bytes, exports) = now.unwrap_or_else(|| (*size_bytes, exports.clone()));
         let reports = self.sites.report();
         let count = |state| reports.iter().filter(|report| report.state == state).count();
         let sum = |value: fn(&RuleReport) -> u64| reports.iter().map(value).sum::<u64>();

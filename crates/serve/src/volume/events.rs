@@ -69,9 +69,12 @@ pub struct Event {
 pub fn between(before: &Look, now: &Look) -> Vec<Event> {
     let mut events = Vec::new();
     let mut tell = |word, details| events.push(Event { word, details });
-    for (number, ((name_before, state_before), (name, state))) in
-        before.members.iter().zip(&now.members).enumerate()
-    {
+    // One copy more or fewer gives members other numbers.
+    let is_as_many = before.members.len() == now.members.len();
+    for (number, (name, state)) in now.members.iter().enumerate() {
+        let same = |(other, _): &&(Option<String>, MemberState)| other == name;
+        let known = if is_as_many { before.members.get(number) } else { before.members.iter().find(same) };
+        let Some((name_before, state_before)) = known else { continue };
         if name_before != name {
             tell("member_replaced", json!({ "member": number, "path": name }));
         }
@@ -143,5 +146,12 @@ mod tests {
         assert_eq!(words(&before, &failed), ["member_failed", "repaired", "lost", "version_captured"]);
         assert_eq!(between(&before, &failed)[1].details, json!({ "bytes": 8192 }));
         assert_eq!(words(&failed, &before), ["member_current", "version_gone"]);
+        // One that came, and one before it that went.
+        let more = Look {
+            members: vec![(Some("b".to_owned()), MemberState::Current), member(MemberState::Current)],
+            ..Look::default()
+        };
+        assert!(words(&before, &more).is_empty() && words(&more, &before).is_empty());
+        assert_eq!(words(&more, &behind(1)), ["member_behind"]);
     }
 }

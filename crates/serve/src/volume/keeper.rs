@@ -13,14 +13,16 @@ use rotproof_block::runtime::RuntimeOptions;
 use rotproof_block::{Error, ErrorKind, Result, Runtime};
 use rotproof_machine::Claim;
 use rotproof_volume::copies::MemberState;
-use rotproof_volume::volume::Volume;
+use rotproof_volume::live::LiveVolume;
 use serde_json::{Value, json};
 
 use super::describe::status_json;
 use super::events::{Event, Look, between};
 use super::hook::{Hook, HookReport, Of};
 use super::perform::Doer;
+use super::reshape::{Reshaper, Step};
 use super::task::{TaskReport, TaskState, VolumeTask};
+use crate::exports::Exports;
 
 /// How often it is looked at the volume.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -30,6 +32,12 @@ const RETRY: Duration = Duration::from_secs(60);
 
 /// Tasks that are remembered.
 const REPORTS_MAX: usize = 100;
+
+/// How long whoever has a volume destroyed gets to learn that it is done, before its server ends.
+const TELLING: Duration = Duration::from_secs(5);
+
+/// The word of the task that ends all.
+const DESTROY: &str = "destroy";
 
 /// Tasks that may wait.
 const WAITING_MAX: usize = 32;
@@ -66,12 +74,17 @@ pub struct KeeperFigures {
 }
 
 struct Shared {
-    volume: Arc<Volume>,
+    volume: Arc<LiveVolume>,
+    exports: Arc<Exports>,
     options: KeeperOptions,
     tasks: Mutex<Tasks>,
     look: Mutex<Look>,
     hook: Option<Hook>,
     stops: AtomicBool,
+    /// When the volume was destroyed, if it was.
+    destroyed: Mutex<Option<Instant>>,
+    /// Somebody knows of that.
+    is_told: AtomicBool,
     /// The right to use devices that came later. It outlives the volume.
     claims: Arc<Mutex<Vec<Claim>>>,
 }
@@ -92,23 +105,27 @@ struct Tasks {
 impl Keeper {
     /// Begins to look after a volume. `claims` get the right to use what becomes part of it; whoever keeps them gives them up
     /// after the volume.
-    pub fn start(
-        volume: Arc<Volume>,
+    pub(crate) fn start(
+        volume: Arc<LiveVolume>,
         options: KeeperOptions,
         claims: Arc<Mutex<Vec<Claim>>>,
+        exports: Arc<Exports>,
     ) -> Result<Arc<Self>> {
-        let of = Of { stack: options.name.clone(), volume: format!("{:032x}", volume.status().id) };
+        let of = Of { stack: options.name.clone(), volume: format!("{:032x}", volume.volume().status().id) };
         let hook = options.hook.as_deref().map(|command| Hook::start(command, of)).transpose()?;
         let (sender, receiver) = channel();
         let tasks = Tasks { last: 0, reports: VecDeque::new(), sender: Some(sender) };
-        let look = Mutex::new(Look::at(&volume));
+        let look = Mutex::new(Look::at(&volume.volume()));
         let shared = Arc::new(Shared {
             volume,
+            exports,
             options,
             tasks: Mutex::new(tasks),
             look,
             hook,
             stops: AtomicBool::new(false),
+            destroyed: Mutex::default(),
+            is_told: AtomicBool::new(false),
             claims,
         });
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
@@ -132,18 +149,29 @@ impl Keeper {
 
     /// How far a task has come, if it is remembered.
     pub fn task(&self, number: u64) -> Option<TaskReport> {
-        self.shared.tasks.lock().reports.iter().find(|report| report.task == number).cloned()
+        let report = self.shared.tasks.lock().reports.iter().find(|report| report.task == number).cloned();
+        if report.as_ref().is_some_and(|report| report.verb == DESTROY && report.state == TaskState::Done) {
+            self.shared.is_told.store(true, Ordering::SeqCst);
+        }
+        report
+    }
+
+    /// Whether the volume was destroyed, and whoever wanted that has learned so, or has had the time to.
+    pub(crate) fn is_over(&self) -> bool {
+        let destroyed = *self.shared.destroyed.lock();
+        destroyed.is_some_and(|at| self.shared.is_told.load(Ordering::SeqCst) || at.elapsed() > TELLING)
     }
 
     /// What the volume is like, as JSON.
     pub fn status(&self) -> Value {
-        let volume = &self.shared.volume;
+        let (volume, failure) = (self.shared.volume.volume(), self.shared.volume.failure());
         let checks = volume.checksum_report().unwrap_or_default();
+        let notes: Vec<String> = failure.into_iter().chain(volume.notes().iter().cloned()).collect();
         let mut status = status_json(
             &volume.status(),
             &volume.options(),
             true,
-            volume.notes(),
+            &notes,
             Some(&checks),
             volume.versions_report(),
         );
@@ -233,20 +261,13 @@ impl Shared {
             self.tell(&Event { word: "task_begun", details: json!({ "task": number, "verb": verb }) });
             let options = RuntimeOptions { epoch: self.options.epoch, ..RuntimeOptions::new(0) };
             let done = Runtime::uring(options).and_then(|runtime| {
-                let doer = Doer {
-                    volume: &self.volume,
-                    runtime: &runtime,
-                    progress: &|done, of| {
-                        self.change(number, |report| (report.done_bytes, report.of_bytes) = (done, of));
-                    },
-                    stops: &self.stops,
-                    claims: &self.claims,
-                    rebuild_rate: self.options.rebuild_rate,
-                };
-                let done = runtime.block_on(doer.perform(task));
+                let done = runtime.block_on(self.perform(number, task, &runtime));
                 runtime.abandon_tasks();
                 done?
             });
+            if verb == DESTROY && done.is_ok() {
+                *self.destroyed.lock() = Some(Instant::now());
+            }
             let (word, details) = match &done {
                 Ok(result) => ("task_done", json!({ "task": number, "verb": verb, "result": result })),
                 Err(error) => {
@@ -264,11 +285,33 @@ impl Shared {
         }
     }
 
+    async fn perform(&self, number: u64, task: VolumeTask, runtime: &Runtime) -> Result<Value> {
+        let Self { volume, exports, claims, .. } = self;
+        let task = match (Reshaper { volume, exports, runtime, claims }).perform(task).await? {
+            Step::Done(result) => return Ok(result),
+            Step::Then(task) => task,
+        };
+        if let Some(why) = volume.failure() {
+            return Err(Error::new(ErrorKind::Gone, why));
+        }
+        let doer = Doer {
+            volume: &volume.volume(),
+            runtime,
+            progress: &|done, of| {
+                self.change(number, |report| (report.done_bytes, report.of_bytes) = (done, of));
+            },
+            stops: &self.stops,
+            claims,
+            rebuild_rate: self.options.rebuild_rate,
+        };
+        doer.perform(task).await
+    }
+
     fn watch(&self) {
         let mut tried: Option<(Vec<u8>, Instant)> = None;
         while !self.stops.load(Ordering::SeqCst) {
             std::thread::sleep(INTERVAL);
-            let now = Look::at(&self.volume);
+            let now = Look::at(&self.volume.volume());
             let before = std::mem::replace(&mut *self.look.lock(), now.clone());
             for event in between(&before, &now) {
                 self.tell(&event);
@@ -293,13 +336,14 @@ impl Shared {
             .reports
             .iter()
             .any(|report| matches!(report.state, TaskState::Waiting | TaskState::Running));
-        if is_busy {
+        if is_busy || self.volume.failure().is_some() {
             return false;
         }
-        let has_spare = || self.volume.status().spares.iter().any(Option::is_some);
+        let volume = self.volume.volume();
+        let has_spare = || volume.status().spares.iter().any(Option::is_some);
         let task = if kinds.contains(&FAILED) && has_spare() {
             VolumeTask::UseSpare {}
-        } else if kinds.contains(&BEHIND) || self.volume.is_to_rebuild() {
+        } else if kinds.contains(&BEHIND) || volume.is_to_rebuild() {
             VolumeTask::Rebuild { rate: self.options.rebuild_rate }
         } else {
             return false;

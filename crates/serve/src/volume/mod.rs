@@ -10,6 +10,7 @@ mod hook;
 mod keeper;
 mod member;
 mod perform;
+mod reshape;
 mod task;
 mod versions;
 

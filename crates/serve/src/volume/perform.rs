@@ -76,6 +76,15 @@ impl Doer<'_> {
                 volume.delete_version(runtime, version).await?;
                 Ok(json!({ "version": version }))
             }
+            // They need a volume that nobody uses, or its server: see `reshape`.
+            VolumeTask::Grow { .. }
+            | VolumeTask::AddCopy { .. }
+            | VolumeTask::RemoveCopy { .. }
+            | VolumeTask::Beside { .. }
+            | VolumeTask::Destroy {} => {
+                let context = format!("{} is no task for one who has the volume open", task.word());
+                Err(Error::new(ErrorKind::Unsupported, context))
+            }
             VolumeTask::UseSpare {} => match volume.use_spare(identity()?, runtime).await? {
                 Some((member, path)) => {
                     let mut result = self.rebuild(self.rebuild_rate).await?;

@@ -63,6 +63,38 @@ pub enum VolumeTask {
         /// Its number.
         version: u64,
     },
+    /// Makes the volume larger: by what all members of a mirror have become larger, and by further mirrors.
+    Grow {
+        /// Devices for further mirrors.
+        #[serde(default)]
+        with: Vec<PathBuf>,
+        /// Permits destroying what they hold.
+        #[serde(default)]
+        overwrite: bool,
+    },
+    /// Keeps one copy more, and fills it.
+    AddCopy {
+        /// A device for each mirror.
+        devices: Vec<PathBuf>,
+        /// Permits destroying what they hold.
+        #[serde(default)]
+        overwrite: bool,
+        /// Bytes a second at most.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rate: Option<u64>,
+    },
+    /// Keeps one copy fewer.
+    RemoveCopy {
+        /// A member of each mirror.
+        members: Vec<usize>,
+    },
+    /// Offers a version beside the present.
+    Beside {
+        /// Its number.
+        version: u64,
+    },
+    /// Ends the volume, if nobody uses it, and with it the server.
+    Destroy {},
     /// Puts a spare in the place of a member that has failed, and fills it. Begins by itself.
     UseSpare {},
 }
@@ -79,6 +111,11 @@ impl VolumeTask {
             Self::Capture { .. } => "capture",
             Self::Rollback { .. } => "rollback",
             Self::Delete { .. } => "delete",
+            Self::Grow { .. } => "grow",
+            Self::AddCopy { .. } => "add_copy",
+            Self::RemoveCopy { .. } => "remove_copy",
+            Self::Beside { .. } => "beside",
+            Self::Destroy {} => "destroy",
             Self::UseSpare {} => "use_spare",
         }
     }

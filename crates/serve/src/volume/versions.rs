@@ -8,7 +8,7 @@ const PRESENT: &str = "present";
 
 /// The devices of a stack, and with them these versions of the volume in it: `present`, `version-3` and so on.
 ///
-/// Fails with [`ErrorKind::Invalid`] if there is not one volume, and as [`rotproof_volume::volume::Volume::view`] does. A version
+/// Fails with [`ErrorKind::Invalid`] if there is not one volume, and as [`rotproof_volume::live::LiveVolume::version`] does. A version
 /// that is given up later answers every read with an error.
 pub(crate) fn with_versions(stack: &Stack, versions: &[u64]) -> Result<Vec<NamedDevice>> {
     let mut devices = stack.devices.clone();
@@ -23,7 +23,7 @@ pub(crate) fn with_versions(stack: &Stack, versions: &[u64]) -> Result<Vec<Named
     for version in versions {
         let name = Some(format!("version-{version}"));
         if devices.iter().all(|known| known.name != name) {
-            devices.push(NamedDevice { name, device: volume.view(*version)? });
+            devices.push(NamedDevice { name, device: volume.version(*version)? });
         }
     }
     Ok(devices)

@@ -282,6 +282,11 @@ impl VersionsDevice {
         Ok((first, layout.entries * BLOCK_BYTES))
     }
 
+    /// Bytes of a device of so many that are kept for histories: what versions say of where blocks were.
+    pub fn histories_on(bytes: u64) -> u64 {
+        history_blocks(bytes) * BLOCK_BYTES
+    }
+
     /// All versions, the oldest first.
     pub fn versions(&self) -> Vec<VersionInfo> {
         let state = self.shared.kept.state.lock();
@@ -323,6 +328,11 @@ impl VersionsDevice {
             free_bytes: space.free() * BLOCK_BYTES,
             given_up: self.shared.given_up.load(Ordering::Relaxed),
         }
+    }
+
+    /// Whether a version is being captured by itself, or one of those that are too many given up.
+    pub(crate) fn is_capturing(&self) -> bool {
+        self.shared.is_capturing.load(Ordering::SeqCst)
     }
 
     /// Captures the present as a version; its number. What is being written at the time is in it or not, block by block, as

@@ -5,9 +5,11 @@ use std::ops::Range;
 use std::task::Poll;
 use std::time::Duration;
 
-use rotproof_block::{Buffer, Completion, Context, Device, Request, Result, Runtime, Submission};
+use rotproof_block::{
+    Buffer, Completion, Context, Device, Error, ErrorKind, Request, Result, Runtime, Submission,
+};
 
-use super::Volume;
+use super::{Candidate, Volume};
 use crate::checksum::ScrubOptions;
 use crate::copies::Members;
 use crate::member::{COPY_BYTES, Record, places};
@@ -15,6 +17,8 @@ use crate::mirror::Pace;
 
 /// How often a rebuild puts on record how far it has come.
 const RECORD_EVERY: Duration = Duration::from_secs(10);
+/// How often it is looked whether a version is complete.
+const IDLE_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What a rebuild or a scrub of a volume came to. Bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -197,6 +201,41 @@ impl Volume {
             checksum.settle(runtime).await?;
         }
         self.flush(runtime).await
+    }
+
+    /// As [`Volume::close`], once a version that is being captured by itself is complete.
+    ///
+    /// Fails with [`ErrorKind::TimedOut`] if that takes longer than `patience`.
+    pub(crate) async fn close_idle(&self, runtime: &Runtime, patience: Duration) -> Result<()> {
+        let end = runtime.now().after(patience);
+        while self.versions.as_ref().is_some_and(|versions| versions.is_capturing()) {
+            if runtime.now() >= end {
+                let context = "a version is being captured, and that does not come to its end";
+                return Err(Error::new(ErrorKind::TimedOut, context));
+            }
+            runtime.sleep(IDLE_INTERVAL).await;
+        }
+        self.close(runtime).await
+    }
+
+    /// Puts on record that it is in use, after it could not be closed.
+    pub(crate) async fn set_open(&self, runtime: &Runtime) -> Result<()> {
+        self.book.set_open(runtime, true).await
+    }
+
+    /// The members that are there, each with its number, then the spares that are.
+    pub(crate) fn candidates(&self) -> Vec<(Option<usize>, Candidate)> {
+        let names = self.names.lock().clone();
+        let pages = self.book.pages.lock().clone();
+        let mut all = Vec::new();
+        for (number, (name, page)) in names.into_iter().zip(pages).enumerate() {
+            if let (Ok(name), Some(device)) = (name, page.device) {
+                all.push((Some(number), Candidate { name, device }));
+            }
+        }
+        let spares = self.book.spares.lock().clone();
+        all.extend(spares.into_iter().filter_map(|spare| Some((None, spare.candidate?))));
+        all
     }
 
     /// Ends its use in order: all is flushed, and no mark left. Nothing may be under way.

@@ -10,6 +10,7 @@ use crate::copies::MemberState;
 use crate::faulty::{Act, Faulty};
 use crate::mirror::Pace;
 
+mod live;
 mod members;
 mod reshape;
 mod room;

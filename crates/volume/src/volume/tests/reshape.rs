@@ -27,7 +27,7 @@ impl Stand {
     }
 
     /// From now on so many changes reach the devices, then none any more.
-    fn cut_after(&self, changes: u64) -> Arc<AtomicU64> {
+    pub(super) fn cut_after(&self, changes: u64) -> Arc<AtomicU64> {
         let made = Arc::new(AtomicU64::new(0));
         for device in &self.devices {
             let made = Arc::clone(&made);
@@ -42,7 +42,7 @@ impl Stand {
         made
     }
 
-    fn power_on(&self) {
+    pub(super) fn power_on(&self) {
         self.devices.iter().for_each(|device| device.plan(|_, _| Act::Pass));
     }
 }
