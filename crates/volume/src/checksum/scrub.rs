@@ -1,9 +1,14 @@
 //! Everything is read and compared, each copy by itself, and what is wrong is mended.
 
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
 use std::ops::Range;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
-use rotproof_block::{Buffer, Context, Origin, Request, Result, Runtime};
+use rotproof_block::children::join;
+use rotproof_block::{Buffer, Context, Origin, Request, Result, Runtime, Submission};
 
 use super::kind::NEVER;
 use super::queue::ChecksumQueue;
@@ -14,6 +19,8 @@ use crate::table::BLOCK_BYTES;
 const BLOCK: usize = BLOCK_BYTES as usize;
 /// Blocks that are read at once.
 const CHUNK: u64 = 256;
+/// So many of these are under way: a device is never without a request while another part is compared.
+const WINDOW: usize = 3;
 
 /// How to go through a device.
 #[derive(Clone, Debug, Default)]
@@ -71,15 +78,29 @@ impl ChecksumDevice {
         let began = runtime.now();
         for range in ranges {
             let blocks = range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES);
-            let mut at = blocks.start;
-            while at < blocks.end {
-                let (next, read) = queue.scrub_from(at, blocks.end, context).await?;
+            // Whoever wants it slow gets one part after the other.
+            let window = if options.bytes_per_second.is_some() { 1 } else { WINDOW };
+            let mut parts = Parts {
+                queue: &queue,
+                context,
+                at: blocks.start,
+                end: blocks.end,
+                under_way: VecDeque::new(),
+            };
+            while let Some((blocks, read)) = parts.next(window).await {
+                let read = match read {
+                    Ok(read) => read,
+                    Err(error) => {
+                        parts.end().await;
+                        return Err(error);
+                    }
+                };
                 report.read += read;
-                report.left_out += if read == 0 { (next - at) * BLOCK_BYTES } else { 0 };
-                at = next;
-                scrub.position = at * BLOCK_BYTES;
+                report.left_out += if read == 0 { (blocks.end - blocks.start) * BLOCK_BYTES } else { 0 };
+                scrub.position = blocks.end * BLOCK_BYTES;
                 scrub.done = done_of(ranges, scrub.position);
                 if !progress(scrub) {
+                    parts.end().await;
                     report.found = self.report().since(&before);
                     return Ok(report);
                 }
@@ -111,6 +132,58 @@ impl ChecksumDevice {
         }
         let ranges = blocks.iter().map(|range| range.start * BLOCK_BYTES..range.end * BLOCK_BYTES).collect();
         self.scrub(runtime, &ScrubOptions { ranges, ..ScrubOptions::default() }, |_| true).await
+    }
+}
+
+/// A part under way: its blocks, and what becomes of it.
+struct Part<'a> {
+    blocks: Range<u64>,
+    scrubs: Pin<Box<dyn Future<Output = Result<u64>> + 'a>>,
+    /// The bytes that were read, once it is done.
+    done: Option<Result<u64>>,
+}
+
+/// The parts of a range, of which some are under way at once, so that the devices read while others are compared.
+struct Parts<'a> {
+    queue: &'a ChecksumQueue,
+    context: Context,
+    /// The first block that is not begun.
+    at: u64,
+    end: u64,
+    under_way: VecDeque<Part<'a>>,
+}
+
+impl Parts<'_> {
+    /// The next part in their order, and the bytes that were read of it, with up to `window` under way.
+    async fn next(&mut self, window: usize) -> Option<(Range<u64>, Result<u64>)> {
+        while self.under_way.len() < window && self.at < self.end {
+            let (queue, context, (blocks, is_used)) =
+                (self.queue, self.context, self.queue.part_from(self.at, self.end));
+            self.at = blocks.end;
+            let (scrubs, done): (Pin<Box<dyn Future<Output = Result<u64>>>>, _) = match is_used {
+                true => (Box::pin(queue.scrub_part(blocks.clone(), context)), None),
+                false => (Box::pin(std::future::ready(Ok(0))), Some(Ok(0))),
+            };
+            self.under_way.push_back(Part { blocks, scrubs, done });
+        }
+        poll_fn(|context| {
+            for part in self.under_way.iter_mut().filter(|part| part.done.is_none()) {
+                if let Poll::Ready(read) = part.scrubs.as_mut().poll(context) {
+                    part.done = Some(read);
+                }
+            }
+            let is_ready = self.under_way.front().is_none_or(|part| part.done.is_some());
+            if is_ready { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        let Part { blocks, done, .. } = self.under_way.pop_front()?;
+        done.map(|read| (blocks, read))
+    }
+
+    /// Lets those under way end, as they hold pages and blocks.
+    async fn end(&mut self) {
+        self.at = self.end;
+        while self.next(0).await.is_some() {}
     }
 }
 
@@ -160,21 +233,26 @@ impl ChecksumReport {
 }
 
 impl ChecksumQueue {
-    /// Goes through some blocks from `at` on. The block after them, and the bytes that were read.
-    async fn scrub_from(&self, at: u64, end: u64, context: Context) -> Result<(u64, u64)> {
+    /// Some blocks from `at` on that are gone through at once, and whether any of them may have been written.
+    fn part_from(&self, at: u64, end: u64) -> (Range<u64>, bool) {
         let table = &self.shared().table;
         let layout = table.layout();
         let (page, _) = layout.place(at);
-        let entries = layout.entries_of(page);
         if !table.is_used(layout.granule_of(page)) {
             let pages = layout.pages_in(layout.granule_of(page));
-            return Ok((layout.entries_of(pages.end - 1).end.min(end), 0));
+            return (at..layout.entries_of(pages.end - 1).end.min(end), false);
         }
-        let blocks = at..(at + CHUNK).min(end).min(entries.end);
+        (at..(at + CHUNK).min(end).min(layout.entries_of(page).end), true)
+    }
+
+    /// Goes through blocks of one page. The bytes that were read.
+    async fn scrub_part(&self, blocks: Range<u64>, context: Context) -> Result<u64> {
+        let table = &self.shared().table;
+        let (page, _) = table.layout().place(blocks.start);
         table.hold(self.io(), page..page + 1, context).await?;
-        let result = self.scrub_blocks(blocks.clone(), context).await;
+        let result = self.scrub_blocks(blocks, context).await;
         table.release(page..page + 1);
-        result.map(|read| (blocks.end, read))
+        result
     }
 
     async fn scrub_blocks(&self, blocks: Range<u64>, context: Context) -> Result<u64> {
@@ -186,17 +264,23 @@ impl ChecksumQueue {
         let length = (blocks.end - blocks.start) as usize * BLOCK;
         let mut read = 0;
         let mut suspects: Vec<u64> = Vec::new();
-        for copy in 0..self.io().copy_count {
-            let offset = self.shared().data_at + blocks.start * BLOCK_BYTES;
+        let offset = self.shared().data_at + blocks.start * BLOCK_BYTES;
+        let reads = (0..self.io().copy_count).map(|copy| {
             let is_current =
                 self.io().copies.as_ref().is_none_or(|copies| copies.is_current(copy, offset, length as u64));
             let request = Request::read(offset, Buffer::stale(length), self.io().child(context));
-            let completion = match &self.io().copies {
+            match &self.io().copies {
                 // What it has is of no interest: it is to be written.
-                Some(_) if !is_current => request.fail(rotproof_block::Error::medium()),
-                Some(copies) => self.io().in_time(copies.submit_to(copy, request), length, context).await,
-                None => self.io().queue.submit(request).await,
-            };
+                Some(_) if !is_current => request.fail(rotproof_block::Error::medium()).into(),
+                Some(copies) => {
+                    let (io, submission) = (self.io().clone(), copies.submit_to(copy, request));
+                    Submission::pending(async move { io.in_time(submission, length, context).await })
+                }
+                None => self.io().queue.submit(request),
+            }
+        });
+        // Both copies at once: they lie on different devices.
+        for completion in join(reads.collect()).await {
             let is_read = completion.result.is_ok();
             read += if is_read { length as u64 } else { 0 };
             for (block, bytes) in blocks.clone().zip(completion.buffer.chunks_exact(BLOCK)) {
