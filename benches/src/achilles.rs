@@ -85,7 +85,7 @@ fn throughput(report: &TrialRun) -> f64 {
         .performance
         .iter()
         .find(|line| line.phase == "run" && line.operation == LoadOperation::Write.word());
-    line.map_or(0.0, |line| line.bytes_per_second / MIB)
+    line.and_then(|line| line.bytes_per_second).map_or(0.0, |rate| rate / MIB)
 }
 
 fn examples() -> PathBuf {

@@ -39,6 +39,19 @@ pub fn short_rate(bytes_per_second: f64) -> String {
     format!("{}/s", short_bytes(bytes_per_second))
 }
 
+/// What stands for a rate where no time has passed, so that there is none.
+const NO_RATE: &str = "-";
+
+/// A rate in bytes for a column, or that there is none.
+pub fn rate_or_none(bytes_per_second: Option<f64>) -> String {
+    bytes_per_second.map_or_else(|| NO_RATE.to_owned(), short_rate)
+}
+
+/// Requests a second for a column, or that there is no such rate.
+pub fn pace_or_none(requests_per_second: Option<f64>) -> String {
+    requests_per_second.map_or_else(|| NO_RATE.to_owned(), short_count)
+}
+
 /// A count in at most five characters, for columns: `9,999`, `61.6k`, `1.23M`.
 pub fn short_count(number: f64) -> String {
     if number < 9_999.5 {

@@ -109,12 +109,12 @@ fn performance(lines: &[Performance], paint: Paint) -> String {
     let span = |nanoseconds| units::short_duration(Duration::from_nanos(nanoseconds));
     for line in lines {
         let throughput =
-            if line.bytes == 0 { String::new() } else { units::short_rate(line.bytes_per_second) };
+            if line.bytes == 0 { String::new() } else { units::rate_or_none(line.bytes_per_second) };
         table.row([
             format!("{} {}", clip(line.job.as_deref().unwrap_or(&line.phase), 16), line.operation),
             units::count(line.requests),
             throughput,
-            units::short_count(line.requests_per_second),
+            units::pace_or_none(line.requests_per_second),
             span(line.latency_ns.p50),
             span(line.latency_ns.p99),
             span(line.latency_ns.max),

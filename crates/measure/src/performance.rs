@@ -64,7 +64,7 @@ fn figures(
     elapsed: Duration,
 ) -> Performance {
     let seconds = elapsed.as_secs_f64();
-    let per_second = |amount: u64| if seconds > 0.0 { amount as f64 / seconds } else { 0.0 };
+    let per_second = |amount: u64| (seconds > 0.0).then(|| amount as f64 / seconds);
     let latency = &figures.latency;
     Performance {
         phase: phase.word().into(),

@@ -27,10 +27,10 @@ pub struct Performance {
     pub retries: u64,
     /// Seconds that the phase took, under the simulated runtime virtual ones.
     pub seconds: f64,
-    /// Bytes divided by the seconds of the phase.
-    pub bytes_per_second: f64,
-    /// Requests divided by the seconds of the phase.
-    pub requests_per_second: f64,
+    /// Bytes divided by the seconds of the phase; `None` of one that took no time, as it may in virtual time.
+    pub bytes_per_second: Option<f64>,
+    /// Requests divided by the seconds of the phase; `None` likewise.
+    pub requests_per_second: Option<f64>,
     /// From submission to completion, to three significant digits; at a rate or in bursts from the time at which the
     /// request was due.
     pub latency_ns: Latencies,

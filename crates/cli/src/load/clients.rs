@@ -29,13 +29,13 @@ pub(super) fn table(clients: &[ClientOutcome], paint: Paint) -> String {
         let mut name = name(client);
         for line in client.performance.iter().filter(|line| line.phase == "run") {
             let throughput =
-                if line.bytes == 0 { String::new() } else { units::short_rate(line.bytes_per_second) };
+                if line.bytes == 0 { String::new() } else { units::rate_or_none(line.bytes_per_second) };
             table.row([
                 std::mem::take(&mut name),
                 line.operation.to_string(),
                 units::short_count(line.requests as f64),
                 throughput,
-                units::short_count(line.requests_per_second),
+                units::pace_or_none(line.requests_per_second),
                 units::short_duration(Duration::from_nanos(line.latency_ns.p99)),
                 units::count(line.errors),
             ]);

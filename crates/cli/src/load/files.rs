@@ -147,12 +147,12 @@ fn table(performance: &[Performance], paint: Paint) -> String {
     for line in performance.iter().filter(is_shown) {
         let latency = &line.latency_ns;
         let throughput =
-            if line.bytes == 0 { String::new() } else { units::short_rate(line.bytes_per_second) };
+            if line.bytes == 0 { String::new() } else { units::rate_or_none(line.bytes_per_second) };
         table.row([
             format!("{} {}", line.phase, line.operation),
             units::count(line.requests),
             throughput,
-            units::short_count(line.requests_per_second),
+            units::pace_or_none(line.requests_per_second),
             span(latency.p50),
             span(latency.p99),
             span(latency.max),

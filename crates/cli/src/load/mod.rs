@@ -259,12 +259,12 @@ fn table(performance: &[Performance], paint: Paint) -> String {
     for line in performance {
         let latency = &line.latency_ns;
         let throughput =
-            if line.bytes == 0 { String::new() } else { units::short_rate(line.bytes_per_second) };
+            if line.bytes == 0 { String::new() } else { units::rate_or_none(line.bytes_per_second) };
         table.row([
             format!("{} {}", line.phase, line.operation),
             units::short_count(line.requests as f64),
             throughput,
-            units::short_count(line.requests_per_second),
+            units::pace_or_none(line.requests_per_second),
             span(latency.p50),
             span(latency.p99),
             span(latency.p99_9),

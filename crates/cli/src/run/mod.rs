@@ -53,7 +53,17 @@ impl Cell {
 /// Reads all trials before the first one runs. A trial that cannot be run does not keep the next from running, an
 /// interruption does.
 pub fn run(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
-    args.junit.as_deref().map(junit::check).transpose()?;
+    let Some(path) = &args.junit else { return run_trials(args, output) };
+    junit::check(path)?;
+    let exit = run_trials(args, output);
+    if let Err(failure) = &exit {
+        // What is told first is why nothing ran; that this could not be written either is seen by the file's absence.
+        let _ = junit::write(path, &outcome::of_failure(&args.trials.files, failure));
+    }
+    exit
+}
+
+fn run_trials(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
     let cells = cells(args)?;
     let replay = args.replay.as_deref().map(Recorded::read).transpose()?.map(Arc::new);
     if replay.is_some() && cells.len() > 1 {

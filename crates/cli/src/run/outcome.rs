@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 
 use rotproof_block::Error;
+use rotproof_document::Diagnostics;
 use rotproof_results::run::VerdictWord;
 use rotproof_trial::gate::GateReport;
 use rotproof_trial::runner::{Finished, TrialRun};
 use serde_json::Value;
 
 use crate::exit::Exit;
-use crate::fail::error_json;
+use crate::fail::{Failure, error_json};
 use crate::output::Paint;
+use crate::snippet;
 use crate::table::clip;
 use crate::units;
 use crate::verdict::wrapped;
@@ -134,6 +136,35 @@ impl Outcome {
         }
         lines.join("\n")
     }
+}
+
+/// What came of each file of a command that ended before its first trial began.
+pub fn of_failure(files: &[PathBuf], failure: &Failure) -> Vec<Outcome> {
+    let of_file = |path: &PathBuf| {
+        let file = path.display().to_string();
+        let outcome = match failure {
+            Failure::Error(error) => Outcome::of_error(error),
+            Failure::Mistakes(all) => {
+                let own: Vec<&Diagnostics> = all.iter().filter(|mistakes| mistakes.file == file).collect();
+                let texts = own.iter().map(|mistakes| snippet::render(mistakes, Paint::OFF));
+                match own.first().and_then(|mistakes| mistakes.list.first()) {
+                    Some(first) => Outcome {
+                        exit: failure.exit(),
+                        why: first.message.clone(),
+                        text: Some(texts.collect::<Vec<_>>().join("\n\n")),
+                        ..Outcome::of_word(Word::Error)
+                    },
+                    None => Outcome {
+                        why: "not begun: another trial file has mistakes".to_owned(),
+                        ..Outcome::of_word(Word::NotRun)
+                    },
+                }
+            }
+        };
+        let name = path.file_stem().map_or_else(|| file.clone(), |stem| stem.to_string_lossy().into_owned());
+        Outcome { label: name, file, ..outcome }
+    };
+    files.iter().map(of_file).collect()
 }
 
 /// What a verdict did not meet, in a line.

@@ -34,13 +34,11 @@ pub fn info(args: &InfoArgs, output: Output) -> Result<Exit, Failure> {
 }
 
 fn render(figures: &Figures, format: Format, paint: Paint) -> String {
-    let accesses = units::count(figures.accesses);
-    let plural = if figures.devices == 1 { "device" } else { "devices" };
-    let devices = units::count(figures.devices);
-    let mut text = format!(
-        "{}\n\n",
-        paint.bold(format!("{accesses} accesses to {devices} {plural}, {} format", format.name()))
-    );
+    let plural = if figures.accesses == 1 { "access" } else { "accesses" };
+    let accesses = format!("{} {plural}", units::count(figures.accesses));
+    let devices = units::counted(figures.devices, "device");
+    let mut text =
+        format!("{}\n\n", paint.bold(format!("{accesses} to {devices}, {} format", format.name())));
     let mut table = Table::new(&[
         ("", Align::Left),
         ("accesses", Align::Right),

@@ -142,6 +142,28 @@ fn the_commands_of_the_page_about_ci_run_as_written() {
 }
 
 #[test]
+fn a_trial_file_with_a_mistake_or_none_at_all_is_an_error_in_the_junit_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("good.yaml"), TRIAL).expect("written");
+    fs::write(folder.path().join("bad.yaml"), TRIAL.replace("block_size", "blok<size")).expect("written");
+    let files = ["run", "good.yaml", "bad.yaml", "not/there.yaml", "--junit", "j.xml"];
+    let run = rotproof(folder.path(), &files);
+    assert_eq!(run.status.code(), Some(2), "{}", text(&run));
+    let junit = fs::read_to_string(folder.path().join("j.xml")).expect("written");
+    assert!(junit.contains("tests=\"3\" failures=\"0\" errors=\"2\" skipped=\"1\""), "{junit}");
+    for (file, word) in [("good.yaml", "<skipped"), ("bad.yaml", "<error"), ("not/there.yaml", "<error")] {
+        let (_, case) = junit.split_once(&format!("classname=\"{file}\"")).expect("each file is a test");
+        let (case, _) = case.split_once("</testcase>").expect("it ends");
+        assert!(case.contains(word), "{file}: {junit}");
+    }
+    assert!(junit.contains("blok&lt;size") && !junit.contains('\u{1b}'), "{junit}");
+    // A mistake of the command, not of a file, is one of each of them.
+    let run = rotproof(folder.path(), &["run", "good.yaml", "--replay", "none.jsonl", "--junit", "k.xml"]);
+    let junit = fs::read_to_string(folder.path().join("k.xml")).expect("written");
+    assert!(!run.status.success() && junit.contains("errors=\"1\""), "{junit}");
+}
+
+#[test]
 fn where_the_junit_file_cannot_be_written_no_trial_runs() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("t.yaml"), TRIAL).expect("written");

@@ -48,9 +48,9 @@ pub(super) fn figures(run: &Run) -> BTreeMap<Figure, f64> {
     for line in run.performance() {
         let job = line.job.as_ref().map(|job| format!("{job}: ")).unwrap_or_default();
         let what = format!("{job}{} {}", line.phase, line.operation);
-        let throughput = moves_bytes(&line.operation).then_some(line.bytes_per_second);
+        let throughput = moves_bytes(&line.operation).then_some(line.bytes_per_second).flatten();
         add(format!("{what} throughput"), Unit::BytesPerSecond, throughput);
-        add(format!("{what} IOPS"), Unit::PerSecond, Some(line.requests_per_second));
+        add(format!("{what} IOPS"), Unit::PerSecond, line.requests_per_second);
         for (latency, name) in [(line.latency_ns.p50, "median"), (line.latency_ns.p99, "p99")] {
             add(format!("{what} {name}"), Unit::Nanoseconds, Some(latency as f64));
         }

@@ -151,9 +151,9 @@ fn side(run: &Run, operation: &str, intervals: &[Interval]) -> Value {
     json!({
         "io_bytes": line.bytes,
         "io_kbytes": line.bytes / 1024,
-        "bw_bytes": line.bytes_per_second as u64,
-        "bw": (line.bytes_per_second / 1024.0) as u64,
-        "iops": line.requests_per_second,
+        "bw_bytes": line.bytes_per_second.unwrap_or(0.0) as u64,
+        "bw": (line.bytes_per_second.unwrap_or(0.0) / 1024.0) as u64,
+        "iops": line.requests_per_second.unwrap_or(0.0),
         "runtime": (line.seconds * 1000.0) as u64,
         "total_ios": line.requests,
         "short_ios": 0,

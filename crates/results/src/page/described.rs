@@ -325,9 +325,11 @@ fn fault(rule: &RuleReport) -> FaultRow {
 
 pub(super) fn performance(line: &Performance) -> Row {
     let latency = |nanoseconds: u64| Unit::Nanoseconds.write(nanoseconds as f64);
+    // Of a phase that took no time there is no rate.
+    let rate = |rate: Option<f64>, write: fn(f64) -> String| rate.map_or_else(|| "-".to_owned(), write);
     let of_job = line.job.as_ref().map(|job| format!(" of {job}")).unwrap_or_default();
     let throughput = match moves_bytes(&line.operation) {
-        true => Unit::BytesPerSecond.write(line.bytes_per_second),
+        true => rate(line.bytes_per_second, |rate| Unit::BytesPerSecond.write(rate)),
         false => String::new(),
     };
     Row {
@@ -335,7 +337,7 @@ pub(super) fn performance(line: &Performance) -> Row {
         cells: vec![
             line.requests.to_string(),
             throughput,
-            format!("{:.0}", line.requests_per_second),
+            rate(line.requests_per_second, |rate| format!("{rate:.0}")),
             line.errors.to_string(),
             latency(line.latency_ns.p50),
             latency(line.latency_ns.p99),

@@ -222,6 +222,17 @@ mod tests {
     }
 
     #[test]
+    fn where_no_time_passed_nothing_was_fast_or_slow() {
+        let mut run = run();
+        run["performance"][0]["bytes_per_second"] = Value::Null;
+        run["performance"][0]["requests_per_second"] = Value::Null;
+        for gate in ["throughput: '<= 1GiB/s'", "iops: '>= 1'", "p50: '<= 1s'"] {
+            let found = brief(&run, &format!("{{ operation: read, {gate} }}"));
+            assert_eq!(found, [("run read".to_owned(), GateOutcome::Unknown, false)], "{gate}");
+        }
+    }
+
+    #[test]
     fn limits_of_a_window_are_amounts_or_shares_of_before() {
         use GateOutcome::{Fails, Holds, Unknown};
         assert_eq!(one("{ fault: slow, p99: '<= 12us' }"), (Holds, true));

@@ -60,6 +60,8 @@ pub struct Limit<U> {
 pub trait Unit {
     /// Limits as they could be written.
     const EXAMPLE: &'static str;
+    /// What an amount lacks that is only a number; empty where a number is enough.
+    const LACKING: &'static str = "";
     /// Reads an amount.
     fn read(text: &str) -> Option<f64>;
     /// Writes one, so that it reads back the same.
@@ -105,6 +107,7 @@ impl Unit for Number {
 
 impl Unit for Time {
     const EXAMPLE: &'static str = "\"<= 5ms\", \"<= 300% of before\" or \"<= 110% of ../results/base\"";
+    const LACKING: &'static str = "unit of time (ns, us, ms, s)";
 
     fn read(text: &str) -> Option<f64> {
         let span: rotproof_spec::Span = text.parse().ok()?;
@@ -169,7 +172,7 @@ impl<U: Unit> FromStr for Limit<U> {
             .find_map(|(word, sign)| Some((trimmed.strip_prefix(word)?.trim(), *sign)))
             .ok_or_else(|| wrong("says neither at most (<=) nor at least (>=)"))?;
         let Some((share, base)) = rest.split_once('%') else {
-            let amount = U::read(rest).ok_or_else(|| wrong("has no such amount"))?;
+            let amount = U::read(rest).ok_or_else(|| lacking::<U>(text, rest))?;
             return Ok(Self { sign, amount, base: Base::Nothing, unit: PhantomData });
         };
         let share: f64 = share.trim().parse().map_err(|_| wrong("has no such share"))?;
@@ -183,6 +186,19 @@ impl<U: Unit> FromStr for Limit<U> {
         };
         Ok(Self { sign, amount: share / 100.0, base, unit: PhantomData })
     }
+}
+
+/// What is wrong with an amount, and what to write instead: that of a bare number, with the unit that is most common.
+fn lacking<U: Unit>(text: &str, amount: &str) -> String {
+    let is_number = amount.parse::<f64>().is_ok_and(|number| number.is_finite() && number >= 0.0);
+    if !U::LACKING.is_empty() && is_number {
+        let sign = text.trim().trim_end_matches(amount).trim();
+        return format!("`{text}` has no {}; write for example \"{sign} {amount}ms\"", U::LACKING);
+    }
+    if amount.is_empty() {
+        return format!("`{text}` has no amount; write for example {}", U::EXAMPLE);
+    }
+    format!("`{amount}` in `{text}` is no amount of this figure; write for example {}", U::EXAMPLE)
 }
 
 impl<U: Unit> fmt::Display for Limit<U> {
@@ -273,6 +289,12 @@ mod tests {
         }
         assert!("<= 5ms".parse::<Limit<Bytes>>().is_err());
         assert!(">= NaN".parse::<Limit<Number>>().is_err());
+        assert_eq!(
+            "<= 5".parse::<Limit<Time>>().expect_err("no unit"),
+            "`<= 5` has no unit of time (ns, us, ms, s); write for example \"<= 5ms\""
+        );
+        assert!("<= 5 miles".parse::<Limit<Time>>().expect_err("no such unit").starts_with("`5 miles` in"));
+        assert!("<=".parse::<Limit<Time>>().expect_err("nothing").contains("has no amount"));
         assert!("5ms".parse::<Limit<Time>>().expect_err("no sign").contains("at most"));
     }
 

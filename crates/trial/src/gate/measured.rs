@@ -85,7 +85,14 @@ pub(super) fn figure(run: &Run, place: Place<'_>, operation: Option<&str>, name:
             _ => Err(told("")),
         };
     }
-    let sum = |of: fn(&Line<'_>) -> f64| lines.iter().map(of).sum::<f64>();
+    // In virtual time a stack may take none at all: it is neither fast nor slow then.
+    if lines.iter().any(|line| line.requests_per_second.is_none()) {
+        return Err(format!(
+            "no virtual time passed in {}; give the stack a disk or latencies, or take `runtime: io_uring`",
+            place.told()
+        ));
+    }
+    let sum = |of: fn(&Line<'_>) -> Option<f64>| lines.iter().filter_map(of).sum::<f64>();
     match name {
         "throughput" if !lines.iter().any(|line| moves_bytes(line.operation)) => {
             Err("this operation moves no bytes".to_owned())
@@ -140,8 +147,9 @@ impl Place<'_> {
 struct Line<'a> {
     operation: &'a str,
     requests: u64,
-    bytes_per_second: f64,
-    requests_per_second: f64,
+    bytes_per_second: Option<f64>,
+    /// `None` if no time passed.
+    requests_per_second: Option<f64>,
     latency: Option<&'a Latencies>,
     /// How exact its percentiles are.
     exact: f64,
@@ -153,7 +161,7 @@ impl<'a> Line<'a> {
             operation: &line.operation,
             requests: line.requests,
             bytes_per_second: line.bytes_per_second,
-            requests_per_second: line.requests_per_second,
+            requests_per_second: line.requests_per_second.filter(|&rate| rate > 0.0),
             latency: Some(&line.latency_ns),
             exact: if line.job.is_some() { EXACT_WINDOW } else { EXACT_PHASE },
         }
@@ -163,8 +171,8 @@ impl<'a> Line<'a> {
         Self {
             operation: &line.operation,
             requests: line.requests,
-            bytes_per_second: line.bytes_per_second,
-            requests_per_second: line.requests_per_second,
+            bytes_per_second: Some(line.bytes_per_second),
+            requests_per_second: Some(line.requests_per_second).filter(|&rate| rate > 0.0),
             latency: line.latency_ns.as_ref(),
             exact: EXACT_WINDOW,
         }

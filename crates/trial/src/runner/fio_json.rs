@@ -37,7 +37,7 @@ fn line(name: &str, operation: &'static str, part: &Value, job: &Value) -> Optio
         milliseconds => milliseconds,
     } / 1000.0;
     let bytes = number(part, "io_bytes") as u64;
-    let per_second = |amount: u64| if seconds > 0.0 { amount as f64 / seconds } else { 0.0 };
+    let per_second = |amount: u64| (seconds > 0.0).then(|| amount as f64 / seconds);
     let empty = Value::Null;
     let latency = part.get("lat_ns").unwrap_or(&empty);
     // Percentiles are of completion latency unless fio was told otherwise.
@@ -101,7 +101,7 @@ bye
         let read = &lines[0];
         assert_eq!((read.job.as_deref(), &*read.operation), (Some("table"), "read"));
         assert_eq!((read.requests, read.bytes, read.seconds), (100, 409_600, 2.0));
-        assert_eq!((read.requests_per_second, read.bytes_per_second), (50.0, 204_800.0));
+        assert_eq!((read.requests_per_second, read.bytes_per_second), (Some(50.0), Some(204_800.0)));
         let latency = &read.latency_ns;
         assert_eq!((latency.min, latency.p50, latency.p99_9, latency.max), (1000, 4000, 9500, 90_000));
         assert_eq!((&*lines[1].operation, lines[1].requests, lines[1].latency_ns.p50), ("flush", 7, 2));
