@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use rotproof_block::Tag;
+use rotproof_crash::recording::{Header, Recorder, RecorderOptions};
 use serde_json::Value;
 
 use super::rig::{Rig, Trial};
@@ -173,6 +175,56 @@ done"#;
         ["ext4", "--recording", log, "--size", "48MiB", "--check", check, "--ways", ways, "--json"];
     let (code, text) = crash(&rig, &arguments);
     assert_eq!(code, 0, "{text}");
+}
+
+#[test]
+fn states_without_a_file_system_are_files_that_the_check_reads() {
+    let rig = Rig::new();
+    let recording = rig.path("log.recording");
+    let header = Header { size: 1 << 20, block_size: 512, atomic_write_bytes: 4096, id: 7 };
+    let recorder = Recorder::create(&recording, header, RecorderOptions::default()).expect("a recording");
+    for number in 0..4u8 {
+        let name = recorder.write(0, u64::from(number) * 4096, false, Tag::NONE, &[b'a' + number; 4096]);
+        recorder.done(0, name, true);
+        // The third is acknowledged before it is durable.
+        let flush = || recorder.done(0, recorder.flush(0), true);
+        if number != 2 {
+            flush();
+        }
+        recorder.mark(0, &format!("{}", char::from(b'a' + number)));
+        flush();
+    }
+    recorder.finish().expect("there is room");
+    let check = "test $ROTPROOF_KIND = file || exit 9; echo scribbled | dd of={target} bs=512 seek=99 conv=notrunc status=none
+n=0; for c in $(cat $ROTPROOF_MARKS); do
+  test \"$(dd if={target} bs=4096 skip=$n count=1 status=none | tr -d -c $c | wc -c)\" = 4096 || { echo lost $c; exit 1; }
+  n=$((n + 1))
+done";
+    let recording = recording.to_str().expect("UTF-8");
+    let explored = |more: &[&str]| {
+        let arguments = ["raw", "--recording", recording, "--workers", "1", "--json", "-q", "--check", check];
+        let (code, text) = crash(&rig, &[&arguments[..], more].concat());
+        let found: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{code}: {text}"));
+        (code, found["crash"].clone())
+    };
+    let (code, found) = explored(&["--memory", "16MiB", "--results", "all"]);
+    assert_eq!((code, &found["unknown"]), (1, &serde_json::json!([])), "{found}");
+    let failures = found["failures"].as_array().expect("a list");
+    assert!(!failures.is_empty(), "{found}");
+    assert!(failures.iter().all(|failure| failure.to_string().contains("lost c")), "{found}");
+    // What was made durable before it was acknowledged is there.
+    let (code, found) = explored(&["--begin", "d", "--results", "rest"]);
+    assert_eq!(code, 0, "{found}");
+    for (arguments, part) in [
+        (&["raw"][..], "--recording FILE"),
+        (&["raw", "--recording", recording], "--check COMMAND"),
+        (&["raw", "--recording", recording, "--check", "true", "--fsck"], "for file systems"),
+        (&["raw", "--recording", recording, "--check", "true", "--memory", "1MiB"], "give at least"),
+    ] {
+        let (code, text) = crash(&rig, arguments);
+        assert!(code == 2 && text.contains(part), "{arguments:?}: {code}, {text}");
+    }
+    rig.assert_nothing_left();
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! How a subject comes up and goes down: made or found there, unmounted or killed.
 
+use serde_json::Value;
+
 use super::rig::{Rig, Trial};
 
 /// Programs that write a file each way, and look what is left of both.
@@ -88,5 +90,53 @@ fn a_trial_on_what_exists_finds_it_and_a_snapshot_of_it_stays_as_it_was() {
     )));
     assert_eq!(wrong.code, 2, "{}", wrong.text);
     assert!(wrong.text.contains("mounting xfs"), "{}", wrong.text);
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn a_subject_that_dies_with_the_power_comes_back_with_what_it_had_flushed() {
+    let rig = Rig::new();
+    for subject in ["ext4", "{ machine: { file_system: ext4 } }"] {
+        let run = rig.run(&Trial::new(format!(
+            "stack: [ memory: {{ size: 320MiB }}, write_cache, faults ]\nsubject: {subject}\nstop: kill_with_power\n\
+             load: {{ files: {{ count: 2, size: 1MiB }}, reads: 20%, requests: 300, flush_every: 20 }}\n\
+             faults: [ \"write, nth=150, during=run: power_cut(keeps=none)\" ]\n\
+             expect: {{ failures: any, errors: \">= 10\", silent: 0, hits: 1 }}\n",
+        )));
+        run.assert_passed();
+        // What was refused at the end was never promised; all the rest is right.
+        let kind_is_told = |way: &Value| {
+            matches!(way["what"]["kind"].as_str(), Some("unwritable" | "unreadable" | "unflushed"))
+        };
+        let wrong = run
+            .failures()
+            .into_iter()
+            .find(|failure| !failure["ways"].as_array().is_some_and(|ways| ways.iter().all(kind_is_told)));
+        assert!(wrong.is_none(), "{subject}: {wrong:#?}");
+    }
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn the_states_of_the_moment_at_which_a_guest_was_killed_have_all_that_it_acknowledged() {
+    let rig = Rig::new();
+    let trial = |sync: &str| {
+        Trial::new(format!(
+            "stack: [ memory: {{ size: 64MiB }}, faults, record ]\nsubject: {{ machine: {{ file_system: ext4, holds_dirty: true }} }}\n\
+             stop: kill_with_power\nfaults: [ \"write, nth=60, during=run: power_cut\" ]\nload:\n  command:\n    run: |\n      \
+             n=0\n      while n=$((n + 1)) && head -c 8192 /dev/zero > {{target}}/file$n{sync}; do\n        \
+             \"$ROTPROOF\" mark \"file $n\"\n      done\n      sync {{target}}; test $n -gt 2\n    check: |\n      \
+             for n in $(sed -n 's/^file //p' \"$ROTPROOF_MARKS\"); do test -s {{target}}/file$n || exit 1; done\n\
+             crash: {{ states: 40, at: kill }}\nexpect: {{ unknown: any, states: \">= 1\", failing_states: any, exit: any, check_exit: any }}\n"
+        ))
+    };
+    let run = rig.run(&trial(" && sync {target}/file$n {target}"));
+    run.assert_passed();
+    assert_eq!(
+        (run.json["counts"]["failing_states"].as_u64(), run.count("hits")),
+        (Some(0), 1),
+        "{}",
+        run.text
+    );
     rig.assert_nothing_left();
 }

@@ -12,10 +12,9 @@ use rotproof_machine::registry::Run;
 use rotproof_machine::{Cancel, Program};
 use rotproof_subject::FileSystem;
 
+use crate::memory::SCRATCH_BYTES;
 use crate::scene::Scene;
 
-/// What recovery may write, at most.
-const SCRATCH_BYTES_MAX: u64 = 512 << 20;
 /// How long the kernel may hold a device that was unmounted.
 const BUSY_MAX: Duration = Duration::from_secs(5);
 const BUSY_INTERVAL: Duration = Duration::from_millis(10);
@@ -28,7 +27,8 @@ const LINES_MAX: usize = 6;
 
 /// Looks at the files of a mounted state.
 pub trait Oracle: Send {
-    /// What is wrong with what is mounted at `mountpoint`; an error if that cannot be known.
+    /// What is wrong with what is mounted at `mountpoint`, or with the file there where there is no file system; an error if that
+    /// cannot be known.
     fn look(&mut self, mountpoint: &Path, crash: &Crash<'_>) -> Result<Vec<Finding>>;
 }
 
@@ -80,13 +80,24 @@ impl MountCheck {
         runs_checker: bool,
         oracle: Box<dyn Oracle>,
     ) -> Result<Self> {
+        Self::bounded(run, (name, contents, SCRATCH_BYTES), kind, runs_checker, oracle)
+    }
+
+    /// The same, where recovery and the oracle may write so many bytes to a state; one that would take more is *unknown*.
+    pub(crate) fn bounded(
+        run: &Run,
+        (name, contents, scratch_bytes_max): (&str, Arc<Contents>, u64),
+        kind: FileSystem,
+        runs_checker: bool,
+        oracle: Box<dyn Oracle>,
+    ) -> Result<Self> {
         let checker = match kind {
             _ if !runs_checker => None,
             FileSystem::Ext4 => Some((Program::find("e2fsck", "e2fsprogs")?, &["-f", "-n"][..])),
             FileSystem::Xfs => Some((Program::find("xfs_repair", "xfsprogs")?, &["-n"][..])),
             FileSystem::Btrfs => Some((Program::find("btrfs", "btrfs-progs")?, &["check", "--readonly"][..])),
         };
-        let image = ImageDevice::new(contents, SCRATCH_BYTES_MAX);
+        let image = ImageDevice::new(contents, scratch_bytes_max);
         let scene = Scene::cached(run, name, Arc::clone(&image) as Arc<dyn Device>, kind)?;
         Ok(Self {
             image,

@@ -1,6 +1,6 @@
 //! A user's own command as the oracle: exit code 0 says that a mounted state is good, anything else that it fails.
 //!
-//! It runs in the root of the mounted state. What the load had said before the crash lies in a file, a mark a line, whose name
+//! It runs in the root of the mounted state, or in a folder of its own where the state is a file. What the load had said before the crash lies in a file, a mark a line, whose name
 //! is in `ROTPROOF_MARKS`. A command that cannot be run, or that does not end, shows nothing of the state: it is *unknown*.
 
 use std::fmt::Write as _;
@@ -50,12 +50,13 @@ impl Oracle for CommandOracle {
         std::fs::write(&marks, text).doing(|| format!("writing {}", marks.display()))?;
         let mut variables = self.variables.clone();
         variables.push(("ROTPROOF_TARGET", mountpoint.display().to_string()));
-        variables.push(("ROTPROOF_KIND", "folder".to_owned()));
+        let is_folder = mountpoint.is_dir();
+        variables.push(("ROTPROOF_KIND", if is_folder { "folder" } else { "file" }.to_owned()));
         variables.push(("ROTPROOF_MARKS", marks.display().to_string()));
         let mut output = CommandFiles::new(&self.folder)?;
         let end = run_command(&mut CommandRun {
             words: &(self.words)(mountpoint),
-            folder: mountpoint,
+            folder: if is_folder { mountpoint } else { &self.folder },
             variables: &variables,
             output: &mut output,
             timeout: self.timeout,

@@ -14,6 +14,8 @@ use rotproof_subject::FileSystem;
 
 use crate::check::{MountCheck, Oracle};
 use crate::kept::state_name;
+use crate::memory::MemoryBound;
+use crate::raw_check::RawCheck;
 
 /// The mark from which on crashes are looked at: what came before was made durable.
 pub const BEGINS: &str = "the load begins";
@@ -27,14 +29,16 @@ pub type MakeOracle<'a> = &'a (dyn Fn(usize) -> Result<Box<dyn Oracle>> + Sync);
 /// How the states of a recording are looked at.
 #[derive(Clone, Copy, Debug)]
 pub struct Looks<'a> {
-    /// The file system.
-    pub kind: FileSystem,
+    /// The file system; `None` for states that are not mounted but read as a file.
+    pub kind: Option<FileSystem>,
     /// Further mount options.
     pub mount: &'a [String],
     /// The file system's own checker looks, too.
     pub fsck: bool,
     /// So often the power goes again while a state is recovered.
     pub second_cuts: u32,
+    /// What it may take of memory.
+    pub memory: MemoryBound,
     /// Who looks, in words.
     pub words: &'a [String],
 }
@@ -51,8 +55,11 @@ pub fn explore_recording(
 ) -> Result<CrashReport> {
     let make = |worker: usize, contents: &Arc<Contents>| -> Result<Box<dyn Check>> {
         let name = format!("crash-{worker}");
-        let contents = Arc::clone(contents);
-        let check = MountCheck::new(run, &name, contents, looks.kind, looks.fsck, oracle(worker)?)?;
+        let (contents, scratch) = (Arc::clone(contents), looks.memory.scratch_bytes_max);
+        let Some(kind) = looks.kind else {
+            return Ok(Box::new(RawCheck::new(run, &name, contents, scratch, oracle(worker)?)?));
+        };
+        let check = MountCheck::bounded(run, (&name, contents, scratch), kind, looks.fsck, oracle(worker)?)?;
         let check = check.with_mount_options(looks.mount);
         Ok(Box::new(check.with_second_cuts(looks.second_cuts, options.states.seed)))
     };

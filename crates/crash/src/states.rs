@@ -45,6 +45,8 @@ pub struct StateOptions {
     /// Each way gets its share of [`StateOptions::states_max`], spread over the recording; otherwise the first ways, and the
     /// first moments, take what they find.
     pub is_shared: bool,
+    /// So many images are remembered. One that is equal to another that was not is given again.
+    pub known_max: u64,
 }
 
 impl StateOptions {
@@ -61,6 +63,7 @@ impl StateOptions {
             begin: 0,
             marks_matter: true,
             is_shared: false,
+            known_max: u64::MAX,
         }
     }
 }
@@ -210,7 +213,12 @@ impl States {
                 let count = self.counts.entry(way).or_default();
                 count.chosen += 1;
                 let marks = if self.options.marks_matter { point.marks() } else { 0 };
-                if !self.given.insert((image.identity, marks)) {
+                let identity = (image.identity, marks);
+                let is_known = match (self.given.len() as u64) < self.options.known_max {
+                    true => !self.given.insert(identity),
+                    false => self.given.contains(&identity),
+                };
+                if is_known {
                     count.equal += 1;
                     continue;
                 }

@@ -48,6 +48,8 @@ pub(crate) struct Common {
     pub(crate) clock: Arc<Clock>,
     /// What can lose its power anywhere in the stack.
     powers: Arc<Mutex<Vec<Arc<dyn Power>>>>,
+    /// Who is told when a rule takes the power, of whatever devices.
+    pub(crate) on_cut: Arc<OnceLock<OnCut>>,
     /// The rule that has taken the power of the whole stack.
     blackout: Arc<ArcSwapOption<ActiveRule>>,
     /// Some rule, which knows it, has made its device read-only, or has taken it away.
@@ -80,11 +82,15 @@ pub struct Engine {
     pub(crate) has_latched: Arc<AtomicBool>,
     pub(crate) blackout: Arc<ArcSwapOption<ActiveRule>>,
     powers: Arc<Mutex<Vec<Arc<dyn Power>>>>,
+    on_cut: Arc<OnceLock<OnCut>>,
     /// What is below this place and can lose its power.
     power: OnceLock<Arc<dyn Power>>,
     recogniser: OnceLock<Arc<Recogniser>>,
     pub(crate) keeps_sectors: AtomicBool,
 }
+
+/// Is told that the power goes, on the thread of the request that it goes with, before anybody has an answer to that.
+pub type OnCut = Box<dyn Fn() + Send + Sync>;
 
 /// Says of the bytes of a block whether the load has made them; `None` if that cannot be told.
 pub type Recogniser = dyn Fn(&[u8]) -> Option<bool> + Send + Sync;
@@ -136,6 +142,7 @@ impl Engine {
             has_latched: common.has_latched,
             blackout: common.blackout,
             powers: common.powers,
+            on_cut: common.on_cut,
             power: OnceLock::new(),
             recogniser: OnceLock::new(),
             keeps_sectors: AtomicBool::new(false),
@@ -377,6 +384,9 @@ impl Engine {
             }
         } else if let Some(power) = self.power.get() {
             power.cut(cut.kept(0));
+        }
+        if let Some(on_cut) = self.on_cut.get() {
+            on_cut();
         }
     }
 

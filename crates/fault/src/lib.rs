@@ -78,7 +78,7 @@ pub use chance::Chance;
 pub use contradiction::validate_all;
 pub use delay::{Delay, Histogram};
 pub use effect::{Bits, Direction, Draw, Effect, NewPart, Tear};
-pub use engine::{Engine, EngineOptions, Recogniser, RuleReport, TargetReport};
+pub use engine::{Engine, EngineOptions, OnCut, Recogniser, RuleReport, TargetReport};
 pub use errno::Errno;
 pub use geometry::Header;
 pub use hang::Hang;

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rotproof_block::{Error, ErrorKind, Result, Time};
 use rotproof_spec::nearest;
 
-use crate::engine::{Common, Engine, EngineOptions, Recogniser, RuleReport};
+use crate::engine::{Common, Engine, EngineOptions, OnCut, Recogniser, RuleReport};
 use crate::ledger::Ledger;
 use crate::resolved::ResolvedRule;
 use crate::rule_state::RuleState;
@@ -196,6 +196,13 @@ impl Sites {
     /// As [`Engine::restore_power`], at all places.
     pub fn restore_power(&self) {
         self.engines.iter().for_each(|engine| engine.restore_power());
+    }
+
+    /// Has `on_cut` told when a rule of any place takes the power. It must not wait for requests to the stack. The first one to be
+    /// given stays.
+    pub fn when_power_goes(&self, on_cut: OnCut) {
+        // A second one would tell of another trial.
+        drop(self.common.on_cut.set(on_cut));
     }
 
     /// As [`Engine::set_place`], for a rule of any place.

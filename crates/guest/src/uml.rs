@@ -303,9 +303,14 @@ impl Guest {
         console_from(&self.console, self.console_start)
     }
 
-    /// Ends it at once, as a power cut would.
+    /// Ends it at once, as a power cut would, and waits until nothing of it is left.
     pub fn kill(&self) {
-        self.link.end();
+        self.strike();
+        wait_for(&mut self.child.lock());
+    }
+
+    /// Ends it at once and does not wait: for a thread that serves the guest's disk, which a request of the guest's may wait for.
+    pub fn strike(&self) {
         // The kernel of this machine ends every process of its namespace with it.
         if self.kernel.liveness() == Liveness::Alive
             && let Ok(pid) = libc::pid_t::try_from(self.kernel.pid)
@@ -313,7 +318,8 @@ impl Guest {
             // SAFETY: takes numbers. The process is a child of our child, which waits for it, so its number is still its own.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
-        wait_for(&mut self.child.lock());
+        // Whoever waits for an answer of the guest gets none.
+        self.link.end();
     }
 
     pub(crate) fn command(&self, words: &str) -> Result<String> {

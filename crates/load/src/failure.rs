@@ -353,7 +353,7 @@ pub fn error_name(kind: ErrorKind) -> String {
 }
 
 /// Errors of file systems and block devices by the names of the kernel (`errno(3)`); others keep their number.
-const ERRNO_NAMES: [(&str, i32); 32] = [
+const ERRNO_NAMES: [(&str, i32); 33] = [
     ("EPERM", libc::EPERM),
     ("ENOENT", libc::ENOENT),
     ("EINTR", libc::EINTR),
@@ -381,6 +381,7 @@ const ERRNO_NAMES: [(&str, i32); 32] = [
     ("EBADMSG", libc::EBADMSG),
     ("EILSEQ", libc::EILSEQ),
     ("ENOTCONN", libc::ENOTCONN),
+    ("ECONNABORTED", libc::ECONNABORTED),
     ("ECONNRESET", libc::ECONNRESET),
     ("ESTALE", libc::ESTALE),
     ("EUCLEAN", libc::EUCLEAN),

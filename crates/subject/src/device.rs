@@ -57,6 +57,10 @@ impl Prepared for LoopSubject {
         self.0.abort();
     }
 
+    fn axe(&self) -> Option<crate::Axe> {
+        Some(self.0.axe())
+    }
+
     fn teardown(self: Box<Self>) -> Vec<Error> {
         self.0.teardown()
     }

@@ -241,6 +241,13 @@ impl Exported {
         }
     }
 
+    /// See [`super::Prepared::axe`].
+    pub(crate) fn axe(&self) -> crate::Axe {
+        let served: Vec<Weak<FuseExport>> =
+            self.exports.iter().filter_map(|export| export.served.clone()).collect();
+        Box::new(move || served.iter().filter_map(Weak::upgrade).for_each(|export| export.abort()))
+    }
+
     /// See [`super::Prepared::teardown`].
     pub(crate) fn teardown(mut self) -> Vec<Error> {
         self.environment.phase.store(Phase::Setup as u8, Ordering::SeqCst);

@@ -133,6 +133,10 @@ impl Prepared for FileSystemSubject {
         self.exported.abort();
     }
 
+    fn axe(&self) -> Option<crate::Axe> {
+        Some(self.exported.axe())
+    }
+
     fn teardown(self: Box<Self>) -> Vec<Error> {
         self.exported.teardown()
     }

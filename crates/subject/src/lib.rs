@@ -91,6 +91,9 @@ pub fn prepare(
     })
 }
 
+/// See [`Prepared::axe`].
+pub type Axe = Box<dyn Fn() + Send + Sync>;
+
 /// A subject on its devices. It is up between [`Prepared::attach`] and [`Prepared::detach`] or [`Prepared::kill`], and may come
 /// up again as often as one likes; what is read then comes from the stack and from no cache above it.
 ///
@@ -146,6 +149,12 @@ pub trait Prepared: Send {
     /// Ends the export, so that every request to the subject, those under way too, fails at once: for a load that
     /// must end. What was not yet written to the stack is lost.
     fn abort(&self);
+
+    /// What ends it from any thread, without waiting for anything, as [`Prepared::kill`] would, which must still follow: for a power
+    /// that goes in the middle of a request. `None` where that cannot be done.
+    fn axe(&self) -> Option<Axe> {
+        None
+    }
 
     /// Takes everything down, the last made first, with the faults asleep. Gives all that went wrong; what could not
     /// be removed stays in the run's record. If the run was cancelled, it aborts first.

@@ -241,6 +241,16 @@ impl Prepared for MachineSubject {
         }
     }
 
+    fn axe(&self) -> Option<crate::Axe> {
+        // Not kept alive by it: its memory goes with it.
+        let guest = Arc::downgrade(self.guest.as_ref()?);
+        Some(Box::new(move || {
+            if let Some(guest) = guest.upgrade() {
+                guest.strike();
+            }
+        }))
+    }
+
     fn teardown(mut self: Box<Self>) -> Vec<Error> {
         if self.environment.cancel.is_cancelled() {
             self.abort();

@@ -34,9 +34,9 @@ fails is kept with its story. With --recording the states are those of a
 recording that is there; an exploration that was stopped goes on. Needs root.
 Nothing of yours is written to. docs/crash-states.md says more.")]
 pub struct CrashArgs {
-    /// The file system
+    /// The file system, or raw for a recording without one
     #[arg(value_name = "SUBJECT")]
-    pub subject: Option<CrashSubject>,
+    pub subject: Option<Held>,
 
     /// Sequences of so many operations, each alone or also in pairs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
@@ -123,6 +123,35 @@ impl CrashSubject {
     }
 }
 
+/// What a recorded device held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Held {
+    /// The fourth extended file system.
+    Ext4,
+    /// XFS.
+    Xfs,
+    /// Btrfs.
+    Btrfs,
+    /// No file system, with --recording: states are files, and your --check looks at them.
+    Raw,
+}
+
+impl Held {
+    /// The file system, if it is one.
+    pub fn kind(self) -> Option<FileSystem> {
+        Some(match self {
+            Self::Ext4 => FileSystem::Ext4,
+            Self::Xfs => FileSystem::Xfs,
+            Self::Btrfs => FileSystem::Btrfs,
+            Self::Raw => return None,
+        })
+    }
+
+    fn name(self) -> &'static str {
+        self.kind().map_or("raw", |kind| kind.name())
+    }
+}
+
 /// States of a sequence if nothing is said.
 const STATES: u64 = 40;
 /// Suspects that are shown one by one.
@@ -152,14 +181,17 @@ pub fn crash(args: &CrashArgs, output: Output) -> Result<Exit, Failure> {
         }
         return Ok(Exit::Pass);
     }
-    let Some(kind) = args.subject else {
+    let Some(subject) = args.subject else {
         let what = "name the file system: rotproof crash ext4, with `--recording FILE` too; or a state with `--state FILE`";
         return Err(Error::new(ErrorKind::Invalid, what).into());
     };
-    let kind = kind.kind();
     if let Some(recording) = &args.recorded.recording {
-        return explore_recorded(args, kind, recording, output);
+        return explore_recorded(args, subject, recording, output);
     }
+    let Some(kind) = subject.kind() else {
+        let what = "without a file system there are no files to do anything to; name a recording with `--recording FILE`";
+        return Err(Error::new(ErrorKind::Invalid, what).into());
+    };
     let cancel = cancel_on_signals()?;
     let two = of_length_two();
     let sequences = match (args.length, args.sample) {

@@ -10,8 +10,8 @@ use rotproof_block::{Error, ErrorKind};
 use rotproof_crash::recording::Reader;
 use rotproof_crash::{CrashReport, Ended, ExploreOptions, Progress, StateOptions, Way, WayLimits, marks};
 use rotproof_crash_fs::{
-    BASE, BEGINS, CommandOracle, CommandWords, Looks, NoOracle, Oracle, base_beside, begin_behind,
-    explore_recording,
+    BASE, BEGINS, CommandOracle, CommandWords, Looks, MemoryBound, NoOracle, Oracle, base_beside,
+    begin_behind, explore_recording,
 };
 use rotproof_load::CommandLine;
 use rotproof_machine::registry::{CleanupStack, Registry, Run};
@@ -22,8 +22,8 @@ use rotproof_spec::{Bytes, Span};
 use rotproof_subject::FileSystem;
 use serde_json::json;
 
-use super::CrashArgs;
 use super::source::{Source, link, name_of};
+use super::{CrashArgs, Held};
 use crate::exit::Exit;
 use crate::fail::Failure;
 use crate::output::{Output, Paint};
@@ -49,7 +49,7 @@ pub struct RecordedArgs {
     #[arg(long, value_name = "BYTES", requires = "recording")]
     pub size: Option<Bytes>,
 
-    /// Looks at each mounted state: exit code 0 is good; {target} is where it is mounted
+    /// Looks at each state: exit code 0 is good; {target} is where it is mounted, or its file
     #[arg(long, value_name = "COMMAND", requires = "recording")]
     pub check: Option<String>,
 
@@ -68,6 +68,10 @@ pub struct RecordedArgs {
     /// So often the power goes again while a state is recovered
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100), requires = "recording")]
     pub second_cuts: u32,
+
+    /// What may be taken for what is written to states and for the images that are known; default: 512MiB for each worker
+    #[arg(long, value_name = "BYTES", requires = "recording")]
+    pub memory: Option<Bytes>,
 
     /// The unit inside which the disk never tears a write
     #[arg(long, value_name = "BYTES", default_value = "4KiB", requires = "recording")]
@@ -95,12 +99,18 @@ fn way(word: &str) -> Result<Way, String> {
 /// Explores it. What was begun in a folder goes on where it stood.
 pub fn explore_recorded(
     args: &CrashArgs,
-    kind: FileSystem,
+    subject: Held,
     source: &Path,
     output: Output,
 ) -> Result<Exit, Failure> {
     let cancel = cancel_on_signals()?;
     let of = &args.recorded;
+    let (kind, subject) = (subject.kind(), subject.name());
+    if kind.is_none() {
+        check_raw(args)?;
+    }
+    let bound = |bytes: Bytes| MemoryBound::of(bytes.0, args.workers());
+    let memory = of.memory.map_or(Ok(MemoryBound::NONE), bound)?;
     let found = Source::look(source, of.size)?;
     let folder = args.results.clone().unwrap_or_else(|| found.default_folder());
     std::fs::create_dir_all(&folder).doing(|| format!("making {}", folder.display()))?;
@@ -121,7 +131,7 @@ pub fn explore_recorded(
         failures_max: of.failures_max,
         resume: Some(folder.join(PROGRESS)),
         looked_at_by: format!(
-            "{kind} {words:?} {:?} {} {:?}",
+            "{subject} {words:?} {:?} {} {:?}",
             args.mount,
             of.second_cuts,
             name_of(base.as_deref())?
@@ -138,12 +148,17 @@ pub fn explore_recorded(
             },
             unit_bytes: Some(of.atomic.0),
             is_shared: true,
+            known_max: memory.known_max,
             ..StateOptions::new(&recording, args.seed)
         })
     };
     let run = Registry::of_user()?.begin()?;
-    let explored =
-        explore(&Exploring { args, kind, words: &words, folder: &folder, output }, &exploring, &run, &cancel);
+    let explored = explore(
+        &Exploring { args, kind, memory, words: &words, folder: &folder, output },
+        &exploring,
+        &run,
+        &cancel,
+    );
     let left = run.finish();
     let report = explored?;
     if let Some(error) = left.into_iter().next() {
@@ -153,7 +168,7 @@ pub fn explore_recorded(
         format: FORMAT,
         rotproof: env!("CARGO_PKG_VERSION").into(),
         explored: source.display().to_string(),
-        subject: kind.name().to_owned(),
+        subject: subject.to_owned(),
         seed: args.seed,
         command: std::env::args().map(|word| shell_word(&word)).collect::<Vec<_>>().join(" "),
         crash: report,
@@ -162,10 +177,10 @@ pub fn explore_recorded(
     let report = run.crash;
     if args.json {
         output.json(&json!({
-            "subject": kind.name(), "seed": args.seed, "recording": source, "results": folder, "crash": report,
+            "subject": subject, "seed": args.seed, "recording": source, "results": folder, "crash": report,
         }));
     } else {
-        output.result(render(&report, (kind.name(), source, args.seed), &folder, output.stdout_paint()));
+        output.result(render(&report, (subject, source, args.seed), &folder, output.stdout_paint()));
     }
     if let Some(signal) = cancel.signal() {
         return Ok(Exit::of_signal(signal));
@@ -175,8 +190,26 @@ pub fn explore_recorded(
     Ok(if is_shown { Exit::Pass } else { Exit::VerdictFailed })
 }
 
+/// Without a file system nothing mounts, recovers or repairs, and only a check of the user's can know anything.
+fn check_raw(args: &CrashArgs) -> Result<(), Error> {
+    let of = &args.recorded;
+    let invalid = |what: &str| Err(Error::new(ErrorKind::Invalid, what));
+    if of.check.is_none() {
+        return invalid(
+            "without a file system only a check of yours can look: add `--check COMMAND`, which reads the file {target}",
+        );
+    }
+    if args.fsck || !args.mount.is_empty() || of.second_cuts > 0 {
+        return invalid(
+            "`--fsck`, `--mount` and `--second-cuts` are for file systems; leave them out with `raw`",
+        );
+    }
+    Ok(())
+}
+
 fn words(args: &CrashArgs, of: &RecordedArgs) -> Vec<String> {
-    let mut words = vec!["mount".to_owned()];
+    let mut words = Vec::new();
+    words.extend(args.subject.is_some_and(|subject| subject.kind().is_some()).then(|| "mount".to_owned()));
     words.extend(args.fsck.then(|| "fsck".to_owned()));
     words.extend(of.check.as_ref().map(|check| format!("check: {check}")));
     words
@@ -184,7 +217,8 @@ fn words(args: &CrashArgs, of: &RecordedArgs) -> Vec<String> {
 
 struct Exploring<'a> {
     args: &'a CrashArgs,
-    kind: FileSystem,
+    kind: Option<FileSystem>,
+    memory: MemoryBound,
     words: &'a [String],
     folder: &'a Path,
     output: Output,
@@ -233,6 +267,7 @@ fn explore(
         mount: &this.args.mount,
         fsck: this.args.fsck,
         second_cuts: of.second_cuts,
+        memory: this.memory,
         words: this.words,
     };
     let explored = explore_recording(run, options, &looks, &oracle, this.folder, (&tell, &stop));

@@ -98,11 +98,14 @@ fn name_of(options: &ExploreOptions) -> Result<String> {
         begin,
         marks_matter,
         is_shared,
+        known_max,
     } = &options.states;
     let id = Reader::open(recording)?.header().id;
     let text =
         format!("{id:032x} {ways:?} {limits:?} {seed} {unit_bytes:?} {begin} {marks_matter} {looked_at_by}");
     // Shares depend on how many states there are to be.
     let text = if *is_shared { format!("{text} {states_max}") } else { text };
+    // An image that was forgotten is given again, under a number of its own.
+    let text = if *known_max == u64::MAX { text } else { format!("{text} known {known_max}") };
     Ok(ContentHash::of(text.as_bytes()).to_string())
 }

@@ -26,6 +26,9 @@ const BATCHES_WAITING: usize = 8;
 /// A longer mark is refused.
 const MARK_BYTES_MAX: usize = 64 << 10;
 
+/// The name of what came after [`Recorder::stop`].
+const NOT_RECORDED: u64 = u64::MAX;
+
 /// How to record.
 #[derive(Clone, Copy, Debug)]
 pub struct RecorderOptions {
@@ -61,6 +64,8 @@ pub struct Recorder {
 }
 
 struct Front {
+    /// Nothing is taken down any more but the end.
+    is_stopped: bool,
     batch: Batch,
     time_ns: u64,
     summary: Summary,
@@ -109,6 +114,7 @@ impl Recorder {
             })
             .doing(|| "starting the thread that writes the recording".into())?;
         let front = Front {
+            is_stopped: false,
             batch: Batch::default(),
             time_ns: 0,
             summary: Summary::default(),
@@ -127,6 +133,9 @@ impl Recorder {
     /// A write is about to be submitted. Gives its name for [`Recorder::done`].
     pub fn write(&self, time_ns: u64, offset: u64, fua: bool, tag: Tag, data: &[u8]) -> u64 {
         let mut front = self.front.lock();
+        if front.is_stopped {
+            return NOT_RECORDED;
+        }
         front.summary.writes += 1;
         front.summary.data_bytes += data.len() as u64;
         front.batch.bytes.extend_from_slice(data);
@@ -151,6 +160,9 @@ impl Recorder {
     /// The request with this name has completed, and its submitter does not know that yet.
     pub fn done(&self, time_ns: u64, request: u64, ok: bool) {
         let mut front = self.front.lock();
+        if front.is_stopped {
+            return;
+        }
         let distance = front.summary.events - request;
         front.push(time_ns, Entry::Done { distance, ok });
     }
@@ -159,6 +171,9 @@ impl Recorder {
     pub fn mark(&self, time_ns: u64, text: &str) {
         let text = &text[..text.floor_char_boundary(MARK_BYTES_MAX)];
         let mut front = self.front.lock();
+        if front.is_stopped {
+            return;
+        }
         front.batch.bytes.extend_from_slice(text.as_bytes());
         front.push(time_ns, Entry::Mark { length: text.len() });
     }
@@ -171,6 +186,12 @@ impl Recorder {
     /// How many events there are so far.
     pub fn events(&self) -> u64 {
         self.front.lock().summary.events
+    }
+
+    /// Nothing is recorded any more, and nothing of what is under way completes in the recording. [`Recorder::finish`] still ends it
+    /// in order.
+    pub fn stop(&self) {
+        self.front.lock().is_stopped = true;
     }
 
     /// Ends the recording in order; what comes after is not recorded. Fails if any of it could not be written: what
@@ -200,6 +221,9 @@ impl Recorder {
 impl Front {
     /// Takes down an event whose data are in the batch, and gives its position.
     fn push(&mut self, time_ns: u64, entry: Entry) -> u64 {
+        if self.is_stopped && !matches!(entry, Entry::End) {
+            return NOT_RECORDED;
+        }
         // Threads may come out of order by less than anybody can tell.
         self.time_ns = self.time_ns.max(time_ns);
         self.batch.entries.push((self.time_ns, entry));
@@ -276,6 +300,35 @@ mod tests {
         let error = recorder.finish().expect_err("nothing could be written");
         assert_eq!(error.kind(), ErrorKind::NoSpace);
         assert!(error.to_string().contains("/dev/full"), "{error}");
+    }
+
+    #[test]
+    fn what_comes_after_a_stop_is_not_recorded_and_what_was_under_way_stays_so() {
+        use super::super::{Event, Reader, What};
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("r");
+        let header = Header { size: 1 << 20, block_size: 512, atomic_write_bytes: 512, id: 1 };
+        let recorder = Recorder::create(&path, header, RecorderOptions::default()).expect("a recording");
+        let first = recorder.write(0, 0, false, Tag::NONE, &[1; 512]);
+        recorder.done(0, first, true);
+        let under_way = recorder.write(0, 512, false, Tag::NONE, &[2; 512]);
+        recorder.mark(0, "now");
+        recorder.stop();
+        recorder.done(0, under_way, true);
+        recorder.done(0, recorder.write(0, 1024, false, Tag::NONE, &[3; 512]), true);
+        recorder.done(0, recorder.flush(0), true);
+        recorder.mark(0, "later");
+        assert_eq!(recorder.finish().expect("there is room").events, 5);
+        let mut reader = Reader::open(&path).expect("a recording");
+        let mut found = Vec::new();
+        while let Some(Event { what, .. }) = reader.next_event().expect("whole") {
+            found.push(match what {
+                What::Write(write) => format!("write {}", write.offset),
+                What::Mark(text) => text,
+                other => format!("{other:?}"),
+            });
+        }
+        assert_eq!(found, ["write 0", "Done { request: 0, ok: true }", "write 512", "now", "End"]);
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! `crash:`: the states that a power loss during the load may leave, explored once the load is over.
 
 use rotproof_crash::Way;
+use rotproof_crash_fs::MEMORY_MIN_BYTES;
 use rotproof_load::CommandLine;
 use rotproof_spec::{Bytes, Path, Problems, Span, number_in_range};
 use rotproof_subject::SubjectSpec;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use super::trial_file::TrialFile;
+use super::trial_file::{Stop, TrialFile};
 
 /// What is explored, and how a state is checked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -32,13 +33,29 @@ pub struct CrashSpec {
     pub second_cuts: u32,
     /// The unit inside which the disk never tears a write: 512 to 1MiB, a power of two. Default 4KiB.
     pub atomic: Bytes,
+    /// At which moments of the load the power goes. Default any.
+    pub at: CrashMoment,
     /// States looked at at the same time. Default: one for each CPU, up to 4.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers: Option<u32>,
+    /// What may be taken of memory for what is written to states, and for the images that are known. Default: 512MiB for each
+    /// worker, and no bound on the images.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bytes>,
     /// Stops after so many states that fail. Default 100.
     pub failures_max: u64,
     /// So many states of one moment, for each way. Default 20.
     pub per_moment: u64,
+}
+
+/// When the power goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CrashMoment {
+    /// At any moment of the load.
+    Any,
+    /// When the subject was killed, with `stop: kill_with_power`.
+    Kill,
 }
 
 impl Default for CrashSpec {
@@ -52,7 +69,9 @@ impl Default for CrashSpec {
             fsck: false,
             second_cuts: 0,
             atomic: Bytes(4096),
+            at: CrashMoment::Any,
             workers: None,
+            memory: None,
             failures_max: 100,
             per_moment: 20,
         }
@@ -91,6 +110,13 @@ impl CrashSpec {
             );
             problems.add(&path.key("atomic"), what);
         }
+        if let Some(memory) = self.memory.filter(|memory| memory.0 < MEMORY_MIN_BYTES) {
+            problems.add_with_help(
+                &path.key("memory"),
+                format!("{} bytes hold not even what recovery writes", memory.0),
+                "give at least 4MiB, and 2MiB for each worker",
+            );
+        }
         if self.ways.is_empty() {
             problems.add(&path.key("ways"), "no way to choose states is left; name one, or leave `ways` out");
         }
@@ -113,6 +139,13 @@ impl CrashSpec {
                 &Path::root().key("stack"),
                 "`crash` explores what the device on top of the stack is asked, and nothing records that",
                 "put `record` at the end of the stack",
+            );
+        }
+        if self.at == CrashMoment::Kill && trial.stop != Stop::KillWithPower {
+            problems.add_with_help(
+                &path.key("at"),
+                "the subject is not killed during the load, so there is no such moment",
+                "add `stop: kill_with_power` and a rule that takes the power, or leave `at` out",
             );
         }
         if trial.repeat > 1 {

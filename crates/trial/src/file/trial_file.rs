@@ -92,6 +92,8 @@ pub enum Stop {
     Unmount,
     /// Without a word to it, as if its machine lost its power after the last flush of the load; the stack keeps its power.
     Kill,
+    /// Likewise, and if a rule takes the power of the stack during the load, at that moment.
+    KillWithPower,
 }
 
 impl Stop {

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use rotproof_fault::{Effect, MemoryKind, Rule, Target, validate_plan};
+use rotproof_fault::{Effect, FaultEntry, MemoryKind, Rule, Target, validate_plan};
 use rotproof_layers::DeviceSpec;
 use rotproof_load::FileEngine;
 use rotproof_spec::{Path, Problems, number_in_range};
@@ -163,6 +163,27 @@ impl TrialFile {
                 path,
                 "of the files of a personality not all are flushed when it ends, so nobody could say what a kill may lose",
                 "take a load of blocks, which flushes everything at its end, or a command with a check of its own",
+            );
+        } else if self.stop == Stop::KillWithPower {
+            self.validate_kill_with_power(path, problems);
+        }
+    }
+
+    /// Power that no rule takes does not go, and what dies with it must be at hand at that moment.
+    fn validate_kill_with_power(&self, path: &Path, problems: &mut Problems) {
+        let takes_power = |entry: &FaultEntry| matches!(entry, FaultEntry::Rule(rule) if matches!(rule.effect, Effect::PowerCut(_)));
+        if !self.faults.iter().any(takes_power) {
+            problems.add_with_help(
+                path,
+                "no rule takes the power of the stack, so nothing is killed with it",
+                "add one, such as `write, nth=1000, during=run: power_cut`, or take `stop: kill`",
+            );
+        }
+        if matches!(self.subject, SubjectSpec::Guard(_)) {
+            problems.add_with_help(
+                path,
+                "the process of a guard cannot be killed in the middle of a request to what is below it",
+                "take the file system or the machine itself",
             );
         }
     }

@@ -4,6 +4,27 @@ use crate::file::{Overrides, TrialFile};
 
 /// The mistakes of a trial on a stack of `size`, as `path: message`.
 #[test]
+fn a_subject_that_is_to_die_with_the_power_needs_a_rule_that_takes_it() {
+    let subject = "stack: [memory: { size: 64MiB }, faults, record]\nsubject: ext4\n";
+    let cut = "faults: ['write, nth=9: power_cut']\n";
+    let accepted = |more: &str| {
+        TrialFile::parse("t.yaml", format!("{subject}{more}").as_bytes(), &Overrides::default())
+            .map(drop)
+            .map_err(|mistakes| mistakes.to_string())
+    };
+    assert_eq!(accepted(&format!("stop: kill_with_power\n{cut}crash: {{ at: kill }}")), Ok(()));
+    let told = |more: &str| accepted(more).expect_err("a mistake");
+    assert!(told("stop: kill_with_power").contains("no rule takes the power"));
+    assert!(told(&format!("stop: kill\n{cut}crash: {{ at: kill }}")).contains("stop: kill_with_power"));
+    let guarded = format!("stop: kill_with_power\n{cut}").replace("ext4", "");
+    let guard = format!(
+        "stack: [memory: {{ size: 64MiB }}, faults]\nsubject: {{ guard: {{ over: ext4 }} }}\n{guarded}"
+    );
+    let found = TrialFile::parse("t.yaml", guard.as_bytes(), &Overrides::default()).expect_err("a mistake");
+    assert!(found.to_string().contains("process of a guard"), "{found}");
+}
+
+#[test]
 fn a_layer_that_would_not_notice_is_not_left_without_power() {
     for layer in ["checksum", "versions"] {
         let yaml = format!(

@@ -13,8 +13,8 @@ use rotproof_block::{Buffer, Context, Device, Phase, Request, Result, Runtime};
 use rotproof_crash::recording::Reader;
 use rotproof_crash::{CrashReport, ExploreOptions, StateOptions, WayLimits, marks};
 use rotproof_crash_fs::{
-    AllOracles, BASE, BEGINS, CommandOracle, CommandWords, Looks, NoOracle, Oracle, begin_behind,
-    explore_recording,
+    AllOracles, BASE, BEGINS, CommandOracle, CommandWords, Looks, MemoryBound, NoOracle, Oracle,
+    begin_behind, explore_recording,
 };
 use rotproof_layers::{DeviceSpec, Stack, StackRecording};
 use rotproof_load::CommandLine;
@@ -24,8 +24,10 @@ use rotproof_subject::SubjectSpec;
 
 use super::block_history::BlockHistory;
 use super::{Conducted, RunOptions};
-use crate::file::{CrashSpec, TrialFile};
+use crate::file::{CrashMoment, CrashSpec, TrialFile};
 
+/// The mark with which the recording of a subject ends that was killed during the load.
+pub(super) const KILLED: &str = "the subject is killed";
 /// Folder in that of the run for what oracles need.
 const SCRATCH: &str = "crash";
 const READ_BYTES: u64 = 1 << 20;
@@ -89,9 +91,18 @@ pub(super) fn explore_states(
     let Some(file_system) = trial.subject.file_system() else { return Ok(None) };
     options.monitor.begin("crash", None);
     let recording = &recorded.path;
-    let begin = begin_behind(&marks(Reader::open(recording)?)?, BEGINS)?;
+    let all_marks = marks(Reader::open(recording)?)?;
+    let begin = match spec.at {
+        CrashMoment::Any => begin_behind(&all_marks, BEGINS)?,
+        // Where the rule has never hit, there was no such moment, and no state.
+        CrashMoment::Kill if !all_marks.iter().any(|mark| mark.text == KILLED) => return Ok(None),
+        CrashMoment::Kill => begin_behind(&all_marks, KILLED)?,
+    };
     let base = folder.join(BASE);
+    let workers = spec.workers.map_or_else(default_workers, |workers| workers as usize);
+    let memory = spec.memory.map_or(Ok(MemoryBound::NONE), |bytes| MemoryBound::of(bytes.0, workers))?;
     let states = StateOptions {
+        known_max: memory.known_max,
         base: base.exists().then_some(base),
         begin,
         states_max: spec.states,
@@ -111,13 +122,13 @@ pub(super) fn explore_states(
     let oracles = Oracles { trial, spec, options, scratch: &scratch, history };
     let words = oracles.words();
     let looks = Looks {
-        kind: file_system.kind,
+        kind: Some(file_system.kind),
         mount: &file_system.mount,
         fsck: spec.fsck,
         second_cuts: spec.second_cuts,
+        memory,
         words: &words,
     };
-    let workers = spec.workers.map_or_else(default_workers, |workers| workers as usize);
     let exploring = ExploreOptions {
         workers,
         time_max: spec.duration.map(|span| span.0),

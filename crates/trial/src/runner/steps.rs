@@ -2,7 +2,9 @@
 //!
 //! Every step stands here once, for whatever the load is; what a load does in it is its own ([`Driven`]).
 
-use rotproof_block::{Phase, Result};
+use std::sync::Arc;
+
+use rotproof_block::{Error, ErrorKind, Phase, Result};
 use rotproof_results::NO_REMOUNT;
 use rotproof_subject::{Attached, Prepared};
 
@@ -116,7 +118,12 @@ impl Conductor<'_> {
             },
             Step::Make => load.make(self, subject)?,
             Step::Settle => self.crashes_begin(subject)?,
-            Step::Arm => load.arm(self)?,
+            Step::Arm => {
+                if self.trial.stop == Stop::KillWithPower {
+                    self.kill_with_power(subject)?;
+                }
+                load.arm(self)?;
+            }
             Step::Load => {
                 for &phase in load.phases() {
                     load.run(phase, self, subject)?;
@@ -131,7 +138,7 @@ impl Conductor<'_> {
                         let reported = subject.detach()?;
                         self.noticed.extend(reported.iter().map(|error| format!("unmount: {error}")));
                     }
-                    Stop::Kill => {
+                    Stop::Kill | Stop::KillWithPower => {
                         // First, so that not even what closing a file would write gets there.
                         subject.abort();
                         load.close(self);
@@ -147,6 +154,25 @@ impl Conductor<'_> {
                 load.run(Phase::Check, self, subject)?;
             }
         }
+        Ok(())
+    }
+
+    /// Has the subject killed by the request with which the power goes, before anybody has an answer to that. Nothing is recorded
+    /// behind it.
+    fn kill_with_power(&self, subject: &dyn Prepared) -> Result<()> {
+        let axe = subject.axe().ok_or_else(|| {
+            Error::new(ErrorKind::Internal, "this subject cannot be killed in the middle of a request")
+        })?;
+        let recorders: Vec<_> =
+            self.stack.recordings().iter().map(|recording| Arc::clone(&recording.recorder)).collect();
+        self.stack.sites.when_power_goes(Box::new(move || {
+            axe();
+            for recorder in &recorders {
+                recorder.mark(recorder.time_ns(), crash::KILLED);
+                // Whatever cannot be written is told at the end of the run.
+                recorder.stop();
+            }
+        }));
         Ok(())
     }
 
