@@ -29,6 +29,7 @@ mod recording;
 mod served;
 mod soak;
 mod volume;
+mod volume_peers;
 
 // The client of the vhost-user server is the driver of its tests.
 #[expect(dead_code, reason = "the tests need more of it")]

@@ -2,7 +2,8 @@
 //! volume takes to open, how large its tables are.
 //!
 //! Loads are those of DARC (Fountoulakis, *DARC: Design and Evaluation of an I/O Controller for Data Protection*): sequential writes
-//! and reads of 64 KiB, and random mixes called OLTP, FS and WEB. The peer is the same stack without the layer, in turns.
+//! and reads of 64 KiB, and random mixes called OLTP, FS and WEB. The peer is the same stack without the layer, in turns; at the end
+//! a volume with checksums against btrfs and ZFS.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -13,16 +14,17 @@ use std::time::{Duration, Instant};
 use rotproof_block::hash::mix;
 use rotproof_block::leaf::{FileDevice, FileOptions, MemoryDevice};
 use rotproof_block::runtime::RuntimeOptions;
-use rotproof_block::{Buffer, Context, Device, Error, Request, Result, Runtime};
+use rotproof_block::{Buffer, Context, Device, DeviceInfo, Error, Features, Queue, Request, Result, Runtime};
 use rotproof_volume::checksum::{ChecksumDevice, ChecksumKind, ChecksumOptions};
 use rotproof_volume::member::VersionsPolicy;
-use rotproof_volume::mirror::Pace;
+use rotproof_volume::mirror::{MirrorDevice, MirrorOptions, Pace};
 use rotproof_volume::versions::VersionsDevice;
 use rotproof_volume::volume::{Candidate, OpenOptions, Volume, VolumeOptions};
 use tempfile::TempDir;
 
 use crate::Effort;
 use crate::figure::{Bar, Figure, in_turns};
+use crate::volume_peers::peers;
 
 /// Bytes of a member that is a file.
 const MEMBER_BYTES: u64 = 320 << 20;
@@ -165,8 +167,11 @@ fn tables(found: &mut dyn FnMut(Figure)) -> Result<()> {
     let (first, _) = ChecksumDevice::place_on(bytes, ChecksumKind::Crc32c)?;
     found(Figure::from_rounds("checksums of 1 TiB, twice", "1/1000", &share(first), Some(Bar::AtMost(1.0))));
     let (first, _) = VersionsDevice::place_on(bytes, 20)?;
-    let name = "map and histories of 1 TiB, the map twice";
+    let name = "map and room for histories of 1 TiB, the map twice";
     found(Figure::from_rounds(name, "1/1000", &share(first), Some(Bar::AtMost(1.0))));
+    let histories = VersionsDevice::histories_on(bytes);
+    found(Figure::from_rounds("of it the map, twice", "1/1000", &share(first - histories), None));
+    found(Figure::from_rounds("of it room for histories", "1/1000", &share(histories), None));
     Ok(())
 }
 
@@ -247,7 +252,125 @@ fn on_files(effort: Effort, folder: &Path, found: &mut dyn FnMut(Figure)) -> Res
             found(Figure::from_rounds(name, "MB/s", &with_versions, bar));
         }
     }
-    scrub(effort, &plain, &checked, found)
+    scrub(effort, &plain, &checked, found)?;
+    handing_down(effort, folder, found)?;
+    unflushed(effort, found)?;
+    beside(effort, folder, &*checked, found)
+}
+
+/// A device that cannot be told what is not needed any more.
+struct Keeps(Arc<dyn Device>);
+
+impl Device for Keeps {
+    fn info(&self) -> DeviceInfo {
+        let info = self.0.info();
+        DeviceInfo { features: Features { discard: false, ..info.features }, ..info }
+    }
+
+    fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {
+        self.0.open_queue(runtime)
+    }
+}
+
+/// What it costs to hand down to the members the room that a deleted version held, in single blocks: a flush after the deletion, against
+/// the same over members that take no discards.
+fn handing_down(effort: Effort, folder: &Path, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    let versions = VolumeOptions { versions: Some(VersionsPolicy::default()), ..VolumeOptions::default() };
+    let runtime = Runtime::uring(RuntimeOptions::new(1))?;
+    let mut made = Vec::new();
+    for (name, keeps) in [("hands-down", false), ("keeps", true)] {
+        let members = members(folder, name, MEMBER_BYTES)?.into_iter().map(|one| match keeps {
+            true => Candidate { device: Arc::new(Keeps(one.device)), ..one },
+            false => one,
+        });
+        let members: Vec<Candidate> = members.collect();
+        let id = u128::from(MEMBER_BYTES + u64::from(keeps));
+        runtime.block_on(Volume::create(&members, versions, id, &runtime))??;
+        let opened = Volume::open(members, OpenOptions::with_patience(PATIENCE), &runtime);
+        let volume = runtime.block_on(opened)??;
+        fill(&*volume, USED_BYTES)?;
+        made.push(volume);
+    }
+    let load = Load { name: "writes", is_sequential: false, writes: 1000, sizes: &[(4096, 100)] };
+    let span = Duration::from_secs_f64(effort.seconds / 4.0);
+    let cycle = |volume: &Arc<Volume>, seed: u64| {
+        const FLUSHES: u32 = 32;
+        let id = runtime.block_on(volume.capture(&runtime, "", 0))??;
+        drive(&**volume, load, 8, span, seed)?;
+        runtime.block_on(volume.delete_version(&runtime, id))??;
+        let (queue, began) = (volume.open_queue(&runtime)?, Instant::now());
+        for _ in 0..FLUSHES {
+            runtime.block_on(queue.submit(Request::flush(Context::default())))?.result?;
+        }
+        Ok(began.elapsed().as_secs_f64() * 1e6 / f64::from(FLUSHES))
+    };
+    let mut rounds = Vec::new();
+    for round in 0..effort.rounds {
+        let seed = round as u64;
+        rounds.push(in_turns(round, || cycle(&made[0], seed), || cycle(&made[1], seed))?);
+    }
+    let name = "files: a flush that hands down freed room, against one that keeps it";
+    found(Figure::from_rounds(name, "us", &rounds, None));
+    Ok(())
+}
+
+/// What it costs a mirror to know what is not flushed: nanoseconds of a write to leaves of RAM, with a flush after every eight, at eight
+/// places so far apart that each is noted anew after a flush, against eight blocks in a row, which are noted as one.
+fn unflushed(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    const WRITES: u64 = 20_000;
+    let leaf = || Ok::<Arc<dyn Device>, Error>(MemoryDevice::new(64 << 20, 4096)?);
+    let mirror = MirrorDevice::new(vec![leaf()?, leaf()?], MirrorOptions::default())?;
+    fill(&*mirror, 64 << 20)?;
+    let runtime = Runtime::uring(RuntimeOptions::new(1))?;
+    let queue = mirror.open_queue(&runtime)?;
+    let nanoseconds = |spread: u64| {
+        let began = Instant::now();
+        for number in 0..WRITES {
+            let offset = number % 8 * spread;
+            let write = Request::write(offset, Buffer::zeroed(4096), Context::default());
+            runtime.block_on(queue.submit(write))?.result?;
+            if number % 8 == 7 {
+                runtime.block_on(queue.submit(Request::flush(Context::default())))?.result?;
+            }
+        }
+        Ok(began.elapsed().as_secs_f64() * 1e9 / WRITES as f64)
+    };
+    let mut rounds = Vec::new();
+    for round in 0..effort.rounds {
+        rounds.push(in_turns(round, || nanoseconds(8 << 20), || nanoseconds(4096))?);
+    }
+    found(Figure::from_rounds(
+        "memory: a write noted as unflushed, against one that is",
+        "ns",
+        &rounds,
+        None,
+    ));
+    Ok(())
+}
+
+/// The same loads on a file of btrfs and of ZFS, which have checksums and two copies as well.
+fn beside(effort: Effort, folder: &Path, checked: &dyn Device, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    // Room for what they write to new places before they free the old.
+    for peer in peers(folder, 4 * MEMBER_BYTES, USED_BYTES) {
+        fill(&*peer.device, USED_BYTES)?;
+        let span = Duration::from_secs_f64(effort.seconds / 2.0);
+        for load in LOADS {
+            for depth in [1, 8, 64] {
+                let mut rounds = Vec::new();
+                for round in 0..effort.rounds {
+                    let seed = round as u64;
+                    rounds.push(in_turns(
+                        round,
+                        || drive(checked, load, depth, span, seed),
+                        || drive(&*peer.device, load, depth, span, seed),
+                    )?);
+                }
+                let name = format!("files, {} depth {depth}: volume against {}", load.name, peer.name);
+                found(Figure::from_rounds(name, "MB/s", &rounds, None));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A scrub of checksums, which reads both copies, against reading one copy of the same without checksums, twice.
