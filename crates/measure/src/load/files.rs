@@ -330,7 +330,7 @@ mod tests {
         let rows = kept.intervals().expect("intervals");
         for line in outcome.performance {
             let of_line = rows.iter().filter(|row| {
-                row.worker.is_none() && &*row.phase == line.phase && &*row.operation == line.operation
+                row.worker.is_none() && *row.phase == *line.phase && *row.operation == *line.operation
             });
             assert_eq!(of_line.map(|row| row.requests).sum::<u64>(), line.requests, "{}", line.operation);
         }
