@@ -88,7 +88,7 @@ fn a_trial_on_what_exists_finds_it_and_a_snapshot_of_it_stays_as_it_was() {
         "{}subject: {{ xfs: {{ existing: true }} }}\n{load}",
         leaf(", snapshot: true")
     )));
-    assert_eq!(wrong.code, 2, "{}", wrong.text);
+    assert_eq!(wrong.code, 3, "nothing was judged: {}", wrong.text);
     assert!(wrong.text.contains("mounting xfs"), "{}", wrong.text);
     rig.assert_nothing_left();
 }
@@ -138,5 +138,30 @@ fn the_states_of_the_moment_at_which_a_guest_was_killed_have_all_that_it_acknowl
         "{}",
         run.text
     );
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn a_guest_keeps_nobody_elses_mounts() {
+    let rig = Rig::new();
+    let trial = Trial::new(
+        "stack: [ memory: { size: 320MiB } ]\nsubject: { machine: { file_system: ext4 } }\n\
+         load: { files: { count: 1, size: 1MiB }, duration: 60s, pattern: random, reads: 50% }\n",
+    );
+    let mut looked = 0;
+    let folder = rig.path("state").display().to_string();
+    rig.while_it_runs(&trial, |_| {
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        let text = |pid: &std::path::Path, file| std::fs::read(pid.join(file)).unwrap_or_default();
+        for pid in std::fs::read_dir("/proc").expect("there").flatten().map(|entry| entry.path()) {
+            let exe = std::fs::read_link(pid.join("exe")).unwrap_or_default();
+            if exe.ends_with("linux.uml") {
+                looked += 1;
+                let mounts = String::from_utf8_lossy(&text(&pid, "mounts")).into_owned();
+                assert!(!mounts.contains(&folder), "{mounts}");
+            }
+        }
+    });
+    assert!(looked > 0, "no guest was seen");
     rig.assert_nothing_left();
 }

@@ -283,9 +283,9 @@ pub enum SchemaKind {
 /// `rotproof schema`.
 #[derive(Clone, Debug, Args)]
 pub struct SchemaArgs {
-    /// Of trial files, of the path or fleet files of `model`, or of results
+    /// Of trial files, of `model`'s, or of `run.json`
     #[arg(
-        value_name = "trial|path|fleet",
+        value_name = "trial|path|fleet|run",
         value_enum,
         default_value_t,
         hide_possible_values = true,

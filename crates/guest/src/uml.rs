@@ -63,8 +63,18 @@ pub struct GuestOptions<'a> {
 }
 
 /// The first process of the namespace stays a shell: of that one the kernel of this machine holds back signals, and a guest that
-/// panics could not end. Before the rights go: a `/dev/shm` that ends with the namespace, for the memory and whatever else the kernel leaves there.
-const PRIVATE_MEMORY: &str = "mount -t tmpfs -o mode=1777,size=100% rotproof /dev/shm && \"$@\"; exit $?";
+/// panics could not end. Before the rights go: a `/dev/shm` that ends with the namespace, for the memory and whatever else the kernel leaves there;
+/// and without the copies that the namespace has of other runs' mounts, which would keep their devices busy for as long as the
+/// guest lives.
+const PRIVATE_MEMORY: &str = r#"mount -t tmpfs -o mode=1777,size=100% rotproof /dev/shm || exit $?
+mounts=$(cat /proc/self/mounts)
+echo "$mounts" | while read -r device point kind rest; do
+    case "$point:$device:$kind" in
+        /:*|/usr:*) ;;
+        *:/dev/loop*|*:fuse.rotproof) umount -c -l "$(printf %b "$point")" ;;
+    esac
+done
+"$@"; exit $?"#;
 
 /// The programs that a guest takes, with their packages.
 const PROGRAMS: [(&str, &str); 4] = [

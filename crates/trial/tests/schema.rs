@@ -481,10 +481,11 @@ fn every_key_of_every_schema_is_described() {
 /// What runs of these trials say.
 const RUNS: [&str; 4] = [
     "runtime: simulated\nstack: [memory: { size: 1MiB }, faults, stats]\nload: { reads: 50%, requests: 4000, duplicates: 20% }\n\
-     faults: ['name=rot, read, probability=2%, after=500: bit_flip', 'write, nth=300: lost_write', 'read, nth=99: medium_error']\n\
+     faults: ['name=rot, read, probability=2%: bit_flip', 'write, nth=300: lost_write', 'read, nth=99: medium_error']\n\
      record: { interval: 10ms }\nexpect: { gates: [{ iops: '>= 1' }, { fault: rot, p99: '<= 900% of before' }] }\n",
     "runtime: simulated\nstack:\n  - mirror: { of: { a: [disk: { profile: ssd, size: 1MiB }, faults], b: [memory: { size: 1MiB }, faults] } }\n  - checksum\n\
      load: { requests: 500, until_steady: { window: 1s, range: 50%, slope: 50% } }\n\
+     record: { interval: 10ms }\n\
      faults: ['on=a, read, nth=9: zeros', { name: media, on: b, model: { latent_sector_errors: { acceleration: 1e6 } } }]\n",
     "runtime: simulated\nstack: [memory: { size: 1MiB }, dedup]\nload: { requests: 100 }\n",
     "stack: [memory: { size: 1MiB }, faults]\nprobes: 1s\nload: { requests: 100 }\n",

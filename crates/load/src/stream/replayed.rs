@@ -71,6 +71,7 @@ pub(crate) struct ReplayedOptions<'a> {
 
 /// What was read of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[serde(default)]
 pub struct TraceReport {
     /// Accesses that were carried out, or begun.
     pub accesses: u64,

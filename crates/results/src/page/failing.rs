@@ -156,7 +156,7 @@ pub(super) mod tests {
     /// A block that failed in these ways, each what it was and whether something was found.
     pub(in super::super) fn failed(object: &str, block: u64, ways: &[(Value, bool)]) -> Failed {
         let way = |(what, is_found): &(Value, bool)| {
-            json!({ "what": what, "found": is_found.then_some("0".repeat(16)), "phase": "check", "operation": "read",
+            json!({ "what": what, "found": is_found.then_some("0".repeat(32)), "phase": "check", "operation": "read",
                 "expected": [], "time_ns": 1_500_000, "count": 2 })
         };
         let ways: Vec<Value> = ways.iter().map(way).collect();

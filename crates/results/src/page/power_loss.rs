@@ -137,7 +137,7 @@ mod tests {
             "failures": [{ "index": 4, "state": state,
                            "findings": [{ "kind": "check", "words": "exit code 1" }] }],
             "witnesses": [{ "kind": "check", "index": 4, "story": "The power goes.", "witness": {
-                "state": state, "findings": [], "reference": "all", "difference": [], "checked": 1 } }],
+                "state": state, "findings": [], "reference": "all_survive", "difference": [], "checked": 1 } }],
         });
         let crash = serde_json::from_value(crash).expect("what an exploration says");
         let section = section(&crash);
