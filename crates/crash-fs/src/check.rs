@@ -189,7 +189,9 @@ impl MountCheck {
         self.scene.forget()?;
         self.scene.kernel_words();
         if let Err(error) = self.scene.mount(&self.mount_options) {
-            if error.kind() == ErrorKind::TimedOut {
+            // Two of the same identifier were mounted at one moment, which says nothing of what is on either.
+            let is_of_others = error.kind() == ErrorKind::Os(libc::EEXIST);
+            if error.kind() == ErrorKind::TimedOut || is_of_others {
                 return Err(error);
             }
             let said = self.scene.kernel_words();

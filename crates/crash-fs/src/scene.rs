@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rotproof_attach::{FuseMount, Loop, Mount};
 use rotproof_block::error::IoContext;
 use rotproof_block::{Buffer, Device, Error, ErrorKind, Result};
@@ -193,7 +194,7 @@ impl Scene {
     /// device all the time, which says nothing of what is on it.
     pub fn mount(&mut self, options: &[String]) -> Result<()> {
         let deadline = Instant::now() + HELD_MAX;
-        while let Err(error) = mount(self.kind.name(), &self.device, &self.mountpoint, options) {
+        while let Err(error) = self.mount_alone(options) {
             // A child of another thread has a copy of a descriptor for a moment, until it becomes its program.
             if error.kind() != ErrorKind::Os(libc::EBUSY) {
                 return Err(error);
@@ -208,6 +209,14 @@ impl Scene {
         }
         self.is_mounted.store(true, std::sync::atomic::Ordering::SeqCst);
         Ok(())
+    }
+
+    /// Since Linux 6.7 a btrfs whose identifier is mounted already gets another for the time being. Where two are mounted at one
+    /// moment one of them may fail ("File exists", seen on 6.18), which says nothing of what is on it.
+    fn mount_alone(&self, options: &[String]) -> Result<()> {
+        static BTRFS: Mutex<()> = Mutex::new(());
+        let _alone = (self.kind == FileSystem::Btrfs).then(|| BTRFS.lock());
+        mount(self.kind.name(), &self.device, &self.mountpoint, options)
     }
 
     /// Unmounts it, and waits until the kernel has let go of the device. Without effect if nothing is mounted. Fails with
