@@ -25,7 +25,7 @@ use rotproof_load::{
 use rotproof_machine::Cancel;
 use rotproof_machine::registry::Registry;
 use rotproof_measure::Monitor;
-use rotproof_subject::{Attached, Place, Prepared, SubjectEnvironment};
+use rotproof_subject::{Attached, Destination, Prepared, SubjectEnvironment};
 use rotproof_trial::file::RuntimeKind;
 use rotproof_trial::runner::{self, FailureRecord};
 use rotproof_trial::verdict::{Evidence, FileAccount, Medium, Verdict};
@@ -303,34 +303,41 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn made(&self, place: &Place, on: RunOn<'_>) -> Result<(Box<dyn Driver>, Option<FilesSpec>)> {
+    fn made(&self, place: &Destination, on: RunOn<'_>) -> Result<(Box<dyn Driver>, Option<FilesSpec>)> {
         let trial = &self.case.trial;
         Ok(match place {
-            Place::Folder(folder) => {
+            Destination::Folder(folder) => {
                 let files = trial.load.files_in(rotproof_machine::free_bytes(folder)?);
                 (Box::new(FileSet::create(folder, files, trial.load.file_access())?), Some(files))
             }
-            Place::Fat(device) => {
+            Destination::Fat(device) => {
                 let (set, files) = FatSet::create(Arc::clone(device), &trial.load, trial.seed, on)?;
                 (Box::new(set), Some(files))
             }
-            Place::Device(device) => (Box::new(DeviceDriver::new(Arc::clone(device))?), None),
-            Place::BlockDevice(path) => (Box::new(block_device(path)?), None),
+            Destination::Device(device) => (Box::new(DeviceDriver::new(Arc::clone(device))?), None),
+            Destination::BlockDevice(path) => (Box::new(block_device(path)?), None),
         })
     }
 
-    fn again(&mut self, place: &Place, files: Option<FilesSpec>, on: RunOn<'_>) -> Result<Box<dyn Driver>> {
+    fn again(
+        &mut self,
+        place: &Destination,
+        files: Option<FilesSpec>,
+        on: RunOn<'_>,
+    ) -> Result<Box<dyn Driver>> {
         let trial = &self.case.trial;
         let known = || files.expect("what was made is known");
         Ok(match place {
-            Place::Folder(folder) => Box::new(FileSet::open(folder, known(), trial.load.file_access())?),
-            Place::Fat(device) => {
+            Destination::Folder(folder) => {
+                Box::new(FileSet::open(folder, known(), trial.load.file_access())?)
+            }
+            Destination::Fat(device) => {
                 let (set, lost) = FatSet::open(Arc::clone(device), known(), trial.seed, on)?;
                 self.noticed.extend(lost.map(|error| format!("{NO_REMOUNT}: {error}")));
                 Box::new(set)
             }
-            Place::Device(device) => Box::new(DeviceDriver::new(Arc::clone(device))?),
-            Place::BlockDevice(path) => Box::new(block_device(path)?),
+            Destination::Device(device) => Box::new(DeviceDriver::new(Arc::clone(device))?),
+            Destination::BlockDevice(path) => Box::new(block_device(path)?),
         })
     }
 
@@ -360,7 +367,7 @@ impl Stage<'_> {
         let trial = &self.case.trial;
         let personality = trial.load.personality.as_ref().expect("a load of files");
         let folder_of = |subject: &dyn Prepared| match subject.place() {
-            Place::Folder(root) => root.join("files"),
+            Destination::Folder(root) => root.join("files"),
             other => unreachable!("{other:?} has no files"),
         };
         let plan = FilePlan::new(personality, trial.seed);

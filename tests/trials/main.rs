@@ -13,6 +13,7 @@ mod models;
 mod page_cache;
 mod power;
 mod programs;
+mod qemu;
 mod rig;
 mod steps;
 

@@ -62,12 +62,12 @@ pub enum Phase {
     /// Reading everything back.
     Check,
     /// The load goes on, but nothing fails any more.
-    Recovery,
+    CoolDown,
 }
 
 impl Phase {
     /// All of them, by their number.
-    pub const ALL: [Phase; 5] = [Phase::Setup, Phase::Prefill, Phase::Run, Phase::Check, Phase::Recovery];
+    pub const ALL: [Phase; 5] = [Phase::Setup, Phase::Prefill, Phase::Run, Phase::Check, Phase::CoolDown];
 
     /// The word for it in results.
     pub fn word(self) -> &'static str {
@@ -76,14 +76,25 @@ impl Phase {
             Self::Prefill => "prefill",
             Self::Run => "run",
             Self::Check => "check",
-            Self::Recovery => "recovery",
+            Self::CoolDown => "cool_down",
         }
+    }
+
+    /// The phase with this word. `recovery` is what results and trial files of before 2026-11 call the cool-down.
+    pub fn from_word(word: &str) -> Option<Self> {
+        let word = current_phase_word(word);
+        Self::ALL.into_iter().find(|phase| phase.word() == word)
     }
 
     /// The phase with this number, if there is one.
     pub fn from_u8(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }
+}
+
+/// The word of today for a phase: results of before 2026-11 call the cool-down `recovery`. Any other word is as it was.
+pub fn current_phase_word(word: &str) -> &str {
+    if word == "recovery" { Phase::CoolDown.word() } else { word }
 }
 
 /// An interned string: four bytes on the path, compared by number. Tag 0 is "no tag".

@@ -28,7 +28,7 @@ pub mod turns;
 
 pub use buffer::Buffer;
 pub use byte_stream::ByteStream;
-pub use context::{Context, Origin, Phase, Tag};
+pub use context::{Context, Origin, Phase, Tag, current_phase_word};
 pub use device::{Completion, Device, DeviceInfo, Features, Operation, Queue, Request};
 pub use error::{Error, ErrorKind, Result};
 pub use hash::ContentHash;

@@ -24,12 +24,12 @@ fn reads(
     count: u64,
     place: fn(u64) -> u64,
 ) -> Vec<Time> {
-    let lanes: Vec<_> = (0..depth)
-        .map(|lane| {
-            let (runtime_, queue) = (runtime.clone(), Rc::clone(&queues[lane as usize % queues.len()]));
+    let slots: Vec<_> = (0..depth)
+        .map(|slot| {
+            let (runtime_, queue) = (runtime.clone(), Rc::clone(&queues[slot as usize % queues.len()]));
             runtime.spawn(async move {
                 let mut times = Vec::new();
-                for index in (lane..count).step_by(depth as usize) {
+                for index in (slot..count).step_by(depth as usize) {
                     let offset = place(index) * length % SIZE;
                     let read = Request::read(offset, Buffer::stale(length as usize), Context::default());
                     queue.submit(read).await.result.expect("is read");
@@ -42,8 +42,8 @@ fn reads(
     runtime
         .block_on(async {
             let mut times = Vec::new();
-            for lane in lanes {
-                times.extend(lane.await);
+            for slot in slots {
+                times.extend(slot.await);
             }
             times
         })

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fault::{Engine, EngineOptions, RuleState};
 
 use crate::rules::parse;
-use crate::status::{Failure, guard, rotproof_status};
+use crate::status::{CallError, guard, rotproof_status};
 use crate::text::{optional, required};
 
 /// The rules at work on one device, what they have done, and the ledger of it. All functions that take it may be
@@ -56,9 +56,9 @@ const DEVICE_BYTES_MAX: u64 = 1 << 60;
 ///
 /// # Safety
 /// `engine` is NULL or was given by `rotproof_engine_new` and is not freed during `'a`.
-pub(crate) unsafe fn engine_of<'a>(engine: *const rotproof_engine) -> Result<&'a rotproof_engine, Failure> {
+pub(crate) unsafe fn engine_of<'a>(engine: *const rotproof_engine) -> Result<&'a rotproof_engine, CallError> {
     // SAFETY: as the caller promises.
-    unsafe { engine.as_ref() }.ok_or_else(|| Failure::invalid("the engine is NULL"))
+    unsafe { engine.as_ref() }.ok_or_else(|| CallError::invalid("the engine is NULL"))
 }
 
 /// Makes an engine. `rules` may be NULL for none; they are a list in YAML or JSON, by itself or under the key
@@ -75,21 +75,21 @@ pub unsafe extern "C" fn rotproof_engine_new(
 ) -> rotproof_status {
     guard(|| {
         // SAFETY: valid or NULL, says the caller.
-        let out =
-            unsafe { engine.as_mut() }.ok_or_else(|| Failure::invalid("the place for the engine is NULL"))?;
+        let out = unsafe { engine.as_mut() }
+            .ok_or_else(|| CallError::invalid("the place for the engine is NULL"))?;
         *out = std::ptr::null_mut();
         // SAFETY: as above.
         let geometry =
-            unsafe { geometry.as_ref() }.ok_or_else(|| Failure::invalid("the geometry is NULL"))?;
+            unsafe { geometry.as_ref() }.ok_or_else(|| CallError::invalid("the geometry is NULL"))?;
         let rotproof_geometry { device_bytes, block_bytes, seed } = *geometry;
         if !block_bytes.is_power_of_two() || !(512..=4096).contains(&block_bytes) {
-            return Err(Failure::invalid(format!(
+            return Err(CallError::invalid(format!(
                 "blocks of {block_bytes} bytes; give 512, 1024, 2048 or 4096"
             )));
         }
         let is_whole = device_bytes.is_multiple_of(block_bytes.into());
         if device_bytes == 0 || device_bytes > DEVICE_BYTES_MAX || !is_whole {
-            return Err(Failure::invalid(format!(
+            return Err(CallError::invalid(format!(
                 "a device of {device_bytes} bytes; give a multiple of {block_bytes} up to {DEVICE_BYTES_MAX}"
             )));
         }
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn rotproof_rule_set_state(
             rotproof_rule_state::ACTIVE => RuleState::Active,
             rotproof_rule_state::PAUSED => RuleState::Paused,
             rotproof_rule_state::REMOVED => RuleState::Removed,
-            other => return Err(Failure::invalid(format!("{other} is no state of a rule; give 0 to 2"))),
+            other => return Err(CallError::invalid(format!("{other} is no state of a rule; give 0 to 2"))),
         };
         Ok(engine.engine.set_state(name, state)?)
     })
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn rotproof_rule_hits(
         let (engine, name) = unsafe { (engine_of(engine)?, required(name, "the name of the rule")?) };
         let reports = engine.engine.report();
         let report = reports.iter().rev().find(|report| report.name == name);
-        let report = report.ok_or_else(|| Failure::invalid(format!("there is no rule called `{name}`")))?;
+        let report = report.ok_or_else(|| CallError::invalid(format!("there is no rule called `{name}`")))?;
         // SAFETY: NULL or valid, says the caller.
         let (matches, hits) = unsafe { (matches.as_mut(), hits.as_mut()) };
         if let Some(matches) = matches {
@@ -227,12 +227,12 @@ pub unsafe extern "C" fn rotproof_report(
     guard(|| {
         // SAFETY: as the caller promises.
         let out =
-            unsafe { report.as_mut() }.ok_or_else(|| Failure::invalid("the place for the text is NULL"))?;
+            unsafe { report.as_mut() }.ok_or_else(|| CallError::invalid("the place for the text is NULL"))?;
         *out = std::ptr::null_mut();
         // SAFETY: as the caller promises.
         let engine = unsafe { engine_of(engine) }?;
         let text = serde_json::to_string(&engine.engine.report())
-            .map_err(|error| Failure::os(format!("writing the report: {error}")))?;
+            .map_err(|error| CallError::os(format!("writing the report: {error}")))?;
         // JSON has no zero in it.
         *out = CString::new(text).unwrap_or_default().into_raw();
         Ok(())
@@ -252,8 +252,8 @@ pub unsafe extern "C" fn rotproof_ledger_length(
         // SAFETY: as the caller promises.
         let engine = unsafe { engine_of(engine) }?;
         // SAFETY: as above.
-        let out =
-            unsafe { length.as_mut() }.ok_or_else(|| Failure::invalid("the place for the length is NULL"))?;
+        let out = unsafe { length.as_mut() }
+            .ok_or_else(|| CallError::invalid("the place for the length is NULL"))?;
         *out = engine.engine.ledger().len() as u64;
         Ok(())
     })
@@ -276,6 +276,6 @@ pub unsafe extern "C" fn rotproof_ledger_write(
             engine.engine.ledger().write_to(&mut file)?;
             file.flush()
         });
-        written.map_err(|error| Failure::os(format!("writing the ledger {path}: {error}")))
+        written.map_err(|error| CallError::os(format!("writing the ledger {path}: {error}")))
     })
 }

@@ -7,7 +7,7 @@ use rotproof_block::{Context, Operation, Phase, Tag, Time};
 
 use crate::engine::{engine_of, rotproof_engine};
 use crate::request::{Carried, rotproof_request};
-use crate::status::{Failure, guard, rotproof_status};
+use crate::status::{CallError, guard, rotproof_status};
 use crate::text::optional;
 
 /// What one thread asks. A queue and the requests that began on it are used by one thread at a time; another may go on
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn rotproof_queue_new(
     guard(|| {
         // SAFETY: as the caller promises.
         let out =
-            unsafe { queue.as_mut() }.ok_or_else(|| Failure::invalid("the place for the queue is NULL"))?;
+            unsafe { queue.as_mut() }.ok_or_else(|| CallError::invalid("the place for the queue is NULL"))?;
         *out = std::ptr::null_mut();
         // SAFETY: as the caller promises.
         let rotproof_engine { engine, block_bytes } = unsafe { engine_of(engine) }?;
@@ -124,12 +124,12 @@ pub unsafe extern "C" fn rotproof_begin(
     guard(|| {
         // SAFETY: as the caller promises.
         let out = unsafe { request.as_mut() }
-            .ok_or_else(|| Failure::invalid("the place for the request is NULL"))?;
+            .ok_or_else(|| CallError::invalid("the place for the request is NULL"))?;
         *out = std::ptr::null_mut();
         // SAFETY: as the caller promises.
-        let queue = unsafe { queue.as_ref() }.ok_or_else(|| Failure::invalid("the queue is NULL"))?;
+        let queue = unsafe { queue.as_ref() }.ok_or_else(|| CallError::invalid("the queue is NULL"))?;
         // SAFETY: as the caller promises.
-        let io = unsafe { io.as_ref() }.ok_or_else(|| Failure::invalid("the request is NULL"))?;
+        let io = unsafe { io.as_ref() }.ok_or_else(|| CallError::invalid("the request is NULL"))?;
         let operation = queue.check(io)?;
         if io.length == 0 && operation != Operation::Flush {
             return Ok(());
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn rotproof_begin(
         let context =
             Context { id: io.id, submitted: Time(io.now_ns), tag, phase: Phase::Run, ..Context::default() };
         let header = Header { operation, offset: io.offset, length: io.length, context };
-        let length = usize::try_from(io.length).map_err(|_| Failure::invalid("longer than memory"))?;
+        let length = usize::try_from(io.length).map_err(|_| CallError::invalid("longer than memory"))?;
         let payload: &[u8] = match operation {
             // SAFETY: not NULL, as was checked, and so long, says the caller.
             Operation::Write { .. } => unsafe { std::slice::from_raw_parts(io.write_data, length) },
@@ -154,14 +154,14 @@ pub unsafe extern "C" fn rotproof_begin(
 
 impl rotproof_queue {
     /// What a request does, if it is one that the device can carry out.
-    fn check(&self, io: &rotproof_io) -> Result<Operation, Failure> {
+    fn check(&self, io: &rotproof_io) -> Result<Operation, CallError> {
         let operation = match io.operation {
             rotproof_operation::READ => Operation::Read,
             rotproof_operation::WRITE => Operation::WRITE,
             rotproof_operation::FLUSH => Operation::Flush,
             rotproof_operation::DISCARD => Operation::Discard,
             rotproof_operation::WRITE_ZEROES => Operation::WriteZeroes,
-            other => return Err(Failure::invalid(format!("{other} is no operation; give 0 to 4"))),
+            other => return Err(CallError::invalid(format!("{other} is no operation; give 0 to 4"))),
         };
         let (offset, length) = (io.offset, io.length);
         if operation == Operation::Flush {
@@ -169,18 +169,18 @@ impl rotproof_queue {
             return if is_empty {
                 Ok(operation)
             } else {
-                Err(Failure::invalid("a flush of a range; give 0 and 0"))
+                Err(CallError::invalid("a flush of a range; give 0 and 0"))
             };
         }
         let block = u64::from(self.block_bytes);
         if !offset.is_multiple_of(block) || !length.is_multiple_of(block) {
             let message = format!("{length} bytes at {offset} are no whole blocks of {block} bytes");
-            return Err(Failure::invalid(message));
+            return Err(CallError::invalid(message));
         }
         if offset.checked_add(length).is_none_or(|end| end > self.device_bytes) {
             let message =
                 format!("{length} bytes at {offset} are beyond the device of {}", self.device_bytes);
-            return Err(Failure::invalid(message));
+            return Err(CallError::invalid(message));
         }
         let data = match operation {
             Operation::Read => io.read_data.cast_const(),
@@ -188,7 +188,7 @@ impl rotproof_queue {
             _ => return Ok(operation),
         };
         if data.is_null() && length > 0 {
-            return Err(Failure::invalid("the data of the request are NULL"));
+            return Err(CallError::invalid("the data of the request are NULL"));
         }
         Ok(operation)
     }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use fault::{Data, End, Hang, Header, Passage, Step};
 use rotproof_block::{Buffer, Operation, Time};
 
-use crate::status::{Failure, guard, rotproof_status};
+use crate::status::{CallError, guard, rotproof_status};
 
 /// A request to which something happens. Used by one thread at a time, together with its queue.
 #[expect(non_camel_case_types, reason = "its name in C")]
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn rotproof_next(
         let request = unsafe { request_of(request) }?;
         // SAFETY: as the caller promises.
         let out =
-            unsafe { step.as_mut() }.ok_or_else(|| Failure::invalid("the place for the step is NULL"))?;
+            unsafe { step.as_mut() }.ok_or_else(|| CallError::invalid("the place for the step is NULL"))?;
         let length = request.carried.header().length as usize;
         let data = match request.carried.header().operation {
             Operation::Write { .. } => {
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn rotproof_is_released(request: *const rotproof_request) 
     let mut is_released = true;
     guard(|| {
         // SAFETY: as the caller promises.
-        let request = unsafe { request.as_ref() }.ok_or_else(|| Failure::invalid("the request is NULL"))?;
+        let request = unsafe { request.as_ref() }.ok_or_else(|| CallError::invalid("the request is NULL"))?;
         is_released = request.carried.hang.as_ref().is_none_or(Hang::is_released);
         Ok(())
     });
@@ -181,9 +181,9 @@ pub unsafe extern "C" fn rotproof_request_free(request: *mut rotproof_request) {
 ///
 /// # Safety
 /// `request` is NULL or was given by `rotproof_begin`, is not freed during `'a`, and nobody else uses it.
-unsafe fn request_of<'a>(request: *mut rotproof_request) -> Result<&'a mut rotproof_request, Failure> {
+unsafe fn request_of<'a>(request: *mut rotproof_request) -> Result<&'a mut rotproof_request, CallError> {
     // SAFETY: as the caller promises.
-    unsafe { request.as_mut() }.ok_or_else(|| Failure::invalid("the request is NULL"))
+    unsafe { request.as_mut() }.ok_or_else(|| CallError::invalid("the request is NULL"))
 }
 
 /// A step, without pointers. Spans are in nanoseconds.
@@ -231,9 +231,9 @@ impl Carried {
         self.passage.header()
     }
 
-    fn step_done(&mut self, error: i32) -> Result<(), Failure> {
+    fn step_done(&mut self, error: i32) -> Result<(), CallError> {
         if !std::mem::take(&mut self.is_out) {
-            return Err(Failure::invalid("no step is under way; ask for the next one first"));
+            return Err(CallError::invalid("no step is under way; ask for the next one first"));
         }
         self.hang = None;
         if let Some(bytes) = self.reading.take() {
@@ -245,9 +245,9 @@ impl Carried {
         Ok(())
     }
 
-    fn next(&mut self, data: Data<'_>, now: Time) -> Result<Told, Failure> {
+    fn next(&mut self, data: Data<'_>, now: Time) -> Result<Told, CallError> {
         if self.is_out {
-            return Err(Failure::invalid("the step before is not done; say so with rotproof_step_done"));
+            return Err(CallError::invalid("the step before is not done; say so with rotproof_step_done"));
         }
         let data = self.aside.as_deref_mut().map_or(data, Data::Read);
         let told = match self.passage.next(data, || now) {

@@ -4,7 +4,7 @@ use fault::{AwakePhase, ResolvedRule, Rule, RuleEntry, Target, validate_all};
 use rotproof_spec::{Path, Problems};
 use serde::Deserialize;
 
-use crate::status::Failure;
+use crate::status::CallError;
 
 /// Bytes of a text that is read.
 const BYTES_MAX: usize = 16 << 20;
@@ -18,9 +18,9 @@ struct Document {
 
 /// The rules of `text` for a device of so many bytes: a list of rules in YAML or JSON, by itself or under `faults:`,
 /// or a short form on each line, of which empty ones and those that begin with `#` count for nothing.
-pub(crate) fn parse(text: &str, device_bytes: u64) -> Result<Vec<ResolvedRule>, Failure> {
+pub(crate) fn parse(text: &str, device_bytes: u64) -> Result<Vec<ResolvedRule>, CallError> {
     if text.len() > BYTES_MAX {
-        return Err(Failure::invalid(format!("rules of more than {} MiB", BYTES_MAX >> 20)));
+        return Err(CallError::invalid(format!("rules of more than {} MiB", BYTES_MAX >> 20)));
     }
     let rules = if is_document(text) { parse_document(text)? } else { parse_lines(text)? };
     let (path, mut problems) = (Path::root().key("faults"), Problems::default());
@@ -30,7 +30,7 @@ pub(crate) fn parse(text: &str, device_bytes: u64) -> Result<Vec<ResolvedRule>, 
     }
     if let Some(problem) = problems.iter().next() {
         let help = problem.help.as_ref().map_or(String::new(), |help| format!("; {help}"));
-        return Err(Failure::invalid(format!("{}: {}{help}", problem.path, problem.message)));
+        return Err(CallError::invalid(format!("{}: {}{help}", problem.path, problem.message)));
     }
     Ok(rules.into_iter().map(ResolvedRule::from).collect())
 }
@@ -41,7 +41,7 @@ fn is_document(text: &str) -> bool {
     first.is_some_and(|line| line.starts_with(['[', '{', '-']) || line.starts_with("faults:"))
 }
 
-fn parse_document(text: &str) -> Result<Vec<Rule>, Failure> {
+fn parse_document(text: &str) -> Result<Vec<Rule>, CallError> {
     let is_list = {
         let first = text.lines().map(str::trim_start).find(|line| !line.is_empty() && !line.starts_with('#'));
         first.is_some_and(|line| line.starts_with(['[', '-']))
@@ -51,16 +51,16 @@ fn parse_document(text: &str) -> Result<Vec<Rule>, Failure> {
     } else {
         serde_saphyr::from_str(text).map(|Document { faults }| faults)
     };
-    let faults: Vec<RuleEntry> = faults.map_err(|error| Failure::invalid(error.to_string()))?;
+    let faults: Vec<RuleEntry> = faults.map_err(|error| CallError::invalid(error.to_string()))?;
     Ok(faults.into_iter().map(Rule::from).collect())
 }
 
-fn parse_lines(text: &str) -> Result<Vec<Rule>, Failure> {
+fn parse_lines(text: &str) -> Result<Vec<Rule>, CallError> {
     let lines = text.lines().map(str::trim).enumerate();
     lines
         .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
         .map(|(index, line)| {
-            line.parse().map_err(|error| Failure::invalid(format!("line {}: {error}", index + 1)))
+            line.parse().map_err(|error| CallError::invalid(format!("line {}: {error}", index + 1)))
         })
         .collect()
 }

@@ -20,12 +20,12 @@ pub enum rotproof_status {
 
 /// Why a function did not do what it was asked for.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct CallError {
     pub(crate) status: rotproof_status,
     pub(crate) message: String,
 }
 
-impl Failure {
+impl CallError {
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self { status: rotproof_status::Invalid, message: message.into() }
     }
@@ -35,7 +35,7 @@ impl Failure {
     }
 }
 
-impl From<rotproof_block::Error> for Failure {
+impl From<rotproof_block::Error> for CallError {
     fn from(error: rotproof_block::Error) -> Self {
         Self::invalid(error.to_string())
     }
@@ -46,7 +46,7 @@ thread_local! {
 }
 
 /// Runs the body of a function that C calls. A failure or a panic becomes its status and the thread's last error.
-pub(crate) fn guard(body: impl FnOnce() -> Result<(), Failure>) -> rotproof_status {
+pub(crate) fn guard(body: impl FnOnce() -> Result<(), CallError>) -> rotproof_status {
     // Whoever is told of a defect is told not to go on, so nobody sees what a panic left half done.
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return rotproof_status::Ok,
@@ -54,7 +54,7 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<(), Failure>) -> rotproof_stat
         Err(panic) => {
             let text = panic.downcast_ref::<&str>().map(ToString::to_string);
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            Failure { status: rotproof_status::Internal, message: format!("a defect of Rotproof: {text}") }
+            CallError { status: rotproof_status::Internal, message: format!("a defect of Rotproof: {text}") }
         }
     };
     let text = CString::new(failure.message.replace('\0', " ")).unwrap_or_default();
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn failures_and_panics_become_a_number_and_a_text_of_the_thread() {
         assert_eq!(last_error(), "");
-        assert_eq!(guard(|| Err(Failure::invalid("wrong\0 here"))), rotproof_status::Invalid);
+        assert_eq!(guard(|| Err(CallError::invalid("wrong\0 here"))), rotproof_status::Invalid);
         assert_eq!(last_error(), "wrong  here");
         assert_eq!(guard(|| Ok(())), rotproof_status::Ok);
         assert_eq!(last_error(), "wrong  here", "success leaves it");

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use crate::args::CheckArgs;
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::Output;
 use crate::{plan, trials};
 
 /// Prints every trial as resolved, with what it permits but will hardly have been meant, or all mistakes of all files.
-pub fn check(args: &CheckArgs, output: Output) -> Result<Exit, Failure> {
+pub fn check(args: &CheckArgs, output: Output) -> Result<Exit, CommandError> {
     let trials = trials::open(&args.trials)?;
     trials.iter().for_each(|trial| trial.tell_warnings(output));
     if args.json {

@@ -7,11 +7,11 @@ use serde_json::json;
 
 use crate::args::CleanArgs;
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::{Output, Paint};
 
 /// Cleans, and says what was removed. What could not be removed is for the user to look at: exit 3.
-pub fn clean(args: &CleanArgs, output: Output) -> Result<Exit, Failure> {
+pub fn clean(args: &CleanArgs, output: Output) -> Result<Exit, CommandError> {
     let reports = registry::clean(&rotproof_attach::KINDS, args.dry_run)?;
     if args.json {
         output.json(&json!({ "dry_run": args.dry_run, "runs": reports }));

@@ -6,11 +6,11 @@ use std::io::{self, BufReader};
 use rotproof_measure::load::clients;
 
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::signals::cancel_on_signals;
 
 /// Does what it is told.
-pub fn client() -> Result<Exit, Failure> {
+pub fn client() -> Result<Exit, CommandError> {
     let cancel = cancel_on_signals()?;
     clients::serve(BufReader::new(io::stdin()), io::stdout(), &cancel)?;
     Ok(Exit::Pass)

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::args::{CtlArgs, CtlCommand};
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::{Output, Paint, visible};
 use crate::table::{Align, Table, clip};
 use crate::units::{counted, duration};
@@ -22,7 +22,7 @@ use crate::units::{counted, duration};
 const PAGE: u64 = 1000;
 
 /// Asks the stack, and prints its answer.
-pub fn ctl(args: &CtlArgs, output: Output) -> Result<Exit, Failure> {
+pub fn ctl(args: &CtlArgs, output: Output) -> Result<Exit, CommandError> {
     // Mistakes in rules come first: they can be shown at their place.
     let action = action_of(&args.command)?;
     let mut client = connect(args)?;
@@ -39,13 +39,13 @@ pub fn ctl(args: &CtlArgs, output: Output) -> Result<Exit, Failure> {
     Ok(Exit::Pass)
 }
 
-fn action_of(command: &CtlCommand) -> Result<Action, Failure> {
+fn action_of(command: &CtlCommand) -> Result<Action, CommandError> {
     Ok(match command {
         CtlCommand::Status | CtlCommand::Hits { .. } => Action::Status {},
         CtlCommand::List { all } => Action::List { from: 0, removed: *all, targets: false },
         CtlCommand::Add { rules, file } => {
             let rules = rules_of_arguments(file.as_deref(), rules)
-                .map_err(|mistakes| Failure::Mistakes(vec![mistakes]))?;
+                .map_err(|mistakes| CommandError::Mistakes(vec![mistakes]))?;
             Action::Add { rules: rules.into_iter().map(RuleEntry).collect() }
         }
         CtlCommand::Pause { rules } => Action::Pause { rules: rules.clone() },

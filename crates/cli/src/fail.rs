@@ -11,25 +11,25 @@ use crate::snippet;
 
 /// Why a command ends early.
 #[derive(Debug)]
-pub enum Failure {
+pub enum CommandError {
     /// Trial files with mistakes.
     Mistakes(Vec<Diagnostics>),
     /// Anything else.
     Error(Error),
 }
 
-impl From<Error> for Failure {
+impl From<Error> for CommandError {
     fn from(error: Error) -> Self {
-        Failure::Error(error)
+        CommandError::Error(error)
     }
 }
 
-impl Failure {
+impl CommandError {
     /// The exit code that says the same.
     pub fn exit(&self) -> Exit {
         match self {
-            Failure::Mistakes(_) => Exit::Usage,
-            Failure::Error(error) => Exit::of_error(error.kind()),
+            CommandError::Mistakes(_) => Exit::Usage,
+            CommandError::Error(error) => Exit::of_error(error.kind()),
         }
     }
 
@@ -37,12 +37,12 @@ impl Failure {
     pub fn report(&self, output: Output, json: bool) {
         let paint = output.stderr_paint();
         match self {
-            Failure::Mistakes(files) => {
+            CommandError::Mistakes(files) => {
                 let all: Vec<String> =
                     files.iter().map(|mistakes| snippet::render(mistakes, paint)).collect();
                 output.note(all.join("\n\n"));
             }
-            Failure::Error(error) => output.note(format_args!("{} {error}", paint.bad("error:"))),
+            CommandError::Error(error) => output.note(format_args!("{} {error}", paint.bad("error:"))),
         }
         if self.exit() == Exit::Internal {
             output.note(advice());
@@ -55,14 +55,14 @@ impl Failure {
     /// `{"error": {"kind", "message", "exit_code"}}`, with `mistakes` if trial files are to blame.
     pub fn to_json(&self) -> Value {
         match self {
-            Failure::Mistakes(files) => {
+            CommandError::Mistakes(files) => {
                 let mistakes: Vec<_> = files.iter().flat_map(|file| &file.list).collect();
                 let message = files.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
                 let mut object = error_json("trial_file", &message, self.exit());
                 object["error"]["mistakes"] = json!(mistakes);
                 object
             }
-            Failure::Error(error) => error_json(error.kind().word(), &error.to_string(), self.exit()),
+            CommandError::Error(error) => error_json(error.kind().word(), &error.to_string(), self.exit()),
         }
     }
 }

@@ -9,7 +9,7 @@ use rotproof_react::{FsyncFailure, failure_cells, fsync_failure_page, fsync_fail
 
 use crate::crash::CrashSubject;
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::Output;
 use crate::signals::cancel_on_signals;
 
@@ -36,7 +36,7 @@ pub struct FsyncFailureArgs {
 }
 
 /// Fills the table. It claims nothing that could fail: what a file system does is a finding.
-pub fn fsync_failure(args: &FsyncFailureArgs, output: Output) -> Result<Exit, Failure> {
+pub fn fsync_failure(args: &FsyncFailureArgs, output: Output) -> Result<Exit, CommandError> {
     let cancel = cancel_on_signals()?;
     let run = Registry::of_user()?.begin()?;
     let found = cells(args, &run, &cancel, output);

@@ -54,7 +54,7 @@ use clap::{CommandFactory, FromArgMatches};
 
 use crate::args::{Cli, ColorChoice, Command};
 use crate::exit::Exit;
-use crate::fail::{DEFECT, Failure, error_json};
+use crate::fail::{CommandError, DEFECT, error_json};
 use crate::output::Output;
 
 fn main() -> ExitCode {
@@ -89,7 +89,7 @@ fn main() -> ExitCode {
     ExitCode::from(memory::exit_of(exit).code())
 }
 
-fn call(command: &Command, output: Output) -> Result<Exit, Failure> {
+fn call(command: &Command, output: Output) -> Result<Exit, CommandError> {
     match command {
         Command::Run(args) => run::run(args, output),
         Command::Serve(args) => serve::serve(args, output),

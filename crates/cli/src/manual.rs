@@ -9,7 +9,7 @@ use rotproof_block::Error;
 
 use crate::args::{Cli, CompletionShell, CompletionsArgs, ManArgs};
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::Output;
 
 /// Prints the completions of a shell.
@@ -26,7 +26,7 @@ pub fn completions(args: &CompletionsArgs, output: Output) -> Exit {
 }
 
 /// Writes a page for the command and one for each verb, `rotproof-run.1` and so on.
-pub fn man(args: &ManArgs) -> Result<Exit, Failure> {
+pub fn man(args: &ManArgs) -> Result<Exit, CommandError> {
     std::fs::create_dir_all(&args.folder)
         .map_err(|error| Error::from_io(error, format!("making {}", args.folder.display())))?;
     let mut command = Cli::command();

@@ -2,10 +2,10 @@
 //! serves the device below them.
 
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 
 /// Does so until nobody needs them any more.
-pub fn hold() -> Result<Exit, Failure> {
+pub fn hold() -> Result<Exit, CommandError> {
     rotproof_load::hold_mappings()?;
     Ok(Exit::Pass)
 }

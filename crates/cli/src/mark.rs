@@ -9,7 +9,7 @@ use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind};
 
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 
 /// Where a trial says which socket is its own.
 const SOCKET: &str = "ROTPROOF_MARK_SOCKET";
@@ -32,7 +32,7 @@ pub struct MarkArgs {
 }
 
 /// Sets the mark, and ends when it is set.
-pub fn mark(args: &MarkArgs) -> Result<Exit, Failure> {
+pub fn mark(args: &MarkArgs) -> Result<Exit, CommandError> {
     let of_trial = std::env::var_os(SOCKET).map(PathBuf::from);
     let Some(socket) = args.socket.clone().or(of_trial) else {
         let what =

@@ -11,7 +11,7 @@ use rotproof_probe::{ProbesSpec, look_on};
 
 use crate::args::ProbeArgs;
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::{Output, Paint};
 use crate::signals::cancel_on_signals;
 use crate::table::clip;
@@ -21,7 +21,7 @@ use crate::units;
 const PAGE_LINES: usize = 20;
 
 /// Prints samples as they come.
-pub fn probe(args: &ProbeArgs, output: Output) -> Result<Exit, Failure> {
+pub fn probe(args: &ProbeArgs, output: Output) -> Result<Exit, CommandError> {
     let spec = spec(args)?;
     let cancel = cancel_on_signals()?;
     let (asked, _kept_open) = listen()?;

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::crash::CrashSubject;
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::Output;
 use crate::signals::cancel_on_signals;
 
@@ -81,7 +81,7 @@ fn operation(word: &str) -> Result<Operation, String> {
 }
 
 /// Does the cells, writes the results and prints the table. Exit 1 if of some cell nobody knows.
-pub fn react(args: &ReactArgs, output: Output) -> Result<Exit, Failure> {
+pub fn react(args: &ReactArgs, output: Output) -> Result<Exit, CommandError> {
     let known = rotproof_kinds::words();
     if let Some(wrong) = args.kinds.iter().find(|word| !known.contains(&word.as_str())) {
         let what = format!("there is no kind of block `{wrong}`; docs/kinds.md lists them");

@@ -10,14 +10,14 @@ use serde_json::json;
 
 use crate::args::ReportArgs;
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::figures::show;
 use crate::output::{Output, Paint};
 use crate::table::{Align, Table, clip};
 use crate::units;
 
 /// Compares the first folder with each other one; a single one is only shown.
-pub fn report(args: &ReportArgs, output: Output) -> Result<Exit, Failure> {
+pub fn report(args: &ReportArgs, output: Output) -> Result<Exit, CommandError> {
     if let Some(into) = &args.fio {
         let [folder] = args.folders.as_slice() else {
             return Err(Error::new(ErrorKind::Invalid, "--fio writes one run; give its folder alone").into());

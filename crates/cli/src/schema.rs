@@ -6,11 +6,11 @@ use rotproof_trial::file::TrialFile;
 
 use crate::args::{SchemaArgs, SchemaKind};
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::Output;
 
 /// Prints it, or writes it to a file and says how an editor finds it.
-pub fn schema(args: &SchemaArgs, output: Output) -> Result<Exit, Failure> {
+pub fn schema(args: &SchemaArgs, output: Output) -> Result<Exit, CommandError> {
     let (schema, what) = match args.kind {
         SchemaKind::Trial => (TrialFile::schema(), "trial"),
         SchemaKind::Path => (path_file::schema(), "path"),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::args::ServeArgs;
 use crate::clean::tell_stuck;
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::metrics::MetricsArgs;
 use crate::output::{Output, Paint};
 use crate::signals::cancel_on_signals;
@@ -17,10 +17,10 @@ use crate::table::clip;
 use crate::units::counted;
 
 /// Serves, says where, and takes everything away again when a signal comes.
-pub fn serve(args: &ServeArgs, output: Output) -> Result<Exit, Failure> {
+pub fn serve(args: &ServeArgs, output: Output) -> Result<Exit, CommandError> {
     let overrides = Overrides { seed: args.seed, faults: args.faults.clone(), values: args.values.clone() };
     let file = TrialFile::open_to_serve(&args.file, &overrides)
-        .map_err(|mistakes| Failure::Mistakes(vec![mistakes]))?;
+        .map_err(|mistakes| CommandError::Mistakes(vec![mistakes]))?;
     let options = ServeOptions {
         name: args.name.clone().unwrap_or_else(|| name_of(&file.name)),
         exports: without_repeats(&args.exports),
@@ -43,7 +43,7 @@ pub fn serve_file(
     json: bool,
     output: Output,
     metrics: Option<&MetricsArgs>,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandError> {
     let cancel = cancel_on_signals()?;
     tell_stuck(output);
     let mut served = Served::begin(file, &options)?;
@@ -84,7 +84,7 @@ pub fn serve_file(
     Ok(Exit::of_signal(signal))
 }
 
-fn nbd_serving(args: &ServeArgs) -> Result<NbdServing, Failure> {
+fn nbd_serving(args: &ServeArgs) -> Result<NbdServing, CommandError> {
     if !args.exports.contains(&ExportKind::Nbd) && (args.tls.is_some() || !args.listen.is_empty()) {
         let message =
             "`--listen` and `--tls` are about NBD, which the stack is not offered by; add `--as nbd`";
@@ -117,7 +117,7 @@ fn without_repeats(kinds: &[ExportKind]) -> Vec<ExportKind> {
 }
 
 /// One line, so that a script can wait for it.
-fn ready_json(ready: &Ready) -> Result<Value, Failure> {
+fn ready_json(ready: &Ready) -> Result<Value, CommandError> {
     let mut object = serde_json::to_value(ready)
         .map_err(|error| Error::new(ErrorKind::Internal, "writing what is ready as JSON").caused_by(error))?;
     object["ready"] = json!(true);

@@ -6,7 +6,7 @@ use miette::{
     GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, MietteSpanContents, Severity,
     SourceCode, SourceSpan, SpanContents, ThemeCharacters, ThemeStyles,
 };
-use rotproof_document::{Diagnostic, Diagnostics, Place};
+use rotproof_document::{Diagnostic, Diagnostics, Location};
 
 use crate::output::{Paint, visible};
 use crate::units::counted;
@@ -100,7 +100,7 @@ struct Snippet {
 }
 
 impl Snippet {
-    fn new(place: &Place) -> Self {
+    fn new(place: &Location) -> Self {
         let line = place.line() - 1;
         let column = place.column() - 1;
         // In a long line the window is moved to the mistake; its neighbours say nothing then.

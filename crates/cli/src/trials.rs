@@ -6,7 +6,7 @@ use rotproof_document::Diagnostics;
 use rotproof_trial::file::{Overrides, TrialFile};
 
 use crate::args::TrialArgs;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::Output;
 use crate::run::matrix::Setting;
 use crate::snippet;
@@ -55,13 +55,16 @@ pub fn shell_word(text: &str) -> String {
 
 /// Reads all files. If any has a mistake, all mistakes of all files are the failure, so that no trial runs before
 /// it is known that each could.
-pub fn open(args: &TrialArgs) -> Result<Vec<Trial>, Failure> {
+pub fn open(args: &TrialArgs) -> Result<Vec<Trial>, CommandError> {
     let [(_, trials)] = <[_; 1]>::try_from(open_each(args, vec![Setting::new()])?).unwrap_or_default();
     Ok(trials)
 }
 
 /// The same for each of these settings, which change every file.
-pub fn open_each(args: &TrialArgs, settings: Vec<Setting>) -> Result<Vec<(Setting, Vec<Trial>)>, Failure> {
+pub fn open_each(
+    args: &TrialArgs,
+    settings: Vec<Setting>,
+) -> Result<Vec<(Setting, Vec<Trial>)>, CommandError> {
     let mut all = Vec::with_capacity(settings.len());
     let mut mistakes: Vec<Diagnostics> = Vec::new();
     for setting in settings {
@@ -91,7 +94,7 @@ pub fn open_each(args: &TrialArgs, settings: Vec<Setting>) -> Result<Vec<(Settin
         }
         all.push((setting, trials));
     }
-    if mistakes.is_empty() { Ok(all) } else { Err(Failure::Mistakes(mistakes)) }
+    if mistakes.is_empty() { Ok(all) } else { Err(CommandError::Mistakes(mistakes)) }
 }
 
 /// Characters of a name, and of a value in it.

@@ -359,7 +359,7 @@ fn failures(finished: &Finished, paint: Paint) -> Vec<String> {
 
 fn cause(record: &FailureRecord) -> String {
     match record.cause {
-        CauseRecord::Hit(number) => format!("ledger {}", units::count(number)),
+        CauseRecord::Injection(number) => format!("ledger {}", units::count(number)),
         CauseRecord::Consequence(number) => format!("follows from ledger {}", units::count(number)),
         CauseRecord::Assumed(number) => format!("perhaps ledger {}; not shown", units::count(number)),
         CauseRecord::Unexplained => "unexplained".to_owned(),

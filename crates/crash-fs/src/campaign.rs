@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use rotproof_block::Result;
 use rotproof_block::error::IoContext;
 use rotproof_crash::{
-    Check, Contents, Exploration, ExploreOptions, Failure, StateOptions, Unknown, Way, WayLimits, explore,
+    Check, Contents, Exploration, ExploreOptions, FailingState, StateOptions, Unknown, Way, WayLimits,
+    explore,
 };
 use rotproof_machine::Cancel;
 use rotproof_machine::registry::{CleanupStack, Run};
@@ -81,7 +82,7 @@ pub struct Suspect {
     /// Its operations in words.
     pub sequence: Vec<String>,
     /// The states that fail.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<FailingState>,
     /// Those of which nobody knows.
     pub unknown: Vec<Unknown>,
     /// What the smallest failure of each kind is, in words.

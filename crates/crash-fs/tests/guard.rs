@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use rotproof_block::{Device, Error, Result};
 use rotproof_crash::recording::{Header, Reader, Recorder, RecorderOptions};
 use rotproof_crash::{
-    Check, Contents, Crash, Exploration, ExploreOptions, Failure, Finding, StateOptions, Way, WayLimits,
+    Check, Contents, Crash, Exploration, ExploreOptions, FailingState, Finding, StateOptions, Way, WayLimits,
     explore, marks,
 };
 use rotproof_crash_fs::{Blank, MountCheck, Oracle, Scene};
@@ -287,7 +287,8 @@ fn a_guard_on_ext4_and_xfs_keeps_what_is_durable_and_accuses_nothing() {
 fn a_guard_with_the_wrong_order_of_writing_is_caught() {
     let ground = Ground::new();
     let blank = ground.blank(FileSystem::Ext4);
-    let is_accused = |failure: &Failure| failure.findings.iter().any(|finding| finding.kind == "accused");
+    let is_accused =
+        |failure: &FailingState| failure.findings.iter().any(|finding| finding.kind == "accused");
     let is_caught = |seed| {
         let found = explore_seed(&ground, &blank, seed, 80, true);
         found.failures.iter().any(is_accused)

@@ -29,7 +29,7 @@ mod witness;
 pub use check::{Check, Crash, Finding, Mark, marks};
 pub use contents::Contents;
 pub use explore::{
-    Ended, Exploration, ExploreOptions, Failure, MakeCheck, Progress, ToldWitness, Unknown, WayReport,
+    Ended, Exploration, ExploreOptions, FailingState, MakeCheck, Progress, ToldWitness, Unknown, WayReport,
     explore, write_exploration,
 };
 pub use image::ImageDevice;

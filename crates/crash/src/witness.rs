@@ -2,7 +2,7 @@
 //!
 //! A failing state differs from one that passes at the same moment: the one in which all volatile writes are there, or
 //! the one in which none is. The difference, write by write and then unit by unit, is made smaller as long as the check
-//! still fails, until nothing of it can be left out (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing
+//! still fails, until nothing of it can be left out (Zeller and Hildebrandt, "Simplifying and Isolating FailingState-Inducing
 //! Input", IEEE TSE 28(2), 2002: the result is 1-minimal). If both references pass, the smaller difference is the
 //! witness. If neither does, no volatile write matters: what is durable fails by itself.
 

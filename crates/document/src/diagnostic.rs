@@ -6,7 +6,7 @@ use rotproof_spec::Problem;
 use serde::Serialize;
 use serde::ser::SerializeStruct;
 
-use crate::source::Place;
+use crate::source::Location;
 use crate::tree::Tree;
 
 /// One mistake.
@@ -17,7 +17,7 @@ pub struct Diagnostic {
     /// What to do about it, if there is something to say.
     pub help: Option<String>,
     /// Where it stands; `None` if it is about the file as a whole.
-    pub place: Option<Place>,
+    pub place: Option<Location>,
     /// The value concerned, as `faults[2].match.offset`; empty for the file as a whole.
     pub path: String,
 }
@@ -43,9 +43,9 @@ impl Serialize for Diagnostic {
         object.serialize_field("help", &self.help)?;
         object.serialize_field("path", &self.path)?;
         object.serialize_field("file", &self.place.as_ref().map(|place| &place.source.name))?;
-        object.serialize_field("line", &self.place.as_ref().map(Place::line))?;
-        object.serialize_field("column", &self.place.as_ref().map(Place::column))?;
-        object.serialize_field("width", &self.place.as_ref().map(Place::width))?;
+        object.serialize_field("line", &self.place.as_ref().map(Location::line))?;
+        object.serialize_field("column", &self.place.as_ref().map(Location::column))?;
+        object.serialize_field("width", &self.place.as_ref().map(Location::width))?;
         object.end()
     }
 }
@@ -69,7 +69,7 @@ impl Diagnostics {
     }
 
     /// A single mistake.
-    pub fn one(file: &str, message: impl Into<String>, help: Option<&str>, place: Option<Place>) -> Self {
+    pub fn one(file: &str, message: impl Into<String>, help: Option<&str>, place: Option<Location>) -> Self {
         let help = help.map(str::to_owned);
         Self::new(file, vec![Diagnostic { message: message.into(), help, place, path: String::new() }])
     }

@@ -9,7 +9,7 @@ use crate::tree::{NodeId, Tree};
 
 /// A mistake that a `Deserialize` found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct ValueError {
     /// What is wrong.
     pub message: String,
     /// What to do about it.
@@ -20,7 +20,7 @@ pub struct Failure {
     pub word: Option<String>,
 }
 
-impl Failure {
+impl ValueError {
     /// Places a failure that has no place yet.
     pub fn at(mut self, node: NodeId) -> Self {
         self.node.get_or_insert(node);
@@ -106,15 +106,15 @@ fn found(unexpected: Unexpected<'_>) -> String {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for ValueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for ValueError {}
 
-impl Error for Failure {
+impl Error for ValueError {
     fn custom<T: fmt::Display>(message: T) -> Self {
         // "What is wrong; what to do": the quantities say both in one sentence.
         let text = message.to_string();
@@ -174,9 +174,9 @@ mod tests {
     #[test]
     fn an_unknown_word_names_the_nearest_or_all() {
         let known = &["block_size", "queue_depth", "workers"];
-        let near = Failure::unknown_field("blocksize", known);
+        let near = ValueError::unknown_field("blocksize", known);
         assert_eq!(near.help.as_deref(), Some("did you mean `block_size`?"));
-        let far = Failure::unknown_variant("colour", known);
+        let far = ValueError::unknown_variant("colour", known);
         assert_eq!(far.message, "unknown value `colour`");
         assert_eq!(far.help.as_deref(), Some("one of block_size, queue_depth or workers"));
     }

@@ -20,6 +20,6 @@ pub use option::{push_value, set_key, set_value};
 pub use parse::parse;
 pub use read::read;
 pub use scalar::Meaning;
-pub use source::{Place, Source};
+pub use source::{Location, Source};
 pub use text::{read_source, source_from_bytes};
 pub use tree::{Node, NodeId, Tree, Value};

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use crate::diagnostic::Diagnostic;
 use crate::parse::append;
-use crate::source::{Place, Source};
+use crate::source::{Location, Source};
 use crate::tree::{NodeId, Tree, steps};
 
 /// `--seed 7`: the value of a key at the top of the document, which is YAML. `option` is what to call the option.
 pub fn set_key(tree: &mut Tree, option: &str, key: &str, value: &str, diagnostics: &mut Vec<Diagnostic>) {
     let option = Arc::new(Source { name: option.into(), text: value.to_owned() });
-    let key = tree.add_scalar(key, Place::new(&option, 0..value.len()));
+    let key = tree.add_scalar(key, Location::new(&option, 0..value.len()));
     if let Some(value) = append(tree, &option, 0, diagnostics) {
         apply(tree, diagnostics, |tree| tree.set(&[key], value));
     }
@@ -23,7 +23,7 @@ pub fn set_key(tree: &mut Tree, option: &str, key: &str, value: &str, diagnostic
 /// can be given in brackets.
 pub fn set_value(tree: &mut Tree, text: &str, diagnostics: &mut Vec<Diagnostic>) {
     let option = Arc::new(Source { name: "--set".into(), text: text.to_owned() });
-    let all = Place::new(&option, 0..text.len());
+    let all = Location::new(&option, 0..text.len());
     let Some((path, value)) = text.split_once('=').filter(|(path, _)| steps(path).next().is_some()) else {
         report(
             diagnostics,
@@ -34,7 +34,7 @@ pub fn set_value(tree: &mut Tree, text: &str, diagnostics: &mut Vec<Diagnostic>)
         return;
     };
     let start = text.len() - value.len();
-    let way = Place::new(&option, 0..path.len());
+    let way = Location::new(&option, 0..path.len());
     let path: Vec<_> = steps(path).map(|word| tree.add_scalar(word, way.clone())).collect();
     let reported = diagnostics.len();
     match append(tree, &option, start, diagnostics) {
@@ -55,7 +55,7 @@ pub fn set_value(tree: &mut Tree, text: &str, diagnostics: &mut Vec<Diagnostic>)
 /// YAML, anything else a text. `option` is what to call the option.
 pub fn push_value(tree: &mut Tree, option: &str, key: &str, value: &str, diagnostics: &mut Vec<Diagnostic>) {
     let option = Arc::new(Source { name: option.into(), text: value.to_owned() });
-    let all = Place::new(&option, 0..value.len());
+    let all = Location::new(&option, 0..value.len());
     let element = if value.trim_start().starts_with('{') {
         append(tree, &option, 0, diagnostics)
     } else {
@@ -80,7 +80,7 @@ fn apply(
     }
 }
 
-fn report(diagnostics: &mut Vec<Diagnostic>, message: &str, help: &str, place: Place) {
+fn report(diagnostics: &mut Vec<Diagnostic>, message: &str, help: &str, place: Location) {
     diagnostics.push(Diagnostic {
         message: message.into(),
         help: Some(help.into()),

@@ -11,7 +11,7 @@ use serde_saphyr::granit_parser::{self as granit, Event, Parser, ScalarStyle, Sc
 
 use crate::diagnostic::Diagnostic;
 use crate::read::MISTAKES_MAX;
-use crate::source::{Place, Source};
+use crate::source::{Location, Source};
 use crate::tree::{NodeId, Tree, Value};
 
 /// Levels that a file may nest; a trial needs seven.
@@ -69,7 +69,7 @@ struct Refused;
 /// A list or mapping whose end has not come yet.
 struct Open {
     anchor: usize,
-    place: Place,
+    place: Location,
     mapping: bool,
     /// Elements, or keys and values in turn.
     children: Vec<NodeId>,
@@ -90,7 +90,7 @@ struct Builder<'a> {
 impl Builder<'_> {
     /// Takes one event; returns the node that it finishes at the top.
     fn event(&mut self, event: Event<'_>, bytes: Range<usize>) -> Result<Option<NodeId>, Refused> {
-        let place = Place::new(self.source, bytes);
+        let place = Location::new(self.source, bytes);
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let as_text = tag.as_ref().is_some_and(|tag| tag.is_yaml_core_schema_tag("str"));
@@ -194,7 +194,7 @@ impl Builder<'_> {
     }
 
     /// Adds to the number of nodes, which is bounded before they take memory.
-    fn count(&mut self, nodes: usize, place: &Place) -> Result<(), Refused> {
+    fn count(&mut self, nodes: usize, place: &Location) -> Result<(), Refused> {
         self.nodes = self.nodes.saturating_add(nodes);
         if self.nodes > NODES_MAX {
             let message = format!("more than {NODES_MAX} values, aliases written out");
@@ -203,7 +203,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn refuse_tag(&mut self, tagged: bool, place: &Place) -> Result<(), Refused> {
+    fn refuse_tag(&mut self, tagged: bool, place: &Location) -> Result<(), Refused> {
         if tagged {
             return Err(self.report(
                 place.clone(),
@@ -214,7 +214,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn report(&mut self, place: Place, message: impl Into<String>, help: impl Into<String>) -> Refused {
+    fn report(&mut self, place: Location, message: impl Into<String>, help: impl Into<String>) -> Refused {
         self.diagnostics.push(Diagnostic {
             message: message.into(),
             help: Some(help.into()),
@@ -236,7 +236,11 @@ impl Builder<'_> {
             }
             _ => "check indentation, colons, quotes and brackets here and on the line before",
         };
-        self.report(Place::new(self.source, at..at + 1), format!("this is not YAML: {}", error.info()), help)
+        self.report(
+            Location::new(self.source, at..at + 1),
+            format!("this is not YAML: {}", error.info()),
+            help,
+        )
     }
 }
 /// Whether the first line that says something is a section, and a later one sets what jobs of fio have.

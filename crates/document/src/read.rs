@@ -11,7 +11,7 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 
 use crate::diagnostic::Diagnostic;
-use crate::failure::{Failure, list};
+use crate::failure::{ValueError, list};
 use crate::scalar::Meaning;
 use crate::tree::{NodeId, Tree, Value};
 
@@ -28,7 +28,7 @@ pub fn read<T: DeserializeOwned>(tree: &mut Tree, diagnostics: &mut Vec<Diagnost
         };
         let node = failure.node.unwrap_or(tree.root());
         if !tree.is_wounded(node) {
-            let Failure { message, help, .. } = failure;
+            let ValueError { message, help, .. } = failure;
             let (place, path) = (tree.mark(node).narrowed_to(&message), tree.path(node).as_str().to_owned());
             diagnostics.push(Diagnostic { message, help, place: Some(place), path });
         }
@@ -56,11 +56,17 @@ impl<'a> NodeReader<'a> {
     }
 
     /// The one entry of a mapping that names a variant.
-    fn variant(self, entries: &'a [(NodeId, NodeId)], known: &[&str]) -> Result<(NodeId, NodeId), Failure> {
+    fn variant(
+        self,
+        entries: &'a [(NodeId, NodeId)],
+        known: &[&str],
+    ) -> Result<(NodeId, NodeId), ValueError> {
         let mut left = self.tree.entries(entries);
         match (left.next(), left.next()) {
             (Some(entry), None) => Ok(entry),
-            (None, _) => Err(Failure::new("nothing is named here", Some(format!("one of {}", list(known))))),
+            (None, _) => {
+                Err(ValueError::new("nothing is named here", Some(format!("one of {}", list(known)))))
+            }
             (Some((first, value)), Some((second, _))) => {
                 let (first, second) = (self.tree.text(first), self.tree.text(second));
                 let help = if is_empty(self.tree, value) && !known.contains(&second) {
@@ -68,13 +74,13 @@ impl<'a> NodeReader<'a> {
                 } else {
                     format!("give one of {}, and its options below it", list(known))
                 };
-                Err(Failure::new(
+                Err(ValueError::new(
                     format!("`{first}` and `{second}` side by side, where one belongs"),
                     Some(help),
                 ))
             }
         }
-        .map_err(|failure: Failure| failure.at(self.id))
+        .map_err(|failure: ValueError| failure.at(self.id))
     }
 }
 
@@ -84,9 +90,9 @@ fn is_empty(tree: &Tree, id: NodeId) -> bool {
 }
 
 impl<'de> Deserializer<'de> for NodeReader<'_> {
-    type Error = Failure;
+    type Error = ValueError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
         match self.value() {
             Value::Scalar { text, plain: false } => visitor.visit_str(text),
             Value::Scalar { text, plain: true } => match Meaning::of(text) {
@@ -94,11 +100,11 @@ impl<'de> Deserializer<'de> for NodeReader<'_> {
                 Meaning::Truth(truth) => visitor.visit_bool(truth),
                 Meaning::Whole(number) => match u64::try_from(number) {
                     Ok(number) => visitor.visit_u64(number),
-                    Err(_) => Err(Failure::new(format!("{number} is beyond any number used here"), None)),
+                    Err(_) => Err(ValueError::new(format!("{number} is beyond any number used here"), None)),
                 },
                 Meaning::Negative(number) => match i64::try_from(number) {
                     Ok(number) => visitor.visit_i64(number),
-                    Err(_) => Err(Failure::new(format!("{number} is beyond any number used here"), None)),
+                    Err(_) => Err(ValueError::new(format!("{number} is beyond any number used here"), None)),
                 },
                 Meaning::Fraction(number) => visitor.visit_f64(number),
                 Meaning::Text(text) => visitor.visit_str(text),
@@ -108,29 +114,29 @@ impl<'de> Deserializer<'de> for NodeReader<'_> {
                 visitor.visit_map(Entries { reader: self, left: self.tree.entries(entries), value: None })
             }
         }
-        .map_err(|failure: Failure| failure.within(self.id, self.tree))
+        .map_err(|failure: ValueError| failure.within(self.id, self.tree))
     }
 
     /// A text may look like a number: a file may be called 42.
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
         match self.value() {
             Value::Scalar { text, plain } if !(*plain && Meaning::of(text) == Meaning::Nothing) => {
-                visitor.visit_str(text).map_err(|failure: Failure| failure.at(self.id))
+                visitor.visit_str(text).map_err(|failure: ValueError| failure.at(self.id))
             }
             _ => self.deserialize_any(visitor),
         }
     }
 
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
         self.deserialize_str(visitor)
     }
 
-    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
+    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
         self.deserialize_str(visitor)
     }
 
     /// `null` is no value; a key with nothing behind it is a mistake, as it could mean anything.
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
         match self.value() {
             Value::Scalar { text, plain: true }
                 if !text.is_empty() && Meaning::of(text) == Meaning::Nothing =>
@@ -139,14 +145,14 @@ impl<'de> Deserializer<'de> for NodeReader<'_> {
             }
             _ => visitor.visit_some(self),
         }
-        .map_err(|failure: Failure| failure.at(self.id))
+        .map_err(|failure: ValueError| failure.at(self.id))
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Failure> {
+    ) -> Result<V::Value, ValueError> {
         visitor.visit_newtype_struct(self).map_err(|failure| failure.at(self.id))
     }
 
@@ -156,7 +162,7 @@ impl<'de> Deserializer<'de> for NodeReader<'_> {
         _: &'static str,
         known: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Failure> {
+    ) -> Result<V::Value, ValueError> {
         let (name, content) = match self.value() {
             Value::Scalar { .. } => (self.id, None),
             Value::Mapping(entries) => {
@@ -165,7 +171,7 @@ impl<'de> Deserializer<'de> for NodeReader<'_> {
             }
             Value::Sequence(_) => {
                 let help = Some(format!("give one of {}", list(known)));
-                return Err(Failure::new("a list where one word belongs", help).at(self.id));
+                return Err(ValueError::new("a list where one word belongs", help).at(self.id));
             }
         };
         visitor.visit_enum(Variant { reader: self, name, content }).map_err(|failure| failure.at(self.id))
@@ -177,15 +183,15 @@ impl<'de> Deserializer<'de> for NodeReader<'_> {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Failure> {
+    ) -> Result<V::Value, ValueError> {
         match self.value() {
-            Value::Sequence(_) => Err(Failure::invalid_type(Unexpected::Seq, &visitor).at(self.id)),
+            Value::Sequence(_) => Err(ValueError::invalid_type(Unexpected::Seq, &visitor).at(self.id)),
             Value::Scalar { .. } | Value::Mapping(_) => self.deserialize_any(visitor),
         }
     }
 
     /// Skips without a look: what is inside has no meaning.
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
         visitor.visit_unit()
     }
 
@@ -202,9 +208,12 @@ struct Items<'a, I> {
 }
 
 impl<'de, I: Iterator<Item = NodeId>> SeqAccess<'de> for Items<'_, I> {
-    type Error = Failure;
+    type Error = ValueError;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Failure> {
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, ValueError> {
         let Some(item) = self.left.next() else { return Ok(None) };
         seed.deserialize(self.reader.child(item)).map(Some).map_err(|failure| failure.at(item))
     }
@@ -219,17 +228,17 @@ struct Entries<'a, I> {
 }
 
 impl<'de, I: Iterator<Item = (NodeId, NodeId)>> MapAccess<'de> for Entries<'_, I> {
-    type Error = Failure;
+    type Error = ValueError;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Failure> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, ValueError> {
         let Some((key, value)) = self.left.next() else { return Ok(None) };
         self.value = Some(value);
         seed.deserialize(self.reader.child(key)).map(Some).map_err(|failure| failure.at(key))
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Failure> {
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, ValueError> {
         let value =
-            self.value.take().ok_or_else(|| Failure::custom("a value was asked for before its key"))?;
+            self.value.take().ok_or_else(|| ValueError::custom("a value was asked for before its key"))?;
         seed.deserialize(self.reader.child(value)).map_err(|failure| failure.at(value))
     }
 }
@@ -242,39 +251,40 @@ struct Variant<'a> {
 }
 
 impl<'a> Variant<'a> {
-    fn content(&self) -> Result<NodeReader<'a>, Failure> {
+    fn content(&self) -> Result<NodeReader<'a>, ValueError> {
         let name = self.reader.tree.text(self.name);
         match self.content {
             Some(content) => Ok(self.reader.child(content)),
-            None => {
-                Err(Failure::new(format!("`{name}` needs options"), Some(format!("write {{ {name}: ... }}")))
-                    .at(self.name))
-            }
+            None => Err(ValueError::new(
+                format!("`{name}` needs options"),
+                Some(format!("write {{ {name}: ... }}")),
+            )
+            .at(self.name)),
         }
     }
 }
 
 impl<'de, 'a> EnumAccess<'de> for Variant<'a> {
-    type Error = Failure;
+    type Error = ValueError;
     type Variant = Self;
 
-    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), Failure> {
-        let name: StrDeserializer<'_, Failure> = self.reader.tree.text(self.name).into_deserializer();
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), ValueError> {
+        let name: StrDeserializer<'_, ValueError> = self.reader.tree.text(self.name).into_deserializer();
         Ok((seed.deserialize(name).map_err(|failure| failure.at(self.name))?, self))
     }
 }
 
 impl<'de> VariantAccess<'de> for Variant<'_> {
-    type Error = Failure;
+    type Error = ValueError;
 
-    fn unit_variant(self) -> Result<(), Failure> {
+    fn unit_variant(self) -> Result<(), ValueError> {
         let name = self.reader.tree.text(self.name);
         match self.content.map(|content| self.reader.child(content)) {
             None => Ok(()),
             Some(content) => match content.value() {
                 Value::Scalar { text, plain: true } if Meaning::of(text) == Meaning::Nothing => Ok(()),
                 Value::Mapping(entries) if entries.is_empty() => Ok(()),
-                _ => Err(Failure::new(
+                _ => Err(ValueError::new(
                     format!("`{name}` takes no options"),
                     Some(format!("write `{name}` alone")),
                 )
@@ -283,12 +293,12 @@ impl<'de> VariantAccess<'de> for Variant<'_> {
         }
     }
 
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Failure> {
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, ValueError> {
         let content = self.content()?;
         seed.deserialize(content).map_err(|failure| failure.at(content.id))
     }
 
-    fn tuple_variant<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, Failure> {
+    fn tuple_variant<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, ValueError> {
         self.content()?.deserialize_tuple(length, visitor)
     }
 
@@ -296,7 +306,7 @@ impl<'de> VariantAccess<'de> for Variant<'_> {
         self,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Failure> {
+    ) -> Result<V::Value, ValueError> {
         self.content()?.deserialize_struct("", fields, visitor)
     }
 }

@@ -17,14 +17,14 @@ pub struct Source {
 
 /// A place in a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// Which source.
     pub source: Arc<Source>,
     /// First byte and first byte after; on character boundaries, within the text.
     pub bytes: Range<usize>,
 }
 
-impl Place {
+impl Location {
     /// The place of `bytes`, moved onto character boundaries and into the text where they are not.
     pub fn new(source: &Arc<Source>, bytes: Range<usize>) -> Self {
         let text = &source.text;
@@ -148,8 +148,8 @@ fn value_behind(text: &str, end: usize) -> Option<Range<usize>> {
 mod tests {
     use super::*;
 
-    fn place(text: &str, bytes: Range<usize>) -> Place {
-        Place::new(&Arc::new(Source { name: "t.yaml".into(), text: text.into() }), bytes)
+    fn place(text: &str, bytes: Range<usize>) -> Location {
+        Location::new(&Arc::new(Source { name: "t.yaml".into(), text: text.into() }), bytes)
     }
 
     #[test]

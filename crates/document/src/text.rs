@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::diagnostic::Diagnostics;
-use crate::source::{Place, Source};
+use crate::source::{Location, Source};
 
 /// A trial file is refused beyond this size in bytes: 10,000 rules of a hundred bytes each take a sixteenth.
 const SIZE_MAX: u64 = 16 << 20;
@@ -39,7 +39,7 @@ pub fn source_from_bytes(name: &str, bytes: Vec<u8>) -> Result<Arc<Source>, Diag
         Err(error) => {
             let at = error.utf8_error().valid_up_to();
             let shown = valid(&String::from_utf8_lossy(error.as_bytes()));
-            let place = Place::new(&shown, at..at + 1);
+            let place = Location::new(&shown, at..at + 1);
             let message = format!("byte {at} (0x{:02x}) is not UTF-8", error.as_bytes()[at]);
             Err(Diagnostics::one(name, message, Some("save the file as UTF-8 text"), Some(place)))
         }

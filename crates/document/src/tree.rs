@@ -4,7 +4,7 @@
 
 use rotproof_spec::Path;
 
-use crate::source::Place;
+use crate::source::Location;
 
 /// The number of a node in its [`Tree`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Node {
     /// The value.
     pub value: Value,
     /// Where it stands; of a list or mapping, where it begins.
-    pub place: Place,
+    pub place: Location,
     /// The key it stands under, if it does.
     pub key: Option<NodeId>,
     /// Left out because it is wrong, and reported.
@@ -131,7 +131,7 @@ impl Tree {
 
     /// Where to point for a mistake in this node: at a scalar itself; at the key of a list or mapping, as its
     /// lines are many, or at its beginning where it has no key.
-    pub fn mark(&self, id: NodeId) -> Place {
+    pub fn mark(&self, id: NodeId) -> Location {
         let node = self.node(id);
         match (&node.value, node.key) {
             (Value::Scalar { text, .. }, Some(key)) if text.is_empty() => self.node(key).place.clone(),
@@ -224,7 +224,7 @@ impl Tree {
     }
 
     /// Adds a text that stands at `place`.
-    pub fn add_scalar(&mut self, text: &str, place: Place) -> NodeId {
+    pub fn add_scalar(&mut self, text: &str, place: Location) -> NodeId {
         self.add(Value::Scalar { text: text.to_owned(), plain: false }, place, (1, 1))
     }
 
@@ -257,7 +257,7 @@ impl Tree {
     }
 
     /// Adds a node of so many levels and nodes; see [`Tree::size`].
-    pub fn add(&mut self, value: Value, place: Place, (depth, weight): (usize, usize)) -> NodeId {
+    pub fn add(&mut self, value: Value, place: Location, (depth, weight): (usize, usize)) -> NodeId {
         self.nodes.push(Node { value, place, key: None, cut: false, depth, weight });
         NodeId(self.nodes.len() - 1)
     }

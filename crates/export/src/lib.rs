@@ -5,10 +5,10 @@
 //! An export turns a protocol's requests into requests of a device and errors into errnos ([`errno`]). It knows
 //! nothing of faults, trials or the layers of the stack; it sees a [`rotproof_block::Device`].
 
+mod byte_queue;
 mod clients;
 pub mod errno;
 pub mod fuse;
-mod lane;
 mod loop_device;
 pub mod nbd;
 mod patience;

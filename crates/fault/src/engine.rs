@@ -351,7 +351,7 @@ impl Engine {
         if changes.replaced.is_empty() && !changes.leaving.is_empty() {
             let leaving: HashSet<u32> = changes.leaving.drain(..).map(|rule| rule.index).collect();
             self.overlay.change_all(|_, state| {
-                state.places.retain(|place| !leaving.contains(&place.rule.index));
+                state.sticky.retain(|place| !leaving.contains(&place.rule.index));
             });
         }
     }
@@ -540,7 +540,7 @@ pub struct RuleReport {
     pub state: RuleState,
     /// Matches that its schedule has seen: blocks for effects on data, requests for errors and delays.
     pub matches: u64,
-    /// Records that the ledger has of it.
+    /// Injections that the ledger has of it.
     pub hits: u64,
     /// Requests that it holds back now.
     #[serde(default, skip_serializing_if = "is_none")]

@@ -19,7 +19,7 @@ use crate::geometry::{Header, extent};
 use crate::hang::Hang;
 use crate::index::{Index, Table};
 use crate::matching::OperationKind;
-use crate::overlay::{Place, PlaceKind};
+use crate::overlay::{StickyFault, StickyKind};
 use crate::rule_set::{Newest, RuleSet};
 use crate::zeros::zeros_hash;
 
@@ -185,20 +185,21 @@ impl Evaluator {
     fn meet_bad_places(&self, header: &Header, operation: OperationKind, decided: &mut Decided) {
         let phase = header.context.phase;
         let rules = decided.rules.clone();
-        let is_met =
-            |place: &&Place| rules.index().acts(&place.rule) && place.rule.rule.keeps_bad(operation, phase);
+        let is_met = |place: &&StickyFault| {
+            rules.index().acts(&place.rule) && place.rule.rule.keeps_bad(operation, phase)
+        };
         let states = self.engine.overlay.lock();
         for (block, state) in states.within(header.blocks()) {
-            for place in state.places.iter().filter(is_met) {
+            for place in state.sticky.iter().filter(is_met) {
                 let (rule, aims) = (Arc::clone(&place.rule), place.aims.clone());
                 match place.kind {
-                    PlaceKind::Wrong { .. } => {}
-                    PlaceKind::Again if !rule.rule.concerns_operation(operation) => {}
-                    PlaceKind::Again => {
+                    StickyKind::Wrong { .. } => {}
+                    StickyKind::Again if !rule.rule.concerns_operation(operation) => {}
+                    StickyKind::Again => {
                         let effect = rule.effect_on(header, block, None);
                         decided.blocks.push(BlockHit { rule, block, effect, aims, visit: None });
                     }
-                    PlaceKind::Request => {
+                    StickyKind::Request => {
                         match decided.requests.iter_mut().find(|hit| hit.rule.index == rule.index) {
                             Some(hit) => hit.aims.extend(aims),
                             None => {
@@ -253,7 +254,7 @@ impl Evaluator {
         let states = self.engine.overlay.lock();
         let mut states = states.within(block..block + 1);
         states.any(|(_, state)| {
-            state.places.iter().any(|place| matches!(place.kind, PlaceKind::Wrong { .. }))
+            state.sticky.iter().any(|place| matches!(place.kind, StickyKind::Wrong { .. }))
                 || header.operation.is_mutation() && !state.unrepaired.is_empty()
         })
     }

@@ -19,8 +19,8 @@ use crate::geometry::{Header, extent};
 use crate::hang::Hang;
 use crate::index::Index;
 use crate::matching::OperationKind;
-use crate::overlay::{BlockState, Place, PlaceKind};
-use crate::record::{BlockContent, Record, SECTORS, Visit, sector_hashes};
+use crate::overlay::{BlockState, StickyFault, StickyKind};
+use crate::record::{BlockContent, Injection, SECTORS, Visit, sector_hashes};
 use crate::zeros::{ZEROS, zeros_hash};
 
 /// What is left to do with a read that has come back.
@@ -172,19 +172,19 @@ impl Evaluator {
             let effect = hit.effect;
             let is_wrong_place = hit.rule.is_sticky() && effect.distorts();
             if is_wrong_place {
-                let kind = PlaceKind::Wrong {
+                let kind = StickyKind::Wrong {
                     corruption,
                     effect,
                     truth_recorded: truth_hash,
                     record: 0,
                     is_served: false,
                 };
-                state.places.push(Place { rule: Arc::clone(&hit.rule), aims: hit.aims.clone(), kind });
+                state.sticky.push(StickyFault { rule: Arc::clone(&hit.rule), aims: hit.aims.clone(), kind });
             } else {
                 state.corruptions.push(corruption);
                 if hit.rule.is_sticky() && !state.has_place_of(&hit.rule) {
                     let (rule, aims) = (Arc::clone(&hit.rule), hit.aims.clone());
-                    state.places.push(Place { rule, aims, kind: PlaceKind::Again });
+                    state.sticky.push(StickyFault { rule, aims, kind: StickyKind::Again });
                 }
             }
             let after = truth
@@ -198,7 +198,8 @@ impl Evaluator {
                 state.add_unrepaired(record, truth, (true, is_beyond_repair));
             }
             if is_wrong_place
-                && let Some(Place { kind: PlaceKind::Wrong { record: of, .. }, .. }) = state.places.last_mut()
+                && let Some(StickyFault { kind: StickyKind::Wrong { record: of, .. }, .. }) =
+                    state.sticky.last_mut()
             {
                 *of = record;
             }
@@ -207,8 +208,8 @@ impl Evaluator {
         let after = truth
             .filter(|_| state.has_wrong_place(rules))
             .map(|truth| self.distorted(state, done.rules, truth));
-        for place in state.places.iter_mut().filter(|place| rules.acts(&place.rule)) {
-            let PlaceKind::Wrong { corruption, effect, truth_recorded, record, is_served } = &mut place.kind
+        for place in state.sticky.iter_mut().filter(|place| rules.acts(&place.rule)) {
+            let StickyKind::Wrong { corruption, effect, truth_recorded, record, is_served } = &mut place.kind
             else {
                 continue;
             };
@@ -342,8 +343,8 @@ impl Evaluator {
         for corruption in &state.corruptions {
             show(corruption);
         }
-        for place in state.places.iter_mut().filter(|place| rules.acts(&place.rule)) {
-            let PlaceKind::Wrong { corruption, effect, truth_recorded, record, is_served } = &mut place.kind
+        for place in state.sticky.iter_mut().filter(|place| rules.acts(&place.rule)) {
+            let StickyKind::Wrong { corruption, effect, truth_recorded, record, is_served } = &mut place.kind
             else {
                 continue;
             };
@@ -380,11 +381,15 @@ impl Evaluator {
             if hit.rule.is_sticky() {
                 if !state.has_place_of(&hit.rule) {
                     let kind = if effect.distorts() {
-                        PlaceKind::Wrong { corruption, effect, truth_recorded: before, record, is_served }
+                        StickyKind::Wrong { corruption, effect, truth_recorded: before, record, is_served }
                     } else {
-                        PlaceKind::Again
+                        StickyKind::Again
                     };
-                    state.places.push(Place { rule: Arc::clone(&hit.rule), aims: hit.aims.clone(), kind });
+                    state.sticky.push(StickyFault {
+                        rule: Arc::clone(&hit.rule),
+                        aims: hit.aims.clone(),
+                        kind,
+                    });
                 }
             } else if let Some(truth) = before {
                 state.add_unrepaired(record, truth, (false, false));
@@ -441,7 +446,7 @@ impl Evaluator {
                     states.update(block, |state| {
                         if !state.has_place_of(&hit.rule) {
                             let (rule, aims) = (Arc::clone(&hit.rule), hit.aims.clone());
-                            state.places.push(Place { rule, aims, kind: PlaceKind::Request });
+                            state.sticky.push(StickyFault { rule, aims, kind: StickyKind::Request });
                         }
                     });
                 }
@@ -533,8 +538,8 @@ fn record_of(
     Cause { rule, aims, effect, visit }: Cause<'_>,
     site: &Arc<str>,
     now: Time,
-) -> Record {
-    Record {
+) -> Injection {
+    Injection {
         sequence: 0,
         rule: rule.number,
         name: Arc::clone(&rule.name),

@@ -1,7 +1,7 @@
 //! The ledger: every fault that was injected, in the order in which it was. Append-only, but for the mark that a
 //! fault was repaired later.
 //!
-//! As a file it is JSON Lines: one [`Record`] per line, fields as documented there, absent where they say nothing.
+//! As a file it is JSON Lines: one [`Injection`] per line, fields as documented there, absent where they say nothing.
 //! Hashes are 32 hexadecimal digits, times nanoseconds since the run began, offsets and lengths bytes.
 
 use std::collections::{BTreeMap, HashMap};
@@ -14,18 +14,18 @@ use rotproof_block::{ContentHash, Result};
 use serde::Serialize;
 
 use crate::packed::PackedRecords;
-use crate::record::{BlockContent, Record, TargetKey};
+use crate::record::{BlockContent, Injection, TargetKey};
 use crate::since::{Moment, Repair, Since, SinceList};
 use crate::spilled::SpillFile;
 
-/// Records of faults that can be gone through as often as one likes, of which there may be more than fit into memory.
-pub trait Records {
+/// Injections of faults that can be gone through as often as one likes, of which there may be more than fit into memory.
+pub trait Injections {
     /// Hands out every record, in their order. Fails where they cannot be read.
-    fn each(&self, take: &mut dyn FnMut(&Record)) -> Result<()>;
+    fn each(&self, take: &mut dyn FnMut(&Injection)) -> Result<()>;
 }
 
-impl Records for [Record] {
-    fn each(&self, take: &mut dyn FnMut(&Record)) -> Result<()> {
+impl Injections for [Injection] {
+    fn each(&self, take: &mut dyn FnMut(&Injection)) -> Result<()> {
         self.iter().for_each(take);
         Ok(())
     }
@@ -65,7 +65,7 @@ impl Entries {
     }
 
     /// At most `count_max` of the kept records from number `first` on, or from the first that is kept.
-    fn records_from(&self, first: u64, count_max: usize, file: Option<&SpillFile>) -> Result<Vec<Record>> {
+    fn records_from(&self, first: u64, count_max: usize, file: Option<&SpillFile>) -> Result<Vec<Injection>> {
         let first = first.max(self.dropped);
         let end = first.saturating_add(count_max as u64).min(self.len());
         let mut records = Vec::with_capacity(usize::try_from(end.saturating_sub(first)).unwrap_or(0));
@@ -79,7 +79,7 @@ impl Entries {
             }
             for (offset, record) in some.into_iter().enumerate() {
                 let since = self.since.get(number + offset);
-                records.push(Record {
+                records.push(Injection {
                     sequence: next + offset as u64,
                     repaired_at_ns: match since.repair {
                         Repair::At(time_ns) => Some(time_ns),
@@ -98,7 +98,7 @@ impl Entries {
 impl Ledger {
     /// Appends a record, and gives its sequence number. `repairable_blocks` is how many blocks must be put right for
     /// it to count as repaired; 0 for a fault that cannot be.
-    pub(crate) fn append(&self, record: &Record, repairable_blocks: usize) -> u64 {
+    pub(crate) fn append(&self, record: &Injection, repairable_blocks: usize) -> u64 {
         let mut entries = self.entries.lock();
         let sequence = entries.len();
         entries.kept.push(record);
@@ -188,7 +188,7 @@ impl Ledger {
 
     /// Appends the record of a fault that was injected by somebody else than an engine, such as one in memory; it takes the next
     /// number, which this gives.
-    pub fn append_of_others(&self, record: &Record) -> u64 {
+    pub fn append_of_others(&self, record: &Injection) -> u64 {
         self.append(record, 0)
     }
 
@@ -209,14 +209,14 @@ impl Ledger {
         }
     }
 
-    /// A copy of all records that are kept, in their order. Fails as [`Records::each`].
-    pub fn records(&self) -> Result<Vec<Record>> {
+    /// A copy of all records that are kept, in their order. Fails as [`Injections::each`].
+    pub fn records(&self) -> Result<Vec<Injection>> {
         self.records_from(0, usize::MAX)
     }
 
     /// A copy of at most `count_max` records from number `first` on, or from the first that is kept, in their order. Fails as
-    /// [`Records::each`].
-    pub fn records_from(&self, first: u64, count_max: usize) -> Result<Vec<Record>> {
+    /// [`Injections::each`].
+    pub fn records_from(&self, first: u64, count_max: usize) -> Result<Vec<Injection>> {
         let file = self.file.lock();
         self.entries.lock().records_from(first, count_max, file.as_ref())
     }
@@ -237,9 +237,9 @@ impl Ledger {
     }
 }
 
-impl Records for Ledger {
+impl Injections for Ledger {
     /// Those that are kept; what is dropped or appended meanwhile may not be among them.
-    fn each(&self, take: &mut dyn FnMut(&Record)) -> Result<()> {
+    fn each(&self, take: &mut dyn FnMut(&Injection)) -> Result<()> {
         // Not under the lock: whoever takes them may be slow, and requests must go on.
         let (mut next, end) = {
             let entries = self.entries.lock();
@@ -256,7 +256,7 @@ impl Records for Ledger {
     }
 }
 
-/// Records that are copied out at once.
+/// Injections that are copied out at once.
 const TAKEN_AT_ONCE: usize = 1024;
 
 /// What of a record two runs must have in common to be equal: everything but when and in which order it happened,
@@ -290,8 +290,8 @@ struct CanonicalBlock {
     content: ContentHash,
 }
 
-impl<'a> From<&'a Record> for Canonical<'a> {
-    fn from(record: &'a Record) -> Self {
+impl<'a> From<&'a Injection> for Canonical<'a> {
+    fn from(record: &'a Injection) -> Self {
         Self {
             rule: record.rule,
             name: &record.name,
@@ -316,8 +316,8 @@ impl<'a> From<&'a Record> for Canonical<'a> {
 }
 
 /// A hash that is equal for two ledgers with the same faults, whatever their order and times: that of how many
-/// [`Canonical`] records there are and of the sum of their hashes. Fails as [`Records::each`].
-pub fn digest(records: &(impl Records + ?Sized)) -> Result<ContentHash> {
+/// [`Canonical`] records there are and of the sum of their hashes. Fails as [`Injections::each`].
+pub fn digest(records: &(impl Injections + ?Sized)) -> Result<ContentHash> {
     let (mut count, mut sum) = (0u64, 0u128);
     records.each(&mut |record| {
         let mut text = HashedText::default();
@@ -344,8 +344,8 @@ mod tests {
         let (first, second) = (record(0, 4096), record(1, 8192));
         let mut later = first.clone();
         (later.time_ns, later.sequence, later.request) = (9_999, 1, 77);
-        let of = |records: &[&Record]| {
-            let records: Vec<Record> = records.iter().map(|&record| record.clone()).collect();
+        let of = |records: &[&Injection]| {
+            let records: Vec<Injection> = records.iter().map(|&record| record.clone()).collect();
             digest(&records[..]).expect("in memory")
         };
         assert_eq!(of(&[&first, &second]), of(&[&second, &later]));

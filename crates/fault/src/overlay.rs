@@ -51,24 +51,24 @@ pub(crate) struct BlockState {
     /// Deviations until the bytes are overwritten, in the order in which they act.
     pub(crate) corruptions: Vec<Corruption>,
     /// What sticky rules have left, in the order in which they act, after the corruptions.
-    pub(crate) places: Vec<Place>,
+    pub(crate) sticky: Vec<StickyFault>,
     /// What the last write has replaced, where a stale read may want it.
     pub(crate) previous: Option<Corruption>,
-    /// Records whose damage to this block is still there, or was seen by a reader who may put it right.
+    /// Injections whose damage to this block is still there, or was seen by a reader who may put it right.
     pub(crate) unrepaired: Vec<Unrepaired>,
 }
 
 /// A block that has been bad since a sticky rule hit it.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct StickyFault {
     pub(crate) rule: Arc<ActiveRule>,
     /// Which of the rule's aims the block is.
     pub(crate) aims: Vec<u32>,
-    pub(crate) kind: PlaceKind,
+    pub(crate) kind: StickyKind,
 }
 
 #[derive(Debug)]
-pub(crate) enum PlaceKind {
+pub(crate) enum StickyKind {
     /// Data read from here is wrong.
     Wrong {
         corruption: Corruption,
@@ -87,7 +87,7 @@ pub(crate) enum PlaceKind {
     Request,
 }
 
-/// Records of damage to one content of a block.
+/// Injections of damage to one content of a block.
 #[derive(Clone, Debug)]
 pub(crate) struct Unrepaired {
     pub(crate) records: RecordList,
@@ -101,7 +101,7 @@ pub(crate) struct Unrepaired {
 impl BlockState {
     fn is_empty(&self) -> bool {
         self.corruptions.is_empty()
-            && self.places.is_empty()
+            && self.sticky.is_empty()
             && self.previous.is_none()
             && self.unrepaired.is_empty()
     }
@@ -126,27 +126,27 @@ impl BlockState {
     }
 
     pub(crate) fn has_place_of(&self, rule: &ActiveRule) -> bool {
-        self.places.iter().any(|place| place.rule.index == rule.index)
+        self.sticky.iter().any(|place| place.rule.index == rule.index)
     }
 
     /// Whether that rule already distorts what is read from here.
     pub(crate) fn is_distorted_by(&self, rule: &ActiveRule) -> bool {
-        self.places
+        self.sticky
             .iter()
-            .any(|place| place.rule.index == rule.index && matches!(place.kind, PlaceKind::Wrong { .. }))
+            .any(|place| place.rule.index == rule.index && matches!(place.kind, StickyKind::Wrong { .. }))
     }
 
     /// Whether one of the rules at work distorts what is read from here, always.
     pub(crate) fn has_wrong_place(&self, rules: &Index) -> bool {
-        self.places
+        self.sticky
             .iter()
-            .any(|place| matches!(place.kind, PlaceKind::Wrong { .. }) && rules.acts(&place.rule))
+            .any(|place| matches!(place.kind, StickyKind::Wrong { .. }) && rules.acts(&place.rule))
     }
 
     /// Whether one of these rules distorts, always, a content that the ledger does not have yet.
     pub(crate) fn shows_new(&self, rules: &Index, truth: Option<ContentHash>) -> bool {
-        self.places.iter().any(|place| {
-            matches!(&place.kind, PlaceKind::Wrong { truth_recorded, .. } if *truth_recorded != truth)
+        self.sticky.iter().any(|place| {
+            matches!(&place.kind, StickyKind::Wrong { truth_recorded, .. } if *truth_recorded != truth)
                 && rules.acts(&place.rule)
         })
     }
@@ -163,9 +163,9 @@ impl BlockState {
     /// Forgets bad places whose rules, being at work, let a rewrite heal them. Gives the records of what was wrong there.
     pub(crate) fn remap(&mut self, rules: &Index) -> Vec<u64> {
         let mut gone = Vec::new();
-        self.places.retain(|place| {
+        self.sticky.retain(|place| {
             let stays = !rules.acts(&place.rule) || !place.rule.remaps();
-            if let (false, PlaceKind::Wrong { record, .. }) = (stays, &place.kind) {
+            if let (false, StickyKind::Wrong { record, .. }) = (stays, &place.kind) {
                 gone.push(*record);
             }
             stays
@@ -186,8 +186,8 @@ impl BlockState {
         for corruption in &self.corruptions {
             corruption.apply(start, bytes);
         }
-        for place in self.places.iter().filter(|place| rules.acts(&place.rule)) {
-            if let PlaceKind::Wrong { corruption, .. } = &place.kind {
+        for place in self.sticky.iter().filter(|place| rules.acts(&place.rule)) {
+            if let StickyKind::Wrong { corruption, .. } = &place.kind {
                 corruption.apply(start, bytes);
             }
         }

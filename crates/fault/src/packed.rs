@@ -1,4 +1,4 @@
-//! Records of the ledger, packed: some sixty bytes each instead of four hundred, as a run may have millions.
+//! Injections of the ledger, packed: some sixty bytes each instead of four hundred, as a run may have millions.
 //!
 //! Most of what a record says others say too: its rule, its aim, its tag. A piece of the list keeps that once, and of each
 //! record the rest as numbers of as many bytes as they need, offsets and times as the difference from the record before.
@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use crate::BLOCK_BYTES;
 use crate::effect::Effect;
 use crate::matching::OperationKind;
-use crate::record::{BlockContent, Record, TargetKey, Visit, effect_text, phase_text};
+use crate::record::{BlockContent, Injection, TargetKey, Visit, effect_text, phase_text};
 use crate::spilled::{SpillFile, Spilled};
 
-/// Records of one piece: its tables are forgotten with it, so that a list from which the oldest are dropped does not grow.
+/// Injections of one piece: its tables are forgotten with it, so that a list from which the oldest are dropped does not grow.
 pub(crate) const PIECE_RECORDS: usize = 1024;
 /// Whole pieces that stay in memory although there is a file for them: few megabytes, and short runs need no file.
 const HELD_PIECES: usize = 64;
@@ -26,7 +26,7 @@ const HELD_PIECES: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct PackedRecords {
     pieces: VecDeque<Slot>,
-    /// Records of the first piece that have been dropped.
+    /// Injections of the first piece that have been dropped.
     skipped: usize,
     /// Pieces at the beginning that are in the file, and how many have been dropped with their records.
     spilled: usize,
@@ -118,7 +118,7 @@ impl PackedRecords {
     }
 
     /// Appends a record; its number and its repair are not kept.
-    pub(crate) fn push(&mut self, record: &Record) {
+    pub(crate) fn push(&mut self, record: &Injection) {
         let is_full = |slot: &Slot| match slot {
             Slot::Held(piece) => piece.count == PIECE_RECORDS,
             Slot::Filed(_) => true,
@@ -174,7 +174,7 @@ impl PackedRecords {
         first: usize,
         count_max: usize,
         file: Option<&SpillFile>,
-    ) -> Result<Vec<Record>> {
+    ) -> Result<Vec<Injection>> {
         let first = self.skipped.saturating_add(first);
         let read: Piece;
         let piece = match (self.pieces.get(first / PIECE_RECORDS), file) {
@@ -213,7 +213,7 @@ impl Piece {
         self.effects.shrink_to_fit();
     }
 
-    fn push(&mut self, record: &Record, known: &mut Known) {
+    fn push(&mut self, record: &Injection, known: &mut Known) {
         self.count += 1;
         let kind = Kind {
             rule: record.rule,
@@ -280,13 +280,13 @@ impl Piece {
         }
     }
 
-    fn records(&self) -> impl Iterator<Item = Record> {
+    fn records(&self) -> impl Iterator<Item = Injection> {
         let mut rest = Rest(&self.bytes);
         let mut last = Last::default();
         (0..self.count).map(move |_| self.record(&mut rest, &mut last))
     }
 
-    fn record(&self, rest: &mut Rest<'_>, last: &mut Last) -> Record {
+    fn record(&self, rest: &mut Rest<'_>, last: &mut Last) -> Injection {
         let flags = rest.byte();
         let has = |flag: u8| flags & flag != 0;
         let more = if has(HAS_MORE) { rest.byte() } else { 0 };
@@ -311,7 +311,7 @@ impl Piece {
         let blocks = if has(HAS_BLOCKS) { rest.blocks(offset) } else { Vec::new() };
         let neighbours = if more & HAS_NEIGHBOURS != 0 { rest.blocks(offset) } else { Vec::new() };
         let Kind { rule, name, on, target, operation, phase, tag } = kind.clone();
-        Record {
+        Injection {
             sequence: 0,
             rule,
             name,
@@ -433,7 +433,7 @@ mod tests {
     use crate::effect::{Bits, Draw};
     use proptest::prelude::*;
 
-    fn any_record() -> impl Strategy<Value = Record> {
+    fn any_record() -> impl Strategy<Value = Injection> {
         let numbers = (0u32..3, any::<u64>(), prop_oneof![0u64..10_000, any::<u64>()], any::<u64>());
         let visit = prop::option::of((
             prop::option::of(prop_oneof![Just(None), any::<u64>().prop_map(Some)]),
@@ -462,7 +462,7 @@ mod tests {
                     of_load: [None, Some(false), Some(true)][offset as usize % 3],
                 };
                 let blocks: Vec<BlockContent> = blocks.into_iter().map(block).collect();
-                Record {
+                Injection {
                     sequence: 0,
                     rule,
                     name: format!("rule {rule}").into(),
@@ -531,7 +531,7 @@ mod tests {
         }
     }
 
-    fn all_from(packed: &PackedRecords, first: usize, file: Option<&SpillFile>) -> Vec<Record> {
+    fn all_from(packed: &PackedRecords, first: usize, file: Option<&SpillFile>) -> Vec<Injection> {
         let mut all = Vec::new();
         loop {
             let some = packed.some_from(first.saturating_add(all.len()), usize::MAX, file).expect("readable");
@@ -563,7 +563,7 @@ mod tests {
     fn pieces_are_dropped_from_the_beginning_and_the_rest_stays() {
         let mut packed = PackedRecords::default();
         let record = crate::read_ledger::tests::record(0, 0);
-        let bare = |offset: u64| Record { offset, sequence: 0, repaired_at_ns: None, ..record.clone() };
+        let bare = |offset: u64| Injection { offset, sequence: 0, repaired_at_ns: None, ..record.clone() };
         let (mut first, mut next) = (0u64, 0u64);
         for (added, dropped) in [(10, 3), (3_000, 1_100), (50, 1_950), (5, 12), (2_048, 2_048), (1, 1)] {
             (next..next + added).for_each(|offset| packed.push(&bare(offset)));
@@ -583,7 +583,7 @@ mod tests {
         for number in 0..10_000u64 {
             let effect = Effect::Noise(Draw(Some(number)));
             let place = number * 7919 % 16_384 * 4096;
-            packed.push(&Record {
+            packed.push(&Injection {
                 offset: place,
                 time_ns: number * 2_000,
                 request: number,

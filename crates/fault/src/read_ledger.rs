@@ -7,11 +7,11 @@ use rotproof_block::{Error, ErrorKind, Result};
 use crate::BLOCK_BYTES;
 use crate::effect::{Bits, Effect};
 use crate::matching::OperationKind;
-use crate::record::Record;
+use crate::record::Injection;
 
 /// All records of a ledger file. Fails with [`ErrorKind::Invalid`], naming the line, if it is not a ledger that could
 /// have been written.
-pub fn read_ledger(input: impl BufRead) -> Result<Vec<Record>> {
+pub fn read_ledger(input: impl BufRead) -> Result<Vec<Injection>> {
     let mut records = Vec::new();
     for (index, line) in input.lines().enumerate() {
         let number = index + 1;
@@ -22,16 +22,16 @@ pub fn read_ledger(input: impl BufRead) -> Result<Vec<Record>> {
         }
         let wrong =
             |what: String| Error::new(ErrorKind::Invalid, format!("line {number} of the ledger: {what}"));
-        let record: Record = serde_json::from_str(&line).map_err(|error| wrong(error.to_string()))?;
+        let record: Injection = serde_json::from_str(&line).map_err(|error| wrong(error.to_string()))?;
         validate(&record, records.last()).map_err(wrong)?;
         records.push(record);
     }
     Ok(records)
 }
 
-fn validate(record: &Record, before: Option<&Record>) -> Result<(), String> {
-    let Record { sequence, offset, length, operation, effect, .. } = record;
-    // Records may be taken out, but not put in another order or in twice.
+fn validate(record: &Injection, before: Option<&Injection>) -> Result<(), String> {
+    let Injection { sequence, offset, length, operation, effect, .. } = record;
+    // Injections may be taken out, but not put in another order or in twice.
     if let Some(before) = before.filter(|before| before.sequence >= *sequence) {
         return Err(format!(
             "sequence is {sequence}, but the record before it has {}; they must rise",
@@ -99,8 +99,8 @@ fn validate(record: &Record, before: Option<&Record>) -> Result<(), String> {
 }
 
 /// Whether what was decided on is among what was hit.
-fn validate_visit(record: &Record) -> Result<(), String> {
-    let Record { operation, offset, length, .. } = record;
+fn validate_visit(record: &Injection) -> Result<(), String> {
+    let Injection { operation, offset, length, .. } = record;
     let Some(visit) = record.visit else { return Ok(()) };
     if visit.number == 0 {
         return Err("visit.number is 0; the first visit is number 1".to_owned());
@@ -133,8 +133,8 @@ pub(crate) mod tests {
     use crate::record::{BlockContent, TargetKey, Visit};
     use rotproof_block::{ContentHash, Phase};
 
-    pub(crate) fn record(sequence: u64, offset: u64) -> Record {
-        Record {
+    pub(crate) fn record(sequence: u64, offset: u64) -> Injection {
+        Injection {
             sequence,
             rule: 0,
             name: "rot".into(),
@@ -161,7 +161,7 @@ pub(crate) mod tests {
         }
     }
 
-    fn complaint(records: &[Record]) -> String {
+    fn complaint(records: &[Injection]) -> String {
         let lines: Vec<String> =
             records.iter().map(|record| serde_json::to_string(record).expect("plain data")).collect();
         let error = read_ledger(lines.join("\n").as_bytes()).expect_err("invalid");
@@ -183,7 +183,7 @@ pub(crate) mod tests {
         );
     }
 
-    fn edit_visit(record: &mut Record, edit: fn(&mut Visit)) {
+    fn edit_visit(record: &mut Injection, edit: fn(&mut Visit)) {
         edit(record.visit.as_mut().expect("it was decided on"));
     }
 
@@ -200,13 +200,13 @@ pub(crate) mod tests {
             let complaint = complaint(&[record(first, 0), record(second, 0)]);
             assert!(complaint.contains("line 2") && complaint.contains("must rise"), "{complaint}");
         }
-        let edited = |edit: fn(&mut Record)| {
+        let edited = |edit: fn(&mut Injection)| {
             let mut record = record(0, 4096);
             edit(&mut record);
             complaint(&[record])
         };
         for (edit, part) in [
-            ((|record| record.length = 0) as fn(&mut Record), "only a flush"),
+            ((|record| record.length = 0) as fn(&mut Injection), "only a flush"),
             (|record| record.offset = u64::MAX, "2^64"),
             (|record| record.length = 8192, "one block"),
             (|record| record.operation = OperationKind::Flush, "a flush has no offset"),

@@ -14,7 +14,7 @@ use crate::matching::OperationKind;
 /// One line of `ledger.jsonl`: a hit, with everything needed to find its consequences and to inject it again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Record {
+pub struct Injection {
     /// Number of the record in its ledger, from 0.
     pub sequence: u64,
     /// Position of the rule in the fault plan, from 0.
@@ -188,26 +188,19 @@ pub(crate) mod effect_text {
     }
 }
 
-const PHASE_WORDS: [&str; 5] = ["setup", "prefill", "run", "check", "recovery"];
-
-/// How records call a phase.
-pub(crate) fn phase_word(phase: Phase) -> &'static str {
-    PHASE_WORDS[phase as usize]
-}
-
 pub(crate) mod phase_text {
     use rotproof_block::Phase;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use super::{PHASE_WORDS, phase_word};
-
     pub(crate) fn serialize<S: Serializer>(phase: &Phase, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(phase_word(*phase))
+        serializer.serialize_str(phase.word())
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Phase, D::Error> {
         let word = String::deserialize(deserializer)?;
-        let found = Phase::ALL.into_iter().find(|phase| phase_word(*phase) == word);
-        found.ok_or_else(|| serde::de::Error::unknown_variant(&word, &PHASE_WORDS))
+        Phase::from_word(&word).ok_or_else(|| {
+            let words = Phase::ALL.map(Phase::word).join(", ");
+            serde::de::Error::custom(format_args!("unknown phase `{word}`, expected one of {words}"))
+        })
     }
 }

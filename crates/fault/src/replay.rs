@@ -13,9 +13,9 @@ use rotproof_block::{Error, ErrorKind, Result};
 use crate::BLOCK_BYTES;
 use crate::effect::Effect;
 use crate::geometry::blocks_in;
-use crate::ledger::Records;
+use crate::ledger::Injections;
 use crate::matching::OperationKind;
-use crate::record::{Record, Visit, phase_word};
+use crate::record::{Injection, Visit};
 use crate::recorded::Recorded;
 use crate::rule::Rule;
 use crate::target::Target;
@@ -39,7 +39,7 @@ impl Replay {
     ///
     /// Fails with [`ErrorKind::Invalid`], naming the record and what to do, if a rule of the plan cannot have done
     /// what a record says.
-    pub fn new(records: &[Record], plan: &[Rule]) -> Result<Self> {
+    pub fn new(records: &[Injection], plan: &[Rule]) -> Result<Self> {
         let mut decisions: HashMap<u32, Vec<Decided>> = HashMap::new();
         let mut seen = HashSet::new();
         let mut chosen: HashMap<u32, Visit> = HashMap::new();
@@ -89,8 +89,8 @@ impl Replay {
     }
 
     /// The sequence numbers of the records whose faults are not among `injected`, the ledger of the run that repeated
-    /// them: requests that did not come again. Fails as [`Records::each`].
-    pub fn missing(&self, injected: &(impl Records + ?Sized)) -> Result<Vec<u64>> {
+    /// them: requests that did not come again. Fails as [`Injections::each`].
+    pub fn missing(&self, injected: &(impl Injections + ?Sized)) -> Result<Vec<u64>> {
         let mut came: HashSet<(u32, Visit)> = HashSet::new();
         injected.each(&mut |record| came.extend(record.visit.map(|visit| (record.rule, visit))))?;
         let all =
@@ -104,7 +104,7 @@ impl Replay {
     }
 }
 
-fn rule_of<'a>(record: &Record, plan: &'a [Rule]) -> Result<&'a Rule, String> {
+fn rule_of<'a>(record: &Injection, plan: &'a [Rule]) -> Result<&'a Rule, String> {
     let index = record.rule as usize;
     let Some(rule) = plan.get(index) else {
         let (rules, number) = (plan.len(), record.rule);
@@ -125,11 +125,11 @@ fn rule_of<'a>(record: &Record, plan: &'a [Rule]) -> Result<&'a Rule, String> {
 }
 
 /// Whether the rule can have done this.
-fn check(record: &Record, rule: &Rule) -> Result<(), String> {
-    let Record { name, operation, phase, effect, tag, .. } = record;
+fn check(record: &Injection, rule: &Rule) -> Result<(), String> {
+    let Injection { name, operation, phase, effect, tag, .. } = record;
     if !rule.concerns(*operation, *phase) {
         let operation = operation.word();
-        return Err(format!("`{name}` hits no {operation} in the phase {}", phase_word(*phase)));
+        return Err(format!("`{name}` hits no {operation} in the phase {}", phase.word()));
     }
     let places = &rule.matching.offset;
     if let Some(offset) = record.visit.and_then(|visit| visit.offset)

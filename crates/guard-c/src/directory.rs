@@ -6,7 +6,7 @@ use std::sync::Arc;
 use guard::sum::BLOCK;
 use guard::{Pair, Store};
 
-use crate::status::{Failure, call, path_of, rotproof_guard_status};
+use crate::status::{CallError, call, path_of, rotproof_guard_status};
 
 /// The guard of a directory. All functions that take it may be called from several threads at once.
 #[expect(non_camel_case_types, reason = "its name in C")]
@@ -38,9 +38,9 @@ pub struct rotproof_guard_counts {
 ///
 /// # Safety
 /// `guard` is NULL or was given by `rotproof_guard_open` and is not freed during `'a`.
-pub(crate) unsafe fn guard_of<'a>(guard: *const rotproof_guard) -> Result<&'a rotproof_guard, Failure> {
+pub(crate) unsafe fn guard_of<'a>(guard: *const rotproof_guard) -> Result<&'a rotproof_guard, CallError> {
     // SAFETY: as the caller promises.
-    unsafe { guard.as_ref() }.ok_or_else(|| Failure::invalid("the guard is NULL"))
+    unsafe { guard.as_ref() }.ok_or_else(|| CallError::invalid("the guard is NULL"))
 }
 
 /// How many blocks of a file a stretch touches: that many sums belong to it, one for each block or part of one, in their
@@ -77,11 +77,11 @@ pub unsafe extern "C" fn rotproof_guard_open(
     call(|| {
         // SAFETY: as the caller promises.
         let out =
-            unsafe { guard.as_mut() }.ok_or_else(|| Failure::invalid("the place for the guard is NULL"))?;
+            unsafe { guard.as_mut() }.ok_or_else(|| CallError::invalid("the place for the guard is NULL"))?;
         *out = std::ptr::null_mut();
         // SAFETY: as the caller promises.
         let (directory, store) = unsafe { (path_of(directory), path_of(store)) };
-        let directory = directory.ok_or_else(|| Failure::invalid("the directory is NULL"))?;
+        let directory = directory.ok_or_else(|| CallError::invalid("the directory is NULL"))?;
         let store = Store::open(directory, store)?;
         *out = Box::into_raw(Box::new(rotproof_guard { store }));
         Ok(())
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn rotproof_guard_set_mirror(
         // SAFETY: as the caller promises.
         let (guard, mirror) = unsafe { (guard_of(guard)?, path_of(mirror)) };
         if let Some(mirror) = mirror.filter(|mirror| !mirror.is_dir()) {
-            return Err(Failure::invalid(format!("the mirror {} is no directory", mirror.display())));
+            return Err(CallError::invalid(format!("the mirror {} is no directory", mirror.display())));
         }
         guard.store.set_mirror(mirror.map(ToOwned::to_owned));
         Ok(())
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn rotproof_guard_sums(
         let pair = guard.store.settings().pair;
         let wanted = rotproof_guard_pieces(offset, length);
         if room < wanted {
-            return Err(Failure::invalid(format!("there is room for {room} sums, and there are {wanted}")));
+            return Err(CallError::invalid(format!("there is room for {room} sums, and there are {wanted}")));
         }
         sums.iter_mut().zip(pieces(offset, data)).for_each(|(sum, piece)| *sum = sum_of(pair, piece));
         Ok(())
@@ -165,8 +165,8 @@ pub unsafe extern "C" fn rotproof_guard_count(
         // SAFETY: as the caller promises.
         let guard = unsafe { guard_of(guard) }?;
         // SAFETY: as above.
-        let out =
-            unsafe { counts.as_mut() }.ok_or_else(|| Failure::invalid("the place for the counts is NULL"))?;
+        let out = unsafe { counts.as_mut() }
+            .ok_or_else(|| CallError::invalid("the place for the counts is NULL"))?;
         let now = guard.store.counts.now();
         *out = rotproof_guard_counts {
             light: now.light,
@@ -199,11 +199,11 @@ pub unsafe extern "C" fn rotproof_guard_after_fork(guard: *const rotproof_guard)
 ///
 /// # Safety
 /// `data` is valid for reads of `length` bytes for `'a`.
-pub(crate) unsafe fn bytes<'a>(data: *const u8, length: usize) -> Result<&'a [u8], Failure> {
+pub(crate) unsafe fn bytes<'a>(data: *const u8, length: usize) -> Result<&'a [u8], CallError> {
     match (data.is_null(), length) {
         (_, 0) => Ok(&[]),
-        (true, _) => Err(Failure::invalid("the data are NULL")),
-        (_, length) if length > isize::MAX as usize => Err(Failure::invalid("the length makes no sense")),
+        (true, _) => Err(CallError::invalid("the data are NULL")),
+        (_, length) if length > isize::MAX as usize => Err(CallError::invalid("the length makes no sense")),
         // SAFETY: as the caller promises.
         _ => Ok(unsafe { std::slice::from_raw_parts(data, length) }),
     }
@@ -213,11 +213,11 @@ pub(crate) unsafe fn bytes<'a>(data: *const u8, length: usize) -> Result<&'a [u8
 ///
 /// # Safety
 /// `numbers` is valid for writes of `room` numbers for `'a`, and nobody else uses them.
-pub(crate) unsafe fn numbers_mut<'a>(numbers: *mut u64, room: usize) -> Result<&'a mut [u64], Failure> {
+pub(crate) unsafe fn numbers_mut<'a>(numbers: *mut u64, room: usize) -> Result<&'a mut [u64], CallError> {
     match (numbers.is_null(), room) {
         (_, 0) => Ok(&mut []),
-        (true, _) => Err(Failure::invalid("the place for the sums is NULL")),
-        (_, room) if room > isize::MAX as usize / 8 => Err(Failure::invalid("the room makes no sense")),
+        (true, _) => Err(CallError::invalid("the place for the sums is NULL")),
+        (_, room) if room > isize::MAX as usize / 8 => Err(CallError::invalid("the room makes no sense")),
         // SAFETY: as the caller promises.
         _ => Ok(unsafe { std::slice::from_raw_parts_mut(numbers, room) }),
     }

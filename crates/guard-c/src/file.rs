@@ -10,7 +10,7 @@ use std::sync::Arc;
 use guard::GuardedFile;
 
 use crate::directory::{bytes, guard_of, numbers_mut, rotproof_guard, rotproof_guard_pieces};
-use crate::status::{Failure, call, path_of, rotproof_guard_status};
+use crate::status::{CallError, call, path_of, rotproof_guard_status};
 
 /// An open file of a guarded directory. All functions that take it may be called from several threads at once, and by other
 /// processes and other doors to the same file.
@@ -21,9 +21,9 @@ pub struct rotproof_guard_file {
 
 /// # Safety
 /// `file` is NULL or was given by a function of this library and is not freed during `'a`.
-unsafe fn file_of<'a>(file: *const rotproof_guard_file) -> Result<&'a GuardedFile, Failure> {
+unsafe fn file_of<'a>(file: *const rotproof_guard_file) -> Result<&'a GuardedFile, CallError> {
     // SAFETY: as the caller promises.
-    unsafe { file.as_ref() }.map(|file| &*file.file).ok_or_else(|| Failure::invalid("the file is NULL"))
+    unsafe { file.as_ref() }.map(|file| &*file.file).ok_or_else(|| CallError::invalid("the file is NULL"))
 }
 
 /// Opens the file at `path`. Of `flags` count those of `open(2)` for access (`O_RDONLY`, `O_WRONLY`, `O_RDWR`), `O_CREAT`,
@@ -43,11 +43,11 @@ pub unsafe extern "C" fn rotproof_guard_file_open(
     call(|| {
         // SAFETY: as the caller promises.
         let out =
-            unsafe { file.as_mut() }.ok_or_else(|| Failure::invalid("the place for the file is NULL"))?;
+            unsafe { file.as_mut() }.ok_or_else(|| CallError::invalid("the place for the file is NULL"))?;
         *out = std::ptr::null_mut();
         // SAFETY: as the caller promises.
         let (guard, path) = unsafe { (guard_of(guard)?, path_of(path)) };
-        let path = path.ok_or_else(|| Failure::invalid("the path is NULL"))?;
+        let path = path.ok_or_else(|| CallError::invalid("the path is NULL"))?;
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let mut options = OpenOptions::new();
         // The guard reads what it writes, and cuts by itself.
@@ -59,11 +59,11 @@ pub unsafe extern "C" fn rotproof_guard_file_open(
             _ => &mut options,
         };
         if flags & libc::O_CREAT != 0 && !writes {
-            return Err(Failure::invalid("a file that is made is opened for writing too"));
+            return Err(CallError::invalid("a file that is made is opened for writing too"));
         }
         let below = options
             .open(path)
-            .map_err(|error| Failure::of_io(&error, &format!("opening {}", path.display())))?;
+            .map_err(|error| CallError::of_io(&error, &format!("opening {}", path.display())))?;
         let opened = attach(guard, below.as_raw_fd(), writes, path.to_owned())?;
         if flags & libc::O_TRUNC != 0 && writes {
             opened.set_size(0)?;
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn rotproof_guard_file_attach(
     call(|| {
         // SAFETY: as the caller promises.
         let out =
-            unsafe { file.as_mut() }.ok_or_else(|| Failure::invalid("the place for the file is NULL"))?;
+            unsafe { file.as_mut() }.ok_or_else(|| CallError::invalid("the place for the file is NULL"))?;
         *out = std::ptr::null_mut();
         // SAFETY: as the caller promises.
         let guard = unsafe { guard_of(guard) }?;
@@ -104,11 +104,11 @@ fn attach(
     descriptor: RawFd,
     writes: bool,
     name: PathBuf,
-) -> Result<Arc<GuardedFile>, Failure> {
+) -> Result<Arc<GuardedFile>, CallError> {
     let name = name.canonicalize().unwrap_or(name);
     if !name.starts_with(guard.store.root()) || name.starts_with(guard.store.folder()) {
         let root = guard.store.root().display();
-        return Err(Failure::invalid(format!("{} is no file of the guard of {root}", name.display())));
+        return Err(CallError::invalid(format!("{} is no file of the guard of {root}", name.display())));
     }
     Ok(GuardedFile::open(&guard.store, descriptor, writes, &name)?)
 }
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn rotproof_guard_read(
         let sums = unsafe { numbers_mut(sums, room) }?;
         let wanted = rotproof_guard_pieces(offset, length);
         if !sums.is_empty() && room < wanted {
-            return Err(Failure::invalid(format!(
+            return Err(CallError::invalid(format!(
                 "there is room for {room} sums, and there may be {wanted}"
             )));
         }
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn rotproof_guard_read(
             return Ok(());
         }
         if data.is_null() || length > isize::MAX as usize {
-            return Err(Failure::invalid("the place for the data is NULL, or its length makes no sense"));
+            return Err(CallError::invalid("the place for the data is NULL, or its length makes no sense"));
         }
         // SAFETY: as the caller promises; bytes of any value are bytes.
         let data = unsafe { std::slice::from_raw_parts_mut(data, length) };
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn rotproof_guard_write(
         *done = 0;
         let wanted = rotproof_guard_pieces(offset, length);
         if !sums.is_null() && sums_length != wanted {
-            return Err(Failure::invalid(format!("there are {sums_length} sums for {wanted} pieces")));
+            return Err(CallError::invalid(format!("there are {sums_length} sums for {wanted} pieces")));
         }
         // SAFETY: as the caller promises, of the length that was compared.
         let sums = (!sums.is_null()).then(|| unsafe { std::slice::from_raw_parts(sums, wanted) });
@@ -239,8 +239,8 @@ pub unsafe extern "C" fn rotproof_guard_append(
         // SAFETY: as the caller promises.
         let (file, data, done) = unsafe { (file_of(file)?, bytes(data, length)?, out_of(done)?) };
         // SAFETY: as above.
-        let place =
-            unsafe { offset.as_mut() }.ok_or_else(|| Failure::invalid("the place for the offset is NULL"))?;
+        let place = unsafe { offset.as_mut() }
+            .ok_or_else(|| CallError::invalid("the place for the offset is NULL"))?;
         (*place, *done) = (0, 0);
         (*place, *done) = file.append(data, None)?;
         Ok(())
@@ -308,8 +308,8 @@ pub unsafe extern "C" fn rotproof_guard_errors(
         // SAFETY: as the caller promises.
         let (file, blocks) = unsafe { (file_of(file)?, numbers_mut(blocks, room)?) };
         // SAFETY: as above.
-        let out =
-            unsafe { failed.as_mut() }.ok_or_else(|| Failure::invalid("the place for the number is NULL"))?;
+        let out = unsafe { failed.as_mut() }
+            .ok_or_else(|| CallError::invalid("the place for the number is NULL"))?;
         let (known, count) = file.errors();
         *out = count;
         blocks.iter_mut().zip(known).for_each(|(place, block)| *place = block);
@@ -319,7 +319,7 @@ pub unsafe extern "C" fn rotproof_guard_errors(
 
 /// # Safety
 /// `done` is NULL or valid for `'a`.
-unsafe fn out_of<'a>(done: *mut usize) -> Result<&'a mut usize, Failure> {
+unsafe fn out_of<'a>(done: *mut usize) -> Result<&'a mut usize, CallError> {
     // SAFETY: as the caller promises.
-    unsafe { done.as_mut() }.ok_or_else(|| Failure::invalid("the place for the number of bytes is NULL"))
+    unsafe { done.as_mut() }.ok_or_else(|| CallError::invalid("the place for the number of bytes is NULL"))
 }

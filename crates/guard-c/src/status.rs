@@ -30,14 +30,14 @@ pub enum rotproof_guard_status {
 
 /// Why a function did not do what it was asked for.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct CallError {
     status: rotproof_guard_status,
     message: String,
     errno: i32,
     block: u64,
 }
 
-impl Failure {
+impl CallError {
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(rotproof_guard_status::Invalid, message)
     }
@@ -52,7 +52,7 @@ impl Failure {
     }
 }
 
-impl From<rotproof_block::Error> for Failure {
+impl From<rotproof_block::Error> for CallError {
     fn from(error: rotproof_block::Error) -> Self {
         let mut message = error.to_string();
         let mut errno = 0;
@@ -69,7 +69,7 @@ impl From<rotproof_block::Error> for Failure {
     }
 }
 
-impl From<Trouble> for Failure {
+impl From<Trouble> for CallError {
     fn from(trouble: Trouble) -> Self {
         let message = trouble.to_string();
         match trouble {
@@ -87,7 +87,7 @@ thread_local! {
 }
 
 /// Runs the body of a function that C calls. A failure or a panic becomes its status and the thread's last error.
-pub(crate) fn call(body: impl FnOnce() -> Result<(), Failure>) -> rotproof_guard_status {
+pub(crate) fn call(body: impl FnOnce() -> Result<(), CallError>) -> rotproof_guard_status {
     // Whoever is told of a defect is told not to go on, so nobody sees what a panic left half done.
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return rotproof_guard_status::Ok,
@@ -95,7 +95,7 @@ pub(crate) fn call(body: impl FnOnce() -> Result<(), Failure>) -> rotproof_guard
         Err(panic) => {
             let text = panic.downcast_ref::<&str>().map(ToString::to_string);
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            Failure::new(rotproof_guard_status::Internal, format!("a defect of Rotproof: {text}"))
+            CallError::new(rotproof_guard_status::Internal, format!("a defect of Rotproof: {text}"))
         }
     };
     let text = CString::new(failure.message.replace('\0', " ")).unwrap_or_default();

@@ -19,15 +19,15 @@ const VECTORS_MAX: c_int = 1024;
 
 /// Where bytes go, or come from.
 #[derive(Clone, Copy)]
-enum Place {
+enum FileOffset {
     /// At the position, which moves.
     Position,
     /// At an offset.
     At(u64),
 }
 
-fn place_of(offset: i64) -> Option<Place> {
-    u64::try_from(offset).ok().map(Place::At)
+fn place_of(offset: i64) -> Option<FileOffset> {
+    u64::try_from(offset).ok().map(FileOffset::At)
 }
 
 /// # Safety
@@ -60,18 +60,18 @@ fn at_position(descriptor: c_int, length: usize, read: impl FnOnce(u64) -> Optio
 }
 
 /// Writes, and makes durable what is to be at once.
-fn write_from(descriptor: c_int, open: Arc<Open>, from: &[u8], place: Place) -> Option<Outcome<usize>> {
+fn write_from(descriptor: c_int, open: Arc<Open>, from: &[u8], place: FileOffset) -> Option<Outcome<usize>> {
     within(move || {
         let done = match place {
             _ if open.appends => {
                 let (at, done) = open.file.append(from, None)?;
-                if matches!(place, Place::Position) {
+                if matches!(place, FileOffset::Position) {
                     raw::lseek(descriptor, (at + done as u64).cast_signed(), libc::SEEK_SET);
                 }
                 done
             }
-            Place::At(offset) => open.file.write_at(from, offset)?,
-            Place::Position => open.file.write_at_place(
+            FileOffset::At(offset) => open.file.write_at(from, offset)?,
+            FileOffset::Position => open.file.write_at_place(
                 from,
                 || {
                     let at = raw::lseek(descriptor, 0, libc::SEEK_CUR);
@@ -124,7 +124,7 @@ unsafe fn write_one(descriptor: c_int, from: *const c_void, length: size_t) -> s
         Ok(Some(open)) if open.writes && length > 0 => {
             // SAFETY: the caller's word.
             let from = unsafe { std::slice::from_raw_parts(from.cast(), length.min(LENGTH_MAX)) };
-            answer(write_from(descriptor, open, from, Place::Position))
+            answer(write_from(descriptor, open, from, FileOffset::Position))
         }
         // SAFETY: the caller's word.
         Ok(_) => unsafe { call!(SYS_write, descriptor, from, length) as ssize_t },
@@ -187,7 +187,7 @@ unsafe fn read_vector(
     descriptor: c_int,
     vectors: *const iovec,
     count: c_int,
-    place: Option<Place>,
+    place: Option<FileOffset>,
 ) -> Option<ssize_t> {
     let open = match guarded(descriptor) {
         Ok(open) => open.filter(|open| open.reads)?,
@@ -198,8 +198,8 @@ unsafe fn read_vector(
     // SAFETY: the caller's word.
     let read = |offset| within(|| unsafe { read_buffers(&open, vectors, offset) });
     Some(match place? {
-        Place::Position => at_position(descriptor, total, read),
-        Place::At(offset) => answer(read(offset)),
+        FileOffset::Position => at_position(descriptor, total, read),
+        FileOffset::At(offset) => answer(read(offset)),
     })
 }
 
@@ -209,7 +209,7 @@ unsafe fn write_vector(
     descriptor: c_int,
     vectors: *const iovec,
     count: c_int,
-    place: Option<Place>,
+    place: Option<FileOffset>,
     wanted: Wanted,
 ) -> Option<ssize_t> {
     let open = match guarded(descriptor) {
@@ -262,7 +262,7 @@ impl Wanted {
 unsafe fn readv_all(descriptor: c_int, vectors: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the caller's word.
     unsafe {
-        read_vector(descriptor, vectors, count, Some(Place::Position))
+        read_vector(descriptor, vectors, count, Some(FileOffset::Position))
             .unwrap_or_else(|| call!(SYS_readv, descriptor, vectors, count) as ssize_t)
     }
 }
@@ -272,7 +272,7 @@ unsafe fn readv_all(descriptor: c_int, vectors: *const iovec, count: c_int) -> s
 unsafe fn writev_all(descriptor: c_int, vectors: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the caller's word.
     unsafe {
-        write_vector(descriptor, vectors, count, Some(Place::Position), Wanted::default())
+        write_vector(descriptor, vectors, count, Some(FileOffset::Position), Wanted::default())
             .unwrap_or_else(|| call!(SYS_writev, descriptor, vectors, count) as ssize_t)
     }
 }
@@ -298,8 +298,8 @@ unsafe fn writev_at(descriptor: c_int, vectors: *const iovec, count: c_int, offs
 }
 
 /// Where a vector with flags goes: -1 is the position.
-fn place_or_position(offset: i64) -> Option<Place> {
-    if offset == -1 { Some(Place::Position) } else { place_of(offset) }
+fn place_or_position(offset: i64) -> Option<FileOffset> {
+    if offset == -1 { Some(FileOffset::Position) } else { place_of(offset) }
 }
 
 /// # Safety

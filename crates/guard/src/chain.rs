@@ -8,7 +8,7 @@ use crate::sum::{Algorithm, Sum};
 
 /// Data at one place, and the sum that goes with it.
 #[derive(Clone, Debug)]
-pub struct Place<B> {
+pub struct Summed<B> {
     /// The data, of one block at most.
     pub data: B,
     /// Their sum.
@@ -17,7 +17,7 @@ pub struct Place<B> {
     pub algorithm: Algorithm,
 }
 
-impl<B: AsRef<[u8]>> Place<B> {
+impl<B: AsRef<[u8]>> Summed<B> {
     /// Whether the data have the sum.
     pub fn verifies(&self) -> bool {
         self.algorithm.of(self.data.as_ref()) == self.sum
@@ -103,9 +103,9 @@ pub enum Mismatch {
 #[derive(Clone, Debug)]
 pub struct Transfer<O, D> {
     /// Where they come from.
-    pub origin: Place<O>,
+    pub origin: Summed<O>,
     /// Where they go to, as it is before. If all of it is replaced, its data and sum do not matter.
-    pub destination: Place<D>,
+    pub destination: Summed<D>,
     /// Offset in the origin.
     pub from: usize,
     /// Offset in the destination.
@@ -194,9 +194,9 @@ mod tests {
         x ^ (x >> 29)
     }
 
-    fn place(seed: u64, length: usize, algorithm: Algorithm) -> Place<Vec<u8>> {
+    fn place(seed: u64, length: usize, algorithm: Algorithm) -> Summed<Vec<u8>> {
         let data = bytes(seed, length);
-        Place { sum: algorithm.of(&data), data, algorithm }
+        Summed { sum: algorithm.of(&data), data, algorithm }
     }
 
     /// A transfer of each case, with sizes and offsets drawn from `seed`.

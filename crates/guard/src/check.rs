@@ -223,7 +223,7 @@ impl GuardedFile {
         found: &mut FileFindings,
     ) -> Result<()> {
         std::thread::scope(|scope| {
-            let lanes: Vec<_> = buffers
+            let readers: Vec<_> = buffers
                 .iter_mut()
                 .map(|buffer| {
                     let (wants, wanted) = channel::<(&mut AlignedBuffer, u64)>();
@@ -241,7 +241,7 @@ impl GuardedFile {
                 .collect();
             let mut places = (0..).map(|number| number * CHUNK as u64);
             let mut waiting = VecDeque::new();
-            for (wants, given, buffer) in lanes {
+            for (wants, given, buffer) in readers {
                 let at = places.next().unwrap_or(0);
                 let _ = wants.send((buffer, at));
                 waiting.push_back((wants, given, at));

@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::chain::{Case, Place, Transfer};
+use crate::chain::{Case, Summed, Transfer};
 use crate::sum::{Algorithm, BLOCK, Sum};
 
 /// A system that carries blocks.
@@ -194,9 +194,9 @@ struct Stored {
 }
 
 impl Stored {
-    fn by(&self, algorithm: Algorithm) -> Place<Vec<u8>> {
+    fn by(&self, algorithm: Algorithm) -> Summed<Vec<u8>> {
         let sum = if algorithm == LIGHT { self.light } else { self.strong };
-        Place { data: self.data.clone(), sum, algorithm }
+        Summed { data: self.data.clone(), sum, algorithm }
     }
 }
 
@@ -280,8 +280,8 @@ impl Life {
         let mut sum = LIGHT.of(&buffer);
         self.strike(Period::WriterMemory, &mut buffer, &mut [&mut sum]);
         let mut transfer = Transfer {
-            origin: Place { data: buffer, sum, algorithm: LIGHT },
-            destination: Place { data: vec![0; BLOCK], sum: Sum::default(), algorithm: LIGHT },
+            origin: Summed { data: buffer, sum, algorithm: LIGHT },
+            destination: Summed { data: vec![0; BLOCK], sum: Sum::default(), algorithm: LIGHT },
             from: 0,
             to: 0,
             length: BLOCK,
@@ -292,7 +292,7 @@ impl Life {
             transfer.origin.verifies().then_some(())?;
         }
         transfer.carry(Case::Forward, &mut |_, _| ()).ok()?;
-        let Place { data, sum, .. } = transfer.destination;
+        let Summed { data, sum, .. } = transfer.destination;
         Some(Stored { data, light: sum, strong: Sum::default() })
     }
 
@@ -302,7 +302,7 @@ impl Life {
         if self.is_chained() {
             let mut transfer = Transfer {
                 origin: cached.by(LIGHT),
-                destination: Place { data: vec![0; BLOCK], sum: Sum::default(), algorithm: STRONG },
+                destination: Summed { data: vec![0; BLOCK], sum: Sum::default(), algorithm: STRONG },
                 from: 0,
                 to: 0,
                 length: BLOCK,
@@ -333,7 +333,7 @@ impl Life {
         // Long in memory: the strong one in dynamic mode.
         let by = if self.system == System::Z2Dynamic { STRONG } else { LIGHT };
         let mut arrived = cached.by(by);
-        let Place { data, sum, .. } = &mut arrived;
+        let Summed { data, sum, .. } = &mut arrived;
         self.strike(Period::ReaderMemory, data, &mut [sum]);
         (!self.has_sums() || arrived.verifies()).then_some(arrived.data)
     }

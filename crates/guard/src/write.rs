@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use rotproof_block::Result;
 
-use crate::chain::{Case, Mismatch, Place, Transfer};
+use crate::chain::{Case, Mismatch, Summed, Transfer};
 use crate::clock;
 use crate::counts::add;
 use crate::file::{GuardedFile, blocks_of};
@@ -197,8 +197,8 @@ impl GuardedFile {
             let to = (start - begin) as usize;
             let length = before.len().max(to + data.len());
             let mut transfer = Transfer {
-                origin: Place { data, sum: Sum::of_word(sum), algorithm: light },
-                destination: Place {
+                origin: Summed { data, sum: Sum::of_word(sum), algorithm: light },
+                destination: Summed {
                     data: &old[..length],
                     sum: Sum::of_word(entry.light.load(Ordering::Relaxed)),
                     algorithm: light,

@@ -28,6 +28,13 @@ fn carry_out(words: &[&str], server: &Server) -> Result<String, i32> {
         ["ping"] => Ok(String::new()),
         ["mount", device, kind, options] => {
             let _ = fs::create_dir(ROOT);
+            // A driver that has just come up may still be looking at its disk.
+            for _ in 0..1000 {
+                if fs::exists(device).unwrap_or(true) {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
             sys::try_mount(device, ROOT, kind, options).map(|()| String::new())
         }
         ["unmount"] => {

@@ -2,7 +2,7 @@
 //! host asks of the file system.
 //!
 //! It is built apart from the workspace (`build.rs`), as one static program with the standard library alone, and is
-//! all that the guest's initial file system holds. The host speaks to it over a serial line, in frames (`link`):
+//! all that the guest's initial file system holds. The host speaks to it over a line (`line`), in frames (`link`):
 //! file operations are messages of FUSE, which it answers itself (`server`); everything else is a line of text
 //! (`control`).
 //!
@@ -10,15 +10,15 @@
 //! memory of the guest shall find the copies of the kernel, not ours.
 
 mod control;
+mod line;
 mod link;
+mod modules;
 mod nodes;
 mod pages;
 mod reply;
 mod server;
 mod sys;
 
-use std::fs::OpenOptions;
-use std::os::fd::AsRawFd;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 
@@ -30,10 +30,8 @@ fn main() {
     sys::mount("proc", "/proc", "proc", "");
     sys::mount("sysfs", "/sys", "sysfs", "");
     sys::raise_file_limit();
-    let line =
-        OpenOptions::new().read(true).write(true).open("/dev/ttyS0").expect("the serial line is there");
-    sys::make_raw(line.as_raw_fd());
-    let link = Arc::new(link::Link::new(line));
+    modules::load();
+    let link = Arc::new(link::Link::new(line::open()));
     let (sender, receiver) = mpsc::channel::<link::Frame>();
     let receiver = Arc::new(Mutex::new(receiver));
     let server = Arc::new(server::Server::default());

@@ -36,6 +36,19 @@ pub struct StatVfs {
     spare: [i32; 6],
 }
 
+/// `struct pollfd`.
+#[repr(C)]
+struct PollFd {
+    fd: i32,
+    wanted: i16,
+    found: i16,
+}
+
+const POLLHUP: i16 = 0x10;
+/// `finit_module` on x86-64.
+const SYS_FINIT_MODULE: i64 = 313;
+const MODULE_INIT_COMPRESSED_FILE: i32 = 4;
+
 unsafe extern "C" {
     #[link_name = "mount"]
     fn c_mount(source: *const i8, target: *const i8, kind: *const i8, flags: u64, data: *const i8) -> i32;
@@ -55,6 +68,8 @@ unsafe extern "C" {
     fn renameat2(old_fd: i32, old: *const i8, new_fd: i32, new: *const i8, flags: u32) -> i32;
     fn mmap(at: *mut u8, length: usize, protection: i32, flags: i32, fd: i32, offset: i64) -> *mut u8;
     fn munmap(at: *mut u8, length: usize) -> i32;
+    fn syscall(number: i64, ...) -> i64;
+    fn poll(fds: *mut PollFd, count: u64, timeout_ms: i32) -> i32;
     #[link_name = "mincore"]
     fn c_mincore(at: *mut u8, length: usize, to: *mut u8) -> i32;
 }
@@ -227,4 +242,20 @@ impl Drop for Mapped {
 pub fn wipe(bytes: &mut [u8]) {
     bytes.fill(0);
     std::hint::black_box(bytes);
+}
+
+/// Whether nobody is at the other end.
+pub fn has_hung_up(fd: i32) -> bool {
+    let mut asked = PollFd { fd, wanted: 0, found: 0 };
+    // SAFETY: one structure, which lives across the call.
+    unsafe { poll(&raw mut asked, 1, 0) };
+    asked.found & POLLHUP != 0
+}
+
+/// Loads a module; one that is compressed the kernel unpacks.
+pub fn load_module(fd: i32, is_compressed: bool) -> Result<(), i32> {
+    let flags = if is_compressed { MODULE_INIT_COMPRESSED_FILE } else { 0 };
+    // SAFETY: a number, a string with its zero byte, and a number.
+    let result = unsafe { syscall(SYS_FINIT_MODULE, fd, c"".as_ptr(), flags) };
+    done(if result == 0 { 0 } else { -1 })
 }

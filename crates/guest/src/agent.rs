@@ -7,21 +7,29 @@ static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent"));
 static WHY_NOT: &str = include_str!(concat!(env!("OUT_DIR"), "/why-not"));
 
 /// An archive in the `newc` form of cpio (Documentation/driver-api/early-userspace/buffer-format.rst) with the agent as
-/// `init`. Fails with [`ErrorKind::Missing`] where this Rotproof was built without it.
-pub(crate) fn archive() -> Result<Vec<u8>> {
+/// `init`, and modules that it loads one after the other. Fails with [`ErrorKind::Missing`] where this Rotproof was built without it.
+pub(crate) fn archive(modules: &[Vec<u8>]) -> Result<Vec<u8>> {
     if PROGRAM.is_empty() {
         let context =
             format!("this rotproof was built without the program that runs inside guests: {WHY_NOT}");
         return Err(Error::new(ErrorKind::Missing, context));
     }
-    Ok(pack(&[
+    let names: Vec<String> = (0..modules.len()).map(|number| format!("modules/{number:03}")).collect();
+    let mut entries = vec![
         Entry::folder("dev"),
         Entry::folder("proc"),
         Entry::folder("sys"),
         Entry::folder("mnt"),
         Entry { device: (5, 1), mode: 0o20_600, ..Entry::folder("dev/console") },
         Entry { mode: 0o100_755, data: PROGRAM, ..Entry::folder("init") },
-    ]))
+        Entry::folder("modules"),
+    ];
+    entries.extend(names.iter().zip(modules).map(|(name, data)| Entry {
+        mode: 0o100_644,
+        data,
+        ..Entry::folder(name)
+    }));
+    Ok(pack(&entries))
 }
 
 struct Entry<'a> {

@@ -1,7 +1,7 @@
 //! The line to the program inside a guest, from this side: frames of FUSE, and commands as lines of text.
 //!
-//! `agent/link.rs` is the other end. No more is under way to the guest than what it has room for ([`WINDOW_BYTES`]):
-//! the serial line of User Mode Linux stops for good when its line discipline is full.
+//! `agent/link.rs` is the other end. No more is under way to the guest than what it has room for: the
+//! serial line of User Mode Linux stops for good when its line discipline is full.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -17,8 +17,6 @@ const FUSE: u8 = 1;
 const CONTROL: u8 = 2;
 const TAKEN: u8 = 3;
 const MASK: u8 = 0xA5;
-/// Bytes that may be under way: the line discipline of Linux holds 4096.
-const WINDOW_BYTES: usize = 3072;
 /// Bytes of a message of FUSE at the most, its header included.
 pub(crate) const MESSAGE_BYTES_MAX: usize = (128 << 10) + 4096;
 /// Bytes of the data of a read or write at the most.
@@ -30,6 +28,8 @@ pub(crate) type Taker = Box<dyn Fn(&[u8]) + Send + Sync>;
 /// The line.
 pub(crate) struct Link {
     line: UnixStream,
+    /// Bytes that may be under way.
+    window_bytes: usize,
     /// A guest that takes nothing for so long is given up.
     stalled: Duration,
     /// Held while a frame is sent.
@@ -65,11 +65,12 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// Begins to listen on `line`. A guest that takes nothing of what is sent to it for `stalled` is given up: the line ends.
-    pub(crate) fn new(line: UnixStream, stalled: Duration) -> Result<Arc<Self>> {
+    /// Begins to listen on `line`, on which no more than `window_bytes` are under way. A guest that takes nothing of what is sent to it for `stalled` is given up: the line ends.
+    pub(crate) fn new(line: UnixStream, window_bytes: usize, stalled: Duration) -> Result<Arc<Self>> {
         let reader = line.try_clone().map_err(|error| Error::from_io(error, "the line to a guest"))?;
         let link = Arc::new(Self {
             line,
+            window_bytes,
             stalled,
             sending: Mutex::new(()),
             state: Mutex::default(),
@@ -215,10 +216,10 @@ impl Link {
             None => Some(self.sending.lock()),
         };
         let _sending = turn.ok_or(io::ErrorKind::TimedOut)?;
-        for part in [&head[..], payload].into_iter().flat_map(|part| part.chunks(WINDOW_BYTES / 2)) {
+        for part in [&head[..], payload].into_iter().flat_map(|part| part.chunks(self.window_bytes / 2)) {
             let mut state = self.state.lock();
             let (mut least, mut deadline) = (state.under_way, Instant::now() + self.stalled);
-            while state.under_way + part.len() > WINDOW_BYTES && !state.has_ended {
+            while state.under_way + part.len() > self.window_bytes && !state.has_ended {
                 let has_stalled = self.changed.wait_until(&mut state, deadline).timed_out();
                 if state.under_way < least {
                     (least, deadline) = (state.under_way, Instant::now() + self.stalled);
@@ -268,6 +269,7 @@ fn mask(bytes: &mut [u8]) {
 mod tests {
     use super::*;
 
+    const WINDOW_BYTES: usize = 3072;
     const MOST: Duration = Duration::from_secs(20);
 
     fn frame(kind: u8, text: &[u8]) -> Vec<u8> {
@@ -280,7 +282,7 @@ mod tests {
     #[test]
     fn a_command_is_answered_and_what_passes_is_masked() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
-        let link = Link::new(ours, MOST).expect("listens");
+        let link = Link::new(ours, WINDOW_BYTES, MOST).expect("listens");
         let guest = std::thread::spawn(move || {
             theirs.write_all(&frame(CONTROL, b"0\tready")).expect("said");
             let (kind, text) = receive(&mut theirs).expect("asked");
@@ -300,7 +302,7 @@ mod tests {
     #[test]
     fn no_more_is_under_way_than_the_guest_has_room_for() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
-        let link = Link::new(ours, MOST).expect("listens");
+        let link = Link::new(ours, WINDOW_BYTES, MOST).expect("listens");
         let sender = Arc::clone(&link);
         let sends = std::thread::spawn(move || sender.send_fuse(&mut vec![7; 100_000]));
         let (mut taken, mut bytes) = (0, vec![0; 1 << 16]);
@@ -316,7 +318,7 @@ mod tests {
     #[test]
     fn nonsense_from_a_guest_ends_the_line_and_nothing_else() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
-        let link = Link::new(ours, MOST).expect("listens");
+        let link = Link::new(ours, WINDOW_BYTES, MOST).expect("listens");
         theirs.write_all(&[0xFF; 64]).expect("said");
         let error = link.command("ping", MOST).expect_err("no guest any more");
         assert_eq!(error.kind(), ErrorKind::Gone);
@@ -325,7 +327,7 @@ mod tests {
     #[test]
     fn a_guest_that_takes_nothing_is_given_up_and_holds_nobody() {
         let (ours, _theirs) = UnixStream::pair().expect("a pair");
-        let link = Link::new(ours, Duration::from_millis(50)).expect("listens");
+        let link = Link::new(ours, WINDOW_BYTES, Duration::from_millis(50)).expect("listens");
         let (told, hears) = std::sync::mpsc::channel();
         link.at_end(Some(Box::new(move || told.send(()).expect("heard"))));
         let sender = Arc::clone(&link);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_inject::{PAGE_BYTES, PageKind, SharedMemory, page_kind};
 
+use crate::guest::ANSWER_MAX;
 use crate::link::Link;
-use crate::uml::ANSWER_MAX;
 
 /// Pages asked for at once.
 const BATCH: u64 = 8192;

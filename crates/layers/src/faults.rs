@@ -90,14 +90,14 @@ impl Device for FaultDevice {
     }
 
     fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {
-        let lane = Lane {
+        let queue = QueueState {
             below: self.below.open_queue(runtime)?,
             info: self.below.info(),
             gate: self.engine.gate(),
             runtime: runtime.clone(),
             children: Cell::new(FIRST_CHILD),
         };
-        Ok(Rc::new(FaultQueue(Rc::new(lane))))
+        Ok(Rc::new(FaultQueue(Rc::new(queue))))
     }
 
     fn ability(&self, wanted: Wanted) -> Option<Ability> {
@@ -114,10 +114,10 @@ impl fmt::Debug for FaultDevice {
 /// Ids of requests that this layer makes start here, far above those that origins count.
 const FIRST_CHILD: u64 = 1 << 63;
 
-struct FaultQueue(Rc<Lane>);
+struct FaultQueue(Rc<QueueState>);
 
 /// What the requests of one queue need while they are under way.
-struct Lane {
+struct QueueState {
     below: Rc<dyn Queue>,
     info: DeviceInfo,
     gate: Gate,
@@ -127,29 +127,29 @@ struct Lane {
 
 impl Queue for FaultQueue {
     fn submit(&self, request: Request) -> Submission {
-        let lane = &self.0;
+        let queue = &self.0;
         // A request that cannot be carried out matches nothing; the device below says what is wrong with it.
-        if lane.info.check(&request).is_err() {
-            return lane.below.submit(request);
+        if queue.info.check(&request).is_err() {
+            return queue.below.submit(request);
         }
         let header = Header::of(&request);
         let is_write = matches!(header.operation, Operation::Write { .. });
         let payload: &[u8] = if is_write { &request.buffer } else { &[] };
-        let Some(passage) = lane.gate.begin(&header, payload) else { return lane.below.submit(request) };
+        let Some(passage) = queue.gate.begin(&header, payload) else { return queue.below.submit(request) };
         if passage.is_quiet() && passage.beside().is_empty() {
-            return lane.look_at(passage, request);
+            return queue.look_at(passage, request);
         }
-        Submission::pending(carry(Rc::clone(lane), passage, request))
+        Submission::pending(carry(Rc::clone(queue), passage, request))
     }
 }
 
 /// Takes a request its whole way.
-async fn carry(lane: Rc<Lane>, mut passage: Passage, mut request: Request) -> Completion {
-    if let Some(end) = lane.go_down(&mut passage, &mut request).await {
+async fn carry(queue: Rc<QueueState>, mut passage: Passage, mut request: Request) -> Completion {
+    if let Some(end) = queue.go_down(&mut passage, &mut request).await {
         return end.of(request.succeed());
     }
-    let (completion, untouched) = lane.submit(&mut passage, request).await;
-    lane.come_up(&mut passage, completion, untouched).await
+    let (completion, untouched) = queue.submit(&mut passage, request).await;
+    queue.come_up(&mut passage, completion, untouched).await
 }
 
 /// What becomes of a completion at the end.
@@ -166,17 +166,17 @@ impl Ending for End {
     }
 }
 
-impl Lane {
+impl QueueState {
     /// Passes a request on and looks at it afterwards; at once, where the device below is done at once.
     fn look_at(self: &Rc<Self>, mut passage: Passage, request: Request) -> Submission {
         let mut completion = match self.below.submit(request).try_take() {
             Ok(completion) => completion,
             Err(submission) => {
-                let lane = Rc::clone(self);
+                let queue = Rc::clone(self);
                 return Submission::pending(async move {
                     let completion = submission.await;
                     passage.submitted(completion.result.is_ok());
-                    lane.come_up(&mut passage, completion, None).await
+                    queue.come_up(&mut passage, completion, None).await
                 });
             }
         };
@@ -184,10 +184,10 @@ impl Lane {
         match self.next(&mut passage, &mut completion.buffer) {
             Step::Complete(end) => end.of(completion).into(),
             step => {
-                let lane = Rc::clone(self);
+                let queue = Rc::clone(self);
                 Submission::pending(async move {
-                    lane.do_step(&mut passage, step).await;
-                    lane.come_up(&mut passage, completion, None).await
+                    queue.do_step(&mut passage, step).await;
+                    queue.come_up(&mut passage, completion, None).await
                 })
             }
         }
@@ -357,7 +357,7 @@ mod tests {
         let rule: Rule = "write: lost_write".parse().expect("a rule");
         let engine = Engine::new(vec![rule.into()], EngineOptions { seed: 1, device_size: 1 << 20 });
         let runtime = Runtime::simulated(1);
-        let lane = Rc::new(Lane {
+        let queue = Rc::new(QueueState {
             below: below.open_queue(&runtime).expect("a queue"),
             info: below.info(),
             gate: engine.gate(),
@@ -366,8 +366,8 @@ mod tests {
         });
         let context = Context { phase: Phase::Run, ..Context::default() };
         let request = Request::write(0, Buffer::zeroed(4096), context);
-        let passage = lane.gate.begin(&Header::of(&request), &request.buffer).expect("it is hit");
-        let bytes = size_of_val(&carry(lane, passage, request));
+        let passage = queue.gate.begin(&Header::of(&request), &request.buffer).expect("it is hit");
+        let bytes = size_of_val(&carry(queue, passage, request));
         assert!(bytes <= LARGEST_OF_THE_LISTS, "{bytes} bytes");
     }
 }

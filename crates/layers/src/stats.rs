@@ -21,9 +21,8 @@ use crate::below::ability_below;
 use crate::kind::{Kind, Stands};
 use crate::open::{LayerReport, Opening};
 
-const PHASES: [&str; Phase::ALL.len()] = ["setup", "prefill", "run", "check", "recovery"];
 const OPERATIONS: [&str; 5] = ["read", "write", "flush", "discard", "write_zeroes"];
-const CELLS: usize = PHASES.len() * OPERATIONS.len();
+const CELLS: usize = Phase::ALL.len() * OPERATIONS.len();
 
 /// The layer that counts requests and bytes, as a stack has it: `stats`, or `stats: { name: below_fs }`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -153,13 +152,13 @@ impl StatsDevice {
         let sum = |of: fn(&Cell) -> &AtomicU64, cell: usize| -> u64 {
             all.iter().map(|counters| of(&counters.0[cell]).load(Ordering::Relaxed)).sum()
         };
-        for (phase, phase_word) in PHASES.iter().enumerate() {
+        for (phase, phase_word) in Phase::ALL.map(Phase::word).into_iter().enumerate() {
             for (operation, operation_word) in OPERATIONS.iter().enumerate() {
                 let cell = phase * OPERATIONS.len() + operation;
                 let requests = sum(|cell| &cell.requests, cell);
                 if requests > 0 {
                     rows.push(StatsRow {
-                        phase: (*phase_word).to_owned(),
+                        phase: phase_word.to_owned(),
                         operation: (*operation_word).to_owned(),
                         requests,
                         bytes: sum(|cell| &cell.bytes, cell),

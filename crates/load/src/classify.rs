@@ -11,7 +11,7 @@ use crate::content::{ContentId, SECTORS, SectorIdentity, sector_of};
 use crate::engine::{LoadOperation, LoadReport, Sighting};
 use crate::evidence::{Evidence, Look, SectorLook};
 use crate::failure::{
-    Classification, Failure, Misdirected, Place, SectorFinding, Stale, Unflushed, Version, Way,
+    Classification, Failure, Misdirected, NamedBlock, SectorFinding, Stale, Unflushed, Version, Way,
 };
 use crate::history::History;
 use crate::oracle::Oracle;
@@ -189,7 +189,7 @@ impl Classifier<'_> {
         let name = |written: &WrittenBlock| {
             let (object, block) = self.workload.layout().locate(written.block);
             let object = self.workload.objects()[object as usize].name.clone();
-            Place { object, block, request: written.request }
+            NamedBlock { object, block, request: written.request }
         };
         Misdirected { content, places: writes.first.iter().map(name).collect(), writes: writes.count }
     }
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn a_foreign_block_names_who_wrote_it_where() {
         let misdirected = ContentId::new(Stage::Run, 0, 5);
-        let places = vec![Place { object: "device".into(), block: 5, request: 5 }];
+        let places = vec![NamedBlock { object: "device".into(), block: 5, request: 5 }];
         assert_eq!(
             what(|rig, data| rig.workload.content().fill(misdirected, data)),
             Classification::Misdirected(Misdirected { content: misdirected, places, writes: 1 })
@@ -313,7 +313,7 @@ mod tests {
                 .with_block(misdirected, |other| data[..512].copy_from_slice(&other[1024..1536]));
         });
         let Classification::Misplaced { sectors } = misplaced else { panic!("{misplaced:?}") };
-        let place = Some(Place { object: "device".into(), block: 5, request: 5 });
+        let place = Some(NamedBlock { object: "device".into(), block: 5, request: 5 });
         assert_eq!(sectors[0], SectorFinding::Misdirected { content: misdirected, sector: 2, place });
         assert!(sectors[1..].iter().all(|sector| *sector == SectorFinding::Expected));
     }

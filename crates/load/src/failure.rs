@@ -207,14 +207,14 @@ pub struct Misdirected {
     /// Which; its worker and stage are part of its name.
     pub content: ContentId,
     /// The first few places where the load put it.
-    pub places: Vec<Place>,
+    pub places: Vec<NamedBlock>,
     /// In how many writes.
     pub writes: u64,
 }
 
 /// A block of an object, and the request that wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Place {
+pub struct NamedBlock {
     /// Name of the object.
     pub object: String,
     /// The block, counted within the object.
@@ -249,7 +249,7 @@ pub enum SectorFinding {
         /// Which sector of it.
         sector: u8,
         /// Where the load first put it.
-        place: Option<Place>,
+        place: Option<NamedBlock>,
     },
     /// Nothing that the load makes.
     Noise,

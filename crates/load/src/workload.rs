@@ -233,20 +233,20 @@ impl Workload {
         self.0.spec.ramp_up.and_then(RampUp::time)
     }
 
-    /// For how long the load goes on with faults off, if the recovery is a time.
-    pub fn recovery_time(&self) -> Option<Span> {
-        self.0.spec.recovery.and_then(RampUp::time)
+    /// For how long the load goes on with faults off, if the cool-down is a time.
+    pub fn cool_down_time(&self) -> Option<Span> {
+        self.0.spec.cool_down.and_then(RampUp::time)
     }
 
     /// How far the load goes, as far as it is counted; `of` says what falls to one of an amount that is all workers'.
     fn plan(&self, of: impl Fn(Amount) -> Amount) -> Plan {
-        let LoadSpec { total, requests, ramp_up, recovery, .. } = &self.0.spec;
+        let LoadSpec { total, requests, ramp_up, cool_down, .. } = &self.0.spec;
         let counted = |ramp_up: &Option<RampUp>| match *ramp_up {
             Some(RampUp::Requests(requests)) => of(Amount { requests, bytes: 0 }),
             Some(RampUp::Bytes(Bytes(bytes))) => of(Amount { requests: 0, bytes }),
             Some(RampUp::Time(_)) | None => Amount::default(),
         };
-        let recovery = match recovery {
+        let cool_down = match cool_down {
             // Goes on for its time, which the engine sees to, also where the load has come to a counted end.
             Some(RampUp::Time(_)) => Amount::ENDLESS,
             counted_or_none => counted(counted_or_none),
@@ -259,7 +259,7 @@ impl Workload {
                 requests: requests.map_or(u64::MAX, |_| all.requests),
                 bytes: total.map_or(u64::MAX, |_| all.bytes),
             },
-            recovery,
+            cool_down,
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rotproof_fault::{Record, Sites};
+use rotproof_fault::{Injection, Sites};
 use rotproof_load::Progress;
 use rotproof_load::engine::{HungRequest, Latencies, ProgressCounts};
 use rotproof_probe::{ProbeValue, Sampler};
@@ -42,7 +42,7 @@ pub struct Moment {
     /// Faults that have hit so far.
     pub hits: u64,
     /// The last few of them.
-    pub last_hits: Vec<Record>,
+    pub last_hits: Vec<Injection>,
 }
 
 impl Monitor {

@@ -19,13 +19,13 @@ pub fn summarise(reports: &[LoadReport]) -> Vec<Performance> {
             let own = OPERATIONS.map(|operation| {
                 line(report.phase, operation, report.operation(operation), report.elapsed())
             });
-            let recovery = report.recovery.iter().flat_map(|recovery| {
+            let cool_down = report.cool_down.iter().flat_map(|cool_down| {
                 OPERATIONS.map(|operation| {
-                    let figures = recovery.operation(operation);
-                    line(Phase::Recovery, operation, figures, report.recovery_elapsed())
+                    let figures = cool_down.operation(operation);
+                    line(Phase::CoolDown, operation, figures, report.cool_down_elapsed())
                 })
             });
-            own.into_iter().chain(recovery).filter(|line| line.requests > 0).collect::<Vec<_>>()
+            own.into_iter().chain(cool_down).filter(|line| line.requests > 0).collect::<Vec<_>>()
         })
         .collect()
 }

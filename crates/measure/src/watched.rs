@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rotproof_fault::{Record, RuleReport, Sites};
+use rotproof_fault::{Injection, RuleReport, Sites};
 use rotproof_load::Progress;
 use rotproof_load::engine::{Latencies, ProgressKind};
 use rotproof_probe::{Latest, ProbeValue};
@@ -64,7 +64,7 @@ impl Watched {
     }
 
     /// How many faults have hit, and the last few.
-    pub(crate) fn hits(&self) -> (u64, Vec<Record>) {
+    pub(crate) fn hits(&self) -> (u64, Vec<Injection>) {
         // Not under the lock, which the run may want.
         let ledger = Arc::clone(self.faults.lock().ledger());
         let hits = ledger.len() as u64;

@@ -18,7 +18,7 @@ const LEGEND_LINE: f64 = 20.0;
 const LEGEND_SAMPLE: f64 = 26.0;
 
 /// A rectangle in pixels: left, top, right, bottom.
-type Place = [f64; 4];
+type Rectangle = [f64; 4];
 
 impl Figure {
     /// Everything in its place.
@@ -91,7 +91,7 @@ impl Page<'_> {
         self.items.push(Item::Line { points, color, width, dashed });
     }
 
-    fn panel(&mut self, panel: &Panel, place: Place) {
+    fn panel(&mut self, panel: &Panel, place: Rectangle) {
         let [left, top, right, bottom] = place;
         let at = |x: f64, y: f64| {
             (left + panel.x.share(x) * (right - left), bottom - panel.y.share(y) * (bottom - top))
@@ -103,7 +103,7 @@ impl Page<'_> {
             self.items.push(Item::Area { place: [x0, y0, x1 - x0, y1 - y0], color: tile.color });
         }
         self.axes(panel, place);
-        let mut taken: Vec<Place> = Vec::new();
+        let mut taken: Vec<Rectangle> = Vec::new();
         let mut labels = Vec::new();
         for curve in &panel.curves {
             let points: Vec<(f64, f64)> = curve.points.iter().map(|&(x, y)| at(x, y)).collect();
@@ -130,7 +130,7 @@ impl Page<'_> {
     }
 
     /// Grid, names of numbers, and titles.
-    fn axes(&mut self, panel: &Panel, [left, top, right, bottom]: Place) {
+    fn axes(&mut self, panel: &Panel, [left, top, right, bottom]: Rectangle) {
         let is_plain = panel.tiles.is_empty();
         let fits = |axis: &Axis, room: f64, each: f64| axis.ticks(((room / each) as usize).clamp(2, 10));
         for (number, name) in fits(&panel.x, right - left, 55.0) {
@@ -163,7 +163,7 @@ impl Page<'_> {
     }
 
     /// A text on its own line, on a bit of paper.
-    fn label(&mut self, spot: Place, curve: &Curve) {
+    fn label(&mut self, spot: Rectangle, curve: &Curve) {
         let [left, top, right, bottom] = spot;
         let place = [left, top, right - left, bottom - top];
         self.items.push(Item::Area { place, color: Color::PAPER });
@@ -216,7 +216,12 @@ impl Page<'_> {
 const LABEL: f64 = 11.0;
 
 /// Where on a line a label fits: inside the panel, and over no other label.
-fn label_place(text: &str, pieces: &[Vec<(f64, f64)>], panel: Place, taken: &[Place]) -> Option<Place> {
+fn label_place(
+    text: &str,
+    pieces: &[Vec<(f64, f64)>],
+    panel: Rectangle,
+    taken: &[Rectangle],
+) -> Option<Rectangle> {
     let (width, height) = (width_of(text) * LABEL + 6.0, LABEL + 3.0);
     let longest = pieces.iter().max_by_key(|piece| piece.len())?;
     for share in [0.5, 0.35, 0.65, 0.2, 0.8, 0.1, 0.9] {
@@ -226,7 +231,7 @@ fn label_place(text: &str, pieces: &[Vec<(f64, f64)>], panel: Place, taken: &[Pl
             && place[1] > panel[1] + 2.0
             && place[2] < panel[2] - 2.0
             && place[3] < panel[3] - 2.0;
-        let meets = |other: &Place| {
+        let meets = |other: &Rectangle| {
             place[0] < other[2] + 4.0
                 && other[0] < place[2] + 4.0
                 && place[1] < other[3] + 4.0
@@ -240,7 +245,7 @@ fn label_place(text: &str, pieces: &[Vec<(f64, f64)>], panel: Place, taken: &[Pl
 }
 
 /// The parts of a chain that are inside a rectangle (Liang, Barsky 1984); it is broken at points without a place.
-fn clip(points: &[(f64, f64)], [left, top, right, bottom]: Place) -> Vec<Vec<(f64, f64)>> {
+fn clip(points: &[(f64, f64)], [left, top, right, bottom]: Rectangle) -> Vec<Vec<(f64, f64)>> {
     let mut pieces: Vec<Vec<(f64, f64)>> = Vec::new();
     for pair in points.windows(2) {
         let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);

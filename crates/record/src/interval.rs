@@ -6,12 +6,13 @@ use rotproof_block::{Error, ErrorKind, Result, Time};
 use serde::Serialize;
 
 use crate::histogram::Histogram;
+use crate::phase::phases_of;
 use crate::table::{Column, Table, Values};
 
 /// What one operation did in one interval, of one worker or of all.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Interval {
-    /// `prefill`, `run`, `recovery`, `check`.
+    /// `prefill`, `run`, `cool_down`, `check`.
     pub phase: Arc<str>,
     /// When it began, in nanoseconds since the run did, on the clock of the runtime.
     #[serde(serialize_with = "nanoseconds")]
@@ -161,7 +162,7 @@ pub(crate) fn to_columns(rows: &[Interval]) -> Vec<Values> {
 
 /// The rows of a table that was read.
 pub(crate) fn from_table(table: &Table) -> Result<Vec<Interval>> {
-    let (phases, operations) = (table.texts("phase")?, table.texts("operation")?);
+    let (phases, operations) = (phases_of(table)?, table.texts("operation")?);
     let workers = table.optional_integers("worker")?;
     let first_errors = table.optional_integers("first_error_ns")?;
     let means = table.reals("latency_mean_ns")?;

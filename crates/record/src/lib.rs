@@ -11,6 +11,7 @@ mod histogram;
 mod interval;
 mod mark;
 mod outcome;
+mod phase;
 mod recorder;
 mod recording;
 mod remote;

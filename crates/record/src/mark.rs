@@ -5,13 +5,14 @@ use std::sync::Arc;
 use rotproof_block::{Error, ErrorKind, Result, Time};
 use serde::Serialize;
 
+use crate::phase::current;
 use crate::table::{Column, Table, Values};
 
 /// What a mark is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MarkKind {
-    /// A part of the run: `prefill`, `ramp_up`, `run`, `recovery`, `check`.
+    /// A part of the run: `prefill`, `ramp_up`, `run`, `cool_down`, `check`.
     Phase,
     /// A rule was awake and its schedule let it hit: the window of a fault.
     Window,
@@ -115,7 +116,7 @@ pub(crate) fn from_table(table: &Table) -> Result<Vec<Mark>> {
         })?;
         Ok(Mark {
             kind,
-            name: Arc::clone(&names[row]),
+            name: if kind == MarkKind::Phase { current(&names[row]) } else { Arc::clone(&names[row]) },
             from_ns: from[row].unsigned_abs(),
             until_ns: until[row].map(i64::unsigned_abs),
             count: count[row].map(i64::unsigned_abs),

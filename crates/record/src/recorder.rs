@@ -137,7 +137,7 @@ impl Recorder {
         self.start_ns = self.start_ns.max(now.0);
     }
 
-    /// What comes from now on belongs to the phase that follows this one, `recovery`.
+    /// What comes from now on belongs to the phase that follows this one, `cool_down`.
     pub fn recover(&mut self, now: Time) {
         self.tick(now);
         self.close(now.0);
@@ -145,7 +145,7 @@ impl Recorder {
             self.send(samples);
             self.samples = self.recording.samples().map(SampleSink::empty);
         }
-        self.phase = self.recording.recovery_of(&self.phase);
+        self.phase = self.recording.cool_down_of(&self.phase);
         self.start_ns = self.start_ns.max(now.0);
         self.recording.is_at(self.worker, &self.phase, self.index);
     }

@@ -171,7 +171,7 @@ impl Recording {
     /// until all of them have left them behind. Others may join as they come.
     pub fn begin_phase(&self, name: &str, workers: u16) {
         let mut shared = self.shared.lock();
-        // An odd number is that of the recovery after it.
+        // An odd number is that of the cool-down after it.
         let key = PhaseKey { number: shared.phases * 2, name: name.into() };
         shared.phases += 1;
         let progress = vec![(key.number, 0); usize::from(workers)];
@@ -213,7 +213,7 @@ impl Recording {
     }
 
     /// The phase has ended, its last request at `ended`. What was recorded of it began at `started`, after a ramp-up; if there
-    /// was a recovery, the run ended for the last worker at the first of its times, and the recovery began for the first
+    /// was a cool-down, the run ended for the last worker at the first of its times, and the cool-down began for the first
     /// worker at the second. All three become marks.
     pub fn end_phase(&self, started: Time, recovered: Option<(Time, Time)>, ended: Time) {
         let mut shared = self.shared.lock();
@@ -230,7 +230,7 @@ impl Recording {
         let until = recovered.map_or(ended, |(until, _)| until);
         shared.marks.push(Mark::span(MarkKind::Phase, &phase.key.name, started, until));
         if let Some((_, from)) = recovered {
-            shared.marks.push(Mark::span(MarkKind::Phase, "recovery", from, ended));
+            shared.marks.push(Mark::span(MarkKind::Phase, "cool_down", from, ended));
         }
         let found = shared.steady.as_ref().filter(|_| &*phase.key.name == RUN).map(SteadyWatch::end);
         if let Some(SteadyEnd { at_ns: Some(at), state: Some(state), .. }) = found {
@@ -253,7 +253,7 @@ impl Recording {
             return Err(wrong());
         }
         let operations = interval.operations(self.operations.len(), origin).ok_or_else(wrong)?;
-        let key = if interval.is_recovery { self.recovery_of(&key) } else { key };
+        let key = if interval.is_cool_down { self.cool_down_of(&key) } else { key };
         self.add(&Closed {
             worker: interval.worker,
             phase: &key,
@@ -331,8 +331,8 @@ impl Recording {
         publish(table.finish()?, &folder.join(format!("{}.parquet", self.table)))
     }
 
-    pub(crate) fn recovery_of(&self, phase: &PhaseKey) -> PhaseKey {
-        PhaseKey { number: phase.number | 1, name: "recovery".into() }
+    pub(crate) fn cool_down_of(&self, phase: &PhaseKey) -> PhaseKey {
+        PhaseKey { number: phase.number | 1, name: "cool_down".into() }
     }
 
     /// A worker has this interval open now.
@@ -477,7 +477,7 @@ impl Shared {
     /// Intervals in which nothing completed are rows too, of zeros, so that nobody draws a line across them.
     fn fill_gap(&mut self, (number, index): (u32, u64), origin_ns: u64, phase: &Arc<str>, length_ns: u64) {
         let Some((last_number, last)) = self.last else { return };
-        // The recovery goes on with the intervals of the run; where one worker is late both share one.
+        // The cool-down goes on with the intervals of the run; where one worker is late both share one.
         if last_number | 1 != number | 1 || last + 1 >= index {
             return;
         }

@@ -14,8 +14,8 @@ use rotproof_block::Time;
 pub struct RemoteInterval {
     /// Which, of all workers of the load.
     pub worker: u16,
-    /// Whether it is of the recovery after the phase.
-    pub is_recovery: bool,
+    /// Whether it is of the cool-down after the phase.
+    pub is_cool_down: bool,
     /// Its number, from 0.
     pub index: u64,
     /// When it began, in nanoseconds since the phase did.
@@ -50,7 +50,7 @@ impl RemoteInterval {
         });
         Self {
             worker: closed.worker,
-            is_recovery: closed.phase.number & 1 == 1,
+            is_cool_down: closed.phase.number & 1 == 1,
             index: closed.index,
             start_ns: since(closed.start_ns),
             end_ns: since(closed.end_ns),

@@ -71,7 +71,7 @@ impl RunFolder {
         mark::from_table(&self.table("marks")?)
     }
 
-    /// The phases alone: `prefill`, `ramp_up`, `run`, `recovery`, `check`, as far as there were any.
+    /// The phases alone: `prefill`, `ramp_up`, `run`, `cool_down`, `check`, as far as there were any.
     pub fn phases(&self) -> Result<Vec<Mark>> {
         Ok(self.marks()?.into_iter().filter(|mark| mark.kind == MarkKind::Phase).collect())
     }

@@ -14,13 +14,14 @@ use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
 use crate::outcome::{Measured, outcome_word};
+use crate::phase::phases_of;
 use crate::scratch::{publish, scratch_file};
 use crate::table::{Column, TableWriter, Values};
 
 /// A request, as `samples.parquet` has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// `prefill`, `run`, `recovery`, `check`.
+    /// `prefill`, `run`, `cool_down`, `check`.
     pub phase: Arc<str>,
     /// Which worker, from 0.
     pub worker: u16,
@@ -190,7 +191,7 @@ fn number_of(word: &str, words: &mut Vec<Arc<str>>) -> u8 {
 
 /// The rows of a table that was read.
 pub(crate) fn from_table(table: &crate::table::Table) -> Result<Vec<Sample>> {
-    let (phases, operations) = (table.texts("phase")?, table.texts("operation")?);
+    let (phases, operations) = (phases_of(table)?, table.texts("operation")?);
     let outcomes = table.texts("outcome")?;
     let (workers, began) = (table.integers("worker")?, table.integers("began_ns")?);
     let (latencies, bytes) = (table.integers("latency_ns")?, table.integers("bytes")?);

@@ -221,7 +221,7 @@ fn thin(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
 mod tests {
     use super::*;
     use crate::Unit;
-    use crate::page::Hit;
+    use crate::page::ShownInjection;
 
     fn lines_of(scene: &Scene) -> Vec<&Vec<(f64, f64)>> {
         let colored =
@@ -274,7 +274,7 @@ mod tests {
         let timeline = Timeline {
             seconds: 10.0,
             windows: vec![Span { name: "slow".into(), from: 2.0, to: 4.0 }],
-            hits: vec![Hit { at: 2.5, rule: "slow".into(), what: "delay".into(), count: 1 }],
+            hits: vec![ShownInjection { at: 2.5, rule: "slow".into(), what: "delay".into(), count: 1 }],
             ..Timeline::default()
         };
         let line = Line { name: "p99".into(), points: vec![(1.0, 2e3), (2.0, 3e6)] };

@@ -529,7 +529,7 @@ fn string(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::{Device, Expectation, Histogram, Hit, Line, Mark, Span, Strip, StripMark};
+    use crate::page::{Device, Expectation, Histogram, Line, Mark, ShownInjection, Span, Strip, StripMark};
     use crate::{Unit, figures};
 
     fn page() -> Page {
@@ -563,7 +563,7 @@ mod tests {
                 seconds: 2.0,
                 phases: vec![Span { name: "run".into(), from: 0.0, to: 2.0 }],
                 windows: vec![Span { name: "rot".into(), from: 0.5, to: 1.5 }],
-                hits: vec![Hit { at: 0.7, rule: "rot".into(), what: hostile.into(), count: 1 }],
+                hits: vec![ShownInjection { at: 0.7, rule: "rot".into(), what: hostile.into(), count: 1 }],
                 marks: vec![Mark { at: 1.0, name: "interrupted".into() }],
                 charts: vec![Chart {
                     title: "Throughput".into(),

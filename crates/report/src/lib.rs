@@ -17,8 +17,8 @@ mod unit;
 
 pub use document::html;
 pub use page::{
-    Chart, Device, Expectation, Fact, FailingBlock, FaultRow, Histogram, Hit, Line, Mark, Page, PowerLoss,
-    Row, Span, Strip, StripMark, Timeline,
+    Chart, Device, Expectation, Fact, FailingBlock, FaultRow, Histogram, Line, Mark, Page, PowerLoss, Row,
+    ShownInjection, Span, Strip, StripMark, Timeline,
 };
 pub use unit::Unit;
 

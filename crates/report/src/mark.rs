@@ -1,6 +1,6 @@
 //! Many marks in little room: those that would lie over each other become one that says how many it stands for.
 
-use crate::page::{Hit, Timeline};
+use crate::page::{ShownInjection, Timeline};
 use crate::unit::seconds;
 
 /// Hits that fall on the same pixel.
@@ -17,12 +17,12 @@ pub(crate) struct Column {
 
 /// The marks of `hits`, in order of time, on an axis that is `width` pixels long and as many seconds as `timeline`.
 pub(crate) fn columns<'a>(
-    hits: impl Iterator<Item = &'a Hit>,
+    hits: impl Iterator<Item = &'a ShownInjection>,
     timeline: &Timeline,
     width: f64,
 ) -> Vec<Column> {
     let span = timeline.seconds.max(f64::MIN_POSITIVE);
-    let mut columns: Vec<(u64, f64, f64, &Hit, u64, bool)> = Vec::new();
+    let mut columns: Vec<(u64, f64, f64, &ShownInjection, u64, bool)> = Vec::new();
     for hit in hits {
         let pixel = (hit.at / span * width).clamp(0.0, width).round() as u64;
         match columns.last_mut() {
@@ -60,8 +60,8 @@ mod tests {
 
     #[test]
     fn no_hit_is_lost_when_several_share_a_pixel() {
-        let hit = |at| Hit { at, rule: "rot".into(), what: "bit_flip at 4096".into(), count: 1 };
-        let hits: Vec<Hit> = [0.0, 0.001, 0.002, 5.0, 10.0].map(hit).into();
+        let hit = |at| ShownInjection { at, rule: "rot".into(), what: "bit_flip at 4096".into(), count: 1 };
+        let hits: Vec<ShownInjection> = [0.0, 0.001, 0.002, 5.0, 10.0].map(hit).into();
         let timeline = Timeline { seconds: 10.0, ..Timeline::default() };
         let found = columns(hits.iter(), &timeline, 100.0);
         assert_eq!(found.iter().map(|column| column.hits).collect::<Vec<_>>(), [3, 1, 1]);
@@ -69,11 +69,14 @@ mod tests {
         assert_eq!(found[0].title, "rot: 3 hits from 0.0 s to 0.0 s");
         assert_eq!(found[1].title, "rot: bit_flip at 4096 at 5.0 s");
         assert!(found.iter().all(|column| column.rule.as_deref() == Some("rot")));
-        let two = [Hit { at: 5.0, rule: "slow".into(), what: "delay".into(), count: 1 }, hits[3].clone()];
+        let two = [
+            ShownInjection { at: 5.0, rule: "slow".into(), what: "delay".into(), count: 1 },
+            hits[3].clone(),
+        ];
         let found = columns(two.iter(), &timeline, 100.0);
         assert_eq!((found[0].rule.as_deref(), found[0].hits), (None, 2), "of one rule nobody can say it is");
         assert!(found[0].title.starts_with("several rules: 2 hits"), "{}", found[0].title);
-        let many = [Hit { count: 40, ..hit(1.0) }, Hit { count: 2, ..hit(1.001) }];
+        let many = [ShownInjection { count: 40, ..hit(1.0) }, ShownInjection { count: 2, ..hit(1.001) }];
         let found = columns(many.iter(), &timeline, 100.0);
         assert_eq!((found.len(), found[0].hits), (1, 42));
     }

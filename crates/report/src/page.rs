@@ -163,7 +163,7 @@ pub struct Timeline {
     /// When rules were at work.
     pub windows: Vec<Span>,
     /// Every injection.
-    pub hits: Vec<Hit>,
+    pub hits: Vec<ShownInjection>,
     /// Events.
     pub marks: Vec<Mark>,
     /// What the load saw.
@@ -192,7 +192,7 @@ pub struct Span {
 
 /// An injection.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Hit {
+pub struct ShownInjection {
     /// When.
     pub at: f64,
     /// The name of the rule.

@@ -137,11 +137,11 @@ pub(crate) fn shortened(name: &str, room: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::{Hit, Mark};
+    use crate::page::{Mark, ShownInjection};
     use crate::rule_color::RULES_MAX;
 
     fn timeline(rules: usize) -> Timeline {
-        let hit = |number: usize| Hit {
+        let hit = |number: usize| ShownInjection {
             at: number as f64,
             rule: format!("rule-{number}"),
             what: "zeros".into(),

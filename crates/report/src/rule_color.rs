@@ -61,11 +61,11 @@ impl<'a> RuleColors<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::{Hit, Span};
+    use crate::page::{ShownInjection, Span};
 
     #[test]
     fn rules_have_colours_in_the_order_in_which_they_begin_and_those_beyond_share_one() {
-        let hit = |number: usize| Hit {
+        let hit = |number: usize| ShownInjection {
             at: number as f64,
             rule: format!("r{number:02}"),
             what: String::new(),

@@ -115,7 +115,12 @@ mod tests {
 
     #[test]
     fn a_rule_has_the_colour_it_has_over_time_and_no_failure_has_it() {
-        let hit = |at, rule: &str| crate::page::Hit { at, rule: rule.into(), what: "zeros".into(), count: 1 };
+        let hit = |at, rule: &str| crate::page::ShownInjection {
+            at,
+            rule: rule.into(),
+            what: "zeros".into(),
+            count: 1,
+        };
         let timeline = Timeline {
             seconds: 2.0,
             // In an order that is not that of the alphabet.

@@ -2,15 +2,17 @@
 
 use std::borrow::Cow;
 
+use rotproof_block::current_phase_word;
 use rotproof_record::Latencies;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// What one operation did in one phase.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Performance {
-    /// `prefill`, `run`, `recovery` or `check`.
+    /// `prefill`, `run`, `cool_down` or `check`.
+    #[serde(deserialize_with = "current_phase")]
     pub phase: Cow<'static, str>,
     /// Which job of fio's; absent for a load of Rotproof's own.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,4 +40,10 @@ pub struct Performance {
     /// bounds for each power of ten; those without a request are left out, and all of what fio counted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub histogram: Vec<(u64, u64)>,
+}
+
+/// A phase in today's words.
+fn current_phase<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static, str>, D::Error> {
+    let word = String::deserialize(deserializer)?;
+    Ok(current_phase_word(&word).to_owned().into())
 }

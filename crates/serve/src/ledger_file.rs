@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
-use rotproof_fault::{Ledger, Record};
+use rotproof_fault::{Injection, Ledger};
 
-/// Records that are copied out of the ledger at once.
+/// Injections that are copied out of the ledger at once.
 const BATCH: usize = 4096;
 
 /// A ledger file that is being written.
@@ -77,9 +77,9 @@ impl LedgerFile {
             line.clear();
             lines.read_until(b'\n', &mut line)?;
             if let Some(&time_ns) = repaired.get(&sequence) {
-                let record: Record = serde_json::from_slice(&line)?;
+                let record: Injection = serde_json::from_slice(&line)?;
                 line.clear();
-                serde_json::to_writer(&mut line, &Record { repaired_at_ns: Some(time_ns), ..record })?;
+                serde_json::to_writer(&mut line, &Injection { repaired_at_ns: Some(time_ns), ..record })?;
                 line.push(b'\n');
             }
             output.write_all(&line)?;

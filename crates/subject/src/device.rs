@@ -6,7 +6,7 @@ use rotproof_block::{Device, Error, Result};
 use rotproof_machine::registry::CleanupStack;
 
 use crate::exported::Exported;
-use crate::{Attached, Place, Prepared, SubjectDescription, SubjectEnvironment};
+use crate::{Attached, Destination, Prepared, SubjectDescription, SubjectEnvironment};
 
 /// A loop device over the exported stack.
 pub(crate) struct LoopSubject(Exported);
@@ -18,8 +18,8 @@ impl LoopSubject {
 }
 
 impl Prepared for LoopSubject {
-    fn place(&self) -> Place {
-        Place::BlockDevice(
+    fn place(&self) -> Destination {
+        Destination::BlockDevice(
             self.0.devices().first().map_or_else(Default::default, |&device| device.to_owned()),
         )
     }

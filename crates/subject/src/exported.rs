@@ -166,9 +166,10 @@ impl Exported {
         self.devices.iter().map(PathBuf::as_path).collect()
     }
 
-    /// The file that stands for the first device of the stack.
-    pub(crate) fn file(&self) -> PathBuf {
-        self.exports.first().map_or_else(PathBuf::new, Export::file)
+    /// The first device of the stack, and the file that stands for it.
+    pub(crate) fn first(&self) -> (PathBuf, Arc<dyn Device>) {
+        let export = &self.exports[0];
+        (export.file(), Arc::clone(&export.device))
     }
 
     /// See [`super::Prepared::disks`].

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rotproof_block::{Device, Error, Result};
 use rotproof_load::FAT_LIBRARY;
 
-use crate::{Attached, Place, Prepared, SubjectDescription};
+use crate::{Attached, Destination, Prepared, SubjectDescription};
 
 /// The library needs the runtime of the load, under virtual time too, so the load's driver makes the volume, mounts,
 /// unmounts and mounts it again; here is nothing to take down.
@@ -18,8 +18,8 @@ impl Fat {
 }
 
 impl Prepared for Fat {
-    fn place(&self) -> Place {
-        Place::Fat(Arc::clone(&self.0))
+    fn place(&self) -> Destination {
+        Destination::Fat(Arc::clone(&self.0))
     }
 
     fn attach(&mut self) -> Result<Attached> {

@@ -16,7 +16,7 @@ use rotproof_machine::registry::{CleanupStack, Undo};
 use crate::exported::Exported;
 use crate::mkfs::{self, Made, Recipe};
 use crate::mount::mount;
-use crate::{Attached, Place, Prepared, SubjectDescription, SubjectEnvironment};
+use crate::{Attached, Destination, Prepared, SubjectDescription, SubjectEnvironment};
 use crate::{FileSystem, FileSystemSpec};
 
 /// How long a file system may be busy when it is unmounted: programs that watch new mounts look into them for a
@@ -87,8 +87,8 @@ impl FileSystemSubject {
 }
 
 impl Prepared for FileSystemSubject {
-    fn place(&self) -> Place {
-        Place::Folder(self.mountpoint.clone())
+    fn place(&self) -> Destination {
+        Destination::Folder(self.mountpoint.clone())
     }
 
     fn attach(&mut self) -> Result<Attached> {

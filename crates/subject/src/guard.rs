@@ -19,7 +19,7 @@ use rotproof_machine::registry::{CleanupStack, Resource, Undo};
 
 use crate::spec::{GuardMode, GuardSpec};
 use crate::{
-    Attached, GuestMemory, Place, Prepared, SubjectDescription, SubjectEnvironment, joined, prepare,
+    Attached, Destination, GuestMemory, Prepared, SubjectDescription, SubjectEnvironment, joined, prepare,
 };
 
 /// How long the mount may take to be there.
@@ -60,7 +60,7 @@ impl GuardSubject {
     /// What is guarded.
     fn folder(&self) -> Result<PathBuf> {
         match self.below.place() {
-            Place::Folder(folder) => Ok(folder),
+            Destination::Folder(folder) => Ok(folder),
             _ => Err(Error::new(ErrorKind::Invalid, "a guard is over files of a kernel's file system")),
         }
     }
@@ -135,8 +135,8 @@ fn end(server: &Mutex<Option<Child>>, mountpoint: &Path) -> Result<()> {
 }
 
 impl Prepared for GuardSubject {
-    fn place(&self) -> Place {
-        Place::Folder(self.mountpoint.clone())
+    fn place(&self) -> Destination {
+        Destination::Folder(self.mountpoint.clone())
     }
 
     fn attach(&mut self) -> Result<Attached> {

@@ -10,6 +10,8 @@ mod fat;
 mod file_system;
 mod guard;
 mod machine;
+mod machine_disk;
+mod machine_spec;
 mod mkfs;
 mod mount;
 mod raw;
@@ -30,9 +32,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use file_system::unmount;
+pub use machine_spec::{MachineDisk, MachineKind, MachineSpec};
 pub use mount::mount;
 pub use requirements::check_requirements;
-pub use spec::{FileSystem, FileSystemSpec, GuardMode, GuardSpec, MachineSpec, SubjectSpec};
+pub use spec::{FileSystem, FileSystemSpec, GuardMode, GuardSpec, SubjectSpec};
 pub use volume_spec::VolumeSubjectSpec;
 
 pub use rotproof_guest::GuestMemory;
@@ -105,7 +108,7 @@ pub trait Prepared: Send {
     fn attach(&mut self) -> Result<Attached>;
 
     /// Where the load goes while it is up. Another after each [`Prepared::attach`].
-    fn place(&self) -> Place;
+    fn place(&self) -> Destination;
 
     /// Takes it down in order: what it holds in caches is written, and nothing of it is left on the stack. All its files must be
     /// closed. The phase stays what it is, because this still belongs to the load. Gives the errors that it told of on the
@@ -119,8 +122,8 @@ pub trait Prepared: Send {
     /// Makes all that was done to its files durable.
     fn sync(&self) -> Result<()> {
         match self.place() {
-            Place::Folder(folder) => sync_folder(&folder),
-            Place::Device(_) | Place::Fat(_) | Place::BlockDevice(_) => Ok(()),
+            Destination::Folder(folder) => sync_folder(&folder),
+            Destination::Device(_) | Destination::Fat(_) | Destination::BlockDevice(_) => Ok(()),
         }
     }
 
@@ -163,7 +166,7 @@ pub trait Prepared: Send {
 
 /// Where the load goes.
 #[derive(Clone)]
-pub enum Place {
+pub enum Destination {
     /// To a device in this process.
     Device(Arc<dyn Device>),
     /// To files on a FAT volume on a device in this process, which whoever drives the load makes and mounts: the
@@ -175,13 +178,13 @@ pub enum Place {
     Folder(PathBuf),
 }
 
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for Destination {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Place::Device(device) => write!(f, "Device({} bytes)", device.info().size),
-            Place::Fat(device) => write!(f, "Fat({} bytes)", device.info().size),
-            Place::BlockDevice(path) => write!(f, "BlockDevice({})", path.display()),
-            Place::Folder(path) => write!(f, "Folder({})", path.display()),
+            Destination::Device(device) => write!(f, "Device({} bytes)", device.info().size),
+            Destination::Fat(device) => write!(f, "Fat({} bytes)", device.info().size),
+            Destination::BlockDevice(path) => write!(f, "BlockDevice({})", path.display()),
+            Destination::Folder(path) => write!(f, "Folder({})", path.display()),
         }
     }
 }

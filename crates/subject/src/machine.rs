@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use rotproof_attach::FuseMount;
 use rotproof_block::{Device, Error, ErrorKind, Power, Result, ability};
-use rotproof_guest::{End, Guest, GuestMemory, GuestOptions};
+use rotproof_guest::{End, Guest, GuestKind, GuestMemory, GuestOptions};
 use rotproof_machine::registry::{CleanupStack, Process, Undo};
 
 use crate::exported::Exported;
+use crate::machine_disk::DiskServer;
 use crate::mkfs::{self, Made, Recipe};
-use crate::{Attached, Place, Prepared, SubjectDescription, SubjectEnvironment};
-use crate::{FileSystemSpec, MachineSpec};
+use crate::{Attached, Destination, Prepared, SubjectDescription, SubjectEnvironment};
+use crate::{FileSystemSpec, MachineKind, MachineSpec};
 
 /// What ext4, btrfs and xfs say when they stop writing for good.
 const GAVE_UP: [&str; 3] =
@@ -35,6 +36,8 @@ pub(crate) struct MachineSubject {
     /// How high the clean-up stack is without the guest.
     guest_mark: usize,
     guest: Option<Arc<Guest>>,
+    /// Where its disk is served by something other than the file.
+    disk_server: Option<DiskServer>,
     options_in_force: Option<String>,
 }
 
@@ -49,8 +52,10 @@ impl MachineSubject {
         stack.create_directory(&mountpoint)?;
         let console = environment.run.scratch().join("console");
         drop(stack.create_file(&console)?);
-        let writes_through = environment.is_recorded
-            || devices.iter().any(|device| ability::find::<dyn Power>(&**device).is_some());
+        // The disk of a guest of QEMU takes flushes, and hands them on.
+        let writes_through = spec.kind == MachineKind::Uml
+            && (environment.is_recorded
+                || devices.iter().any(|device| ability::find::<dyn Power>(&**device).is_some()));
         let mut exported = Exported::for_everybody(stack, devices, environment)?;
         let of = &spec.file_system;
         let made = match of.existing {
@@ -74,6 +79,7 @@ impl MachineSubject {
             environment: environment.clone(),
             guest_mark: 0,
             guest: None,
+            disk_server: None,
             options_in_force: None,
         })
     }
@@ -88,8 +94,16 @@ impl MachineSubject {
     fn start(&mut self) -> Result<Result<()>> {
         self.exported.serve()?;
         self.guest_mark = self.exported.stack().height();
+        let kind = match self.spec.kind {
+            MachineKind::Uml => GuestKind::Uml,
+            MachineKind::Qemu => GuestKind::Qemu(self.spec.find_kernel()?),
+        };
+        let (file, device) = self.exported.first();
+        let (disk_server, disk) = DiskServer::start(self.spec.disk, device, &file, &self.environment)?;
+        self.disk_server = disk_server;
         let guest = Arc::new(Guest::start(&GuestOptions {
-            disk: &self.exported.file(),
+            kind,
+            disk,
             memory_bytes: self.spec.memory.0,
             console: &self.console,
             scratch: self.environment.run.scratch(),
@@ -121,10 +135,18 @@ impl MachineSubject {
         Ok(Ok(()))
     }
 
+    /// Ends what serves the disk of a guest that is gone.
+    fn stop_disk_server(&mut self) -> Option<Error> {
+        self.disk_server.take()?.stop().err()
+    }
+
     /// Ends the guest in order, and gives what it and its file system have noticed.
     fn stop(&mut self) -> (Vec<Error>, Result<()>) {
         let mut reported = Vec::new();
-        let Some(guest) = self.guest.take() else { return (reported, Ok(())) };
+        let Some(guest) = self.guest.take() else {
+            // It may not have come up.
+            return (reported, self.stop_disk_server().map_or(Ok(()), Err));
+        };
         if let Some(end) = guest.end() {
             reported.push(of_end(&end));
             // Whoever still waits for it gets an error, and lets go of its folder.
@@ -144,6 +166,7 @@ impl MachineSubject {
             }
         }
         failures.extend(self.exported.stack().undo_to(self.guest_mark));
+        failures.extend(self.stop_disk_server());
         (reported, crate::joined(failures).map_or(Ok(()), Err))
     }
 }
@@ -175,14 +198,27 @@ fn explained(error: Error, guest: &Guest) -> Error {
 
 /// Whether a line of a console is about the file system, or about the kernel's end.
 fn is_of_interest(line: &str) -> bool {
-    ["ubda", "EXT4", "JBD2", "XFS", "BTRFS", "panic", "BUG", "WARNING", "Oops", "I/O error"]
-        .iter()
-        .any(|word| line.contains(word))
+    [
+        "ubda",
+        "vda",
+        "Linux version",
+        "EXT4",
+        "JBD2",
+        "XFS",
+        "BTRFS",
+        "panic",
+        "BUG",
+        "WARNING",
+        "Oops",
+        "I/O error",
+    ]
+    .iter()
+    .any(|word| line.contains(word))
 }
 
 impl Prepared for MachineSubject {
-    fn place(&self) -> Place {
-        Place::Folder(self.mountpoint.clone())
+    fn place(&self) -> Destination {
+        Destination::Folder(self.mountpoint.clone())
     }
 
     fn attach(&mut self) -> Result<Attached> {
@@ -202,7 +238,9 @@ impl Prepared for MachineSubject {
         if let Some(guest) = self.guest.take() {
             guest.kill();
         }
-        self.exported.kill()
+        let served = self.stop_disk_server();
+        self.exported.kill()?;
+        served.map_or(Ok(()), Err)
     }
 
     fn sync(&self) -> Result<()> {
@@ -212,7 +250,10 @@ impl Prepared for MachineSubject {
 
     fn describe(&self) -> SubjectDescription {
         SubjectDescription {
-            name: format!("machine with {}", self.spec.file_system.kind.name()),
+            name: match self.spec.kind {
+                MachineKind::Uml => format!("machine with {}", self.spec.file_system.kind.name()),
+                MachineKind::Qemu => format!("machine (qemu) with {}", self.spec.file_system.kind.name()),
+            },
             tool: self.made.as_ref().and_then(|made| made.tool.clone()),
             mkfs: self.made.as_ref().map(|made| made.command_line.clone()),
             mount_options: Some(Self::mount_options(&self.spec.file_system)),

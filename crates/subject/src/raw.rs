@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rotproof_block::{Device, Error, Result};
 
-use crate::{Attached, Place, Prepared, SubjectDescription};
+use crate::{Attached, Destination, Prepared, SubjectDescription};
 
 /// Nothing lies between the load and the stack, so there is nothing to mount and no cache to empty.
 pub(crate) struct Raw(Arc<dyn Device>);
@@ -16,8 +16,8 @@ impl Raw {
 }
 
 impl Prepared for Raw {
-    fn place(&self) -> Place {
-        Place::Device(Arc::clone(&self.0))
+    fn place(&self) -> Destination {
+        Destination::Device(Arc::clone(&self.0))
     }
 
     fn attach(&mut self) -> Result<Attached> {

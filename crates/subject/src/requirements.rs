@@ -6,7 +6,7 @@ use rotproof_machine::{Cancel, Program};
 use rotproof_spec::Bytes;
 
 use crate::mkfs::Recipe;
-use crate::{FileSystem, SubjectSpec};
+use crate::{FileSystem, MachineKind, SubjectSpec};
 
 /// Ok if this machine can make the subject on such a device. Fails with [`ErrorKind::Missing`] and a text that says
 /// what to install or how to get the right, or with [`ErrorKind::Invalid`] if the device is too small.
@@ -39,8 +39,12 @@ pub fn check_requirements(spec: &SubjectSpec, info: &DeviceInfo) -> Result<()> {
         }
     }
     let is_machine = spec.machine().is_some();
-    if is_machine {
-        rotproof_guest::check_requirements()?;
+    if let Some(machine) = spec.machine() {
+        let with_qemu = machine.kind == MachineKind::Qemu;
+        rotproof_guest::check_requirements(with_qemu)?;
+        if with_qemu {
+            machine.find_kernel()?;
+        }
     }
     let Some(spec) = spec.file_system() else { return Ok(()) };
     let recipe = Recipe::of(spec.kind);

@@ -12,7 +12,8 @@ use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::VolumeSubjectSpec;
+use crate::machine_spec::machine_schema;
+use crate::{MachineSpec, VolumeSubjectSpec};
 
 /// What is on trial, and thus where the load goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,17 +70,6 @@ impl GuardMode {
             GuardMode::Z2 => "z2",
         }
     }
-}
-
-/// A guest kernel of User Mode Linux.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MachineSpec {
-    /// The file system on its disk.
-    pub file_system: FileSystemSpec,
-    /// Its memory.
-    pub memory: Bytes,
-    /// Keeps what is dirty in its memory until it is asked for, instead of writing it after some seconds.
-    pub holds_dirty: bool,
 }
 
 /// A file system and its options.
@@ -150,8 +140,6 @@ const MACHINE: &str = "machine";
 const GUARD: &str = "guard";
 /// The word for a volume.
 pub(crate) const VOLUME: &str = "volume";
-/// More memory than this User Mode Linux does not address.
-const MEMORY_MAX: Bytes = Bytes(4 << 30);
 
 /// Every word that `subject:` takes.
 const SUBJECTS: [&str; 9] = ["raw", "fat", "device", "ext4", "xfs", "btrfs", VOLUME, MACHINE, GUARD];
@@ -255,16 +243,7 @@ impl SubjectSpec {
         let options = match self {
             SubjectSpec::Machine(machine) => {
                 let path = path.key(MACHINE);
-                if !(rotproof_guest::MEMORY_MIN..=MEMORY_MAX.0).contains(&machine.memory.0) {
-                    problems.add(
-                        &path.key("memory"),
-                        format!(
-                            "a machine with {} of memory is not possible; give {} to {MEMORY_MAX}",
-                            machine.memory,
-                            Bytes(rotproof_guest::MEMORY_MIN)
-                        ),
-                    );
-                }
+                machine.validate(&path, problems);
                 path.key("file_system").key(spec.kind.name())
             }
             _ => path.key(spec.kind.name()),
@@ -352,13 +331,7 @@ impl fmt::Display for SubjectSpec {
             return write!(f, " under {}", volume.under);
         }
         if let SubjectSpec::Machine(machine) = self {
-            let held = if machine.holds_dirty { ", which holds what is dirty" } else { "" };
-            return write!(
-                f,
-                " with {} of memory{held}, and {}",
-                machine.memory,
-                SubjectSpec::FileSystem(machine.file_system.clone())
-            );
+            return write!(f, "{machine}");
         }
         let Some(spec) = self.file_system() else { return Ok(()) };
         let mut options = Vec::new();
@@ -392,20 +365,6 @@ struct Options {
     existing: bool,
 }
 
-/// What `machine` takes.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MachineOptions {
-    /// The file system on its disk: ext4, xfs or btrfs, with the options that it has as a subject.
-    file_system: SubjectSpec,
-    /// Its memory, from 64MiB to 4GiB. Default: 256MiB.
-    #[serde(default = "memory_default")]
-    memory: Bytes,
-    /// Keeps what is dirty in its memory until a sync, fsync or unmount asks for it. Default: false, as the kernel does it.
-    #[serde(default)]
-    holds_dirty: bool,
-}
-
 /// What `guard` takes.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -420,18 +379,12 @@ struct GuardOptions {
     switch: Option<Span>,
 }
 
-fn memory_default() -> Bytes {
-    Bytes(rotproof_guest::MEMORY_DEFAULT)
-}
-
 impl Serialize for SubjectSpec {
     /// The plain word where there are no options.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if let SubjectSpec::Machine(MachineSpec { file_system, memory, holds_dirty }) = self {
+        if let SubjectSpec::Machine(machine) = self {
             let mut map = serializer.serialize_map(Some(1))?;
-            let file_system = SubjectSpec::FileSystem(file_system.clone());
-            let options = MachineOptions { file_system, memory: *memory, holds_dirty: *holds_dirty };
-            map.serialize_entry(MACHINE, &options)?;
+            map.serialize_entry(MACHINE, machine)?;
             return map.end();
         }
         if let SubjectSpec::Guard(GuardSpec { over, mode, switch }) = self {
@@ -500,17 +453,11 @@ impl<'de> Deserialize<'de> for SubjectSpec {
                     return Ok(SubjectSpec::Volume(volume));
                 }
                 if key == MACHINE {
-                    let MachineOptions { file_system, memory, holds_dirty } = map.next_value()?;
-                    let SubjectSpec::FileSystem(file_system) = file_system else {
-                        return Err(A::Error::custom(format!(
-                            "the file system of a machine is ext4, xfs or btrfs, not {}",
-                            file_system.name()
-                        )));
-                    };
+                    let machine: MachineSpec = map.next_value()?;
                     if map.next_key::<String>()?.is_some() {
                         return Err(A::Error::custom("a trial has one subject"));
                     }
-                    return Ok(SubjectSpec::Machine(MachineSpec { file_system, memory, holds_dirty }));
+                    return Ok(SubjectSpec::Machine(machine));
                 }
                 if key == GUARD {
                     let GuardOptions { over, mode, switch } = map.next_value()?;
@@ -550,7 +497,7 @@ impl JsonSchema for SubjectSpec {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let (options, memory) = (generator.subschema_for::<Options>(), generator.subschema_for::<Bytes>());
+        let options = generator.subschema_for::<Options>();
         let volume = generator.subschema_for::<VolumeSubjectSpec>();
         let (span, mode) = (generator.subschema_for::<Span>(), generator.subschema_for::<GuardMode>());
         let file_system = json_schema!({
@@ -565,20 +512,7 @@ impl JsonSchema for SubjectSpec {
                 }
             ]
         });
-        let machine = json_schema!({
-            "description": "A guest kernel (User Mode Linux) with a file system.",
-            "type": "object",
-            "properties": {
-                "file_system": file_system,
-                "memory": memory,
-                "holds_dirty": {
-                    "description": "Keeps what is dirty in its memory until a sync, fsync or unmount asks for it. Default: false.",
-                    "type": "boolean"
-                }
-            },
-            "required": ["file_system"],
-            "additionalProperties": false
-        });
+        let machine = machine_schema(generator, &file_system);
         let guard = json_schema!({
             "description": "A guard over the files of a file system or a machine, through its mount.",
             "type": "object",
@@ -624,6 +558,7 @@ impl JsonSchema for SubjectSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{MachineDisk, MachineKind};
 
     fn read(yaml: &str) -> Result<SubjectSpec, String> {
         serde_saphyr::from_str(yaml).map_err(|error| error.to_string())
@@ -647,6 +582,18 @@ mod tests {
             ("ext4: { mkfs: [\"-b\", \"4096\"], mount: [noatime] }", SubjectSpec::FileSystem(options)),
             ("btrfs: { data: raid1 }", SubjectSpec::FileSystem(mirrored.clone())),
             ("volume", SubjectSpec::Volume(VolumeSubjectSpec::default())),
+            (
+                "machine: { kind: qemu, file_system: xfs, memory: 512MiB, kernel: bzImage, disk: vhost }",
+                SubjectSpec::Machine(MachineSpec {
+                    kind: MachineKind::Qemu,
+                    file_system: FileSystemSpec::new(FileSystem::Xfs),
+                    memory: Bytes(512 << 20),
+                    holds_dirty: false,
+                    kernel: Some("bzImage".into()),
+                    modules: None,
+                    disk: MachineDisk::Vhost,
+                }),
+            ),
             (
                 "volume: { copies: 3, under: { btrfs: { data: raid1 } } }",
                 SubjectSpec::Volume(VolumeSubjectSpec {
@@ -684,6 +631,8 @@ mod tests {
             ("{ guard: { over: raw } }", "not raw"),
             ("{ guard: { over: ext4, mode: zfs } }", "unknown variant `zfs`"),
             ("{ volume: { under: { volume: {} } } }", "anything but another volume"),
+            ("{ machine: { file_system: raw } }", "not raw"),
+            ("{ machine: { kind: kvm, file_system: ext4 } }", "unknown variant `kvm`"),
             ("{ volume: { copys: 2 } }", "unknown field `copys`"),
         ] {
             let error = read(yaml).expect_err(yaml);
@@ -705,6 +654,9 @@ mod tests {
             ("volume: { under: { btrfs: { metadata: raid7 } } }", "no profile"),
             ("guard: { over: { ext4: { data: raid1 } } }", "is for btrfs"),
             ("guard: { over: ext4, mode: e2e, switch: 1s }", "no second sum"),
+            ("machine: { file_system: ext4, disk: nbd }", "is for QEMU"),
+            ("machine: { file_system: ext4, kernel: bzImage }", "is for QEMU"),
+            ("machine: { kind: qemu, file_system: ext4, memory: 3GiB }", "64MiB to 2GiB"),
         ] {
             let mut problems = Problems::default();
             read(yaml).expect("well-formed").validate(&Path::root(), &mut problems);

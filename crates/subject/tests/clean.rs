@@ -15,7 +15,7 @@ use rotproof_attach::KINDS;
 use rotproof_block::Phase;
 use rotproof_export::{LoopDevice, LoopOptions, find_by_backing_file};
 use rotproof_machine::registry::{CleanReport, Outcome, Registry};
-use rotproof_subject::{FileSystem, Place, SubjectSpec};
+use rotproof_subject::{Destination, FileSystem, SubjectSpec};
 
 use sandbox::{
     Behaviour, Rigged, Sandbox, environment, file_system, leftovers, mounts_and_loops, prepare_on, stack_for,
@@ -57,7 +57,7 @@ fn holds_a_subject_until_it_is_killed() {
         }
     };
     environment.phase.store(Phase::Run as u8, Ordering::SeqCst);
-    let Place::Folder(mountpoint) = subject.place() else { panic!("a file system is a folder") };
+    let Destination::Folder(mountpoint) = subject.place() else { panic!("a file system is a folder") };
     let mut writers = Vec::new();
     if how != "idle" {
         for name in ["a", "b"] {
@@ -258,7 +258,9 @@ fn only_what_the_dead_run_created_is_removed() {
 
     let living = sandbox.environment(2);
     let subject = prepare_on(&SubjectSpec::Device, Rigged::new(1 << 20), &living).expect("prepared");
-    let Place::BlockDevice(living_device) = subject.place() else { panic!("a device is a block device") };
+    let Destination::BlockDevice(living_device) = subject.place() else {
+        panic!("a device is a block device")
+    };
 
     let mut holder = start(&sandbox, "ext4 idle");
     wait_until("the child is ready", || sandbox.path().join(READY).exists());

@@ -12,20 +12,20 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rotproof_block::{Device, ErrorKind, Phase};
-use rotproof_subject::{Attached, FileSystem, FileSystemSpec, Place, Prepared, SubjectSpec};
+use rotproof_subject::{Attached, Destination, FileSystem, FileSystemSpec, Prepared, SubjectSpec};
 
 use sandbox::{Behaviour, Rigged, Sandbox, file_system, prepare_on, stack_for};
 
 fn folder(subject: &dyn Prepared) -> PathBuf {
     match subject.place() {
-        Place::Folder(path) => path,
+        Destination::Folder(path) => path,
         other => panic!("not a folder but {other:?}"),
     }
 }
 
 fn block_device(subject: &dyn Prepared) -> PathBuf {
     match subject.place() {
-        Place::BlockDevice(path) => path,
+        Destination::BlockDevice(path) => path,
         other => panic!("not a block device but {other:?}"),
     }
 }
@@ -53,7 +53,7 @@ fn raw_is_the_stack_itself() {
     let sandbox = Sandbox::new();
     let environment = sandbox.environment(1);
     let mut subject = prepare_on(&SubjectSpec::Raw, Rigged::new(1 << 20), &environment).expect("prepared");
-    let Place::Device(device) = subject.place() else { panic!("the stack itself is a device") };
+    let Destination::Device(device) = subject.place() else { panic!("the stack itself is a device") };
     assert_eq!(device.info().size, 1 << 20);
     assert_eq!(remounted(&mut *subject), 0);
     teardown(subject);

@@ -76,13 +76,13 @@ fn a_transient_delay_costs_what_it_adds_to_each_request_and_nothing_afterwards()
 }
 
 #[test]
-fn a_sticky_delay_lasts_as_long_as_the_load_and_the_recovery_phase_is_as_fast_as_before() {
+fn a_sticky_delay_lasts_as_long_as_the_load_and_the_cool_down_is_as_fast_as_before() {
     let (found, finished, _results) = measured("delay-sticky.yaml");
     let run = RunFolder::open(&finished.folder).expect("recorded");
     let phases = run.phases().expect("marks");
-    let recovery = phases.iter().find(|mark| &*mark.name == "recovery").expect("there is one");
-    assert_eq!(found.until_ns, recovery.from_ns);
-    let lasted = recovery.until_ns.expect("it ended") - recovery.from_ns;
+    let cool_down = phases.iter().find(|mark| &*mark.name == "cool_down").expect("there is one");
+    assert_eq!(found.until_ns, cool_down.from_ns);
+    let lasted = cool_down.until_ns.expect("it ended") - cool_down.from_ns;
     assert!((9 * SECOND..11 * SECOND).contains(&lasted), "{lasted}");
     assert!(ratio(&found.throughput.during) < 0.4, "{}", ratio(&found.throughput.during));
     assert!((ratio(&found.throughput.after) - 1.0).abs() < 0.05, "{}", ratio(&found.throughput.after));
@@ -90,7 +90,7 @@ fn a_sticky_delay_lasts_as_long_as_the_load_and_the_recovery_phase_is_as_fast_as
     let lines: Vec<_> = finished.report.performance.iter().map(|line| &*line.phase).collect();
     assert_eq!(
         lines,
-        ["run", "recovery", "prefill", "prefill", "check"],
+        ["run", "cool_down", "prefill", "prefill", "check"],
         "{:?}",
         finished.report.performance
     );

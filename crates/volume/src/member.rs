@@ -108,7 +108,7 @@ pub struct MemberEntry {
 
 /// What a member says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct MemberRecord {
     /// Number of the volume.
     pub volume: u128,
     /// Counts the changes; of two records the one with the higher says more.
@@ -261,7 +261,7 @@ pub fn data_bytes(device_bytes: u64) -> Option<u64> {
     (data > 0).then_some(data)
 }
 
-impl Record {
+impl MemberRecord {
     /// The copy that belongs at `place`, of [`COPY_BYTES`].
     pub fn encode(&self, place: u64) -> Vec<u8> {
         let regions = self.layout.regions().div_ceil(8) as usize;
@@ -457,7 +457,7 @@ mod tests {
 
     use super::*;
 
-    fn record() -> impl Strategy<Value = Record> {
+    fn record() -> impl Strategy<Value = MemberRecord> {
         (
             1u8..4,
             1u16..8,
@@ -494,7 +494,7 @@ mod tests {
                     })
                     .collect();
                 let index = members.len() + spares.len() - 1;
-                Record { volume, generation, index, layout, members, spares, is_open }
+                MemberRecord { volume, generation, index, layout, members, spares, is_open }
             })
     }
 
@@ -503,11 +503,11 @@ mod tests {
         fn what_was_written_is_read_at_its_place_and_nowhere_else(record in record(), byte in 0usize..2000, bit in 0u8..8) {
             let mut bytes = record.encode(COPY_BYTES);
             prop_assert_eq!(bytes.len() as u64, COPY_BYTES);
-            prop_assert_eq!(Record::decode(&bytes, COPY_BYTES).expect("makes sense"), Some(record.clone()));
-            prop_assert_eq!(Record::decode(&bytes, 0).expect("is another's"), None);
+            prop_assert_eq!(MemberRecord::decode(&bytes, COPY_BYTES).expect("makes sense"), Some(record.clone()));
+            prop_assert_eq!(MemberRecord::decode(&bytes, 0).expect("is another's"), None);
             let length = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes")) as usize;
             bytes[byte % length] ^= 1 << bit;
-            prop_assert_eq!(Record::decode(&bytes, COPY_BYTES).expect("is none"), None);
+            prop_assert_eq!(MemberRecord::decode(&bytes, COPY_BYTES).expect("is none"), None);
         }
 
         #[test]
@@ -520,8 +520,8 @@ mod tests {
                 bytes[40..48].copy_from_slice(&0u64.to_le_bytes());
                 seal(&mut bytes);
             }
-            if let Ok(Some(record)) = Record::decode(&bytes, 0) {
-                prop_assert_eq!(Record::decode(&record.encode(0), 0).expect("makes sense"), Some(record));
+            if let Ok(Some(record)) = MemberRecord::decode(&bytes, 0) {
+                prop_assert_eq!(MemberRecord::decode(&record.encode(0), 0).expect("makes sense"), Some(record));
             }
         }
     }
@@ -531,13 +531,14 @@ mod tests {
         let layout = Layout::plain(1, 65_536, 1, 1 << 20);
         let entry = MemberEntry { id: 1, missed: Bits::new(1), written: Bits::new(1) };
         let (members, spares) = (vec![entry], Vec::new());
-        let record = Record { volume: 7, generation: 1, index: 0, layout, members, spares, is_open: false };
+        let record =
+            MemberRecord { volume: 7, generation: 1, index: 0, layout, members, spares, is_open: false };
         let mut bytes = record.encode(0);
         assert_eq!(bytes[8], 1, "what the first format can say is in the first format");
         bytes[8] = VERSION as u8 + 1;
         let length = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes")) as usize;
         seal(&mut bytes[..length]);
-        let error = Record::decode(&bytes, 0).expect_err("is later");
+        let error = MemberRecord::decode(&bytes, 0).expect_err("is later");
         assert!(error.to_string().contains("version 4") && error.kind() == ErrorKind::Unsupported);
     }
 

@@ -1,6 +1,6 @@
 //! What a device says of the volume that it is a member of.
 
-use rotproof_volume::member::{Bits, Layout, MemberEntry, Record, Segment, VersionsPolicy, seal};
+use rotproof_volume::member::{Bits, Layout, MemberEntry, MemberRecord, Segment, VersionsPolicy, seal};
 
 /// It is refused, or it says the same when it is written again; also with a sum that is right.
 pub fn check(bytes: &[u8]) {
@@ -12,8 +12,8 @@ pub fn check(bytes: &[u8]) {
         seal(&mut sealed);
     }
     for bytes in [bytes, &sealed] {
-        if let Ok(Some(record)) = Record::decode(bytes, 0) {
-            assert_eq!(Record::decode(&record.encode(0), 0).expect("makes sense"), Some(record));
+        if let Ok(Some(record)) = MemberRecord::decode(bytes, 0) {
+            assert_eq!(MemberRecord::decode(&record.encode(0), 0).expect("makes sense"), Some(record));
         }
     }
 }
@@ -38,7 +38,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             let spares = (1..u128::from(ways)).collect();
             let layout = layout.clone();
             let record =
-                Record { volume: 7, generation: 3, index: 0, layout, members, spares, is_open: true };
+                MemberRecord { volume: 7, generation: 3, index: 0, layout, members, spares, is_open: true };
             let mut bytes = record.encode(0);
             bytes.truncate(u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]) as usize);
             bytes

@@ -181,14 +181,14 @@ mod tests {
     /// Requests per second of a closed loop at `depth`.
     fn requests_per_s(profile: DiskProfile, access: Access, depth: usize, length: u64, random: bool) -> f64 {
         let mut model = DiskModel::new(profile, SIZE).expect("a disk");
-        let mut lanes = vec![Time::default(); depth];
+        let mut slots = vec![Time::default(); depth];
         let requests = 4000;
         for index in 0..requests {
-            let lane = (0..depth).min_by_key(|&lane| lanes[lane]).expect("a lane");
+            let slot = (0..depth).min_by_key(|&slot| slots[slot]).expect("a slot");
             let place = if random { mix(1, 2, index) % (SIZE / length) } else { index };
-            lanes[lane] = model.take(lanes[lane], access, place * length, length, index);
+            slots[slot] = model.take(slots[slot], access, place * length, length, index);
         }
-        let end = lanes.iter().max().expect("a lane").0;
+        let end = slots.iter().max().expect("a slot").0;
         requests as f64 / (end as f64 / 1e9)
     }
 

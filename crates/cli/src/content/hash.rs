@@ -11,14 +11,14 @@ use serde_json::json;
 
 use super::args::HashArgs;
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::Output;
 
 /// A large file has many blocks.
 const SHOWN_AT_ONCE_BYTES: usize = 32 << 10;
 
 /// Prints what was asked for, in the order that was asked for.
-pub(super) fn hash(args: &HashArgs, output: Output) -> Result<Exit, Failure> {
+pub(super) fn hash(args: &HashArgs, output: Output) -> Result<Exit, CommandError> {
     let name = args.file.display();
     let mut file = File::open(&args.file).doing(|| format!("opening {name}"))?;
     if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {

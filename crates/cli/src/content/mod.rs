@@ -19,7 +19,7 @@ pub use args::ContentArgs;
 use args::{ContentVerb, MergeArgs, ScanArgs};
 
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::Output;
 use crate::progress::{Progress, Snapshot};
 use crate::signals::cancel_on_signals;
@@ -29,7 +29,7 @@ use crate::units;
 const CONTENT_BYTES: u64 = 32;
 
 /// Calls the verb.
-pub fn content(args: &ContentArgs, output: Output) -> Result<Exit, Failure> {
+pub fn content(args: &ContentArgs, output: Output) -> Result<Exit, CommandError> {
     match &args.verb {
         ContentVerb::Scan(args) => scan_data(args, output),
         ContentVerb::Merge(args) => merge(args, output),
@@ -37,7 +37,7 @@ pub fn content(args: &ContentArgs, output: Output) -> Result<Exit, Failure> {
     }
 }
 
-fn scan_data(args: &ScanArgs, output: Output) -> Result<Exit, Failure> {
+fn scan_data(args: &ScanArgs, output: Output) -> Result<Exit, CommandError> {
     let cancel = cancel_on_signals()?;
     let threads = args
         .threads
@@ -72,7 +72,7 @@ fn scan_data(args: &ScanArgs, output: Output) -> Result<Exit, Failure> {
     write(&found.distribution, &comment, &json, args.output.as_deref(), args.json, output)
 }
 
-fn merge(args: &MergeArgs, output: Output) -> Result<Exit, Failure> {
+fn merge(args: &MergeArgs, output: Output) -> Result<Exit, CommandError> {
     let mut merged = Distribution::default();
     for file in &args.files {
         merged.merge(&read_distribution(file)?);
@@ -131,7 +131,7 @@ fn write(
     file: Option<&std::path::Path>,
     as_json: bool,
     output: Output,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandError> {
     if let Some(file) = file {
         std::fs::write(file, format!("{comment}{distribution}"))
             .doing(|| format!("writing {}", file.display()))?;

@@ -19,7 +19,7 @@ pub use recorded::RecordedArgs;
 use recorded::explore_recorded;
 
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::{Output, Paint};
 use crate::signals::cancel_on_signals;
 use crate::units::{count, counted};
@@ -163,7 +163,7 @@ const TELL_EVERY: usize = 10;
 
 /// Explores, or shows a state that was kept. A state that fails is exit 1; so is one of which nobody knows, since that did
 /// not pass either.
-pub fn crash(args: &CrashArgs, output: Output) -> Result<Exit, Failure> {
+pub fn crash(args: &CrashArgs, output: Output) -> Result<Exit, CommandError> {
     if let Some(state) = &args.state {
         let Some(image) = &args.image else {
             let what = "say with `--image FILE` where the image of the state is to be written";

@@ -25,7 +25,7 @@ use serde_json::json;
 use super::source::{Source, link, name_of};
 use super::{CrashArgs, Held};
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::{Output, Paint};
 use crate::power_loss;
 use crate::signals::cancel_on_signals;
@@ -102,7 +102,7 @@ pub fn explore_recorded(
     subject: Held,
     source: &Path,
     output: Output,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandError> {
     let cancel = cancel_on_signals()?;
     let of = &args.recorded;
     let (kind, subject) = (subject.kind(), subject.name());

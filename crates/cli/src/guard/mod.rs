@@ -24,7 +24,7 @@ pub use args::GuardArgs;
 use args::{AcceptArgs, CheckArgs, ExportArgs, GuardVerb, InitArgs, PlainArgs, RepairArgs, Where};
 
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::Output;
 use crate::signals::cancel_on_signals;
 use crate::units::{bytes, count};
@@ -33,7 +33,7 @@ use crate::units::{bytes, count};
 const TELL_EVERY: Duration = Duration::from_secs(2);
 
 /// Calls the verb.
-pub fn guard(args: &GuardArgs, output: Output) -> Result<Exit, Failure> {
+pub fn guard(args: &GuardArgs, output: Output) -> Result<Exit, CommandError> {
     match &args.verb {
         GuardVerb::Init(args) => init(args, output),
         GuardVerb::Check(args) => check(args, None, output),
@@ -55,7 +55,7 @@ fn threads(wanted: Option<u16>) -> usize {
     wanted.map_or_else(all, usize::from)
 }
 
-fn init(args: &InitArgs, output: Output) -> Result<Exit, Failure> {
+fn init(args: &InitArgs, output: Output) -> Result<Exit, CommandError> {
     let pair = Pair { light: args.light, strong: args.strong };
     let of_machine = args.machine.as_deref().and_then(Configuration::from_word);
     let switch_seconds = match (args.switch, of_machine) {
@@ -75,7 +75,7 @@ fn init(args: &InitArgs, output: Output) -> Result<Exit, Failure> {
     )
 }
 
-fn accept(args: &AcceptArgs, output: Output) -> Result<Exit, Failure> {
+fn accept(args: &AcceptArgs, output: Output) -> Result<Exit, CommandError> {
     let store = open(&args.place)?;
     let (from, what) = match args.paths.is_empty() {
         true => (vec![store.root().to_owned()], TakeIn::Changed),
@@ -98,7 +98,7 @@ fn take(
     what: TakeIn,
     told: Told,
     output: Output,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandError> {
     let cancel = cancel_on_signals()?;
     let progress = TakeProgress::default();
     let tell = || {
@@ -119,7 +119,7 @@ fn take(
     })
 }
 
-fn repair(args: &RepairArgs, output: Output) -> Result<Exit, Failure> {
+fn repair(args: &RepairArgs, output: Output) -> Result<Exit, CommandError> {
     check(&args.check, mirror_of(Some(&args.mirror))?.as_deref(), output)
 }
 
@@ -133,7 +133,7 @@ fn mirror_of(named: Option<&Path>) -> Result<Option<PathBuf>, Error> {
     named.map(whole).transpose()
 }
 
-fn check(args: &CheckArgs, mirror: Option<&Path>, output: Output) -> Result<Exit, Failure> {
+fn check(args: &CheckArgs, mirror: Option<&Path>, output: Output) -> Result<Exit, CommandError> {
     let store = open(&args.place)?;
     store.set_mirror(mirror.map(Path::to_owned));
     let from = match args.paths.is_empty() {
@@ -167,7 +167,7 @@ fn check(args: &CheckArgs, mirror: Option<&Path>, output: Output) -> Result<Exit
     })
 }
 
-fn status(args: &PlainArgs, output: Output) -> Result<Exit, Failure> {
+fn status(args: &PlainArgs, output: Output) -> Result<Exit, CommandError> {
     let store = open(&args.place)?;
     let status = status_of(&store)?;
     match args.json {
@@ -177,7 +177,7 @@ fn status(args: &PlainArgs, output: Output) -> Result<Exit, Failure> {
     Ok(Exit::Pass)
 }
 
-fn export(args: &ExportArgs, output: Output) -> Result<Exit, Failure> {
+fn export(args: &ExportArgs, output: Output) -> Result<Exit, CommandError> {
     let store = open(&args.place)?;
     export_files(&store, &mut |file| output.line(json!(file)))?;
     Ok(Exit::Pass)

@@ -11,7 +11,7 @@ use rotproof_machine::registry::{CleanupStack, Registry, Undo};
 use super::args::MountArgs;
 use super::mirror_of;
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::Output;
 use crate::signals::cancel_on_signals;
 
@@ -19,7 +19,7 @@ use crate::signals::cancel_on_signals;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Mounts, waits, unmounts.
-pub fn mount(args: &MountArgs, output: Output) -> Result<Exit, Failure> {
+pub fn mount(args: &MountArgs, output: Output) -> Result<Exit, CommandError> {
     let store = Store::open(&args.place.directory, args.place.store.as_deref())?;
     store.set_mirror(mirror_of(args.mirror.as_deref())?);
     if args.mode == "e2e" {

@@ -18,7 +18,7 @@ use rotproof_guard::{GuardedFile, Store};
 use super::args::RunArgs;
 use super::mirror_of;
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::signals::cancel_on_signals;
 
 /// The library that is put in front of the C library.
@@ -31,7 +31,7 @@ const DESCRIPTORS: libc::rlim_t = 16384;
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Runs the command, and ends as it does.
-pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
+pub fn run(args: &RunArgs) -> Result<Exit, CommandError> {
     let directory = match &args.directory {
         Some(directory) => directory.clone(),
         None => guarded_around()?,

@@ -6,11 +6,11 @@ use serde_json::json;
 
 use crate::args::ImportArgs;
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::Output;
 
 /// Of a folder, says how many of fio's job files below it can be imported. Prints the rules or the load with what was assumed, or everything in the file that cannot be carried.
-pub fn import(args: &ImportArgs, output: Output) -> Result<Exit, Failure> {
+pub fn import(args: &ImportArgs, output: Output) -> Result<Exit, CommandError> {
     let format = args.format.map(rotproof_import::Format::from);
     if args.file.is_dir() {
         let survey = survey::survey(&args.file, format)?;
@@ -21,8 +21,8 @@ pub fn import(args: &ImportArgs, output: Output) -> Result<Exit, Failure> {
         }
         return Ok(Exit::Pass);
     }
-    let imported =
-        rotproof_import::open(&args.file, format).map_err(|mistakes| Failure::Mistakes(vec![mistakes]))?;
+    let imported = rotproof_import::open(&args.file, format)
+        .map_err(|mistakes| CommandError::Mistakes(vec![mistakes]))?;
     if args.json {
         output.json(&json!(imported));
     } else {

@@ -13,7 +13,7 @@ use rotproof_results::run::LoadRun;
 use super::{LISTED_MAX, LoadArgs, Results, WIDTH};
 use crate::clean::tell_stuck;
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::hung::{self, HungWatch};
 use crate::output::{Output, Paint};
 use crate::progress::Progress;
@@ -23,7 +23,7 @@ use crate::table::{Align, Table, clip};
 use crate::{course, machine, units, verdict};
 
 /// Runs the load of files and prints what it found.
-pub(super) fn load(args: &LoadArgs, personality: Personality, output: Output) -> Result<Exit, Failure> {
+pub(super) fn load(args: &LoadArgs, personality: Personality, output: Output) -> Result<Exit, CommandError> {
     let LoadTarget::Path(folder) = &args.target else {
         let message = format!("--personality works on files in a folder, and {} is none", args.target);
         return Err(Error::new(ErrorKind::Invalid, message).into());

@@ -3,7 +3,7 @@
 use rotproof_block::{Error, ErrorKind};
 use rotproof_load::personality::Personality;
 use rotproof_load::{Arrivals, LoadSpec, Pattern, Rate, Retry, ThinkAfter, ThinkTime, Trace};
-use rotproof_measure::load::Record;
+use rotproof_measure::load::RecordOptions;
 use rotproof_probe::{Probes, ProbesSpec};
 use rotproof_record::statistics::SteadySpec;
 use rotproof_record::{IntervalLength, RecordSpec};
@@ -162,7 +162,7 @@ impl LoadArgs {
     }
 
     /// What is to be recorded, and where it is kept.
-    pub fn record(&self) -> Result<Option<Record>, Error> {
+    pub fn record(&self) -> Result<Option<RecordOptions>, Error> {
         if self.results.is_none() && self.steadystate.is_none() {
             return match self.interval {
                 None => Ok(None),
@@ -181,7 +181,7 @@ impl LoadArgs {
             steady.validate_live(spec.interval.nanoseconds(), &path, &mut problems);
         }
         match problems.into_iter().next() {
-            None => Ok(Some(Record { spec, results: self.results.clone() })),
+            None => Ok(Some(RecordOptions { spec, results: self.results.clone() })),
             Some(problem) => {
                 let help = problem.help.map_or(String::new(), |help| format!("; {help}"));
                 let option = if problem.path.as_str() == "window" { "--ss-dur" } else { "--interval" };
@@ -261,7 +261,7 @@ mod tests {
         line.load.spec().map_err(|error| error.to_string())
     }
 
-    fn record(line: &str) -> Result<Option<Record>, String> {
+    fn record(line: &str) -> Result<Option<RecordOptions>, String> {
         let words = std::iter::once("load").chain(line.split_whitespace());
         let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
         line.load.record().map_err(|error| error.to_string())

@@ -23,7 +23,7 @@ use rotproof_results::run::{LoadRun, LoadTrace};
 use crate::clean::tell_stuck;
 use crate::course;
 use crate::exit::Exit;
-use crate::fail::{Failure, error_json};
+use crate::fail::{CommandError, error_json};
 use crate::hung::{self, HungWatch};
 use crate::machine;
 use crate::output::{Output, Paint};
@@ -43,7 +43,7 @@ const LISTED_MAX: usize = 8;
 const WIDTH: usize = 80;
 
 /// Runs the load and prints what it found.
-pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, Failure> {
+pub fn load(args: &LoadArgs, output: Output) -> Result<Exit, CommandError> {
     if let Some(personality) = args.personality()? {
         return files::load(args, personality, output);
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 pub use args::MapArgs;
 
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::{Output, Paint};
 use crate::table::{Align, Table, clip};
 use crate::units;
@@ -23,7 +23,7 @@ const DAMAGES_SHOWN: usize = 5;
 const WIDTH: usize = 76;
 
 /// Reads the file system and prints its map, or a part of it.
-pub fn map(args: &MapArgs, output: Output) -> Result<Exit, Failure> {
+pub fn map(args: &MapArgs, output: Output) -> Result<Exit, CommandError> {
     let wanted = args.kind.as_deref().map(wanted_kind).transpose()?;
     let drawing = args.picture.as_deref().map(Drawing::of).transpose()?;
     let mounted_at = mounted_at(&args.device)?;
@@ -71,7 +71,7 @@ enum Drawing {
 }
 
 impl Drawing {
-    fn of(path: &Path) -> Result<Self, Failure> {
+    fn of(path: &Path) -> Result<Self, CommandError> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("svg") => Ok(Self::Svg),
             Some("html") => Ok(Self::Html),
@@ -81,7 +81,7 @@ impl Drawing {
     }
 }
 
-fn wanted_kind(word: &str) -> Result<&str, Failure> {
+fn wanted_kind(word: &str) -> Result<&str, CommandError> {
     let all = words();
     if all.contains(&word) {
         return Ok(word);
@@ -91,13 +91,13 @@ fn wanted_kind(word: &str) -> Result<&str, Failure> {
 }
 
 /// Where the device is mounted, if it is.
-fn mounted_at(device: &Path) -> Result<Option<std::path::PathBuf>, Failure> {
+fn mounted_at(device: &Path) -> Result<Option<std::path::PathBuf>, CommandError> {
     let Ok(real) = device.canonicalize() else { return Ok(None) };
     let mounts = rotproof_machine::mounts::mounts()?;
     Ok(mounts.into_iter().find(|mount| mount.source == real).map(|mount| mount.path))
 }
 
-fn read_map(device: &Path) -> Result<Map, Failure> {
+fn read_map(device: &Path) -> Result<Map, CommandError> {
     let cached = ReadOnlyFile::open(device, false)?;
     // ext4 works in the cache of its device; the others have caches of their own, and what that of the device holds is old.
     let found = match detect(&cached) {
@@ -111,7 +111,7 @@ fn read_map(device: &Path) -> Result<Map, Failure> {
 }
 
 /// The offset that was asked for.
-fn place_of(args: &MapArgs, map: &Map) -> Result<Option<u64>, Failure> {
+fn place_of(args: &MapArgs, map: &Map) -> Result<Option<u64>, CommandError> {
     let offset = match (args.block, args.offset) {
         (Some(block), _) => block.saturating_mul(map.block_bytes),
         (None, Some(offset)) => offset.0,

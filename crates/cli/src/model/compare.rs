@@ -4,7 +4,7 @@ use rotproof_model::{Path, systems};
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::{Output, Paint};
 use crate::table::{Align, Table, clip};
 
@@ -14,7 +14,7 @@ use super::score::{outcome_json, score_bars};
 use super::{figures, text};
 
 /// Prints a table of scores, and draws the scores against residency.
-pub fn compare(args: &CompareArgs, output: Output) -> Result<Exit, Failure> {
+pub fn compare(args: &CompareArgs, output: Output) -> Result<Exit, CommandError> {
     let goal = args.conditions.goal.0;
     let machines = designs::machines(&args.machine)?;
     let designs = designs::open(&args.designs, &systems::WORDS, goal)?;

@@ -4,7 +4,7 @@ use rotproof_model::contour::{Grid, even_steps};
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::{Output, Paint};
 use crate::table::{Align, Table, clip};
 
@@ -15,7 +15,7 @@ use super::{designs, figures, text};
 const TABLE_POINTS: (usize, usize) = (8, 6);
 
 /// Prints a coarse table for each design, and draws all of it.
-pub fn contour(args: &ContourArgs, output: Output) -> Result<Exit, Failure> {
+pub fn contour(args: &ContourArgs, output: Output) -> Result<Exit, CommandError> {
     let goal = args.conditions.goal.0;
     let designs =
         designs::open(&args.designs, &["nc", "zfs", "e2e-xor", "e2e-fletcher", "z2-dynamic"], goal)?;

@@ -9,7 +9,7 @@ use rotproof_model::{Checksum, Goal, Path};
 use rotproof_spec::nearest;
 use serde_json::{Value, json};
 
-use crate::fail::Failure;
+use crate::fail::CommandError;
 
 use super::args::MachineArgs;
 use super::text;
@@ -24,7 +24,7 @@ pub struct Machine {
 }
 
 /// The machine of a command; the consumer's where none is named.
-pub fn machine(args: &MachineArgs) -> Result<Machine, Failure> {
+pub fn machine(args: &MachineArgs) -> Result<Machine, CommandError> {
     let word = args.machine.as_deref().unwrap_or("consumer");
     let mut rates = Configuration::from_word(word).ok_or_else(|| {
         let known = Configuration::WORDS;
@@ -44,7 +44,7 @@ pub fn machine(args: &MachineArgs) -> Result<Machine, Failure> {
 }
 
 /// All known machines, or the one that is named.
-pub fn machines(args: &MachineArgs) -> Result<Vec<Machine>, Failure> {
+pub fn machines(args: &MachineArgs) -> Result<Vec<Machine>, CommandError> {
     if args.machine.is_some() || args.memory.is_some() || args.disk.is_some() {
         return Ok(vec![machine(args)?]);
     }
@@ -54,7 +54,7 @@ pub fn machines(args: &MachineArgs) -> Result<Vec<Machine>, Failure> {
 }
 
 /// The designs with these names; `default` where there are none. Mistakes of all path files are told at once.
-pub fn open(names: &[String], default: &[&str], goal: Goal) -> Result<Vec<Path>, Failure> {
+pub fn open(names: &[String], default: &[&str], goal: Goal) -> Result<Vec<Path>, CommandError> {
     let default: Vec<String> = default.iter().map(|&word| word.to_owned()).collect();
     let names = if names.is_empty() { &default } else { names };
     let (mut designs, mut mistakes) = (Vec::new(), Vec::new());
@@ -74,7 +74,7 @@ pub fn open(names: &[String], default: &[&str], goal: Goal) -> Result<Vec<Path>,
             return Err(unknown(name));
         }
     }
-    if mistakes.is_empty() { Ok(designs) } else { Err(Failure::Mistakes(mistakes)) }
+    if mistakes.is_empty() { Ok(designs) } else { Err(CommandError::Mistakes(mistakes)) }
 }
 
 fn of_word(word: &str, goal: Goal) -> Option<Path> {
@@ -88,7 +88,7 @@ fn looks_like_a_file(name: &str) -> bool {
     name.contains('/') || FilePath::new(name).extension().is_some()
 }
 
-fn unknown(name: &str) -> Failure {
+fn unknown(name: &str) -> CommandError {
     let known: Vec<String> = systems::WORDS
         .iter()
         .map(|&word| word.to_owned())

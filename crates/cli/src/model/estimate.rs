@@ -8,7 +8,7 @@ use rotproof_model::{Bound, Uncertain, estimate as model};
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::{Output, Paint};
 use crate::table::{Align, Table, clip};
 use crate::units;
@@ -41,7 +41,7 @@ struct Counts {
 }
 
 /// Prints P_k and P_1 of each outcome.
-pub fn estimate(args: &EstimateArgs, output: Output) -> Result<Exit, Failure> {
+pub fn estimate(args: &EstimateArgs, output: Output) -> Result<Exit, CommandError> {
     let counts = match args.counts.as_slice() {
         [folder] if !folder.contains('=') => from_results(Path::new(folder), args)?,
         all => from_numbers(all, args)?,
@@ -54,12 +54,12 @@ pub fn estimate(args: &EstimateArgs, output: Output) -> Result<Exit, Failure> {
     Ok(Exit::Pass)
 }
 
-fn refuse(message: String) -> Failure {
+fn refuse(message: String) -> CommandError {
     Error::new(ErrorKind::Invalid, message).into()
 }
 
 /// `R=9 W=2 C=0 --trials 100 --faults 16`. Whoever suffered none of the outcomes survived: S.
-fn from_numbers(texts: &[String], args: &EstimateArgs) -> Result<Counts, Failure> {
+fn from_numbers(texts: &[String], args: &EstimateArgs) -> Result<Counts, CommandError> {
     let mut outcomes: Vec<(String, u64, bool)> = Vec::new();
     for text in texts {
         let (name, count) = text
@@ -95,7 +95,7 @@ fn from_numbers(texts: &[String], args: &EstimateArgs) -> Result<Counts, Failure
 /// Each run is a trial: R if it handed out corrupt data, C if the subject did not come back, E if something could not be
 /// read or written, S if none of these. Of faults in memory also W, what the subject wrote corrupt; of others nothing in a run
 /// tells that from data that was corrupted below it.
-fn from_results(folder: &Path, args: &EstimateArgs) -> Result<Counts, Failure> {
+fn from_results(folder: &Path, args: &EstimateArgs) -> Result<Counts, CommandError> {
     let runs = Runs::read(folder)?;
     let trials = runs.list.len() as u64;
     if args.trials.is_some_and(|asked| asked != trials) {
@@ -140,7 +140,7 @@ fn is_worse(run: &Run) -> bool {
     run.is_gone || run.coverage.silent > 0 || has_read(run) || has_written(run)
 }
 
-fn shares(counts: &Counts) -> Result<Vec<(&str, u64, Uncertain, Uncertain)>, Failure> {
+fn shares(counts: &Counts) -> Result<Vec<(&str, u64, Uncertain, Uncertain)>, CommandError> {
     let each = counts.outcomes.iter().map(|(name, count, is_survival)| {
         let share = model::share(*count, counts.trials)
             .ok_or_else(|| refuse(format!("{count} of {} trials is no share", counts.trials)))?;
@@ -167,7 +167,7 @@ fn percent(number: Uncertain) -> String {
     format!("{value:.places$}% [{low:.places$}, {high:.places$}]")
 }
 
-fn render(counts: &Counts, paint: Paint) -> Result<String, Failure> {
+fn render(counts: &Counts, paint: Paint) -> Result<String, CommandError> {
     let k = counts.faults;
     let headings = [format!("P_{k}"), "P_1".to_owned()];
     let mut table = Table::new(&[
@@ -202,7 +202,7 @@ fn render(counts: &Counts, paint: Paint) -> Result<String, Failure> {
     Ok(text)
 }
 
-fn to_json(counts: &Counts) -> Result<Value, Failure> {
+fn to_json(counts: &Counts) -> Result<Value, CommandError> {
     let outcomes: Vec<Value> = shares(counts)?
         .into_iter()
         .map(|(name, count, share, one)| {

@@ -9,7 +9,7 @@ use rotproof_model::systems::Configuration;
 use rotproof_model::{Bound, Goal, Path, Uncertain, index_of, rate_of_index, switch_time};
 use rotproof_plot::{Axis, Color, Curve, Figure, LINE_COLORS, Legend, Panel, Tile, html, png, shade, svg};
 
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::Output;
 
 use super::designs::Machine;
@@ -19,7 +19,7 @@ use super::text;
 const PNG_SCALE: f64 = 2.0;
 
 /// Writes a figure in the format that the name of the file ends with, and says so.
-pub fn write(file: &FilePath, figure: &Figure, numbers: &str, output: Output) -> Result<(), Failure> {
+pub fn write(file: &FilePath, figure: &Figure, numbers: &str, output: Output) -> Result<(), CommandError> {
     let scene = figure.scene();
     let extension = file.extension().map(|extension| extension.to_string_lossy().to_lowercase());
     let content = match extension.as_deref() {

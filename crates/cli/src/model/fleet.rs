@@ -12,7 +12,7 @@ use rotproof_model::fleet::{
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::{Output, Paint};
 use crate::progress::{Progress, Snapshot};
 use crate::signals::cancel_on_signals;
@@ -23,7 +23,7 @@ use super::args::{FleetArgs, SamplingWord};
 use super::{figures, fleet_course, text};
 
 /// Simulates, and prints what is to be expected beside the closed form.
-pub fn fleet(args: &FleetArgs, output: Output) -> Result<Exit, Failure> {
+pub fn fleet(args: &FleetArgs, output: Output) -> Result<Exit, CommandError> {
     let (fleet, unused) = described(args)?;
     if let Some((field, message)) = fleet.mistake() {
         return Err(Error::new(ErrorKind::Invalid, format!("{field} {message}")).into());
@@ -71,7 +71,7 @@ pub fn fleet(args: &FleetArgs, output: Output) -> Result<Exit, Failure> {
 }
 
 /// The fleet, and what its file says that is not used.
-fn described(args: &FleetArgs) -> Result<(Fleet, Vec<String>), Failure> {
+fn described(args: &FleetArgs) -> Result<(Fleet, Vec<String>), CommandError> {
     let undetected = args.undetected.0.value();
     let mut fleet = Fleet {
         groups: args.groups,
@@ -94,7 +94,8 @@ fn described(args: &FleetArgs) -> Result<(Fleet, Vec<String>), Failure> {
         fleet.sources = vec![Source::singles("errors", args.errors, undetected).with_bursts(args.bursts)];
         return Ok((fleet, Vec::new()));
     };
-    let faults = fleet_file::open(file, undetected).map_err(|mistakes| Failure::Mistakes(vec![mistakes]))?;
+    let faults =
+        fleet_file::open(file, undetected).map_err(|mistakes| CommandError::Mistakes(vec![mistakes]))?;
     let (hazard, age_years) = faults.failures.unwrap_or((Hazard::constant(0.0), 0.0));
     fleet = Fleet {
         hazard,

@@ -14,13 +14,13 @@ mod switch_time;
 mod text;
 
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::Output;
 
 pub use args::{ModelArgs, Verb};
 
 /// Calls the verb.
-pub fn model(args: &ModelArgs, output: Output) -> Result<Exit, Failure> {
+pub fn model(args: &ModelArgs, output: Output) -> Result<Exit, CommandError> {
     match &args.verb {
         Verb::Score(args) => score::score(args, output),
         Verb::Compare(args) => compare::compare(args, output),

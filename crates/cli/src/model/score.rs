@@ -4,7 +4,7 @@ use rotproof_model::{Checksum, Device, Fate, Outcome, Path, Probability, Stage, 
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::{Output, Paint};
 use crate::table::{Align, Table, clip};
 
@@ -13,7 +13,7 @@ use super::designs::{self, Machine};
 use super::text;
 
 /// Prints the score, what it is made of, and whether the goal is met.
-pub fn score(args: &ScoreArgs, output: Output) -> Result<Exit, Failure> {
+pub fn score(args: &ScoreArgs, output: Output) -> Result<Exit, CommandError> {
     let goal = args.conditions.goal.0;
     let machine = designs::machine(&args.machine)?;
     let design = designs::open(std::slice::from_ref(&args.design), &[], goal)?.remove(0);

@@ -4,7 +4,7 @@ use rotproof_model::{Bound, Goal, Path};
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::{Output, Paint};
 use crate::table::{Align, Table, clip};
 
@@ -13,7 +13,7 @@ use super::designs::{self, Machine};
 use super::{figures, text};
 
 /// Prints a table of times, and draws them against the memory index.
-pub fn switch_time(args: &SwitchTimeArgs, output: Output) -> Result<Exit, Failure> {
+pub fn switch_time(args: &SwitchTimeArgs, output: Output) -> Result<Exit, CommandError> {
     let goal = args.goal.0;
     let machines = designs::machines(&args.machine)?;
     let designs = designs::open(&args.designs, &["z2-static"], goal)?;

@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::args::RunArgs;
 use crate::clean::tell_stuck;
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::Output;
 use crate::signals::cancel_on_signals;
 use crate::trials::{self, Trial, shell_word};
@@ -52,7 +52,7 @@ impl Cell {
 
 /// Reads all trials before the first one runs. A trial that cannot be run does not keep the next from running, an
 /// interruption does.
-pub fn run(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
+pub fn run(args: &RunArgs, output: Output) -> Result<Exit, CommandError> {
     let Some(path) = &args.junit else { return run_trials(args, output) };
     junit::check(path)?;
     let exit = run_trials(args, output);
@@ -63,7 +63,7 @@ pub fn run(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
     exit
 }
 
-fn run_trials(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
+fn run_trials(args: &RunArgs, output: Output) -> Result<Exit, CommandError> {
     let cells = cells(args)?;
     let replay = args.replay.as_deref().map(Recorded::read).transpose()?.map(Arc::new);
     if replay.is_some() && cells.len() > 1 {
@@ -105,7 +105,7 @@ fn run_trials(args: &RunArgs, output: Output) -> Result<Exit, Failure> {
 }
 
 /// Every trial with every setting of the matrix.
-fn cells(args: &RunArgs) -> Result<Vec<Cell>, Failure> {
+fn cells(args: &RunArgs) -> Result<Vec<Cell>, CommandError> {
     let settings = matrix::settings(&args.matrix).ok_or_else(|| {
         let context =
             format!("the matrix has more than {} combinations; take fewer values", matrix::CELLS_MAX);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rotproof_block::{Error, ErrorKind};
-use rotproof_fault::Record;
+use rotproof_fault::Injection;
 use rotproof_machine::Cancel;
 use rotproof_measure::{Moment, Monitor};
 use rotproof_serve::metrics::Observed;
@@ -17,7 +17,7 @@ use super::repeat::{Repeated, repeat};
 use super::{Cell, latest};
 use crate::args::RunArgs;
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::hung::HungWatch;
 use crate::load::tell_unwritten;
 use crate::output::Output;
@@ -155,7 +155,7 @@ pub fn snapshot(moment: &Moment) -> Snapshot {
 }
 
 /// A fault that was injected, in one line: `media: read of 4.0 KiB at 1.2 MiB of a, error`.
-fn hit(record: &Record) -> String {
+fn hit(record: &Injection) -> String {
     let place = match record.length {
         0 => String::new(),
         length => format!(" of {} at {}", units::bytes(length), units::bytes(record.offset)),
@@ -168,7 +168,7 @@ fn hit(record: &Record) -> String {
 fn tell_trouble(finished: &Finished, output: Output) -> Exit {
     let unwritten = finished.unwritten.iter().map(|error| tell_unwritten(error, output));
     let left = finished.left.iter().map(|error| {
-        Failure::from(Error::new(error.kind(), error.to_string())).report(output, false);
+        CommandError::from(Error::new(error.kind(), error.to_string())).report(output, false);
         Exit::of_error(error.kind())
     });
     unwritten.chain(left).fold(Exit::Pass, Exit::and)

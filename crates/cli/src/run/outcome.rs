@@ -10,7 +10,7 @@ use rotproof_trial::runner::{Finished, TrialRun};
 use serde_json::Value;
 
 use crate::exit::Exit;
-use crate::fail::{Failure, error_json};
+use crate::fail::{CommandError, error_json};
 use crate::output::Paint;
 use crate::snippet;
 use crate::table::clip;
@@ -139,12 +139,12 @@ impl Outcome {
 }
 
 /// What came of each file of a command that ended before its first trial began.
-pub fn of_failure(files: &[PathBuf], failure: &Failure) -> Vec<Outcome> {
+pub fn of_failure(files: &[PathBuf], failure: &CommandError) -> Vec<Outcome> {
     let of_file = |path: &PathBuf| {
         let file = path.display().to_string();
         let outcome = match failure {
-            Failure::Error(error) => Outcome::of_error(error),
-            Failure::Mistakes(all) => {
+            CommandError::Error(error) => Outcome::of_error(error),
+            CommandError::Mistakes(all) => {
                 let own: Vec<&Diagnostics> = all.iter().filter(|mistakes| mistakes.file == file).collect();
                 let texts = own.iter().map(|mistakes| snippet::render(mistakes, Paint::OFF));
                 match own.first().and_then(|mistakes| mistakes.list.first()) {

@@ -10,14 +10,14 @@ use rotproof_trace::{Access, Remap, Unwritable, Writer};
 use super::args::ConvertArgs;
 use super::{open, stopped, tell_malformed};
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::Output;
 
 /// Units in which accesses are placed on a smaller device.
 const BLOCK_BYTES: u64 = 4096;
 
 /// Writes the trace as it is read.
-pub fn convert(args: &ConvertArgs, output: Output) -> Result<Exit, Failure> {
+pub fn convert(args: &ConvertArgs, output: Output) -> Result<Exit, CommandError> {
     let (mut reader, _) = open(&args.input)?;
     let to: Box<dyn Write> = match &args.output {
         Some(path) if path.as_os_str() != "-" => {
@@ -61,8 +61,8 @@ fn placed(access: Access, remap: Option<Remap>) -> Access {
     }
 }
 
-fn unwritable(error: Unwritable) -> Failure {
-    Failure::Error(match error {
+fn unwritable(error: Unwritable) -> CommandError {
+    CommandError::Error(match error {
         Unwritable::Io(error) => Error::from_io(error, "writing the trace"),
         error => Error::new(ErrorKind::Invalid, error.to_string()),
     })

@@ -8,13 +8,13 @@ use serde_json::json;
 use super::args::InfoArgs;
 use super::{open, stopped, tell_malformed};
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::{Output, Paint};
 use crate::table::{Align, Table};
 use crate::units;
 
 /// Reads the whole trace and prints its figures.
-pub fn info(args: &InfoArgs, output: Output) -> Result<Exit, Failure> {
+pub fn info(args: &InfoArgs, output: Output) -> Result<Exit, CommandError> {
     let (mut reader, format) = open(&args.input)?;
     let mut summary = Summary::default();
     for access in reader.by_ref() {

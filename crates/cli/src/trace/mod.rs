@@ -17,7 +17,7 @@ use args::{InputArgs, Verb};
 pub use args::{TraceArgs, TraceFormat};
 
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::{Output, Paint, visible};
 use crate::table::clip;
 use crate::units;
@@ -26,7 +26,7 @@ use crate::units;
 const BEGINNING_BYTES: usize = 16 << 10;
 
 /// Does what was asked.
-pub fn trace(args: &TraceArgs, output: Output) -> Result<Exit, Failure> {
+pub fn trace(args: &TraceArgs, output: Output) -> Result<Exit, CommandError> {
     match &args.verb {
         Verb::Info(args) => info::info(args, output),
         Verb::Convert(args) => convert::convert(args, output),
@@ -37,7 +37,7 @@ pub fn trace(args: &TraceArgs, output: Output) -> Result<Exit, Failure> {
 type Open = Reader<Box<dyn BufRead>>;
 
 /// Opens a trace; `-` is standard input.
-fn open(args: &InputArgs) -> Result<(Open, Format), Failure> {
+fn open(args: &InputArgs) -> Result<(Open, Format), CommandError> {
     let input: Box<dyn Read> = if args.file == Path::new("-") {
         let input: Stdin = stdin();
         Box::new(input)
@@ -76,7 +76,7 @@ fn open(args: &InputArgs) -> Result<(Open, Format), Failure> {
 }
 
 /// Why a trace could not be read to its end.
-fn stopped(stop: Stop) -> Failure {
+fn stopped(stop: Stop) -> CommandError {
     let error = match stop {
         Stop::Io(error) => Error::from_io(error, "reading the trace"),
         stop @ Stop::Malformed(_) => {
@@ -84,7 +84,7 @@ fn stopped(stop: Stop) -> Failure {
             Error::new(ErrorKind::Invalid, message)
         }
     };
-    Failure::Error(error)
+    CommandError::Error(error)
 }
 
 /// What a verdict says of the trace that its load replayed: `1,234 accesses of the trace replayed`, and of lines that were

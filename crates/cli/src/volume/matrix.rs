@@ -7,13 +7,13 @@ use serde_json::json;
 
 use super::args::MatrixArgs;
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::Output;
 use crate::signals::cancel_on_signals;
 use crate::units::counted;
 
 /// Does all cells and prints the table. Exit 1 if one of the volume is not as it should be.
-pub fn matrix(args: &MatrixArgs, output: Output) -> Result<Exit, Failure> {
+pub fn matrix(args: &MatrixArgs, output: Output) -> Result<Exit, CommandError> {
     let cells: Vec<Cell> = all_cells()
         .into_iter()
         .map(|(fault, place, when)| volume_cell(fault, place, when, args.seed))
@@ -46,13 +46,13 @@ pub fn matrix(args: &MatrixArgs, output: Output) -> Result<Exit, Failure> {
 }
 
 /// The cells of what stands beside the volume, system by system.
-fn beside(args: &MatrixArgs, output: Output) -> Result<Vec<(Peer, Vec<Cell>)>, Failure> {
+fn beside(args: &MatrixArgs, output: Output) -> Result<Vec<(Peer, Vec<Cell>)>, CommandError> {
     if args.beside.is_empty() {
         return Ok(Vec::new());
     }
     let run = Registry::of_user()?.begin()?;
     let done = args.beside.iter().map(|peer| Ok((*peer, cells_of(*peer, &run, args, output)?)));
-    let done: Result<Vec<_>, Failure> = done.collect();
+    let done: Result<Vec<_>, CommandError> = done.collect();
     let left = run.finish();
     let done = done?;
     match left.into_iter().next() {
@@ -61,7 +61,7 @@ fn beside(args: &MatrixArgs, output: Output) -> Result<Vec<(Peer, Vec<Cell>)>, F
     }
 }
 
-fn cells_of(peer: Peer, run: &Run, args: &MatrixArgs, output: Output) -> Result<Vec<Cell>, Failure> {
+fn cells_of(peer: Peer, run: &Run, args: &MatrixArgs, output: Output) -> Result<Vec<Cell>, CommandError> {
     let cancel = cancel_on_signals()?;
     let wanted: Vec<_> = all_cells().into_iter().filter(|(_, place, _)| peer.has(*place)).collect();
     let mut cells = Vec::new();

@@ -25,11 +25,11 @@ use args::{
 };
 
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::Output;
 
 /// Calls the verb.
-pub fn volume(args: &VolumeArgs, output: Output) -> Result<Exit, Failure> {
+pub fn volume(args: &VolumeArgs, output: Output) -> Result<Exit, CommandError> {
     match &args.verb {
         VolumeVerb::Create(args) => create(args, output),
         VolumeVerb::Serve(args) => serve::serve(args, output),
@@ -72,7 +72,7 @@ fn kind_of(checksum: Checksum) -> Option<ChecksumKind> {
     }
 }
 
-fn create(args: &CreateArgs, output: Output) -> Result<Exit, Failure> {
+fn create(args: &CreateArgs, output: Output) -> Result<Exit, CommandError> {
     let chunk_bytes = u32::try_from(args.chunk.0)
         .ok()
         .filter(|chunk| chunk.is_power_of_two() && (4096..=64 << 20).contains(chunk))
@@ -105,7 +105,7 @@ fn create(args: &CreateArgs, output: Output) -> Result<Exit, Failure> {
     Ok(Exit::Pass)
 }
 
-fn status(args: &StatusArgs, output: Output) -> Result<Exit, Failure> {
+fn status(args: &StatusArgs, output: Output) -> Result<Exit, CommandError> {
     let found = on_record(&args.members, &runtime()?)?;
     match server_of(&found) {
         // Who has it open knows more than is on record.
@@ -125,7 +125,7 @@ fn show_status(found: &Inspection, json: bool, output: Output) {
     }
 }
 
-fn replace(args: &ReplaceArgs, output: Output) -> Result<Exit, Failure> {
+fn replace(args: &ReplaceArgs, output: Output) -> Result<Exit, CommandError> {
     if args.members.contains(&args.with) {
         let message = format!(
             "{} is a member; give the device that takes a place by --with alone",
@@ -142,7 +142,7 @@ fn replace(args: &ReplaceArgs, output: Output) -> Result<Exit, Failure> {
     Ok(conclude(&perform(&args.members, task, output)?, args.json, output))
 }
 
-fn versions(args: &VersionsArgs, output: Output) -> Result<Exit, Failure> {
+fn versions(args: &VersionsArgs, output: Output) -> Result<Exit, CommandError> {
     if let Some(version) = args.beside {
         return beside(args, version, output);
     }
@@ -176,7 +176,7 @@ fn versions(args: &VersionsArgs, output: Output) -> Result<Exit, Failure> {
 }
 
 /// Has the server of a volume offer a version too.
-fn beside(args: &VersionsArgs, version: u64, output: Output) -> Result<Exit, Failure> {
+fn beside(args: &VersionsArgs, version: u64, output: Output) -> Result<Exit, CommandError> {
     let found = on_record(&args.members, &runtime()?)?;
     let Some(mut server) = server_of(&found) else {
         let message =
@@ -195,7 +195,7 @@ fn beside(args: &VersionsArgs, version: u64, output: Output) -> Result<Exit, Fai
     Ok(Exit::Pass)
 }
 
-fn capture(args: &CaptureArgs, output: Output) -> Result<Exit, Failure> {
+fn capture(args: &CaptureArgs, output: Output) -> Result<Exit, CommandError> {
     let done = perform(&args.members, VolumeTask::Capture { name: args.name.clone() }, output)?;
     match args.json {
         true => output.json(&done),
@@ -204,7 +204,7 @@ fn capture(args: &CaptureArgs, output: Output) -> Result<Exit, Failure> {
     Ok(Exit::Pass)
 }
 
-fn rollback(args: &RollbackArgs, output: Output) -> Result<Exit, Failure> {
+fn rollback(args: &RollbackArgs, output: Output) -> Result<Exit, CommandError> {
     let done = perform(&args.members, VolumeTask::Rollback { version: args.to }, output)?;
     match args.json {
         true => output.json(&done),
@@ -227,7 +227,7 @@ fn conclude(upkeep: &Value, json: bool, output: Output) -> Exit {
     if is_left("left_bytes") || is_left("differing_bytes") { Exit::VerdictFailed } else { Exit::Pass }
 }
 
-fn destroy(args: &DestroyArgs, output: Output) -> Result<Exit, Failure> {
+fn destroy(args: &DestroyArgs, output: Output) -> Result<Exit, CommandError> {
     let runtime = runtime()?;
     let found = on_record(&args.members, &runtime)?;
     if let Some(mut server) = server_of(&found) {
@@ -247,5 +247,5 @@ fn destroy(args: &DestroyArgs, output: Output) -> Result<Exit, Failure> {
             output.result(format_args!("{:032x} is no more", found.status.id));
             Ok::<_, Error>(Exit::Pass)
         })?
-        .map_err(Failure::from)
+        .map_err(CommandError::from)
 }

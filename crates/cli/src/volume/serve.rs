@@ -7,11 +7,11 @@ use serde_json::json;
 use super::access::{on_record, runtime};
 use super::args::ServeVolumeArgs;
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::Output;
 
 /// Serves a volume, or a version of it, until it is interrupted.
-pub fn serve(args: &ServeVolumeArgs, output: Output) -> Result<Exit, Failure> {
+pub fn serve(args: &ServeVolumeArgs, output: Output) -> Result<Exit, CommandError> {
     let found = on_record(&args.members, &runtime()?)?;
     for note in &found.notes {
         output.note(note);
@@ -27,7 +27,7 @@ pub fn serve(args: &ServeVolumeArgs, output: Output) -> Result<Exit, Failure> {
     }
     let file =
         TrialFile::parse_to_serve(&args.name, description.to_string().as_bytes(), &Overrides::default())
-            .map_err(|mistakes| Failure::Mistakes(vec![mistakes]))?;
+            .map_err(|mistakes| CommandError::Mistakes(vec![mistakes]))?;
     let options = ServeOptions {
         name: args.name.clone(),
         exports: args.exports.clone(),

@@ -11,7 +11,7 @@ use super::access::{Server, candidates, claim, on_record, perform, runtime, serv
 use super::args::{AddArgs, GrowArgs, RemoveArgs};
 use super::{absolute, conclude, rate, show, show_status};
 use crate::exit::Exit;
-use crate::fail::Failure;
+use crate::fail::CommandError;
 use crate::output::Output;
 use crate::units::bytes;
 
@@ -34,7 +34,7 @@ fn to_fill(
 }
 
 /// Shows a volume as its server sees it.
-fn show_served(mut server: Server, json: bool, output: Output) -> Result<Exit, Failure> {
+fn show_served(mut server: Server, json: bool, output: Output) -> Result<Exit, CommandError> {
     let status = server.look()?;
     match json {
         true => output.json(&status),
@@ -43,7 +43,7 @@ fn show_served(mut server: Server, json: bool, output: Output) -> Result<Exit, F
     Ok(Exit::Pass)
 }
 
-pub fn add(args: &AddArgs, output: Output) -> Result<Exit, Failure> {
+pub fn add(args: &AddArgs, output: Output) -> Result<Exit, CommandError> {
     if let Some(spare) = &args.spare {
         let task = VolumeTask::AddSpare { device: absolute(spare), overwrite: args.overwrite };
         let done = perform(&args.members, task, output)?;
@@ -76,7 +76,7 @@ pub fn add(args: &AddArgs, output: Output) -> Result<Exit, Failure> {
     Ok(conclude(&done, args.json, output))
 }
 
-pub fn remove(args: &RemoveArgs, output: Output) -> Result<Exit, Failure> {
+pub fn remove(args: &RemoveArgs, output: Output) -> Result<Exit, CommandError> {
     if let Some(spare) = args.spare {
         perform(&args.members, VolumeTask::RemoveSpare { spare }, output)?;
     }
@@ -110,7 +110,7 @@ pub fn remove(args: &RemoveArgs, output: Output) -> Result<Exit, Failure> {
     Ok(Exit::Pass)
 }
 
-pub fn grow(args: &GrowArgs, output: Output) -> Result<Exit, Failure> {
+pub fn grow(args: &GrowArgs, output: Output) -> Result<Exit, CommandError> {
     let runtime = runtime()?;
     if let Some(mut server) = server_of(&on_record(&args.members, &runtime)?) {
         let with = args.with.iter().map(|path| absolute(path)).collect();

@@ -70,7 +70,7 @@ impl ExploreOptions {
 /// A state that fails.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Failure {
+pub struct FailingState {
     /// Its number among all states.
     pub index: u64,
     /// Which.
@@ -144,7 +144,7 @@ pub struct Exploration {
     /// Those whose check found nothing.
     pub passed: u64,
     /// Those that fail, by their number.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<FailingState>,
     /// Those of which nobody knows.
     pub unknown: Vec<Unknown>,
     /// By the name of the way.
@@ -338,7 +338,7 @@ impl Worker<'_> {
             Ok(findings) if findings.is_empty() => {}
             Ok(findings) => {
                 by_way.1 += 1;
-                found.saved.failures.push(Failure { index, state, findings });
+                found.saved.failures.push(FailingState { index, state, findings });
                 if found.saved.failures.len() as u64 >= self.options.failures_max {
                     self.enough.store(true, Ordering::Relaxed);
                 }
@@ -378,12 +378,12 @@ impl Worker<'_> {
 /// The smallest witness of the first failure of each kind.
 fn witnesses(
     options: &ExploreOptions,
-    failures: &[Failure],
+    failures: &[FailingState],
     marks: &[Mark],
     check: &mut dyn Check,
 ) -> Result<Vec<ToldWitness>> {
     let mut told: Vec<ToldWitness> = Vec::new();
-    for Failure { index, state, findings } in failures {
+    for FailingState { index, state, findings } in failures {
         let Some(kind) = findings.first().map(|finding| finding.kind.clone()) else { continue };
         if options.witness_checks_max == 0 || told.iter().any(|told| told.kind == kind) {
             continue;

@@ -8,7 +8,7 @@ use rotproof_block::error::IoContext;
 use rotproof_block::{ContentHash, Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{ExploreOptions, Failure, Unknown};
+use super::{ExploreOptions, FailingState, Unknown};
 use crate::recording::Reader;
 use crate::states::StateOptions;
 
@@ -27,7 +27,7 @@ pub(super) struct Saved {
     through: u64,
     /// Others that are.
     beyond: BTreeSet<u64>,
-    pub failures: Vec<Failure>,
+    pub failures: Vec<FailingState>,
     pub unknown: Vec<Unknown>,
 }
 

@@ -1,4 +1,4 @@
-//! Reads, writes and their like: what a FUSE request asks of the file, told to the [`Lane`], and its result answered.
+//! Reads, writes and their like: what a FUSE request asks of the file, told to the [`ByteQueue`], and its result answered.
 //!
 //! The file ends where the device ends: a read there is short, a write is short or fails, as on a block device.
 
@@ -9,7 +9,7 @@ use rotproof_block::{Buffer, Operation, Result};
 
 use super::reply::Reply;
 use super::wire::WriteOut;
-use crate::lane::Lane;
+use crate::byte_queue::ByteQueue;
 
 /// A payload up to this size is copied out of the large buffer it arrived in when the device keeps payloads for a
 /// while: that costs less than many large buffers in flight. A device that completes at once gets the buffer itself.
@@ -46,23 +46,23 @@ impl Payload<'_> {
 
 /// The file as one thread serves it.
 pub(super) struct DataPath {
-    lane: Rc<Lane>,
+    byte_queue: Rc<ByteQueue>,
     /// Whether the last write did not complete at once.
     writes_late: Cell<bool>,
 }
 
 impl DataPath {
-    pub(super) fn new(lane: Lane) -> Self {
-        Self { lane: Rc::new(lane), writes_late: Cell::default() }
+    pub(super) fn new(byte_queue: ByteQueue) -> Self {
+        Self { byte_queue: Rc::new(byte_queue), writes_late: Cell::default() }
     }
 
     /// Bytes `offset..offset + size` of the file; fewer at its end.
     pub(super) fn read(&self, reply: Reply, offset: u64, size: usize) {
-        let length = self.lane.clip(offset, size as u64) as usize;
+        let length = self.byte_queue.clip(offset, size as u64) as usize;
         if length == 0 {
             return reply.data(&[]);
         }
-        self.lane.read(offset, length, move |result| match result {
+        self.byte_queue.read(offset, length, move |result| match result {
             Ok(bytes) => reply.data(&bytes),
             Err(error) => reply.error(&error),
         });
@@ -71,12 +71,12 @@ impl DataPath {
     /// Stores the first `size` bytes of `payload`. At the end of the device the write is short, and beyond it an
     /// error, as on a block device.
     pub(super) fn write(&self, reply: Reply, payload: Payload<'_>, offset: u64, size: usize, durable: bool) {
-        let length = self.lane.clip(offset, size as u64) as usize;
+        let length = self.byte_queue.clip(offset, size as u64) as usize;
         if length == 0 {
             return if size == 0 { reply.plain(&WriteOut::default()) } else { reply.errno(libc::ENOSPC) };
         }
         let payload = payload.keep(length, self.writes_late.get());
-        let late = self.lane.write(offset, payload, durable, move |result| match result {
+        let late = self.byte_queue.write(offset, payload, durable, move |result| match result {
             Ok(()) => reply.plain(&WriteOut {
                 size: u32::try_from(length).expect("a payload was checked to be 1 MiB at the most"),
                 padding: 0,
@@ -88,7 +88,7 @@ impl DataPath {
 
     /// Makes everything answered so far durable.
     pub(super) fn flush(&self, reply: Reply) {
-        self.lane.flush(|result| answer(reply, result));
+        self.byte_queue.flush(|result| answer(reply, result));
     }
 
     /// `fallocate`: punching a hole is a discard, zeroing a range a write of zeros; both leave the size alone, so
@@ -97,7 +97,7 @@ impl DataPath {
         const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE;
         const ZERO_KEEP: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
-        let info = &self.lane.info;
+        let info = &self.byte_queue.info;
         let mode = mode.cast_signed();
         let operation = match mode {
             PUNCH if info.features.discard => Operation::Discard,
@@ -105,7 +105,7 @@ impl DataPath {
             PUNCH | ZERO | ZERO_KEEP if info.features.write_zeroes => Operation::WriteZeroes,
             _ => return reply.errno(libc::EOPNOTSUPP),
         };
-        let within = self.lane.clip(offset, length);
+        let within = self.byte_queue.clip(offset, length);
         if mode == ZERO && within < length {
             return reply.errno(libc::ENOSPC);
         }
@@ -115,7 +115,7 @@ impl DataPath {
         if within == 0 {
             return reply.status(if length == 0 { Err(libc::EINVAL) } else { Ok(()) });
         }
-        self.lane.clear(operation, offset, within, false, |result| answer(reply, result));
+        self.byte_queue.clear(operation, offset, within, false, |result| answer(reply, result));
     }
 }
 

@@ -19,7 +19,7 @@ use super::reply::{Asker, Reply};
 use super::ring::{Arrived, FuseRing};
 use super::tree::{FILE, Tree};
 use super::wire::HEAD_BYTES;
-use crate::lane::Lane;
+use crate::byte_queue::ByteQueue;
 
 /// Where a thread's requests come from.
 pub(super) enum Source {
@@ -52,10 +52,10 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(lane: Lane, tree: Tree, source: Source) -> Self {
+    pub(super) fn new(byte_queue: ByteQueue, tree: Tree, source: Source) -> Self {
         Self {
-            runtime: lane.runtime.clone(),
-            data: DataPath::new(lane),
+            runtime: byte_queue.runtime.clone(),
+            data: DataPath::new(byte_queue),
             tree,
             source,
             owed: Rc::default(),
@@ -326,7 +326,7 @@ mod tests {
             let device: Arc<dyn Device> = MemoryDevice::new(1 << 20, 4096).expect("sizes that fit");
             let (queue, info) = (device.open_queue(&runtime).expect("opens"), device.info());
             let stripes = SharedStripes::of(&device).on_this_thread();
-            let lane = Lane {
+            let byte_queue = ByteQueue {
                 runtime,
                 queue,
                 info,
@@ -349,7 +349,7 @@ mod tests {
             };
             let (blocking, polled) = (Channel::from_fd(session), Channel::from_fd(polled));
             let source = Source::Channels { blocking: Rc::new(blocking), polled: Rc::new(polled) };
-            Session::new(lane, tree, source).run(&AtomicBool::new(false))
+            Session::new(byte_queue, tree, source).run(&AtomicBool::new(false))
         });
         let kernel = Channel::from_fd(kernel);
         test(&kernel);

@@ -19,7 +19,7 @@ use super::mount::Mount;
 use super::ring::{Unconnected, is_enabled};
 use super::session::{Session, Source, describe};
 use super::tree::Tree;
-use crate::lane::Lane;
+use crate::byte_queue::ByteQueue;
 use crate::stripes::SharedStripes;
 use crate::system;
 
@@ -187,7 +187,7 @@ fn run(
             return;
         }
     };
-    let lane = Lane {
+    let byte_queue = ByteQueue {
         runtime,
         queue,
         info: setup.tree.info,
@@ -204,7 +204,7 @@ fn run(
     let Ok((channels, mount)) = next_work.recv() else { return };
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let source = source(channels, ring)?;
-        Session::new(lane, setup.tree.clone(), source).run(&running.stop)
+        Session::new(byte_queue, setup.tree.clone(), source).run(&running.stop)
     }));
     if let Some(failure) = describe(&outcome) {
         running.state.lock().failure.get_or_insert(failure);

@@ -15,7 +15,7 @@ use super::export::Offered;
 use super::negotiation::{Encryption, Stream, negotiate};
 use super::session::Session;
 use super::transport::{Transport, Wait};
-use crate::lane::Lane;
+use crate::byte_queue::ByteQueue;
 
 /// What a client has to agree on what it wants.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(30);
@@ -50,7 +50,7 @@ pub(super) fn serve(socket: Arc<OwnedFd>, number: u64, shared: &Shared) -> Resul
     let runtime = Runtime::uring(RuntimeOptions { epoch: shared.epoch, ..RuntimeOptions::new(shared.seed) })?;
     let queue = export.device.open_queue(&runtime)?;
     let info = export.device.info();
-    let lane = Lane {
+    let byte_queue = ByteQueue {
         runtime,
         queue,
         info,
@@ -60,7 +60,7 @@ pub(super) fn serve(socket: Arc<OwnedFd>, number: u64, shared: &Shared) -> Resul
         thread: number as u16,
         requests: Default::default(),
     };
-    Session::new(transport, lane, agreed, &shared.abandon).run()
+    Session::new(transport, byte_queue, agreed, &shared.abandon).run()
 }
 
 /// A connection during the handshake: every wait ends at the deadline.

@@ -11,8 +11,8 @@ use rotproof_block::nbd::{self, chunk};
 
 use super::negotiation::BASE_ALLOCATION_ID;
 use super::transport::Transport;
+use crate::byte_queue::ReadBytes;
 use crate::errno::{errno_of, nbd_error};
-use crate::lane::ReadBytes;
 
 /// Data up to this size is copied behind its header: that costs less than a part of its own.
 const COPIED_BYTES_MAX: usize = 8 << 10;
@@ -31,7 +31,7 @@ pub(super) enum Style {
 }
 
 /// What one connection owes its client and has not sent yet.
-pub(super) struct Desk {
+pub(super) struct ReplyQueue {
     style: Style,
     outbox: RefCell<Outbox>,
     owed: Cell<usize>,
@@ -54,7 +54,7 @@ enum Part {
     Data(ReadBytes),
 }
 
-impl Desk {
+impl ReplyQueue {
     pub(super) fn new(style: Style) -> Rc<Self> {
         Rc::new(Self {
             style,
@@ -148,7 +148,7 @@ impl Outbox {
 
 /// Owes a reply to one request. Dropped without one (a task that panicked, a queue that went away) it replies `EIO`.
 pub(super) struct Reply {
-    desk: Rc<Desk>,
+    replies: Rc<ReplyQueue>,
     cookie: u64,
     offset: u64,
     bytes: u64,
@@ -157,15 +157,15 @@ pub(super) struct Reply {
 
 impl Reply {
     /// For the request with this cookie at `offset`, which keeps `bytes` bytes of data in memory.
-    pub(super) fn new(desk: &Rc<Desk>, cookie: u64, offset: u64, bytes: u64) -> Self {
-        desk.owed.set(desk.owed.get() + 1);
-        desk.owed_bytes.set(desk.owed_bytes.get() + bytes);
-        Self { desk: Rc::clone(desk), cookie, offset, bytes, answered: false }
+    pub(super) fn new(replies: &Rc<ReplyQueue>, cookie: u64, offset: u64, bytes: u64) -> Self {
+        replies.owed.set(replies.owed.get() + 1);
+        replies.owed_bytes.set(replies.owed_bytes.get() + bytes);
+        Self { replies: Rc::clone(replies), cookie, offset, bytes, answered: false }
     }
 
     /// Success without data.
     pub(super) fn done(self) {
-        self.push(|reply, outbox| match reply.desk.style {
+        self.push(|reply, outbox| match reply.replies.style {
             // A structured connection may answer what has no data as before, which is shorter.
             Style::Simple | Style::Structured => outbox.push(|out| reply.simple(out, 0)),
             Style::Extended => outbox.push(|out| reply.chunk(out, chunk::NONE, 0)),
@@ -175,7 +175,7 @@ impl Reply {
     /// What a read has brought.
     pub(super) fn data(self, data: ReadBytes) {
         self.push(|reply, outbox| {
-            outbox.push(|out| match reply.desk.style {
+            outbox.push(|out| match reply.replies.style {
                 Style::Simple => reply.simple(out, 0),
                 Style::Structured | Style::Extended => {
                     reply.chunk(out, chunk::OFFSET_DATA, 8 + data.len() as u64);
@@ -189,7 +189,7 @@ impl Reply {
     /// A read of nothing.
     pub(super) fn no_data(self) {
         self.push(|reply, outbox| {
-            outbox.push(|out| match reply.desk.style {
+            outbox.push(|out| match reply.replies.style {
                 Style::Simple => reply.simple(out, 0),
                 Style::Structured | Style::Extended => reply.chunk(out, chunk::NONE, 0),
             });
@@ -200,7 +200,7 @@ impl Reply {
     pub(super) fn allocated(self, length: u64) {
         self.push(|reply, outbox| {
             outbox.push(|out| {
-                if reply.desk.style == Style::Extended {
+                if reply.replies.style == Style::Extended {
                     reply.chunk(out, chunk::BLOCK_STATUS_EXTENDED, 4 + 4 + 16);
                     out.extend(BASE_ALLOCATION_ID.to_be_bytes());
                     out.extend(1u32.to_be_bytes());
@@ -231,7 +231,7 @@ impl Reply {
     /// An errno, a positive number: as the protocol has it, and in words where it has room for words.
     pub(super) fn errno(self, errno: i32) {
         self.push(|reply, outbox| {
-            outbox.push(|out| match reply.desk.style {
+            outbox.push(|out| match reply.replies.style {
                 Style::Simple => reply.simple(out, nbd_error(errno)),
                 Style::Structured | Style::Extended => {
                     let message = io::Error::from_raw_os_error(errno).to_string();
@@ -254,7 +254,7 @@ impl Reply {
 
     /// The header of the one chunk of this reply.
     fn chunk(&self, out: &mut Vec<u8>, kind: u16, payload_bytes: u64) {
-        let extended = self.desk.style == Style::Extended;
+        let extended = self.replies.style == Style::Extended;
         let magic = if extended { nbd::EXTENDED_REPLY_MAGIC } else { nbd::STRUCTURED_REPLY_MAGIC };
         out.extend(magic.to_be_bytes());
         out.extend(chunk::FLAG_DONE.to_be_bytes());
@@ -272,7 +272,7 @@ impl Reply {
     fn push(mut self, fill: impl FnOnce(&Self, &mut Outbox)) {
         self.answered = true;
         let waiting = {
-            let outbox = &mut *self.desk.outbox.borrow_mut();
+            let outbox = &mut *self.replies.outbox.borrow_mut();
             fill(&self, outbox);
             outbox.waiting.take()
         };
@@ -284,18 +284,18 @@ impl Reply {
 
 impl Drop for Reply {
     fn drop(&mut self) {
-        self.desk.owed.set(self.desk.owed.get() - 1);
-        self.desk.owed_bytes.set(self.desk.owed_bytes.get() - self.bytes);
+        self.replies.owed.set(self.replies.owed.get() - 1);
+        self.replies.owed_bytes.set(self.replies.owed_bytes.get() - self.bytes);
         if !self.answered {
             // `errno` makes it answered; the copy it consumes must not count down again.
             let reply = Self {
-                desk: Rc::clone(&self.desk),
+                replies: Rc::clone(&self.replies),
                 cookie: self.cookie,
                 offset: self.offset,
                 bytes: 0,
                 answered: false,
             };
-            self.desk.owed.set(self.desk.owed.get() + 1);
+            self.replies.owed.set(self.replies.owed.get() + 1);
             reply.errno(libc::EIO);
         }
     }

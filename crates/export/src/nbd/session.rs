@@ -1,4 +1,4 @@
-//! The transmission phase of one connection: takes requests, has the [`Lane`] serve them, sends the replies.
+//! The transmission phase of one connection: takes requests, has the [`ByteQueue`] serve them, sends the replies.
 //!
 //! What one system call receives may be many requests, and their replies leave in one system call. While nothing is
 //! under way the thread sleeps in the socket: to look for the next request for a moment first costs more than it brings,
@@ -19,10 +19,10 @@ use rotproof_block::{Buffer, Operation, Result};
 
 use super::export::TRANSFER_BYTES_MAX;
 use super::negotiation::Agreed;
-use super::reply::{Desk, Reply, Style};
+use super::reply::{Reply, ReplyQueue, Style};
 use super::request::NbdRequest;
 use super::transport::{Transport, Wait};
-use crate::lane::Lane;
+use crate::byte_queue::ByteQueue;
 
 /// Room for what one system call receives.
 const INBOX_BYTES: usize = 256 << 10;
@@ -41,9 +41,9 @@ const DRAIN_LOOK: Duration = Duration::from_millis(20);
 /// A connection's state. Dropping it gives up what is under way.
 pub(super) struct Session<'a> {
     transport: Transport,
-    lane: Rc<Lane>,
+    byte_queue: Rc<ByteQueue>,
     agreed: Agreed,
-    desk: Rc<Desk>,
+    replies: Rc<ReplyQueue>,
     inbox: Buffer,
     /// What of the inbox has not been looked at.
     arrived: std::ops::Range<usize>,
@@ -84,7 +84,12 @@ enum Received {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(transport: Transport, lane: Lane, agreed: Agreed, abandon: &'a AtomicBool) -> Self {
+    pub(super) fn new(
+        transport: Transport,
+        byte_queue: ByteQueue,
+        agreed: Agreed,
+        abandon: &'a AtomicBool,
+    ) -> Self {
         let style = match (agreed.structured, agreed.extended) {
             (_, true) => Style::Extended,
             (true, false) => Style::Structured,
@@ -92,9 +97,9 @@ impl<'a> Session<'a> {
         };
         Self {
             transport,
-            lane: Rc::new(lane),
+            byte_queue: Rc::new(byte_queue),
             agreed,
-            desk: Desk::new(style),
+            replies: ReplyQueue::new(style),
             inbox: Buffer::stale(INBOX_BYTES),
             arrived: 0..0,
             payload: None,
@@ -107,7 +112,7 @@ impl<'a> Session<'a> {
 
     /// Serves until the client leaves, then waits for what is under way, unless told to abandon it.
     pub(super) fn run(mut self) -> Result<()> {
-        let runtime = self.lane.runtime.clone();
+        let runtime = self.byte_queue.runtime.clone();
         loop {
             let goes_on = match self.serve() {
                 Served::Leave => false,
@@ -124,12 +129,12 @@ impl<'a> Session<'a> {
     }
 
     fn is_idle(&self) -> bool {
-        self.desk.owed() == 0 && self.lane.runtime.is_quiet()
+        self.replies.owed() == 0 && self.byte_queue.runtime.is_quiet()
     }
 
     /// Sends the replies and waits for the client in the socket. Returns whether the client is still there.
     fn wait_idle(&mut self) -> bool {
-        if self.desk.send(&mut self.transport).is_err() {
+        if self.replies.send(&mut self.transport).is_err() {
             return false;
         }
         matches!(self.receive(Wait::Yes), Received::Bytes)
@@ -141,14 +146,14 @@ impl<'a> Session<'a> {
         let mut readable = None;
         loop {
             // Tasks and completions come first.
-            self.lane.runtime.yield_now().await;
-            if self.desk.send(&mut self.transport).is_err() {
+            self.byte_queue.runtime.yield_now().await;
+            if self.replies.send(&mut self.transport).is_err() {
                 return false;
             }
             match self.serve() {
                 Served::Leave => return false,
                 Served::Everything if self.is_idle() => return true,
-                Served::Everything if self.desk.has_replies() => {}
+                Served::Everything if self.replies.has_replies() => {}
                 Served::Everything => match self.receive(Wait::No) {
                     Received::Bytes => {}
                     Received::End => return false,
@@ -163,11 +168,12 @@ impl<'a> Session<'a> {
     /// Waits for a reply to send or for something to receive.
     async fn wait_for_something(&self, readable: &mut Option<FileIo>) {
         poll_fn(|task| {
-            self.desk.wait_for_reply(task.waker());
-            if self.desk.has_replies() {
+            self.replies.wait_for_reply(task.waker());
+            if self.replies.has_replies() {
                 return Poll::Ready(());
             }
-            let io = readable.get_or_insert_with(|| self.lane.runtime.readable(self.transport.socket()));
+            let io =
+                readable.get_or_insert_with(|| self.byte_queue.runtime.readable(self.transport.socket()));
             let ready = Pin::new(io).poll(task).map(drop);
             if ready.is_ready() {
                 *readable = None;
@@ -179,10 +185,10 @@ impl<'a> Session<'a> {
 
     /// Waits for a reply to send, but not for long: there may be a reason to give up.
     async fn wait_for_reply(&self) {
-        let mut look_again = self.lane.runtime.sleep(DRAIN_LOOK);
+        let mut look_again = self.byte_queue.runtime.sleep(DRAIN_LOOK);
         poll_fn(|task| {
-            self.desk.wait_for_reply(task.waker());
-            if self.desk.has_replies() { Poll::Ready(()) } else { Pin::new(&mut look_again).poll(task) }
+            self.replies.wait_for_reply(task.waker());
+            if self.replies.has_replies() { Poll::Ready(()) } else { Pin::new(&mut look_again).poll(task) }
         })
         .await;
     }
@@ -191,13 +197,13 @@ impl<'a> Session<'a> {
     async fn drain(&mut self) {
         let mut client_listens = true;
         loop {
-            if client_listens && self.desk.send(&mut self.transport).is_err() {
+            if client_listens && self.replies.send(&mut self.transport).is_err() {
                 client_listens = false;
             }
             if !client_listens {
-                self.desk.forget_replies();
+                self.replies.forget_replies();
             }
-            if self.desk.owed() == 0 || self.abandon.load(Ordering::Relaxed) {
+            if self.replies.owed() == 0 || self.abandon.load(Ordering::Relaxed) {
                 return;
             }
             self.wait_for_reply().await;
@@ -258,10 +264,10 @@ impl<'a> Session<'a> {
             if let Some(request) = self.refused.take() {
                 self.reply(&request, 0).errno(libc::EINVAL);
             }
-            if self.desk.is_laden() && self.desk.send(&mut self.transport).is_err() {
+            if self.replies.is_laden() && self.replies.send(&mut self.transport).is_err() {
                 return Served::Leave;
             }
-            if self.desk.owed() >= OWED_MAX || self.desk.owed_bytes() >= OWED_BYTES_MAX {
+            if self.replies.owed() >= OWED_MAX || self.replies.owed_bytes() >= OWED_BYTES_MAX {
                 return Served::Full;
             }
             let parsed = NbdRequest::parse(&self.inbox[self.arrived.clone()], self.agreed.extended);
@@ -317,7 +323,7 @@ impl<'a> Session<'a> {
     }
 
     fn reply(&self, request: &NbdRequest, bytes: u64) -> Reply {
-        Reply::new(&self.desk, request.cookie, request.offset, bytes)
+        Reply::new(&self.replies, request.cookie, request.offset, bytes)
     }
 
     fn write(&self, request: NbdRequest, payload: Buffer) {
@@ -329,21 +335,21 @@ impl<'a> Session<'a> {
             return reply.done();
         }
         let durable = request.flags & command_flag::FUA != 0;
-        self.lane.write(request.offset, payload, durable, |result| reply.result(result));
+        self.byte_queue.write(request.offset, payload, durable, |result| reply.result(result));
     }
 
     /// Serves everything that has no payload.
     fn serve_plain(&self, request: NbdRequest) {
         use command_flag::{DF, FUA, NO_HOLE, REQ_ONE};
         let NbdRequest { flags, command, offset, length, .. } = request;
-        let features = self.lane.info.features;
+        let features = self.byte_queue.info.features;
         let durable = flags & FUA != 0;
         let allowed = match command {
             // FUA has no meaning for these but must be taken; some clients set it on every request.
             command::READ if self.agreed.structured || self.agreed.extended => DF | FUA,
             command::READ => FUA,
             command::FLUSH | command::CACHE => FUA,
-            command::TRIM | command::WRITE_ZEROES if self.lane.info.read_only => {
+            command::TRIM | command::WRITE_ZEROES if self.byte_queue.info.read_only => {
                 return self.reply(&request, 0).errno(libc::EPERM);
             }
             command::TRIM if features.discard => FUA,
@@ -358,12 +364,12 @@ impl<'a> Session<'a> {
         match command {
             command::READ if length == 0 => reply.no_data(),
             command::READ => {
-                self.lane.read(offset, length as usize, |result| match result {
+                self.byte_queue.read(offset, length as usize, |result| match result {
                     Ok(data) => reply.data(data),
                     Err(error) => reply.error(&error),
                 });
             }
-            command::FLUSH => self.lane.flush(|result| reply.result(result)),
+            command::FLUSH => self.byte_queue.flush(|result| reply.result(result)),
             // There is no cache between the client and the stack that could be filled.
             command::CACHE => reply.done(),
             command::BLOCK_STATUS if length == 0 => reply.errno(libc::EINVAL),
@@ -372,7 +378,7 @@ impl<'a> Session<'a> {
             _ => {
                 let operation =
                     if command == command::TRIM { Operation::Discard } else { Operation::WriteZeroes };
-                self.lane.clear(operation, offset, length, durable, |result| reply.result(result));
+                self.byte_queue.clear(operation, offset, length, durable, |result| reply.result(result));
             }
         }
     }
@@ -383,12 +389,12 @@ impl<'a> Session<'a> {
         if request.flags & !allowed_flags != 0 {
             return Err(libc::EINVAL);
         }
-        if mutates && self.lane.info.read_only {
+        if mutates && self.byte_queue.info.read_only {
             return Err(libc::EPERM);
         }
         // Flush says nothing of a place; what it has there is zero, or the client's mistake and harmless.
         let has_place = request.command != command::FLUSH;
-        if has_place && self.lane.clip(request.offset, request.length) < request.length {
+        if has_place && self.byte_queue.clip(request.offset, request.length) < request.length {
             let finds_no_space = mutates && request.command != command::TRIM;
             return Err(if finds_no_space { libc::ENOSPC } else { libc::EINVAL });
         }
@@ -399,6 +405,6 @@ impl<'a> Session<'a> {
 impl Drop for Session<'_> {
     fn drop(&mut self) {
         // Tasks hold the runtime and the runtime holds them.
-        self.lane.runtime.abandon_tasks();
+        self.byte_queue.runtime.abandon_tasks();
     }
 }

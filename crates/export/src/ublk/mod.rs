@@ -29,7 +29,7 @@ use self::queue::QueueServer;
 use self::wire::{
     DEPTH_MAX, DeviceRecord, FLAGS, Parameters, STATE_LIVE, STATE_QUIESCED, TRANSFER_BYTES_MAX,
 };
-use crate::lane::Lane;
+use crate::byte_queue::ByteQueue;
 use crate::stripes::SharedStripes;
 use crate::system;
 
@@ -338,7 +338,7 @@ fn run_queue(
             fixed_buffers: None,
             polled: false,
         })?;
-        let lane = Lane {
+        let byte_queue = ByteQueue {
             queue: device.open_queue(&runtime)?,
             runtime,
             info: device.info(),
@@ -348,7 +348,7 @@ fn run_queue(
             thread: queue,
             requests: Default::default(),
         };
-        QueueServer::open(lane, character, queue, depth)
+        QueueServer::open(byte_queue, character, queue, depth)
     })();
     let server = match opened {
         Ok(server) => server,

@@ -15,14 +15,14 @@ use super::wire::{
     Descriptor, TRANSFER_BYTES_MAX, data_at, descriptor_bytes, descriptors_at, operation, queue,
     queue_command,
 };
+use crate::byte_queue::ByteQueue;
 use crate::errno::errno_of;
-use crate::lane::Lane;
 
 /// A queue that waits for requests.
-pub(super) struct QueueServer(Rc<Desk>);
+pub(super) struct QueueServer(Rc<QueueState>);
 
-struct Desk {
-    lane: Rc<Lane>,
+struct QueueState {
+    byte_queue: Rc<ByteQueue>,
     /// `/dev/ublkcN`.
     character: Arc<OwnedFd>,
     descriptors: Descriptors,
@@ -37,10 +37,15 @@ struct Desk {
 
 impl QueueServer {
     /// Fails as the mapping does.
-    pub(super) fn open(lane: Lane, character: Arc<OwnedFd>, queue: u16, depth: u16) -> Result<Self> {
+    pub(super) fn open(
+        byte_queue: ByteQueue,
+        character: Arc<OwnedFd>,
+        queue: u16,
+        depth: u16,
+    ) -> Result<Self> {
         let descriptors = Descriptors::map(&character, queue, depth)?;
-        Ok(Self(Rc::new(Desk {
-            lane: Rc::new(lane),
+        Ok(Self(Rc::new(QueueState {
+            byte_queue: Rc::new(byte_queue),
             character,
             descriptors,
             queue,
@@ -53,18 +58,18 @@ impl QueueServer {
 
     /// Serves until the device is stopped. An error is the first command's that failed for another reason.
     pub(super) fn run(&self) -> Result<()> {
-        let desk = &self.0;
-        for tag in 0..desk.descriptors.depth {
-            desk.submit(tag, queue::FETCH, 0);
+        let state = &self.0;
+        for tag in 0..state.descriptors.depth {
+            state.submit(tag, queue::FETCH, 0);
         }
-        desk.lane.runtime.block_on(poll_fn(|task| {
-            if desk.tags_left.get() == 0 {
+        state.byte_queue.runtime.block_on(poll_fn(|task| {
+            if state.tags_left.get() == 0 {
                 return Poll::Ready(());
             }
-            *desk.waiting.borrow_mut() = Some(task.waker().clone());
+            *state.waiting.borrow_mut() = Some(task.waker().clone());
             Poll::Pending
         }))?;
-        desk.failure.borrow_mut().take().map_or(Ok(()), Err)
+        state.failure.borrow_mut().take().map_or(Ok(()), Err)
     }
 }
 
@@ -72,11 +77,11 @@ impl Drop for QueueServer {
     fn drop(&mut self) {
         self.0.over.set(true);
         // Tasks hold the runtime and the runtime holds them.
-        self.0.lane.runtime.abandon_tasks();
+        self.0.byte_queue.runtime.abandon_tasks();
     }
 }
 
-impl Desk {
+impl QueueState {
     /// Gives a command for a tag to the kernel; when it comes back there is a request to serve.
     fn submit(self: &Rc<Self>, tag: u16, command: u32, answer: i32) {
         if self.over.get() {
@@ -84,9 +89,9 @@ impl Desk {
         }
         let bytes = queue_command(self.queue, tag, answer);
         // SAFETY: the command names no memory: data is copied by `pread` and `pwrite`.
-        let io = unsafe { self.lane.runtime.command(&self.character, command, bytes) };
+        let io = unsafe { self.byte_queue.runtime.command(&self.character, command, bytes) };
         let this = Rc::clone(self);
-        self.lane.runtime.spawn_detached(async move {
+        self.byte_queue.runtime.spawn_detached(async move {
             match io.await.0 {
                 Ok(_) => this.serve(tag),
                 Err(error) => this.end(error),
@@ -108,16 +113,16 @@ impl Desk {
     fn serve(self: &Rc<Self>, tag: u16) {
         let descriptor = self.descriptors.get(tag);
         let (offset, length) = descriptor.range();
-        let answer = Answer { desk: Rc::clone(self), tag, given: false };
+        let answer = Answer { state: Rc::clone(self), tag, given: false };
         let operation = descriptor.operation();
         if operation == operation::FLUSH {
-            return self.lane.flush(|result| answer.result(result, 0));
+            return self.byte_queue.flush(|result| answer.result(result, 0));
         }
         // The driver keeps to the size it was told; were it not so, nothing would be served.
-        if length == 0 || self.lane.clip(offset, length) < length {
+        if length == 0 || self.byte_queue.clip(offset, length) < length {
             return answer.errno(libc::EINVAL);
         }
-        if operation != operation::READ && self.lane.info.read_only {
+        if operation != operation::READ && self.byte_queue.info.read_only {
             return answer.errno(libc::EROFS);
         }
         let durable = descriptor.is_durable();
@@ -126,7 +131,7 @@ impl Desk {
                 answer.errno(libc::EINVAL);
             }
             operation::READ => {
-                self.lane.read(offset, length as usize, |result| match result {
+                self.byte_queue.read(offset, length as usize, |result| match result {
                     Ok(data) => answer.data(&data),
                     Err(error) => answer.errno(errno_of(&error)),
                 });
@@ -135,7 +140,7 @@ impl Desk {
                 let mut payload = Buffer::stale(length as usize);
                 match copy_from(&self.character, data_at(self.queue, tag), &mut payload) {
                     Ok(()) => {
-                        self.lane.write(offset, payload, durable, move |result| {
+                        self.byte_queue.write(offset, payload, durable, move |result| {
                             answer.result(result, length as i32);
                         });
                     }
@@ -143,11 +148,11 @@ impl Desk {
                 }
             }
             operation::DISCARD => {
-                self.lane
+                self.byte_queue
                     .clear(Operation::Discard, offset, length, durable, |result| answer.result(result, 0));
             }
             operation::WRITE_ZEROES => {
-                self.lane.clear(Operation::WriteZeroes, offset, length, durable, |result| {
+                self.byte_queue.clear(Operation::WriteZeroes, offset, length, durable, |result| {
                     answer.result(result, 0);
                 });
             }
@@ -158,7 +163,7 @@ impl Desk {
 
 /// Owes the kernel an answer to one request. Dropped without one it answers `EIO`.
 struct Answer {
-    desk: Rc<Desk>,
+    state: Rc<QueueState>,
     tag: u16,
     given: bool,
 }
@@ -166,7 +171,7 @@ struct Answer {
 impl Answer {
     /// What a read has brought.
     fn data(self, data: &[u8]) {
-        match copy_to(&self.desk.character, data_at(self.desk.queue, self.tag), data) {
+        match copy_to(&self.state.character, data_at(self.state.queue, self.tag), data) {
             // A length is at most that of a transfer.
             Ok(()) => self.give(data.len() as i32),
             Err(errno) => self.errno(errno),
@@ -189,7 +194,7 @@ impl Answer {
 
     fn give(mut self, answer: i32) {
         self.given = true;
-        self.desk.submit(self.tag, queue::COMMIT_AND_FETCH, answer);
+        self.state.submit(self.tag, queue::COMMIT_AND_FETCH, answer);
     }
 }
 
@@ -197,7 +202,7 @@ impl Drop for Answer {
     fn drop(&mut self) {
         if !self.given {
             self.given = true;
-            self.desk.submit(self.tag, queue::COMMIT_AND_FETCH, -libc::EIO);
+            self.state.submit(self.tag, queue::COMMIT_AND_FETCH, -libc::EIO);
         }
     }
 }

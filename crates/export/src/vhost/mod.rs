@@ -2,15 +2,15 @@
 //!
 //! A client shares its memory and hands over rings in it, which are served without a system call as long as both sides
 //! are awake. `channel` and `message` are the protocol's messages, `config` what a device says of itself, `connection`
-//! one client; `memory` is what it shares, `ring` one ring in it, `request` what is asked there, `desk` what is
+//! one client; `memory` is what it shares, `ring` one ring in it, `request` what is asked there, `completions` what is
 //! answered, `queue` the thread that serves a ring. This file starts and ends the server.
 //!
 //! Sources: QEMU's `docs/interop/vhost-user.rst`; virtio 1.3, 2.7 (split virtqueues) and 5.2 (block device).
 
 mod channel;
+mod completions;
 mod config;
 mod connection;
-mod desk;
 mod export;
 mod memory;
 pub mod message;

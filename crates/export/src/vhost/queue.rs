@@ -1,4 +1,4 @@
-//! A ring's thread: takes requests, has the [`Lane`] serve them, answers.
+//! A ring's thread: takes requests, has the [`ByteQueue`] serve them, answers.
 //!
 //! While nothing is under way the thread looks for the next request for a moment and then sleeps in its kick. While
 //! requests are under way in the device (its leaf is slow, a fault delays) the thread belongs to its runtime.
@@ -18,11 +18,11 @@ use rotproof_block::runtime::{FileIo, RuntimeOptions};
 use rotproof_block::{Buffer, Error, ErrorKind, Operation, Result, Runtime};
 use virtio_bindings::virtio_blk::{VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_UNSUPP};
 
+use super::completions::{Answer, Completions};
 use super::connection::Shared;
-use super::desk::{Answer, Desk};
 use super::request::{ID_BYTES, ParsedRequest, Segment, VhostRequest};
 use super::ring::{Broken, Ring};
-use crate::lane::Lane;
+use crate::byte_queue::ByteQueue;
 use crate::patience::Patience;
 use crate::system::{event, signal};
 
@@ -108,8 +108,8 @@ fn serve(setup: QueueSetup, control: &Arc<Control>) -> std::thread::Result<Resul
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut session = Session::open(setup, control)?;
         session.run()?;
-        control.next_available.store(session.desk.ring().next_available(), Ordering::Release);
-        Ok(!session.desk.is_broken())
+        control.next_available.store(session.completions.ring().next_available(), Ordering::Release);
+        Ok(!session.completions.is_broken())
     }));
     if !matches!(outcome, Ok(Ok(true))) {
         // SAFETY: plain numbers; the descriptor is open. A client that has left is no error.
@@ -119,8 +119,8 @@ fn serve(setup: QueueSetup, control: &Arc<Control>) -> std::thread::Result<Resul
 }
 
 struct Session {
-    lane: Rc<Lane>,
-    desk: Rc<Desk>,
+    byte_queue: Rc<ByteQueue>,
+    completions: Rc<Completions>,
     shared: Arc<Shared>,
     name: [u8; ID_BYTES],
     durable_writes: bool,
@@ -149,7 +149,7 @@ impl Session {
         let options = RuntimeOptions { epoch: shared.epoch, ..RuntimeOptions::new(shared.seed) };
         let runtime = Runtime::uring(options)?;
         let offered = &shared.exports[export];
-        let lane = Lane {
+        let byte_queue = ByteQueue {
             queue: offered.device.open_queue(&runtime)?,
             runtime,
             info: offered.info,
@@ -160,9 +160,9 @@ impl Session {
             requests: Default::default(),
         };
         Ok(Self {
-            lane: Rc::new(lane),
+            byte_queue: Rc::new(byte_queue),
             ring_size: ring.size(),
-            desk: Desk::new(ring),
+            completions: Completions::new(ring),
             name: offered.id,
             shared,
             durable_writes,
@@ -175,7 +175,7 @@ impl Session {
 
     /// Serves until the ring is stopped or broken, then waits for what is under way, unless told to abandon it.
     fn run(&mut self) -> Result<()> {
-        let runtime = self.lane.runtime.clone();
+        let runtime = self.byte_queue.runtime.clone();
         loop {
             let goes_on = match self.serve() {
                 Served::Leave => false,
@@ -190,7 +190,7 @@ impl Session {
     }
 
     fn is_idle(&self) -> bool {
-        self.desk.owed() == 0 && self.lane.runtime.is_quiet()
+        self.completions.owed() == 0 && self.byte_queue.runtime.is_quiet()
     }
 
     fn is_stopped(&self) -> bool {
@@ -201,10 +201,10 @@ impl Session {
     fn wait_idle(&mut self) -> Result<(), Broken> {
         self.tell()?;
         if self.patience.pays() {
-            self.desk.ring().forgo_kicks()?;
+            self.completions.ring().forgo_kicks()?;
             let deadline = self.patience.deadline();
             loop {
-                if self.desk.ring().has_next()? || self.is_stopped() {
+                if self.completions.ring().has_next()? || self.is_stopped() {
                     return Ok(());
                 }
                 if self.patience.is_over(deadline) {
@@ -213,7 +213,7 @@ impl Session {
                 std::hint::spin_loop();
             }
         }
-        if self.desk.ring().ask_for_kicks()? {
+        if self.completions.ring().ask_for_kicks()? {
             return Ok(());
         }
         let asleep = self.patience.fall_asleep();
@@ -235,7 +235,7 @@ impl Session {
         let (mut kicked, mut woken) = (None, None);
         loop {
             // Tasks and completions come first.
-            self.lane.runtime.yield_now().await;
+            self.byte_queue.runtime.yield_now().await;
             if self.tell().is_err() {
                 return false;
             }
@@ -244,7 +244,7 @@ impl Session {
                 Served::Everything if self.is_idle() => return true,
                 Served::Everything if self.has_untold() => {}
                 Served::Everything => {
-                    let more = self.desk.ring().ask_for_kicks();
+                    let more = self.completions.ring().ask_for_kicks();
                     match more {
                         Ok(true) => {}
                         Ok(false) => self.wait_for_something(&mut kicked, &mut woken).await,
@@ -258,10 +258,10 @@ impl Session {
 
     /// Waits for an answer, a kick or the end.
     async fn wait_for_something(&self, kicked: &mut Option<FileIo>, woken: &mut Option<FileIo>) {
-        let runtime = &self.lane.runtime;
+        let runtime = &self.byte_queue.runtime;
         poll_fn(|task| {
-            self.desk.wait_for_answer(task.waker());
-            if self.has_untold() || self.desk.is_broken() {
+            self.completions.wait_for_answer(task.waker());
+            if self.has_untold() || self.completions.is_broken() {
                 return Poll::Ready(());
             }
             let mut ready = Poll::Pending;
@@ -280,10 +280,10 @@ impl Session {
 
     /// Waits for an answer, but not for long: there may be a reason to give up.
     async fn wait_for_answer(&self) {
-        let mut look_again = self.lane.runtime.sleep(DRAIN_LOOK);
+        let mut look_again = self.byte_queue.runtime.sleep(DRAIN_LOOK);
         poll_fn(|task| {
-            self.desk.wait_for_answer(task.waker());
-            if self.has_untold() || self.desk.is_broken() {
+            self.completions.wait_for_answer(task.waker());
+            if self.has_untold() || self.completions.is_broken() {
                 Poll::Ready(())
             } else {
                 Pin::new(&mut look_again).poll(task)
@@ -296,9 +296,12 @@ impl Session {
     async fn drain(&mut self) {
         loop {
             if self.tell().is_err() {
-                self.desk.give_up();
+                self.completions.give_up();
             }
-            if self.desk.owed() == 0 || self.desk.is_broken() || self.shared.abandon.load(Ordering::Relaxed) {
+            if self.completions.owed() == 0
+                || self.completions.is_broken()
+                || self.shared.abandon.load(Ordering::Relaxed)
+            {
                 return;
             }
             self.wait_for_answer().await;
@@ -306,12 +309,12 @@ impl Session {
     }
 
     fn has_untold(&self) -> bool {
-        self.desk.answers() != self.told
+        self.completions.answers() != self.told
     }
 
     fn tell(&mut self) -> Result<(), Broken> {
-        self.told = self.desk.answers();
-        self.desk.ring().tell()
+        self.told = self.completions.answers();
+        self.completions.ring().tell()
     }
 
     /// Makes the kick unreadable until the next.
@@ -324,28 +327,28 @@ impl Session {
     /// Serves all that is offered.
     fn serve(&mut self) -> Served {
         loop {
-            if self.desk.is_broken() || self.is_stopped() {
+            if self.completions.is_broken() || self.is_stopped() {
                 return Served::Leave;
             }
-            if self.desk.owed() >= self.ring_size || self.desk.owed_bytes() >= OWED_BYTES_MAX {
+            if self.completions.owed() >= self.ring_size || self.completions.owed_bytes() >= OWED_BYTES_MAX {
                 return Served::Full;
             }
-            if self.desk.answers() - self.told >= ANSWERS_UNTOLD_MAX && self.tell().is_err() {
-                self.desk.give_up();
+            if self.completions.answers() - self.told >= ANSWERS_UNTOLD_MAX && self.tell().is_err() {
+                self.completions.give_up();
                 return Served::Leave;
             }
-            let mut segments = self.desk.segments();
-            let next = self.desk.ring().next(&mut segments);
+            let mut segments = self.completions.segments();
+            let next = self.completions.ring().next(&mut segments);
             let begun = match next {
                 Ok(Some(head)) => self.begin(head, segments),
                 Ok(None) => {
-                    self.desk.put_back(segments);
+                    self.completions.put_back(segments);
                     return Served::Everything;
                 }
                 Err(Broken) => false,
             };
             if !begun {
-                self.desk.give_up();
+                self.completions.give_up();
                 return Served::Leave;
             }
         }
@@ -354,7 +357,7 @@ impl Session {
     /// Begins a request. Returns false if there is no place to answer it.
     fn begin(&self, head: u16, mut segments: Vec<Segment>) -> bool {
         let parsed = {
-            let ring = self.desk.ring();
+            let ring = self.completions.ring();
             VhostRequest::parse(&mut segments, |address, bytes| ring.read(address, bytes))
         };
         let Some(ParsedRequest { status_address, request }) = parsed else { return false };
@@ -362,7 +365,7 @@ impl Session {
             Ok(VhostRequest::Read(_, length) | VhostRequest::Write(_, length)) => length,
             _ => 0,
         };
-        let answer = Answer::new(&self.desk, head, status_address, bytes, segments);
+        let answer = Answer::new(&self.completions, head, status_address, bytes, segments);
         match request.and_then(|request| self.check(request)) {
             Ok(request) => self.submit(request, answer),
             Err(status) => answer.status(status),
@@ -372,7 +375,7 @@ impl Session {
 
     /// Checks bounds and the right to write.
     fn check(&self, request: VhostRequest) -> Result<VhostRequest, u8> {
-        let info = &self.lane.info;
+        let info = &self.byte_queue.info;
         let (offset, length, mutates) = match request {
             VhostRequest::Read(offset, length) => (offset, length, false),
             VhostRequest::Write(offset, length) | VhostRequest::Clear(_, offset, length) => {
@@ -380,7 +383,7 @@ impl Session {
             }
             VhostRequest::Flush | VhostRequest::Id => return Ok(request),
         };
-        if mutates && info.read_only || offset > info.size || self.lane.clip(offset, length) < length {
+        if mutates && info.read_only || offset > info.size || self.byte_queue.clip(offset, length) < length {
             return Err(VIRTIO_BLK_S_IOERR as u8);
         }
         let supported = match request {
@@ -397,22 +400,22 @@ impl Session {
                 answer.done(0);
             }
             VhostRequest::Read(offset, length) => {
-                self.lane.read(offset, length as usize, |result| match result {
+                self.byte_queue.read(offset, length as usize, |result| match result {
                     Ok(data) => answer.data(&data),
                     Err(error) => answer.error(&error),
                 });
             }
             VhostRequest::Write(offset, length) => {
                 let mut payload = Buffer::stale(length as usize);
-                let is_there = self.desk.ring().gather(&answer.segments, &mut payload);
+                let is_there = self.completions.ring().gather(&answer.segments, &mut payload);
                 if !is_there {
                     return answer.status(VIRTIO_BLK_S_IOERR as u8);
                 }
-                self.lane.write(offset, payload, self.durable_writes, |result| answer.result(result));
+                self.byte_queue.write(offset, payload, self.durable_writes, |result| answer.result(result));
             }
-            VhostRequest::Flush => self.lane.flush(|result| answer.result(result)),
+            VhostRequest::Flush => self.byte_queue.flush(|result| answer.result(result)),
             VhostRequest::Id => {
-                let written = self.desk.ring().write_name(&answer.segments, &self.name);
+                let written = self.completions.ring().write_name(&answer.segments, &self.name);
                 match written {
                     Some(bytes) => answer.done(bytes),
                     None => answer.status(VIRTIO_BLK_S_IOERR as u8),
@@ -420,7 +423,7 @@ impl Session {
             }
             VhostRequest::Clear(operation, offset, length) => {
                 let durable = self.durable_writes;
-                self.lane.clear(operation, offset, length, durable, |result| answer.result(result));
+                self.byte_queue.clear(operation, offset, length, durable, |result| answer.result(result));
             }
         }
     }
@@ -429,6 +432,6 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         // Tasks hold the runtime and the runtime holds them.
-        self.lane.runtime.abandon_tasks();
+        self.byte_queue.runtime.abandon_tasks();
     }
 }

@@ -47,7 +47,7 @@ fn compare(case: &Case) -> Result<(), TestCaseError> {
     }
     let records = engine.ledger().records().expect("in memory");
     for (record, expected) in records.iter().zip(&model.records) {
-        prop_assert_eq!(&model::Record::of(record), expected);
+        prop_assert_eq!(&model::Injection::of(record), expected);
     }
     prop_assert_eq!(records.len(), model.records.len());
     for (index, report) in engine.report().iter().enumerate() {

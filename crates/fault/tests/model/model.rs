@@ -14,14 +14,14 @@ use rotproof_spec::{ByteRange, End};
 use crate::carrier::Outcome;
 use crate::cases::{Ask, DEVICE_BYTES};
 use damage::keeps_old;
-pub use record::Record;
+pub use record::Injection;
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = DEVICE_BYTES.div_ceil(BLOCK);
 const SECTOR: usize = crate::cases::SECTOR as usize;
 
 /// A block that a sticky rule has left bad.
-struct Place {
+struct StickyBlock {
     rule: usize,
     block: u64,
     /// For data: the bytes it acts on, and the last content recorded.
@@ -50,18 +50,18 @@ pub struct Model {
     begin_ns: Option<u64>,
     pub states: Vec<RuleState>,
     pub matches: Vec<u64>,
-    pub records: Vec<Record>,
+    pub records: Vec<Injection>,
     /// The device as it should be.
     truth: Vec<u8>,
     /// The device as it reads, but for sticky places.
     shown: Vec<u8>,
     /// Which bytes of `shown` are the doing of a fault.
     lying: Vec<bool>,
-    places: Vec<Place>,
+    places: Vec<StickyBlock>,
     bad_flush: Vec<bool>,
     /// For each block that a stale read watches: the bytes that the last write replaced, and what they were.
     previous: Vec<Option<(std::ops::Range<usize>, Vec<u8>)>>,
-    /// Record, block and true content of damage that may be put right.
+    /// Injection, block and true content of damage that may be put right.
     unrepaired: Vec<(usize, u64, ContentHash)>,
 }
 
@@ -396,7 +396,7 @@ impl Model {
         recorded: Option<ContentHash>,
     ) {
         if !self.has_place(rule, block) {
-            self.places.push(Place { rule, block, range, recorded });
+            self.places.push(StickyBlock { rule, block, range, recorded });
         }
     }
 }

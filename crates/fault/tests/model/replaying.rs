@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use rotproof_fault::{Effect, Engine, EngineOptions, Record, Replay, ResolvedRule, Rule, Visit, read_ledger};
+use rotproof_fault::{
+    Effect, Engine, EngineOptions, Injection, Replay, ResolvedRule, Rule, Visit, read_ledger,
+};
 
 use crate::carrier::{Carrier, Outcome};
 use crate::cases::{Case, DEVICE_BYTES, Step};
 
 /// The ledger, as a file, and the outcomes of all requests.
-fn run(case: &Case, replay: Option<&Replay>) -> (Vec<Record>, Vec<Outcome>) {
+fn run(case: &Case, replay: Option<&Replay>) -> (Vec<Injection>, Vec<Outcome>) {
     let rules = case.rules.iter().cloned().zip(0..).map(|(rule, index)| ResolvedRule {
         recorded: replay.map(|replay| replay.of_rule(index)),
         ..ResolvedRule::from(rule)
@@ -52,7 +54,7 @@ pub fn what_is_left(case: &Case, kept: &[bool]) -> Result<(), TestCaseError> {
     ledger.retain(|_| kept.next() == Some(&true));
     let replay = Replay::new(&ledger, &case.rules).map_err(|error| TestCaseError::fail(error.to_string()))?;
     let (again, _) = run(case, Some(&replay));
-    let decided = |records: &[Record]| -> BTreeSet<(u32, Visit)> {
+    let decided = |records: &[Injection]| -> BTreeSet<(u32, Visit)> {
         records.iter().filter_map(|record| Some((record.rule, record.visit?))).collect()
     };
     prop_assert_eq!(decided(&again), decided(&ledger));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rotproof_document::{Diagnostic, Place};
+use rotproof_document::{Diagnostic, Location};
 use rotproof_load::{Arrivals, BlockSizes, JobSpec, Pattern, Rate, SizeMix, ThinkAfter, ThinkTime};
 use rotproof_record::statistics::SteadySpec;
 use rotproof_spec::{Bytes, Percent, Span};
@@ -18,7 +18,7 @@ use super::words::without_effect;
 /// A job as we have it, and what belongs to the load as a whole.
 pub(super) struct Job {
     pub(super) spec: JobSpec,
-    pub(super) place: Place,
+    pub(super) place: Location,
     /// Of one of its clones.
     pub(super) size: Option<Bytes>,
     /// What all its clones work on, where it is named.
@@ -361,7 +361,7 @@ impl Job {
 
     /// What takes several options.
     fn settle(&mut self, options: Options, notes: &mut Vec<String>, diagnostics: &mut Vec<Diagnostic>) {
-        let mut report = |message: &str, help: &str, place: &Place| {
+        let mut report = |message: &str, help: &str, place: &Location| {
             diagnostics.push(Diagnostic {
                 message: message.to_owned(),
                 help: Some(help.to_owned()),

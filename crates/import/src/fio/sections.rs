@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rotproof_document::{Diagnostic, Place, Source};
+use rotproof_document::{Diagnostic, Location, Source};
 
 /// Jobs that a file may have; a load has no more workers.
 const JOBS_MAX: usize = 256;
@@ -10,7 +10,7 @@ const JOBS_MAX: usize = 256;
 /// One job, with the options of the global sections before it in front of its own.
 pub(super) struct Section {
     pub(super) name: String,
-    pub(super) place: Place,
+    pub(super) place: Location,
     pub(super) options: Vec<Setting>,
 }
 
@@ -19,7 +19,7 @@ pub(super) struct Section {
 pub(super) struct Setting {
     pub(super) name: String,
     pub(super) value: String,
-    pub(super) place: Place,
+    pub(super) place: Location,
 }
 
 /// The jobs of a file; what is no section and no option is reported.
@@ -36,7 +36,7 @@ pub(super) fn read(source: &Arc<Source>, diagnostics: &mut Vec<Diagnostic>) -> V
         if text.is_empty() {
             continue;
         }
-        let place = Place::new(source, begin..begin + text.len());
+        let place = Location::new(source, begin..begin + text.len());
         let mut report = |message: &str, help: &str| {
             diagnostics.push(Diagnostic {
                 message: message.to_owned(),

@@ -4,20 +4,20 @@ use std::rc::Rc;
 
 use rotproof_block::{Buffer, Completion, Request, Submission};
 
-use super::lane::Lane;
+use super::queue_state::QueueState;
 use super::write::carry_out;
 use super::{BLOCK_BYTES, blocks_of};
 
 /// Carries out a discard or write of zeros that has been checked and is not empty.
-pub(super) fn clear(lane: &Rc<Lane>, request: Request) -> Submission {
+pub(super) fn clear(queue: &Rc<QueueState>, request: Request) -> Submission {
     if (request.offset | request.length).is_multiple_of(BLOCK_BYTES) {
-        lane.store.unmap(blocks_of(&request));
+        queue.store.unmap(blocks_of(&request));
         return request.succeed().into();
     }
-    lane.begin(clear_parts(Rc::clone(lane), request))
+    queue.begin(clear_parts(Rc::clone(queue), request))
 }
 
-async fn clear_parts(lane: Rc<Lane>, request: Request) -> Completion {
+async fn clear_parts(queue: Rc<QueueState>, request: Request) -> Completion {
     let whole_start = request.offset.next_multiple_of(BLOCK_BYTES);
     let whole_end = request.end() / BLOCK_BYTES * BLOCK_BYTES;
     // Inside one block both are beyond the other's end; then there is one part.
@@ -28,17 +28,17 @@ async fn clear_parts(lane: Rc<Lane>, request: Request) -> Completion {
     };
     for part in parts {
         // What is not mapped is zeros already.
-        if part.is_empty() || !lane.store.is_mapped(part.start / BLOCK_BYTES) {
+        if part.is_empty() || !queue.store.is_mapped(part.start / BLOCK_BYTES) {
             continue;
         }
         let zeros = Buffer::zeroed((part.end - part.start) as usize);
-        let write = Request::write(part.start, zeros, lane.child(request.context));
-        if let Err(error) = carry_out(Rc::clone(&lane), write).await.result {
+        let write = Request::write(part.start, zeros, queue.child(request.context));
+        if let Err(error) = carry_out(Rc::clone(&queue), write).await.result {
             return request.fail(error);
         }
     }
     if whole_start < whole_end {
-        lane.store.unmap(whole_start / BLOCK_BYTES..whole_end / BLOCK_BYTES);
+        queue.store.unmap(whole_start / BLOCK_BYTES..whole_end / BLOCK_BYTES);
     }
     request.succeed()
 }

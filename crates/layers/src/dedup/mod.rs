@@ -20,12 +20,12 @@
 //! - **Smaller or unaligned requests** read the rest of their first and last block, and are written whole.
 //!
 //! One file for each part: `blocks` and `logical_map` are the tables, `store` what happens to both in one step, `read`,
-//! `write` and `clear` the ways of the requests, `lane` what one queue keeps.
+//! `write` and `clear` the ways of the requests, `queue_state` what one queue keeps.
 
 mod blocks;
 mod clear;
-mod lane;
 mod logical_map;
+mod queue_state;
 mod read;
 mod store;
 mod write;
@@ -41,7 +41,7 @@ use rotproof_block::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use lane::Lane;
+use queue_state::QueueState;
 use store::Store;
 
 /// Bytes of a block, as an offset and as a length.
@@ -141,8 +141,8 @@ impl Device for DedupDevice {
 
     fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {
         let below = self.below.open_queue(runtime)?;
-        let lane = Lane::new(below, self.info, Arc::clone(&self.store), runtime.clone());
-        Ok(Rc::new(DedupQueue(Rc::new(lane))))
+        let queue = QueueState::new(below, self.info, Arc::clone(&self.store), runtime.clone());
+        Ok(Rc::new(DedupQueue(Rc::new(queue))))
     }
 }
 
@@ -152,20 +152,20 @@ impl fmt::Debug for DedupDevice {
     }
 }
 
-struct DedupQueue(Rc<Lane>);
+struct DedupQueue(Rc<QueueState>);
 
 impl Queue for DedupQueue {
     fn submit(&self, request: Request) -> Submission {
-        let lane = &self.0;
-        if let Err(error) = lane.info.check(&request) {
+        let queue = &self.0;
+        if let Err(error) = queue.info.check(&request) {
             return request.fail(error).into();
         }
         match request.operation {
-            Operation::Flush => lane.below.submit(request),
+            Operation::Flush => queue.below.submit(request),
             _ if request.length == 0 => request.succeed().into(),
-            Operation::Read => read::read(lane, request),
-            Operation::Write { .. } => write::write(lane, request),
-            Operation::Discard | Operation::WriteZeroes => clear::clear(lane, request),
+            Operation::Read => read::read(queue, request),
+            Operation::Write { .. } => write::write(queue, request),
+            Operation::Discard | Operation::WriteZeroes => clear::clear(queue, request),
         }
     }
 }

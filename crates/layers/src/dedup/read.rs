@@ -7,27 +7,27 @@ use std::rc::Rc;
 
 use rotproof_block::{Buffer, Completion, Request, Submission};
 
-use super::lane::{Lane, Part, join};
+use super::queue_state::{Part, QueueState, join};
 use super::store::Run;
 use super::{BLOCK_BYTES, blocks_of};
 
 /// References to what a read is to see.
 struct Pinned {
-    lane: Rc<Lane>,
+    queue: Rc<QueueState>,
     runs: Vec<Run>,
 }
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        self.lane.store.unpin(&self.runs);
-        self.lane.spare_runs.give(std::mem::take(&mut self.runs));
+        self.queue.store.unpin(&self.runs);
+        self.queue.spare_runs.give(std::mem::take(&mut self.runs));
     }
 }
 
 /// Carries out a read that has been checked and is not empty.
-pub(super) fn read(lane: &Rc<Lane>, mut request: Request) -> Submission {
-    let mut pinned = Pinned { lane: Rc::clone(lane), runs: lane.spare_runs.take() };
-    lane.store.pin(blocks_of(&request), &mut pinned.runs);
+pub(super) fn read(queue: &Rc<QueueState>, mut request: Request) -> Submission {
+    let mut pinned = Pinned { queue: Rc::clone(queue), runs: queue.spare_runs.take() };
+    queue.store.pin(blocks_of(&request), &mut pinned.runs);
     match pinned.runs[..] {
         [Run { physical: None, .. }] => {
             request.buffer.fill(0);
@@ -35,7 +35,7 @@ pub(super) fn read(lane: &Rc<Lane>, mut request: Request) -> Submission {
         }
         [Run { physical: Some(first), .. }] => {
             let offset = u64::from(first) * BLOCK_BYTES + request.offset % BLOCK_BYTES;
-            match lane.below.submit(Request { offset, ..request }).try_take() {
+            match queue.below.submit(Request { offset, ..request }).try_take() {
                 Ok(completion) => completion.into(),
                 Err(submission) => Submission::pending(async move {
                     let completion = submission.await;
@@ -50,7 +50,7 @@ pub(super) fn read(lane: &Rc<Lane>, mut request: Request) -> Submission {
 
 /// Reads several runs at the same time and puts them together.
 async fn gather(pinned: Pinned, mut request: Request) -> Completion {
-    let lane = &*pinned.lane;
+    let queue = &*pinned.queue;
     let mut parts = Vec::with_capacity(pinned.runs.len());
     let mut places = Vec::with_capacity(pinned.runs.len());
     // Where each run begins on the device; the first and the last may be asked for in part.
@@ -63,8 +63,8 @@ async fn gather(pinned: Pinned, mut request: Request) -> Completion {
             None => request.buffer[place].fill(0),
             Some(first) => {
                 let offset = u64::from(first) * BLOCK_BYTES + (start - run_start);
-                let read = Request::read(offset, Buffer::stale(place.len()), lane.child(request.context));
-                parts.push(Part::Submitted(lane.below.submit(read)));
+                let read = Request::read(offset, Buffer::stale(place.len()), queue.child(request.context));
+                parts.push(Part::Submitted(queue.below.submit(read)));
                 places.push(place);
             }
         }

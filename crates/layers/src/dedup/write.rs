@@ -14,18 +14,18 @@ use rotproof_block::{
 };
 
 use super::blocks::{Afterwards, Block, State};
-use super::lane::{Lane, Part, join};
+use super::queue_state::{Part, QueueState, join};
 use super::store::{Edge, Slot, Step};
 use super::{BLOCK, BLOCK_BYTES, blocks_of};
 
 /// Carries out a write that has been checked and is not empty.
-pub(super) fn write(lane: &Rc<Lane>, request: Request) -> Submission {
-    lane.begin(carry_out(Rc::clone(lane), request))
+pub(super) fn write(queue: &Rc<QueueState>, request: Request) -> Submission {
+    queue.begin(carry_out(Rc::clone(queue), request))
 }
 
 /// The same as a future.
-pub(super) async fn carry_out(lane: Rc<Lane>, mut request: Request) -> Completion {
-    let mut write = Write::new(lane, &mut request);
+pub(super) async fn carry_out(queue: Rc<QueueState>, mut request: Request) -> Completion {
+    let mut write = Write::new(queue, &mut request);
     let result = write.run(&request).await;
     if write.edges.is_empty() {
         request.buffer = std::mem::replace(&mut write.data, Buffer::empty());
@@ -35,7 +35,7 @@ pub(super) async fn carry_out(lane: Rc<Lane>, mut request: Request) -> Completio
 
 /// A write under way.
 struct Write {
-    lane: Rc<Lane>,
+    queue: Rc<QueueState>,
     context: Context,
     fua: bool,
     /// The first logical block.
@@ -49,10 +49,10 @@ struct Write {
 }
 
 impl Write {
-    fn new(lane: Rc<Lane>, request: &mut Request) -> Self {
+    fn new(queue: Rc<QueueState>, request: &mut Request) -> Self {
         let blocks = blocks_of(request);
         let count = (blocks.end - blocks.start) as usize;
-        let mut slots = lane.spare_slots.take();
+        let mut slots = queue.spare_slots.take();
         slots.resize(count, Slot { hash: ContentHash(0), step: Step::Wanted, not: None });
         let mut edges = Vec::new();
         if !request.offset.is_multiple_of(BLOCK_BYTES) {
@@ -68,7 +68,7 @@ impl Write {
             Buffer::stale(count * BLOCK)
         };
         let fua = request.operation == Operation::Write { fua: true };
-        Self { lane, context: request.context, fua, first: blocks.start, data, slots, edges }
+        Self { queue, context: request.context, fua, first: blocks.start, data, slots, edges }
     }
 
     async fn run(&mut self, request: &Request) -> Result<()> {
@@ -85,7 +85,7 @@ impl Write {
         let mut shares = false;
         loop {
             while self.slots.iter().any(|slot| slot.step == Step::Wanted) {
-                if !self.lane.store.reserve(&mut self.slots) {
+                if !self.queue.store.reserve(&mut self.slots) {
                     return Err(no_space());
                 }
                 shares |= self.slots.iter().any(|slot| !matches!(slot.step, Step::Reserved(_)));
@@ -95,10 +95,10 @@ impl Write {
             }
             // What is shared may lie in a volatile cache still.
             if self.fua && shares {
-                let flush = Request::flush(self.lane.child(self.context));
-                self.lane.below.submit(flush).await.result?;
+                let flush = Request::flush(self.queue.child(self.context));
+                self.queue.below.submit(flush).await.result?;
             }
-            if self.lane.store.commit(self.first, &mut self.slots, &self.edges) {
+            if self.queue.store.commit(self.first, &mut self.slots, &self.edges) {
                 return Ok(());
             }
             self.repeat_edges(request).await?;
@@ -108,7 +108,7 @@ impl Write {
     /// Reads the whole block of an edge.
     async fn read_around(&mut self, index: usize) -> Result<()> {
         let edge = &mut self.edges[index];
-        edge.base = self.lane.store.base(self.first + edge.slot as u64);
+        edge.base = self.queue.store.base(self.first + edge.slot as u64);
         let place = edge.slot * BLOCK..(edge.slot + 1) * BLOCK;
         match edge.base {
             None => self.data[place].fill(0),
@@ -121,9 +121,9 @@ impl Write {
     }
 
     async fn read_block(&self, block: Block) -> Result<Buffer> {
-        let context = self.lane.child(self.context);
+        let context = self.queue.child(self.context);
         let read = Request::read(u64::from(block) * BLOCK_BYTES, Buffer::stale(BLOCK), context);
-        let Completion { result, buffer, .. } = self.lane.below.submit(read).await;
+        let Completion { result, buffer, .. } = self.queue.below.submit(read).await;
         result.map(|()| buffer)
     }
 
@@ -131,17 +131,17 @@ impl Write {
     async fn repeat_edges(&mut self, request: &Request) -> Result<()> {
         for index in 0..self.edges.len() {
             let Edge { slot: number, base } = self.edges[index];
-            if self.lane.store.is_current(self.first, &self.edges[index]) {
+            if self.queue.store.is_current(self.first, &self.edges[index]) {
                 continue;
             }
             let slot = &mut self.slots[number];
             if let Step::Held(block) = slot.step {
-                self.lane.store.release(block);
+                self.queue.store.release(block);
             }
             (slot.step, slot.not) = (Step::Wanted, None);
             self.edges[index].base = None;
             if let Some(block) = base {
-                self.lane.store.release(block);
+                self.queue.store.release(block);
             }
             self.read_around(index).await?;
             let block = (self.first + number as u64) * BLOCK_BYTES;
@@ -165,9 +165,9 @@ impl Write {
         let mut next = Some((start, count));
         while let Some((start, count)) = next {
             let data = Buffer::copy_of(&self.data[start * BLOCK..(start + count) * BLOCK]);
-            let write = self.request(start, data, self.lane.child(self.context));
+            let write = self.request(start, data, self.queue.child(self.context));
             self.launch(start, count);
-            parts.push(Part::Submitted(self.lane.below.submit(write)));
+            parts.push(Part::Submitted(self.queue.below.submit(write)));
             runs.push((start, count));
             next = self.next_run(start + count);
         }
@@ -186,11 +186,11 @@ impl Write {
     /// Everything is new and lies in a row: the data goes down as it came.
     async fn write_all(&mut self, start: usize) -> Result<()> {
         let data = std::mem::replace(&mut self.data, Buffer::empty());
-        let context = if self.edges.is_empty() { self.context } else { self.lane.child(self.context) };
+        let context = if self.edges.is_empty() { self.context } else { self.queue.child(self.context) };
         let write = self.request(start, data, context);
         let count = self.slots.len();
         self.launch(start, count);
-        let Completion { result, buffer, .. } = self.lane.below.submit(write).await;
+        let Completion { result, buffer, .. } = self.queue.below.submit(write).await;
         self.data = buffer;
         self.land(start, count, result.is_ok());
         result
@@ -228,7 +228,7 @@ impl Write {
     fn land(&mut self, start: usize, count: usize, is_stored: bool) {
         let slots = &mut self.slots[start..start + count];
         let state = if is_stored { State::Stored } else { State::Void(Afterwards::LastResort) };
-        self.lane.store.settle(slots.iter().filter_map(physical), state);
+        self.queue.store.settle(slots.iter().filter_map(physical), state);
         for slot in slots {
             if let Some(block) = physical(slot) {
                 slot.step = Step::Held(block);
@@ -240,11 +240,11 @@ impl Write {
     async fn await_others(&mut self) {
         for slot in &mut self.slots {
             let Step::Awaited(block) = slot.step else { continue };
-            if self.lane.store.settled(block).await {
-                slot.step = self.lane.store.shared(block);
+            if self.queue.store.settled(block).await {
+                slot.step = self.queue.store.shared(block);
             } else {
                 slot.step = Step::Wanted;
-                self.lane.store.release(block);
+                self.queue.store.release(block);
             }
         }
     }
@@ -260,7 +260,7 @@ impl Write {
                 slot.step = Step::Held(block);
             } else {
                 (slot.step, slot.not) = (Step::Wanted, Some(block));
-                self.lane.store.release(block);
+                self.queue.store.release(block);
             }
         }
     }
@@ -281,7 +281,7 @@ fn physical(slot: &Slot) -> Option<Block> {
 impl Drop for Write {
     /// Gives back what was not mapped: all of it after an error or when the runtime drops its tasks, else nothing.
     fn drop(&mut self) {
-        let store = &self.lane.store;
+        let store = &self.queue.store;
         for slot in &self.slots {
             match slot.step {
                 Step::Reserved(block) => store.settle([block].into_iter(), State::Void(Afterwards::Free)),
@@ -295,7 +295,7 @@ impl Drop for Write {
         for base in self.edges.iter().filter_map(|edge| edge.base) {
             store.release(base);
         }
-        self.lane.spare_slots.give(std::mem::take(&mut self.slots));
+        self.queue.spare_slots.give(std::mem::take(&mut self.slots));
     }
 }
 

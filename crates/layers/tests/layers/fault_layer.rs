@@ -12,7 +12,7 @@ use rotproof_block::{
     Buffer, Completion, ContentHash, Context, Device, DeviceInfo, Error, ErrorKind, Operation, Phase, Queue,
     Request, Result, Runtime, Submission,
 };
-use rotproof_fault::{Effect, Engine, Record, RuleState};
+use rotproof_fault::{Effect, Engine, Injection, RuleState};
 
 use crate::devices::with_faults;
 
@@ -63,7 +63,7 @@ impl Stand {
         self.runtime.block_on(self.pristine.submit(request)).expect("completes").buffer.to_vec()
     }
 
-    fn records(&self) -> Vec<Record> {
+    fn records(&self) -> Vec<Injection> {
         self.engine.ledger().records().expect("in memory")
     }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::layout::Extent;
 
-/// One entry for each lane, empty where it has nothing in flight. Depths are small, so a scan beats any index.
+/// One entry for each slot, empty where it has nothing in flight. Depths are small, so a scan beats any index.
 pub(super) struct InFlight(Vec<Entry>);
 
 #[derive(Clone, Copy, Default)]
@@ -17,8 +17,8 @@ struct Entry {
 }
 
 impl InFlight {
-    pub(super) fn new(lanes: usize) -> Self {
-        Self(vec![Entry::default(); lanes])
+    pub(super) fn new(slots: usize) -> Self {
+        Self(vec![Entry::default(); slots])
     }
 
     /// Whether a request may not start yet.
@@ -31,19 +31,19 @@ impl InFlight {
     }
 
     #[inline]
-    pub(super) fn begin(&mut self, lane: usize, extent: &Extent, is_write: bool) {
+    pub(super) fn begin(&mut self, slot: usize, extent: &Extent, is_write: bool) {
         let blocks = extent.target_blocks();
-        self.0[lane] = Entry { start: blocks.start, end: blocks.end, is_write };
+        self.0[slot] = Entry { start: blocks.start, end: blocks.end, is_write };
     }
 
-    /// The blocks that the request of a lane touches.
-    pub(super) fn blocks(&self, lane: usize) -> Range<u64> {
-        self.0[lane].start..self.0[lane].end
+    /// The blocks that the request of a slot touches.
+    pub(super) fn blocks(&self, slot: usize) -> Range<u64> {
+        self.0[slot].start..self.0[slot].end
     }
 
     #[inline]
-    pub(super) fn end(&mut self, lane: usize) {
-        self.0[lane] = Entry::default();
+    pub(super) fn end(&mut self, slot: usize) {
+        self.0[slot] = Entry::default();
     }
 }
 
@@ -63,8 +63,8 @@ mod tests {
             asked in (0u64..30, 1u32..5, any::<bool>()),
         ) {
             let mut in_flight = InFlight::new(8);
-            for (lane, &(first, blocks, is_write)) in flying.iter().enumerate() {
-                in_flight.begin(lane, &extent(first, blocks), is_write);
+            for (slot, &(first, blocks, is_write)) in flying.iter().enumerate() {
+                in_flight.begin(slot, &extent(first, blocks), is_write);
             }
             let (first, blocks, is_write) = asked;
             let expected = flying.iter().any(|&(other, others, other_writes)| {
@@ -73,8 +73,8 @@ mod tests {
                         .any(|block| (other..other + u64::from(others)).contains(&block))
             });
             prop_assert_eq!(in_flight.conflicts(&extent(first, blocks), is_write), expected);
-            for lane in 0..flying.len() {
-                in_flight.end(lane);
+            for slot in 0..flying.len() {
+                in_flight.end(slot);
             }
             prop_assert!(!in_flight.conflicts(&extent(first, blocks), is_write));
         }

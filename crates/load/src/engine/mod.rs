@@ -3,11 +3,11 @@
 //! Under io_uring each worker has a thread and a runtime of its own; simulated, all are tasks of one runtime, and the
 //! same seed gives the same report and the same oracle, bit for bit.
 
-mod desk;
 mod in_flight;
 mod latencies;
 #[cfg(test)]
 mod pace_tests;
+mod parked;
 mod portable;
 mod progress;
 mod report;
@@ -40,11 +40,11 @@ use crate::driver::Driver;
 use crate::effort::Effort;
 use crate::oracle::{Drawn, Oracle, OraclePart};
 use crate::workload::Workload;
-use desk::Desk;
 pub use latencies::Latencies;
+use parked::Parked;
 pub use portable::PortableReport;
 pub use progress::{Progress, ProgressCounts, ProgressKind, Unpublished};
-pub use report::{INCIDENTS_MAX, Incident, LoadOperation, LoadReport, OperationReport, Recovery, Sighting};
+pub use report::{CoolDown, INCIDENTS_MAX, Incident, LoadOperation, LoadReport, OperationReport, Sighting};
 use source::Source;
 use state::Outcome;
 use unflushed::FailedFlushes;
@@ -67,7 +67,7 @@ pub struct RunOptions<'a> {
     pub progress: Arc<Progress>,
     /// Where to tell of every request, for intervals and samples; its operations are [`LoadOperation::NAMES`].
     pub recording: Option<Arc<Recording>>,
-    /// Where to say that the recovery has begun, for requests that lose their context on the way: the number of the
+    /// Where to say that the cool-down has begun, for requests that lose their context on the way: the number of the
     /// phase is stored there.
     pub phase_cell: Option<Arc<AtomicU8>>,
     /// Called when requests that hang have been given up.
@@ -121,7 +121,7 @@ pub fn run(
         Phase::Prefill => Some(Stage::Prefill),
         Phase::Run => Some(Stage::Run),
         Phase::Check => None,
-        Phase::Setup | Phase::Recovery => {
+        Phase::Setup | Phase::CoolDown => {
             let message = format!("a load cannot be run as its phase {}", options.phase.word());
             return Err(Error::new(ErrorKind::Invalid, message));
         }
@@ -184,8 +184,8 @@ pub fn run(
         workload.check_replayed(report.trace.as_ref())?;
     }
     if let Some(recording) = recording {
-        let recovered = report.recovery.as_ref().map(|recovery| (recovery.complete, recovery.started));
-        recording.end_phase(report.started, recovered, report.ended);
+        let cooled_down = report.cool_down.as_ref().map(|cool_down| (cool_down.complete, cool_down.started));
+        recording.end_phase(report.started, cooled_down, report.ended);
         report.until_steady = until_steady.and_then(|_| recording.steady_end());
     }
     Ok(report)
@@ -220,20 +220,20 @@ impl Job {
         runtime: &Runtime,
         queues: Vec<Rc<dyn Queue>>,
         (number, part): (u16, OraclePart),
-        desk: Option<Arc<Desk>>,
+        parked: Option<Arc<Parked>>,
     ) -> Rc<Worker> {
         let job = self.workload.job(number);
-        let (source, lanes) = match self.stage {
+        let (source, slots) = match self.stage {
             Some(stage) => (Source::Stream(self.workload.stream(stage, number)), job.queue_depth as usize),
             None => (Source::Sweep(part.blocks()), CHECK_DEPTH),
         };
-        // A request that holds the thread leaves nothing to do for another lane.
-        let lanes = if desk.is_some() { 1 } else { lanes };
+        // A request that holds the thread leaves nothing to do for another slot.
+        let slots = if parked.is_some() { 1 } else { slots };
         let times = match self.stage {
             Some(Stage::Run) => Times {
                 duration: self.workload.duration().map(|span| span.0),
                 ramp_up: self.workload.ramp_up_time().map_or(Duration::ZERO, |span| span.0),
-                recovery: self.workload.recovery_time().map_or(Duration::ZERO, |span| span.0),
+                cool_down: self.workload.cool_down_time().map_or(Duration::ZERO, |span| span.0),
                 think_time: job.think_time,
             },
             Some(Stage::Prefill) | None => Times::default(),
@@ -247,7 +247,7 @@ impl Job {
             workload: self.workload.clone(),
             source,
             part,
-            lanes,
+            slots,
             times,
             cancel: Arc::clone(&self.cancel),
             progress: Arc::clone(&self.progress),
@@ -256,7 +256,7 @@ impl Job {
             phase_cell: self.phase_cell.clone(),
             let_go: self.let_go.clone(),
             failed_flushes: Arc::clone(&self.failed_flushes),
-            desk,
+            parked,
         })
     }
 

@@ -213,19 +213,24 @@ fn a_load_recovers_from_whichever_end_comes_first() {
         (r#""requests": 2000, "duration": "70ms", "ramp_up": "30ms""#, 140),
     ] {
         let spec =
-            described(&format!(r#"{{ "workers": 2, "recovery": "50ms", "pattern": "random", {ends} }}"#));
+            described(&format!(r#"{{ "workers": 2, "cool_down": "50ms", "pattern": "random", {ends} }}"#));
         let probe = Probe::new(400, |_| Reaction::Delay(Duration::from_millis(1))).expect("a probe");
         let mut rig = Rig::new(&spec, 3, probe.clone());
         let report = rig.phase(Phase::Run).clone();
         assert_eq!(report.writes.requests, requests, "{ends}");
-        let recovery = report.recovery.as_ref().expect("it has recovered");
-        assert_eq!(recovery.writes.requests, 100, "{ends}");
+        let cool_down = report.cool_down.as_ref().expect("it has one");
+        assert_eq!(cool_down.writes.requests, 100, "{ends}");
         let of = |worker: u16| {
-            let seen = probe.seen().into_iter().filter(|seen| seen.phase == Phase::Recovery);
+            let seen = probe.seen().into_iter().filter(|seen| seen.phase == Phase::CoolDown);
             seen.filter(|seen| seen.queue == worker && seen.operation == Operation::WRITE).count() as u64
         };
         assert_eq!([of(0), of(1)], [50, 50], "{ends}");
-        assert_eq!(report.recovery_elapsed().as_millis() / 10, 5, "{ends}: {:?}", report.recovery_elapsed());
+        assert_eq!(
+            report.cool_down_elapsed().as_millis() / 10,
+            5,
+            "{ends}: {:?}",
+            report.cool_down_elapsed()
+        );
         let check = rig.phase(Phase::Check);
         assert!(check.sightings.is_empty(), "{ends}: what was written in both is known");
     }

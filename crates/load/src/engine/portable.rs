@@ -9,7 +9,7 @@ use std::time::Duration;
 use rotproof_block::{ErrorKind, Phase, Time};
 use serde::{Deserialize, Serialize};
 
-use super::report::{Incident, LATENCY_MAX_NS, LoadOperation, LoadReport, OperationReport, Recovery};
+use super::report::{CoolDown, Incident, LATENCY_MAX_NS, LoadOperation, LoadReport, OperationReport};
 use super::watch::{HungEnd, HungRequest};
 use crate::effort::Effort;
 use crate::failure::text;
@@ -21,7 +21,7 @@ pub struct PortableReport {
     phase: Phase,
     operations: Figures,
     /// When it began, when the run had ended, and what it did.
-    recovery: Option<(u64, u64, Figures)>,
+    cool_down: Option<(u64, u64, Figures)>,
     started_ns: u64,
     ended_ns: u64,
     effort: Option<PortableEffort>,
@@ -103,8 +103,8 @@ impl PortableReport {
             phase: report.phase,
             operations: [&report.reads, &report.writes, &report.flushes, &report.discards]
                 .map(PortableFigures::of),
-            recovery: report.recovery.as_ref().map(|recovery| {
-                let Recovery { started, complete, reads, writes, flushes, discards } = &**recovery;
+            cool_down: report.cool_down.as_ref().map(|cool_down| {
+                let CoolDown { started, complete, reads, writes, flushes, discards } = &**cool_down;
                 (
                     since(*started),
                     since(*complete),
@@ -152,10 +152,10 @@ impl PortableReport {
             discards,
             unsupported_discards: self.unsupported_discards.min(COUNT_MAX),
             trace: None,
-            recovery: self.recovery.map(|(started, complete, figures)| {
+            cool_down: self.cool_down.map(|(started, complete, figures)| {
                 let [reads, writes, flushes, discards] = figures.map(PortableFigures::into_report);
                 let (started, complete) = (at(started), at(complete));
-                Box::new(Recovery { started, complete, reads, writes, flushes, discards })
+                Box::new(CoolDown { started, complete, reads, writes, flushes, discards })
             }),
             started: at(self.started_ns),
             ended: at(self.ended_ns.max(self.started_ns)),
@@ -260,7 +260,7 @@ mod tests {
 
     fn load() -> LoadSpec {
         let load = r#"{ "pattern": "random", "reads": "30%", "requests": 4000, "queue_depth": 4, "workers": 6,
-                        "block_size": "8KiB", "flush_every": 50, "recovery": 200 }"#;
+                        "block_size": "8KiB", "flush_every": 50, "cool_down": 200 }"#;
         serde_json::from_str(load).expect("a load")
     }
 
@@ -303,7 +303,7 @@ mod tests {
                 assert_eq!((whole.requests, whole.bytes), (sum.requests, sum.bytes));
                 assert_eq!(sum.latency.len(), sum.requests);
             }
-            assert_eq!(whole.recovery.is_some(), sum.recovery.is_some());
+            assert_eq!(whole.cool_down.is_some(), sum.cool_down.is_some());
             assert_eq!(whole.all_requests, sum.all_requests);
         }
     }

@@ -74,7 +74,7 @@ pub struct LoadReport {
     /// What was read of the trace that the load comes from, if it comes from one.
     pub trace: Option<TraceReport>,
     /// What came after the load's end, with faults off; not among the above. `None` if nothing was to come.
-    pub recovery: Option<Box<Recovery>>,
+    pub cool_down: Option<Box<CoolDown>>,
     /// Whether it ended because it was steady; `None` if it was not to.
     pub until_steady: Option<SteadyEnd>,
     /// When the first worker began, after the ramp-up.
@@ -104,7 +104,7 @@ pub struct LoadReport {
 
 /// What the load did after its end, while nothing failed any more.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Recovery {
+pub struct CoolDown {
     /// When the first worker came to it. It lasts to the end of the phase.
     pub started: Time,
     /// When the last one had: the run itself lasted until then.
@@ -119,7 +119,7 @@ pub struct Recovery {
     pub discards: OperationReport,
 }
 
-impl Recovery {
+impl CoolDown {
     pub(super) fn new(started: Time) -> Self {
         Self {
             started,
@@ -279,8 +279,8 @@ pub(super) struct Tally {
     pub(super) discards: OperationReport,
     pub(super) unsupported_discards: u64,
     pub(super) trace: Option<TraceReport>,
-    /// From the first step of the recovery on.
-    pub(super) recovery: Option<Box<Recovery>>,
+    /// From the first step of the cool-down on.
+    pub(super) cool_down: Option<Box<CoolDown>>,
     /// When the first step after a ramp-up began; none without a ramp-up.
     pub(super) started: Option<Time>,
     pub(super) ended: Time,
@@ -303,7 +303,7 @@ impl Tally {
             discards: OperationReport::new(),
             unsupported_discards: 0,
             trace: None,
-            recovery: None,
+            cool_down: None,
             started: None,
             ended: Time::default(),
             all_requests: 0,
@@ -316,15 +316,15 @@ impl Tally {
         }
     }
 
-    /// Where a request counts that was begun in the recovery, or before.
+    /// Where a request counts that was begun in the cool-down, or before.
     #[inline]
-    pub(super) fn figures(&mut self, operation: LoadOperation, is_recovery: bool) -> &mut OperationReport {
-        if is_recovery && let Some(recovery) = &mut self.recovery {
+    pub(super) fn figures(&mut self, operation: LoadOperation, is_cool_down: bool) -> &mut OperationReport {
+        if is_cool_down && let Some(cool_down) = &mut self.cool_down {
             return match operation {
-                LoadOperation::Read => &mut recovery.reads,
-                LoadOperation::Write => &mut recovery.writes,
-                LoadOperation::Flush => &mut recovery.flushes,
-                LoadOperation::Discard => &mut recovery.discards,
+                LoadOperation::Read => &mut cool_down.reads,
+                LoadOperation::Write => &mut cool_down.writes,
+                LoadOperation::Flush => &mut cool_down.flushes,
+                LoadOperation::Discard => &mut cool_down.discards,
             };
         }
         match operation {
@@ -409,7 +409,7 @@ impl Tally {
             discards: self.discards,
             unsupported_discards: self.unsupported_discards,
             trace: self.trace,
-            recovery: self.recovery,
+            cool_down: self.cool_down,
             until_steady: None,
             started,
             ended: started.max(self.ended),
@@ -455,7 +455,7 @@ impl LoadReport {
         if accesses(&other.trace) > accesses(&self.trace) {
             self.trace = other.trace;
         }
-        match (&mut self.recovery, other.recovery) {
+        match (&mut self.cool_down, other.cool_down) {
             (Some(all), Some(one)) => all.add(&one),
             // Who never came to it ran to the end.
             (Some(all), None) => all.complete = all.complete.max(other.ended),
@@ -487,15 +487,15 @@ impl LoadReport {
         self.incidents.sort_by_key(|incident| (incident.time, incident.object, incident.offset_bytes));
     }
 
-    /// How long the phase took, without the recovery after it: until the last worker came to that.
+    /// How long the phase took, without the cool-down after it: until the last worker came to that.
     pub fn elapsed(&self) -> Duration {
-        let ended = self.recovery.as_ref().map_or(self.ended, |recovery| recovery.complete);
+        let ended = self.cool_down.as_ref().map_or(self.ended, |cool_down| cool_down.complete);
         ended.since(self.started)
     }
 
-    /// How long the recovery took; zero if there was none.
-    pub fn recovery_elapsed(&self) -> Duration {
-        self.recovery.as_ref().map_or(Duration::ZERO, |recovery| self.ended.since(recovery.started))
+    /// How long the cool-down took; zero if there was none.
+    pub fn cool_down_elapsed(&self) -> Duration {
+        self.cool_down.as_ref().map_or(Duration::ZERO, |cool_down| self.ended.since(cool_down.started))
     }
 
     /// What the load's threads took for each request; `None` under the simulated runtime, and without requests.
@@ -506,8 +506,8 @@ impl LoadReport {
     /// Requests that completed with an error.
     pub fn error_count(&self) -> u64 {
         let operations = [&self.reads, &self.writes, &self.flushes, &self.discards];
-        let recovery = self.recovery.as_ref().map_or(0, |recovery| recovery.error_count());
-        operations.iter().map(|operation| operation.error_count()).sum::<u64>() + recovery
+        let cool_down = self.cool_down.as_ref().map_or(0, |cool_down| cool_down.error_count());
+        operations.iter().map(|operation| operation.error_count()).sum::<u64>() + cool_down
     }
 
     /// The figures of one operation.

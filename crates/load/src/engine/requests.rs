@@ -1,4 +1,4 @@
-//! What a worker's lanes do with one step: the request, its verification, and the entry in the books.
+//! What a worker's slots do with one step: the request, its verification, and the entry in the books.
 
 use std::task::Waker;
 use std::time::Duration;
@@ -27,7 +27,7 @@ struct Answer {
     completed: Time,
     /// How often it was tried again.
     retries: u32,
-    /// The lane never had to wait.
+    /// The slot never had to wait.
     was_immediate: bool,
 }
 
@@ -38,7 +38,7 @@ const PUBLISHED_REQUESTS: u64 = 64;
 const PUBLISHED_EVERY: Duration = Duration::from_millis(50);
 
 impl Worker {
-    async fn submit(&self, lane: usize, object: u32, request: impl FnOnce(Context) -> Request) -> Answer {
+    async fn submit(&self, slot: usize, object: u32, request: impl FnOnce(Context) -> Request) -> Answer {
         let (id, phase) = {
             let mut state = self.state();
             state.requests += 1;
@@ -56,11 +56,11 @@ impl Worker {
         let request = request(context);
         let flight = Flight::of(&request, object, submitted);
         let queue = &self.queues[object as usize];
-        let submission = match &self.desk {
+        let submission = match &self.parked {
             None => queue.submit(request),
-            Some(desk) => {
-                self.state().flights[lane] = Some(flight);
-                match self.in_call(desk, || queue.submit(request)) {
+            Some(parked) => {
+                self.state().flights[slot] = Some(flight);
+                match self.in_call(parked, || queue.submit(request)) {
                     Some(submission) => submission,
                     // Nobody waits for this worker any more.
                     None => std::future::pending().await,
@@ -70,20 +70,20 @@ impl Worker {
         let (completion, was_immediate) = match submission.try_take() {
             Ok(completion) => (completion, true),
             Err(submission) => {
-                self.state().flights[lane] = Some(flight);
+                self.state().flights[slot] = Some(flight);
                 (submission.await, false)
             }
         };
         let Completion { result, buffer, .. } = completion;
         let completed = self.runtime.now();
-        if !was_immediate || self.desk.is_some() {
-            self.state().came_back(lane, completed);
+        if !was_immediate || self.parked.is_some() {
+            self.state().came_back(slot, completed);
         }
         Answer { error: result.err(), buffer, submitted, completed, retries: 0, was_immediate }
     }
 
     /// As the load's policy says, if the first answer is an error. What reads fill is made unrecognisable before each.
-    async fn try_again(&self, lane: usize, extent: &Extent, operation: Operation, first: Answer) -> Answer {
+    async fn try_again(&self, slot: usize, extent: &Extent, operation: Operation, first: Answer) -> Answer {
         let mut answer = first;
         let Some(retry) = &self.retry else { return answer };
         while let Some(error) = &answer.error
@@ -100,7 +100,7 @@ impl Worker {
             }
             let offset = extent.offset_bytes();
             let again = self
-                .submit(lane, extent.object, |context| Request {
+                .submit(slot, extent.object, |context| Request {
                     operation,
                     ..Request::write(offset, buffer, context)
                 })
@@ -126,7 +126,7 @@ impl Worker {
     }
 
     /// Does a step that writes.
-    pub(super) async fn write(&self, lane: usize, planned: Planned) -> bool {
+    pub(super) async fn write(&self, slot: usize, planned: Planned) -> bool {
         let Step::Write { extent, first, fua } = planned.step else { return false };
         let contents = self.contents.as_ref().expect("only a stream writes, and it has contents");
         let buffer = self.outgoing(contents, extent.len_bytes(), first);
@@ -134,21 +134,21 @@ impl Worker {
         {
             let mut state = self.state();
             state.is_dirty[extent.object as usize] |= !fua;
-            state.unflushed.send(lane);
+            state.unflushed.send(slot);
         }
         let operation = Operation::Write { fua };
         let mut answer = self
-            .submit(lane, extent.object, |context| Request {
+            .submit(slot, extent.object, |context| Request {
                 operation,
                 ..Request::write(extent.offset_bytes(), buffer, context)
             })
             .await;
         if answer.error.is_some() {
-            answer = self.try_again(lane, &extent, operation, answer).await;
+            answer = self.try_again(slot, &extent, operation, answer).await;
         }
         let mut guard = self.state();
         let state = &mut *guard;
-        state.unflushed.end(lane);
+        state.unflushed.end(slot);
         state.is_dirty[extent.object as usize] |= !fua;
         let written = extent.target_blocks().zip(first..).map(|(block, n)| (block, contents.content(n)));
         if !self.verify {
@@ -166,17 +166,17 @@ impl Worker {
                 self.saw_error(state, block, LoadOperation::Write, vec![content], &answer);
             }
         }
-        self.complete(state, LoadOperation::Write, Some((lane, &extent)), &answer, planned);
+        self.complete(state, LoadOperation::Write, Some((slot, &extent)), &answer, planned);
         answer.was_immediate
     }
 
-    pub(super) async fn read(&self, lane: usize, extent: Extent, planned: Planned) -> bool {
-        let mut answer = self.submit_read(lane, extent).await;
+    pub(super) async fn read(&self, slot: usize, extent: Extent, planned: Planned) -> bool {
+        let mut answer = self.submit_read(slot, extent).await;
         if answer.error.is_some() {
             if self.phase == Phase::Check {
-                self.narrow_down(lane, extent).await;
+                self.narrow_down(slot, extent).await;
             } else {
-                answer = self.try_again(lane, &extent, Operation::Read, answer).await;
+                answer = self.try_again(slot, &extent, Operation::Read, answer).await;
             }
         }
         let mut guard = self.state();
@@ -192,28 +192,28 @@ impl Worker {
                 self.saw_error(state, block, LoadOperation::Read, expected, &answer);
             }
         }
-        self.complete(state, LoadOperation::Read, Some((lane, &extent)), &answer, planned);
+        self.complete(state, LoadOperation::Read, Some((slot, &extent)), &answer, planned);
         answer.was_immediate
     }
 
-    async fn submit_read(&self, lane: usize, extent: Extent) -> Answer {
+    async fn submit_read(&self, slot: usize, extent: Extent) -> Answer {
         let mut buffer = Buffer::stale(extent.len_bytes());
         if self.verify {
             unmark(&mut buffer);
         }
-        self.submit(lane, extent.object, |context| Request::read(extent.offset_bytes(), buffer, context))
+        self.submit(slot, extent.object, |context| Request::read(extent.offset_bytes(), buffer, context))
             .await
     }
 
     /// Reads the halves of an extent that failed, and theirs, down to the single blocks that cannot be read.
-    async fn narrow_down(&self, lane: usize, failed: Extent) {
+    async fn narrow_down(&self, slot: usize, failed: Extent) {
         let mut open =
             if failed.blocks == 1 { vec![failed] } else { halves(self.workload.layout(), failed).to_vec() };
         while let Some(extent) = open.pop() {
             if self.is_cancelled() {
                 return;
             }
-            let answer = self.submit_read(lane, extent).await;
+            let answer = self.submit_read(slot, extent).await;
             let mut state = self.state();
             if answer.error.is_none() {
                 self.verify(&mut state, &extent, &answer);
@@ -271,35 +271,35 @@ impl Worker {
     }
 
     /// Does a step that gives up contents. Where the target has no such operation nothing happens, and that is counted.
-    pub(super) async fn discard(&self, lane: usize, extent: Extent, planned: Planned) -> bool {
+    pub(super) async fn discard(&self, slot: usize, extent: Extent, planned: Planned) -> bool {
         let (offset, length) = (extent.offset_bytes(), extent.len_bytes() as u64);
         let answer =
-            self.submit(lane, extent.object, |context| Request::discard(offset, length, context)).await;
+            self.submit(slot, extent.object, |context| Request::discard(offset, length, context)).await;
         let mut guard = self.state();
         let state = &mut *guard;
         let is_unsupported =
             answer.error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Unsupported);
         if is_unsupported {
             state.tally.unsupported_discards += 1;
-            state.in_flight.end(lane);
+            state.in_flight.end(slot);
             state.blocked.drain(..).for_each(Waker::wake);
             return answer.was_immediate;
         }
         if self.verify {
             extent.target_blocks().for_each(|block| state.part.discarded(block));
         }
-        self.complete(state, LoadOperation::Discard, Some((lane, &extent)), &answer, planned);
+        self.complete(state, LoadOperation::Discard, Some((slot, &extent)), &answer, planned);
         answer.was_immediate
     }
 
     /// Makes durable what has been written, object by object.
-    pub(super) async fn flush(&self, lane: usize, planned: Planned) {
+    pub(super) async fn flush(&self, slot: usize, planned: Planned) {
         for object in 0..self.queues.len() {
             if !std::mem::take(&mut self.state().is_dirty[object]) {
                 continue;
             }
             let covered = self.state().unflushed.covered();
-            let answer = self.submit(lane, object as u32, Request::flush).await;
+            let answer = self.submit(slot, object as u32, Request::flush).await;
             let mut guard = self.state();
             let state = &mut *guard;
             self.doubt(state, object, covered, &answer);
@@ -345,9 +345,9 @@ impl Worker {
     ) {
         let error = answer.error.as_ref().map(Error::kind);
         let mut bytes = 0;
-        if let Some((lane, extent)) = transfer {
+        if let Some((slot, extent)) = transfer {
             bytes = extent.len_bytes() as u64;
-            state.in_flight.end(lane);
+            state.in_flight.end(slot);
             if let Some(error) = error {
                 state.tally.failed(Incident {
                     object: extent.object,
@@ -360,7 +360,7 @@ impl Worker {
                 });
             }
         }
-        let report = state.tally.figures(operation, planned.is_recovery);
+        let report = state.tally.figures(operation, planned.is_cool_down);
         if planned.is_recorded {
             let began = planned.due.unwrap_or(answer.submitted);
             report.record(answer.completed.since(began), bytes, error);

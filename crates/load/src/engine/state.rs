@@ -1,4 +1,4 @@
-//! What the lanes of a worker share: one of them has it at a time, and none while it waits.
+//! What the slots of a worker share: one of them has it at a time, and none while it waits.
 
 use std::task::Waker;
 
@@ -23,7 +23,7 @@ pub(super) struct Planned {
     /// Counted and timed: no part of the ramp-up.
     pub(super) is_recorded: bool,
     /// After the load's end.
-    pub(super) is_recovery: bool,
+    pub(super) is_cool_down: bool,
 }
 
 pub(super) struct State {
@@ -31,27 +31,27 @@ pub(super) struct State {
     pub(super) part: OraclePart,
     pub(super) in_flight: InFlight,
     pub(super) unflushed: Unflushed,
-    /// The step that each lane is at.
+    /// The step that each slot is at.
     pub(super) steps: Vec<Option<Planned>>,
-    /// What each lane waits for.
+    /// What each slot waits for.
     pub(super) flights: Vec<Option<Flight>>,
     /// Drawn, but waiting for a request that it overlaps.
     pub(super) pending: Option<Planned>,
-    /// Lanes that wait for the same.
+    /// Slots that wait for the same.
     pub(super) blocked: Vec<Waker>,
     /// When the worker began.
     pub(super) started: Time,
     /// From here on steps are recorded.
     pub(super) ramp_up_until: Time,
-    /// Steps that lanes are busy with.
+    /// Steps that slots are busy with.
     pub(super) busy: usize,
     /// Requests since the last pause, when that ended, and when the present one ends.
     pub(super) since_pause: u64,
     pub(super) busy_since: Time,
     pub(super) pause_until: Option<Time>,
-    pub(super) active_lanes: usize,
+    pub(super) active_slots: usize,
     pub(super) has_ended: bool,
-    /// It has ended with lanes under way.
+    /// It has ended with slots under way.
     pub(super) is_cut_off: bool,
     /// Who waits for the end.
     pub(super) waiting: Option<Waker>,
@@ -59,12 +59,12 @@ pub(super) struct State {
     pub(super) is_stopped: bool,
     pub(super) broken: Option<Error>,
     pub(super) deadline: Option<Time>,
-    /// When the recovery begins, if it does by time.
-    pub(super) recovery_at: Option<Time>,
+    /// When the cool-down begins, if it does by time.
+    pub(super) cool_down_at: Option<Time>,
     /// What requests say of when they were made.
     pub(super) phase: Phase,
     pub(super) recorder: Option<Recorder>,
-    /// The last time that any lane read.
+    /// The last time that any slot read.
     pub(super) now: Time,
     /// Steps since `now` last changed.
     pub(super) steps_at_now: u64,
@@ -87,22 +87,22 @@ pub(super) struct Outcome {
 }
 
 impl State {
-    /// Before the first step of so many lanes, on so many objects.
+    /// Before the first step of so many slots, on so many objects.
     pub(super) fn new(
         phase: Phase,
         source: Source,
         part: OraclePart,
-        (lanes, objects): (usize, usize),
+        (slots, objects): (usize, usize),
         unflushed: Unflushed,
         unpublished: Unpublished,
     ) -> Self {
         Self {
             source,
             part,
-            in_flight: InFlight::new(lanes),
+            in_flight: InFlight::new(slots),
             unflushed,
-            steps: vec![None; lanes],
-            flights: vec![None; lanes],
+            steps: vec![None; slots],
+            flights: vec![None; slots],
             pending: None,
             blocked: Vec::new(),
             started: Time::default(),
@@ -111,14 +111,14 @@ impl State {
             since_pause: 0,
             busy_since: Time::default(),
             pause_until: None,
-            active_lanes: lanes,
+            active_slots: slots,
             has_ended: false,
             is_cut_off: false,
             waiting: None,
             is_stopped: false,
             broken: None,
             deadline: None,
-            recovery_at: None,
+            cool_down_at: None,
             phase,
             recorder: None,
             now: Time::default(),

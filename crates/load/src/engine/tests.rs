@@ -87,7 +87,7 @@ fn equal_seeds_give_equal_reports_and_oracles_under_the_simulated_runtime() {
 
 #[test]
 fn requests_in_flight_never_overlap_and_keep_the_order_of_the_stream() {
-    // Ten places and sixteen lanes: most steps find their place taken.
+    // Ten places and sixteen slots: most steps find their place taken.
     let draws = AtomicU64::new(0);
     let probe = Probe::new(20, move |_| {
         let draw = draws.fetch_add(1, Ordering::Relaxed);

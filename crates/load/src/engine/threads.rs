@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use rotproof_block::runtime::{Clock, RuntimeOptions};
 use rotproof_block::{Error, ErrorKind, Result, Runtime, Time};
 
-use super::desk::{Desk, GivenUp};
+use super::parked::{GivenUp, Parked};
 use super::state::Outcome;
 use super::worker::Worker;
 use super::{Finished, Job, drive};
@@ -57,11 +57,11 @@ pub(super) fn run(job: Job, parts: Vec<OraclePart>, epoch: Instant) -> Result<Fi
     let (ready, all_ready) = mpsc::channel();
     let mut threads = WorkerThreads::new();
     for (number, part) in job.workload.running().zip(parts) {
-        let desk = job.driver.holds_threads().then(Arc::<Desk>::default);
-        let of_thread = (Arc::clone(&job), desk.clone(), ready.clone(), Arc::clone(&gate));
-        threads.start(&format!("load-{number}"), desk, move || {
-            let (job, desk, ready, gate) = of_thread;
-            work(&job, (number, part), desk, epoch, ready, &gate)
+        let parked = job.driver.holds_threads().then(Arc::<Parked>::default);
+        let of_thread = (Arc::clone(&job), parked.clone(), ready.clone(), Arc::clone(&gate));
+        threads.start(&format!("load-{number}"), parked, move || {
+            let (job, parked, ready, gate) = of_thread;
+            work(&job, (number, part), parked, epoch, ready, &gate)
         });
     }
     drop(ready);
@@ -70,8 +70,9 @@ pub(super) fn run(job: Job, parts: Vec<OraclePart>, epoch: Instant) -> Result<Fi
     let clock = Clock::since(epoch);
     let results = threads.wait(&job.cancel, |members, must_end| {
         for member in members {
-            let desk = member.at_work().and_then(Option::as_deref);
-            if let Some(GivenUp { outcome, started }) = desk.and_then(|desk| desk.look(clock.now(), must_end))
+            let parked = member.at_work().and_then(Option::as_deref);
+            if let Some(GivenUp { outcome, started }) =
+                parked.and_then(|parked| parked.look(clock.now(), must_end))
             {
                 let effort = Effort::default();
                 member.leave_behind(outcome.map(|outcome| ThreadOutcome { outcome, started, effort }));
@@ -103,22 +104,22 @@ fn first_failure(results: &[Result<ThreadOutcome>]) -> Option<usize> {
 fn work(
     job: &Job,
     (number, part): (u16, OraclePart),
-    desk: Option<Arc<Desk>>,
+    parked: Option<Arc<Parked>>,
     epoch: Instant,
     ready: Sender<()>,
     gate: &Gate,
 ) -> Result<ThreadOutcome> {
-    let lanes = job.workload.job(number).queue_depth;
+    let slots = job.workload.job(number).queue_depth;
     let options = RuntimeOptions {
         seed: job.workload.seed(),
         epoch,
-        ring_entries: lanes.next_power_of_two().clamp(64, 1024),
+        ring_entries: slots.next_power_of_two().clamp(64, 1024),
         fixed_buffers: job.workload.fixed_buffers(number),
         polled: job.workload.spec().polled,
     };
     let runtime = Runtime::uring(options)?;
     let queues = job.driver.open(&runtime)?;
-    let worker = job.worker(&runtime, queues, (number, part), desk);
+    let worker = job.worker(&runtime, queues, (number, part), parked);
     // The other end lives until all threads have reported; if it is gone, the gate is decided as well.
     let _ = ready.send(());
     drop(ready);

@@ -21,8 +21,8 @@ impl FailedFlushes {
 
 /// The writes of one worker.
 pub(super) struct Unflushed {
-    /// The write that each lane is busy with, if with one.
-    lanes: Vec<Option<Busy>>,
+    /// The write that each slot is busy with, if with one.
+    slots: Vec<Option<Busy>>,
     /// The end of what has been sent. A write may wait for its time: what is lost before, it cannot lose.
     sent: u64,
     /// Number of the last flush.
@@ -31,7 +31,7 @@ pub(super) struct Unflushed {
     failed: Arc<FailedFlushes>,
 }
 
-/// A write that a lane is busy with.
+/// A write that a slot is busy with.
 #[derive(Clone, Copy)]
 struct Busy {
     /// Its first block, and that after its last.
@@ -66,44 +66,44 @@ struct Flushed {
 }
 
 impl Unflushed {
-    pub(super) fn new(lanes: usize, failed: Arc<FailedFlushes>) -> Self {
+    pub(super) fn new(slots: usize, failed: Arc<FailedFlushes>) -> Self {
         let of = |failures: &AtomicU64| Flushed {
             failures: failures.load(Ordering::Acquire),
             ..Flushed::default()
         };
         let objects = failed.0.iter().map(of).collect();
-        Self { lanes: vec![None; lanes], sent: 0, flushes: 0, objects, failed }
+        Self { slots: vec![None; slots], sent: 0, flushes: 0, objects, failed }
     }
 
-    /// A lane begins a step, and will send it when it is time.
+    /// A slot begins a step, and will send it when it is time.
     #[inline]
-    pub(super) fn begin(&mut self, lane: usize, step: &Step) {
+    pub(super) fn begin(&mut self, slot: usize, step: &Step) {
         if let Step::Write { first, extent, .. } = step {
             let end = first + u64::from(extent.blocks);
-            self.lanes[lane] = Some(Busy { first: *first, end, is_sent: false });
+            self.slots[slot] = Some(Busy { first: *first, end, is_sent: false });
         }
     }
 
-    /// The write that the lane is busy with is sent now.
+    /// The write that the slot is busy with is sent now.
     #[inline]
-    pub(super) fn send(&mut self, lane: usize) {
-        if let Some(busy) = &mut self.lanes[lane] {
+    pub(super) fn send(&mut self, slot: usize) {
+        if let Some(busy) = &mut self.slots[slot] {
             busy.is_sent = true;
             self.sent = self.sent.max(busy.end);
         }
     }
 
-    /// The lane's step is done.
+    /// The slot's step is done.
     #[inline]
-    pub(super) fn end(&mut self, lane: usize) {
-        self.lanes[lane] = None;
+    pub(super) fn end(&mut self, slot: usize) {
+        self.slots[slot] = None;
     }
 
     /// What a flush that is sent now covers.
     pub(super) fn covered(&mut self) -> Covered {
         self.flushes += 1;
         let mut holes: Vec<Range<u64>> = self
-            .lanes
+            .slots
             .iter()
             .flatten()
             .filter(|busy| busy.first < self.sent)
@@ -141,7 +141,7 @@ impl Unflushed {
     /// not yet one before it, of which the flush then says nothing.
     #[cold]
     fn sent_but_for(&self, covered: &Covered) -> Vec<Range<u64>> {
-        let mut waiting: Vec<&Busy> = self.lanes.iter().flatten().filter(|busy| !busy.is_sent).collect();
+        let mut waiting: Vec<&Busy> = self.slots.iter().flatten().filter(|busy| !busy.is_sent).collect();
         waiting.sort_unstable_by_key(|busy| busy.first);
         let mut ranges = Vec::new();
         for open in covered.holes.iter().cloned().chain(std::iter::once(covered.end..self.sent)) {
@@ -179,9 +179,9 @@ mod tests {
         std::iter::once(range).collect()
     }
 
-    fn send(writes: &mut Unflushed, lane: usize, first: u64, blocks: u32) {
-        writes.begin(lane, &write(first, blocks));
-        writes.send(lane);
+    fn send(writes: &mut Unflushed, slot: usize, first: u64, blocks: u32) {
+        writes.begin(slot, &write(first, blocks));
+        writes.send(slot);
     }
 
     /// A flush that is sent and done now.
@@ -256,7 +256,7 @@ mod tests {
         assert!(flush(&mut other, 0, false).is_empty(), "told once");
     }
 
-    const LANES: usize = 4;
+    const SLOTS: usize = 4;
 
     /// Block by block what is known, slowly.
     #[derive(Default)]
@@ -269,37 +269,37 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_in_doubt_is_what_was_sent_and_no_flush_has_covered(
-            steps in prop::collection::vec((0..7_u8, 0..LANES, 1..5_u32), 1..120)
+            steps in prop::collection::vec((0..7_u8, 0..SLOTS, 1..5_u32), 1..120)
         ) {
-            let mut writes = Unflushed::new(LANES, FailedFlushes::of(1));
+            let mut writes = Unflushed::new(SLOTS, FailedFlushes::of(1));
             let mut slow = Slow::default();
             let mut next = 0;
-            let mut lanes: [Option<(Range<u64>, bool)>; LANES] = Default::default();
+            let mut slots: [Option<(Range<u64>, bool)>; SLOTS] = Default::default();
             let mut in_flight: Vec<(Covered, BTreeSet<u64>)> = Vec::new();
-            for (what, lane, blocks) in steps {
-                match (what, &mut lanes[lane]) {
+            for (what, slot, blocks) in steps {
+                match (what, &mut slots[slot]) {
                     (0 | 1, free @ None) => {
-                        writes.begin(lane, &write(next, blocks));
+                        writes.begin(slot, &write(next, blocks));
                         *free = Some((next..next + u64::from(blocks), false));
                         next += u64::from(blocks);
                     }
                     (0 | 1, Some((range, is_sent @ false))) => {
-                        writes.send(lane);
+                        writes.send(slot);
                         *is_sent = true;
                         slow.sent.extend(range.clone());
                     }
                     (2 | 3, busy @ Some((_, true))) => {
-                        writes.end(lane);
+                        writes.end(slot);
                         slow.done.extend(busy.take().expect("busy").0);
                     }
                     (4, _) => in_flight.push((writes.covered(), slow.done.clone())),
                     (5, _) if !in_flight.is_empty() => {
-                        let (covered, done) = in_flight.swap_remove(lane % in_flight.len());
+                        let (covered, done) = in_flight.swap_remove(slot % in_flight.len());
                         prop_assert!(writes.flushed(0, covered, false).is_empty());
                         slow.durable.extend(done);
                     }
                     (6, _) if !in_flight.is_empty() => {
-                        let (covered, _) = in_flight.swap_remove(lane % in_flight.len());
+                        let (covered, _) = in_flight.swap_remove(slot % in_flight.len());
                         let doubtful = writes.flushed(0, covered, true);
                         prop_assert!(doubtful.iter().all(|range| !range.is_empty()));
                         let told: Vec<u64> = doubtful.into_iter().flatten().collect();

@@ -1,6 +1,6 @@
 //! Looks after requests that do not come back, and ends a worker before its work is done: because somebody asked to
 //! stop, or because all that it waits for has been away for too long. The worker has that done between its requests; where
-//! a request holds the worker's thread, another thread does it (`desk`).
+//! a request holds the worker's thread, another thread does it (`parked`).
 //!
 //! It goes by when the worker sent each request. It cancels nothing in the device: what has been given up may still
 //! take effect at any time, so the blocks of such a write may hold anything from then on.
@@ -126,10 +126,10 @@ fn nanoseconds(span: Duration) -> u64 {
 }
 
 impl State {
-    /// The request of a lane has come back.
+    /// The request of a slot has come back.
     #[inline]
-    pub(super) fn came_back(&mut self, lane: usize, now: Time) {
-        if let Some(flight) = self.flights[lane].take()
+    pub(super) fn came_back(&mut self, slot: usize, now: Time) {
+        if let Some(flight) = self.flights[slot].take()
             && flight.told != Told::No
         {
             self.tally.came_back(&flight, now);
@@ -142,8 +142,8 @@ impl State {
     #[cold]
     fn gave_up(&mut self, step: Option<Planned>, flight: &Flight, now: Time) {
         let error = Some(ErrorKind::TimedOut);
-        let is_recovery = step.map_or(self.phase == Phase::Recovery, |step| step.is_recovery);
-        let figures = self.tally.figures(flight.operation, is_recovery);
+        let is_cool_down = step.map_or(self.phase == Phase::CoolDown, |step| step.is_cool_down);
+        let figures = self.tally.figures(flight.operation, is_cool_down);
         let Some(step) = step.filter(|step| step.is_recorded) else {
             return figures.record_unrecorded_error(ErrorKind::TimedOut);
         };
@@ -162,7 +162,7 @@ pub(super) struct Watch {
     pub(super) worker: u16,
     pub(super) phase: Phase,
     pub(super) verify: bool,
-    pub(super) lanes: usize,
+    pub(super) slots: usize,
     pub(super) workload: Workload,
     pub(super) progress: Arc<Progress>,
     pub(super) let_go: Option<LetGo>,
@@ -217,20 +217,20 @@ impl Watch {
     /// twice that if it is not.
     fn waits_in_vain(&self, state: &State, now: Time) -> bool {
         let is_over =
-            state.active_lanes < self.lanes || state.deadline.is_some_and(|deadline| now >= deadline);
+            state.active_slots < self.slots || state.deadline.is_some_and(|deadline| now >= deadline);
         let hung_after = self.workload.hung_after();
         let patience = if is_over { hung_after } else { hung_after.saturating_mul(2) };
         let overdue = state.flights.iter().flatten().filter(|flight| flight.age(now) >= patience).count();
-        overdue > 0 && overdue + state.blocked.len() >= state.active_lanes
+        overdue > 0 && overdue + state.blocked.len() >= state.active_slots
     }
 
     /// Ends without what is under way, each request of which counts as one that timed out.
     #[cold]
     fn give_up(&self, state: &mut State, now: Time) {
-        for lane in 0..self.lanes {
-            let Some(flight) = state.flights[lane].take() else { continue };
+        for slot in 0..self.slots {
+            let Some(flight) = state.flights[slot].take() else { continue };
             let error = ErrorKind::TimedOut;
-            state.gave_up(state.steps[lane], &flight, now);
+            state.gave_up(state.steps[slot], &flight, now);
             state.unpublished.count(flight.operation.into(), nanoseconds(flight.age(now)), 0, true);
             state.tally.failed(Incident {
                 object: flight.object,
@@ -245,7 +245,7 @@ impl Watch {
                 let hung = &mut state.tally.hung.requests[number];
                 (hung.age_ns, hung.end) = (nanoseconds(flight.age(now)), HungEnd::GivenUp);
             }
-            let blocks = state.in_flight.blocks(lane);
+            let blocks = state.in_flight.blocks(slot);
             if !self.verify || !matches!(flight.operation, LoadOperation::Read | LoadOperation::Write) {
                 continue;
             }

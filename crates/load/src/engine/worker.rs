@@ -1,8 +1,8 @@
-//! One worker: the state its lanes share, and the order in which they draw steps.
+//! One worker: the state its slots share, and the order in which they draw steps.
 //!
-//! A lane is a task with at most one request in flight; the worker has as many as its queue depth. Steps are drawn
+//! A slot is a task with at most one request in flight; the worker has as many as its queue depth. Steps are drawn
 //! and submitted in the order of their source, whatever completes first: a step that overlaps one in flight holds up
-//! those behind it, so the order never depends on timing. A worker and its lanes belong to one thread; no request
+//! those behind it, so the order never depends on timing. A worker and its slots belong to one thread; no request
 //! costs a lock or, once buffers are warm, an allocation.
 
 use std::cell::{RefCell, RefMut};
@@ -17,9 +17,9 @@ use rotproof_block::{Error, ErrorKind, Phase, Queue, Runtime, Tag, Time};
 use rotproof_record::Recording;
 
 use super::LetGo;
-use super::desk::Desk;
+use super::parked::Parked;
 use super::progress::Progress;
-use super::report::Recovery;
+use super::report::CoolDown;
 use super::source::Source;
 use super::state::{Outcome, Planned, State};
 use super::unflushed::{FailedFlushes, Unflushed};
@@ -41,7 +41,7 @@ pub(super) struct WorkerOptions {
     pub(super) workload: Workload,
     pub(super) source: Source,
     pub(super) part: OraclePart,
-    pub(super) lanes: usize,
+    pub(super) slots: usize,
     pub(super) times: Times,
     pub(super) cancel: Arc<AtomicUsize>,
     pub(super) progress: Arc<Progress>,
@@ -52,7 +52,7 @@ pub(super) struct WorkerOptions {
     pub(super) let_go: Option<LetGo>,
     pub(super) failed_flushes: Arc<FailedFlushes>,
     /// Where its books are while it waits in a call; none if its requests hold no thread.
-    pub(super) desk: Option<Arc<Desk>>,
+    pub(super) parked: Option<Arc<Parked>>,
 }
 
 /// What a worker does by the clock.
@@ -63,7 +63,7 @@ pub(super) struct Times {
     /// For how long nothing is recorded.
     pub(super) ramp_up: Duration,
     /// How long it goes on afterwards, with faults off.
-    pub(super) recovery: Duration,
+    pub(super) cool_down: Duration,
     pub(super) think_time: Option<ThinkTime>,
 }
 
@@ -79,18 +79,18 @@ pub(super) struct Worker {
     pub(super) content: Content,
     /// What its writes hold; a check writes nothing.
     pub(super) contents: Option<Contents>,
-    pub(super) lanes: usize,
+    pub(super) slots: usize,
     pub(super) times: Times,
     /// What to try again; a check tries nothing.
     pub(super) retry: Option<Retry>,
     pub(super) watch: Watch,
-    pub(super) desk: Option<Arc<Desk>>,
+    pub(super) parked: Option<Arc<Parked>>,
     pub(super) cancel: Arc<AtomicUsize>,
     pub(super) progress: Arc<Progress>,
     pub(super) recording: Option<Arc<Recording>>,
     ends_when_steady: bool,
     pub(super) phase_cell: Option<Arc<AtomicU8>>,
-    /// Gone while they are at the desk, and for good if somebody took them from there.
+    /// Gone while it is parked, and for good if somebody took them from there.
     books: RefCell<Option<Box<State>>>,
 }
 
@@ -101,33 +101,33 @@ enum Draw {
     End,
 }
 
-/// Requests that a lane may complete in a row before it lets others run.
+/// Requests that a slot may complete in a row before it lets others run.
 const IMMEDIATE_IN_A_ROW_MAX: u32 = 64;
 /// So many steps without any time passing mean that a load which ends by time never will.
 const STEPS_WITHOUT_TIME_MAX: u64 = 1_000_000;
 
 impl Worker {
     pub(super) fn new(options: WorkerOptions) -> Rc<Self> {
-        let WorkerOptions { number, phase, verify, runtime, queues, workload, source, part, lanes, .. } =
+        let WorkerOptions { number, phase, verify, runtime, queues, workload, source, part, slots, .. } =
             options;
         let contents = match &source {
             Source::Stream(stream) => Some(stream.contents()),
             Source::Sweep(_) => None,
         };
-        let unflushed = Unflushed::new(lanes, options.failed_flushes);
+        let unflushed = Unflushed::new(slots, options.failed_flushes);
         let unpublished = options.progress.unpublished();
-        let state = State::new(phase, source, part, (lanes, queues.len()), unflushed, unpublished);
+        let state = State::new(phase, source, part, (slots, queues.len()), unflushed, unpublished);
         let watch = Watch {
             worker: number,
             phase,
             verify,
-            lanes,
+            slots,
             workload: workload.clone(),
             progress: Arc::clone(&options.progress),
             let_go: options.let_go,
         };
-        if let Some(desk) = &options.desk {
-            desk.set_watch(watch.clone());
+        if let Some(parked) = &options.parked {
+            parked.set_watch(watch.clone());
         }
         let retry = if contents.is_some() { workload.spec().retry.clone() } else { None };
         Rc::new(Self {
@@ -140,11 +140,11 @@ impl Worker {
             content: *workload.content(),
             workload,
             contents,
-            lanes,
+            slots,
             times: options.times,
             retry,
             watch,
-            desk: options.desk,
+            parked: options.parked,
             cancel: options.cancel,
             progress: options.progress,
             recording: options.recording,
@@ -154,7 +154,7 @@ impl Worker {
         })
     }
 
-    /// What the lanes share.
+    /// What the slots share.
     #[inline]
     pub(super) fn state(&self) -> RefMut<'_, State> {
         RefMut::map(self.books.borrow_mut(), |books| {
@@ -162,16 +162,16 @@ impl Worker {
         })
     }
 
-    /// Leaves the books at the desk for the time of a call. Whether they are still there after it; if not, somebody has
+    /// Parks the state for the time of a call. Whether it is still there after it; if not, somebody has
     /// given this worker up.
-    pub(super) fn in_call<T>(&self, desk: &Desk, call: impl FnOnce() -> T) -> Option<T> {
-        desk.leave(self.books.take());
+    pub(super) fn in_call<T>(&self, parked: &Parked, call: impl FnOnce() -> T) -> Option<T> {
+        parked.leave(self.books.take());
         let answer = call();
-        *self.books.borrow_mut() = desk.take_back();
+        *self.books.borrow_mut() = parked.take_back();
         self.books.borrow().is_some().then_some(answer)
     }
 
-    /// Starts the lanes on the worker's runtime.
+    /// Starts the slots on the worker's runtime.
     pub(super) fn start(self: &Rc<Self>) {
         let now = self.runtime.now();
         {
@@ -182,17 +182,17 @@ impl Worker {
             state.busy_since = now;
             state.ramp_up_until = now.after(self.times.ramp_up);
             let end = self.times.duration.map(|duration| now.after(self.times.ramp_up).after(duration));
-            state.deadline = end.map(|end| end.after(self.times.recovery));
-            state.recovery_at = end.filter(|_| !self.times.recovery.is_zero());
+            state.deadline = end.map(|end| end.after(self.times.cool_down));
+            state.cool_down_at = end.filter(|_| !self.times.cool_down.is_zero());
             state.recorder = self.recording.as_ref().map(|recording| recording.recorder(self.number, now));
         }
-        for lane in 0..self.lanes {
+        for slot in 0..self.slots {
             let worker = Rc::clone(self);
-            self.runtime.spawn_detached(async move { worker.run_lane(lane).await });
+            self.runtime.spawn_detached(async move { worker.run_lane(slot).await });
         }
     }
 
-    /// Whether the last lane has ended; if not, `waker` is called when it does.
+    /// Whether the last slot has ended; if not, `waker` is called when it does.
     pub(super) fn poll_ended(&self, waker: &Waker) -> Poll<()> {
         let mut books = self.books.borrow_mut();
         let Some(state) = books.as_mut().filter(|state| !state.has_ended) else { return Poll::Ready(()) };
@@ -203,7 +203,7 @@ impl Worker {
     /// What the worker leaves behind, once it has ended. Fails if the load itself turned out to be senseless.
     pub(super) fn into_outcome(self: Rc<Self>) -> Result<Outcome, Error> {
         let worker = Rc::into_inner(self).ok_or_else(|| {
-            Error::new(ErrorKind::Internal, "a lane of the load is still running after its end")
+            Error::new(ErrorKind::Internal, "a slot of the load is still running after its end")
         })?;
         match worker.books.into_inner() {
             Some(state) => state.into_outcome(),
@@ -225,7 +225,7 @@ impl Worker {
         }
     }
 
-    /// Whether it has ended with lanes under way, which are to be dropped.
+    /// Whether it has ended with slots under way, which are to be dropped.
     pub(super) fn is_cut_off(&self) -> bool {
         self.books.borrow().as_ref().is_none_or(|state| state.is_cut_off)
     }
@@ -234,10 +234,10 @@ impl Worker {
         self.cancel.load(Ordering::Relaxed) != 0
     }
 
-    async fn run_lane(&self, lane: usize) {
+    async fn run_lane(&self, slot: usize) {
         let mut immediate_in_a_row = 0;
         loop {
-            let was_immediate = match self.draw(lane) {
+            let was_immediate = match self.draw(slot) {
                 Draw::End => break,
                 Draw::Blocked => {
                     self.wait_for_completion().await;
@@ -247,7 +247,7 @@ impl Worker {
                     self.runtime.sleep_until(until).await;
                     false
                 }
-                Draw::Step(planned) => self.carry_out(lane, planned).await,
+                Draw::Step(planned) => self.carry_out(slot, planned).await,
             };
             immediate_in_a_row = if was_immediate { immediate_in_a_row + 1 } else { 0 };
             if immediate_in_a_row == IMMEDIATE_IN_A_ROW_MAX {
@@ -257,32 +257,32 @@ impl Worker {
         }
         let is_last = {
             let mut state = self.state();
-            state.active_lanes -= 1;
-            state.active_lanes == 0
+            state.active_slots -= 1;
+            state.active_slots == 0
         };
         if is_last {
             // An error of a write that the kernel kept back shows here or never.
-            let is_recovery = self.state().tally.recovery.is_some();
-            let planned = Planned { step: Step::Flush, due: None, is_recorded: true, is_recovery };
-            self.state().steps[lane] = Some(planned);
-            self.flush(lane, planned).await;
+            let is_cool_down = self.state().tally.cool_down.is_some();
+            let planned = Planned { step: Step::Flush, due: None, is_recorded: true, is_cool_down };
+            self.state().steps[slot] = Some(planned);
+            self.flush(slot, planned).await;
             self.watch.end(&mut self.state(), self.runtime.now());
         }
     }
 
-    /// Does one step, at its time. Whether the lane never had to wait.
-    async fn carry_out(&self, lane: usize, planned: Planned) -> bool {
+    /// Does one step, at its time. Whether the slot never had to wait.
+    async fn carry_out(&self, slot: usize, planned: Planned) -> bool {
         if let Some(due) = planned.due
             && due > self.runtime.now()
         {
             self.runtime.sleep_until(due).await;
         }
         let was_immediate = match planned.step {
-            Step::Write { .. } => self.write(lane, planned).await,
-            Step::Read(extent) => self.read(lane, extent, planned).await,
-            Step::Discard(extent) => self.discard(lane, extent, planned).await,
+            Step::Write { .. } => self.write(slot, planned).await,
+            Step::Read(extent) => self.read(slot, extent, planned).await,
+            Step::Discard(extent) => self.discard(slot, extent, planned).await,
             Step::Flush => {
-                self.flush(lane, planned).await;
+                self.flush(slot, planned).await;
                 false
             }
         };
@@ -297,7 +297,7 @@ impl Worker {
         was_immediate
     }
 
-    fn draw(&self, lane: usize) -> Draw {
+    fn draw(&self, slot: usize) -> Draw {
         let mut guard = self.state();
         let state = &mut *guard;
         if self.is_cancelled() {
@@ -338,18 +338,18 @@ impl Worker {
             Step::Read(extent) => (extent, false),
             Step::Write { extent, .. } | Step::Discard(extent) => (extent, true),
             Step::Flush => {
-                state.steps[lane] = Some(planned);
+                state.steps[slot] = Some(planned);
                 state.busy += 1;
                 return Draw::Step(planned);
             }
         };
-        if self.lanes > 1 && state.in_flight.conflicts(extent, is_write) {
+        if self.slots > 1 && state.in_flight.conflicts(extent, is_write) {
             state.pending = Some(planned);
             return Draw::Blocked;
         }
-        state.in_flight.begin(lane, extent, is_write);
-        state.unflushed.begin(lane, &planned.step);
-        state.steps[lane] = Some(planned);
+        state.in_flight.begin(slot, extent, is_write);
+        state.unflushed.begin(slot, &planned.step);
+        state.steps[slot] = Some(planned);
         state.busy += 1;
         state.since_pause += 1;
         Draw::Step(planned)
@@ -362,18 +362,18 @@ impl Worker {
         }
         let step = state.source.next(self.workload.layout(), &state.part)?;
         let Source::Stream(stream) = &state.source else {
-            return Some(Planned { step, due: None, is_recorded: true, is_recovery: false });
+            return Some(Planned { step, due: None, is_recorded: true, is_cool_down: false });
         };
         let due = stream.due().map(|due| state.started.after(due));
-        let is_recovery = stream.is_recovering()
-            || state.recovery_at.is_some_and(|recovery| due.unwrap_or(state.now) >= recovery);
+        let is_cool_down = stream.is_cooling_down()
+            || state.cool_down_at.is_some_and(|cool_down| due.unwrap_or(state.now) >= cool_down);
         let has_ramp_up = stream.has_ramp_up() || state.ramp_up_until > state.started;
         let is_ramping_up = has_ramp_up && stream.is_ramping_up();
-        if is_recovery && state.tally.recovery.is_none() {
+        if is_cool_down && state.tally.cool_down.is_none() {
             self.recover(state, due);
         }
         if !has_ramp_up {
-            return Some(Planned { step, due, is_recorded: true, is_recovery });
+            return Some(Planned { step, due, is_recorded: true, is_cool_down });
         }
         let now = due.unwrap_or_else(|| self.runtime.now());
         let is_recorded = !is_ramping_up && now >= state.ramp_up_until;
@@ -383,7 +383,7 @@ impl Worker {
                 recorder.begin_at(now);
             }
         }
-        Some(Planned { step, due, is_recorded, is_recovery })
+        Some(Planned { step, due, is_recorded, is_cool_down })
     }
 
     /// The load has come to its end, and goes on without faults.
@@ -391,22 +391,22 @@ impl Worker {
     fn recover(&self, state: &mut State, due: Option<Time>) {
         let now = self.runtime.now();
         let began = due.unwrap_or(now).max(now);
-        state.phase = Phase::Recovery;
-        state.tally.recovery = Some(Box::new(Recovery::new(began)));
-        if !self.times.recovery.is_zero() {
+        state.phase = Phase::CoolDown;
+        state.tally.cool_down = Some(Box::new(CoolDown::new(began)));
+        if !self.times.cool_down.is_zero() {
             // By the clock it would have come later, or comes now.
-            let end = began.after(self.times.recovery);
+            let end = began.after(self.times.cool_down);
             state.deadline = state.deadline.map(|deadline| deadline.min(end));
         }
         if let Some(recorder) = &mut state.recorder {
             recorder.recover(now);
         }
         if let Some(cell) = &self.phase_cell {
-            cell.store(Phase::Recovery as u8, Ordering::Relaxed);
+            cell.store(Phase::CoolDown as u8, Ordering::Relaxed);
         }
     }
 
-    /// What a lane has to wait for before the next request, if it is time for a pause.
+    /// What a slot has to wait for before the next request, if it is time for a pause.
     fn pause(&self, state: &mut State, think_time: ThinkTime) -> Option<Draw> {
         let is_time = match think_time.after {
             ThinkAfter::Requests(requests) => state.since_pause >= requests,
@@ -451,7 +451,7 @@ impl Worker {
         }
     }
 
-    /// Completes with the next completion of any lane.
+    /// Completes with the next completion of any slot.
     async fn wait_for_completion(&self) {
         let mut is_registered = false;
         poll_fn(|context| {

@@ -7,7 +7,7 @@ use super::plan::FilePlan;
 use crate::BLOCK_BYTES;
 use crate::content::{Content, ContentId, SECTOR_BYTES, SectorIdentity};
 use crate::evidence::{Look, SectorLook};
-use crate::failure::{Classification, Misdirected, Place, SectorFinding, Stale};
+use crate::failure::{Classification, Misdirected, NamedBlock, SectorFinding, Stale};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -147,9 +147,9 @@ fn misdirected(plan: &FilePlan, id: ContentId) -> Misdirected {
     Misdirected { content: id, places: place(plan, id).into_iter().collect(), writes: 1 }
 }
 
-fn place(plan: &FilePlan, id: ContentId) -> Option<Place> {
+fn place(plan: &FilePlan, id: ContentId) -> Option<NamedBlock> {
     let found = id.in_file().filter(|found| found.file < plan.names())?;
-    Some(Place { object: plan.path(found.file), block: found.block, request: found.version.into() })
+    Some(NamedBlock { object: plan.path(found.file), block: found.block, request: found.version.into() })
 }
 
 fn finding(plan: &FilePlan, whose: Whose, look: SectorLook) -> SectorFinding {

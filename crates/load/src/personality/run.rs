@@ -119,7 +119,7 @@ pub fn run(
         Phase::Prefill => prefill(&job, oracle)?,
         Phase::Run => work(&job, oracle)?,
         Phase::Check => check::check(&job, oracle)?,
-        Phase::Setup | Phase::Recovery => {
+        Phase::Setup | Phase::CoolDown => {
             let message = format!("a load cannot be run as its phase {}", options.phase.word());
             return Err(Error::new(ErrorKind::Invalid, message));
         }

@@ -60,8 +60,8 @@ with_job_keys! {
         pub ramp_up: Option<RampUp>,
         /// Requests or bytes of all workers together, or a time, for which the load goes on after its end with faults off;
         /// default none.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub recovery: Option<RampUp>,
+        #[serde(skip_serializing_if = "Option::is_none", alias = "recovery")]
+        pub cool_down: Option<RampUp>,
         /// How often a failed read or write is tried again; default never.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub retry: Option<Retry>,

@@ -198,26 +198,27 @@ impl LoadSpec {
                 "give `duration`, or the ramp-up as a number of requests",
             );
         }
-        let Some(recovery) = self.recovery else { return };
-        let (message, help) = match recovery {
+        let Some(cool_down) = self.cool_down else { return };
+        let (message, help) = match cool_down {
             _ if self.until_steady.is_some() => (
                 "of a load that ends when it is steady nobody could say beforehand when it is to recover",
-                "leave out `recovery` or `until_steady`; `record: { steady: ... }` tells of it without ending the load",
+                "leave out `cool_down` or `until_steady`; `record: { steady: ... }` tells of it without ending the load",
             ),
             RampUp::Time(_) if !by_time => (
-                "a recovery by time needs a load that ends by time, or nobody could say beforehand what it writes",
-                "give `duration`, or the recovery as a number of requests",
+                "a cool-down by time needs a load that ends by time, or nobody could say beforehand what it writes",
+                "give `duration`, or the cool-down as a number of requests",
             ),
             RampUp::Requests(_) | RampUp::Bytes(_) if self.trace.is_some() => (
                 "a trace has no requests beyond its end",
-                "give `duration`, and the recovery as a time, such as 10s",
+                "give `duration`, and the cool-down as a time, such as 10s",
             ),
-            RampUp::Requests(_) | RampUp::Bytes(_) if by_time => {
-                ("a load that may end by time recovers by time", "give the recovery as a time, such as 10s")
-            }
+            RampUp::Requests(_) | RampUp::Bytes(_) if by_time => (
+                "a load that may end by time cools down by time",
+                "give the cool-down as a time, such as 10s",
+            ),
             _ => return,
         };
-        problems.add_with_help(&path.key("recovery"), message, help);
+        problems.add_with_help(&path.key("cool_down"), message, help);
     }
 }
 

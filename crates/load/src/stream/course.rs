@@ -1,5 +1,5 @@
 //! How far a worker has come with its load: first what is not recorded, then the load proper, which ends with the first
-//! of its ends, then the recovery. Counted in requests and bytes; what ends by time, the engine sees to.
+//! of its ends, then the cool-down. Counted in requests and bytes; what ends by time, the engine sees to.
 
 /// So many requests, and so many bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(crate) struct Plan {
     /// The end: as soon as any of it is reached.
     pub(crate) end: Amount,
     /// What comes after the end: until all of it is reached, or until the engine ends it.
-    pub(crate) recovery: Amount,
+    pub(crate) cool_down: Amount,
 }
 
 impl Plan {
@@ -42,7 +42,7 @@ impl Plan {
     pub(crate) const ENDLESS: Self = Self {
         ramp_up: Amount { requests: 0, bytes: 0 },
         end: Amount::ENDLESS,
-        recovery: Amount { requests: 0, bytes: 0 },
+        cool_down: Amount { requests: 0, bytes: 0 },
     };
 
     /// Nothing at all.
@@ -55,7 +55,7 @@ pub(super) struct Course {
     plan: Plan,
     ramped_up: Amount,
     done: Amount,
-    recovered: Amount,
+    cooled_down: Amount,
     stretch: Stretch,
 }
 
@@ -64,19 +64,19 @@ pub(super) struct Course {
 enum Stretch {
     RampUp,
     Load,
-    Recovery,
+    CoolDown,
 }
 
 impl Course {
     pub(super) fn new(plan: Plan) -> Self {
         let zero = Amount::default();
-        Self { plan, ramped_up: zero, done: zero, recovered: zero, stretch: Stretch::Load }
+        Self { plan, ramped_up: zero, done: zero, cooled_down: zero, stretch: Stretch::Load }
     }
 
     /// Whether no request is to come.
     #[inline]
     pub(super) fn has_ended(&self) -> bool {
-        self.next() == Stretch::Recovery && self.recovered.reaches_all_of(&self.plan.recovery)
+        self.next() == Stretch::CoolDown && self.cooled_down.reaches_all_of(&self.plan.cool_down)
     }
 
     /// Counts the next request.
@@ -86,7 +86,7 @@ impl Course {
         match self.stretch {
             Stretch::RampUp => self.ramped_up.add(bytes),
             Stretch::Load => self.done.add(bytes),
-            Stretch::Recovery => self.recovered.add(bytes),
+            Stretch::CoolDown => self.cooled_down.add(bytes),
         }
     }
 
@@ -98,7 +98,7 @@ impl Course {
         } else if !self.done.reaches_any_of(&self.plan.end) {
             Stretch::Load
         } else {
-            Stretch::Recovery
+            Stretch::CoolDown
         }
     }
 
@@ -113,8 +113,8 @@ impl Course {
     }
 
     /// Whether the last request counted came after the end.
-    pub(super) fn is_recovering(&self) -> bool {
-        self.stretch == Stretch::Recovery
+    pub(super) fn is_cooling_down(&self) -> bool {
+        self.stretch == Stretch::CoolDown
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Requests of the ramp-up, of the load and of the recovery.
+    /// Requests of the ramp-up, of the load and of the cool-down.
     fn lengths(plan: Plan, sizes: &[u64]) -> [usize; 3] {
         let mut course = Course::new(plan);
         let mut found = [0; 3];
@@ -134,7 +134,7 @@ mod tests {
             course.count(bytes);
             let stretch = if course.is_ramping_up() {
                 0
-            } else if course.is_recovering() {
+            } else if course.is_cooling_down() {
                 2
             } else {
                 1
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn the_first_of_several_ends_counts_and_a_ramp_up_comes_before_it() {
         let sizes = [10; 100];
-        let plan = |ramp_up, end, recovery| Plan { ramp_up, end, recovery };
+        let plan = |ramp_up, end, cool_down| Plan { ramp_up, end, cool_down };
         let none = amount(0, 0);
         assert_eq!(lengths(plan(none, amount(5, u64::MAX), none), &sizes), [0, 5, 0]);
         assert_eq!(lengths(plan(none, amount(5, 31), none), &sizes), [0, 4, 0]);
@@ -165,13 +165,13 @@ mod tests {
     proptest! {
         #[test]
         fn a_course_is_what_sums_over_the_requests_say(
-            ramp_up in (0u64..6, 0u64..60), end in (0u64..9, 0u64..90), recovery in (0u64..6, 0u64..60),
+            ramp_up in (0u64..6, 0u64..60), end in (0u64..9, 0u64..90), cool_down in (0u64..6, 0u64..60),
             sizes in prop::collection::vec(0u64..20, 0..60),
         ) {
             let plan = Plan {
                 ramp_up: amount(ramp_up.0, ramp_up.1),
                 end: amount(end.0, end.1),
-                recovery: amount(recovery.0, recovery.1),
+                cool_down: amount(cool_down.0, cool_down.1),
             };
             // Slow and obvious: the shortest beginning that is long enough.
             let take = |from: usize, is_enough: &dyn Fn(u64, u64) -> bool| {
@@ -182,7 +182,7 @@ mod tests {
             };
             let first = take(0, &|count, bytes| count >= ramp_up.0 && bytes >= ramp_up.1);
             let second = take(first, &|count, bytes| count >= end.0 || bytes >= end.1);
-            let third = take(first + second, &|count, bytes| count >= recovery.0 && bytes >= recovery.1);
+            let third = take(first + second, &|count, bytes| count >= cool_down.0 && bytes >= cool_down.1);
             prop_assert_eq!(lengths(plan, &sizes), [first, second, third]);
         }
     }

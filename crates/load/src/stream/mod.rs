@@ -122,8 +122,8 @@ impl Stream {
 
     /// Whether the last request came after the end of the load proper, counted in requests or bytes.
     #[inline]
-    pub fn is_recovering(&self) -> bool {
-        self.course().is_recovering()
+    pub fn is_cooling_down(&self) -> bool {
+        self.course().is_cooling_down()
     }
 
     #[inline]

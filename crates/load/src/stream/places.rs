@@ -144,14 +144,14 @@ fn unit(draw: u64) -> f64 {
 /// 1, and so forth.
 fn strided(turn: u64, stride: u64, count: u64) -> u64 {
     let (full, longer) = (count / stride, count % stride);
-    // The first lanes have one place more.
+    // The first columns have one place more.
     let in_longer = longer * (full + 1);
-    let (lane, step) = if turn < in_longer {
+    let (column, step) = if turn < in_longer {
         (turn / (full + 1), turn % (full + 1))
     } else {
         (longer + (turn - in_longer) / full, (turn - in_longer) % full)
     };
-    lane + step * stride
+    column + step * stride
 }
 
 /// Ranks by rejection-inversion. Source: Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone

@@ -8,7 +8,7 @@ use rotproof_block::hash::mix;
 use rotproof_block::{Buffer, Context, Device, Request, Runtime};
 use rotproof_crash::{ImageDevice, Together};
 use rotproof_volume::copies::MemberState;
-use rotproof_volume::member::Record;
+use rotproof_volume::member::MemberRecord;
 use rotproof_volume::mirror::Pace;
 use rotproof_volume::volume::{Candidate, OpenOptions, Volume, read_record};
 
@@ -238,7 +238,7 @@ impl Looking<'_> {
         let mut members = Vec::new();
         for entry in &newest.members {
             let place =
-                records.iter().position(|one| one.as_ref().and_then(Record::own_id) == Some(entry.id));
+                records.iter().position(|one| one.as_ref().and_then(MemberRecord::own_id) == Some(entry.id));
             members.push(candidates[place.ok_or("a member is not there")?].clone());
         }
         if members.len().is_multiple_of(ways) { Ok(members) } else { Err("no whole mirrors".to_owned()) }

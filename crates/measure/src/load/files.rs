@@ -24,7 +24,7 @@ use rotproof_record::statistics::{SteadyEnd, SteadySpec};
 use rotproof_results::folder::ResultsFolder;
 use rotproof_spec::{Bytes, Span};
 
-use super::Record;
+use super::RecordOptions;
 use super::kept::Kept;
 use rotproof_results::Performance;
 
@@ -56,7 +56,7 @@ pub struct FileLoadCommand {
     /// An end: as soon as it is as steady as that.
     pub until_steady: Option<SteadySpec>,
     /// What is recorded over time, if anything; a load that ends when it is steady needs it.
-    pub record: Option<Record>,
+    pub record: Option<RecordOptions>,
     /// The wish to stop.
     pub cancel: Cancel,
     /// Where to say how far it has come.
@@ -180,7 +180,7 @@ impl FileLoadCommand {
         let (name, planned) = match phase {
             Phase::Prefill => ("prefill", Some(plan.preallocated_bytes())),
             Phase::Check => ("check", Some(oracle.bytes())),
-            Phase::Run | Phase::Setup | Phase::Recovery => ("run", None),
+            Phase::Run | Phase::Setup | Phase::CoolDown => ("run", None),
         };
         let progress = self.monitor.begin_load(name, planned, duration);
         let options = FileRunOptions {
@@ -322,7 +322,8 @@ mod tests {
         let (folder, results) =
             (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
         let mut command = command(folder.path(), "fileserver:files=10,threads=2,loops=3,file_size=16KiB");
-        command.record = Some(Record { results: Some(results.path().to_owned()), ..Record::default() });
+        command.record =
+            Some(RecordOptions { results: Some(results.path().to_owned()), ..RecordOptions::default() });
         command.probes = Some(ProbesSpec::default());
         let outcome = command.run().expect("runs");
         let results = outcome.folder.expect("there is one");

@@ -12,7 +12,7 @@ use rotproof_probe::{ProbeReport, ProbesSpec, Sampler};
 use rotproof_record::{Recording, RecordingOptions};
 use rotproof_results::folder::ResultsFolder;
 
-use super::Record;
+use super::RecordOptions;
 use crate::Monitor;
 
 /// Both, as far as they were asked for.
@@ -35,13 +35,13 @@ impl<'a> Kept<'a> {
     /// Begins both. The recording is of these operations, by so many workers, and the folder of the results is called by this
     /// seed.
     pub(super) fn start(
-        record: Option<&'a Record>,
+        record: Option<&'a RecordOptions>,
         (operations, workers): (&'static [&'static str], u16),
         probes: Option<&'a ProbesSpec>,
         (seed, epoch, cancel): (u64, Instant, &Cancel),
         monitor: &Monitor,
     ) -> Result<Self> {
-        let start_recording = |Record { spec, results }: &'a Record| {
+        let start_recording = |RecordOptions { spec, results }: &'a RecordOptions| {
             let folder = results.as_ref().map(|results| new_folder(results, seed)).transpose()?;
             let scratch = folder.as_ref().map_or_else(env::temp_dir, |folder| folder.inside().to_owned());
             let options = RecordingOptions { spec: spec.clone(), operations, workers, folder: scratch };

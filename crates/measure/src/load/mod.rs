@@ -40,7 +40,7 @@ use kept::{Kept, KeptResults};
 
 /// What is recorded of a load over time.
 #[derive(Clone, Debug, Default)]
-pub struct Record {
+pub struct RecordOptions {
     /// What.
     pub spec: RecordSpec,
     /// Where the folder for it is made; without one nothing is kept.
@@ -65,7 +65,7 @@ pub struct LoadCommand {
     /// What to look at on the machine meanwhile, if anything; not in virtual time.
     pub probes: Option<ProbesSpec>,
     /// What is recorded over time, if anything; a load that ends when it is steady needs it.
-    pub record: Option<Record>,
+    pub record: Option<RecordOptions>,
     /// The wish to stop.
     pub cancel: Cancel,
     /// Where to say how far it has come.
@@ -326,7 +326,7 @@ impl LoadCommand {
         self.cancel.check()?;
         let duration = workload.duration().filter(|_| phase == Phase::Run).map(|span| span.0);
         let around =
-            workload.ramp_up_time().unwrap_or_default().0 + workload.recovery_time().unwrap_or_default().0;
+            workload.ramp_up_time().unwrap_or_default().0 + workload.cool_down_time().unwrap_or_default().0;
         let duration = duration.map(|span| span + around);
         let progress = self.monitor.begin_load(name, planned_bytes, duration);
         let options = RunOptions {

@@ -52,7 +52,8 @@ fn probes_look_at_the_machine_while_the_load_runs_but_not_in_virtual_time() {
     assert!(found.run_samples > 0, "{found:?}");
     assert!(found.series.iter().any(|series| series.metric == "process.user"), "{found:?}");
     let results = tempfile::tempdir().expect("a folder");
-    command.record = Some(Record { results: Some(results.path().to_owned()), ..Record::default() });
+    command.record =
+        Some(RecordOptions { results: Some(results.path().to_owned()), ..RecordOptions::default() });
     let folder = command.run().expect("runs").folder.expect("there is one");
     let kept = RunFolder::open(folder.inside()).expect("tables");
     let probes = kept.table("probes").expect("they were kept");
@@ -73,7 +74,8 @@ fn a_load_that_is_interrupted_says_what_it_did_up_to_there() {
         "memory:4MiB",
         r#"{ "pattern": "random", "duration": "1h", "queue_depth": 4, "workers": 2 }"#,
     );
-    command.record = Some(Record { results: Some(folder.path().to_owned()), ..Record::default() });
+    command.record =
+        Some(RecordOptions { results: Some(folder.path().to_owned()), ..RecordOptions::default() });
     let cancel = command.cancel.clone();
     let stopper = std::thread::spawn(move || {
         std::thread::sleep(std::time::Duration::from_millis(200));
@@ -94,14 +96,15 @@ fn a_load_that_ends_when_it_is_steady_keeps_what_it_recorded_only_where_it_is_to
                       "until_steady": { "window": "5s", "after": "2s", "range": "50%", "slope": "50%" } }"#;
     let mut command = command("disk:hdd:64MiB", steady);
     assert_eq!(command.run().expect_err("nobody counts").kind(), ErrorKind::Invalid);
-    command.record = Some(Record::default());
+    command.record = Some(RecordOptions::default());
     let outcome = command.run().expect("runs");
     let end = outcome.until_steady.expect("it was to");
     let since = end.state.and_then(|state| state.since_ns);
     assert_eq!((end.attained, since, end.at_ns), (true, Some(2_000_000_000), Some(7_000_000_000)));
     assert_eq!((outcome.folder.is_none(), outcome.failures.len()), (true, 0));
     let results = tempfile::tempdir().expect("a folder");
-    command.record = Some(Record { results: Some(results.path().to_owned()), ..Record::default() });
+    command.record =
+        Some(RecordOptions { results: Some(results.path().to_owned()), ..RecordOptions::default() });
     let folder = command.run().expect("runs").folder.expect("it was to keep results");
     let marks = RunFolder::open(folder.inside()).expect("tables").marks().expect("marks");
     let steady = marks.iter().find(|mark| &*mark.name == "steady").expect("it is marked");

@@ -77,7 +77,7 @@ fn intervals_are_by_completion_of_each_worker_and_of_all_and_empty_ones_are_zero
 }
 
 #[test]
-fn a_ramp_up_shortens_the_first_interval_and_a_recovery_is_a_phase_of_its_own() {
+fn a_ramp_up_shortens_the_first_interval_and_a_cool_down_is_a_phase_of_its_own() {
     let folder = tempfile::tempdir().expect("a folder");
     let recording = recording(folder.path(), 100, false, 1);
     recording.begin_phase("run", 1);
@@ -103,15 +103,15 @@ fn a_ramp_up_shortens_the_first_interval_and_a_recovery_is_a_phase_of_its_own() 
         .collect();
     assert_eq!(
         spans,
-        [("run", 1150, 50, 1), ("run", 1200, 60, 0), ("recovery", 1260, 40, 1), ("recovery", 1300, 20, 1)]
+        [("run", 1150, 50, 1), ("run", 1200, 60, 0), ("cool_down", 1260, 40, 1), ("cool_down", 1300, 20, 1)]
     );
     let marks = found.marks().expect("marks");
     let names: Vec<_> = marks.iter().map(|mark| (&*mark.name, mark.from_ns / 1_000_000)).collect();
-    assert_eq!(names, [("ramp_up", 1000), ("run", 1150), ("recovery", 1260)]);
+    assert_eq!(names, [("ramp_up", 1000), ("run", 1150), ("cool_down", 1260)]);
 }
 
 #[test]
-fn samples_before_a_recovery_are_those_of_the_run() {
+fn samples_before_a_cool_down_are_those_of_the_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let recording = recording(folder.path(), 100, true, 1);
     recording.begin_phase("run", 1);
@@ -125,7 +125,7 @@ fn samples_before_a_recovery_are_those_of_the_run() {
     recording.write_to(folder.path()).expect("written");
     let samples = RunFolder::open(folder.path()).and_then(|run| run.samples()).expect("samples");
     let phases: Vec<_> = samples.iter().map(|sample| &*sample.phase).collect();
-    assert_eq!(phases, ["run", "run", "recovery"]);
+    assert_eq!(phases, ["run", "run", "cool_down"]);
 }
 
 #[test]

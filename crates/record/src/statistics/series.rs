@@ -61,12 +61,12 @@ pub fn variation(points: &[Point]) -> Option<f64> {
     Some(summary.deviation / summary.mean)
 }
 
-/// The line of a load: its phases `run` and `recovery`, by time.
+/// The line of a load: its phases `run` and `cool_down`, by time.
 pub fn series(intervals: &[Interval]) -> Vec<Point> {
-    // By time: where one worker is late, an interval is one of the run and one of the recovery.
+    // By time: where one worker is late, an interval is one of the run and one of the cool-down.
     let mut points: BTreeMap<u64, Point> = BTreeMap::new();
     let load =
-        intervals.iter().filter(|row| row.worker.is_none() && matches!(&*row.phase, "run" | "recovery"));
+        intervals.iter().filter(|row| row.worker.is_none() && matches!(&*row.phase, "run" | "cool_down"));
     for row in load {
         let start_ns = row.start.0;
         let point = points.entry(start_ns).or_insert(Point {

@@ -74,7 +74,7 @@ fn span(intervals: &[Interval], points: &[Point]) -> SpanFigures {
     let starts: BTreeSet<u64> = points.iter().map(|point| point.start_ns).collect();
     let seconds: f64 = points.iter().map(Point::seconds).sum();
     let is_in = |row: &&Interval| {
-        row.worker.is_none() && matches!(&*row.phase, "run" | "recovery") && starts.contains(&row.start.0)
+        row.worker.is_none() && matches!(&*row.phase, "run" | "cool_down") && starts.contains(&row.start.0)
     };
     let mut operations: BTreeMap<&str, (OperationFigures, Histogram, bool)> = BTreeMap::new();
     for row in intervals.iter().filter(is_in) {

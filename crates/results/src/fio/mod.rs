@@ -31,7 +31,7 @@ const DIRECTIONS: [(&str, &str); 3] = [("read", "read"), ("write", "write"), ("t
 /// [`ErrorKind::Invalid`] if nothing was read, written or discarded.
 pub fn write_fio_files(run: &RunFolder, name: Option<&str>, into: &Path) -> Result<Vec<PathBuf>> {
     let mut intervals: Vec<Interval> =
-        run.intervals()?.into_iter().filter(|row| matches!(&*row.phase, "run" | "recovery")).collect();
+        run.intervals()?.into_iter().filter(|row| matches!(&*row.phase, "run" | "cool_down")).collect();
     // A rest of an interval would look like a fall at the end of a line.
     let whole = intervals.iter().map(|row| row.length_ns).max().unwrap_or(0);
     intervals.retain(|row| row.length_ns >= whole / 2);

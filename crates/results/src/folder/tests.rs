@@ -8,12 +8,12 @@ use tempfile::TempDir;
 use super::*;
 
 /// A registry, and a folder for results.
-struct Place {
+struct Spot {
     folder: TempDir,
     registry: Registry,
 }
 
-impl Place {
+impl Spot {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let registry = Registry::at(&folder.path().join("registry")).expect("made");
@@ -46,7 +46,7 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn it_is_hidden_and_closed_until_it_is_whole() {
-    let place = Place::new();
+    let place = Spot::new();
     let (run, folder) = place.create();
     assert_eq!(place.names(), [".a-trial-7-0.partial"]);
     assert_eq!(mode(&place.parent().join(".a-trial-7-0.partial")), 0o700);
@@ -72,7 +72,7 @@ fn it_is_hidden_and_closed_until_it_is_whole() {
 /// Who may write to the folder around it can rename it and put a link in its place at any moment.
 #[test]
 fn a_link_in_its_place_leads_nothing_elsewhere() {
-    let place = Place::new();
+    let place = Spot::new();
     let (run, folder) = place.create();
     let victim = place.folder.path().join("victim");
     fs::create_dir(&victim).expect("made");
@@ -92,7 +92,7 @@ fn a_link_in_its_place_leads_nothing_elsewhere() {
 
 #[test]
 fn a_folder_around_it_that_is_moved_away_takes_it_along() {
-    let place = Place::new();
+    let place = Spot::new();
     let (run, folder) = place.create();
     let (moved, victim) = (place.folder.path().join("moved"), place.folder.path().join("victim"));
     fs::rename(place.parent(), &moved).expect("renamed");
@@ -109,7 +109,7 @@ fn a_folder_around_it_that_is_moved_away_takes_it_along() {
 /// It owns what it has planted there, and could fill it with links.
 #[test]
 fn what_another_user_has_put_in_its_place_is_refused() {
-    let place = Place::new();
+    let place = Spot::new();
     fs::create_dir(place.parent()).expect("made");
     let held = HeldFolder::open(&place.parent()).expect("opened");
     let (planted, link) = (place.parent().join("planted"), place.folder.path().join("link"));
@@ -130,7 +130,7 @@ fn what_another_user_has_put_in_its_place_is_refused() {
 
 #[test]
 fn errors_tell_the_names_that_people_know() {
-    let place = Place::new();
+    let place = Spot::new();
     let (_run, folder) = place.create();
     let inner = folder.inside().join("run.json").display().to_string();
     let error = folder.told(Error::new(ErrorKind::NoSpace, format!("writing {inner}")));
@@ -140,7 +140,7 @@ fn errors_tell_the_names_that_people_know() {
 
 #[test]
 fn the_runs_of_a_repeated_trial_are_in_a_folder_that_is_closed_until_the_last() {
-    let place = Place::new();
+    let place = Spot::new();
     let repeated = RepeatedFolder::create(&place.parent(), ("a trial", 7)).expect("made");
     assert_eq!(mode(repeated.path()), 0o700);
     let run = place.registry.begin().expect("begun");

@@ -8,7 +8,7 @@ use rotproof_report::{FailingBlock, Unit};
 use serde::Deserialize;
 
 use super::described::counted;
-use super::hits::{Each, Names};
+use super::injections::{Each, Names};
 use crate::run::CauseRecord;
 
 /// Blocks that are told one by one.
@@ -133,7 +133,7 @@ fn cause(cause: CauseRecord, names: &Names) -> String {
         None => format!("line {number} of the ledger"),
     };
     match cause {
-        CauseRecord::Hit(number) => hit(number),
+        CauseRecord::Injection(number) => hit(number),
         CauseRecord::Consequence(number) => format!("follows from {}", hit(number)),
         CauseRecord::Assumed(number) => format!("perhaps {}; not shown", hit(number)),
         CauseRecord::Unexplained => "unexplained".to_owned(),
@@ -143,10 +143,10 @@ fn cause(cause: CauseRecord, names: &Names) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use rotproof_fault::Record;
+    use rotproof_fault::Injection;
     use serde_json::{Value, json};
 
-    fn blocks(failures: &[Failed], ledger: &[Record]) -> (Vec<FailingBlock>, u64) {
+    fn blocks(failures: &[Failed], ledger: &[Injection]) -> (Vec<FailingBlock>, u64) {
         let told = Told::of(failures).expect("in memory");
         let mut names = told.names();
         ledger.iter().for_each(|hit| names.add(hit));
@@ -194,7 +194,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_block_has_its_rule_and_when_it_was_seen() {
-        let ledger: Vec<Record> = vec![
+        let ledger: Vec<Injection> = vec![
             serde_json::from_value(json!({ "sequence": 0, "rule": 0, "name": "rot",
             "operation": "read", "offset": 0, "length": 4096, "effect": "zeros", "time_ns": 1, "phase": "run",
             "request": 1 }))
@@ -203,7 +203,7 @@ pub(super) mod tests {
         let failure =
             |cause| Failed { cause: Some(cause), ..failed("a", 2, &[(json!({ "kind": "zeroed" }), true)]) };
         let all = [
-            CauseRecord::Hit(0),
+            CauseRecord::Injection(0),
             CauseRecord::Consequence(0),
             CauseRecord::Assumed(5),
             CauseRecord::Unexplained,

@@ -7,7 +7,7 @@
 
 mod described;
 mod failing;
-mod hits;
+mod injections;
 mod machine;
 mod of_crash;
 mod of_load;
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
-use rotproof_fault::{Record, Records};
+use rotproof_fault::{Injection, Injections};
 use rotproof_machine::write_whole;
 use rotproof_plot::{png, svg};
 use rotproof_report::{Page, figures, html};
@@ -28,7 +28,7 @@ use serde_json::Value;
 
 use crate::read_run;
 use crate::run::{LoadRun, Run};
-use hits::{Lines, Outline};
+use injections::{Lines, Outline};
 pub use over_time::moves_bytes;
 
 /// The page in a results folder.
@@ -40,11 +40,11 @@ const PNG_SCALE: f64 = 2.0;
 /// The page of the run in `folder`. Fails with [`ErrorKind::Missing`] if that holds no run, [`ErrorKind::Invalid`] if a
 /// file in it is not what it should be.
 pub fn read(folder: &Path) -> Result<Page> {
-    read_with(folder, &Lines::<Record>::of(folder.join("ledger.jsonl")))
+    read_with(folder, &Lines::<Injection>::of(folder.join("ledger.jsonl")))
 }
 
 /// The same; the ledger of the run need not be read where it is still at hand.
-fn read_with(folder: &Path, ledger: &dyn Records) -> Result<Page> {
+fn read_with(folder: &Path, ledger: &dyn Injections) -> Result<Page> {
     if !folder.join("run.json").is_file() {
         let message = format!(
             "{} holds no run (there is no run.json in it); name a folder that `rotproof run`, or `rotproof load --results`, \
@@ -99,7 +99,7 @@ pub fn write(folder: &Path) -> Result<PathBuf> {
 }
 
 /// As [`write()`], for a run whose ledger is still at hand.
-pub fn write_with(folder: &Path, ledger: &dyn Records) -> Result<PathBuf> {
+pub fn write_with(folder: &Path, ledger: &dyn Injections) -> Result<PathBuf> {
     write_page(folder, &read_with(folder, ledger)?)
 }
 

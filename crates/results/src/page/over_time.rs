@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rotproof_block::Result;
-use rotproof_fault::{Effect, OperationKind, Record};
+use rotproof_fault::{Effect, Injection, OperationKind};
 use rotproof_record::{Interval, Latencies, Mark as Recorded, MarkKind, RunFolder};
-use rotproof_report::{Chart, Hit, Line, Mark, Span, Timeline, Unit};
+use rotproof_report::{Chart, Line, Mark, ShownInjection, Span, Timeline, Unit};
 
-use super::hits::Outline;
+use super::injections::Outline;
 
 /// Everything on the axis of time. A run without recorded tables has the `hits` of its ledger.
-pub(super) fn timeline(folder: &Path, hits: Vec<Hit>) -> Result<Timeline> {
+pub(super) fn timeline(folder: &Path, hits: Vec<ShownInjection>) -> Result<Timeline> {
     let mut timeline = Timeline { hits, ..Timeline::default() };
     timeline.hits.sort_by(|a, b| a.at.total_cmp(&b.at));
     if folder.join("intervals.parquet").is_file() {
@@ -54,7 +54,7 @@ const MOMENTS: u128 = 8192;
 pub(super) struct Hits {
     count: usize,
     end_ns: u64,
-    each: Vec<Hit>,
+    each: Vec<ShownInjection>,
     shared: BTreeMap<(u128, Arc<str>), (Told, Told, u64)>,
 }
 
@@ -73,8 +73,8 @@ impl Hits {
         Self { count: outline.count, end_ns: outline.end_ns, each: Vec::new(), shared: BTreeMap::new() }
     }
 
-    pub(super) fn add(&mut self, record: &Record) {
-        let &Record { time_ns, effect, operation, length, offset, .. } = record;
+    pub(super) fn add(&mut self, record: &Injection) {
+        let &Injection { time_ns, effect, operation, length, offset, .. } = record;
         let told = Told { time_ns, effect, operation, length, offset };
         if self.count <= EACH_MAX {
             self.each.push(told.hit(&record.name, 1));
@@ -92,7 +92,7 @@ impl Hits {
         *count += 1;
     }
 
-    pub(super) fn shown(self) -> Vec<Hit> {
+    pub(super) fn shown(self) -> Vec<ShownInjection> {
         // The last has an entry of its own, so that it is seen how long they went on.
         let shared = self.shared.into_iter().flat_map(|((_, name), (first, last, count))| {
             let rest = count.saturating_sub(1).max(1);
@@ -103,9 +103,9 @@ impl Hits {
 }
 
 impl Told {
-    fn hit(self, name: &str, count: u64) -> Hit {
+    fn hit(self, name: &str, count: u64) -> ShownInjection {
         let Self { time_ns, effect, operation, length, offset } = self;
-        Hit {
+        ShownInjection {
             count,
             at: seconds(time_ns),
             rule: name.to_owned(),

@@ -5,11 +5,11 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use rotproof_block::Result;
-use rotproof_fault::Record;
+use rotproof_fault::Injection;
 use rotproof_report::{Strip, StripMark};
 
 use super::failing::Failed;
-use super::hits::{Each, Outline};
+use super::injections::{Each, Outline};
 use super::over_time::EACH_MAX;
 use crate::run::SiteReport;
 
@@ -49,7 +49,7 @@ impl Sites {
         Self { sites: outline.sites.iter().map(site).collect(), is_one }
     }
 
-    pub(super) fn add(&mut self, hit: &Record) {
+    pub(super) fn add(&mut self, hit: &Injection) {
         let Some(site) = self.sites.get_mut(&hit.on) else { return };
         let mark =
             || StripMark { offset: hit.offset, length: hit.length, kind: hit.name.to_string(), count: 1 };
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn strips(sites: &[SiteReport], ledger: &[Record]) -> Vec<Strip> {
+    fn strips(sites: &[SiteReport], ledger: &[Injection]) -> Vec<Strip> {
         let mut sites = Sites::of(&Outline::of(ledger).expect("in memory"), sites);
         ledger.iter().for_each(|hit| sites.add(hit));
         sites.strips()
@@ -169,10 +169,10 @@ mod tests {
             let record = json!({ "sequence": number, "rule": number % 2, "name": format!("rule-{}", number % 2),
                 "operation": "read", "offset": number * 7919 % 16_384 * 4096, "length": 4096, "effect": "zeros",
                 "time_ns": number * 1000, "phase": "run", "request": number });
-            serde_json::from_value::<Record>(record).expect("a record")
+            serde_json::from_value::<Injection>(record).expect("a record")
         };
         let many = EACH_MAX as u64 * 3;
-        let ledger: Vec<Record> = (0..many).map(line).collect();
+        let ledger: Vec<Injection> = (0..many).map(line).collect();
         let found = strips(&[SiteReport { name: "faults".into(), bytes: Some(64 << 20) }], &ledger);
         let marks = &found[0].marks;
         assert!(marks.len() <= 2 * PLACES as usize, "{}", marks.len());

@@ -1,7 +1,7 @@
 //! What a power loss may leave, from `crash` in `run.json`.
 
-use rotproof_crash::{CrashReport, Ended, Failure, ToldWitness, WayReport};
-use rotproof_report::{Fact, Hit, Mark, PowerLoss, Row, Span, Timeline};
+use rotproof_crash::{CrashReport, Ended, FailingState, ToldWitness, WayReport};
+use rotproof_report::{Fact, Mark, PowerLoss, Row, ShownInjection, Span, Timeline};
 
 use super::described::counted;
 
@@ -95,12 +95,12 @@ fn timeline(crash: &CrashReport) -> Timeline {
         };
         from + (to - from) * share
     };
-    let hit = |failure: &Failure| {
+    let hit = |failure: &FailingState| {
         let position = failure.state.position;
         let (kind, words) =
             failure.findings.first().map_or(("", ""), |finding| (&*finding.kind, &*finding.words));
         let what = format!("state {} before event {position}: {words}", failure.index);
-        Hit { at: moment(position), rule: kind.to_owned(), what, count: 1 }
+        ShownInjection { at: moment(position), rule: kind.to_owned(), what, count: 1 }
     };
     let step = marks.len().div_ceil(MARKS_MAX).max(1);
     let mark = |mark: &rotproof_crash::Mark| Mark { at: since(mark.time_ns), name: mark.text.clone() };

@@ -362,7 +362,8 @@ pub struct FailureRecord {
 #[serde(rename_all = "snake_case")]
 pub enum CauseRecord {
     /// The ledger record with this number damaged it.
-    Hit(u64),
+    #[serde(rename = "hit")]
+    Injection(u64),
     /// It depends on something that the ledger record with this number damaged.
     Consequence(u64),
     /// It may come of what the ledger record with this number did; nothing shows it.
@@ -375,7 +376,7 @@ impl CauseRecord {
     /// The number of the ledger record.
     pub fn record(self) -> Option<u64> {
         match self {
-            Self::Hit(number) | Self::Consequence(number) | Self::Assumed(number) => Some(number),
+            Self::Injection(number) | Self::Consequence(number) | Self::Assumed(number) => Some(number),
             Self::Unexplained => None,
         }
     }

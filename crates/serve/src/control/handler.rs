@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rotproof_block::Error;
-use rotproof_fault::{FaultEntry, Record, ResolvedRule, Rule, RuleReport, RuleState, Sites, validate_plan};
+use rotproof_fault::{
+    FaultEntry, Injection, ResolvedRule, Rule, RuleReport, RuleState, Sites, validate_plan,
+};
 use rotproof_spec::{Path, Problems};
 use rotproof_trial::file::validate_rule_to_serve;
 use serde_json::{Value, json};
@@ -230,7 +232,7 @@ fn rule_json(report: &RuleReport, targets: bool) -> Value {
 }
 
 /// A line of the ledger but for the contents of a request's blocks, which may be long.
-fn record_json(mut record: Record) -> Answer {
+fn record_json(mut record: Injection) -> Answer {
     record.blocks.clear();
     serde_json::to_value(record).map_err(|error| ErrorBody::new(FaultKind::Internal, error.to_string()))
 }

@@ -20,7 +20,7 @@ const READ: u32 = 1;
 
 /// A record, or why it is none.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct Event {
     /// Nothing, if it says nothing of an access.
     pub access: Option<Access>,
     /// Bytes that follow it and belong to it.
@@ -44,7 +44,7 @@ fn is_little_endian(magic: [u8; 4]) -> Option<bool> {
 }
 
 /// What a record says.
-pub(crate) fn parse(bytes: &[u8; RECORD_BYTES]) -> Result<Record, &'static str> {
+pub(crate) fn parse(bytes: &[u8; RECORD_BYTES]) -> Result<Event, &'static str> {
     let word = |at: usize| -> [u8; 4] { bytes[at..at + 4].try_into().expect("four bytes") };
     let little = is_little_endian(word(0)).ok_or("no record of blktrace's version 7")?;
     let short = |at: usize| -> u16 {
@@ -62,22 +62,22 @@ pub(crate) fn parse(bytes: &[u8; RECORD_BYTES]) -> Result<Record, &'static str> 
     let extra_bytes = usize::from(short(46));
     let (event, kind) = (action & 0xffff, action >> 16);
     if event != QUEUED || kind & NOTIFY != 0 {
-        return Ok(Record { access: None, extra_bytes });
+        return Ok(Event { access: None, extra_bytes });
     }
     let operation = match kind {
         kind if kind & DISCARD != 0 => Operation::Discard,
         kind if kind & FLUSH != 0 && length == 0 => Operation::Flush,
         kind if kind & WRITE != 0 => Operation::Write,
         kind if kind & READ != 0 => Operation::Read,
-        _ => return Ok(Record { access: None, extra_bytes }),
+        _ => return Ok(Event { access: None, extra_bytes }),
     };
     if length == 0 && operation != Operation::Flush {
-        return Ok(Record { access: None, extra_bytes });
+        return Ok(Event { access: None, extra_bytes });
     }
     let offset =
         if length == 0 { 0 } else { sector.checked_mul(SECTOR).ok_or("the sector is beyond any device")? };
     let access = Access { at_ns: time, operation, device, offset, length: length.into(), took_ns: None };
-    Ok(Record { access: Some(access), extra_bytes })
+    Ok(Event { access: Some(access), extra_bytes })
 }
 
 #[cfg(test)]

@@ -101,7 +101,7 @@ fn a_rule_that_may_hit_is_not_accused() {
         "load: { duration: 5s }\nfaults: ['write, nth=100000000: zeros', 'write, at=4s: error', 'read: zeros']\n",
         "load: { duration: 5s, ramp_up: 64MiB }\nfaults: ['write, at=60s: error']\n",
         "load: { duration: 5s, ramp_up: 5s }\nfaults: ['write, at=9s: error']\n",
-        "load: { total: 1MiB, recovery: 100 }\nfaults: ['write, nth=5: error']\n",
+        "load: { total: 1MiB, cool_down: 100 }\nfaults: ['write, nth=5: error']\n",
         "load: { total: 64MiB }\nfaults: ['write, at=60s: error', 'write: delay(1ms)']\n",
         "load: { total: 1MiB, think_time: 1s }\nfaults: ['write, at=60s: error']\n",
         "load: { requests: 1000, rate: 10 }\nfaults: ['write, at=60s: error']\n",

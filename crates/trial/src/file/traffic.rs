@@ -209,7 +209,7 @@ impl<'a> Count<'a> {
                 let mut stream = workload.stream(Stage::Run, worker);
                 while let Some(step) = stream.next() {
                     // Rules sleep from here on.
-                    if stream.is_recovering() {
+                    if stream.is_cooling_down() {
                         return true;
                     }
                     if steps.len() as u64 >= steps_max {

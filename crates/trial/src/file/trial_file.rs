@@ -379,7 +379,7 @@ impl TrialFile {
 mod tests {
     use std::path::PathBuf;
 
-    use rotproof_document::Place;
+    use rotproof_document::Location;
 
     use super::*;
 
@@ -540,7 +540,7 @@ mod tests {
     fn a_mistake_in_the_file_is_told_once_and_in_the_order_of_the_file() {
         let yaml = "load: { block_size: 3 }\nstack: []\nexpect: { hits: 2 }\n";
         let error = TrialFile::parse("t.yaml", yaml.as_bytes(), &Overrides::default()).expect_err("mistakes");
-        let places: Vec<_> = error.list.iter().map(|d| d.place.as_ref().map(Place::line)).collect();
+        let places: Vec<_> = error.list.iter().map(|d| d.place.as_ref().map(Location::line)).collect();
         assert_eq!(places, [Some(1), Some(2), Some(3)]);
     }
 

@@ -323,11 +323,11 @@ impl TrialFile {
         let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
         for (index, gate) in self.expect.gates.iter().enumerate() {
             gate.validate(&names, &path.index(index), problems);
-            if gate.phase == Some(GatePhase::Recovery) && self.load.recovery.is_none() {
+            if gate.phase == Some(GatePhase::CoolDown) && self.load.cool_down.is_none() {
                 problems.add_with_help(
                     &path.index(index).key("phase"),
-                    "this load has no recovery",
-                    "give the load a `recovery`, such as 10s, or limit another phase",
+                    "this load has no cool-down",
+                    "give the load a `cool_down`, such as 10s, or limit another phase",
                 );
             }
         }

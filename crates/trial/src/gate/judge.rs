@@ -3,7 +3,7 @@
 use rotproof_machine::Environment;
 use rotproof_results::run::{GateOutcome, GateReport, Run, VerdictWord};
 
-use super::measured::{self, Found, Measured, Place};
+use super::measured::{self, Found, Measured, Window};
 use super::{Base, Gate, GatePhase, Unknown, Wanted};
 
 /// Holds all gates against a run.
@@ -13,8 +13,8 @@ pub fn hold_against(run: &Run, gates: &[Gate]) -> Vec<GateReport> {
 
 fn hold_one(run: &Run, gate: &Gate) -> Vec<GateReport> {
     let place = match &gate.fault {
-        Some(fault) => Place::During(fault),
-        None => Place::Phase(gate.phase.unwrap_or(GatePhase::Run).word()),
+        Some(fault) => Window::During(fault),
+        None => Window::Phase(gate.phase.unwrap_or(GatePhase::Run).word()),
     };
     let report = |operation: Option<&str>, figure: &'static str, wanted: &Wanted| {
         let of = Gate { operation: operation.map(str::to_owned), ..gate.clone() }.subject();
@@ -69,7 +69,7 @@ fn hold_one(run: &Run, gate: &Gate) -> Vec<GateReport> {
 /// The figure, what it is held against, and whether it holds; else what is known of it, and why the rest is not.
 type Judged = Result<(f64, Option<f64>, Option<bool>), (Option<f64>, String)>;
 
-fn judge(run: &Run, gate: &Gate, what: (Place<'_>, Option<&str>, &str), wanted: &Wanted) -> Judged {
+fn judge(run: &Run, gate: &Gate, what: (Window<'_>, Option<&str>, &str), wanted: &Wanted) -> Judged {
     let (place, operation, figure) = what;
     let found = measured::figure(run, place, operation, figure).map_err(|why| (None, why))?;
     let of_base = |why: String| (Some(found.value), why);
@@ -79,7 +79,7 @@ fn judge(run: &Run, gate: &Gate, what: (Place<'_>, Option<&str>, &str), wanted: 
         }
         Base::Before => {
             let fault = gate.fault.as_deref().unwrap_or_default();
-            measured::figure(run, Place::Before(fault), operation, figure).map_err(of_base)?
+            measured::figure(run, Window::Before(fault), operation, figure).map_err(of_base)?
         }
         Base::Folder(folder) => other_run(run, folder, what).map_err(of_base)?,
     };
@@ -94,7 +94,7 @@ fn judge(run: &Run, gate: &Gate, what: (Place<'_>, Option<&str>, &str), wanted: 
 fn other_run(
     run: &Run,
     folder: &std::path::Path,
-    (place, operation, figure): (Place<'_>, Option<&str>, &str),
+    (place, operation, figure): (Window<'_>, Option<&str>, &str),
 ) -> Found {
     let others = measured::read(folder)?;
     let mut sum = Measured { value: 0.0, low: 0.0 };
@@ -218,7 +218,7 @@ mod tests {
             (Unknown, false),
             "it is known to a thousandth"
         );
-        assert_eq!(one("{ phase: recovery, iops: '>= 1' }"), (Unknown, false));
+        assert_eq!(one("{ phase: cool_down, iops: '>= 1' }"), (Unknown, false));
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl Measured {
 
 /// Where figures are taken from.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place<'a> {
+pub(super) enum Window<'a> {
     /// A phase.
     Phase(&'a str),
     /// The window of a fault.
@@ -52,7 +52,7 @@ pub(super) fn read(folder: &Path) -> Result<Vec<Run>, String> {
 }
 
 /// The operations whose latencies a gate without one limits: those of the place that move bytes.
-pub(super) fn operations(run: &Run, place: Place<'_>) -> Vec<String> {
+pub(super) fn operations(run: &Run, place: Window<'_>) -> Vec<String> {
     let Ok(lines) = lines(run, place) else { return Vec::new() };
     let mut found: Vec<String> = Vec::new();
     for line in lines {
@@ -67,7 +67,7 @@ pub(super) fn operations(run: &Run, place: Place<'_>) -> Vec<String> {
 }
 
 /// A figure of one operation, or of all that move bytes together where there is none.
-pub(super) fn figure(run: &Run, place: Place<'_>, operation: Option<&str>, name: &str) -> Found {
+pub(super) fn figure(run: &Run, place: Window<'_>, operation: Option<&str>, name: &str) -> Found {
     let is_meant = |line: &Line<'_>| {
         let word = line.operation;
         operation.map_or_else(|| moves_bytes(word), |operation| word == operation)
@@ -81,7 +81,7 @@ pub(super) fn figure(run: &Run, place: Place<'_>, operation: Option<&str>, name:
     if lines.is_empty() {
         return match (name, place, operation) {
             // A load that stood still moved nothing, and that is known.
-            ("throughput" | "iops", Place::During(_), None) => Ok(Measured::exactly(0.0)),
+            ("throughput" | "iops", Window::During(_), None) => Ok(Measured::exactly(0.0)),
             _ => Err(told("")),
         };
     }
@@ -133,7 +133,7 @@ fn of_line(line: &Line<'_>, name: &str) -> Found {
     Ok(Measured { value, low: value * (1.0 - exact) })
 }
 
-impl Place<'_> {
+impl Window<'_> {
     fn told(self) -> String {
         match self {
             Self::Phase(phase) => format!("the phase {phase}"),
@@ -180,9 +180,9 @@ impl<'a> Line<'a> {
 }
 
 /// The lines of figures of a place.
-fn lines<'a>(run: &'a Run, place: Place<'_>) -> Result<Vec<Line<'a>>, String> {
+fn lines<'a>(run: &'a Run, place: Window<'_>) -> Result<Vec<Line<'a>>, String> {
     let fault = match place {
-        Place::Phase(phase) => {
+        Window::Phase(phase) => {
             let of_phase = run.performance().iter().filter(|line| line.phase == phase);
             let lines: Vec<Line<'_>> = of_phase.map(Line::of_phase).collect();
             return match lines.is_empty() {
@@ -190,14 +190,14 @@ fn lines<'a>(run: &'a Run, place: Place<'_>) -> Result<Vec<Line<'a>>, String> {
                 false => Ok(lines),
             };
         }
-        Place::During(fault) | Place::Before(fault) => fault,
+        Window::During(fault) | Window::Before(fault) => fault,
     };
     let mut windows = run.trial().into_iter().flat_map(|run| &run.windows);
     let window = windows
         .find(|window| window.fault == fault)
         .ok_or_else(|| format!("{fault} has no window: it did not hit the load for any time"))?;
     let (span, there) = match place {
-        Place::Before(_) => (&window.before, "before"),
+        Window::Before(_) => (&window.before, "before"),
         _ => (&window.during, "in"),
     };
     let intervals = span.intervals;

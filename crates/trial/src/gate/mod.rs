@@ -71,7 +71,8 @@ pub enum GatePhase {
     /// The load itself.
     Run,
     /// The load after its end, with faults off.
-    Recovery,
+    #[serde(alias = "recovery")]
+    CoolDown,
     /// Everything is read back.
     Check,
 }
@@ -82,7 +83,7 @@ impl GatePhase {
         match self {
             Self::Prefill => "prefill",
             Self::Run => "run",
-            Self::Recovery => "recovery",
+            Self::CoolDown => "cool_down",
             Self::Check => "check",
         }
     }

@@ -18,7 +18,7 @@ use rotproof_machine::{Claim, ClaimedDevice, Filled, Use};
 use rotproof_record::Recording;
 use rotproof_results::NO_REMOUNT;
 use rotproof_spec::Span;
-use rotproof_subject::{Place, Prepared};
+use rotproof_subject::{Destination, Prepared};
 
 use super::block_history::BlockHistory;
 use super::extents::place_extents;
@@ -121,7 +121,7 @@ impl Driven for Blocks {
         let (workload, oracle) = (&made.workload, &mut made.oracle);
         let Some(target) = &made.target else { return Err(not_made()) };
         let span = |span: Option<Span>| span.unwrap_or_default().0;
-        let around = span(workload.ramp_up_time()) + span(workload.recovery_time());
+        let around = span(workload.ramp_up_time()) + span(workload.cool_down_time());
         let working = Working {
             bytes: match phase {
                 Phase::Prefill => workload.planned_bytes(Stage::Prefill),
@@ -186,7 +186,7 @@ impl Driven for Blocks {
 impl Conductor<'_> {
     /// Finds out where the blocks lie that rules awake in this phase are to hit by their place.
     fn place(&mut self, phase: Phase, subject: &dyn Prepared) -> Result<()> {
-        let Place::Folder(folder) = subject.place() else { return Ok(()) };
+        let Destination::Folder(folder) = subject.place() else { return Ok(()) };
         let (sites, rules) = (&self.stack.sites, &self.plan.rules);
         if sites.is_empty() {
             return Ok(());
@@ -210,13 +210,13 @@ struct Target {
 }
 
 impl Target {
-    fn new(trial: &TrialFile, place: &Place, run_on: RunOn<'_>) -> Result<Self> {
+    fn new(trial: &TrialFile, place: &Destination, run_on: RunOn<'_>) -> Result<Self> {
         Ok(match place {
-            Place::Folder(folder) => {
+            Destination::Folder(folder) => {
                 let files = trial.load.files_in(rotproof_machine::free_bytes(folder)?);
                 Self::with(FileSet::create(folder, files, trial.load.file_access())?, Some(files))
             }
-            Place::Fat(device) => {
+            Destination::Fat(device) => {
                 let (set, files) = FatSet::create(Arc::clone(device), &trial.load, trial.seed, run_on)?;
                 Self::with(set, Some(files))
             }
@@ -225,18 +225,25 @@ impl Target {
     }
 
     /// Opens what is there already.
-    fn again(trial: &TrialFile, place: &Place, files: Option<FilesSpec>, run_on: RunOn<'_>) -> Result<Self> {
+    fn again(
+        trial: &TrialFile,
+        place: &Destination,
+        files: Option<FilesSpec>,
+        run_on: RunOn<'_>,
+    ) -> Result<Self> {
         Ok(match (place, files) {
-            (Place::Device(device), _) => Self::with(DeviceDriver::new(Arc::clone(device))?, files),
-            (Place::BlockDevice(path), _) => Self::with(DeviceDriver::new(claimed(trial, path)?)?, files),
-            (Place::Folder(folder), Some(files)) => {
+            (Destination::Device(device), _) => Self::with(DeviceDriver::new(Arc::clone(device))?, files),
+            (Destination::BlockDevice(path), _) => {
+                Self::with(DeviceDriver::new(claimed(trial, path)?)?, files)
+            }
+            (Destination::Folder(folder), Some(files)) => {
                 Self::with(FileSet::open(folder, files, trial.load.file_access())?, Some(files))
             }
-            (Place::Fat(device), Some(files)) => {
+            (Destination::Fat(device), Some(files)) => {
                 let (set, lost) = FatSet::open(Arc::clone(device), files, trial.seed, run_on)?;
                 Self { lost, ..Self::with(set, Some(files)) }
             }
-            (Place::Folder(_) | Place::Fat(_), None) => return Err(no_files(place)),
+            (Destination::Folder(_) | Destination::Fat(_), None) => return Err(no_files(place)),
         })
     }
 
@@ -255,7 +262,7 @@ fn claimed(trial: &TrialFile, path: &Path) -> Result<Arc<ClaimedDevice>> {
     ))
 }
 
-fn no_files(place: &Place) -> Error {
+fn no_files(place: &Destination) -> Error {
     Error::new(ErrorKind::Internal, format!("the files of the load in {place:?} are not known"))
 }
 

@@ -17,7 +17,7 @@ use rotproof_machine::registry::CleanupStack;
 use rotproof_record::Recording;
 use rotproof_results::Performance;
 use rotproof_results::run::{CommandReport, ExternalReport};
-use rotproof_subject::{Place, Prepared};
+use rotproof_subject::{Destination, Prepared};
 
 use super::memory::RUN_VARIABLE;
 use super::steps::Driven;
@@ -70,8 +70,8 @@ impl Programs {
         subject: &dyn Prepared,
     ) -> Result<u64> {
         let (target, folder, kind) = match subject.place() {
-            Place::Folder(folder) => (folder.clone(), folder, "folder"),
-            Place::BlockDevice(path) => (path, self.work.clone(), "device"),
+            Destination::Folder(folder) => (folder.clone(), folder, "folder"),
+            Destination::BlockDevice(path) => (path, self.work.clone(), "device"),
             other => {
                 return Err(Error::new(ErrorKind::Invalid, format!("a command cannot reach {other:?}")));
             }

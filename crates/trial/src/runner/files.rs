@@ -10,7 +10,7 @@ use rotproof_load::personality::{
     FileOperation, FileOracle, FilePlan, FileReport, FileRunOptions, Personality, run,
 };
 use rotproof_record::Recording;
-use rotproof_subject::{Place, Prepared};
+use rotproof_subject::{Destination, Prepared};
 
 use super::steps::Driven;
 use super::working::Working;
@@ -103,7 +103,7 @@ impl Driven for Files {
 
     fn open(&mut self, _conductor: &mut Conductor<'_>, subject: &dyn Prepared) -> Result<()> {
         self.folder = match subject.place() {
-            Place::Folder(root) => root.join(FOLDER),
+            Destination::Folder(root) => root.join(FOLDER),
             other => return Err(Error::new(ErrorKind::Internal, format!("{other:?} has no files"))),
         };
         Ok(())

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rotproof_block::{Phase, Result, Time};
-use rotproof_fault::{Ledger, Plan, Records as _, Rule};
+use rotproof_fault::{Injections as _, Ledger, Plan, Rule};
 use rotproof_record::{Mark, MarkKind, Recording};
 
 /// Marks the windows and the hits of all faults; those of a model as of one.

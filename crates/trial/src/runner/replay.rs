@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
-use rotproof_fault::{Ledger, Record, Replay, Rule, digest, read_ledger};
+use rotproof_fault::{Injection, Ledger, Replay, Rule, digest, read_ledger};
 use rotproof_results::run::ReplayReport;
 
 /// The ledger in a folder of results.
@@ -16,7 +16,7 @@ const FILE_NAME: &str = "ledger.jsonl";
 #[derive(Clone, Debug)]
 pub struct Recorded {
     path: PathBuf,
-    records: Vec<Record>,
+    records: Vec<Injection>,
 }
 
 impl Recorded {

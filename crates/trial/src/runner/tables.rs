@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rotproof_block::Result;
 use rotproof_block::error::IoContext;
-use rotproof_fault::{Effect, Ledger, Record, Records as _, TargetKey};
+use rotproof_fault::{Effect, Injection, Injections as _, Ledger, TargetKey};
 use rotproof_load::engine::LoadOperation;
 use rotproof_record::table::{Column, TableWriter, Values};
 use rotproof_spec::Bytes;
@@ -91,10 +91,10 @@ pub(super) fn write_ledger(folder: &Path, ledger: &Ledger) -> Result<Vec<Errors>
     Ok(errors)
 }
 
-fn ledger_columns(records: &[Record]) -> [Values; LEDGER.len()] {
+fn ledger_columns(records: &[Injection]) -> [Values; LEDGER.len()] {
     let integers =
-        |value: fn(&Record) -> u64| Values::Integers(records.iter().map(|r| signed(value(r))).collect());
-    let texts = |value: fn(&Record) -> Arc<str>| Values::Texts(records.iter().map(value).collect());
+        |value: fn(&Injection) -> u64| Values::Integers(records.iter().map(|r| signed(value(r))).collect());
+    let texts = |value: fn(&Injection) -> Arc<str>| Values::Texts(records.iter().map(value).collect());
     [
         integers(|record| record.sequence),
         integers(|record| record.rule.into()),
@@ -172,7 +172,7 @@ fn operation_word(operation: LoadOperation) -> &'static str {
 
 fn cause(cause: CauseRecord) -> (&'static str, Option<i64>) {
     match cause {
-        CauseRecord::Hit(sequence) => ("hit", Some(signed(sequence))),
+        CauseRecord::Injection(sequence) => ("hit", Some(signed(sequence))),
         CauseRecord::Consequence(sequence) => ("consequence", Some(signed(sequence))),
         CauseRecord::Assumed(sequence) => ("assumed", Some(signed(sequence))),
         CauseRecord::Unexplained => ("unexplained", None),

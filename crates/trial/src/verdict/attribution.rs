@@ -10,13 +10,13 @@ use rotproof_fault::{BLOCK_BYTES, OperationKind};
 
 use super::LiesBelow;
 use super::finding::{Finding, Sign};
-use super::hit::{Harm, Hit};
+use super::injection_group::{Harm, InjectionGroup};
 
 /// Why a block failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// This hit damaged this very block.
-    Hit(usize),
+    Injection(usize),
     /// This hit damaged something the block depends on: metadata, or a file system that gave up after an error.
     Consequence(usize),
     /// It may be a consequence of this hit, or of what it did to this very block; nothing shows that it is.
@@ -29,7 +29,7 @@ impl Cause {
     /// The hit to blame, if one is known.
     pub fn hit(self) -> Option<usize> {
         match self {
-            Cause::Hit(hit) | Cause::Consequence(hit) => Some(hit),
+            Cause::Injection(hit) | Cause::Consequence(hit) => Some(hit),
             Cause::Assumed(_) | Cause::Unexplained => None,
         }
     }
@@ -40,7 +40,7 @@ impl Cause {
             Cause::Unexplained => 0,
             Cause::Assumed(_) => 1,
             Cause::Consequence(_) => 2,
-            Cause::Hit(_) => 3,
+            Cause::Injection(_) => 3,
         }
     }
 }
@@ -55,7 +55,7 @@ pub struct Looks<'a> {
 }
 
 /// Finds the cause of every finding; `causes[i]` belongs to `findings[i]`.
-pub fn attribute(hits: &[Hit], findings: &[Finding], looks: &Looks<'_>) -> Vec<Cause> {
+pub fn attribute(hits: &[InjectionGroup], findings: &[Finding], looks: &Looks<'_>) -> Vec<Cause> {
     let mut index = Index::new(hits, findings, looks);
     let mut causes: Vec<Cause> = findings.iter().map(|finding| index.cause_of(finding)).collect();
     let of_neighbours = lay_to_neighbours(hits, findings, &mut causes);
@@ -79,10 +79,10 @@ pub fn attribute(hits: &[Hit], findings: &[Finding], looks: &Looks<'_>) -> Vec<C
 /// A subject that sees through damage to one block refuses the whole read that asked for it. Lays what was refused with it, in one
 /// read, to the same hit; gives those findings. What was refused beside it at another time is only likely to come of it: by then
 /// the subject may have moved that block.
-fn lay_to_neighbours(hits: &[Hit], findings: &[Finding], causes: &mut [Cause]) -> HashSet<usize> {
+fn lay_to_neighbours(hits: &[InjectionGroup], findings: &[Finding], causes: &mut [Cause]) -> HashSet<usize> {
     let mut by_place: HashMap<(u32, u64), Vec<usize>> = HashMap::new();
     for (number, finding) in findings.iter().enumerate() {
-        if finding.failure.is_some() && matches!(causes[number], Cause::Hit(_)) {
+        if finding.failure.is_some() && matches!(causes[number], Cause::Injection(_)) {
             by_place.entry((finding.object, finding.offset)).or_default().push(number);
         }
     }
@@ -123,7 +123,7 @@ impl Finding {
 }
 
 struct Index<'a> {
-    hits: &'a [Hit],
+    hits: &'a [InjectionGroup],
     by_truth: HashMap<ContentHash, Candidates>,
     /// The hits that a block of the device suffered, by its number.
     by_block: HashMap<u64, Vec<usize>>,
@@ -147,7 +147,7 @@ struct InTime {
 }
 
 impl InTime {
-    fn of(mut numbers: Vec<usize>, hits: &[Hit]) -> Self {
+    fn of(mut numbers: Vec<usize>, hits: &[InjectionGroup]) -> Self {
         numbers.sort_by_key(|&number| hits[number].time);
         let mut by_last = numbers.clone();
         by_last.sort_by_key(|&number| hits[number].last.1);
@@ -155,8 +155,13 @@ impl InTime {
     }
 
     /// The last before that time that is one.
-    fn last(&self, hits: &[Hit], time: Time, is_one: &dyn Fn(&Hit) -> bool) -> Option<usize> {
-        let before = |numbers: &[usize], when: &dyn Fn(&Hit) -> Time| {
+    fn last(
+        &self,
+        hits: &[InjectionGroup],
+        time: Time,
+        is_one: &dyn Fn(&InjectionGroup) -> bool,
+    ) -> Option<usize> {
+        let before = |numbers: &[usize], when: &dyn Fn(&InjectionGroup) -> Time| {
             let end = numbers.partition_point(|&number| when(&hits[number]) <= time);
             numbers[..end].iter().copied().rev().find(|&number| is_one(&hits[number]))
         };
@@ -175,7 +180,7 @@ struct Candidates {
 }
 
 impl<'a> Index<'a> {
-    fn new(hits: &'a [Hit], findings: &[Finding], looks: &Looks<'a>) -> Self {
+    fn new(hits: &'a [InjectionGroup], findings: &[Finding], looks: &Looks<'a>) -> Self {
         let mut index = Self {
             hits,
             by_truth: HashMap::new(),
@@ -216,7 +221,7 @@ impl<'a> Index<'a> {
 
     fn cause_of(&mut self, finding: &Finding) -> Cause {
         if let Some(hit) = self.by_content(finding).or_else(|| self.by_place(finding)) {
-            return Cause::Hit(hit);
+            return Cause::Injection(hit);
         }
         if let Some(hit) = finding.operation.and_then(|operation| self.failed_while(operation, finding)) {
             return Cause::Consequence(hit);
@@ -316,13 +321,14 @@ impl<'a> Index<'a> {
     /// writes, given up all of it when a part failed, and told only one of those who asked; btrfs does.
     fn lost_beside(&self, finding: &Finding) -> Option<usize> {
         let is_lost = finding.is_older && !finding.is_told && finding.device_offset.is_none();
-        let explains = |hit: &Hit| hit.operation == OperationKind::Write && hit.time <= finding.time;
+        let explains =
+            |hit: &InjectionGroup| hit.operation == OperationKind::Write && hit.time <= finding.time;
         self.errors.by_first.iter().copied().rev().find(|&number| is_lost && explains(&self.hits[number]))
     }
 
     /// A flush of the same phase that failed before a write did: the kernel makes a durable write of the two.
     fn failed_flush(&self, finding: &Finding) -> Option<usize> {
-        let is_flush = |hit: &Hit| {
+        let is_flush = |hit: &InjectionGroup| {
             hit.operation == OperationKind::Flush && hit.phase == finding.phase && hit.time <= finding.time
         };
         let is_write = finding.is_told && finding.sign == Sign::Refused && !finding.timed_out;
@@ -349,13 +355,14 @@ impl<'a> Index<'a> {
     fn power_cut(&self, finding: &Finding) -> Option<usize> {
         let is_lost = matches!(finding.sign, Sign::Elsewhere | Sign::Torn);
         // It comes back when the subject is down after the load.
-        let is_same = |hit: &Hit| {
+        let is_same = |hit: &InjectionGroup| {
             hit.phase == finding.phase || (hit.phase, finding.phase) == (Phase::Prefill, Phase::Run)
         };
-        let explains = |hit: &Hit| hit.is_dark && hit.time <= finding.time && (is_lost || is_same(hit));
+        let explains =
+            |hit: &InjectionGroup| hit.is_dark && hit.time <= finding.time && (is_lost || is_same(hit));
         let is_told = finding.is_told && !finding.timed_out;
         // Of several devices it took only what lies on its own.
-        let reaches = |hit: &Hit| {
+        let reaches = |hit: &InjectionGroup| {
             let asked = finding
                 .device_offset
                 .map(|offset| finding.request.clone().unwrap_or(offset..offset + BLOCK_BYTES));
@@ -363,7 +370,7 @@ impl<'a> Index<'a> {
                 bytes.step_by(BLOCK_BYTES as usize).any(|offset| (self.lies_below)(&hit.on, offset))
             })
         };
-        let is_its = |hit: &Hit| explains(hit) && reaches(hit);
+        let is_its = |hit: &InjectionGroup| explains(hit) && reaches(hit);
         self.errors.by_first.iter().copied().find(|&number| is_told && is_its(&self.hits[number]))
     }
 
@@ -383,12 +390,13 @@ impl<'a> Index<'a> {
         if finding.sign == Sign::Within {
             return Cause::Unexplained;
         }
-        let last =
-            |hits: &InTime, has_acted: &dyn Fn(&Hit) -> bool| hits.last(self.hits, finding.time, has_acted);
-        let was_read = |hit: &Hit| hit.served.is_some_and(|served| served <= finding.time);
+        let last = |hits: &InTime, has_acted: &dyn Fn(&InjectionGroup) -> bool| {
+            hits.last(self.hits, finding.time, has_acted)
+        };
+        let was_read = |hit: &InjectionGroup| hit.served.is_some_and(|served| served <= finding.time);
         let is_of_errors = finding.is_told || finding.may_be_unwritten;
         // What only failed a read is forgotten with the caches of its phase.
-        let lasts = |hit: &Hit| hit.persists || hit.phase == finding.phase;
+        let lasts = |hit: &InjectionGroup| hit.persists || hit.phase == finding.phase;
         let error = if is_of_errors { last(&self.errors, &lasts) } else { None };
         let metadata = last(&self.metadata, &was_read);
         // Nor does it mix versions. A file system that could not write may, or one whose metadata is an old one, where an old end

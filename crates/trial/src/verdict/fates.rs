@@ -12,7 +12,7 @@ use rotproof_results::run::{FateCounts, RuleOutcome};
 use super::Evidence;
 use super::attribution::Cause;
 use super::finding::{self, Finding};
-use super::hit::{Harm, Hit};
+use super::injection_group::{Harm, InjectionGroup};
 
 /// What became of one fault, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -77,7 +77,7 @@ impl<'a> Knowledge<'a> {
     }
 
     /// What became of wrong data on a bare device that was seen by no finding of its own.
-    fn direct(&self, hit: &Hit, others: Others) -> Fate {
+    fn direct(&self, hit: &InjectionGroup, others: Others) -> Fate {
         let Some(LoadOracle::Blocks(workload, oracle)) = self.oracle else { return Fate::Unknown };
         let block = hit.block;
         if hit.served.is_none() {
@@ -98,12 +98,12 @@ impl<'a> Knowledge<'a> {
     }
 
     /// Whether the request may be none of the load's.
-    fn is_of_others(&self, hit: &Hit) -> bool {
+    fn is_of_others(&self, hit: &InjectionGroup) -> bool {
         self.has_other_users && hit.operation == OperationKind::Flush
     }
 
     /// What became of a hit that no finding was laid to.
-    fn without_findings(&self, hit: &Hit, others: Others) -> Fate {
+    fn without_findings(&self, hit: &InjectionGroup, others: Others) -> Fate {
         if let Harm::Delay(_) = hit.harm {
             // It came back whole, only later.
             return Fate::Masked;
@@ -162,7 +162,7 @@ enum Others {
 
 /// The findings by what they expected, with the hit that each was laid to.
 struct Expectations<'a> {
-    hits: &'a [Hit],
+    hits: &'a [InjectionGroup],
     findings: &'a [Finding],
     causes: &'a [Cause],
     by_content: HashMap<ContentHash, Vec<usize>>,
@@ -175,7 +175,7 @@ struct Expectations<'a> {
 }
 
 impl<'a> Expectations<'a> {
-    fn new(hits: &'a [Hit], findings: &'a [Finding], causes: &'a [Cause]) -> Self {
+    fn new(hits: &'a [InjectionGroup], findings: &'a [Finding], causes: &'a [Cause]) -> Self {
         let (mut by_content, mut by_block) =
             (HashMap::<_, Vec<usize>>::new(), HashMap::<_, Vec<usize>>::new());
         let mut strange = HashSet::new();
@@ -193,7 +193,7 @@ impl<'a> Expectations<'a> {
 
     /// What they say of the records of a hit: of one record one thing, of several all that they may say of any between the first and
     /// the last, as the times of those are not known.
-    fn others(&self, hit: &Hit) -> Vec<Others> {
+    fn others(&self, hit: &InjectionGroup) -> Vec<Others> {
         let of_content = hit.truths.iter().filter_map(|truth| self.by_content.get(truth)).flatten();
         // Where blocks do not move, the same content elsewhere is another matter.
         let of_hit = of_content.filter(|&&number| {
@@ -233,7 +233,7 @@ impl<'a> Expectations<'a> {
     }
 
     /// What a finding says of a hit whose damage was there.
-    fn say(&self, hit: &Hit, number: usize) -> Others {
+    fn say(&self, hit: &InjectionGroup, number: usize) -> Others {
         let other = self.causes[number].hit().map(|other| &self.hits[other]);
         let is_same = other.is_some_and(|other| other.overlaps(hit));
         // What one copy handed out says nothing of what another has wrong.
@@ -251,7 +251,7 @@ impl<'a> Expectations<'a> {
 ///
 /// `causes[i]` belongs to `findings[i]`; `never_met[r]` counts the aims of rule `r` that no request ever met, one for each rule.
 pub(super) fn outcomes(
-    hits: &[Hit],
+    hits: &[InjectionGroup],
     findings: &[Finding],
     causes: &[Cause],
     never_met: &[u64],

@@ -242,7 +242,7 @@ fn contents_of((workload, oracle): (&Workload, &Oracle), incident: &Incident) ->
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::hit::tests::hash;
+    use super::super::injection_group::tests::hash;
     use super::*;
 
     /// The wrong block, read at 20 ns.

@@ -9,27 +9,27 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 use rotproof_block::{ContentHash, Result};
-use rotproof_fault::{OperationKind, Records, RuleReport};
+use rotproof_fault::{Injections, OperationKind, RuleReport};
 
 use super::SeenAt;
 use super::finding::Finding;
-use super::hit::{Harm, Hit};
+use super::injection_group::{Harm, InjectionGroup};
 
 /// The hits of all `records`, as far as `findings` can tell them apart. Fails where the records cannot be read.
 pub(super) fn gather(
-    records: &(impl Records + ?Sized),
+    records: &(impl Injections + ?Sized),
     rules: &[RuleReport],
     seen_at: &SeenAt<'_>,
     findings: &[Finding],
-) -> Result<Vec<Hit>> {
+) -> Result<Vec<InjectionGroup>> {
     let mut gathering = Gathering::new(findings);
-    records.each(&mut |record| gathering.take(Hit::new(record, rules, seen_at)))?;
+    records.each(&mut |record| gathering.take(InjectionGroup::new(record, rules, seen_at)))?;
     Ok(gathering.hits)
 }
 
 /// Hits, one for all that are alike.
 pub(super) struct Gathering {
-    pub(super) hits: Vec<Hit>,
+    pub(super) hits: Vec<InjectionGroup>,
     known: HashMap<ContentHash, usize>,
     text: Vec<u8>,
     told: Told,
@@ -55,7 +55,7 @@ impl Gathering {
         Self { hits: Vec::new(), known: HashMap::new(), text: Vec::new(), told }
     }
 
-    pub(super) fn take(&mut self, hit: Hit) {
+    pub(super) fn take(&mut self, hit: InjectionGroup) {
         self.text.clear();
         self.told.tell(&hit, &mut self.text);
         match self.known.entry(ContentHash::of(&self.text)) {
@@ -68,11 +68,11 @@ impl Gathering {
     }
 }
 
-impl Hit {
+impl InjectionGroup {
     /// Another record that says the same, later in the ledger.
-    fn take_in(&mut self, other: &Hit) {
+    fn take_in(&mut self, other: &InjectionGroup) {
         self.count += other.count;
-        // Records come in the order in which they were written down, which is nearly that of their times.
+        // Injections come in the order in which they were written down, which is nearly that of their times.
         self.time = self.time.min(other.time);
         self.last.0 = other.last.0;
         self.last.1 = self.last.1.max(other.last.1);
@@ -85,7 +85,7 @@ impl Hit {
 
 impl Told {
     /// Everything by which findings tell a hit from others.
-    fn tell(&self, hit: &Hit, text: &mut Vec<u8>) {
+    fn tell(&self, hit: &InjectionGroup, text: &mut Vec<u8>) {
         let mut put = |number: u64| text.extend_from_slice(&number.to_le_bytes());
         let moment_matters = match hit.harm {
             Harm::Data(_) => false,
@@ -139,15 +139,15 @@ mod tests {
     use super::super::fates::outcomes;
     use super::super::finding::Finding;
     use super::super::finding::tests::{unreadable, wrong};
-    use super::super::hit::tests::flip;
+    use super::super::injection_group::tests::flip;
     use super::super::{Looks, attribute};
     use super::*;
     use proptest::prelude::*;
     use rotproof_block::{Phase, Time};
-    use rotproof_fault::Record;
+    use rotproof_fault::Injection;
     use serde_json::{Value, json};
 
-    fn record(sequence: u64, change: &Value) -> Record {
+    fn record(sequence: u64, change: &Value) -> Injection {
         let mut record = json!({
             "sequence": sequence, "rule": 0, "name": "rot", "operation": "read", "offset": 8192, "length": 4096,
             "effect": "medium_error", "time_ns": 100 + sequence, "phase": "run", "request": sequence,
@@ -159,13 +159,13 @@ mod tests {
         serde_json::from_value(record).expect("a record")
     }
 
-    fn gathered(records: &[Record], findings: &[Finding]) -> Vec<Hit> {
+    fn gathered(records: &[Injection], findings: &[Finding]) -> Vec<InjectionGroup> {
         gather(records, &[], &|_, offset| Some((0, offset)), findings).expect("in memory")
     }
 
     #[test]
     fn a_block_that_fails_again_and_again_is_one_hit() {
-        let records: Vec<Record> = (0..1_000).map(|number| record(number, &Value::Null)).collect();
+        let records: Vec<Injection> = (0..1_000).map(|number| record(number, &Value::Null)).collect();
         let hits = gathered(&records, &[]);
         let [hit] = &hits[..] else { panic!("{} hits", hits.len()) };
         assert_eq!((hit.number, hit.count, hit.time, hit.last), (0, 1_000, Time(100), (999, Time(1_099))));
@@ -190,7 +190,7 @@ mod tests {
             json!({ "effect": "noise(draw=1)", "after": "00000000000000000000000000000004", "repaired_at_ns": 7 }),
             json!({ "effect": "noise(draw=1)", "after": "00000000000000000000000000000004", "of_load": true }),
         ];
-        let records: Vec<Record> = (0..)
+        let records: Vec<Injection> = (0..)
             .zip([Value::Null].iter().chain(&others))
             .map(|(number, change)| record(number, change))
             .collect();
@@ -204,12 +204,12 @@ mod tests {
     fn flushes_that_failed_are_told_apart_by_their_moments() {
         let flush =
             json!({ "operation": "flush", "offset": 0, "length": 0, "effect": "error(EIO)", "before": null });
-        let records: Vec<Record> = (0..3).map(|number| record(number, &flush)).collect();
+        let records: Vec<Injection> = (0..3).map(|number| record(number, &flush)).collect();
         assert_eq!(gathered(&records, &[]).len(), 3);
     }
 
     /// A hit of one of three blocks, each with a content and a rule of its own.
-    fn any_hit() -> impl Strategy<Value = Hit> {
+    fn any_hit() -> impl Strategy<Value = InjectionGroup> {
         let moments = (0u64..40, prop::option::of(0u64..40), prop::option::of(0u64..40));
         (0u64..3, 0u8..3, any::<bool>(), any::<bool>(), moments).prop_map(
             |(block, way, persists, is_in_run, (time, served, gone))| {
@@ -219,7 +219,7 @@ mod tests {
                     _ => (Harm::Data(Some(ContentHash(100 + u128::from(block)))), OperationKind::Read),
                 };
                 let is_data = matches!(harm, Harm::Data(_));
-                Hit {
+                InjectionGroup {
                     rule: block as usize,
                     time: Time(time),
                     last: (0, Time(time)),
@@ -271,7 +271,7 @@ mod tests {
             let mut gathering = Gathering::new(&findings);
             hits.iter().for_each(|hit| gathering.take(hit.clone()));
             let looks = Looks { intact: &|expected| vec![true; expected.len()], lies_below: &|_, _| true };
-            let judge = |hits: &[Hit]| {
+            let judge = |hits: &[InjectionGroup]| {
                 let causes = attribute(hits, &findings, &looks);
                 let outcomes = outcomes(hits, &findings, &causes, &[0; 3], &FILES);
                 (causes.iter().map(|cause| cause.certainty()).collect::<Vec<_>>(), outcomes)

@@ -9,13 +9,13 @@ mod attribution_tests;
 mod fates;
 mod finding;
 mod gather;
-mod hit;
+mod injection_group;
 mod medium;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rotproof_block::{Result, Time};
-use rotproof_fault::{DrawnModel, Records, RuleReport};
+use rotproof_fault::{DrawnModel, Injections, RuleReport};
 use rotproof_load::personality::{FileOracle, FileReport};
 use rotproof_load::{Failure, LoadReport, Oracle, Workload};
 
@@ -24,7 +24,7 @@ pub use fates::Fate;
 use fates::{Knowledge, outcomes};
 pub use finding::{Finding, Sign};
 use gather::gather;
-pub use hit::{Harm, Hit};
+pub use injection_group::{Harm, InjectionGroup};
 pub use medium::Medium;
 pub use rotproof_results::run::{CauseRecord, FateCounts, RuleOutcome};
 
@@ -39,7 +39,7 @@ pub type LiesBelow<'a> = dyn Fn(&str, u64) -> bool + 'a;
 /// What a verdict is made from.
 pub struct Evidence<'a> {
     /// What was injected.
-    pub records: &'a dyn Records,
+    pub records: &'a dyn Injections,
     /// The rules, in the order of the plan.
     pub rules: &'a [RuleReport],
     /// The models that some of them were drawn from.
@@ -152,10 +152,10 @@ impl Verdict {
 }
 
 /// The cause, among `hits`, of what was seen at that time, as results have it.
-fn recorded(cause: Cause, hits: &[Hit], time: Time) -> CauseRecord {
+fn recorded(cause: Cause, hits: &[InjectionGroup], time: Time) -> CauseRecord {
     let number = |hit: usize| hits[hit].latest(time);
     match cause {
-        Cause::Hit(hit) => CauseRecord::Hit(number(hit)),
+        Cause::Injection(hit) => CauseRecord::Injection(number(hit)),
         Cause::Consequence(hit) => CauseRecord::Consequence(number(hit)),
         Cause::Assumed(hit) => CauseRecord::Assumed(number(hit)),
         Cause::Unexplained => CauseRecord::Unexplained,
@@ -186,7 +186,12 @@ fn idle_rules(evidence: &Evidence<'_>) -> u64 {
     (of_models + by_themselves.filter(|&rule| hits(rule..rule + 1) == 0).count()) as u64
 }
 
-fn count(evidence: &Evidence<'_>, hits: &[Hit], rules: &[RuleOutcome], causes: &[CauseRecord]) -> Counts {
+fn count(
+    evidence: &Evidence<'_>,
+    hits: &[InjectionGroup],
+    rules: &[RuleOutcome],
+    causes: &[CauseRecord],
+) -> Counts {
     let mut fates = FateCounts::default();
     for rule in rules {
         fates.add_all(&rule.fates);

@@ -46,7 +46,7 @@ impl Device for LiveDevice {
     }
 
     fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {
-        let lane = Lane {
+        let queue = QueueState {
             count: self.live.valve.count(),
             live: Arc::clone(&self.live),
             version: self.version,
@@ -54,8 +54,8 @@ impl Device for LiveDevice {
             below: RefCell::default(),
         };
         // What cannot be opened now is better known now.
-        lane.below()?;
-        Ok(Rc::new(LiveQueue(Rc::new(lane))))
+        queue.below()?;
+        Ok(Rc::new(LiveQueue(Rc::new(queue))))
     }
 
     fn ability(&self, wanted: Wanted) -> Option<Ability> {
@@ -69,9 +69,9 @@ impl fmt::Debug for LiveDevice {
     }
 }
 
-struct LiveQueue(Rc<Lane>);
+struct LiveQueue(Rc<QueueState>);
 
-struct Lane {
+struct QueueState {
     live: Arc<LiveVolume>,
     version: Option<u64>,
     count: Arc<Count>,
@@ -80,7 +80,7 @@ struct Lane {
     below: RefCell<Option<(u64, Rc<dyn Queue>)>>,
 }
 
-impl Lane {
+impl QueueState {
     /// The queue of the volume as it is now, for a request that was let through.
     fn below(&self) -> Result<Rc<dyn Queue>> {
         let opening = self.live.opening.load(Ordering::Acquire);
@@ -106,7 +106,7 @@ impl Lane {
 }
 
 /// A request that was let through, until this is dropped.
-struct Flight(Rc<Lane>);
+struct Flight(Rc<QueueState>);
 
 impl Drop for Flight {
     fn drop(&mut self) {
@@ -116,16 +116,16 @@ impl Drop for Flight {
 
 impl Queue for LiveQueue {
     fn submit(&self, request: Request) -> Submission {
-        let lane = &self.0;
-        if !lane.live.valve.try_enter(&lane.count) {
-            let lane = Rc::clone(lane);
+        let queue = &self.0;
+        if !queue.live.valve.try_enter(&queue.count) {
+            let queue = Rc::clone(queue);
             return Submission::pending(async move {
-                lane.live.valve.enter(&lane.count).await;
-                let (_flight, submission) = lane.submit(request);
+                queue.live.valve.enter(&queue.count).await;
+                let (_flight, submission) = queue.submit(request);
                 submission.await
             });
         }
-        let (flight, submission) = lane.submit(request);
+        let (flight, submission) = queue.submit(request);
         match submission.try_take() {
             Ok(completion) => completion.into(),
             Err(submission) => Submission::pending(async move {

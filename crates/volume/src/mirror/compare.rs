@@ -9,8 +9,8 @@ use std::rc::Rc;
 use rotproof_block::{Buffer, Context, Origin, Request, Result, Runtime};
 
 use super::MirrorDevice;
-use super::lane::Lane;
 use super::missed::GRANULE_BYTES;
+use super::queue_state::QueueState;
 use super::rebuild::{Pace, Pacer, Progress};
 use super::report::{MirrorEvent, add};
 use super::state::Set;
@@ -56,14 +56,14 @@ impl MirrorDevice {
         pace: Pace,
         mut progress: impl FnMut(Progress),
     ) -> Result<CompareReport> {
-        let lane = Lane::open(&self.state, runtime)?;
+        let queue = QueueState::open(&self.state, runtime)?;
         let mut pacer = Pacer::new(runtime, pace);
         let mut report = CompareReport::default();
         let size = self.state.info.size;
         let mut at = from.min(size) / GRANULE_BYTES * GRANULE_BYTES;
         while at < size {
             let range = at..(at + COMPARE_BYTES).min(size);
-            lane.compare(&range, &mut report).await;
+            queue.compare(&range, &mut report).await;
             at = range.end;
             progress(Progress { done_bytes: at, total_bytes: size });
             pacer.done(range.end - range.start).await;
@@ -72,7 +72,7 @@ impl MirrorDevice {
     }
 }
 
-impl Lane {
+impl QueueState {
     /// Compares a range; block by block where a copy cannot be read as a whole.
     async fn compare(self: &Rc<Self>, range: &Range<u64>, report: &mut CompareReport) {
         let _closed = self.state.gate.close(range.clone()).await;

@@ -10,8 +10,8 @@
 
 mod compare;
 mod gate;
-mod lane;
 mod missed;
+mod queue_state;
 mod read;
 mod rebuild;
 mod report;
@@ -37,7 +37,7 @@ pub use report::{MemberReport, MirrorEvent, OnEvent};
 pub use state::MissLog;
 
 use crate::copies::{Copies, CopyQueue, MemberState, Members};
-use lane::{Lane, MirrorQueue};
+use queue_state::{MirrorQueue, QueueState};
 use state::State;
 
 /// The most members that a mirror has.
@@ -168,7 +168,7 @@ impl Device for MirrorDevice {
     }
 
     fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {
-        Ok(Rc::new(MirrorQueue(Lane::open(&self.state, runtime)?)))
+        Ok(Rc::new(MirrorQueue(QueueState::open(&self.state, runtime)?)))
     }
 
     fn ability(&self, wanted: Wanted) -> Option<Ability> {
@@ -191,7 +191,7 @@ impl Copies for MirrorAbilities {
     }
 
     fn open_copies(&self, runtime: &Runtime) -> Result<Rc<dyn CopyQueue>> {
-        Ok(Rc::new(MirrorQueue(Lane::open(&self.0, runtime)?)))
+        Ok(Rc::new(MirrorQueue(QueueState::open(&self.0, runtime)?)))
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rotproof_block::{Buffer, Completion, Context, Error, ErrorKind, Request, Result, Submission};
 
-use super::lane::{Flight, Lane};
+use super::queue_state::{Flight, QueueState};
 use super::report::{MirrorEvent, add};
 use super::state::Set;
 
@@ -44,12 +44,12 @@ impl Tried {
 
 /// Which bytes are read, for whom.
 #[derive(Clone)]
-struct Place {
+struct Extent {
     range: Range<u64>,
     context: Context,
 }
 
-impl Place {
+impl Extent {
     fn length(&self) -> usize {
         (self.range.end - self.range.start) as usize
     }
@@ -64,13 +64,13 @@ enum Answer {
     None,
 }
 
-impl Lane {
+impl QueueState {
     pub(super) fn read(self: &Rc<Self>, request: Request) -> Submission {
         self.look();
-        let place = Place { range: request.offset..request.end(), context: request.context };
+        let place = Extent { range: request.offset..request.end(), context: request.context };
         let Some(member) = self.choose(&place.range, Set::default()) else {
-            let lane = Rc::clone(self);
-            return Submission::pending(async move { lane.read_in_pieces(request, false).await });
+            let queue = Rc::clone(self);
+            return Submission::pending(async move { queue.read_in_pieces(request, false).await });
         };
         let (submission, flight) = self.send(member, request);
         match submission.try_take() {
@@ -80,12 +80,12 @@ impl Lane {
             }
             Ok(completion) => {
                 drop(flight);
-                let lane = Rc::clone(self);
-                Submission::pending(async move { lane.go_on(place, member, completion).await })
+                let queue = Rc::clone(self);
+                Submission::pending(async move { queue.go_on(place, member, completion).await })
             }
             Err(submission) => {
-                let lane = Rc::clone(self);
-                Submission::pending(async move { lane.wait_for(place, member, submission, flight).await })
+                let queue = Rc::clone(self);
+                Submission::pending(async move { queue.wait_for(place, member, submission, flight).await })
             }
         }
     }
@@ -93,7 +93,7 @@ impl Lane {
     /// Waits for the first answer.
     async fn wait_for(
         self: &Rc<Self>,
-        place: Place,
+        place: Extent,
         member: usize,
         submission: Submission,
         flight: Flight,
@@ -118,7 +118,7 @@ impl Lane {
     }
 
     /// Goes on after a member has answered with an error.
-    async fn go_on(self: &Rc<Self>, place: Place, member: usize, completion: Completion) -> Completion {
+    async fn go_on(self: &Rc<Self>, place: Extent, member: usize, completion: Completion) -> Completion {
         let Completion { result, buffer, .. } = completion;
         self.note(member, true, &result);
         let mut tried = Tried { asked: Set::default().with(member), ..Tried::default() };
@@ -132,7 +132,7 @@ impl Lane {
     /// What the reader gets; piece by piece, if no member has it as a whole. `buffer` is his, where that is at hand.
     async fn conclude(
         self: &Rc<Self>,
-        place: Place,
+        place: Extent,
         result: Result<Buffer>,
         buffer: Option<Buffer>,
     ) -> Completion {
@@ -156,7 +156,7 @@ impl Lane {
         let mut error = None;
         let mut rest = vec![whole.clone()];
         while let Some(range) = rest.pop() {
-            let place = Place { range: range.clone(), context: request.context };
+            let place = Extent { range: range.clone(), context: request.context };
             let result = match self.choose(&range, Set::default()) {
                 Some(_) if is_tried && range == whole => Err(Error::medium()),
                 Some(_) => self.recover(&place, Tried::default()).await,
@@ -188,7 +188,7 @@ impl Lane {
     }
 
     /// Reads a range from whoever has not been asked yet, and writes it again where it could not be read.
-    async fn recover(self: &Rc<Self>, place: &Place, mut tried: Tried) -> Result<Buffer> {
+    async fn recover(self: &Rc<Self>, place: &Extent, mut tried: Tried) -> Result<Buffer> {
         self.look();
         let mut closed = None;
         if !tried.failed.is_empty() && self.is_repairable(place, tried.failed) {
@@ -263,7 +263,7 @@ impl Lane {
     }
 
     /// Whether some of these members can be given again what they could not read.
-    fn is_repairable(&self, place: &Place, failed: Set) -> bool {
+    fn is_repairable(&self, place: &Extent, failed: Set) -> bool {
         !self.state.info.read_only
             && !place.range.is_empty()
             && self.members().any(|member| failed.has(member) && self.state.slots[member].is_active())
@@ -303,7 +303,7 @@ impl Lane {
     }
 
     /// What a member has; nothing if it does not answer with that in time.
-    async fn read_from(self: &Rc<Self>, member: usize, place: &Place) -> Option<Buffer> {
+    async fn read_from(self: &Rc<Self>, member: usize, place: &Extent) -> Option<Buffer> {
         let request =
             Request::read(place.range.start, Buffer::stale(place.length()), self.children.of(place.context));
         let (submission, flight) = self.send(member, request);
@@ -321,7 +321,7 @@ impl Lane {
     }
 
     /// Writes to these members what they could not read. The range is closed.
-    async fn write_again(self: &Rc<Self>, place: &Place, failed: Set, data: Buffer) {
+    async fn write_again(self: &Rc<Self>, place: &Extent, failed: Set, data: Buffer) {
         for member in self.members().filter(|&member| failed.has(member)) {
             if self.state.slots[member].is_active() {
                 let copy = Buffer::copy_of(&data);

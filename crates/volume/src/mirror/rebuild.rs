@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rotproof_block::{Buffer, Context, Origin, Request, Result, Runtime, Time};
 
-use super::lane::Lane;
+use super::queue_state::QueueState;
 use super::report::add;
 use super::{MirrorDevice, missed::GRANULE_BYTES};
 
@@ -108,12 +108,12 @@ impl MirrorDevice {
         pace: Pace,
         mut progress: impl FnMut(Progress) -> bool,
     ) -> Result<RebuildReport> {
-        let lane = Lane::open(&self.state, runtime)?;
+        let queue = QueueState::open(&self.state, runtime)?;
         let mut pacer = Pacer::new(runtime, pace);
         let mut report = RebuildReport::default();
         let total_bytes: u64 =
             self.state.slots.iter().filter(|slot| slot.is_active()).map(|slot| slot.missed.bytes()).sum();
-        for member in lane.members() {
+        for member in queue.members() {
             let mut at = 0;
             while let Some(run) = self.state.slots[member].missed.next(at) {
                 if !self.state.slots[member].is_active() {
@@ -122,7 +122,7 @@ impl MirrorDevice {
                 let range = run.start..run.end.min(run.start + COPY_BYTES);
                 at = range.end.next_multiple_of(GRANULE_BYTES);
                 let bytes = range.end - range.start;
-                if lane.copy(member, &range, &mut report.left).await {
+                if queue.copy(member, &range, &mut report.left).await {
                     report.copied_bytes += bytes;
                 }
                 let goes_on = progress(Progress { done_bytes: report.copied_bytes, total_bytes });
@@ -153,7 +153,7 @@ impl MirrorDevice {
     }
 }
 
-impl Lane {
+impl QueueState {
     /// Copies a run of granules to a member; whole, or where that fails one by one. Whether it has all of it now.
     async fn copy(self: &Rc<Self>, member: usize, range: &Range<u64>, left: &mut Vec<Left>) -> bool {
         if matches!(self.copy_patiently(member, range).await, Outcome::Copied) {

@@ -14,8 +14,8 @@ use std::time::Duration;
 use rotproof_block::{Buffer, Completion, Error, ErrorKind, Operation, Request, Result, Submission};
 
 use super::WAYS_MAX;
-use super::lane::{Flight, Lane};
 use super::missed::GRANULE_BYTES;
+use super::queue_state::{Flight, QueueState};
 use super::state::{Noted, Set};
 
 /// How much longer than for anything else one waits for a flush.
@@ -38,7 +38,7 @@ struct Sent {
 
 /// A flush under way: what it has not made durable when it is dropped is still not durable.
 struct Flushing {
-    lane: Rc<Lane>,
+    queue: Rc<QueueState>,
     number: u64,
     is_done: bool,
 }
@@ -52,34 +52,34 @@ impl Flushing {
 
 impl Drop for Flushing {
     fn drop(&mut self) {
-        self.lane.state.unflushed.end(self.number, self.is_done);
+        self.queue.state.unflushed.end(self.number, self.is_done);
     }
 }
 
 /// Within the gate, until it is dropped.
 struct Inside {
-    lane: Rc<Lane>,
+    queue: Rc<QueueState>,
     range: Range<u64>,
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        self.lane.state.gate.leave(&self.range);
+        self.queue.state.gate.leave(&self.range);
     }
 }
 
-impl Lane {
+impl QueueState {
     pub(super) fn mutate(self: &Rc<Self>, request: Request) -> Submission {
         let range = request.offset..request.end();
         if self.state.gate.try_enter(&range) {
-            let inside = Inside { lane: Rc::clone(self), range };
+            let inside = Inside { queue: Rc::clone(self), range };
             return self.send_to_all(request, inside);
         }
-        let lane = Rc::clone(self);
+        let queue = Rc::clone(self);
         Submission::pending(async move {
-            lane.state.gate.enter(&range).await;
-            let inside = Inside { lane: Rc::clone(&lane), range };
-            lane.send_to_all(request, inside).await
+            queue.state.gate.enter(&range).await;
+            let inside = Inside { queue: Rc::clone(&queue), range };
+            queue.send_to_all(request, inside).await
         })
     }
 
@@ -90,13 +90,13 @@ impl Lane {
             Err(completion) => return (*completion).into(),
         };
         if !round.is_answered_well() {
-            let lane = Rc::clone(self);
+            let queue = Rc::clone(self);
             return Submission::pending(async move {
-                let late = lane.wait(&mut round, lane.state.options.patience).await;
-                let result = lane.settle(&round, late);
-                let took = round.took(&lane);
+                let late = queue.wait(&mut round, queue.state.options.patience).await;
+                let result = queue.settle(&round, late);
+                let took = round.took(&queue);
                 let result = match result {
-                    Ok(()) => lane.record(took, &inside.range).await,
+                    Ok(()) => queue.record(took, &inside.range).await,
                     Err(error) => Err(error),
                 };
                 Completion { result, buffer: round.into_buffer(), context }
@@ -105,9 +105,9 @@ impl Lane {
         let result = self.settle(&round, None);
         let took = round.took(self);
         if result.is_ok() && self.has_to_record(took) {
-            let lane = Rc::clone(self);
+            let queue = Rc::clone(self);
             return Submission::pending(async move {
-                let result = lane.record(took, &inside.range).await;
+                let result = queue.record(took, &inside.range).await;
                 Completion { result, buffer: round.into_buffer(), context }
             });
         }
@@ -297,7 +297,7 @@ impl Lane {
     pub(super) fn flush(self: &Rc<Self>, request: Request) -> Submission {
         let context = request.context;
         let flushing =
-            Flushing { lane: Rc::clone(self), number: self.state.unflushed.begin(), is_done: false };
+            Flushing { queue: Rc::clone(self), number: self.state.unflushed.begin(), is_done: false };
         let mut round = match self.begin(request) {
             Ok(round) => round,
             Err(completion) => return (*completion).into(),
@@ -307,21 +307,21 @@ impl Lane {
             flushing.end_well();
             return Completion { result: Ok(()), buffer: round.into_buffer(), context }.into();
         }
-        let lane = Rc::clone(self);
+        let queue = Rc::clone(self);
         Submission::pending(async move {
             let flushing = flushing;
             // Whoever flushed has everything, for what a late one may leave out.
-            round.range = 0..lane.state.info.size;
-            let patience = lane.state.options.patience.saturating_mul(FLUSH_PATIENCE);
-            let late = lane.wait(&mut round, patience).await;
-            let took = round.took(&lane);
-            let result = lane.settle_flush(&round, asked, late);
+            round.range = 0..queue.state.info.size;
+            let patience = queue.state.options.patience.saturating_mul(FLUSH_PATIENCE);
+            let late = queue.wait(&mut round, patience).await;
+            let took = round.took(&queue);
+            let result = queue.settle_flush(&round, asked, late);
             let result = match result {
-                Ok(()) if took != asked => lane.record(took, &round.range).await,
+                Ok(()) if took != asked => queue.record(took, &round.range).await,
                 other => other,
             };
             let result = match result {
-                Ok(()) => lane.record_forgotten().await,
+                Ok(()) => queue.record_forgotten().await,
                 other => other,
             };
             if result.is_ok() {
@@ -403,9 +403,9 @@ impl Round {
     }
 
     /// Those that took it, and are members still.
-    fn took(&self, lane: &Lane) -> Set {
+    fn took(&self, queue: &QueueState) -> Set {
         let took = self.sent.iter().enumerate().filter(|(member, sent)| {
-            sent.as_ref().is_some_and(|sent| sent.is_taken() && lane.is_same(*member, sent.incarnation))
+            sent.as_ref().is_some_and(|sent| sent.is_taken() && queue.is_same(*member, sent.incarnation))
         });
         took.fold(Set::default(), |set, (member, _)| set.with(member))
     }

@@ -17,7 +17,7 @@ const ENTRY_BITS: u32 = 48;
 
 /// A change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Record {
+pub(crate) enum LogEntry {
     /// Entries from the first on have these values.
     Values { first: u64, values: Vec<u128> },
     /// So many entries from the first on have the same value.
@@ -33,7 +33,7 @@ pub(crate) enum Record {
 pub(crate) struct LogBlock {
     /// Number of the last block known to be durable when this one was written.
     pub durable: u64,
-    pub records: Vec<Record>,
+    pub records: Vec<LogEntry>,
 }
 
 /// Puts records into blocks, as many as it takes.
@@ -167,13 +167,13 @@ pub(crate) fn decode(block: &[u8], words: usize, entries: &Range<u64>) -> LogBlo
         }
         if first >= entries.start && first + count <= entries.end && count > 0 {
             records.push(match kind {
-                0 => Record::Values {
+                0 => LogEntry::Values {
                     first,
                     values: (0..count as usize).map(|index| value(at + index * bytes)).collect(),
                 },
-                1 => Record::Same { first, count, value: value(at) },
-                2 => Record::Lost(first),
-                _ => Record::Found(first),
+                1 => LogEntry::Same { first, count, value: value(at) },
+                2 => LogEntry::Lost(first),
+                _ => LogEntry::Found(first),
             });
         }
         at += payload;
@@ -186,29 +186,29 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn record() -> impl Strategy<Value = Record> {
+    fn record() -> impl Strategy<Value = LogEntry> {
         let entry = 0u64..1 << 20;
         prop_oneof![
             (entry.clone(), prop::collection::vec(2u128..1 << 32, 1..3000))
-                .prop_map(|(first, values)| Record::Values { first, values }),
-            (entry.clone(), 3u64..40_000, 0u128..9).prop_map(|(first, count, value)| Record::Same {
+                .prop_map(|(first, values)| LogEntry::Values { first, values }),
+            (entry.clone(), 3u64..40_000, 0u128..9).prop_map(|(first, count, value)| LogEntry::Same {
                 first,
                 count,
                 value
             }),
-            entry.clone().prop_map(Record::Lost),
-            entry.prop_map(Record::Found),
+            entry.clone().prop_map(LogEntry::Lost),
+            entry.prop_map(LogEntry::Found),
         ]
     }
 
-    fn apply(map: &mut std::collections::BTreeMap<u64, u128>, record: &Record) {
+    fn apply(map: &mut std::collections::BTreeMap<u64, u128>, record: &LogEntry) {
         match record {
-            Record::Values { first, values } => map.extend((*first..).zip(values.iter().copied())),
-            Record::Same { first, count, value } => {
+            LogEntry::Values { first, values } => map.extend((*first..).zip(values.iter().copied())),
+            LogEntry::Same { first, count, value } => {
                 map.extend((*first..first + count).map(|entry| (entry, *value)));
             }
-            Record::Lost(entry) => drop(map.insert(*entry + (1 << 60), 1)),
-            Record::Found(entry) => drop(map.insert(*entry + (1 << 60), 0)),
+            LogEntry::Lost(entry) => drop(map.insert(*entry + (1 << 60), 1)),
+            LogEntry::Found(entry) => drop(map.insert(*entry + (1 << 60), 0)),
         }
     }
 
@@ -221,10 +221,10 @@ mod tests {
             for record in &records {
                 apply(&mut wanted, record);
                 match record {
-                    Record::Values { first, values } => writer.values(*first, values),
-                    Record::Same { first, count, value } => writer.same(*first, *count, *value),
-                    Record::Lost(entry) => writer.fate(*entry, true),
-                    Record::Found(entry) => writer.fate(*entry, false),
+                    LogEntry::Values { first, values } => writer.values(*first, values),
+                    LogEntry::Same { first, count, value } => writer.same(*first, *count, *value),
+                    LogEntry::Lost(entry) => writer.fate(*entry, true),
+                    LogEntry::Found(entry) => writer.fate(*entry, false),
                 }
             }
             let blocks = writer.blocks();
@@ -250,6 +250,6 @@ mod tests {
         writer.values(9, &[9, 8]);
         let bytes = writer.finish(1, 1, 0);
         let records = decode(&bytes, 1, &(0..10)).records;
-        assert_eq!(records, [Record::Values { first: 5, values: vec![9, 8] }]);
+        assert_eq!(records, [LogEntry::Values { first: 5, values: vec![9, 8] }]);
     }
 }

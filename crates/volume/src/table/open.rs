@@ -10,7 +10,7 @@ use rotproof_block::{Buffer, Context, Error, ErrorKind, Result};
 
 use super::doubt::Doubts;
 use super::layout::{BLOCK_BYTES, Layout, STATE_BYTES};
-use super::log::{self, Record};
+use super::log::{self, LogEntry};
 use super::memory::Entries;
 use super::state::{Owner, State};
 use super::{Head, Loaded, MARKED, Order, Replayed, Table, TableCounts};
@@ -154,14 +154,14 @@ impl Table {
         for (block, found) in found {
             for record in found.records {
                 match record {
-                    Record::Values { first, values } => {
+                    LogEntry::Values { first, values } => {
                         (first..).zip(values).for_each(|(entry, value)| take(block, entry, value));
                     }
-                    Record::Same { first, count, value } => {
+                    LogEntry::Same { first, count, value } => {
                         (first..first + count).for_each(|entry| take(block, entry, value));
                     }
-                    Record::Lost(entry) => drop(head.state.lost.insert(entry)),
-                    Record::Found(entry) => drop(head.state.lost.remove(&entry)),
+                    LogEntry::Lost(entry) => drop(head.state.lost.insert(entry)),
+                    LogEntry::Found(entry) => drop(head.state.lost.remove(&entry)),
                 }
             }
         }

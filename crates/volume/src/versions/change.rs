@@ -8,7 +8,7 @@ use rotproof_block::{Buffer, Context, Error, ErrorKind, Result};
 
 use super::catalog::{Listed, NAME_MAX, VERSIONS_MAX};
 use super::history::{EXTENT, History, Identity};
-use super::place::Place;
+use super::space_block::SpaceBlock;
 use super::{Kept, Shared, State, Version};
 use crate::io::Io;
 use crate::table::BLOCK_BYTES;
@@ -160,7 +160,7 @@ impl Shared {
                 let predecessor = &mut state.versions[at - 1];
                 predecessor.listed.history = history_id;
                 let before = std::mem::replace(&mut predecessor.history, history);
-                let already: Vec<Place> = gone
+                let already: Vec<SpaceBlock> = gone
                     .history
                     .pairs
                     .iter()
@@ -307,7 +307,7 @@ impl State {
     /// present has it.
     ///
     /// Fails if the version is not there, or is damaged.
-    pub(super) fn place_in(&self, id: u64, block: u32) -> Result<Option<Place>> {
+    pub(super) fn place_in(&self, id: u64, block: u32) -> Result<Option<SpaceBlock>> {
         let at = self.find(id)?;
         for version in &self.versions[at..] {
             if version.history.is_damaged {

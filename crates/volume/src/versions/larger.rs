@@ -11,7 +11,7 @@ use rotproof_block::{Context, Device, Error, ErrorKind, Result, Runtime};
 
 use super::catalog::{Catalog, Listed};
 use super::history::{History, Identity};
-use super::place::NEVER;
+use super::space_block::NEVER;
 use super::{PATIENCE, VersionsDevice};
 use crate::concat::ConcatDevice;
 use crate::io::Io;

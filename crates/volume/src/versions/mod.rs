@@ -12,9 +12,9 @@ mod change;
 mod history;
 mod larger;
 mod path;
-mod place;
 mod queue;
 mod space;
+mod space_block;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -239,7 +239,7 @@ impl VersionsDevice {
             has_extra: false.into(),
         };
         let kept = Arc::new(kept);
-        table.set_before(Box::new(place::Histories(Arc::clone(&kept))));
+        table.set_before(Box::new(space_block::Histories(Arc::clone(&kept))));
         let shared = Shared {
             options,
             claims: Claims::new(layout.entries),

@@ -12,7 +12,7 @@ use rotproof_block::{
 };
 
 use super::Shared;
-use super::place::Place;
+use super::space_block::SpaceBlock;
 use crate::io::Io;
 use crate::table::BLOCK_BYTES;
 
@@ -55,7 +55,7 @@ impl VersionsQueue {
     }
 
     /// Where a place begins on the device below.
-    fn at(&self, place: Place) -> u64 {
+    fn at(&self, place: SpaceBlock) -> u64 {
         self.shared().kept.space_at + u64::from(place - 1) * BLOCK_BYTES
     }
 
@@ -63,7 +63,7 @@ impl VersionsQueue {
     fn segments(
         &self,
         bytes: &Range<u64>,
-        mut place: impl FnMut(u64) -> Result<Place>,
+        mut place: impl FnMut(u64) -> Result<SpaceBlock>,
     ) -> Result<Vec<Segment>> {
         let mut segments: Vec<Segment> = Vec::new();
         let mut offset = bytes.start;
@@ -119,7 +119,7 @@ impl VersionsQueue {
     pub(super) fn read_at(
         &self,
         mut request: Request,
-        place: impl FnMut(u64) -> Result<Place>,
+        place: impl FnMut(u64) -> Result<SpaceBlock>,
     ) -> Submission {
         let segments = match self.segments(&(request.offset..request.end()), place) {
             Ok(segments) => segments,
@@ -264,8 +264,10 @@ impl VersionsQueue {
         let is_ours = |block: &u64| shared.place(*block).is_ok_and(|place| shared.is_ours(*block, place));
         let moved: Vec<u64> = blocks.filter(|block| !is_ours(block)).collect();
         let Some(room) = shared.try_allocate(moved.len() as u64) else { return Written::NoRoom };
-        let places: Vec<(u64, Place)> =
-            moved.into_iter().zip(room.iter().cloned().flatten().map(|block| block as Place + 1)).collect();
+        let places: Vec<(u64, SpaceBlock)> = moved
+            .into_iter()
+            .zip(room.iter().cloned().flatten().map(|block| block as SpaceBlock + 1))
+            .collect();
         let result = self.write_to(bytes, data, &places, context).await;
         match &result {
             Ok(()) => places.iter().for_each(|(block, place)| shared.move_to(*block, *place)),
@@ -279,7 +281,7 @@ impl VersionsQueue {
         &self,
         bytes: &Range<u64>,
         data: &[u8],
-        places: &[(u64, Place)],
+        places: &[(u64, SpaceBlock)],
         context: Context,
     ) -> Result<()> {
         let (shared, io) = (self.shared(), &self.0.io);

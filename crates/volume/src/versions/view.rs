@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rotproof_block::{Device, DeviceInfo, Features, Operation, Queue, Request, Result, Runtime, Submission};
 
-use super::place::Place;
 use super::queue::{VersionsQueue, blocks_of};
+use super::space_block::SpaceBlock;
 use super::{PATIENCE, Shared};
 use crate::io::Io;
 
@@ -80,7 +80,7 @@ impl Queue for ViewQueue {
 
 impl ViewQueue {
     /// Where the version has a block, whose page is held.
-    fn place(&self, block: u64) -> Result<Place> {
+    fn place(&self, block: u64) -> Result<SpaceBlock> {
         // Under the lock: a block that is moved is in the history before the map says so.
         let present = self.shared.place(block);
         match self.shared.kept.state.lock().place_in(self.id, block as u32)? {

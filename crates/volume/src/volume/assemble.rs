@@ -18,7 +18,7 @@ use super::{OpenOptions, Volume};
 use crate::checksum::{ChecksumDevice, ChecksumKind, ChecksumOptions, Found};
 use crate::concat::ConcatDevice;
 
-use crate::member::{Bits, Layout, MARGIN_BYTES, Record, Segment};
+use crate::member::{Bits, Layout, MARGIN_BYTES, MemberRecord, Segment};
 use crate::mirror::{MirrorDevice, MirrorOptions, MissLog};
 use crate::stripe::StripeDevice;
 use crate::versions::{VersionsDevice, VersionsOptions, arrange};
@@ -173,7 +173,7 @@ fn stripe_of(segment: &Segment, parts: &[Arc<dyn Device>], chunk_bytes: u32) -> 
 /// A mirror of which some members may be missing.
 fn assemble_mirror(
     of: &[Result<Arc<dyn Device>, String>],
-    newest: &Record,
+    newest: &MemberRecord,
     first: usize,
     patience: Duration,
 ) -> Result<Arc<MirrorDevice>> {

@@ -17,7 +17,7 @@ use rotproof_block::{Buffer, Context, Device, Error, ErrorKind, Request, Result,
 
 use super::open::{Assembled, Candidate};
 use crate::copies::Members;
-use crate::member::{Bits, Layout, MemberEntry, Record, SPARES_MAX, places};
+use crate::member::{Bits, Layout, MemberEntry, MemberRecord, SPARES_MAX, places};
 use crate::mirror::Gate;
 
 /// A region is being written, and that is on record.
@@ -61,7 +61,7 @@ pub(super) struct Book {
 
 impl Book {
     pub(super) fn new(found: Assembled, patience: Duration) -> Arc<Self> {
-        let Assembled { newest: Record { volume, generation, layout, .. }, pages, spares, .. } = found;
+        let Assembled { newest: MemberRecord { volume, generation, layout, .. }, pages, spares, .. } = found;
         let count = layout.regions();
         let recorded = pages.iter().map(|page| {
             let words = (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect::<Box<[AtomicU64]>>();
@@ -218,7 +218,7 @@ impl Book {
         }
         let (volume, layout) = (self.volume, self.layout.clone());
         let index = index.min(members.len() + spares.len() - 1);
-        let record = Record { volume, generation: 0, index, layout, members, spares, is_open: false };
+        let record = MemberRecord { volume, generation: 0, index, layout, members, spares, is_open: false };
         write_record(device, &record, runtime).await
     }
 
@@ -274,7 +274,7 @@ impl Book {
         let spares: Vec<u128> = spares.iter().map(|spare| spare.id).collect();
         let mut writes: Vec<Pin<Box<dyn Future<Output = Result<()>>>>> = Vec::new();
         for (index, device) in devices.enumerate() {
-            let record = Record {
+            let record = MemberRecord {
                 volume: self.volume,
                 generation,
                 index,
@@ -319,7 +319,11 @@ fn set(words: &[AtomicU64], bit: u64) {
 }
 
 /// Writes a record to a member, durably: the copies at both ends that it is the turn of.
-pub(super) async fn write_record(device: &Arc<dyn Device>, record: &Record, runtime: &Runtime) -> Result<()> {
+pub(super) async fn write_record(
+    device: &Arc<dyn Device>,
+    record: &MemberRecord,
+    runtime: &Runtime,
+) -> Result<()> {
     let queue = device.open_queue(runtime)?;
     for place in places(device.info().size)[(record.generation % 2) as usize] {
         let copy = Buffer::copy_of(&record.encode(place));

@@ -9,7 +9,7 @@ use super::assemble::Making;
 use super::book::{Page, write_record};
 use super::open::Assembled;
 use super::{Candidate, OpenOptions, Volume, VolumeOptions};
-use crate::member::{Bits, Layout, MARGIN_BYTES, MEMBERS_MAX, MemberEntry, Record, data_bytes};
+use crate::member::{Bits, Layout, MARGIN_BYTES, MEMBERS_MAX, MemberEntry, MemberRecord, data_bytes};
 
 /// How long a member may take to answer when nobody uses the volume yet.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ impl Volume {
         for candidate in candidates {
             clear_margins(candidate, runtime).await?;
         }
-        let newest = Record {
+        let newest = MemberRecord {
             volume: id,
             generation: 0,
             index: 0,
@@ -81,12 +81,12 @@ impl Volume {
 /// that is written makes it so: until then, and whatever becomes of the others, the volume is as one of the two says.
 pub(super) async fn write_all(
     devices: &[(usize, &Candidate)],
-    newest: &Record,
+    newest: &MemberRecord,
     runtime: &Runtime,
 ) -> Result<()> {
     for step in [1, 2] {
         for &(index, candidate) in devices {
-            let record = Record { generation: newest.generation + step, index, ..newest.clone() };
+            let record = MemberRecord { generation: newest.generation + step, index, ..newest.clone() };
             write_record(&candidate.device, &record, runtime)
                 .await
                 .map_err(|error| error.while_doing(&candidate.name))?;

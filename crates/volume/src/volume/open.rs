@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rotproof_block::{Buffer, Context, Device, Error, ErrorKind, Request, Result, Runtime};
 
 use super::book::{Page, Spare};
-use crate::member::{Bits, COPY_BYTES, Record, data_bytes, places};
+use crate::member::{Bits, COPY_BYTES, MemberRecord, data_bytes, places};
 
 /// A device that is offered as a member, with what people call it.
 #[derive(Clone)]
@@ -19,13 +19,13 @@ pub struct Candidate {
 /// Reads what a device says of the volume that it is a member of; `None` if it says nothing.
 ///
 /// Fails with [`ErrorKind::Unsupported`] where the volume is of a later version.
-pub async fn read_record(candidate: &Candidate, runtime: &Runtime) -> Result<Option<Record>> {
+pub async fn read_record(candidate: &Candidate, runtime: &Runtime) -> Result<Option<MemberRecord>> {
     let queue = candidate.device.open_queue(runtime)?;
     let size = candidate.device.info().size;
     if data_bytes(size).is_none() {
         return Ok(None);
     }
-    let (mut newest, mut refused): (Option<Record>, Option<Error>) = (None, None);
+    let (mut newest, mut refused): (Option<MemberRecord>, Option<Error>) = (None, None);
     for place in places(size).into_iter().flatten() {
         let read = Request::read(place, Buffer::stale(COPY_BYTES as usize), Context::default());
         let completion = queue.submit(read).await;
@@ -33,7 +33,7 @@ pub async fn read_record(candidate: &Candidate, runtime: &Runtime) -> Result<Opt
         if completion.result.is_err() {
             continue;
         }
-        match Record::decode(&completion.buffer, place) {
+        match MemberRecord::decode(&completion.buffer, place) {
             Ok(Some(record)) => {
                 if newest.as_ref().is_none_or(|newest| newest.generation < record.generation) {
                     newest = Some(record);
@@ -52,7 +52,7 @@ pub async fn read_record(candidate: &Candidate, runtime: &Runtime) -> Result<Opt
 /// The members of a volume.
 #[derive(Clone)]
 pub(super) struct Assembled {
-    pub(super) newest: Record,
+    pub(super) newest: MemberRecord,
     /// One for each member.
     pub(super) pages: Vec<Page>,
     pub(super) spares: Vec<Spare>,
@@ -64,7 +64,7 @@ pub(super) struct Assembled {
 
 /// Finds out what these devices are together.
 pub(super) async fn assemble(candidates: Vec<Candidate>, runtime: &Runtime) -> Result<Assembled> {
-    let mut records: Vec<(Candidate, Record)> = Vec::new();
+    let mut records: Vec<(Candidate, MemberRecord)> = Vec::new();
     let mut strangers = Vec::new();
     for candidate in candidates {
         let Some(record) = read_record(&candidate, runtime).await? else {
@@ -160,24 +160,24 @@ pub(super) async fn assemble(candidates: Vec<Candidate>, runtime: &Runtime) -> R
 ///
 /// Who has merely been away longer knows less, and that is no conflict: what he says of the other, that one says of itself; or there
 /// is a third of which he says nothing, and who has gone on with the other.
-fn refuse_conflicts(records: &[(Candidate, Record)]) -> Result<()> {
-    let entry = |of: &'_ Record, id: Option<u128>| -> Option<Bits> {
+fn refuse_conflicts(records: &[(Candidate, MemberRecord)]) -> Result<()> {
+    let entry = |of: &'_ MemberRecord, id: Option<u128>| -> Option<Bits> {
         of.members.iter().find(|entry| Some(entry.id) == id).map(|entry| entry.missed.clone())
     };
-    let says_behind = |one: &Record, other: &Record| {
+    let says_behind = |one: &MemberRecord, other: &MemberRecord| {
         let id = other.own_id();
         let (said, known) = (entry(one, id).unwrap_or_default(), entry(other, id).unwrap_or_default());
         said.ones().any(|bit| !known.has(bit))
     };
     // Their places say so only where both know of as many copies.
-    let is_one_mirror = |one: &Record, other: &Record| {
+    let is_one_mirror = |one: &MemberRecord, other: &MemberRecord| {
         let ways = usize::from(one.layout.ways);
         one.layout.ways != other.layout.ways || one.index / ways == other.index / ways
     };
     for (number, (one, of_one)) in records.iter().enumerate() {
         for (other, of_other) in &records[number + 1..] {
-            let conflicts = |one: &Record, other: &Record| {
-                let is_known = |third: &Record| {
+            let conflicts = |one: &MemberRecord, other: &MemberRecord| {
+                let is_known = |third: &MemberRecord| {
                     is_one_mirror(one, third)
                         && third.own_id() != one.own_id()
                         && third.own_id() != other.own_id()

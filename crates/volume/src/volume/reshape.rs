@@ -14,7 +14,8 @@ use super::open::{Assembled, assemble};
 use super::{Candidate, OpenOptions, Volume};
 use crate::copies::MemberState;
 use crate::member::{
-    Bits, Layout, MARGIN_BYTES, MEMBERS_MAX, MapPlace, MemberEntry, Record, SEGMENTS_MAX, Segment, data_bytes,
+    Bits, Layout, MARGIN_BYTES, MEMBERS_MAX, MapPlace, MemberEntry, MemberRecord, SEGMENTS_MAX, Segment,
+    data_bytes,
 };
 use rotproof_block::Device;
 
@@ -79,7 +80,7 @@ fn with_members(found: Assembled, layout: Layout, of: Vec<(MemberEntry, Option<C
             .map(|(_, one)| one.as_ref().map_or_else(missing, |one| Ok(one.name.clone())))
             .collect(),
         pages: of.into_iter().map(|(entry, one)| Page { device: one.map(|one| one.device), entry }).collect(),
-        newest: Record { layout, members, ..found.newest },
+        newest: MemberRecord { layout, members, ..found.newest },
         ..found
     }
 }
@@ -104,7 +105,7 @@ async fn put_on_record(found: &Assembled, new: &[u128], runtime: &Runtime) -> Re
     let is_new = |number: usize| found.pages.get(number).is_some_and(|page| new.contains(&page.entry.id));
     let (new, old): (Vec<_>, Vec<_>) = devices.into_iter().partition(|(number, _)| is_new(*number));
     for (index, candidate) in &new {
-        let record = Record { generation: 0, index: *index, ..found.newest.clone() };
+        let record = MemberRecord { generation: 0, index: *index, ..found.newest.clone() };
         write_record(&candidate.device, &record, runtime).await?;
     }
     write_all(&[old, new].concat(), &found.newest, runtime).await

@@ -12,7 +12,7 @@ use rotproof_block::{
 use super::{Candidate, Volume};
 use crate::checksum::ScrubOptions;
 use crate::copies::Members;
-use crate::member::{COPY_BYTES, Record, places};
+use crate::member::{COPY_BYTES, MemberRecord, places};
 use crate::mirror::Pace;
 
 /// How often a rebuild puts on record how far it has come.
@@ -166,7 +166,7 @@ impl Volume {
                     continue;
                 };
                 let is_whole =
-                    read.result.is_ok() && matches!(Record::decode(&read.buffer, place), Ok(Some(_)));
+                    read.result.is_ok() && matches!(MemberRecord::decode(&read.buffer, place), Ok(Some(_)));
                 bad += u64::from(!is_whole);
             }
         }

@@ -27,31 +27,31 @@ pub(super) struct Export {
 /// [`ErrorKind::Unsupported`] if the server wants what this client does not speak.
 pub(super) fn shake_hands(stream: &mut (impl Read + Write), name: &str) -> Result<Export> {
     run(stream, name).map_err(|failure| match failure {
-        Failure::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => Error::new(
+        HandshakeError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => Error::new(
             ErrorKind::Missing,
             "the server hung up during the handshake; perhaps it is no NBD server, or serves one client only",
         ),
-        Failure::Io(error) => Error::from_io(error, "talking to the server"),
-        Failure::Refused(kind, message) => Error::new(kind, message),
+        HandshakeError::Io(error) => Error::from_io(error, "talking to the server"),
+        HandshakeError::Refused(kind, message) => Error::new(kind, message),
     })
 }
 
-enum Failure {
+enum HandshakeError {
     Io(io::Error),
     Refused(ErrorKind, String),
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for HandshakeError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-fn odd(what: impl Into<String>) -> Failure {
-    Failure::Refused(ErrorKind::Unsupported, what.into())
+fn odd(what: impl Into<String>) -> HandshakeError {
+    HandshakeError::Refused(ErrorKind::Unsupported, what.into())
 }
 
-fn run(stream: &mut (impl Read + Write), name: &str) -> Result<Export, Failure> {
+fn run(stream: &mut (impl Read + Write), name: &str) -> Result<Export, HandshakeError> {
     let mut opening = [0; 18];
     stream.read_exact(&mut opening)?;
     let mut fields = Fields(&opening);
@@ -65,7 +65,7 @@ fn run(stream: &mut (impl Read + Write), name: &str) -> Result<Export, Failure> 
     let mine = flags & (handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES);
     stream.write_all(&u32::from(mine).to_be_bytes())?;
     if name.len() > NAME_BYTES_MAX {
-        return Err(Failure::Refused(ErrorKind::Invalid, "the name of the export is too long".into()));
+        return Err(HandshakeError::Refused(ErrorKind::Invalid, "the name of the export is too long".into()));
     }
     let mut data = u32::try_from(name.len()).expect("checked to be short").to_be_bytes().to_vec();
     data.extend(name.as_bytes());
@@ -79,7 +79,7 @@ fn run(stream: &mut (impl Read + Write), name: &str) -> Result<Export, Failure> 
     read_replies(stream, name)
 }
 
-fn read_replies(stream: &mut impl Read, name: &str) -> Result<Export, Failure> {
+fn read_replies(stream: &mut impl Read, name: &str) -> Result<Export, HandshakeError> {
     let mut export = None;
     let mut sizes = (1, TRANSFER_BYTES_DEFAULT);
     loop {
@@ -114,7 +114,7 @@ fn read_replies(stream: &mut impl Read, name: &str) -> Result<Export, Failure> {
                 let said = String::from_utf8_lossy(&data);
                 let said = if said.is_empty() { String::new() } else { format!(" (it says: {said})") };
                 return Err(match error {
-                    option_reply::UNKNOWN => Failure::Refused(
+                    option_reply::UNKNOWN => HandshakeError::Refused(
                         ErrorKind::Missing,
                         format!("the server has no export {name:?}{said}"),
                     ),

@@ -28,8 +28,8 @@ use crate::{
 };
 use connection::{Command, Connection};
 use handshake::{Export, shake_hands};
+use uri::Endpoint;
 pub use uri::NbdUri;
-use uri::Place;
 
 /// How long a server may take for a step of the handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
@@ -139,7 +139,7 @@ impl Device for NbdDevice {
     }
 
     fn open_queue(&self, runtime: &Runtime) -> Result<Rc<dyn Queue>> {
-        Ok(Rc::new(NbdQueue(Rc::new(Lane {
+        Ok(Rc::new(NbdQueue(Rc::new(QueueState {
             connection: self.connection()?,
             info: self.info,
             transfer_bytes_max: transfer_bytes_max(&self.export),
@@ -163,8 +163,8 @@ fn transfer_bytes_max(export: &Export) -> usize {
 fn connect(uri: &NbdUri) -> Result<(Arc<Connection>, Export)> {
     let connecting = || format!("connecting to {uri}");
     let socket: OwnedFd = match &uri.place {
-        Place::Unix(path) => UnixStream::connect(path).doing(connecting)?.into(),
-        Place::Tcp { host, port } => {
+        Endpoint::Unix(path) => UnixStream::connect(path).doing(connecting)?.into(),
+        Endpoint::Tcp { host, port } => {
             let stream = TcpStream::connect((host.as_str(), *port)).doing(connecting)?;
             stream.set_nodelay(true).doing(connecting)?;
             stream.into()
@@ -197,10 +197,10 @@ fn set_time_limit(socket: &OwnedFd, limit: Duration) -> std::io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-struct NbdQueue(Rc<Lane>);
+struct NbdQueue(Rc<QueueState>);
 
 /// What a request needs while it is under way.
-struct Lane {
+struct QueueState {
     connection: Arc<Connection>,
     info: DeviceInfo,
     transfer_bytes_max: usize,
@@ -210,28 +210,28 @@ struct Lane {
 
 impl Queue for NbdQueue {
     fn submit(&self, request: Request) -> Submission {
-        let lane = &self.0;
-        if let Err(error) = lane.info.check(&request) {
+        let queue = &self.0;
+        if let Err(error) = queue.info.check(&request) {
             return request.fail(error).into();
         }
         if (request.length == 0 && request.operation != Operation::Flush)
-            || (request.operation == Operation::Flush && !lane.info.features.flush)
+            || (request.operation == Operation::Flush && !queue.info.features.flush)
         {
             return request.succeed().into();
         }
         let Request { operation, offset, length, buffer, context } = request;
-        let lane = Rc::clone(lane);
+        let queue = Rc::clone(queue);
         Submission::pending(async move {
-            let (result, buffer) = lane.serve(operation, offset, length, buffer).await;
+            let (result, buffer) = queue.serve(operation, offset, length, buffer).await;
             if let Err(error) = &result {
-                lane.health.note(error);
+                queue.health.note(error);
             }
             Completion { result, buffer, context }
         })
     }
 }
 
-impl Lane {
+impl QueueState {
     async fn serve(
         &self,
         operation: Operation,

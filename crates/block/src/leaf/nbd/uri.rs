@@ -12,14 +12,14 @@ const PORT: u16 = 10809;
 /// An export of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NbdUri {
-    pub(super) place: Place,
+    pub(super) place: Endpoint,
     /// Name of the export; empty for the server's default.
     pub(super) export: String,
     text: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Endpoint {
     Unix(PathBuf),
     Tcp { host: String, port: u16 },
 }
@@ -41,13 +41,13 @@ impl FromStr for NbdUri {
         let place = match scheme {
             "nbd" if !authority.is_empty() => {
                 let (host, port) = host_and_port(authority).ok_or_else(|| invalid("has no valid port"))?;
-                Place::Tcp { host, port }
+                Endpoint::Tcp { host, port }
             }
             "nbd" => return Err(invalid("names no host")),
             "nbd+unix" if authority.is_empty() => {
                 let socket = query.split('&').find_map(|part| part.strip_prefix("socket="));
                 let socket = socket.and_then(decode).filter(|socket| !socket.is_empty());
-                Place::Unix(socket.ok_or_else(|| invalid("does not name the socket"))?.into())
+                Endpoint::Unix(socket.ok_or_else(|| invalid("does not name the socket"))?.into())
             }
             "nbd+unix" => return Err(invalid("has a host, and a Unix socket has none")),
             "nbds" | "nbds+unix" => return Err(invalid("asks for TLS, which this client does not speak")),
@@ -61,11 +61,11 @@ impl NbdUri {
     /// The same for every way to write the same address; relative paths of sockets are those of this process.
     pub fn identity(&self) -> String {
         let place = match &self.place {
-            Place::Unix(socket) => {
+            Endpoint::Unix(socket) => {
                 let known = std::fs::canonicalize(socket).or_else(|_| std::path::absolute(socket));
                 format!("unix {:?}", known.as_deref().unwrap_or(socket))
             }
-            Place::Tcp { host, port } => format!("tcp {} {port}", host.to_ascii_lowercase()),
+            Endpoint::Tcp { host, port } => format!("tcp {} {port}", host.to_ascii_lowercase()),
         };
         format!("{place} {:?}", self.export)
     }
@@ -114,8 +114,8 @@ mod tests {
     #[test]
     fn uris_are_read_as_the_specification_has_them() {
         let tcp =
-            |host: &str, port, export: &str| (Place::Tcp { host: host.into(), port }, export.to_owned());
-        let unix = |path: &str, export: &str| (Place::Unix(path.into()), export.to_owned());
+            |host: &str, port, export: &str| (Endpoint::Tcp { host: host.into(), port }, export.to_owned());
+        let unix = |path: &str, export: &str| (Endpoint::Unix(path.into()), export.to_owned());
         for (text, expected) in [
             ("nbd://host", tcp("host", 10809, "")),
             ("nbd://host/", tcp("host", 10809, "")),

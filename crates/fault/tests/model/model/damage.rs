@@ -4,12 +4,12 @@ use rotproof_block::hash::mix;
 use rotproof_block::{ContentHash, Operation, Phase};
 use rotproof_fault::{Bits, Direction, Draw, Effect, NewPart, OperationKind, Persistence, RuleState, Tear};
 
-use super::{BLOCK, BLOCKS, Model, Place, SECTOR, extent, part, touched};
+use super::{BLOCK, BLOCKS, Model, SECTOR, StickyBlock, extent, part, touched};
 use crate::cases::Ask;
 
 impl Model {
     /// Whether it is a place that distorts data.
-    pub(super) fn is_data_place(&self, place: &Place) -> bool {
+    pub(super) fn is_data_place(&self, place: &StickyBlock) -> bool {
         self.acts(place.rule) && distorts(self.rules[place.rule].effect)
     }
 

@@ -8,7 +8,7 @@ use crate::cases::Ask;
 
 /// What of a record the model knows.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Record {
+pub struct Injection {
     pub rule: usize,
     pub operation: OperationKind,
     pub offset: u64,
@@ -22,8 +22,8 @@ pub struct Record {
     pub repaired_at_ns: Option<u64>,
 }
 
-impl Record {
-    pub fn of(record: &rotproof_fault::Record) -> Self {
+impl Injection {
+    pub fn of(record: &rotproof_fault::Injection) -> Self {
         Self {
             rule: record.rule as usize,
             operation: record.operation,
@@ -56,7 +56,7 @@ impl Model {
         if is_repairable {
             self.unrepaired.push((self.records.len(), block, before));
         }
-        self.records.push(Record {
+        self.records.push(Injection {
             rule,
             operation: ask.operation.into(),
             offset: block * BLOCK + inside.start as u64,
@@ -86,7 +86,7 @@ impl Model {
             let record = self.records.len();
             self.unrepaired.extend(blocks.iter().map(|(offset, content)| (record, offset / BLOCK, *content)));
         }
-        self.records.push(Record {
+        self.records.push(Injection {
             rule,
             operation: ask.operation.into(),
             offset: ask.offset,

@@ -277,7 +277,7 @@ impl<'a> Conversation<'a> {
         recording: Option<&Arc<Recording>>,
     ) -> Result<LoadReport> {
         let LoadCommand { monitor, load, .. } = &self.command.load;
-        let around = [load.ramp_up, load.recovery].into_iter().flatten().filter_map(RampUp::time);
+        let around = [load.ramp_up, load.cool_down].into_iter().flatten().filter_map(RampUp::time);
         let duration = load.duration.filter(|_| phase == Phase::Run);
         let duration = duration.map(|span| span.0 + around.map(|span| span.0).sum::<Duration>());
         let planned = load.total.map(|total| total.0).filter(|_| phase == Phase::Run);
@@ -305,8 +305,8 @@ impl<'a> Conversation<'a> {
         };
         told.for_each(|report| sum.add(report));
         if let Some(recording) = recording {
-            let recovered = sum.recovery.as_ref().map(|recovery| (recovery.complete, recovery.started));
-            recording.end_phase(sum.started, recovered, sum.ended);
+            let cooled_down = sum.cool_down.as_ref().map(|cool_down| (cool_down.complete, cool_down.started));
+            recording.end_phase(sum.started, cooled_down, sum.ended);
         }
         Ok(sum)
     }

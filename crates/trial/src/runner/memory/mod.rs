@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use rotproof_block::hash::mix;
 use rotproof_block::{ContentHash, Error, ErrorKind, Phase, Result};
 use rotproof_fault::{
-    BLOCK_BYTES, Effect, MEMORY, OperationKind, Persistence, Recogniser, Record, Rule, RuleReport, RuleState,
-    Schedule, TargetKey, TargetReport, sector_hashes,
+    BLOCK_BYTES, Effect, Injection, MEMORY, OperationKind, Persistence, Recogniser, Rule, RuleReport,
+    RuleState, Schedule, TargetKey, TargetReport, sector_hashes,
 };
 use rotproof_inject::{Change, PAGE_BYTES, apply, set_bit};
 use rotproof_machine::start_thread;
@@ -89,7 +89,7 @@ struct State {
     looks: u64,
     /// Blocks that were found where nobody can change them.
     untouchable: u64,
-    records: Vec<Record>,
+    records: Vec<Injection>,
     details: Vec<MemoryRecord>,
     failure: Option<Error>,
 }
@@ -173,7 +173,7 @@ impl MemoryFaults {
 
     /// What was done, as records of the ledger numbered from `first` on, and what stands beside them. Fails if looking did, but for
     /// a guest that had gone.
-    pub(super) fn finish(&self, first: u64) -> Result<(Vec<Record>, Vec<MemoryRecord>, Vec<RuleReport>)> {
+    pub(super) fn finish(&self, first: u64) -> Result<(Vec<Injection>, Vec<MemoryRecord>, Vec<RuleReport>)> {
         let mut state = self.state.lock();
         if let Some(error) = state.failure.take() {
             return Err(error.while_doing("looking at memory"));
@@ -338,7 +338,7 @@ impl MemoryFaults {
         let of_load = state.recogniser.as_ref().and_then(|recogniser| recogniser(before));
         let own = &mut state.rules[index];
         own.hits += 1;
-        state.records.push(Record {
+        state.records.push(Injection {
             sequence: 0,
             rule: self.first + index as u32,
             name: Arc::clone(&own.name),
@@ -418,7 +418,7 @@ fn last_hit(schedule: Schedule) -> Option<u64> {
     }
 }
 
-fn report(own: &RuleOnMemory, records: &[Record], first: u32) -> RuleReport {
+fn report(own: &RuleOnMemory, records: &[Injection], first: u32) -> RuleReport {
     let hits = |content: ContentHash| {
         let of_it = records.iter().filter(|record| {
             record.name == own.name && record.rule >= first && record.before == Some(content)

@@ -45,7 +45,7 @@ fn nobody_who_alone_has_something_is_taken_out_or_told_to_have_missed_it() {
     let everything = std::slice::from_ref(&(0..1 << 20));
     let refused = stand.mirror.replace(0, memory(1 << 20), everything).expect_err("has it alone");
     assert_eq!(refused.kind(), ErrorKind::Refused);
-    let queue = MirrorQueue(Lane::open(&stand.mirror.state, &stand.runtime).expect("opens"));
+    let queue = MirrorQueue(QueueState::open(&stand.mirror.state, &stand.runtime).expect("opens"));
     queue.set_missed(0, 0, BLOCK as u64);
     assert_eq!(stand.mirror.missed(0), []);
     assert!(queue.is_current(0, 0, 65_536) && !queue.is_current(1, 0, 512));

@@ -91,7 +91,7 @@ fn a_write_that_arrives_late_undoes_nothing() {
     let report = stand.rebuild();
     assert_eq!(report.left, [rebuild::Left { member: 1, range: 0..65_536 }]);
     assert!(stand.runtime.now().0 < 5_000_000_000);
-    let copies = Lane::open(&stand.mirror.state, &stand.runtime).expect("opens");
+    let copies = QueueState::open(&stand.mirror.state, &stand.runtime).expect("opens");
     MirrorQueue(copies).set_current(1, 0, 1 << 20);
     assert!(!stand.mirror.missed(1).is_empty());
     stand.drive(stand.runtime.sleep(Duration::from_secs(5)));

@@ -1,8 +1,8 @@
-//! Where a worker leaves its books while it waits in a call that holds its thread, for whoever looks after it meanwhile.
+//! The state of a worker that is in a call which holds its thread, for whoever looks after it meanwhile.
 //!
-//! A call that does not return leaves the thread no turn to notice. So before each call the worker puts its books here,
-//! and takes them back after it; another thread looks into them, tells of a request that takes too long, and takes them
-//! away where nobody is to wait any longer. The worker that finds them gone ends without a trace, whenever that is.
+//! A call that does not return leaves the thread no turn to notice. So before each call the worker parks its state here,
+//! and takes it back afterwards. Another thread looks into it, tells of a request that takes too long, and takes it
+//! away where nobody is to wait any longer. A worker that finds it gone ends without a trace, whenever that is.
 
 use parking_lot::Mutex;
 use rotproof_block::{Result, Time};
@@ -10,9 +10,9 @@ use rotproof_block::{Result, Time};
 use super::state::{Outcome, State};
 use super::watch::Watch;
 
-/// The desk of one worker. The lock is taken twice for each call, and by the other thread now and then.
+/// What one worker has parked. The lock is taken twice for each call, and by the other thread now and then.
 #[derive(Default)]
-pub(super) struct Desk(Mutex<Left>);
+pub(super) struct Parked(Mutex<Left>);
 
 #[derive(Default)]
 struct Left {
@@ -26,7 +26,7 @@ pub(super) struct GivenUp {
     pub(super) started: Time,
 }
 
-impl Desk {
+impl Parked {
     /// The one who looks after the worker is to go by this.
     pub(super) fn set_watch(&self, watch: Watch) {
         self.0.lock().watch = Some(watch);

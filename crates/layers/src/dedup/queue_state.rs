@@ -19,7 +19,7 @@ const FIRST_CHILD: u64 = 1 << 62;
 const SPARE_MAX: usize = 256;
 
 /// One queue of the layer.
-pub(super) struct Lane {
+pub(super) struct QueueState {
     pub(super) below: Rc<dyn Queue>,
     pub(super) info: DeviceInfo,
     pub(super) store: Arc<Store>,
@@ -29,7 +29,7 @@ pub(super) struct Lane {
     children: Cell<u64>,
 }
 
-impl Lane {
+impl QueueState {
     pub(super) fn new(below: Rc<dyn Queue>, info: DeviceInfo, store: Arc<Store>, runtime: Runtime) -> Self {
         Self {
             below,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rotproof_block::Result;
 use rotproof_block::error::IoContext;
-use rotproof_fault::{Record, Records};
+use rotproof_fault::{Injection, Injections};
 use serde::de::DeserializeOwned;
 
 use super::broken;
@@ -52,8 +52,8 @@ impl<T: DeserializeOwned> Each<T> for Lines<T> {
     }
 }
 
-impl Records for Lines<Record> {
-    fn each(&self, take: &mut dyn FnMut(&Record)) -> Result<()> {
+impl Injections for Lines<Injection> {
+    fn each(&self, take: &mut dyn FnMut(&Injection)) -> Result<()> {
         Each::each(self, take)
     }
 }
@@ -69,7 +69,7 @@ pub(super) struct Outline {
 }
 
 impl Outline {
-    pub(super) fn of(ledger: &(impl Records + ?Sized)) -> Result<Self> {
+    pub(super) fn of(ledger: &(impl Injections + ?Sized)) -> Result<Self> {
         let mut outline = Self::default();
         ledger.each(&mut |hit| {
             outline.count += 1;
@@ -97,7 +97,7 @@ impl Names {
         Self { wanted: numbers.collect(), known: BTreeMap::new() }
     }
 
-    pub(super) fn add(&mut self, hit: &Record) {
+    pub(super) fn add(&mut self, hit: &Injection) {
         if self.wanted.contains(&hit.sequence) {
             self.known.insert(hit.sequence, Arc::clone(&hit.name));
         }

@@ -9,10 +9,10 @@ use virtio_bindings::virtio_blk::{VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK};
 
 use super::request::Segment;
 use super::ring::Ring;
+use crate::byte_queue::ReadBytes;
 use crate::errno::{errno_of, virtio_status};
-use crate::lane::ReadBytes;
 
-pub(super) struct Desk {
+pub(super) struct Completions {
     ring: RefCell<Ring>,
     owed: Cell<usize>,
     owed_bytes: Cell<u64>,
@@ -25,7 +25,7 @@ pub(super) struct Desk {
     spare: RefCell<Vec<Vec<Segment>>>,
 }
 
-impl Desk {
+impl Completions {
     pub(super) fn new(ring: Ring) -> Rc<Self> {
         Rc::new(Self {
             ring: RefCell::new(ring),
@@ -98,7 +98,7 @@ impl Desk {
 /// Owes an answer to one request. Dropped without one, it gives the ring up: a driver waits for ever for what never
 /// comes, but knows what to do with a device that is gone.
 pub(super) struct Answer {
-    desk: Rc<Desk>,
+    completions: Rc<Completions>,
     head: u16,
     status_address: u64,
     bytes: u64,
@@ -110,20 +110,20 @@ pub(super) struct Answer {
 impl Answer {
     /// For the request in the chain `head`, which keeps `bytes` bytes of data in memory.
     pub(super) fn new(
-        desk: &Rc<Desk>,
+        completions: &Rc<Completions>,
         head: u16,
         status_address: u64,
         bytes: u64,
         segments: Vec<Segment>,
     ) -> Self {
-        desk.owed.set(desk.owed.get() + 1);
-        desk.owed_bytes.set(desk.owed_bytes.get() + bytes);
-        Self { desk: Rc::clone(desk), head, status_address, bytes, segments, given: false }
+        completions.owed.set(completions.owed.get() + 1);
+        completions.owed_bytes.set(completions.owed_bytes.get() + bytes);
+        Self { completions: Rc::clone(completions), head, status_address, bytes, segments, given: false }
     }
 
     /// What a read has brought.
     pub(super) fn data(self, data: &ReadBytes) {
-        let is_there = self.desk.ring.borrow().scatter(&self.segments, data);
+        let is_there = self.completions.ring.borrow().scatter(&self.segments, data);
         if is_there { self.done(data.len()) } else { self.status(VIRTIO_BLK_S_IOERR as u8) }
     }
 
@@ -151,22 +151,23 @@ impl Answer {
     fn give(mut self, status: u8, written: usize) {
         self.given = true;
         let written = u32::try_from(written).unwrap_or(u32::MAX);
-        let completed = self.desk.ring.borrow_mut().complete(self.head, self.status_address, status, written);
-        self.desk.answers.set(self.desk.answers.get() + 1);
+        let completed =
+            self.completions.ring.borrow_mut().complete(self.head, self.status_address, status, written);
+        self.completions.answers.set(self.completions.answers.get() + 1);
         if completed.is_err() {
-            self.desk.broken.set(true);
+            self.completions.broken.set(true);
         }
-        self.desk.put_back(std::mem::take(&mut self.segments));
-        self.desk.wake();
+        self.completions.put_back(std::mem::take(&mut self.segments));
+        self.completions.wake();
     }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        self.desk.owed.set(self.desk.owed.get() - 1);
-        self.desk.owed_bytes.set(self.desk.owed_bytes.get() - self.bytes);
+        self.completions.owed.set(self.completions.owed.get() - 1);
+        self.completions.owed_bytes.set(self.completions.owed_bytes.get() - self.bytes);
         if !self.given {
-            self.desk.give_up();
+            self.completions.give_up();
         }
     }
 }

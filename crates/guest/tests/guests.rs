@@ -1,4 +1,4 @@
-//! Guests of User Mode Linux as they really are. They need root, for the mount and the namespaces.
+//! Guests of User Mode Linux and of QEMU as they really are. They need root, for the mount and the namespaces.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rotproof_block::ContentHash;
-use rotproof_guest::{End, Guest, GuestFolder, GuestOptions, MEMORY_DEFAULT};
+use rotproof_guest::{End, Guest, GuestDisk, GuestFolder, GuestKind, GuestOptions, Kernel, MEMORY_DEFAULT};
 use rotproof_inject::{Memory, Needles, PageKind, apply};
 use rotproof_machine::Cancel;
 use rotproof_machine::process::Liveness;
@@ -20,8 +20,19 @@ struct Rig {
     _all: tempfile::TempDir,
 }
 
+/// What carries the guests: User Mode Linux, and QEMU with a kernel of Debian.
+fn carriers(file_system: &'static str) -> [GuestKind; 2] {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-kernel");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/guest/fetch-kernel");
+    let status = Command::new(&script).arg(&folder).status().expect("bash starts");
+    assert!(status.success(), "{} has not brought a kernel, see above", script.display());
+    let kernel = Kernel::find(Some(&folder.join("vmlinuz")), Some(&folder), file_system)
+        .unwrap_or_else(|error| panic!("{error}"));
+    [GuestKind::Uml, GuestKind::Qemu(kernel)]
+}
+
 impl Rig {
-    fn new(kind: &str) -> Self {
+    fn new(kind: &str, carrier: &GuestKind) -> Self {
         let all = tempfile::tempdir().expect("a folder");
         let (disk, place) = (all.path().join("disk"), all.path().join("place"));
         fs::create_dir(&place).expect("a folder");
@@ -34,7 +45,8 @@ impl Rig {
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let cancel = Cancel::new();
         let guest = Guest::start(&GuestOptions {
-            disk: &disk,
+            kind: carrier.clone(),
+            disk: GuestDisk::File { path: &disk, block_bytes: 512 },
             memory_bytes: MEMORY_DEFAULT,
             console: &all.path().join("console"),
             scratch: all.path(),
@@ -81,7 +93,11 @@ fn read_block(path: &Path, block: u64) -> Vec<u8> {
 
 #[test]
 fn files_of_a_guest_are_used_as_any_others() {
-    let rig = Rig::new("ext4");
+    carriers("ext4").iter().for_each(files_are_used);
+}
+
+fn files_are_used(carrier: &GuestKind) {
+    let rig = Rig::new("ext4", carrier);
     let path = |name: &str| rig.place.join(name);
     fs::create_dir(path("folder")).expect("made");
     fs::write(path("folder/one"), "text").expect("written");
@@ -112,8 +128,10 @@ fn files_of_a_guest_are_used_as_any_others() {
 
 #[test]
 fn a_page_that_rots_in_the_cache_is_handed_out_and_one_that_is_dirty_is_written_down() {
-    for kind in ["ext4", "xfs", "btrfs"] {
-        let mut rig = Rig::new(kind);
+    for (kind, carrier) in
+        ["ext4", "xfs", "btrfs"].into_iter().flat_map(|kind| carriers(kind).map(|carrier| (kind, carrier)))
+    {
+        let mut rig = Rig::new(kind, &carrier);
         let (path, blocks) = (rig.place.join("file"), [noise(1), noise(2), noise(3)]);
         let file = File::create(&path).expect("made");
         for (number, block) in blocks.iter().enumerate() {
@@ -153,7 +171,11 @@ fn a_page_that_rots_in_the_cache_is_handed_out_and_one_that_is_dirty_is_written_
 
 #[test]
 fn a_panic_and_a_kill_are_told_apart_and_nothing_is_left_running() {
-    let rig = Rig::new("ext4");
+    carriers("ext4").iter().for_each(ends_are_told_apart);
+}
+
+fn ends_are_told_apart(carrier: &GuestKind) {
+    let rig = Rig::new("ext4", carrier);
     fs::write(rig.place.join("file"), "text").expect("written");
     // It does not come back to answer.
     assert!(rig.guest.set("/proc/sysrq-trigger", "c").is_err());
@@ -165,7 +187,7 @@ fn a_panic_and_a_kill_are_told_apart_and_nothing_is_left_running() {
     assert!(matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED | libc::EIO)), "{error}");
     drop(rig);
 
-    let rig = Rig::new("ext4");
+    let rig = Rig::new("ext4", carrier);
     let kernel = rig.guest.identity();
     // SAFETY: takes numbers; the process is our guest's.
     unsafe { libc::kill(kernel.pid as i32, libc::SIGKILL) };

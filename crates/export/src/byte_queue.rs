@@ -19,7 +19,7 @@ use rotproof_block::{
 use crate::stripes::{Held, Stripes};
 
 /// The device on one thread.
-pub(crate) struct Lane {
+pub(crate) struct ByteQueue {
     pub(crate) runtime: Runtime,
     pub(crate) queue: Rc<dyn Queue>,
     pub(crate) info: DeviceInfo,
@@ -48,7 +48,7 @@ impl Deref for ReadBytes {
     }
 }
 
-impl Lane {
+impl ByteQueue {
     /// Reads `length` bytes, above zero, all of them on the device, and hands them to `finish`. Returns whether that
     /// takes a task.
     pub(crate) fn read(

@@ -18,7 +18,7 @@ use super::state::{Set, State};
 use crate::copies::CopyQueue;
 
 /// What the requests of one queue share.
-pub(super) struct Lane {
+pub(super) struct QueueState {
     pub(super) state: Arc<State>,
     pub(super) runtime: Runtime,
     pub(super) children: Children,
@@ -39,46 +39,46 @@ struct Open {
 
 /// A request that is under way to a member; it is counted as long as this lives.
 pub(super) struct Flight {
-    lane: Rc<Lane>,
+    queue: Rc<QueueState>,
     member: usize,
 }
 
 impl Flight {
-    fn new(lane: &Rc<Lane>, member: usize) -> Self {
-        let count = &lane.in_flight[member];
+    fn new(queue: &Rc<QueueState>, member: usize) -> Self {
+        let count = &queue.in_flight[member];
         count.set(count.get() + 1);
-        Self { lane: Rc::clone(lane), member }
+        Self { queue: Rc::clone(queue), member }
     }
 }
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        let count = &self.lane.in_flight[self.member];
+        let count = &self.queue.in_flight[self.member];
         count.set(count.get() - 1);
     }
 }
 
 /// The queue as whoever opened it holds it.
-pub(super) struct MirrorQueue(pub(super) Rc<Lane>);
+pub(super) struct MirrorQueue(pub(super) Rc<QueueState>);
 
 impl Queue for MirrorQueue {
     fn submit(&self, request: Request) -> Submission {
-        let lane = &self.0;
-        if let Err(error) = lane.state.info.check(&request) {
+        let queue = &self.0;
+        if let Err(error) = queue.state.info.check(&request) {
             return request.fail(error).into();
         }
         match request.operation {
-            Operation::Read => lane.read(request),
-            Operation::Flush => lane.flush(request),
+            Operation::Read => queue.read(request),
+            Operation::Flush => queue.flush(request),
             _ if request.length == 0 => request.succeed().into(),
-            _ => lane.mutate(request),
+            _ => queue.mutate(request),
         }
     }
 }
 
-impl Lane {
+impl QueueState {
     pub(super) fn open(state: &Arc<State>, runtime: &Runtime) -> Result<Rc<Self>> {
-        let lane = Rc::new(Self {
+        let queue = Rc::new(Self {
             state: Arc::clone(state),
             runtime: runtime.clone(),
             children: Children::default(),
@@ -87,11 +87,11 @@ impl Lane {
             in_flight: state.slots.iter().map(|_| Cell::new(0)).collect(),
             turn: Cell::new(0),
         });
-        lane.refresh();
-        if lane.seats.borrow().iter().all(|seat| seat.queue.is_none()) {
+        queue.refresh();
+        if queue.seats.borrow().iter().all(|seat| seat.queue.is_none()) {
             return Err(Error::new(ErrorKind::Gone, "no member of the mirror can be opened"));
         }
-        Ok(lane)
+        Ok(queue)
     }
 
     /// Meets the members that there are now.
@@ -222,14 +222,14 @@ impl Lane {
         let member = flight.member;
         let id = self.children.of(Context::default()).id;
         // Numbers of different queues must differ.
-        let id = id ^ (Rc::as_ptr(&flight.lane) as u64).rotate_left(24);
+        let id = id ^ (Rc::as_ptr(&flight.queue) as u64).rotate_left(24);
         let incarnation = self.state.slots[member].incarnation.load(Ordering::Acquire);
         self.state.slots[member].stray(id, range);
         self.runtime.spawn_detached(async move {
             // Dropped before its end, it may yet arrive, so it stays noted.
             let _ = submission.await;
-            if flight.lane.is_same(member, incarnation) {
-                flight.lane.state.slots[member].stray_came(id);
+            if flight.queue.is_same(member, incarnation) {
+                flight.queue.state.slots[member].stray_came(id);
             }
         });
     }
@@ -258,11 +258,11 @@ impl Lane {
 
 impl CopyQueue for MirrorQueue {
     fn choose(&self, offset: u64, length: u64) -> usize {
-        let lane = &self.0;
-        lane.look();
+        let queue = &self.0;
+        queue.look();
         let range = offset..offset + length;
-        let any = || lane.members().find(|&member| lane.state.slots[member].is_active());
-        lane.choose(&range, Set::default()).or_else(any).unwrap_or(0)
+        let any = || queue.members().find(|&member| queue.state.slots[member].is_active());
+        queue.choose(&range, Set::default()).or_else(any).unwrap_or(0)
     }
 
     fn is_current(&self, copy: usize, offset: u64, length: u64) -> bool {
@@ -270,20 +270,20 @@ impl CopyQueue for MirrorQueue {
     }
 
     fn submit_to(&self, copy: usize, request: Request) -> Submission {
-        let lane = &self.0;
-        lane.look();
-        if let Err(error) = lane.state.info.check(&request) {
+        let queue = &self.0;
+        queue.look();
+        if let Err(error) = queue.state.info.check(&request) {
             return request.fail(error).into();
         }
-        let Some((queue, _)) = lane.queue(copy) else {
+        let Some((to_member, _)) = queue.queue(copy) else {
             return request.fail(Error::new(ErrorKind::Gone, "this copy cannot be reached")).into();
         };
-        let flight = Flight::new(lane, copy);
+        let flight = Flight::new(queue, copy);
         if request.operation.is_mutation() {
             // The caller may say that the copy is current as soon as this is answered.
-            lane.state.unflushed.note(&(request.offset..request.end()));
+            queue.state.unflushed.note(&(request.offset..request.end()));
         }
-        match queue.submit(request).try_take() {
+        match to_member.submit(request).try_take() {
             Ok(completion) => completion.into(),
             Err(submission) => Submission::pending(async move {
                 let completion = submission.await;

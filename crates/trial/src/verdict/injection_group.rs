@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rotproof_block::{ContentHash, Phase, Time};
 use rotproof_fault::{
-    BLOCK_BYTES, Effect, OperationKind, Persistence, Record, RuleReport, SECTORS, TargetKey,
+    BLOCK_BYTES, Effect, Injection, OperationKind, Persistence, RuleReport, SECTORS, TargetKey,
 };
 
 use super::SeenAt;
@@ -24,7 +24,7 @@ pub enum Harm {
 
 /// What one ledger record means for the verdict, or several that differ in nothing but when, as `gather` has them.
 #[derive(Clone, Debug)]
-pub struct Hit {
+pub struct InjectionGroup {
     /// Number of the record in its ledger; of several, of the first.
     pub number: u64,
     /// How many records.
@@ -72,9 +72,9 @@ pub struct Hit {
     pub is_dark: bool,
 }
 
-impl Hit {
+impl InjectionGroup {
     /// From the ledger, and the rules in the order of the plan. `seen_at` is that of [`Evidence`](super::Evidence).
-    pub fn new(record: &Record, rules: &[RuleReport], seen_at: &SeenAt<'_>) -> Self {
+    pub fn new(record: &Injection, rules: &[RuleReport], seen_at: &SeenAt<'_>) -> Self {
         let harm = match record.effect {
             effect if effect.only_delays() => {
                 let held = effect.holds_up().unwrap_or_default().0;
@@ -130,7 +130,7 @@ impl Hit {
     }
 
     /// Whether some byte of the device suffered from both.
-    pub(super) fn overlaps(&self, other: &Hit) -> bool {
+    pub(super) fn overlaps(&self, other: &InjectionGroup) -> bool {
         let is_one_device = match (self.device, other.device) {
             (None, None) => self.on == other.on,
             (one, other) => one == other,
@@ -198,7 +198,7 @@ impl Hit {
 
 /// What makes hits of one rule the same fault: for an effect on data the block; for an error or a delay, which hits
 /// requests of any shape, what the rule aimed at.
-fn place(record: &Record) -> u64 {
+fn place(record: &Injection) -> u64 {
     match (&record.effect, &record.target) {
         (effect, Some(TargetKey::Offset(start))) if !effect.is_on_data() => *start,
         (effect, Some(TargetKey::Content { hash, .. })) if !effect.is_on_data() => hash.0 as u64,
@@ -207,7 +207,7 @@ fn place(record: &Record) -> u64 {
 }
 
 /// Of several blocks: all, or what is known of the one that is not.
-fn of_load(record: &Record) -> Option<bool> {
+fn of_load(record: &Injection) -> Option<bool> {
     if record.effect.is_on_data() {
         return record.of_load;
     }
@@ -231,8 +231,8 @@ pub(super) mod tests {
     }
 
     /// A flip of a block that stays, at 10 ns, first read at 12 ns.
-    pub(in crate::verdict) fn flip(place: u64, truth: u128, lie: u128) -> Hit {
-        Hit {
+    pub(in crate::verdict) fn flip(place: u64, truth: u128, lie: u128) -> InjectionGroup {
+        InjectionGroup {
             number: 0,
             count: 1,
             last: (0, Time(10)),
@@ -259,10 +259,10 @@ pub(super) mod tests {
     }
 
     /// A read that fails, at 10 ns, in a place that stays bad.
-    pub(in crate::verdict) fn error(place: u64, length: u64, truths: &[u128]) -> Hit {
+    pub(in crate::verdict) fn error(place: u64, length: u64, truths: &[u128]) -> InjectionGroup {
         let truths = truths.iter().copied().map(hash).collect();
         let operation = OperationKind::Read;
-        Hit {
+        InjectionGroup {
             suffered: place..place + length,
             truths,
             own: None,

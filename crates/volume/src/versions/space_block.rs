@@ -25,22 +25,22 @@ const FIRST: u128 = 2;
 const SPARE_BLOCKS: u64 = 48;
 
 /// A block of the space, plus one; 0 for a block without content. As histories have it.
-pub(super) type Place = u32;
+pub(super) type SpaceBlock = u32;
 
 /// The place that an entry of the map says.
 ///
 /// Fails with [`ErrorKind::Medium`] if that was lost.
-pub(super) fn place_of(entry: u128) -> Result<Place> {
+pub(super) fn place_of(entry: u128) -> Result<SpaceBlock> {
     match entry {
         NEVER => Ok(0),
         UNKNOWN => Err(Error::new(ErrorKind::Medium, "the map of this block was lost")),
         // Entries of the map have four bytes.
-        _ => Ok((entry - FIRST) as Place + 1),
+        _ => Ok((entry - FIRST) as SpaceBlock + 1),
     }
 }
 
 /// The entry for a place.
-pub(super) fn entry_of(place: Place) -> u128 {
+pub(super) fn entry_of(place: SpaceBlock) -> u128 {
     if place == 0 { NEVER } else { u128::from(place - 1) + FIRST }
 }
 
@@ -77,7 +77,7 @@ impl Before for Histories {
 
 impl Kept {
     /// A holder of a place lets it go; if that was the last, it is free after the next flush.
-    pub(super) fn release(&self, state: &mut State, place: Place) {
+    pub(super) fn release(&self, state: &mut State, place: SpaceBlock) {
         if place == 0 {
             return;
         }
@@ -90,7 +90,7 @@ impl Kept {
     }
 
     /// One more holds a place.
-    pub(super) fn hold_more(&self, state: &mut State, place: Place) {
+    pub(super) fn hold_more(&self, state: &mut State, place: SpaceBlock) {
         if place != 0 {
             *state.extra.entry(place).or_default() += 1;
             self.has_extra.store(true, Ordering::SeqCst);
@@ -98,7 +98,7 @@ impl Kept {
     }
 
     /// Whether somebody else holds a place too.
-    pub(super) fn is_shared(&self, place: Place) -> bool {
+    pub(super) fn is_shared(&self, place: SpaceBlock) -> bool {
         self.has_extra.load(Ordering::SeqCst) && self.state.lock().extra.contains_key(&place)
     }
 
@@ -110,7 +110,7 @@ impl Kept {
 
 impl Shared {
     /// The place of a block, whose page the caller holds.
-    pub(super) fn place(&self, block: u64) -> Result<Place> {
+    pub(super) fn place(&self, block: u64) -> Result<SpaceBlock> {
         place_of(self.table.get(block))
     }
 
@@ -127,7 +127,7 @@ impl Shared {
     }
 
     /// Whether a block that lies at `place` may be written there: nobody else holds it.
-    pub(super) fn is_ours(&self, block: u64, place: Place) -> bool {
+    pub(super) fn is_ours(&self, block: u64, place: SpaceBlock) -> bool {
         place != 0
             && (!self.has_versions.load(Ordering::SeqCst) || self.is_fresh(block))
             && !self.kept.is_shared(place)
@@ -135,7 +135,7 @@ impl Shared {
 
     /// The block is at another place from now on; what becomes of the one before is for the newest version to say. Its page is
     /// held, the block claimed.
-    pub(super) fn move_to(&self, block: u64, place: Place) {
+    pub(super) fn move_to(&self, block: u64, place: SpaceBlock) {
         let before = self.place(block).unwrap_or(0);
         {
             let mut state = self.kept.state.lock();
@@ -267,7 +267,7 @@ impl Shared {
         for place in self.options.hole.0..self.options.hole.1 {
             self.kept.space.take(place);
         }
-        let mut holders: HashMap<Place, u32> = HashMap::new();
+        let mut holders: HashMap<SpaceBlock, u32> = HashMap::new();
         let layout = *self.table.layout();
         for page in (0..layout.pages).filter(|page| self.table.is_used(layout.granule_of(*page))) {
             self.table.hold(io, page..page + 1, context).await?;

@@ -1,0 +1,316 @@
+//! What starting a guest takes, whichever its kind: namespaces without rights, the archive, the console, the wait until it answers.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rotproof_block::error::IoContext;
+use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_inject::SharedMemory;
+use rotproof_machine::process::ProcessIdentity;
+use rotproof_machine::{Cancel, Program};
+
+use crate::agent;
+use crate::console::end_in_console;
+use crate::guest::{ANSWER_MAX, Guest};
+use crate::kernel::Kernel;
+use crate::link::Link;
+use crate::memory::GuestMemory;
+
+/// What a guest is started with.
+#[derive(Debug)]
+pub struct GuestOptions<'a> {
+    /// What carries its kernel.
+    pub kind: GuestKind,
+    /// Its disk.
+    pub disk: GuestDisk<'a>,
+    /// In bytes.
+    pub memory_bytes: u64,
+    /// A file for its console; what is there stays, and more is added.
+    pub console: &'a Path,
+    /// A folder of this run for what is needed while it starts.
+    pub scratch: &'a Path,
+    /// Keeps what is dirty in memory until it is asked for (sync, fsync, unmount), instead of some seconds.
+    pub holds_dirty: bool,
+    /// Every write to its disk is made durable before it is done: for a disk that can lose what is not. Of User Mode Linux alone:
+    /// its driver takes flushes and carries out none in Linux 6.1, as it goes through the parts of a request, and a flush has no part.
+    pub writes_through: bool,
+    /// Lets its start be given up.
+    pub cancel: &'a Cancel,
+}
+
+/// What carries a guest's kernel.
+#[derive(Clone, Debug)]
+pub enum GuestKind {
+    /// User Mode Linux: the kernel is a program.
+    Uml,
+    /// QEMU without help of the processor, and a kernel for real machines.
+    Qemu(Kernel),
+}
+
+/// How a guest reaches its disk.
+#[derive(Debug)]
+pub enum GuestDisk<'a> {
+    /// A file that everybody may read and write who can reach it. Its processes are handed it open.
+    File {
+        /// The file.
+        path: &'a Path,
+        /// Bytes of its smallest block.
+        block_bytes: u32,
+    },
+    /// A connection to an NBD server with one export, whose name is empty. Of QEMU alone.
+    Nbd {
+        /// The connection; nothing was said on it.
+        socket: UnixStream,
+        /// Bytes of its smallest block.
+        block_bytes: u32,
+    },
+    /// A connection to a vhost-user-blk server. Of QEMU alone.
+    Vhost(UnixStream),
+}
+
+/// A guest as it is to be started.
+pub(crate) struct Launch {
+    /// The program of the kernel with its arguments, in the namespaces.
+    pub(crate) command: Vec<OsString>,
+    /// What it is handed open, under the same numbers.
+    pub(crate) inherited: Vec<OwnedFd>,
+    pub(crate) environment: Vec<(&'static str, String)>,
+    /// Our end of the line to the agent.
+    pub(crate) line: UnixStream,
+    /// Bytes that may be under way on it.
+    pub(crate) window_bytes: usize,
+    /// How its kernel calls its disk.
+    pub(crate) disk: &'static str,
+}
+
+/// The first process of the namespace stays a shell: of that one the kernel of this machine holds back signals, and a guest that
+/// panics could not end. Before the rights go: a `/dev/shm` that ends with the namespace, for the memory and whatever else the kernel leaves there;
+/// and without the copies that the namespace has of other runs' mounts, which would keep their devices busy for as long as the
+/// guest lives.
+const PRIVATE_MEMORY: &str = r#"mount -t tmpfs -o mode=1777,size=100% rotproof /dev/shm || exit $?
+mounts=$(cat /proc/self/mounts)
+echo "$mounts" | while read -r device point kind rest; do
+    case "$point:$device:$kind" in
+        /:*|/usr:*) ;;
+        *:/dev/loop*|*:fuse.rotproof) umount -c -l "$(printf %b "$point")" ;;
+    esac
+done
+"$@"; exit $?"#;
+/// Nobody, as whom its processes run.
+const NOBODY: &str = "65534";
+/// The programs that put a guest into its namespaces, with their packages.
+const PROGRAMS: [(&str, &str); 2] = [("unshare", "util-linux"), ("setpriv", "util-linux")];
+
+/// How long it may take to come up; User Mode Linux takes 1.5 s on a machine that does nothing else, QEMU 3 to 6 s.
+const START_MAX: Duration = Duration::from_secs(60);
+/// How long its processes may take to end after they were killed.
+const END_MAX: Duration = Duration::from_secs(10);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Ok if this machine can hold guests. Fails with [`ErrorKind::Missing`] and what to do.
+pub(crate) fn check_namespaces() -> Result<()> {
+    PROGRAMS.iter().try_for_each(|(name, package)| Program::find(name, package).map(drop))?;
+    agent::archive(&[]).map(drop)
+}
+
+/// Starts a guest, and waits until it answers.
+///
+/// Fails with [`ErrorKind::Missing`] if a program is not to be had or the guest does not come up, with what it said.
+pub(crate) fn launch(launch: Launch, options: &GuestOptions<'_>) -> Result<Guest> {
+    let unshare = Program::find("unshare", "util-linux")?;
+    let mut console = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(options.console)
+        .doing(|| format!("opening {}, the console of a guest", options.console.display()))?;
+    let console_start = console.seek(SeekFrom::End(0)).doing(|| "the console of a guest".into())?;
+    let mut command = Command::new(unshare.path());
+    command.args([
+        "--mount",
+        "--net",
+        "--ipc",
+        "--uts",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "--",
+    ]);
+    command.args(["sh", "-c", PRIVATE_MEMORY, "sh", "setpriv", "--reuid", NOBODY, "--regid", NOBODY]);
+    command.args(["--clear-groups", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all"]);
+    command.args(["--pdeathsig=KILL", "--"]).args(&launch.command);
+    command.stdin(Stdio::null()).stdout(console.try_clone().doing(|| "the console".into())?).stderr(console);
+    command
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
+        .env("TMPDIR", "/dev/shm")
+        .envs(launch.environment)
+        .current_dir("/")
+        .process_group(0);
+    let inherited: Vec<RawFd> = launch.inherited.iter().map(AsRawFd::as_raw_fd).collect();
+    // SAFETY: between fork and exec only system calls that are allowed there, on plain numbers.
+    unsafe {
+        command.pre_exec(move || {
+            // When the thread that starts it ends, however it does, so does the guest.
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            for &fd in &inherited {
+                if libc::fcntl(fd, libc::F_SETFD, 0) < 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        });
+    }
+    let child = command.spawn().doing(|| "starting a guest".into())?;
+    drop(launch.inherited);
+    let mut child = Starting(Some(child));
+    let link = Link::new(launch.line, launch.window_bytes, ANSWER_MAX)?;
+    let kernel = child.kernel(options, console_start)?;
+    let ready_by = Instant::now() + START_MAX;
+    while !link.wait_until_ready(Duration::from_millis(100)) {
+        options.cancel.check()?;
+        let has_ended =
+            link.has_ended() || end_in_console(&console_from(options.console, console_start)).is_some();
+        if has_ended || Instant::now() >= ready_by || child.has_ended() {
+            return Err(not_up(options.console, console_start));
+        }
+    }
+    let memory =
+        GuestMemory::new(SharedMemory::map(memory_file(kernel, options.memory_bytes)?)?, Arc::clone(&link));
+    let guest = Guest {
+        child: Mutex::new(child.0.take().expect("it was started")),
+        kernel,
+        link,
+        memory,
+        console: options.console.to_owned(),
+        console_start,
+        disk: launch.disk,
+    };
+    if options.holds_dirty {
+        guest.hold_dirty()?;
+    }
+    Ok(guest)
+}
+
+/// A guest under way; dropped before it is up, it is killed.
+struct Starting(Option<Child>);
+
+impl Starting {
+    /// The process that the namespaces begin with.
+    fn kernel(&mut self, options: &GuestOptions<'_>, console_start: u64) -> Result<ProcessIdentity> {
+        let Some(pid) = self.0.as_ref().map(Child::id) else {
+            return Err(not_up(options.console, console_start));
+        };
+        let deadline = Instant::now() + START_MAX;
+        loop {
+            options.cancel.check()?;
+            let children =
+                std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+            let first =
+                |text: &str| text.split_ascii_whitespace().next().and_then(|word| word.parse::<u32>().ok());
+            if let Some(first) = first(&children)
+                && let Ok(identity) = ProcessIdentity::of(first)
+            {
+                return Ok(identity);
+            }
+            if self.has_ended() || Instant::now() >= deadline {
+                return Err(not_up(options.console, console_start));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.0.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)))
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            // Its child asks to be killed when it ends.
+            let _ = child.kill();
+            wait_for(child);
+        }
+    }
+}
+
+pub(crate) fn wait_for(child: &mut Child) {
+    let deadline = Instant::now() + END_MAX;
+    while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    let _ = child.kill();
+    let _ = child.try_wait();
+}
+
+pub(crate) fn console_from(path: &Path, start: u64) -> String {
+    let bytes = std::fs::read(path).unwrap_or_default();
+    let start = usize::try_from(start).unwrap_or_default().min(bytes.len());
+    String::from_utf8_lossy(&bytes[start..]).into_owned()
+}
+
+fn not_up(console: &Path, start: u64) -> Error {
+    let said = console_from(console, start);
+    if let Some(end) = end_in_console(&said) {
+        return Error::new(ErrorKind::Missing, format!("the guest does not come up: {end}"));
+    }
+    let last: Vec<&str> = said.lines().rev().take(5).collect();
+    let last: Vec<&str> = last.into_iter().rev().collect();
+    let context = format!("the guest does not come up; it says: {}", last.join(" | "));
+    Error::new(ErrorKind::Missing, context)
+}
+
+/// The archive as a file that everybody may read who is handed it, and that has no name any more.
+pub(crate) fn archive_file(scratch: &Path, modules: &[Vec<u8>]) -> Result<File> {
+    let doing = || "writing the initial file system of a guest".to_owned();
+    let directory = std::ffi::CString::new(scratch.as_os_str().as_encoded_bytes())
+        .map_err(|_| Error::new(ErrorKind::Invalid, "a path must not hold a zero byte"))?;
+    // SAFETY: a string with its zero byte, which lives across the call.
+    let fd =
+        unsafe { libc::open(directory.as_ptr(), libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC, 0o644) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error()).doing(doing);
+    }
+    // SAFETY: just opened, owned by nobody else.
+    let mut file = unsafe { File::from_raw_fd(fd) };
+    // SAFETY: takes numbers. Whatever the mask of this process says, its reader is somebody else.
+    unsafe { libc::fchmod(fd, 0o644) };
+    file.write_all(&agent::archive(modules)?).doing(doing)?;
+    file.seek(SeekFrom::Start(0)).doing(doing)?;
+    Ok(file)
+}
+
+/// The file with the memory of a guest: deleted, and open in its process.
+fn memory_file(kernel: ProcessIdentity, memory_bytes: u64) -> Result<File> {
+    let first = kernel.pid;
+    let children =
+        std::fs::read_to_string(format!("/proc/{first}/task/{first}/children")).unwrap_or_default();
+    let folders = children.split_ascii_whitespace().map(|pid| format!("/proc/{pid}/fd"));
+    for entry in folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten() {
+        // It lies in a namespace of its own, so that nothing can be said of the path before its name.
+        let target = std::fs::read_link(entry.path()).unwrap_or_default();
+        let is_memory =
+            std::fs::metadata(entry.path()).is_ok_and(|about| about.is_file() && about.len() >= memory_bytes);
+        if is_memory && target.to_string_lossy().ends_with("(deleted)") {
+            return OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(entry.path())
+                .doing(|| "opening the memory of a guest".into());
+        }
+    }
+    let context = "the guest has no file open that could be its memory";
+    Err(Error::new(ErrorKind::Missing, context))
+}

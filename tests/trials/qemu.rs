@@ -1,0 +1,73 @@
+//! Machines of QEMU: a kernel for real machines, its disk over each export, its flushes on their way down.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::rig::{Rig, Trial};
+
+/// A folder with a kernel for guests: `vmlinuz`, and modules with their index.
+fn kernel() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-kernel");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/guest/fetch-kernel");
+    let status = Command::new(&script).arg(&folder).status().expect("bash starts");
+    assert!(status.success(), "{} has not brought a kernel, see above", script.display());
+    folder
+}
+
+fn machine(more: &str) -> String {
+    let folder = kernel();
+    format!(
+        "{{ machine: {{ kind: qemu, kernel: {0}/vmlinuz, modules: {0}, memory: 256MiB, {more} }} }}",
+        folder.display()
+    )
+}
+
+#[test]
+fn a_disk_over_each_export_carries_a_file_system_and_its_faults() {
+    let rig = Rig::new();
+    for (disk, file_system) in [("file", "ext4"), ("nbd", "btrfs"), ("vhost", "xfs")] {
+        let subject = machine(&format!("disk: {disk}, file_system: {file_system}"));
+        let trial = |faults: &str, expect: &str| {
+            Trial::new(format!(
+                "stack: [ memory: {{ size: 320MiB }}, faults ]\nsubject: {subject}\n\
+                 load: {{ files: {{ count: 2, size: 1MiB }}, reads: 20%, requests: 200, flush_every: 40 }}\n\
+                 {faults}{expect}"
+            ))
+        };
+        rig.run(&trial("", "")).assert_passed();
+        // A block of a file rots on the disk; the guest's kernel is asked for it anew.
+        let flip = "faults: [ \"read, object=file-0, block=7, during=check: bit_flip\" ]\n";
+        let silent = file_system != "btrfs";
+        let expect = if silent {
+            "expect: { silent: '>= 1', failures: any }\n"
+        } else {
+            "expect: { silent: 0, reported: '>= 1', failures: any, errors: any }\n"
+        };
+        let run = rig.run(&trial(flip, expect));
+        run.assert_passed();
+        assert!(run.count("hits") > 0, "{disk}: {}", run.text);
+    }
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn flushes_of_a_guest_arrive_and_a_disk_that_lies_about_them_is_caught() {
+    let rig = Rig::new();
+    let run = |cache: &str| {
+        rig.run(&Trial::new(format!(
+            "stack: [ memory: {{ size: 320MiB }}, {cache}, faults ]\nsubject: {}\n\
+             load: {{ files: {{ count: 2, size: 1MiB }}, reads: 20%, requests: 300, flush_every: 20 }}\n\
+             faults: [ \"write, nth=150, during=run: power_cut(keeps=none)\" ]\nstop: kill_with_power\n\
+             expect: {{ failures: any, errors: any, unknown: any, assumed: any, silent: 0 }}\n",
+            machine("disk: vhost, file_system: ext4"),
+        )))
+    };
+    // Were they lost on the way, all that the cache held would be gone here, too.
+    let honest = run("write_cache");
+    honest.assert_passed();
+    assert!(honest.count("hits") > 0, "the power went: {}", honest.text);
+    let lying = run("write_cache: { ignores: flush }");
+    assert_eq!(lying.code, 1, "{}", lying.text);
+    assert!(lying.count("unexplained") > 0, "no rule accounts for it: {}", lying.text);
+    rig.assert_nothing_left();
+}
