@@ -27,23 +27,18 @@ fn a_disk_over_each_export_carries_a_file_system_and_its_faults() {
     let rig = Rig::new();
     for (disk, file_system) in [("file", "ext4"), ("nbd", "btrfs"), ("vhost", "xfs")] {
         let subject = machine(&format!("disk: {disk}, file_system: {file_system}"));
-        let trial = |faults: &str, expect: &str| {
-            Trial::new(format!(
-                "stack: [ memory: {{ size: 320MiB }}, faults ]\nsubject: {subject}\n\
-                 load: {{ files: {{ count: 2, size: 1MiB }}, reads: 20%, requests: 200, flush_every: 40 }}\n\
-                 {faults}{expect}"
-            ))
-        };
-        rig.run(&trial("", "")).assert_passed();
         // A block of a file rots on the disk; the guest's kernel is asked for it anew.
-        let flip = "faults: [ \"read, object=file-0, block=7, during=check: bit_flip\" ]\n";
+        let flip = "faults: [ \"read, target=file(a, block=7), during=check: bit_flip\" ]\n";
         let silent = file_system != "btrfs";
         let expect = if silent {
             "expect: { silent: '>= 1', failures: any }\n"
         } else {
             "expect: { silent: 0, reported: '>= 1', failures: any, errors: any }\n"
         };
-        let run = rig.run(&trial(flip, expect));
+        let run = rig.run(&Trial::new(format!(
+            "stack: [ memory: {{ size: 320MiB }}, faults ]\nsubject: {subject}\n\
+             load: {{ files: {{ count: 2, size: 1MiB }}, reads: 100%, requests: 200 }}\n{flip}{expect}"
+        )));
         run.assert_passed();
         assert!(run.count("hits") > 0, "{disk}: {}", run.text);
     }
@@ -58,7 +53,7 @@ fn flushes_of_a_guest_arrive_and_a_disk_that_lies_about_them_is_caught() {
             "stack: [ memory: {{ size: 320MiB }}, {cache}, faults ]\nsubject: {}\n\
              load: {{ files: {{ count: 2, size: 1MiB }}, reads: 20%, requests: 300, flush_every: 20 }}\n\
              faults: [ \"write, nth=150, during=run: power_cut(keeps=none)\" ]\nstop: kill_with_power\n\
-             expect: {{ failures: any, errors: any, unknown: any, assumed: any, silent: 0 }}\n",
+             expect: {{ failures: any, errors: any, silent: 0 }}\n",
             machine("disk: vhost, file_system: ext4"),
         )))
     };
@@ -66,8 +61,9 @@ fn flushes_of_a_guest_arrive_and_a_disk_that_lies_about_them_is_caught() {
     let honest = run("write_cache");
     honest.assert_passed();
     assert!(honest.count("hits") > 0, "the power went: {}", honest.text);
+    // It does not come up, or without what was flushed: no rule accounts for that.
     let lying = run("write_cache: { ignores: flush }");
     assert_eq!(lying.code, 1, "{}", lying.text);
-    assert!(lying.count("unexplained") > 0, "no rule accounts for it: {}", lying.text);
+    assert!(lying.count("unexplained") + lying.count("assumed") > 0, "{}", lying.text);
     rig.assert_nothing_left();
 }

@@ -171,11 +171,19 @@ impl<'a> Evidence<'a> {
             let is_same = phases.0 == phases.1 || phases == ("prefill", "run");
             is_cut
                 && seen.found.map_or_else(
-                    || !self.trial.facts.is_direct || is_same,
+                    || is_same || !self.trial.facts.is_direct && !self.is_over(*number, seen),
                     |found| is_told && is_older(found),
                 )
         };
         (0..self.lines.len()).filter(can).collect()
+    }
+
+    /// Whether it is a power cut that was over when all was read back: what was refused then is nothing that a file system may leave
+    /// after one.
+    fn is_over(&self, number: usize, seen: &Seen) -> bool {
+        let line = &self.lines[number];
+        let is_refused = seen.found.is_none() || !self.trial.facts.is_cached;
+        line.is_dark() && line.phase != "check" && self.event(seen).phase.word() == "check" && is_refused
     }
 
     /// The hits on other blocks of the very request that was refused.
@@ -212,7 +220,11 @@ impl<'a> Evidence<'a> {
                 !is_of_load && line.served_at.is_some_and(|served| served <= event.completed)
             };
             match line.harm {
-                Harm::Error => (found.is_none() || facts.is_cached) && line.time <= self.completed(seen),
+                Harm::Error => {
+                    (found.is_none() || facts.is_cached)
+                        && line.time <= self.completed(seen)
+                        && !self.is_over(*number, seen)
+                }
                 Harm::Data => is_metadata(),
                 Harm::Delay => false,
             }

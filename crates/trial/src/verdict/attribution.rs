@@ -374,6 +374,16 @@ impl<'a> Index<'a> {
         self.errors.by_first.iter().copied().find(|&number| is_told && is_its(&self.hits[number]))
     }
 
+    /// Whether the hit is a power cut that was over when this was found: what was wrong then, and could be read or must be there, is nothing
+    /// that a file system may leave after one.
+    fn is_over(&self, hit: usize, finding: &Finding) -> bool {
+        let hit = &self.hits[hit];
+        hit.is_dark
+            && hit.phase != Phase::Check
+            && finding.phase == Phase::Check
+            && (finding.sign == Sign::Unreadable || !finding.may_be_unwritten)
+    }
+
     /// The last hit before the finding that can bring down more than its own block: for what took too long any that holds up a
     /// request at that moment; else damage to metadata that somebody has read since, or, for an error, any error (a journal
     /// that aborts refuses every later write).
@@ -407,6 +417,9 @@ impl<'a> Index<'a> {
         }
         let latest = |&number: &usize| (self.hits[number].latest(finding.time), number);
         match metadata.into_iter().chain(error).max_by_key(latest) {
+            // The power is back, and what was not durable is accounted for: a file system that does not come back, or not whole,
+            // may follow from the cut, or from a disk that has lost what it had called durable.
+            Some(hit) if self.is_over(hit, finding) => Cause::Assumed(hit),
             Some(hit) => Cause::Consequence(hit),
             None => last(&self.unknown, &was_read).map_or(Cause::Unexplained, Cause::Assumed),
         }

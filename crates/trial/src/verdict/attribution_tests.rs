@@ -129,6 +129,22 @@ fn a_power_cut_fails_what_is_under_way_and_takes_what_was_not_flushed() {
 }
 
 #[test]
+fn what_a_file_system_does_not_hand_out_when_the_power_is_back_is_only_assumed_to_follow_from_its_loss() {
+    let cut = InjectionGroup { operation: OperationKind::Write, is_dark: true, ..error(0, 0, &[]) };
+    let at_once = unreadable(1);
+    let afterwards = Finding { phase: Phase::Check, ..unreadable(2) };
+    let never_written = Finding { sign: Sign::Name, may_be_unwritten: true, ..afterwards.clone() };
+    let found = causes(std::slice::from_ref(&cut), &[at_once, afterwards, never_written]);
+    assert_eq!(found, [Cause::Consequence(0), Cause::Assumed(0), Cause::Consequence(0)]);
+    // Any other error may have gone before it.
+    let refused = InjectionGroup { is_dark: false, ..cut };
+    assert_eq!(
+        causes(&[refused], &[Finding { phase: Phase::Check, ..unreadable(2) }]),
+        [Cause::Consequence(0)]
+    );
+}
+
+#[test]
 fn a_flush_that_is_refused_is_laid_to_the_one_that_failed_meanwhile() {
     let at = |hit: InjectionGroup, time: u64| InjectionGroup { time: Time(time), ..hit };
     let flush = InjectionGroup { operation: OperationKind::Flush, suffered: 0..0, ..error(0, 0, &[]) };
