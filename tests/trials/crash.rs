@@ -291,6 +291,15 @@ crash:
     run.assert_passed();
     assert!(run.count("states") >= 10, "{}", run.text);
     assert_eq!(run.json["crash"]["looked"][0], "mount by the kernel of this machine");
+    let guest = "expect: { states: '>= 10' }";
+    let by_guest = |sync: &str, expect: &str| {
+        let Trial(text) = trial(sync, expect);
+        rig.run(&Trial(text.replace("crash:\n", "crash:\n  mounted_by: guest\n")))
+    };
+    let own = by_guest("sync {target}/file$n {target}", guest);
+    own.assert_passed();
+    assert_eq!(own.json["crash"]["looked"][0], "mount by the kernel of a guest");
+    by_guest("true", "expect: { failing_states: '>= 1' }").assert_passed();
     // What was never synced is in the memory of a kernel that is gone.
     let found = rig.run(&trial("true", "expect: { failing_states: '>= 1' }"));
     found.assert_passed();

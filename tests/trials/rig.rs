@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// A trial file's text.
-pub struct Trial(String);
+pub struct Trial(pub String);
 
 impl Trial {
     pub fn new(text: impl Into<String>) -> Self {

@@ -10,9 +10,11 @@ use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_crash::{Check, Contents, Crash, Finding, ImageDevice, RecoveryWrite, second_cuts};
 use rotproof_machine::registry::Run;
 use rotproof_machine::{Cancel, Program};
-use rotproof_subject::FileSystem;
+use rotproof_subject::{FileSystem, MachineSpec};
 
+use crate::guest_scene::GuestScene;
 use crate::memory::SCRATCH_BYTES;
+use crate::mounting::Mounting;
 use crate::scene::Scene;
 
 /// How long the kernel may hold a device that was unmounted.
@@ -57,7 +59,7 @@ impl Oracle for AllOracles {
 /// See the head of the module. Its device stays attached from state to state.
 pub struct MountCheck {
     image: Arc<ImageDevice>,
-    scene: Scene,
+    scene: Box<dyn Mounting>,
     mount_options: Vec<String>,
     checker: Option<(Program, &'static [&'static str])>,
     oracle: Box<dyn Oracle>,
@@ -80,14 +82,15 @@ impl MountCheck {
         runs_checker: bool,
         oracle: Box<dyn Oracle>,
     ) -> Result<Self> {
-        Self::bounded(run, (name, contents, SCRATCH_BYTES), kind, runs_checker, oracle)
+        Self::bounded(run, (name, contents, SCRATCH_BYTES), (kind, None), runs_checker, oracle)
     }
 
-    /// The same, where recovery and the oracle may write so many bytes to a state; one that would take more is *unknown*.
+    /// The same, where recovery and the oracle may write so many bytes to a state; one that would take more is *unknown*. With a machine, guests as
+    /// it describes them mount the states instead of the kernel of this machine.
     pub(crate) fn bounded(
         run: &Run,
         (name, contents, scratch_bytes_max): (&str, Arc<Contents>, u64),
-        kind: FileSystem,
+        (kind, machine): (FileSystem, Option<(&MachineSpec, &Cancel)>),
         runs_checker: bool,
         oracle: Box<dyn Oracle>,
     ) -> Result<Self> {
@@ -98,7 +101,11 @@ impl MountCheck {
             FileSystem::Btrfs => Some((Program::find("btrfs", "btrfs-progs")?, &["check", "--readonly"][..])),
         };
         let image = ImageDevice::new(contents, scratch_bytes_max);
-        let scene = Scene::cached(run, name, Arc::clone(&image) as Arc<dyn Device>, kind)?;
+        let device = Arc::clone(&image) as Arc<dyn Device>;
+        let scene: Box<dyn Mounting> = match machine {
+            Some(machine) => Box::new(GuestScene::new(run, name, device, machine)?),
+            None => Box::new(Scene::cached(run, name, device, kind)?),
+        };
         Ok(Self {
             image,
             scene,
@@ -229,7 +236,7 @@ fn last(lines: &[String]) -> String {
 /// Lines that a file system which is whole does not say.
 fn is_complaint(line: &str) -> bool {
     let line = line.to_lowercase();
-    ["error", "corrupt", "bug", "inconsisten", "unmount and run", "shutting down"].iter().any(|word| line.contains(word))
+    ["error", "corrupt", "bug", "panic", "inconsisten", "unmount and run", "shutting down"].iter().any(|word| line.contains(word))
         // Says what it does in case of errors, whether there are any or not.
         && !line.contains("errors=")
 }

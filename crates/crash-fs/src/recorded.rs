@@ -9,8 +9,9 @@ use rotproof_crash::recording::Reader;
 use rotproof_crash::{
     Check, Contents, CrashReport, ExploreOptions, Mark, Progress, StateOptions, explore, marks,
 };
+use rotproof_machine::Cancel;
 use rotproof_machine::registry::Run;
-use rotproof_subject::FileSystem;
+use rotproof_subject::{FileSystem, MachineSpec};
 
 use crate::check::{MountCheck, Oracle};
 use crate::kept::state_name;
@@ -33,6 +34,8 @@ pub struct Looks<'a> {
     pub kind: Option<FileSystem>,
     /// Further mount options.
     pub mount: &'a [String],
+    /// Guests as this describes them mount the states, until they are to end; else the kernel of this machine does.
+    pub machine: Option<(&'a MachineSpec, &'a Cancel)>,
     /// The file system's own checker looks, too.
     pub fsck: bool,
     /// So often the power goes again while a state is recovered.
@@ -59,7 +62,13 @@ pub fn explore_recording(
         let Some(kind) = looks.kind else {
             return Ok(Box::new(RawCheck::new(run, &name, contents, scratch, oracle(worker)?)?));
         };
-        let check = MountCheck::bounded(run, (&name, contents, scratch), kind, looks.fsck, oracle(worker)?)?;
+        let check = MountCheck::bounded(
+            run,
+            (&name, contents, scratch),
+            (kind, looks.machine),
+            looks.fsck,
+            oracle(worker)?,
+        )?;
         let check = check.with_mount_options(looks.mount);
         Ok(Box::new(check.with_second_cuts(looks.second_cuts, options.states.seed)))
     };

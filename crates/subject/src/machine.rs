@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rotproof_attach::FuseMount;
 use rotproof_block::{Device, Error, ErrorKind, Power, Result, ability};
-use rotproof_guest::{End, Guest, GuestKind, GuestMemory, GuestOptions};
+use rotproof_guest::{End, Guest, GuestMemory, GuestOptions};
 use rotproof_machine::registry::{CleanupStack, Process, Undo};
 
 use crate::exported::Exported;
@@ -94,15 +94,11 @@ impl MachineSubject {
     fn start(&mut self) -> Result<Result<()>> {
         self.exported.serve()?;
         self.guest_mark = self.exported.stack().height();
-        let kind = match self.spec.kind {
-            MachineKind::Uml => GuestKind::Uml,
-            MachineKind::Qemu => GuestKind::Qemu(self.spec.find_kernel()?),
-        };
         let (file, device) = self.exported.first();
         let (disk_server, disk) = DiskServer::start(self.spec.disk, device, &file, &self.environment)?;
         self.disk_server = disk_server;
         let guest = Arc::new(Guest::start(&GuestOptions {
-            kind,
+            kind: self.spec.guest_kind()?,
             disk,
             memory_bytes: self.spec.memory.0,
             console: &self.console,

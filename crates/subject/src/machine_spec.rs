@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use rotproof_guest::{Kernel, MEMORY_DEFAULT, MEMORY_MIN, QEMU_MEMORY_MAX};
+use rotproof_guest::{GuestKind, Kernel, MEMORY_DEFAULT, MEMORY_MIN, QEMU_MEMORY_MAX};
 use rotproof_spec::{Bytes, Path, Problems};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -86,9 +86,13 @@ impl MachineDisk {
 }
 
 impl MachineSpec {
-    /// The kernel that a guest of QEMU is to have. Fails as [`Kernel::find`].
-    pub(crate) fn find_kernel(&self) -> rotproof_block::Result<Kernel> {
-        Kernel::find(self.kernel.as_deref(), self.modules.as_deref(), self.file_system.kind.name())
+    /// What a guest of this kind is carried by, with its kernel. Fails as [`Kernel::find`].
+    pub fn guest_kind(&self) -> rotproof_block::Result<GuestKind> {
+        if self.kind.is_uml() {
+            return Ok(GuestKind::Uml);
+        }
+        let file_system = self.file_system.kind.name();
+        Kernel::find(self.kernel.as_deref(), self.modules.as_deref(), file_system).map(GuestKind::Qemu)
     }
 
     /// Adds what cannot work to `problems`.

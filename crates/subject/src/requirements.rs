@@ -42,9 +42,7 @@ pub fn check_requirements(spec: &SubjectSpec, info: &DeviceInfo) -> Result<()> {
     if let Some(machine) = spec.machine() {
         let with_qemu = machine.kind == MachineKind::Qemu;
         rotproof_guest::check_requirements(with_qemu)?;
-        if with_qemu {
-            machine.find_kernel()?;
-        }
+        machine.guest_kind()?;
     }
     let Some(spec) = spec.file_system() else { return Ok(()) };
     let recipe = Recipe::of(spec.kind);

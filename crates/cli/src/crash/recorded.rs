@@ -265,6 +265,7 @@ fn explore(
     let looks = Looks {
         kind: this.kind,
         mount: &this.args.mount,
+        machine: None,
         fsck: this.args.fsck,
         second_cuts: of.second_cuts,
         memory: this.memory,

@@ -29,6 +29,8 @@ pub struct CrashSpec {
     pub timeout: Span,
     /// Let the file system's own checker look at every state too. Default no.
     pub fsck: bool,
+    /// Whose kernel mounts the states, and so recovers them. Default host.
+    pub mounted_by: MountedBy,
     /// Further cuts of each state while its recovery is under way. Default 0.
     pub second_cuts: u32,
     /// The unit inside which the disk never tears a write: 512 to 1MiB, a power of two. Default 4KiB.
@@ -58,6 +60,16 @@ pub enum CrashMoment {
     Kill,
 }
 
+/// Whose kernel mounts the states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MountedBy {
+    /// That of this machine.
+    Host,
+    /// That of guests as the subject has them, with `subject: machine`.
+    Guest,
+}
+
 impl Default for CrashSpec {
     fn default() -> Self {
         Self {
@@ -67,6 +79,7 @@ impl Default for CrashSpec {
             check: None,
             timeout: Span(std::time::Duration::from_secs(30)),
             fsck: false,
+            mounted_by: MountedBy::Host,
             second_cuts: 0,
             atomic: Bytes(4096),
             at: CrashMoment::Any,
@@ -146,6 +159,13 @@ impl CrashSpec {
                 &path.key("at"),
                 "the subject is not killed during the load, so there is no such moment",
                 "add `stop: kill_with_power` and a rule that takes the power, or leave `at` out",
+            );
+        }
+        if self.mounted_by == MountedBy::Guest && !matches!(trial.subject, SubjectSpec::Machine(_)) {
+            problems.add_with_help(
+                &path.key("mounted_by"),
+                format!("the subject {} has no guest that could mount states", trial.subject.name()),
+                "take `subject: { machine: { ... } }`, or leave `mounted_by` out",
             );
         }
         if trial.repeat > 1 {

@@ -19,7 +19,7 @@ mod validate;
 #[cfg(test)]
 mod validate_tests;
 
-pub use crash_spec::{CrashMoment, CrashSpec};
+pub use crash_spec::{CrashMoment, CrashSpec, MountedBy};
 pub use overrides::Overrides;
 pub use served::{rules_of_arguments, validate_rule_to_serve};
 pub use trial_file::{RuntimeKind, Stop, TrialFile};

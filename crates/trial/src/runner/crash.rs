@@ -24,7 +24,7 @@ use rotproof_subject::SubjectSpec;
 
 use super::block_history::BlockHistory;
 use super::{Conducted, RunOptions};
-use crate::file::{CrashMoment, CrashSpec, TrialFile};
+use crate::file::{CrashMoment, CrashSpec, MountedBy, TrialFile};
 
 /// The mark with which the recording of a subject ends that was killed during the load.
 pub(super) const KILLED: &str = "the subject is killed";
@@ -124,6 +124,12 @@ pub(super) fn explore_states(
     let looks = Looks {
         kind: Some(file_system.kind),
         mount: &file_system.mount,
+        machine: match &trial.subject {
+            SubjectSpec::Machine(machine) if spec.mounted_by == MountedBy::Guest => {
+                Some((machine, &options.cancel))
+            }
+            _ => None,
+        },
         fsck: spec.fsck,
         second_cuts: spec.second_cuts,
         memory,
@@ -174,7 +180,10 @@ impl Oracles<'_> {
 
     fn words(&self) -> Vec<String> {
         let mut words = vec![match &self.trial.subject {
-            SubjectSpec::Machine(_) => "mount by the kernel of this machine".to_owned(),
+            SubjectSpec::Machine(_) if self.spec.mounted_by == MountedBy::Host => {
+                "mount by the kernel of this machine".to_owned()
+            }
+            SubjectSpec::Machine(_) => "mount by the kernel of a guest".to_owned(),
             _ => "mount".to_owned(),
         }];
         words.extend(self.spec.fsck.then(|| "fsck".to_owned()));
