@@ -16,6 +16,7 @@ use rotproof_block::{Error, ErrorKind, Result};
 use crate::format::{Entry, EntryPage, Header, Pair, REGIONS};
 use crate::live::{Live, flag, has_bit, set_bit, state};
 use crate::lock::{SharedGuard, lock_file};
+use crate::opened::OpenTable;
 use crate::stat::{Stat, keep, reopen, same};
 use crate::store::Store;
 use crate::sum::BLOCK_U64;
@@ -32,12 +33,15 @@ pub struct GuardedFile {
     pub(crate) inode: u64,
     pub(crate) birth: crate::format::Moment,
     pub(crate) file: File,
+    /// Whether `file` is to be written to as well; otherwise `writer` is, once somebody wants to.
+    is_opened_to_write: bool,
     writer: OnceLock<File>,
     direct: OnceLock<Option<File>>,
     pub(crate) live: Live,
     attached: Mutex<File>,
     pub(crate) view: View,
     pub(crate) table: Table,
+    pub(crate) opened: Mutex<Option<OpenTable>>,
     name: Mutex<String>,
 }
 
@@ -66,21 +70,27 @@ impl GuardedFile {
         }
         let known = match store.known(stat.inode) {
             Some(known) => known,
-            None => store.remember(&Arc::new(Self::attach(store, descriptor, name)?)),
+            None => store.remember(&Arc::new(Self::attach(store, descriptor, writes, name)?)),
         };
         if known.size() != stat.size {
             known.notice_size()?;
         }
-        if writes && known.writer.get().is_none() {
+        if writes && !known.is_opened_to_write && known.writer.get().is_none() {
             let writer = reopen(descriptor, libc::O_RDWR).or_else(|_| same(descriptor, true)).doing(doing)?;
             let _ = known.writer.set(writer);
         }
         Ok(known)
     }
 
-    fn attach(store: &Arc<Store>, descriptor: RawFd, name: &Path) -> Result<Self> {
+    fn attach(store: &Arc<Store>, descriptor: RawFd, writes: bool, name: &Path) -> Result<Self> {
         let doing = || format!("opening {}", name.display());
-        let file = reopen(descriptor, libc::O_RDONLY).or_else(|_| same(descriptor, false)).doing(doing)?;
+        // One opening for reading and writing, where there may be one.
+        let both = if writes { reopen(descriptor, libc::O_RDWR).ok() } else { None };
+        let is_opened_to_write = both.is_some();
+        let file = match both {
+            Some(both) => both,
+            None => reopen(descriptor, libc::O_RDONLY).or_else(|_| same(descriptor, false)).doing(doing)?,
+        };
         // A file that fails to open is closed once others may open and close again.
         let (opened, filled) = store.exclusively(|| {
             // Looked at here: whoever closed it a moment ago may have written to it before.
@@ -106,11 +116,13 @@ impl GuardedFile {
                 inode: stat.inode,
                 birth: stat.birth,
                 file,
+                is_opened_to_write,
                 writer: OnceLock::new(),
                 direct: OnceLock::new(),
                 live,
                 attached: Mutex::new(attached),
                 view: View::new(),
+                opened: Mutex::new(None),
                 name: Mutex::new(name.to_string_lossy().into_owned()),
             };
             let filled = if opened.live.is_ready() { Ok(()) } else { opened.fill_head(stat) };
@@ -151,7 +163,9 @@ impl GuardedFile {
         head.size.store(stat.size, Ordering::Relaxed);
         head.seen.store(stat.modified_nanoseconds(), Ordering::Relaxed);
         head.mark_ahead.store(1, Ordering::Relaxed);
-        let found = match self.table.open()? {
+        let opened = self.table.open()?;
+        let is_there = opened.is_some();
+        let found = match opened {
             None => Found::Nothing,
             Some(file) => self.table.header(&file)?,
         };
@@ -177,7 +191,9 @@ impl GuardedFile {
             }
             Found::Header(_) | Found::Nothing => {
                 // Of another file that once had this inode, or nothing: the file is new, or was never taken in.
-                self.table.remove()?;
+                if is_there {
+                    self.table.remove()?;
+                }
                 let is_new = stat.size == 0;
                 head.state.store(if is_new { state::COMPLETE } else { 0 }, Ordering::Relaxed);
                 Ok(())
@@ -226,7 +242,8 @@ impl GuardedFile {
 
     /// The descriptor that is written to.
     pub(crate) fn writer(&self) -> std::io::Result<&File> {
-        self.writer.get().ok_or_else(|| std::io::Error::from_raw_os_error(libc::EBADF))
+        let file = if self.is_opened_to_write { Some(&self.file) } else { self.writer.get() };
+        file.ok_or_else(|| std::io::Error::from_raw_os_error(libc::EBADF))
     }
 
     /// A descriptor past the cache, where the file system has that.

@@ -27,6 +27,7 @@ pub mod journal;
 mod live;
 mod lock;
 mod mapped;
+mod opened;
 mod read;
 mod resize;
 pub mod simulate;

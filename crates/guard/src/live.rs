@@ -28,7 +28,7 @@ const ENTRY: usize = 64;
 /// Smallest number of blocks that a mapping has room for.
 const ROOM_MIN: u64 = 4096;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"RPLIVE01");
+const MAGIC: u64 = u64::from_le_bytes(*b"RPLIVE02");
 
 /// What is known of a block.
 pub mod flag {
@@ -80,6 +80,8 @@ pub struct Head {
     pub durable: AtomicU64,
     /// The file was cut below what the table on the disk says: 1 until that is written anew.
     pub cut: AtomicU64,
+    /// How often the table on the disk was cut.
+    pub cuts: AtomicU64,
     /// The file grew without a block being written: 1 until the table on the disk says so.
     pub grown: AtomicU64,
     /// The last generation of a header.

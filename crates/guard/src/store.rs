@@ -65,6 +65,7 @@ pub struct Store {
     mirror: Mutex<Option<PathBuf>>,
     journal: Journal,
     is_end_to_end: AtomicBool,
+    is_flushed_at_once: bool,
     leaves_out_marks: AtomicBool,
     /// What was verified and what came of it, in this process.
     pub counts: Counts,
@@ -139,7 +140,10 @@ impl Store {
         lock_file(&attach, libc::LOCK_EX, doing)?;
         let (session, shared) = join_session(&folder, &mut alive)?;
         lock_file(&attach, libc::LOCK_UN, doing)?;
+        let is_beside = folder.metadata().doing(doing)?.dev() == device;
+        let is_flushed_at_once = is_beside && crate::opened::is_flushed_at_once(&alive);
         Ok(Arc::new(Self {
+            is_flushed_at_once,
             journal: Journal::new(folder.join(JOURNAL)),
             root,
             folder,
@@ -220,6 +224,11 @@ impl Store {
 
     pub(crate) fn leaves_out_marks(&self) -> bool {
         self.leaves_out_marks.load(Ordering::Relaxed)
+    }
+
+    /// Whether one flush makes data and their table durable, once the device has both.
+    pub(crate) fn is_flushed_at_once(&self) -> bool {
+        self.is_flushed_at_once
     }
 
     pub(crate) fn is_end_to_end(&self) -> bool {

@@ -9,9 +9,11 @@ use rotproof_block::Result;
 use crate::clock;
 use crate::counts::add;
 use crate::file::{GuardedFile, blocks_of};
-use crate::format::{Entry, Header, REGIONS, Sums};
+use crate::format::{Entry, HEADERS, Header, REGIONS, Sums};
 use crate::journal::What;
 use crate::live::{clear_bit, flag, has_bit, set_bit, state};
+use crate::lock::SharedGuard;
+use crate::opened::{OpenTable, begin_writing};
 use crate::stat::Stat;
 use crate::sum::{BLOCK, BLOCK_U64, Sum};
 use crate::table::Found;
@@ -24,6 +26,16 @@ struct Snapshot {
     size: u64,
     /// Pages that the table keeps, if the file was cut.
     cut: Option<u64>,
+    /// Regions that the next header marks, and no earlier one.
+    marks: Vec<usize>,
+    /// Whatever of the data and of their sums a crash leaves, nobody is accused: the data need not be durable first.
+    is_free: bool,
+}
+
+/// Pages of the table that a snapshot writes, counted from its beginning.
+fn pages_of<'a>(snapshot: &'a Snapshot, header: &Header) -> impl Iterator<Item = u64> + Clone + use<'a> {
+    let header = header.generation % HEADERS;
+    std::iter::once(header).chain(snapshot.pages.iter().map(|(index, _)| HEADERS + index))
 }
 
 impl GuardedFile {
@@ -34,20 +46,14 @@ impl GuardedFile {
     /// verifies until it is written again.
     pub fn sync(&self, data_only: bool) -> Outcome<()> {
         let head = self.live.head();
-        let syncing = head.syncers.lock();
+        let syncing = self.lock_syncers();
         let snapshot = {
             let _writers = self.lock_writers()?;
             self.snapshot()?
         };
-        let file = self.writer().unwrap_or(&self.file);
-        let synced = if data_only { file.sync_data() } else { file.sync_all() };
-        let saved =
-            synced.map_err(Trouble::from).and_then(|()| self.save(&snapshot, true).map_err(Trouble::from));
-        if let Err(trouble) = saved {
-            for block in snapshot.blocks {
-                self.live.at(block).flags.fetch_or(flag::DIRTY, Ordering::AcqRel);
-                set_bit(&head.dirty, self.live.region_of(block));
-            }
+        if let Err(trouble) = self.make_durable(&snapshot, data_only) {
+            *self.opened.lock() = None;
+            self.put_back_dirty(&snapshot);
             return Err(trouble);
         }
         drop(syncing);
@@ -56,6 +62,67 @@ impl GuardedFile {
             head.failed.store(0, Ordering::Release);
             return Err(Trouble::Rotten(errors.first().copied().unwrap_or(0)));
         }
+        Ok(())
+    }
+
+    /// What was gathered was not saved.
+    fn put_back_dirty(&self, snapshot: &Snapshot) {
+        for block in &snapshot.blocks {
+            self.live.at(*block).flags.fetch_or(flag::DIRTY, Ordering::AcqRel);
+            set_bit(&self.live.head().dirty, self.live.region_of(*block));
+        }
+        // Whether they are on the disk, nobody knows.
+        snapshot.marks.iter().for_each(|region| clear_bit(&self.live.head().marked, *region));
+    }
+
+    /// The lock of those who make the file durable. If its last holder died, what it took for the table is taken again.
+    fn lock_syncers(&self) -> SharedGuard<'_> {
+        let head = self.live.head();
+        let lock = head.syncers.lock();
+        if lock.is_orphaned {
+            for region in (0..REGIONS).filter(|region| has_bit(&head.marked, *region)) {
+                let entries = self.live.blocks_of(region).map_while(|block| self.live.entry(block));
+                for entry in entries {
+                    if entry.flags.load(Ordering::Acquire) & flag::LOADED != 0 {
+                        entry.flags.fetch_or(flag::DIRTY, Ordering::AcqRel);
+                    }
+                }
+                set_bit(&head.dirty, region);
+            }
+        }
+        lock
+    }
+
+    /// Makes data and sums durable. Where their order is free, both are on their way at the same time, and where the table
+    /// needs nothing but its pages written, the flush that makes the data durable makes it so too.
+    fn make_durable(&self, snapshot: &Snapshot, data_only: bool) -> Outcome<()> {
+        let file = self.writer().unwrap_or(&self.file);
+        let sync = || if data_only { file.sync_data() } else { file.sync_all() };
+        if !snapshot.is_free {
+            sync()?;
+            return Ok(self.save(snapshot, true)?);
+        }
+        let stat = self.stat()?;
+        if self.is_saved(snapshot, stat) {
+            return Ok(sync()?);
+        }
+        let head = self.live.head();
+        let mut opened = self.opened.lock();
+        let table = OpenTable::of(&mut opened, &self.table, head.cuts.load(Ordering::Relaxed))?;
+        let header = self.write_table(table, snapshot, stat)?;
+        let pages = pages_of(snapshot, &header);
+        table.begin()?;
+        if self.store.is_flushed_at_once() && pages.clone().all(|page| table.is_solid(page)) {
+            begin_writing(file)?;
+            table.wait()?;
+            sync()?;
+        } else {
+            sync()?;
+            self.table.sync(table.file())?;
+            pages.for_each(|page| table.set_solid(page));
+        }
+        drop(opened);
+        self.note_saved(snapshot, stat, true);
         Ok(())
     }
 
@@ -74,7 +141,11 @@ impl GuardedFile {
         let size = self.size();
         let (per_page, count) = (self.pair.entries(), blocks_of(size));
         let now = clock::seconds();
-        let (mut pages, mut blocks) = (BTreeSet::new(), Vec::new());
+        let (mut pages, mut blocks, mut marks) = (BTreeSet::new(), Vec::new(), Vec::new());
+        // Of blocks behind this the table on the disk says nothing; before it, changes are legal where regions are marked.
+        let durable = blocks_of(head.durable.load(Ordering::Relaxed));
+        let is_unsynced = head.state.load(Ordering::Relaxed) & state::UNSYNCED != 0;
+        let mut is_free = !is_unsynced && !self.store.leaves_out_marks();
         for region in (0..REGIONS).filter(|region| has_bit(&head.dirty, *region)) {
             let range = self.live.blocks_of(region);
             for block in range.start..range.end.min(count) {
@@ -89,16 +160,17 @@ impl GuardedFile {
                 entry.flags.fetch_and(!flag::DIRTY, Ordering::AcqRel);
                 pages.insert(block / per_page);
                 blocks.push(block);
+                is_free &= block >= durable || has_bit(&head.marked, region);
             }
             clear_bit(&head.dirty, region);
             // While its pages are on their way, what the disk says of the region may be of before or of after.
-            if !self.store.leaves_out_marks() {
+            if !self.store.leaves_out_marks() && !has_bit(&head.marked, region) {
                 set_bit(&head.marked, region);
+                marks.push(region);
             }
         }
         head.grown.store(0, Ordering::Relaxed);
         let cut = (head.cut.swap(0, Ordering::Relaxed) != 0).then(|| {
-            let durable = blocks_of(head.durable.load(Ordering::Relaxed));
             if !durable.is_multiple_of(per_page) {
                 pages.insert(durable / per_page);
             }
@@ -108,7 +180,8 @@ impl GuardedFile {
         for index in pages {
             filled.push((index, self.page(index, count)?));
         }
-        Ok(Snapshot { pages: filled, blocks, size, cut })
+        let is_free = is_free && cut.is_none();
+        Ok(Snapshot { pages: filled, blocks, size, cut, marks, is_free })
     }
 
     /// Makes the strong sum of a block that was written, over what the cache has, and then verifies that by the light one:
@@ -175,40 +248,61 @@ impl GuardedFile {
             .collect()
     }
 
+    /// Whether the table on the disk says all of a snapshot.
+    fn is_saved(&self, snapshot: &Snapshot, stat: Stat) -> bool {
+        let head = self.live.head();
+        snapshot.pages.is_empty()
+            && snapshot.cut.is_none()
+            && head.state.load(Ordering::Relaxed) & state::UNSYNCED == 0
+            && stat.modified_nanoseconds() == head.seen.load(Ordering::Relaxed)
+            && head.durable.load(Ordering::Relaxed) == snapshot.size
+    }
+
     /// Writes a snapshot to the table. With `is_synced` the data are durable, and the table is made so too.
     fn save(&self, snapshot: &Snapshot, is_synced: bool) -> Result<()> {
         let head = self.live.head();
         let stat = self.stat()?;
-        let is_unsynced = head.state.load(Ordering::Relaxed) & state::UNSYNCED != 0;
-        let is_same = snapshot.pages.is_empty()
-            && snapshot.cut.is_none()
-            && !is_unsynced
-            && stat.modified_nanoseconds() == head.seen.load(Ordering::Relaxed)
-            && head.durable.load(Ordering::Relaxed) == snapshot.size;
-        if is_same {
+        if self.is_saved(snapshot, stat) {
             return Ok(());
-        }
-        let file = self.table.open_or_make()?;
-        if let Some(pages) = snapshot.cut {
-            self.table.cut(&file, pages)?;
-        }
-        for (index, entries) in &snapshot.pages {
-            self.table.write_entries(&file, *index, entries)?;
         }
         if is_synced {
             head.state.fetch_and(!state::UNSYNCED, Ordering::Relaxed);
         } else {
             head.state.fetch_or(state::UNSYNCED, Ordering::Relaxed);
         }
-        self.table.write_header(&file, &self.header(snapshot.size, stat))?;
-        if is_synced {
-            self.table.sync(&file)?;
+        let mut opened = self.opened.lock();
+        if let Some(pages) = snapshot.cut {
+            let table = OpenTable::of(&mut opened, &self.table, head.cuts.load(Ordering::Relaxed))?;
+            self.table.cut(table.file(), pages)?;
+            head.cuts.fetch_add(1, Ordering::Relaxed);
         }
+        let table = OpenTable::of(&mut opened, &self.table, head.cuts.load(Ordering::Relaxed))?;
+        let header = self.write_table(table, snapshot, stat)?;
+        if is_synced {
+            self.table.sync(table.file())?;
+            pages_of(snapshot, &header).for_each(|page| table.set_solid(page));
+        }
+        drop(opened);
+        self.note_saved(snapshot, stat, is_synced);
+        Ok(())
+    }
+
+    /// Writes the pages of a snapshot and the next header, which is given back.
+    fn write_table(&self, table: &OpenTable, snapshot: &Snapshot, stat: Stat) -> Result<Header> {
+        for (index, entries) in &snapshot.pages {
+            self.table.write_entries(table.file(), *index, entries)?;
+        }
+        let header = self.header(snapshot.size, stat);
+        self.table.write_header(table.file(), &header)?;
+        Ok(header)
+    }
+
+    fn note_saved(&self, snapshot: &Snapshot, stat: Stat, is_synced: bool) {
+        let head = self.live.head();
         head.seen.store(stat.modified_nanoseconds(), Ordering::Relaxed);
         if snapshot.cut.is_some() || is_synced {
             head.durable.store(snapshot.size, Ordering::Relaxed);
         }
-        Ok(())
     }
 
     fn stat(&self) -> Result<Stat> {
@@ -249,7 +343,7 @@ impl GuardedFile {
     /// Takes the marks of regions away, if all of the file is durable. So a crash from now on leaves no doubt of any block.
     pub fn settle(&self) -> Result<()> {
         let head = self.live.head();
-        let _syncing = head.syncers.lock();
+        let _syncing = self.lock_syncers();
         let _writers = self.lock_writers()?;
         let has_marks = head.marked.iter().any(|word| word.load(Ordering::Relaxed) != 0);
         let is_unsettled = self.is_dirty() || self.is_foreign();
@@ -274,6 +368,8 @@ impl GuardedFile {
     /// data that nobody has made durable go to the table with a note that they may be ahead of the data.
     pub(crate) fn leave(&self, stat: Stat) -> Result<bool> {
         let head = self.live.head();
+        // What a process was making durable when it died is noticed by this.
+        drop(self.lock_syncers());
         if !self.is_dirty() {
             self.settle()?;
             let is_ours = !self.is_foreign();
@@ -362,7 +458,7 @@ impl GuardedFile {
 
     /// [`GuardedFile::store_stretch`] for who does not hold it.
     pub(crate) fn store_unsynced(&self) -> Result<()> {
-        let _syncing = self.live.head().syncers.lock();
+        let _syncing = self.lock_syncers();
         let _writers = self.lock_writers()?;
         self.store_stretch()
     }
@@ -382,5 +478,72 @@ impl GuardedFile {
         if let Ok(stat) = self.stat() {
             self.live.head().written.fetch_max(stat.modified_nanoseconds(), Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Store, StoreOptions};
+
+    fn open(store: &Arc<Store>) -> Arc<GuardedFile> {
+        let path = store.root().join("file");
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).open(&path).expect("a file");
+        GuardedFile::open(store, file.as_raw_fd(), true, &path).expect("a guarded file")
+    }
+
+    #[test]
+    fn who_dies_while_it_makes_a_file_durable_leaves_no_block_to_be_accused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::init(folder.path(), None, StoreOptions::default()).expect("a guard");
+        let file = open(&store);
+        file.write_at(&[1; 20_000], 0).expect("written");
+        file.sync(true).expect("durable");
+        file.write_at(&[2; 9_000], 4096).expect("written");
+        // SAFETY: the child takes a lock, gathers what is to be saved, and ends before it is.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            std::mem::forget(file.lock_syncers());
+            let is_gathered = file.snapshot().is_ok_and(|snapshot| !snapshot.blocks.is_empty());
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(if is_gathered { 7 } else { 8 }) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(libc::WEXITSTATUS(status), 7);
+        // The last one closes the file without an fsync, and another one reads it by its table.
+        drop(file);
+        let mut data = [0; 20_000];
+        assert!(matches!(open(&store).read_at(&mut data, 0), Ok(20_000)));
+        assert!(data[..4096] == [1; 4096] && data[4096..13_096] == [2; 9_000], "as it was written");
+    }
+
+    #[test]
+    fn data_come_first_where_sums_of_what_is_not_there_would_accuse() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::init(folder.path(), None, StoreOptions::default()).expect("a guard");
+        let file = open(&store);
+        let is_free = || {
+            let snapshot = file.snapshot().expect("gathered");
+            file.put_back_dirty(&snapshot);
+            snapshot.is_free
+        };
+        file.write_at(&[1; 8192 + 100], 0).expect("written");
+        assert!(is_free(), "nothing is said of a new file yet");
+        file.sync(true).expect("durable");
+        file.write_at(&[2; 100], 5000).expect("written");
+        assert!(is_free(), "the region was marked before it was changed");
+        file.sync(true).expect("durable");
+        file.settle().expect("settled");
+        file.append(&[3; 9000], None).expect("appended");
+        assert!(!is_free(), "the last block had a sum, and nobody marked it");
+        file.sync(true).expect("durable");
+        file.set_size(8000).expect("cut");
+        assert!(!is_free(), "the table says more than there is");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -11,6 +11,10 @@ use crate::fault::Watch;
 
 /// Smallest mapping.
 const ROOM_MIN: u64 = 1 << 20;
+/// So many bytes of a file that nobody has mapped yet are read by system calls so many times first: a mapping and its end cost
+/// as much, and many a small file is read once.
+const UNMAPPED_BYTES: u64 = 256 << 10;
+const UNMAPPED_READS: u32 = 16;
 /// Pages are brought into the mapping in stretches of this size, rather than one by one.
 const STRETCH_SHIFT: u32 = 17;
 
@@ -26,6 +30,7 @@ struct Mapping {
 /// See the head of the module.
 pub struct View {
     now: AtomicPtr<Mapping>,
+    unmapped_reads: AtomicU32,
     #[expect(clippy::vec_box, reason = "a mapping in use must not move when another one is added")]
     all: Mutex<Vec<Box<Mapping>>>,
 }
@@ -38,13 +43,23 @@ unsafe impl Sync for View {}
 impl View {
     /// Maps nothing yet.
     pub fn new() -> Self {
-        Self { now: AtomicPtr::new(std::ptr::null_mut()), all: Mutex::new(Vec::new()) }
+        Self {
+            now: AtomicPtr::new(std::ptr::null_mut()),
+            unmapped_reads: AtomicU32::new(0),
+            all: Mutex::new(Vec::new()),
+        }
     }
 
     /// Copies from `offset` of the file, and gives the exclusive or of what was copied if `sums`. `None` if the file is not
-    /// there any more, or cannot be read or mapped: then it has to be read by other means.
+    /// there any more, or cannot be read or mapped, or is not worth a mapping yet: then it has to be read by other means.
     pub fn copy(&self, file: &File, offset: u64, to: &mut [u8], sums: bool) -> Option<u64> {
         let length = to.len() as u64;
+        if self.now.load(Ordering::Acquire).is_null()
+            && offset + length <= UNMAPPED_BYTES
+            && self.unmapped_reads.fetch_add(1, Ordering::Relaxed) < UNMAPPED_READS
+        {
+            return None;
+        }
         let mapping = self.with_room(file, offset + length)?;
         mapping.bring_in(offset, length)?;
         // SAFETY: inside the mapping.

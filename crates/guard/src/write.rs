@@ -9,7 +9,7 @@ use crate::chain::{Case, Mismatch, Summed, Transfer};
 use crate::clock;
 use crate::counts::add;
 use crate::file::{GuardedFile, blocks_of};
-use crate::live::{WRITE_BLOCKS, flag, set_bit};
+use crate::live::{WRITE_BLOCKS, clear_bit, flag, set_bit};
 use crate::lock::SharedGuard;
 use crate::sum::{BLOCK, BLOCK_U64, Sum};
 use crate::trouble::{Outcome, Trouble};
@@ -244,9 +244,19 @@ impl GuardedFile {
         let durable = blocks_of(head.durable.load(Ordering::Relaxed));
         let end = self.live.region_of(durable.saturating_sub(1));
         let to = (*regions.start() as u64 + ahead).min(end as u64) as usize;
-        for region in *regions.start()..=to.max(*regions.end()) {
-            set_bit(&head.marked, region);
+        let regions = *regions.start()..=to.max(*regions.end());
+        let new: Vec<usize> = regions.filter(|region| !self.is_marked(*region)).collect();
+        new.iter().for_each(|region| set_bit(&head.marked, *region));
+        let done = self.save_marks();
+        if done.is_err() {
+            // Whether they are on the disk, nobody knows.
+            new.iter().for_each(|region| clear_bit(&head.marked, *region));
         }
+        done
+    }
+
+    fn save_marks(&self) -> Result<()> {
+        let head = self.live.head();
         let Some(file) = self.table.open()? else {
             // Without a table nobody is accused.
             return Ok(());

@@ -1,0 +1,114 @@
+//! The table of a file that is made durable again and again, kept open, and which of its pages are *solid*: durable with all
+//! that the file system knows of them, so that what is written over them needs nothing more than to be written and flushed.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use rotproof_block::Result;
+use rotproof_block::error::IoContext;
+
+use crate::stat::keep;
+use crate::table::Table;
+
+/// See the head of the module.
+pub struct OpenTable {
+    file: File,
+    /// How often the table had been cut.
+    cuts: u64,
+    /// A bit for each page, counted from the beginning of the table.
+    solid: Vec<u64>,
+}
+
+impl OpenTable {
+    /// The one that is open, or a new one. After a cut, of which all processes count the same `cuts`, no page is known to be
+    /// solid.
+    pub fn of<'a>(opened: &'a mut Option<Self>, table: &Table, cuts: u64) -> Result<&'a mut Self> {
+        let mut now = match opened.take() {
+            Some(now) => now,
+            None => Self { file: keep(table.open_or_make()?), cuts, solid: Vec::new() },
+        };
+        if now.cuts != cuts {
+            now.cuts = cuts;
+            now.solid.clear();
+        }
+        Ok(opened.insert(now))
+    }
+
+    /// The table.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Whether a page is solid.
+    pub fn is_solid(&self, page: u64) -> bool {
+        self.solid.get((page / 64) as usize).is_some_and(|word| word >> (page % 64) & 1 == 1)
+    }
+
+    /// Says that a page was made durable with all that the file system knows of it.
+    pub fn set_solid(&mut self, page: u64) {
+        let word = (page / 64) as usize;
+        if self.solid.len() <= word {
+            self.solid.resize(word + 1, 0);
+        }
+        self.solid[word] |= 1 << (page % 64);
+    }
+
+    /// Begins to write what is in the cache.
+    pub fn begin(&self) -> Result<()> {
+        begin_writing(&self.file).doing(|| "writing a table".to_owned())
+    }
+
+    /// Waits until the device has all that was in the cache. It need not be durable.
+    pub fn wait(&self) -> Result<()> {
+        let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+            | libc::SYNC_FILE_RANGE_WRITE
+            | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+        sync_range(&self.file, all).doing(|| "writing a table".to_owned())
+    }
+}
+
+/// Begins to write what the cache has of a file.
+pub fn begin_writing(file: &File) -> std::io::Result<()> {
+    sync_range(file, libc::SYNC_FILE_RANGE_WRITE)
+}
+
+fn sync_range(file: &File, how: libc::c_uint) -> std::io::Result<()> {
+    // SAFETY: takes an open descriptor and numbers.
+    match unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, how) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Whether a flush for one file of a file system makes durable what the device has of all of them, and a page that is written
+/// over stays where it is. So it is on ext4; on those that write elsewhere (btrfs, reflinks of xfs) a page needs more.
+pub fn is_flushed_at_once(folder: &File) -> bool {
+    // SAFETY: all zeros is a valid value of it.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: takes an open descriptor, and writes into a structure of this frame.
+    unsafe {
+        libc::fstatfs(folder.as_raw_fd(), &raw mut found) == 0 && found.f_type == libc::EXT4_SUPER_MAGIC
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Algorithm, Pair};
+
+    #[test]
+    fn pages_are_solid_until_the_table_is_cut() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pair = Pair { light: Algorithm::Xor64, strong: Algorithm::Xxh3 };
+        let table = Table::new(folder.path(), pair, 5);
+        let mut opened = None;
+        let first = OpenTable::of(&mut opened, &table, 0).expect("made");
+        assert!(!first.is_solid(3) && !first.is_solid(1000));
+        first.set_solid(1000);
+        first.begin().expect("begun");
+        first.wait().expect("written");
+        let again = OpenTable::of(&mut opened, &table, 0).expect("open");
+        assert!(again.is_solid(1000) && !again.is_solid(999));
+        assert!(!OpenTable::of(&mut opened, &table, 1).expect("open").is_solid(1000));
+    }
+}
