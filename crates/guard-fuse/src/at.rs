@@ -103,6 +103,30 @@ pub fn set_mode(descriptor: RawFd, mode: u32) -> io::Result<()> {
     check(unsafe { libc::fchmodat(libc::AT_FDCWD, path_of(descriptor).as_ptr(), mode, 0) }).map(drop)
 }
 
+/// Takes the bits away that let a program run as its owner or group, as a write by somebody else does.
+pub fn take_away_privileges(descriptor: RawFd) -> io::Result<()> {
+    let mode = stat_of(descriptor)?.st_mode;
+    // Setgid without the right to execute means something else.
+    let is_group = mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP;
+    let kept = mode & !(libc::S_ISUID | if is_group { libc::S_ISGID } else { 0 });
+    if kept == mode { Ok(()) } else { set_mode(descriptor, kept & 0o7777) }
+}
+
+/// Permissions for what is to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct Mode {
+    /// To be asked for.
+    pub asked: u32,
+    /// An ACL of the folder decides what comes of it, and no umask.
+    pub is_of_acl: bool,
+}
+
+/// What a program with a umask asks for in a folder.
+pub fn masked(folder: RawFd, mode: u32, umask: u32) -> Mode {
+    let is_of_acl = get_attribute(folder, Some(c"system.posix_acl_default"), &mut []).is_ok();
+    Mode { asked: if is_of_acl { mode } else { mode & !umask }, is_of_acl }
+}
+
 /// Changes the owner and the group.
 pub fn set_owner(descriptor: RawFd, user: Option<u32>, group: Option<u32>) -> io::Result<()> {
     let [user, group] = [user, group].map(|id| id.unwrap_or(u32::MAX));

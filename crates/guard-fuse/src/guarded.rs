@@ -13,7 +13,7 @@ use rotproof_guard::stat::reopen;
 use rotproof_guard::{GuardedFile, Store};
 
 use crate::MountOptions;
-use crate::at::{self, AsUser};
+use crate::at::{self, AsUser, Mode};
 use crate::attributes::{attributes, timespec};
 use crate::errors::{errno, io_error, of_trouble, trouble_io};
 use crate::handles::{Entry, Handle, Handles};
@@ -132,16 +132,19 @@ impl Guarded {
 
     /// Gives what was just made the permissions that its program asked for, if this process' own umask has taken some away. Where
     /// they come from an ACL of the folder, they stay.
-    pub(crate) fn give_mode(&self, descriptor: RawFd, wanted: u32) -> io::Result<()> {
-        let (mode, wanted) = (at::stat_of(descriptor)?.st_mode, wanted & 0o777);
-        if wanted & self.umask != 0 && mode & 0o777 == wanted & !self.umask {
+    pub(crate) fn give_mode(&self, descriptor: RawFd, wanted: Mode) -> io::Result<()> {
+        if wanted.is_of_acl || wanted.asked & 0o777 & self.umask == 0 {
+            return Ok(());
+        }
+        let (mode, wanted) = (at::stat_of(descriptor)?.st_mode, wanted.asked & 0o777);
+        if mode & 0o777 == wanted & !self.umask {
             at::set_mode(descriptor, mode & 0o7000 | wanted)?;
         }
         Ok(())
     }
 
     /// [`Guarded::give_mode`] by a name.
-    pub(crate) fn give_mode_of(&self, folder: RawFd, name: &CStr, wanted: u32) -> io::Result<()> {
+    pub(crate) fn give_mode_of(&self, folder: RawFd, name: &CStr, wanted: Mode) -> io::Result<()> {
         let made = at::open(folder, name, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
         self.give_mode(made.as_raw_fd(), wanted)
     }

@@ -113,6 +113,10 @@ impl GuardMount {
             let _ = settler.join();
         }
         match self.session.take() {
+            // Unmounted by somebody else.
+            Some(session) if session.guard.is_finished() => {
+                session.join().doing(|| "serving the guard".to_owned())
+            }
             Some(session) => session.umount_and_join().doing(|| "unmounting the guard".to_owned()),
             None => Ok(()),
         }

@@ -50,6 +50,7 @@ impl Filesystem for Guarded {
         for wanted in [
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
             InitFlags::FUSE_POSIX_ACL,
+            InitFlags::FUSE_DONT_MASK,
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_ASYNC_DIO,
         ] {
@@ -114,8 +115,9 @@ impl Filesystem for Guarded {
         reply: ReplyEntry,
     ) {
         let done = self.make(request, parent, name, |folder, name| {
-            at::make_node(folder, name, mode & !umask, device.into())?;
-            self.give_mode_of(folder, name, mode & !umask)
+            let mode = at::masked(folder, mode, umask);
+            at::make_node(folder, name, mode.asked, device.into())?;
+            self.give_mode_of(folder, name, mode)
         });
         answer!(reply, done, found => {
             reply.entry_with_ttls(&NAMES_FOR, &ATTRIBUTES_FOR, &found, Generation(0));
@@ -132,8 +134,9 @@ impl Filesystem for Guarded {
         reply: ReplyEntry,
     ) {
         let done = self.make(request, parent, name, |folder, name| {
-            at::make_folder(folder, name, mode & !umask)?;
-            self.give_mode_of(folder, name, mode & !umask)
+            let mode = at::masked(folder, mode, umask);
+            at::make_folder(folder, name, mode.asked)?;
+            self.give_mode_of(folder, name, mode)
         });
         answer!(reply, done, found => {
             reply.entry_with_ttls(&NAMES_FOR, &ATTRIBUTES_FOR, &found, Generation(0));
@@ -228,8 +231,9 @@ impl Filesystem for Guarded {
             };
             let below = {
                 let _user = AsUser::new(request.uid(), request.gid());
-                let below = File::from(at::open(folder.raw(), &name, kept, mode & !umask)?);
-                self.give_mode(below.as_raw_fd(), mode & !umask)?;
+                let mode = at::masked(folder.raw(), mode, umask);
+                let below = File::from(at::open(folder.raw(), &name, kept, mode.asked)?);
+                self.give_mode(below.as_raw_fd(), mode)?;
                 below
             };
             let handle = self.handle(below, flags)?;
@@ -288,7 +292,7 @@ impl Filesystem for Guarded {
     fn write(
         &self,
         _request: &Request,
-        _number: INodeNo,
+        number: INodeNo,
         handle: FileHandle,
         offset: u64,
         data: &[u8],
@@ -301,6 +305,13 @@ impl Filesystem for Guarded {
             Ok(handle) => handle,
             Err(error) => return reply.error(errno(&error)),
         };
+        if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            // The file system below would do it, were it not root who writes.
+            let done = self.nodes.get(number.0).and_then(|node| at::take_away_privileges(node.raw()));
+            if let Err(error) = done {
+                return reply.error(errno(&error));
+            }
+        }
         // Pages of a mapping have their place, whatever the file was opened for.
         let is_page = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let flags = if is_page { flags.0 & !libc::O_APPEND } else { flags.0 };

@@ -233,3 +233,57 @@ fn permissions_are_what_the_program_asked_for_whatever_the_umask_of_the_server()
     let mode = |name: &str| fs::metadata(rig.below(name)).expect(name).permissions().mode() & 0o777;
     assert_eq!(["folder", "file", "pipe", "masked"].map(mode), [0o773, 0o666, 0o666, 0o640]);
 }
+
+#[test]
+fn a_write_by_somebody_else_takes_away_the_right_to_run_as_the_owner() {
+    use std::os::unix::process::CommandExt;
+    let rig = Rig::with(MountOptions { allow_other: true, ..MountOptions::default() });
+    for path in [rig.path("above"), rig.below("below")] {
+        fs::write(&path, b"program").expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).expect("chmod");
+        let write = |user| {
+            let file = OpenOptions::new().append(true).open(&path).expect("open");
+            let done = std::process::Command::new("echo").arg("x").uid(user).gid(user).stdout(file).status();
+            assert!(done.expect("echo").success());
+            fs::metadata(&path).expect("stat").mode() & 0o7777
+        };
+        assert_eq!((write(0), write(65534)), (0o6777, 0o777), "{}", path.display());
+    }
+}
+
+#[test]
+fn an_acl_of_a_folder_decides_in_place_of_the_umask() {
+    // Version 2; then the owner, the group and others, each with a tag, permissions and no number.
+    let mut acl = 2u32.to_le_bytes().to_vec();
+    for (tag, permissions) in [(1u16, 7u16), (4, 7), (0x20, 5)] {
+        acl.extend(tag.to_le_bytes());
+        acl.extend(permissions.to_le_bytes());
+        acl.extend(u32::MAX.to_le_bytes());
+    }
+    let rig = Rig::new();
+    let modes = |folder: std::path::PathBuf| -> Vec<u32> {
+        fs::create_dir(&folder).expect("a folder");
+        let path = std::ffi::CString::new(folder.as_os_str().as_encoded_bytes()).expect("a text");
+        // SAFETY: texts that end with zero, and a value as long as told.
+        let set = unsafe {
+            libc::setxattr(
+                path.as_ptr(),
+                c"system.posix_acl_default".as_ptr(),
+                acl.as_ptr().cast(),
+                acl.len(),
+                0,
+            )
+        };
+        assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+        let script = "umask 077; : > file; mkdir folder; mkfifo pipe; cd ..; umask 027; : > other";
+        let done = std::process::Command::new("sh").args(["-ec", script]).current_dir(&folder).status();
+        assert!(done.expect("a shell").success());
+        ["file", "folder", "pipe", "../other"]
+            .map(|name| fs::metadata(folder.join(name)).expect("stat").mode() & 0o7777)
+            .to_vec()
+    };
+    let above = modes(rig.path("above"));
+    fs::remove_file(rig.path("other")).expect("it is there");
+    assert_eq!(above, modes(rig.below("below")));
+    assert_eq!(above, [0o664, 0o775, 0o664, 0o640]);
+}
