@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use rotproof_guard_fuse::MountOptions;
+
 use crate::rig::{Rig, bytes};
-use crate::scripts::{COMPILER, COPIES, GIT, database, need, run};
+use crate::scripts::{COMPILER, COPIES, GIT, Postgres, database, need, postgres, run};
 
 fn good(folder: &Path, script: &str) -> String {
     let (is_good, text) = run(folder, &[], script);
@@ -39,6 +41,20 @@ fn a_database_works_in_both_of_its_modes_and_a_flip_is_an_error() {
     let (is_good, text) = run(&rig.path(""), &[], "sqlite3 delete.db 'select sum(length(b)) from t;'");
     // SQLite calls EIO of a read a malformed database.
     assert!(!is_good && rig.store.counts.now().refused > 0, "{text}");
+}
+
+#[test]
+fn postgresql_works_and_a_flip_in_its_table_is_an_error() {
+    need("pg_ctlcluster", "postgresql");
+    let rig = Rig::with(MountOptions { allow_other: true, ..MountOptions::default() });
+    let script = |step| postgres(&rig.path(""), "", None, step);
+    let text = good(&rig.path(""), &script(Postgres::Make));
+    rig.assert_all_verified();
+    let table = format!("pg/{}", text.lines().last().expect("where the table is"));
+    rig.flip_on_disk(&table, 16 * 4096 * 8 + 12_345);
+    let (is_good, text) = run(&rig.path(""), &[], &script(Postgres::Read));
+    assert!(!is_good && text.contains("Input/output error"), "{text}");
+    assert!(rig.store.counts.now().refused > 0, "{text}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Programs that know nothing of the guard, unchanged; and what they are told when a bit flips below them.
 
-use crate::rig::Rig;
-use crate::scripts::{COMPILER, COPIES, GIT, database, need};
+use crate::rig::{Rig, library};
+use crate::scripts::{COMPILER, COPIES, GIT, Postgres, database, need, postgres, run};
 
 #[test]
 fn git_works_and_a_flip_in_its_pack_is_an_error() {
@@ -32,6 +32,30 @@ fn a_database_works_and_a_flip_is_an_error() {
 }
 
 #[test]
+fn postgresql_works_and_a_flip_in_its_table_is_an_error_or_repaired() {
+    need("pg_ctlcluster", "postgresql");
+    let rig = Rig::new();
+    let root = rig.root();
+    let with = "LD_PRELOAD=/media/library ROTPROOF_GUARD_ROOT=/mnt";
+    let (is_good, text) = run(&root, &[], &postgres(&root, with, Some(library()), Postgres::Make));
+    assert!(is_good, "{text}");
+    let table = format!("pg/{}", text.lines().last().expect("where the table is"));
+    let report = rig.check();
+    assert!(report.rotten_count == 0 && report.failed.is_empty(), "{report:?}");
+    assert!(!report.unguarded.contains(&table) && !report.foreign.contains(&table), "{report:?}");
+    let mirror = rig.beside("mirror");
+    assert!(run(&root, &[], &format!("cp -a . {}", mirror.display())).0, "copied");
+    rig.flip_on_disk(&table, 16 * 4096 * 8 + 12_345);
+    let (is_good, text) = run(&root, &[], &postgres(&root, with, Some(library()), Postgres::Read));
+    assert!(!is_good && text.contains("Input/output error"), "{text}");
+    // With a second copy nobody notices.
+    let report = rig.repair(&mirror);
+    assert_eq!((report.repaired_count, report.rotten_count), (1, 0), "{report:?}");
+    let (is_good, text) = run(&root, &[], &postgres(&root, with, Some(library()), Postgres::Read));
+    assert!(is_good && text.contains("2000000"), "{text}");
+}
+
+#[test]
 fn a_database_that_maps_its_index_for_writing_works_and_nothing_is_claimed_of_that() {
     need("sqlite3", "sqlite3");
     let rig = Rig::new();
@@ -52,7 +76,7 @@ fn archives_and_copies_come_back_and_a_flip_is_mended_from_a_mirror() {
     rig.assert_all_guarded();
     let mirror = rig.beside("mirror");
     let copy = format!("cp -a {} {}", rig.root().display(), mirror.display());
-    assert!(crate::scripts::run(&rig.root(), &[], &copy).0);
+    assert!(run(&rig.root(), &[], &copy).0);
     rig.flip_on_disk("a.tar", 50 * 4096 * 8 + 5);
     rig.flip_on_disk("copy/f20", 4096 * 8);
     let (is_good, text) = rig.run("tar xOf a.tar > /dev/null");

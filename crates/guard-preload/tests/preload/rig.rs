@@ -85,6 +85,15 @@ impl Rig {
             .expect("a report")
     }
 
+    /// A check that takes wrong blocks from a second copy.
+    pub fn repair(&self, mirror: &Path) -> CheckReport {
+        let store = self.store();
+        store.set_mirror(Some(mirror.to_owned()));
+        let options = CheckOptions { rate_max: None, threads: 1 };
+        check(&store, &[self.root()], options, &CheckProgress::default(), &AtomicBool::new(false))
+            .expect("a report")
+    }
+
     pub fn status(&self) -> Status {
         status(&self.store()).expect("a status")
     }
