@@ -103,13 +103,12 @@ pub fn set_mode(descriptor: RawFd, mode: u32) -> io::Result<()> {
     check(unsafe { libc::fchmodat(libc::AT_FDCWD, path_of(descriptor).as_ptr(), mode, 0) }).map(drop)
 }
 
-/// Takes the bits away that let a program run as its owner or group, as a write by somebody else does.
-pub fn take_away_privileges(descriptor: RawFd) -> io::Result<()> {
-    let mode = stat_of(descriptor)?.st_mode;
-    // Setgid without the right to execute means something else.
-    let is_group = mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP;
-    let kept = mode & !(libc::S_ISUID | if is_group { libc::S_ISGID } else { 0 });
-    if kept == mode { Ok(()) } else { set_mode(descriptor, kept & 0o7777) }
+/// Takes the bits away that let a program run as its owner or group, as a write by somebody else does whose group is this.
+pub fn take_away_privileges(descriptor: RawFd, group: u32) -> io::Result<()> {
+    let stat = stat_of(descriptor)?;
+    let loses_group = stat.st_mode & libc::S_IXGRP != 0 || stat.st_gid != group;
+    let kept = stat.st_mode & !(libc::S_ISUID | if loses_group { libc::S_ISGID } else { 0 });
+    if kept == stat.st_mode { Ok(()) } else { set_mode(descriptor, kept & 0o7777) }
 }
 
 /// Permissions for what is to be made.

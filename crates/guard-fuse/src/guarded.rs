@@ -201,9 +201,10 @@ impl Guarded {
             let is_link = stat.st_mode & libc::S_IFMT == libc::S_IFLNK;
             // Attached before the time changes, which otherwise looks like somebody else's doing.
             let file = self.guards(&stat).then(|| self.open_guarded(node.raw(), false).ok()).flatten();
-            at::set_times(node.raw(), is_link, times.map(timespec))?;
-            if let Some(file) = file {
-                file.touched();
+            let set = || at::set_times(node.raw(), is_link, times.map(timespec));
+            match file {
+                Some(file) => file.set_times(set).map_err(|error| io_error(&error))??,
+                None => set()?,
             }
         }
         Ok(attributes(&at::stat_of(node.raw())?, number.0))

@@ -48,6 +48,9 @@ impl Default for MountOptions {
 /// How often marks of regions are taken away from files that nobody writes to.
 const SETTLE_EVERY: Duration = Duration::from_secs(5);
 
+/// How long files are kept attached that nobody opens.
+const KEPT_FOR: Duration = Duration::from_secs(10);
+
 /// A mount that is served until it is undone.
 pub struct GuardMount {
     session: Option<BackgroundSession>,
@@ -87,6 +90,7 @@ impl GuardMount {
             .name("guard-settler".to_owned())
             .spawn(move || {
                 while stopped.recv_timeout(SETTLE_EVERY) == Err(RecvTimeoutError::Timeout) {
+                    store.let_go(KEPT_FOR);
                     for file in store.open_files() {
                         // Tried again next time.
                         let _ = file.settle_if_idle(SETTLE_EVERY);

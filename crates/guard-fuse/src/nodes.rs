@@ -10,6 +10,9 @@ use parking_lot::Mutex;
 
 /// The number of the root.
 pub const ROOT: u64 = 1;
+/// Numbers of what is on another file system than the root begin behind this; others are those of the file system below, as a
+/// folder lists them.
+const FOREIGN: u64 = 1 << 63;
 
 /// See the head of the module.
 #[derive(Debug)]
@@ -30,6 +33,7 @@ struct Inner {
     nodes: HashMap<u64, (Arc<Node>, u64)>,
     numbers: HashMap<(u64, u64), u64>,
     last: u64,
+    device: u64,
 }
 
 /// All of them.
@@ -45,7 +49,8 @@ impl Nodes {
         let inner = Inner {
             nodes: HashMap::from([(ROOT, (node, 1))]),
             numbers: HashMap::from([(key, ROOT)]),
-            last: ROOT,
+            last: FOREIGN,
+            device: stat.st_dev,
         };
         Ok(Self(Mutex::new(inner)))
     }
@@ -67,8 +72,14 @@ impl Nodes {
             *lookups += 1;
             return number;
         }
-        inner.last += 1;
-        let number = inner.last;
+        // An inode that is held by a descriptor keeps its number for itself.
+        let is_free = key.0 == inner.device && (ROOT + 1..FOREIGN).contains(&key.1);
+        let number = if is_free && !inner.nodes.contains_key(&key.1) {
+            key.1
+        } else {
+            inner.last += 1;
+            inner.last
+        };
         inner.nodes.insert(number, (Arc::new(Node { descriptor, key }), 1));
         inner.numbers.insert(key, number);
         number

@@ -291,7 +291,7 @@ impl Filesystem for Guarded {
 
     fn write(
         &self,
-        _request: &Request,
+        request: &Request,
         number: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -307,7 +307,8 @@ impl Filesystem for Guarded {
         };
         if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             // The file system below would do it, were it not root who writes.
-            let done = self.nodes.get(number.0).and_then(|node| at::take_away_privileges(node.raw()));
+            let group = request.gid();
+            let done = self.nodes.get(number.0).and_then(|node| at::take_away_privileges(node.raw(), group));
             if let Err(error) = done {
                 return reply.error(errno(&error));
             }

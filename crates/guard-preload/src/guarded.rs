@@ -322,6 +322,10 @@ pub fn before_fork() {
     }
     INSIDE.set(true);
     let store = STORE.lock().clone();
+    // The child would have to lock each of them once more.
+    if let Some(store) = &store {
+        store.let_go(std::time::Duration::ZERO);
+    }
     *FOR_CHILD.lock() = store.map(|store| store.before_fork());
 }
 

@@ -146,19 +146,20 @@ unsafe fn file_at(folder: c_int, path: *const c_char, flags: c_int) -> Option<Ar
 /// As `utimensat`.
 unsafe fn set_times_at(folder: c_int, path: *const c_char, times: *const timespec, flags: c_int) -> c_int {
     // SAFETY: the caller's word.
-    let (file, answer) = unsafe {
-        let file = file_at(folder, path, flags);
-        (file, call!(SYS_utimensat, folder, path, times, flags) as c_int)
+    let file = unsafe { file_at(folder, path, flags) };
+    // SAFETY: the caller's word.
+    let set = || match unsafe { call!(SYS_utimensat, folder, path, times, flags) } {
+        0 => Ok(()),
+        _ => Err(raw::errno()),
     };
-    if let Some(file) = file {
-        within(move || {
-            if answer == 0 {
-                file.touched();
-            }
-            drop(file);
-        });
+    let done = match file {
+        None => set(),
+        Some(file) => within(move || file.set_times(set)).and_then(Result::ok).unwrap_or(Err(libc::EIO)),
+    };
+    match done {
+        Ok(()) => 0,
+        Err(errno) => raw::fail(errno),
     }
-    answer
 }
 
 /// # Safety

@@ -457,6 +457,7 @@ fn work(
 /// Removes tables whose files are gone: files that were deleted behind the guard's back.
 fn remove_orphans(store: &Arc<Store>) -> Result<u64> {
     let tables: Vec<u64> = crate::status::table_inodes(store)?;
+    store.let_go(Duration::ZERO);
     // Looked for after the tables, so that a file which is made meanwhile is not taken for gone.
     let (files, failed) = files_below(store, store.root());
     if !failed.is_empty() {

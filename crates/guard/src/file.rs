@@ -6,19 +6,20 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
+use crate::clock;
 use crate::format::{Entry, EntryPage, Header, Pair, REGIONS};
-use crate::live::{Live, flag, has_bit, set_bit, state};
+use crate::live::{Live, flag, has_bit, state};
 use crate::lock::{SharedGuard, lock_file};
 use crate::opened::OpenTable;
 use crate::stat::{Stat, keep, reopen, same};
-use crate::store::Store;
+use crate::store::{Core, Store};
 use crate::sum::BLOCK_U64;
 use crate::table::{Found, Table};
 use crate::view::View;
@@ -28,7 +29,7 @@ const REGION_SHIFT_MIN: u32 = 20;
 
 /// See the head of the module.
 pub struct GuardedFile {
-    pub(crate) store: Arc<Store>,
+    pub(crate) store: Arc<Core>,
     pub(crate) pair: Pair,
     pub(crate) inode: u64,
     pub(crate) birth: crate::format::Moment,
@@ -38,7 +39,13 @@ pub struct GuardedFile {
     writer: OnceLock<File>,
     direct: OnceLock<Option<File>>,
     pub(crate) live: Live,
-    attached: Mutex<File>,
+    /// What says that this process uses it: of its own after a fork, else the opening of the live table.
+    attached: Mutex<Option<File>>,
+    is_kept: AtomicBool,
+    /// Somebody opened it for writing, and it is to be opened so once that is wanted.
+    may_write: AtomicBool,
+    /// Blocks that were last verified before this second are verified by their strong sums: [`clock::seconds`].
+    pub(crate) since: AtomicU64,
     pub(crate) view: View,
     pub(crate) table: Table,
     pub(crate) opened: Mutex<Option<OpenTable>>,
@@ -56,6 +63,13 @@ pub(crate) fn blocks_of(size: u64) -> u64 {
     size.div_ceil(BLOCK_U64)
 }
 
+/// Whether what a descriptor stands for may be opened for writing by this process.
+fn may_write(descriptor: RawFd) -> bool {
+    let flags = libc::AT_EMPTY_PATH | libc::AT_EACCESS;
+    // SAFETY: an empty path means the descriptor.
+    unsafe { libc::syscall(libc::SYS_faccessat2, descriptor, c"".as_ptr(), libc::W_OK, flags) == 0 }
+}
+
 impl GuardedFile {
     /// The guarded file that an open descriptor stands for; `O_PATH` will do. `name` is for people. With `writes` it can be
     /// written to.
@@ -68,24 +82,40 @@ impl GuardedFile {
             let what = format!("{} is no file that this guard protects", name.display());
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
+        let store = store.core();
         let known = match store.known(stat.inode) {
             Some(known) => known,
             None => store.remember(&Arc::new(Self::attach(store, descriptor, writes, name)?)),
         };
         if known.size() != stat.size {
             known.notice_size()?;
+        } else if known.is_kept.load(Ordering::Relaxed) && Arc::strong_count(&known) == 2 {
+            known.open_again(stat)?;
         }
         if writes && !known.is_opened_to_write && known.writer.get().is_none() {
-            let writer = reopen(descriptor, libc::O_RDWR).or_else(|_| same(descriptor, true)).doing(doing)?;
-            let _ = known.writer.set(writer);
+            if known.size() > 0 && may_write(descriptor) {
+                // Many a file that may be written to is only read. Who writes has it opened for that.
+                known.may_write.store(true, Ordering::Relaxed);
+            } else {
+                let writer =
+                    reopen(descriptor, libc::O_RDWR).or_else(|_| same(descriptor, true)).doing(doing)?;
+                let _ = known.writer.set(writer);
+            }
+        }
+        // Who writes leaves the table behind when it is closed; who reads alone will often read again.
+        if stat.links > 0 && !known.is_opened_to_write && known.writer.get().is_none() {
+            store.kept.keep(&known);
+        } else if known.is_kept.load(Ordering::Relaxed) {
+            store.kept.let_go(stat.inode);
         }
         Ok(known)
     }
 
-    fn attach(store: &Arc<Store>, descriptor: RawFd, writes: bool, name: &Path) -> Result<Self> {
+    fn attach(store: &Arc<Core>, descriptor: RawFd, writes: bool, name: &Path) -> Result<Self> {
         let doing = || format!("opening {}", name.display());
         // One opening for reading and writing, where there may be one.
-        let both = if writes { reopen(descriptor, libc::O_RDWR).ok() } else { None };
+        let is_new = writes && Stat::of(descriptor).is_ok_and(|stat| stat.size == 0);
+        let both = if is_new { reopen(descriptor, libc::O_RDWR).ok() } else { None };
         let is_opened_to_write = both.is_some();
         let file = match both {
             Some(both) => both,
@@ -104,9 +134,8 @@ impl GuardedFile {
                 .mode(0o666)
                 .open(&path)
                 .doing(|| format!("opening {}", path.display()))?;
-            let attached = keep(shared.try_clone().doing(doing)?);
             let shared = keep(shared);
-            lock_file(&attached, libc::LOCK_SH, doing)?;
+            lock_file(&shared, libc::LOCK_SH, doing)?;
             let live = Live::new(shared, blocks_of(stat.size))?;
             let name = name.strip_prefix(store.root()).unwrap_or(name);
             let opened = Self {
@@ -120,7 +149,10 @@ impl GuardedFile {
                 writer: OnceLock::new(),
                 direct: OnceLock::new(),
                 live,
-                attached: Mutex::new(attached),
+                attached: Mutex::new(None),
+                is_kept: AtomicBool::new(false),
+                may_write: AtomicBool::new(false),
+                since: AtomicU64::new(1),
                 view: View::new(),
                 opened: Mutex::new(None),
                 name: Mutex::new(name.to_string_lossy().into_owned()),
@@ -147,12 +179,32 @@ impl GuardedFile {
         }
         head.state.fetch_or(state::FOREIGN, Ordering::Relaxed);
         head.state.fetch_and(!state::COMPLETE, Ordering::Relaxed);
-        for block in blocks_of(size.min(before))..blocks_of(before) {
+        let gone = self.live.touched(blocks_of(size.min(before))..blocks_of(before));
+        for block in gone.into_iter().flatten() {
             let Some(entry) = self.live.entry(block) else { break };
             entry.flags.store(0, Ordering::Release);
         }
         head.size.store(size, Ordering::Release);
         Ok(())
+    }
+
+    /// It was kept attached while nobody had it open. So it may come from the disk again, and somebody may have changed it.
+    fn open_again(&self, stat: Stat) -> Result<()> {
+        let head = self.live.head();
+        let modified = stat.modified_nanoseconds();
+        let mut since = clock::seconds();
+        if modified > head.written.load(Ordering::Relaxed) && modified != head.seen.load(Ordering::Relaxed) {
+            let _lock = self.lock_writers()?;
+            self.is_foreign();
+            since += 1;
+        }
+        self.since.fetch_max(since, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Notes whether it is kept attached, and says whether it was.
+    pub(crate) fn set_kept(&self, is_kept: bool) -> bool {
+        self.is_kept.swap(is_kept, Ordering::Relaxed)
     }
 
     /// Looks up what the table on the disk says of the file as a whole.
@@ -209,9 +261,9 @@ impl GuardedFile {
         let mut bits = if header.is_complete { state::COMPLETE } else { 0 };
         let differs = header.size != stat.size || header.modified != stat.modified;
         let crashed = header.session != self.store.session();
-        (0..REGIONS).filter(|region| header.is_marked(*region)).for_each(|region| {
-            set_bit(&head.marked, region);
-        });
+        for (mark, word) in head.marked.iter().zip(header.regions.iter()) {
+            mark.fetch_or(*word, Ordering::Relaxed);
+        }
         if header.is_unsynced {
             bits |= state::UNSYNCED;
         }
@@ -242,8 +294,19 @@ impl GuardedFile {
 
     /// The descriptor that is written to.
     pub(crate) fn writer(&self) -> std::io::Result<&File> {
-        let file = if self.is_opened_to_write { Some(&self.file) } else { self.writer.get() };
-        file.ok_or_else(|| std::io::Error::from_raw_os_error(libc::EBADF))
+        if self.is_opened_to_write {
+            return Ok(&self.file);
+        }
+        if let Some(writer) = self.writer.get() {
+            return Ok(writer);
+        }
+        if !self.may_write.load(Ordering::Relaxed) {
+            return Err(std::io::Error::from_raw_os_error(libc::EBADF));
+        }
+        let opened = reopen(self.file.as_raw_fd(), libc::O_RDWR)?;
+        let writer = self.writer.get_or_init(|| opened);
+        self.store.kept.let_go(self.inode);
+        Ok(writer)
     }
 
     /// A descriptor past the cache, where the file system has that.
@@ -313,15 +376,23 @@ impl GuardedFile {
 
     /// See [`Store::in_child`].
     pub(crate) fn replace_attached(&self, again: File) {
-        *self.attached.lock() = keep(again);
+        *self.attached.lock() = Some(keep(again));
     }
 
     /// Leaves the table on the disk as the last process leaves it.
     fn detach(&self) -> Result<()> {
+        if self.is_dirty() && self.live.head().cut.load(Ordering::Relaxed) == 0 {
+            // With others free to open and close; whatever comes of it, the last one looks again.
+            let stat = Stat::of(self.file.as_raw_fd());
+            if self.live.is_ready() && stat.is_ok_and(|stat| stat.links > 0) {
+                let _ = self.store_unsynced();
+            }
+        }
         self.store.exclusively(|| {
             let attached = self.attached.lock();
+            let attached = attached.as_ref().unwrap_or(self.live.file());
             let doing = || format!("closing {}", self.name());
-            if !lock_file(&attached, libc::LOCK_EX | libc::LOCK_NB, doing)? {
+            if !lock_file(attached, libc::LOCK_EX | libc::LOCK_NB, doing)? {
                 return Ok(());
             }
             let stat = Stat::of(self.file.as_raw_fd()).doing(doing)?;
@@ -349,6 +420,7 @@ impl Drop for GuardedFile {
         // What could not be left on the disk is still in memory, and nobody is here to be told.
         let _ = self.detach();
         // Said, and not left to closing: a process that another thread starts at this moment has the opening too.
-        let _ = lock_file(self.attached.get_mut(), libc::LOCK_UN, String::new);
+        let attached = self.attached.get_mut().as_ref().unwrap_or(self.live.file());
+        let _ = lock_file(attached, libc::LOCK_UN, String::new);
     }
 }

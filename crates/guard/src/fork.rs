@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::file::GuardedFile;
 use crate::lock::lock_file;
-use crate::store::Store;
+use crate::store::Core;
 
 /// What the child is to have; see [`Store::before_fork`].
 pub struct ForChild {
@@ -16,7 +16,7 @@ pub struct ForChild {
     files: Vec<(Arc<GuardedFile>, File)>,
 }
 
-impl Store {
+impl Core {
     /// To be called before `fork`, while no other thread of this process uses the guard. The child calls
     /// [`Store::in_child`] with what this gives; the parent drops it.
     ///

@@ -24,6 +24,7 @@ pub mod fork;
 pub mod format;
 mod heal;
 pub mod journal;
+mod kept;
 mod live;
 mod lock;
 mod mapped;

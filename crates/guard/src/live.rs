@@ -195,6 +195,11 @@ impl Live {
         }
     }
 
+    /// What is mapped.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Whether somebody has filled the head.
     pub fn is_ready(&self) -> bool {
         self.head().is_ready.load(Ordering::Acquire) == 1
@@ -268,6 +273,35 @@ impl Live {
         self.now.store(std::ptr::from_ref(&*mapping).cast_mut(), Ordering::Release);
         all.push(mapping);
         Ok(())
+    }
+
+    /// The parts of a range of blocks whose entries somebody has touched: all others are as if nobody had looked them up. A file may be
+    /// long and mostly holes.
+    pub fn touched(&self, blocks: std::ops::Range<u64>) -> Vec<std::ops::Range<u64>> {
+        let blocks = blocks.start..blocks.end.min(self.mapping().blocks).max(blocks.start);
+        if blocks.end - blocks.start <= ROOM_MIN {
+            return vec![blocks];
+        }
+        let seek = |from: u64, what| {
+            // SAFETY: takes an open descriptor and numbers; nobody uses its position.
+            let found = unsafe { libc::lseek(self.file.as_raw_fd(), from.cast_signed(), what) };
+            u64::try_from(found).ok()
+        };
+        let place = |block: u64| HEAD as u64 + block * ENTRY as u64;
+        let mut parts = Vec::new();
+        let mut at = blocks.start;
+        while at < blocks.end
+            && let Some(begin) = seek(place(at), libc::SEEK_DATA)
+            && let Some(end) = seek(begin, libc::SEEK_HOLE)
+        {
+            let begin = (begin.saturating_sub(HEAD as u64) / ENTRY as u64).max(at);
+            let end = (end.saturating_sub(HEAD as u64) / ENTRY as u64).min(blocks.end);
+            if begin < end {
+                parts.push(begin..end);
+            }
+            at = end.max(at + 1);
+        }
+        parts
     }
 
     /// The region of a block.

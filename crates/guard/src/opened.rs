@@ -7,8 +7,12 @@ use std::os::fd::AsRawFd;
 use rotproof_block::Result;
 use rotproof_block::error::IoContext;
 
+use crate::format::PAGE;
 use crate::stat::keep;
 use crate::table::Table;
+
+/// Ranges of a table with holes that are looked at; the pages of others are solid once they were written.
+const RANGES_MAX: usize = 64;
 
 /// See the head of the module.
 pub struct OpenTable {
@@ -42,6 +46,34 @@ impl OpenTable {
     /// Whether a page is solid.
     pub fn is_solid(&self, page: u64) -> bool {
         self.solid.get((page / 64) as usize).is_some_and(|word| word >> (page % 64) & 1 == 1)
+    }
+
+    /// Makes the table durable. All pages that had a place on the disk before are solid then.
+    pub fn sync(&mut self, table: &Table) -> Result<()> {
+        let pages = self.placed();
+        table.sync(&self.file)?;
+        pages.into_iter().flatten().for_each(|page| self.set_solid(page));
+        Ok(())
+    }
+
+    /// Ranges of pages that are no holes.
+    fn placed(&self) -> Vec<std::ops::Range<u64>> {
+        let seek = |from: i64, what| {
+            // SAFETY: takes an open descriptor and numbers; nobody uses its position.
+            unsafe { libc::lseek(self.file.as_raw_fd(), from, what) }
+        };
+        let mut ranges = Vec::new();
+        let mut at = 0;
+        while ranges.len() < RANGES_MAX {
+            let begin = seek(at, libc::SEEK_DATA);
+            let end = if begin < 0 { -1 } else { seek(begin, libc::SEEK_HOLE) };
+            if end <= begin {
+                break;
+            }
+            ranges.push((begin as u64).div_ceil(PAGE as u64)..end as u64 / PAGE as u64);
+            at = end;
+        }
+        ranges
     }
 
     /// Says that a page was made durable with all that the file system knows of it.

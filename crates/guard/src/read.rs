@@ -42,6 +42,10 @@ impl GuardedFile {
     pub fn read_with_sums(&self, to: &mut [u8], offset: u64, tell: &mut dyn FnMut(u64)) -> Outcome<usize> {
         let now = clock::seconds();
         let mut done = 0;
+        let there = self.size().saturating_sub(offset).min(to.len() as u64);
+        if there > BLOCK_U64 {
+            self.view.bring_in(&self.file, offset, there);
+        }
         while done < to.len() {
             let at = offset + done as u64;
             let size = self.size();
@@ -73,8 +77,8 @@ impl GuardedFile {
         }
         let verified = entry.verified.load(Ordering::Relaxed);
         match self.store.settings().switch_seconds {
-            // Not yet verified in this session: it may come from the disk.
-            _ if verified == 0 => Kind::Strong,
+            // Not yet verified since it was opened: it may come from the disk.
+            _ if verified < self.since.load(Ordering::Relaxed) => Kind::Strong,
             Some(seconds) if now.saturating_sub(verified) >= u64::from(seconds) => Kind::Strong,
             _ => Kind::Light,
         }

@@ -50,12 +50,15 @@ impl GuardedFile {
                 self.mark(last, last)?;
             }
         }
-        let cut = last..blocks_of(before);
-        cut.clone().filter_map(|block| self.live.entry(block)).for_each(crate::live::LiveEntry::begin);
+        // Of others nobody knows anything: whoever wants them asks for the lock.
+        let cut = self.live.touched(last..blocks_of(before));
+        let blocks = || cut.iter().flat_map(Clone::clone);
+        let entries = || blocks().filter_map(|block| self.live.entry(block));
+        entries().for_each(crate::live::LiveEntry::begin);
         let done = writer.set_len(size);
         if done.is_ok() {
             head.size.store(size, Ordering::Release);
-            for block in cut.clone() {
+            for block in blocks() {
                 let Some(entry) = self.live.entry(block) else { break };
                 if block > last || within == 0 {
                     // Looked up anew, it is behind the end: zeros if the file grows again.
@@ -73,7 +76,7 @@ impl GuardedFile {
             }
             head.written.store(clock::wall_nanoseconds(), Ordering::Relaxed);
         }
-        cut.filter_map(|block| self.live.entry(block)).for_each(crate::live::LiveEntry::end);
+        entries().for_each(crate::live::LiveEntry::end);
         Ok(done?)
     }
 

@@ -16,6 +16,7 @@ use crate::counts::Counts;
 use crate::file::GuardedFile;
 use crate::format::{PAGE, Pair, Settings};
 use crate::journal::Journal;
+use crate::kept::Kept;
 use crate::lock::lock_file;
 use crate::stat::keep;
 use crate::sum::Algorithm;
@@ -50,8 +51,25 @@ impl Default for StoreOptions {
     }
 }
 
-/// A guard that is open in this process.
-pub struct Store {
+/// A guard that is open in this process. Files of it that are kept attached are let go with it.
+pub struct Store(Arc<Core>);
+
+impl std::ops::Deref for Store {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.0
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.0.kept.close();
+    }
+}
+
+/// What a guard's files hold of it.
+pub struct Core {
     root: PathBuf,
     folder: PathBuf,
     settings: Settings,
@@ -62,6 +80,7 @@ pub struct Store {
     alive: Mutex<File>,
     attach: Mutex<File>,
     files: Mutex<HashMap<u64, Weak<GuardedFile>>>,
+    pub(crate) kept: Kept,
     mirror: Mutex<Option<PathBuf>>,
     journal: Journal,
     is_end_to_end: AtomicBool,
@@ -73,7 +92,7 @@ pub struct Store {
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("root", &self.root).finish_non_exhaustive()
+        f.debug_struct("Store").field("root", &self.0.root).finish_non_exhaustive()
     }
 }
 
@@ -142,8 +161,9 @@ impl Store {
         lock_file(&attach, libc::LOCK_UN, doing)?;
         let is_beside = folder.metadata().doing(doing)?.dev() == device;
         let is_flushed_at_once = is_beside && crate::opened::is_flushed_at_once(&alive);
-        Ok(Arc::new(Self {
+        Ok(Arc::new(Self(Arc::new(Core {
             is_flushed_at_once,
+            kept: Kept::new(),
             journal: Journal::new(folder.join(JOURNAL)),
             root,
             folder,
@@ -158,9 +178,16 @@ impl Store {
             is_end_to_end: AtomicBool::new(false),
             leaves_out_marks: AtomicBool::new(false),
             counts: Counts::default(),
-        }))
+        }))))
     }
 
+    /// For the files of it.
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.0
+    }
+}
+
+impl Core {
     /// The guarded directory.
     pub fn root(&self) -> &Path {
         &self.root
@@ -262,6 +289,11 @@ impl Store {
         self.files.lock().values().filter_map(Weak::upgrade).collect()
     }
 
+    /// Lets go of files that are kept attached though nobody has them open: all, or those that nobody has opened for so long.
+    pub fn let_go(&self, idle: std::time::Duration) {
+        self.kept.let_go_idle(idle);
+    }
+
     /// With all processes kept from opening and closing files of this guard.
     pub fn exclusively<T>(&self, act: impl FnOnce() -> Result<T>) -> Result<T> {
         let file = self.attach.lock();
@@ -291,6 +323,7 @@ impl Store {
     /// The last name of a file is gone. If nobody has it open, its table goes too; otherwise the last one who closes it takes
     /// that away.
     pub fn deleted(&self, inode: u64) -> Result<()> {
+        self.kept.let_go(inode);
         self.exclusively(|| if self.live_path(inode).exists() { Ok(()) } else { self.table(inode).remove() })
     }
 
@@ -422,7 +455,7 @@ fn join_session(folder: &Path, alive: &mut File) -> Result<([u8; 16], PathBuf)> 
     Ok((session.id, place(session.id)))
 }
 
-impl Drop for Store {
+impl Drop for Core {
     /// The last process takes the shared memory away, if nothing is left in it.
     fn drop(&mut self) {
         let (session, shared, alive) = (self.session, &self.shared, self.alive.get_mut());

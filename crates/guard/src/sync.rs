@@ -33,7 +33,7 @@ struct Snapshot {
 }
 
 /// Pages of the table that a snapshot writes, counted from its beginning.
-fn pages_of<'a>(snapshot: &'a Snapshot, header: &Header) -> impl Iterator<Item = u64> + Clone + use<'a> {
+fn pages_of<'a>(snapshot: &'a Snapshot, header: &Header) -> impl Iterator<Item = u64> + use<'a> {
     let header = header.generation % HEADERS;
     std::iter::once(header).chain(snapshot.pages.iter().map(|(index, _)| HEADERS + index))
 }
@@ -81,8 +81,8 @@ impl GuardedFile {
         let lock = head.syncers.lock();
         if lock.is_orphaned {
             for region in (0..REGIONS).filter(|region| has_bit(&head.marked, *region)) {
-                let entries = self.live.blocks_of(region).map_while(|block| self.live.entry(block));
-                for entry in entries {
+                let blocks = self.live.touched(self.live.blocks_of(region)).into_iter().flatten();
+                for entry in blocks.filter_map(|block| self.live.entry(block)) {
                     if entry.flags.load(Ordering::Acquire) & flag::LOADED != 0 {
                         entry.flags.fetch_or(flag::DIRTY, Ordering::AcqRel);
                     }
@@ -96,7 +96,7 @@ impl GuardedFile {
     /// Makes data and sums durable. Where their order is free, both are on their way at the same time, and where the table
     /// needs nothing but its pages written, the flush that makes the data durable makes it so too.
     fn make_durable(&self, snapshot: &Snapshot, data_only: bool) -> Outcome<()> {
-        let file = self.writer().unwrap_or(&self.file);
+        let file = &self.file;
         let sync = || if data_only { file.sync_data() } else { file.sync_all() };
         if !snapshot.is_free {
             sync()?;
@@ -110,16 +110,15 @@ impl GuardedFile {
         let mut opened = self.opened.lock();
         let table = OpenTable::of(&mut opened, &self.table, head.cuts.load(Ordering::Relaxed))?;
         let header = self.write_table(table, snapshot, stat)?;
-        let pages = pages_of(snapshot, &header);
+        let mut pages = pages_of(snapshot, &header);
         table.begin()?;
-        if self.store.is_flushed_at_once() && pages.clone().all(|page| table.is_solid(page)) {
+        if self.store.is_flushed_at_once() && pages.all(|page| table.is_solid(page)) {
             begin_writing(file)?;
             table.wait()?;
             sync()?;
         } else {
             sync()?;
-            self.table.sync(table.file())?;
-            pages.for_each(|page| table.set_solid(page));
+            table.sync(&self.table)?;
         }
         drop(opened);
         self.note_saved(snapshot, stat, true);
@@ -148,7 +147,7 @@ impl GuardedFile {
         let mut is_free = !is_unsynced && !self.store.leaves_out_marks();
         for region in (0..REGIONS).filter(|region| has_bit(&head.dirty, *region)) {
             let range = self.live.blocks_of(region);
-            for block in range.start..range.end.min(count) {
+            for block in self.live.touched(range.start..range.end.min(count)).into_iter().flatten() {
                 let Some(entry) = self.live.entry(block) else { break };
                 let flags = entry.flags.load(Ordering::Acquire);
                 if flags & flag::DIRTY == 0 {
@@ -277,10 +276,9 @@ impl GuardedFile {
             head.cuts.fetch_add(1, Ordering::Relaxed);
         }
         let table = OpenTable::of(&mut opened, &self.table, head.cuts.load(Ordering::Relaxed))?;
-        let header = self.write_table(table, snapshot, stat)?;
+        self.write_table(table, snapshot, stat)?;
         if is_synced {
-            self.table.sync(table.file())?;
-            pages_of(snapshot, &header).for_each(|page| table.set_solid(page));
+            table.sync(&self.table)?;
         }
         drop(opened);
         self.note_saved(snapshot, stat, is_synced);
@@ -473,11 +471,15 @@ impl GuardedFile {
         self.settle()
     }
 
-    /// A program has set the times of the file through a door: that is no change behind the guard's back.
-    pub fn touched(&self) {
+    /// A program sets the times of the file through a door, which `set` does: that is no change behind the guard's back, and
+    /// nobody looks at the file meanwhile.
+    pub fn set_times<T>(&self, set: impl FnOnce() -> T) -> Result<T> {
+        let _writers = self.lock_writers()?;
+        let done = set();
         if let Ok(stat) = self.stat() {
             self.live.head().written.fetch_max(stat.modified_nanoseconds(), Ordering::Relaxed);
         }
+        Ok(done)
     }
 }
 

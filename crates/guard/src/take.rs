@@ -164,6 +164,7 @@ pub fn take_in(
     progress: &TakeProgress,
     stop: &AtomicBool,
 ) -> Result<TakeReport> {
+    store.let_go(std::time::Duration::ZERO);
     let mut report = TakeReport::default();
     let mut files = Vec::new();
     for path in from {

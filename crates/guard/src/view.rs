@@ -17,6 +17,9 @@ const UNMAPPED_BYTES: u64 = 256 << 10;
 const UNMAPPED_READS: u32 = 16;
 /// Pages are brought into the mapping in stretches of this size, rather than one by one.
 const STRETCH_SHIFT: u32 = 17;
+const STRETCH_PAGES: usize = 1 << (STRETCH_SHIFT - 12);
+/// Bytes that the kernel reads ahead of one who reads one stretch after the other.
+const AHEAD: u64 = 512 << 10;
 
 struct Mapping {
     start: *mut u8,
@@ -61,7 +64,7 @@ impl View {
             return None;
         }
         let mapping = self.with_room(file, offset + length)?;
-        mapping.bring_in(offset, length)?;
+        mapping.look_for(file, offset, length)?;
         // SAFETY: inside the mapping.
         let from = unsafe { mapping.start.add(offset as usize) };
         let page = from.addr() & 4095;
@@ -80,6 +83,20 @@ impl View {
             return None;
         }
         Some(sum)
+    }
+
+    /// Brings all pages of a range into the cache and the mapping at once, and goes on with what is likely to be wanted next, for
+    /// one who is about to copy many.
+    pub fn bring_in(&self, file: &File, offset: u64, length: u64) {
+        let is_small = offset + length <= UNMAPPED_BYTES;
+        if is_small && self.now.load(Ordering::Acquire).is_null() {
+            return;
+        }
+        if let Some(mapping) = self.with_room(file, offset + length)
+            && mapping.bring_in(offset, length) == Some(true)
+        {
+            mapping.read_ahead(file, offset, length);
+        }
     }
 
     /// Lets go of the pages of a range, so that the kernel may drop them.
@@ -142,27 +159,90 @@ impl View {
     }
 }
 
+fn stretches(offset: u64, length: u64) -> std::ops::RangeInclusive<u64> {
+    offset >> STRETCH_SHIFT..=(offset + length.max(1) - 1) >> STRETCH_SHIFT
+}
+
+/// The pages of a stretch that a range touches: where they begin and end in the file.
+fn within(stretch: u64, offset: u64, length: u64) -> (u64, u64) {
+    let begin = (stretch << STRETCH_SHIFT).max(offset & !4095);
+    (begin, ((stretch + 1) << STRETCH_SHIFT).min((offset + length).next_multiple_of(4096)))
+}
+
 impl Mapping {
-    /// Brings pages in by stretches. `None` if some cannot be read.
-    fn bring_in(&self, offset: u64, length: u64) -> Option<()> {
-        let stretches = offset >> STRETCH_SHIFT..=(offset + length.max(1) - 1) >> STRETCH_SHIFT;
-        for stretch in stretches {
-            let (word, bit) = ((stretch / 64) as usize, 1 << (stretch % 64));
-            if self.present[word].load(Ordering::Relaxed) & bit != 0 {
+    fn is_present(&self, stretch: u64) -> bool {
+        let word = self.present.get((stretch / 64) as usize);
+        word.is_some_and(|word| word.load(Ordering::Relaxed) >> (stretch % 64) & 1 == 1)
+    }
+
+    fn set_present(&self, stretch: u64) {
+        self.present[(stretch / 64) as usize].fetch_or(1 << (stretch % 64), Ordering::Relaxed);
+    }
+
+    /// Brings pages in by stretches, and says whether some were not in before. `None` if some cannot be read.
+    fn bring_in(&self, offset: u64, length: u64) -> Option<bool> {
+        let mut has_brought = false;
+        for stretch in stretches(offset, length) {
+            if self.is_present(stretch) {
                 continue;
             }
-            let begin = (stretch << STRETCH_SHIFT).max(offset & !4095);
-            let end = ((stretch + 1) << STRETCH_SHIFT).min((offset + length).next_multiple_of(4096));
+            has_brought = true;
+            let (begin, end) = within(stretch, offset, length);
             // The rest of the stretch may lie behind the end of the file; only what is asked for must be there. What comes
             // later faults in by itself.
             if self.populate(stretch << STRETCH_SHIFT, 1 << STRETCH_SHIFT)
                 || self.populate(begin, end - begin)
             {
-                self.present[word].fetch_or(bit, Ordering::Relaxed);
+                self.set_present(stretch);
             } else if std::io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL) {
                 return None;
             }
             // EINVAL: a kernel before 5.14, where pages come in one by one.
+        }
+        Some(has_brought)
+    }
+
+    /// Lets the kernel read what follows a stretch, if what was before it has been read too.
+    fn read_ahead(&self, file: &File, offset: u64, length: u64) {
+        let (first, next) = (offset >> STRETCH_SHIFT, (offset + length).div_ceil(1 << STRETCH_SHIFT));
+        if first > 0 && self.is_present(first - 1) && !self.is_present(next) {
+            // SAFETY: takes an open descriptor and numbers.
+            unsafe {
+                libc::posix_fadvise(
+                    file.as_raw_fd(),
+                    (next << STRETCH_SHIFT).cast_signed(),
+                    AHEAD.cast_signed(),
+                    libc::POSIX_FADV_WILLNEED,
+                )
+            };
+        }
+    }
+
+    /// Brings pages into the mapping that are in the cache. `None` if some are not: one who reads here and there wants them alone,
+    /// and the system call for it knows what to read ahead.
+    fn look_for(&self, file: &File, offset: u64, length: u64) -> Option<()> {
+        for stretch in stretches(offset, length) {
+            if self.is_present(stretch) {
+                continue;
+            }
+            let start = stretch << STRETCH_SHIFT;
+            let size = file.metadata().ok()?.len();
+            let pages = (size.saturating_sub(start).div_ceil(4096)).min(STRETCH_PAGES as u64) as usize;
+            let mut cached = [0u8; STRETCH_PAGES];
+            // SAFETY: inside the mapping; the answer is a byte for each page.
+            let asked = unsafe {
+                libc::mincore(self.start.add(start as usize).cast(), 1 << STRETCH_SHIFT, cached.as_mut_ptr())
+            };
+            let (begin, end) = within(stretch, offset, length);
+            let wanted = ((begin - start) / 4096) as usize..((end - start) / 4096) as usize;
+            let is_cached = |pages: std::ops::Range<usize>| {
+                cached.get(pages).is_some_and(|pages| pages.iter().all(|page| page & 1 == 1))
+            };
+            if asked != 0 || is_cached(0..pages) {
+                self.bring_in(begin, end - begin)?;
+            } else if !is_cached(wanted) || !self.populate(begin, end - begin) {
+                return None;
+            }
         }
         Some(())
     }

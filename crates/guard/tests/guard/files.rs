@@ -1,5 +1,7 @@
 //! Files that nothing bad happens to.
 
+use std::os::fd::AsRawFd;
+
 use rotproof_guard::{Algorithm, GuardedFile, Pair, StoreOptions, Trouble};
 
 use crate::rig::{Rig, bytes};
@@ -194,4 +196,68 @@ fn who_opens_while_the_last_one_closes_sees_what_that_one_wrote() {
     numbers.sort_unstable();
     let wanted: Vec<u64> = (0..3).flat_map(|number| (0..300).map(move |at| number * 1000 + at)).collect();
     assert_eq!(numbers, wanted);
+}
+
+/// A file of 16 TB that is mostly a hole takes no memory for what nobody has written.
+#[test]
+fn a_long_file_with_little_in_it_takes_little_memory() {
+    let rig = Rig::new();
+    let store = rig.store();
+    let file = rig.open(&store, "a");
+    let end = (1u64 << 44) - 8192;
+    file.write_at(&[1; 4096], 0).expect("written");
+    file.write_at(&[7; 4096], end).expect("written");
+    file.sync(true).expect("durable");
+    let mut read = [0; 4096];
+    assert!(matches!(file.read_at(&mut read, end), Ok(4096)) && read == [7; 4096]);
+    assert!(matches!(file.read_at(&mut read, end / 2), Ok(4096)) && read == [0; 4096]);
+    file.set_size(5000).expect("cut");
+    assert!(matches!(file.read_at(&mut read, 0), Ok(4096)) && read == [1; 4096]);
+    use std::os::unix::fs::MetadataExt;
+    let live = std::fs::metadata(store.live_path(file.inode())).expect("a live table");
+    assert!(live.blocks() * 512 < 16 << 20, "{} bytes of memory", live.blocks() * 512);
+    drop(file);
+    let file = rig.open(&store, "a");
+    assert_eq!(file.size(), 5000);
+    assert!(matches!(file.read_at(&mut read, 0), Ok(4096)) && read == [1; 4096]);
+}
+
+/// Who reads a file again finds it as it was left; who deletes it, or writes to it, does not wait for that.
+#[test]
+fn files_that_were_read_are_kept_attached_and_let_go() {
+    let rig = Rig::new();
+    let store = rig.store();
+    let write = |fill: u8| {
+        let file = rig.open(&store, "a");
+        file.write_at(&[fill; 10_000], 0).expect("written");
+        file.inode()
+    };
+    let inode = write(1);
+    assert!(store.known(inode).is_none() && store.live_inodes().is_empty(), "what was written is left");
+    let path = rig.path("a");
+    let read = || {
+        let file = std::fs::File::open(&path).expect("a file");
+        let file = GuardedFile::open(&store, file.as_raw_fd(), false, &path).expect("guarded");
+        let mut data = vec![0; 10_000];
+        file.read_at(&mut data, 0).map(|_| data[0])
+    };
+    assert!(matches!(read(), Ok(1)));
+    assert!(store.known(inode).is_some(), "kept");
+    write(2);
+    assert!(store.known(inode).is_none(), "let go by who writes");
+    assert!(matches!(read(), Ok(2)));
+    // Behind the guard's back, while it is kept.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    std::fs::write(&path, [3; 10_000]).expect("written past the guard");
+    assert!(read().is_err());
+    let standing = store.known(inode).expect("kept").standing();
+    assert_eq!(standing, rotproof_guard::take::Standing::Foreign);
+    std::fs::remove_file(&path).expect("it is there");
+    store.deleted(inode).expect("told");
+    assert!(store.known(inode).is_none() && store.live_inodes().is_empty());
+    write(4);
+    assert!(matches!(read(), Ok(4)));
+    let shared = store.live_path(0).parent().expect("a folder").to_owned();
+    drop(store);
+    assert!(!shared.exists(), "let go with the guard");
 }
