@@ -17,6 +17,7 @@ use rotproof_guard::{Algorithm, GuardedFile, Pair, Store, StoreOptions, Trouble}
 use rotproof_guard_fuse::{GuardMount, MountOptions};
 
 use crate::figure::{Bar, Figure, in_turns};
+use crate::guard_loads::personalities;
 use crate::{Effort, machine};
 
 const FILE_BYTES: u64 = 256 << 20;
@@ -30,9 +31,11 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     let folder = machine::folder_on_disk()?;
     let folder = folder.path();
     reads(effort, folder, found)?;
+    cold_reads(effort, folder, found)?;
     modes(effort, folder, found)?;
     writes(effort, folder, found)?;
     small_files(effort, folder, found)?;
+    personalities(effort, folder, found)?;
     mounts(effort, folder, found)?;
     scans(effort, folder, found)
 }
@@ -136,6 +139,53 @@ fn reads(effort: Effort, folder: &Path, found: &mut dyn FnMut(Figure)) -> Result
             let bar = (light == Algorithm::Xor64).then_some(Bar::AtLeast(1.0));
             found(Figure::from_rounds(name, "1/s", &rounds, bar));
         }
+    }
+    Ok(())
+}
+
+/// From the disk, with nothing of either file in the cache; opening is part of it, and the tables are in the cache.
+fn cold_reads(effort: Effort, folder: &Path, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    let store = guarded(folder, "cold", Algorithm::Xor64, Algorithm::Xxh3, None)?;
+    for name in ["guarded", "plain"] {
+        drop(filled(&store, name)?);
+    }
+    let path = |name: &str| store.root().join(name);
+    let drop_cache = |name: &str| -> Result<()> {
+        let file = doing(File::open(path(name)))?;
+        // SAFETY: takes an open descriptor. Its pages are clean, and nobody maps them.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        Ok(())
+    };
+    let mut buffers = [vec![0; LARGE], vec![0; LARGE]];
+    for (length, is_random, count) in [(SMALL, true, 1000), (LARGE, false, FILE_BYTES / LARGE as u64)] {
+        let [one, other] = &mut buffers;
+        let mut rounds = Vec::new();
+        for round in 0..effort.rounds {
+            drop_cache("guarded")?;
+            drop_cache("plain")?;
+            rounds.push(in_turns(
+                round,
+                || {
+                    let began = Instant::now();
+                    let (file, _plain) = open(&store, "guarded")?;
+                    for number in 0..count {
+                        told(file.read_at(&mut one[..length], place(number, length, is_random)))?;
+                    }
+                    Ok(count as f64 / began.elapsed().as_secs_f64())
+                },
+                || {
+                    let began = Instant::now();
+                    let file = doing(File::open(path("plain")))?;
+                    for number in 0..count {
+                        doing(file.read_exact_at(&mut other[..length], place(number, length, is_random)))?;
+                    }
+                    Ok(count as f64 / began.elapsed().as_secs_f64())
+                },
+            )?);
+        }
+        let order = if is_random { "random" } else { "sequential" };
+        let name = format!("library, cold {order} reads of {} KiB, to pread", length >> 10);
+        found(Figure::from_rounds(name, "1/s", &rounds, None));
     }
     Ok(())
 }

@@ -18,6 +18,7 @@ mod fio;
 mod fispdk;
 mod fuse_peers;
 mod guard;
+mod guard_loads;
 mod idle_rules;
 mod load;
 mod load_memory;
@@ -55,7 +56,7 @@ use figure::Figure;
 #[command(name = "./bench", disable_version_flag = true)]
 struct Arguments {
     /// Which benchmark; see --list.
-    #[arg(required_unless_present = "list")]
+    #[arg(required_unless_present_any = ["list", "load"])]
     name: Option<String>,
     /// Names the benchmarks.
     #[arg(long)]
@@ -66,6 +67,9 @@ struct Arguments {
     /// One array of objects with the keys name, ours, peer, ratio, interval, unit, bar, holds.
     #[arg(long)]
     json: bool,
+    /// A side of a benchmark that runs as a process of its own: a folder and a load.
+    #[arg(long, num_args = 2, hide = true)]
+    load: Option<Vec<std::path::PathBuf>>,
 }
 
 /// How long to measure.
@@ -158,7 +162,7 @@ const BENCHMARKS: &[Benchmark] = &[
     },
     Benchmark {
         name: "guard",
-        about: "guarded reads, writes, mounts and scans, against the same file system without",
+        about: "guarded reads, writes, loads of files, mounts and scans, against the same file system without",
         run: guard::run,
     },
     Benchmark {
@@ -185,6 +189,15 @@ fn main() -> ExitCode {
             println!("{:<16} {}", benchmark.name, benchmark.about);
         }
         return ExitCode::SUCCESS;
+    }
+    if let Some([folder, load]) = arguments.load.as_deref() {
+        return match guard_loads::serve(folder, &load.to_string_lossy()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("./bench: {error}");
+                ExitCode::from(3)
+            }
+        };
     }
     let name = arguments.name.unwrap_or_default();
     let Some(benchmark) = BENCHMARKS.iter().find(|benchmark| benchmark.name == name) else {
