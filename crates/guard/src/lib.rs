@@ -25,6 +25,7 @@ pub mod format;
 mod heal;
 pub mod journal;
 mod kept;
+mod leave;
 mod live;
 mod lock;
 mod mapped;

@@ -1,4 +1,4 @@
-//! Making a file durable: its data first, then their sums. And leaving the table as the last process leaves it.
+//! Making a file durable: its data, and their sums.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsRawFd;
@@ -16,16 +16,15 @@ use crate::lock::SharedGuard;
 use crate::opened::{OpenTable, begin_writing};
 use crate::stat::Stat;
 use crate::sum::{BLOCK, BLOCK_U64, Sum};
-use crate::table::Found;
 use crate::trouble::{Outcome, Trouble};
 
 /// What is to be written to the table.
-struct Snapshot {
-    pages: Vec<(u64, Vec<Entry>)>,
+pub(crate) struct Snapshot {
+    pub(crate) pages: Vec<(u64, Vec<Entry>)>,
     blocks: Vec<u64>,
-    size: u64,
+    pub(crate) size: u64,
     /// Pages that the table keeps, if the file was cut.
-    cut: Option<u64>,
+    pub(crate) cut: Option<u64>,
     /// Regions that the next header marks, and no earlier one.
     marks: Vec<usize>,
     /// Whatever of the data and of their sums a crash leaves, nobody is accused: the data need not be durable first.
@@ -76,7 +75,7 @@ impl GuardedFile {
     }
 
     /// The lock of those who make the file durable. If its last holder died, what it took for the table is taken again.
-    fn lock_syncers(&self) -> SharedGuard<'_> {
+    pub(crate) fn lock_syncers(&self) -> SharedGuard<'_> {
         let head = self.live.head();
         let lock = head.syncers.lock();
         if lock.is_orphaned {
@@ -135,7 +134,7 @@ impl GuardedFile {
 
     /// Verifies what was written, makes its strong sums, and gathers what the table must get. The caller holds the lock of
     /// writers.
-    fn snapshot(&self) -> Result<Snapshot> {
+    pub(crate) fn snapshot(&self) -> Result<Snapshot> {
         let head = self.live.head();
         let size = self.size();
         let (per_page, count) = (self.pair.entries(), blocks_of(size));
@@ -258,7 +257,7 @@ impl GuardedFile {
     }
 
     /// Writes a snapshot to the table. With `is_synced` the data are durable, and the table is made so too.
-    fn save(&self, snapshot: &Snapshot, is_synced: bool) -> Result<()> {
+    pub(crate) fn save(&self, snapshot: &Snapshot, is_synced: bool) -> Result<()> {
         let head = self.live.head();
         let stat = self.stat()?;
         if self.is_saved(snapshot, stat) {
@@ -303,7 +302,7 @@ impl GuardedFile {
         }
     }
 
-    fn stat(&self) -> Result<Stat> {
+    pub(crate) fn stat(&self) -> Result<Stat> {
         use rotproof_block::error::IoContext;
         Stat::of(self.file.as_raw_fd()).doing(|| format!("looking at {}", self.name()))
     }
@@ -360,91 +359,6 @@ impl GuardedFile {
         let written = self.live.head().written.load(Ordering::Relaxed);
         let idle = u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX);
         if clock::wall_nanoseconds().saturating_sub(written) < idle { Ok(()) } else { self.settle() }
-    }
-
-    /// What the last process leaves, which has the file for itself: whether all is on the disk, though not durable. Sums of
-    /// data that nobody has made durable go to the table with a note that they may be ahead of the data.
-    pub(crate) fn leave(&self, stat: Stat) -> Result<bool> {
-        let head = self.live.head();
-        // What a process was making durable when it died is noticed by this.
-        drop(self.lock_syncers());
-        if !self.is_dirty() {
-            self.settle()?;
-            let is_ours = !self.is_foreign();
-            if is_ours && stat.modified_nanoseconds() != head.seen.load(Ordering::Relaxed) {
-                self.save_times(stat)?;
-            }
-            return Ok(true);
-        }
-        let _writers = self.lock_writers()?;
-        if head.cut.load(Ordering::Relaxed) != 0 {
-            let durable = head.durable.load(Ordering::Relaxed);
-            let kept = self.size().min(durable);
-            if kept == 0 {
-                return self.leave_anew();
-            }
-            // The old table must not be believed of what was cut, whatever of all this a crash leaves.
-            let last = blocks_of(self.size()).max(1) - 1;
-            self.mark_all(last)?;
-        }
-        let snapshot = self.snapshot()?;
-        self.save(&snapshot, false)?;
-        Ok(true)
-    }
-
-    fn mark_all(&self, last: u64) -> Result<()> {
-        let head = self.live.head();
-        (0..=self.live.region_of(last)).for_each(|region| set_bit(&head.marked, region));
-        let Some(file) = self.table.open()? else { return Ok(()) };
-        if let Found::Header(mut header) = self.table.header(&file)? {
-            header.generation = head.generation.fetch_add(1, Ordering::Relaxed) + 1;
-            header.is_unsynced = true;
-            self.copy_marks(&mut header);
-            self.table.write_header(&file, &header)?;
-            self.table.sync(&file)?;
-        }
-        Ok(())
-    }
-
-    /// Of a file that was written anew from its beginning: a new table takes the place of the old one at once, so that no
-    /// mixture of both is ever seen.
-    fn leave_anew(&self) -> Result<bool> {
-        use rotproof_block::error::IoContext;
-        let head = self.live.head();
-        let mut snapshot = self.snapshot()?;
-        snapshot.cut = None;
-        let stat = self.stat()?;
-        head.state.fetch_or(state::UNSYNCED, Ordering::Relaxed);
-        let path = self.table.path();
-        let new = path.with_extension("new");
-        let doing = || format!("writing the table {}", path.display());
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).doing(doing)?;
-        }
-        let file = std::fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(&new)
-            .doing(doing)?;
-        for (index, entries) in &snapshot.pages {
-            self.table.write_entries(&file, *index, entries)?;
-        }
-        self.table.write_header(&file, &self.header(snapshot.size, stat))?;
-        std::fs::rename(&new, path).doing(doing)?;
-        Ok(true)
-    }
-
-    /// A new time of modification that a program has set, with all else as it was.
-    fn save_times(&self, stat: Stat) -> Result<()> {
-        let Some(file) = self.table.open()? else { return Ok(()) };
-        if let Found::Header(mut header) = self.table.header(&file)? {
-            header.generation = self.live.head().generation.fetch_add(1, Ordering::Relaxed) + 1;
-            header.modified = stat.modified;
-            self.table.write_header(&file, &header)?;
-        }
-        Ok(())
     }
 
     /// Writes the sums that are not in the table yet, with a note that the data may not be durable. The caller holds the lock

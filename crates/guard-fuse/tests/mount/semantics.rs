@@ -33,6 +33,10 @@ fn names_links_and_attributes_are_those_of_the_file_system_below() {
         .collect();
     names.sort();
     assert_eq!(names, ["a", "c"]);
+    for entry in fs::read_dir(rig.path("d")).expect("read").map(|entry| entry.expect("an entry")) {
+        use std::os::unix::fs::DirEntryExt;
+        assert_eq!(entry.ino(), entry.metadata().expect("stat").ino(), "a folder lists what stat gives");
+    }
     assert_eq!(fs::remove_dir(rig.path("d")).expect_err("not empty").raw_os_error(), Some(libc::ENOTEMPTY));
     let root: Vec<_> =
         fs::read_dir(rig.path("")).expect("read").map(|entry| entry.expect("an entry").file_name()).collect();

@@ -1,0 +1,97 @@
+//! Leaving the table as the last process leaves it that has a file open.
+
+use std::sync::atomic::Ordering;
+
+use rotproof_block::Result;
+
+use crate::file::{GuardedFile, blocks_of};
+use crate::live::{set_bit, state};
+use crate::stat::Stat;
+use crate::table::Found;
+
+impl GuardedFile {
+    /// What the last process leaves, which has the file for itself: whether all is on the disk, though not durable. Sums of
+    /// data that nobody has made durable go to the table with a note that they may be ahead of the data.
+    pub(crate) fn leave(&self, stat: Stat) -> Result<bool> {
+        let head = self.live.head();
+        // What a process was making durable when it died is noticed by this.
+        drop(self.lock_syncers());
+        if !self.is_dirty() {
+            self.settle()?;
+            let is_ours = !self.is_foreign();
+            if is_ours && stat.modified_nanoseconds() != head.seen.load(Ordering::Relaxed) {
+                self.save_times(stat)?;
+            }
+            return Ok(true);
+        }
+        let _writers = self.lock_writers()?;
+        if head.cut.load(Ordering::Relaxed) != 0 {
+            let durable = head.durable.load(Ordering::Relaxed);
+            let kept = self.size().min(durable);
+            if kept == 0 {
+                return self.leave_anew();
+            }
+            // The old table must not be believed of what was cut, whatever of all this a crash leaves.
+            let last = blocks_of(self.size()).max(1) - 1;
+            self.mark_all(last)?;
+        }
+        let snapshot = self.snapshot()?;
+        self.save(&snapshot, false)?;
+        Ok(true)
+    }
+
+    fn mark_all(&self, last: u64) -> Result<()> {
+        let head = self.live.head();
+        (0..=self.live.region_of(last)).for_each(|region| set_bit(&head.marked, region));
+        let Some(file) = self.table.open()? else { return Ok(()) };
+        if let Found::Header(mut header) = self.table.header(&file)? {
+            header.generation = head.generation.fetch_add(1, Ordering::Relaxed) + 1;
+            header.is_unsynced = true;
+            self.copy_marks(&mut header);
+            self.table.write_header(&file, &header)?;
+            self.table.sync(&file)?;
+        }
+        Ok(())
+    }
+
+    /// Of a file that was written anew from its beginning: a new table takes the place of the old one at once, so that no
+    /// mixture of both is ever seen.
+    fn leave_anew(&self) -> Result<bool> {
+        use rotproof_block::error::IoContext;
+        let head = self.live.head();
+        let mut snapshot = self.snapshot()?;
+        snapshot.cut = None;
+        let stat = self.stat()?;
+        head.state.fetch_or(state::UNSYNCED, Ordering::Relaxed);
+        let path = self.table.path();
+        let new = path.with_extension("new");
+        let doing = || format!("writing the table {}", path.display());
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).doing(doing)?;
+        }
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&new)
+            .doing(doing)?;
+        for (index, entries) in &snapshot.pages {
+            self.table.write_entries(&file, *index, entries)?;
+        }
+        self.table.write_header(&file, &self.header(snapshot.size, stat))?;
+        std::fs::rename(&new, path).doing(doing)?;
+        Ok(true)
+    }
+
+    /// A new time of modification that a program has set, with all else as it was.
+    fn save_times(&self, stat: Stat) -> Result<()> {
+        let Some(file) = self.table.open()? else { return Ok(()) };
+        if let Found::Header(mut header) = self.table.header(&file)? {
+            header.generation = self.live.head().generation.fetch_add(1, Ordering::Relaxed) + 1;
+            header.modified = stat.modified;
+            self.table.write_header(&file, &header)?;
+        }
+        Ok(())
+    }
+}
