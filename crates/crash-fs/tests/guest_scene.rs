@@ -8,8 +8,7 @@ use rotproof_block::{Device, ErrorKind};
 use rotproof_crash_fs::{Blank, GuestScene, Mounting};
 use rotproof_machine::Cancel;
 use rotproof_machine::registry::Registry;
-use rotproof_spec::Bytes;
-use rotproof_subject::{FileSystem, FileSystemSpec, MachineDisk, MachineKind, MachineSpec};
+use rotproof_subject::{FileSystem, FileSystemSpec, MachineSpec};
 
 #[test]
 fn a_guest_shows_the_state_and_its_end_is_told_by_what_it_says_of_it() {
@@ -17,15 +16,7 @@ fn a_guest_shows_the_state_and_its_end_is_told_by_what_it_says_of_it() {
     let run = Registry::at(&folder.path().join("state")).expect("a registry").begin().expect("a run");
     let blank = Blank::make(FileSystem::Ext4, folder.path()).expect("mkfs.ext4");
     let image = blank.device().expect("an image");
-    let spec = MachineSpec {
-        kind: MachineKind::Uml,
-        file_system: FileSystemSpec::new(FileSystem::Ext4),
-        memory: Bytes(256 << 20),
-        holds_dirty: false,
-        kernel: None,
-        modules: None,
-        disk: MachineDisk::File,
-    };
+    let spec = MachineSpec::new(FileSystemSpec::new(FileSystem::Ext4));
     let device = Arc::clone(&image) as Arc<dyn Device>;
     let mut scene = GuestScene::new(&run, "guest", device, (&spec, &Cancel::new())).expect("a scene");
     let file = scene.mountpoint().join("file");

@@ -10,7 +10,7 @@ use rotproof_guest::{End, Guest, GuestMemory, GuestOptions};
 use rotproof_machine::registry::{CleanupStack, Process, Undo};
 
 use crate::exported::Exported;
-use crate::machine_disk::DiskServer;
+use crate::machine_disk::{self, DiskServer};
 use crate::mkfs::{self, Made, Recipe};
 use crate::{Attached, Destination, Prepared, SubjectDescription, SubjectEnvironment};
 use crate::{FileSystemSpec, MachineKind, MachineSpec};
@@ -52,6 +52,7 @@ impl MachineSubject {
         stack.create_directory(&mountpoint)?;
         let console = environment.run.scratch().join("console");
         drop(stack.create_file(&console)?);
+        stack.create_tree(&environment.run.scratch().join(machine_disk::FOLDER))?;
         // The disk of a guest of QEMU takes flushes, and hands them on.
         let writes_through = spec.kind == MachineKind::Uml
             && (environment.is_recorded

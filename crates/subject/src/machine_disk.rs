@@ -13,6 +13,9 @@ use rotproof_guest::GuestDisk;
 use crate::SubjectEnvironment;
 use crate::machine_spec::MachineDisk;
 
+/// The folder for its socket, in the scratch folder of the run. A server that is killed leaves the socket there.
+pub(crate) const FOLDER: &str = "disk-server";
+
 /// What serves the disk. Its socket is removed with it.
 pub(crate) enum DiskServer {
     Nbd(NbdServer),
@@ -28,7 +31,7 @@ impl DiskServer {
         environment: &SubjectEnvironment,
     ) -> Result<(Option<Self>, GuestDisk<'a>)> {
         let block_bytes = device.info().block_size;
-        let socket = environment.run.scratch().join("disk.socket");
+        let socket = environment.run.scratch().join(FOLDER).join("socket");
         let (seed, epoch) = (environment.seed, environment.epoch);
         let phase = Arc::clone(&environment.phase);
         let server = match disk {

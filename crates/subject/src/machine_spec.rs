@@ -86,6 +86,25 @@ impl MachineDisk {
 }
 
 impl MachineSpec {
+    /// A guest of User Mode Linux with this file system, and nothing else said.
+    pub fn new(file_system: FileSystemSpec) -> Self {
+        Self {
+            kind: MachineKind::Uml,
+            file_system,
+            memory: memory_default(),
+            holds_dirty: false,
+            kernel: None,
+            modules: None,
+            disk: MachineDisk::File,
+        }
+    }
+
+    /// Ok if this machine can run such a guest. Fails with [`Missing`](rotproof_block::ErrorKind::Missing) and what to do.
+    pub fn check_requirements(&self) -> rotproof_block::Result<()> {
+        rotproof_guest::check_requirements(self.kind == MachineKind::Qemu)?;
+        self.guest_kind().map(drop)
+    }
+
     /// What a guest of this kind is carried by, with its kernel. Fails as [`Kernel::find`].
     pub fn guest_kind(&self) -> rotproof_block::Result<GuestKind> {
         if self.kind.is_uml() {

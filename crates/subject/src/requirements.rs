@@ -6,7 +6,7 @@ use rotproof_machine::{Cancel, Program};
 use rotproof_spec::Bytes;
 
 use crate::mkfs::Recipe;
-use crate::{FileSystem, MachineKind, SubjectSpec};
+use crate::{FileSystem, SubjectSpec};
 
 /// Ok if this machine can make the subject on such a device. Fails with [`ErrorKind::Missing`] and a text that says
 /// what to install or how to get the right, or with [`ErrorKind::Invalid`] if the device is too small.
@@ -40,9 +40,7 @@ pub fn check_requirements(spec: &SubjectSpec, info: &DeviceInfo) -> Result<()> {
     }
     let is_machine = spec.machine().is_some();
     if let Some(machine) = spec.machine() {
-        let with_qemu = machine.kind == MachineKind::Qemu;
-        rotproof_guest::check_requirements(with_qemu)?;
-        machine.guest_kind()?;
+        machine.check_requirements()?;
     }
     let Some(spec) = spec.file_system() else { return Ok(()) };
     let recipe = Recipe::of(spec.kind);

@@ -19,7 +19,7 @@ use rotproof_machine::{Cancel, write_whole};
 use rotproof_results::run::CrashRun;
 use rotproof_results::{FORMAT, RUN_FILE};
 use rotproof_spec::{Bytes, Span};
-use rotproof_subject::FileSystem;
+use rotproof_subject::{FileSystem, FileSystemSpec, MachineKind, MachineSpec};
 use serde_json::json;
 
 use super::source::{Source, link, name_of};
@@ -76,6 +76,14 @@ pub struct RecordedArgs {
     /// The unit inside which the disk never tears a write
     #[arg(long, value_name = "BYTES", default_value = "4KiB", requires = "recording")]
     pub atomic: Bytes,
+
+    /// Mount states by this kernel, as a guest of QEMU, instead of by that of this machine
+    #[arg(long, value_name = "IMAGE", requires = "recording")]
+    pub kernel: Option<PathBuf>,
+
+    /// Its modules; default: those installed for it in /lib/modules
+    #[arg(long, value_name = "FOLDER", requires = "kernel")]
+    pub modules: Option<PathBuf>,
 
     /// Stop after so many states that fail
     #[arg(long, value_name = "N", default_value_t = 100, requires = "recording")]
@@ -199,9 +207,9 @@ fn check_raw(args: &CrashArgs) -> Result<(), Error> {
             "without a file system only a check of yours can look: add `--check COMMAND`, which reads the file {target}",
         );
     }
-    if args.fsck || !args.mount.is_empty() || of.second_cuts > 0 {
+    if args.fsck || !args.mount.is_empty() || of.second_cuts > 0 || of.kernel.is_some() {
         return invalid(
-            "`--fsck`, `--mount` and `--second-cuts` are for file systems; leave them out with `raw`",
+            "`--fsck`, `--mount`, `--second-cuts` and `--kernel` are for file systems; leave them out with `raw`",
         );
     }
     Ok(())
@@ -209,7 +217,11 @@ fn check_raw(args: &CrashArgs) -> Result<(), Error> {
 
 fn words(args: &CrashArgs, of: &RecordedArgs) -> Vec<String> {
     let mut words = Vec::new();
-    words.extend(args.subject.is_some_and(|subject| subject.kind().is_some()).then(|| "mount".to_owned()));
+    let is_mounted = args.subject.is_some_and(|subject| subject.kind().is_some());
+    words.extend(is_mounted.then(|| match &of.kernel {
+        Some(kernel) => format!("mount by {} in a guest", kernel.display()),
+        None => "mount".to_owned(),
+    }));
     words.extend(args.fsck.then(|| "fsck".to_owned()));
     words.extend(of.check.as_ref().map(|check| format!("check: {check}")));
     words
@@ -254,6 +266,16 @@ fn explore(
             cancel: cancel.clone(),
         }))
     };
+    let machine = this.kind.zip(of.kernel.as_ref()).map(|(kind, kernel)| MachineSpec {
+        kind: MachineKind::Qemu,
+        kernel: Some(kernel.clone()),
+        modules: of.modules.clone(),
+        ..MachineSpec::new(FileSystemSpec::new(kind))
+    });
+    if let Some(machine) = &machine {
+        // Better known now than as so many states of which nothing is known.
+        machine.check_requirements()?;
+    }
     let stop = AtomicBool::new(false);
     let heard = AtomicU64::new(0);
     let tell = |progress: &Progress| {
@@ -265,7 +287,7 @@ fn explore(
     let looks = Looks {
         kind: this.kind,
         mount: &this.args.mount,
-        machine: None,
+        machine: machine.as_ref().map(|machine| (machine, cancel)),
         fsck: this.args.fsck,
         second_cuts: of.second_cuts,
         memory: this.memory,
