@@ -71,7 +71,7 @@ pub fn peer_cell(
     let mut members = Members::new(run, name, seed, recognise)?;
     let mut system: Box<dyn System> = match peer {
         Peer::Btrfs => Box::new(Btrfs::make(&mut members)?),
-        Peer::Zfs => Box::new(Zfs::make(&mut members, FILE)?),
+        Peer::Zfs => Box::new(Zfs::make(run, &mut members, FILE)?),
     };
     let kill = system.kill();
     let is_hung = AtomicBool::new(false);

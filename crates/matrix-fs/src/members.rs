@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use rotproof_attach::{FuseMount, Loop};
+use rotproof_block::Result;
 use rotproof_block::leaf::MemoryDevice;
-use rotproof_block::{Result, error::IoContext};
 use rotproof_export::{FuseExport, FuseOptions, LoopDevice, LoopOptions};
 use rotproof_fault::{Engine, EngineOptions, ResolvedRule, RuleState};
 use rotproof_layers::FaultDevice;
@@ -110,16 +110,5 @@ impl Members {
             aim.engine.set_states(&names, RuleState::Removed)?;
         }
         Ok((hits, is_seen))
-    }
-
-    /// A folder in which both are, under names of their own.
-    pub(crate) fn links(&mut self) -> Result<PathBuf> {
-        let folder = self.folder.join("links");
-        self.stack.create_tree(&folder)?;
-        for (number, file) in self.files.iter().enumerate() {
-            let link = folder.join(format!("m{number}"));
-            std::os::unix::fs::symlink(file, &link).doing(|| format!("making {}", link.display()))?;
-        }
-        Ok(folder)
     }
 }
