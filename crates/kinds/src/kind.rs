@@ -50,7 +50,7 @@ plain_kinds! {
     InodeTable "inode_table" "ext4: the inodes of a group",
     Htree "htree" "ext4: hash tree of a directory, above its blocks of names",
     ExtentTree "extent_tree" "ext4: where a file lies, outside of its inode",
-    Indirect "indirect" "ext4: block numbers of a file without extents",
+    Indirect "indirect" "ext4: block numbers of a file without extents; zfs: where a file or directory lies, outside of its dnode",
     JournalSuper "journal_super" "ext4: the journal's own super block",
     JournalDescriptor "journal_descriptor" "ext4: which blocks a transaction that waits for replay has",
     JournalData "journal_data" "ext4: a copy of a block in such a transaction",
@@ -78,6 +78,19 @@ plain_kinds! {
     Log "log" "xfs: the log",
     CopyOnWrite "copy_on_write" "xfs: set aside for a copy that is under way",
     RealtimeBitmap "realtime_bitmap" "xfs: free space of the realtime device",
+    VdevLabel "label" "zfs: what the device is of which pool",
+    Uberblock "uberblock" "zfs: where the pool begins, as of the last transaction",
+    UberblockOld "uberblock_old" "zfs: where it began before, and slots for where it will",
+    MosObjectSet "mos_object_set" "zfs: the set of the pool's own objects",
+    MosDnodes "mos_dnodes" "zfs: what the pool's own objects are and where they lie",
+    MosIndirect "mos_indirect" "zfs: where an object of the pool lies, outside of its dnode",
+    MosObject "mos_object" "zfs: what the pool keeps: datasets, properties, configuration, history",
+    SpaceMap "space_map" "zfs: what is in use of a part of the device",
+    ObjectSet "object_set" "zfs: the set of a file system's objects",
+    Dnodes "dnodes" "zfs: what a file system's objects are and where they lie",
+    DnodesIndirect "dnodes_indirect" "zfs: where the dnodes of a file system lie",
+    FileSystemObject "file_system_object" "zfs: what a file system keeps beside files: its root, what is to be deleted, accounts",
+    IntentLog "intent_log" "zfs: what was promised since the last transaction",
     Directory "directory" "names of a directory",
     Xattr "xattr" "extended attributes",
     Symlink "symlink" "where a symbolic link points",
@@ -204,11 +217,12 @@ impl Kind {
         !matches!(self, Kind::Plain(Data | Free | Unused | Unknown | BadBlocks | CopyOnWrite))
     }
 
-    /// Whether a word means this kind: its own, or one for several kinds: `metadata`, `journal`, the name of a tree.
+    /// Whether a word means this kind: its own, or one for several kinds: `metadata`, `journal`, `mos`, the name of a tree.
     pub fn is_meant_by(self, word: &str) -> bool {
         self.word() == word
             || match self {
                 _ if word == METADATA => self.is_metadata(),
+                Kind::Plain(plain) if word == MOS => plain.word().starts_with("mos_"),
                 Kind::Plain(plain) if word == JOURNAL => plain.word().starts_with("journal_"),
                 Kind::Plain(_) => false,
                 Kind::Tree { tree, .. } => tree.words()[0] == word,
@@ -218,10 +232,11 @@ impl Kind {
 
 const METADATA: &str = "metadata";
 const JOURNAL: &str = "journal";
+const MOS: &str = "mos";
 
 /// Every word that means a kind or several, without doubles.
 pub fn words() -> Vec<&'static str> {
-    let mut words = vec![METADATA, JOURNAL];
+    let mut words = vec![METADATA, JOURNAL, MOS];
     words.extend(Kind::all().map(Kind::word));
     words.extend(Tree::ALL.into_iter().map(|tree| tree.words()[0]));
     words.sort_unstable();
@@ -262,6 +277,7 @@ mod tests {
     fn words_for_several_kinds_mean_what_they_say() {
         let meant = |word: &str| Kind::all().filter(|kind| kind.is_meant_by(word)).count();
         assert_eq!(meant("journal"), 7);
+        assert_eq!(meant("mos"), 4);
         assert_eq!(meant("fs_tree"), 2);
         assert_eq!(meant("extent_tree"), 3, "the one of ext4, and both kinds of node of btrfs");
         assert!(Kind::from(Plain::InodeTable).is_meant_by("metadata"));

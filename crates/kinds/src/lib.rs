@@ -1,11 +1,11 @@
-//! What every block of a file system is: [`read`] looks at a device or an image with ext4, xfs or btrfs and gives a
+//! What every block of a file system is: [`read`] looks at a device or an image with ext4, xfs, btrfs or ZFS and gives a
 //! [`Map`] that covers every byte once.
 //!
 //! The readers are our own, over a [`Source`] that can only be read. What they meet may be damaged: every number is
 //! checked against the device before it is believed, every structure is visited once, and what cannot be read is
 //! [`Plain::Unknown`] and told among the damages. They trust structures by their magic numbers and places, not by their
-//! checksums. Layouts: `fs/ext4/ext4.h`, `include/linux/jbd2.h`, `fs/xfs/libxfs/xfs_format.h` and
-//! `include/uapi/linux/btrfs_tree.h` of Linux 6.12.
+//! checksums, but for ZFS, where a checksum says which copy is good. Layouts: `fs/ext4/ext4.h`, `include/linux/jbd2.h`, `fs/xfs/libxfs/xfs_format.h` and
+//! `include/uapi/linux/btrfs_tree.h` of Linux 6.12; *ZFS On-Disk Specification* (Sun, 2006).
 //!
 //! This crate knows nothing of faults, mounts or trials.
 
@@ -17,6 +17,7 @@ mod map;
 mod reader;
 mod source;
 mod xfs;
+mod zfs;
 
 pub use kind::{Kind, Plain, Tree, words};
 pub use map::{DAMAGES_MAX, Damage, Extent, FileSystemKind, Map, Owner, Total};
@@ -43,6 +44,8 @@ pub fn detect(source: &dyn Source) -> Option<FileSystemKind> {
         Some(FileSystemKind::Btrfs)
     } else if has(1024 + 56, &ext4::MAGIC) {
         Some(FileSystemKind::Ext4)
+    } else if zfs::is_there(source) {
+        Some(FileSystemKind::Zfs)
     } else {
         None
     }
@@ -58,9 +61,10 @@ pub fn read(source: &dyn Source, options: ReadOptions) -> Result<Map> {
         Some(FileSystemKind::Ext4) => ext4::read(source, options),
         Some(FileSystemKind::Xfs) => xfs::read(source, options),
         Some(FileSystemKind::Btrfs) => btrfs::read(source, options),
+        Some(FileSystemKind::Zfs) => zfs::read(source, options),
         None => Err(Error::new(
             ErrorKind::Missing,
-            "there is no ext4, xfs or btrfs; if there should be one, its first super block is damaged",
+            "there is no ext4, xfs, btrfs or ZFS; if there should be one, its first super block is damaged",
         )),
     }
 }

@@ -18,6 +18,8 @@ pub enum FileSystemKind {
     Xfs,
     /// Btrfs.
     Btrfs,
+    /// ZFS.
+    Zfs,
 }
 
 impl FileSystemKind {
@@ -27,6 +29,7 @@ impl FileSystemKind {
             FileSystemKind::Ext4 => "ext4",
             FileSystemKind::Xfs => "xfs",
             FileSystemKind::Btrfs => "btrfs",
+            FileSystemKind::Zfs => "zfs",
         }
     }
 }
@@ -37,7 +40,8 @@ pub struct Owner {
     /// The number of the inode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inode: Option<u64>,
-    /// On btrfs the number of the tree: of a file, that of its subvolume.
+    /// On btrfs the number of the tree: of a file, that of its subvolume. On ZFS the number of the dataset, which goes without saying of
+    /// the first; 0 of what the pool keeps for itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tree: Option<u64>,
 }
@@ -103,7 +107,7 @@ impl Extent {
     fn continues(&self, last: &Extent) -> bool {
         self.start == last.end
             && (self.kind, self.copy, self.owner) == (last.kind, last.copy, last.owner)
-            && self.first_copy - last.first_copy == self.start - last.start
+            && self.first_copy.checked_sub(last.first_copy) == Some(self.start - last.start)
     }
 }
 
@@ -370,6 +374,18 @@ mod tests {
         assert_eq!((total.bytes, total.copies_bytes, total.extents), (200, 100, 2));
         assert_eq!(map.within(150..510).len(), 3);
         assert!(map.at(1000).is_none() && map.within(2000..3000).is_empty());
+    }
+
+    #[test]
+    fn copies_may_lie_in_another_order_than_what_they_are_of() {
+        let mut builder = MapBuilder::new(1000);
+        for (start, first) in [(500, 200), (600, 100)] {
+            builder.claim(Rank::Structure, Extent::new(first..first + 100, Plain::Dnodes, Owner::NONE));
+            let copy = Extent::new(start..start + 100, Plain::Dnodes, Owner::NONE).copy(1, first);
+            builder.claim(Rank::Structure, copy);
+        }
+        let map = builder.finish(FileSystemKind::Zfs, 100);
+        assert_eq!((map.copies_of(150, 10), map.copies_of(510, 10)), (vec![150, 650], vec![210, 510]));
     }
 
     #[test]

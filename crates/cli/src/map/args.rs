@@ -8,8 +8,8 @@ use rotproof_spec::Bytes;
 /// `rotproof map`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-It reads ext4, xfs and btrfs, and never writes. What a mounted file system has
-in memory alone is not seen; run `sync` first, and prefer one at rest.")]
+It reads ext4, xfs, btrfs and ZFS, and never writes. What a mounted file system
+has in memory alone is not seen; run `sync` first, and prefer one at rest.")]
 pub struct MapArgs {
     /// A block device or an image with a file system
     #[arg(value_name = "DEVICE|IMAGE")]

@@ -98,7 +98,7 @@ fn what_cannot_be_mapped_is_refused_and_nothing_is_written() {
         (&["disk.img", "--block", "65536"], "the device has 268435456 bytes, 65536 blocks of 4096"),
         (&["disk.img", "--picture", "map.txt"], "neither .svg nor .html"),
         (&["."], "neither a file nor a block device"),
-        (&["content/file"], "there is no ext4, xfs or btrfs"),
+        (&["content/file"], "there is no ext4, xfs, btrfs or ZFS"),
         (&["missing"], "missing"),
     ] {
         let (code, stdout, stderr) = map(folder.path(), arguments);

@@ -93,7 +93,7 @@ impl Image {
 }
 
 /// Small and large files, one in many pieces, a directory with many names, links, and attributes too large for an inode.
-fn fill(root: &Path) {
+pub fn fill(root: &Path) {
     let folder = root.join("folder");
     fs::create_dir(&folder).expect("a folder");
     for index in 0..3000 {

@@ -6,3 +6,4 @@ mod image;
 mod seeds;
 mod speed;
 mod xfs;
+mod zfs;
