@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use rotproof_block::{Error, ErrorKind};
 use rotproof_machine::registry::Registry;
 use rotproof_react::{
-    CampaignOptions, Effect, Operation, Outcome, Progress, react as do_cells, table, write_results,
+    CampaignOptions, Effect, Operation, Outcome, Progress, System, react as do_cells, table, write_results,
 };
+use rotproof_subject::FileSystem;
 use serde_json::json;
 
-use crate::crash::CrashSubject;
 use crate::exit::Exit;
 use crate::fail::CommandError;
 use crate::output::Output;
@@ -26,9 +26,9 @@ mounted again and every file is looked at. What was begun in a folder goes on
 where it stood. Needs root. Nothing of yours is written to. docs/reactions.md
 says what the letters mean.")]
 pub struct ReactArgs {
-    /// The file system: ext4, xfs or btrfs
+    /// The file system: ext4, xfs, btrfs or zfs
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
-    pub subject: CrashSubject,
+    pub subject: ReactSubject,
 
     /// Only kinds such as inode_table,journal
     #[arg(long, value_name = "WORDS", value_delimiter = ',')]
@@ -67,6 +67,30 @@ pub struct ReactArgs {
     pub json: bool,
 }
 
+/// The file systems that there are cells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReactSubject {
+    /// The fourth extended file system.
+    Ext4,
+    /// XFS.
+    Xfs,
+    /// Btrfs.
+    Btrfs,
+    /// ZFS, by zfs-fuse.
+    Zfs,
+}
+
+impl ReactSubject {
+    fn system(self) -> System {
+        match self {
+            Self::Ext4 => FileSystem::Ext4.into(),
+            Self::Xfs => FileSystem::Xfs.into(),
+            Self::Btrfs => FileSystem::Btrfs.into(),
+            Self::Zfs => System::Zfs,
+        }
+    }
+}
+
 /// How often progress is told, in cells.
 const TELL_EVERY: usize = 100;
 
@@ -87,12 +111,12 @@ pub fn react(args: &ReactArgs, output: Output) -> Result<Exit, CommandError> {
         let what = format!("there is no kind of block `{wrong}`; docs/kinds.md lists them");
         return Err(Error::new(ErrorKind::Invalid, what).into());
     }
-    let kind = args.subject.kind();
+    let system = args.subject.system();
     let cancel = cancel_on_signals()?;
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(4);
-    let folder = PathBuf::from("rotproof-results").join(format!("react-{kind}"));
+    let folder = PathBuf::from("rotproof-results").join(format!("react-{}", system.name()));
     let options = CampaignOptions {
-        kind,
+        system,
         kinds: args.kinds.clone(),
         effects: args.effects.clone(),
         operations: args.operations.clone(),
@@ -118,7 +142,7 @@ pub fn react(args: &ReactArgs, output: Output) -> Result<Exit, CommandError> {
     write_results(&campaign, &options.folder)?;
     match args.json {
         true => output.json(&json!({
-            "subject": kind.name(),
+            "subject": system.name(),
             "seed": args.seed,
             "kernel": campaign.head.kernel,
             "is_complete": campaign.is_complete,

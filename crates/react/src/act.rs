@@ -8,7 +8,7 @@ use rotproof_block::{Error, ErrorKind, Result};
 use crate::image::Image;
 use crate::medium::{Harm, Medium, Touch};
 use crate::operation::{Operation, before_crash, first_half, second_half};
-use crate::stage::{Answer, HostStage, Stage};
+use crate::stage::{Answer, Stage};
 use crate::tree::{Change, Look, Tree};
 
 /// What every cell of a file system begins with.
@@ -27,12 +27,15 @@ pub(crate) struct Acted {
     /// What was asked of the device meanwhile.
     pub(crate) touches: Vec<Touch>,
     pub(crate) is_stopped: bool,
+    /// Whoever serves the file system has crashed.
+    pub(crate) is_crashed: bool,
     pub(crate) words: Vec<String>,
     /// What the device holds right after it.
     pub(crate) image: Image,
     /// What the next mount, and looking at all files, brought.
     pub(crate) after: Look,
     pub(crate) is_stopped_after: bool,
+    pub(crate) is_crashed_after: bool,
     pub(crate) words_after: Vec<String>,
 }
 
@@ -47,10 +50,10 @@ pub(crate) fn must(look: Look, what: &str) -> Result<()> {
 
 impl Sets {
     /// Makes a file system and its files on `medium`, and keeps what the device holds at several moments.
-    pub(crate) fn make(stage: &mut HostStage, medium: &Medium) -> Result<Self> {
+    pub(crate) fn make(stage: &mut dyn Stage, medium: &Medium) -> Result<Self> {
         stage.make()?;
         let mut tree = Tree::default();
-        let fill = |stage: &mut HostStage, tree: &mut Tree, changes: Vec<Change>| -> Result<()> {
+        let fill = |stage: &mut dyn Stage, tree: &mut Tree, changes: Vec<Change>| -> Result<()> {
             must(stage.mount()?, "mounting it")?;
             for change in &changes {
                 must(stage.change(change)?, "making files")?;
@@ -113,6 +116,7 @@ pub(crate) fn act(
     let during = perform(stage, operation, &mut tree)?;
     let touches = medium.rest();
     let image = medium.image();
+    let is_crashed = stage.is_crashed();
     let is_stopped = stage.is_read_only()?;
     let words = stage.words();
     // What a failed operation has left of the files that it concerns is not said anywhere.
@@ -125,17 +129,34 @@ pub(crate) fn act(
     let tree = tree.without(&paths);
     stage.unmount()?;
     stage.forget()?;
-    let (mut after, mut is_stopped_after) = (stage.mount()?, false);
+    let mut after = stage.mount()?;
+    let mut is_stopped_after = false;
+    let is_crashed_after;
     match after {
         Look::Right => {
             after = stage.look(&tree);
             is_stopped_after = stage.is_read_only()?;
+            is_crashed_after = stage.is_crashed();
             stage.unmount()?;
         }
-        Look::Wrong(why) | Look::Failed(why) => after = Look::Failed(format!("it cannot be mounted: {why}")),
+        Look::Wrong(why) | Look::Failed(why) => {
+            is_crashed_after = stage.is_crashed();
+            after = Look::Failed(format!("it cannot be mounted: {why}"));
+        }
     }
     let words_after = stage.words();
-    Ok(Acted { during, touches, is_stopped, words, image, after, is_stopped_after, words_after })
+    Ok(Acted {
+        during,
+        touches,
+        is_stopped,
+        is_crashed,
+        words,
+        image,
+        after,
+        is_stopped_after,
+        is_crashed_after,
+        words_after,
+    })
 }
 
 fn perform(stage: &mut dyn Stage, operation: Operation, tree: &mut Tree) -> Result<Answer> {

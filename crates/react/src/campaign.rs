@@ -15,7 +15,6 @@ use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_kinds::Kind;
 use rotproof_machine::Cancel;
 use rotproof_machine::registry::Run;
-use rotproof_subject::FileSystem;
 use serde::{Deserialize, Serialize};
 
 use crate::act::Sets;
@@ -23,13 +22,14 @@ use crate::cell::{Cell, Copies, Done, Outcome};
 use crate::effect::Effect;
 use crate::operation::Operation;
 use crate::scout::Scout;
+use crate::system::System;
 use crate::worker::{Worker, too_many};
 
 /// What to do.
 #[derive(Clone, Debug)]
 pub struct CampaignOptions {
     /// The file system.
-    pub kind: FileSystem,
+    pub system: System,
     /// Words of kinds of blocks; empty: all that there are.
     pub kinds: Vec<String>,
     /// Effects; empty: all.
@@ -83,15 +83,6 @@ pub struct Campaign {
 const HEAD: &str = "react.json";
 const CELLS: &str = "cells.jsonl";
 
-/// The size of the device: as small as the file system can be, with several groups.
-fn device_bytes(kind: FileSystem) -> u64 {
-    match kind {
-        FileSystem::Ext4 => 64 << 20,
-        FileSystem::Xfs => 320 << 20,
-        FileSystem::Btrfs => 160 << 20,
-    }
-}
-
 /// Does all cells, with everything that it creates on record in `run`. `tell` hears of progress. Ends in order when `cancel`
 /// says so.
 pub fn react(
@@ -100,29 +91,29 @@ pub fn react(
     cancel: &Cancel,
     tell: &(dyn Fn(Progress) + Sync),
 ) -> Result<Campaign> {
-    let size = device_bytes(options.kind);
+    let size = options.system.device_bytes();
     let head = Head {
-        subject: options.kind.name().into(),
+        subject: options.system.name().into(),
         seed: options.seed,
         kernel: kernel()?,
         device_bytes: size,
     };
     let known = begin(&options.folder, &head)?;
-    let mut first = Worker::new(run, options.kind, 0, size);
+    let mut first = Worker::new(run, options.system, 0, size);
     let (mut stage, medium) = first.stage()?;
-    let sets = Arc::new(Sets::make(&mut stage, &medium)?);
+    let sets = Arc::new(Sets::make(&mut *stage, &medium)?);
     let mut scouts = BTreeMap::new();
     let wanted =
         |operation: &Operation| options.operations.is_empty() || options.operations.contains(operation);
     for operation in Operation::ALL.into_iter().filter(wanted) {
         cancel.check()?;
-        scouts.insert(operation, Scout::go(&mut stage, &medium, &sets, operation)?);
+        scouts.insert(operation, Scout::go(&mut *stage, &medium, &sets, operation)?);
     }
     first.keep((stage, medium));
     let cells = cells(options, &scouts, &sets);
     if cells.is_empty() {
         first.end()?;
-        return Err(too_many(options.kind));
+        return Err(too_many(options.system));
     }
     let rest: Vec<&Cell> = cells.iter().filter(|cell| !known.contains_key(*cell)).collect();
     let file = options.folder.join(CELLS);
@@ -146,7 +137,7 @@ pub fn react(
     };
     let mut workers = vec![first];
     let count = options.workers.clamp(1, rest.len().max(1));
-    workers.extend((1..count).map(|number| Worker::new(run, options.kind, number, size)));
+    workers.extend((1..count).map(|number| Worker::new(run, options.system, number, size)));
     let ended: Vec<Result<()>> = std::thread::scope(|scope| {
         let threads: Vec<_> = workers
             .into_iter()

@@ -132,6 +132,8 @@ pub(crate) fn judge(
     let read_copy = count(&acted.touches, copies, false) > count(&usual.touches, copies, false);
     let mut letters = String::new();
     letters.push_str(match &during {
+        // Whatever it answers then.
+        _ if acted.is_crashed => "C",
         Look::Right => "",
         Look::Wrong(_) => "B",
         Look::Failed(_) => "E",
@@ -141,6 +143,7 @@ pub(crate) fn judge(
     }
     if letters.is_empty() {
         match &acted.after {
+            _ if acted.is_crashed_after => letters.push('c'),
             Look::Wrong(_) => letters.push('b'),
             Look::Failed(_) => letters.push('e'),
             Look::Right => {}
@@ -283,10 +286,12 @@ mod tests {
             during: Answer::from(during),
             touches: touches.iter().map(|&(block, is_write)| Touch { block, is_write }).collect(),
             is_stopped: false,
+            is_crashed: false,
             words: words.iter().map(|&word| word.to_owned()).collect(),
             image: Image::zeros(0),
             after,
             is_stopped_after: false,
+            is_crashed_after: false,
             words_after: Vec::new(),
         }
     }
@@ -331,6 +336,15 @@ mod tests {
                 "{during:?} {after:?} {words:?}"
             );
         }
+    }
+
+    #[test]
+    fn who_crashes_has_not_answered() {
+        let gone = || Look::Wrong("plain: Transport endpoint is not connected".into());
+        let during = Acted { is_crashed: true, ..acted(gone(), Look::Right, &[], &[(5, false)]) };
+        assert_eq!(judged(Effect::Flip, &during).letters, "C");
+        let after = Acted { is_crashed_after: true, ..acted(Look::Right, gone(), &[], &[(5, false)]) };
+        assert_eq!(judged(Effect::Flip, &after).letters, "c");
     }
 
     #[test]

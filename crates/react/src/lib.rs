@@ -1,4 +1,4 @@
-//! How file systems react to damage: for each kind of block, effect and operation one cell, done on a real kernel.
+//! How file systems react to damage: for each kind of block, effect and operation one cell, done on a real kernel, or by zfs-fuse.
 //!
 //! After Prabhakaran et al., *IRON File Systems* (SOSP 2005), section 4: a block is failed by what it is, and what the file
 //! system does is seen from outside. [`react`] does the cells; [`table`], [`page`] and [`picture`] show them.
@@ -17,8 +17,10 @@ mod operation;
 mod scout;
 mod show;
 mod stage;
+mod system;
 mod tree;
 mod worker;
+mod zfs_stage;
 
 pub use campaign::{Campaign, CampaignOptions, Head, Progress, react};
 pub use cell::{Cell, Copies, Done, Outcome};
@@ -30,3 +32,4 @@ pub use fsync_failure::{
 pub use judge::{Noticed, Reaction};
 pub use operation::Operation;
 pub use show::{page, picture, table, write_results};
+pub use system::System;

@@ -35,8 +35,21 @@ impl From<Look> for Answer {
     }
 }
 
+/// Tries to end what hangs, the mildest way there is; in words what then ended it, where there is such a way.
+pub(crate) type Helper = Box<dyn Fn() -> Option<&'static str> + Send>;
+
 /// See the head of the module. An error is one of the machine: then nobody knows how the file system reacts.
 pub(crate) trait Stage: Send {
+    /// Makes a new file system on the device.
+    fn make(&mut self) -> Result<()>;
+    /// What helps whoever hangs on it, from any thread.
+    fn helper(&self) -> Helper;
+    /// Takes all of it away.
+    fn end(self: Box<Self>) -> Vec<Error>;
+    /// Whether the program has crashed that serves it, where there is one.
+    fn is_crashed(&mut self) -> bool {
+        false
+    }
     /// Forgets what was read of the device, which shows something else from now on. Nothing is mounted.
     fn forget(&mut self) -> Result<()>;
     /// Mounts it; how the file system answers.
@@ -71,8 +84,13 @@ impl HostStage {
         Ok(Self { scene: Scene::new(run, name, device, kind)?, kind })
     }
 
-    /// Makes a new file system on the device.
-    pub(crate) fn make(&mut self) -> Result<()> {
+    fn root(&self) -> &Path {
+        self.scene.mountpoint()
+    }
+}
+
+impl Stage for HostStage {
+    fn make(&mut self) -> Result<()> {
         let (program, options): (_, &[&str]) = match self.kind {
             // Groups as small as can be, so that there are several, with copies of what each has.
             FileSystem::Ext4 => (
@@ -99,22 +117,19 @@ impl HostStage {
         }
     }
 
-    /// The block device.
-    pub(crate) fn device(&self) -> &Path {
-        self.scene.device()
+    fn helper(&self) -> Helper {
+        let device = self.scene.device().to_owned();
+        let kind = self.kind;
+        Box::new(move || {
+            let is_told = kind == FileSystem::Xfs && give_up_retrying(&device);
+            is_told.then_some("it ended once XFS was told not to retry for ever")
+        })
     }
 
-    /// Takes all of it away.
-    pub(crate) fn end(self) -> Vec<Error> {
+    fn end(self: Box<Self>) -> Vec<Error> {
         self.scene.end()
     }
 
-    fn root(&self) -> &Path {
-        self.scene.mountpoint()
-    }
-}
-
-impl Stage for HostStage {
     fn forget(&mut self) -> Result<()> {
         self.scene.forget()
     }
@@ -159,26 +174,7 @@ impl Stage for HostStage {
     }
 
     fn perform(&mut self, operation: Operation, tree: &Tree) -> Result<Answer> {
-        let root = self.root();
-        Ok(match operation {
-            Operation::Statfs => statfs(root),
-            Operation::Readdir => tree.look_at_folder(root, MANY, false).into(),
-            Operation::Lookup => {
-                worst(Operation::looked_up().iter().map(|path| tree.look_up(root, path))).into()
-            }
-            Operation::Read => worst([PLAIN, PIECES].map(|path| tree.look_at(root, path))).into(),
-            Operation::Fsync => match std::fs::File::open(root.join(SYNCED)).and_then(|file| file.sync_all())
-            {
-                Ok(()) => Look::Right.into(),
-                Err(error) => Look::Failed(format!("fsync: {error}")).into(),
-            },
-            other => {
-                return Err(Error::new(
-                    ErrorKind::Internal,
-                    format!("{other} is no operation on files alone"),
-                ));
-            }
-        })
+        perform_in(self.root(), operation, tree)
     }
 
     fn look(&mut self, tree: &Tree) -> Look {
@@ -216,6 +212,33 @@ impl Stage for HostStage {
     fn words(&mut self) -> Vec<String> {
         self.scene.kernel_words()
     }
+}
+
+/// See [`Stage::perform`], of a file system at `root`.
+pub(crate) fn perform_in(root: &Path, operation: Operation, tree: &Tree) -> Result<Answer> {
+    Ok(match operation {
+        Operation::Statfs => statfs(root),
+        Operation::Readdir => tree.look_at_folder(root, MANY, false).into(),
+        Operation::Lookup => worst(Operation::looked_up().iter().map(|path| tree.look_up(root, path))).into(),
+        Operation::Read => worst([PLAIN, PIECES].map(|path| tree.look_at(root, path))).into(),
+        Operation::Fsync => match std::fs::File::open(root.join(SYNCED)).and_then(|file| file.sync_all()) {
+            Ok(()) => Look::Right.into(),
+            Err(error) => Look::Failed(format!("fsync: {error}")).into(),
+        },
+        other => {
+            return Err(Error::new(ErrorKind::Internal, format!("{other} is no operation on files alone")));
+        }
+    })
+}
+
+/// XFS retries a write of metadata for ever, and while it is mounted there is nobody to tell it otherwise but this
+/// (`Documentation/admin-guide/xfs.rst`, error handling). Whether it could be told.
+fn give_up_retrying(device: &Path) -> bool {
+    let Some(name) = device.file_name() else { return false };
+    let folder = Path::new("/sys/fs/xfs").join(name).join("error/metadata");
+    let Ok(errors) = std::fs::read_dir(folder) else { return false };
+    let told = errors.flatten().map(|error| std::fs::write(error.path().join("max_retries"), "0").is_ok());
+    told.fold(false, |any, told| any | told)
 }
 
 /// Exit code (`None` if a signal ended it) and what it said.

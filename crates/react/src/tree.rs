@@ -52,7 +52,9 @@ impl Look {
     pub(crate) fn of(path: &str, error: &io::Error) -> Self {
         match error.raw_os_error() {
             Some(
-                libc::EIO | libc::EUCLEAN | libc::EBADMSG | libc::EROFS | libc::ESHUTDOWN | libc::ENODEV,
+                libc::EIO | libc::EUCLEAN | libc::EBADMSG | libc::EROFS | libc::ESHUTDOWN | libc::ENODEV
+                // What ZFS calls a wrong checksum.
+                | libc::EBADE,
             ) => Look::Failed(format!("{path}: {error}")),
             _ => Look::Wrong(format!("{path}: {error}")),
         }
@@ -365,7 +367,7 @@ mod tests {
     #[test]
     fn reports_and_wrong_answers_are_told_apart() {
         let of = |errno| Look::of("x", &io::Error::from_raw_os_error(errno));
-        for errno in [libc::EIO, libc::EUCLEAN, libc::EBADMSG, libc::EROFS] {
+        for errno in [libc::EIO, libc::EUCLEAN, libc::EBADMSG, libc::EROFS, libc::EBADE] {
             assert!(matches!(of(errno), Look::Failed(_)));
         }
         for errno in [libc::ENOENT, libc::EEXIST, libc::ENOTDIR] {

@@ -1,6 +1,6 @@
 //! Does cells on a device of its own, each on a thread that may be given up: a file system that hangs takes nobody with it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_export::abort_path;
 use rotproof_machine::registry::Run;
-use rotproof_subject::FileSystem;
 
 use crate::act::{Acted, Sets, act};
 use crate::cell::{Cell, Done, Outcome};
@@ -16,11 +15,10 @@ use crate::judge::{is_met, judge};
 use crate::medium::{Harm, Medium};
 use crate::operation::Operation;
 use crate::scout::Scout;
-use crate::stage::HostStage;
+use crate::stage::{Helper, HostStage, Stage};
+use crate::system::System;
+use crate::zfs_stage::ZfsStage;
 
-/// How long a cell may take, with the mount and the look at all files afterwards.
-/// The longest that was seen to end took 12 seconds. Whoever syncs this machine waits as long for one that hangs.
-const CELL_MAX: Duration = Duration::from_secs(25);
 /// How long it then may take to end, once it is helped to.
 const END_MAX: Duration = Duration::from_secs(15);
 /// After so many that could not be ended a worker does no more: the kernel is in no good state.
@@ -29,13 +27,16 @@ const HUNG_MAX: u32 = 2;
 /// See the head of the module.
 pub(crate) struct Worker {
     run: Run,
-    kind: FileSystem,
+    system: System,
     name: String,
     scenes: u32,
-    stage: Option<(HostStage, Arc<Medium>)>,
+    stage: Option<Staged>,
     size: u64,
     hung: u32,
 }
+
+/// Where cells are done, and the device below it.
+pub(crate) type Staged = (Box<dyn Stage>, Arc<Medium>);
 
 /// How a thread ended that does one operation.
 enum Ended {
@@ -44,9 +45,9 @@ enum Ended {
 }
 
 impl Worker {
-    pub(crate) fn new(run: &Run, kind: FileSystem, number: usize, size: u64) -> Self {
-        let name = format!("react-{}-{number}", kind.name());
-        Self { run: run.clone(), kind, name, scenes: 0, stage: None, size, hung: 0 }
+    pub(crate) fn new(run: &Run, system: System, number: usize, size: u64) -> Self {
+        let name = format!("react-{}-{number}", system.name());
+        Self { run: run.clone(), system, name, scenes: 0, stage: None, size, hung: 0 }
     }
 
     fn folder(&self) -> String {
@@ -54,18 +55,23 @@ impl Worker {
     }
 
     /// Its device, made if there is none.
-    pub(crate) fn stage(&mut self) -> Result<(HostStage, Arc<Medium>)> {
+    pub(crate) fn stage(&mut self) -> Result<Staged> {
         if let Some(stage) = self.stage.take() {
             return Ok(stage);
         }
         self.scenes += 1;
         let medium = Medium::new(self.size);
         let device = Arc::clone(&medium) as Arc<dyn Device>;
-        Ok((HostStage::new(&self.run, &self.folder(), device, self.kind)?, medium))
+        let (run, folder) = (&self.run, self.folder());
+        let stage: Box<dyn Stage> = match self.system {
+            System::Kernel(kind) => Box::new(HostStage::new(run, &folder, device, kind)?),
+            System::Zfs => Box::new(ZfsStage::new(run, &folder, device)?),
+        };
+        Ok((stage, medium))
     }
 
     /// Gives it back.
-    pub(crate) fn keep(&mut self, stage: (HostStage, Arc<Medium>)) {
+    pub(crate) fn keep(&mut self, stage: Staged) {
         self.stage = Some(stage);
     }
 
@@ -109,17 +115,17 @@ impl Worker {
 
     fn act(&mut self, sets: &Arc<Sets>, (operation, harm): (Operation, Harm)) -> Result<Ended> {
         let (mut stage, medium) = self.stage()?;
-        let device = stage.device().to_owned();
+        let helper = stage.helper();
         let (sets, (send, receive)) = (Arc::clone(sets), channel());
         let thread = std::thread::Builder::new().name("cell".into()).spawn(move || {
-            let acted = act(&mut stage, &medium, &sets, (operation, Some(harm)));
+            let acted = act(&mut *stage, &medium, &sets, (operation, Some(harm)));
             // Nobody waits any more if it took too long; then this takes it down.
             if let Err(unsent) = send.send((acted, stage, medium)) {
                 drop(unsent);
             }
         });
         thread.map_err(|error| Error::from_io(error, "starting a thread for a cell"))?;
-        match receive.recv_timeout(CELL_MAX) {
+        match receive.recv_timeout(self.system.cell_max()) {
             Ok((acted, stage, medium)) => {
                 if acted.is_err() {
                     // Something may still be mounted. It ends with this, and the next cell has a device of its own.
@@ -135,25 +141,24 @@ impl Worker {
             Err(why) => {
                 let words = match why {
                     RecvTimeoutError::Timeout => {
-                        format!("it did not come back within {} s", CELL_MAX.as_secs())
+                        format!("it did not come back within {} s", self.system.cell_max().as_secs())
                     }
                     RecvTimeoutError::Disconnected => "the kernel ended the thread that did it".to_owned(),
                 };
                 let how = self
-                    .help_to_end(&device, || receive.recv_timeout(END_MAX).ok().map(|(_, stage, _)| stage));
+                    .help_to_end(&helper, || receive.recv_timeout(END_MAX).ok().map(|(_, stage, _)| stage));
                 Ok(Ended::Hung(format!("{words}; {how}")))
             }
         }
     }
 
     /// Ends what hangs, the mildest way first. `wait` gives the stage back once it has ended.
-    fn help_to_end(&mut self, device: &Path, wait: impl Fn() -> Option<HostStage>) -> String {
-        if self.kind == FileSystem::Xfs
-            && give_up_retrying(device)
+    fn help_to_end(&mut self, helper: &Helper, wait: impl Fn() -> Option<Box<dyn Stage>>) -> String {
+        if let Some(words) = helper()
             && let Some(stage) = wait()
         {
             self.taken_down(stage);
-            return "it ended once XFS was told not to retry for ever".to_owned();
+            return words.to_owned();
         }
         // Every request fails from now on, so whoever waits for one can go on to his end.
         let served: PathBuf = self.run.scratch().join(self.folder()).join("served");
@@ -170,7 +175,7 @@ impl Worker {
     }
 
     /// What cannot be removed stays on the record of the run, which tells of it in the end.
-    fn taken_down(&mut self, stage: HostStage) {
+    fn taken_down(&mut self, stage: Box<dyn Stage>) {
         if !stage.end().is_empty() {
             self.hung += 1;
         }
@@ -186,17 +191,8 @@ impl Worker {
     }
 }
 
-/// XFS retries a write of metadata for ever, and while it is mounted there is nobody to tell it otherwise but this
-/// (`Documentation/admin-guide/xfs.rst`, error handling). Whether it could be told.
-fn give_up_retrying(device: &Path) -> bool {
-    let Some(name) = device.file_name() else { return false };
-    let folder = Path::new("/sys/fs/xfs").join(name).join("error/metadata");
-    let Ok(errors) = std::fs::read_dir(folder) else { return false };
-    let told = errors.flatten().map(|error| std::fs::write(error.path().join("max_retries"), "0").is_ok());
-    told.fold(false, |any, told| any | told)
-}
-
 /// Nothing is asked for that there is.
-pub(crate) fn too_many(kind: FileSystem) -> Error {
-    Error::new(ErrorKind::Invalid, format!("no cell of {kind} is of these kinds, effects and operations"))
+pub(crate) fn too_many(system: System) -> Error {
+    let name = system.name();
+    Error::new(ErrorKind::Invalid, format!("no cell of {name} is of these kinds, effects and operations"))
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use rotproof_machine::Cancel;
 use rotproof_machine::registry::{Registry, Run};
 use rotproof_react::{
-    Campaign, CampaignOptions, Done, Effect, Noticed, Operation, Outcome, react, table, write_results,
+    Campaign, CampaignOptions, Done, Effect, Noticed, Operation, Outcome, System, react, table, write_results,
 };
 use rotproof_record::table::TableReader;
 use rotproof_subject::FileSystem;
@@ -15,9 +15,9 @@ fn begun(folder: &Path) -> Run {
     Registry::at(&folder.join("registry")).and_then(|registry| registry.begin()).expect("begun")
 }
 
-fn options(kind: FileSystem, folder: &Path) -> CampaignOptions {
+fn options(system: impl Into<System>, folder: &Path) -> CampaignOptions {
     CampaignOptions {
-        kind,
+        system: system.into(),
         kinds: Vec::new(),
         effects: Vec::new(),
         operations: Vec::new(),
@@ -89,6 +89,28 @@ fn what_is_known_of_btrfs_is_found() {
     // Which leaf is hit differs from run to run: one that readdir reads, or one that only the look after the next mount does,
     // which is a small letter. Without a copy it is an error in any case.
     assert!(all.letters().to_ascii_uppercase().starts_with('E'), "{all:?}");
+}
+
+/// ZFS keeps metadata twice, and more often for itself; data once, and says so.
+#[test]
+fn what_is_known_of_zfs_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = CampaignOptions {
+        kinds: ["data", "directory", "mos_object_set"].map(str::to_owned).to_vec(),
+        effects: vec![Effect::Flip],
+        operations: vec![Operation::Mount, Operation::Readdir, Operation::Read],
+        ..options(System::Zfs, folder.path())
+    };
+    let campaign = done(&options);
+    let noticed = |name: &str| match &cell(&campaign, name).outcome {
+        Outcome::Reached(reaction) => (reaction.letters.clone(), reaction.noticed),
+        other => panic!("{name}: {other:?}"),
+    };
+    assert_eq!(noticed("data/one/flip/read"), ("E".to_owned(), Noticed::Checksum));
+    assert_eq!(noticed("directory/one/flip/readdir").0, "R");
+    assert_eq!(noticed("directory/all/flip/readdir").0, "E");
+    assert_eq!(noticed("mos_object_set/one/flip/mount").0, "R");
+    assert_eq!(cell(&campaign, "data/one/flip/mount").letters(), "-");
 }
 
 #[test]
