@@ -16,6 +16,7 @@ mod programs;
 mod qemu;
 mod rig;
 mod steps;
+mod zfs;
 
 use rig::{Rig, Trial};
 

@@ -64,7 +64,7 @@ fn what_has_no_page_cache_is_refused() {
         let trial = Trial::new(format!("stack: [memory: {{ size: 16MiB }}]\nload: {{ {key} }}\n"));
         let run = rig.run_raw(&trial, &[]);
         assert_eq!(run.code, 2, "{}", run.text);
-        assert!(run.text.contains("take ext4, xfs or btrfs as the subject"), "{}", run.text);
+        assert!(run.text.contains("take ext4, xfs, btrfs or zfs as the subject"), "{}", run.text);
     }
 }
 

@@ -70,6 +70,9 @@ fn path_of_requests(file: &TrialFile, plan: Option<&Plan>, paint: Paint) -> Vec<
             lines.extend((on_memory > 0).then(|| format!("{} on its memory", counted(on_memory, "rule"))));
             lines
         }
+        SubjectSpec::Zfs(_) => {
+            vec![format!("files on {}, by zfs-fuse on the exported stack", file.subject.on_top())]
+        }
         SubjectSpec::FileSystem(spec) => {
             let mut lines = vec![format!("files on {}, on a loop device over the exported stack", spec.kind)];
             if !spec.mkfs.is_empty() {

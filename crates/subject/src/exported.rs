@@ -172,6 +172,11 @@ impl Exported {
         (export.file(), Arc::clone(&export.device))
     }
 
+    /// The files that stand for the devices of the stack.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        self.exports.iter().map(Export::file).collect()
+    }
+
     /// See [`super::Prepared::disks`].
     pub(crate) fn disks(&self) -> Vec<String> {
         let names = self.devices.iter().filter_map(|device| device.file_name()?.to_str());

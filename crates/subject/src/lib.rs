@@ -1,7 +1,7 @@
 //! Subjects: what is on trial. A subject turns a stack into a place to put load, and takes it down again.
 //!
 //! `raw` is the stack itself; `fat` a file system library in process over it; `device` a loop device over the stack's export; `ext4`, `xfs` and `btrfs` are made and
-//! mounted on such a device; `machine` is a guest kernel with one of them; `guard` a guard over either; `volume` makes one device of those of the stack, for any of them. Everything a subject creates is recorded with the run first. Subjects know nothing of
+//! mounted on such a device; `zfs` is a pool on the export, by a program of its own; `machine` is a guest kernel with one of them; `guard` a guard over either; `volume` makes one device of those of the stack, for any of them. Everything a subject creates is recorded with the run first. Subjects know nothing of
 //! faults, loads' patterns or verdicts.
 
 mod device;
@@ -18,6 +18,8 @@ mod raw;
 mod requirements;
 mod spec;
 mod volume_spec;
+mod zfs;
+mod zfs_spec;
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -37,6 +39,7 @@ pub use mount::mount;
 pub use requirements::check_requirements;
 pub use spec::{FileSystem, FileSystemSpec, GuardMode, GuardSpec, SubjectSpec};
 pub use volume_spec::VolumeSubjectSpec;
+pub use zfs_spec::ZfsSpec;
 
 pub use rotproof_guest::GuestMemory;
 use rotproof_machine::Cancel;
@@ -84,6 +87,7 @@ pub fn prepare(
         SubjectSpec::Machine(spec) => {
             Box::new(machine::MachineSubject::prepare(spec, vec![one()?], environment)?)
         }
+        SubjectSpec::Zfs(spec) => Box::new(zfs::ZfsSubject::prepare(spec, devices, environment)?),
         SubjectSpec::Guard(spec) => Box::new(guard::GuardSubject::prepare(spec, devices, environment)?),
         SubjectSpec::Volume(_) => {
             return Err(Error::new(ErrorKind::Invalid, "a volume is under anything but another volume"));
@@ -146,6 +150,11 @@ pub trait Prepared: Send {
 
     /// The memory of a machine that runs; another after each [`Prepared::attach`].
     fn memory(&self) -> Option<GuestMemory> {
+        None
+    }
+
+    /// The process that is the file system, where a program of this machine is; another after each [`Prepared::attach`].
+    fn process(&self) -> Option<u32> {
         None
     }
 

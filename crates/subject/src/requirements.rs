@@ -27,7 +27,7 @@ pub fn check_requirements(spec: &SubjectSpec, info: &DeviceInfo) -> Result<()> {
         return missing(format!(
             "the subject {} needs root, to attach a loop device{}; run with sudo, or take `subject: raw` or `subject: fat`",
             spec.name(),
-            if spec.file_system().is_some() { " and to mount a file system" } else { "" }
+            if spec.is_mounted() { " and to mount a file system" } else { "" }
         ));
     }
     for (path, what) in [
@@ -37,6 +37,10 @@ pub fn check_requirements(spec: &SubjectSpec, info: &DeviceInfo) -> Result<()> {
         if !std::path::Path::new(path).exists() {
             return missing(format!("{path} does not exist, so the kernel has no {what}"));
         }
+    }
+    if spec.zfs().is_some() {
+        rotproof_zfs::check_requirements()?;
+        return check_device(spec.name(), crate::zfs_spec::DEVICE_SIZE_MIN, info);
     }
     let is_machine = spec.machine().is_some();
     if let Some(machine) = spec.machine() {
@@ -53,24 +57,20 @@ pub fn check_requirements(spec: &SubjectSpec, info: &DeviceInfo) -> Result<()> {
             spec.kind
         ));
     }
-    let size_min = spec.kind.device_size_min();
-    if info.size < size_min.0 && !spec.existing {
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            format!(
-                "{} needs a device of at least {size_min}, but the stack has {}",
-                spec.kind,
-                Bytes(info.size)
-            ),
-        ));
-    }
-    if info.read_only {
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            format!("no load can work on a stack that is read-only; {} needs to write", spec.kind),
-        ));
-    }
-    Ok(())
+    let size_min = if spec.existing { Bytes(0) } else { spec.kind.device_size_min() };
+    check_device(spec.kind.name(), size_min, info)
+}
+
+/// Whether the device is large enough, and can be written.
+fn check_device(name: &str, size_min: Bytes, info: &DeviceInfo) -> Result<()> {
+    let what = if info.size < size_min.0 {
+        format!("{name} needs a device of at least {size_min}, but the stack has {}", Bytes(info.size))
+    } else if info.read_only {
+        format!("no load can work on a stack that is read-only; {name} needs to write")
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(ErrorKind::Invalid, what))
 }
 
 fn kernel_knows(kind: FileSystem) -> Result<bool> {

@@ -1,6 +1,6 @@
 //! What a trial file says of its subject: a name, or for a file system a name with options.
 //!
-//! Owns the words of the file (`raw`, `fat`, `device`, `ext4`, `xfs`, `btrfs` ...) and what each file system needs at least.
+//! Owns the words of the file (`raw`, `fat`, `device`, `ext4`, `xfs`, `btrfs`, `zfs` ...) and what each file system needs at least.
 //! It does not know how a subject is made.
 
 use std::borrow::Cow;
@@ -13,7 +13,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::machine_spec::machine_schema;
-use crate::{MachineSpec, VolumeSubjectSpec};
+use crate::{MachineSpec, VolumeSubjectSpec, ZfsSpec};
 
 /// What is on trial, and thus where the load goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub enum SubjectSpec {
     Device,
     /// A file system on that loop device.
     FileSystem(FileSystemSpec),
+    /// A pool of ZFS on the exported stack, by a program.
+    Zfs(ZfsSpec),
     /// A guest kernel with a file system on the exported stack.
     Machine(MachineSpec),
     /// A guard over the files of one of the last two.
@@ -138,11 +140,13 @@ impl fmt::Display for FileSystem {
 const MACHINE: &str = "machine";
 /// The word for a guard.
 const GUARD: &str = "guard";
+/// The word for a pool of ZFS.
+const ZFS: &str = "zfs";
 /// The word for a volume.
 pub(crate) const VOLUME: &str = "volume";
 
 /// Every word that `subject:` takes.
-const SUBJECTS: [&str; 9] = ["raw", "fat", "device", "ext4", "xfs", "btrfs", VOLUME, MACHINE, GUARD];
+const SUBJECTS: [&str; 10] = ["raw", "fat", "device", "ext4", "xfs", "btrfs", ZFS, VOLUME, MACHINE, GUARD];
 
 impl SubjectSpec {
     /// The word in the trial file.
@@ -152,6 +156,7 @@ impl SubjectSpec {
             SubjectSpec::Fat => "fat",
             SubjectSpec::Device => "device",
             SubjectSpec::FileSystem(spec) => spec.kind.name(),
+            SubjectSpec::Zfs(_) => ZFS,
             SubjectSpec::Machine(_) => MACHINE,
             SubjectSpec::Guard(_) => GUARD,
             SubjectSpec::Volume(_) => VOLUME,
@@ -168,6 +173,14 @@ impl SubjectSpec {
         }
     }
 
+    /// The smallest device that a file system of it makes sense on; `None` of what is none, or in process.
+    pub fn device_size_min(&self) -> Option<Bytes> {
+        match self.zfs() {
+            Some(_) => Some(crate::zfs_spec::DEVICE_SIZE_MIN),
+            None => self.file_system().map(|spec| spec.kind.device_size_min()),
+        }
+    }
+
     /// Whether it needs no kernel: virtual time will do.
     pub fn is_in_process(&self) -> bool {
         matches!(self.on_top(), SubjectSpec::Raw | SubjectSpec::Fat)
@@ -175,7 +188,20 @@ impl SubjectSpec {
 
     /// Whether the load works on files.
     pub fn has_files(&self) -> bool {
-        matches!(self.on_top(), SubjectSpec::Fat) || self.file_system().is_some()
+        matches!(self.on_top(), SubjectSpec::Fat) || self.is_mounted()
+    }
+
+    /// Whether the load works on files through a kernel.
+    pub fn is_mounted(&self) -> bool {
+        self.zfs().is_some() || self.file_system().is_some()
+    }
+
+    /// The pool of ZFS, if it is one, also on a volume.
+    pub fn zfs(&self) -> Option<&ZfsSpec> {
+        match self.on_top() {
+            SubjectSpec::Zfs(spec) => Some(spec),
+            _ => None,
+        }
     }
 
     /// Whether it is on the devices already.
@@ -193,13 +219,16 @@ impl SubjectSpec {
         match self {
             SubjectSpec::FileSystem(spec) => spec.kind == FileSystem::Btrfs,
             SubjectSpec::Guard(spec) => spec.over.takes_several(),
-            SubjectSpec::Volume(_) => true,
+            SubjectSpec::Volume(_) | SubjectSpec::Zfs(_) => true,
             _ => false,
         }
     }
 
     /// Whether the file system may store what it is given in another form.
     pub fn compresses(&self) -> bool {
+        if let Some(spec) = self.zfs() {
+            return spec.compresses();
+        }
         let options = self.file_system().into_iter().flat_map(|spec| &spec.mount);
         options.flat_map(|option| option.split(',')).any(|option| option.starts_with("compress"))
     }
@@ -211,7 +240,7 @@ impl SubjectSpec {
             SubjectSpec::Volume(spec) => spec.under.file_system(),
             SubjectSpec::FileSystem(spec) => Some(spec),
             SubjectSpec::Machine(spec) => Some(&spec.file_system),
-            SubjectSpec::Raw | SubjectSpec::Fat | SubjectSpec::Device => None,
+            SubjectSpec::Raw | SubjectSpec::Fat | SubjectSpec::Device | SubjectSpec::Zfs(_) => None,
         }
     }
 
@@ -238,6 +267,9 @@ impl SubjectSpec {
                 );
             }
             return guard.over.validate(&path.key(GUARD).key("over"), problems);
+        }
+        if let SubjectSpec::Zfs(spec) = self {
+            return spec.validate(&path.key(ZFS), problems);
         }
         let Some(spec) = self.file_system() else { return };
         let options = match self {
@@ -301,6 +333,7 @@ impl SubjectSpec {
             "raw" => Some(SubjectSpec::Raw),
             "fat" => Some(SubjectSpec::Fat),
             "device" => Some(SubjectSpec::Device),
+            ZFS => Some(SubjectSpec::Zfs(ZfsSpec::default())),
             VOLUME => Some(SubjectSpec::Volume(VolumeSubjectSpec::default())),
             other => {
                 FileSystem::from_name(other).map(|kind| SubjectSpec::FileSystem(FileSystemSpec::new(kind)))
@@ -332,6 +365,10 @@ impl fmt::Display for SubjectSpec {
         }
         if let SubjectSpec::Machine(machine) = self {
             return write!(f, "{machine}");
+        }
+        if let SubjectSpec::Zfs(spec) = self {
+            let words = spec.words();
+            return if words.is_empty() { Ok(()) } else { write!(f, " ({})", words.join(", ")) };
         }
         let Some(spec) = self.file_system() else { return Ok(()) };
         let mut options = Vec::new();
@@ -400,6 +437,13 @@ impl Serialize for SubjectSpec {
             map.serialize_entry(VOLUME, volume)?;
             return map.end();
         }
+        if let SubjectSpec::Zfs(spec) = self
+            && *spec != ZfsSpec::default()
+        {
+            let mut map = serializer.serialize_map(Some(1))?;
+            map.serialize_entry(ZFS, spec)?;
+            return map.end();
+        }
         match self.file_system() {
             Some(spec) if *spec != FileSystemSpec::new(spec.kind) => {
                 let mut map = serializer.serialize_map(Some(1))?;
@@ -439,9 +483,16 @@ impl<'de> Deserialize<'de> for SubjectSpec {
                 use serde::de::Error as _;
                 let key = map.next_key::<String>()?.ok_or_else(|| {
                     A::Error::custom(
-                        "name one subject: raw, fat, device, ext4, xfs, btrfs, volume, machine or guard",
+                        "name one subject: raw, fat, device, ext4, xfs, btrfs, zfs, volume, machine or guard",
                     )
                 })?;
+                if key == ZFS {
+                    let spec: ZfsSpec = map.next_value()?;
+                    if map.next_key::<String>()?.is_some() {
+                        return Err(A::Error::custom("a trial has one subject"));
+                    }
+                    return Ok(SubjectSpec::Zfs(spec));
+                }
                 if key == VOLUME {
                     let volume: VolumeSubjectSpec = map.next_value()?;
                     if matches!(*volume.under, SubjectSpec::Volume(_)) {
@@ -499,6 +550,7 @@ impl JsonSchema for SubjectSpec {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let options = generator.subschema_for::<Options>();
         let volume = generator.subschema_for::<VolumeSubjectSpec>();
+        let zfs = generator.subschema_for::<ZfsSpec>();
         let (span, mode) = (generator.subschema_for::<Span>(), generator.subschema_for::<GuardMode>());
         let file_system = json_schema!({
             "anyOf": [
@@ -535,13 +587,14 @@ impl JsonSchema for SubjectSpec {
             "additionalProperties": false
         });
         json_schema!({
-            "description": "What is on trial: the stack itself (raw), a FAT file system in process (fat), a loop device over the stack (device), a file system on that loop device, one of a guest kernel (machine), a guard over either, or the devices of the stack as a volume, alone or under one of the others.",
+            "description": "What is on trial: the stack itself (raw), a FAT file system in process (fat), a loop device over the stack (device), a file system on that loop device, a pool of ZFS by a program (zfs), a file system of a guest kernel (machine), a guard over either, or the devices of the stack as a volume, alone or under one of the others.",
             "anyOf": [
-                { "enum": SUBJECTS[..7] },
+                { "enum": SUBJECTS[..8] },
                 {
                     "type": "object",
                     "properties": {
                         "ext4": options, "xfs": options, "btrfs": options,
+                        "zfs": zfs,
                         "machine": machine,
                         "guard": guard,
                         "volume": volume
@@ -581,6 +634,14 @@ mod tests {
             ("{ xfs: {} }", SubjectSpec::from_name("xfs").expect("xfs is a subject")),
             ("ext4: { mkfs: [\"-b\", \"4096\"], mount: [noatime] }", SubjectSpec::FileSystem(options)),
             ("btrfs: { data: raid1 }", SubjectSpec::FileSystem(mirrored.clone())),
+            ("zfs", SubjectSpec::Zfs(ZfsSpec::default())),
+            (
+                "zfs: { properties: [copies=2], pool: [failmode=wait] }",
+                SubjectSpec::Zfs(ZfsSpec {
+                    properties: vec!["copies=2".into()],
+                    pool: vec!["failmode=wait".into()],
+                }),
+            ),
             ("volume", SubjectSpec::Volume(VolumeSubjectSpec::default())),
             (
                 "machine: { kind: qemu, file_system: xfs, memory: 512MiB, kernel: bzImage, disk: vhost }",
@@ -621,7 +682,8 @@ mod tests {
     #[test]
     fn unknown_subjects_misplaced_options_and_several_subjects_are_refused() {
         for (yaml, words) in [
-            ("zfs", "unknown variant `zfs`"),
+            ("zfz", "unknown variant `zfz`"),
+            ("{ zfs: { mkfs: [] } }", "unknown field `mkfs`"),
             ("{ raw: { mkfs: [] } }", "takes no options"),
             ("{ fat: { mkfs: [] } }", "fat takes no options"),
             ("{ ext4: {}, xfs: {} }", "one subject"),
@@ -657,6 +719,8 @@ mod tests {
             ("machine: { file_system: ext4, disk: nbd }", "is for QEMU"),
             ("machine: { file_system: ext4, kernel: bzImage }", "is for QEMU"),
             ("machine: { kind: qemu, file_system: ext4, memory: 3GiB }", "64MiB to 2GiB"),
+            ("zfs: { properties: [copies] }", "is no property"),
+            ("volume: { under: { zfs: { pool: [altroot=/x] } } }", "not yours to say"),
         ] {
             let mut problems = Problems::default();
             read(yaml).expect("well-formed").validate(&Path::root(), &mut problems);

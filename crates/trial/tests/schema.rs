@@ -320,7 +320,7 @@ fn the_schema_refuses_what_it_can_see_to_be_wrong_as_the_parser_does() {
         "stack: [memory: { size: 1MiB }]\nload: { retry: { count: 1, on: [eio] } }",
         "stack: [memory: { size: 1MiB }]\nload: { jobs: [{ total: 1MiB }] }",
         "stack: [nbd: { url: 'nbd://localhost' }]",
-        "stack: [memory: { size: 1MiB }]\nsubject: zfs",
+        "stack: [memory: { size: 1MiB }]\nsubject: zfz",
         "stack: [memory: { size: 1MiB }]\nsubject: { raw: {} }",
         "stack: [memory: { size: 1MiB }]\nsubject: { fat: {} }",
         "stack: [memory: { size: 1MiB }]\nruntime: tokio",

@@ -232,7 +232,7 @@ fn faults_that_contradict_are_refused() {
 
 #[test]
 fn an_unknown_subject_is_refused() {
-    assert_snapshot!(check("stack:\n  - memory: { size: 64MiB }\nsubject: zfs\n"));
+    assert_snapshot!(check("stack:\n  - memory: { size: 64MiB }\nsubject: zfz\n"));
 }
 
 #[test]

@@ -88,6 +88,7 @@ impl TrialFile {
             }
             SubjectSpec::Device
             | SubjectSpec::FileSystem(_)
+            | SubjectSpec::Zfs(_)
             | SubjectSpec::Machine(_)
             | SubjectSpec::Guard(_)
             | SubjectSpec::Volume(_) => Vec::new(),

@@ -41,10 +41,7 @@ impl TrialFile {
         let load = root.key("load");
         if self.subject.has_files() {
             let kind = self.subject.on_top().name();
-            let size_min = self
-                .subject
-                .file_system()
-                .map_or(Bytes(FAT_DEVICE_BYTES_MIN), |file_system| file_system.kind.device_size_min());
+            let size_min = self.subject.device_size_min().unwrap_or(Bytes(FAT_DEVICE_BYTES_MIN));
             if size < size_min.0 && !self.subject.exists() {
                 problems.add_with_help(
                     &root.key("subject"),

@@ -121,10 +121,10 @@ pub fn validate_types(
         let Some(rule) = entry.rule() else { continue };
         let Some(Target::Type { file, .. }) = &rule.matching.target else { continue };
         let path = path.index(index).key("match").key("target");
-        let (message, help) = if subject.file_system().is_none() {
+        let (message, help) = if !subject.is_mounted() {
             (
                 format!("the blocks of the subject {} have no kinds", subject.name()),
-                "match by `offset` or content, or take ext4, xfs or btrfs as the subject",
+                "match by `offset` or content, or take ext4, xfs, btrfs or zfs as the subject",
             )
         } else if load.command.is_some() || load.personality.is_some() {
             (

@@ -53,6 +53,7 @@ impl Traffic {
             SubjectSpec::Device => true,
             SubjectSpec::Fat
             | SubjectSpec::FileSystem(_)
+            | SubjectSpec::Zfs(_)
             | SubjectSpec::Machine(_)
             | SubjectSpec::Guard(_)
             | SubjectSpec::Volume(_) => return None,

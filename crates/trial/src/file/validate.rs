@@ -93,7 +93,7 @@ impl TrialFile {
             problems.add_with_help(
                 &root.key("load").key("files"),
                 format!("there are no files on the subject {}", self.subject.name()),
-                "remove `files`, or take fat, ext4, xfs or btrfs as the subject",
+                "remove `files`, or take fat, ext4, xfs, btrfs or zfs as the subject",
             );
         }
         self.validate_fixed_buffers(&root.key("load").key("fixed_buffers"), problems);
@@ -108,14 +108,14 @@ impl TrialFile {
         for (key, is_said) in
             [("ioengine", load.ioengine != FileEngine::IoUring), ("buffered", load.buffered)]
         {
-            if is_said && self.subject.file_system().is_none() {
+            if is_said && !self.subject.is_mounted() {
                 problems.add_with_help(
                     &root.key("load").key(key),
                     format!(
                         "`{key}` is for files of the kernel's file systems, and {} has none",
                         self.subject.name()
                     ),
-                    "remove it, or take ext4, xfs or btrfs as the subject",
+                    "remove it, or take ext4, xfs, btrfs or zfs as the subject",
                 );
             }
         }
@@ -239,14 +239,14 @@ impl TrialFile {
 
     /// A load of files is one of system calls, on files that come and go.
     fn validate_personality(&self, root: &Path, problems: &mut Problems) {
-        if self.subject.file_system().is_none() {
+        if !self.subject.is_mounted() {
             problems.add_with_help(
                 &root.key("load").key("personality"),
                 format!(
                     "a load of files needs a file system, and {} is none of the kernel's",
                     self.subject.name()
                 ),
-                "take ext4, xfs or btrfs as the subject",
+                "take ext4, xfs, btrfs or zfs as the subject",
             );
         }
         for (index, entry) in self.faults.iter().enumerate() {
@@ -267,19 +267,19 @@ impl TrialFile {
         }
     }
 
-    /// Only the memory of a machine can be reached, and that of the processes of a command.
+    /// Only the memory of a machine can be reached, and that of a program: the file system, or those of a command.
     fn validate_memory(&self, path: &Path, problems: &mut Problems) {
         let is_machine = self.subject.machine().is_some();
         let on_memory = self.faults.iter().enumerate().filter(|(_, entry)| entry.is_on_memory());
         for (index, rule) in on_memory.filter_map(|(index, entry)| Some((index, entry.rule()?))) {
-            if is_machine || self.load.command.is_some() {
+            if is_machine || self.subject.zfs().is_some() || self.load.command.is_some() {
                 self.validate_kinds_of_memory(is_machine, rule, &path.index(index).key("match"), problems);
                 continue;
             }
             problems.add_with_help(
                 &path.index(index).key("on"),
                 format!("the subject {} has no memory that faults could act on", self.subject.name()),
-                "take a machine as the subject, such as { machine: { file_system: ext4 } }, or a program as the load",
+                "take a machine as the subject, such as { machine: { file_system: ext4 } }, or zfs, or a program as the load",
             );
         }
     }
@@ -379,7 +379,7 @@ impl TrialFile {
             problems.add_with_help(
                 &root.key("subject"),
                 format!("{} is nothing that a program could open", self.subject.name()),
-                "take `subject: device`, ext4, xfs or btrfs, or a load of Rotproof's own",
+                "take `subject: device`, ext4, xfs, btrfs or zfs, or a load of Rotproof's own",
             );
         }
         for (index, entry) in self.faults.iter().enumerate() {

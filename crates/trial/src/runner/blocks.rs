@@ -193,7 +193,7 @@ impl Conductor<'_> {
         }
         place_extents(sites, rules, phase, &folder)?;
         if let Some(named) = self.stack.devices.first() {
-            let unknown = place_kinds(sites, rules, phase, (&*named.device, &folder))?;
+            let unknown = place_kinds(sites, rules, phase, (&*named.device, &folder), subject)?;
             self.noticed.extend(unknown.map(|what| format!("kinds of blocks: {what}")));
         }
         Ok(())

@@ -14,11 +14,12 @@ use rotproof_block::runtime::RuntimeOptions;
 use rotproof_block::{Buffer, Context, Device, Error, ErrorKind, Phase, Queue, Request, Result, Runtime};
 use rotproof_fault::{KindCopies, Rule, Sites, Target};
 use rotproof_kinds::{Kind, Map, Plain, ReadOptions, Source, beyond, read};
+use rotproof_subject::Prepared;
 
 /// `_IOWR('X', 119, int)` and `_IOWR('X', 120, int)`: a file system that is frozen has everything on its device.
 const FIFREEZE: libc::Ioctl = 0xc004_5877_u32 as libc::Ioctl;
 const FITHAW: libc::Ioctl = 0xc004_5878_u32 as libc::Ioctl;
-/// The number of the tree of files of a btrfs without subvolumes.
+/// The number of the tree of files of a btrfs without subvolumes. That of the first file system of ZFS goes without saying.
 const FILES_OF_BTRFS: u64 = 5;
 
 /// Tells `sites` where the blocks lie that `rules`, as far as they are awake in `phase`, mean by their kind. `device` is
@@ -29,6 +30,7 @@ pub(super) fn place_kinds(
     rules: &[Rule],
     phase: Phase,
     (device, folder): (&dyn Device, &Path),
+    subject: &dyn Prepared,
 ) -> Result<Option<String>> {
     let is_awake = |rule: &Rule| rule.during.iter().any(|awake| Phase::from(*awake) == phase);
     let by_kind: Vec<(usize, &Rule)> = rules
@@ -39,7 +41,7 @@ pub(super) fn place_kinds(
     if by_kind.is_empty() {
         return Ok(None);
     }
-    let map = match map_of(device, folder) {
+    let map = match map_of(device, folder, subject) {
         Ok(map) => map,
         // The check finds out for itself what is lost; the faults then meet nothing.
         Err(_) if phase == Phase::Check => {
@@ -96,8 +98,12 @@ fn ranges(map: &Map, word: &str, copies: KindCopies, inode: Option<u64>) -> Vec<
     map.extents().iter().filter(is_meant).map(|extent| extent.start..extent.end).collect()
 }
 
-fn map_of(device: &dyn Device, folder: &Path) -> Result<Map> {
-    let frozen = Frozen::new(folder)?;
+fn map_of(device: &dyn Device, folder: &Path, subject: &dyn Prepared) -> Result<Map> {
+    // A program cannot be frozen. With everything written it has nothing to write, as long as nobody uses it.
+    let frozen = match subject.process() {
+        Some(_) => subject.sync().map(|()| None)?,
+        None => Some(Frozen::new(folder)?),
+    };
     let runtime = Runtime::uring(RuntimeOptions::new(0))?;
     let source = StackSource { queue: device.open_queue(&runtime)?, runtime, size: device.info().size };
     let map = read(&source, ReadOptions::default());

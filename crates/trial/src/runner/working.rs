@@ -8,7 +8,7 @@ use std::time::Duration;
 use rotproof_block::{Phase, Result};
 use rotproof_load::engine::Progress;
 use rotproof_record::{Recording, RecordingOptions};
-use rotproof_subject::Prepared;
+use rotproof_subject::{Destination, Prepared};
 
 use super::Conductor;
 use super::leaf_watch::LeafWatch;
@@ -32,7 +32,13 @@ pub(super) struct Working {
 impl Working {
     /// A phase of a load of this process, of unknown length.
     pub(super) fn in_phase(phase: Phase, subject: &dyn Prepared) -> Self {
-        let owner = subject.memory().map(Owner::Machine);
+        let of_process = || match (subject.process(), subject.place()) {
+            (Some(pid), Destination::Folder(folder)) => {
+                Some(Owner::Processes(Processes::of_file_system(pid, &folder)))
+            }
+            _ => None,
+        };
+        let owner = subject.memory().map(Owner::Machine).or_else(of_process);
         Self { phase, name: phase.word(), bytes: None, duration: None, owner, is_told_by_device: false }
     }
 
@@ -42,7 +48,7 @@ impl Working {
         subject: &dyn Prepared,
         (run, folder): (&str, &PathBuf),
     ) -> Self {
-        let processes = || Owner::Command(Processes::of_run(run, folder));
+        let processes = || Owner::Processes(Processes::of_run(run, folder));
         let owner = Some(subject.memory().map_or_else(processes, Owner::Machine));
         Self { phase, name, bytes: None, duration: None, owner, is_told_by_device: true }
     }

@@ -58,6 +58,7 @@ impl MemoryFaults {
             return self.draw_places(state, index, views);
         };
         let is_process = views.iter().any(|(_, view)| view.process().is_some());
+        let is_file_system = views.iter().any(|(_, view)| view.is_file_system());
         let is_all = matching.copies == Some(Copies::All);
         // A guest is asked for each of them.
         if is_process || is_all || !matching.kind.is_empty() || !matching.content.is_empty() {
@@ -71,7 +72,7 @@ impl MemoryFaults {
             found.retain(|found| is_wanted(matching, found.kind));
         }
         let is_block = !matching.content.is_empty() || matching.target.is_some();
-        if is_block && !is_all && is_process {
+        if is_block && !is_all && is_process && !(is_file_system && matching.target.is_some()) {
             // Which of a program's copies is in use, only the program knows.
             found.truncate(1);
         } else if !matching.content.is_empty() && !is_all && matching.kind.is_empty() {
@@ -132,6 +133,11 @@ fn find_block_of_file(
     let mut found = Vec::new();
     for &(of, view) in views {
         let View::Machine(memory) = view else {
+            let is_meant =
+                |bytes: Vec<u8>| wanted.is_empty() || wanted.contains_key(&ContentHash::of(&bytes));
+            if view.is_file_system() && !view.block_now(file, block)?.is_some_and(is_meant) {
+                continue;
+            }
             let copies = view.copies_of_block(file, block)?;
             found.extend(copies.into_iter().map(|address| Found::at((of, address), "its content")));
             continue;

@@ -1,4 +1,4 @@
-//! Faults in memory, of a machine or of the processes of a command: looks at it while the load runs, changes what the rules on
+//! Faults in memory, of a machine, of the process that is the file system, or of the processes of a command: looks at it while the load runs, changes what the rules on
 //! memory say, and keeps account of it.
 //!
 //! Owns when it is looked, and the records. What a rule may say is known to `fault`; how memory is read and changed, to `inject`; what
@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use rotproof_block::hash::mix;
 use rotproof_block::{ContentHash, Error, ErrorKind, Phase, Result};
 use rotproof_fault::{
-    BLOCK_BYTES, Effect, Injection, MEMORY, OperationKind, Persistence, Recogniser, Rule, RuleReport,
-    RuleState, Schedule, TargetKey, TargetReport, sector_hashes,
+    BLOCK_BYTES, Copies, Effect, Injection, MEMORY, OperationKind, Persistence, Recogniser, Rule, RuleReport,
+    RuleState, Schedule, Target, TargetKey, TargetReport, sector_hashes,
 };
 use rotproof_inject::{Change, PAGE_BYTES, apply, set_bit};
 use rotproof_machine::start_thread;
@@ -239,6 +239,12 @@ impl MemoryFaults {
         if found.is_empty() {
             return Ok(());
         }
+        if let Some(Target::File { file, block }) = &rule.matching.target
+            && rule.matching.copies != Some(Copies::All)
+            && views[found[0].of].is_file_system()
+        {
+            return self.hit_one_in_use(state, index, (phase, look_us), found, (file, *block), views);
+        }
         state.rules[index].is_over = window.is_some();
         // All places of one look are one match, each copy of a block is one of its own.
         let mut hits = Vec::new();
@@ -251,33 +257,80 @@ impl MemoryFaults {
         }
         for (number, found) in hits.into_iter().enumerate() {
             let view = &views[found.of];
-            match self.hit(state, index, (phase, number as u64, look_us), found, view) {
+            match self.hit(state, index, (phase, number as u64, look_us), found, view, None) {
                 Err(error) if error.kind() == ErrorKind::ReadOnly => state.untouchable += 1,
-                ended => ended?,
+                ended => drop(ended?),
             }
         }
         Ok(())
     }
 
+    /// Hits the copy of a block from which the file system reads it: that is the one whose change is read back. All copies are one match,
+    /// and none where none of them is in use.
+    fn hit_one_in_use(
+        &self,
+        state: &mut State,
+        index: usize,
+        (phase, look_us): (Phase, u64),
+        found: Vec<Found>,
+        (file, block): (&str, u64),
+        views: &[View<'_>],
+    ) -> Result<()> {
+        let own = &mut state.rules[index];
+        own.matches += 1;
+        let is_window = matches!(own.rule.schedule, Schedule::Time { .. });
+        if !is_window && !own.rule.schedule.hits(own.matches) {
+            return Ok(());
+        }
+        for found in found {
+            let view = &views[found.of];
+            if self.hit(state, index, (phase, 0, look_us), found, view, Some((file, block)))? {
+                state.rules[index].is_over = is_window;
+                return Ok(());
+            }
+        }
+        state.rules[index].matches -= 1;
+        Ok(())
+    }
+
+    /// Whether it was hit. With the `read_back` of a block a copy is left as it was that the file system does not read from.
     fn hit(
         &self,
         state: &mut State,
         index: usize,
         (phase, number, look_us): (Phase, u64, u64),
-        found: Found,
+        mut found: Found,
         view: &View<'_>,
-    ) -> Result<()> {
+        read_back: Option<(&str, u64)>,
+    ) -> Result<bool> {
         let mut before = vec![0; PAGE_BYTES];
         view.bytes().read(found.address, &mut before)?;
         let mut after = before.clone();
         let own = &state.rules[index];
         let draw = mix(self.seed, u64::from(self.first) + index as u64, own.matches << 20 | number);
         // Each place of several has a bit of its own; a bit that is said is the same in all.
-        let Some(effect) = own.rule.effect.distort(draw, &mut after) else { return Ok(()) };
+        let Some(effect) = own.rule.effect.distort(draw, &mut after) else { return Ok(false) };
         let is_sticky = own.rule.persistence == Persistence::Sticky;
         let began = Instant::now();
         let change = apply(view.bytes(), found.address, &before, &after)?;
         let change_us = microseconds(began);
+        if let Some((file, block)) = read_back {
+            match view.block_now(file, block)? {
+                Some(now) if now == after => {
+                    found.is_living = Some(true);
+                    found.found_by = "its content, and the file system reads the block from there";
+                }
+                Some(now) if now == before => {
+                    return match apply(view.bytes(), found.address, &after, &before) {
+                        // Its owner has used it for something else meanwhile.
+                        Err(error) if error.kind() == ErrorKind::Gone => Ok(false),
+                        put_back => put_back.map(|_| false),
+                    };
+                }
+                // Somebody has written it meanwhile, or it cannot be read: who knows.
+                _ => {}
+            }
+        }
         if is_sticky {
             let bits = change.bytes.iter().flat_map(|&(at, old, new)| {
                 let address = found.address + u64::from(at);
@@ -295,7 +348,7 @@ impl MemoryFaults {
             (&before, &after, &change),
             (look_us, change_us, false),
         );
-        Ok(())
+        Ok(true)
     }
 
     /// Makes stuck bits again what they are stuck at.

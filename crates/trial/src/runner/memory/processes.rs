@@ -1,4 +1,4 @@
-//! The processes of a command: which they are, and what each holds.
+//! The processes whose memory is meant: those of a command, or the one that is the file system; what each holds.
 
 use std::path::{Path, PathBuf};
 
@@ -8,13 +8,20 @@ use rotproof_inject::{Memory, ProcessMemory, Region};
 /// The variable by which the processes of a run are known; whatever the command starts inherits it.
 pub(in crate::runner) const RUN_VARIABLE: &str = "ROTPROOF_RUN";
 
-/// Where the processes of a command are looked for.
+/// Where the processes are looked for.
 #[derive(Clone, Debug)]
 pub(in crate::runner) struct Processes {
-    /// The variable with its value, as it stands in their environment.
-    mark: String,
+    which: Which,
     /// Where files that rules name lie.
     folder: PathBuf,
+}
+
+#[derive(Clone, Debug)]
+enum Which {
+    /// The variable with its value, as it stands in their environment.
+    Marked(String),
+    /// The one with this number, by which the folder is served.
+    FileSystem(u32),
 }
 
 /// One that is there now.
@@ -26,6 +33,8 @@ pub(super) struct Process<'a> {
     pub(super) memory: ProcessMemory,
     pub(super) regions: Vec<Region>,
     pub(super) folder: &'a Path,
+    /// It is the file system in that folder, so what it reads of a file shows which copy is in use.
+    pub(super) is_file_system: bool,
 }
 
 /// A line of the process table.
@@ -40,23 +49,33 @@ struct Entry {
 impl Processes {
     /// Those whose environment has the variable with that value, and all that they have started.
     pub(in crate::runner) fn of_run(run: &str, folder: &Path) -> Self {
-        Self { mark: format!("{RUN_VARIABLE}={run}"), folder: folder.to_owned() }
+        Self { which: Which::Marked(format!("{RUN_VARIABLE}={run}")), folder: folder.to_owned() }
+    }
+
+    /// The process that is the file system in `folder`.
+    pub(in crate::runner) fn of_file_system(pid: u32, folder: &Path) -> Self {
+        Self { which: Which::FileSystem(pid), folder: folder.to_owned() }
     }
 
     /// Those that are there now, by their numbers. One that ends meanwhile is left out.
     pub(super) fn now(&self) -> Result<Vec<Process<'_>>> {
-        let entries: Vec<Entry> = std::fs::read_dir("/proc")
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| self.entry(entry.file_name().to_str()?.parse().ok()?))
-            .collect();
+        let entries: Vec<Entry> = match &self.which {
+            Which::FileSystem(pid) => entry(*pid, b"").into_iter().collect(),
+            Which::Marked(mark) => {
+                let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+                let entries = numbers
+                    .filter_map(|number| entry(number.file_name().to_str()?.parse().ok()?, mark.as_bytes()));
+                of_the_run(entries.collect())
+            }
+        };
+        let is_file_system = matches!(self.which, Which::FileSystem(_));
         let mut processes = Vec::new();
-        for Entry { pid, name, .. } in of_the_run(entries) {
+        for Entry { pid, name, .. } in entries {
             let opened = ProcessMemory::open(pid).and_then(|memory| Ok((memory.regions()?, memory)));
             match opened {
                 Ok((regions, memory)) => {
-                    processes.push(Process { pid, name, memory, regions, folder: &self.folder });
+                    let folder = &self.folder;
+                    processes.push(Process { pid, name, memory, regions, folder, is_file_system });
                 }
                 // It has ended.
                 Err(error) if error.kind() == ErrorKind::Gone => {}
@@ -66,13 +85,13 @@ impl Processes {
         }
         Ok(processes)
     }
+}
 
-    fn entry(&self, pid: u32) -> Option<Entry> {
-        let (parent, name) = parse_stat(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)?;
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let is_marked = environment.split(|&byte| byte == 0).any(|word| word == self.mark.as_bytes());
-        Some(Entry { pid, parent, name, is_marked })
-    }
+fn entry(pid: u32, mark: &[u8]) -> Option<Entry> {
+    let (parent, name) = parse_stat(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)?;
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let is_marked = environment.split(|&byte| byte == 0).any(|word| word == mark);
+    Some(Entry { pid, parent, name, is_marked })
 }
 
 /// Those that are marked, and those below them: a program may overwrite its environment with a title of its own.

@@ -1,4 +1,4 @@
-//! What rules on memory act on: the memory of a machine, or those of the processes of a command.
+//! What rules on memory act on: the memory of a machine, of the process that is the file system, or of the processes of a command.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,8 +15,8 @@ use super::processes::{Process, Processes};
 pub(in crate::runner) enum Owner {
     /// A machine's.
     Machine(GuestMemory),
-    /// That of whatever a command has started.
-    Command(Processes),
+    /// That of whatever a command has started, or of the process that is the file system.
+    Processes(Processes),
 }
 
 impl Owner {
@@ -24,7 +24,7 @@ impl Owner {
     pub(super) fn views(&self) -> Result<Vec<View<'_>>> {
         match self {
             Self::Machine(memory) => Ok(vec![View::Machine(memory)]),
-            Self::Command(processes) => Ok(processes.now()?.into_iter().map(View::Process).collect()),
+            Self::Processes(processes) => Ok(processes.now()?.into_iter().map(View::Process).collect()),
         }
     }
 }
@@ -88,6 +88,19 @@ impl View<'_> {
             (Self::Machine(_), "page_cache" | "dirty") => Some(true),
             (Self::Machine(_), "free") => Some(false),
             _ => None,
+        }
+    }
+
+    /// Whether it is the process that is the file system of the load.
+    pub(super) fn is_file_system(&self) -> bool {
+        matches!(self, Self::Process(process) if process.is_file_system)
+    }
+
+    /// What block `block` of a file reads as now, through a process that is its file system; `None` where it is none, or cannot be read.
+    pub(super) fn block_now(&self, file: &str, block: u64) -> Result<Option<Vec<u8>>> {
+        match self {
+            Self::Process(process) if process.is_file_system => block_of(process.folder, file, block),
+            _ => Ok(None),
         }
     }
 
