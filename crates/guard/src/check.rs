@@ -340,7 +340,7 @@ impl Rate {
     }
 }
 
-/// Checks the files below `from`. What can be mended is mended; see [`Store::set_mirror`]. Tables of files that are gone are
+/// Checks the files below `from`. What can be mended is mended; see [`crate::store::Core::set_mirror`]. Tables of files that are gone are
 /// removed if all of the directory was looked at.
 pub fn check(
     store: &Arc<Store>,

@@ -10,7 +10,7 @@ use crate::file::GuardedFile;
 use crate::lock::lock_file;
 use crate::store::Core;
 
-/// What the child is to have; see [`Store::before_fork`].
+/// What the child is to have; see [`crate::store::Core::before_fork`].
 pub struct ForChild {
     session: Option<(File, File)>,
     files: Vec<(Arc<GuardedFile>, File)>,
@@ -18,7 +18,7 @@ pub struct ForChild {
 
 impl Core {
     /// To be called before `fork`, while no other thread of this process uses the guard. The child calls
-    /// [`Store::in_child`] with what this gives; the parent drops it.
+    /// [`crate::store::Core::in_child`] with what this gives; the parent drops it.
     ///
     /// A file of which it fails, for want of descriptors, is shared as if the child did not use it: it must not.
     pub fn before_fork(&self) -> ForChild {

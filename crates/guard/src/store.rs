@@ -223,7 +223,7 @@ impl Core {
         *self.mirror.lock() = mirror;
     }
 
-    /// See [`Store::set_mirror`].
+    /// See [`crate::store::Core::set_mirror`].
     pub fn mirror(&self) -> Option<PathBuf> {
         self.mirror.lock().clone()
     }
@@ -328,7 +328,7 @@ impl Core {
     }
 
     /// In a child after `fork`: what was locked belongs to the parent too, so it is locked once more. Where the parent may
-    /// close files before its child gets here, [`Store::before_fork`] leaves no gap.
+    /// close files before its child gets here, [`crate::store::Core::before_fork`] leaves no gap.
     pub fn after_fork(&self) {
         self.in_child(self.before_fork());
     }
