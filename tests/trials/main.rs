@@ -495,7 +495,7 @@ fn a_ledger_that_the_plan_cannot_have_written_is_refused() {
         ("\"name\":\"rot\"", "\"name\":\"rust\"", "rule number 0 (from 0) of the plan is `rot`"),
         ("\"operation\":\"write\"", "\"operation\":\"read\"", "`rot` hits no read in the phase run"),
         ("\"number\":1", "\"number\":0", "the first visit is number 1"),
-        ("\"phase\":\"run\"", "\"phase\":\"walk\"", "unknown variant `walk`"),
+        ("\"phase\":\"run\"", "\"phase\":\"walk\"", "unknown phase `walk`"),
     ] {
         let edited = first.replace(from, to);
         assert_ne!(edited, first);
