@@ -456,7 +456,10 @@ fn every_key_of_every_schema_is_described() {
                             if own.or(schema.get("anyOf")).or(object.get("description")).is_none() {
                                 found.push(format!("{name}.{property}"));
                             }
+                            // A property may be called `properties`, which is then no map of such.
+                            undescribed(&format!("{name}.{key}.{property}"), schema, found);
                         }
+                        continue;
                     }
                     undescribed(&format!("{name}.{key}"), value, found);
                 }
