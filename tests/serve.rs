@@ -69,9 +69,12 @@ fn a_program_meets_the_faults_that_are_there_while_it_works() {
     assert_eq!(block(&file, 0).expect("read")[0], 6);
     assert_eq!(stage.ctl(&["remove", "rot", "fault-2"]), "removed rot, fault-2\n");
     assert_eq!(block(&file, 0).expect("read")[0], 7);
-    let hits = stage.ctl_json(&["hits", "rot", "--last", "1"]);
-    assert_eq!((&hits["total"], hits["hits"].as_array().map(Vec::len)), (&3.into(), Some(1)));
-    let table = stage.ctl(&["hits"]);
+    let injections = stage.ctl_json(&["injections", "rot", "--last", "1"]);
+    assert_eq!(
+        (&injections["total"], injections["injections"].as_array().map(Vec::len)),
+        (&3.into(), Some(1))
+    );
+    let table = stage.ctl(&["injections"]);
     assert!(table.ends_with("\n\n3 of 3.\n") && table.contains("bit_flip(byte=0, bit=0)"), "{table}");
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
 
@@ -100,8 +103,11 @@ fn the_ledger_file_has_every_hit_though_the_server_keeps_only_the_last() {
     for _ in 0..reads {
         block(&file, 2).expect("read");
     }
-    let hits = stage.ctl_json(&["hits", "--last", "20"]);
-    assert_eq!((&hits["total"], hits["hits"].as_array().map(Vec::len)), (&(reads + 1).into(), Some(20)));
+    let injections = stage.ctl_json(&["injections", "--last", "20"]);
+    assert_eq!(
+        (&injections["total"], injections["injections"].as_array().map(Vec::len)),
+        (&(reads + 1).into(), Some(20))
+    );
     let control = UnixStream::connect(ready["control"].as_str().expect("a path")).expect("it listens");
     control.set_read_timeout(Some(PATIENCE)).expect("set");
     let (mut requests, mut answers) = (&control, BufReader::new(&control));

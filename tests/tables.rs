@@ -98,7 +98,7 @@ fn pandas_and_duckdb_read_the_tables_and_redraw_the_time_line() {
                 i = pandas.read_parquet(f'{folder}/intervals.parquet')\n\
                 assert sizes['samples'] == i[i.worker.isna()].requests.sum(), sizes\n\
                 assert sizes['ledger'] > 0 and sizes['failures'] == 0, sizes\n\
-                assert p.read_schema(f'{folder}/intervals.parquet').metadata[b'rotproof.format'] == b'1'\n";
+                assert p.read_schema(f'{folder}/intervals.parquet').metadata[b'rotproof.format'] == b'2'\n";
     let ended = run(Command::new(python()).args(["-c", code]).arg(&folder), Duration::from_secs(60));
     assert!(ended.status.success(), "{}", text(&ended));
 }

@@ -49,7 +49,7 @@ for (const scheme of ["light", "dark"]) {
     // Hits of all rules, as the marks of the ribbon count them.
     found.hits = await page.evaluate(() =>
       [...document.querySelectorAll(".rule-hit title")]
-        .map((title) => Number(title.textContent.match(/: (\d+) hits from /)?.[1] ?? 1))
+        .map((title) => Number(title.textContent.match(/: (\d+) injections from /)?.[1] ?? 1))
         .reduce((sum, count) => sum + count, 0));
     // By keyboard alone: to the slider, and along it.
     const readings = [];

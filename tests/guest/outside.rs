@@ -106,10 +106,11 @@ fn a_linux_guest_works_with_our_exports_and_sees_the_faults() {
     let told: Vec<&String> = said.iter().filter(|line| line.starts_with("guest: ")).collect();
     assert!(told.iter().copied().eq(&expected), "the console:\n{}", said.join("\n"));
     drop(machine);
-    let hits = stage.ctl_json(&["hits", "--last", "100"]);
+    let injections = stage.ctl_json(&["injections", "--last", "100"]);
     for rule in ["bad", "bad-write"] {
-        let of_rule = hits["hits"].as_array().expect("a list").iter().filter(|hit| hit["name"] == rule);
-        assert!(of_rule.count() >= 2, "{rule} was met over vhost-user and over NBD: {hits}");
+        let of_rule =
+            injections["injections"].as_array().expect("a list").iter().filter(|hit| hit["name"] == rule);
+        assert!(of_rule.count() >= 2, "{rule} was met over vhost-user and over NBD: {injections}");
     }
     assert_eq!(stage.end(index, libc::SIGTERM), Some(143), "{}", stage.stderr());
     stage.assert_nothing_left();

@@ -135,7 +135,7 @@ impl Failure {
         };
         let line_of = |word: &str| line["cause"][word].as_u64().map(|number| number as usize);
         let cause = None
-            .or_else(|| line_of("hit").map(Cause::Hit))
+            .or_else(|| line_of("injection").map(Cause::Hit))
             .or_else(|| line_of("consequence").map(Cause::Consequence))
             .or_else(|| line_of("assumed").map(Cause::Assumed));
         Self {

@@ -39,7 +39,7 @@ fn one_bad_block_below_deduplication_reaches_every_place_with_its_content() {
         assert!(run.count("failures") >= failures_min, "{target}: {}", run.text);
         assert!(run.text.contains("places on average"), "the table explains the spread:\n{}", run.text);
         for failure in run.failures() {
-            assert!(failure["cause"]["hit"].is_u64(), "{target}: {failure}");
+            assert!(failure["cause"]["injection"].is_u64(), "{target}: {failure}");
             assert_eq!(failure["ways"][0]["what"]["kind"], "flipped_bits", "{target}: {failure}");
         }
     }
@@ -58,7 +58,7 @@ fn a_deduplicating_device_that_looks_before_it_shares_hands_out_each_bad_block_o
     let text = "seed: 1\nstack: [memory: { size: 64MiB }, faults, dedup: { verify: true }]\nsubject: device\nload:\n  \
                 queue_depth: 32\n  total: 48MiB\n  duplicates: 17.2%\nfaults:\n  - match: { operation: write, target: \
                 { most_duplicated: 1 } }\n    schedule: once\n    effect: bit_flip\n\
-                expect: { hits: 1, silent: 1, failures: 1, unexplained: 0 }\n";
+                expect: { injections: 1, silent: 1, failures: 1, unexplained: 0 }\n";
     rig.run(&Trial::new(text)).assert_passed();
 }
 

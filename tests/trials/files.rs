@@ -48,12 +48,12 @@ fn what_a_fault_does_to_files_is_told_by_their_names_and_by_its_hits() {
         "faults: [ \"name=rot, read, during=check, every=5: bit_flip\" ]\nexpect: { silent: \">= 1\" }";
     let run = rig.run(&files("ext4", varmail, faults));
     run.assert_passed();
-    assert_eq!(run.count("silent"), run.count("hits"), "ext4 hands out every one");
+    assert_eq!(run.count("silent"), run.count("injections"), "ext4 hands out every one");
     for failure in &run.failures() {
         let name = failure["object"].as_str().expect("a name");
         assert!(name.starts_with('f'), "{failure}");
         assert_eq!(failure["ways"][0]["what"]["kind"], "flipped_bits", "{failure}");
-        assert!(failure["cause"]["hit"].is_u64(), "attributed to its fault: {failure}");
+        assert!(failure["cause"]["injection"].is_u64(), "attributed to its fault: {failure}");
     }
     let run =
         rig.run(&files("btrfs", varmail, &faults.replace("silent: \">= 1\"", "silent: 0, unknown: any")));

@@ -33,7 +33,7 @@ fn a_load_of_files_that_is_interrupted_leaves_its_results_and_no_verdict() {
     let of_run = |line: &&Value| line["phase"] == "run" && line["operation"] == "fsync";
     let fsync = performance.iter().find(of_run).expect("it was at work");
     assert!(fsync["requests"].as_u64() > Some(0), "{}", run.text);
-    assert!(run.count("hits") > 0, "{}", run.text);
+    assert!(run.count("injections") > 0, "{}", run.text);
     assert_eq!((run.count("masked"), run.count("silent")), (0, 0), "nobody has looked: {}", run.text);
     let note = run.json["faults"][0]["note"].as_str().expect("why nobody knows");
     assert!(note.contains("interrupted before everything was read back"), "{note}");
@@ -59,7 +59,7 @@ fn a_program_that_is_interrupted_ends_in_order_without_faults_and_its_output_is_
     assert_interrupted(&run);
     let said = std::fs::read_to_string(run.file("run.stdout")).expect("kept");
     assert_eq!(said, "begun\nstored\n", "{}", run.text);
-    assert_eq!(run.count("hits"), 0, "faults sleep once it is to end: {}", run.text);
+    assert_eq!(run.count("injections"), 0, "faults sleep once it is to end: {}", run.text);
     let commands = run.json["external"]["commands"].as_array().expect("a list");
     let told: Vec<_> = commands.iter().map(|one| (&one["name"], &one["exit"], &one["interrupted"])).collect();
     let wanted = serde_json::json!([["prepare", 0, false], ["run", 3, true]]);
@@ -128,7 +128,7 @@ fn a_load_of_files_whose_calls_hang_in_the_kernel_ends_and_names_them() {
     let run = rig.run(&Trial::new(
         "stack: [ memory: { size: 320MiB }, faults ]\nsubject: ext4\nload: { personality: { varmail: { files: 60, threads: \
          2, loops: 200 } }, hung_after: 400ms }\nfaults: [ \"name=stuck, write, once: hang(1h)\" ]\n\
-         expect: { hits: 1, errors: \">= 1\", silent: 0, reported: 1, unexplained: 0 }\n",
+         expect: { injections: 1, errors: \">= 1\", silent: 0, reported: 1, unexplained: 0 }\n",
     ));
     run.assert_passed();
     let hung = run.json["hung"].as_array().expect("a list");

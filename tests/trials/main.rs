@@ -84,7 +84,7 @@ fn a_flip_by_content_is_found_in_its_file_and_block_on_a_device_ext4_and_xfs() {
         assert_eq!(failures.len(), 8, "{subject}");
         for failure in &failures {
             assert_eq!(failure["ways"][0]["what"]["kind"], "flipped_bits", "{subject}: {failure}");
-            assert!(failure["cause"]["hit"].is_u64(), "attributed to its fault: {failure}");
+            assert!(failure["cause"]["injection"].is_u64(), "attributed to its fault: {failure}");
         }
         if subject != "device" {
             // Every 8 MiB of 16 MiB files: the middle and the end of each of a, b, c, d.
@@ -114,7 +114,7 @@ fn a_fault_by_extent_hits_exactly_that_block_of_that_file_on_ext4_and_xfs() {
             "seed: 2\nstack: [ memory: {{ size: 320MiB }} ]\nsubject: {subject}\nload:\n  pattern: random\n  reads: 50%\n  \
              prefill: true\n  total: 4MiB\n  files: {{ count: 3, size: 4MiB }}\nfaults:\n  - name: placed\n    match: {{ \
              operation: read, target: {{ file: b, block: 77, by: extent }} }}\n    effect: bit_flip\n    during: {during}\n\
-             expect: {{ failures: 1, failing_files: 1, hits: \">= 1\", silent: \">= 1\" }}\n"
+             expect: {{ failures: 1, failing_files: 1, injections: \">= 1\", silent: \">= 1\" }}\n"
         ));
         let run = rig.run(&trial);
         run.assert_passed();
@@ -140,7 +140,7 @@ fn a_fault_by_kind_hits_the_blocks_of_that_kind_alone() {
             "seed: 2\nstack: [ memory: {{ size: 320MiB }} ]\nsubject: {subject}\nload:\n  pattern: random\n  reads: 50%\n  \
              prefill: true\n  total: 1MiB\n  files: {{ count: 3, size: 1MiB }}\nfaults:\n  - name: typed\n    match: {{ \
              operation: read, target: {{ type: data, file: b }} }}\n    effect: bit_flip\n    during: check\n\
-             expect: {{ failures: 256, failing_files: 1, hits: \">= 256\", {fate}: \">= 1\" }}\n"
+             expect: {{ failures: 256, failing_files: 1, injections: \">= 256\", {fate}: \">= 1\" }}\n"
         ));
         let run = rig.run(&trial);
         run.assert_passed();
@@ -196,7 +196,7 @@ fn btrfs_with_two_copies_repairs_a_flip() {
          - 'write, target=file(a, block=1007), once: bit_flip'\n  \
          - 'write, target=file(a, block=3007), once: bit_flip'\n  \
          - 'write, target=file(a, block=5007), once: bit_flip'\n\
-         expect: { hits: 4, failures: 0, repaired: \">= 1\" }\n",
+         expect: { injections: 4, failures: 0, repaired: \">= 1\" }\n",
     );
     rig.run(&trial).assert_passed();
 }
@@ -435,7 +435,7 @@ fn the_same_seed_under_virtual_time_gives_the_same_results_to_the_byte() {
              load:\n  pattern: random\n  reads: 40%\n  block_size: 16KiB\n  queue_depth: 16\n  workers: 3\n  \
              requests: 20000\n  duplicates: 20%\n  flush_every: 100\nfaults:\n  - \"write, every=97: bit_flip\"\n  \
              - \"read, offset=1MiB..2MiB, after=10: error\"\n  - \"every=501: delay(2ms)\"\n  \
-             - \"write, every=1009: lost_write\"\nexpect: {{ failures: \"> 0\", hits: \"> 100\", silent: \"> 0\" }}\n"
+             - \"write, every=1009: lost_write\"\nexpect: {{ failures: \"> 0\", injections: \"> 100\", silent: \"> 0\" }}\n"
         ))
     };
     let (first, second, other) = (rig.run(&trial(7)), rig.run(&trial(7)), rig.run(&trial(8)));
@@ -463,7 +463,7 @@ fn a_replayed_ledger_injects_the_same_faults_again_on_every_subject() {
         again.assert_passed();
         assert_eq!(again.json["ledger_digest"], first.json["ledger_digest"], "{subject}");
         assert_eq!(again.json["replay"]["missing"], serde_json::json!([]));
-        assert_eq!(again.json["replay"]["recorded"], first.json["counts"]["hits"]);
+        assert_eq!(again.json["replay"]["recorded"], first.json["counts"]["injections"]);
         assert!(again.text.contains("recorded faults; the ledger is the same"), "{}", again.text);
 
         // With half of its lines taken out, the other half comes again and nothing else.
@@ -473,7 +473,7 @@ fn a_replayed_ledger_injects_the_same_faults_again_on_every_subject() {
         std::fs::write(&edited, &half).expect("written");
         let fewer = rig.run_raw(&trial, &["--replay", &edited.to_string_lossy()]);
         fewer.assert_passed();
-        assert_eq!(fewer.count("hits"), half.lines().count() as u64);
+        assert_eq!(fewer.count("injections"), half.lines().count() as u64);
         assert_eq!(fewer.json["replay"]["is_same_ledger"], true, "{}", fewer.text);
     }
 }
@@ -545,7 +545,7 @@ fn the_forensics_name_every_effect_from_the_data_alone() {
         ));
         let run = rig.run(&trial);
         run.assert_passed();
-        assert!(run.count("hits") > 0, "{fault}");
+        assert!(run.count("injections") > 0, "{fault}");
         let found = run.json["failures"]["by_kind"].as_object().expect("a map");
         let found: Vec<String> = found.iter().map(|(kind, number)| format!("{kind} {number}")).collect();
         assert_eq!(found.join(" "), kinds, "{fault}:\n{}", run.text);

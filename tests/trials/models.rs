@@ -29,7 +29,7 @@ fn rot_under_btrfs_with_two_copies_is_never_handed_out() {
     let trial = Trial::new(
         "seed: 2\nstack:\n  - memory: { size: 512MiB }\nsubject: { btrfs: { mkfs: [\"-d\", \"dup\"] } }\nload:\n  \
          reads: 100%\n  queue_depth: 8\n  files: { count: 2, size: 48MiB }\nfaults:\n  - name: rot\n    model: { bit_rot: { \
-         acceleration: 200000 } }\nexpect: { hits: \">= 1\", silent: 0, failures: 0, unexplained: 0 }\n",
+         acceleration: 200000 } }\nexpect: { injections: \">= 1\", silent: 0, failures: 0, unexplained: 0 }\n",
     );
     rig.run(&trial).assert_passed();
 }
@@ -39,7 +39,7 @@ fn a_slow_device_under_ext4_fails_nothing() {
     let rig = Rig::new();
     let trial = Trial::new(
         "seed: 3\nstack:\n  - memory: { size: 64MiB }\nsubject: ext4\nload:\n  queue_depth: 8\n  files: { count: 2, \
-         size: 8MiB }\nfaults: ['name=slow: model(fail_slow, slowness=exponential=2ms)']\nexpect: { hits: \">= 1\", \
+         size: 8MiB }\nfaults: ['name=slow: model(fail_slow, slowness=exponential=2ms)']\nexpect: { injections: \">= 1\", \
          failures: 0, errors: 0 }\n",
     );
     rig.run(&trial).assert_passed();
@@ -52,7 +52,7 @@ fn a_trial_with_models_repeats_and_replays() {
         "seed: 4\nruntime: simulated\nstack:\n  - disk: { profile: hdd, size: 16MiB }\nload:\n  pattern: random\n  \
          reads: 50%\n  queue_depth: 4\n  duration: 5s\nfaults:\n  - name: dying\n    model: { dying_disk: { errors: \
          60 } }\n  - { name: ude, model: { undetected_disk_errors: { dropped: 0.01, far_off_track: 0.01 } } }\n\
-         expect: { hits: \">= 10\", silent: \">= 1\", reported: \">= 1\" }\n",
+         expect: { injections: \">= 10\", silent: \">= 1\", reported: \">= 1\" }\n",
     );
     let first = rig.run(&trial);
     first.assert_passed();

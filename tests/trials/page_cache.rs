@@ -25,7 +25,7 @@ fn what_a_failed_fsync_lost_was_reported_whatever_the_system_calls() {
         let failures = run.failures();
         let lost = failures.iter().find(|failure| failure["block"] == 700).expect("the bad block");
         assert_eq!(lost["ways"][0]["what"]["kind"], "unflushed", "{engine}: {lost}");
-        assert_eq!(lost["cause"]["hit"], 0, "{engine}: {lost}");
+        assert_eq!(lost["cause"]["injection"], 0, "{engine}: {lost}");
         assert!(run.text.contains("lost with its flush"), "{}", run.text);
     }
 }
@@ -82,7 +82,7 @@ fn a_load_that_maps_its_files_ends_and_the_process_that_serves_the_device_maps_n
             "seed: 1\nstack: [memory: {{ size: 320MiB }}, faults]\nsubject: {subject}\nload:\n  pattern: random\n  reads: \
              50%\n  block_size: 16KiB\n  workers: {workers}\n  total: 96MiB\n  flush_every: 16\n  prefill: true\n  \
              files: {{ count: 4, size: 16MiB }}\n  ioengine: mmap\nfaults: [\"read, target=file(b, block=7): \
-             noise\"]\nprobes: off\nexpect: {{ hits: '>= 1', failures: '>= 1', silent: '>= 0', unexplained: 0 }}\n"
+             noise\"]\nprobes: off\nexpect: {{ injections: '>= 1', failures: '>= 1', silent: '>= 0', unexplained: 0 }}\n"
         ));
         let (mut looks, mut seen_apart) = (0, false);
         let run = rig.run_within(&trial, WITHOUT_DEADLOCK, |serving, others| {

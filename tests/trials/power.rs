@@ -107,7 +107,7 @@ fn what_a_guest_has_made_durable_outlives_a_power_cut() {
          expect: { failures: any, errors: any, unknown: any, assumed: any, silent: 0 }\n",
     ));
     run.assert_passed();
-    assert!(run.count("hits") > 0 && run.count("failures") > 0, "the power went: {}", run.text);
+    assert!(run.count("injections") > 0 && run.count("failures") > 0, "the power went: {}", run.text);
     // The guest's kernel now and then tells of a write that its disk has refused that it is done; those are on record.
     let refused = run.ledger().iter().map(Value::to_string).collect::<String>();
     let is_lost = |way: &&Value| {

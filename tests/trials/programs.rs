@@ -11,7 +11,7 @@ fn a_command_is_the_load_of_a_device_and_its_exit_code_and_output_are_kept() {
         "stack: [memory: { size: 16MiB }, faults]\nsubject: device\nload:\n  command:\n    prepare: [dd, if=/dev/zero, \
          'of={target}', bs=64k, count=16, oflag=direct, status=none]\n    run: 'echo $ROTPROOF_KIND $ROTPROOF_SEED; dd \
          if=/dev/zero of=$ROTPROOF_TARGET bs=4k count=64 oflag=direct status=none'\nfaults: ['write, offset=64KiB: \
-         error', 'read, offset=15MiB: zeros']\nexpect: { exit: 1, hits: '>= 1', unknown: 1, untriggered: 1 }\n",
+         error', 'read, offset=15MiB: zeros']\nexpect: { exit: 1, injections: '>= 1', unknown: 1, untriggered: 1 }\n",
     ));
     run.assert_passed();
     let said = std::fs::read_to_string(run.file("run.stderr")).expect("kept");
@@ -40,7 +40,7 @@ fn a_command_is_the_load_of_a_device_and_its_exit_code_and_output_are_kept() {
         marks.iter().filter(|mark| mark.kind == kind).map(|mark| &*mark.name).collect()
     };
     assert_eq!(names(MarkKind::Phase), ["prepare", "run"]);
-    assert_eq!(names(MarkKind::Hits).len(), 1);
+    assert_eq!(names(MarkKind::Injections).len(), 1);
     assert!(!names(MarkKind::Window).is_empty());
     let page = std::fs::read_to_string(run.file("report.html")).expect("the page");
     assert!(page.contains("Throughput of the device"));

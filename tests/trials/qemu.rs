@@ -40,7 +40,7 @@ fn a_disk_over_each_export_carries_a_file_system_and_its_faults() {
              load: {{ files: {{ count: 2, size: 1MiB }}, reads: 100%, requests: 200 }}\n{flip}{expect}"
         )));
         run.assert_passed();
-        assert!(run.count("hits") > 0, "{disk}: {}", run.text);
+        assert!(run.count("injections") > 0, "{disk}: {}", run.text);
     }
     rig.assert_nothing_left();
 }
@@ -60,7 +60,7 @@ fn flushes_of_a_guest_arrive_and_a_disk_that_lies_about_them_is_caught() {
     // Were they lost on the way, all that the cache held would be gone here, too.
     let honest = run("write_cache");
     honest.assert_passed();
-    assert!(honest.count("hits") > 0, "the power went: {}", honest.text);
+    assert!(honest.count("injections") > 0, "the power went: {}", honest.text);
     // It does not come up, or without what was flushed: no rule accounts for that.
     let lying = run("write_cache: { ignores: flush }");
     assert_eq!(lying.code, 1, "{}", lying.text);

@@ -101,7 +101,7 @@ fn a_subject_that_dies_with_the_power_comes_back_with_what_it_had_flushed() {
             "stack: [ memory: {{ size: 320MiB }}, write_cache, faults ]\nsubject: {subject}\nstop: kill_with_power\n\
              load: {{ files: {{ count: 2, size: 1MiB }}, reads: 20%, requests: 300, flush_every: 20 }}\n\
              faults: [ \"write, nth=150, during=run: power_cut(keeps=none)\" ]\n\
-             expect: {{ failures: any, errors: \">= 10\", silent: 0, hits: 1 }}\n",
+             expect: {{ failures: any, errors: \">= 10\", silent: 0, injections: 1 }}\n",
         )));
         run.assert_passed();
         // What was refused at the end was never promised; all the rest is right.
@@ -133,7 +133,7 @@ fn the_states_of_the_moment_at_which_a_guest_was_killed_have_all_that_it_acknowl
     let run = rig.run(&trial(" && sync {target}/file$n {target}"));
     run.assert_passed();
     assert_eq!(
-        (run.json["counts"]["failing_states"].as_u64(), run.count("hits")),
+        (run.json["counts"]["failing_states"].as_u64(), run.count("injections")),
         (Some(0), 1),
         "{}",
         run.text

@@ -72,7 +72,7 @@ fn zfs_killed_in_the_middle_keeps_what_was_flushed_and_options_are_looked_at() {
     let rig = Rig::new();
     let trial = "stack: [memory: { size: 128MiB }]\nsubject: { zfs: { properties: [copies=2, compression=on] } }\n\
                  load: { pattern: random, requests: 1000, flush_every: 16, files: { count: 2, size: 2MiB } }\nstop: kill\n\
-                 expect: { failures: any, silent: 0, hits: 0, unexplained: any }\n";
+                 expect: { failures: any, silent: 0, injections: 0, unexplained: any }\n";
     let run = rig.run(&Trial::new(trial));
     assert_eq!(run.json["noticed"].to_string(), "[]", "{}", run.text);
     rig.assert_nothing_left();

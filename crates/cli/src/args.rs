@@ -433,7 +433,8 @@ pub enum CtlCommand {
         rules: Vec<String>,
     },
     /// Show the last injected faults
-    Hits {
+    #[command(alias = "hits")]
+    Injections {
         /// Only those of this rule
         #[arg(value_name = "NAME")]
         rule: Option<String>,

@@ -28,7 +28,7 @@ pub fn ctl(args: &CtlArgs, output: Output) -> Result<Exit, CommandError> {
     let mut client = connect(args)?;
     let answer = match &args.command {
         CtlCommand::List { all } => list(&mut client, *all)?,
-        CtlCommand::Hits { rule, last } => hits(&mut client, rule.as_deref(), *last)?,
+        CtlCommand::Injections { rule, last } => injections(&mut client, rule.as_deref(), *last)?,
         _ => client.ask(&action)?,
     };
     if args.json {
@@ -41,7 +41,7 @@ pub fn ctl(args: &CtlArgs, output: Output) -> Result<Exit, CommandError> {
 
 fn action_of(command: &CtlCommand) -> Result<Action, CommandError> {
     Ok(match command {
-        CtlCommand::Status | CtlCommand::Hits { .. } => Action::Status {},
+        CtlCommand::Status | CtlCommand::Injections { .. } => Action::Status {},
         CtlCommand::List { all } => Action::List { from: 0, removed: *all, targets: false },
         CtlCommand::Add { rules, file } => {
             let rules = rules_of_arguments(file.as_deref(), rules)
@@ -112,30 +112,30 @@ fn list(client: &mut Client, removed: bool) -> Result<Value, Error> {
 }
 
 /// The last records, of all rules or of one, the oldest first. From the end of the ledger backwards.
-fn hits(client: &mut Client, rule: Option<&str>, last: usize) -> Result<Value, Error> {
+fn injections(client: &mut Client, rule: Option<&str>, last: usize) -> Result<Value, Error> {
     let mut ask = |from: Option<u64>, count: u64| {
-        client.ask(&Action::Hits { from, count, rule: rule.map(str::to_owned) })
+        client.ask(&Action::Injections { from, count, rule: rule.map(str::to_owned) })
     };
     let total = ask(None, 0)?["total"].as_u64().unwrap_or(0);
     let (mut end, mut found) = (total, Vec::new());
     while end > 0 && found.len() < last {
         let begin = end.saturating_sub(PAGE);
         let mut page = ask(Some(begin), end - begin)?;
-        if let Value::Array(hits) = page["hits"].take() {
-            found.splice(0..0, hits);
+        if let Value::Array(injections) = page["injections"].take() {
+            found.splice(0..0, injections);
         }
         end = begin;
     }
     let surplus = found.len().saturating_sub(last);
     found.drain(..surplus);
-    Ok(json!({ "total": total, "hits": found }))
+    Ok(json!({ "total": total, "injections": found }))
 }
 
 fn render(command: &CtlCommand, answer: &Value, paint: Paint) -> String {
     match command {
         CtlCommand::Status => render_status(answer, paint),
         CtlCommand::List { .. } => render_list(answer, paint),
-        CtlCommand::Hits { .. } => render_hits(answer, paint),
+        CtlCommand::Injections { .. } => render_injections(answer, paint),
         CtlCommand::Add { .. } => format!("added {}", names(answer)),
         CtlCommand::Pause { .. } => format!("paused {}", names(answer)),
         CtlCommand::Resume { .. } => format!("resumed {}", names(answer)),
@@ -179,17 +179,17 @@ fn render_status(answer: &Value, paint: Paint) -> String {
         String::new(),
     ];
     for export in elements(&answer["exports"]) {
-        lines.push(format!("  {:8} {}", text(&export["as"]), text(&export["address"])));
+        lines.push(format!("  {:10} {}", text(&export["as"]), text(&export["address"])));
     }
     lines.push(format!(
-        "  {:8} {} active, {} paused, {} removed",
+        "  {:10} {} active, {} paused, {} removed",
         "rules",
         number(&rules["active"]),
         number(&rules["paused"]),
         number(&rules["removed"])
     ));
-    lines.push(format!("  {:8} {}", "hits", number(&answer["hits"])));
-    lines.push(format!("  {:8} {}", "hanging", number(&answer["hanging"])));
+    lines.push(format!("  {:10} {}", "injections", number(&answer["injections"])));
+    lines.push(format!("  {:10} {}", "hanging", number(&answer["hanging"])));
     lines.join("\n")
 }
 
@@ -222,11 +222,11 @@ fn render_list(answer: &Value, paint: Paint) -> String {
     table.render(paint)
 }
 
-fn render_hits(answer: &Value, paint: Paint) -> String {
-    let hits = elements(&answer["hits"]);
+fn render_injections(answer: &Value, paint: Paint) -> String {
+    let injections = elements(&answer["injections"]);
     let total = answer["total"].as_u64().unwrap_or(0);
-    if hits.is_empty() {
-        return format!("No hits to show, of {total} in all.");
+    if injections.is_empty() {
+        return format!("No injections to show, of {total} in all.");
     }
     let mut table = Table::new(&[
         ("number", Align::Right),
@@ -237,17 +237,17 @@ fn render_hits(answer: &Value, paint: Paint) -> String {
         ("bytes", Align::Right),
         ("effect", Align::Left),
     ]);
-    for hit in hits {
-        let seconds = hit["time_ns"].as_u64().unwrap_or(0) as f64 / 1e9;
+    for injection in injections {
+        let seconds = injection["time_ns"].as_u64().unwrap_or(0) as f64 / 1e9;
         table.row([
-            text(&hit["sequence"]),
+            text(&injection["sequence"]),
             format!("{seconds:.3}"),
-            clip(&text(&hit["name"]), 24),
-            text(&hit["operation"]),
-            text(&hit["offset"]),
-            text(&hit["length"]),
-            text(&hit["effect"]),
+            clip(&text(&injection["name"]), 24),
+            text(&injection["operation"]),
+            text(&injection["offset"]),
+            text(&injection["length"]),
+            text(&injection["effect"]),
         ]);
     }
-    format!("{}\n\n{} of {total}.", table.render(paint), hits.len())
+    format!("{}\n\n{} of {total}.", table.render(paint), injections.len())
 }

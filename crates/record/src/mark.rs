@@ -16,23 +16,28 @@ pub enum MarkKind {
     Phase,
     /// A rule was awake and its schedule let it hit: the window of a fault.
     Window,
-    /// From the first to the last hit of a rule, and how many there were.
-    Hits,
+    /// From the first to the last injection of a rule, and how many there were.
+    Injections,
     /// Something happened at one moment: the first error of a kind that the load met.
     Event,
 }
 
 impl MarkKind {
-    const ALL: [Self; 4] = [Self::Phase, Self::Window, Self::Hits, Self::Event];
+    const ALL: [Self; 4] = [Self::Phase, Self::Window, Self::Injections, Self::Event];
 
     /// The word it is written with.
     pub fn word(self) -> &'static str {
         match self {
             Self::Phase => "phase",
             Self::Window => "window",
-            Self::Hits => "hits",
+            Self::Injections => "injections",
             Self::Event => "event",
         }
+    }
+
+    /// Whether that is its word, or was in the first form of results.
+    fn is_word(self, word: &str) -> bool {
+        word == self.word() || (self == Self::Injections && word == "hits")
     }
 }
 
@@ -110,7 +115,7 @@ pub(crate) fn from_table(table: &Table) -> Result<Vec<Mark>> {
     let from = table.integers("from_ns")?;
     let (until, count) = (table.optional_integers("until_ns")?, table.optional_integers("count")?);
     let rows = (0..table.rows()).map(|row| {
-        let kind = MarkKind::ALL.into_iter().find(|kind| kind.word() == &*kinds[row]).ok_or_else(|| {
+        let kind = MarkKind::ALL.into_iter().find(|kind| kind.is_word(&kinds[row])).ok_or_else(|| {
             let message = format!("marks.parquet has a mark of the unknown kind `{}`", kinds[row]);
             Error::new(ErrorKind::Invalid, message)
         })?;

@@ -147,7 +147,7 @@ impl Body {
         let mut content = String::new();
         if timeline.has_ribbon() {
             let label = format!(
-                "Phases, fault windows and hits over {:.3} seconds: {} phases, {} windows, {} hits, {} events",
+                "Phases, fault windows and injections over {:.3} seconds: {} phases, {} windows, {} injections, {} events",
                 timeline.seconds,
                 timeline.phases.len(),
                 timeline.windows.len(),
@@ -162,8 +162,8 @@ impl Body {
         if !timeline.charts.is_empty() || !timeline.probes.is_empty() {
             content += "<div class=\"cursor\" hidden>\n<label for=\"moment\">Moment</label>\n\
                         <input type=\"range\" id=\"moment\" min=\"0\" max=\"1000\" value=\"0\" step=\"1\">\n\
-                        <button type=\"button\" id=\"previous\">previous hit</button>\n\
-                        <button type=\"button\" id=\"next\">next hit</button>\n\
+                        <button type=\"button\" id=\"previous\">previous injection</button>\n\
+                        <button type=\"button\" id=\"next\">next injection</button>\n\
                         <button type=\"button\" id=\"closer\">zoom in</button>\n\
                         <button type=\"button\" id=\"farther\">zoom out</button>\n\
                         <button type=\"button\" id=\"whole\">whole run</button>\n\

@@ -42,7 +42,7 @@ pub(crate) fn columns<'a>(
                 format!("{}: {} at {}", first.rule, first.what, seconds(from, span))
             } else {
                 format!(
-                    "{}: {hits} hits from {} to {}",
+                    "{}: {hits} injections from {} to {}",
                     if is_mixed { "several rules" } else { &first.rule },
                     seconds(from, span),
                     seconds(until, span)
@@ -66,7 +66,7 @@ mod tests {
         let found = columns(hits.iter(), &timeline, 100.0);
         assert_eq!(found.iter().map(|column| column.hits).collect::<Vec<_>>(), [3, 1, 1]);
         assert_eq!(found.iter().map(|column| column.x).collect::<Vec<_>>(), [0.0, 50.0, 100.0]);
-        assert_eq!(found[0].title, "rot: 3 hits from 0.0 s to 0.0 s");
+        assert_eq!(found[0].title, "rot: 3 injections from 0.0 s to 0.0 s");
         assert_eq!(found[1].title, "rot: bit_flip at 4096 at 5.0 s");
         assert!(found.iter().all(|column| column.rule.as_deref() == Some("rot")));
         let two = [
@@ -75,7 +75,7 @@ mod tests {
         ];
         let found = columns(two.iter(), &timeline, 100.0);
         assert_eq!((found[0].rule.as_deref(), found[0].hits), (None, 2), "of one rule nobody can say it is");
-        assert!(found[0].title.starts_with("several rules: 2 hits"), "{}", found[0].title);
+        assert!(found[0].title.starts_with("several rules: 2 injections"), "{}", found[0].title);
         let many = [ShownInjection { count: 40, ..hit(1.0) }, ShownInjection { count: 2, ..hit(1.001) }];
         let found = columns(many.iter(), &timeline, 100.0);
         assert_eq!((found.len(), found[0].hits), (1, 42));

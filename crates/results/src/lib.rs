@@ -14,7 +14,7 @@ pub use performance::Performance;
 pub use run_file::{RUN_FILE, parse_run, read_run, runs_in, write_run};
 
 /// Version of the form of all files in a results folder.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// How a subject that does not come back after the load is told of among what was noticed.
 pub const NO_REMOUNT: &str = "it could not be mounted again";

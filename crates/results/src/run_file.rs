@@ -43,11 +43,11 @@ pub fn parse_run(content: &[u8], called: &str) -> Result<Run> {
     match &head.format {
         // Loads without a trial have not always said it.
         None => {}
-        Some(format) if format.as_u64() == Some(FORMAT.into()) => {}
+        Some(format) if format.as_u64().is_some_and(|form| (1..=FORMAT.into()).contains(&form)) => {}
         Some(format) => {
             let by = head.rotproof.map_or_else(String::new, |version| format!(", by version {version}"));
             let context = format!(
-                "{called} was written in form {format}{by}; this program reads form {FORMAT}: read it with the version that wrote \
+                "{called} was written in form {format}{by}; this program reads forms 1 to {FORMAT}: read it with the version that wrote \
                  it, or run the trial again"
             );
             return Err(Error::new(ErrorKind::Invalid, context));
@@ -115,17 +115,28 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Invalid);
             error.to_string()
         };
-        let newer = refused(r#"{ "format": 2, "rotproof": "9.1.0" }"#);
+        let newer = refused(r#"{ "format": 3, "rotproof": "9.1.0" }"#);
         assert!(
-            newer
-                .starts_with("a/run.json was written in form 2, by version 9.1.0; this program reads form 1"),
+            newer.starts_with(
+                "a/run.json was written in form 3, by version 9.1.0; this program reads forms 1 to 2"
+            ),
             "{newer}"
         );
         assert!(refused(r#"{ "format": "two" }"#).contains("form \"two\";"));
         assert!(refused("{").starts_with("a/run.json is not what a run writes"));
-        for known in [r#"{ "format": 1 }"#, r#"{ "seed": 3 }"#] {
+        for known in [r#"{ "format": 2 }"#, r#"{ "format": 1 }"#, r#"{ "seed": 3 }"#] {
             parse_run(known.as_bytes(), "a").unwrap_or_else(|error| panic!("{error}"));
         }
+    }
+
+    #[test]
+    fn the_words_of_the_first_form_are_still_read() {
+        let run =
+            parse_run(br#"{ "format": 1, "counts": { "hits": 7 }, "subject": "raw" }"#, "a").expect("read");
+        let Run::Trial(run) = run else { panic!("a trial") };
+        assert_eq!(run.counts.injections, 7);
+        let cause: crate::run::CauseRecord = serde_json::from_str(r#"{ "hit": 3 }"#).expect("a cause");
+        assert_eq!(cause, crate::run::CauseRecord::Injection(3));
     }
 
     #[test]

@@ -46,7 +46,7 @@ use ledger_file::LedgerFile;
 /// How often the ledger file, the leaf and the wish to stop are looked at.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Records of the ledger that stay in memory, for `rotproof ctl hits`: a stack may be served for months.
+/// Records of the ledger that stay in memory, for `rotproof ctl injections`: a stack may be served for months.
 const KEPT_RECORDS: usize = 16_384;
 
 /// What a stack is served with.

@@ -128,20 +128,20 @@ fn rules_come_pause_go_and_are_counted() {
     assert_eq!(listed["rules"][0]["short"], "read, offset=4KiB: error");
     assert_eq!(listed["rules"][0]["targets"][0]["hits"], 2);
     assert_eq!(listed["next"], Value::Null);
-    let hits = client.ask(&Action::Hits { from: None, count: 1, rule: None }).expect("hits");
+    let injected = client.ask(&Action::Injections { from: None, count: 1, rule: None }).expect("hits");
     assert_eq!(
-        (&hits["total"], &hits["from"], &hits["hits"][0]["offset"]),
+        (&injected["total"], &injected["from"], &injected["injections"][0]["offset"]),
         (&json!(2), &json!(1), &json!(4096))
     );
-    let of_other = Action::Hits { from: Some(0), count: 10, rule: Some("fault-2".into()) };
-    assert_eq!(client.ask(&of_other).expect("hits")["hits"], json!([]));
+    let of_other = Action::Injections { from: Some(0), count: 10, rule: Some("fault-2".into()) };
+    assert_eq!(client.ask(&of_other).expect("injections")["injections"], json!([]));
     client.ask(&Action::Remove { rules: names() }).expect("removed");
     assert!(!fails(&stand.sites, 4096));
     let left = client.ask(&Action::List { from: 0, removed: false, targets: false }).expect("listed");
     assert_eq!(left["rules"], json!([]));
     let status = client.ask(&Action::Status {}).expect("status");
     assert_eq!(status["rules"], json!({ "active": 0, "paused": 0, "removed": 2 }));
-    assert_eq!((&status["hits"], &status["hanging"]), (&json!(2), &json!(0)));
+    assert_eq!((&status["injections"], &status["hanging"]), (&json!(2), &json!(0)));
 }
 
 #[test]

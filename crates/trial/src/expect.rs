@@ -188,9 +188,9 @@ pub struct Expect {
     /// Requests of the load and the check that ended with an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errors: Option<Comparison>,
-    /// Injections.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hits: Option<Comparison>,
+    /// Injections; `hits` is the older word for it.
+    #[serde(default, alias = "hits", skip_serializing_if = "Option::is_none")]
+    pub injections: Option<Comparison>,
     /// Faults that were seen to harm nobody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub masked: Option<Comparison>,
@@ -247,7 +247,7 @@ impl Default for Expect {
             failures: zero,
             failing_files: None,
             errors: None,
-            hits: None,
+            injections: None,
             masked: None,
             reported: None,
             repaired: None,
@@ -291,7 +291,7 @@ impl Expect {
             ("failures", self.failures, counts.failures),
             ("failing_files", self.failing_files, counts.failing_files),
             ("errors", self.errors, counts.errors),
-            ("hits", self.hits, counts.hits),
+            ("injections", self.injections, counts.injections),
             ("masked", self.masked, counts.masked),
             ("reported", self.reported, counts.reported),
             ("repaired", self.repaired, counts.repaired),
@@ -387,7 +387,7 @@ impl Expect {
             problems.add_with_help(
                 &path.key(name),
                 format!("nobody can count `{name}` for a command: what it wrote and saw is not known"),
-                "expect `exit`, `check_exit`, `hits`, `untriggered` or `unknown`",
+                "expect `exit`, `check_exit`, `injections`, `untriggered` or `unknown`",
             );
         }
         if self.check_exit.is_some() && command.check.is_none() {
@@ -405,7 +405,7 @@ impl Expect {
             return;
         }
         let of_faults = [
-            ("hits", self.hits),
+            ("injections", self.injections),
             ("masked", self.masked),
             ("reported", self.reported),
             ("repaired", self.repaired),
@@ -512,14 +512,15 @@ mod tests {
 
     #[test]
     fn an_expectation_tells_what_was_wanted_and_what_was_found() {
-        let expect: Expect = serde_saphyr::from_str("{ failures: 64, hits: '>= 64' }").expect("well-formed");
-        let found = expect.evaluate(&Counts { failures: 63, hits: 70, ..Counts::default() });
+        let expect: Expect =
+            serde_saphyr::from_str("{ failures: 64, injections: '>= 64' }").expect("well-formed");
+        let found = expect.evaluate(&Counts { failures: 63, injections: 70, ..Counts::default() });
         let summary: Vec<_> = found.iter().map(|e| (&*e.name, e.found, e.holds)).collect();
         assert_eq!(
             summary,
             [
                 ("failures", 63, false),
-                ("hits", 70, true),
+                ("injections", 70, true),
                 ("unknown", 0, true),
                 ("assumed", 0, true),
                 ("unexplained", 0, true),
@@ -535,7 +536,7 @@ mod tests {
         let mut problems = Problems::default();
         expect.validate(0, &Path::root().key("expect"), &mut problems);
         let paths: Vec<_> = problems.iter().map(|problem| problem.path.to_string()).collect();
-        assert_eq!(paths, ["expect.hits"]);
+        assert_eq!(paths, ["expect.injections"]);
         let mut problems = Problems::default();
         expect.validate(1, &Path::root(), &mut problems);
         assert!(problems.is_empty());

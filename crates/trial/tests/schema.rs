@@ -263,7 +263,7 @@ fn the_schema_and_the_parser_take_every_form_of_every_value() {
         "stack: [memory: { size: 1GiB }]\nfaults: [{ model: { fail_slow: { form: stops, share: 1%, spell: 1h, over: 10s } } }, { model: { fail_slow: { slowness: bandwidth=1MiB } } }]",
         "stack: [memory: { size: 1GiB }]\nfaults: [{ model: { dying_disk: { errors: 10, growth: 2, spares: 3, delay_from: 0, delay_to: 1s, over: 5s } } }]",
         "stack: [memory: { size: 1GiB }]\nfaults: [{ model: { whole_disk_failure: { afr: 2%, shape: 1.2, age: 1460d, acceleration: 50 } } }]",
-        "stack: [memory: { size: 1GiB }]\nfaults: ['write: zeros']\nexpect: { silent: '>= 1', hits: 3, masked: '0..5', errors: '< 9', repaired: '== 0' }",
+        "stack: [memory: { size: 1GiB }]\nfaults: ['write: zeros']\nexpect: { silent: '>= 1', injections: 3, masked: '0..5', errors: '< 9', repaired: '== 0' }",
     ] {
         TrialFile::parse("t.yaml", yaml.as_bytes(), &Overrides::default())
             .unwrap_or_else(|why| panic!("{yaml}: {why}"));

@@ -71,7 +71,7 @@ fn a_transient_delay_costs_what_it_adds_to_each_request_and_nothing_afterwards()
     let lost = found.lost_bytes.expect("a level before") / (before.mean * 5.0);
     assert!((lost - (1.0 - wanted)).abs() < 0.05, "{lost} for {}", 1.0 - wanted);
     let marks = run.marks().expect("marks");
-    let hits = marks.iter().find(|mark| mark.kind == MarkKind::Hits).expect("it hit");
+    let hits = marks.iter().find(|mark| mark.kind == MarkKind::Injections).expect("it hit");
     assert!(found.from_ns <= hits.from_ns && hits.until_ns.is_some_and(|until| until < found.until_ns));
 }
 

@@ -51,7 +51,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let blocks = page.split("```json\n").skip(1).filter_map(|rest| rest.split("```").next());
     let mut requests: Vec<String> =
         blocks.flat_map(str::lines).filter(|line| line.contains("\"do\"")).map(str::to_owned).collect();
-    for action in ["status", "list", "release", "hits"] {
+    for action in ["status", "list", "release", "injections"] {
         requests.push(format!("{{\"id\":3,\"version\":1,\"do\":\"{action}\"}}"));
     }
     for action in ["resume", "remove", "release"] {

@@ -57,6 +57,6 @@ pub fn seeds() -> Vec<Vec<u8>> {
 pub fn run_seeds() -> Vec<Vec<u8>> {
     let run = r#"{"performance":[{"phase":"run","operation":"read","bytes_per_second":1.5e6,"requests_per_second":370,
         "latency_ns":{"p50":2700000,"p99":9e6}}],"throughput_variation":0.02,"degradation":[{"fault":"slow",
-        "during":{"ratio":0.5},"recovered_after_ns":1000000000}],"counts":{"failures":0,"hits":3,"silent":1}}"#;
+        "during":{"ratio":0.5},"recovered_after_ns":1000000000}],"counts":{"failures":0,"injections":3,"silent":1}}"#;
     vec![run.as_bytes().to_vec(), b"{}".to_vec(), b"[]".to_vec()]
 }

@@ -21,7 +21,7 @@ pub fn judge(evidence: &Evidence<'_>, told: &Told, wrong: &mut Vec<String>) {
     equal("failing files", told.count("failing_files"), files.len() as u64);
     equal("unexplained", told.count("unexplained"), count(&|cause| *cause == Cause::Unexplained));
     equal("assumed", told.count("assumed"), count(&|cause| matches!(cause, Cause::Assumed(_))));
-    equal("hits", told.count("hits"), lines.len() as u64);
+    equal("injections", told.count("injections"), lines.len() as u64);
     for fate in FATES {
         equal(fate, told.count(fate), told.rules.iter().map(|rule| rule.fate(fate)).sum());
     }

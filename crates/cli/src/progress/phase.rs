@@ -72,7 +72,7 @@ impl Phase {
             words.push(units::counted(self.snapshot.failures, "failing block"));
         }
         if self.snapshot.hits > 0 {
-            words.push(units::counted(self.snapshot.hits, "hit"));
+            words.push(units::counted(self.snapshot.hits, "injection"));
         }
         words.join("  ")
     }
@@ -128,7 +128,7 @@ mod tests {
         let half = phase(10, half);
         let (details, troubles) = (half.details(), half.troubles());
         assert!(details.starts_with("10.0 MiB  ") && details.ends_with(" s left"), "{details}");
-        assert_eq!(troubles, "1 error  3 failing blocks  2 hits");
+        assert_eq!(troubles, "1 error  3 failing blocks  2 injections");
         let left =
             phase(10, Snapshot { position: 50, length: 100, ..Snapshot::default() }).left().expect("a pace");
         assert!((9..=11).contains(&left.as_secs()), "{left:?}");

@@ -157,7 +157,7 @@ fn a_load_of_files_that_is_interrupted_keeps_its_figures_and_leaves_no_files() {
 #[test]
 fn a_trial_that_is_interrupted_leaves_its_results_and_no_verdict() {
     let trial = "stack: [memory: { size: 16MiB }]\nload: { pattern: random, duration: 1h, queue_depth: 4 }\n\
-                 faults: ['write, every=100: bit_flip']\nexpect: { hits: '>= 0' }\n";
+                 faults: ['write, every=100: bit_flip']\nexpect: { injections: '>= 0' }\n";
     let mut run = Running::start(&["run", "t.yaml", "--results", "kept"], &[("t.yaml", trial)]);
     run.interrupt("load-");
     let (code, json) = run.end();

@@ -239,7 +239,7 @@ fn an_unknown_subject_is_refused() {
 fn parts_that_do_not_fit_together_are_refused() {
     assert_snapshot!(check(
         "runtime: simulated\nstack:\n  - memory: { size: 16MiB }\n  - faults\n  - faults\nsubject: xfs\nload: { total: \
-         1GiB, cool_down: 10s }\nexpect: { hits: 64 }\n"
+         1GiB, cool_down: 10s }\nexpect: { injections: 64 }\n"
     ));
 }
 

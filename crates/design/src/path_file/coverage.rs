@@ -177,9 +177,9 @@ impl Corruption {
 /// From the content of `run.json`; the error says what is wrong with it.
 pub fn parse_run(text: &[u8]) -> Result<Run, String> {
     let file: RunFile = serde_json::from_slice(text).map_err(|error| format!("no run of ours: {error}"))?;
-    if file.format != FORMAT {
+    if !(1..=FORMAT).contains(&file.format) {
         return Err(format!(
-            "format {} where this program writes {FORMAT}; run the trial again",
+            "format {} where this program reads 1 to {FORMAT}; run the trial again",
             file.format
         ));
     }

@@ -21,29 +21,33 @@ mod scripted;
 mod shadow;
 
 use std::fs;
+use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 
 use rotproof_export::FuseExport;
 
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// What the switch said before, if there is one.
-static BEFORE: LazyLock<Option<Vec<u8>>> = LazyLock::new(|| {
-    let Ok(before) = fs::read(SWITCH) else {
+/// Who puts the switch back to what it said before, if there is one.
+///
+/// A process of its own, which waits for the end of this one: a server that dies while the switch is on can leave
+/// requests in the kernel that nothing ends, so it must go back after a kill, too. Nobody takes it out of the static,
+/// so the pipe that it reads is closed by the kernel, when this process is gone.
+static BEFORE: LazyLock<Option<Child>> = LazyLock::new(|| {
+    let Ok(before) = fs::read_to_string(SWITCH) else {
         println!("{SWITCH} is not there: this kernel sends FUSE requests by the device only");
         return None;
     };
+    let restorer = Command::new("sh")
+        .args(["-c", "trap '' INT TERM HUP; cat; echo \"$1\" >\"$2\"", "restore", before.trim(), SWITCH])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("a shell starts");
     fs::write(SWITCH, "Y").expect("root may switch it on");
-    // SAFETY: the function takes nothing, and does nothing but write a file.
-    assert_eq!(unsafe { libc::atexit(restore) }, 0, "it will be switched back");
-    Some(before)
+    Some(restorer)
 });
-
-extern "C" fn restore() {
-    if let Some(before) = &*BEFORE {
-        let _ = fs::write(SWITCH, before);
-    }
-}
 
 /// Called before a file is mounted.
 fn prepare() {

@@ -21,7 +21,7 @@ fn git_works_and_a_flip_in_its_pack_is_an_error() {
     good(&rig.path(""), GIT);
     rig.assert_all_verified();
     let pack = good(&rig.path(""), "ls .git/objects/pack/*.pack");
-    good(&rig.path(""), "sync");
+    good(&rig.path(""), "sync -f .");
     rig.flip_on_disk(pack.trim(), 10 * 4096 * 8);
     let (is_good, text) = run(&rig.path(""), &[], "git fsck --full");
     assert!(!is_good && rig.store.counts.now().refused > 0, "{text}");
@@ -36,7 +36,7 @@ fn a_database_works_in_both_of_its_modes_and_a_flip_is_an_error() {
         assert!(text.contains("ok\n2000"), "{text}");
     }
     rig.assert_all_verified();
-    good(&rig.path(""), "sync");
+    good(&rig.path(""), "sync -f .");
     rig.flip_on_disk("delete.db", 20 * 4096 * 8 + 99);
     let (is_good, text) = run(&rig.path(""), &[], "sqlite3 delete.db 'select sum(length(b)) from t;'");
     // SQLite calls EIO of a read a malformed database.

@@ -180,7 +180,7 @@ fn subvolumes_snapshots_and_log_trees_are_told_apart() {
         std::fs::write(folder("sub").join(format!("file-{index}")), vec![3; 6000]).expect("written");
     }
     subvolume(&["snapshot".as_ref(), folder("sub").as_ref(), folder("snapshot").as_ref()]);
-    output_of("sync", &[]);
+    output_of("sync", &["-f".as_ref(), mounted.0.as_ref()]);
     std::fs::write(folder("sub/logged"), vec![5; 9000]).expect("written");
     std::fs::File::open(folder("sub/logged")).and_then(|file| file.sync_all()).expect("synced");
     let copy = image.copy("crashed");

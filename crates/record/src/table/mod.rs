@@ -18,7 +18,7 @@ pub use read::{Table, TableReader};
 pub use write::{TableWriter, write_table};
 
 /// Version of the form of all tables.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

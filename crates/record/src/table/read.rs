@@ -60,10 +60,10 @@ impl TableReader {
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         let format = about("rotproof.format").and_then(|text| text.parse::<u32>().ok());
-        if format != Some(FORMAT) {
+        if !format.is_some_and(|format| (1..=FORMAT).contains(&format)) {
             let format = format.map_or_else(|| "unknown".to_owned(), |format| format.to_string());
             let message = format!(
-                "the table `{name}` has the form {format}, and this version reads {FORMAT}; read it with the version \
+                "the table `{name}` has the form {format}, and this version reads 1 to {FORMAT}; read it with the version \
                  that wrote it"
             );
             return Err(Error::new(ErrorKind::Invalid, message));

@@ -73,7 +73,7 @@ pub(super) fn figures(run: &Run) -> BTreeMap<Figure, f64> {
         ("failures", counts.failures),
         ("failing files", counts.failing_files),
         ("errors", counts.errors),
-        ("hits", counts.hits),
+        ("injections", counts.injections),
         ("silent", counts.silent),
         ("reported", counts.reported),
         ("repaired", counts.repaired),

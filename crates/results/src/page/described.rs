@@ -157,7 +157,12 @@ fn summary(run: &TrialRun) -> String {
     let faults: u64 = fates.iter().map(|(_, count)| count).sum();
     let mut sentences = vec![match faults {
         0 => "No fault was injected.".to_owned(),
-        _ => format!("{}, {}: {}.", counted(faults, "fault"), counted(counts.hits, "hit"), told.join(", ")),
+        _ => format!(
+            "{}, {}: {}.",
+            counted(faults, "fault"),
+            counted(counts.injections, "injection"),
+            told.join(", ")
+        ),
     }];
     let assumed = counts.assumed;
     let of_assumed = match assumed {
@@ -512,29 +517,30 @@ mod tests {
     #[test]
     fn the_summary_counts_fates_and_failures() {
         let of = |counts: &Value| summary(&run(&json!({ "counts": counts })));
-        let counts = json!({ "hits": 9, "silent": 1, "masked": 2, "failures": 3, "unexplained": 1 });
+        let counts = json!({ "injections": 9, "silent": 1, "masked": 2, "failures": 3, "unexplained": 1 });
         assert_eq!(
             of(&counts),
-            "3 faults, 9 hits: 1 silent, 2 masked. 3 blocks failed, 1 of them by no injected fault."
+            "3 faults, 9 injections: 1 silent, 2 masked. 3 blocks failed, 1 of them by no injected fault."
         );
         assert_eq!(of(&json!({})), "No fault was injected. No block failed.");
-        let counts = json!({ "hits": 1, "unknown": 1, "failures": 5, "unexplained": 1, "assumed": 2 });
+        let counts = json!({ "injections": 1, "unknown": 1, "failures": 5, "unexplained": 1, "assumed": 2 });
         assert_eq!(
             of(&counts),
-            "1 fault, 1 hit: 1 unknown. 5 blocks failed, 1 of them by no injected fault, 2 of them perhaps by one, \
+            "1 fault, 1 injection: 1 unknown. 5 blocks failed, 1 of them by no injected fault, 2 of them perhaps by one, \
              which nothing shows."
         );
-        let counts = json!({ "hits": 1, "unknown": 1, "failures": 1, "assumed": 1 });
+        let counts = json!({ "injections": 1, "unknown": 1, "failures": 1, "assumed": 1 });
         assert!(of(&counts).ends_with("One block failed, perhaps by an injected fault; nothing shows it."));
-        let counts = json!({ "hits": 1, "unknown": 1, "failures": 1, "unexplained": 1 });
-        assert_eq!(of(&counts), "1 fault, 1 hit: 1 unknown. One block failed, by no injected fault.");
+        let counts = json!({ "injections": 1, "unknown": 1, "failures": 1, "unexplained": 1 });
+        assert_eq!(of(&counts), "1 fault, 1 injection: 1 unknown. One block failed, by no injected fault.");
     }
 
     #[test]
     fn what_nobody_could_see_is_not_said_to_be_right() {
-        let of_program = summary(&run(&json!({ "counts": { "hits": 2, "unknown": 2 }, "external": {} })));
+        let of_program =
+            summary(&run(&json!({ "counts": { "injections": 2, "unknown": 2 }, "external": {} })));
         assert!(
-            of_program.starts_with("2 faults, 2 hits: 2 unknown. Whether blocks failed is not known"),
+            of_program.starts_with("2 faults, 2 injections: 2 unknown. Whether blocks failed is not known"),
             "{of_program}"
         );
         let cut_off = summary(&run(&json!({ "counts": {}, "verdict": "interrupted" })));

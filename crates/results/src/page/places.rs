@@ -68,7 +68,7 @@ impl Sites {
     pub(super) fn strips(self) -> Vec<Strip> {
         let is_one = self.is_one;
         let strip = |(name, site): (Arc<str>, Site)| Strip {
-            name: if is_one { "hits".to_owned() } else { format!("hits on {name}") },
+            name: if is_one { "injections".to_owned() } else { format!("injections on {name}") },
             shows_rules: true,
             bytes: site.bytes,
             marks: site.each.into_iter().chain(site.shared.into_values()).collect(),

@@ -138,8 +138,9 @@ pub struct Counts {
     pub failing_files: u64,
     /// Requests of the load and the check that ended with an error.
     pub errors: u64,
-    /// Injections.
-    pub hits: u64,
+    /// Injections; `hits` in form 1.
+    #[serde(alias = "hits")]
+    pub injections: u64,
     /// Faults that were seen to harm nobody.
     pub masked: u64,
     /// Faults that came back as an error.
@@ -287,7 +288,7 @@ pub struct RuleReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RuleOutcome {
-    /// Injections; a sticky place is injected again each time it is met.
+    /// How often it hit, each time an injection; a sticky place is hit each time it is met.
     pub hits: u64,
     /// Faults, one for each place the rule hit or was aimed at.
     pub faults: u64,
@@ -361,8 +362,8 @@ pub struct FailureRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CauseRecord {
-    /// The ledger record with this number damaged it.
-    #[serde(rename = "hit")]
+    /// The ledger record with this number damaged it; `hit` in form 1.
+    #[serde(alias = "hit")]
     Injection(u64),
     /// It depends on something that the ledger record with this number damaged.
     Consequence(u64),

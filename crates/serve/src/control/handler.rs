@@ -16,7 +16,7 @@ use crate::Ready;
 use crate::exports::Exports;
 use crate::volume::Keeper;
 
-/// Rules of one page of `list`, and records of one page of `hits`, at most.
+/// Rules of one page of `list`, and records of one page of `injections`, at most.
 const PAGE_MAX: usize = 1000;
 
 /// Bytes of a page of `list` beyond which it ends with the rule that it has come to.
@@ -96,7 +96,7 @@ impl Handler {
                 let released = self.sites.release(rules.as_deref()).map_err(refused)?;
                 Ok(json!({ "released": released }))
             }
-            Action::Hits { from, count, rule } => self.hits(from, count, rule.as_deref()),
+            Action::Injections { from, count, rule } => self.injections(from, count, rule.as_deref()),
             Action::VolumeStatus {} => Ok(self.keeper()?.status()),
             Action::VolumeTask { task } => {
                 let task = self.keeper()?.begin(task).map_err(refused)?;
@@ -133,7 +133,7 @@ impl Handler {
                 "paused": count(RuleState::Paused),
                 "removed": count(RuleState::Removed),
             },
-            "hits": sum(|report| report.hits),
+            "injections": sum(|report| report.hits),
             "hanging": sum(|report| report.hanging),
         })
     }
@@ -195,7 +195,7 @@ impl Handler {
         json!({ "rules": rules, "next": next })
     }
 
-    fn hits(&self, from: Option<u64>, count: u64, rule: Option<&str>) -> Answer {
+    fn injections(&self, from: Option<u64>, count: u64, rule: Option<&str>) -> Answer {
         let ledger = self.sites.ledger();
         let total = ledger.len() as u64;
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(PAGE_MAX);
@@ -210,8 +210,8 @@ impl Handler {
             .map_err(|error| ErrorBody::new(FaultKind::Internal, error.to_string()))?;
         let next = from.saturating_add(records.len() as u64);
         let wanted = records.into_iter().filter(|record| rule.is_none_or(|rule| *record.name == *rule));
-        let hits: Vec<Value> = wanted.map(record_json).collect::<Result<_, _>>()?;
-        Ok(json!({ "hits": hits, "from": from, "next": next, "total": total }))
+        let injections: Vec<Value> = wanted.map(record_json).collect::<Result<_, _>>()?;
+        Ok(json!({ "injections": injections, "from": from, "next": next, "total": total }))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Control of a served stack while it is in use: rules come, go and pause, hits are looked at, hangs released.
+//! Control of a served stack while it is in use: rules come, go and pause, injections are looked at, hangs released.
 //!
 //! The protocol is JSON, a line each, over a Unix socket that only its owner may connect to (`docs/control.md`).
 //! `protocol` has its words, `handler` what they mean, `session` what one connection may say and remember, `server`

@@ -76,8 +76,9 @@ pub enum Action {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rules: Option<Vec<String>>,
     },
-    /// What was injected, a page at a time.
-    Hits {
+    /// What was injected, a page at a time; `hits` is the older word for it.
+    #[serde(alias = "hits")]
+    Injections {
         /// Number of the first record, from 0; absent for the last ones.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from: Option<u64>,
@@ -219,8 +220,8 @@ mod tests {
             Action::Remove { rules: names() },
             Action::Release { rules: None },
             Action::Release { rules: Some(names()) },
-            Action::Hits { from: Some(4), count: 7, rule: Some("a".into()) },
-            Action::Hits { from: None, count: 7, rule: None },
+            Action::Injections { from: Some(4), count: 7, rule: Some("a".into()) },
+            Action::Injections { from: None, count: 7, rule: None },
             Action::VolumeStatus {},
             Action::VolumeTask { task: VolumeTask::Rollback { version: 7 } },
             Action::VolumeTask { task: VolumeTask::Scrub { rate: Some(1) } },

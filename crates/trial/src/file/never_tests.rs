@@ -170,7 +170,7 @@ fn what_is_told_of_a_rule_holds_in_a_run_of_it() {
             monitor: std::sync::Arc::default(),
         };
         let run = crate::runner::run(&trial, &options).unwrap_or_else(|error| panic!("{error}"));
-        let hits = run.report.counts.hits;
+        let hits = run.report.counts.injections;
         assert!(hits == 0 || warnings.list.is_empty(), "{rule} hit {hits} times: {:?}", warnings.list);
     }
 }

@@ -538,7 +538,7 @@ mod tests {
 
     #[test]
     fn a_mistake_in_the_file_is_told_once_and_in_the_order_of_the_file() {
-        let yaml = "load: { block_size: 3 }\nstack: []\nexpect: { hits: 2 }\n";
+        let yaml = "load: { block_size: 3 }\nstack: []\nexpect: { injections: 2 }\n";
         let error = TrialFile::parse("t.yaml", yaml.as_bytes(), &Overrides::default()).expect_err("mistakes");
         let places: Vec<_> = error.list.iter().map(|d| d.place.as_ref().map(Location::line)).collect();
         assert_eq!(places, [Some(1), Some(2), Some(3)]);

@@ -69,7 +69,7 @@ fn windows(marks: &[Mark], plan: &Plan) -> Vec<Window> {
             };
             marks.iter().find(fits)
         };
-        let Some(hits) = of_it(MarkKind::Hits, Some("run")) else { continue };
+        let Some(hits) = of_it(MarkKind::Injections, Some("run")) else { continue };
         let is_timed = model.is_none() && rule.schedule.window().is_some();
         let span = of_it(MarkKind::Window, None)
             .filter(|_| is_timed)

@@ -57,7 +57,7 @@ pub(super) fn mark_faults(
         }
     })?;
     for ((rule, phase), (from, until, count)) in hits {
-        let mark = Mark::span(MarkKind::Hits, &name_of(rule), Time(from), Time(until));
+        let mark = Mark::span(MarkKind::Injections, &name_of(rule), Time(from), Time(until));
         add(rule, phase as u64, Mark { count: Some(count), text: phase.word().into(), ..mark });
     }
     marks.into_values().for_each(|mark| recording.mark(mark));

@@ -30,7 +30,7 @@ fn a_target_in_the_prefill_is_met_also_where_the_load_writes_it_again() {
         let yaml = format!(
             "runtime: simulated\nstack: [memory: {{ size: 1MiB }}]\nload: {load}\nfaults: ['{rule}: zeros']\n{ANY}"
         );
-        run_in(folder.path(), &yaml).unwrap_or_else(|error| panic!("{error}")).report.counts.hits
+        run_in(folder.path(), &yaml).unwrap_or_else(|error| panic!("{error}")).report.counts.injections
     };
     let rewritten = "{ total: 1MiB, prefill: true }";
     assert_eq!(hits(rewritten, "write, target=file(device, block=7), during=prefill"), 1);

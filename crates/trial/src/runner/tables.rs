@@ -172,7 +172,7 @@ fn operation_word(operation: LoadOperation) -> &'static str {
 
 fn cause(cause: CauseRecord) -> (&'static str, Option<i64>) {
     match cause {
-        CauseRecord::Injection(sequence) => ("hit", Some(signed(sequence))),
+        CauseRecord::Injection(sequence) => ("injection", Some(signed(sequence))),
         CauseRecord::Consequence(sequence) => ("consequence", Some(signed(sequence))),
         CauseRecord::Assumed(sequence) => ("assumed", Some(signed(sequence))),
         CauseRecord::Unexplained => ("unexplained", None),

@@ -202,7 +202,7 @@ fn count(
         failing_files: files.len() as u64,
         errors: evidence.reports.iter().map(LoadReport::error_count).sum::<u64>()
             + evidence.files.map_or(0, |files| files.reports.iter().map(FileReport::error_count).sum()),
-        hits: hits.iter().map(|hit| hit.count).sum(),
+        injections: hits.iter().map(|hit| hit.count).sum(),
         masked: fates.masked,
         reported: fates.reported,
         repaired: fates.repaired,
