@@ -17,7 +17,7 @@ fn flips_at(target: &str) -> String {
 #[test]
 fn a_deduplicating_device_without_a_fault_fails_nothing_and_stores_what_is_distinct() {
     let rig = Rig::new();
-    let run = rig.run(&deduplicated("", "hits: 0, failures: 0, errors: 0, unexplained: 0"));
+    let run = rig.run(&deduplicated("", "injections: 0, failures: 0, errors: 0, unexplained: 0"));
     run.assert_passed();
     let blocks = (64 << 20) / 4096;
     let layer = &run.json["layers"][0];
@@ -33,7 +33,7 @@ fn a_deduplicating_device_without_a_fault_fails_nothing_and_stores_what_is_disti
 fn one_bad_block_below_deduplication_reaches_every_place_with_its_content() {
     let rig = Rig::new();
     for (target, failures_min) in [("{ last_block_of_every: 4MiB }", 17), ("{ most_duplicated: 16 }", 320)] {
-        let expect = "hits: 16, silent: 16, reported: 0, unexplained: 0, failures: \"> 16\"";
+        let expect = "injections: 16, silent: 16, reported: 0, unexplained: 0, failures: \"> 16\"";
         let run = rig.run(&deduplicated(&flips_at(target), expect));
         run.assert_passed();
         assert!(run.count("failures") >= failures_min, "{target}: {}", run.text);
@@ -48,7 +48,7 @@ fn one_bad_block_below_deduplication_reaches_every_place_with_its_content() {
 #[test]
 fn a_bad_block_that_nobody_shares_fails_alone_below_deduplication() {
     let rig = Rig::new();
-    let expect = "hits: 16, failures: 16, silent: 16, reported: 0, unexplained: 0";
+    let expect = "injections: 16, failures: 16, silent: 16, reported: 0, unexplained: 0";
     rig.run(&deduplicated(&flips_at("{ unique: 16 }"), expect)).assert_passed();
 }
 
@@ -67,7 +67,7 @@ fn a_fault_by_place_below_deduplication_is_traced_though_blocks_move() {
     let rig = Rig::new();
     let faults =
         "faults:\n  - match: { operation: write, offset: [1MiB, 2MiB, 3MiB] }\n    effect: bit_flip\n";
-    let run = rig.run(&deduplicated(faults, "hits: 3, silent: 3, failures: \">= 3\", unexplained: 0"));
+    let run = rig.run(&deduplicated(faults, "injections: 3, silent: 3, failures: \">= 3\", unexplained: 0"));
     run.assert_passed();
 }
 

@@ -32,7 +32,7 @@ fn schedules_on_the_tag_of_one_file_hit_exactly_its_blocks_and_every_run_is_the_
     for (name, schedule, wanted) in schedules {
         let faults = format!("'write, tag=b, {schedule}: bit_flip(byte=0, bit=0)'");
         let count = wanted.len();
-        let expect = format!("hits: {count}, failures: {count}, silent: {count}, failing_files: 1");
+        let expect = format!("injections: {count}, failures: {count}, silent: {count}, failing_files: 1");
         let runs = [(); 3].map(|()| rig.run(&three_files("simulated", &faults, &expect)));
         for run in &runs {
             run.assert_passed();
@@ -48,7 +48,8 @@ fn schedules_on_the_tag_of_one_file_hit_exactly_its_blocks_and_every_run_is_the_
 fn on_io_uring_a_rule_by_content_finds_its_block_wherever_the_library_puts_it() {
     let rig = Rig::new();
     let faults = "'write, target=file(b, block=7): zeros', 'read, tag=c, nth=3, during=check: bit_flip'";
-    let run = rig.run(&three_files("io_uring", faults, "hits: 2, failures: 2, silent: 2, failing_files: 2"));
+    let run =
+        rig.run(&three_files("io_uring", faults, "injections: 2, failures: 2, silent: 2, failing_files: 2"));
     run.assert_passed();
     let found = places(&run);
     assert_eq!(found[0], ("b".to_owned(), 7));

@@ -49,7 +49,7 @@ const FILE_SYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 fn without_a_fault_nothing_fails_on_a_device_nor_on_any_file_system() {
     let rig = Rig::new();
     for subject in ["device", "ext4", "xfs", "btrfs"] {
-        let run = rig.run(&achilles(subject, "", "hits: 0, failures: 0, errors: 0, unexplained: 0"));
+        let run = rig.run(&achilles(subject, "", "injections: 0, failures: 0, errors: 0, unexplained: 0"));
         run.assert_passed();
         assert_eq!(run.count("failures"), 0, "{subject}");
     }
@@ -63,7 +63,7 @@ fn a_flip_by_offset_on_a_device_fails_exactly_the_blocks_named() {
         "faults:\n  - name: last\n    match: {{ operation: write, offset: [{}] }}\n    effect: bit_flip\n",
         offsets.join(", ")
     );
-    let run = rig.run(&achilles("device", &faults, "hits: 8, failures: 8, silent: 8, reported: 0"));
+    let run = rig.run(&achilles("device", &faults, "injections: 8, failures: 8, silent: 8, reported: 0"));
     run.assert_passed();
     let blocks: Vec<u64> =
         run.failures().iter().map(|failure| failure["offset_bytes"].as_u64().expect("a number")).collect();
@@ -77,7 +77,7 @@ fn a_flip_by_content_is_found_in_its_file_and_block_on_a_device_ext4_and_xfs() {
         let run = rig.run(&achilles(
             subject,
             &at_last_blocks("bit_flip"),
-            "hits: 8, failures: 8, silent: 8, reported: 0",
+            "injections: 8, failures: 8, silent: 8, reported: 0",
         ));
         run.assert_passed();
         let failures = run.failures();
@@ -179,7 +179,7 @@ fn btrfs_reports_a_flip_that_ext4_and_xfs_hand_out() {
     let run = rig.run(&achilles(
         "btrfs",
         &at_last_blocks("bit_flip"),
-        "hits: 8, silent: 0, reported: 8, failures: \">= 8\"",
+        "injections: 8, silent: 0, reported: 8, failures: \">= 8\"",
     ));
     run.assert_passed();
 }
@@ -208,7 +208,7 @@ fn a_medium_error_fails_its_neighbours_too_and_the_report_says_why() {
         let run = rig.run(&achilles(
             subject,
             &at_last_blocks("error"),
-            "hits: \">= 8\", failures: \"> 8\", silent: 0, unexplained: 0",
+            "injections: \">= 8\", failures: \"> 8\", silent: 0, unexplained: 0",
         ));
         run.assert_passed();
         assert!(run.text.contains("merged"), "{subject}: the table explains the spread:\n{}", run.text);
@@ -222,7 +222,7 @@ fn a_slow_disk_fails_nothing_and_costs_throughput() {
         let slow = rig.run(&achilles(
             subject,
             &at_last_blocks("{ delay: 200ms }"),
-            "hits: 8, failures: 0, errors: 0, unexplained: 0",
+            "injections: 8, failures: 0, errors: 0, unexplained: 0",
         ));
         slow.assert_passed();
         // Eight faults of 200 ms that mostly cannot overlap: no timing of the machine, but of the fault itself.

@@ -19,7 +19,7 @@ fn what_a_failed_fsync_lost_was_reported_whatever_the_system_calls() {
     let rig = Rig::new();
     for engine in ["io_uring", "psync", "mmap"] {
         let more = format!("  buffered: true\n  ioengine: {engine}\n");
-        let expect = "hits: 1, reported: 1, silent: 0, errors: 1, failures: '>= 1', unexplained: 0";
+        let expect = "injections: 1, reported: 1, silent: 0, errors: 1, failures: '>= 1', unexplained: 0";
         let run = rig.run(&fsync_error("ext4", "16MiB", &more, expect));
         run.assert_passed();
         let failures = run.failures();
@@ -33,7 +33,8 @@ fn what_a_failed_fsync_lost_was_reported_whatever_the_system_calls() {
 #[test]
 fn without_the_page_cache_the_write_itself_fails() {
     let rig = Rig::new();
-    let run = rig.run(&fsync_error("ext4", "16MiB", "", "hits: 1, reported: 1, silent: 0, failures: 1"));
+    let run =
+        rig.run(&fsync_error("ext4", "16MiB", "", "injections: 1, reported: 1, silent: 0, failures: 1"));
     run.assert_passed();
     assert_eq!(run.failures()[0]["ways"][0]["what"]["kind"], "unwritable");
 }
@@ -44,7 +45,7 @@ fn without_the_page_cache_the_write_itself_fails() {
 fn what_is_written_again_after_a_failed_fsync_is_there_or_silently_lost() {
     let rig = Rig::new();
     for subject in ["ext4", "xfs", "btrfs"] {
-        let expect = "hits: 1, errors: '>= 1', unexplained: 0";
+        let expect = "injections: 1, errors: '>= 1', unexplained: 0";
         let run = rig.run(&fsync_error(subject, "32MiB", "  buffered: true\n", expect));
         run.assert_passed();
         let is_wrong =

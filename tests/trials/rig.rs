@@ -63,7 +63,7 @@ impl Run {
         self.lines("ledger.jsonl")
     }
 
-    fn lines(&self, name: &str) -> Vec<Value> {
+    pub fn lines(&self, name: &str) -> Vec<Value> {
         fs::read_to_string(self.folder.join(name))
             .expect("it is among the results")
             .lines()

@@ -179,6 +179,10 @@ impl Prepared for GuardSubject {
         self.below.memory()
     }
 
+    fn guard(&self) -> Option<u32> {
+        self.server.lock().as_ref().map(Child::id)
+    }
+
     fn abort(&self) {
         // Before what is below: it shall not take that for a device that fails.
         if let Some(mut server) = self.server.lock().take() {

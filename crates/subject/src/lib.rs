@@ -158,6 +158,11 @@ pub trait Prepared: Send {
         None
     }
 
+    /// The process that guards its files, where one of this machine does; another after each [`Prepared::attach`].
+    fn guard(&self) -> Option<u32> {
+        None
+    }
+
     /// Ends the export, so that every request to the subject, those under way too, fails at once: for a load that
     /// must end. What was not yet written to the stack is lost.
     fn abort(&self);

@@ -204,6 +204,11 @@ impl SubjectSpec {
         }
     }
 
+    /// Whether a process of this machine guards its files.
+    pub fn is_guarded(&self) -> bool {
+        matches!(self.on_top(), SubjectSpec::Guard(_))
+    }
+
     /// Whether it is on the devices already.
     pub fn exists(&self) -> bool {
         self.file_system().is_some_and(|spec| spec.existing)

@@ -272,14 +272,15 @@ impl TrialFile {
         let is_machine = self.subject.machine().is_some();
         let on_memory = self.faults.iter().enumerate().filter(|(_, entry)| entry.is_on_memory());
         for (index, rule) in on_memory.filter_map(|(index, entry)| Some((index, entry.rule()?))) {
-            if is_machine || self.subject.zfs().is_some() || self.load.command.is_some() {
+            let is_process = self.subject.zfs().is_some() || self.subject.is_guarded();
+            if is_machine || is_process || self.load.command.is_some() {
                 self.validate_kinds_of_memory(is_machine, rule, &path.index(index).key("match"), problems);
                 continue;
             }
             problems.add_with_help(
                 &path.index(index).key("on"),
                 format!("the subject {} has no memory that faults could act on", self.subject.name()),
-                "take a machine as the subject, such as { machine: { file_system: ext4 } }, or zfs, or a program as the load",
+                "take a machine as the subject, such as { machine: { file_system: ext4 } }, zfs, or a guard, or a program as the load",
             );
         }
     }

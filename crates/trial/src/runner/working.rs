@@ -32,11 +32,12 @@ pub(super) struct Working {
 impl Working {
     /// A phase of a load of this process, of unknown length.
     pub(super) fn in_phase(phase: Phase, subject: &dyn Prepared) -> Self {
-        let of_process = || match (subject.process(), subject.place()) {
-            (Some(pid), Destination::Folder(folder)) => {
-                Some(Owner::Processes(Processes::of_file_system(pid, &folder)))
-            }
-            _ => None,
+        let of_process = || {
+            let Destination::Folder(folder) = subject.place() else { return None };
+            let file_system = subject.process().map(|pid| Processes::of_file_system(pid, &folder));
+            let processes =
+                file_system.or_else(|| subject.guard().map(|pid| Processes::of_guard(pid, &folder)))?;
+            Some(Owner::Processes(processes))
         };
         let owner = subject.memory().map(Owner::Machine).or_else(of_process);
         Self { phase, name: phase.word(), bytes: None, duration: None, owner, is_told_by_device: false }

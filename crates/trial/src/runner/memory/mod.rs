@@ -1,4 +1,4 @@
-//! Faults in memory, of a machine, of the process that is the file system, or of the processes of a command: looks at it while the load runs, changes what the rules on
+//! Faults in memory, of a machine, of the process that is or guards the file system, or of the processes of a command: looks at it while the load runs, changes what the rules on
 //! memory say, and keeps account of it.
 //!
 //! Owns when it is looked, and the records. What a rule may say is known to `fault`; how memory is read and changed, to `inject`; what

@@ -1,4 +1,5 @@
-//! The processes whose memory is meant: those of a command, or the one that is the file system; what each holds.
+//! The processes whose memory is meant: those of a command, the one that is the file system, or the one that guards it; what
+//! each holds.
 
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,8 @@ enum Which {
     Marked(String),
     /// The one with this number, by which the folder is served.
     FileSystem(u32),
+    /// The one with this number, through which all goes that lies in the folder, and which keeps none of it.
+    Guard(u32),
 }
 
 /// One that is there now.
@@ -57,10 +60,15 @@ impl Processes {
         Self { which: Which::FileSystem(pid), folder: folder.to_owned() }
     }
 
+    /// The process that serves a guard's mount in `folder`.
+    pub(in crate::runner) fn of_guard(pid: u32, folder: &Path) -> Self {
+        Self { which: Which::Guard(pid), folder: folder.to_owned() }
+    }
+
     /// Those that are there now, by their numbers. One that ends meanwhile is left out.
     pub(super) fn now(&self) -> Result<Vec<Process<'_>>> {
         let entries: Vec<Entry> = match &self.which {
-            Which::FileSystem(pid) => entry(*pid, b"").into_iter().collect(),
+            Which::FileSystem(pid) | Which::Guard(pid) => entry(*pid, b"").into_iter().collect(),
             Which::Marked(mark) => {
                 let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
                 let entries = numbers
