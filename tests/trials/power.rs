@@ -43,7 +43,7 @@ fn the_power_goes_with_the_write_that_carries_the_byte() {
     for (byte, offset) in [("192KiB", 176 << 10), ("196609", 192 << 10), ("1", 0)] {
         let trial = Trial::new(format!(
             "runtime: simulated\nstack: [ memory: {{ size: 1MiB }}, write_cache, faults ]\n{load}\
-             faults: [ \"write, byte={byte}, during=run: power_cut(keeps=none)\" ]\nexpect: {{ failures: any, silent: 0, hits: 1 }}\n"
+             faults: [ \"write, byte={byte}, during=run: power_cut(keeps=none)\" ]\nexpect: {{ failures: any, silent: 0, assumed: any, hits: \">= 1\" }}\n"
         ));
         let run = rig.run(&trial);
         run.assert_passed();

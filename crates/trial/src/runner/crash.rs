@@ -207,7 +207,8 @@ struct Oracles<'a> {
 
 impl Oracles<'_> {
     fn command(&self) -> Option<&CommandLine> {
-        self.spec.check.as_ref().or(self.trial.load.command.as_ref()?.check.as_ref())
+        let of_load = || self.trial.load.command.as_ref()?.check.as_ref();
+        self.spec.check.as_ref().or_else(of_load)
     }
 
     fn words(&self) -> Vec<String> {
