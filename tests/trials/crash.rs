@@ -360,3 +360,113 @@ fn an_fsync_fails_once_and_the_next_one_succeeds_though_the_data_are_lost() {
         assert!(cell["failed_at"].is_string() || !is_lost, "nothing failed, and it is lost: {cell}");
     }
 }
+
+/// A load of blocks on the bare device, and all that a power loss may leave of it.
+fn on_a_device(stack: &str, more: &str) -> Trial {
+    Trial::new(format!(
+        "seed: 3\nstack: {stack}\nload: {{ pattern: random, block_size: 16KiB, queue_depth: 4, requests: 300, flush_every: 8 }}\n{more}"
+    ))
+}
+
+#[test]
+fn an_honest_device_keeps_what_was_flushed_in_every_state_and_the_same_seed_gives_the_same_states() {
+    let rig = Rig::new();
+    let trial = |cache: &str, atomic: &str| {
+        on_a_device(
+            &format!("[ disk: {{ profile: ssd, size: 8MiB, write_cache: 1MiB }}, record{cache} ]"),
+            &format!("runtime: simulated\ncrash: {{ states: 300, atomic: {atomic} }}\n"),
+        )
+    };
+    let explored = |run: &super::rig::Run| {
+        let mut crash = run.json["crash"].clone();
+        // How long it took, and where it lies, no seed decides.
+        for key in ["seconds", "states_per_s"] {
+            crash.as_object_mut().expect("an object").remove(key).expect("a figure");
+        }
+        crash.to_string()
+    };
+    for (cache, atomic) in
+        [("", "512"), ("", "4KiB"), ("", "16KiB"), (", write_cache: { size: 128KiB }", "4KiB")]
+    {
+        let run = rig.run(&trial(cache, atomic));
+        run.assert_passed();
+        assert_eq!(run.count("states"), 300, "{}", run.text);
+        assert!(run.text.contains("the load's oracle, over the bytes of the device"), "{}", run.text);
+        assert_eq!(explored(&run), explored(&rig.run(&trial(cache, atomic))));
+    }
+}
+
+#[test]
+fn a_cache_that_ignores_flushes_is_caught_in_the_states_of_its_device() {
+    let rig = Rig::new();
+    for (subject, runtime) in [("raw", "simulated"), ("device", "io_uring")] {
+        let stack = "[ memory: { size: 8MiB }, record, write_cache: { size: 128KiB, ignores: flush } ]";
+        let run = rig.run(&on_a_device(
+            stack,
+            &format!(
+                "subject: {subject}\nruntime: {runtime}\ncrash: {{ states: 100 }}\nexpect: {{ failing_states: \">= 1\" }}\n"
+            ),
+        ));
+        run.assert_passed();
+        let failure = &run.json["crash"]["failures"][0];
+        let kind = failure["findings"][0]["kind"].as_str().expect("a kind");
+        assert!(["lost", "stale"].contains(&kind), "{failure}");
+        let story = run.json["crash"]["witnesses"][0]["story"].as_str().expect("a witness");
+        assert!(story.contains("flush"), "{story}");
+        let state = run.file(&format!("state-{}.json", failure["index"]));
+        let image = rig.path(&format!("{subject}.img"));
+        let arguments =
+            ["--state", state.to_str().expect("UTF-8"), "--image", image.to_str().expect("UTF-8")];
+        assert_eq!(crash(&rig, &arguments).0, 0);
+        assert_eq!(std::fs::metadata(&image).expect("it is there").len(), 8 << 20);
+    }
+    let honest = "[ memory: { size: 8MiB }, record, write_cache: { size: 128KiB } ]";
+    rig.run(&on_a_device(honest, "subject: device\ncrash: { states: 100 }\n")).assert_passed();
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn a_device_that_held_something_before_keeps_it_where_nothing_was_made_durable() {
+    let rig = Rig::new();
+    let image = rig.path("disk.img");
+    std::fs::write(&image, vec![0x5a; 8 << 20]).expect("a file");
+    let stack = format!("[ file: {{ path: {}, snapshot: true }}, record ]", image.display());
+    let run = rig.run(&on_a_device(&stack, "crash: { states: 100 }\n"));
+    run.assert_passed();
+    assert_eq!(run.count("states"), 100, "{}", run.text);
+}
+
+#[test]
+fn a_check_of_the_users_looks_at_the_file_of_a_state_beside_the_oracle_of_the_load() {
+    let rig = Rig::new();
+    let stack = "[ memory: { size: 8MiB }, record ]";
+    let check = "crash:\n  states: 12\n  check: |\n    test $ROTPROOF_KIND = file && test $(stat -c %s {target}) = 8388608 && \
+                 dd if=/dev/zero of={target} bs=4096 count=16 conv=notrunc 2>/dev/null\n";
+    let run = rig.run(&on_a_device(stack, check));
+    run.assert_passed();
+    assert_eq!(run.json["crash"]["looked"].as_array().map(Vec::len), Some(2), "{}", run.text);
+    let fails = "crash: { states: 12, check: 'false' }\nexpect: { failing_states: \">= 3\" }\n";
+    rig.run(&on_a_device(stack, fails)).assert_passed();
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn corruption_that_the_states_do_not_show_is_told() {
+    let rig = Rig::new();
+    let told = |fault: &str| {
+        let run = rig.run(&on_a_device(
+            "[ memory: { size: 8MiB }, record, faults ]",
+            &format!(
+                "runtime: simulated\nfaults: [ \"name=rot, {fault}\" ]\ncrash: {{ states: 20 }}\n\
+                 expect: {{ failures: any, silent: any, states: 20 }}\n"
+            ),
+        ));
+        run.assert_passed();
+        let not_shown = run.json["crash"]["not_shown"].as_array().cloned().unwrap_or_default();
+        assert_eq!(run.text.contains("Not shown"), !not_shown.is_empty(), "{}", run.text);
+        not_shown
+    };
+    let words = told("write, nth=20: lost_write");
+    assert!(words[0].as_str().is_some_and(|words| words.contains("`rot`")), "{words:?}");
+    assert!(told("write, nth=20: delay(1ms)").is_empty());
+}

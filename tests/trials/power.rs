@@ -37,6 +37,21 @@ fn an_honest_cache_loses_nothing_that_was_flushed() {
 }
 
 #[test]
+fn the_power_goes_with_the_write_that_carries_the_byte() {
+    let rig = Rig::new();
+    let load = "load: { block_size: 16KiB, total: 1MiB }\n";
+    for (byte, offset) in [("192KiB", 176 << 10), ("196609", 192 << 10), ("1", 0)] {
+        let trial = Trial::new(format!(
+            "runtime: simulated\nstack: [ memory: {{ size: 1MiB }}, write_cache, faults ]\n{load}\
+             faults: [ \"write, byte={byte}, during=run: power_cut(keeps=none)\" ]\nexpect: {{ failures: any, silent: 0, assumed: any, hits: \">= 1\" }}\n"
+        ));
+        let run = rig.run(&trial);
+        run.assert_passed();
+        assert_eq!(run.ledger()[0]["offset"], offset, "{byte}: {}", run.text);
+    }
+}
+
+#[test]
 fn a_cache_with_a_capacitor_keeps_what_it_has_acknowledged() {
     let stack = "[ disk: { profile: nvme, size: 4MiB }, write_cache: { size: 1MiB }, faults ]";
     let rig = Rig::new();

@@ -32,6 +32,9 @@ pub fn render(report: &CrashReport, folder: &Path, paint: Paint) -> Vec<String> 
         count(found.failures.len() as u64),
         count(found.unknown.len() as u64),
     )));
+    for what in &report.not_shown {
+        lines.extend(wrapped(&format!("Not shown: {}", what.chars().map(visible).collect::<String>())));
+    }
     use Align::{Left, Right};
     let mut table =
         Table::new(&[("states", Left), ("looked at", Right), ("equal", Right), ("failing", Right)]);

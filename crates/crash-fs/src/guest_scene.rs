@@ -19,10 +19,7 @@ use rotproof_machine::Cancel;
 use rotproof_machine::registry::{CleanupStack, Process, Run, Undo};
 use rotproof_subject::MachineSpec;
 
-use crate::mounting::Mounting;
-
-/// So much of the device is read to see that it is ours.
-const CHECKED_BYTES: u64 = 4096;
+use crate::mounting::{Mounting, signs};
 
 /// See the head of the module. Dropped, it takes all of it away again.
 pub struct GuestScene {
@@ -170,13 +167,15 @@ impl Mounting for GuestScene {
             return Err(Error::new(ErrorKind::Gone, context));
         }
         let doing = || format!("reading {}, to see whether it shows the state", self.file.display());
-        let length = CHECKED_BYTES.min(image.info().size) as usize;
-        let (mut seen, mut wanted) = (vec![0; length], vec![0; length]);
-        File::open(&self.file).and_then(|file| file.read_exact_at(&mut seen, 0)).doing(doing)?;
-        image.read_at(0, &mut wanted)?;
-        if seen != wanted {
-            let what = format!("{} does not show the state that it is to show", self.file.display());
-            return Err(Error::new(ErrorKind::Gone, what));
+        let file = File::open(&self.file).doing(doing)?;
+        for (start, length) in signs(image.info().size) {
+            let (mut seen, mut wanted) = (vec![0; length], vec![0; length]);
+            file.read_exact_at(&mut seen, start).doing(doing)?;
+            image.read_at(start, &mut wanted)?;
+            if seen != wanted {
+                let what = format!("{} does not show the state that it is to show", self.file.display());
+                return Err(Error::new(ErrorKind::Gone, what));
+            }
         }
         Ok(())
     }
@@ -220,7 +219,12 @@ impl Mounting for GuestScene {
             Ok(()) => Ok(()),
             // Its words are on the console. Nothing of it is left that could use the disk.
             Err(_) if self.lost().is_some() => Ok(()),
-            Err(_) => self.let_go(),
+            Err(error) => {
+                // It is this machine that ends the guest, so nobody knows how it would have left the state.
+                *self.vanished.lock() =
+                    Some(format!("it was ended, as it did not unmount the state: {error}"));
+                self.let_go()
+            }
         }
     }
 

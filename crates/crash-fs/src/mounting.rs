@@ -8,6 +8,17 @@ use rotproof_crash::ImageDevice;
 
 use crate::scene::Scene;
 
+/// So much of a device is read in one place to see that it is ours.
+const SIGN_BYTES: u64 = 4096;
+/// Where the superblock of btrfs lies, before which there are only zeros.
+const SIGN_OF_BTRFS: u64 = 64 << 10;
+
+/// The parts of a device of so many bytes, by offset and length, that tell it from another one.
+pub(crate) fn signs(size: u64) -> impl Iterator<Item = (u64, usize)> {
+    let length = move |start: u64| (size.saturating_sub(start)).min(SIGN_BYTES) as usize;
+    [0, SIGN_OF_BTRFS].map(|start| (start, length(start))).into_iter().filter(|(_, length)| *length > 0)
+}
+
 /// A device of ours with a place to mount what is on it, by some kernel. States are put on it one after the other.
 pub trait Mounting: Send {
     /// See [`Scene::changed`].

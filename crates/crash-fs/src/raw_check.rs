@@ -1,19 +1,24 @@
 //! Looks at a state without a file system: it is served as a file, and the oracle reads that.
 //!
 //! The kernel keeps nothing of the file, so each state is seen as it is. What the oracle writes goes to memory, and is gone
-//! with the state.
+//! with the state. A file that does not show the state any more makes the state *unknown*.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use rotproof_attach::FuseMount;
-use rotproof_block::{Device, Result};
+use rotproof_block::error::IoContext;
+use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_crash::{Check, Contents, Crash, Finding, ImageDevice};
 use rotproof_export::{FuseExport, FuseOptions};
 use rotproof_machine::registry::{CleanupStack, Run, Undo};
 
 use crate::check::Oracle;
+use crate::image_check::ImageOracle;
+use crate::mounting::signs;
 
 /// Name of the file.
 const FILE_NAME: &str = "disk";
@@ -22,6 +27,8 @@ const FILE_NAME: &str = "disk";
 pub struct RawCheck {
     image: Arc<ImageDevice>,
     file: PathBuf,
+    /// Looks first, while nobody has written to the state.
+    of_bytes: Option<Box<dyn ImageOracle>>,
     oracle: Box<dyn Oracle>,
     /// Last: the file goes when nobody looks any more.
     _stack: CleanupStack,
@@ -53,7 +60,30 @@ impl RawCheck {
             let undo: Undo = Box::new(move || export.unmount());
             Ok(((), undo))
         })?;
-        Ok(Self { image, file: folder.join(FILE_NAME), oracle, _stack: stack })
+        Ok(Self { image, file: folder.join(FILE_NAME), of_bytes: None, oracle, _stack: stack })
+    }
+
+    /// Lets somebody look at the bytes of each state, too, before the oracle of its file does.
+    #[must_use]
+    pub fn with_bytes(mut self, oracle: Option<Box<dyn ImageOracle>>) -> Self {
+        self.of_bytes = oracle;
+        self
+    }
+
+    /// Fails if the file does not show the state: what was seen of it then says nothing.
+    fn check_file(&self) -> Result<()> {
+        let doing = || format!("reading {}, to see whether it shows the state", self.file.display());
+        let file = File::open(&self.file).doing(doing)?;
+        for (start, length) in signs(self.image.info().size) {
+            let (mut seen, mut wanted) = (vec![0; length], vec![0; length]);
+            file.read_exact_at(&mut seen, start).doing(doing)?;
+            self.image.read_at(start, &mut wanted)?;
+            if seen != wanted {
+                let what = format!("{} does not show the state that it is to show", self.file.display());
+                return Err(Error::new(ErrorKind::Gone, what));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -63,6 +93,12 @@ impl Check for RawCheck {
     }
 
     fn check(&mut self, crash: &Crash<'_>) -> Result<Vec<Finding>> {
-        self.oracle.look(&self.file, crash)
+        let mut findings = match &mut self.of_bytes {
+            Some(oracle) => oracle.look(&self.image, crash)?,
+            None => Vec::new(),
+        };
+        findings.extend(self.oracle.look(&self.file, crash)?);
+        self.check_file()?;
+        Ok(findings)
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_crash::recording::Reader;
 use rotproof_crash::{
-    Check, Contents, CrashReport, ExploreOptions, Mark, Progress, StateOptions, explore, marks,
+    Check, Contents, CrashReport, ExploreOptions, MakeCheck, Mark, Progress, StateOptions, explore, marks,
 };
 use rotproof_machine::Cancel;
 use rotproof_machine::registry::Run;
@@ -72,7 +72,19 @@ pub fn explore_recording(
         let check = check.with_mount_options(looks.mount);
         Ok(Box::new(check.with_second_cuts(looks.second_cuts, options.states.seed)))
     };
-    let exploration = explore(options, &make, tell, stop)?;
+    explore_and_keep(options, &make, looks.words, keep, (tell, stop))
+}
+
+/// Explores a recording with any checks; `words` say who looks. A state that fails is written as a file into the folder `keep`, unless it
+/// is there.
+pub fn explore_and_keep(
+    options: &ExploreOptions,
+    make: MakeCheck<'_>,
+    words: &[String],
+    keep: &Path,
+    (tell, stop): (&(dyn Fn(&Progress) + Sync), &AtomicBool),
+) -> Result<CrashReport> {
+    let exploration = explore(options, make, tell, stop)?;
     for failure in &exploration.failures {
         let path = keep.join(state_name(failure.index));
         if !path.exists() {
@@ -81,7 +93,7 @@ pub fn explore_recording(
     }
     let StateOptions { recording, begin, .. } = &options.states;
     let all_marks = marks(Reader::open(recording)?)?;
-    CrashReport::new(recording, *begin, looks.words.to_vec(), exploration, all_marks)
+    CrashReport::new(recording, *begin, words.to_vec(), exploration, all_marks)
 }
 
 /// Position of the event behind the first mark with this text. Fails with [`ErrorKind::Invalid`] if there is none.

@@ -21,6 +21,8 @@ use rotproof_machine::KernelLog;
 use rotproof_machine::registry::{CleanupStack, Run, Undo};
 use rotproof_subject::{FileSystem, mount, unmount};
 
+use crate::mounting::signs;
+
 /// `_IO(0x12, 97)` of `include/uapi/linux/fs.h`: write and forget what the block device has cached.
 const BLKFLSBUF: libc::Ioctl = 0x1261;
 
@@ -28,8 +30,6 @@ const BLKFLSBUF: libc::Ioctl = 0x1261;
 const PAGE_BYTES: u64 = 4096;
 /// Longer changes are not told to the kernel, which then asks for what it wants of them.
 const TOLD_BYTES_MAX: u64 = 1 << 20;
-/// So much of the device is read to see that it is ours.
-const CHECKED_BYTES: u64 = 4096;
 /// How long an unmounted device may still be held.
 const HELD_MAX: Duration = Duration::from_secs(20);
 const HELD_INTERVAL: Duration = Duration::from_millis(1);
@@ -162,15 +162,16 @@ impl Scene {
     /// longer ours. Nothing may be mounted.
     pub(crate) fn check(&self, image: &ImageDevice) -> Result<()> {
         let doing = || format!("reading {}, to see whether it shows the state", self.device.display());
-        let length = CHECKED_BYTES.min(image.info().size) as usize;
-        let (mut seen, mut wanted) = (Buffer::zeroed(length), vec![0; length]);
         let device =
             File::options().read(true).custom_flags(libc::O_DIRECT).open(&self.device).doing(doing)?;
-        device.read_exact_at(&mut seen, 0).doing(doing)?;
-        image.read_at(0, &mut wanted)?;
-        if seen[..] != wanted[..] {
-            let what = format!("{} does not show the state that it is to show", self.device.display());
-            return Err(Error::new(ErrorKind::Gone, what));
+        for (start, length) in signs(image.info().size) {
+            let (mut seen, mut wanted) = (Buffer::zeroed(length), vec![0; length]);
+            device.read_exact_at(&mut seen, start).doing(doing)?;
+            image.read_at(start, &mut wanted)?;
+            if seen[..] != wanted[..] {
+                let what = format!("{} does not show the state that it is to show", self.device.display());
+                return Err(Error::new(ErrorKind::Gone, what));
+            }
         }
         Ok(())
     }

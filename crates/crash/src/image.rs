@@ -152,6 +152,12 @@ impl ImageDevice {
         self.0.read(&mut inner, offset, bytes)
     }
 
+    /// Reads whole sectors of what the device held before its recording began.
+    pub fn read_before(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let contents = &self.0.contents;
+        contents.read(&contents.before(), offset / u64::from(self.0.info.block_size), bytes)
+    }
+
     /// Writes the state as it was shown, without what was written to it since, to the new file `path`.
     pub fn save(&self, path: &Path) -> Result<()> {
         let snapshot = self.0.inner.lock().snapshot.clone();

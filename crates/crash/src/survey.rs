@@ -43,6 +43,9 @@ pub struct CrashReport {
     pub begin: u64,
     /// Who looked at each state.
     pub looked: Vec<String>,
+    /// What these states cannot show, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_shown: Vec<String>,
     /// What was found.
     #[serde(flatten)]
     pub exploration: Exploration,
@@ -77,7 +80,8 @@ impl CrashReport {
         all_marks: Vec<Mark>,
     ) -> Result<Self> {
         let (recording, timeline) = survey(recording)?;
-        Ok(Self { recording, begin, looked, exploration, timeline, marks: thinned(all_marks) })
+        let not_shown = Vec::new();
+        Ok(Self { recording, begin, looked, not_shown, exploration, timeline, marks: thinned(all_marks) })
     }
 }
 

@@ -45,6 +45,8 @@ pub(crate) struct ActiveRule {
     /// What it did in another run and is to do again, instead of what its schedule says.
     recorded: Option<Recorded>,
     matches: AtomicU64,
+    /// Bytes of the matches so far, for a schedule that counts them.
+    bytes: AtomicU64,
     hits: AtomicU64,
     seed: u64,
     device_size: u64,
@@ -92,6 +94,7 @@ impl ActiveRule {
             index,
             number,
             matches: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
             hits: AtomicU64::new(0),
             flush_is_bad: AtomicBool::new(false),
             has_latched: AtomicBool::new(false),
@@ -237,6 +240,7 @@ impl ActiveRule {
             return;
         }
         let first = self.matches.fetch_add(count, Ordering::Relaxed) + 1;
+        let block_of_byte = self.count_bytes(header, matched);
         // Where it is decided for all blocks at once: what was.
         let mut of_request = None;
         for (block, number) in matched.iter().cloned().flatten().zip(first..) {
@@ -245,6 +249,9 @@ impl ActiveRule {
                 Some(recorded) => recorded.effect_at(visit),
                 None if self.rule.schedule.is_counted() => {
                     self.rule.schedule.hits(number).then(|| self.effect_on(header, block, Some(visit)))
+                }
+                None if self.rule.schedule.byte().is_some() => {
+                    (block_of_byte == Some(block)).then(|| self.effect_on(header, block, Some(visit)))
                 }
                 None => {
                     let comes_true = if self.draws_per_block(Per::Block) {
@@ -262,6 +269,28 @@ impl ActiveRule {
                 decided.blocks.push(BlockHit { rule, block, effect, aims, visit });
             }
         }
+    }
+
+    /// Counts the bytes of the request that lie in `matched`, where the schedule goes by bytes. Gives the block with the byte
+    /// that it waits for, if that is among them.
+    fn count_bytes(&self, header: &Header, matched: &[Range<u64>]) -> Option<u64> {
+        let wanted = self.rule.schedule.byte()?;
+        let within = |blocks: &Range<u64>| {
+            let start = header.offset.max(blocks.start.saturating_mul(BLOCK_BYTES));
+            start..header.end().min(blocks.end.saturating_mul(BLOCK_BYTES)).max(start)
+        };
+        let count: u64 = matched.iter().map(within).map(|bytes| bytes.end - bytes.start).sum();
+        let before = self.bytes.fetch_add(count, Ordering::Relaxed);
+        // Bytes are counted from 1.
+        let mut left = wanted.checked_sub(1)?.checked_sub(before)?;
+        for bytes in matched.iter().map(within) {
+            let length = bytes.end - bytes.start;
+            if left < length {
+                return Some((bytes.start + left) / BLOCK_BYTES);
+            }
+            left -= length;
+        }
+        None
     }
 
     /// Adds the blocks of `matched` that a write or discard replaces whole while the window in time is open.
@@ -329,9 +358,10 @@ impl ActiveRule {
             return;
         }
         let number = self.matches.fetch_add(1, Ordering::Relaxed) + 1;
+        let has_byte = self.count_bytes(header, matched).is_some();
         let visit = self.aims().visit(matched.first().map(|range| range.start), &content);
         let is_bad = is_flush && self.flush_is_bad.load(Ordering::Relaxed);
-        let hit = self.decide_on_request(header, matched, &content, visit, number);
+        let hit = self.decide_on_request(header, matched, &content, visit, (number, has_byte));
         let effect = hit.or_else(|| is_bad.then(|| self.effect_on_request(header, Some(visit))));
         let Some(effect) = effect else { return };
         if is_flush && self.is_sticky() {
@@ -342,14 +372,15 @@ impl ActiveRule {
         decided.requests.push(RequestHit { rule, effect, aims, matched: std::mem::take(matched), visit });
     }
 
-    /// What match `number` is hit with, if it is; of `matched` it leaves the blocks that are to blame.
+    /// What match `number` is hit with, if it is; of `matched` it leaves the blocks that are to blame. `has_byte`: it has the byte
+    /// that the schedule waits for.
     fn decide_on_request(
         &self,
         header: &Header,
         matched: &mut Vec<Range<u64>>,
         content: impl Fn(u64) -> Option<ContentHash>,
         visit: Visit,
-        number: u64,
+        (number, has_byte): (u64, bool),
     ) -> Option<Effect> {
         let blamed = (self.draws_per_block(Per::Request) && !matched.is_empty())
             .then(|| self.blocks_drawn(header, matched, content, visit));
@@ -362,6 +393,8 @@ impl ActiveRule {
             (None, None) => {
                 let is_hit = if self.rule.schedule.is_counted() {
                     self.rule.schedule.hits(number)
+                } else if self.rule.schedule.byte().is_some() {
+                    has_byte
                 } else {
                     self.comes_true(header, visit)
                 };

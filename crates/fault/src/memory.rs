@@ -242,7 +242,13 @@ impl Rule {
                 "leave it out for a flip, or take `sticky` for a bit that is stuck",
             ),
         }
-        if !self.schedule.is_counted() && !matches!(self.schedule, Schedule::Time { .. }) {
+        if matches!(self.schedule, Schedule::Byte(_)) {
+            problems.add_with_help(
+                &path.key("schedule"),
+                "memory has no requests whose bytes could be counted",
+                "take once, nth, every or a window of time such as { at: 10s, for: 5s }",
+            );
+        } else if !self.schedule.is_counted() && !matches!(self.schedule, Schedule::Time { .. }) {
             problems.add_with_help(
                 &path.key("schedule"),
                 "how often memory is looked at is no measure for a probability",
@@ -315,6 +321,7 @@ mod tests {
                 "on=memory, places=1, probability=1%: zeros",
                 "faults[0].schedule: how often memory is looked at",
             ),
+            ("on=memory, places=1, byte=64KiB: zeros", "faults[0].schedule: memory has no requests"),
         ] {
             let found = complaints(text);
             assert!(found.len() == 1 && found[0].starts_with(wanted), "{text}: {found:?}");

@@ -1,9 +1,9 @@
-//! When a rule hits: a pure function of the number of the match, of its time, or of chance.
+//! When a rule hits: a pure function of the number of the match, of the bytes up to it, of its time, or of chance.
 
 use std::borrow::Cow;
 use std::fmt;
 
-use rotproof_spec::Span;
+use rotproof_spec::{Bytes, Span};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
@@ -23,6 +23,8 @@ pub enum Schedule {
     After(u64),
     /// The n-th match only.
     Nth(u64),
+    /// The match with the n-th byte only, counted over all matches from 1.
+    Byte(Bytes),
     /// At regular distances.
     Every(Cycle),
     /// The matches of these numbers, both ends included.
@@ -107,7 +109,7 @@ impl Cycle {
 impl Schedule {
     /// Whether the number of a match alone decides.
     pub fn is_counted(self) -> bool {
-        !matches!(self, Self::Probability { .. } | Self::Time { .. } | Self::Within { .. })
+        !matches!(self, Self::Byte(_) | Self::Probability { .. } | Self::Time { .. } | Self::Within { .. })
     }
 
     /// Whether match `number` (from 1) is a hit, for a schedule that counts.
@@ -119,7 +121,15 @@ impl Schedule {
             Self::Nth(n) => number == n,
             Self::Every(cycle) => cycle.hits(number),
             Self::Between { from, to } => (from..=to).contains(&number),
-            Self::Probability { .. } | Self::Time { .. } | Self::Within { .. } => false,
+            Self::Byte(_) | Self::Probability { .. } | Self::Time { .. } | Self::Within { .. } => false,
+        }
+    }
+
+    /// Which byte it hits, for a schedule that counts bytes.
+    pub(crate) fn byte(self) -> Option<u64> {
+        match self {
+            Self::Byte(Bytes(number)) => Some(number),
+            _ => None,
         }
     }
 
@@ -161,6 +171,8 @@ struct Form {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     nth: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    byte: Option<Bytes>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     every: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     burst: Option<u64>,
@@ -180,8 +192,8 @@ struct Form {
     lasts: Option<Span>,
 }
 
-const EXPECTING: &str = "a schedule: all, once, { every: 3 }, { after: 3 }, { nth: 3 }, { burst: 2, every: 10 }, \
-                         { from: 5, to: 9 }, { probability: 1% } or { at: 10s, for: 5s }";
+const EXPECTING: &str = "a schedule: all, once, { every: 3 }, { after: 3 }, { nth: 3 }, { byte: 64KiB }, \
+                         { burst: 2, every: 10 }, { from: 5, to: 9 }, { probability: 1% } or { at: 10s, for: 5s }";
 
 impl Form {
     fn of(schedule: Schedule) -> Self {
@@ -190,6 +202,7 @@ impl Form {
             Schedule::All | Schedule::Once => form,
             Schedule::After(n) => Self { after: Some(n), ..form },
             Schedule::Nth(n) => Self { nth: Some(n), ..form },
+            Schedule::Byte(number) => Self { byte: Some(number), ..form },
             Schedule::Every(Cycle { n, burst, offset }) => Self {
                 every: Some(n),
                 burst: (burst != 1).then_some(burst),
@@ -209,6 +222,7 @@ impl Form {
         let given: Vec<&str> = [
             ("after", self.after.is_some()),
             ("nth", self.nth.is_some()),
+            ("byte", self.byte.is_some()),
             ("every", self.every.is_some()),
             ("from", self.from.is_some()),
             ("probability", self.probability.is_some()),
@@ -232,6 +246,7 @@ impl Form {
             Self { lasts: Some(_), at: None, .. } => lonely("for", "at"),
             Self { after: Some(n), .. } => Ok(Schedule::After(n)),
             Self { nth: Some(n), .. } => Ok(Schedule::Nth(n)),
+            Self { byte: Some(number), .. } => Ok(Schedule::Byte(number)),
             Self { every: Some(n), burst, offset, .. } => {
                 Ok(Schedule::Every(Cycle { n, burst: burst.unwrap_or(1), offset: offset.unwrap_or(0) }))
             }
@@ -277,10 +292,11 @@ impl<'de> Deserialize<'de> for Schedule {
                     "after" | "every" | "nth" => {
                         Err(E::custom(format!("`{word}` needs a number: {{ {word}: 3 }}")))
                     }
+                    "byte" => Err(E::custom("`byte` needs a number of bytes: { byte: 64KiB }")),
                     "probability" => Err(E::custom("`probability` needs one: { probability: 1% }")),
                     _ => Err(E::unknown_variant(
                         word,
-                        &["all", "once", "after", "every", "nth", "probability"],
+                        &["all", "once", "after", "every", "nth", "byte", "probability"],
                     )),
                 }
             }
@@ -300,10 +316,11 @@ impl JsonSchema for Schedule {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let (chance, per, span) = (
+        let (chance, per, span, bytes) = (
             generator.subschema_for::<Chance>(),
             generator.subschema_for::<Per>(),
             generator.subschema_for::<Span>(),
+            generator.subschema_for::<Bytes>(),
         );
         let with_number = |word: &str, description: &str| {
             json_schema!({
@@ -320,6 +337,13 @@ impl JsonSchema for Schedule {
                 { "description": "all, until_removed: every match. once: the first.", "enum": ["all", "until_removed", "once"] },
                 with_number("after", "Every match beyond the first n."),
                 with_number("nth", "The n-th match only."),
+                {
+                    "description": "The match with the n-th byte only. Counted are the bytes of each request that lie in blocks that match.",
+                    "type": "object",
+                    "properties": { "byte": bytes },
+                    "required": ["byte"],
+                    "additionalProperties": false
+                },
                 {
                     "description": "The n-th, 2n-th, 3n-th ... match; with `burst` the last so many of every n; with `offset` counted from the match after it.",
                     "type": "object",
@@ -422,6 +446,7 @@ mod tests {
             Schedule::Once,
             Schedule::After(3),
             Schedule::Nth(5),
+            Schedule::Byte(Bytes(64 << 10)),
             cycle(3, 1, 0),
             cycle(10, 4, 2),
             Schedule::Between { from: 2, to: 9 },
@@ -442,6 +467,8 @@ mod tests {
         assert!(complaint("{\"from\": 3}").contains("needs `to`"));
         assert!(complaint("{\"for\": \"3s\"}").contains("belongs to `at`"));
         assert!(complaint("{}").contains("empty map"));
+        assert!(complaint("\"byte\"").contains("{ byte: 64KiB }"));
+        assert!(complaint("{\"byte\": \"1KiB\", \"nth\": 4}").contains("only one"));
     }
 
     proptest::proptest! {

@@ -42,7 +42,7 @@ use crate::short_text::{Quoted, quoted, split_outside};
 use crate::target::{KindCopies, Target};
 
 /// Words that stand alone before the colon, and keys that take a value.
-pub(crate) const CONDITIONS: [&str; 31] = [
+pub(crate) const CONDITIONS: [&str; 32] = [
     "read",
     "write",
     "flush",
@@ -57,6 +57,7 @@ pub(crate) const CONDITIONS: [&str; 31] = [
     "after",
     "every",
     "nth",
+    "byte",
     "burst",
     "matches",
     "probability",
@@ -159,7 +160,7 @@ fn apply_condition<'a>(rule: &mut Rule, given: &mut Given<'a>, condition: &'a st
             given.note("schedule", word)?;
             rule.schedule = if word == "once" { Schedule::Once } else { Schedule::All };
         }
-        "after" | "every" | "nth" | "burst" | "matches" | "probability" | "at" => {
+        "after" | "every" | "nth" | "byte" | "burst" | "matches" | "probability" | "at" => {
             let parsed = parse_schedule(word, value)?;
             rule.schedule = match rule.schedule.together_with(parsed) {
                 Some(both) => both,
@@ -246,6 +247,7 @@ fn parse_schedule(word: &str, value: Option<&str>) -> Result<Schedule, String> {
     match word {
         "after" => number(word, needed(word, value, "3")?).map(Schedule::After),
         "nth" => number(word, needed(word, value, "3")?).map(Schedule::Nth),
+        "byte" => Ok(Schedule::Byte(needed(word, value, "64KiB")?.parse()?)),
         "every" => {
             let (n, offset) = with_offset(word, needed(word, value, "3")?)?;
             Ok(Schedule::Every(Cycle { n: number(word, n)?, burst: 1, offset }))
@@ -459,6 +461,7 @@ impl fmt::Display for Rule {
             Schedule::Once => conditions.push("once".to_owned()),
             Schedule::After(n) => conditions.push(format!("after={n}")),
             Schedule::Nth(n) => conditions.push(format!("nth={n}")),
+            Schedule::Byte(number) => conditions.push(format!("byte={number}")),
             Schedule::Every(Cycle { n, burst, offset }) => {
                 let offset = if offset == 0 { String::new() } else { format!("+{offset}") };
                 conditions.push(match burst {
@@ -549,6 +552,9 @@ mod tests {
             ("read, write: error", "both give the operation"),
             ("once, every=3: error", "both give the schedule"),
             ("burst=5: error", "burst=5/100"),
+            ("write, byte: error", "byte=64KiB"),
+            ("write, byte=x: error", "size"),
+            ("byte=1MiB, nth=3: error", "both give the schedule"),
             ("matches=5: error", "matches=5..5"),
             ("probability=2: error", "between 0 and 1"),
             ("probability=1%/file: error", "block, request"),

@@ -138,6 +138,7 @@ fn any_schedule() -> impl Strategy<Value = Schedule> {
             lasts: lasts.map(|lasts| Span(Duration::from_nanos(lasts))),
         }),
         any::<u64>().prop_map(Schedule::Nth),
+        any::<u64>().prop_map(|number| Schedule::Byte(Bytes(number))),
         (0..100u64, any::<u64>(), option::of(any::<u64>())).prop_map(|(percent, at, lasts)| {
             Schedule::Within {
                 chance: format!("{percent}%").parse().expect("a probability"),

@@ -54,6 +54,14 @@ impl Rule {
                 "to hit every match, leave the schedule out",
             ),
             Schedule::Nth(0) => (never("nth", "`nth: 0`".into()), "matches are counted from 1"),
+            Schedule::Byte(Bytes(0)) => (never("byte", "`byte: 0`".into()), "bytes are counted from 1"),
+            Schedule::Byte(_) if self.matching.operation == Some(OperationMatch::Flush) => (
+                (
+                    path.key("byte"),
+                    "flushes carry no bytes, so none of them ever has the one that is waited for".into(),
+                ),
+                "count flushes, such as `nth: 3`, or let the rule match writes",
+            ),
             Schedule::Between { from, to } if from > to || to == 0 => (
                 never("from", format!("{from} to {to}")),
                 "matches are counted from 1, and both ends are hit",
@@ -348,6 +356,8 @@ mod tests {
             ("offset=0..5000: error", "match.offset", "inside a block"),
             ("every=0: error", "schedule.every", "never hits"),
             ("nth=0: error", "schedule.nth", "never hits"),
+            ("byte=0: error", "schedule.byte", "never hits"),
+            ("flush, byte=64KiB: error", "schedule.byte", "flushes carry no bytes"),
             ("burst=0/5: error", "schedule.burst", "never hits"),
             ("burst=6/5: error", "schedule.burst", "more than the 5"),
             ("matches=5..4: error", "schedule.from", "never hits"),

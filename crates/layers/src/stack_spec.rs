@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::device_spec::DeviceSpec;
 use crate::faults::FaultsSpec;
 use crate::stack_check::Check;
+use crate::write_cache_spec::Ignores;
 
 /// Devices bottom to top.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -127,6 +128,16 @@ impl StackSpec {
                 matches!(device, DeviceSpec::WriteCache(_) | DeviceSpec::Stats(_) | DeviceSpec::Faults(_))
             })
         })
+    }
+
+    /// Whether a cache that ignores what it is told stands anywhere but above the topmost recording, which then does not show that.
+    pub fn lies_below_recording(&self) -> bool {
+        let lies = |device: &&DeviceSpec| matches!(device, DeviceSpec::WriteCache(cache) if cache.ignores != Ignores::Nothing);
+        let above = self.only().map_or(0, |chain| {
+            let recorded = chain.0.iter().rposition(|device| matches!(device, DeviceSpec::Record(_)));
+            chain.0[recorded.map_or(0, |at| at + 1)..].iter().filter(lies).count()
+        });
+        self.devices().iter().filter(|device| lies(device)).count() > above
     }
 
     /// Whether it names a place where faults act.

@@ -187,6 +187,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         1 => (1u64..4, 1u64..4, 0u64..4).prop_map(|(n, burst, offset)| Schedule::Every(Cycle { n, burst, offset })),
         1 => (1u64..6, 0u64..6).prop_map(|(from, more)| Schedule::Between { from, to: from + more }),
         1 => (1u64..4).prop_map(Schedule::Nth),
+        1 => (1..3 * DEVICE_BYTES / 2).prop_map(|number| Schedule::Byte(Bytes(number))),
     ];
     let bit = (0u32..4096, 0u8..8).prop_map(|(byte, bit)| Bits::At { byte, bit });
     let effect = prop_oneof![

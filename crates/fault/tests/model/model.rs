@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rotproof_block::{ContentHash, Operation, Phase};
 use rotproof_fault::{
-    Bits, By, Delay, Effect, Moment, OperationKind, Rule, RuleState, Seen, SeenBlock, Target,
+    Bits, By, Delay, Effect, Moment, OperationKind, Rule, RuleState, Schedule, Seen, SeenBlock, Target,
 };
 use rotproof_spec::{ByteRange, End};
 
@@ -50,6 +50,8 @@ pub struct Model {
     begin_ns: Option<u64>,
     pub states: Vec<RuleState>,
     pub matches: Vec<u64>,
+    /// Bytes of the matches of each rule.
+    bytes: Vec<u64>,
     pub records: Vec<Injection>,
     /// The device as it should be.
     truth: Vec<u8>,
@@ -78,6 +80,7 @@ impl Model {
             begin_ns: None,
             states: vec![RuleState::Active; rules.len()],
             matches: vec![0; rules.len()],
+            bytes: vec![0; rules.len()],
             records: Vec::new(),
             truth: vec![0; size],
             shown: vec![0; size],
@@ -105,6 +108,7 @@ impl Model {
         self.rules.push(rule.clone());
         self.states.push(RuleState::Active);
         self.matches.push(0);
+        self.bytes.push(0);
         self.bad_flush.push(false);
         self.chosen.push(None);
         self.awaited.push(0);
@@ -320,7 +324,7 @@ impl Model {
                 let mut is_hit = is_bad;
                 if carries {
                     self.matches[index] += 1;
-                    is_hit |= rule.schedule.hits(self.matches[index]);
+                    is_hit |= self.schedule_hits(index, part(ask, block).len() as u64);
                 }
                 if is_hit {
                     hits.push((block, index));
@@ -345,12 +349,23 @@ impl Model {
         let mut spreads = false;
         if !matched.is_empty() || flush_matches {
             self.matches[index] += 1;
-            spreads = rule.schedule.hits(self.matches[index]);
+            let bytes = matched.iter().map(|&block| part(ask, block).len() as u64).sum();
+            spreads = self.schedule_hits(index, bytes);
             is_hit |= spreads || (is_flush && self.bad_flush[index]);
         }
         if is_hit {
             self.bad_flush[index] |= is_flush && self.is_sticky(index);
             request_hits.push((index, if spreads { matched } else { Vec::new() }));
+        }
+    }
+
+    /// Whether the match that was counted last, of so many bytes, is hit.
+    fn schedule_hits(&mut self, index: usize, bytes: u64) -> bool {
+        let before = self.bytes[index];
+        self.bytes[index] += bytes;
+        match self.rules[index].schedule {
+            Schedule::Byte(number) => before < number.0 && number.0 <= self.bytes[index],
+            schedule => schedule.hits(self.matches[index]),
         }
     }
 

@@ -12,7 +12,7 @@ const MARKS_MAX: usize = 12;
 pub(super) fn section(crash: &CrashReport) -> PowerLoss {
     let CrashReport { recording, exploration: found, .. } = crash;
     let fact = |name: &str, value: String| Fact { name: name.into(), value };
-    let facts = vec![
+    let mut facts = vec![
         fact(
             "recorded",
             format!(
@@ -36,6 +36,7 @@ pub(super) fn section(crash: &CrashReport) -> PowerLoss {
         ),
         fact("ended because", ended(found.ended).to_owned()),
     ];
+    facts.extend(crash.not_shown.iter().map(|what| fact("not shown", what.clone())));
     let way = |(name, way): (&String, &WayReport)| Row {
         name: name.replace('_', " "),
         cells: [way.chosen, way.equal, way.checked, way.failing].map(|count| count.to_string()).into(),

@@ -139,19 +139,30 @@ impl CrashSpec {
                 "a check that may take no time shows nothing; give for example 30s",
             );
         }
-        let is_file_system = matches!(trial.subject, SubjectSpec::FileSystem(_) | SubjectSpec::Machine(_));
-        if !is_file_system {
-            problems.add_with_help(
+        match trial.subject {
+            SubjectSpec::FileSystem(_) | SubjectSpec::Machine(_) => {}
+            SubjectSpec::Raw | SubjectSpec::Device => self.validate_of_bytes(trial, path, problems),
+            _ => problems.add_with_help(
                 &Path::root().key("subject"),
-                format!("states are mounted, and {} is no file system of a kernel", trial.subject.name()),
-                "take ext4, xfs or btrfs, or a machine with one of them",
-            );
+                format!(
+                    "states are mounted or read as a device, and {} is no file system of a kernel",
+                    trial.subject.name()
+                ),
+                "take ext4, xfs or btrfs, a machine with one of them, or raw or device",
+            ),
         }
         if !trial.whole_stack().ends_recorded() {
             problems.add_with_help(
                 &Path::root().key("stack"),
                 "`crash` explores what the device on top of the stack is asked, and nothing records that",
                 "put `record` at the end of the stack",
+            );
+        }
+        if trial.whole_stack().lies_below_recording() {
+            problems.add_with_help(
+                &Path::root().key("stack"),
+                "states come from what the recording was asked, so nothing would show that the cache below it ignores flushes",
+                "put `record` below the `write_cache`",
             );
         }
         if self.at == CrashMoment::Kill && trial.stop != Stop::KillWithPower {
@@ -170,6 +181,30 @@ impl CrashSpec {
         }
         if trial.repeat > 1 {
             problems.add(&path.key("states"), "a trial with `crash` runs once; leave `repeat` out");
+        }
+    }
+
+    /// Without a file system nothing recovers, nothing checks, and only a load of blocks knows what a state must hold.
+    fn validate_of_bytes(&self, trial: &TrialFile, path: &Path, problems: &mut Problems) {
+        let name = trial.subject.name();
+        for (key, is_given) in [("fsck", self.fsck), ("second_cuts", self.second_cuts > 0)] {
+            if is_given {
+                problems.add_with_help(
+                    &path.key(key),
+                    format!(
+                        "on {name} there is no file system that a state could be checked or recovered by"
+                    ),
+                    format!("leave `{key}` out, or take ext4, xfs or btrfs as the subject"),
+                );
+            }
+        }
+        let of_program = trial.load.command.as_ref().map(|command| command.check.is_some());
+        if of_program == Some(false) && self.check.is_none() {
+            problems.add_with_help(
+                &path.key("check"),
+                format!("nobody knows what the states of {name} must hold after a command"),
+                "give a `check` that looks at `{target}`, a file that shows the state",
+            );
         }
     }
 }

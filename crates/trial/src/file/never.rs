@@ -215,6 +215,14 @@ pub(super) fn matches_needed(schedule: Schedule) -> u64 {
     }
 }
 
+/// How many bytes must match before a schedule hits for the first time.
+pub(super) fn bytes_needed(schedule: Schedule) -> u64 {
+    match schedule {
+        Schedule::Byte(number) => number.0,
+        _ => 0,
+    }
+}
+
 /// What the requests of an operation are called.
 pub(super) fn plural(operation: OperationKind) -> &'static str {
     match operation {

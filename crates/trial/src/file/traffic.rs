@@ -9,7 +9,7 @@ use rotproof_load::{LoadSpec, Stage, Step, Workload};
 use rotproof_spec::{ByteRange, End};
 use rotproof_subject::SubjectSpec;
 
-use super::never::{matches_needed, plural};
+use super::never::{bytes_needed, matches_needed, plural};
 use super::trial_file::TrialFile;
 
 /// Steps that are gone through, and steps times rules: about a second of work.
@@ -40,6 +40,8 @@ struct Matches {
     anywhere: u64,
     /// Its matches, at its places.
     here: u64,
+    /// Their bytes.
+    bytes: u64,
 }
 
 /// Where a request goes: the first block and the one after the last.
@@ -88,7 +90,7 @@ impl Traffic {
 
     /// Why the rule at this place of the plan can never hit, if that is so: the key, the reason, and what to do.
     pub(super) fn never(&self, index: usize, rule: &Rule) -> Option<(&'static str, String, String)> {
-        let Matches { anywhere, here } = *self.rules.get(index)?;
+        let Matches { anywhere, here, bytes } = *self.rules.get(index)?;
         let operations: Vec<OperationKind> =
             OperationKind::ALL.into_iter().filter(|operation| rule.concerns_operation(*operation)).collect();
         let is_of_load =
@@ -130,6 +132,11 @@ impl Traffic {
         if here < needed {
             let unit = if rule.effect.is_on_data() { "blocks" } else { "requests" };
             let why = format!("its schedule begins with match {needed}, and at most {here} {unit} can match");
+            return Some(("schedule", why, "take a smaller number, or a longer load".to_owned()));
+        }
+        let needed = bytes_needed(rule.schedule);
+        if bytes < needed {
+            let why = format!("its schedule waits for byte {needed}, and at most {bytes} bytes can match");
             return Some(("schedule", why, "take a smaller number, or a longer load".to_owned()));
         }
         None
@@ -179,6 +186,8 @@ impl<'a> Count<'a> {
             };
             counted.matches.anywhere = counted.matches.anywhere.saturating_add(requests_of(all));
             counted.matches.here = counted.matches.here.saturating_add(here);
+            let bytes = met.saturating_mul(times).saturating_mul(BLOCK_BYTES);
+            counted.matches.bytes = counted.matches.bytes.saturating_add(bytes);
         }
     }
 
@@ -193,6 +202,7 @@ impl<'a> Count<'a> {
                 counted.places.is_empty() || counted.places.iter().any(|place| overlap(place, blocks) > 0);
             if is_met || operation == OperationKind::Flush {
                 counted.matches.here = u64::MAX;
+                counted.matches.bytes = u64::MAX;
             }
         }
     }

@@ -25,6 +25,30 @@ fn a_subject_that_is_to_die_with_the_power_needs_a_rule_that_takes_it() {
 }
 
 #[test]
+fn states_without_a_file_system_need_somebody_who_knows_their_bytes() {
+    let accepted = |yaml: &str| {
+        TrialFile::parse("t.yaml", yaml.as_bytes(), &Overrides::default())
+            .map(drop)
+            .map_err(|mistakes| mistakes.to_string())
+    };
+    let stack = "stack: [memory: { size: 1MiB }, record]\n";
+    assert_eq!(accepted(&format!("{stack}runtime: simulated\ncrash: {{}}\n")), Ok(()));
+    let command = format!("{stack}subject: device\nload: {{ command: {{ run: 'true' }} }}\n");
+    assert_eq!(accepted(&format!("{command}crash: {{ check: 'true' }}\n")), Ok(()));
+    let below = "stack: [memory: { size: 1MiB }, write_cache: { ignores: flush }, record]\ncrash: {}\n";
+    for (yaml, wanted) in [
+        (format!("{command}crash: {{}}\n"), "nobody knows what the states of device must hold"),
+        (format!("{stack}crash: {{ fsck: true }}\n"), "there is no file system"),
+        (format!("{stack}crash: {{ second_cuts: 1 }}\n"), "there is no file system"),
+        (format!("{stack}subject: fat\ncrash: {{}}\n"), "is no file system of a kernel"),
+        (below.to_owned(), "put `record` below the `write_cache`"),
+    ] {
+        let found = accepted(&yaml).expect_err(&yaml);
+        assert!(found.contains(wanted), "{yaml}: {found}");
+    }
+}
+
+#[test]
 fn a_layer_that_would_not_notice_is_not_left_without_power() {
     for layer in ["checksum", "versions"] {
         let yaml = format!(

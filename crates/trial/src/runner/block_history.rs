@@ -1,9 +1,12 @@
-//! What a load of blocks did to its files, request by request, and what each block may hold after a crash.
+//! What a load of blocks did to its files or its device, request by request, and what each block may hold after a crash.
 //!
-//! A block may hold what was made durable there last, and whatever was written later; where nothing was made durable, also zeros,
-//! as in a new file. Durable is what had been written before a flush that the load knows to have returned, and a write that was
+//! A block may hold what was made durable there last, and whatever was written later; where nothing was made durable, also what was
+//! there before: zeros in a new file. Durable is what had been written before a flush that the load knows to have returned, and a write that was
 //! itself to be durable (FUA) and has returned. A block holds nothing else: not what another block holds, not what nobody has
 //! written, and not a version that had been replaced before.
+
+mod images;
+mod judge;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,6 +25,8 @@ use rotproof_crash_fs::Oracle;
 use rotproof_load::{BLOCK_BYTES, Content, Driver, ObjectInfo, RunOn};
 
 use super::mark_server::SetMark;
+use images::BlockImageOracle;
+use judge::{BLANK, judge};
 
 const SECTOR_BYTES: usize = 512;
 const SECTORS: usize = BLOCK_BYTES / SECTOR_BYTES;
@@ -35,6 +40,22 @@ enum What {
     Data([ContentHash; SECTORS]),
     /// It was discarded, and may hold anything.
     Anything,
+}
+
+impl What {
+    /// Whether a sector may hold the bytes with that hash.
+    fn is_at(&self, sector: usize, hash: impl FnOnce() -> ContentHash) -> bool {
+        match self {
+            Self::Data(hashes) => hashes[sector] == hash(),
+            Self::Anything => true,
+        }
+    }
+
+    /// Whether a whole block may hold these bytes.
+    fn is(&self, bytes: &[u8]) -> bool {
+        let mut sectors = bytes.chunks_exact(SECTOR_BYTES).enumerate();
+        sectors.all(|(at, sector)| self.is_at(at, || ContentHash::of(sector)))
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -99,7 +120,45 @@ impl BlockHistory {
 
     /// Looks at mounted states of a disk that never tears a write inside so many bytes.
     pub(super) fn oracle(self: &Arc<Self>, unit_bytes: u64) -> BlockOracle {
-        BlockOracle { history: Arc::clone(self), is_whole: unit_bytes >= BLOCK_BYTES as u64 }
+        BlockOracle { history: Arc::clone(self), unit_sectors: unit_sectors(unit_bytes) }
+    }
+
+    /// The same for the states of a device that is the only object of the load, byte by byte.
+    pub(super) fn image_oracle(self: &Arc<Self>, unit_bytes: u64) -> BlockImageOracle {
+        BlockImageOracle::new(Arc::clone(self), unit_bytes)
+    }
+
+    /// What was promised of an object when these marks had been set.
+    fn promised(inner: &Inner, object: usize, crash: &Crash<'_>) -> Promised {
+        let last = |prefix: &str| {
+            let number =
+                |text: &str| text.strip_prefix(prefix)?.split([' ', ',']).next()?.parse::<u64>().ok();
+            crash.marks.iter().filter_map(|mark| number(&mark.text)).max().unwrap_or(0)
+        };
+        let returned = usize::try_from(last(FLUSH_MARK)).unwrap_or(usize::MAX);
+        let of_it = inner.flushes[..returned.min(inner.flushes.len())].iter();
+        let before = of_it.filter(|(one, _)| *one == object).map(|(_, at)| *at).max().unwrap_or(0);
+        Promised { before, durable_writes: last(WRITE_MARK) }
+    }
+
+    /// What is wrong with a block of an object that holds these bytes, and held `before` before the load.
+    fn find(
+        &self,
+        inner: &Inner,
+        (object, block): (usize, u64),
+        (bytes, before): (&[u8], &[u8]),
+        promised: Promised,
+        unit_sectors: usize,
+    ) -> Option<Finding> {
+        let versions = inner.blocks.get(&(object, block)).map_or(&[][..], Vec::as_slice);
+        let (kind, why) = judge(versions, (bytes, before), promised, unit_sectors).err()?;
+        let (kind, whose) = match (kind, self.content.identify(bytes)) {
+            (judge::NOISE, Some(id)) => ("misdirected", format!("; it is content {:#x} of this load", id.0)),
+            (_, Some(id)) => (kind, format!("; it holds content {:#x} of this load", id.0)),
+            (_, None) => (kind, String::new()),
+        };
+        let name = &self.objects[object].name;
+        Some(Finding::new(kind, format!("{name} block {block} {why}{whose}")))
     }
 
     /// Takes note of what a request is about to do; gives the blocks and the moment, by which it is found again.
@@ -228,28 +287,34 @@ impl Queue for WatchedQueue {
     }
 }
 
+/// Sectors that a disk which never tears a write inside so many bytes keeps together in each block.
+fn unit_sectors(unit_bytes: u64) -> usize {
+    (unit_bytes.min(BLOCK_BYTES as u64) as usize / SECTOR_BYTES).max(1)
+}
+
+/// Tells the first of many findings, and how many more there are.
+fn shortened(mut findings: Vec<Finding>) -> Vec<Finding> {
+    let more = findings.len().saturating_sub(FINDINGS_MAX);
+    findings.truncate(FINDINGS_MAX);
+    if more > 0 {
+        let kind = findings[0].kind.clone();
+        findings.push(Finding::new(kind, format!("and {more} more blocks")));
+    }
+    findings
+}
+
 /// Looks at the files of a mounted state.
 pub(super) struct BlockOracle {
     history: Arc<BlockHistory>,
-    /// Whether a block shows one version as a whole.
-    is_whole: bool,
+    unit_sectors: usize,
 }
 
 impl Oracle for BlockOracle {
     fn look(&mut self, mountpoint: &Path, crash: &Crash<'_>) -> Result<Vec<Finding>> {
         let inner = self.history.inner.lock();
-        let last = |prefix: &str| {
-            let number =
-                |text: &str| text.strip_prefix(prefix)?.split([' ', ',']).next()?.parse::<u64>().ok();
-            crash.marks.iter().filter_map(|mark| number(&mark.text)).max().unwrap_or(0)
-        };
-        let returned = usize::try_from(last(FLUSH_MARK)).unwrap_or(usize::MAX);
-        let durable_writes = last(WRITE_MARK);
         let mut findings = Vec::new();
         for (object, info) in self.history.objects.iter().enumerate() {
-            let of_it = inner.flushes[..returned.min(inner.flushes.len())].iter();
-            let before = of_it.filter(|(one, _)| *one == object).map(|(_, at)| *at).max().unwrap_or(0);
-            let promised = Promised { before, durable_writes };
+            let promised = BlockHistory::promised(&inner, object, crash);
             match File::open(mountpoint.join(&info.name)) {
                 Err(error) if error.kind() == IoKind::NotFound => {
                     let words = format!("{} is not there, and was before the load began", info.name);
@@ -262,13 +327,7 @@ impl Oracle for BlockOracle {
                 Ok(file) => self.look_at(&inner, (object, info), &file, promised, &mut findings),
             }
         }
-        let more = findings.len().saturating_sub(FINDINGS_MAX);
-        findings.truncate(FINDINGS_MAX);
-        if more > 0 {
-            let kind = findings[0].kind.clone();
-            findings.push(Finding::new(kind, format!("and {more} more blocks")));
-        }
-        Ok(findings)
+        Ok(shortened(findings))
     }
 }
 
@@ -298,125 +357,8 @@ impl BlockOracle {
                 }
             }
             bytes[filled..].fill(0);
-            let versions = inner.blocks.get(&(object, block)).map_or(&[][..], Vec::as_slice);
-            if let Err((kind, why)) = judge(versions, &bytes, promised, self.is_whole) {
-                let (kind, whose) = match (kind, self.history.content.identify(&bytes)) {
-                    (NOISE, Some(id)) => ("misdirected", format!("; it is content {:#x} of this load", id.0)),
-                    (_, Some(id)) => (kind, format!("; it holds content {:#x} of this load", id.0)),
-                    (_, None) => (kind, String::new()),
-                };
-                findings.push(Finding::new(kind, format!("{} block {block} {why}{whose}", info.name)));
-            }
-        }
-    }
-}
-
-/// What a block is that holds what was never written there; if another block of the load was to hold it, it is *misdirected*.
-const NOISE: &str = "noise";
-
-/// Whether a block may hold these bytes, where this was promised.
-fn judge(
-    versions: &[Version],
-    bytes: &[u8],
-    promised: Promised,
-    is_whole: bool,
-) -> std::result::Result<(), (&'static str, String)> {
-    // The last one that is durable, if any is. What had completed before it began is gone.
-    let durable =
-        versions.iter().filter(|version| promised.covers(version)).max_by_key(|version| version.submitted);
-    let since = durable.map_or(0, |durable| durable.submitted);
-    let legal: Vec<&Version> = versions.iter().filter(|version| version.completed >= since).collect();
-    if legal.iter().any(|version| version.what == What::Anything) {
-        return Ok(());
-    }
-    let is_zero = |sector: &[u8]| sector.iter().all(|&byte| byte == 0);
-    let sectors: Vec<(&[u8], ContentHash)> =
-        bytes.chunks_exact(SECTOR_BYTES).map(|sector| (sector, ContentHash::of(sector))).collect();
-    let is_of = |version: &Version, at: usize| match &version.what {
-        What::Data(hashes) => hashes[at] == sectors[at].1,
-        What::Anything => true,
-    };
-    let of_nothing = |at: usize| durable.is_none() && is_zero(sectors[at].0);
-    let whole = legal.iter().any(|version| (0..SECTORS).all(|at| is_of(version, at)));
-    if whole || (0..SECTORS).all(of_nothing) {
-        return Ok(());
-    }
-    if (0..SECTORS).all(|at| of_nothing(at) || legal.iter().any(|version| is_of(version, at))) {
-        return match is_whole {
-            false => Ok(()),
-            true => Err(("mixed", "holds sectors of several versions".to_owned())),
-        };
-    }
-    if bytes.iter().all(|&byte| byte == 0) {
-        return Err(("lost", "holds zeros, and what was written there had been made durable".into()));
-    }
-    let is_known = |version: &&Version| version.what != What::Anything;
-    let old = versions.iter().filter(is_known).any(|version| (0..SECTORS).all(|at| is_of(version, at)));
-    Err(match (old, versions.is_empty()) {
-        (true, _) => ("stale", "is older than what had been made durable there".to_owned()),
-        (false, true) => (NOISE, "was never written, and is not zeros".to_owned()),
-        (false, false) => (NOISE, "holds what was never written there".to_owned()),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn version(byte: u8, submitted: u64, completed: u64) -> Version {
-        let hash = ContentHash::of(&[byte; SECTOR_BYTES]);
-        Version { what: What::Data([hash; SECTORS]), submitted, completed, durable: u64::MAX }
-    }
-
-    fn flushed(before: u64) -> Promised {
-        Promised { before, durable_writes: 0 }
-    }
-
-    fn kind(versions: &[Version], bytes: &[u8], before: u64) -> &'static str {
-        judge(versions, bytes, flushed(before), true).err().map_or("legal", |(kind, _)| kind)
-    }
-
-    #[test]
-    fn what_a_block_may_hold_goes_from_what_was_flushed_to_what_was_written_last() {
-        let versions = [version(1, 1, 2), version(2, 3, 4), version(3, 5, u64::MAX)];
-        let block = |byte: u8| vec![byte; BLOCK_BYTES];
-        for (byte, floor, wanted) in [
-            (0, 0, "legal"),
-            (1, 0, "legal"),
-            (3, 0, "legal"),
-            (0, 3, "lost"),
-            (1, 3, "legal"),
-            (1, 9, "stale"),
-            (2, 9, "legal"),
-            (3, 9, "legal"),
-            (0, 9, "lost"),
-            (7, 0, "noise"),
-        ] {
-            assert_eq!(kind(&versions, &block(byte), floor), wanted, "{byte} after {floor}");
-        }
-        assert_eq!(kind(&[], &block(0), 9), "legal");
-        assert_eq!(kind(&[], &block(1), 0), "noise");
-        let mut mixed = block(2);
-        mixed[..SECTOR_BYTES].fill(3);
-        assert_eq!(kind(&versions, &mixed, 9), "mixed");
-        assert_eq!(judge(&versions, &mixed, flushed(9), false), Ok(()));
-        let anything = [version(1, 1, 2), Version { what: What::Anything, ..version(0, 3, 4) }];
-        assert_eq!(kind(&anything, &block(9), 9), "legal");
-        assert_eq!(kind(&[anything[1].clone(), version(1, 5, 6)], &block(9), 9), "noise");
-    }
-    #[test]
-    fn a_durable_write_is_there_once_it_has_returned_without_any_flush() {
-        // The second of three was to be durable, and was the first such write to return.
-        let versions =
-            [version(1, 1, 2), Version { durable: 1, ..version(2, 3, 4) }, version(3, 5, u64::MAX)];
-        let of = |byte: u8, durable_writes: u64| {
-            let promised = Promised { before: 0, durable_writes };
-            judge(&versions, &[byte; BLOCK_BYTES], promised, true).err().map_or("legal", |(kind, _)| kind)
-        };
-        for (byte, before, after) in
-            [(0, "legal", "lost"), (1, "legal", "stale"), (2, "legal", "legal"), (3, "legal", "legal")]
-        {
-            assert_eq!((of(byte, 0), of(byte, 1)), (before, after), "{byte}");
+            let at = (object, block);
+            findings.extend(self.history.find(inner, at, (&bytes, &BLANK), promised, self.unit_sectors));
         }
     }
 }

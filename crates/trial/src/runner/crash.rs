@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::runtime::RuntimeOptions;
-use rotproof_block::{Buffer, Context, Device, Phase, Request, Result, Runtime};
+use rotproof_block::{Buffer, Context, Device, Error, ErrorKind, Phase, Request, Result, Runtime};
 use rotproof_crash::recording::Reader;
-use rotproof_crash::{CrashReport, ExploreOptions, StateOptions, WayLimits, marks};
+use rotproof_crash::{Check, Contents, CrashReport, ExploreOptions, StateOptions, WayLimits, marks};
 use rotproof_crash_fs::{
-    AllOracles, BASE, BEGINS, CommandOracle, CommandWords, Looks, MemoryBound, NoOracle, Oracle,
-    begin_behind, explore_recording,
+    AllOracles, BASE, BEGINS, CommandOracle, CommandWords, ImageCheck, ImageOracle, Looks, MemoryBound,
+    NoOracle, Oracle, RawCheck, begin_behind, explore_and_keep, explore_recording,
 };
 use rotproof_layers::{DeviceSpec, Stack, StackRecording};
 use rotproof_load::CommandLine;
@@ -24,7 +24,7 @@ use rotproof_subject::SubjectSpec;
 
 use super::block_history::BlockHistory;
 use super::{Conducted, RunOptions};
-use crate::file::{CrashMoment, CrashSpec, MountedBy, TrialFile};
+use crate::file::{CrashMoment, CrashSpec, MountedBy, RuntimeKind, TrialFile};
 
 /// The mark with which the recording of a subject ends that was killed during the load.
 pub(super) const KILLED: &str = "the subject is killed";
@@ -43,8 +43,11 @@ pub(super) fn keep_base(trial: &TrialFile, stack: &Stack, folder: &Path) -> Resu
 }
 
 /// Flushes the recorded device, past whatever is above it, and puts that on record.
-pub(super) fn settle(recording: &StackRecording) -> Result<()> {
-    let runtime = Runtime::uring(RuntimeOptions::new(0))?;
+pub(super) fn settle(recording: &StackRecording, kind: RuntimeKind) -> Result<()> {
+    let runtime = match kind {
+        RuntimeKind::Simulated => Runtime::simulated(0),
+        RuntimeKind::IoUring => Runtime::uring(RuntimeOptions::new(0))?,
+    };
     let queue = recording.device.open_queue(&runtime)?;
     let now = recording.recorder.time_ns();
     let name = recording.recorder.flush(now);
@@ -88,7 +91,6 @@ pub(super) fn explore_states(
 ) -> Result<Option<CrashReport>> {
     stack.finish_recordings()?;
     let (Some(spec), Some(recorded)) = (&trial.crash, stack.recordings().last()) else { return Ok(None) };
-    let Some(file_system) = trial.subject.file_system() else { return Ok(None) };
     options.monitor.begin("crash", None);
     let recording = &recorded.path;
     let all_marks = marks(Reader::open(recording)?)?;
@@ -121,20 +123,6 @@ pub(super) fn explore_states(
     cleanup.create_tree(&scratch)?;
     let oracles = Oracles { trial, spec, options, scratch: &scratch, history };
     let words = oracles.words();
-    let looks = Looks {
-        kind: Some(file_system.kind),
-        mount: &file_system.mount,
-        machine: match &trial.subject {
-            SubjectSpec::Machine(machine) if spec.mounted_by == MountedBy::Guest => {
-                Some((machine, &options.cancel))
-            }
-            _ => None,
-        },
-        fsck: spec.fsck,
-        second_cuts: spec.second_cuts,
-        memory,
-        words: &words,
-    };
     let exploring = ExploreOptions {
         workers,
         time_max: spec.duration.map(|span| span.0),
@@ -150,14 +138,58 @@ pub(super) fn explore_states(
         let requests = told.checked.saturating_sub(before);
         progress.add(ProgressKind::Read, ProgressCounts { requests, ..ProgressCounts::default() });
     };
-    let make = |worker: usize| oracles.oracle(worker);
-    let explored = explore_recording(run, &exploring, &looks, &make, folder, (&tell, &stop));
+    let explored = match trial.subject.file_system() {
+        Some(file_system) => {
+            let looks = Looks {
+                kind: Some(file_system.kind),
+                mount: &file_system.mount,
+                machine: match &trial.subject {
+                    SubjectSpec::Machine(machine) if spec.mounted_by == MountedBy::Guest => {
+                        Some((machine, &options.cancel))
+                    }
+                    _ => None,
+                },
+                fsck: spec.fsck,
+                second_cuts: spec.second_cuts,
+                memory,
+                words: &words,
+            };
+            let make = |worker: usize| oracles.oracle(worker);
+            explore_recording(run, &exploring, &looks, &make, folder, (&tell, &stop))
+        }
+        None => {
+            let make =
+                |worker: usize, contents: &Arc<Contents>| oracles.of_bytes(run, worker, contents, memory);
+            explore_and_keep(&exploring, &make, &words, folder, (&tell, &stop))
+        }
+    };
     let left = cleanup.undo_all();
-    let report = explored?;
+    let mut report = explored?;
+    report.not_shown.extend(unseen(&stack.sites.report()));
     if let Some(error) = left.into_iter().next() {
         return Err(error.while_doing("removing what the exploration had created"));
     }
     Ok(Some(report))
+}
+
+/// So many rules are named at the most.
+const RULES_TOLD: usize = 5;
+
+/// Tells of the rules that have changed data: a fault lies over what the device holds, and the recording has what was sent.
+fn unseen(rules: &[rotproof_fault::RuleReport]) -> Option<String> {
+    let hit = |rule: &&rotproof_fault::RuleReport| rule.hits > 0 && rule.rule.effect.is_on_data();
+    let names: Vec<String> = rules.iter().filter(hit).map(|rule| format!("`{}`", rule.name)).collect();
+    let more = match names.len().saturating_sub(RULES_TOLD) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let told = names[..names.len().min(RULES_TOLD)].join(", ");
+    (!names.is_empty()).then(|| {
+        format!(
+            "the corruption by {told}{more}. The states come from the recording, which has the data as they were sent. Only the check after \
+             the load judges what these rules corrupt."
+        )
+    })
 }
 
 fn default_workers() -> usize {
@@ -175,19 +207,25 @@ struct Oracles<'a> {
 
 impl Oracles<'_> {
     fn command(&self) -> Option<&CommandLine> {
-        self.spec.check.as_ref().or(self.trial.load.command.as_ref()?.check.as_ref())
+        let of_load = || self.trial.load.command.as_ref()?.check.as_ref();
+        self.spec.check.as_ref().or_else(of_load)
     }
 
     fn words(&self) -> Vec<String> {
-        let mut words = vec![match &self.trial.subject {
+        let mount = match &self.trial.subject {
             SubjectSpec::Machine(_) if self.spec.mounted_by == MountedBy::Host => {
-                "mount by the kernel of this machine".to_owned()
+                Some("mount by the kernel of this machine")
             }
-            SubjectSpec::Machine(_) => "mount by the kernel of a guest".to_owned(),
-            _ => "mount".to_owned(),
-        }];
+            SubjectSpec::Machine(_) => Some("mount by the kernel of a guest"),
+            other => other.file_system().map(|_| "mount"),
+        };
+        let mut words: Vec<String> = mount.map(str::to_owned).into_iter().collect();
         words.extend(self.spec.fsck.then(|| "fsck".to_owned()));
-        words.extend(self.history.is_some().then(|| "the load's oracle".to_owned()));
+        let oracle = match mount {
+            Some(_) => "the load's oracle",
+            None => "the load's oracle, over the bytes of the device",
+        };
+        words.extend(self.history.is_some().then(|| oracle.to_owned()));
         words.extend(self.command().map(|command| format!("check: {command}")));
         words
     }
@@ -198,14 +236,60 @@ impl Oracles<'_> {
             oracles.push(Box::new(history.oracle(self.spec.atomic.0)));
         }
         if let Some(command) = self.command() {
-            let folder = self.scratch.join(format!("check-{worker}"));
-            std::fs::create_dir(&folder).doing(|| format!("making {}", folder.display()))?;
-            oracles.push(Box::new(self.command_oracle(command, folder)?));
+            oracles.push(Box::new(self.command_of(command, worker)?));
         }
         if oracles.is_empty() {
             oracles.push(Box::new(NoOracle));
         }
         Ok(Box::new(AllOracles(oracles)))
+    }
+
+    /// Who looks at the states of a device without a file system: the load's oracle in process, a command at a file that shows them.
+    fn of_bytes(
+        &self,
+        run: &rotproof_machine::registry::Run,
+        worker: usize,
+        contents: &Arc<Contents>,
+        memory: MemoryBound,
+    ) -> Result<Box<dyn Check>> {
+        let of_load = self
+            .history
+            .map(|history| -> Box<dyn ImageOracle> { Box::new(history.image_oracle(self.atomic_bytes())) });
+        let contents = Arc::clone(contents);
+        match (self.command(), of_load) {
+            (None, Some(of_load)) => Ok(Box::new(ImageCheck::new(contents, of_load))),
+            (Some(command), of_load) => {
+                let (name, oracle) = (format!("crash-{worker}"), Box::new(self.command_of(command, worker)?));
+                let check = RawCheck::new(run, &name, contents, memory.scratch_bytes_max, oracle)?;
+                Ok(Box::new(check.with_bytes(of_load)))
+            }
+            (None, None) => {
+                let context = "nobody knows what the states of this device are to hold";
+                Err(Error::new(ErrorKind::Internal, context))
+            }
+        }
+    }
+
+    /// What the device promises to the load: it tears no write inside so many bytes.
+    fn atomic_bytes(&self) -> u64 {
+        let atomic = self.spec.atomic.0;
+        let stack = self.trial.whole_stack();
+        let caches = stack.devices().into_iter().filter_map(|device| match device {
+            DeviceSpec::WriteCache(cache) => Some(cache.atomic.0),
+            _ => None,
+        });
+        // What a cache or a kernel writes back need not be the requests of the load.
+        let largest = match (&self.trial.subject, caches.min()) {
+            (SubjectSpec::Raw, None) => u64::MAX,
+            (_, of_cache) => of_cache.unwrap_or(u64::MAX).min(rotproof_load::BLOCK_BYTES as u64),
+        };
+        atomic.min(largest)
+    }
+
+    fn command_of(&self, command: &CommandLine, worker: usize) -> Result<CommandOracle> {
+        let folder = self.scratch.join(format!("check-{worker}"));
+        std::fs::create_dir(&folder).doing(|| format!("making {}", folder.display()))?;
+        self.command_oracle(command, folder)
     }
 
     fn command_oracle(&self, command: &CommandLine, folder: PathBuf) -> Result<CommandOracle> {

@@ -184,7 +184,7 @@ impl Conductor<'_> {
         subject.sync()?;
         // Also where something in between only says that it has flushed: the disk below had long been at rest.
         for recording in self.stack.recordings().iter().filter(|_| self.trial.crash.is_some()) {
-            crash::settle(recording)?;
+            crash::settle(recording, self.trial.runtime)?;
         }
         self.stack.mark(rotproof_crash_fs::BEGINS);
         Ok(())
