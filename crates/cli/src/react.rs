@@ -1,4 +1,4 @@
-//! `rotproof react`: how a file system reacts when a block of some kind is bad.
+//! `rotproof react`: how a file system or a database reacts when a block of some kind is bad.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,8 @@ use clap::{Args, ValueEnum};
 use rotproof_block::{Error, ErrorKind};
 use rotproof_machine::registry::Registry;
 use rotproof_react::{
-    CampaignOptions, Effect, Operation, Outcome, Progress, System, react as do_cells, table, write_results,
+    CampaignOptions, Database, Effect, Operation, Outcome, Progress, System, react as do_cells, table,
+    write_results,
 };
 use rotproof_subject::FileSystem;
 use serde_json::json;
@@ -22,11 +23,13 @@ use crate::signals::cancel_on_signals;
 #[command(after_help = "\
 For each kind of block, effect and operation a cell: on a device of its own a
 block of that kind is made bad, the operation is done, the file system is
-mounted again and every file is looked at. What was begun in a folder goes on
+mounted again and every file is looked at. Of a database, a page of its file, a
+record of its journal or a frame of its log is made bad, and a program that is
+started anew reads every row. What was begun in a folder goes on
 where it stood. Needs root. Nothing of yours is written to. docs/reactions.md
 says what the letters mean.")]
 pub struct ReactArgs {
-    /// The file system: ext4, xfs, btrfs or zfs
+    /// ext4, xfs, btrfs, zfs, sqlite or sqlite-wal
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     pub subject: ReactSubject,
 
@@ -67,7 +70,7 @@ pub struct ReactArgs {
     pub json: bool,
 }
 
-/// The file systems that there are cells of.
+/// The file systems and databases that there are cells of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ReactSubject {
     /// The fourth extended file system.
@@ -78,6 +81,10 @@ pub enum ReactSubject {
     Btrfs,
     /// ZFS, by zfs-fuse.
     Zfs,
+    /// SQLite with a rollback journal.
+    Sqlite,
+    /// SQLite with a write-ahead log.
+    SqliteWal,
 }
 
 impl ReactSubject {
@@ -87,6 +94,8 @@ impl ReactSubject {
             Self::Xfs => FileSystem::Xfs.into(),
             Self::Btrfs => FileSystem::Btrfs.into(),
             Self::Zfs => System::Zfs,
+            Self::Sqlite => System::Database(Database::Sqlite),
+            Self::SqliteWal => System::Database(Database::SqliteWal),
         }
     }
 }
@@ -100,8 +109,11 @@ fn effect(word: &str) -> Result<Effect, String> {
 }
 
 fn operation(word: &str) -> Result<Operation, String> {
-    let found = Operation::ALL.into_iter().find(|operation| operation.word() == word);
-    found.ok_or_else(|| format!("operations are {}", Operation::ALL.map(Operation::word).join(", ")))
+    let found = Operation::all().find(|operation| operation.word() == word);
+    found.ok_or_else(|| {
+        let words: Vec<&str> = Operation::all().map(Operation::word).collect();
+        format!("operations are {}", words.join(", "))
+    })
 }
 
 /// Does the cells, writes the results and prints the table. Exit 1 if of some cell nobody knows.

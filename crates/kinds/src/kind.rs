@@ -91,6 +91,23 @@ plain_kinds! {
     DnodesIndirect "dnodes_indirect" "zfs: where the dnodes of a file system lie",
     FileSystemObject "file_system_object" "zfs: what a file system keeps beside files: its root, what is to be deleted, accounts",
     IntentLog "intent_log" "zfs: what was promised since the last transaction",
+    DatabaseHeader "database_header" "sqlite: the first page: the header, and where the schema begins",
+    TableInterior "table_interior" "sqlite: where the rows of a table lie",
+    TableLeaf "table_leaf" "sqlite: rows of a table",
+    IndexInterior "index_interior" "sqlite: entries of an index, and where others lie",
+    IndexLeaf "index_leaf" "sqlite: entries of an index",
+    Overflow "overflow" "sqlite: the rest of a row or entry that is too long for its page",
+    FreelistTrunk "freelist_trunk" "sqlite: which pages are free; free itself",
+    FreelistLeaf "freelist_leaf" "sqlite: a free page",
+    PointerMap "pointer_map" "sqlite: which page refers to which, where a database can be made smaller",
+    LockByte "lock_byte" "sqlite: the page at 1 GiB, on which only locks lie",
+    RollbackHeader "rollback_header" "sqlite: a header of the rollback journal",
+    RollbackRecord "rollback_record" "sqlite: what a page held before the transaction",
+    RollbackOld "rollback_old" "sqlite: what a rollback would not look at",
+    WalHeader "wal_header" "sqlite: the header of the write-ahead log",
+    WalFrame "wal_frame" "sqlite: a newer page, within a transaction that has ended",
+    WalCommit "wal_commit" "sqlite: the newer page that ends a transaction",
+    WalOld "wal_old" "sqlite: frames of transactions that are over or never ended",
     Directory "directory" "names of a directory",
     Xattr "xattr" "extended attributes",
     Symlink "symlink" "where a symbolic link points",
@@ -213,8 +230,20 @@ impl Kind {
 
     /// Whether the file system keeps it for itself: all but what users have stored, and what is not in use.
     pub fn is_metadata(self) -> bool {
-        use Plain::{BadBlocks, CopyOnWrite, Data, Free, Unknown, Unused};
-        !matches!(self, Kind::Plain(Data | Free | Unused | Unknown | BadBlocks | CopyOnWrite))
+        use Plain::{BadBlocks, CopyOnWrite, Data, Free, FreelistLeaf, Overflow, TableLeaf, Unknown, Unused};
+        !matches!(
+            self,
+            Kind::Plain(
+                Data | Free
+                    | Unused
+                    | Unknown
+                    | BadBlocks
+                    | CopyOnWrite
+                    | TableLeaf
+                    | Overflow
+                    | FreelistLeaf
+            )
+        )
     }
 
     /// Whether a word means this kind: its own, or one for several kinds: `metadata`, `journal`, `mos`, the name of a tree.

@@ -1,11 +1,11 @@
-//! What every block of a file system is: [`read`] looks at a device or an image with ext4, xfs, btrfs or ZFS and gives a
-//! [`Map`] that covers every byte once.
+//! What every block of a file system is, or every page of a database: [`read`] looks at a device or an image with ext4, xfs,
+//! btrfs or ZFS, or at a file of SQLite, and gives a [`Map`] that covers every byte once.
 //!
 //! The readers are our own, over a [`Source`] that can only be read. What they meet may be damaged: every number is
 //! checked against the device before it is believed, every structure is visited once, and what cannot be read is
 //! [`Plain::Unknown`] and told among the damages. They trust structures by their magic numbers and places, not by their
-//! checksums, but for ZFS, where a checksum says which copy is good. Layouts: `fs/ext4/ext4.h`, `include/linux/jbd2.h`, `fs/xfs/libxfs/xfs_format.h` and
-//! `include/uapi/linux/btrfs_tree.h` of Linux 6.12; *ZFS On-Disk Specification* (Sun, 2006).
+//! checksums, but for ZFS, where a checksum says which copy is good, and the journals of SQLite, where sums say how far they count. Layouts: `fs/ext4/ext4.h`, `include/linux/jbd2.h`, `fs/xfs/libxfs/xfs_format.h` and
+//! `include/uapi/linux/btrfs_tree.h` of Linux 6.12; *ZFS On-Disk Specification* (Sun, 2006); *Database File Format* (SQLite).
 //!
 //! This crate knows nothing of faults, mounts or trials.
 
@@ -16,6 +16,7 @@ mod kind;
 mod map;
 mod reader;
 mod source;
+mod sqlite;
 mod xfs;
 mod zfs;
 
@@ -32,10 +33,11 @@ pub struct ReadOptions {
     pub names: bool,
 }
 
-/// Which file system is on `source`, by its super block; `None` if it is none that this crate reads.
+/// Which file system is on `source`, by its super block, or which file of SQLite it is, by how it begins; `None` if it is none
+/// that this crate reads.
 pub fn detect(source: &dyn Source) -> Option<FileSystemKind> {
     let has = |offset: u64, magic: &[u8]| {
-        let mut bytes = [0; 8];
+        let mut bytes = [0; 16];
         source.read_at(offset, &mut bytes[..magic.len()]).is_ok() && &bytes[..magic.len()] == magic
     };
     if has(0, b"XFSB") {
@@ -46,6 +48,14 @@ pub fn detect(source: &dyn Source) -> Option<FileSystemKind> {
         Some(FileSystemKind::Ext4)
     } else if zfs::is_there(source) {
         Some(FileSystemKind::Zfs)
+    } else if has(0, sqlite::MAGIC) {
+        Some(FileSystemKind::Sqlite)
+    } else if has(0, &sqlite::JOURNAL_MAGIC) {
+        Some(FileSystemKind::SqliteJournal)
+    } else if has(0, &[&sqlite::WAL_MAGIC[..], &[0x82]].concat())
+        || has(0, &[&sqlite::WAL_MAGIC[..], &[0x83]].concat())
+    {
+        Some(FileSystemKind::SqliteWal)
     } else {
         None
     }
@@ -62,9 +72,12 @@ pub fn read(source: &dyn Source, options: ReadOptions) -> Result<Map> {
         Some(FileSystemKind::Xfs) => xfs::read(source, options),
         Some(FileSystemKind::Btrfs) => btrfs::read(source, options),
         Some(FileSystemKind::Zfs) => zfs::read(source, options),
+        Some(FileSystemKind::Sqlite) => sqlite::read(source, options),
+        Some(FileSystemKind::SqliteJournal) => sqlite::read_journal(source),
+        Some(FileSystemKind::SqliteWal) => sqlite::read_wal(source),
         None => Err(Error::new(
             ErrorKind::Missing,
-            "there is no ext4, xfs, btrfs or ZFS; if there should be one, its first super block is damaged",
+            "there is no ext4, xfs, btrfs or ZFS, and no file of SQLite; if there should be one, its first super block or its header is damaged",
         )),
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::kind::{Kind, Plain};
 
-/// Which file system a map is of.
+/// Which file system, or which file of a database, a map is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileSystemKind {
@@ -20,6 +20,14 @@ pub enum FileSystemKind {
     Btrfs,
     /// ZFS.
     Zfs,
+    /// A database of SQLite.
+    Sqlite,
+    /// The rollback journal of one.
+    #[serde(rename = "sqlite-journal")]
+    SqliteJournal,
+    /// The write-ahead log of one.
+    #[serde(rename = "sqlite-wal")]
+    SqliteWal,
 }
 
 impl FileSystemKind {
@@ -30,6 +38,9 @@ impl FileSystemKind {
             FileSystemKind::Xfs => "xfs",
             FileSystemKind::Btrfs => "btrfs",
             FileSystemKind::Zfs => "zfs",
+            FileSystemKind::Sqlite => "sqlite",
+            FileSystemKind::SqliteJournal => "sqlite-journal",
+            FileSystemKind::SqliteWal => "sqlite-wal",
         }
     }
 }
@@ -41,7 +52,7 @@ pub struct Owner {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inode: Option<u64>,
     /// On btrfs the number of the tree: of a file, that of its subvolume. On ZFS the number of the dataset, which goes without saying of
-    /// the first; 0 of what the pool keeps for itself.
+    /// the first; 0 of what the pool keeps for itself. In a database the root page of the b-tree.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tree: Option<u64>,
 }

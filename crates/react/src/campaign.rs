@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -17,18 +16,18 @@ use rotproof_machine::Cancel;
 use rotproof_machine::registry::Run;
 use serde::{Deserialize, Serialize};
 
-use crate::act::Sets;
 use crate::cell::{Cell, Copies, Done, Outcome};
+use crate::database::{self, DatabaseCells};
 use crate::effect::Effect;
+use crate::file_system::FileSystemCells;
 use crate::operation::Operation;
-use crate::scout::Scout;
-use crate::system::System;
-use crate::worker::{Worker, too_many};
+use crate::system::{Database, System};
+use crate::worker::too_many;
 
 /// What to do.
 #[derive(Clone, Debug)]
 pub struct CampaignOptions {
-    /// The file system.
+    /// The file system or database.
     pub system: System,
     /// Words of kinds of blocks; empty: all that there are.
     pub kinds: Vec<String>,
@@ -53,7 +52,7 @@ pub struct Head {
     pub subject: String,
     /// The seed.
     pub seed: u64,
-    /// The kernel whose file system it is, as uname says.
+    /// The kernel whose file system it is, as uname says, or the program of a database.
     pub kernel: String,
     /// Bytes of the device.
     pub device_bytes: u64,
@@ -91,28 +90,31 @@ pub fn react(
     cancel: &Cancel,
     tell: &(dyn Fn(Progress) + Sync),
 ) -> Result<Campaign> {
-    let size = options.system.device_bytes();
     let head = Head {
         subject: options.system.name().into(),
         seed: options.seed,
-        kernel: kernel()?,
-        device_bytes: size,
+        kernel: match options.system {
+            System::Database(_) => database::version()?,
+            System::Kernel(_) | System::Zfs => kernel()?,
+        },
+        device_bytes: options.system.device_bytes(),
     };
     let known = begin(&options.folder, &head)?;
-    let mut first = Worker::new(run, options.system, 0, size);
-    let (mut stage, medium) = first.stage()?;
-    let sets = Arc::new(Sets::make(&mut *stage, &medium)?);
-    let mut scouts = BTreeMap::new();
     let wanted =
         |operation: &Operation| options.operations.is_empty() || options.operations.contains(operation);
-    for operation in Operation::ALL.into_iter().filter(wanted) {
-        cancel.check()?;
-        scouts.insert(operation, Scout::go(&mut *stage, &medium, &sets, operation)?);
-    }
-    first.keep((stage, medium));
-    let cells = cells(options, &scouts, &sets);
+    let operations: Vec<Operation> = options.system.operations().into_iter().filter(wanted).collect();
+    let all: Box<dyn Cells> = match options.system {
+        System::Database(kind) => {
+            let is_wal = kind == Database::SqliteWal;
+            Box::new(DatabaseCells::new(run, is_wal, &operations, options.seed, cancel)?)
+        }
+        System::Kernel(_) | System::Zfs => {
+            Box::new(FileSystemCells::new(run, options.system, &operations, options.seed, cancel)?)
+        }
+    };
+    let cells = cells(options, &operations, &*all);
     if cells.is_empty() {
-        first.end()?;
+        all.hands(0)?.end()?;
         return Err(too_many(options.system));
     }
     let rest: Vec<&Cell> = cells.iter().filter(|cell| !known.contains_key(*cell)).collect();
@@ -121,11 +123,11 @@ pub fn react(
     let log = Mutex::new(OpenOptions::new().append(true).create(true).open(&file).doing(doing)?);
     let found = Mutex::new(known);
     let next = AtomicUsize::new(0);
-    let work = |worker: &mut Worker| -> Result<()> {
+    let work = |hands: &mut dyn Hands| -> Result<()> {
         while let Some(cell) =
             rest.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| !cancel.is_cancelled())
         {
-            let done = worker.do_cell(cell, &sets, &scouts[&cell.operation], options.seed)?;
+            let done = hands.do_cell(cell)?;
             let line = serde_json::to_string(&done)
                 .map_err(|error| Error::new(ErrorKind::Internal, "writing JSON").caused_by(error))?;
             log.lock().write_all(format!("{line}\n").as_bytes()).doing(doing)?;
@@ -135,16 +137,15 @@ pub fn react(
         }
         Ok(())
     };
-    let mut workers = vec![first];
     let count = options.workers.clamp(1, rest.len().max(1));
-    workers.extend((1..count).map(|number| Worker::new(run, options.system, number, size)));
+    let workers = (0..count).map(|number| all.hands(number)).collect::<Result<Vec<_>>>()?;
     let ended: Vec<Result<()>> = std::thread::scope(|scope| {
         let threads: Vec<_> = workers
             .into_iter()
-            .map(|mut worker| {
+            .map(|mut hands| {
                 scope.spawn(|| {
-                    let worked = work(&mut worker);
-                    worked.and(worker.end())
+                    let worked = work(&mut *hands);
+                    worked.and(hands.end())
                 })
             })
             .collect();
@@ -157,10 +158,28 @@ pub fn react(
     Ok(Campaign { head, is_complete: cells_done.len() == cells.len(), cells: cells_done })
 }
 
+/// What cells there can be, and who does them.
+pub(crate) trait Cells {
+    /// Kinds that the operations meet, and whether some of a kind are kept more than once; a kind may come several times.
+    fn kinds(&self) -> Vec<(Kind, bool)>;
+    /// Whether anything that the operation meets is of that kind.
+    fn is_reached(&self, cell: &Cell) -> bool;
+    /// Somebody who does cells, by his number.
+    fn hands(&self, number: usize) -> Result<Box<dyn Hands>>;
+}
+
+/// Does one cell after the other, on a thread of his own.
+pub(crate) trait Hands: Send {
+    /// Does a cell with the first way that is met.
+    fn do_cell(&mut self, cell: &Cell) -> Result<Done>;
+    /// Takes away what it was done with.
+    fn end(self: Box<Self>) -> Result<()>;
+}
+
 /// The cells that are asked for, in the order of the table.
-fn cells(options: &CampaignOptions, scouts: &BTreeMap<Operation, Scout>, sets: &Sets) -> Vec<Cell> {
+fn cells(options: &CampaignOptions, operations: &[Operation], all: &dyn Cells) -> Vec<Cell> {
     let mut kinds: BTreeMap<Kind, bool> = BTreeMap::new();
-    for (kind, has_copies) in scouts.values().flat_map(Scout::kinds) {
+    for (kind, has_copies) in all.kinds() {
         *kinds.entry(kind).or_insert(false) |= has_copies;
     }
     let order: Vec<Kind> = Kind::all().filter(|kind| kinds.contains_key(kind)).collect();
@@ -169,17 +188,17 @@ fn cells(options: &CampaignOptions, scouts: &BTreeMap<Operation, Scout>, sets: &
         if !options.kinds.is_empty() && !options.kinds.iter().any(|word| kind.is_meant_by(word)) {
             continue;
         }
-        let all = if kinds[&kind] { &[Copies::One, Copies::All][..] } else { &[Copies::One] };
-        for (&copies, effect) in all.iter().flat_map(|copies| Effect::ALL.map(|effect| (copies, effect))) {
+        let copies = if kinds[&kind] { &[Copies::One, Copies::All][..] } else { &[Copies::One] };
+        for (&copies, effect) in copies.iter().flat_map(|copies| Effect::ALL.map(|effect| (copies, effect))) {
             if options.effects.is_empty() || options.effects.contains(&effect) {
                 let cell =
                     |&operation: &Operation| Cell { kind: kind.word().into(), copies, effect, operation };
-                cells.extend(scouts.keys().map(cell));
+                cells.extend(operations.iter().map(cell));
             }
         }
     }
     if let Some(count) = options.sample {
-        cells.retain(|cell| !scouts[&cell.operation].aims(cell, sets, options.seed).is_empty());
+        cells.retain(|cell| all.is_reached(cell));
         cells.sort_by_key(|cell| mix(options.seed, cell.key(), 0));
         cells.truncate(count);
     }

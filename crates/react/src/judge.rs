@@ -227,6 +227,8 @@ fn complaints(lines: Vec<&str>) -> Vec<&str> {
         "readonly",
         "not match",
         "bug",
+        "malformed",
+        "not a database",
     ];
     // The first says what it does in case of errors; the second that a device was found.
     let is_usual = |line: &str| has(line, &["errors=", "scanned by"]);
@@ -267,6 +269,9 @@ fn how(effect: Effect, is_evident: bool, words: &str) -> Noticed {
             "not match",
             "illegal",
             "unmount and run",
+            "malformed",
+            "not a database",
+            "integrity_check",
         ],
     ) {
         Noticed::Sanity

@@ -1,4 +1,5 @@
-//! How file systems react to damage: for each kind of block, effect and operation one cell, done on a real kernel, or by zfs-fuse.
+//! How file systems and databases react to damage: for each kind of block, effect and operation one cell, done on a real kernel, by
+//! zfs-fuse, or by the program of a database.
 //!
 //! After Prabhakaran et al., *IRON File Systems* (SOSP 2005), section 4: a block is failed by what it is, and what the file
 //! system does is seen from outside. [`react`] does the cells; [`table`], [`page`] and [`picture`] show them.
@@ -8,7 +9,9 @@
 mod act;
 mod campaign;
 mod cell;
+mod database;
 mod effect;
+mod file_system;
 mod fsync_failure;
 mod image;
 mod judge;
@@ -32,4 +35,4 @@ pub use fsync_failure::{
 pub use judge::{Noticed, Reaction};
 pub use operation::Operation;
 pub use show::{page, picture, table, write_results};
-pub use system::System;
+pub use system::{Database, System};

@@ -1,4 +1,4 @@
-//! What is done to a file system while a block of it is bad, and the files that it is done to.
+//! What is done to a file system or a database while a block of it is bad, and the files of a file system that it is done to.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::tree::Change;
 pub enum Operation {
     /// Mounting what was unmounted in order.
     Mount,
-    /// Mounting what lost its power: the journal, log or log tree is replayed.
+    /// Mounting, or opening, what lost its power: the journal, log or log tree is replayed.
     Recover,
     /// How much is free.
     Statfs,
@@ -36,6 +36,24 @@ pub enum Operation {
     Umount,
     /// The file system's checker: it repairs ext4 and xfs, and only looks at btrfs.
     Fsck,
+    /// Opening a database: its schema.
+    Open,
+    /// Reading all rows.
+    Select,
+    /// Looking rows up by an index.
+    IndexLookup,
+    /// A transaction that adds rows.
+    Insert,
+    /// A transaction that changes rows.
+    Update,
+    /// A transaction that removes rows.
+    Delete,
+    /// The database's own checker, which only looks.
+    IntegrityCheck,
+    /// Writing the whole database anew.
+    Vacuum,
+    /// Moving what is in the write-ahead log into the database.
+    Checkpoint,
 }
 
 /// A file in one piece.
@@ -100,8 +118,8 @@ pub(crate) fn before_crash() -> Vec<Change> {
 }
 
 impl Operation {
-    /// All of them, in the order of the table.
-    pub const ALL: [Operation; 13] = [
+    /// Those on file systems, in the order of the table.
+    pub const FILE_SYSTEM: [Operation; 13] = [
         Operation::Mount,
         Operation::Recover,
         Operation::Statfs,
@@ -116,6 +134,26 @@ impl Operation {
         Operation::Umount,
         Operation::Fsck,
     ];
+
+    /// Those on databases, in the order of the table; the last is there with a write-ahead log only.
+    pub const DATABASE: [Operation; 10] = [
+        Operation::Open,
+        Operation::Recover,
+        Operation::Select,
+        Operation::IndexLookup,
+        Operation::Insert,
+        Operation::Update,
+        Operation::Delete,
+        Operation::IntegrityCheck,
+        Operation::Vacuum,
+        Operation::Checkpoint,
+    ];
+
+    /// All that there are.
+    pub fn all() -> impl Iterator<Item = Operation> {
+        let others = Self::DATABASE.into_iter().filter(|operation| *operation != Operation::Recover);
+        Self::FILE_SYSTEM.into_iter().chain(others)
+    }
 
     /// Its word.
     pub fn word(self) -> &'static str {
@@ -133,6 +171,15 @@ impl Operation {
             Operation::Fsync => "fsync",
             Operation::Umount => "umount",
             Operation::Fsck => "fsck",
+            Operation::Open => "open",
+            Operation::Select => "select",
+            Operation::IndexLookup => "index_lookup",
+            Operation::Insert => "insert",
+            Operation::Update => "update",
+            Operation::Delete => "delete",
+            Operation::IntegrityCheck => "integrity_check",
+            Operation::Vacuum => "vacuum",
+            Operation::Checkpoint => "checkpoint",
         }
     }
 

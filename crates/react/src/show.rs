@@ -16,7 +16,7 @@ use crate::cell::{Copies, Done, Outcome};
 use crate::effect::Effect;
 use crate::operation::Operation;
 
-/// What the letters mean, a line each.
+/// What the letters mean, a line each. What stands for a mount is in [`LEGEND_OF_DATABASES`] a new start of the program.
 const LEGEND: [&str; 13] = [
     "R  recovered: noticed, and everything is right, at once and after the next mount",
     "E  the operation reported an error",
@@ -33,7 +33,24 @@ const LEGEND: [&str; 13] = [
     "* in front of a kind: all copies are bad, not one",
 ];
 
-const SHORT: [(Operation, &str); 13] = [
+/// The same for databases.
+const LEGEND_OF_DATABASES: [&str; 12] = [
+    "R  recovered: noticed, and everything is right, at once and later",
+    "E  the operation reported an error",
+    "B  it handed out something wrong without an error",
+    "C  it crashed or hung",
+    "e b c  the same, but only when the program was started anew",
+    "r  as R, but it was noticed by the program that was started anew only",
+    ".  the bad piece was met and nothing came of it: not noticed, nothing wrong",
+    "-  not reached: the operation never met such a piece",
+    "?  unknown: nobody could see it",
+    "columns: open, recover after a crash, select, index_lookup, insert, update,",
+    "delete, integrity_check, vacuum; checkpoint where there is a write-ahead log",
+    "a piece is a page, a record or header of the journal, a frame of the log",
+];
+
+const SHORT: [(Operation, &str); 22] = [
+    (Operation::Open, "opn"),
     (Operation::Mount, "mnt"),
     (Operation::Recover, "rec"),
     (Operation::Statfs, "stf"),
@@ -47,7 +64,21 @@ const SHORT: [(Operation, &str); 13] = [
     (Operation::Fsync, "fsy"),
     (Operation::Umount, "umt"),
     (Operation::Fsck, "fck"),
+    (Operation::Select, "sel"),
+    (Operation::IndexLookup, "idx"),
+    (Operation::Insert, "ins"),
+    (Operation::Update, "upd"),
+    (Operation::Delete, "del"),
+    (Operation::IntegrityCheck, "chk"),
+    (Operation::Vacuum, "vac"),
+    (Operation::Checkpoint, "ckp"),
 ];
+
+/// The columns: operations of which there are cells.
+fn columns(campaign: &Campaign) -> Vec<(Operation, &'static str)> {
+    let here: BTreeSet<Operation> = campaign.cells.iter().map(|done| done.cell.operation).collect();
+    SHORT.into_iter().filter(|(operation, _)| here.contains(operation)).collect()
+}
 
 /// Rows in their order: kind and copies.
 fn rows(cells: &[&Done]) -> Vec<(String, Copies)> {
@@ -70,10 +101,7 @@ fn block(campaign: &Campaign, effect: Effect) -> Vec<String> {
         .max()
         .unwrap_or(0)
         .max(effect.word().len());
-    let operations: Vec<(Operation, &str)> = SHORT
-        .into_iter()
-        .filter(|(one, _)| campaign.cells.iter().any(|done| done.cell.operation == *one))
-        .collect();
+    let operations = columns(campaign);
     let mut head = format!("{:width$}", effect.word());
     operations.iter().for_each(|(_, word)| head += &format!(" {word:>3}"));
     let mut lines = vec![head];
@@ -127,7 +155,9 @@ pub fn table(campaign: &Campaign) -> String {
     lines.push(String::new());
     lines.push(summary(campaign));
     lines.push(String::new());
-    lines.extend(LEGEND.map(str::to_owned));
+    let is_database = campaign.head.subject.starts_with("sqlite");
+    let legend = if is_database { &LEGEND_OF_DATABASES[..] } else { &LEGEND };
+    lines.extend(legend.iter().map(|&line| line.to_owned()));
     lines.join("\n")
 }
 
@@ -210,7 +240,7 @@ pub fn picture(campaign: &Campaign) -> Scene {
     let mut x = left;
     for effect in effects(campaign) {
         items.push(text((x, 42.0), effect.word(), Color::INK, Anchor::Start, true));
-        for (operation, word) in SHORT {
+        for (operation, word) in columns(campaign) {
             items.push(text((x + 11.0, TOP - 8.0), word, Color::INK, Anchor::Middle, false));
             for done in
                 all.iter().filter(|done| (done.cell.effect, done.cell.operation) == (effect, operation))

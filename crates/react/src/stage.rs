@@ -276,7 +276,7 @@ fn run_program(program: &str, options: &[&str], device: &Path) -> Result<(Option
 }
 
 /// A file in memory without a name.
-fn tempfile() -> Result<std::fs::File> {
+pub(crate) fn tempfile() -> Result<std::fs::File> {
     use std::os::fd::FromRawFd;
     // SAFETY: the name ends with zero and lives across the call.
     let descriptor = unsafe { libc::memfd_create(c"rotproof-react".as_ptr(), libc::MFD_CLOEXEC) };

@@ -1,8 +1,10 @@
-//! The file systems that there are cells of.
+//! The file systems and databases that there are cells of.
 
 use std::time::Duration;
 
 use rotproof_subject::FileSystem;
+
+use crate::operation::Operation;
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +13,17 @@ pub enum System {
     Kernel(FileSystem),
     /// ZFS, by the program zfs-fuse.
     Zfs,
+    /// A database.
+    Database(Database),
+}
+
+/// A database, by the program that has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Database {
+    /// SQLite with a rollback journal.
+    Sqlite,
+    /// SQLite with a write-ahead log.
+    SqliteWal,
 }
 
 impl From<FileSystem> for System {
@@ -25,6 +38,8 @@ impl System {
         match self {
             Self::Kernel(kind) => kind.name(),
             Self::Zfs => "zfs",
+            Self::Database(Database::Sqlite) => "sqlite",
+            Self::Database(Database::SqliteWal) => "sqlite-wal",
         }
     }
 
@@ -33,16 +48,30 @@ impl System {
     pub(crate) fn cell_max(self) -> Duration {
         match self {
             Self::Kernel(_) => Duration::from_secs(25),
-            Self::Zfs => Duration::from_secs(14),
+            // Each script of a database has a time of its own.
+            Self::Zfs | Self::Database(_) => Duration::from_secs(14),
         }
     }
 
-    /// The size of the device: as small as the file system can be, with several groups.
+    /// What is done to it, in the order of the table.
+    pub fn operations(self) -> Vec<Operation> {
+        match self {
+            Self::Kernel(_) | Self::Zfs => Operation::FILE_SYSTEM.to_vec(),
+            Self::Database(kind) => {
+                let all = Operation::DATABASE.into_iter();
+                let has_log = kind == Database::SqliteWal;
+                all.filter(|&operation| has_log || operation != Operation::Checkpoint).collect()
+            }
+        }
+    }
+
+    /// The size of the device: as small as the file system can be, with several groups; 0 where there is none.
     pub(crate) fn device_bytes(self) -> u64 {
         match self {
             Self::Kernel(FileSystem::Ext4) | Self::Zfs => 64 << 20,
             Self::Kernel(FileSystem::Xfs) => 320 << 20,
             Self::Kernel(FileSystem::Btrfs) => 160 << 20,
+            Self::Database(_) => 0,
         }
     }
 }

@@ -66,6 +66,9 @@ impl Worker {
         let stage: Box<dyn Stage> = match self.system {
             System::Kernel(kind) => Box::new(HostStage::new(run, &folder, device, kind)?),
             System::Zfs => Box::new(ZfsStage::new(run, &folder, device)?),
+            System::Database(_) => {
+                return Err(Error::new(ErrorKind::Internal, "a database has no device"));
+            }
         };
         Ok((stage, medium))
     }

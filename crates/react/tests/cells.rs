@@ -5,7 +5,8 @@ use std::path::Path;
 use rotproof_machine::Cancel;
 use rotproof_machine::registry::{Registry, Run};
 use rotproof_react::{
-    Campaign, CampaignOptions, Done, Effect, Noticed, Operation, Outcome, System, react, table, write_results,
+    Campaign, CampaignOptions, Database, Done, Effect, Noticed, Operation, Outcome, System, react, table,
+    write_results,
 };
 use rotproof_record::table::TableReader;
 use rotproof_subject::FileSystem;
@@ -111,6 +112,59 @@ fn what_is_known_of_zfs_is_found() {
     assert_eq!(noticed("directory/all/flip/readdir").0, "E");
     assert_eq!(noticed("mos_object_set/one/flip/mount").0, "R");
     assert_eq!(cell(&campaign, "data/one/flip/mount").letters(), "-");
+}
+
+/// SQLite has no checksums of its pages, and one of every frame of its log, by which it takes what is rotten for the log's end.
+#[test]
+fn what_is_known_of_sqlite_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = CampaignOptions {
+        kinds: ["table_leaf", "index_interior", "rollback_header"].map(str::to_owned).to_vec(),
+        effects: vec![Effect::Flip, Effect::Zeros, Effect::WriteError, Effect::LostWrite],
+        ..options(System::Database(Database::Sqlite), folder.path())
+    };
+    let campaign = done(&options);
+    let letters = |campaign: &Campaign, name: &str| cell(campaign, name).letters().to_owned();
+    for (name, expected) in [
+        ("table_leaf/one/flip/select", "B"),
+        ("table_leaf/one/zeros/select", "E"),
+        ("table_leaf/one/write_error/insert", "E"),
+        ("table_leaf/one/lost_write/insert", "b"),
+        ("table_leaf/one/flip/open", "-"),
+        ("index_interior/one/zeros/index_lookup", "E"),
+        // Without its header there is no journal, and half a transaction stays.
+        ("rollback_header/one/zeros/recover", "b"),
+    ] {
+        assert_eq!(letters(&campaign, name), expected, "{:?}", cell(&campaign, name));
+    }
+    assert_eq!(campaign.cells.len(), 3 * 4 * 9);
+    for done in &campaign.cells {
+        assert!(!matches!(done.outcome, Outcome::Unknown(_) | Outcome::Hung(_)), "{done:?}");
+    }
+    let text = table(&campaign);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn what_is_known_of_sqlites_write_ahead_log_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = CampaignOptions {
+        kinds: ["wal_header", "wal_commit", "table_leaf"].map(str::to_owned).to_vec(),
+        effects: vec![Effect::Noise, Effect::ReadError],
+        ..options(System::Database(Database::SqliteWal), folder.path())
+    };
+    let campaign = done(&options);
+    let letters = |name: &str| cell(&campaign, name).letters().to_owned();
+    // What was committed is gone without a word.
+    assert_eq!(
+        (letters("wal_header/one/noise/select"), letters("wal_commit/one/noise/select")),
+        ("B".into(), "B".into())
+    );
+    assert_eq!(
+        (letters("wal_header/one/read_error/open"), letters("table_leaf/one/noise/select")),
+        ("E".into(), "E".into())
+    );
+    assert!(campaign.cells.iter().any(|done| done.cell.operation == Operation::Checkpoint));
 }
 
 #[test]

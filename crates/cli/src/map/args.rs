@@ -8,14 +8,15 @@ use rotproof_spec::Bytes;
 /// `rotproof map`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-It reads ext4, xfs, btrfs and ZFS, and never writes. What a mounted file system
-has in memory alone is not seen; run `sync` first, and prefer one at rest.")]
+It reads ext4, xfs, btrfs and ZFS, databases of SQLite, their journals and
+their write-ahead logs, and never writes. What a mounted file system has in
+memory alone is not seen; run `sync` first, and prefer one at rest.")]
 pub struct MapArgs {
-    /// A block device or an image with a file system
+    /// A block device or an image with a file system, or a file of SQLite
     #[arg(value_name = "DEVICE|IMAGE")]
     pub device: PathBuf,
 
-    /// What this block of the file system is
+    /// What this block is, from 0; page 1 of a database is block 0
     #[arg(long, value_name = "N", conflicts_with_all = ["kind", "picture"])]
     pub block: Option<u64>,
 

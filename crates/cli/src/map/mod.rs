@@ -1,4 +1,4 @@
-//! `rotproof map`: what every block of a file system is.
+//! `rotproof map`: what every block of a file system is, or every page of a database.
 
 mod args;
 mod picture;
@@ -106,8 +106,7 @@ fn read_map(device: &Path) -> Result<Map, CommandError> {
         }
         _ => read(&cached, ReadOptions { names: true }),
     };
-    Ok(found
-        .map_err(|error| error.while_doing(format!("reading the file system on {}", device.display())))?)
+    Ok(found.map_err(|error| error.while_doing(format!("reading {}", device.display())))?)
 }
 
 /// The offset that was asked for.
@@ -134,6 +133,7 @@ fn owner(map: &Map, extent: &Extent) -> String {
     let number = match (owner.inode, owner.tree) {
         (Some(inode), Some(tree)) => format!("inode {inode} of tree {tree}"),
         (Some(inode), None) => format!("inode {inode}"),
+        (None, Some(root)) if map.file_system == FileSystemKind::Sqlite => format!("root page {root}"),
         (None, Some(tree)) => format!("tree {tree}"),
         (None, None) => return String::new(),
     };

@@ -5,5 +5,6 @@ mod ext4;
 mod image;
 mod seeds;
 mod speed;
+mod sqlite;
 mod xfs;
 mod zfs;
