@@ -9,8 +9,17 @@
 //! its pristine data), and the [`Ledger`] of it. Each queue has a [`Gate`], at which its requests begin; a
 //! [`Passage`] says step by step what is to be done with one.
 //!
-//! This crate decides; it knows no device, so that the same engine can stand behind a C interface in a stack that is
-//! not ours. Who carries requests to a device and back is the layer above.
+//! This crate decides what is injected and changes the bytes. It knows no device, so that the same engine can stand behind a C
+//! interface in a stack that is not ours. Who carries requests to a device and back is the layer above.
+//!
+//! | to find out | read |
+//! |---|---|
+//! | what can be written in a rule | `rule`, `matching`, `target`, `schedule`, `effect`; as text `effect_form`, `short_form` |
+//! | how a rule is found for a request | `index`, `content_index`, `coarse_map`; its state while it runs: `active_rule`, `aims` |
+//! | what is decided for a request | `evaluator`, from `decided` matches to an `injection`; in which order: `passage` |
+//! | how bytes are changed | `corruption`: the deviation of a block, down to the bit; `overlay`: which blocks have one |
+//! | what is remembered | `record`, `ledger`, `packed`, `spilled`, `since`; read again: `read_ledger`, `replay` |
+//! | several places for faults | `sites` |
 
 #[cfg(test)]
 extern crate self as rotproof_fault;

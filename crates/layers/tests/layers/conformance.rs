@@ -7,8 +7,11 @@ use rotproof_block::leaf::MemoryDevice;
 use rotproof_block::{ContentHash, Device, Result};
 use rotproof_layers::{DedupDevice, DedupOptions, StackEnvironment, StackSpec, StatsDevice, open};
 
+use rotproof_volume::checksum::{ChecksumDevice, ChecksumOptions};
+use rotproof_volume::concat::ConcatDevice;
 use rotproof_volume::mirror::{MirrorDevice, MirrorOptions};
 use rotproof_volume::stripe::StripeDevice;
+use rotproof_volume::versions::{VersionsDevice, VersionsOptions};
 
 use crate::devices::{Awake, with_faults};
 
@@ -64,7 +67,7 @@ fn the_stats_layer_keeps_the_contract() {
 
 type Layer<'a> = &'a dyn Fn(Arc<dyn Device>) -> Arc<dyn Device>;
 
-/// Every layer there is must be in here.
+/// Every layer must be in here, or have such a test beside it (`record`, `write_cache`).
 #[test]
 fn every_layer_passes_the_context_on_to_what_is_below_it() {
     // So that the layer has requests of its own to make: old data, edges of blocks, places that stay bad.
@@ -78,7 +81,7 @@ fn every_layer_passes_the_context_on_to_what_is_below_it() {
         "write, tag=jammy.*, every=4, sticky: medium_error",
     ]
     .map(str::to_owned);
-    let layers: [(&str, Layer<'_>); 7] = [
+    let layers: [(&str, Layer<'_>); 10] = [
         ("faults without rules", &|below| with_faults(below, &[]).0),
         ("faults", &|below| with_faults(below, &busy).0),
         ("stats", &|below| StatsDevice::new(below, "it")),
@@ -86,6 +89,9 @@ fn every_layer_passes_the_context_on_to_what_is_below_it() {
         ("stripe", &|below| {
             StripeDevice::new(vec![below, memory(512).expect("memory")], 16_384).expect("sizes fit")
         }),
+        ("concat", &|below| ConcatDevice::new(vec![below, memory(512).expect("memory")]).expect("sizes fit")),
+        ("checksum", &|below| ChecksumDevice::open(below, ChecksumOptions::default()).expect("sizes fit")),
+        ("versions", &|below| VersionsDevice::open(below, VersionsOptions::default()).expect("sizes fit")),
         ("mirror", &|below| {
             let members = vec![with_faults(below, &[]).0 as Arc<dyn Device>, memory(512).expect("memory")];
             MirrorDevice::new(members, MirrorOptions::default()).expect("sizes fit")
