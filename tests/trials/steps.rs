@@ -141,6 +141,40 @@ fn the_states_of_the_moment_at_which_a_guest_was_killed_have_all_that_it_acknowl
     rig.assert_nothing_left();
 }
 
+/// A canary: a store that acknowledges its fourth file before that is durable, and makes it durable right after. Nothing but a power loss
+/// at that very moment shows it.
+#[test]
+fn a_store_that_is_wrong_at_one_moment_only_is_caught_where_the_power_goes_with_that_mark() {
+    let rig = Rig::new();
+    let killed_at = |mark: &str| {
+        let run = rig.run(&Trial::new(format!(
+            "stack: [ memory: {{ size: 64MiB }}, faults, record ]\nsubject: ext4\nstop: kill_with_power\n\
+             faults: [ 'any, mark={mark}, during=run: power_cut' ]\nload:\n  command:\n    run: |\n      \
+             for n in 1 2 3 4 5 6; do\n        \
+             head -c 8192 /dev/zero | tr '\\0' $n > {{target}}/file$n\n        \
+             test $n != 4 || \"$ROTPROOF\" mark \"file $n is durable\"\n        \
+             sync {{target}}/file$n {{target}} || exit 1\n        \
+             test $n = 4 || \"$ROTPROOF\" mark \"file $n is durable\"\n      done\n    check: |\n      \
+             for n in $(sed -n 's/^file \\([0-9]\\) is durable$/\\1/p' \"$ROTPROOF_MARKS\"); do\n        \
+             test \"$(cat {{target}}/file$n | tr -d -c $n | wc -c)\" = 8192 || exit 1\n      done\n\
+             crash: {{ states: 60, at: kill }}\n\
+             expect: {{ unknown: any, states: \">= 1\", failing_states: any, exit: any, check_exit: any }}\n"
+        )));
+        run.assert_passed();
+        (run.count("failing_states"), run)
+    };
+    for mark in ["2", "\"file 2 is durable\"", "5"] {
+        let (failing, run) = killed_at(mark);
+        assert_eq!(failing, 0, "{mark}: {}", run.text);
+    }
+    let (failing, run) = killed_at("\"file 4 is durable\"");
+    assert!(failing > 0, "{}", run.text);
+    let witness = &run.json["crash"]["witnesses"][0];
+    assert!(witness["story"].as_str().is_some_and(|story| story.contains("file 4 is durable")), "{witness}");
+    assert!(killed_at("4").0 > 0);
+    rig.assert_nothing_left();
+}
+
 #[test]
 fn a_guest_keeps_nobody_elses_mounts() {
     let rig = Rig::new();

@@ -24,6 +24,20 @@ const BUSY_INTERVAL: Duration = Duration::from_millis(10);
 /// a log that was not replayed, without which xfs_repair only guesses.
 const NOT_LOOKED: [&str; 5] =
     ["resource busy", "exit code 8", "exit code 16", "exit code 32", "valuable metadata changes in a log"];
+/// What the kernel says of a file system that is not whole, be it as a warning: btrfs tells so of checksums.
+const COMPLAINTS: [&str; 11] = [
+    "error",
+    "corrupt",
+    "bug",
+    "panic",
+    "inconsisten",
+    "unmount and run",
+    "shutting down",
+    "csum failed",
+    "verify failed",
+    "checksum mismatch",
+    "invalid checksum",
+];
 /// So many lines of a program or the kernel are told.
 const LINES_MAX: usize = 6;
 
@@ -173,6 +187,8 @@ impl MountCheck {
         let seed = mix(seed, crash.state.position, crash.state.survivors.len() as u64);
         for cut in second_cuts(&writes, count, seed) {
             self.scene.unmount()?;
+            // Showing another state forgets that a request has failed for no fault of this one.
+            self.image.check()?;
             self.image.show(snapshot.clone());
             for &write in &cut.kept {
                 self.image.write_again(&writes[write])?;
@@ -196,8 +212,11 @@ impl MountCheck {
         self.scene.forget()?;
         self.scene.kernel_words();
         if let Err(error) = self.scene.mount(&self.mount_options) {
-            // Two of the same identifier were mounted at one moment, which says nothing of what is on either.
-            let is_of_others = error.kind() == ErrorKind::Os(libc::EEXIST);
+            // Two of the same identifier were mounted at one moment, or this machine has no room, which says nothing of what is on it.
+            let is_of_others = matches!(
+                error.kind(),
+                ErrorKind::Os(libc::EEXIST | libc::ENOMEM | libc::EMFILE | libc::ENFILE)
+            );
             if error.kind() == ErrorKind::TimedOut || is_of_others {
                 return Err(error);
             }
@@ -236,7 +255,7 @@ fn last(lines: &[String]) -> String {
 /// Lines that a file system which is whole does not say.
 fn is_complaint(line: &str) -> bool {
     let line = line.to_lowercase();
-    ["error", "corrupt", "bug", "panic", "inconsisten", "unmount and run", "shutting down"].iter().any(|word| line.contains(word))
+    COMPLAINTS.iter().any(|word| line.contains(word))
         // Says what it does in case of errors, whether there are any or not.
         && !line.contains("errors=")
 }
@@ -266,3 +285,6 @@ impl Check for MountCheck {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -248,10 +248,10 @@ impl TreeOracle {
             let block = sector * SECTOR_BYTES / BLOCK_BYTES;
             let allowed: BTreeSet<Option<u8>> =
                 data.iter().map(|(blocks, _)| blocks.get(block).copied()).collect();
-            let is_zero = *found == Some(0) && allowed.len() > 1;
             let is_known = found.is_some() && allowed.contains(found);
-            // A block that was always there is written in place.
+            // A block that was always there is written in place, or beside it: it never shows zeros in between.
             let is_new = allowed.contains(&None);
+            let is_zero = *found == Some(0) && is_new;
             if !is_known && !is_zero && (self.promise.only_own_data || !is_new) {
                 return Err(format!("its sector {sector} holds {found:x?}, and one of {allowed:x?} it had"));
             }
@@ -265,7 +265,7 @@ impl TreeOracle {
 }
 
 /// Whether what is seen lies between these versions of one inode: of a size from the least to the most, and each sector of one of
-/// them, or zeros where they differ.
+/// them, or zeros where one of them has no block.
 fn is_one_of(versions: &[&Node], seen: &Seen) -> bool {
     let files: Vec<(&Vec<u8>, Option<u8>)> = versions
         .iter()
@@ -289,7 +289,7 @@ fn is_one_of(versions: &[&Node], seen: &Seen) -> bool {
         let block = sector * SECTOR_BYTES / BLOCK_BYTES;
         let allowed: BTreeSet<Option<u8>> =
             files.iter().map(|(blocks, _)| blocks.get(block).copied()).collect();
-        (found.is_some() && allowed.contains(found)) || (*found == Some(0) && allowed.len() > 1)
+        (found.is_some() && allowed.contains(found)) || (*found == Some(0) && allowed.contains(&None))
     })
 }
 

@@ -15,6 +15,7 @@ use rotproof_spec::Span;
 
 use crate::BLOCK_BYTES;
 use crate::aims::Aims;
+use crate::at_mark::MarkWait;
 use crate::chance::Chance;
 use crate::clock::Clock;
 use crate::decided::{BlockHit, Decided, RequestHit, Rewritten};
@@ -47,6 +48,8 @@ pub(crate) struct ActiveRule {
     matches: AtomicU64,
     /// Bytes of the matches so far, for a schedule that counts them.
     bytes: AtomicU64,
+    /// The mark that the schedule waits for.
+    mark: MarkWait,
     hits: AtomicU64,
     seed: u64,
     device_size: u64,
@@ -95,6 +98,7 @@ impl ActiveRule {
             number,
             matches: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+            mark: MarkWait::default(),
             hits: AtomicU64::new(0),
             flush_is_bad: AtomicBool::new(false),
             has_latched: AtomicBool::new(false),
@@ -179,6 +183,13 @@ impl ActiveRule {
         self.has_latched.store(false, Ordering::Relaxed);
     }
 
+    /// The load has set a mark.
+    pub(crate) fn note_mark(&self, text: &str) {
+        if let Some(wanted) = self.rule.schedule.mark() {
+            self.mark.note(wanted, text);
+        }
+    }
+
     /// How many matches the schedule has seen.
     pub(crate) fn matches(&self) -> u64 {
         self.matches.load(Ordering::Relaxed)
@@ -252,6 +263,9 @@ impl ActiveRule {
                 }
                 None if self.rule.schedule.byte().is_some() => {
                     (block_of_byte == Some(block)).then(|| self.effect_on(header, block, Some(visit)))
+                }
+                None if self.rule.schedule.mark().is_some() => {
+                    self.mark.is_first_after().then(|| self.effect_on(header, block, Some(visit)))
                 }
                 None => {
                     let comes_true = if self.draws_per_block(Per::Block) {
@@ -395,6 +409,8 @@ impl ActiveRule {
                     self.rule.schedule.hits(number)
                 } else if self.rule.schedule.byte().is_some() {
                     has_byte
+                } else if self.rule.schedule.mark().is_some() {
+                    self.mark.is_first_after()
                 } else {
                     self.comes_true(header, visit)
                 };

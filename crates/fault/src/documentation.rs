@@ -175,6 +175,7 @@ fn hits(plan: Plan, seed: u64) -> u64 {
     {
         for step in 0..steps {
             let submitted = Time((from_ms + step * 10) * 1_000_000);
+            engine.mark(&format!("transaction {step} acknowledged"));
             let tag = tags[step as usize % tags.len()];
             let mut send = |operation, offset, length, payload: &[u8]| {
                 let origin = if step % 7 == 6 { Origin::Scrub } else { Origin::Host };

@@ -441,6 +441,13 @@ impl Engine {
         &self.ledger
     }
 
+    /// The load has set a mark. Rules that wait for it hit the first match that is submitted from now on; those that are paused do not
+    /// count it.
+    pub fn mark(&self, text: &str) {
+        let index = self.index.load();
+        index.rules.iter().filter(|rule| index.acts(rule)).for_each(|rule| rule.note_mark(text));
+    }
+
     /// What each rule has met and done so far, in the order in which they were added; removed ones too.
     pub fn report(&self) -> Vec<RuleReport> {
         self.forget_leaving(&mut self.changes.lock());

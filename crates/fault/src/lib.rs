@@ -26,6 +26,7 @@ extern crate self as rotproof_fault;
 
 mod active_rule;
 mod aims;
+mod at_mark;
 mod chance;
 mod clock;
 mod coarse_map;
@@ -83,6 +84,7 @@ mod validate;
 mod visits;
 mod zeros;
 
+pub use at_mark::AtMark;
 pub use chance::Chance;
 pub use contradiction::validate_all;
 pub use delay::{Delay, Histogram};

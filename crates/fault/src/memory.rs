@@ -242,10 +242,10 @@ impl Rule {
                 "leave it out for a flip, or take `sticky` for a bit that is stuck",
             ),
         }
-        if matches!(self.schedule, Schedule::Byte(_)) {
+        if matches!(self.schedule, Schedule::Byte(_) | Schedule::Mark(_)) {
             problems.add_with_help(
                 &path.key("schedule"),
-                "memory has no requests whose bytes could be counted",
+                "memory has no requests whose bytes could be counted, or that could follow a mark",
                 "take once, nth, every or a window of time such as { at: 10s, for: 5s }",
             );
         } else if !self.schedule.is_counted() && !matches!(self.schedule, Schedule::Time { .. }) {

@@ -1,4 +1,5 @@
-//! When a rule hits: a pure function of the number of the match, of the bytes up to it, of its time, or of chance.
+//! When a rule hits: a pure function of the number of the match, of the bytes up to it, of its time, of chance, or of what the load
+//! has said before it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,6 +10,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::at_mark::AtMark;
 use crate::chance::Chance;
 
 /// Which of a rule's matches are hits. Matches are numbered from 1, per rule.
@@ -25,6 +27,8 @@ pub enum Schedule {
     Nth(u64),
     /// The match with the n-th byte only, counted over all matches from 1.
     Byte(Bytes),
+    /// The first match after the load has set a mark.
+    Mark(AtMark),
     /// At regular distances.
     Every(Cycle),
     /// The matches of these numbers, both ends included.
@@ -109,7 +113,14 @@ impl Cycle {
 impl Schedule {
     /// Whether the number of a match alone decides.
     pub fn is_counted(self) -> bool {
-        !matches!(self, Self::Byte(_) | Self::Probability { .. } | Self::Time { .. } | Self::Within { .. })
+        !matches!(
+            self,
+            Self::Byte(_)
+                | Self::Mark(_)
+                | Self::Probability { .. }
+                | Self::Time { .. }
+                | Self::Within { .. }
+        )
     }
 
     /// Whether match `number` (from 1) is a hit, for a schedule that counts.
@@ -121,7 +132,11 @@ impl Schedule {
             Self::Nth(n) => number == n,
             Self::Every(cycle) => cycle.hits(number),
             Self::Between { from, to } => (from..=to).contains(&number),
-            Self::Byte(_) | Self::Probability { .. } | Self::Time { .. } | Self::Within { .. } => false,
+            Self::Byte(_)
+            | Self::Mark(_)
+            | Self::Probability { .. }
+            | Self::Time { .. }
+            | Self::Within { .. } => false,
         }
     }
 
@@ -129,6 +144,14 @@ impl Schedule {
     pub(crate) fn byte(self) -> Option<u64> {
         match self {
             Self::Byte(Bytes(number)) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// The mark that it waits for, if it does.
+    pub fn mark(self) -> Option<AtMark> {
+        match self {
+            Self::Mark(mark) => Some(mark),
             _ => None,
         }
     }
@@ -173,6 +196,8 @@ struct Form {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     byte: Option<Bytes>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    mark: Option<AtMark>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     every: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     burst: Option<u64>,
@@ -193,7 +218,7 @@ struct Form {
 }
 
 const EXPECTING: &str = "a schedule: all, once, { every: 3 }, { after: 3 }, { nth: 3 }, { byte: 64KiB }, \
-                         { burst: 2, every: 10 }, { from: 5, to: 9 }, { probability: 1% } or { at: 10s, for: 5s }";
+                         { mark: 17 }, { burst: 2, every: 10 }, { from: 5, to: 9 }, { probability: 1% } or { at: 10s, for: 5s }";
 
 impl Form {
     fn of(schedule: Schedule) -> Self {
@@ -203,6 +228,7 @@ impl Form {
             Schedule::After(n) => Self { after: Some(n), ..form },
             Schedule::Nth(n) => Self { nth: Some(n), ..form },
             Schedule::Byte(number) => Self { byte: Some(number), ..form },
+            Schedule::Mark(mark) => Self { mark: Some(mark), ..form },
             Schedule::Every(Cycle { n, burst, offset }) => Self {
                 every: Some(n),
                 burst: (burst != 1).then_some(burst),
@@ -223,6 +249,7 @@ impl Form {
             ("after", self.after.is_some()),
             ("nth", self.nth.is_some()),
             ("byte", self.byte.is_some()),
+            ("mark", self.mark.is_some()),
             ("every", self.every.is_some()),
             ("from", self.from.is_some()),
             ("probability", self.probability.is_some()),
@@ -247,6 +274,7 @@ impl Form {
             Self { after: Some(n), .. } => Ok(Schedule::After(n)),
             Self { nth: Some(n), .. } => Ok(Schedule::Nth(n)),
             Self { byte: Some(number), .. } => Ok(Schedule::Byte(number)),
+            Self { mark: Some(mark), .. } => Ok(Schedule::Mark(mark)),
             Self { every: Some(n), burst, offset, .. } => {
                 Ok(Schedule::Every(Cycle { n, burst: burst.unwrap_or(1), offset: offset.unwrap_or(0) }))
             }
@@ -293,10 +321,13 @@ impl<'de> Deserialize<'de> for Schedule {
                         Err(E::custom(format!("`{word}` needs a number: {{ {word}: 3 }}")))
                     }
                     "byte" => Err(E::custom("`byte` needs a number of bytes: { byte: 64KiB }")),
+                    "mark" => Err(E::custom(
+                        "`mark` needs a number or a text: { mark: \"transaction 17 acknowledged\" }",
+                    )),
                     "probability" => Err(E::custom("`probability` needs one: { probability: 1% }")),
                     _ => Err(E::unknown_variant(
                         word,
-                        &["all", "once", "after", "every", "nth", "byte", "probability"],
+                        &["all", "once", "after", "every", "nth", "byte", "mark", "probability"],
                     )),
                 }
             }
@@ -316,11 +347,12 @@ impl JsonSchema for Schedule {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let (chance, per, span, bytes) = (
+        let (chance, per, span, bytes, mark) = (
             generator.subschema_for::<Chance>(),
             generator.subschema_for::<Per>(),
             generator.subschema_for::<Span>(),
             generator.subschema_for::<Bytes>(),
+            generator.subschema_for::<AtMark>(),
         );
         let with_number = |word: &str, description: &str| {
             json_schema!({
@@ -342,6 +374,13 @@ impl JsonSchema for Schedule {
                     "type": "object",
                     "properties": { "byte": bytes },
                     "required": ["byte"],
+                    "additionalProperties": false
+                },
+                {
+                    "description": "The first match after the load has set this mark.",
+                    "type": "object",
+                    "properties": { "mark": mark },
+                    "required": ["mark"],
                     "additionalProperties": false
                 },
                 {
@@ -447,6 +486,8 @@ mod tests {
             Schedule::After(3),
             Schedule::Nth(5),
             Schedule::Byte(Bytes(64 << 10)),
+            Schedule::Mark(AtMark::Nth(17)),
+            Schedule::Mark(AtMark::text("transaction 17 acknowledged")),
             cycle(3, 1, 0),
             cycle(10, 4, 2),
             Schedule::Between { from: 2, to: 9 },
@@ -467,6 +508,8 @@ mod tests {
         assert!(complaint("{\"from\": 3}").contains("needs `to`"));
         assert!(complaint("{\"for\": \"3s\"}").contains("belongs to `at`"));
         assert!(complaint("{}").contains("empty map"));
+        assert!(complaint("\"mark\"").contains("transaction 17"));
+        assert!(complaint("{\"mark\": -1}").contains("from 1"));
         assert!(complaint("\"byte\"").contains("{ byte: 64KiB }"));
         assert!(complaint("{\"byte\": \"1KiB\", \"nth\": 4}").contains("only one"));
     }

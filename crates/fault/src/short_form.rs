@@ -31,6 +31,7 @@ use std::str::FromStr;
 
 use rotproof_spec::nearest;
 
+use crate::at_mark::AtMark;
 use crate::effect::Effect;
 use crate::effect_form::{NAMES, effect_of};
 use crate::matching::{Match, OperationMatch};
@@ -38,11 +39,11 @@ use crate::one_or_many::OneOrMany;
 use crate::rule::{AwakePhase, Persistence, Rule};
 use crate::schedule::{Cycle, Per, Schedule};
 use crate::seen::Seen;
-use crate::short_text::{Quoted, quoted, split_outside};
+use crate::short_text::{Quoted, in_quotes, quoted, split_outside};
 use crate::target::{KindCopies, Target};
 
 /// Words that stand alone before the colon, and keys that take a value.
-pub(crate) const CONDITIONS: [&str; 32] = [
+pub(crate) const CONDITIONS: [&str; 33] = [
     "read",
     "write",
     "flush",
@@ -58,6 +59,7 @@ pub(crate) const CONDITIONS: [&str; 32] = [
     "every",
     "nth",
     "byte",
+    "mark",
     "burst",
     "matches",
     "probability",
@@ -160,7 +162,7 @@ fn apply_condition<'a>(rule: &mut Rule, given: &mut Given<'a>, condition: &'a st
             given.note("schedule", word)?;
             rule.schedule = if word == "once" { Schedule::Once } else { Schedule::All };
         }
-        "after" | "every" | "nth" | "byte" | "burst" | "matches" | "probability" | "at" => {
+        "after" | "every" | "nth" | "byte" | "mark" | "burst" | "matches" | "probability" | "at" => {
             let parsed = parse_schedule(word, value)?;
             rule.schedule = match rule.schedule.together_with(parsed) {
                 Some(both) => both,
@@ -247,6 +249,11 @@ fn parse_schedule(word: &str, value: Option<&str>) -> Result<Schedule, String> {
     match word {
         "after" => number(word, needed(word, value, "3")?).map(Schedule::After),
         "nth" => number(word, needed(word, value, "3")?).map(Schedule::Nth),
+        "mark" => {
+            let text = needed(word, value, "17")?;
+            let number = text.parse().ok().map(AtMark::Nth);
+            number.map_or_else(|| quoted(text).map(|text| AtMark::text(&text)), Ok).map(Schedule::Mark)
+        }
         "byte" => Ok(Schedule::Byte(needed(word, value, "64KiB")?.parse()?)),
         "every" => {
             let (n, offset) = with_offset(word, needed(word, value, "3")?)?;
@@ -461,6 +468,9 @@ impl fmt::Display for Rule {
             Schedule::Once => conditions.push("once".to_owned()),
             Schedule::After(n) => conditions.push(format!("after={n}")),
             Schedule::Nth(n) => conditions.push(format!("nth={n}")),
+            Schedule::Mark(AtMark::Nth(n)) => conditions.push(format!("mark={n}")),
+            // Quoted always: a text may be a number.
+            Schedule::Mark(AtMark::Text(text)) => conditions.push(format!("mark={}", in_quotes(text.name()))),
             Schedule::Byte(number) => conditions.push(format!("byte={number}")),
             Schedule::Every(Cycle { n, burst, offset }) => {
                 let offset = if offset == 0 { String::new() } else { format!("+{offset}") };
@@ -553,6 +563,8 @@ mod tests {
             ("once, every=3: error", "both give the schedule"),
             ("burst=5: error", "burst=5/100"),
             ("write, byte: error", "byte=64KiB"),
+            ("write, mark: error", "mark=17"),
+            ("write, mark=a b: error", "double quotes"),
             ("write, byte=x: error", "size"),
             ("byte=1MiB, nth=3: error", "both give the schedule"),
             ("matches=5: error", "matches=5..5"),

@@ -70,18 +70,23 @@ pub(crate) struct Quoted<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.0.is_empty() && self.0.chars().all(is_plain) {
-            return f.write_str(self.0);
+        match !self.0.is_empty() && self.0.chars().all(is_plain) {
+            true => f.write_str(self.0),
+            false => f.write_str(&in_quotes(self.0)),
         }
-        f.write_str("\"")?;
-        for character in self.0.chars() {
-            if matches!(character, '"' | '\\') {
-                f.write_str("\\")?;
-            }
-            write!(f, "{character}")?;
-        }
-        f.write_str("\"")
     }
+}
+
+/// The text in double quotes, so that [`quoted`] gives it back.
+pub(crate) fn in_quotes(text: &str) -> String {
+    let mut quotes = String::from('"');
+    for character in text.chars() {
+        if matches!(character, '"' | '\\') {
+            quotes.push('\\');
+        }
+        quotes.push(character);
+    }
+    quotes + "\""
 }
 
 #[cfg(test)]

@@ -205,6 +205,11 @@ impl Sites {
         drop(self.common.on_cut.set(on_cut));
     }
 
+    /// As [`Engine::mark`], at all places.
+    pub fn mark(&self, text: &str) {
+        self.engines.iter().for_each(|engine| engine.mark(text));
+    }
+
     /// As [`Engine::set_place`], for a rule of any place.
     pub fn set_place(&self, name: &str, offset: u64) -> Result<()> {
         self.home(name)?.set_place(name, offset)

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use rotproof_block::ContentHash;
 use rotproof_spec::{ByteRange, Bytes, End, Span};
 
+use crate::at_mark::AtMark;
 use crate::power_cut::{Keeps, PowerCut};
 use crate::target::KindCopies;
 use crate::{
@@ -139,6 +140,9 @@ fn any_schedule() -> impl Strategy<Value = Schedule> {
         }),
         any::<u64>().prop_map(Schedule::Nth),
         any::<u64>().prop_map(|number| Schedule::Byte(Bytes(number))),
+        any::<u64>().prop_map(|number| Schedule::Mark(AtMark::Nth(number))),
+        prop::sample::select(vec!["17", "transaction 17", "a \"b\" \\, c: d"])
+            .prop_map(|text| Schedule::Mark(AtMark::text(text))),
         (0..100u64, any::<u64>(), option::of(any::<u64>())).prop_map(|(percent, at, lasts)| {
             Schedule::Within {
                 chance: format!("{percent}%").parse().expect("a probability"),

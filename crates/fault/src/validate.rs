@@ -1,8 +1,10 @@
 //! What makes no sense in one rule.
 
+use rotproof_block::Tag;
 use rotproof_spec::{ByteRange, Bytes, End, Path, Problems, nearest};
 
 use crate::BLOCK_BYTES;
+use crate::at_mark::AtMark;
 use crate::chance::Chance;
 use crate::delay::Delay;
 use crate::effect::{Bits, Direction, Effect, SECTORS, Tear};
@@ -54,6 +56,10 @@ impl Rule {
                 "to hit every match, leave the schedule out",
             ),
             Schedule::Nth(0) => (never("nth", "`nth: 0`".into()), "matches are counted from 1"),
+            Schedule::Mark(AtMark::Nth(0)) => (never("mark", "`mark: 0`".into()), "marks are counted from 1"),
+            Schedule::Mark(AtMark::Text(Tag::NONE)) => {
+                (never("mark", "a mark without a text".into()), "give the text that the load sets")
+            }
             Schedule::Byte(Bytes(0)) => (never("byte", "`byte: 0`".into()), "bytes are counted from 1"),
             Schedule::Byte(_) if self.matching.operation == Some(OperationMatch::Flush) => (
                 (
@@ -357,6 +363,8 @@ mod tests {
             ("every=0: error", "schedule.every", "never hits"),
             ("nth=0: error", "schedule.nth", "never hits"),
             ("byte=0: error", "schedule.byte", "never hits"),
+            ("mark=0: error", "schedule.mark", "never hits"),
+            ("mark=\"\": error", "schedule.mark", "never hits"),
             ("flush, byte=64KiB: error", "schedule.byte", "flushes carry no bytes"),
             ("burst=0/5: error", "schedule.burst", "never hits"),
             ("burst=6/5: error", "schedule.burst", "more than the 5"),

@@ -88,6 +88,19 @@ fn what_an_fsync_made_durable_is_missed() {
 }
 
 #[test]
+fn zeros_are_no_version_of_a_block_that_is_written_again() {
+    let steps = [Step { operation: Operation::Overwrite("A/foo"), persist: Persist::Nothing }];
+    for mode in ["data=ordered", "data=journal", "data=writeback"] {
+        let folder = folder(&[]);
+        let path = folder.path().join("A/foo");
+        let size = std::fs::metadata(&path).expect("it is there").len() as usize;
+        std::fs::write(&path, vec![0; size]).expect("there is room");
+        let findings = look_in(mode, folder.path(), &steps, &[begin_mark(1)]);
+        assert!(findings.iter().any(|finding| finding.kind == "content"), "{mode}: {findings:?}");
+    }
+}
+
+#[test]
 fn what_nobody_did_is_found() {
     let steps = [Step { operation: Operation::Rename("A/foo", "B/foo"), persist: Persist::Nothing }];
     type Harm = fn(&Path);

@@ -9,8 +9,9 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use rotproof_block::{ContentHash, Operation, Phase};
 use rotproof_fault::{
-    AwakePhase, Bits, By, Cycle, Delay, Direction, Draw, Effect, Errno, HashText, Match, Moment, NewPart,
-    OneOrMany, OperationMatch, Per, Persistence, Rule, RuleState, Schedule, Seen, SeenBlock, Target, Tear,
+    AtMark, AwakePhase, Bits, By, Cycle, Delay, Direction, Draw, Effect, Errno, HashText, Match, Moment,
+    NewPart, OneOrMany, OperationMatch, Per, Persistence, Rule, RuleState, Schedule, Seen, SeenBlock, Target,
+    Tear,
 };
 use rotproof_spec::{ByteRange, Bytes, End, Span};
 
@@ -32,7 +33,11 @@ pub enum Step {
     Add(Box<Rule>),
     /// The number of a rule, to be taken modulo how many there are.
     Set(usize, RuleState),
+    /// The load sets the mark with this text.
+    Mark(&'static str),
 }
+
+const MARKS: [&str; 3] = ["one", "two", "three"];
 
 /// A request, and whether the device below fails it.
 #[derive(Clone, Debug)]
@@ -51,6 +56,7 @@ pub fn any_case() -> impl Strategy<Value = Case> {
         12 => any_request().prop_map(Step::Ask),
         1 => any_rule().prop_map(|rule| Step::Add(Box::new(rule))),
         2 => (any::<usize>(), state).prop_map(|(rule, state)| Step::Set(rule, state)),
+        2 => select(MARKS.to_vec()).prop_map(Step::Mark),
     ];
     (vec(any_rule(), 0..5), vec(step, 1..70)).prop_map(|(rules, steps)| Case { rules, steps })
 }
@@ -188,6 +194,8 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         1 => (1u64..6, 0u64..6).prop_map(|(from, more)| Schedule::Between { from, to: from + more }),
         1 => (1u64..4).prop_map(Schedule::Nth),
         1 => (1..3 * DEVICE_BYTES / 2).prop_map(|number| Schedule::Byte(Bytes(number))),
+        1 => (1u64..5).prop_map(|number| Schedule::Mark(AtMark::Nth(number))),
+        1 => select(MARKS.to_vec()).prop_map(|text| Schedule::Mark(AtMark::text(text))),
     ];
     let bit = (0u32..4096, 0u8..8).prop_map(|(byte, bit)| Bits::At { byte, bit });
     let effect = prop_oneof![

@@ -43,6 +43,10 @@ fn compare(case: &Case) -> Result<(), TestCaseError> {
                 prop_assert_eq!(engine.set_state(&Model::name(rule), *state).is_ok(), is_there);
             }
             Step::Set(..) => {}
+            Step::Mark(text) => {
+                engine.mark(text);
+                model.mark(text);
+            }
         }
     }
     let records = engine.ledger().records().expect("in memory");

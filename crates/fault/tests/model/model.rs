@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use rotproof_block::{ContentHash, Operation, Phase};
 use rotproof_fault::{
-    Bits, By, Delay, Effect, Moment, OperationKind, Rule, RuleState, Schedule, Seen, SeenBlock, Target,
+    AtMark, Bits, By, Delay, Effect, Moment, OperationKind, Rule, RuleState, Schedule, Seen, SeenBlock,
+    Target,
 };
 use rotproof_spec::{ByteRange, End};
 
@@ -52,6 +53,9 @@ pub struct Model {
     pub matches: Vec<u64>,
     /// Bytes of the matches of each rule.
     bytes: Vec<u64>,
+    /// What the load has said while the rule acted, in order; a rule that has hit what came after its mark waits no more.
+    marks: Vec<Vec<String>>,
+    is_past_mark: Vec<bool>,
     pub records: Vec<Injection>,
     /// The device as it should be.
     truth: Vec<u8>,
@@ -81,6 +85,8 @@ impl Model {
             states: vec![RuleState::Active; rules.len()],
             matches: vec![0; rules.len()],
             bytes: vec![0; rules.len()],
+            marks: vec![Vec::new(); rules.len()],
+            is_past_mark: vec![false; rules.len()],
             records: Vec::new(),
             truth: vec![0; size],
             shown: vec![0; size],
@@ -109,10 +115,19 @@ impl Model {
         self.states.push(RuleState::Active);
         self.matches.push(0);
         self.bytes.push(0);
+        self.marks.push(Vec::new());
+        self.is_past_mark.push(false);
         self.bad_flush.push(false);
         self.chosen.push(None);
         self.awaited.push(0);
         Self::name(self.rules.len() - 1)
+    }
+
+    /// The load sets a mark.
+    pub fn mark(&mut self, text: &str) {
+        for rule in (0..self.rules.len()).filter(|&rule| self.acts(rule)).collect::<Vec<_>>() {
+            self.marks[rule].push(text.to_owned());
+        }
     }
 
     /// False if the rule is gone.
@@ -365,6 +380,13 @@ impl Model {
         self.bytes[index] += bytes;
         match self.rules[index].schedule {
             Schedule::Byte(number) => before < number.0 && number.0 <= self.bytes[index],
+            Schedule::Mark(mark) => {
+                let has_come = match mark {
+                    AtMark::Nth(n) => self.marks[index].len() as u64 >= n,
+                    AtMark::Text(text) => self.marks[index].iter().any(|known| known == text.name()),
+                };
+                has_come && !std::mem::replace(&mut self.is_past_mark[index], true)
+            }
             schedule => schedule.hits(self.matches[index]),
         }
     }

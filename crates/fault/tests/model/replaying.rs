@@ -20,6 +20,10 @@ fn run(case: &Case, replay: Option<&Replay>) -> (Vec<Injection>, Vec<Outcome>) {
     let mut carrier = Carrier::new(&engine);
     let outcomes = case.steps.iter().zip(0..).filter_map(|(step, number)| match step {
         Step::Ask(ask) => Some(carrier.carry(ask, number * 1000)),
+        Step::Mark(text) => {
+            engine.mark(text);
+            None
+        }
         Step::Add(_) | Step::Set(..) => None,
     });
     let outcomes = outcomes.collect();

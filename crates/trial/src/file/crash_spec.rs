@@ -144,10 +144,7 @@ impl CrashSpec {
             SubjectSpec::Raw | SubjectSpec::Device => self.validate_of_bytes(trial, path, problems),
             _ => problems.add_with_help(
                 &Path::root().key("subject"),
-                format!(
-                    "states are mounted or read as a device, and {} is no file system of a kernel",
-                    trial.subject.name()
-                ),
+                format!("states are mounted, and {} is no file system of a kernel", trial.subject.name()),
                 "take ext4, xfs or btrfs, a machine with one of them, or raw or device",
             ),
         }

@@ -32,6 +32,7 @@ impl TrialFile {
             let never = self
                 .asleep(rule)
                 .or_else(|| self.untagged(rule))
+                .or_else(|| self.unmarked(rule))
                 .or_else(|| traffic.as_ref()?.never(index, rule));
             let told = match never {
                 Some(reason) => Some(("can", reason)),
@@ -113,6 +114,19 @@ impl TrialFile {
             ),
         };
         Some(("match.tag", why, help))
+    }
+
+    /// Only a command sets marks of its own; a load of blocks sets some where states of a power loss are explored.
+    fn unmarked(&self, rule: &Rule) -> Option<Reason> {
+        rule.schedule.mark()?;
+        let load = &self.load;
+        if load.command.is_some() || (load.personality.is_none() && self.crash.is_some()) {
+            return None;
+        }
+        let why = "it waits for a mark, and this load sets none".to_owned();
+        let help = "take a command as the load, which sets marks with `rotproof mark`, or another schedule"
+            .to_owned();
+        Some(("schedule", why, help))
     }
 
     /// How long the load lasts at the most, if that is said.

@@ -50,6 +50,10 @@ fn a_rule_that_can_never_hit_is_told_with_its_line_and_the_reason() {
             "faults[0].schedule: this rule can never hit: its schedule begins with match 257, and at most 256 blocks",
         ),
         (
+            "load: { total: 1MiB }\nfaults: ['write, mark=3: zeros']\n",
+            "waits for a mark, and this load sets none",
+        ),
+        (
             "load: { total: 1MiB, block_size: 64KiB }\nfaults: ['write, byte=1048577: error']\n",
             "waits for byte 1048577, and at most 1048576 bytes",
         ),

@@ -81,9 +81,11 @@ impl Programs {
             None => std::env::current_dir().doing(|| "looking for the folder of the trial".into())?,
         };
         let mut variables = conductor.variables((&target, kind), &trial_dir).to_vec();
-        let marks = match conductor.stack.recordings().is_empty() {
-            true => None,
-            false => Some(MarkServer::start(conductor.environment.run.scratch(), conductor.set_mark())?),
+        let are_wanted = !conductor.stack.recordings().is_empty()
+            || conductor.plan.rules.iter().any(|rule| rule.schedule.mark().is_some());
+        let marks = match are_wanted {
+            false => None,
+            true => Some(MarkServer::start(conductor.environment.run.scratch(), conductor.set_mark())?),
         };
         let socket = marks.as_ref().map(|marks| marks.path().display().to_string());
         variables.extend(socket.map(|path| ("ROTPROOF_MARK_SOCKET", path)));

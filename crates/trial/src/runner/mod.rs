@@ -439,15 +439,17 @@ struct Loaded {
 }
 
 impl Conductor<'_> {
-    /// Sets marks in the recordings of the stack, from any thread.
+    /// Sets marks in the recordings of the stack, from any thread, and tells the rules that wait for one.
     fn set_mark(&self) -> SetMark {
         let recordings = self.stack.recordings().to_vec();
-        let told = Arc::clone(&self.marks);
+        let (told, sites) = (Arc::clone(&self.marks), self.stack.sites.clone());
         Arc::new(move |text: &str| {
             told.lock().push(text.to_owned());
             for recording in &recordings {
                 recording.recorder.mark(recording.recorder.time_ns(), text);
             }
+            // Last: what a rule does because of it comes behind it in the recordings.
+            sites.mark(text);
         })
     }
 
