@@ -2,7 +2,8 @@
 //! states that a loss of power may leave of one. None may break a promise.
 //!
 //! What a life and a state are and what must hold is in `rotproof_matrix`. A seed that breaks one is printed. A life is lived again
-//! with `ROTPROOF_LIFE=SEED cargo test --package rotproof-matrix lives`, a story and its states are told again with
+//! with `ROTPROOF_LIFE=SEED cargo test --package rotproof-matrix lives`, one that changes while it is used with
+//! `ROTPROOF_LIFE_IN_USE=SEED`, a story and its states are told again with
 //! `ROTPROOF_POWER=SEED ROTPROOF_POWER_STATES=300 cargo test --package rotproof-matrix power`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +11,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use rotproof_block::Result;
-use rotproof_matrix::{Life, PowerLoss, life, power_loss};
+use rotproof_matrix::{Life, LifeInUse, PowerLoss, life, life_in_use, power_loss};
 
 use crate::Effort;
 use crate::figure::{Bar, Figure};
@@ -32,6 +33,24 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     found(Figure::from_rounds(name, "", &[(sum.operations as f64, 1.0)], None));
     let broken = [(done.broken as f64, 1.0)];
     found(Figure::from_rounds("lives in which a promise was broken", "", &broken, Some(Bar::Is(0.0))));
+    let seeds = if effort.is_quick { 50 } else { 1000 };
+    let mut sum = LifeInUse::default();
+    let done = through(seeds, "ROTPROOF_LIFE_IN_USE", &life_in_use, |one| {
+        sum.operations += one.operations;
+        sum.torn += one.torn;
+        one.changes.into_iter().for_each(|(name, count)| *sum.changes.entry(name).or_default() += count);
+    });
+    let name = format!(
+        "operations while {seeds} volumes changed, {} of the openings ended by a loss of power",
+        sum.torn
+    );
+    found(Figure::from_rounds(name, "", &[(sum.operations as f64, 1.0)], None));
+    for (change, count) in sum.changes {
+        found(Figure::from_rounds(format!("of their changes: {change}"), "", &[(count as f64, 1.0)], None));
+    }
+    let broken = [(done.broken as f64, 1.0)];
+    let name = "lives in use in which a promise was broken";
+    found(Figure::from_rounds(name, "", &broken, Some(Bar::Is(0.0))));
     let stories = if effort.is_quick { 10 } else { 200 };
     let mut sum = PowerLoss::default();
     let story = |seed| power_loss(seed, STATES);

@@ -204,7 +204,7 @@ impl Io {
     ) -> Result<(Option<(Buffer, T)>, bool)> {
         let mut newest: Option<(Buffer, T)> = None;
         let mut is_behind = false;
-        for copy in (0..self.copy_count).filter(|copy| self.is_current(*copy, offset, length)) {
+        for copy in self.current_copies(offset, length) {
             let Ok(bytes) = self.read_copy(copy, offset, length, context).await else { continue };
             let Some(found) = accepts(&bytes) else { continue };
             let before = newest.as_ref().map(|(_, of)| rank(of));
@@ -215,14 +215,17 @@ impl Io {
         }
         match newest {
             Some(_) => Ok((newest, is_behind)),
-            // Those that have missed something too, and errors told apart.
+            // Errors told apart.
             None => self.read_valid(offset, length, table, accepts, context).await.map(|found| (found, true)),
         }
     }
 
-    /// The copies that have missed nothing there.
+    /// The copies that have missed nothing there; all where every one has, as far as is known. What the others hold is older, or of
+    /// another volume, and may be whole all the same.
     pub(crate) fn current_copies(&self, offset: u64, length: usize) -> Vec<usize> {
-        (0..self.copy_count).filter(|copy| self.is_current(*copy, offset, length)).collect()
+        let current: Vec<usize> =
+            (0..self.copy_count).filter(|copy| self.is_current(*copy, offset, length)).collect();
+        if current.is_empty() { (0..self.copy_count).collect() } else { current }
     }
 
     /// Whether a copy has missed nothing there, as far as is known.
@@ -230,7 +233,7 @@ impl Io {
         self.copies.as_ref().is_none_or(|copies| copies.is_current(copy, offset, length as u64))
     }
 
-    /// What lies at `offset`, from the first copy of it that `accepts`; `None` if none does, or the medium cannot read it. A
+    /// What lies at `offset`, from the first copy of it that has missed nothing and that `accepts`; `None` if none does, or the medium cannot read it. A
     /// copy that does not is written anew from the one that does.
     ///
     /// Fails if none does and one could not be asked for any other reason than its medium, while another seems to be of
@@ -246,8 +249,10 @@ impl Io {
         let first = self.copies.as_ref().map_or(0, |copies| copies.choose(offset, length as u64));
         let (mut bad, mut failure, mut is_ours) = (Vec::new(), None, false);
         let mut none_read = true;
-        for turn in 0..self.copy_count {
-            let copy = (first + turn) % self.copy_count;
+        let mut copies = self.current_copies(offset, length);
+        let begin = copies.iter().position(|copy| *copy == first).unwrap_or(0);
+        copies.rotate_left(begin);
+        for copy in copies {
             let bytes = match self.read_copy(copy, offset, length, context).await {
                 Ok(bytes) => bytes,
                 Err(error) => {

@@ -10,7 +10,7 @@ use rotproof_block::{Error, ErrorKind, Result};
 /// How a copy begins.
 const MAGIC: [u8; 8] = *b"rotpvol\n";
 /// The newest format that this program reads and writes. A record is written in the oldest one that can say what it has to.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Bytes of a copy on the device.
 pub const COPY_BYTES: u64 = 64 << 10;
 /// Bytes at each end of a member that are not data.
@@ -27,6 +27,7 @@ const REGIONS_MAX: u64 = 4096;
 const REGION_BYTES_MIN: u64 = 4 << 20;
 
 const HEADER_BYTES: usize = 128;
+const SESSION_AT: usize = 104;
 const MEMBER_BYTES: usize = 32;
 const SEGMENT_BYTES: usize = 24;
 const SPARE_BYTES: usize = 16;
@@ -104,6 +105,17 @@ pub struct MemberEntry {
     pub missed: Bits,
     /// The regions that were being written, of the mirror that it begins: a bit each. Of the others nothing.
     pub written: Bits,
+    /// The newest record that it can have which whoever says this knows of.
+    pub known: Known,
+}
+
+/// A record among those of a volume that may have gone on apart: a session is one opening, whose records follow one another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// The session; 0 if nothing is known.
+    pub session: u64,
+    /// The last generation of it.
+    pub generation: u64,
 }
 
 /// What a member says.
@@ -123,6 +135,8 @@ pub struct MemberRecord {
     pub spares: Vec<u128>,
     /// Whether it was not closed in order.
     pub is_open: bool,
+    /// The opening of the volume that it was written in, which no other has that went on apart; 0 in older formats.
+    pub session: u64,
 }
 
 /// So many bits.
@@ -196,7 +210,7 @@ impl Layout {
     /// The oldest format that can say it.
     fn version(&self) -> u32 {
         match self.map {
-            Some(_) => VERSION,
+            Some(_) => 3,
             None if self.segments.len() == 1 && self.versions.is_none() => 1,
             None => 2,
         }
@@ -267,7 +281,9 @@ impl MemberRecord {
         let regions = self.layout.regions().div_ceil(8) as usize;
         let mut bytes = Vec::with_capacity(COPY_BYTES as usize);
         bytes.extend(MAGIC);
-        let version = self.layout.version().max(if self.spares.is_empty() { 1 } else { 2 });
+        let has_sessions = self.session != 0 || self.members.iter().any(|one| one.known != Known::default());
+        let least = if self.spares.is_empty() { 1 } else { 2 };
+        let version = self.layout.version().max(if has_sessions { VERSION } else { least });
         bytes.extend(version.to_le_bytes());
         let segments: &[Segment] = if version == 1 { &[] } else { &self.layout.segments };
         let length = HEADER_BYTES
@@ -295,10 +311,13 @@ impl MemberRecord {
             bytes.extend(at.to_le_bytes());
             bytes.extend(space_from.to_le_bytes());
         }
+        bytes.resize(SESSION_AT, 0);
+        bytes.extend(self.session.to_le_bytes());
         bytes.resize(HEADER_BYTES, 0);
         for member in &self.members {
             bytes.extend(member.id.to_le_bytes());
-            bytes.extend([0; 16]);
+            bytes.extend(member.known.session.to_le_bytes());
+            bytes.extend(member.known.generation.to_le_bytes());
             bytes.extend(&member.missed.0);
             bytes.extend(&member.written.0);
         }
@@ -336,7 +355,7 @@ impl MemberRecord {
             |why: &str| Error::new(ErrorKind::Invalid, format!("a record of a volume makes no sense: {why}"));
         let (index, count) = (usize::from(own.u16(48)), usize::from(own.u16(50)));
         let [ways, checksum, is_open, _]: [u8; 4] = own.take(52);
-        let is_first = version < 2;
+        let (is_first, has_sessions) = (version < 2, version > 3);
         let (segment_count, spare_count) =
             if is_first { (0, 0) } else { (usize::from(own.u16(60)), usize::from(own.u16(62))) };
         if count == 0 || count > MEMBERS_MAX || index >= count + spare_count {
@@ -374,7 +393,11 @@ impl MemberRecord {
         for start in (HEADER_BYTES..).step_by(stride).take(count) {
             let bits = |from: usize| Bits(own.0[from..from + regions].to_vec());
             let (missed, written) = (bits(start + MEMBER_BYTES), bits(start + MEMBER_BYTES + regions));
-            members.push(MemberEntry { id: own.u128(start), missed, written });
+            let known = match has_sessions {
+                true => Known { session: own.u64(start + 16), generation: own.u64(start + 24) },
+                false => Known::default(),
+            };
+            members.push(MemberEntry { id: own.u128(start), missed, written, known });
         }
         let spares_at = segments_at + segment_count * SEGMENT_BYTES;
         let spares = (0..spare_count).map(|number| own.u128(spares_at + number * SPARE_BYTES)).collect();
@@ -386,7 +409,23 @@ impl MemberRecord {
             members,
             spares,
             is_open: is_open != 0,
+            session: if has_sessions { own.u64(SESSION_AT) } else { 0 },
         }))
+    }
+
+    /// Whether whoever says this went on from that record, or from a later one of the same opening: then all that one says of others is
+    /// known here.
+    pub fn comes_after(&self, one: &Self) -> bool {
+        if one.session == 0 {
+            return false;
+        }
+        if one.session == self.session {
+            return one.generation <= self.generation;
+        }
+        let entry = self.members.iter().find(|entry| Some(entry.id) == one.own_id());
+        entry.is_some_and(|entry| {
+            entry.known.session == one.session && one.generation <= entry.known.generation
+        })
     }
 
     /// The number of the device that says it.
@@ -490,11 +529,13 @@ mod tests {
                         let (mut missed, written) =
                             (Bits::new(layout.regions()), Bits::new(layout.regions()));
                         missed.set(u64::from(bit) % layout.regions());
-                        MemberEntry { id, missed, written }
+                        let known = Known { session: u64::from(bit % 3), generation: u64::from(bit) };
+                        MemberEntry { id, missed, written, known }
                     })
                     .collect();
                 let index = members.len() + spares.len() - 1;
-                MemberRecord { volume, generation, index, layout, members, spares, is_open }
+                let session = generation % 3;
+                MemberRecord { volume, generation, index, layout, members, spares, is_open, session }
             })
     }
 
@@ -529,17 +570,26 @@ mod tests {
     #[test]
     fn a_later_version_is_refused_by_its_number() {
         let layout = Layout::plain(1, 65_536, 1, 1 << 20);
-        let entry = MemberEntry { id: 1, missed: Bits::new(1), written: Bits::new(1) };
+        let entry =
+            MemberEntry { id: 1, missed: Bits::new(1), written: Bits::new(1), known: Known::default() };
         let (members, spares) = (vec![entry], Vec::new());
-        let record =
-            MemberRecord { volume: 7, generation: 1, index: 0, layout, members, spares, is_open: false };
+        let record = MemberRecord {
+            volume: 7,
+            generation: 1,
+            index: 0,
+            layout,
+            members,
+            spares,
+            is_open: false,
+            session: 0,
+        };
         let mut bytes = record.encode(0);
         assert_eq!(bytes[8], 1, "what the first format can say is in the first format");
         bytes[8] = VERSION as u8 + 1;
         let length = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes")) as usize;
         seal(&mut bytes[..length]);
         let error = MemberRecord::decode(&bytes, 0).expect_err("is later");
-        assert!(error.to_string().contains("version 4") && error.kind() == ErrorKind::Unsupported);
+        assert!(error.to_string().contains("version 5") && error.kind() == ErrorKind::Unsupported);
     }
 
     #[test]

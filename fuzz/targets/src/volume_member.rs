@@ -1,6 +1,8 @@
 //! What a device says of the volume that it is a member of.
 
-use rotproof_volume::member::{Bits, Layout, MemberEntry, MemberRecord, Segment, VersionsPolicy, seal};
+use rotproof_volume::member::{
+    Bits, Known, Layout, MemberEntry, MemberRecord, Segment, VersionsPolicy, seal,
+};
 
 /// It is refused, or it says the same when it is written again; also with a sum that is right.
 pub fn check(bytes: &[u8]) {
@@ -33,12 +35,25 @@ pub fn seeds() -> Vec<Vec<u8>> {
             }
             let mut missed = Bits::new(layout.regions());
             missed.set(3);
-            let entry = |id| MemberEntry { id, missed: missed.clone(), written: Bits::new(layout.regions()) };
+            let entry = |id| MemberEntry {
+                id,
+                missed: missed.clone(),
+                written: Bits::new(layout.regions()),
+                known: Known { session: 5, generation: 2 },
+            };
             let members = (0..u128::from(count)).map(entry).collect();
             let spares = (1..u128::from(ways)).collect();
             let layout = layout.clone();
-            let record =
-                MemberRecord { volume: 7, generation: 3, index: 0, layout, members, spares, is_open: true };
+            let record = MemberRecord {
+                volume: 7,
+                generation: 3,
+                index: 0,
+                layout,
+                members,
+                spares,
+                is_open: true,
+                session: 6,
+            };
             let mut bytes = record.encode(0);
             bytes.truncate(u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]) as usize);
             bytes

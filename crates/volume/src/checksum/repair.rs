@@ -189,7 +189,7 @@ impl ChecksumQueue {
         match failure {
             // Nobody knows what this copy has.
             Some(error) if readable.len() < copies.len() && error.kind() != ErrorKind::Medium => {
-                return Err(Error::new(ErrorKind::Medium, "no copy of a block can be read").caused_by(error));
+                return Err(Error::new(error.kind(), "no copy of a block can be read").caused_by(error));
             }
             _ => table.set_lost(block, true),
         }

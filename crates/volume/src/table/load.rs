@@ -89,6 +89,8 @@ impl Table {
             if found == 0 {
                 self.counts.pages_lost.fetch_add(1, Ordering::Relaxed);
                 bytes = self.unknown_page();
+                // Each time that a page is written a state is: what replaces it is newer than whatever may come up again.
+                header.generation = self.head.lock().state.generation;
             } else if is_behind {
                 self.counts.pages_mended.fetch_add(1, Ordering::Relaxed);
             }

@@ -185,6 +185,11 @@ impl Table {
         pages.for_each(|page| self.entries.release(page));
     }
 
+    /// Whether a page could not be read since the table was opened.
+    pub(crate) fn has_lost_pages(&self) -> bool {
+        self.counts.pages_lost.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether a granule was ever used: if not, all its entries are zero.
     pub(crate) fn is_used(&self, granule: u64) -> bool {
         self.head.lock().state.used.has(granule)

@@ -108,8 +108,8 @@ impl Table {
             let until_wrap = self.layout.log_blocks - at % self.layout.log_blocks;
             let count = READ_BLOCKS.min(end - at).min(until_wrap);
             for copy in 0..2 {
-                for from in 0..io.copy_count {
-                    let bytes = (count * BLOCK_BYTES) as usize;
+                let bytes = (count * BLOCK_BYTES) as usize;
+                for from in io.current_copies(self.layout.log_at(copy, at), bytes) {
                     let context = Context::default();
                     let Ok(bytes) = io.read_copy(from, self.layout.log_at(copy, at), bytes, context).await
                     else {
@@ -185,7 +185,7 @@ async fn newest_state(io: &Io, layout: &Layout) -> Result<Option<(State, bool)>>
     for copy in 0..2 {
         for slot in 0..2 {
             let at = layout.state_at(copy, slot);
-            for from in 0..io.copy_count {
+            for from in io.current_copies(at, STATE_BYTES as usize) {
                 let Ok(bytes) = io.read_copy(from, at, STATE_BYTES as usize, Context::default()).await else {
                     continue;
                 };

@@ -39,6 +39,8 @@ pub(super) struct Listed {
     /// Blocks of its history that were there when the list was written.
     pub blocks: u64,
     pub is_automatic: bool,
+    /// Some of its history was lost, for good.
+    pub is_damaged: bool,
     pub name: String,
 }
 
@@ -69,7 +71,7 @@ impl Catalog {
         for (listed, record) in self.versions.iter().zip(bytes[HEADER_BYTES..].chunks_exact_mut(RECORD_BYTES))
         {
             let name = listed.name.as_bytes();
-            let flags = u64::from(listed.is_automatic);
+            let flags = u64::from(listed.is_automatic) | u64::from(listed.is_damaged) << 1;
             let Listed { id, time_ns, history, first, blocks, .. } = *listed;
             let fields = [id, time_ns, history, first, blocks, flags, name.len() as u64];
             fields.iter().enumerate().for_each(|(at, field)| write_u64(record, at * 8, *field));
@@ -104,6 +106,7 @@ impl Catalog {
             first: read_u64(record, 24),
             blocks: read_u64(record, 32),
             is_automatic: read_u64(record, 40) & 1 != 0,
+            is_damaged: read_u64(record, 40) & 2 != 0,
             name: String::from_utf8_lossy(&record[56..56 + (read_u64(record, 48) as usize).min(NAME_MAX)])
                 .into(),
         };
@@ -120,8 +123,8 @@ impl Catalog {
     pub(super) async fn read(io: &Io, at: u64, table: u128) -> Result<Option<Self>> {
         let mut newest: Option<Self> = None;
         for place in 0..4 {
-            for copy in 0..io.copy_count {
-                let offset = at + place * SLOT_BYTES;
+            let offset = at + place * SLOT_BYTES;
+            for copy in io.current_copies(offset, SLOT_BYTES as usize) {
                 let read = io.read_copy(copy, offset, SLOT_BYTES as usize, Context::default()).await;
                 let Ok(bytes) = read else { continue };
                 if let Some(catalog) = Self::decode(&bytes, table, place)?
@@ -165,6 +168,7 @@ mod tests {
             first: 7 * id,
             blocks: id,
             is_automatic: id % 2 == 0,
+            is_damaged: id % 3 == 0,
             name: "ü".repeat(24 - id as usize % 3),
         };
         let catalog = Catalog {

@@ -84,7 +84,16 @@ impl Shared {
         let history_id = catalog.next_history;
         catalog.next_history += 1;
         let name = name.to_owned();
-        let listed = Listed { id, time_ns, history: history_id, first, blocks: 0, is_automatic, name };
+        let listed = Listed {
+            id,
+            time_ns,
+            history: history_id,
+            first,
+            blocks: 0,
+            is_automatic,
+            is_damaged: false,
+            name,
+        };
         catalog.versions.push(listed.clone());
         let written = catalog.write(io, self.catalog_at, self.kept.table, context).await;
         // If it failed the list may be there all the same. So the version exists from now on: one that the medium does not
@@ -107,6 +116,7 @@ impl Shared {
             .map(|version| Listed {
                 blocks: version.history.written.blocks(),
                 first: version.history.extents.first().copied().unwrap_or(0),
+                is_damaged: version.history.is_damaged,
                 ..version.listed.clone()
             })
             .collect();
@@ -122,6 +132,27 @@ impl Shared {
             Err(_) => self.is_stuck.store(true, Ordering::SeqCst),
         }
         written
+    }
+
+    /// After it was opened: what could not be read of the map and of histories stays lost, also if it can be read later. The places that
+    /// it named count as free from now on, and will be others'.
+    pub(super) async fn keep_lost(&self, io: &Io) -> Result<()> {
+        let context = Context::default();
+        if self.table.has_lost_pages() {
+            self.table.checkpoint(io, false, context).await?;
+        }
+        let (catalog, is_new) = {
+            let state = self.kept.state.lock();
+            let is_new = |version: &Version| version.history.is_damaged && !version.listed.is_damaged;
+            (self.listed(&state), state.versions.iter().any(is_new))
+        };
+        if !is_new {
+            return Ok(());
+        }
+        self.write_list(io, catalog, context).await?;
+        let mut state = self.kept.state.lock();
+        state.versions.iter_mut().for_each(|version| version.listed.is_damaged = version.history.is_damaged);
+        Ok(())
     }
 
     /// Gives a version up. What its predecessor needs of it goes there first. The caller has the turn.
@@ -149,6 +180,7 @@ impl Shared {
             catalog.versions[at - 1].history = history_id;
             catalog.versions[at - 1].first = history.extents[0];
             catalog.versions[at - 1].blocks = history.written.blocks();
+            catalog.versions[at - 1].is_damaged = history.is_damaged;
         }
         self.write_list(io, catalog, context).await?;
         let mut state = self.kept.state.lock();

@@ -42,6 +42,7 @@ pub(crate) use larger::{arrange, arranged_bytes};
 use path::{Epochs, Gate};
 use queue::VersionsQueue;
 use space::Space;
+use space_block::is_place;
 pub use view::VersionView;
 
 use crate::checksum::own_runtime;
@@ -265,6 +266,9 @@ impl VersionsDevice {
         };
         let device = Arc::new(Self { below, shared: Arc::new(shared) });
         device.shared.load(&io).await?;
+        if !io.is_read_only {
+            device.shared.keep_lost(&io).await?;
+        }
         let going_back_to = device.shared.kept.state.lock().catalog.going_back_to;
         if going_back_to != 0 {
             // The power went in the middle: it is done again, and comes to the same.
@@ -295,7 +299,7 @@ impl VersionsDevice {
             name: version.listed.name.clone(),
             time_ns: version.listed.time_ns,
             is_automatic: version.listed.is_automatic,
-            held_bytes: version.history.pairs.values().filter(|place| **place != 0).count() as u64
+            held_bytes: version.history.pairs.values().filter(|place| is_place(**place)).count() as u64
                 * BLOCK_BYTES,
             is_damaged: version.history.is_damaged,
         };

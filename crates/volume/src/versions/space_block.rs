@@ -26,6 +26,13 @@ const SPARE_BLOCKS: u64 = 48;
 
 /// A block of the space, plus one; 0 for a block without content. As histories have it.
 pub(super) type SpaceBlock = u32;
+/// In a history: the block had a content, and the map of where was lost.
+pub(super) const LOST: SpaceBlock = u32::MAX;
+
+/// Whether it is a place.
+pub(super) fn is_place(place: SpaceBlock) -> bool {
+    place != 0 && place != LOST
+}
 
 /// The place that an entry of the map says.
 ///
@@ -78,7 +85,7 @@ impl Before for Histories {
 impl Kept {
     /// A holder of a place lets it go; if that was the last, it is free after the next flush.
     pub(super) fn release(&self, state: &mut State, place: SpaceBlock) {
-        if place == 0 {
+        if !is_place(place) {
             return;
         }
         match state.extra.get_mut(&place) {
@@ -91,7 +98,7 @@ impl Kept {
 
     /// One more holds a place.
     pub(super) fn hold_more(&self, state: &mut State, place: SpaceBlock) {
-        if place != 0 {
+        if is_place(place) {
             *state.extra.entry(place).or_default() += 1;
             self.has_extra.store(true, Ordering::SeqCst);
         }
@@ -136,11 +143,15 @@ impl Shared {
     /// The block is at another place from now on; what becomes of the one before is for the newest version to say. Its page is
     /// held, the block claimed.
     pub(super) fn move_to(&self, block: u64, place: SpaceBlock) {
-        let before = self.place(block).unwrap_or(0);
+        let before = self.place(block).unwrap_or(LOST);
         {
             let mut state = self.kept.state.lock();
             let number = block as u32;
-            let takes = state.versions.last_mut().is_some_and(|newest| newest.history.note(number, before));
+            let takes = state.versions.last_mut().is_some_and(|newest| {
+                let takes = newest.history.note(number, before);
+                newest.history.is_damaged |= takes && before == LOST;
+                takes
+            });
             if !takes {
                 self.kept.release(&mut state, before);
             }
@@ -244,7 +255,8 @@ impl Shared {
         for listed in listed {
             let identity = Identity { table: self.kept.table, history: listed.history };
             let (at, blocks) = (self.kept.history_at, self.kept.histories.blocks());
-            let history = History::read(io, at, blocks, listed.first, listed.blocks, identity).await?;
+            let mut history = History::read(io, at, blocks, listed.first, listed.blocks, identity).await?;
+            history.is_damaged |= listed.is_damaged || history.pairs.values().any(|place| *place == LOST);
             versions.push(Version { listed, history });
         }
         let context = Context::default();
@@ -282,7 +294,7 @@ impl Shared {
             self.table.release(page..page + 1);
         }
         for version in &versions {
-            for place in version.history.pairs.values().filter(|place| **place != 0) {
+            for place in version.history.pairs.values().filter(|place| is_place(**place)) {
                 if !self.kept.space.take(u64::from(place - 1)) {
                     *holders.entry(*place).or_default() += 1;
                 }

@@ -103,7 +103,10 @@ impl Volume {
                     book.will_record(first, &*mirror);
                 }
             }
-            mirror.set_miss_log(Arc::new(GroupLog { book: Arc::clone(&book), first }));
+            // The records say what is made only once it is there; what was missed until then is put on record with it.
+            if making.is_none() {
+                mirror.set_miss_log(Arc::new(GroupLog { book: Arc::clone(&book), first }));
+            }
             parts.push(match kind {
                 // What is made has no marks: the records that would say so come after it.
                 _ if making.is_some() => Arc::clone(&mirror) as Arc<dyn Device>,

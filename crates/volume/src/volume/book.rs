@@ -13,11 +13,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rotproof_block::hash::mix;
 use rotproof_block::{Buffer, Context, Device, Error, ErrorKind, Request, Result, Runtime};
 
 use super::open::{Assembled, Candidate};
 use crate::copies::Members;
-use crate::member::{Bits, Layout, MemberEntry, MemberRecord, SPARES_MAX, places};
+use crate::member::{Bits, Known, Layout, MemberEntry, MemberRecord, SPARES_MAX, places};
 use crate::mirror::Gate;
 
 /// A region is being written, and that is on record.
@@ -49,6 +50,7 @@ pub(super) struct Book {
     pub(super) layout: Layout,
     pub(super) patience: Duration,
     generation: AtomicU64,
+    session: u64,
     is_open: AtomicBool,
     pub(super) pages: Mutex<Vec<Page>>,
     pub(super) spares: Mutex<Vec<Spare>>,
@@ -61,7 +63,13 @@ pub(super) struct Book {
 
 impl Book {
     pub(super) fn new(found: Assembled, patience: Duration) -> Arc<Self> {
-        let Assembled { newest: MemberRecord { volume, generation, layout, .. }, pages, spares, .. } = found;
+        let Assembled { newest, pages, spares, .. } = found;
+        // Two that go on apart from the same record are not of the same members.
+        let there = pages.iter().filter(|page| page.device.is_some());
+        let session = there.fold(mix(newest.session, newest.generation, 1), |session, page| {
+            mix(session, (page.entry.id >> 64) as u64, page.entry.id as u64)
+        });
+        let MemberRecord { volume, generation, layout, .. } = newest;
         let count = layout.regions();
         let recorded = pages.iter().map(|page| {
             let words = (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect::<Box<[AtomicU64]>>();
@@ -76,6 +84,7 @@ impl Book {
             layout,
             patience,
             generation: AtomicU64::new(generation),
+            session: session | 1,
             is_open: AtomicBool::new(false),
             pages: Mutex::new(pages),
             spares: Mutex::new(spares),
@@ -114,7 +123,20 @@ impl Book {
         if self.is_recorded(member, regions.clone()) {
             return Ok(());
         }
-        regions.clone().for_each(|bit| self.pages.lock()[member].entry.missed.set(bit));
+        {
+            let mut pages = self.pages.lock();
+            let others = self.mirrors().find(|mirror| mirror.contains(&member)).unwrap_or(0..0);
+            let is_lost = |bit: u64| {
+                let has = |other: usize| pages[other].device.is_some() && !pages[other].entry.missed.has(bit);
+                !others.clone().any(|other| other != member && has(other))
+            };
+            if regions.clone().any(is_lost) {
+                // A rebuild is under way that is not on record: whoever opened the volume would find nobody with the whole of a region.
+                let context = "a member fails that alone has all that another one is being filled with";
+                return Err(Error::new(ErrorKind::Medium, context));
+            }
+            regions.clone().for_each(|bit| pages[member].entry.missed.set(bit));
+        }
         self.write(runtime, Some(member), None).await?;
         regions.for_each(|bit| set(&self.recorded[member], bit));
         Ok(())
@@ -218,8 +240,9 @@ impl Book {
         }
         let (volume, layout) = (self.volume, self.layout.clone());
         let index = index.min(members.len() + spares.len() - 1);
-        let record = MemberRecord { volume, generation: 0, index, layout, members, spares, is_open: false };
-        write_record(device, &record, runtime).await
+        let (is_open, session) = (false, self.session);
+        let record = MemberRecord { volume, generation: 0, index, layout, members, spares, is_open, session };
+        announce(device, &record, runtime).await
     }
 
     /// Changes which devices wait to take the place of a member, and puts that on record.
@@ -250,8 +273,17 @@ impl Book {
         marks: Option<(usize, Range<u64>)>,
     ) -> Result<()> {
         let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
-        let (devices, mut members): (Vec<_>, Vec<MemberEntry>) =
-            self.pages.lock().iter().map(|page| (page.device.clone(), page.entry.clone())).unzip();
+        let known = Known { session: self.session, generation };
+        let (devices, mut members): (Vec<_>, Vec<MemberEntry>) = self
+            .pages
+            .lock()
+            .iter_mut()
+            .map(|page| {
+                // One that is not there has nothing newer than when it was seen last.
+                page.entry.known = if page.device.is_some() { known } else { page.entry.known };
+                (page.device.clone(), page.entry.clone())
+            })
+            .unzip();
         for (mirror, of) in self.mirrors().enumerate() {
             let written = &mut members[of.start].written;
             *written = Bits::new(self.layout.regions());
@@ -282,6 +314,7 @@ impl Book {
                 members: members.clone(),
                 spares: spares.clone(),
                 is_open,
+                session: self.session,
             };
             let runtime = runtime.clone();
             writes.push(Box::pin(async move {
@@ -316,6 +349,21 @@ impl Book {
 
 fn set(words: &[AtomicU64], bit: u64) {
     words[(bit / 64) as usize].fetch_or(1 << (bit % 64), Ordering::AcqRel);
+}
+
+/// Writes to a device that is to become a member who it will be, in a record older than all. All its copies: whichever of them the first
+/// record of the others is written over, and if that is torn, there is one that says who it is.
+pub(super) async fn announce(
+    device: &Arc<dyn Device>,
+    record: &MemberRecord,
+    runtime: &Runtime,
+) -> Result<()> {
+    let queue = device.open_queue(runtime)?;
+    for place in places(device.info().size).into_iter().flatten() {
+        let copy = Buffer::copy_of(&record.encode(place));
+        queue.submit(Request::write(place, copy, Context::default())).await.result?;
+    }
+    queue.submit(Request::flush(Context::default())).await.result
 }
 
 /// Writes a record to a member, durably: the copies at both ends that it is the turn of.

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rotproof_block::hash::mix;
 use rotproof_block::{Buffer, Context, Error, ErrorKind, Request, Result, Runtime};
 
 use super::assemble::Making;
 use super::book::{Page, write_record};
 use super::open::Assembled;
+use super::reshape::with_missed;
 use super::{Candidate, OpenOptions, Volume, VolumeOptions};
-use crate::member::{Bits, Layout, MARGIN_BYTES, MEMBERS_MAX, MemberEntry, MemberRecord, data_bytes};
+use crate::member::{Bits, Known, Layout, MARGIN_BYTES, MEMBERS_MAX, MemberEntry, MemberRecord, data_bytes};
 
 /// How long a member may take to answer when nobody uses the volume yet.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
@@ -54,6 +56,7 @@ impl Volume {
             members,
             spares: Vec::new(),
             is_open: false,
+            session: mix((id >> 64) as u64, id as u64, 0x6d61_6465) | 1,
         };
         let found = Assembled {
             pages: newest
@@ -65,13 +68,14 @@ impl Volume {
             spares: Vec::new(),
             names: candidates.iter().map(|one| Ok(one.name.clone())).collect(),
             notes: Vec::new(),
-            newest: newest.clone(),
+            newest,
         };
         // All that the records will promise is there before them.
         let making = Making { from_segment: 0, with_versions: true, id };
         let options = OpenOptions::with_patience(PATIENCE);
-        let volume = Self::assembled(found, options, Some(making), runtime).await?;
+        let volume = Self::assembled(found.clone(), options, Some(making), runtime).await?;
         volume.settle(runtime).await?;
+        let newest = with_missed(found, &volume).newest;
         let all: Vec<(usize, &Candidate)> = candidates.iter().enumerate().collect();
         write_all(&all, &newest, runtime).await
     }
@@ -86,7 +90,9 @@ pub(super) async fn write_all(
 ) -> Result<()> {
     for step in [1, 2] {
         for &(index, candidate) in devices {
-            let record = MemberRecord { generation: newest.generation + step, index, ..newest.clone() };
+            let mut record = MemberRecord { generation: newest.generation + step, index, ..newest.clone() };
+            let known = Known { session: record.session, generation: record.generation };
+            record.members.iter_mut().for_each(|member| member.known = known);
             write_record(&candidate.device, &record, runtime)
                 .await
                 .map_err(|error| error.while_doing(&candidate.name))?;
@@ -97,11 +103,12 @@ pub(super) async fn write_all(
 
 /// What is on record of a new member. `id` is of the act that makes it one.
 pub(super) fn entry(id: u128, index: u64, layout: &Layout) -> MemberEntry {
-    let part = |half: u64| u128::from(rotproof_block::hash::mix((id >> 64) as u64, id as u64 ^ half, index));
+    let part = |half: u64| u128::from(mix((id >> 64) as u64, id as u64 ^ half, index));
     MemberEntry {
         id: part(0) << 64 | part(1),
         missed: Bits::new(layout.regions()),
         written: Bits::new(layout.regions()),
+        known: Known::default(),
     }
 }
 

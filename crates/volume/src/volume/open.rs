@@ -1,8 +1,12 @@
 //! From devices in any order to the members of one volume: who belongs to it, who is missing, who has missed what.
 
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
-use rotproof_block::{Buffer, Context, Device, Error, ErrorKind, Request, Result, Runtime};
+use rotproof_block::{Buffer, Context, Device, Error, ErrorKind, Request, Result, Runtime, Submission};
 
 use super::book::{Page, Spare};
 use crate::member::{Bits, COPY_BYTES, MemberRecord, data_bytes, places};
@@ -16,7 +20,13 @@ pub struct Candidate {
     pub device: Arc<dyn Device>,
 }
 
-/// Reads what a device says of the volume that it is a member of; `None` if it says nothing.
+/// How long a device may take to say anything: a disk may have to start turning, and a member that is left out must be rebuilt.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the other copies of its record may take once one was read: as one that cannot be read, one that does not come counts
+/// as not there.
+const PATIENCE_FOR_MORE: Duration = Duration::from_secs(1);
+
+/// Reads what a device says of the volume that it is a member of; `None` if it says nothing, or does not answer within 20 seconds.
 ///
 /// Fails with [`ErrorKind::Unsupported`] where the volume is of a later version.
 pub async fn read_record(candidate: &Candidate, runtime: &Runtime) -> Result<Option<MemberRecord>> {
@@ -25,24 +35,46 @@ pub async fn read_record(candidate: &Candidate, runtime: &Runtime) -> Result<Opt
     if data_bytes(size).is_none() {
         return Ok(None);
     }
+    let mut reads: Vec<(u64, Option<Submission>)> = places(size)
+        .into_iter()
+        .flatten()
+        .map(|place| {
+            let read = Request::read(place, Buffer::stale(COPY_BYTES as usize), Context::default());
+            (place, Some(queue.submit(read)))
+        })
+        .collect();
     let (mut newest, mut refused): (Option<MemberRecord>, Option<Error>) = (None, None);
-    for place in places(size).into_iter().flatten() {
-        let read = Request::read(place, Buffer::stale(COPY_BYTES as usize), Context::default());
-        let completion = queue.submit(read).await;
-        // One that cannot be read is one that is not there: there are others.
-        if completion.result.is_err() {
-            continue;
-        }
-        match MemberRecord::decode(&completion.buffer, place) {
-            Ok(Some(record)) => {
-                if newest.as_ref().is_none_or(|newest| newest.generation < record.generation) {
-                    newest = Some(record);
-                }
+    let mut end = runtime.sleep(PATIENCE);
+    let mut is_patient = true;
+    poll_fn(|context| {
+        for (place, read) in &mut reads {
+            let Some(Poll::Ready(completion)) = read.as_mut().map(|read| Pin::new(read).poll(context)) else {
+                continue;
+            };
+            *read = None;
+            // One that cannot be read is one that is not there: there are others.
+            if completion.result.is_err() {
+                continue;
             }
-            Ok(None) => {}
-            Err(error) => refused = Some(error.while_doing(&candidate.name)),
+            match MemberRecord::decode(&completion.buffer, *place) {
+                Ok(Some(record)) => {
+                    if newest.as_ref().is_none_or(|newest| newest.generation < record.generation) {
+                        newest = Some(record);
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => refused = Some(error.while_doing(&candidate.name)),
+            }
         }
-    }
+        if is_patient && newest.is_some() {
+            (is_patient, end) = (false, runtime.sleep(PATIENCE_FOR_MORE));
+        }
+        match reads.iter().all(|(_, read)| read.is_none()) {
+            true => Poll::Ready(()),
+            false => Pin::new(&mut end).poll(context),
+        }
+    })
+    .await;
     match refused {
         Some(error) => Err(error),
         None => Ok(newest),
@@ -186,7 +218,10 @@ fn refuse_conflicts(records: &[(Candidate, MemberRecord)]) -> Result<()> {
                 };
                 says_behind(one, other) && !records.iter().any(|(_, third)| is_known(third))
             };
-            if is_one_mirror(of_one, of_other) && conflicts(of_one, of_other) && conflicts(of_other, of_one) {
+            // Who went on from all that the other knows has not gone on without it: what that one says of it was mended since.
+            let is_one_line = of_one.comes_after(of_other) || of_other.comes_after(of_one);
+            let is_one_mirror = is_one_mirror(of_one, of_other);
+            if is_one_mirror && !is_one_line && conflicts(of_one, of_other) && conflicts(of_other, of_one) {
                 let context = format!(
                     "{} and {} have each gone on without the other, so each has what the other lacks; open the volume with the \
                      one whose data you want to keep, and replace the other",

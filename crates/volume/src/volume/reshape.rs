@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rotproof_block::{Buffer, Context, Error, ErrorKind, Request, Result, Runtime};
 
 use super::assemble::Making;
-use super::book::{Page, write_record};
+use super::book::{Page, announce};
 use super::create::{PATIENCE, clear_margins, entry, write_all};
 use super::open::{Assembled, assemble};
 use super::{Candidate, OpenOptions, Volume};
@@ -90,11 +90,22 @@ fn kept(found: &Assembled, layout: &Layout) -> Vec<(MemberEntry, Option<Candidat
     let of = found.pages.iter().zip(&found.names);
     of.map(|(page, name)| {
         let fresh = || Bits::new(layout.regions());
-        let entry = MemberEntry { id: page.entry.id, missed: fresh(), written: fresh() };
+        let entry = MemberEntry { missed: fresh(), written: fresh(), ..page.entry.clone() };
         let device = page.device.clone().zip(name.clone().ok());
         (entry, device.map(|(device, name)| Candidate { name, device }))
     })
     .collect()
+}
+
+/// The same, with what its members have missed while it was made, which is on no record yet.
+pub(super) fn with_missed(mut found: Assembled, volume: &Volume) -> Assembled {
+    for (member, missed) in volume.all_missed().into_iter().enumerate() {
+        for bit in missed.iter().flat_map(|range| volume.book.regions_of(range)) {
+            found.pages[member].entry.missed.set(bit);
+            found.newest.members[member].missed.set(bit);
+        }
+    }
+    found
 }
 
 /// Puts it on record. The members in `new` say first who they will be, in a record older than all: until one of the others says
@@ -106,7 +117,7 @@ async fn put_on_record(found: &Assembled, new: &[u128], runtime: &Runtime) -> Re
     let (new, old): (Vec<_>, Vec<_>) = devices.into_iter().partition(|(number, _)| is_new(*number));
     for (index, candidate) in &new {
         let record = MemberRecord { generation: 0, index: *index, ..found.newest.clone() };
-        write_record(&candidate.device, &record, runtime).await?;
+        announce(&candidate.device, &record, runtime).await?;
     }
     write_all(&[old, new].concat(), &found.newest, runtime).await
 }
@@ -208,14 +219,17 @@ pub async fn grow(members: &[Candidate], new: &[Candidate], id: u128, runtime: &
         layout.map = Some(MapPlace { at: volume.base.info().size, space_from });
         before = Some(volume);
     }
-    let found = with_members(found, layout, of);
+    let mut found = with_members(found, layout, of);
     let making = Making { from_segment: segments_before, with_versions: before.is_some(), id };
     let volume = Volume::assembled(found.clone(), options, Some(making), runtime).await?;
     if let Some(before) = before {
         volume.versions()?.take_over(before.versions()?, runtime).await?;
+        // It may have had to say that a member has missed something.
+        found.newest.generation = found.newest.generation.max(before.book.generation());
+        found = with_missed(found, &before);
     }
     volume.settle(runtime).await?;
-    put_on_record(&found, &ids, runtime).await?;
+    put_on_record(&with_missed(found, &volume), &ids, runtime).await?;
     Ok(Grown { before_bytes, after_bytes: volume.info().size })
 }
 
@@ -289,7 +303,8 @@ pub async fn remove_copy(members: &[Candidate], gone: &[usize], runtime: &Runtim
     let of = of.into_iter().map(|(_, member)| member).collect();
     put_on_record(&with_members(found, layout, of), &[], runtime).await?;
     for candidate in out.into_iter().filter_map(|(_, (_, candidate))| candidate) {
-        clear_margins(&candidate, runtime).await?;
+        // It is gone already. One that goes because it fails may say for ever that it was a member once.
+        let _ = clear_margins(&candidate, runtime).await;
     }
     Ok(())
 }

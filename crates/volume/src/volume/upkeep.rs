@@ -46,6 +46,11 @@ impl Volume {
         self.mirrors[mirror].as_ref().map_or_else(Vec::new, |mirror| mirror.missed(number))
     }
 
+    /// What each member has missed, in bytes of its data.
+    pub(super) fn all_missed(&self) -> Vec<Vec<Range<u64>>> {
+        (0..self.seats().len()).map(|member| self.missed(member)).collect()
+    }
+
     /// Puts on record what members have missed now.
     pub(super) async fn record_missed(&self, runtime: &Runtime) -> Result<()> {
         self.book.set_missed(runtime, &|member| self.missed(member)).await

@@ -57,3 +57,41 @@ fn without_copies_there_is_nothing_for_a_spare_to_do() {
     let error = stand.drive(volume.add_spare(&stand.candidate(1), 7, &stand.runtime));
     assert_eq!(error.expect_err("nobody has a copy").kind(), ErrorKind::Invalid);
 }
+
+/// A member that says what the others know to be mended since is no stranger to them, and one that went on alone is.
+#[test]
+fn who_went_on_from_a_record_comes_after_it_and_who_went_on_alone_does_not() {
+    let stand = Stand::new(2, 16);
+    stand.create(PLAIN);
+    let record = |number: usize| {
+        let read = stand.drive(read_record(&stand.candidate(number), &stand.runtime)).expect("is read");
+        read.expect("is a member")
+    };
+    let volume = stand.open();
+    let (first, second) = (record(0), record(1));
+    assert!(first.comes_after(&second) && second.comes_after(&first), "they are of one opening");
+    stand.close(volume);
+    stand.plug(&[1]);
+    let volume = stand.open();
+    stand.close(volume);
+    let (away, alone) = (record(0), record(1));
+    assert!(alone.comes_after(&away) && !away.comes_after(&alone));
+    stand.plug(&[0]);
+    let volume = stand.open();
+    stand.close(volume);
+    let also_alone = record(0);
+    assert!(!alone.comes_after(&also_alone) && !also_alone.comes_after(&alone));
+}
+
+#[test]
+fn a_member_whose_records_do_not_come_holds_up_an_opening_for_a_while_and_no_longer() {
+    let stand = Stand::new(2, 16);
+    stand.create(PLAIN);
+    stand.devices[1].plan(|_, _| Act::Hang);
+    let record = stand.drive(read_record(&stand.candidate(1), &stand.runtime)).expect("comes back");
+    assert_eq!(record, None);
+    // One copy is enough to know it.
+    stand.devices[1].plan(|request, _| if request.offset == 0 { Act::Pass } else { Act::Hang });
+    let record = stand.drive(read_record(&stand.candidate(1), &stand.runtime)).expect("comes back");
+    assert_eq!(record.expect("is a member").index, 1);
+}
