@@ -38,7 +38,8 @@ pub struct Run {
 pub struct Corruption {
     /// Some was handed out while the load ran.
     pub read: bool,
-    /// Some was on the device afterwards: the check reads after all caches were dropped.
+    /// Some was on the device afterwards: the check reads after all caches were dropped. Of a subject that did not live to write all, only what
+    /// cannot come from a write that it never did.
     pub written: bool,
 }
 
@@ -137,7 +138,7 @@ fn read_run(folder: &Path) -> Result<Run> {
         let file = fs::File::open(&path).doing(|| format!("reading {}", path.display()))?;
         for line in BufReader::new(file).lines() {
             let line = line.doing(|| format!("reading {}", path.display()))?;
-            corruption.add(&line).map_err(refuse)?;
+            corruption.add(&line, run.is_gone).map_err(refuse)?;
         }
     }
     Ok(run)
@@ -163,12 +164,19 @@ struct WhatLine {
 /// Kinds of failures that an error has told of. All others are corrupt data.
 const TOLD: [&str; 4] = ["unreadable", "unwritable", "refused", "unflushed"];
 
+/// The kind that shows after a subject is gone that it had written corrupt data. What it never came to write leaves old content, zeros,
+/// other files' blocks, and files that are missing or of another size.
+const WRITTEN: &str = "flipped_bits";
+
 impl Corruption {
-    fn add(&mut self, line: &str) -> Result<(), String> {
+    fn add(&mut self, line: &str, is_gone: bool) -> Result<(), String> {
         let failure: FailureLine =
             serde_json::from_str(line).map_err(|error| format!("no failure of ours: {error}"))?;
         for way in failure.ways.iter().filter(|way| !TOLD.contains(&way.what.kind.as_str())) {
-            *if way.phase == "check" { &mut self.written } else { &mut self.read } = true;
+            match way.phase == "check" {
+                true => self.written |= !is_gone || way.what.kind == WRITTEN,
+                false => self.read = true,
+            }
         }
         Ok(())
     }
@@ -249,6 +257,14 @@ mod tests {
         assert_eq!(of(&read), Corruption { read: true, written: false });
         let both = read + &line("check", "wrong_size");
         assert_eq!(of(&both), Corruption { read: true, written: true });
+        // What a guest that is gone never wrote is not what it wrote wrong.
+        let gone =
+            run.replacen('{', &format!("{{\"noticed\":[\"unmount: {}: Segfault\"],", GUEST_ENDS[0]), 1);
+        fs::write(folder.path().join("run.json"), gone).expect("written");
+        let unwritten = ["stale", "zeroed", "lost", "wrong_size", "torn", "misdirected"];
+        let unwritten: String = unwritten.into_iter().map(|kind| line("check", kind)).collect();
+        assert_eq!(of(&unwritten), Corruption::default());
+        assert!(of(&(unwritten + &line("check", "flipped_bits"))).written);
         fs::write(folder.path().join("failures.jsonl"), "{}").expect("written");
         assert!(
             Runs::read(folder.path()).expect_err("no failure").to_string().contains("no failure of ours")

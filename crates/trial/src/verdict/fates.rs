@@ -261,25 +261,25 @@ pub(super) fn outcomes(
     let expectations =
         Expectations { keeps_copies: knowledge.keeps_copies, ..Expectations::new(hits, findings, causes) };
     // What the findings say of a fault, and what the rest of its hits does.
-    let mut fates: BTreeMap<(usize, u64), (Option<Fate>, Fate)> = BTreeMap::new();
+    let mut fates: BTreeMap<(usize, u64, Option<u64>), (Option<Fate>, Fate)> = BTreeMap::new();
     for hit in hits {
         outcomes[hit.rule].hits += hit.count;
         let others = expectations.others(hit).into_iter();
         let fate =
             others.map(|others| knowledge.without_findings(hit, others)).max().unwrap_or(Fate::Unknown);
-        let (_, known) = fates.entry((hit.rule, hit.place)).or_insert((None, fate));
+        let (_, known) = fates.entry((hit.rule, hit.place, hit.flip)).or_insert((None, fate));
         *known = (*known).max(fate);
     }
     let mut spread: HashMap<usize, (HashSet<usize>, HashSet<u32>)> = HashMap::new();
     for (cause, finding) in causes.iter().zip(findings) {
         if let Cause::Assumed(number) = *cause {
             let hit = &hits[number];
-            let (_, known) = fates.entry((hit.rule, hit.place)).or_insert((None, Fate::Unknown));
+            let (_, known) = fates.entry((hit.rule, hit.place, hit.flip)).or_insert((None, Fate::Unknown));
             *known = (*known).max(Fate::Unknown);
         }
         let Some(hit) = cause.hit().map(|number| &hits[number]) else { continue };
         let fate = if finding.is_told { Fate::Reported } else { Fate::Silent };
-        let (found, _) = fates.entry((hit.rule, hit.place)).or_insert((None, fate));
+        let (found, _) = fates.entry((hit.rule, hit.place, hit.flip)).or_insert((None, fate));
         *found = (*found).max(Some(fate));
         if let Some(failure) = finding.failure {
             let (blocks, files) = spread.entry(hit.rule).or_default();
@@ -287,7 +287,7 @@ pub(super) fn outcomes(
             files.insert(finding.object);
         }
     }
-    for ((rule, _), (found, known)) in fates {
+    for ((rule, ..), (found, known)) in fates {
         // That somebody was told of a fault says enough of it, unless somebody else was not.
         let fate = found.map_or(known, |found| if known == Fate::Silent { known } else { found });
         outcomes[rule].faults += 1;

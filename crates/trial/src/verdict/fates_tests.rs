@@ -3,6 +3,7 @@
 use super::super::finding::tests::{unreadable, wrong};
 use super::super::injection_group::tests::{error, flip};
 use super::*;
+use rotproof_fault::MEMORY;
 use rotproof_load::{LoadSpec, ObjectInfo};
 
 pub(in crate::verdict) const BLIND: Knowledge<'_> = Knowledge {
@@ -196,4 +197,14 @@ fn what_a_hit_may_have_caused_leaves_its_fate_unknown() {
     let outcomes = outcomes(&[flip(0, 1, 2)], &[wrong(7, 9)], &[Cause::Assumed(0)], &[0], &FILES);
     assert_eq!(outcomes[0].fates, FateCounts { unknown: 1, ..FateCounts::default() });
     assert_eq!(outcomes[0].failing_blocks, 0);
+}
+
+#[test]
+fn each_flip_in_memory_is_a_fault_of_its_own_and_what_hits_a_block_of_a_device_again_is_not() {
+    let on_device = [flip(4096, 1, 2), InjectionGroup { number: 1, ..flip(4096, 1, 3) }];
+    assert_eq!(outcomes(&on_device, &[], &[], &[0], &FILES)[0].faults, 1);
+    // Two bits of one page.
+    let in_memory = on_device.map(|hit| InjectionGroup { flip: Some(hit.number), on: MEMORY.into(), ..hit });
+    let outcome = &outcomes(&in_memory, &[], &[], &[0], &FILES)[0];
+    assert_eq!((outcome.hits, outcome.faults, outcome.fates.masked), (2, 2, 2));
 }

@@ -103,6 +103,7 @@ impl Told {
         put(hit.gone.map_or(0, |gone| gone.0));
         put(hit.rule as u64);
         put(hit.place);
+        put(hit.flip.map_or(0, |number| number + 1));
         put(hit.device.map_or(u64::MAX, |device| device as u64));
         put(hit.block);
         put(hit.phase as u64);

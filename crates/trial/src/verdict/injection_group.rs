@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rotproof_block::{ContentHash, Phase, Time};
 use rotproof_fault::{
-    BLOCK_BYTES, Effect, Injection, OperationKind, Persistence, RuleReport, SECTORS, TargetKey,
+    BLOCK_BYTES, Effect, Injection, MEMORY, OperationKind, Persistence, RuleReport, SECTORS, TargetKey,
 };
 
 use super::SeenAt;
@@ -35,6 +35,9 @@ pub struct InjectionGroup {
     pub rule: usize,
     /// Offset below the place for faults of the block that matched; what makes two hits of a rule the same fault.
     pub place: u64,
+    /// Number of the record, of a flip in memory that does not stick: each is a fault of its own, also where two meet one page, or the same
+    /// address in two processes.
+    pub flip: Option<u64>,
     /// The place for faults where it happened.
     pub on: Arc<str>,
     /// The device of the stack on which what suffered is seen; `None` where it can be seen anywhere.
@@ -101,6 +104,7 @@ impl InjectionGroup {
             last: (record.sequence, Time(record.time_ns)),
             rule: record.rule as usize,
             place,
+            flip: (&*record.on == MEMORY && !is_sticky).then_some(record.sequence),
             on: Arc::clone(&record.on),
             device: on_top.map(|(device, _)| device),
             block: block_on_top,
@@ -238,6 +242,7 @@ pub(super) mod tests {
             last: (0, Time(10)),
             rule: 0,
             place,
+            flip: None,
             on: "faults".into(),
             device: Some(0),
             block: place / BLOCK_BYTES,
