@@ -17,6 +17,7 @@ extern crate self as rotproof_fault;
 
 mod active_rule;
 mod aims;
+mod block_state;
 mod chance;
 mod clock;
 mod coarse_map;
@@ -33,6 +34,7 @@ mod effect_form;
 mod engine;
 mod errno;
 mod evaluator;
+mod few;
 mod geometry;
 mod hang;
 mod hash_text;
