@@ -18,7 +18,7 @@ use crate::aims::Aims;
 use crate::at_mark::MarkWait;
 use crate::chance::Chance;
 use crate::clock::Clock;
-use crate::decided::{BlockHit, Decided, RequestHit, Rewritten};
+use crate::decided::{BlockHit, Decided, Hitter, RequestHit, Rewritten};
 use crate::delay::Delay;
 use crate::effect::{Bits, Draw, Effect};
 use crate::geometry::Header;
@@ -216,7 +216,7 @@ impl ActiveRule {
     /// `matched` are the blocks that fulfil the rule's conditions, in order, disjoint; it is used up. `content`
     /// gives the content of a block where the rule has asked for it.
     pub(crate) fn evaluate(
-        self: &Arc<Self>,
+        &self,
         header: &Header,
         matched: &mut Vec<Range<u64>>,
         content: impl Fn(u64) -> Option<ContentHash>,
@@ -237,7 +237,7 @@ impl ActiveRule {
     }
 
     fn evaluate_blocks(
-        self: &Arc<Self>,
+        &self,
         header: &Header,
         matched: &mut Vec<Range<u64>>,
         content: impl Fn(u64) -> Option<ContentHash>,
@@ -279,7 +279,7 @@ impl ActiveRule {
             };
             if let Some(effect) = effect {
                 let aims = self.aims().among(std::slice::from_ref(&(block..block + 1)), &content);
-                let (rule, visit) = (Arc::clone(self), Some(visit));
+                let (rule, visit) = (self.index, Some(visit));
                 decided.blocks.push(BlockHit { rule, block, effect, aims, visit });
             }
         }
@@ -308,7 +308,7 @@ impl ActiveRule {
     }
 
     /// Adds the blocks of `matched` that a write or discard replaces whole while the window in time is open.
-    fn note_rewritten(self: &Arc<Self>, header: &Header, matched: &[Range<u64>], decided: &mut Decided) {
+    fn note_rewritten(&self, header: &Header, matched: &[Range<u64>], decided: &mut Decided) {
         let since = self.clock.since_begin_ns(header.context.phase, header.context.submitted);
         if !since.is_some_and(|since| self.rule.schedule.is_open(since)) {
             return;
@@ -320,7 +320,7 @@ impl ActiveRule {
         };
         let blocks = matched.iter().cloned().flatten().filter(is_whole);
         let unhealed = blocks.filter(|&block| !self.is_healed(block));
-        decided.rewritten.extend(unhealed.map(|block| Rewritten { rule: Arc::clone(self), block }));
+        decided.rewritten.extend(unhealed.map(|block| Rewritten { rule: self.index, block }));
     }
 
     /// Whether a block that went bad by itself has been rewritten since.
@@ -361,7 +361,7 @@ impl ActiveRule {
     }
 
     fn evaluate_request(
-        self: &Arc<Self>,
+        &self,
         header: &Header,
         matched: &mut Vec<Range<u64>>,
         content: impl Fn(u64) -> Option<ContentHash>,
@@ -382,7 +382,7 @@ impl ActiveRule {
             self.flush_is_bad.store(true, Ordering::Relaxed);
         }
         let aims = self.aims().among(matched, content);
-        let (rule, visit) = (Arc::clone(self), hit.map(|_| visit));
+        let (rule, visit) = (Hitter::Own(self.index), hit.map(|_| visit));
         decided.requests.push(RequestHit { rule, effect, aims, matched: std::mem::take(matched), visit });
     }
 

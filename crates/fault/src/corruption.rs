@@ -11,7 +11,9 @@ use crate::effect::{Bits, SECTOR_BYTES};
 /// One deviation. Positions are counted from the start of the block.
 #[derive(Clone, Debug)]
 pub(crate) struct Corruption {
-    range: Range<usize>,
+    /// Its range. In two bytes each, as a run may have millions of them.
+    start: u16,
+    end: u16,
     kind: Kind,
 }
 
@@ -20,25 +22,33 @@ enum Kind {
     /// These bits of the one byte of the range are turned.
     Flip { mask: u8 },
     /// These bits are turned; byte `i` of the block by `masks[i - base]`.
-    Flips { masks: Arc<[u8]>, base: usize },
+    Flips { masks: Arc<[u8]>, base: u16 },
     /// All bytes are this.
     Fill(u8),
     /// Noise that grows from the key.
     Noise { key: u64 },
     /// What was there before, in these sectors; byte `i` of the block is `bytes[i - base]`.
-    Old { bytes: Arc<[u8]>, base: usize, sectors: u8 },
+    Old { bytes: Arc<[u8]>, base: u16, sectors: u8 },
 }
 
 /// All sectors of a block.
 pub(crate) const ALL_SECTORS: u8 = u8::MAX;
 
 impl Corruption {
+    fn new(range: &Range<usize>, kind: Kind) -> Self {
+        Self { start: in_block(range.start), end: in_block(range.end), kind }
+    }
+
+    fn range(&self) -> Range<usize> {
+        self.start.into()..self.end.into()
+    }
+
     /// Bits are turned. Those that chance places lie within `part`; `None` where none of the bits is in the block.
     pub(crate) fn bits(bits: Bits, part: &Range<usize>) -> Option<Self> {
         let block = crate::BLOCK_BYTES as usize;
         let of_byte = |byte: u32, mask: u8| {
             let byte = byte as usize;
-            (byte < block).then(|| Self { range: byte..byte + 1, kind: Kind::Flip { mask } })
+            (byte < block).then(|| Self::new(&(byte..byte + 1), Kind::Flip { mask }))
         };
         let room = part.len() as u64 * 8;
         match bits {
@@ -72,37 +82,40 @@ impl Corruption {
         for place in places {
             masks[place as usize / 8 - first] |= 1 << (place % 8);
         }
-        Some(Self { range: first..last + 1, kind: Kind::Flips { masks: masks.into(), base: first } })
+        Some(Self::new(&(first..last + 1), Kind::Flips { masks: masks.into(), base: in_block(first) }))
     }
 
     pub(crate) fn fill(range: Range<usize>, byte: u8) -> Self {
-        Self { range, kind: Kind::Fill(byte) }
+        Self::new(&range, Kind::Fill(byte))
     }
 
     pub(crate) fn noise(range: Range<usize>, key: u64) -> Self {
-        Self { range, kind: Kind::Noise { key } }
+        Self::new(&range, Kind::Noise { key })
     }
 
     /// `bytes` where `range` begins, in those of its sectors that are set in `sectors`.
     pub(crate) fn old(range: Range<usize>, bytes: &[u8], sectors: u8) -> Self {
         debug_assert_eq!(range.len(), bytes.len());
-        Self { kind: Kind::Old { bytes: bytes.into(), base: range.start, sectors }, range }
+        Self::new(&range, Kind::Old { bytes: bytes.into(), base: in_block(range.start), sectors })
     }
 
     /// Whether a byte of `part` is concerned.
     pub(crate) fn touches(&self, part: &Range<usize>) -> bool {
-        self.range.start < part.end && part.start < self.range.end
+        let range = self.range();
+        range.start < part.end && part.start < range.end
     }
 
     /// Whether every byte of `part` is zero under it, whatever was there.
     pub(crate) fn zeroes(&self, part: &Range<usize>) -> bool {
-        matches!(self.kind, Kind::Fill(0)) && self.range.start <= part.start && part.end <= self.range.end
+        let range = self.range();
+        matches!(self.kind, Kind::Fill(0)) && range.start <= part.start && part.end <= range.end
     }
 
     /// Changes `bytes`, which begin at byte `start` of the block.
     pub(crate) fn apply(&self, start: usize, bytes: &mut [u8]) {
-        let from = self.range.start.max(start);
-        let to = self.range.end.min(start + bytes.len());
+        let range = self.range();
+        let from = range.start.max(start);
+        let to = range.end.min(start + bytes.len());
         if from >= to {
             return;
         }
@@ -110,6 +123,7 @@ impl Corruption {
         match &self.kind {
             Kind::Flip { mask } => changed[0] ^= mask,
             Kind::Flips { masks, base } => {
+                let base = usize::from(*base);
                 for (byte, mask) in changed.iter_mut().zip(&masks[from - base..to - base]) {
                     *byte ^= mask;
                 }
@@ -126,12 +140,13 @@ impl Corruption {
                 }
             }
             Kind::Old { bytes, base, sectors: ALL_SECTORS } => {
+                let base = usize::from(*base);
                 changed.copy_from_slice(&bytes[from - base..to - base]);
             }
             Kind::Old { bytes, base, sectors } => {
                 for (place, byte) in (from..to).zip(changed) {
                     if sectors >> (place / SECTOR_BYTES) & 1 != 0 {
-                        *byte = bytes[place - base];
+                        *byte = bytes[place - usize::from(*base)];
                     }
                 }
             }
@@ -140,12 +155,18 @@ impl Corruption {
 
     /// What is left of the corruption before and after `range`, which has been overwritten.
     pub(crate) fn without(self, range: &Range<usize>) -> [Option<Self>; 2] {
-        let before = self.range.start..self.range.end.min(range.start);
-        let after = self.range.start.max(range.end)..self.range.end;
-        let after = (!after.is_empty()).then(|| Self { range: after, kind: self.kind.clone() });
-        let before = (!before.is_empty()).then_some(Self { range: before, kind: self.kind });
+        let own = self.range();
+        let before = own.start..own.end.min(range.start);
+        let after = own.start.max(range.end)..own.end;
+        let after = (!after.is_empty()).then(|| Self::new(&after, self.kind.clone()));
+        let before = (!before.is_empty()).then(|| Self::new(&before, self.kind));
         [before, after]
     }
+}
+
+/// A position in a block, or its end.
+fn in_block(byte: usize) -> u16 {
+    u16::try_from(byte).expect("a block has 4,096 bytes")
 }
 
 #[cfg(test)]

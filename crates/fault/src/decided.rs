@@ -10,6 +10,7 @@ use crate::delay::Delay;
 use crate::effect::Effect;
 use crate::errno::Errno;
 use crate::geometry::Header;
+use crate::index::Index;
 use crate::record::Visit;
 use crate::rule_set::RuleSet;
 
@@ -31,14 +32,41 @@ pub(crate) struct Decided {
 /// A request rewrites the whole of a block that a rule lets go bad once.
 #[derive(Debug)]
 pub(crate) struct Rewritten {
-    pub(crate) rule: Arc<ActiveRule>,
+    /// Position of the rule.
+    pub(crate) rule: u32,
     pub(crate) block: u64,
+}
+
+/// A rule that hits a whole request: mostly one of those that the request goes by.
+#[derive(Clone, Debug)]
+pub(crate) enum Hitter {
+    /// The one at this position.
+    Own(u32),
+    /// One of another place for faults, which has taken the power of the whole stack.
+    Elsewhere(Arc<ActiveRule>),
+}
+
+impl Hitter {
+    /// Where it stands among the rules of its place.
+    pub(crate) fn position(&self) -> u32 {
+        match self {
+            Self::Own(position) => *position,
+            Self::Elsewhere(rule) => rule.index,
+        }
+    }
+
+    pub(crate) fn rule<'a>(&'a self, rules: &'a Index) -> &'a Arc<ActiveRule> {
+        match self {
+            Self::Own(position) => rules.rule(*position),
+            Self::Elsewhere(rule) => rule,
+        }
+    }
 }
 
 /// A rule hits a whole request.
 #[derive(Debug)]
 pub(crate) struct RequestHit {
-    pub(crate) rule: Arc<ActiveRule>,
+    pub(crate) rule: Hitter,
     /// The rule's effect, with what chance, rate and time decided filled in.
     pub(crate) effect: Effect,
     /// Which of the rule's aims are among them.
@@ -52,7 +80,8 @@ pub(crate) struct RequestHit {
 /// A rule hits a block of a request.
 #[derive(Debug)]
 pub(crate) struct BlockHit {
-    pub(crate) rule: Arc<ActiveRule>,
+    /// Position of the rule.
+    pub(crate) rule: u32,
     pub(crate) block: u64,
     /// The rule's effect, with what chance decided filled in.
     pub(crate) effect: Effect,
@@ -140,17 +169,17 @@ impl Decided {
     /// Brings the hits into the order in which they act, and makes one of what was found twice: by the schedule and
     /// because the place was bad already.
     pub(crate) fn settle(&mut self) {
-        self.blocks.sort_by_key(|hit| (hit.block, hit.rule.index));
+        self.blocks.sort_by_key(|hit| (hit.block, hit.rule));
         self.blocks.dedup_by(|later, earlier| {
-            let is_same = (later.block, later.rule.index) == (earlier.block, earlier.rule.index);
+            let is_same = (later.block, later.rule) == (earlier.block, earlier.rule);
             if is_same {
                 earlier.visit = earlier.visit.or(later.visit);
             }
             is_same
         });
-        self.requests.sort_by_key(|hit| hit.rule.index);
+        self.requests.sort_by_key(|hit| hit.rule.position());
         self.requests.dedup_by(|later, earlier| {
-            let is_same = later.rule.index == earlier.rule.index;
+            let is_same = later.rule.position() == earlier.rule.position();
             if is_same {
                 earlier.matched.append(&mut later.matched);
                 earlier.aims.append(&mut later.aims);

@@ -17,6 +17,7 @@ use crate::BLOCK_BYTES;
 use crate::active_rule::ActiveRule;
 use crate::clock::Clock;
 use crate::effect::Effect;
+use crate::few::Few;
 use crate::geometry::Header;
 use crate::hang::Hangs;
 use crate::index::Index;
@@ -107,7 +108,7 @@ struct Changes {
     /// Indexes that have been replaced, as long as a request may go by them.
     replaced: Vec<Weak<Index>>,
     /// Rules that were removed, whose places such a request may still have to find.
-    leaving: Vec<Arc<ActiveRule>>,
+    leaving: Vec<u32>,
 }
 
 impl Engine {
@@ -210,7 +211,7 @@ impl Engine {
             return Ok(());
         }
         if state == RuleState::Removed {
-            changes.leaving.extend(changed.iter().cloned());
+            changes.leaving.extend(changed.iter().map(|rule| rule.index));
         }
         self.replace(&old, Index::new(old.rules.clone(), states), &mut changes);
         if state != RuleState::Active {
@@ -300,11 +301,12 @@ impl Engine {
     /// Makes `new` what requests go by from now on.
     fn replace(&self, old: &Arc<Index>, new: Index, changes: &mut Changes) {
         let watches = |index: &Index, block: u64| {
-            let rules = index.rules.iter().filter(|rule| index.acts(rule));
+            let rules = index.rules.iter().filter(|rule| index.acts(rule.index));
             rules.filter(|rule| rule.effect() == Effect::StaleRead).any(|rule| rule.aims().covers(block))
         };
-        let begins_to_watch =
-            |rule: &Arc<ActiveRule>| rule.effect() == Effect::StaleRead && new.acts(rule) && !old.acts(rule);
+        let begins_to_watch = |rule: &Arc<ActiveRule>| {
+            rule.effect() == Effect::StaleRead && new.acts(rule.index) && !old.acts(rule.index)
+        };
         if new.rules.iter().any(begins_to_watch) {
             // What was kept when such a rule last acted has been followed by writes that nobody watched.
             self.overlay.change_all(|block, state| {
@@ -349,11 +351,17 @@ impl Engine {
     fn forget_leaving(&self, changes: &mut Changes) {
         changes.replaced.retain(|index| index.strong_count() > 0);
         if changes.replaced.is_empty() && !changes.leaving.is_empty() {
-            let leaving: HashSet<u32> = changes.leaving.drain(..).map(|rule| rule.index).collect();
+            let leaving: HashSet<u32> = changes.leaving.drain(..).collect();
             self.overlay.change_all(|_, state| {
-                state.sticky.retain(|place| !leaving.contains(&place.rule.index));
+                state.sticky.retain_mut(|place| !leaving.contains(&place.rule));
             });
         }
+    }
+
+    /// Forgets which writes would put right what was injected so far: after this none of it counts as repaired any more. For the
+    /// end of a run, when nobody writes; it frees most of what transient faults leave in memory.
+    pub fn forget_repairs(&self) {
+        self.overlay.change_all(|_, state| state.unrepaired = Few::default());
     }
 
     /// Lets the ledger say of what it records whether the load had made it. It is asked for each block that is hit, with the

@@ -11,15 +11,15 @@ use std::sync::atomic::Ordering;
 use rotproof_block::{Buffer, ContentHash, Operation};
 
 use crate::active_rule::ActiveRule;
+use crate::block_state::{StickyFault, StickyKind};
 use crate::corruption::{ALL_SECTORS, Corruption};
-use crate::decided::{BlockHit, Decided, RequestHit};
+use crate::decided::{BlockHit, Decided, Hitter, RequestHit};
 use crate::effect::{Effect, SECTOR_BYTES};
 use crate::engine::Engine;
 use crate::geometry::{Header, extent};
 use crate::hang::Hang;
 use crate::index::{Index, Table};
 use crate::matching::OperationKind;
-use crate::overlay::{StickyFault, StickyKind};
 use crate::rule_set::{Newest, RuleSet};
 use crate::zeros::zeros_hash;
 
@@ -162,10 +162,14 @@ impl Evaluator {
         };
         // What is gone is gone, whatever else it is.
         let blackout = self.engine.blackout.load_full();
-        let rule = blackout
-            .or_else(|| latched().find(|rule| rule.effect().takes_device()).cloned())
-            .or_else(|| latched().find(refuses_mutations).cloned())?;
-        let effect = rule.effect();
+        let (rule, effect) = match blackout {
+            Some(rule) => (Hitter::Elsewhere(Arc::clone(&rule)), rule.effect()),
+            None => {
+                let takes_device = latched().find(|rule| rule.effect().takes_device());
+                let rule = takes_device.or_else(|| latched().find(refuses_mutations))?;
+                (Hitter::Own(rule.index), rule.effect())
+            }
+        };
         let hit = RequestHit { rule, effect, aims: Vec::new(), matched: Vec::new(), visit: None };
         Some(Decided { requests: vec![hit], ..Decided::from(rules.clone()) })
     }
@@ -186,26 +190,29 @@ impl Evaluator {
         let phase = header.context.phase;
         let rules = decided.rules.clone();
         let is_met = |place: &&StickyFault| {
-            rules.index().acts(&place.rule) && place.rule.rule.keeps_bad(operation, phase)
+            rules.index().acts(place.rule) && rules.index().rule(place.rule).rule.keeps_bad(operation, phase)
         };
         let states = self.engine.overlay.lock();
         for (block, state) in states.within(header.blocks()) {
             for place in state.sticky.iter().filter(is_met) {
-                let (rule, aims) = (Arc::clone(&place.rule), place.aims.clone());
+                let rule = rules.index().rule(place.rule);
+                let aims = || place.aims.as_slice().to_vec();
                 match place.kind {
-                    StickyKind::Wrong { .. } => {}
+                    StickyKind::Wrong(_) => {}
                     StickyKind::Again if !rule.rule.concerns_operation(operation) => {}
                     StickyKind::Again => {
                         let effect = rule.effect_on(header, block, None);
-                        decided.blocks.push(BlockHit { rule, block, effect, aims, visit: None });
+                        let rule = place.rule;
+                        decided.blocks.push(BlockHit { rule, block, effect, aims: aims(), visit: None });
                     }
                     StickyKind::Request => {
-                        match decided.requests.iter_mut().find(|hit| hit.rule.index == rule.index) {
-                            Some(hit) => hit.aims.extend(aims),
+                        match decided.requests.iter_mut().find(|hit| hit.rule.position() == place.rule) {
+                            Some(hit) => hit.aims.extend_from_slice(place.aims.as_slice()),
                             None => {
                                 let effect = rule.effect_on_request(header, None);
                                 let matched = Vec::new();
-                                let hit = RequestHit { rule, effect, aims, matched, visit: None };
+                                let rule = Hitter::Own(place.rule);
+                                let hit = RequestHit { rule, effect, aims: aims(), matched, visit: None };
                                 decided.requests.push(hit);
                             }
                         }
@@ -254,7 +261,7 @@ impl Evaluator {
         let states = self.engine.overlay.lock();
         let mut states = states.within(block..block + 1);
         states.any(|(_, state)| {
-            state.sticky.iter().any(|place| matches!(place.kind, StickyKind::Wrong { .. }))
+            state.sticky.iter().any(|place| matches!(place.kind, StickyKind::Wrong(_)))
                 || header.operation.is_mutation() && !state.unrepaired.is_empty()
         })
     }
@@ -274,7 +281,7 @@ impl Evaluator {
         let states = self.engine.overlay.lock();
         for (block, state) in states.within(header.blocks()) {
             // Without what sticky rules do: it will be done again to whatever is read here.
-            for corruption in &state.corruptions {
+            for corruption in state.corruptions.iter() {
                 corruption.apply(header.part(block).start, &mut piece.bytes[header.in_buffer(block)]);
             }
         }
@@ -284,7 +291,7 @@ impl Evaluator {
     /// stands in the [`ReadOutcome`](crate::injection::ReadOutcome).
     pub(crate) fn hangs(&self, decided: &Decided) -> Vec<Hang> {
         let hang = |hit: &RequestHit| match hit.effect {
-            Effect::Hang(span) => Some(Hang::new(&self.engine, &hit.rule, span)),
+            Effect::Hang(span) => Some(Hang::new(&self.engine, hit.rule.rule(decided.rules.index()), span)),
             _ => None,
         };
         decided.requests.iter().filter_map(hang).collect()

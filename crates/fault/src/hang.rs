@@ -76,7 +76,7 @@ impl Hang {
         table.next_ticket += 1;
         // A rule that is paused or removed first changes the index and then lets its requests go, under this lock; so
         // one that comes too late to be let go sees it here.
-        if engine.index.load().acts(rule) {
+        if engine.index.load().acts(rule.index) {
             table.waiting.insert(ticket, Waiting { rule: rule.index, waker: None });
         }
         drop(table);

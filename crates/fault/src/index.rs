@@ -60,7 +60,8 @@ pub(crate) struct PlaceIndex {
 impl Index {
     /// `states` has one for each rule.
     pub(crate) fn new(rules: Vec<Arc<ActiveRule>>, states: Vec<RuleState>) -> Self {
-        let active = || rules.iter().filter(|rule| is_active(&states, rule));
+        let is_active = |rule: &ActiveRule| states.get(rule.index as usize) == Some(&RuleState::Active);
+        let active = || rules.iter().filter(|rule| is_active(rule));
         let latches =
             |rule: &&Arc<ActiveRule>| rule.effect() == Effect::ReadOnly || rule.effect().takes_device();
         let latching = active().filter(latches).map(|rule| rule.index).collect();
@@ -93,19 +94,20 @@ impl Index {
         Self { rules, states, waiting, wanted, has_clock, latching, tables }
     }
 
-    /// Whether the rule is one of this index and active in it.
-    pub(crate) fn acts(&self, rule: &ActiveRule) -> bool {
-        is_active(&self.states, rule)
+    /// Whether the rule at this position is one of this index and active in it. A later index may have more.
+    pub(crate) fn acts(&self, rule: u32) -> bool {
+        self.states.get(rule as usize) == Some(&RuleState::Active)
+    }
+
+    /// The rule at a position that this index has.
+    pub(crate) fn rule(&self, position: u32) -> &Arc<ActiveRule> {
+        &self.rules[position as usize]
     }
 
     /// The rules that concern `operation` in `phase`, if there are any.
     pub(crate) fn table(&self, operation: OperationKind, phase: Phase) -> Option<&Table> {
         self.tables[phase as usize][operation as usize].as_deref()
     }
-}
-
-fn is_active(states: &[RuleState], rule: &ActiveRule) -> bool {
-    states.get(rule.index as usize) == Some(&RuleState::Active)
 }
 
 impl Table {

@@ -10,6 +10,7 @@ use rotproof_block::{Buffer, ContentHash, Operation, Time};
 
 use crate::BLOCK_BYTES;
 use crate::active_rule::ActiveRule;
+use crate::block_state::{BlockState, PlaceAims, StickyFault, StickyKind, WrongPlace};
 use crate::corruption::{ALL_SECTORS, Corruption};
 use crate::decided::{BlockHit, Decided, RequestHit, Rewritten};
 use crate::effect::Effect;
@@ -19,7 +20,6 @@ use crate::geometry::{Header, extent};
 use crate::hang::Hang;
 use crate::index::Index;
 use crate::matching::OperationKind;
-use crate::overlay::{BlockState, StickyFault, StickyKind};
 use crate::record::{BlockContent, Injection, SECTORS, Visit, sector_hashes};
 use crate::zeros::{ZEROS, zeros_hash};
 
@@ -67,11 +67,12 @@ impl Evaluator {
         // A place that is known to be bad is remapped below, one that nobody has noticed here.
         let is_noticed = |one: &Rewritten| {
             let mut state = states.within(one.block..one.block + 1);
-            state.any(|(_, state)| state.has_place_of(&one.rule))
+            state.any(|(_, state)| state.has_place_of(one.rule))
         };
         let (noticed, unnoticed): (Vec<&Rewritten>, Vec<_>) =
-            rewritten.iter().filter(|one| rules.index().acts(&one.rule)).partition(|one| is_noticed(one));
-        unnoticed.iter().filter(|one| one.rule.remaps()).for_each(|one| one.rule.heal(one.block));
+            rewritten.iter().filter(|one| rules.index().acts(one.rule)).partition(|one| is_noticed(one));
+        let rule = |one: &Rewritten| rules.index().rule(one.rule);
+        unnoticed.iter().filter(|one| rule(one).remaps()).for_each(|one| rule(one).heal(one.block));
         let neighbours = RefCell::new(self.neighbours(header, hits, payload));
         let done = Done { header, rules: rules.index(), stale, edges, neighbours: &neighbours, now };
         let touched = states.within(header.blocks()).map(|(block, _)| block);
@@ -81,15 +82,15 @@ impl Evaluator {
                 if watched.iter().any(|range| range.contains(&block)) {
                     let part = header.part(block);
                     let old = self.old_bytes(block, &part, stale);
-                    state.previous = old.map(|bytes| Corruption::old(part, bytes, ALL_SECTORS));
+                    state.previous = old.map(|bytes| Box::new(Corruption::old(part, bytes, ALL_SECTORS)));
                 }
                 self.overwrite_block(state, done, block, hits, payload);
             });
         }
         for one in noticed {
             let mut state = states.within(one.block..one.block + 1);
-            if !state.any(|(_, state)| state.has_place_of(&one.rule)) {
-                one.rule.heal(one.block);
+            if !state.any(|(_, state)| state.has_place_of(one.rule)) {
+                rule(one).heal(one.block);
             }
         }
         for hit in hits {
@@ -123,7 +124,7 @@ impl Evaluator {
         state.corruptions.push(Corruption::old(part.clone(), landed, ALL_SECTORS));
         let truth = self.truth(done, foreign, payload);
         // The decision stands in the record of the block that should have been written.
-        let cause = Cause { visit: None, ..Cause::from(hit) };
+        let cause = Cause { visit: None, ..Cause::of(hit, done.rules) };
         let mut record = record_of(done.header, cause, &self.engine.site, done.now);
         record.offset = extent.start + part.start as u64;
         record.length = part.len() as u64;
@@ -131,7 +132,7 @@ impl Evaluator {
         let after = truth.map(|truth| self.distorted(state, done.rules, truth));
         (record.after, record.after_sectors) = After::parts(after);
         record.of_load = truth.and_then(|truth| self.engine.recognise(truth));
-        hit.rule.count_hit(&hit.aims);
+        cause.rule.count_hit(&hit.aims);
         let before = record.before;
         let number = self.engine.ledger().append(&record, 1);
         if let Some(truth) = before {
@@ -158,9 +159,9 @@ impl Evaluator {
             }
         }
         // A hit may come to nothing: a write too small to tear, a place that is bad already.
-        let is_new = |hit: &&BlockHit| {
-            !(hit.rule.is_sticky() && hit.effect.distorts() && state.has_place_of(&hit.rule))
-        };
+        let is_sticky = |hit: &BlockHit| rules.rule(hit.rule).is_sticky();
+        let is_new =
+            |hit: &&BlockHit| !(is_sticky(hit) && hit.effect.distorts() && state.has_place_of(hit.rule));
         let hits = hits.iter().filter(is_new);
         let corruptions: Vec<(&BlockHit, Corruption)> =
             hits.filter_map(|hit| Some((hit, self.corruption_of(hit, header, stale, None)?))).collect();
@@ -170,60 +171,51 @@ impl Evaluator {
         let of_load = if is_recorded { truth.and_then(|truth| self.engine.recognise(truth)) } else { None };
         for (hit, corruption) in corruptions {
             let effect = hit.effect;
-            let is_wrong_place = hit.rule.is_sticky() && effect.distorts();
+            let is_wrong_place = is_sticky(hit) && effect.distorts();
             if is_wrong_place {
-                let kind = StickyKind::Wrong {
-                    corruption,
-                    effect,
-                    truth_recorded: truth_hash,
-                    record: 0,
-                    is_served: false,
-                };
-                state.sticky.push(StickyFault { rule: Arc::clone(&hit.rule), aims: hit.aims.clone(), kind });
+                let mut wrong = WrongPlace::new(effect, corruption);
+                wrong.set_recorded(truth_hash);
+                state.sticky.push(place_of(hit, StickyKind::Wrong(Box::new(wrong))));
             } else {
                 state.corruptions.push(corruption);
-                if hit.rule.is_sticky() && !state.has_place_of(&hit.rule) {
-                    let (rule, aims) = (Arc::clone(&hit.rule), hit.aims.clone());
-                    state.sticky.push(StickyFault { rule, aims, kind: StickyKind::Again });
+                if is_sticky(hit) && !state.has_place_of(hit.rule) {
+                    state.sticky.push(place_of(hit, StickyKind::Again));
                 }
             }
             let after = truth
                 .filter(|_| effect != Effect::MediumError)
                 .map(|truth| self.distorted(state, done.rules, truth));
             let found = Found { before: truth_hash, after, of_load, is_served: false };
-            let record = self.record_block(done, block, Cause::from(hit), found);
+            let record = self.record_block(done, block, Cause::of(hit, rules), found);
             if !is_wrong_place && let Some(truth) = truth_hash {
                 // In a place that stays bad nothing counts as put right, but somebody may read it.
-                let is_beyond_repair = hit.rule.is_sticky();
+                let is_beyond_repair = is_sticky(hit);
                 state.add_unrepaired(record, truth, (true, is_beyond_repair));
             }
             if is_wrong_place
-                && let Some(StickyFault { kind: StickyKind::Wrong { record: of, .. }, .. }) =
-                    state.sticky.last_mut()
+                && let Some(StickyFault { kind: StickyKind::Wrong(wrong), .. }) = state.sticky.last_mut()
             {
-                *of = record;
+                wrong.record = record;
             }
         }
         // A place that was bad before now distorts other content.
         let after = truth
             .filter(|_| state.has_wrong_place(rules))
             .map(|truth| self.distorted(state, done.rules, truth));
-        for place in state.sticky.iter_mut().filter(|place| rules.acts(&place.rule)) {
-            let StickyKind::Wrong { corruption, effect, truth_recorded, record, is_served } = &mut place.kind
-            else {
-                continue;
-            };
+        for place in state.sticky.iter_mut().filter(|place| rules.acts(place.rule)) {
+            let StickyKind::Wrong(wrong) = &mut place.kind else { continue };
             if truth_hash.is_none() {
                 continue;
             }
-            let is_concerned = corruption.touches(&part)
-                && place.rule.rule.concerns_operation(OperationKind::from(header.operation));
-            if is_concerned && *truth_recorded != truth_hash {
-                *truth_recorded = truth_hash;
-                let cause = Cause { rule: &place.rule, aims: &place.aims, effect: *effect, visit: None };
+            let rule = rules.rule(place.rule);
+            let is_concerned = wrong.corruption.touches(&part)
+                && rule.rule.concerns_operation(OperationKind::from(header.operation));
+            if is_concerned && !wrong.has_recorded(truth_hash) {
+                wrong.set_recorded(truth_hash);
+                let cause = Cause { rule, aims: place.aims.as_slice(), effect: wrong.effect, visit: None };
                 let found = Found { before: truth_hash, after, of_load, is_served: false };
-                self.engine.ledger().block_replaced(*record, Some(done.now.0));
-                (*record, *is_served) = (self.record_block(done, block, cause, found), false);
+                self.engine.ledger().block_replaced(wrong.record, Some(done.now.0));
+                (wrong.record, wrong.is_served) = (self.record_block(done, block, cause, found), false);
             }
         }
     }
@@ -244,7 +236,7 @@ impl Evaluator {
         let is_gone = state.corruptions.is_empty() && !keeps_old;
         let ledger = self.engine.ledger();
         state.unrepaired.retain_mut(|unrepaired| {
-            let is_right = truth == Some(unrepaired.truth) && !unrepaired.is_beyond_repair;
+            let is_right = truth.is_some() && unrepaired.is_of(truth) && !unrepaired.is_beyond_repair;
             if is_right && is_clean {
                 unrepaired.records.iter().for_each(|record| ledger.block_repaired(record, done.now.0));
                 return false;
@@ -340,35 +332,33 @@ impl Evaluator {
             };
             (before, after)
         };
-        for corruption in &state.corruptions {
+        for corruption in state.corruptions.iter() {
             show(corruption);
         }
-        for place in state.sticky.iter_mut().filter(|place| rules.acts(&place.rule)) {
-            let StickyKind::Wrong { corruption, effect, truth_recorded, record, is_served } = &mut place.kind
-            else {
-                continue;
-            };
-            let (before, after) = show(corruption);
-            if !corruption.touches(&part) {
+        for place in state.sticky.iter_mut().filter(|place| rules.acts(place.rule)) {
+            let StickyKind::Wrong(wrong) = &mut place.kind else { continue };
+            let (before, after) = show(&wrong.corruption);
+            if !wrong.corruption.touches(&part) {
                 continue;
             }
-            if before.is_some() && *truth_recorded != before {
-                *truth_recorded = before;
-                let cause = Cause { rule: &place.rule, aims: &place.aims, effect: *effect, visit: None };
+            if before.is_some() && !wrong.has_recorded(before) {
+                wrong.set_recorded(before);
+                let rule = rules.rule(place.rule);
+                let cause = Cause { rule, aims: place.aims.as_slice(), effect: wrong.effect, visit: None };
                 let found = Found { before, after, of_load, is_served: delivers };
-                *record = self.record_block(done, block, cause, found);
-                *is_served = delivers;
-            } else if delivers && !*is_served {
-                *is_served = true;
-                self.engine.ledger().served(*record, done.now.0);
+                wrong.record = self.record_block(done, block, cause, found);
+                wrong.is_served = delivers;
+            } else if delivers && !wrong.is_served {
+                wrong.is_served = true;
+                self.engine.ledger().served(wrong.record, done.now.0);
             }
         }
         for hit in hits {
-            let Some(corruption) = self.corruption_of(hit, header, &[], state.previous.as_ref()) else {
+            let Some(corruption) = self.corruption_of(hit, header, &[], state.previous.as_deref()) else {
                 continue;
             };
             let effect = hit.effect;
-            if state.is_distorted_by(&hit.rule) {
+            if state.is_distorted_by(hit.rule) {
                 continue;
             }
             let (before, mut after) = show(&corruption);
@@ -377,19 +367,18 @@ impl Evaluator {
             }
             let is_served = delivers && effect != Effect::MediumError;
             let found = Found { before, after, of_load, is_served };
-            let record = self.record_block(done, block, Cause::from(hit), found);
-            if hit.rule.is_sticky() {
-                if !state.has_place_of(&hit.rule) {
+            let record = self.record_block(done, block, Cause::of(hit, rules), found);
+            if rules.rule(hit.rule).is_sticky() {
+                if !state.has_place_of(hit.rule) {
                     let kind = if effect.distorts() {
-                        StickyKind::Wrong { corruption, effect, truth_recorded: before, record, is_served }
+                        let mut wrong = WrongPlace::new(effect, corruption);
+                        wrong.set_recorded(before);
+                        (wrong.record, wrong.is_served) = (record, is_served);
+                        StickyKind::Wrong(Box::new(wrong))
                     } else {
                         StickyKind::Again
                     };
-                    state.sticky.push(StickyFault {
-                        rule: Arc::clone(&hit.rule),
-                        aims: hit.aims.clone(),
-                        kind,
-                    });
+                    state.sticky.push(place_of(hit, kind));
                 }
             } else if let Some(truth) = before {
                 state.add_unrepaired(record, truth, (false, false));
@@ -419,20 +408,21 @@ impl Evaluator {
         let contents = self.contents_of(header, data);
         let mut states = self.engine.overlay.lock();
         for hit in &decided.requests {
-            let effect = hit.effect;
-            let is_repairable = matches!(effect, Effect::Error { .. }) && !hit.rule.is_sticky();
             let RequestHit { rule, aims, visit, .. } = hit;
+            let (effect, position) = (hit.effect, rule.position());
+            let rule = rule.rule(decided.rules.index());
+            let is_repairable = matches!(effect, Effect::Error { .. }) && !rule.is_sticky();
             let mut record =
                 record_of(header, Cause { rule, aims, effect, visit: *visit }, &self.engine.site, now);
             record.blocks.clone_from(&contents);
             let repairable_blocks = if is_repairable { contents.len() } else { 0 };
             let sequence = self.engine.ledger().append(&record, repairable_blocks);
-            hit.rule.count_hit(&hit.aims);
+            rule.count_hit(&hit.aims);
             if effect == Effect::ReadOnly || effect.takes_device() {
-                let is_first = hit.rule.latch();
+                let is_first = rule.latch();
                 self.engine.has_latched.store(true, Ordering::Relaxed);
                 if let (Effect::PowerCut(cut), true) = (effect, is_first) {
-                    self.engine.cut_power(&hit.rule, cut);
+                    self.engine.cut_power(rule, cut);
                 }
             }
             if is_repairable {
@@ -441,12 +431,13 @@ impl Evaluator {
                     states.update(offset / BLOCK_BYTES, add);
                 }
             }
-            if hit.rule.is_sticky() {
+            if rule.is_sticky() {
                 for block in hit.matched.iter().cloned().flatten() {
                     states.update(block, |state| {
-                        if !state.has_place_of(&hit.rule) {
-                            let (rule, aims) = (Arc::clone(&hit.rule), hit.aims.clone());
-                            state.sticky.push(StickyFault { rule, aims, kind: StickyKind::Request });
+                        if !state.has_place_of(position) {
+                            let aims = PlaceAims::from(&hit.aims[..]);
+                            let kind = StickyKind::Request;
+                            state.sticky.push(StickyFault { rule: position, aims, kind });
                         }
                     });
                 }
@@ -526,10 +517,15 @@ struct Cause<'a> {
     visit: Option<Visit>,
 }
 
-impl<'a> From<&'a BlockHit> for Cause<'a> {
-    fn from(hit: &'a BlockHit) -> Self {
-        Self { rule: &hit.rule, aims: &hit.aims, effect: hit.effect, visit: hit.visit }
+impl<'a> Cause<'a> {
+    fn of(hit: &'a BlockHit, rules: &'a Index) -> Self {
+        Self { rule: rules.rule(hit.rule), aims: &hit.aims, effect: hit.effect, visit: hit.visit }
     }
+}
+
+/// The block that a sticky rule has hit is bad from now on.
+fn place_of(hit: &BlockHit, kind: StickyKind) -> StickyFault {
+    StickyFault { rule: hit.rule, aims: PlaceAims::from(&hit.aims[..]), kind }
 }
 
 /// A record of a hit on the whole request, which the ledger will number.

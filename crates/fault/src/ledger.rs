@@ -85,7 +85,7 @@ impl Entries {
                         Repair::At(time_ns) => Some(time_ns),
                         Repair::Never | Repair::Open(_) => None,
                     },
-                    served_at_ns: since.served_at.get(),
+                    served_at_ns: record.served_at_ns.or(since.served_at.get()),
                     replaced_at_ns: since.replaced_at.get(),
                     ..record
                 });
@@ -108,7 +108,8 @@ impl Ledger {
         };
         entries.since.push(Since {
             repair,
-            served_at: Moment::new(record.served_at_ns),
+            // What the packed record says needs not be said again.
+            served_at: Moment::new(record.served_at_ns.filter(|_| !record.is_served_at_once())),
             replaced_at: Moment::new(record.replaced_at_ns),
         });
         sequence

@@ -17,7 +17,7 @@
 //! | what can be written in a rule | `rule`, `matching`, `target`, `schedule`, `effect`; as text `effect_form`, `short_form` |
 //! | how a rule is found for a request | `index`, `content_index`, `coarse_map`; its state while it runs: `active_rule`, `aims` |
 //! | what is decided for a request | `evaluator`, from `decided` matches to an `injection`; in which order: `passage` |
-//! | how bytes are changed | `corruption`: the deviation of a block, down to the bit; `overlay`: which blocks have one |
+//! | how bytes are changed | `corruption`: the deviation of a block, down to the bit; `block_state` and `overlay`: which blocks have one |
 //! | what is remembered | `record`, `ledger`, `packed`, `spilled`, `since`; read again: `read_ledger`, `replay` |
 //! | several places for faults | `sites` |
 
@@ -27,6 +27,7 @@ extern crate self as rotproof_fault;
 mod active_rule;
 mod aims;
 mod at_mark;
+mod block_state;
 mod chance;
 mod clock;
 mod coarse_map;
@@ -43,6 +44,7 @@ mod effect_form;
 mod engine;
 mod errno;
 mod evaluator;
+mod few;
 mod geometry;
 mod hang;
 mod hash_text;

@@ -11,19 +11,12 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use rotproof_block::ContentHash;
 use rotproof_block::hash::mix;
 
-use crate::BLOCK_BYTES;
-use crate::active_rule::ActiveRule;
-use crate::corruption::Corruption;
-use crate::effect::Effect;
-use crate::index::Index;
-use crate::record_list::RecordList;
+use crate::block_state::BlockState;
 
 /// At most so many counters (256 KiB).
 const CHUNKS_MAX: u64 = 1 << 16;
@@ -32,8 +25,102 @@ const LOOKUPS_MAX: u64 = 4096;
 /// At least so many blocks per counter (64 KiB of the device), so that a usual request meets one or two.
 const CHUNK_SHIFT_MIN: u32 = 4;
 
-/// By block. Not a tree: where every request meets a fault, its nodes are rarely in the cache.
-type StateMap = HashMap<u64, BlockState, BuildHasherDefault<BlockHasher>>;
+/// Blocks of one page.
+const PAGE_BLOCKS: u64 = 64;
+
+/// The states of all blocks that have one, by page. Where many blocks of a page have a state, one more takes what it holds and no
+/// room in the table; and the table of a million of them does not double all at once.
+#[derive(Debug, Default)]
+struct StateMap {
+    pages: HashMap<u64, Page, BuildHasherDefault<BlockHasher>>,
+}
+
+/// Neighbouring blocks.
+#[derive(Debug, Default)]
+struct Page {
+    /// Which of them have a state, a bit each.
+    present: u64,
+    /// Their states, in order.
+    states: Vec<BlockState>,
+}
+
+impl Page {
+    fn bit(block: u64) -> u64 {
+        1 << (block % PAGE_BLOCKS)
+    }
+
+    /// Where the state of the block stands, or would.
+    fn position(&self, block: u64) -> usize {
+        (self.present & (Self::bit(block) - 1)).count_ones() as usize
+    }
+
+    fn get(&self, block: u64) -> Option<&BlockState> {
+        (self.present & Self::bit(block) != 0).then(|| &self.states[self.position(block)])
+    }
+
+    fn insert(&mut self, block: u64, state: BlockState) {
+        if self.states.len() == self.states.capacity() {
+            // Not twice as many: that would be half of it for nothing.
+            self.states.reserve_exact(1 + self.states.len() / 4);
+        }
+        self.states.insert(self.position(block), state);
+        self.present |= Self::bit(block);
+    }
+
+    fn remove(&mut self, block: u64) {
+        self.states.remove(self.position(block));
+        self.present &= !Self::bit(block);
+    }
+
+    /// The blocks with a state of the page with this number, in order.
+    fn blocks(&self, number: u64) -> impl Iterator<Item = u64> + use<> {
+        let present = self.present;
+        (0..PAGE_BLOCKS).filter(move |bit| present >> bit & 1 != 0).map(move |bit| number * PAGE_BLOCKS + bit)
+    }
+}
+
+impl StateMap {
+    fn get(&self, block: u64) -> Option<&BlockState> {
+        self.pages.get(&(block / PAGE_BLOCKS))?.get(block)
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = u64> {
+        self.pages.iter().flat_map(|(&number, page)| page.blocks(number))
+    }
+
+    /// Changes the state of `block`, which may be empty before and after: whether there was one before, and is one now.
+    fn update<T>(&mut self, block: u64, change: impl FnOnce(&mut BlockState) -> T) -> (T, bool, bool) {
+        let number = block / PAGE_BLOCKS;
+        let Some(page) = self.pages.get_mut(&number) else {
+            let mut state = BlockState::default();
+            let result = change(&mut state);
+            let is_there = !state.is_empty();
+            if is_there {
+                self.pages.entry(number).or_default().insert(block, state);
+            }
+            return (result, false, is_there);
+        };
+        if page.present & Page::bit(block) == 0 {
+            let mut state = BlockState::default();
+            let result = change(&mut state);
+            let is_there = !state.is_empty();
+            if is_there {
+                page.insert(block, state);
+            }
+            return (result, false, is_there);
+        }
+        let position = page.position(block);
+        let result = change(&mut page.states[position]);
+        let is_there = !page.states[position].is_empty();
+        if !is_there {
+            page.remove(block);
+            if page.present == 0 {
+                self.pages.remove(&number);
+            }
+        }
+        (result, true, is_there)
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Overlay {
@@ -43,155 +130,6 @@ pub(crate) struct Overlay {
     /// How many of them are in each chunk of the device.
     chunks: Box<[AtomicU32]>,
     chunk_shift: u32,
-}
-
-/// Everything that is wrong with one block.
-#[derive(Debug, Default)]
-pub(crate) struct BlockState {
-    /// Deviations until the bytes are overwritten, in the order in which they act.
-    pub(crate) corruptions: Vec<Corruption>,
-    /// What sticky rules have left, in the order in which they act, after the corruptions.
-    pub(crate) sticky: Vec<StickyFault>,
-    /// What the last write has replaced, where a stale read may want it.
-    pub(crate) previous: Option<Corruption>,
-    /// Injections whose damage to this block is still there, or was seen by a reader who may put it right.
-    pub(crate) unrepaired: Vec<Unrepaired>,
-}
-
-/// A block that has been bad since a sticky rule hit it.
-#[derive(Debug)]
-pub(crate) struct StickyFault {
-    pub(crate) rule: Arc<ActiveRule>,
-    /// Which of the rule's aims the block is.
-    pub(crate) aims: Vec<u32>,
-    pub(crate) kind: StickyKind,
-}
-
-#[derive(Debug)]
-pub(crate) enum StickyKind {
-    /// Data read from here is wrong.
-    Wrong {
-        corruption: Corruption,
-        /// The rule's effect, with what chance decided filled in.
-        effect: Effect,
-        /// The content that it last distorted for the ledger: one record for each content is enough.
-        truth_recorded: Option<ContentHash>,
-        /// The record of that.
-        record: u64,
-        /// Whether the ledger knows that somebody has read it.
-        is_served: bool,
-    },
-    /// Requests that touch this are hit in the same way again.
-    Again,
-    /// Requests that touch this fail or are slow.
-    Request,
-}
-
-/// Injections of damage to one content of a block.
-#[derive(Clone, Debug)]
-pub(crate) struct Unrepaired {
-    pub(crate) records: RecordList,
-    pub(crate) truth: ContentHash,
-    /// What was stored wrong has not been read yet, as far as the ledger knows.
-    pub(crate) is_unread: bool,
-    /// Other bytes were written beside what is wrong, so that the truth will not come back; whether it is read still matters.
-    pub(crate) is_beyond_repair: bool,
-}
-
-impl BlockState {
-    fn is_empty(&self) -> bool {
-        self.corruptions.is_empty()
-            && self.sticky.is_empty()
-            && self.previous.is_none()
-            && self.unrepaired.is_empty()
-    }
-
-    /// Notes the record of damage; one like those before goes with them.
-    pub(crate) fn add_unrepaired(
-        &mut self,
-        record: u64,
-        truth: ContentHash,
-        (is_unread, is_beyond_repair): (bool, bool),
-    ) {
-        let is_same = |last: &&mut Unrepaired| {
-            (last.truth, last.is_unread, last.is_beyond_repair) == (truth, is_unread, is_beyond_repair)
-        };
-        if let Some(last) = self.unrepaired.last_mut().filter(is_same) {
-            last.records.push(record);
-            return;
-        }
-        let mut records = RecordList::default();
-        records.push(record);
-        self.unrepaired.push(Unrepaired { records, truth, is_unread, is_beyond_repair });
-    }
-
-    pub(crate) fn has_place_of(&self, rule: &ActiveRule) -> bool {
-        self.sticky.iter().any(|place| place.rule.index == rule.index)
-    }
-
-    /// Whether that rule already distorts what is read from here.
-    pub(crate) fn is_distorted_by(&self, rule: &ActiveRule) -> bool {
-        self.sticky
-            .iter()
-            .any(|place| place.rule.index == rule.index && matches!(place.kind, StickyKind::Wrong { .. }))
-    }
-
-    /// Whether one of the rules at work distorts what is read from here, always.
-    pub(crate) fn has_wrong_place(&self, rules: &Index) -> bool {
-        self.sticky
-            .iter()
-            .any(|place| matches!(place.kind, StickyKind::Wrong { .. }) && rules.acts(&place.rule))
-    }
-
-    /// Whether one of these rules distorts, always, a content that the ledger does not have yet.
-    pub(crate) fn shows_new(&self, rules: &Index, truth: Option<ContentHash>) -> bool {
-        self.sticky.iter().any(|place| {
-            matches!(&place.kind, StickyKind::Wrong { truth_recorded, .. } if *truth_recorded != truth)
-                && rules.acts(&place.rule)
-        })
-    }
-
-    /// Forgets the corruptions about bytes that have been overwritten.
-    pub(crate) fn overwrite(&mut self, part: &Range<usize>) {
-        if !self.corruptions.is_empty() {
-            let corruptions = std::mem::take(&mut self.corruptions);
-            self.corruptions =
-                corruptions.into_iter().flat_map(|corruption| corruption.without(part)).flatten().collect();
-        }
-    }
-
-    /// Forgets bad places whose rules, being at work, let a rewrite heal them. Gives the records of what was wrong there.
-    pub(crate) fn remap(&mut self, rules: &Index) -> Vec<u64> {
-        let mut gone = Vec::new();
-        self.sticky.retain(|place| {
-            let stays = !rules.acts(&place.rule) || !place.rule.remaps();
-            if let (false, StickyKind::Wrong { record, .. }) = (stays, &place.kind) {
-                gone.push(*record);
-            }
-            stays
-        });
-        gone
-    }
-
-    /// Whether a whole block of `length` bytes reads as nothing but zeros under these rules, whatever it holds; false if
-    /// that takes a look at the bytes.
-    pub(crate) fn reads_as_zeros(&self, rules: &Index, length: usize) -> bool {
-        length as u64 == BLOCK_BYTES
-            && !self.has_wrong_place(rules)
-            && self.corruptions.last().is_some_and(|corruption| corruption.zeroes(&(0..length)))
-    }
-
-    /// Makes `bytes`, which begin at byte `start` of the block, look as the block reads under these rules.
-    pub(crate) fn distort(&self, rules: &Index, start: usize, bytes: &mut [u8]) {
-        for corruption in &self.corruptions {
-            corruption.apply(start, bytes);
-        }
-        for place in self.sticky.iter().filter(|place| rules.acts(&place.rule)) {
-            if let StickyKind::Wrong { corruption, .. } = &place.kind {
-                corruption.apply(start, bytes);
-            }
-        }
-    }
 }
 
 impl Overlay {
@@ -227,7 +165,7 @@ impl Overlay {
     /// Changes the state of every block that has one. Holds up the requests that touch one as long as that takes.
     pub(crate) fn change_all(&self, change: impl Fn(u64, &mut BlockState)) {
         let mut states = self.lock();
-        let blocks: Vec<u64> = states.states.keys().copied().collect();
+        let blocks: Vec<u64> = states.states.blocks().collect();
         for block in blocks {
             states.update(block, |state| change(block, state));
         }
@@ -246,32 +184,23 @@ impl States<'_> {
         let is_large = blocks.end.saturating_sub(blocks.start) > LOOKUPS_MAX;
         let mut found = Vec::new();
         if is_large {
-            found.extend(self.states.keys().copied().filter(|block| blocks.contains(block)));
+            found.extend(self.states.blocks().filter(|block| blocks.contains(block)));
             found.sort_unstable();
         }
         let few = if is_large { 0..0 } else { blocks };
         let blocks = few.chain(found);
-        blocks.filter_map(|block| Some((block, self.states.get(&block)?)))
+        blocks.filter_map(|block| Some((block, self.states.get(block)?)))
     }
 
     /// Changes the state of `block`, which may be empty before and after.
     pub(crate) fn update<T>(&mut self, block: u64, change: impl FnOnce(&mut BlockState) -> T) -> T {
-        let mut is_new = false;
-        let state = self.states.entry(block).or_insert_with(|| {
-            is_new = true;
-            BlockState::default()
-        });
-        let result = change(state);
-        let is_empty = state.is_empty();
-        if is_empty {
-            self.states.remove(&block);
-        }
+        let (result, was_there, is_there) = self.states.update(block, change);
         let last = self.overlay.chunks.len() - 1;
         let chunk = &self.overlay.chunks[((block >> self.overlay.chunk_shift) as usize).min(last)];
-        if is_new && !is_empty {
+        if is_there && !was_there {
             chunk.fetch_add(1, Ordering::Relaxed);
             self.overlay.count.fetch_add(1, Ordering::Relaxed);
-        } else if !is_new && is_empty {
+        } else if was_there && !is_there {
             chunk.fetch_sub(1, Ordering::Relaxed);
             self.overlay.count.fetch_sub(1, Ordering::Relaxed);
         }
@@ -302,6 +231,9 @@ impl Hasher for BlockHasher {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::corruption::Corruption;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn a_block_is_noticed_as_long_as_something_is_wrong_with_it() {
@@ -332,5 +264,33 @@ mod tests {
         let overlay = Overlay::new(100);
         overlay.lock().update(7, |state| assert!(state.is_empty()));
         assert!(!overlay.touches(&(0..100)));
+    }
+
+    proptest! {
+        /// Against a plain map from block to what it reads as.
+        #[test]
+        fn each_block_has_its_own_state(
+            steps in prop::collection::vec((0u64..300, prop::option::of(any::<u8>())), 0..200), start in 0u64..300, count in 0u64..300
+        ) {
+            let (overlay, mut plain) = (Overlay::new(1 << 20), BTreeMap::new());
+            for (block, byte) in steps {
+                overlay.lock().update(block, |state| {
+                    state.overwrite(&(0..4096));
+                    byte.into_iter().for_each(|byte| state.corruptions.push(Corruption::fill(0..4096, byte)));
+                });
+                match byte {
+                    Some(byte) => drop(plain.insert(block, byte)),
+                    None => drop(plain.remove(&block)),
+                }
+            }
+            let states = overlay.lock();
+            let shown = states.within(start..start + count).map(|(block, state)| {
+                let mut bytes = [0xa5];
+                state.corruptions.iter().for_each(|corruption| corruption.apply(0, &mut bytes));
+                (block, bytes[0])
+            });
+            prop_assert!(shown.eq(plain.range(start..start + count).map(|(&block, &byte)| (block, byte))));
+            prop_assert_eq!(overlay.count.load(Ordering::Relaxed), plain.len());
+        }
     }
 }

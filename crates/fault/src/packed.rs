@@ -104,6 +104,8 @@ const HAS_AFTER_SECTORS: u8 = 1;
 const HAS_NEIGHBOURS: u8 = 2;
 /// From this bit on, [`told`] who made the content.
 const OF_LOAD: u32 = 2;
+/// A reader got what it did when it did it. When somebody got it later is told elsewhere, as it is not known yet.
+const IS_SERVED: u8 = 16;
 
 impl PackedRecords {
     /// How many there are.
@@ -117,7 +119,7 @@ impl PackedRecords {
         self.pieces.len().saturating_sub(1) * PIECE_RECORDS + last - self.skipped
     }
 
-    /// Appends a record; its number and its repair are not kept.
+    /// Appends a record. Its number is not kept, nor what became of it later.
     pub(crate) fn push(&mut self, record: &Injection) {
         let is_full = |slot: &Slot| match slot {
             Slot::Held(piece) => piece.count == PIECE_RECORDS,
@@ -240,7 +242,8 @@ impl Piece {
             | flag(!record.blocks.is_empty(), HAS_BLOCKS);
         let more = flag(record.after_sectors.is_some(), HAS_AFTER_SECTORS)
             | flag(!record.neighbours.is_empty(), HAS_NEIGHBOURS)
-            | told(record.of_load) << OF_LOAD;
+            | told(record.of_load) << OF_LOAD
+            | flag(record.is_served_at_once(), IS_SERVED);
         let bytes = &mut self.bytes;
         bytes.push(flags | flag(more != 0, HAS_MORE));
         if more != 0 {
@@ -333,7 +336,7 @@ impl Piece {
             neighbours,
             of_load: of_load(more >> OF_LOAD),
             repaired_at_ns: None,
-            served_at_ns: None,
+            served_at_ns: (more & IS_SERVED != 0).then_some(last.time_ns),
             replaced_at_ns: None,
         }
     }
@@ -490,7 +493,7 @@ mod tests {
                     of_load: [None, Some(false), Some(true)][phase % 3],
                     blocks,
                     repaired_at_ns: None,
-                    served_at_ns: None,
+                    served_at_ns: (phase % 2 == 0).then_some(time_ns),
                     replaced_at_ns: None,
                 }
             },

@@ -87,6 +87,13 @@ pub struct Injection {
     pub of_load: Option<bool>,
 }
 
+impl Injection {
+    /// Whether a reader got what it did when it did it.
+    pub(crate) fn is_served_at_once(&self) -> bool {
+        self.served_at_ns == Some(self.time_ns)
+    }
+}
+
 /// What a place where faults act is called if nobody gives it a name.
 pub const UNNAMED_SITE: &str = "faults";
 

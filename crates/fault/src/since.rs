@@ -62,12 +62,40 @@ impl Repair {
     }
 }
 
-/// One [`Since`] for each record, as a number of four bytes: most say what others say. Of errors that stay and of delays there is
-/// never anything to tell, so as long as only those come the list takes no memory.
+/// The numbers of [`PIECE_RECORDS`] records.
+#[derive(Debug)]
+enum Chunk {
+    /// This, of each of them that there is.
+    Same(u32),
+    Each(Box<[u32; PIECE_RECORDS]>),
+}
+
+impl Chunk {
+    fn get(&self, index: usize) -> u32 {
+        match self {
+            Self::Same(number) => *number,
+            Self::Each(numbers) => numbers[index],
+        }
+    }
+
+    fn set(&mut self, index: usize, number: u32) {
+        if let Self::Same(same) = self
+            && *same != number
+        {
+            *self = Self::Each(Box::new([*same; PIECE_RECORDS]));
+        }
+        if let Self::Each(numbers) = self {
+            numbers[index] = number;
+        }
+    }
+}
+
+/// One [`Since`] for each record, as a number of four bytes: most say what others say. Where all of a chunk say the same, as of
+/// errors and of what was read wrong as long as nobody has put it right, that takes no memory.
 #[derive(Debug, Default)]
 pub(crate) struct SinceList {
-    /// Of so many records each; none where nothing is to tell of any.
-    chunks: VecDeque<Option<Box<[u32; PIECE_RECORDS]>>>,
+    /// Of so many records each.
+    chunks: VecDeque<Chunk>,
     /// Of the first chunk, those that have been dropped.
     skipped: usize,
     /// With those that have been dropped.
@@ -85,19 +113,18 @@ impl SinceList {
     pub(crate) fn push(&mut self, since: Since) {
         let index = self.end;
         self.end += 1;
-        if index / PIECE_RECORDS == self.chunks.len() {
-            self.chunks.push_back(None);
-            self.forget_if_much();
+        if index / PIECE_RECORDS < self.chunks.len() {
+            self.set(index, since);
+            return;
         }
-        self.set(index, since);
+        let number = self.number_of(since);
+        self.chunks.push_back(Chunk::Same(number));
+        self.forget_if_much();
     }
 
     fn set(&mut self, index: usize, since: Since) {
         let number = self.number_of(since);
-        let chunk = &mut self.chunks[index / PIECE_RECORDS];
-        if number != 0 || chunk.is_some() {
-            chunk.get_or_insert_with(|| Box::new([0; PIECE_RECORDS]))[index % PIECE_RECORDS] = number;
-        }
+        self.chunks[index / PIECE_RECORDS].set(index % PIECE_RECORDS, number);
     }
 
     fn number_of(&mut self, since: Since) -> u32 {
@@ -125,8 +152,8 @@ impl SinceList {
     }
 
     fn at(&self, index: usize) -> Since {
-        let chunk = self.chunks.get(index / PIECE_RECORDS).and_then(Option::as_ref);
-        let number = chunk.map_or(0, |chunk| chunk[index % PIECE_RECORDS] as usize);
+        let chunk = self.chunks.get(index / PIECE_RECORDS);
+        let number = chunk.map_or(0, |chunk| chunk.get(index % PIECE_RECORDS) as usize);
         number.checked_sub(1).and_then(|number| self.told.get(number)).copied().unwrap_or(Since::NOTHING)
     }
 
@@ -168,11 +195,13 @@ impl SinceList {
         self.told.clear();
         self.known.clear();
         for (index, since) in (self.skipped..self.end).zip(all) {
-            self.set(index, since);
-        }
-        // What lies before is dropped; its numbers mean nothing now.
-        if let Some(Some(chunk)) = self.chunks.front_mut() {
-            chunk[..self.skipped].fill(0);
+            // What lies before the first is dropped, and means nothing.
+            if index == self.skipped || index.is_multiple_of(PIECE_RECORDS) {
+                let number = self.number_of(since);
+                self.chunks[index / PIECE_RECORDS] = Chunk::Same(number);
+            } else {
+                self.set(index, since);
+            }
         }
     }
 }
@@ -212,9 +241,12 @@ mod tests {
     }
 
     #[test]
-    fn of_errors_it_keeps_nothing() {
-        let mut list = SinceList::default();
-        (0..10 * PIECE_RECORDS).for_each(|_| list.push(Since::NOTHING));
-        assert!(list.chunks.iter().all(Option::is_none));
+    fn where_all_say_the_same_it_keeps_that_once() {
+        for repair in [Repair::Never, Repair::Open(1)] {
+            let mut list = SinceList::default();
+            (0..10 * PIECE_RECORDS).for_each(|_| list.push(Since { repair, ..Since::NOTHING }));
+            assert!(list.chunks.iter().all(|chunk| matches!(chunk, Chunk::Same(_))));
+            assert!(list.told.len() <= 1);
+        }
     }
 }

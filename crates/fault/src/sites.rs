@@ -198,6 +198,11 @@ impl Sites {
         self.engines.iter().for_each(|engine| engine.restore_power());
     }
 
+    /// As [`Engine::forget_repairs`], at all places.
+    pub fn forget_repairs(&self) {
+        self.engines.iter().for_each(|engine| engine.forget_repairs());
+    }
+
     /// Has `on_cut` told when a rule of any place takes the power. It must not wait for requests to the stack. The first one to be
     /// given stays.
     pub fn when_power_goes(&self, on_cut: OnCut) {
