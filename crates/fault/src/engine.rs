@@ -453,7 +453,7 @@ impl Engine {
     /// count it.
     pub fn mark(&self, text: &str) {
         let index = self.index.load();
-        index.rules.iter().filter(|rule| index.acts(rule)).for_each(|rule| rule.note_mark(text));
+        index.rules.iter().filter(|rule| index.acts(rule.index)).for_each(|rule| rule.note_mark(text));
     }
 
     /// What each rule has met and done so far, in the order in which they were added; removed ones too.

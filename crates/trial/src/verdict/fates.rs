@@ -247,6 +247,9 @@ impl<'a> Expectations<'a> {
     }
 }
 
+/// A fault: the number of its rule, its place, and its record where each injection is a fault of its own.
+type FaultKey = (usize, u64, Option<u64>);
+
 /// Gives every fault its fate.
 ///
 /// `causes[i]` belongs to `findings[i]`; `never_met[r]` counts the aims of rule `r` that no request ever met, one for each rule.
@@ -261,7 +264,7 @@ pub(super) fn outcomes(
     let expectations =
         Expectations { keeps_copies: knowledge.keeps_copies, ..Expectations::new(hits, findings, causes) };
     // What the findings say of a fault, and what the rest of its hits does.
-    let mut fates: BTreeMap<(usize, u64, Option<u64>), (Option<Fate>, Fate)> = BTreeMap::new();
+    let mut fates: BTreeMap<FaultKey, (Option<Fate>, Fate)> = BTreeMap::new();
     for hit in hits {
         outcomes[hit.rule].hits += hit.count;
         let others = expectations.others(hit).into_iter();
