@@ -88,6 +88,37 @@ fn machine(fault: &str) -> Trial {
     ))
 }
 
+/// jfs is built into User Mode Linux, f2fs is a module of it.
+#[test]
+fn machines_have_jfs_and_f2fs_as_they_have_ext4() {
+    let rig = Rig::new();
+    for file_system in ["jfs", "f2fs"] {
+        // A page that rots in the cache is handed out, and the check, by a new kernel, finds it right on the disk.
+        let clean = EXAMPLES[0].1.replace("file_system: xfs", &format!("file_system: {file_system}"));
+        assert_ne!(clean, EXAMPLES[0].1);
+        let run = rig.run(&Trial::new(clean));
+        run.assert_passed();
+        assert_eq!(run.failures().len(), 1);
+        if file_system == "jfs" {
+            let text = "stack: [ memory: { size: 128MiB } ]\nsubject: { machine: { file_system: jfs } }\nstop: kill\n";
+            let refused = rig.run(&Trial::new(text));
+            assert_eq!(refused.code, 2, "{}", refused.text);
+            assert!(refused.text.contains("replays no journal"), "{}", refused.text);
+            continue;
+        }
+        // What was flushed is there after a kernel that was killed.
+        let run = rig.run(&Trial::new(format!(
+            "stack: [ memory: {{ size: 128MiB }} ]\nsubject: {{ machine: {{ file_system: {file_system} }} }}\nstop: kill\n\
+             load: {{ files: {{ count: 2, size: 256KiB }}, prefill: true, reads: 20%, requests: 200, flush_every: 10 }}\n\
+             expect: {{ failures: 0 }}\n"
+        )));
+        run.assert_passed();
+        let console = fs::read_to_string(run.file("console.txt")).expect("the console is kept");
+        assert_eq!(console.matches("Run /init as init process").count(), 2, "{console}");
+    }
+    rig.assert_nothing_left();
+}
+
 #[test]
 fn a_file_system_that_goes_read_only_in_a_machine_is_told() {
     let rig = Rig::new();
@@ -125,6 +156,9 @@ fn what_makes_no_sense_on_memory_is_explained() {
     assert!(program("read, target=file(a, block=1): error").contains("not known, so nothing can aim"));
     assert!(check(machine, "places=1: bit_flip").contains("add `on: memory`"));
     assert!(check("machine", "read: error").contains("a machine needs a file system"));
-    assert!(check("{ machine: { file_system: fat } }", "read: error").contains("ext4, xfs or btrfs"));
+    assert!(
+        check("{ machine: { file_system: fat } }", "read: error").contains("ext4, xfs, btrfs, jfs or f2fs")
+    );
+    assert!(check("f2fs", "read: error").contains("write `machine: { file_system: f2fs }`"));
     assert!(check("{ machine: { file_system: ext4, memory: 1MiB } }", "read: error").contains("64MiB"));
 }

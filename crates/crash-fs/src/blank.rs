@@ -37,6 +37,7 @@ impl Blank {
             // mkfs.xfs refuses less than 300 MB.
             FileSystem::Xfs => 304 << 20,
             FileSystem::Btrfs => 128 << 20,
+            FileSystem::Jfs | FileSystem::F2fs => kind.device_size_min().0,
         }
     }
 
@@ -64,6 +65,8 @@ impl Blank {
             ),
             FileSystem::Xfs => ("mkfs.xfs", "xfsprogs", &["-q", "-f", "-K"]),
             FileSystem::Btrfs => ("mkfs.btrfs", "btrfs-progs", &["-q", "-f", "-K"]),
+            FileSystem::Jfs => ("mkfs.jfs", "jfsutils", &["-q"]),
+            FileSystem::F2fs => ("mkfs.f2fs", "f2fs-tools", &["-q", "-f", "-t", "0"]),
         };
         let arguments: Vec<&str> = arguments.iter().copied().chain([path.as_str()]).collect();
         let program = Program::find(program, package)?;

@@ -113,6 +113,8 @@ impl MountCheck {
             FileSystem::Ext4 => Some((Program::find("e2fsck", "e2fsprogs")?, &["-f", "-n"][..])),
             FileSystem::Xfs => Some((Program::find("xfs_repair", "xfsprogs")?, &["-n"][..])),
             FileSystem::Btrfs => Some((Program::find("btrfs", "btrfs-progs")?, &["check", "--readonly"][..])),
+            FileSystem::Jfs => Some((Program::find("fsck.jfs", "jfsutils")?, &["-n", "-f"][..])),
+            FileSystem::F2fs => Some((Program::find("fsck.f2fs", "f2fs-tools")?, &["--dry-run", "-f"][..])),
         };
         let image = ImageDevice::new(contents, scratch_bytes_max);
         let device = Arc::clone(&image) as Arc<dyn Device>;
@@ -244,7 +246,7 @@ impl MountCheck {
 pub(crate) fn mount_options(kind: FileSystem) -> Vec<String> {
     match kind {
         FileSystem::Xfs => vec!["nouuid".to_owned()],
-        FileSystem::Ext4 | FileSystem::Btrfs => Vec::new(),
+        FileSystem::Ext4 | FileSystem::Btrfs | FileSystem::Jfs | FileSystem::F2fs => Vec::new(),
     }
 }
 

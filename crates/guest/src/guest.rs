@@ -46,7 +46,7 @@ impl Guest {
     /// what it said.
     pub fn start(options: &GuestOptions<'_>) -> Result<Self> {
         match &options.kind {
-            GuestKind::Uml => uml::start(options),
+            GuestKind::Uml { file_system } => uml::start(file_system, options),
             GuestKind::Qemu(kernel) => qemu::start(kernel, options),
         }
     }

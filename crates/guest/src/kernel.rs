@@ -1,4 +1,4 @@
-//! The kernel of a guest of QEMU: an image, and of its modules those that a guest takes.
+//! The kernel of a guest: for QEMU an image, and for both kinds of guests which of its modules a guest takes.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -8,7 +8,7 @@ use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
 /// What a guest uses, if it is a module: disk, line, file systems, and the checksums that these ask for by name.
-const WANTED: [&str; 10] = [
+const WANTED: [&str; 11] = [
     "virtio_pci",
     "virtio_blk",
     "virtio_console",
@@ -19,10 +19,13 @@ const WANTED: [&str; 10] = [
     "blake2b_generic",
     "libcrc32c",
     "crc16",
+    "crc32_generic",
 ];
 /// Where installed kernels and their modules are.
 const BOOT: &str = "/boot";
 const MODULES: &str = "/lib/modules";
+/// Where the modules of User Mode Linux are.
+const MODULES_OF_UML: &str = "/usr/lib/uml/modules";
 /// How an installed image begins, before its release.
 const IMAGE: &str = "vmlinuz-";
 
@@ -69,6 +72,9 @@ impl Kernel {
             );
             return Err(Error::new(ErrorKind::Missing, context));
         }
+        if let Some(folder) = &modules {
+            check_file_system(folder, file_system)?;
+        }
         Ok(Self { image, modules, file_system })
     }
 
@@ -79,17 +85,50 @@ impl Kernel {
 
     /// The modules that a guest takes, as their files are, in the order in which they are to be loaded.
     pub(crate) fn modules(&self) -> Result<Vec<Vec<u8>>> {
-        let Some(folder) = &self.modules else { return Ok(Vec::new()) };
-        let index = folder.join("modules.dep");
-        let text = std::fs::read_to_string(&index).doing(|| format!("reading {}", index.display()))?;
-        let wanted: Vec<&str> = WANTED.into_iter().chain([self.file_system]).collect();
-        let in_order = in_order(&text, &wanted);
-        let read = |path: &&str| {
-            let path = folder.join(path);
-            std::fs::read(&path).doing(|| format!("reading {}, a module of a guest's kernel", path.display()))
-        };
-        in_order.iter().map(read).collect()
+        self.modules.as_deref().map_or_else(|| Ok(Vec::new()), |folder| modules_in(folder, self.file_system))
     }
+}
+
+/// The folder with the modules of a User Mode Linux of this release, if they are installed.
+///
+/// Fails with [`ErrorKind::Missing`] if they are, and the file system is neither among them nor built in.
+pub(crate) fn modules_of_uml(release: Option<&str>, file_system: &str) -> Result<Option<PathBuf>> {
+    let folder = release.map(|release| Path::new(MODULES_OF_UML).join(release.trim()));
+    let folder = folder.filter(|folder| folder.join("modules.dep").is_file());
+    if let Some(folder) = &folder {
+        check_file_system(folder, file_system)?;
+    }
+    Ok(folder)
+}
+
+/// The modules in `folder` that a guest takes, as their files are, in the order in which they are to be loaded.
+pub(crate) fn modules_in(folder: &Path, file_system: &str) -> Result<Vec<Vec<u8>>> {
+    let index = folder.join("modules.dep");
+    let text = std::fs::read_to_string(&index).doing(|| format!("reading {}", index.display()))?;
+    let wanted: Vec<&str> = WANTED.into_iter().chain([file_system]).collect();
+    let in_order = in_order(&text, &wanted);
+    let read = |path: &&str| {
+        let path = folder.join(path);
+        std::fs::read(&path).doing(|| format!("reading {}, a module of a guest's kernel", path.display()))
+    };
+    in_order.iter().map(read).collect()
+}
+
+/// Ok if the kernel whose modules are in `folder` has the file system, or if nothing there says what is built in.
+fn check_file_system(folder: &Path, file_system: &str) -> Result<()> {
+    let listed = |name: &str| std::fs::read_to_string(folder.join(name));
+    let (Ok(built_in), Ok(modules)) = (listed("modules.builtin"), listed("modules.dep")) else {
+        return Ok(());
+    };
+    let paths = modules.lines().filter_map(|line| line.split_once(':')).map(|(path, _)| path);
+    if built_in.lines().chain(paths).any(|path| name_of(path) == file_system) {
+        return Ok(());
+    }
+    let context = format!(
+        "the kernel of the guest has no file system {file_system}: it is neither built in nor among the modules in {}",
+        folder.display()
+    );
+    Err(Error::new(ErrorKind::Missing, context))
 }
 
 /// The release in the name of an image.
@@ -169,6 +208,21 @@ mod tests {
         let newest = newest(boot.path()).expect("there is one");
         assert_eq!(release(&newest), Some("6.12.117+deb12-cloud-amd64"));
         assert_eq!(super::newest(&boot.path().join("nowhere")), None);
+    }
+
+    #[test]
+    fn a_file_system_that_a_kernel_lacks_is_known_before_it_starts() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let image = folder.path().join("bzImage");
+        std::fs::write(&image, []).expect("written");
+        std::fs::write(folder.path().join("modules.dep"), "kernel/fs/f2fs/f2fs.ko.xz:\n").expect("written");
+        let find = |name| Kernel::find(Some(&image), Some(folder.path()), name).map(drop);
+        assert!(find("jfs").is_ok(), "nobody says what is built in");
+        std::fs::write(folder.path().join("modules.builtin"), "kernel/fs/ext4/ext4.ko\n").expect("written");
+        assert!(find("ext4").is_ok() && find("f2fs").is_ok());
+        let error = find("jfs").expect_err("neither");
+        assert_eq!(error.kind(), ErrorKind::Missing);
+        assert!(error.to_string().contains("has no file system jfs"), "{error}");
     }
 
     #[test]

@@ -33,6 +33,12 @@ pub const MEMORY_DEFAULT: u64 = 256 << 20;
 /// With less, a kernel with these file systems does not come up.
 pub const MEMORY_MIN: u64 = 64 << 20;
 
+/// Ok if the kernel of User Mode Linux has a file system, as far as the modules that are installed for it say. Fails with
+/// [`Missing`](rotproof_block::ErrorKind::Missing) if it has not.
+pub fn check_uml_file_system(file_system: &str) -> Result<()> {
+    uml::check_file_system(file_system)
+}
+
 /// Ok if this machine can run guests of User Mode Linux, or of QEMU. Fails with [`Missing`](rotproof_block::ErrorKind::Missing) and
 /// what to do.
 pub fn check_requirements(with_qemu: bool) -> Result<()> {

@@ -51,7 +51,10 @@ pub struct GuestOptions<'a> {
 #[derive(Clone, Debug)]
 pub enum GuestKind {
     /// User Mode Linux: the kernel is a program.
-    Uml,
+    Uml {
+        /// The file system that is to be mounted, by its name.
+        file_system: &'static str,
+    },
     /// QEMU without help of the processor, and a kernel for real machines.
     Qemu(Kernel),
 }

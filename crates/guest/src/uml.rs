@@ -3,12 +3,14 @@
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_machine::Program;
 
 use crate::guest::Guest;
+use crate::kernel::{modules_in, modules_of_uml};
 use crate::start::{GuestDisk, GuestOptions, Launch, archive_file, launch};
 use crate::xstate;
 
@@ -24,15 +26,28 @@ pub(crate) fn check_requirements() -> Result<()> {
     xstate::library().map(drop)
 }
 
-/// Starts one. Fails as [`Guest::start`].
-pub(crate) fn start(options: &GuestOptions<'_>) -> Result<Guest> {
+/// Ok if its kernel has the file system, as far as the modules that are installed for it say. Fails with
+/// [`ErrorKind::Missing`] if it has not.
+pub(crate) fn check_file_system(file_system: &str) -> Result<()> {
+    modules_of(file_system).map(drop)
+}
+
+fn modules_of(file_system: &str) -> Result<Option<PathBuf>> {
+    let kernel = Program::find("linux.uml", "user-mode-linux")?;
+    modules_of_uml(kernel.version("--version").as_deref(), file_system)
+}
+
+/// Starts one, whose disk has this file system. Fails as [`Guest::start`].
+pub(crate) fn start(file_system: &str, options: &GuestOptions<'_>) -> Result<Guest> {
     let kernel = Program::find("linux.uml", "user-mode-linux")?;
     let GuestDisk::File { path, .. } = options.disk else {
         let context = "User Mode Linux takes a file as its disk; QEMU takes NBD and vhost-user";
         return Err(Error::new(ErrorKind::Unsupported, context));
     };
     let disk = opened(path)?;
-    let archive = archive_file(options.scratch, &[])?;
+    let modules = modules_of(file_system)?;
+    let modules = modules.map_or_else(|| Ok(Vec::new()), |folder| modules_in(&folder, file_system))?;
+    let archive = archive_file(options.scratch, &modules)?;
     let library = xstate::library()?;
     let (line, theirs) = UnixStream::pair().doing(|| "making the line to a guest".into())?;
     let mut environment = Vec::new();

@@ -28,7 +28,7 @@ fn carriers(file_system: &'static str) -> [GuestKind; 2] {
     assert!(status.success(), "{} has not brought a kernel, see above", script.display());
     let kernel = Kernel::find(Some(&folder.join("vmlinuz")), Some(&folder), file_system)
         .unwrap_or_else(|error| panic!("{error}"));
-    [GuestKind::Uml, GuestKind::Qemu(kernel)]
+    [GuestKind::Uml { file_system }, GuestKind::Qemu(kernel)]
 }
 
 impl Rig {

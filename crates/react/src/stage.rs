@@ -108,6 +108,7 @@ impl Stage for HostStage {
             ),
             FileSystem::Xfs => ("mkfs.xfs", &["-q", "-f", "-K", "-m", "rmapbt=1,reflink=1,finobt=1"]),
             FileSystem::Btrfs => ("mkfs.btrfs", &["-q", "-f", "-K", "-m", "dup", "-d", "single"]),
+            FileSystem::Jfs | FileSystem::F2fs => return Err(unread(self.kind)),
         };
         let arguments: Vec<&str> = options.to_vec();
         let (code, said) = run_program(program, &arguments, self.scene.device())?;
@@ -138,7 +139,7 @@ impl Stage for HostStage {
         let options = match self.kind {
             // All cells have the identifier of one file system.
             FileSystem::Xfs => vec!["nouuid".to_owned()],
-            FileSystem::Ext4 | FileSystem::Btrfs => Vec::new(),
+            FileSystem::Ext4 | FileSystem::Btrfs | FileSystem::Jfs | FileSystem::F2fs => Vec::new(),
         };
         match self.scene.mount(&options) {
             Ok(()) => Ok(Look::Right),
@@ -186,12 +187,13 @@ impl Stage for HostStage {
             FileSystem::Ext4 => ("e2fsck", &["-f", "-y"]),
             FileSystem::Xfs => ("xfs_repair", &[]),
             FileSystem::Btrfs => ("btrfs", &["check", "--readonly"]),
+            FileSystem::Jfs | FileSystem::F2fs => return Err(unread(self.kind)),
         };
         let (code, said) = run_program(program, options, self.scene.device())?;
         let is_done = match self.kind {
             // 1: errors were corrected; 2: the same, and the machine should be rebooted (e2fsck(8)).
             FileSystem::Ext4 => matches!(code, Some(0..=2)),
-            FileSystem::Xfs | FileSystem::Btrfs => code == Some(0),
+            _ => code == Some(0),
         };
         let look = match code {
             _ if is_done => Look::Right,
@@ -212,6 +214,14 @@ impl Stage for HostStage {
     fn words(&mut self) -> Vec<String> {
         self.scene.kernel_words()
     }
+}
+
+/// Nobody here knows what the blocks of such a file system are.
+fn unread(kind: FileSystem) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("the kinds of {kind}'s blocks are not read, so there are no cells of it"),
+    )
 }
 
 /// See [`Stage::perform`], of a file system at `root`.

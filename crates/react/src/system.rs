@@ -71,6 +71,7 @@ impl System {
             Self::Kernel(FileSystem::Ext4) | Self::Zfs => 64 << 20,
             Self::Kernel(FileSystem::Xfs) => 320 << 20,
             Self::Kernel(FileSystem::Btrfs) => 160 << 20,
+            Self::Kernel(kind) => kind.device_size_min().0,
             Self::Database(_) => 0,
         }
     }

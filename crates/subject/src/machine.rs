@@ -15,7 +15,7 @@ use crate::mkfs::{self, Made, Recipe};
 use crate::{Attached, Destination, Prepared, SubjectDescription, SubjectEnvironment};
 use crate::{FileSystemSpec, MachineKind, MachineSpec};
 
-/// What ext4, btrfs and xfs say when they stop writing for good.
+/// What ext4, btrfs and xfs say when they stop writing for good. jfs says it among the options of its mount, and f2fs of Linux 6.1 nowhere.
 const GAVE_UP: [&str; 3] =
     ["Remounting filesystem read-only", "forced readonly", "Filesystem has been shut down"];
 /// Lines of the console that go into the results as the kernel's messages.
@@ -157,7 +157,7 @@ impl MachineSubject {
         let mut failures = self.exported.stack().undo_to(folder_mark);
         if reported.iter().all(|error| error.kind() == ErrorKind::ReadOnly) {
             if let Err(error) = guest.unmount() {
-                reported.push(explained(error, &guest));
+                reported.push(end_of_unmount(error, || guest.end(), |error| explained(error, &guest)));
             } else if let Some(end) = guest.end() {
                 reported.push(of_end(&end));
             }
@@ -175,6 +175,20 @@ fn is_read_only(guest: &Guest) -> bool {
         .mount_options()
         .is_ok_and(|options| options.is_some_and(|options| options.split(',').any(|option| option == "ro")));
     is_mounted_so || GAVE_UP.iter().any(|words| guest.console_text().contains(words))
+}
+
+/// What a failed unmount says: that the guest is gone, if it is, or hangs, if it has not unmounted in time, whatever else it still answers;
+/// else the error of its kernel.
+fn end_of_unmount(
+    error: Error,
+    end: impl FnOnce() -> Option<End>,
+    explained: impl FnOnce(Error) -> Error,
+) -> Error {
+    match (error.kind(), end()) {
+        (_, Some(end)) => of_end(&end).caused_by(error),
+        (ErrorKind::TimedOut, None) => of_end(&End::Hang).caused_by(error),
+        (_, None) => explained(error),
+    }
 }
 
 fn of_end(end: &End) -> Error {
@@ -203,6 +217,9 @@ fn is_of_interest(line: &str) -> bool {
         "JBD2",
         "XFS",
         "BTRFS",
+        "JFS",
+        "jfs",
+        "F2FS",
         "panic",
         "BUG",
         "WARNING",
@@ -302,4 +319,25 @@ impl Prepared for MachineSubject {
 
 fn read_lossy(path: &Path) -> Option<String> {
     std::fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unmount_that_panics_or_hangs_says_so_and_another_error_is_what_it_is() {
+        let said = |kind: ErrorKind, end: Option<End>| {
+            let error = Error::new(kind, "the unmount failed");
+            end_of_unmount(error, || end, |error| error.while_doing("explained")).to_string()
+        };
+        let panicked = said(ErrorKind::Gone, Some(End::Panic("Segfault with no mm".into())));
+        assert_eq!(panicked, "the kernel of the guest panicked: Segfault with no mm: the unmount failed");
+        // Whether it answers anything else or not.
+        for end in [None, Some(End::Hang)] {
+            let hung = said(ErrorKind::TimedOut, end);
+            assert!(hung.starts_with("the guest hangs"), "{hung}");
+        }
+        assert_eq!(said(ErrorKind::ReadOnly, None), "explained: the unmount failed");
+    }
 }

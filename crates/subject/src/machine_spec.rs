@@ -20,7 +20,7 @@ pub struct MachineSpec {
     /// What carries the kernel. Default: uml.
     #[serde(default, skip_serializing_if = "MachineKind::is_uml")]
     pub kind: MachineKind,
-    /// The file system on its disk: ext4, xfs or btrfs, with the options that it has as a subject.
+    /// The file system on its disk: ext4, xfs, btrfs, jfs or f2fs, with the options that it has as a subject.
     #[serde(serialize_with = "write_file_system", deserialize_with = "read_file_system")]
     pub file_system: FileSystemSpec,
     /// Its memory, from 64MiB to 4GiB, of QEMU to 2GiB. Default: 256MiB.
@@ -105,12 +105,14 @@ impl MachineSpec {
         self.guest_kind().map(drop)
     }
 
-    /// What a guest of this kind is carried by, with its kernel. Fails as [`Kernel::find`].
+    /// What a guest of this kind is carried by, with its kernel. Fails as [`Kernel::find`],
+    /// and with [`Missing`](rotproof_block::ErrorKind::Missing) if its kernel is known not to have the file system.
     pub fn guest_kind(&self) -> rotproof_block::Result<GuestKind> {
-        if self.kind.is_uml() {
-            return Ok(GuestKind::Uml);
-        }
         let file_system = self.file_system.kind.name();
+        if self.kind.is_uml() {
+            return rotproof_guest::check_uml_file_system(file_system)
+                .map(|()| GuestKind::Uml { file_system });
+        }
         Kernel::find(self.kernel.as_deref(), self.modules.as_deref(), file_system).map(GuestKind::Qemu)
     }
 
@@ -170,7 +172,7 @@ fn read_file_system<'de, D: Deserializer<'de>>(deserializer: D) -> Result<FileSy
     match SubjectSpec::deserialize(deserializer)? {
         SubjectSpec::FileSystem(spec) => Ok(spec),
         other => Err(serde::de::Error::custom(format!(
-            "the file system of a machine is ext4, xfs or btrfs, not {}",
+            "the file system of a machine is ext4, xfs, btrfs, jfs or f2fs, not {}",
             other.name()
         ))),
     }

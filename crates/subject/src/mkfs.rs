@@ -61,6 +61,10 @@ impl Recipe {
             FileSystem::Btrfs => {
                 Self { program: "mkfs.btrfs", package: "btrfs-progs", version: "-V", mount: &[] }
             }
+            FileSystem::Jfs => Self { program: "mkfs.jfs", package: "jfsutils", version: "-V", mount: &[] },
+            FileSystem::F2fs => {
+                Self { program: "mkfs.f2fs", package: "f2fs-tools", version: "-V", mount: &[] }
+            }
         }
     }
 }
@@ -198,6 +202,17 @@ fn arguments(spec: &FileSystemSpec, seed: u64, volume: &str) -> Vec<String> {
             if let Some(metadata) = spec.metadata.as_ref().or(spec.data.as_ref()) {
                 own.extend(["-m".to_owned(), metadata.clone()]);
             }
+            own.extend(spec.mkfs.iter().cloned());
+        }
+        // Its identifiers are random: the program takes none.
+        FileSystem::Jfs => {
+            own.extend(["-L", LABEL].map(str::to_owned));
+            own.extend(spec.mkfs.iter().cloned());
+        }
+        FileSystem::F2fs => {
+            own.extend(
+                ["-f", "-r", "-t", "0", "-T", CREATION_TIME, "-l", LABEL, "-U", volume].map(str::to_owned),
+            );
             own.extend(spec.mkfs.iter().cloned());
         }
     }

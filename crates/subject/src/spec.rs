@@ -100,11 +100,17 @@ pub enum FileSystem {
     Xfs,
     /// Btrfs.
     Btrfs,
+    /// JFS: of machines alone.
+    Jfs,
+    /// F2FS: of machines alone.
+    F2fs,
 }
 
 impl FileSystem {
-    /// All of them, in the order in which messages name them.
+    /// Those of this machine's own kernel, in the order in which messages name them.
     pub const ALL: [FileSystem; 3] = [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Btrfs];
+    /// Those that only guests are asked to mount: few kernels of hosts have them.
+    pub const OF_MACHINES: [FileSystem; 2] = [FileSystem::Jfs, FileSystem::F2fs];
 
     /// The name in trial files, of the kernel's driver, and behind `mkfs.`.
     pub fn name(self) -> &'static str {
@@ -112,20 +118,25 @@ impl FileSystem {
             FileSystem::Ext4 => "ext4",
             FileSystem::Xfs => "xfs",
             FileSystem::Btrfs => "btrfs",
+            FileSystem::Jfs => "jfs",
+            FileSystem::F2fs => "f2fs",
         }
     }
 
     fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
+        Self::ALL.into_iter().chain(Self::OF_MACHINES).find(|kind| kind.name() == name)
     }
 
     /// The smallest device that makes sense. mkfs.xfs refuses less than 300 MiB, mkfs.btrfs less than 109 MiB
-    /// (versions 6.1 and 6.2, default options); mkfs.ext4 takes less, but below 2 MiB leaves out the journal.
+    /// (versions 6.1 and 6.2, default options); mkfs.ext4 takes less, but below 2 MiB leaves out the journal. mkfs.jfs refuses less than 16 MiB, and what mkfs.f2fs makes of
+    /// less than 64 MiB has hardly any room.
     pub fn device_size_min(self) -> Bytes {
         Bytes(match self {
             FileSystem::Ext4 => 2 << 20,
             FileSystem::Xfs => 300 << 20,
             FileSystem::Btrfs => 109 << 20,
+            FileSystem::Jfs => 16 << 20,
+            FileSystem::F2fs => 64 << 20,
         })
     }
 }
@@ -277,6 +288,13 @@ impl SubjectSpec {
             return spec.validate(&path.key(ZFS), problems);
         }
         let Some(spec) = self.file_system() else { return };
+        if FileSystem::OF_MACHINES.contains(&spec.kind) && self.machine().is_none() {
+            problems.add_with_help(
+                path,
+                format!("{} is put on trial in a machine only, whose kernel has it", spec.kind),
+                format!("write `machine: {{ file_system: {} }}`", spec.kind),
+            );
+        }
         let options = match self {
             SubjectSpec::Machine(machine) => {
                 let path = path.key(MACHINE);
@@ -569,7 +587,21 @@ impl JsonSchema for SubjectSpec {
                 }
             ]
         });
-        let machine = machine_schema(generator, &file_system);
+        let of_machine = json_schema!({
+            "anyOf": [
+                { "enum": ["ext4", "xfs", "btrfs", "jfs", "f2fs"] },
+                {
+                    "type": "object",
+                    "properties": {
+                        "ext4": options, "xfs": options, "btrfs": options, "jfs": options, "f2fs": options
+                    },
+                    "additionalProperties": false,
+                    "minProperties": 1,
+                    "maxProperties": 1
+                }
+            ]
+        });
+        let machine = machine_schema(generator, &of_machine);
         let guard = json_schema!({
             "description": "A guard over the files of a file system or a machine, through its mount.",
             "type": "object",
@@ -699,6 +731,7 @@ mod tests {
             ("{ guard: { over: ext4, mode: zfs } }", "unknown variant `zfs`"),
             ("{ volume: { under: { volume: {} } } }", "anything but another volume"),
             ("{ machine: { file_system: raw } }", "not raw"),
+            ("{ machine: { file_system: reiserfs } }", "unknown variant `reiserfs`"),
             ("{ machine: { kind: kvm, file_system: ext4 } }", "unknown variant `kvm`"),
             ("{ volume: { copys: 2 } }", "unknown field `copys`"),
         ] {

@@ -68,7 +68,7 @@ impl Bench {
         self.scene.forget()?;
         let mut options: Vec<String> = match self.kind {
             FileSystem::Xfs => vec!["nouuid".to_owned()],
-            FileSystem::Ext4 | FileSystem::Btrfs => Vec::new(),
+            _ => Vec::new(),
         };
         options.extend((!cell.mode.is_empty()).then(|| cell.mode.clone()));
         self.scene.mount(&options)?;

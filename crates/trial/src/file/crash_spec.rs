@@ -4,7 +4,7 @@ use rotproof_crash::Way;
 use rotproof_crash_fs::MEMORY_MIN_BYTES;
 use rotproof_load::CommandLine;
 use rotproof_spec::{Bytes, Path, Problems, Span, number_in_range};
-use rotproof_subject::SubjectSpec;
+use rotproof_subject::{FileSystem, SubjectSpec};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -147,6 +147,16 @@ impl CrashSpec {
                 format!("states are mounted, and {} is no file system of a kernel", trial.subject.name()),
                 "take ext4, xfs or btrfs, a machine with one of them, or raw or device",
             ),
+        }
+        if let Some(machine) = trial.subject.machine()
+            && FileSystem::OF_MACHINES.contains(&machine.file_system.kind)
+        {
+            let kind = machine.file_system.kind;
+            problems.add_with_help(
+                &Path::root().key("subject"),
+                format!("what {kind} promises of a power loss is not known here, so no state can be judged"),
+                "take ext4, xfs or btrfs in the machine",
+            );
         }
         if !trial.whole_stack().ends_recorded() {
             problems.add_with_help(

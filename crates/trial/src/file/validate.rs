@@ -8,7 +8,7 @@ use rotproof_fault::{Effect, FaultEntry, MemoryKind, Rule, Target, validate_plan
 use rotproof_layers::DeviceSpec;
 use rotproof_load::FileEngine;
 use rotproof_spec::{Path, Problems, number_in_range};
-use rotproof_subject::SubjectSpec;
+use rotproof_subject::{FileSystem, SubjectSpec};
 
 use super::targets::{validate_extents, validate_targets, validate_types};
 use super::trial_file::{RuntimeKind, Stop, TrialFile};
@@ -151,7 +151,13 @@ impl TrialFile {
         if self.stop == Stop::Unmount {
             return;
         }
-        if !self.subject.can_be_killed() {
+        if self.subject.machine().is_some_and(|machine| machine.file_system.kind == FileSystem::Jfs) {
+            problems.add_with_help(
+                path,
+                "the kernel's jfs replays no journal, so it cannot be mounted after a kill before its program has done so",
+                "leave `stop` out, or take another file system",
+            );
+        } else if !self.subject.can_be_killed() {
             problems.add_with_help(
                 path,
                 format!("nothing of {} stands above the stack that could be killed", self.subject.name()),
