@@ -72,6 +72,37 @@ pub struct InjectionGroup {
     pub is_dark: bool,
 }
 
+/// Where a record is seen.
+pub(super) struct Reach {
+    /// See [`InjectionGroup::device`].
+    pub(super) device: Option<usize>,
+    /// See [`InjectionGroup::suffered`].
+    pub(super) suffered: Range<u64>,
+    /// See [`InjectionGroup::block`].
+    pub(super) block: u64,
+}
+
+impl Reach {
+    pub(super) fn of(record: &Injection, seen_at: &SeenAt<'_>) -> Self {
+        let blocks = || record.blocks.iter().chain(&record.neighbours);
+        let own_end = record.offset + record.length;
+        let start = blocks().map(|block| block.offset).chain([record.offset]).min().unwrap_or(record.offset);
+        let end = blocks().map(|block| block.offset + BLOCK_BYTES).chain([own_end]).max().unwrap_or(own_end);
+        let place = place(record);
+        let on_top = seen_at(&record.on, start);
+        let block = seen_at(&record.on, place).map_or(place, |(_, offset)| offset) / BLOCK_BYTES;
+        let suffered = on_top.map_or(start..end, |(_, offset)| offset..offset + (end - start));
+        Self { device: on_top.map(|(device, _)| device), suffered, block }
+    }
+}
+
+/// Whether it tells of more than its own place: of a request without one, or of a device that served nothing from then on.
+pub(super) fn is_wide(record: &Injection) -> bool {
+    let fails = matches!(record.effect, effect if !effect.only_delays() && (effect == Effect::MediumError || !effect.is_on_data()));
+    let is_dark = matches!(record.effect, Effect::PowerCut(_));
+    is_dark || fails && !matches!(record.operation, OperationKind::Read | OperationKind::Write)
+}
+
 impl InjectionGroup {
     /// From the ledger, and the rules in the order of the plan. `seen_at` is that of [`Evidence`](super::Evidence).
     pub fn new(record: &Injection, rules: &[RuleReport], seen_at: &SeenAt<'_>) -> Self {
@@ -85,16 +116,11 @@ impl InjectionGroup {
             _ => Harm::Error,
         };
         let blocks = || record.blocks.iter().chain(&record.neighbours);
-        let own_end = record.offset + record.length;
-        let start = blocks().map(|block| block.offset).chain([record.offset]).min().unwrap_or(record.offset);
-        let end = blocks().map(|block| block.offset + BLOCK_BYTES).chain([own_end]).max().unwrap_or(own_end);
         let is_sticky = rules
             .get(record.rule as usize)
             .is_some_and(|rule| rule.rule.persistence != Persistence::Transient);
         let place = place(record);
-        let on_top = seen_at(&record.on, start);
-        let block_on_top = seen_at(&record.on, place).map_or(place, |(_, offset)| offset) / BLOCK_BYTES;
-        let (start, end) = on_top.map_or((start, end), |(_, offset)| (offset, offset + (end - start)));
+        let Reach { device, suffered, block } = Reach::of(record, seen_at);
         Self {
             number: record.sequence,
             count: 1,
@@ -102,12 +128,12 @@ impl InjectionGroup {
             rule: record.rule as usize,
             place,
             on: Arc::clone(&record.on),
-            device: on_top.map(|(device, _)| device),
-            block: block_on_top,
+            device,
+            block,
             time: Time(record.time_ns),
             phase: record.phase,
             operation: record.operation,
-            suffered: start..end,
+            suffered,
             truths: record.before.into_iter().chain(blocks().map(|block| block.content)).collect(),
             own: record.before,
             harm,
