@@ -436,32 +436,41 @@ impl Stage<'_> {
         };
         let is_unreachable = self.noticed.iter().any(|what| what.starts_with(NO_REMOUNT));
         let blocks_stay = !trial.subject.has_files() && trial.stack.keeps_offsets();
-        let verdict = Verdict::reach(
-            &Evidence {
-                records: injected,
-                rules: &rules,
-                models: &plan.models,
-                failures: &failures,
-                reports,
-                seen_at: &|_, offset| Some((0, offset)),
-                lies_below: &|_, _| true,
-                blocks_stay,
-                keeps_copies: trial.stack.keeps_copies(),
-                has_other_users: !matches!(trial.subject, rotproof_subject::SubjectSpec::Raw),
-                is_unreachable,
-                medium: Some(&Top(Arc::clone(&self.device))),
-                load: known,
-                exit: None,
-                check_exit: None,
-                files,
-            },
-            &trial.expect,
-        )?;
-        let told: Vec<FailureRecord> = failures
-            .iter()
-            .zip(&verdict.causes)
-            .map(|(failure, &cause)| FailureRecord { failure: failure.clone(), cause })
-            .collect();
+        let evidence = Evidence {
+            records: injected,
+            rules: &rules,
+            models: &plan.models,
+            failures: &failures,
+            reports,
+            seen_at: &|_, offset| Some((0, offset)),
+            lies_below: &|_, _| true,
+            blocks_stay,
+            keeps_copies: trial.stack.keeps_copies(),
+            has_other_users: !matches!(trial.subject, rotproof_subject::SubjectSpec::Raw),
+            is_unreachable,
+            medium: Some(&Top(Arc::clone(&self.device))),
+            load: known,
+            exit: None,
+            check_exit: None,
+            files,
+        };
+        let reach = |evidence: &Evidence<'_>, range_max: u64| -> Result<(Verdict, Vec<FailureRecord>)> {
+            let mut told = Vec::new();
+            let verdict = Verdict::reach_in_ranges(evidence, range_max, &trial.expect, &mut |found| {
+                told.extend(found.into_iter().map(|(failure, cause)| FailureRecord { failure, cause }));
+                Ok(())
+            })?;
+            Ok((verdict, told))
+        };
+        if blocks_stay {
+            // As a device with millions of failing blocks is judged. A look at the medium would be told in the ledger.
+            let unseen = Evidence { medium: None, ..evidence };
+            let ((whole, of_whole), (parts, of_parts)) = (reach(&unseen, u64::MAX)?, reach(&unseen, 16)?);
+            let seed = self.case.trial.seed;
+            assert_eq!((&parts.rules, &parts.counts), (&whole.rules, &whole.counts), "seed {seed}");
+            assert_eq!(of_parts, of_whole, "seed {seed}");
+        }
+        let (verdict, told) = reach(&evidence, u64::MAX)?;
         let stays: Vec<bool> =
             plan.rules.iter().map(|rule| rule.persistence != Persistence::Transient).collect();
         let model_of = |rule| plan.models.iter().position(|model| model.rules.contains(&rule));

@@ -349,8 +349,8 @@ fn failures(finished: &Finished, paint: Paint) -> Vec<String> {
         ]);
     }
     lines.push(table.render(paint));
-    if finished.failures.len() > LISTED_MAX {
-        let more = (finished.failures.len() - LISTED_MAX) as u64;
+    let more = report.counts.failures.saturating_sub(LISTED_MAX as u64);
+    if more > 0 {
         lines
             .push(paint.dim(format!("  and {} more, all in failures.jsonl", units::count(more))).to_string());
     }

@@ -4,6 +4,8 @@
 //! the classes: what production studies and AchillesBench's successors tell apart (bit rot, lost, torn, misdirected
 //! writes, latent sector errors).
 
+use std::ops::Range;
+
 use rotproof_block::ContentHash;
 
 use crate::BLOCK_BYTES;
@@ -24,24 +26,62 @@ pub fn classify<'a>(
     oracle: &Oracle,
     reports: impl IntoIterator<Item = &'a LoadReport>,
 ) -> Vec<Failure> {
-    let mut sightings: Vec<&Sighting> = reports.into_iter().flat_map(|report| &report.sightings).collect();
-    // Stable, so the ways of a block stay in the order of the phases.
-    sightings.sort_by_key(|sighting| sighting.block);
-    let history = History::of(workload, oracle, &sightings);
-    let classifier = Classifier { workload, history, expects_zeros: oracle.expects_zeros() };
-    sightings.chunk_by(|one, other| one.block == other.block).map(|group| classifier.failure(group)).collect()
+    Classifier::new(workload, oracle, reports).failures(0..u64::MAX)
 }
 
-struct Classifier<'a> {
-    workload: &'a Workload,
+/// Says it of some blocks at a time, where there are very many.
+pub struct Classifier<'w, 'r> {
+    workload: &'w Workload,
+    reports: Vec<&'r LoadReport>,
     history: History,
     /// Of blocks that were never written.
     expects_zeros: bool,
 }
 
-impl Classifier<'_> {
+impl<'w, 'r> Classifier<'w, 'r> {
+    /// Looks up what the streams say of all that these reports saw.
+    pub fn new(
+        workload: &'w Workload,
+        oracle: &Oracle,
+        reports: impl IntoIterator<Item = &'r LoadReport>,
+    ) -> Self {
+        let reports: Vec<&LoadReport> = reports.into_iter().collect();
+        let sightings = reports.iter().flat_map(|report| report.sightings.iter());
+        let history = History::of(workload, oracle, sightings);
+        Self { workload, history, expects_zeros: oracle.expects_zeros(), reports }
+    }
+
+    /// The failures of these blocks of the target, in their order.
+    pub fn failures(&self, blocks: Range<u64>) -> Vec<Failure> {
+        let seen = self.reports.iter().flat_map(|report| report.sightings.within(blocks.clone()));
+        let mut sightings: Vec<Sighting> = seen.collect();
+        // Stable, so the ways of a block stay in the order of the phases.
+        sightings.sort_by_key(|sighting| sighting.block);
+        sightings.chunk_by(|one, other| one.block == other.block).map(|group| self.failure(group)).collect()
+    }
+
+    /// The load.
+    pub fn workload(&self) -> &Workload {
+        self.workload
+    }
+
+    /// All that was seen, phase by phase.
+    pub fn sightings(&self) -> impl Iterator<Item = Sighting> {
+        self.reports.iter().flat_map(|report| report.sightings.iter())
+    }
+
+    /// How many ways to fail there are in each of so many stretches of `blocks` blocks; those beyond count in the last.
+    pub fn ways_by_stretch(&self, blocks: u64, stretches: usize) -> Vec<u64> {
+        let mut sums = vec![0; stretches];
+        for report in &self.reports {
+            let counts = report.sightings.by_stretch(blocks, stretches);
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+        sums
+    }
+
     /// `sightings` are of one block, and not empty.
-    fn failure(&self, sightings: &[&Sighting]) -> Failure {
+    fn failure(&self, sightings: &[Sighting]) -> Failure {
         let (object_index, block) = self.workload.layout().locate(sightings[0].block);
         Failure {
             object_index,

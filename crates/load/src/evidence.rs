@@ -82,14 +82,6 @@ impl Evidence {
     pub(crate) fn of(content: &Content, expected: &[ContentId], found: ContentHash, data: &[u8]) -> Self {
         Self::Data { found, look: Look::of(content, expected, data) }
     }
-
-    /// The hash of what was found; `None` of an error.
-    pub(crate) fn found(&self) -> Option<ContentHash> {
-        match self {
-            Self::Data { found, .. } => Some(*found),
-            Self::Error(_) => None,
-        }
-    }
 }
 
 impl Look {

@@ -40,11 +40,15 @@ pub(crate) struct Writes {
 
 impl History {
     /// Runs again what matters for these sightings.
-    pub(crate) fn of(workload: &Workload, oracle: &Oracle, sightings: &[&Sighting]) -> Self {
+    pub(crate) fn of(
+        workload: &Workload,
+        oracle: &Oracle,
+        sightings: impl Iterator<Item = Sighting>,
+    ) -> Self {
         let mut history = Self::default();
         let mut workers = HashSet::new();
         for sighting in sightings {
-            let Evidence::Data { look, .. } = &sighting.evidence else { continue };
+            let Evidence::Data { look, .. } = sighting.evidence else { continue };
             let worker = workload.worker_of_block(sighting.block);
             if oracle.doubts(worker).is_some() {
                 history.block_writes.entry(sighting.block).or_default();

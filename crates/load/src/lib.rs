@@ -41,7 +41,7 @@ mod worker_threads;
 mod workload;
 
 pub use block_sizes::{BlockSizes, SizeMix};
-pub use classify::classify;
+pub use classify::{Classifier, classify};
 pub use command::{Command, CommandLine, CommandOutput};
 pub use content::{Content, ContentId, Stage};
 pub use driver::{

@@ -12,6 +12,7 @@ mod portable;
 mod progress;
 mod report;
 mod requests;
+mod sightings;
 mod source;
 mod state;
 #[cfg(test)]
@@ -45,6 +46,7 @@ use parked::Parked;
 pub use portable::PortableReport;
 pub use progress::{Progress, ProgressCounts, ProgressKind, Unpublished};
 pub use report::{CoolDown, INCIDENTS_MAX, Incident, LoadOperation, LoadReport, OperationReport, Sighting};
+pub use sightings::Sightings;
 use source::Source;
 use state::Outcome;
 use unflushed::FailedFlushes;

@@ -10,6 +10,7 @@ use rotproof_block::{ErrorKind, Phase, Time};
 use serde::{Deserialize, Serialize};
 
 use super::report::{CoolDown, Incident, LATENCY_MAX_NS, LoadOperation, LoadReport, OperationReport};
+use super::sightings::Sightings;
 use super::watch::{HungEnd, HungRequest};
 use crate::effort::Effort;
 use crate::failure::text;
@@ -166,7 +167,7 @@ impl PortableReport {
                 system_calls: effort.system_calls,
             }),
             all_requests: self.all_requests.min(COUNT_MAX),
-            sightings: Vec::new(),
+            sightings: Sightings::default(),
             incidents: self
                 .incidents
                 .into_iter()

@@ -1,12 +1,12 @@
 //! What one phase of a load did: counts and latencies by operation, errors, and the blocks that failed.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use rotproof_block::{ContentHash, ErrorKind, Phase, Time};
 use rotproof_record::statistics::SteadyEnd;
 
+use super::sightings::{Entered, Sightings};
 use super::watch::{Hung, HungRequest};
 use crate::effort::{Effort, EffortPerRequest};
 use crate::evidence::Evidence;
@@ -86,7 +86,7 @@ pub struct LoadReport {
     /// Everything that was sent, ramp-up and attempts again among it: what the effort was spent on.
     pub all_requests: u64,
     /// Blocks that failed, by target block; see [`crate::classify()`].
-    pub sightings: Vec<Sighting>,
+    pub sightings: Sightings,
     /// Sightings that differ from those of their block, which were too many already, and stand nowhere.
     pub sightings_omitted: u64,
     /// Requests that completed with an error, by time, at most [`INCIDENTS_MAX`] for each worker.
@@ -213,9 +213,6 @@ pub struct Sighting {
     pub count: u64,
 }
 
-/// More ways of one block to fail than this are counted with the last.
-const WAYS_PER_BLOCK_MAX: usize = 8;
-
 /// Latencies are told apart to so many decimal digits: within 0.1%.
 const LATENCY_DIGITS: u8 = 3;
 /// Longer ones count as this, a day.
@@ -285,7 +282,7 @@ pub(super) struct Tally {
     pub(super) started: Option<Time>,
     pub(super) ended: Time,
     pub(super) all_requests: u64,
-    sightings: HashMap<u64, Vec<Sighting>>,
+    sightings: Sightings,
     sightings_omitted: u64,
     incidents: Vec<Incident>,
     incidents_omitted: u64,
@@ -307,7 +304,7 @@ impl Tally {
             started: None,
             ended: Time::default(),
             all_requests: 0,
-            sightings: HashMap::new(),
+            sightings: Sightings::default(),
             sightings_omitted: 0,
             incidents: Vec::new(),
             incidents_omitted: 0,
@@ -337,23 +334,12 @@ impl Tally {
 
     /// Adds what was seen, to what was seen of the block before if it is the same. Whether the block is a new one.
     pub(super) fn saw(&mut self, sighting: Sighting) -> bool {
-        // Most blocks fail in one way.
-        let ways = self.sightings.entry(sighting.block).or_insert_with(|| Vec::with_capacity(1));
-        let is_new = ways.is_empty();
-        let is_same = |way: &&mut Sighting| {
-            way.operation == sighting.operation
-                && way.evidence == sighting.evidence
-                && way.expected == sighting.expected
-        };
-        if let Some(way) = ways.iter_mut().find(is_same) {
-            way.count += sighting.count;
-        } else if ways.len() < WAYS_PER_BLOCK_MAX {
-            ways.push(sighting);
-        } else if let Some(last) = ways.last_mut() {
-            last.count += sighting.count;
-            self.sightings_omitted += sighting.count;
+        let count = sighting.count;
+        let entered = self.sightings.enter(sighting);
+        if entered == Entered::Omitted {
+            self.sightings_omitted += count;
         }
-        is_new
+        entered == Entered::First
     }
 
     /// Counts a block that was read and had this hash where these contents are legal, if [`Tally::saw`] would only count
@@ -364,23 +350,11 @@ impl Tally {
         found: ContentHash,
         is_legal: impl Fn(&[crate::ContentId]) -> bool,
     ) -> bool {
-        let Some(ways) = self.sightings.get_mut(&block) else { return false };
-        let is_full = ways.len() >= WAYS_PER_BLOCK_MAX;
-        let is_same = |way: &Sighting| {
-            way.operation == LoadOperation::Read
-                && way.evidence.found() == Some(found)
-                && is_legal(&way.expected)
-        };
-        // What was seen last comes first: it is the likeliest to come again.
-        let same = ways.iter().rposition(is_same);
-        let position = same.or(is_full.then_some(WAYS_PER_BLOCK_MAX - 1));
-        if same.is_none() && position.is_some() {
+        let entered = self.sightings.enter_again(block, found, is_legal);
+        if entered == Some(Entered::Omitted) {
             self.sightings_omitted += 1;
         }
-        if let Some(way) = position.and_then(|position| ways.get_mut(position)) {
-            way.count += 1;
-        }
-        position.is_some()
+        entered.is_some()
     }
 
     pub(super) fn failed(&mut self, incident: Incident) {
@@ -394,9 +368,7 @@ impl Tally {
     /// What failed, by block, the ways of each in the order in which they were seen.
     #[cfg(test)]
     pub(super) fn into_sightings(self) -> Vec<Sighting> {
-        let mut sightings: Vec<Sighting> = self.sightings.into_values().flatten().collect();
-        sightings.sort_by_key(|sighting| sighting.block);
-        sightings
+        self.sightings.iter().collect()
     }
 
     /// What this worker did, as if it had been alone in a phase that began at `started`.
@@ -415,7 +387,7 @@ impl Tally {
             ended: started.max(self.ended),
             effort: None,
             all_requests: self.all_requests,
-            sightings: self.sightings.into_values().flatten().collect(),
+            sightings: self.sightings,
             sightings_omitted: self.sightings_omitted,
             incidents: self.incidents,
             incidents_omitted: self.incidents_omitted,
@@ -427,10 +399,15 @@ impl Tally {
 }
 
 impl LoadReport {
+    /// Of a phase that began at `started`, in which nothing was done.
+    pub fn empty(phase: Phase, started: Time) -> Self {
+        Tally::new().into_report(phase, started)
+    }
+
     /// Puts the workers' tallies together.
     pub(super) fn merge(phase: Phase, started: Time, effort: Option<Effort>, tallies: Vec<Tally>) -> Self {
         let started = tallies.iter().filter_map(|tally| tally.started).min().unwrap_or(started);
-        let mut report = Self { effort, ..Tally::new().into_report(phase, started) };
+        let mut report = Self { effort, ..Self::empty(phase, started) };
         for tally in tallies {
             report.take(tally.into_report(phase, started));
         }
@@ -471,7 +448,7 @@ impl LoadReport {
             *all += one;
         }
         self.all_requests += other.all_requests;
-        self.sightings.extend(other.sightings);
+        self.sightings.append(other.sightings);
         self.incidents.extend(other.incidents);
         self.sightings_omitted += other.sightings_omitted;
         self.incidents_omitted += other.incidents_omitted;
@@ -481,8 +458,6 @@ impl LoadReport {
     }
 
     fn sort(&mut self) {
-        // The ways of one block stay in the order in which they were seen: the sort is stable.
-        self.sightings.sort_by_key(|sighting| sighting.block);
         self.hung.sort_by_key(|hung| (hung.sent_ns, hung.worker));
         self.incidents.sort_by_key(|incident| (incident.time, incident.object, incident.offset_bytes));
     }

@@ -148,7 +148,10 @@ fn a_failed_write_is_a_failure_then_and_either_version_is_right_later() {
         assert_eq!(report.writes.errors, [(ErrorKind::Medium, 1)]);
         assert_eq!((report.incidents.len(), report.incidents[0].offset_bytes), (1, 5 * 4096));
         assert_eq!(report.sightings.len(), 1);
-        assert_eq!(report.sightings[0].evidence, Evidence::Error(ErrorKind::Medium));
+        assert_eq!(
+            report.sightings.iter().next().map(|seen| seen.evidence),
+            Some(Evidence::Error(ErrorKind::Medium))
+        );
         let old = ContentId::new(Stage::Prefill, 0, 5);
         let new = ContentId::new(Stage::Run, 0, 5);
         assert_eq!(rig.oracle.legal(5), [old, new]);

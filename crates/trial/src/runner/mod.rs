@@ -9,6 +9,7 @@ mod crash;
 mod device_watch;
 mod extents;
 mod external;
+mod failing;
 mod files;
 mod fio_json;
 mod kinds;
@@ -40,11 +41,9 @@ use rotproof_block::{Device as _, Error, ErrorKind, Phase, Result};
 use rotproof_crash::CrashReport;
 use rotproof_fault::{FaultEntry, Ledger, Plan, Recogniser, Replay, ResolvedRule, Rule, Sites};
 use rotproof_layers::{DeviceSpec, Stack, StackEnvironment};
-use rotproof_load::engine::LetGo;
+use rotproof_load::engine::{LetGo, Sightings};
 use rotproof_load::personality::failures_of;
-use rotproof_load::{
-    Content, Failure, LoadReport, LoadSpec, Oracle, RealisedContent, Workload, classify, realised,
-};
+use rotproof_load::{Classifier, Content, LoadReport, LoadSpec, Oracle, RealisedContent, Workload, realised};
 use rotproof_measure::{Monitor, mark_errors, mark_file_errors};
 use rotproof_record::Recording;
 
@@ -52,6 +51,7 @@ use block_history::BlockHistory;
 pub use blocks::contents_of;
 pub use device_watch::{DeviceWatch, WatchedPhase};
 use external::External;
+use failing::{FailureFiles, FoundFailures};
 use mark_server::{MarkServer, SetMark};
 use memory::{MemoryFaults, MemoryRecord, MemoryTarget};
 pub use replay::Recorded;
@@ -70,7 +70,7 @@ use rotproof_subject::{Prepared, SubjectDescription, SubjectEnvironment, Subject
 
 use crate::file::TrialFile;
 use crate::ground::{self, Ground};
-use crate::verdict::{Evidence, FileAccount, Verdict};
+use crate::verdict::{Evidence, Failing, FileAccount, Verdict};
 
 /// What a run is given beside its trial.
 #[derive(Clone, Debug)]
@@ -94,7 +94,7 @@ pub struct Finished {
     pub folder: PathBuf,
     /// What they say.
     pub report: TrialRun,
-    /// The failing blocks.
+    /// The first failing blocks, a thousand at the most, and of each kind the first; the report says how many there are.
     pub failures: Vec<FailureRecord>,
     /// Why the results could not be written, if so.
     pub unwritten: Option<Arc<Error>>,
@@ -202,7 +202,9 @@ struct Conducted {
     rules: Vec<rotproof_fault::RuleReport>,
     ledger_digest: String,
     replayed: Option<ReplayReport>,
-    failures: Vec<Failure>,
+    failures: FoundFailures,
+    /// Their files in the folder of results.
+    failures_written: Result<()>,
     /// Sizes of the objects with failures.
     object_bytes: BTreeMap<String, u64>,
     stack: Stack,
@@ -310,6 +312,8 @@ fn conduct(
     let usage = meter.read()?;
     options.monitor.begin("verdict", None);
     spiller.end();
+    // Nobody writes any more. What it frees is what the verdict takes.
+    stack.sites.forget_repairs();
     let ledger = Arc::clone(stack.sites.ledger());
     let mut rules = stack.sites.report();
     let ledger_digest = match stack.sites.is_empty() {
@@ -330,18 +334,11 @@ fn conduct(
         files.iter().for_each(|files| mark_file_errors(recording, &files.reports));
     }
     let known = known.as_ref().map(|(workload, oracle)| (workload, oracle));
-    let failures = match (&files, known) {
-        (Some(files), _) => failures_of(&files.reports),
-        (None, Some((workload, oracle))) => classify(workload, oracle, &load),
-        (None, None) => Vec::new(),
+    let failing: Box<dyn Failing> = match (&files, known) {
+        (Some(files), _) => Box::new(failures_of(&files.reports)),
+        (None, Some((workload, oracle))) => Box::new(Classifier::new(workload, oracle, &load)),
+        (None, None) => Box::new(Vec::new()),
     };
-    // What was seen is among the failures; of very many that is much to have twice.
-    load.iter_mut().for_each(|report| report.sightings = Vec::new());
-    let objects = known.into_iter().flat_map(|(workload, _)| workload.objects());
-    let object_bytes = objects
-        .filter(|object| failures.iter().any(|failure| failure.object == object.name))
-        .map(|object| (object.name.clone(), object.size_bytes))
-        .collect();
     let content = known.map(|(workload, oracle)| realised(workload, oracle));
     // The subject is gone, so nothing changes any more; what lost its power during the check is looked at, too.
     stack.sites.restore_power();
@@ -349,12 +346,13 @@ fn conduct(
     let leftover = medium::Leftover { devices, runtime: trial.runtime };
     let exit = |name| external.as_ref().and_then(|external| external.report.exit(name));
     let whole_stack = trial.whole_stack();
+    let mut failure_files = FailureFiles::create(results)?;
     let mut verdict = Verdict::reach(
         &Evidence {
             records: &*ledger,
             rules: &rules,
             models: &plan.models,
-            failures: &failures,
+            failures: &*failing,
             reports: &load,
             seen_at: &|site, offset| stack.seen_at(site, offset),
             lies_below: &|site, offset| stack.lies_below(site, offset),
@@ -370,7 +368,19 @@ fn conduct(
             files: files.as_ref(),
         },
         &trial.expect,
+        &mut |found| {
+            failure_files.take(found);
+            Ok(())
+        },
     )?;
+    drop(failing);
+    load.iter_mut().for_each(|report| report.sightings = Sightings::default());
+    let (failures, failures_written) = failure_files.finish();
+    let objects = known.into_iter().flat_map(|(workload, _)| workload.objects());
+    let object_bytes = objects
+        .filter(|object| failures.by_object.contains_key(&object.name))
+        .map(|object| (object.name.clone(), object.size_bytes))
+        .collect();
     if let Some(counts) = Conducted::crash_counts(crash.as_ref()) {
         verdict.count_states(counts, &trial.expect);
     }
@@ -392,6 +402,7 @@ fn conduct(
         ledger_digest,
         replayed,
         failures,
+        failures_written,
         object_bytes,
         stack,
         subject: description,

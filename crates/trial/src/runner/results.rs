@@ -15,8 +15,7 @@ use rotproof_measure::{summarise, summarise_files};
 use rotproof_record::statistics::SteadyEnd;
 use rotproof_results::folder::ResultsFolder;
 use rotproof_results::run::{
-    FailureRecord, FailureSummary, ModelReport, RuleOutcome, RuleReport, Run, SiteReport, TrialRun,
-    VerdictWord, WallClock,
+    FailureSummary, ModelReport, RuleOutcome, RuleReport, Run, SiteReport, TrialRun, VerdictWord, WallClock,
 };
 use rotproof_results::{page, write_run};
 use serde::Serialize;
@@ -34,23 +33,20 @@ pub(super) fn write(
     mut conducted: Conducted,
     started: SystemTime,
 ) -> Finished {
-    // Of very many blocks, the only copy.
-    let found = std::mem::take(&mut conducted.failures).into_iter();
-    let failures: Vec<FailureRecord> = found
-        .zip(std::mem::take(&mut conducted.verdict.causes))
-        .map(|(failure, cause)| FailureRecord { failure, cause })
-        .collect();
-    let (told, tables) = match write_tables(trial, folder.inside(), plan, &conducted, &failures) {
+    let failures_written = std::mem::replace(&mut conducted.failures_written, Ok(()));
+    let tables = failures_written.and_then(|()| write_tables(trial, folder.inside(), plan, &conducted));
+    let (told, tables) = match tables {
         Ok(told) => (told, Ok(())),
         Err(error) => (Told::default(), Err(error)),
     };
-    let mut report = report(trial, plan, &conducted, &failures, told, started);
+    let mut report = report(trial, plan, &conducted, told, started);
     hold_gates(trial, &conducted, &mut report);
     let written = tables
-        .and_then(|()| write_files(trial, folder.inside(), &conducted, (&report, &failures)))
+        .and_then(|()| write_files(trial, folder.inside(), &conducted, &report))
         .map_err(|error| folder.told(error))
         .and_then(|()| folder.publish());
     let path = folder.path().to_owned();
+    let failures = conducted.failures.listed;
     Finished { folder: path, report, failures, unwritten: written.err().map(Arc::new), left: None }
 }
 
@@ -62,13 +58,7 @@ struct Told {
 }
 
 /// Writes the tables and the ledger, and says what they tell.
-fn write_tables(
-    trial: &TrialFile,
-    folder: &Path,
-    plan: &Plan,
-    conducted: &Conducted,
-    failures: &[FailureRecord],
-) -> Result<Told> {
+fn write_tables(trial: &TrialFile, folder: &Path, plan: &Plan, conducted: &Conducted) -> Result<Told> {
     if let Some(recording) = &conducted.recording {
         recording.write_to(folder)?;
     }
@@ -80,7 +70,6 @@ fn write_tables(
     }
     let errors = tables::write_ledger(folder, &conducted.ledger)?;
     write_file(&folder.join("ledger.jsonl"), |file| Ok(conducted.ledger.write_to(file)?))?;
-    tables::write_failures(folder, failures)?;
     let course = match &conducted.recording {
         Some(_) => course::measure(folder, &trial.record, plan)?,
         None => Course::default(),
@@ -89,16 +78,10 @@ fn write_tables(
 }
 
 /// Writes everything else.
-fn write_files(
-    trial: &TrialFile,
-    folder: &Path,
-    conducted: &Conducted,
-    (report, failures): (&TrialRun, &[FailureRecord]),
-) -> Result<()> {
+fn write_files(trial: &TrialFile, folder: &Path, conducted: &Conducted, report: &TrialRun) -> Result<()> {
     let resolved = TrialFile { load: conducted.spec.clone(), ..trial.clone() };
     write_file(&folder.join("trial.yaml"), |file| Ok(file.write_all(resolved.to_yaml()?.as_bytes())?))?;
     write_run(folder, report)?;
-    write_lines(&folder.join("failures.jsonl"), failures)?;
     if !conducted.memory.is_empty() {
         write_lines(&folder.join("memory.jsonl"), &conducted.memory)?;
     }
@@ -143,7 +126,6 @@ fn report(
     trial: &TrialFile,
     plan: &Plan,
     conducted: &Conducted,
-    found: &[FailureRecord],
     Told { course, errors }: Told,
     started: SystemTime,
 ) -> TrialRun {
@@ -152,12 +134,7 @@ fn report(
         by_kind: verdict.kinds.iter().map(|(&kind, &count)| (kind.into(), count)).collect(),
         ..FailureSummary::default()
     };
-    for FailureRecord { failure, .. } in found {
-        match failures.by_object.get_mut(&failure.object) {
-            Some(count) => *count += 1,
-            None => drop(failures.by_object.insert(failure.object.clone(), 1)),
-        }
-    }
+    failures.by_object.clone_from(&conducted.failures.by_object);
     failures.object_bytes.clone_from(&conducted.object_bytes);
     let shares_blocks = trial.whole_stack().shares_blocks();
     let faults = conducted

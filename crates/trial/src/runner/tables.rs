@@ -130,18 +130,40 @@ fn target_text(target: &TargetKey) -> Arc<str> {
     }
 }
 
-/// Writes one row for each way in which a block failed.
-pub(super) fn write_failures(folder: &Path, failures: &[FailureRecord]) -> Result<()> {
-    let path = folder.join("failures.parquet");
-    let file = File::create_new(&path).doing(|| format!("creating {}", path.display()))?;
-    let mut writer = TableWriter::new(file, "failures", &FAILURES)?;
-    for failures in failures.chunks(ROWS_AT_ONCE) {
-        writer.write(&failure_columns(failures))?;
+/// `failures.parquet`: one row for each way in which a block failed.
+pub(super) struct FailureTable {
+    writer: TableWriter<File>,
+    /// Those that are not written yet.
+    waiting: Vec<FailureRecord>,
+    is_empty: bool,
+}
+
+impl FailureTable {
+    pub(super) fn create(folder: &Path) -> Result<Self> {
+        let path = folder.join("failures.parquet");
+        let file = File::create_new(&path).doing(|| format!("creating {}", path.display()))?;
+        let writer = TableWriter::new(file, "failures", &FAILURES)?;
+        Ok(Self { writer, waiting: Vec::new(), is_empty: true })
     }
-    if failures.is_empty() {
-        writer.write(&failure_columns(&[]))?;
+
+    pub(super) fn add(&mut self, failure: &FailureRecord) -> Result<()> {
+        self.waiting.push(failure.clone());
+        if self.waiting.len() == ROWS_AT_ONCE { self.write() } else { Ok(()) }
     }
-    writer.finish().map(drop)
+
+    fn write(&mut self) -> Result<()> {
+        self.is_empty = false;
+        let written = self.writer.write(&failure_columns(&self.waiting));
+        self.waiting.clear();
+        written
+    }
+
+    pub(super) fn finish(mut self) -> Result<()> {
+        if self.is_empty || !self.waiting.is_empty() {
+            self.write()?;
+        }
+        self.writer.finish().map(drop)
+    }
 }
 
 fn failure_columns(failures: &[FailureRecord]) -> [Values; FAILURES.len()] {

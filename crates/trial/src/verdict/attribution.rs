@@ -56,7 +56,27 @@ pub struct Looks<'a> {
 
 /// Finds the cause of every finding; `causes[i]` belongs to `findings[i]`.
 pub fn attribute(hits: &[InjectionGroup], findings: &[Finding], looks: &Looks<'_>) -> Vec<Cause> {
+    attribute_all(&mut Index::new(hits, findings, looks), hits, findings, looks)
+}
+
+/// The same with only those of all hits that lie where the findings do, and all that tell of more than their place. `None` where
+/// that does not do: something has no place, and may follow from any hit.
+pub(super) fn attribute_part(
+    hits: &[InjectionGroup],
+    findings: &[Finding],
+    looks: &Looks<'_>,
+) -> Option<Vec<Cause>> {
     let mut index = Index::new(hits, findings, looks);
+    let causes = attribute_all(&mut index, hits, findings, looks);
+    (!index.asks_for_all).then_some(causes)
+}
+
+fn attribute_all(
+    index: &mut Index<'_>,
+    hits: &[InjectionGroup],
+    findings: &[Finding],
+    looks: &Looks<'_>,
+) -> Vec<Cause> {
     let mut causes: Vec<Cause> = findings.iter().map(|finding| index.cause_of(finding)).collect();
     let of_neighbours = lay_to_neighbours(hits, findings, &mut causes);
     let in_question: Vec<usize> = (0..findings.len())
@@ -135,6 +155,10 @@ struct Index<'a> {
     /// Hits that only held up requests.
     delays: InTime,
     lies_below: &'a LiesBelow<'a>,
+    /// The place that was looked for last, and how often each content has been dealt out there.
+    turns: (Option<u64>, HashMap<ContentHash, usize>),
+    /// Something had no place and was laid to the last of all hits, or to none.
+    asks_for_all: bool,
 }
 
 /// Hits in order of time.
@@ -190,6 +214,8 @@ impl<'a> Index<'a> {
             unknown: InTime::default(),
             delays: InTime::default(),
             lies_below: looks.lies_below,
+            turns: (None, HashMap::new()),
+            asks_for_all: false,
         };
         let (mut metadata, mut errors, mut unknown, mut delays) = (vec![], vec![], vec![], vec![]);
         // No delay accounts for anything where nothing took too long.
@@ -230,6 +256,7 @@ impl<'a> Index<'a> {
             let is_version = finding.sign != Sign::Torn;
             return if is_version { Cause::Consequence(hit) } else { Cause::Assumed(hit) };
         }
+        self.asks_for_all |= finding.device_offset.is_none();
         let cause = self.consequence_of(finding);
         if cause != Cause::Unexplained {
             return cause;
@@ -243,8 +270,7 @@ impl<'a> Index<'a> {
             let candidates = self.by_truth.get_mut(truth)?;
             let fits = |number: &&usize| {
                 let hit = &self.hits[**number];
-                hit.can_cause(finding)
-                    && finding.device_offset.is_none_or(|offset| hit.suffered.contains(&offset))
+                hit.can_cause(finding) && finding.lies_in(&hit.suffered)
             };
             let mut chosen: Vec<usize> = candidates.hits.iter().filter(fits).copied().collect();
             // Best: it left exactly what was found, here nothing. A later fault of the same block may have changed that since.
@@ -264,8 +290,17 @@ impl<'a> Index<'a> {
             if finding.timed_out && chosen.iter().any(holds_up) {
                 chosen.retain(holds_up);
             }
-            let turn = candidates.next;
-            candidates.next += 1;
+            let turn = match (finding.device_offset, &finding.asked) {
+                (None, None) => &mut candidates.next,
+                // What has a place is dealt out among what lies there, and the findings of a block follow each other.
+                (place, _) => {
+                    if self.turns.0 != place || place.is_none() {
+                        self.turns = (place, HashMap::new());
+                    }
+                    self.turns.1.entry(*truth).or_default()
+                }
+            };
+            let turn = std::mem::replace(turn, *turn + 1);
             (!chosen.is_empty()).then(|| chosen[turn % chosen.len()])
         })
     }
@@ -300,7 +335,7 @@ impl<'a> Index<'a> {
             let hit = &self.hits[number];
             hit.time <= finding.time
                 && matches!(hit.harm, Harm::Data(_))
-                && finding.device_offset.is_none_or(|offset| hit.suffered.contains(&offset))
+                && finding.lies_in(&hit.suffered)
                 && hit.gone.is_none_or(|gone| finding.time <= gone)
                 && hit.served.is_some_and(|served| served <= finding.time)
         })
@@ -323,7 +358,10 @@ impl<'a> Index<'a> {
         let is_lost = finding.is_older && !finding.is_told && finding.device_offset.is_none();
         let explains =
             |hit: &InjectionGroup| hit.operation == OperationKind::Write && hit.time <= finding.time;
-        self.errors.by_first.iter().copied().rev().find(|&number| is_lost && explains(&self.hits[number]))
+        if !is_lost {
+            return None;
+        }
+        self.errors.by_first.iter().copied().rev().find(|&number| explains(&self.hits[number]))
     }
 
     /// A flush of the same phase that failed before a write did: the kernel makes a durable write of the two.
@@ -332,7 +370,10 @@ impl<'a> Index<'a> {
             hit.operation == OperationKind::Flush && hit.phase == finding.phase && hit.time <= finding.time
         };
         let is_write = finding.is_told && finding.sign == Sign::Refused && !finding.timed_out;
-        self.errors.by_first.iter().copied().rev().find(|&number| is_write && is_flush(&self.hits[number]))
+        if !is_write {
+            return None;
+        }
+        self.errors.by_first.iter().copied().rev().find(|&number| is_flush(&self.hits[number]))
     }
 
     /// The last such request that failed while what was refused was under way, as far as its times tell.
@@ -371,7 +412,10 @@ impl<'a> Index<'a> {
             })
         };
         let is_its = |hit: &InjectionGroup| explains(hit) && reaches(hit);
-        self.errors.by_first.iter().copied().find(|&number| is_told && is_its(&self.hits[number]))
+        if !is_told {
+            return None;
+        }
+        self.errors.by_first.iter().copied().find(|&number| is_its(&self.hits[number]))
     }
 
     /// Whether the hit is a power cut that was over when this was found: what was wrong then, and could be read or must be there, is nothing

@@ -175,15 +175,20 @@ struct Expectations<'a> {
 }
 
 impl<'a> Expectations<'a> {
-    fn new(hits: &'a [InjectionGroup], findings: &'a [Finding], causes: &'a [Cause]) -> Self {
+    fn new(
+        hits: &'a [InjectionGroup],
+        findings: &'a [Finding],
+        causes: &'a [Cause],
+        strange_elsewhere: &HashSet<ContentHash>,
+    ) -> Self {
         let (mut by_content, mut by_block) =
             (HashMap::<_, Vec<usize>>::new(), HashMap::<_, Vec<usize>>::new());
-        let mut strange = HashSet::new();
+        let mut strange = strange_elsewhere.clone();
         for (number, finding) in findings.iter().enumerate() {
             for &content in &finding.expected {
                 by_content.entry(content).or_default().push(number);
             }
-            strange.extend(finding.found.filter(|_| causes[number].hit().is_none()));
+            strange.extend(strange_content(finding, causes[number]));
             if let Some(offset) = finding.device_offset {
                 by_block.entry(offset / BLOCK_BYTES).or_default().push(number);
             }
@@ -196,9 +201,7 @@ impl<'a> Expectations<'a> {
     fn others(&self, hit: &InjectionGroup) -> Vec<Others> {
         let of_content = hit.truths.iter().filter_map(|truth| self.by_content.get(truth)).flatten();
         // Where blocks do not move, the same content elsewhere is another matter.
-        let of_hit = of_content.filter(|&&number| {
-            self.findings[number].device_offset.is_none_or(|offset| hit.suffered.contains(&offset))
-        });
+        let of_hit = of_content.filter(|&&number| self.findings[number].lies_in(&hit.suffered));
         // What it damaged, or left, turned up where it does not belong.
         let is_strange = hit.own.into_iter().chain(hit.lie()).any(|content| self.strange.contains(&content));
         let mut known = if is_strange { Others::Open } else { Others::None };
@@ -247,8 +250,10 @@ impl<'a> Expectations<'a> {
     }
 }
 
-/// A fault: the number of its rule, its place, and its record where each injection is a fault of its own.
-type FaultKey = (usize, u64, Option<u64>);
+/// What was found where something else was to be, if that is laid to no hit.
+pub(super) fn strange_content(finding: &Finding, cause: Cause) -> Option<ContentHash> {
+    finding.found.filter(|_| cause.hit().is_none())
+}
 
 /// Gives every fault its fate.
 ///
@@ -260,50 +265,90 @@ pub(super) fn outcomes(
     never_met: &[u64],
     knowledge: &Knowledge<'_>,
 ) -> Vec<RuleOutcome> {
-    let mut outcomes = vec![RuleOutcome::default(); never_met.len()];
-    let expectations =
-        Expectations { keeps_copies: knowledge.keeps_copies, ..Expectations::new(hits, findings, causes) };
-    // What the findings say of a fault, and what the rest of its hits does.
-    let mut fates: BTreeMap<FaultKey, (Option<Fate>, Fate)> = BTreeMap::new();
-    for hit in hits {
-        outcomes[hit.rule].hits += hit.count;
-        let others = expectations.others(hit).into_iter();
-        let fate =
-            others.map(|others| knowledge.without_findings(hit, others)).max().unwrap_or(Fate::Unknown);
-        let (_, known) = fates.entry((hit.rule, hit.place, hit.flip)).or_insert((None, fate));
-        *known = (*known).max(fate);
-    }
-    let mut spread: HashMap<usize, (HashSet<usize>, HashSet<u32>)> = HashMap::new();
-    for (cause, finding) in causes.iter().zip(findings) {
-        if let Cause::Assumed(number) = *cause {
-            let hit = &hits[number];
-            let (_, known) = fates.entry((hit.rule, hit.place, hit.flip)).or_insert((None, Fate::Unknown));
-            *known = (*known).max(Fate::Unknown);
+    let mut fates = Fates::new(never_met.len());
+    fates.add(hits, &Part { findings, causes, counts_hit: &|_| true, counts_finding: &|_| true }, knowledge);
+    fates.finish(never_met)
+}
+
+/// What became of faults, as far as their hits have been looked at.
+pub(super) struct Fates {
+    outcomes: Vec<RuleOutcome>,
+    /// By rule and place: what the findings say of a fault, and what the rest of its hits does.
+    known: BTreeMap<(usize, u64), (Option<Fate>, Fate)>,
+    /// Contents that were found in the place of others, wherever, and are laid to no hit.
+    pub(super) strange: HashSet<ContentHash>,
+    /// Files with blocks that failed, by rule.
+    files: HashMap<usize, HashSet<u32>>,
+}
+
+/// Some of the findings with their causes, and which of them and of the hits beside them are not counted with others.
+pub(super) struct Part<'a> {
+    pub(super) findings: &'a [Finding],
+    pub(super) causes: &'a [Cause],
+    pub(super) counts_hit: &'a dyn Fn(&InjectionGroup) -> bool,
+    pub(super) counts_finding: &'a dyn Fn(&Finding) -> bool,
+}
+
+impl Fates {
+    pub(super) fn new(rules: usize) -> Self {
+        Self {
+            outcomes: vec![RuleOutcome::default(); rules],
+            known: BTreeMap::new(),
+            strange: HashSet::new(),
+            files: HashMap::new(),
         }
-        let Some(hit) = cause.hit().map(|number| &hits[number]) else { continue };
-        let fate = if finding.is_told { Fate::Reported } else { Fate::Silent };
-        let (found, _) = fates.entry((hit.rule, hit.place, hit.flip)).or_insert((None, fate));
-        *found = (*found).max(Some(fate));
-        if let Some(failure) = finding.failure {
-            let (blocks, files) = spread.entry(hit.rule).or_default();
-            blocks.insert(failure);
-            files.insert(finding.object);
+    }
+
+    /// Adds hits, of which each counts once; the findings are all that say something of them.
+    pub(super) fn add(&mut self, hits: &[InjectionGroup], part: &Part<'_>, knowledge: &Knowledge<'_>) {
+        let Part { findings, causes, .. } = *part;
+        let expectations = Expectations {
+            keeps_copies: knowledge.keeps_copies,
+            ..Expectations::new(hits, findings, causes, &self.strange)
+        };
+        for hit in hits.iter().filter(|hit| (part.counts_hit)(hit)) {
+            self.outcomes[hit.rule].hits += hit.count;
+            let others = expectations.others(hit).into_iter();
+            let fate =
+                others.map(|others| knowledge.without_findings(hit, others)).max().unwrap_or(Fate::Unknown);
+            let (_, known) = self.known.entry(hit.fault()).or_insert((None, fate));
+            *known = (*known).max(fate);
+        }
+        let mut blocks: HashSet<(usize, usize)> = HashSet::new();
+        for (cause, finding) in causes.iter().zip(findings) {
+            if !(part.counts_finding)(finding) {
+                continue;
+            }
+            if let Cause::Assumed(number) = *cause {
+                let hit = &hits[number];
+                let (_, known) = self.known.entry(hit.fault()).or_insert((None, Fate::Unknown));
+                *known = (*known).max(Fate::Unknown);
+            }
+            let Some(hit) = cause.hit().map(|number| &hits[number]) else { continue };
+            let fate = if finding.is_told { Fate::Reported } else { Fate::Silent };
+            let (found, _) = self.known.entry(hit.fault()).or_insert((None, fate));
+            *found = (*found).max(Some(fate));
+            if let Some(failure) = finding.failure {
+                self.outcomes[hit.rule].failing_blocks += u64::from(blocks.insert((hit.rule, failure)));
+                self.files.entry(hit.rule).or_default().insert(finding.object);
+            }
         }
     }
-    for ((rule, ..), (found, known)) in fates {
-        // That somebody was told of a fault says enough of it, unless somebody else was not.
-        let fate = found.map_or(known, |found| if known == Fate::Silent { known } else { found });
-        outcomes[rule].faults += 1;
-        add(&mut outcomes[rule].fates, fate, 1);
-    }
-    for (rule, outcome) in outcomes.iter_mut().enumerate() {
-        if let Some((blocks, files)) = spread.get(&rule) {
-            (outcome.failing_blocks, outcome.failing_files) = (blocks.len() as u64, files.len() as u64);
+
+    pub(super) fn finish(mut self, never_met: &[u64]) -> Vec<RuleOutcome> {
+        for ((rule, _), (found, known)) in self.known {
+            // That somebody was told of a fault says enough of it, unless somebody else was not.
+            let fate = found.map_or(known, |found| if known == Fate::Silent { known } else { found });
+            self.outcomes[rule].faults += 1;
+            add(&mut self.outcomes[rule].fates, fate, 1);
         }
-        outcome.faults += never_met[rule];
-        add(&mut outcome.fates, Fate::Untriggered, never_met[rule]);
+        for (rule, outcome) in self.outcomes.iter_mut().enumerate() {
+            outcome.failing_files = self.files.get(&rule).map_or(0, |files| files.len() as u64);
+            outcome.faults += never_met[rule];
+            add(&mut outcome.fates, Fate::Untriggered, never_met[rule]);
+        }
+        self.outcomes
     }
-    outcomes
 }
 
 #[cfg(test)]

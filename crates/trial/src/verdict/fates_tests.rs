@@ -168,7 +168,7 @@ fn nothing_is_masked_that_turned_up_where_another_content_was_to_be() {
     let hit = flip(0, 1, 2);
     let others = |found: u128, cause: Cause| {
         let (hits, findings) = ([hit.clone()], [wrong(7, found)]);
-        Expectations::new(&hits, &findings, &[cause]).others(&hit)
+        Expectations::new(&hits, &findings, &[cause], &HashSet::new()).others(&hit)
     };
     assert_eq!(others(2, Cause::Unexplained), [Others::Open], "what it left");
     assert_eq!(others(1, Cause::Assumed(0)), [Others::Open], "what another hand had put there before");
@@ -182,7 +182,7 @@ fn where_a_block_failed_nothing_that_was_there_is_masked() {
     let failed_later = Finding { device_offset: Some(4096), ..wrong(7, 9) };
     let expectations = |hit: &InjectionGroup| {
         let (hits, findings) = ([hit.clone()], [failed_later.clone()]);
-        Expectations::new(&hits, &findings, &[Cause::Unexplained]).others(hit)
+        Expectations::new(&hits, &findings, &[Cause::Unexplained], &HashSet::new()).others(hit)
     };
     assert_eq!(expectations(&of_content), [Others::Open]);
     assert_eq!(expectations(&InjectionGroup { gone: Some(Time(15)), ..of_content.clone() }), [Others::None]);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use rotproof_block::{ContentHash, ErrorKind, Phase, Time};
 use rotproof_fault::{OperationKind, SECTORS};
 use rotproof_load::engine::{Incident, LoadOperation};
-use rotproof_load::{Classification, ContentId, Oracle, Unflushed, Way, Workload};
+use rotproof_load::{Classification, ContentId, Failure, Oracle, Unflushed, Way, Workload};
 
 use super::Evidence;
 
@@ -59,6 +59,8 @@ pub struct Finding {
     pub operation: Option<OperationKind>,
     /// The place on the device, where the subject does not move blocks.
     pub device_offset: Option<u64>,
+    /// Of a request that failed and then succeeded block by block: its bytes on the device, where the subject does not move blocks.
+    pub asked: Option<Range<u64>>,
     /// In which phase.
     pub phase: Phase,
     /// When it was first seen.
@@ -68,12 +70,34 @@ pub struct Finding {
     pub may_be_unwritten: bool,
 }
 
-/// All that the load and its check saw.
-pub(super) fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
+impl Finding {
+    /// Whether it can be of these bytes of the device, going by its place.
+    pub(super) fn lies_in(&self, suffered: &Range<u64>) -> bool {
+        match (self.device_offset, &self.asked) {
+            (Some(offset), _) => suffered.contains(&offset),
+            (None, Some(asked)) => suffered.start < asked.end && asked.start < suffered.end,
+            (None, None) => true,
+        }
+    }
+}
+
+/// All that the load and its check saw; `failures` are all blocks that failed.
+pub(super) fn findings(evidence: &Evidence<'_>, failures: &[Failure]) -> Vec<Finding> {
+    let mut findings = of_blocks(evidence, &Requests::of(evidence), failures);
+    findings.extend(of_requests(evidence));
+    tell_of_what_was_given_up(failures, &mut findings);
+    findings
+}
+
+/// What blocks show that failed; their numbers are those among `failures`.
+pub(super) fn of_blocks(
+    evidence: &Evidence<'_>,
+    requests: &Requests<'_>,
+    failures: &[Failure],
+) -> Vec<Finding> {
     let mut findings = Vec::new();
     let is_cached = is_cached(evidence);
-    let requests = Requests::of(evidence);
-    for (number, failure) in evidence.failures.iter().enumerate() {
+    for (number, failure) in failures.iter().enumerate() {
         findings.extend(failure.ways.iter().map(|way| {
             let sign = sign(way);
             let request = requests.of_block(failure.object_index, way.time, failure.offset_bytes);
@@ -99,12 +123,19 @@ pub(super) fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
                 sent: request.map(|request| request.sent),
                 operation: None,
                 device_offset: evidence.blocks_stay.then_some(failure.offset_bytes),
+                asked: None,
                 phase: way.phase,
                 time: way.time,
                 may_be_unwritten: is_cached,
             }
         }));
     }
+    findings
+}
+
+/// Errors that left no block failing.
+pub(super) fn of_requests(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
     for report in evidence.files.iter().flat_map(|files| &files.reports) {
         let told = |incident: &rotproof_load::personality::FileIncident| {
             of_request(report.phase, incident.time, incident.error)
@@ -129,21 +160,21 @@ pub(super) fn findings(evidence: &Evidence<'_>) -> Vec<Finding> {
                     LoadOperation::Read | LoadOperation::Write => None,
                 },
                 expected: evidence.load.map_or_else(Vec::new, |load| contents_of(load, incident)),
+                asked: (evidence.blocks_stay && is_silent_retry).then(|| bytes_of(incident)),
                 sign,
                 ..of_request(report.phase, incident.time, incident.error)
             });
         }
     }
-    tell_of_what_was_given_up(evidence, &mut findings);
     findings
 }
 
 /// Names that were not made durable may be lost with a file system that gave up; that it did, it said.
-fn tell_of_what_was_given_up(evidence: &Evidence<'_>, findings: &mut [Finding]) {
+fn tell_of_what_was_given_up(failures: &[Failure], findings: &mut [Finding]) {
     let gives_up = |way: &&Way| {
         matches!(way.what, Classification::Refused { .. }) || way.what.error() == Some(ErrorKind::ReadOnly)
     };
-    let ways = evidence.failures.iter().flat_map(|failure| &failure.ways);
+    let ways = failures.iter().flat_map(|failure| &failure.ways);
     if let Some(since) = ways.filter(gives_up).map(|way| way.time).min() {
         for finding in findings.iter_mut().filter(|finding| finding.sign == Sign::Name) {
             finding.is_told |= since <= finding.time;
@@ -152,10 +183,10 @@ fn tell_of_what_was_given_up(evidence: &Evidence<'_>, findings: &mut [Finding]) 
 }
 
 /// The reads and writes that failed, by object and time. A check reads each block of such a read again, by itself.
-struct Requests<'a>(HashMap<(u32, Time), Vec<&'a Incident>>);
+pub(super) struct Requests<'a>(HashMap<(u32, Time), Vec<&'a Incident>>);
 
 impl<'a> Requests<'a> {
-    fn of(evidence: &Evidence<'a>) -> Self {
+    pub(super) fn of(evidence: &Evidence<'a>) -> Self {
         let mut requests: HashMap<_, Vec<&Incident>> = HashMap::new();
         let reports = evidence.reports.iter().filter(|report| report.phase != Phase::Check);
         for incident in reports.flat_map(|report| &report.incidents) {
@@ -203,6 +234,7 @@ fn of_request(phase: Phase, time: Time, error: ErrorKind) -> Finding {
         sent: None,
         operation: None,
         device_offset: None,
+        asked: None,
         phase,
         time,
         may_be_unwritten: false,

@@ -22,7 +22,7 @@ pub(super) fn gather(
     seen_at: &SeenAt<'_>,
     findings: &[Finding],
 ) -> Result<Vec<InjectionGroup>> {
-    let mut gathering = Gathering::new(findings);
+    let mut gathering = Gathering::with(Told::of(findings));
     records.each(&mut |record| gathering.take(InjectionGroup::new(record, rules, seen_at)))?;
     Ok(gathering.hits)
 }
@@ -36,22 +36,17 @@ pub(super) struct Gathering {
 }
 
 /// What findings tell hits apart by.
-struct Told {
+pub(super) struct Told {
     /// Something took too long, so that it matters when delays held up whom.
-    times_out: bool,
+    pub(super) times_out: bool,
     /// The contents that were found.
-    found: HashSet<ContentHash>,
+    pub(super) found: HashSet<ContentHash>,
     /// Some block was read in part, and is held against sectors.
     is_in_part: bool,
 }
 
 impl Gathering {
-    pub(super) fn new(findings: &[Finding]) -> Self {
-        let told = Told {
-            times_out: findings.iter().any(|finding| finding.timed_out),
-            found: findings.iter().filter_map(|finding| finding.found).collect(),
-            is_in_part: findings.iter().any(|finding| finding.found_sectors.is_some()),
-        };
+    pub(super) fn with(told: Told) -> Self {
         Self { hits: Vec::new(), known: HashMap::new(), text: Vec::new(), told }
     }
 
@@ -84,6 +79,14 @@ impl InjectionGroup {
 }
 
 impl Told {
+    pub(super) fn of(findings: &[Finding]) -> Self {
+        Self {
+            times_out: findings.iter().any(|finding| finding.timed_out),
+            found: findings.iter().filter_map(|finding| finding.found).collect(),
+            is_in_part: findings.iter().any(|finding| finding.found_sectors.is_some()),
+        }
+    }
+
     /// Everything by which findings tell a hit from others.
     fn tell(&self, hit: &InjectionGroup, text: &mut Vec<u8>) {
         let mut put = |number: u64| text.extend_from_slice(&number.to_le_bytes());
@@ -269,7 +272,7 @@ mod tests {
             for (hit, number) in hits.iter_mut().zip(0..) {
                 (hit.number, hit.last.0) = (number, number);
             }
-            let mut gathering = Gathering::new(&findings);
+            let mut gathering = Gathering::with(Told::of(&findings));
             hits.iter().for_each(|hit| gathering.take(hit.clone()));
             let looks = Looks { intact: &|expected| vec![true; expected.len()], lies_below: &|_, _| true };
             let judge = |hits: &[InjectionGroup]| {

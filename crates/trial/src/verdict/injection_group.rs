@@ -75,6 +75,37 @@ pub struct InjectionGroup {
     pub is_dark: bool,
 }
 
+/// Where a record is seen.
+pub(super) struct Reach {
+    /// See [`InjectionGroup::device`].
+    pub(super) device: Option<usize>,
+    /// See [`InjectionGroup::suffered`].
+    pub(super) suffered: Range<u64>,
+    /// See [`InjectionGroup::block`].
+    pub(super) block: u64,
+}
+
+impl Reach {
+    pub(super) fn of(record: &Injection, seen_at: &SeenAt<'_>) -> Self {
+        let blocks = || record.blocks.iter().chain(&record.neighbours);
+        let own_end = record.offset + record.length;
+        let start = blocks().map(|block| block.offset).chain([record.offset]).min().unwrap_or(record.offset);
+        let end = blocks().map(|block| block.offset + BLOCK_BYTES).chain([own_end]).max().unwrap_or(own_end);
+        let place = place(record);
+        let on_top = seen_at(&record.on, start);
+        let block = seen_at(&record.on, place).map_or(place, |(_, offset)| offset) / BLOCK_BYTES;
+        let suffered = on_top.map_or(start..end, |(_, offset)| offset..offset + (end - start));
+        Self { device: on_top.map(|(device, _)| device), suffered, block }
+    }
+}
+
+/// Whether it tells of more than its own place: of a request without one, or of a device that served nothing from then on.
+pub(super) fn is_wide(record: &Injection) -> bool {
+    let fails = matches!(record.effect, effect if !effect.only_delays() && (effect == Effect::MediumError || !effect.is_on_data()));
+    let is_dark = matches!(record.effect, Effect::PowerCut(_));
+    is_dark || fails && !matches!(record.operation, OperationKind::Read | OperationKind::Write)
+}
+
 impl InjectionGroup {
     /// From the ledger, and the rules in the order of the plan. `seen_at` is that of [`Evidence`](super::Evidence).
     pub fn new(record: &Injection, rules: &[RuleReport], seen_at: &SeenAt<'_>) -> Self {
@@ -88,16 +119,11 @@ impl InjectionGroup {
             _ => Harm::Error,
         };
         let blocks = || record.blocks.iter().chain(&record.neighbours);
-        let own_end = record.offset + record.length;
-        let start = blocks().map(|block| block.offset).chain([record.offset]).min().unwrap_or(record.offset);
-        let end = blocks().map(|block| block.offset + BLOCK_BYTES).chain([own_end]).max().unwrap_or(own_end);
         let is_sticky = rules
             .get(record.rule as usize)
             .is_some_and(|rule| rule.rule.persistence != Persistence::Transient);
         let place = place(record);
-        let on_top = seen_at(&record.on, start);
-        let block_on_top = seen_at(&record.on, place).map_or(place, |(_, offset)| offset) / BLOCK_BYTES;
-        let (start, end) = on_top.map_or((start, end), |(_, offset)| (offset, offset + (end - start)));
+        let Reach { device, suffered, block } = Reach::of(record, seen_at);
         Self {
             number: record.sequence,
             count: 1,
@@ -106,12 +132,12 @@ impl InjectionGroup {
             place,
             flip: (&*record.on == MEMORY && !is_sticky).then_some(record.sequence),
             on: Arc::clone(&record.on),
-            device: on_top.map(|(device, _)| device),
-            block: block_on_top,
+            device,
+            block,
             time: Time(record.time_ns),
             phase: record.phase,
             operation: record.operation,
-            suffered: start..end,
+            suffered,
             truths: record.before.into_iter().chain(blocks().map(|block| block.content)).collect(),
             own: record.before,
             harm,
@@ -155,6 +181,12 @@ impl InjectionGroup {
     /// Whether what it did, once it was there, still was when that was seen.
     pub(super) fn stays_until(&self, finding: &Finding) -> bool {
         self.gone.is_none_or(|gone| finding.time <= gone) && (self.persists || self.phase == finding.phase)
+    }
+
+    /// What is equal for injections of one fault: the number of the rule, and what tells its faults apart.
+    pub(super) fn fault(&self) -> (usize, u64) {
+        // No address is so high that records, counted down from the end, could meet one.
+        (self.rule, self.flip.map_or(self.place, |number| u64::MAX - number))
     }
 
     /// Whether it shows to the bit what was found: nobody else can have left that.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use rotproof_block::ContentHash;
-use rotproof_load::ContentId;
+use rotproof_load::{ContentId, Failure};
 
 use super::Evidence;
 
@@ -16,10 +16,14 @@ pub trait Medium {
 
 /// Whether of each of `expected`, the contents that a block may hold, one is on the device as often as the load has put it
 /// somewhere. False where nobody can look.
-pub(super) fn intact(evidence: &Evidence<'_>, expected: &[&[ContentHash]]) -> Vec<bool> {
+pub(super) fn intact(
+    evidence: &Evidence<'_>,
+    failures: &[Failure],
+    expected: &[&[ContentHash]],
+) -> Vec<bool> {
     let contents: HashSet<ContentHash> = expected.iter().copied().flatten().copied().collect();
     let found = evidence.medium.and_then(|medium| medium.count(&contents)).unwrap_or_default();
-    let wanted = if found.is_empty() { HashMap::new() } else { wanted(evidence, &contents) };
+    let wanted = if found.is_empty() { HashMap::new() } else { wanted(evidence, failures, &contents) };
     let is_whole = |content: &ContentHash| {
         let found = found.get(content).copied().unwrap_or_default();
         found > 0 && found >= wanted.get(content).copied().unwrap_or(1)
@@ -28,10 +32,14 @@ pub(super) fn intact(evidence: &Evidence<'_>, expected: &[&[ContentHash]]) -> Ve
 }
 
 /// In how many blocks each of these contents must be, where that may be more than one.
-fn wanted(evidence: &Evidence<'_>, contents: &HashSet<ContentHash>) -> HashMap<ContentHash, u64> {
+fn wanted(
+    evidence: &Evidence<'_>,
+    failures: &[Failure],
+    contents: &HashSet<ContentHash>,
+) -> HashMap<ContentHash, u64> {
     let mut wanted = HashMap::new();
     let Some((workload, oracle)) = evidence.load else { return wanted };
-    let versions = evidence.failures.iter().flat_map(|failure| &failure.ways).flat_map(|way| &way.expected);
+    let versions = failures.iter().flat_map(|failure| &failure.ways).flat_map(|way| &way.expected);
     let hashes: HashMap<ContentId, ContentHash> = versions
         .filter_map(|version| Some((version.content, version.hash?)))
         .filter(|(_, hash)| contents.contains(hash))

@@ -6,6 +6,10 @@
 mod attribution;
 #[cfg(test)]
 mod attribution_tests;
+mod by_range;
+#[cfg(test)]
+mod by_range_tests;
+mod failing;
 mod fates;
 mod finding;
 mod gather;
@@ -20,6 +24,7 @@ use rotproof_load::personality::{FileOracle, FileReport};
 use rotproof_load::{Failure, LoadReport, Oracle, Workload};
 
 pub use attribution::{Cause, Looks, attribute};
+pub use failing::Failing;
 pub use fates::Fate;
 use fates::{Knowledge, outcomes};
 pub use finding::{Finding, Sign};
@@ -45,7 +50,7 @@ pub struct Evidence<'a> {
     /// The models that some of them were drawn from.
     pub models: &'a [DrawnModel],
     /// What was seen to fail.
-    pub failures: &'a [Failure],
+    pub failures: &'a dyn Failing,
     /// What the load and the check did.
     pub reports: &'a [LoadReport],
     /// Where a byte below a place for faults is seen.
@@ -90,46 +95,48 @@ pub struct Verdict {
     pub expectations: Vec<Expectation>,
     /// What came of each rule.
     pub rules: Vec<RuleOutcome>,
-    /// Why each failure failed; `causes[i]` belongs to `failures[i]`.
-    pub causes: Vec<CauseRecord>,
     /// Failing blocks by the kind of the worst way in which they failed.
     pub kinds: BTreeMap<&'static str, u64>,
 }
 
+/// Is given failures with their causes, in their order, each once.
+pub type TakeFailures<'a> = dyn FnMut(Vec<(Failure, CauseRecord)>) -> Result<()> + 'a;
+
 impl Verdict {
-    /// Judges. Fails where the records cannot be read.
-    pub fn reach(evidence: &Evidence<'_>, expect: &Expect) -> Result<Self> {
-        let findings = finding::findings(evidence);
-        let hits = &gather(evidence.records, evidence.rules, evidence.seen_at, &findings)?[..];
-        let device = &Looks {
-            intact: &|expected| medium::intact(evidence, expected),
-            lies_below: evidence.lies_below,
+    /// Judges, and gives every failing block with its cause to `take`. Fails where the records cannot be read, or it fails.
+    pub fn reach(evidence: &Evidence<'_>, expect: &Expect, take: &mut TakeFailures<'_>) -> Result<Self> {
+        Self::reach_in_ranges(evidence, by_range::RANGE_MAX, expect, take)
+    }
+
+    /// The same where about so many failures and hits are looked at at once, if that does. It makes no difference to the verdict.
+    pub fn reach_in_ranges(
+        evidence: &Evidence<'_>,
+        range_max: u64,
+        expect: &Expect,
+        take: &mut TakeFailures<'_>,
+    ) -> Result<Self> {
+        let mut counted = Counted::default();
+        let mut take = |failures: Vec<(Failure, CauseRecord)>| {
+            failures.iter().for_each(|(failure, cause)| counted.add(failure, *cause));
+            take(failures)
         };
-        let causes = attribute(hits, &findings, device);
         let never_met: Vec<u64> = evidence.rules.iter().map(never_met).collect();
-        let rules = outcomes(hits, &findings, &causes, &never_met, &Knowledge::of(evidence));
-        let failures = evidence.failures.len();
-        let mut by_failure = vec![(Cause::Unexplained, CauseRecord::Unexplained); failures];
-        let (mut is_known, mut told) = (vec![false; failures], vec![false; failures]);
-        for (finding, cause) in findings.iter().zip(causes) {
-            let Some(failure) = finding.failure else { continue };
-            let known = &mut by_failure[failure];
-            // A block with one way to fail that nothing accounts for is one that nothing accounts for.
-            let weight = |cause: Cause, is_told: bool| (cause.certainty(), is_told);
-            let is_first = !std::mem::replace(&mut is_known[failure], true);
-            if is_first || weight(cause, finding.is_told) < weight(known.0, told[failure]) {
-                let record = recorded(cause, hits, finding.time);
-                (*known, told[failure]) = ((cause, record), finding.is_told);
+        let mut taken = 0;
+        let rules = by_range::outcomes(evidence, range_max, &never_met, &mut taken, &mut take)?;
+        let rules = match rules {
+            Some(rules) => rules,
+            None => {
+                let failures = evidence.failures.of(0..u64::MAX);
+                let (rules, causes) = at_once(evidence, &failures, &never_met)?;
+                let known = failures.into_iter().zip(causes);
+                // Of a device that was judged in ranges so far, the rest.
+                take(known.filter(|(failure, _)| taken == 0 || failure.offset_bytes >= taken).collect())?;
+                rules
             }
-        }
-        let causes: Vec<CauseRecord> = by_failure.into_iter().map(|(_, record)| record).collect();
-        let mut kinds = BTreeMap::new();
-        for failure in evidence.failures {
-            *kinds.entry(failure.worst().what.kind()).or_default() += 1;
-        }
-        let counts = count(evidence, hits, &rules, &causes);
+        };
+        let counts = count(evidence, &rules, &counted);
         let expectations = expect.evaluate(&counts);
-        Ok(Self { counts, expectations, rules, causes, kinds })
+        Ok(Self { counts, expectations, rules, kinds: counted.kinds })
     }
 
     /// Takes up what an exploration of a power loss has counted: states looked at, failing, unknown.
@@ -148,6 +155,66 @@ impl Verdict {
     /// Whether every expectation holds.
     pub fn passes(&self) -> bool {
         self.expectations.iter().all(|expectation| expectation.holds)
+    }
+}
+
+/// Looks at everything at once: what came of each rule, and the cause of each failure.
+fn at_once(
+    evidence: &Evidence<'_>,
+    failures: &[Failure],
+    never_met: &[u64],
+) -> Result<(Vec<RuleOutcome>, Vec<CauseRecord>)> {
+    let findings = finding::findings(evidence, failures);
+    let hits = &gather(evidence.records, evidence.rules, evidence.seen_at, &findings)?[..];
+    let device = &Looks {
+        intact: &|expected| medium::intact(evidence, failures, expected),
+        lies_below: evidence.lies_below,
+    };
+    let causes = attribute(hits, &findings, device);
+    let rules = outcomes(hits, &findings, &causes, never_met, &Knowledge::of(evidence));
+    Ok((rules, causes_of(&findings, &causes, hits, failures.len())))
+}
+
+/// Why each of so many failures failed, by what its findings were laid to.
+fn causes_of(
+    findings: &[Finding],
+    causes: &[Cause],
+    hits: &[InjectionGroup],
+    failures: usize,
+) -> Vec<CauseRecord> {
+    let mut by_failure = vec![(Cause::Unexplained, CauseRecord::Unexplained); failures];
+    let (mut is_known, mut told) = (vec![false; failures], vec![false; failures]);
+    for (finding, &cause) in findings.iter().zip(causes) {
+        let Some(failure) = finding.failure else { continue };
+        let known = &mut by_failure[failure];
+        // A block with one way to fail that nothing accounts for is one that nothing accounts for.
+        let weight = |cause: Cause, is_told: bool| (cause.certainty(), is_told);
+        let is_first = !std::mem::replace(&mut is_known[failure], true);
+        if is_first || weight(cause, finding.is_told) < weight(known.0, told[failure]) {
+            let record = recorded(cause, hits, finding.time);
+            (*known, told[failure]) = ((cause, record), finding.is_told);
+        }
+    }
+    by_failure.into_iter().map(|(_, record)| record).collect()
+}
+
+/// The failures in numbers.
+#[derive(Default)]
+struct Counted {
+    failures: u64,
+    files: BTreeSet<u32>,
+    kinds: BTreeMap<&'static str, u64>,
+    assumed: u64,
+    unexplained: u64,
+}
+
+impl Counted {
+    fn add(&mut self, failure: &Failure, cause: CauseRecord) {
+        self.failures += 1;
+        self.files.insert(failure.object_index);
+        *self.kinds.entry(failure.worst().what.kind()).or_default() += 1;
+        self.assumed += u64::from(matches!(cause, CauseRecord::Assumed(_)));
+        self.unexplained += u64::from(cause == CauseRecord::Unexplained);
     }
 }
 
@@ -186,23 +253,17 @@ fn idle_rules(evidence: &Evidence<'_>) -> u64 {
     (of_models + by_themselves.filter(|&rule| hits(rule..rule + 1) == 0).count()) as u64
 }
 
-fn count(
-    evidence: &Evidence<'_>,
-    hits: &[InjectionGroup],
-    rules: &[RuleOutcome],
-    causes: &[CauseRecord],
-) -> Counts {
+fn count(evidence: &Evidence<'_>, rules: &[RuleOutcome], counted: &Counted) -> Counts {
     let mut fates = FateCounts::default();
     for rule in rules {
         fates.add_all(&rule.fates);
     }
-    let files: BTreeSet<u32> = evidence.failures.iter().map(|failure| failure.object_index).collect();
     Counts {
-        failures: evidence.failures.len() as u64,
-        failing_files: files.len() as u64,
+        failures: counted.failures,
+        failing_files: counted.files.len() as u64,
         errors: evidence.reports.iter().map(LoadReport::error_count).sum::<u64>()
             + evidence.files.map_or(0, |files| files.reports.iter().map(FileReport::error_count).sum()),
-        injections: hits.iter().map(|hit| hit.count).sum(),
+        injections: rules.iter().map(|rule| rule.hits).sum(),
         masked: fates.masked,
         reported: fates.reported,
         repaired: fates.repaired,
@@ -211,8 +272,8 @@ fn count(
         unknown: fates.unknown,
         exit: evidence.exit,
         check_exit: evidence.check_exit,
-        assumed: causes.iter().filter(|cause| matches!(cause, CauseRecord::Assumed(_))).count() as u64,
-        unexplained: causes.iter().filter(|&&cause| cause == CauseRecord::Unexplained).count() as u64,
+        assumed: counted.assumed,
+        unexplained: counted.unexplained,
         failing_states: None,
         unknown_states: None,
         states: None,
