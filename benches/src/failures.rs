@@ -17,7 +17,7 @@ use rotproof_load::{DeviceDriver, Driver, LoadSpec, Oracle, Progress, RunOn, Run
 use serde_json::json;
 
 use crate::figure::{Bar, Figure};
-use crate::{Effort, machine};
+use crate::{Effort, failing_device, machine};
 
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 16_384;
@@ -93,7 +93,7 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
             Some(Bar::AtMost(1.0)),
         ));
     }
-    Ok(())
+    failing_device::run(effort, found)
 }
 
 /// What a phase of reads took.

@@ -10,6 +10,7 @@ mod device_recording;
 mod export_fuse;
 mod export_nbd;
 mod export_vhost;
+mod failing_device;
 mod failures;
 mod fault_decisions;
 mod fault_overhead;
@@ -56,7 +57,7 @@ use figure::Figure;
 #[command(name = "./bench", disable_version_flag = true)]
 struct Arguments {
     /// Which benchmark; see --list.
-    #[arg(required_unless_present_any = ["list", "load"])]
+    #[arg(required_unless_present_any = ["list", "load", "trial"])]
     name: Option<String>,
     /// Names the benchmarks.
     #[arg(long)]
@@ -70,6 +71,9 @@ struct Arguments {
     /// A side of a benchmark that runs as a process of its own: a folder and a load.
     #[arg(long, num_args = 2, hide = true)]
     load: Option<Vec<std::path::PathBuf>>,
+    /// The same of a trial whose device fails: a folder, a rule, and how many blocks there are.
+    #[arg(long, num_args = 3, hide = true)]
+    trial: Option<Vec<String>>,
 }
 
 /// How long to measure.
@@ -132,7 +136,7 @@ const BENCHMARKS: &[Benchmark] = &[
     },
     Benchmark {
         name: "failures",
-        about: "what a read that fails costs beyond one that does not: once more in the same way, and newly",
+        about: "what a read that fails costs beyond one that does not; the memory of a trial with a million failing blocks",
         run: failures::run,
     },
     Benchmark {
@@ -192,6 +196,15 @@ fn main() -> ExitCode {
     }
     if let Some([folder, load]) = arguments.load.as_deref() {
         return match guard_loads::serve(folder, &load.to_string_lossy()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("./bench: {error}");
+                ExitCode::from(3)
+            }
+        };
+    }
+    if let Some([folder, rule, blocks]) = arguments.trial.as_deref() {
+        return match failing_device::serve(folder.as_ref(), rule, blocks) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("./bench: {error}");
