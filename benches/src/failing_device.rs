@@ -105,7 +105,7 @@ pub fn serve(folder: &Path, rule: &str, blocks: &str) -> Result<()> {
     let taken = Taken {
         peak_kib: peak_kib()?,
         seconds: began.elapsed().as_secs_f64(),
-        hits: report.counts.hits,
+        hits: report.counts.injections,
         failures: report.counts.failures,
     };
     let text =

@@ -121,10 +121,14 @@ fn plain(kind: FileSystem, images: &[PathBuf], folder: &Path, runs_checker: bool
         FileSystem::Ext4 => (Program::find("e2fsck", "e2fsprogs")?, &["-f", "-n"][..]),
         FileSystem::Xfs => (Program::find("xfs_repair", "xfsprogs")?, &["-n"][..]),
         FileSystem::Btrfs => (Program::find("btrfs", "btrfs-progs")?, &["check", "--readonly"][..]),
+        FileSystem::Jfs | FileSystem::F2fs => {
+            let message = format!("states of {} are not looked at: its kernel is a guest's", kind.name());
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
     };
     let options = match kind {
         FileSystem::Xfs => vec!["nouuid".to_owned()],
-        FileSystem::Ext4 | FileSystem::Btrfs => Vec::new(),
+        FileSystem::Ext4 | FileSystem::Btrfs | FileSystem::Jfs | FileSystem::F2fs => Vec::new(),
     };
     let began = Instant::now();
     for image in images {

@@ -205,7 +205,10 @@ fn what_is_damaged_is_told_or_unknown_and_never_a_panic() {
             bytes[page + random(40)] = random(256) as u8;
         }
         if let Ok(map) = read(&bytes, ReadOptions { names: true }) {
-            assert_eq!(map.extents().iter().map(rotproof_kinds::Extent::length).sum::<u64>(), bytes.len() as u64);
+            assert_eq!(
+                map.extents().iter().map(rotproof_kinds::Extent::length).sum::<u64>(),
+                bytes.len() as u64
+            );
             told += usize::from(map.damages_count > 0);
         }
     }
