@@ -137,6 +137,7 @@ pub fn stack_for(kind: FileSystem) -> Arc<Rigged> {
         FileSystem::Ext4 => 64 << 20,
         FileSystem::Xfs => 320 << 20,
         FileSystem::Btrfs => 256 << 20,
+        FileSystem::Jfs | FileSystem::F2fs => panic!("{kind} is a file system of machines"),
     })
 }
 
