@@ -250,7 +250,8 @@ fn hung_up(before: &str) -> (Option<i32>, Value) {
         "{before} exec '{}' load memory:1MiB --rw randwrite --runtime 2s --json",
         env!("CARGO_BIN_EXE_rotproof")
     );
-    let mut load = Running::start_program("sh", &["-c", &command], &[]);
+    // Whoever runs the tests may have been told not to care, as by nohup.
+    let mut load = Running::start_program("env", &["--default-signal=HUP", "sh", "-c", &command], &[]);
     load.wait_for_thread("load-");
     let process = libc::pid_t::try_from(load.child.id()).expect("a process");
     // SAFETY: sends a signal to our own child, which has not been waited for.
