@@ -131,8 +131,7 @@ mod tests {
 
     #[test]
     fn the_words_of_the_first_form_are_still_read() {
-        let run =
-            parse_run(br#"{ "format": 1, "counts": { "hits": 7 }, "subject": "raw" }"#, "a").expect("read");
+        let run = parse_run(br#"{ "format": 1, "counts": { "hits": 7 } }"#, "a").expect("read");
         let Run::Trial(run) = run else { panic!("a trial") };
         assert_eq!(run.counts.injections, 7);
         let cause: crate::run::CauseRecord = serde_json::from_str(r#"{ "hit": 3 }"#).expect("a cause");

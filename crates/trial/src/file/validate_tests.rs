@@ -203,7 +203,11 @@ fn what_takes_two_parts_to_be_wrong_is_refused() {
             "name: a/b",
             "name: the results go into a folder with the trial's name, and no folder can be called so",
         ),
-        ("64MiB", "expect: { injections: 1 }", "expect.hits: `hits` counts faults, and this trial has none"),
+        (
+            "64MiB",
+            "expect: { injections: 1 }",
+            "expect.injections: `injections` counts faults, and this trial has none",
+        ),
         (
             "64MiB",
             "faults: ['target=file(b, block=1): zeros']",
