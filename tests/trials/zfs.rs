@@ -53,7 +53,16 @@ fn a_bad_indirect_block_is_passed_over_while_there_is_a_copy() {
 fn what_rots_in_the_cache_of_zfs_is_handed_out_and_written_down_without_a_word() {
     let rig = Rig::new();
     for (text, phase) in [(CLEAN, "run"), (DIRTY, "check")] {
-        let run = rig.run(&Trial::new(text));
+        let mut run = rig.run(&Trial::new(text));
+        // A transaction of ZFS, one every few seconds, may have written the page just before it was hit. It is clean then, and what the
+        // disk has is right.
+        for _ in 0..4 {
+            if run.count("masked") == 0 || text != DIRTY {
+                break;
+            }
+            assert_eq!((run.count("silent"), run.count("failures")), (0, 0), "{}", run.text);
+            run = rig.run(&Trial::new(text));
+        }
         run.assert_passed();
         let memory = fs::read_to_string(run.file("memory.jsonl")).expect("it is among the results");
         let memory: Value = serde_json::from_str(memory.lines().next().expect("a line")).expect("JSON");
