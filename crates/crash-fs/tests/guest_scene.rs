@@ -48,7 +48,14 @@ fn a_guest_shows_the_state_and_its_end_is_told_by_what_it_says_of_it() {
     scene.unmount().expect("nothing of it is left");
     let error = scene.check(&image).expect_err("nobody knows what it would have said");
     assert_eq!(error.kind(), ErrorKind::Gone, "{error}");
+    // It goes on, and does not let go of the state when it is asked to: this machine ends it.
     scene.mount(&[]).expect("by a third");
+    scene.current().expect("one mounts it").unmount().expect("behind the back of the scene");
+    scene.unmount().expect("nothing of it is left");
+    assert!(scene.current().is_none(), "it was ended");
+    let error = scene.check(&image).expect_err("nobody knows how it would have left the state");
+    assert_eq!(error.kind(), ErrorKind::Gone, "{error}");
+    scene.mount(&[]).expect("by a fourth");
     drop(scene);
     assert!(run.finish().is_empty());
 }

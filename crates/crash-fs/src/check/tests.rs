@@ -9,9 +9,13 @@ use rotproof_crash::{StateDescription, Way};
 use super::*;
 
 /// Mounts nothing, and says what it is given to say.
+#[derive(Default)]
 struct Stage {
     words: Vec<String>,
-    mounts: u32,
+    /// How a mount ends, where it fails.
+    mount_fails: Option<ErrorKind>,
+    /// What became of the device by the end, where nobody knows what it has shown.
+    is_in_doubt: Option<ErrorKind>,
 }
 
 impl Mounting for Stage {
@@ -26,7 +30,7 @@ impl Mounting for Stage {
     }
 
     fn check(&self, _: &ImageDevice) -> Result<()> {
-        Ok(())
+        self.is_in_doubt.map_or(Ok(()), |kind| Err(Error::new(kind, "the guest is gone")))
     }
 
     fn device(&self) -> &Path {
@@ -38,8 +42,7 @@ impl Mounting for Stage {
     }
 
     fn mount(&mut self, _: &[String]) -> Result<()> {
-        self.mounts += 1;
-        Ok(())
+        self.mount_fails.map_or(Ok(()), |kind| Err(Error::new(kind, "mounting")))
     }
 
     fn unmount(&mut self) -> Result<()> {
@@ -81,6 +84,11 @@ impl Oracle for Writer {
 }
 
 fn check(pages: u64, second_cuts: u32, words: &[&str]) -> Result<Vec<Finding>> {
+    let words = words.iter().map(|&line| line.to_owned()).collect();
+    check_on(Stage { words, ..Stage::default() }, pages, second_cuts)
+}
+
+fn check_on(stage: Stage, pages: u64, second_cuts: u32) -> Result<Vec<Finding>> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("recording");
     let header = Header { size: 1 << 20, block_size: 512, atomic_write_bytes: 4096, id: 1 };
@@ -90,7 +98,7 @@ fn check(pages: u64, second_cuts: u32, words: &[&str]) -> Result<Vec<Finding>> {
     let contents = Arc::new(Contents::open(&path, header, None).expect("a recording"));
     let image = ImageDevice::new(contents, 4 * 4096);
     let mut check = MountCheck {
-        scene: Box::new(Stage { words: words.iter().map(|&line| line.to_owned()).collect(), mounts: 0 }),
+        scene: Box::new(stage),
         mount_options: Vec::new(),
         checker: None,
         oracle: Box::new(Writer { image: Arc::clone(&image), pages }),
@@ -143,5 +151,31 @@ fn what_the_kernel_says_of_damage_fails_a_state_and_what_it_says_of_any_mount_do
     ] {
         let found = check(0, 0, &[line]).expect("it can be looked at");
         assert_eq!(found.iter().any(|finding| finding.kind == "kernel"), is_complaint, "{line}: {found:?}");
+    }
+}
+
+#[test]
+fn a_mount_that_fails_for_want_of_what_this_machine_has_is_unknown_and_one_that_fails_for_the_state_is_a_failure()
+ {
+    for errno in [libc::ENOMEM, libc::EMFILE, libc::ENFILE, libc::EEXIST] {
+        let stage = Stage { mount_fails: Some(ErrorKind::Os(errno)), ..Stage::default() };
+        let error = check_on(stage, 0, 0).expect_err("it says nothing of the state");
+        assert_eq!(error.kind(), ErrorKind::Os(errno), "{error}");
+    }
+    let stage = Stage { mount_fails: Some(ErrorKind::TimedOut), ..Stage::default() };
+    assert_eq!(check_on(stage, 0, 0).expect_err("somebody holds it").kind(), ErrorKind::TimedOut);
+    for errno in [libc::EINVAL, libc::EUCLEAN, libc::EIO, libc::ENOSPC] {
+        let stage = Stage { mount_fails: Some(ErrorKind::Os(errno)), ..Stage::default() };
+        let found = check_on(stage, 0, 0).expect("the file system does not like it");
+        assert_eq!(found.first().map(|finding| finding.kind.as_str()), Some("mount"), "{errno}: {found:?}");
+    }
+}
+
+#[test]
+fn a_state_is_unknown_if_nobody_knows_in_the_end_what_was_shown_of_it() {
+    for second_cuts in [0, 2] {
+        let stage = Stage { is_in_doubt: Some(ErrorKind::Gone), ..Stage::default() };
+        let error = check_on(stage, 2, second_cuts).expect_err("its guest may have been ended");
+        assert_eq!(error.kind(), ErrorKind::Gone, "{second_cuts}: {error}");
     }
 }
