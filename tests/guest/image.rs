@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::log_writes;
+
 /// The driver that comes later than the others.
 pub const UBLK: &str = "drivers/block/ublk_drv.ko";
 
@@ -51,7 +53,7 @@ pub fn write(path: &Path, modules: &Path, init: &Path, programs: &[(&str, &Path)
     for library in libraries {
         archive.file(library.to_str().expect("UTF-8").trim_start_matches('/'), &library);
     }
-    for module in MODULES.into_iter().chain([UBLK]) {
+    for module in MODULES.into_iter().chain([UBLK]).chain(log_writes::MODULES) {
         let path = [modules.join(module), modules.join(format!("{module}.xz"))]
             .into_iter()
             .find(|path| path.exists());

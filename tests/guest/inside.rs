@@ -8,11 +8,12 @@ use std::path::Path;
 
 use crate::disk;
 use crate::image::{MODULES, UBLK, module_path};
+use crate::log_writes;
 use crate::nbd_client;
 use crate::ublk;
 
 /// What is told of each step, in its order.
-pub const STEPS: [&str; 10] = [
+pub const STEPS: [&str; 11] = [
     "the machine is up",
     "the disk over vhost-user",
     "a file system on it",
@@ -23,6 +24,7 @@ pub const STEPS: [&str; 10] = [
     "a stack by ublk",
     "its server killed and another in its place",
     "what a killed one left is cleaned",
+    "what dm-log-writes has recorded",
 ];
 /// What is told at the end.
 pub const DONE: &str = "guest: all is done";
@@ -56,6 +58,9 @@ pub fn main() {
         ublk::recover();
         done();
         ublk::clean();
+        done();
+        log_writes::MODULES.iter().for_each(|module| load(module));
+        log_writes::imported();
         done();
         assert_eq!(steps.next(), None, "never reached");
         say(DONE);
