@@ -4,7 +4,8 @@
 //! the one in which none is. The difference, write by write and then unit by unit, is made smaller as long as the check
 //! still fails, until nothing of it can be left out (Zeller and Hildebrandt, "Simplifying and Isolating FailingState-Inducing
 //! Input", IEEE TSE 28(2), 2002: the result is 1-minimal). If both references pass, the smaller difference is the
-//! witness. If neither does, no volatile write matters: what is durable fails by itself.
+//! witness. If neither does, what is durable fails by itself, be it in another way. A state counts as failing on the way only if it shows
+//! the same kind of finding: another failure would be another story.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -58,8 +59,9 @@ pub fn reduce(
     check: &mut dyn Check,
     checks_max: u64,
 ) -> Result<Witness> {
-    let mut trial =
-        Trial { point, failing, marks: marks_before(marks, point.position()), check, checked: 0, checks_max };
+    let kind = findings.first().map_or("", |finding| finding.kind.as_str());
+    let marks = marks_before(marks, point.position());
+    let mut trial = Trial { point, failing, kind, marks, check, checked: 0, checks_max };
     let mut best: Option<Witness> = None;
     for reference in [Reference::AllSurvive, Reference::NoneSurvive] {
         if !trial.findings(&trial.survivors(reference, &Toggles::new()))?.is_empty() {
@@ -71,7 +73,7 @@ pub fn reduce(
         let difference = survivors_of(point, &toggles);
         let is_better =
             best.as_ref().is_none_or(|best| cost(point, &difference) < cost(point, &best.difference));
-        if is_better && !found.is_empty() {
+        if is_better && trial.is_alike(&found) {
             let state = StateDescription { survivors, ..failing.clone() };
             best = Some(Witness { state, findings: found, reference, difference, checked: 0 });
         }
@@ -104,6 +106,8 @@ fn survivors_of(point: &Point, toggles: &Toggles) -> Vec<Survivor> {
 struct Trial<'a> {
     point: &'a Point,
     failing: &'a StateDescription,
+    /// What is found in it first.
+    kind: &'a str,
     marks: &'a [Mark],
     check: &'a mut dyn Check,
     checked: u64,
@@ -111,6 +115,10 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
+    fn is_alike(&self, findings: &[Finding]) -> bool {
+        findings.iter().any(|finding| finding.kind == self.kind)
+    }
+
     fn findings(&mut self, survivors: &[Survivor]) -> Result<Vec<Finding>> {
         self.checked += 1;
         let state = StateDescription { survivors: survivors.to_vec(), ..self.failing.clone() };
@@ -203,7 +211,8 @@ impl Trial<'_> {
                         continue;
                     }
                     let survivors = self.survivors(reference, &merged(&tried));
-                    if !self.findings(&survivors)?.is_empty() {
+                    let found = self.findings(&survivors)?;
+                    if self.is_alike(&found) {
                         smaller = Some((tried, if only { 2 } else { (parts - 1).max(2) }));
                         break;
                     }
@@ -221,15 +230,19 @@ impl Trial<'_> {
         Ok(kept)
     }
 
-    /// Neither reference passes: the plainest failing state is that without anything volatile.
+    /// Neither reference passes: the plainest failing state is that without anything volatile, or with all of it, if it fails alike.
     fn without_reference(&mut self, findings: &[Finding]) -> Result<Witness> {
-        let found = self.findings(&[])?;
-        let (survivors, findings) = if found.is_empty() {
-            // Only an order of concurrent writes fails, which no reference has: the state as it is.
-            (self.failing.survivors.clone(), findings.to_vec())
-        } else {
-            (Vec::new(), found)
-        };
+        // Perhaps only an order of concurrent writes fails, or both references fail in another way: the state as it is.
+        let mut plainest = (self.failing.survivors.clone(), findings.to_vec());
+        for reference in [Reference::NoneSurvive, Reference::AllSurvive] {
+            let survivors = self.survivors(reference, &Toggles::new());
+            let found = self.findings(&survivors)?;
+            if self.is_alike(&found) {
+                plainest = (survivors, found);
+                break;
+            }
+        }
+        let (survivors, findings) = plainest;
         let state = StateDescription { survivors, ..self.failing.clone() };
         Ok(Witness { state, findings, reference: Reference::Neither, difference: Vec::new(), checked: 0 })
     }

@@ -196,7 +196,9 @@ impl Body {
         }
         content += &numbers("States that were looked at", "chosen", &Row::STATES, &loss.ways);
         for (title, story) in &loss.witnesses {
-            let _ = writeln!(content, "<h3>{}</h3>\n<pre>{}</pre>", escape(title), escape(story));
+            // Line by line: a line is a step of the story.
+            let story: Vec<String> = story.lines().map(escape).collect();
+            let _ = writeln!(content, "<h3>{}</h3>\n<pre>{}</pre>", escape(title), story.join("\n"));
         }
         self.section("power-loss", "Power loss", &content);
     }
