@@ -4,6 +4,7 @@
 //! the same recording gives the same states. What a way leaves out for being too many is a sample by that seed.
 
 mod adversarial;
+mod journal;
 mod representatives;
 mod singles;
 mod subsets;
@@ -52,6 +53,8 @@ pub enum Way {
     /// Before a barrier: of writes with one tag, role, length and place among the others, one stands for all in the recording. It is
     /// missing, it is the only one, and it is torn.
     Representatives,
+    /// Before a barrier: a journal is whole, unless its commit does not wait for it, and every choice, or a sample, of the rest.
+    JournalInOrder,
 }
 
 impl Way {
@@ -67,7 +70,7 @@ impl Way {
     ];
 
     /// All of them.
-    pub const ALL: [Way; 10] = [
+    pub const ALL: [Way; 11] = [
         Way::PrefixAtBarrier,
         Way::PrefixAtWrite,
         Way::SingleWrites,
@@ -78,6 +81,7 @@ impl Way {
         Way::Adversarial,
         Way::PersistencePoints,
         Way::Representatives,
+        Way::JournalInOrder,
     ];
 
     /// In words, for people.
@@ -93,6 +97,7 @@ impl Way {
             Way::Adversarial => "the worst by kind of block",
             Way::PersistencePoints => "at a mark of the load",
             Way::Representatives => "one write for all of its kind",
+            Way::JournalInOrder => "a choice beside a journal in order",
         }
     }
 
@@ -144,6 +149,7 @@ impl Way {
                 subsets::choices(point, &read, &rest, limits, seed)
             }
             Way::Representatives => Box::new(representatives::choices(point, seen).into_iter()),
+            Way::JournalInOrder => journal::choices(point, limits, seed),
             Way::Adversarial => Box::new(adversarial::choices(point).into_iter()),
         }
     }
