@@ -1,6 +1,8 @@
 //! Trials on real devices and file systems, through the command line as a user runs it. They need root.
 
 mod crash;
+mod crash_files;
+mod crash_replay;
 mod dedup;
 mod devices;
 mod evidence;

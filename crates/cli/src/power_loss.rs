@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rotproof_crash::CrashReport;
+use rotproof_crash::{CrashReport, Pace};
 
 use crate::output::{Paint, visible};
 use crate::table::{Align, Table};
@@ -12,8 +12,8 @@ use crate::verdict::wrapped;
 /// Witnesses and states of which nobody knows that are told.
 const TOLD_MAX: usize = 3;
 
-/// The section, after an empty line.
-pub fn render(report: &CrashReport, folder: &Path, paint: Paint) -> Vec<String> {
+/// The section, after an empty line; `pace` is how fast states were looked at.
+pub fn render(report: &CrashReport, pace: Option<Pace>, folder: &Path, paint: Paint) -> Vec<String> {
     let found = &report.exploration;
     let recording = &report.recording;
     let mut lines = vec![String::new(), paint.bold("Power loss").to_string()];
@@ -25,10 +25,10 @@ pub fn render(report: &CrashReport, folder: &Path, paint: Paint) -> Vec<String> 
         counted(recording.marks, "mark"),
     )));
     lines.extend(wrapped(&format!(
-        "{} looked at by {}, {:.0} a second: {} failing, {} unknown.",
+        "{} looked at by {}{}: {} failing, {} unknown.",
         counted(found.checked, "state"),
         report.looked.join(", ").chars().map(visible).collect::<String>(),
-        found.states_per_s,
+        pace.map_or_else(String::new, |pace| format!(", {:.0} a second", pace.states_per_s)),
         count(found.failures.len() as u64),
         count(found.unknown.len() as u64),
     )));

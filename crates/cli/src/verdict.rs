@@ -51,7 +51,12 @@ pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
         lines.push(String::new());
         lines.extend(failures(finished, paint));
     }
-    lines.extend(report.crash.iter().flat_map(|crash| power_loss::render(crash, &finished.folder, paint)));
+    lines.extend(
+        report
+            .crash
+            .iter()
+            .flat_map(|crash| power_loss::render(crash, report.wall_clock.crash, &finished.folder, paint)),
+    );
     lines.extend(report.noticed.iter().map(|text| clip(&format!("  noticed: {text}"), WIDTH)));
     // What failed comes before how busy the machine was meanwhile.
     if let Some(probes) = &report.wall_clock.probes {

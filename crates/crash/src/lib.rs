@@ -29,8 +29,8 @@ mod witness;
 pub use check::{Check, Crash, Finding, Mark, marks};
 pub use contents::Contents;
 pub use explore::{
-    Ended, Exploration, ExploreOptions, FailingState, MakeCheck, Progress, ToldWitness, Unknown, WayReport,
-    explore, write_exploration,
+    Ended, Exploration, ExploreOptions, FailingState, MakeCheck, Pace, Progress, ToldWitness, Unknown,
+    WayReport, explore, write_exploration,
 };
 pub use image::ImageDevice;
 pub use point::{CrashImage, Point, Survivor};

@@ -5,6 +5,7 @@ mod recorded;
 mod source;
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use rotproof_block::{Error, ErrorKind};
@@ -16,13 +17,13 @@ use rotproof_subject::FileSystem;
 use serde_json::json;
 
 pub use recorded::RecordedArgs;
-use recorded::explore_recorded;
+use recorded::{explore_recorded, export_log};
 
 use crate::exit::Exit;
 use crate::fail::CommandError;
 use crate::output::{Output, Paint};
 use crate::signals::cancel_on_signals;
-use crate::units::{count, counted};
+use crate::units::{count, counted, short_duration};
 
 /// `rotproof crash`.
 #[derive(Clone, Debug, Args)]
@@ -181,6 +182,9 @@ pub fn crash(args: &CrashArgs, output: Output) -> Result<Exit, CommandError> {
         }
         return Ok(Exit::Pass);
     }
+    if let (Some(log), Some(recording)) = (&args.recorded.export_log, &args.recorded.recording) {
+        return export_log(recording, log, args.json, output);
+    }
     let Some(subject) = args.subject else {
         let what = "name the file system: rotproof crash ext4, with `--recording FILE` too; or a state with `--state FILE`";
         return Err(Error::new(ErrorKind::Invalid, what).into());
@@ -212,9 +216,10 @@ pub fn crash(args: &CrashArgs, output: Output) -> Result<Exit, CommandError> {
         keep: args.results.clone().unwrap_or_else(|| PathBuf::from("rotproof-results").join("crash")),
     };
     let run = Registry::of_user()?.begin()?;
+    let began = Instant::now();
     let mut tell = |tally: &Tally| {
         if !args.quiet && tally.sequences.is_multiple_of(TELL_EVERY) {
-            output.note(progress(tally));
+            output.note(progress(tally, began.elapsed(), options.time_max));
         }
     };
     let campaign = explore_sequences(&run, &options, &cancel, &mut tell);
@@ -240,14 +245,20 @@ pub fn crash(args: &CrashArgs, output: Output) -> Result<Exit, CommandError> {
     })
 }
 
-fn progress(tally: &Tally) -> String {
+/// How far it has come after so long, and how long the rest takes if it goes on so, at most until its time is over.
+fn progress(tally: &Tally, elapsed: Duration, time_max: Option<Duration>) -> String {
+    let states_per_s = tally.checked as f64 / elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
+    let share = tally.sequences_in_all.saturating_sub(tally.sequences) as f64 / tally.sequences.max(1) as f64;
+    let rest = Duration::try_from_secs_f64(elapsed.as_secs_f64() * share).unwrap_or(Duration::MAX);
+    let left = time_max.map_or(rest, |most| rest.min(most.saturating_sub(elapsed)));
     format!(
-        "  {} of {} sequences, {} states, {} failing, {} unknown",
+        "  {} of {} sequences, {} states, {states_per_s:.0} a second, {} failing, {} unknown, about {} left",
         count(tally.sequences as u64),
         count(tally.sequences_in_all as u64),
         count(tally.checked),
         count(tally.failing),
-        count(tally.unknown)
+        count(tally.unknown),
+        short_duration(left)
     )
 }
 
@@ -306,4 +317,22 @@ fn told(suspect: &Suspect, paint: Paint) -> Vec<String> {
     }
     lines.push(format!("  {}", paint.dim(format!("kept in {}", kept.display()))));
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_says_how_fast_it_goes_and_how_long_the_rest_takes() {
+        let tally = Tally { sequences: 10, sequences_in_all: 40, checked: 300, failing: 0, unknown: 1 };
+        let text = progress(&tally, Duration::from_secs(20), None);
+        assert_eq!(
+            text,
+            "  10 of 40 sequences, 300 states, 15 a second, 0 failing, 1 unknown, about 60.0 s left"
+        );
+        let text = progress(&tally, Duration::from_secs(20), Some(Duration::from_secs(25)));
+        assert!(text.ends_with("about 5.00 s left"), "{text}");
+        assert!(progress(&Tally::default(), Duration::ZERO, None).contains("0 of 0"));
+    }
 }

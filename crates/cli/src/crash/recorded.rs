@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use clap::Args;
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind};
-use rotproof_crash::recording::Reader;
+use rotproof_crash::recording::{Reader, log_writes};
 use rotproof_crash::{CrashReport, Ended, ExploreOptions, Progress, StateOptions, Way, WayLimits, marks};
 use rotproof_crash_fs::{
     BASE, BEGINS, CommandOracle, CommandWords, Looks, MemoryBound, NoOracle, Oracle, base_beside,
@@ -40,6 +40,10 @@ pub struct RecordedArgs {
     /// Explore this recording: one of the layer `record`, or a log of the kernel's dm-log-writes
     #[arg(long, value_name = "FILE", conflicts_with_all = ["length", "sample"])]
     pub recording: Option<PathBuf>,
+
+    /// Write the recording to this file as a log of dm-log-writes, instead of exploring it
+    #[arg(long, value_name = "FILE", requires = "recording", conflicts_with = "subject")]
+    pub export_log: Option<PathBuf>,
 
     /// What the device held before, as an image; default: base.img beside the recording, else zeros
     #[arg(long, value_name = "FILE", requires = "recording")]
@@ -102,6 +106,20 @@ const PROGRESS: &str = "progress.json";
 fn way(word: &str) -> Result<Way, String> {
     let found = Way::ALL.into_iter().find(|way| way.name() == word);
     found.ok_or_else(|| format!("ways are {}", Way::ALL.map(Way::name).join(", ")))
+}
+
+/// Writes a recording as a log that the kernel's tools read.
+pub fn export_log(recording: &Path, log: &Path, json: bool, output: Output) -> Result<Exit, CommandError> {
+    if log_writes::is_one(recording)? {
+        let what = format!("{} is a log of dm-log-writes already", recording.display());
+        return Err(Error::new(ErrorKind::Invalid, what).into());
+    }
+    let entries = log_writes::export(recording, log)?;
+    match json {
+        true => output.json(&json!({ "log": log, "entries": entries })),
+        false => output.result(format!("{} with {} entries", log.display(), count(entries))),
+    }
+    Ok(Exit::Pass)
 }
 
 /// Explores it. What was begun in a folder goes on where it stood.
@@ -332,7 +350,7 @@ fn render(
     paint: Paint,
 ) -> String {
     let mut lines = vec![format!("{}  power loss in {}, seed {seed}", paint.bold(subject), source.display())];
-    lines.extend(power_loss::render(report, folder, paint));
+    lines.extend(power_loss::render(report, report.exploration.pace, folder, paint));
     if report.recording.is_cut_off {
         lines.extend(wrapped(
             "The recording was cut off: what came after its last whole record is not known.",

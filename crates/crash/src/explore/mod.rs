@@ -153,6 +153,15 @@ pub struct Exploration {
     pub witnesses: Vec<ToldWitness>,
     /// Why it ended.
     pub ended: Ended,
+    /// How fast it went; taken out where what is said must not depend on the clock of this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pace: Option<Pace>,
+}
+
+/// How fast an exploration went, by the clock of this machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Pace {
     /// Seconds that it took, witnesses not included; of this run only.
     pub seconds: f64,
     /// States looked at in this run, for each second.
@@ -275,8 +284,7 @@ pub fn explore(
         ways,
         witnesses,
         ended,
-        seconds,
-        states_per_s: checked_now as f64 / seconds.max(1e-9),
+        pace: Some(Pace { seconds, states_per_s: checked_now as f64 / seconds.max(1e-9) }),
     })
 }
 

@@ -11,6 +11,7 @@ use rotproof_block::runtime::Clock;
 use rotproof_block::{Error, Phase, Time};
 use rotproof_record::{Recorder, Recording};
 
+use super::history::FileHistory;
 use super::plan::FilePlan;
 use super::report::FileOperation;
 use crate::engine::{LetGo, Progress};
@@ -29,6 +30,8 @@ pub(super) struct Job {
     pub(super) cancel: Arc<AtomicUsize>,
     pub(super) progress: Arc<Progress>,
     pub(super) recording: Option<Arc<Recording>>,
+    /// Who takes down what is done to files, where a crash may come.
+    pub(super) history: Option<Arc<FileHistory>>,
     /// Whether the recording says when it is over.
     pub(super) ends_when_steady: bool,
     /// A thread has panicked, or was left behind: nobody may wait for it.

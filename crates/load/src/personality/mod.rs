@@ -12,6 +12,7 @@ mod check;
 mod coupling;
 mod data;
 mod draws;
+mod history;
 mod job;
 mod mail;
 mod metadata;
@@ -31,6 +32,7 @@ mod tests;
 mod threads;
 mod worker;
 
+pub use history::{FileHistory, FileLoss, Kept, SetFileMark};
 pub use oracle::FileOracle;
 pub use plan::FilePlan;
 pub use report::{FileIncident, FileOperation, FileOperationReport, FileReport, failures_of};

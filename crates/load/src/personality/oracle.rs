@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rotproof_block::ContentHash;
 
 use super::data;
+use super::history::FileHistory;
 use super::metadata::Names;
 use super::plan::FilePlan;
 use super::ring::Log;
@@ -23,6 +24,8 @@ pub struct FileOracle {
     pub(super) log: Option<Arc<Log>>,
     /// The parts are out and never came back, as after a load that was stopped.
     pub(super) is_lost: bool,
+    /// Takes down what is done to files.
+    pub(super) history: Option<Arc<FileHistory>>,
 }
 
 impl FileOracle {
@@ -34,7 +37,13 @@ impl FileOracle {
             slots: plan.kind.slot_bytes().map(|_| Arc::new(Slots::new(plan))),
             log: plan.kind.has_log().then(|| Arc::new(Log::new(plan.figures.log_size))),
             is_lost: false,
+            history: None,
         }
+    }
+
+    /// Has all that is done to the files from now on taken down. Nothing may have been done yet.
+    pub fn keep_history(&mut self, history: &Arc<FileHistory>) {
+        self.history = Some(Arc::clone(history));
     }
 
     /// The files that may be there, by number.

@@ -106,6 +106,7 @@ pub fn run(
         cancel: Arc::clone(&options.cancel),
         progress: Arc::clone(&options.progress),
         recording: options.recording.clone(),
+        history: oracle.history.clone(),
         ends_when_steady: until_steady.is_some(),
         is_abandoned: AtomicBool::new(false),
         limit: Mutex::default(),
@@ -125,7 +126,11 @@ pub fn run(
         }
     };
     if options.phase != Phase::Check && !job.is_cancelled() {
-        tallies.extend(sync(&job)?);
+        let (tally, is_durable) = sync(&job)?;
+        tallies.extend(tally);
+        if let Some(history) = oracle.history.as_ref().filter(|_| is_durable) {
+            history.synced_all(oracle.files());
+        }
     }
     let is_interrupted = options.cancel.load(Ordering::Relaxed) != 0;
     oracle.is_lost = is_interrupted;
@@ -512,9 +517,11 @@ impl Places {
     }
 }
 
-/// Makes everything durable.
-fn sync(job: &Arc<Job>) -> Result<Vec<Tally>> {
-    let task = |worker: &mut FileWorker<'_>| {
+/// Makes everything durable, and says whether that has succeeded.
+fn sync(job: &Arc<Job>) -> Result<(Vec<Tally>, bool)> {
+    let is_durable = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&is_durable);
+    let task = move |worker: &mut FileWorker<'_>| {
         let job = worker.job;
         let opened = match File::open(&job.folder) {
             Err(error) if !is_of_subject(&error) => {
@@ -531,10 +538,12 @@ fn sync(job: &Arc<Job>) -> Result<Vec<Tally>> {
             }
         });
         worker.record(FileOperation::Sync, took, 0, done.err());
+        told.store(done.is_ok(), Ordering::SeqCst);
         if let Err(error) = done {
             worker.tally.told(FileIncident { operation: FileOperation::Sync, error, time: job.now() });
         }
         Ok(())
     };
-    in_threads(job, job.plan.threads_max(), vec![("files-sync".to_owned(), Box::new(task))])
+    let tallies = in_threads(job, job.plan.threads_max(), vec![("files-sync".to_owned(), Box::new(task))])?;
+    Ok((tallies, is_durable.load(Ordering::SeqCst)))
 }

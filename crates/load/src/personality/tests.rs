@@ -436,6 +436,7 @@ fn threads_that_wait_for_one_that_hangs_end_with_their_figures_and_its_files_are
         cancel: Arc::default(),
         progress: Arc::default(),
         recording: None,
+        history: None,
         ends_when_steady: false,
         is_abandoned: AtomicBool::new(false),
         limit: Mutex::default(),

@@ -185,6 +185,9 @@ impl<'a> FileWorker<'a> {
             // One of an earlier attempt may be there.
             Existence::Yes | Existence::Doubtful => options.create(true).truncate(true),
         };
+        if let Some(history) = &self.job.history {
+            history.makes(file, state.version + 1, state.existence != Existence::No);
+        }
         let (done, took) = self.timed(FileOperation::Create, file, || options.open(&path));
         self.record(FileOperation::Create, took, 0, done.as_ref().err().copied());
         let version = state.version;
@@ -283,6 +286,9 @@ impl<'a> FileWorker<'a> {
         let Some(opened) = self.opened() else { return };
         let end = state.size().or_else(|| opened.handle.metadata().ok().map(|metadata| metadata.len()));
         let start = end.unwrap_or(state.size_max);
+        if let Some(history) = &self.job.history {
+            history.grows(opened.file, start + len);
+        }
         let (mut took, mut written, mut error) = (Duration::ZERO, 0, None);
         while written < len && error.is_none() {
             let piece = (len - written).min(PIECE_BYTES as u64) as usize;
@@ -311,6 +317,9 @@ impl<'a> FileWorker<'a> {
         let (done, took) = self.timed(FileOperation::Fsync, opened.file, || opened.handle.sync_all());
         self.record(FileOperation::Fsync, took, 0, done.err());
         state.synced(done.is_ok());
+        if let Some(history) = self.job.history.as_ref().filter(|_| done.is_ok()) {
+            history.synced(opened.file, state);
+        }
         if let Err(error) = done {
             self.tally.told(FileIncident { operation: FileOperation::Fsync, error, time: self.job.now() });
         }
@@ -319,6 +328,9 @@ impl<'a> FileWorker<'a> {
 
     pub(super) fn delete(&mut self, file: u32, state: &mut FileState) {
         let path = self.path(file);
+        if let Some(history) = &self.job.history {
+            history.deletes(file);
+        }
         let (done, took) = self.timed(FileOperation::Delete, file, || std::fs::remove_file(&path));
         match done {
             Ok(()) => {

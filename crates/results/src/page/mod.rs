@@ -70,7 +70,7 @@ fn read_with(folder: &Path, ledger: &dyn Injections) -> Result<Page> {
         names.add(hit);
     })?;
     let mut page = described::page(&run, &trial);
-    page.power_loss = run.crash.as_ref().map(power_loss::section);
+    page.power_loss = run.crash.as_ref().map(|crash| power_loss::section(crash, run.wall_clock.crash));
     page.timeline = over_time::timeline(folder, hits.shown())?;
     machine::show(machine::charts(folder)?, &mut page.timeline);
     page.places = sites.strips();

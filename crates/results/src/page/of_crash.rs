@@ -32,7 +32,7 @@ pub(super) fn page(run: &CrashRun) -> Page {
             (_, 0, _) => format!("Of {} nobody knows.", counted(unknown, "state")),
             _ => format!("{} of {checked} that were looked at fail.", counted(failing, "state")),
         },
-        power_loss: Some(power_loss::section(&run.crash)),
+        power_loss: Some(power_loss::section(&run.crash, run.crash.exploration.pace)),
         command: run.command.clone(),
         notes,
         ..Page::default()
@@ -57,7 +57,7 @@ mod tests {
                 "crash": {
                     "recording": { "events": 1, "writes": 1, "bytes": 1, "barriers": 1, "marks": 1, "file_bytes": 1 },
                     "begin": 0, "looked": [], "checked": checked, "passed": 0, "failures": failures, "unknown": [],
-                    "ways": {}, "witnesses": [], "ended": "time", "seconds": 1.0, "states_per_s": 1.0, "timeline": [],
+                    "ways": {}, "witnesses": [], "ended": "time", "pace": { "seconds": 1.0, "states_per_s": 1.0 }, "timeline": [],
                     "marks": [],
                 },
             });

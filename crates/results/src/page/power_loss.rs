@@ -1,6 +1,6 @@
 //! What a power loss may leave, from `crash` in `run.json`.
 
-use rotproof_crash::{CrashReport, Ended, FailingState, ToldWitness, WayReport};
+use rotproof_crash::{CrashReport, Ended, FailingState, Pace, ToldWitness, WayReport};
 use rotproof_report::{Fact, Mark, PowerLoss, Row, ShownInjection, Span, Timeline};
 
 use super::described::counted;
@@ -8,8 +8,8 @@ use super::described::counted;
 /// Marks of the load that are shown; more would lie over each other.
 const MARKS_MAX: usize = 12;
 
-/// The section.
-pub(super) fn section(crash: &CrashReport) -> PowerLoss {
+/// The section; `pace` is how fast states were looked at.
+pub(super) fn section(crash: &CrashReport, pace: Option<Pace>) -> PowerLoss {
     let CrashReport { recording, exploration: found, .. } = crash;
     let fact = |name: &str, value: String| Fact { name: name.into(), value };
     let mut facts = vec![
@@ -27,11 +27,11 @@ pub(super) fn section(crash: &CrashReport) -> PowerLoss {
         fact(
             "states",
             format!(
-                "{} looked at, {} failing, {} unknown; {:.0} a second",
+                "{} looked at, {} failing, {} unknown{}",
                 found.checked,
                 found.failures.len(),
                 found.unknown.len(),
-                found.states_per_s
+                pace.map_or_else(String::new, |pace| format!("; {:.0} a second", pace.states_per_s))
             ),
         ),
         fact("ended because", ended(found.ended).to_owned()),
@@ -125,9 +125,9 @@ mod tests {
             "unit_bytes": 4096, "volatile": 1, "survivors": [] });
         let crash = serde_json::json!({
             "recording": { "events": 9, "writes": 3, "bytes": 12288, "barriers": 2, "marks": 1, "file_bytes": 1 },
-            "begin": 0, "passed": 8, "seconds": 1.0,
+            "begin": 0, "passed": 8,
             "looked": ["mount", "check: ./verify.sh"],
-            "checked": 9, "states_per_s": 40.0, "ended": "all", "unknown": [],
+            "checked": 9, "pace": { "seconds": 1.0, "states_per_s": 40.0 }, "ended": "all", "unknown": [],
             "ways": { "torn": { "chosen": 9, "equal": 1, "checked": 8, "failing": 1 } },
             "timeline": [
                 { "position": 0, "time_ns": 1_000_000_000u64, "epochs": 1, "writes": 1, "bytes": 1 },
@@ -141,7 +141,7 @@ mod tests {
                 "state": state, "findings": [], "reference": "all_survive", "difference": [], "checked": 1 } }],
         });
         let crash = serde_json::from_value(crash).expect("what an exploration says");
-        let section = section(&crash);
+        let section = section(&crash, None);
         assert_eq!(section.timeline.phases.len(), 3);
         assert!((section.timeline.hits[0].at - 1.5).abs() < 1e-6, "{:?}", section.timeline.hits);
         assert!((section.timeline.marks[0].at - 1.5).abs() < 1e-6);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use rotproof_crash::CrashReport;
+use rotproof_crash::{CrashReport, Pace};
 use rotproof_layers::LayerReport;
 use rotproof_load::engine::HungRequest;
 use rotproof_load::{EffortPerRequest, Failure, RealisedContent, TraceReport};
@@ -450,6 +450,9 @@ pub struct WallClock {
     /// What probes found in the phase *run*; absent without probes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probes: Option<ProbeReport>,
+    /// How fast states of a power loss were looked at; absent without `crash`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crash: Option<Pace>,
     /// The machine.
     pub environment: Option<Environment>,
     /// What the kernel said about the subject's devices.

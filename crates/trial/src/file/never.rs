@@ -116,11 +116,11 @@ impl TrialFile {
         Some(("match.tag", why, help))
     }
 
-    /// Only a command sets marks of its own; a load of blocks sets some where states of a power loss are explored.
+    /// Only a command sets marks of its own; other loads set some where states of a power loss are explored.
     fn unmarked(&self, rule: &Rule) -> Option<Reason> {
         rule.schedule.mark()?;
         let load = &self.load;
-        if load.command.is_some() || (load.personality.is_none() && self.crash.is_some()) {
+        if load.command.is_some() || self.crash.is_some() {
             return None;
         }
         let why = "it waits for a mark, and this load sets none".to_owned();

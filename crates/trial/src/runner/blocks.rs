@@ -23,6 +23,7 @@ use rotproof_subject::{Destination, Prepared};
 use super::block_history::BlockHistory;
 use super::extents::place_extents;
 use super::kinds::place_kinds;
+use super::load_history::LoadHistory;
 use super::steps::Driven;
 use super::working::Working;
 use super::{Conductor, Loaded, MemoryTarget, let_recognise, recogniser};
@@ -79,7 +80,7 @@ impl Driven for Blocks {
             let history =
                 BlockHistory::new(target.driver.objects(), *workload.content(), conductor.set_mark());
             target.driver = history.watch(target.driver);
-            conductor.history = Some(history);
+            conductor.history = Some(LoadHistory::Blocks(history));
         }
         let recording = conductor.recording(LoadOperation::NAMES, workload.workers())?;
         let oracle = Oracle::new(&workload);

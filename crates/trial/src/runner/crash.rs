@@ -14,15 +14,15 @@ use rotproof_crash::recording::Reader;
 use rotproof_crash::{Check, Contents, CrashReport, ExploreOptions, StateOptions, WayLimits, marks};
 use rotproof_crash_fs::{
     AllOracles, BASE, BEGINS, CommandOracle, CommandWords, ImageCheck, ImageOracle, Looks, MemoryBound,
-    NoOracle, Oracle, RawCheck, begin_behind, explore_and_keep, explore_recording,
+    NoOracle, Oracle, Promise, RawCheck, begin_behind, explore_and_keep, explore_recording,
 };
 use rotproof_layers::{DeviceSpec, Stack, StackRecording};
 use rotproof_load::CommandLine;
 use rotproof_load::engine::{ProgressCounts, ProgressKind};
 use rotproof_machine::registry::CleanupStack;
-use rotproof_subject::SubjectSpec;
+use rotproof_subject::{FileSystem, FileSystemSpec, SubjectSpec};
 
-use super::block_history::BlockHistory;
+use super::load_history::LoadHistory;
 use super::{Conducted, RunOptions};
 use crate::file::{CrashMoment, CrashSpec, MountedBy, RuntimeKind, TrialFile};
 
@@ -87,7 +87,7 @@ pub(super) fn explore_states(
     options: &RunOptions,
     stack: &Stack,
     (run, folder): (&rotproof_machine::registry::Run, &Path),
-    history: Option<&Arc<BlockHistory>>,
+    history: Option<&LoadHistory>,
 ) -> Result<Option<CrashReport>> {
     stack.finish_recordings()?;
     let (Some(spec), Some(recorded)) = (&trial.crash, stack.recordings().last()) else { return Ok(None) };
@@ -166,6 +166,7 @@ pub(super) fn explore_states(
     let left = cleanup.undo_all();
     let mut report = explored?;
     report.not_shown.extend(unseen(&stack.sites.report()));
+    report.not_shown.extend(history.and_then(LoadHistory::not_judged));
     if let Some(error) = left.into_iter().next() {
         return Err(error.while_doing("removing what the exploration had created"));
     }
@@ -202,7 +203,7 @@ struct Oracles<'a> {
     spec: &'a CrashSpec,
     options: &'a RunOptions,
     scratch: &'a Path,
-    history: Option<&'a Arc<BlockHistory>>,
+    history: Option<&'a LoadHistory>,
 }
 
 impl Oracles<'_> {
@@ -233,7 +234,7 @@ impl Oracles<'_> {
     fn oracle(&self, worker: usize) -> Result<Box<dyn Oracle>> {
         let mut oracles: Vec<Box<dyn Oracle>> = Vec::new();
         if let Some(history) = self.history {
-            oracles.push(Box::new(history.oracle(self.spec.atomic.0)));
+            oracles.push(history.oracle(self.spec.atomic.0, self.promise()));
         }
         if let Some(command) = self.command() {
             oracles.push(Box::new(self.command_of(command, worker)?));
@@ -252,9 +253,13 @@ impl Oracles<'_> {
         contents: &Arc<Contents>,
         memory: MemoryBound,
     ) -> Result<Box<dyn Check>> {
-        let of_load = self
-            .history
-            .map(|history| -> Box<dyn ImageOracle> { Box::new(history.image_oracle(self.atomic_bytes())) });
+        let of_load = self.history.and_then(|history| -> Option<Box<dyn ImageOracle>> {
+            match history {
+                LoadHistory::Blocks(history) => Some(Box::new(history.image_oracle(self.atomic_bytes()))),
+                // A load of files has a file system.
+                LoadHistory::Files(_) => None,
+            }
+        });
         let contents = Arc::clone(contents);
         match (self.command(), of_load) {
             (None, Some(of_load)) => Ok(Box::new(ImageCheck::new(contents, of_load))),
@@ -268,6 +273,12 @@ impl Oracles<'_> {
                 Err(Error::new(ErrorKind::Internal, context))
             }
         }
+    }
+
+    /// What the file system promises.
+    fn promise(&self) -> Promise {
+        let of = |spec: &FileSystemSpec| Promise::of(spec.kind, &spec.mount);
+        self.trial.subject.file_system().map_or(Promise::of(FileSystem::Ext4, &[]), of)
     }
 
     /// What the device promises to the load: it tears no write inside so many bytes.

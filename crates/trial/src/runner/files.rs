@@ -7,18 +7,19 @@ use rotproof_block::error::IoContext;
 use rotproof_block::runtime::Clock;
 use rotproof_block::{Error, ErrorKind, Phase, Result};
 use rotproof_load::personality::{
-    FileOperation, FileOracle, FilePlan, FileReport, FileRunOptions, Personality, run,
+    FileHistory, FileOperation, FileOracle, FilePlan, FileReport, FileRunOptions, Personality, run,
 };
 use rotproof_record::Recording;
 use rotproof_subject::{Destination, Prepared};
 
+use super::load_history::LoadHistory;
 use super::steps::Driven;
 use super::working::Working;
 use super::{Conductor, Loaded, arm_without_load, let_recognise, recogniser};
 use crate::verdict::FileAccount;
 
 /// The folder of the load's files.
-const FOLDER: &str = "files";
+pub(super) const FOLDER: &str = "files";
 
 /// A load of files.
 pub(super) struct Files {
@@ -46,6 +47,11 @@ impl Driven for Files {
             sites.keep_sectors();
         }
         self.open(conductor, subject)?;
+        if conductor.trial.crash.is_some() {
+            let history = FileHistory::new(&self.plan, conductor.set_mark());
+            self.oracle.keep_history(&history);
+            conductor.history = Some(LoadHistory::Files(history));
+        }
         std::fs::create_dir(&self.folder).doing(|| format!("making the folder {}", self.folder.display()))
     }
 

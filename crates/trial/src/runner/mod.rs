@@ -14,6 +14,7 @@ mod files;
 mod fio_json;
 mod kinds;
 mod leaf_watch;
+mod load_history;
 mod mark_server;
 mod marks;
 mod medium;
@@ -38,7 +39,7 @@ use std::time::{Instant, SystemTime};
 use parking_lot::Mutex;
 use rotproof_block::leaf::NbdDevice;
 use rotproof_block::{Device as _, Error, ErrorKind, Phase, Result};
-use rotproof_crash::CrashReport;
+use rotproof_crash::{CrashReport, Pace};
 use rotproof_fault::{FaultEntry, Ledger, Plan, Recogniser, Replay, ResolvedRule, Rule, Sites};
 use rotproof_layers::{DeviceSpec, Stack, StackEnvironment};
 use rotproof_load::engine::{LetGo, Sightings};
@@ -47,11 +48,11 @@ use rotproof_load::{Classifier, Content, LoadReport, LoadSpec, Oracle, RealisedC
 use rotproof_measure::{Monitor, mark_errors, mark_file_errors};
 use rotproof_record::Recording;
 
-use block_history::BlockHistory;
 pub use blocks::contents_of;
 pub use device_watch::{DeviceWatch, WatchedPhase};
 use external::External;
 use failing::{FailureFiles, FoundFailures};
+use load_history::LoadHistory;
 use mark_server::{MarkServer, SetMark};
 use memory::{MemoryFaults, MemoryRecord, MemoryTarget};
 pub use replay::Recorded;
@@ -219,8 +220,9 @@ struct Conducted {
     usage: rotproof_machine::Usage,
     /// What probes have found, if there were any.
     probes: Option<rotproof_probe::Recording>,
-    /// What a power loss may leave.
+    /// What a power loss may leave, and how fast that was looked at.
     crash: Option<CrashReport>,
+    crash_pace: Option<Pace>,
 }
 
 fn conduct(
@@ -303,11 +305,13 @@ fn conduct(
         return Err(error.while_doing("taking the subject down"));
     }
     let probes = probes.map(Sampler::end);
-    let crash = match is_interrupted {
+    let mut crash = match is_interrupted {
         // What was done up to there is recorded all the same.
         true => stack.finish_recordings().map(|()| None)?,
         false => crash::explore_states(trial, options, &stack, (run, results), history.as_ref())?,
     };
+    // What equal runs say is equal, and how fast they were is said apart.
+    let crash_pace = crash.as_mut().and_then(|crash| crash.exploration.pace.take());
     let is_interrupted = is_interrupted || options.cancel.is_cancelled();
     let usage = meter.read()?;
     options.monitor.begin("verdict", None);
@@ -413,6 +417,7 @@ fn conduct(
         usage,
         probes,
         crash,
+        crash_pace,
     })
 }
 
@@ -432,8 +437,8 @@ struct Conductor<'a> {
     noticed: Vec<String>,
     /// What the load has said so far.
     marks: Arc<Mutex<Vec<String>>>,
-    /// What a load of blocks did, where states of a power loss are to be held against it.
-    history: Option<Arc<BlockHistory>>,
+    /// What the load did, where states of a power loss are to be held against it.
+    history: Option<LoadHistory>,
 }
 
 /// What the load found out.

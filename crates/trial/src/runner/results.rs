@@ -210,6 +210,7 @@ fn report(
                 .as_ref()
                 .zip(trial.probes_spec())
                 .map(|(probes, spec)| probes.report(spec)),
+            crash: conducted.crash_pace,
             environment: Some(rotproof_machine::environment()),
             kernel_messages: conducted.kernel_messages.clone(),
         },
