@@ -18,6 +18,7 @@ pub mod parts;
 pub mod stripe;
 mod table;
 pub mod volume;
+mod window;
 
 #[cfg(test)]
 mod faulty;

@@ -171,9 +171,10 @@ impl Looking<'_> {
                 Look::All => true,
                 Look::Alone(copy) => number % ways == copy,
             };
-            // A device that says nothing yet is none of the volume's.
-            let is_here = number < told.members
-                || self.wait("the record", read_record(&candidate, self.runtime))?.is_some();
+            // A device that says nothing yet, or nothing any more, is none of the volume's.
+            let is_made_of = number < told.members && !(expected.is_made && told.gone.contains(&number));
+            let is_here =
+                is_made_of || self.wait("the record", read_record(&candidate, self.runtime))?.is_some();
             if is_meant && is_here {
                 candidates.push(candidate);
             }
@@ -214,7 +215,7 @@ impl Looking<'_> {
         self.write(&volume)?;
         self.wait("does not close", volume.close(self.runtime))?;
         drop(volume);
-        let current = self.members_of(&candidates, ways)?;
+        let (current, ways) = self.members_of(&candidates)?;
         for copy in 0..ways {
             let one: Vec<Candidate> = current.iter().skip(copy).step_by(ways).cloned().collect();
             let volume = self.wait("one copy does not open", Volume::open(one, options, self.runtime))?;
@@ -227,8 +228,8 @@ impl Looking<'_> {
         Ok(())
     }
 
-    /// The members that the volume has now, mirror by mirror.
-    fn members_of(&self, candidates: &[Candidate], ways: usize) -> Result<Vec<Candidate>, String> {
+    /// The members that the volume has now, mirror by mirror, and how many of them are one.
+    fn members_of(&self, candidates: &[Candidate]) -> Result<(Vec<Candidate>, usize), String> {
         let mut records = Vec::new();
         for candidate in candidates {
             records.push(self.wait("the record", read_record(candidate, self.runtime))?);
@@ -241,7 +242,12 @@ impl Looking<'_> {
                 records.iter().position(|one| one.as_ref().and_then(MemberRecord::own_id) == Some(entry.id));
             members.push(candidates[place.ok_or("a member is not there")?].clone());
         }
-        if members.len().is_multiple_of(ways) { Ok(members) } else { Err("no whole mirrors".to_owned()) }
+        let ways = usize::from(newest.layout.ways);
+        if members.len().is_multiple_of(ways) {
+            Ok((members, ways))
+        } else {
+            Err("no whole mirrors".to_owned())
+        }
     }
 
     /// Of each block the first byte of each sector, which all of its bytes must be.

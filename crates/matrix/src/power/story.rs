@@ -7,6 +7,7 @@ use std::time::Duration;
 use rotproof_block::hash::mix;
 use rotproof_block::{Buffer, Context, Device, Error, ErrorKind, Request, Result, Runtime};
 use rotproof_volume::checksum::ChecksumKind;
+use rotproof_volume::live::LiveVolume;
 use rotproof_volume::member::{MARGIN_BYTES, VersionsPolicy};
 use rotproof_volume::mirror::Pace;
 use rotproof_volume::volume::{Candidate, OpenOptions, Volume, VolumeOptions, grow};
@@ -22,6 +23,8 @@ pub(super) const BLOCKS: usize = 12;
 const GROWN: usize = 4;
 /// How often it is opened.
 const SESSIONS: u64 = 3;
+/// How long a member may take to answer.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// What may go wrong beside the power of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +37,8 @@ pub(super) enum Plot {
     Replacing,
     /// The power of one member goes first; the others go on.
     OneFirst,
+    /// While somebody writes the volume gets another copy, loses one, and grows.
+    Changing,
 }
 
 /// A story that is over.
@@ -42,6 +47,8 @@ pub(super) struct Told {
     pub(super) plot: Plot,
     /// Members that were there from the beginning.
     pub(super) members: usize,
+    /// Members that are none any more in the end.
+    pub(super) gone: Vec<usize>,
     /// Bytes that the volume offers as it is made.
     pub(super) size: u64,
     pub(super) recordings: Vec<PathBuf>,
@@ -75,6 +82,7 @@ struct Teller {
     plot: Plot,
     /// Members that are to be opened, by their numbers.
     present: Vec<usize>,
+    gone: Vec<usize>,
     size: u64,
     /// What each block holds now.
     now: Vec<u8>,
@@ -91,7 +99,16 @@ pub(super) fn tell(seed: u64, is_lying: bool) -> Result<Told, String> {
     let checksum = [None, Some(ChecksumKind::Crc32c), Some(ChecksumKind::Crc32c)][(draw(2) % 3) as usize];
     let policy = VersionsPolicy { reserve_percent: 30, every_ms: 0, keep: 3 };
     let versions = draw(3).is_multiple_of(2).then_some(policy);
-    let plots = [Plot::Calm, Plot::Calm, Plot::Refusing, Plot::Replacing, Plot::OneFirst, Plot::OneFirst];
+    let plots = [
+        Plot::Calm,
+        Plot::Calm,
+        Plot::Refusing,
+        Plot::Replacing,
+        Plot::OneFirst,
+        Plot::OneFirst,
+        Plot::Changing,
+        Plot::Changing,
+    ];
     let plot = plots[(draw(4) % plots.len() as u64) as usize];
     let members = usize::from(ways) * mirrors;
     let broken = |error: Error| error.to_string();
@@ -105,13 +122,20 @@ pub(super) fn tell(seed: u64, is_lying: bool) -> Result<Told, String> {
         options: VolumeOptions { ways, checksum, versions, ..VolumeOptions::default() },
         plot,
         present: (0..members).collect(),
+        gone: Vec::new(),
         size: 0,
         now: vec![0; BLOCKS],
         versions: Vec::new(),
         steps: Vec::new(),
         is_lying,
     };
-    let spare = usize::from(plot == Plot::Replacing) + if teller.grows() { usize::from(ways) } else { 0 };
+    let spare = match plot {
+        Plot::Replacing => 1,
+        Plot::Calm => usize::from(ways),
+        // A copy more of each mirror, if there can be one, and a mirror more.
+        Plot::Changing => mirrors + 3,
+        Plot::Refusing | Plot::OneFirst => 0,
+    };
     for _ in 0..members + spare {
         teller.new_member().map_err(broken)?;
     }
@@ -119,9 +143,7 @@ pub(super) fn tell(seed: u64, is_lying: bool) -> Result<Told, String> {
     for session in 0..SESSIONS {
         teller.session(session)?;
         if session == 0 && teller.grows() {
-            teller
-                .grow(members + usize::from(plot == Plot::Replacing))
-                .map_err(|why| format!("does not grow: {why}"))?;
+            teller.grow(members).map_err(|why| format!("does not grow: {why}"))?;
         }
     }
     teller.runtime.abandon_tasks();
@@ -131,6 +153,7 @@ pub(super) fn tell(seed: u64, is_lying: bool) -> Result<Told, String> {
         members,
         size: teller.size,
         recordings: (0..teller.members.len()).map(|number| teller.path(number)).collect(),
+        gone: teller.gone,
         moments: teller.journal.finish().map_err(broken)?,
         steps: teller.steps,
         _folder: teller.folder,
@@ -192,14 +215,14 @@ impl Teller {
     }
 
     fn open(&self) -> Result<Arc<Volume>, String> {
-        let options = OpenOptions::with_patience(Duration::from_millis(200));
+        let options = OpenOptions::with_patience(PATIENCE);
         let opened = self.runtime.block_on(Volume::open(self.candidates(), options, &self.runtime));
         opened.and_then(|opened| opened).map_err(|error| format!("does not open: {error}"))
     }
 
     fn session(&mut self, session: u64) -> Result<(), String> {
         self.begins("open");
-        let volume = self.open()?;
+        let mut volume = self.open()?;
         if session == 0 {
             self.size = volume.info().size;
         }
@@ -223,6 +246,11 @@ impl Teller {
                     self.rebuild(&volume).map_err(|error| format!("a rebuild: {error}"))?;
                 }
                 Plot::Replacing if is_trouble => self.replace(&volume, one)?,
+                Plot::Changing if is_trouble => {
+                    volume = self
+                        .change_in_use(volume, draw(5))
+                        .map_err(|error| format!("a change in use: {error}"))?;
+                }
                 _ => {}
             }
             self.operate(&volume, session * 1000 + index)
@@ -423,5 +451,84 @@ impl Teller {
         self.must(Step::Grown(BLOCKS + GROWN));
         runtime.abandon_tasks();
         Ok(())
+    }
+
+    /// The volume gets another copy, loses one, and grows, each while somebody writes to it.
+    fn change_in_use(&mut self, volume: Arc<Volume>, draw: u64) -> Result<Arc<Volume>> {
+        let live = LiveVolume::new(volume, OpenOptions::with_patience(PATIENCE));
+        let layout = live.volume().status().layout;
+        let mut ways = usize::from(layout.ways);
+        let mirrors = self.present.len() / ways;
+        let mut unused = self.members.len() - mirrors - 3..self.members.len();
+        let mut take = |count: usize| unused.by_ref().take(count).collect::<Vec<_>>();
+        if ways < 3 {
+            let new = take(mirrors);
+            let with: Vec<Candidate> = new.iter().map(|number| self.candidate(*number)).collect();
+            let change = async |live: &LiveVolume, runtime: &Runtime| live.add_copy(&with, 31, runtime).await;
+            self.change("add a copy", &live, draw, change)?;
+            self.present.extend(new);
+            ways += 1;
+            self.rebuild(&live.volume())?;
+        }
+        if ways > 2 || draw.is_multiple_of(2) {
+            let status = live.volume().status();
+            let one_of = |mirror: usize| mirror * ways + (draw >> (8 + mirror)) as usize % ways;
+            let gone: Vec<usize> = (0..mirrors).map(one_of).collect();
+            let change = async |live: &LiveVolume, runtime: &Runtime| live.remove_copy(&gone, runtime).await;
+            self.change("remove a copy", &live, draw >> 16, change)?;
+            let name = |member: &usize| status.members[*member].name.clone().unwrap_or_default();
+            let gone: Vec<String> = gone.iter().map(name).collect();
+            let is_gone = |number: &usize| gone.contains(&format!("m{number}"));
+            self.gone.extend(self.present.iter().copied().filter(is_gone));
+            self.present.retain(|number| !is_gone(number));
+            ways -= 1;
+        }
+        let new = take(ways);
+        let with: Vec<Candidate> = new.iter().map(|number| self.candidate(*number)).collect();
+        let change =
+            async |live: &LiveVolume, runtime: &Runtime| live.grow(&with, 32, runtime).await.map(drop);
+        self.change("grow in use", &live, draw >> 32, change)?;
+        self.present.extend(new);
+        self.now.resize(BLOCKS + GROWN, 0);
+        self.must(Step::Grown(BLOCKS + GROWN));
+        Ok(live.volume())
+    }
+
+    /// Changes a volume while some blocks are written one after the other, and flushes it then.
+    fn change(
+        &mut self,
+        name: &'static str,
+        live: &Arc<LiveVolume>,
+        draw: u64,
+        change: impl AsyncFnOnce(&LiveVolume, &Runtime) -> Result<()>,
+    ) -> Result<()> {
+        self.begins(name);
+        let runtime = self.runtime.clone();
+        let writes: Vec<(usize, u8)> = (0..6)
+            .map(|nth| {
+                let draw = mix(draw, 7, nth);
+                ((draw % self.now.len() as u64) as usize, (draw >> 32) as u8 | 1)
+            })
+            .collect();
+        for (block, byte) in &writes {
+            self.may(Step::Begins(vec![(*block, *byte)]));
+            self.now[*block] = *byte;
+        }
+        let queue = live.present().open_queue(&runtime)?;
+        let (size, clock) = (self.size, runtime.clone());
+        let user = runtime.spawn(async move {
+            for (block, byte) in writes {
+                let data = Buffer::copy_of(&[byte; BLOCK]);
+                let write = Request::write(offset_of(size, block), data, Context::default());
+                queue.submit(write).await.result?;
+                clock.sleep(Duration::from_micros(300)).await;
+            }
+            Ok(())
+        });
+        runtime.block_on(async {
+            let changed = change(live, &runtime).await;
+            user.await.and(changed)
+        })??;
+        self.flush(&live.volume())
     }
 }

@@ -32,9 +32,9 @@ fn what_a_loss_of_power_leaves_of_a_volume_opens_and_holds_what_was_flushed() {
     assert!(broken.is_empty(), "{} broke a promise:\n{}", broken.len(), broken.join("\n"));
     if asked.is_none() {
         assert!(sum.states > 300 && sum.one_first > 10 && sum.alone > 10, "{sum:?}");
-        for operation in
-            ["create", "open", "write", "flush", "discard", "scrub", "rebuild", "capture", "rollback", "grow"]
-        {
+        let of_use =
+            ["create", "open", "write", "flush", "discard", "scrub", "rebuild", "capture", "rollback"];
+        for operation in of_use.into_iter().chain(["grow", "add a copy", "remove a copy", "grow in use"]) {
             assert!(sum.by_operation.contains_key(operation), "{operation}: {sum:?}");
         }
         assert_eq!(power_loss(3, 20), power_loss(3, 20), "a seed is a story");

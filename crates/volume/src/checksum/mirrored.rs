@@ -9,6 +9,7 @@ use rotproof_block::hash::mix;
 use rotproof_block::{Buffer, Context, Device, ErrorKind, Kept, Power, Request, Result, Runtime};
 use rotproof_layers::{WriteBack, WriteCacheDevice, WriteCacheOptions};
 
+use super::kind::MADE;
 use super::{ChecksumDevice, ChecksumOptions, Found, ScrubOptions};
 use crate::copies::{MemberState, Members};
 use crate::faulty::{Act, Faulty};
@@ -115,7 +116,7 @@ fn repairs_cost_what_they_cost_in_darc() {
     let (device, runtime) = (&*rig.device, &rig.runtime);
     write(device, runtime, 0, &[5; 4 * BLOCK]).expect("written");
     flush(device, runtime);
-    // Copies differ, one has the checksum: two reads and a write of data.
+    // Copies differ, one has the checksum: two reads and a write of data, and two checksums.
     for member in 0..2 {
         rig.spoil(member, rig.at(member as u64), 3);
         let metadata = device.report().metadata_requests;
@@ -123,16 +124,16 @@ fn repairs_cost_what_they_cost_in_darc() {
         let queue = device.open_queue(runtime).expect("opens");
         let mut costs = Vec::new();
         for _ in 0..2 {
-            let before = rig.requests();
+            let (before, made) = (rig.requests(), MADE.get());
             let request =
                 Request::read(member as u64 * BLOCK_BYTES, Buffer::zeroed(BLOCK), Context::default());
             let completion = runtime.block_on(queue.submit(request)).expect("completes");
             completion.result.expect("repaired");
             assert!(completion.buffer.iter().all(|byte| *byte == 5));
-            costs.push(rig.requests() - before);
+            costs.push((rig.requests() - before, MADE.get() - made));
         }
         costs.sort_unstable();
-        assert_eq!(costs, [1, 3]);
+        assert_eq!(costs, [(1, 1), (3, 2)]);
         assert_eq!(device.report().metadata_requests, metadata, "no request for checksums");
         for medium in &rig.media {
             assert_eq!(read(&**medium, runtime, rig.at(member as u64), BLOCK).expect("read"), [5; BLOCK]);
@@ -156,9 +157,9 @@ fn repairs_cost_what_they_cost_in_darc() {
     // None has it: two reads, and an error.
     rig.spoil(0, rig.at(2), 4);
     rig.spoil(1, rig.at(2), 5);
-    let before = rig.requests();
+    let (before, made) = (rig.requests(), MADE.get());
     let error = read(device, runtime, 2 * BLOCK_BYTES, BLOCK).expect_err("nobody knows it");
-    assert_eq!((rig.requests() - before, error.kind()), (2, ErrorKind::Medium));
+    assert_eq!((rig.requests() - before, MADE.get() - made, error.kind()), (2, 2, ErrorKind::Medium));
     // Both say the same, but the checksum is right by its own: the data are wrong.
     write(device, runtime, 2 * BLOCK_BYTES, &[6; BLOCK]).expect("written");
     rig.spoil(0, rig.at(2), 4);
@@ -178,7 +179,15 @@ fn lost_checksums_are_made_anew_where_all_copies_agree() {
     rig.spoil(1, rig.at(3), 6);
     (rig.mirror, rig.device) = assemble(&rig.members, &rig.runtime).expect("opens");
     let (device, runtime) = (&*rig.device, &rig.runtime);
-    assert_eq!(read(device, runtime, 0, 3 * BLOCK).expect("made anew"), [5; 3 * BLOCK]);
+    assert_eq!(read(device, runtime, 0, BLOCK).expect("made anew"), [5; BLOCK]);
+    // As DARC has it: two reads of data and two checksums. That the new one is written waits for a flush.
+    let (before, made, metadata) = (rig.requests(), MADE.get(), device.report().metadata_requests);
+    assert_eq!(read(device, runtime, BLOCK_BYTES, BLOCK).expect("made anew"), [5; BLOCK]);
+    assert_eq!((rig.requests() - before, MADE.get() - made), (2, 2));
+    assert_eq!(device.report().metadata_requests, metadata);
+    flush(device, runtime);
+    assert_eq!(device.report().metadata_requests - metadata, 2, "one for each of the two logs");
+    assert_eq!(read(device, runtime, 2 * BLOCK_BYTES, BLOCK).expect("made anew"), [5; BLOCK]);
     assert!(read(device, runtime, 3 * BLOCK_BYTES, BLOCK).is_err(), "nobody knows which");
     let report = device.report();
     assert_eq!((report.pages_lost, report.sums_made, report.unrecoverable), (1, 3, 1));

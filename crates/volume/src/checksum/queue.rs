@@ -338,24 +338,28 @@ impl ChecksumQueue {
         }
     }
 
-    /// Whether a block is as its entry says. One without is filled with zeros.
-    fn is_right(&self, block: u64, bytes: &mut [u8]) -> bool {
+    /// The checksum of a block, unless that is as its entry says; `known` if it was computed before. A block without an entry is filled
+    /// with zeros.
+    fn wrong(&self, block: u64, bytes: &mut [u8], known: Option<u128>) -> Option<u128> {
         let table = &self.shared().table;
         let entry = table.get(block);
+        let sum = |bytes: &[u8]| known.unwrap_or_else(|| self.shared().kind.entry_of(bytes));
         if entry != NEVER {
-            return self.shared().kind.entry_of(bytes) == entry;
+            let sum = sum(bytes);
+            return (sum != entry).then_some(sum);
         }
         // Believed only while its page is held.
         let page = table.layout().place(block).0;
         if !table.try_hold(page..page + 1) {
-            return false;
+            return Some(sum(bytes));
         }
         let is_never = table.get(block) == NEVER && !table.legal(block).may_be_torn;
         table.release(page..page + 1);
         if is_never {
             bytes.fill(0);
+            return None;
         }
-        is_never
+        Some(sum(bytes))
     }
 
     /// Compares what came up with its checksums.
@@ -370,8 +374,8 @@ impl ChecksumQueue {
         let mut wrong = None;
         if completion.result.is_ok() {
             for (block, bytes) in blocks.clone().zip(completion.buffer.chunks_exact_mut(BLOCK)) {
-                if !self.is_right(block, bytes) {
-                    wrong = Some(block);
+                if let Some(sum) = self.wrong(block, bytes, None) {
+                    wrong = Some((block, sum));
                     break;
                 }
             }
@@ -384,7 +388,7 @@ impl ChecksumQueue {
         Submission::pending(async move {
             // Nobody wrote meanwhile, so what was read is what the copy has.
             let is_true = stamp.is_some() && queue.shared().claims.stamp(&blocks) == stamp;
-            let first = wrong.unwrap_or(blocks.start);
+            let first = wrong.map_or(blocks.start, |(block, _)| block);
             let context = completion.context;
             let is_read = completion.result.is_ok();
             let is_late = matches!(&completion.result, Err(error) if error.kind() == ErrorKind::TimedOut);
@@ -394,14 +398,17 @@ impl ChecksumQueue {
             for block in first..blocks.end {
                 let at = (block - blocks.start) as usize * BLOCK;
                 let bytes = &mut completion.buffer[at..at + BLOCK];
-                if is_read && queue.is_right(block, bytes) {
+                let known = wrong.filter(|(first, _)| *first == block).map(|(_, sum)| sum);
+                let sum = if is_read { queue.wrong(block, bytes, known) } else { None };
+                if is_read && sum.is_none() {
                     continue;
                 }
-                let first = match () {
-                    () if is_read && is_true => First::Has(copy, Buffer::copy_of(bytes)),
-                    () if is_late => First::IsLate(copy),
-                    () if fails && is_true => First::Fails(copy),
-                    () => First::Suspect(copy),
+                let first = match sum {
+                    Some(sum) if is_true => First::Has(copy, Buffer::copy_of(bytes), sum),
+                    Some(_) => First::Suspect(copy),
+                    None if is_late => First::IsLate(copy),
+                    None if fails && is_true => First::Fails(copy),
+                    None => First::Suspect(copy),
                 };
                 let _claim = queue.shared().claims.claim(block..block + 1).await;
                 match queue.right_block(block, first, context).await {

@@ -25,8 +25,8 @@ const BLOCK: usize = BLOCK_BYTES as usize;
 pub(super) enum First {
     /// Nothing.
     Nothing,
-    /// This copy has these bytes.
-    Has(usize, Buffer),
+    /// This copy has these bytes, which have this checksum.
+    Has(usize, Buffer, u128),
     /// This copy cannot be read.
     Fails(usize),
     /// This copy had something else, or could not be read, as part of a larger request: it is asked first, to be mended.
@@ -77,9 +77,7 @@ impl ChecksumQueue {
         match first {
             First::Nothing => {}
             First::Suspect(copy) => suspect = Some(copy),
-            First::Has(copy, bytes) => {
-                copies.push(Seen { copy, entry: kind.entry_of(&bytes), bytes: Some(bytes) });
-            }
+            First::Has(copy, bytes, entry) => copies.push(Seen { copy, entry, bytes: Some(bytes) }),
             First::Fails(copy) => copies.push(Seen { copy, entry: NEVER, bytes: None }),
             First::IsLate(copy) => last = Some(copy),
         }

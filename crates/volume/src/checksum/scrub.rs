@@ -1,10 +1,6 @@
 //! Everything is read and compared, each copy by itself, and what is wrong is mended.
 
-use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
 use std::ops::Range;
-use std::pin::Pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use rotproof_block::children::join;
@@ -15,12 +11,13 @@ use super::queue::ChecksumQueue;
 use super::repair::First;
 use super::{ChecksumDevice, ChecksumReport};
 use crate::table::BLOCK_BYTES;
+use crate::window::Window;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 /// Blocks that are read at once.
 const CHUNK: u64 = 256;
 /// So many of these are under way: a device is never without a request while another part is compared.
-const WINDOW: usize = 3;
+const WINDOW: usize = 4;
 
 /// How to go through a device.
 #[derive(Clone, Debug, Default)]
@@ -80,13 +77,8 @@ impl ChecksumDevice {
             let blocks = range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES);
             // Whoever wants it slow gets one part after the other.
             let window = if options.bytes_per_second.is_some() { 1 } else { WINDOW };
-            let mut parts = Parts {
-                queue: &queue,
-                context,
-                at: blocks.start,
-                end: blocks.end,
-                under_way: VecDeque::new(),
-            };
+            let mut parts =
+                Parts { queue: &queue, context, at: blocks.start, end: blocks.end, under_way: Window::new() };
             while let Some((blocks, read)) = parts.next(window).await {
                 let read = match read {
                     Ok(read) => read,
@@ -135,55 +127,35 @@ impl ChecksumDevice {
     }
 }
 
-/// A part under way: its blocks, and what becomes of it.
-struct Part<'a> {
-    blocks: Range<u64>,
-    scrubs: Pin<Box<dyn Future<Output = Result<u64>> + 'a>>,
-    /// The bytes that were read, once it is done.
-    done: Option<Result<u64>>,
-}
-
-/// The parts of a range, of which some are under way at once, so that the devices read while others are compared.
+/// Goes through the parts of a range in their order, of which some are under way at once, so that the devices read while others are
+/// compared.
 struct Parts<'a> {
     queue: &'a ChecksumQueue,
     context: Context,
     /// The first block that is not begun.
     at: u64,
     end: u64,
-    under_way: VecDeque<Part<'a>>,
+    under_way: Window<'a, (Range<u64>, Result<u64>)>,
 }
 
 impl Parts<'_> {
-    /// The next part in their order, and the bytes that were read of it, with up to `window` under way.
+    /// The next part, and the bytes that were read of it, with up to `window` under way.
     async fn next(&mut self, window: usize) -> Option<(Range<u64>, Result<u64>)> {
         while self.under_way.len() < window && self.at < self.end {
             let (queue, context, (blocks, is_used)) =
                 (self.queue, self.context, self.queue.part_from(self.at, self.end));
             self.at = blocks.end;
-            let (scrubs, done): (Pin<Box<dyn Future<Output = Result<u64>>>>, _) = match is_used {
-                true => (Box::pin(queue.scrub_part(blocks.clone(), context)), None),
-                false => (Box::pin(std::future::ready(Ok(0))), Some(Ok(0))),
-            };
-            self.under_way.push_back(Part { blocks, scrubs, done });
+            self.under_way.begin(async move {
+                let read = if is_used { queue.scrub_part(blocks.clone(), context).await } else { Ok(0) };
+                (blocks, read)
+            });
         }
-        poll_fn(|context| {
-            for part in self.under_way.iter_mut().filter(|part| part.done.is_none()) {
-                if let Poll::Ready(read) = part.scrubs.as_mut().poll(context) {
-                    part.done = Some(read);
-                }
-            }
-            let is_ready = self.under_way.front().is_none_or(|part| part.done.is_some());
-            if is_ready { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-        let Part { blocks, done, .. } = self.under_way.pop_front()?;
-        done.map(|read| (blocks, read))
+        self.under_way.next().await
     }
 
     /// Lets those under way end, as they hold pages and blocks.
     async fn end(&mut self) {
-        self.at = self.end;
-        while self.next(0).await.is_some() {}
+        while self.under_way.next().await.is_some() {}
     }
 }
 

@@ -14,9 +14,12 @@ use super::queue_state::QueueState;
 use super::rebuild::{Pace, Pacer, Progress};
 use super::report::{MirrorEvent, add};
 use super::state::Set;
+use crate::window::Window;
 
 /// Bytes that are compared at a time.
 const COMPARE_BYTES: u64 = 8 * GRANULE_BYTES;
+/// So many of these are under way: a device is never without a request while others are compared.
+const WINDOW: usize = 4;
 /// The unit in which differences are told.
 const BLOCK_BYTES: u64 = 4096;
 /// How many differences are told one by one.
@@ -61,14 +64,38 @@ impl MirrorDevice {
         let mut report = CompareReport::default();
         let size = self.state.info.size;
         let mut at = from.min(size) / GRANULE_BYTES * GRANULE_BYTES;
-        while at < size {
-            let range = at..(at + COMPARE_BYTES).min(size);
-            queue.compare(&range, &mut report).await;
-            at = range.end;
-            progress(Progress { done_bytes: at, total_bytes: size });
+        // Whoever wants it slow gets one piece after the other.
+        let most = if pace.bytes_per_second.is_some() { 1 } else { WINDOW };
+        let mut under_way = Window::new();
+        loop {
+            while under_way.len() < most && at < size {
+                let range = at..(at + COMPARE_BYTES).min(size);
+                at = range.end;
+                let queue = &queue;
+                under_way.begin(async move {
+                    let mut found = CompareReport::default();
+                    queue.compare(&range, &mut found).await;
+                    (range, found)
+                });
+            }
+            let Some((range, found)) = under_way.next().await else { break };
+            report.add(found);
+            progress(Progress { done_bytes: range.end, total_bytes: size });
             pacer.done(range.end - range.start).await;
         }
         Ok(report)
+    }
+}
+
+impl CompareReport {
+    /// Adds what was found in a later piece.
+    fn add(&mut self, later: Self) {
+        self.compared_bytes += later.compared_bytes;
+        self.repaired_bytes += later.repaired_bytes;
+        self.unreadable_bytes += later.unreadable_bytes;
+        self.differing_blocks += later.differing_blocks;
+        let room = DIFFERENCES_MAX.saturating_sub(self.differences.len());
+        self.differences.extend(later.differences.into_iter().take(room));
     }
 }
 
@@ -99,10 +126,13 @@ impl QueueState {
         let context = Context { origin: Origin::Scrub, submitted: self.runtime.now(), ..Context::default() };
         let current = self.state.current(range);
         let (mut copies, mut unread): (Vec<(usize, Buffer)>, Set) = (Vec::new(), Set::default());
-        for member in self.members().filter(|&member| current.has(member)) {
+        // All copies at once: they lie on different devices.
+        let sent = self.members().filter(|&member| current.has(member)).map(|member| {
             let space = Buffer::stale((range.end - range.start) as usize);
             let request = Request::read(range.start, space, self.children.of(context));
-            let (submission, flight) = self.send(member, request);
+            (member, self.send(member, request))
+        });
+        for (member, (submission, flight)) in sent.collect::<Vec<_>>() {
             match self.within(self.state.options.patience, submission).await {
                 Ok(completion) => {
                     self.note(member, true, &completion.result);

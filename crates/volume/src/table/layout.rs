@@ -20,7 +20,7 @@ pub(crate) const STATE_BYTES: u64 = 3 * BLOCK_BYTES;
 /// Bits in each map of the state.
 const GRANULES_MAX: u64 = 8 * BLOCK_BYTES;
 /// Blocks of each log.
-const LOG_BLOCKS: Range<u64> = 32..4096;
+const LOG_BLOCKS: Range<u64> = 32..1536;
 
 /// Sizes and places of a table, all derived from what it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +166,9 @@ mod tests {
                 assert_eq!(ends.last(), Some(&layout.bytes()));
                 assert!(layout.bytes() + layout.entries * BLOCK_BYTES <= bytes);
                 assert!(layout.granules <= GRANULES_MAX);
+                if bytes == 1 << 40 && words == 1 {
+                    assert!(layout.bytes() < bytes / 500);
+                }
                 if bytes >= 1 << 30 {
                     assert!(layout.bytes() < bytes / 420 * words as u64, "{bytes} {words}");
                 }

@@ -1,17 +1,19 @@
 //! The log of a table: what changed since its pages were last written, a few bytes for each change.
 //!
 //! A block of the log, all numbers little-endian: magic (8), identity of the table (16), number of the block (8), the last
-//! block known to be durable when this one was written (8), XXH3-64 of all other bytes (8), bytes of records (4), zeros to
-//! byte 64, records. A record: a word of 8 bytes - kind (2 bits), count (14), first entry (48) - and its values.
+//! block known to be durable when this one was written (8), XXH3-64 of all other bytes (8), bytes of records (4), what the
+//! owner had written before (number 4, how much 8), records. A record: a word of 8 bytes - kind (2 bits), count (14), first entry (48) - and its values.
 
 use std::ops::Range;
 
+use super::Witness;
 use super::layout::BLOCK_BYTES;
 use super::sealed::{read_u32, read_u64, read_u128, seal, unseal, write_u32, write_u64};
 
 const MAGIC: [u8; 8] = *b"rotpLOG1";
 const SUM_AT: usize = 40;
 const HEADER_BYTES: usize = 64;
+const WITNESS_AT: usize = 52;
 const COUNT_MAX: usize = (1 << 14) - 1;
 const ENTRY_BITS: u32 = 48;
 
@@ -33,6 +35,8 @@ pub(crate) enum LogEntry {
 pub(crate) struct LogBlock {
     /// Number of the last block known to be durable when this one was written.
     pub durable: u64,
+    /// What the owner had written before.
+    pub witness: Witness,
     pub records: Vec<LogEntry>,
 }
 
@@ -116,7 +120,7 @@ impl LogWriter {
     }
 
     /// The blocks, numbered from `first` on.
-    pub(crate) fn finish(self, table: u128, first: u64, durable: u64) -> Vec<u8> {
+    pub(crate) fn finish(self, table: u128, first: u64, durable: u64, witness: Witness) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.blocks.len() * BLOCK_BYTES as usize);
         for (number, mut block) in (first..).zip(self.blocks) {
             let used = (block.len() - HEADER_BYTES) as u32;
@@ -126,6 +130,8 @@ impl LogWriter {
             write_u64(&mut block, 24, number);
             write_u64(&mut block, 32, durable);
             write_u32(&mut block, 48, used);
+            write_u32(&mut block, WITNESS_AT, witness.of);
+            write_u64(&mut block, WITNESS_AT + 4, witness.count);
             seal(&mut block, SUM_AT);
             all.extend_from_slice(&block);
         }
@@ -178,7 +184,8 @@ pub(crate) fn decode(block: &[u8], words: usize, entries: &Range<u64>) -> LogBlo
         }
         at += payload;
     }
-    LogBlock { durable: read_u64(block, 32), records }
+    let witness = Witness { of: read_u32(block, WITNESS_AT), count: read_u64(block, WITNESS_AT + 4) };
+    LogBlock { durable: read_u64(block, 32), witness, records }
 }
 
 #[cfg(test)]
@@ -228,13 +235,14 @@ mod tests {
                 }
             }
             let blocks = writer.blocks();
-            let bytes = writer.finish(9, 100, 98);
+            let bytes = writer.finish(9, 100, 98, Witness { of: 3, count: 1 << 40 });
             prop_assert_eq!(bytes.len() as u64, blocks * BLOCK_BYTES);
             for (number, block) in (100..).zip(bytes.chunks(BLOCK_BYTES as usize)) {
                 prop_assert_eq!(number_of(block, 9), Some(number));
                 prop_assert_eq!(number_of(block, 8), None);
                 let block = decode(block, words, &(0..u64::MAX));
                 prop_assert_eq!(block.durable, 98);
+                prop_assert_eq!(block.witness, Witness { of: 3, count: 1 << 40 });
                 for record in &block.records {
                     apply(&mut found, record);
                 }
@@ -248,7 +256,7 @@ mod tests {
         let mut writer = LogWriter::new(1);
         writer.values(5, &[9, 8]);
         writer.values(9, &[9, 8]);
-        let bytes = writer.finish(1, 1, 0);
+        let bytes = writer.finish(1, 1, 0, Witness::default());
         let records = decode(&bytes, 1, &(0..10)).records;
         assert_eq!(records, [LogEntry::Values { first: 5, values: vec![9, 8] }]);
     }

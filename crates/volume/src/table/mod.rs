@@ -101,8 +101,22 @@ pub(crate) struct Table {
 
 /// What an owner writes before the changes of a table that belong to it become durable.
 pub(crate) trait Before: Send + Sync {
-    /// Writes all that was noted so far; the flush that follows makes it durable.
-    fn write<'a>(&'a self, io: &'a Io, context: Context) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
+    /// Writes all that was noted so far; the flush that follows makes it durable. How much there is then.
+    fn write<'a>(
+        &'a self,
+        io: &'a Io,
+        context: Context,
+    ) -> Pin<Box<dyn Future<Output = Result<Witness>> + 'a>>;
+}
+
+/// How much of what the owner writes before was there when a part of the table was written. An older state of it that is whole is so
+/// known to be too old.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Witness {
+    /// What it is about, by a number of the owner.
+    pub of: u32,
+    /// How much of it there was at least.
+    pub count: u64,
 }
 
 /// What is known of the medium.
@@ -113,6 +127,8 @@ struct Head {
     next: u64,
     /// The last block that is known to be durable.
     durable: u64,
+    /// What the state and the log said when they were read.
+    found: Vec<Witness>,
 }
 
 /// A record of the log for one entry.
@@ -149,6 +165,12 @@ impl Table {
     /// Has `before` written before any change that is made from now on.
     pub(crate) fn set_before(&mut self, before: Box<dyn Before>) {
         self.before = Some(before);
+    }
+
+    /// How much of what is numbered `of` must be there, as the state and the log said when the table was opened.
+    pub(crate) fn witnessed(&self, of: u32) -> u64 {
+        let head = self.head.lock();
+        head.found.iter().filter(|one| one.of == of).map(|one| one.count).max().unwrap_or(0)
     }
 
     pub(crate) fn layout(&self) -> &Layout {

@@ -46,7 +46,8 @@ impl Table {
         if (state.entries, state.words) != (layout.entries, layout.words) {
             let context = format!(
                 "what is on this device is for {} blocks with entries of {} bytes, and this is about {} blocks with {} bytes: \
-                 it was made with another checksum, or on a device of another size",
+                 it was made with another checksum, on a device of another size, or by an earlier rotproof, whose maps took more \
+                 room: read it with that one",
                 state.entries,
                 state.words * 4,
                 layout.entries,
@@ -78,7 +79,12 @@ impl Table {
             served: 0.into(),
             counts: TableCounts::default(),
             before: None,
-            head: Mutex::new(Head { next: state.log_tail, durable: state.log_tail - 1, state }),
+            head: Mutex::new(Head {
+                next: state.log_tail,
+                durable: state.log_tail - 1,
+                found: vec![state.witness],
+                state,
+            }),
             layout,
         };
         table.read_log(io).await?;
@@ -95,30 +101,69 @@ impl Table {
         Ok(newest_state(io, layout).await?.map(|(state, _)| state.owner))
     }
 
+    /// Reads blocks of the log from one copy: together, or one by one where that fails. The kind of the error in place of those that cannot be read.
+    async fn read_log_copy(
+        &self,
+        io: &Io,
+        from: usize,
+        copy: u64,
+        numbers: std::ops::Range<u64>,
+    ) -> Vec<Result<Buffer, ErrorKind>> {
+        let block = BLOCK_BYTES as usize;
+        let at = self.layout.log_at(copy, numbers.start);
+        let all = (numbers.end - numbers.start) as usize * block;
+        match io.read_copy(from, at, all, Context::default()).await {
+            Ok(bytes) => return bytes.chunks(block).map(|block| Ok(Buffer::copy_of(block))).collect(),
+            // Whoever does not answer is not asked 64 times.
+            Err(error) if error.kind() != ErrorKind::Medium => {
+                return numbers.map(|_| Err(error.kind())).collect();
+            }
+            Err(_) => {}
+        }
+        let mut blocks = Vec::new();
+        for number in numbers {
+            let at = self.layout.log_at(copy, number);
+            let read = io.read_copy(from, at, block, Context::default()).await;
+            blocks.push(read.map_err(|error| error.kind()));
+        }
+        blocks
+    }
+
     /// Takes what the log has since its tail. A block of it that is missing, while a later one says that it was durable, is
-    /// counted; those behind it count all the same.
+    /// counted; those behind it count all the same where entries stand beside data that tell what they are.
+    ///
+    /// Fails where entries say where data are, and one that was durable is lost: older ones would name older data.
     async fn read_log(&self, io: &Io) -> Result<()> {
         let (tail, words) = (self.head.lock().state.log_tail, self.layout.words);
         let mut found: BTreeMap<u64, log::LogBlock> = BTreeMap::new();
         let mut images: BTreeMap<u64, Buffer> = BTreeMap::new();
+        // Blocks that no copy has answered so far, and why. One that answers what is none has no such block.
+        let mut unread: BTreeMap<u64, ErrorKind> = BTreeMap::new();
         let mut at = tail;
         let end = tail + self.layout.log_blocks;
         while at < end {
             // A request ends where the log wraps.
             let until_wrap = self.layout.log_blocks - at % self.layout.log_blocks;
             let count = READ_BLOCKS.min(end - at).min(until_wrap);
+            let mut answered = vec![false; count as usize];
             for copy in 0..2 {
                 let bytes = (count * BLOCK_BYTES) as usize;
                 for from in io.current_copies(self.layout.log_at(copy, at), bytes) {
-                    let context = Context::default();
-                    let Ok(bytes) = io.read_copy(from, self.layout.log_at(copy, at), bytes, context).await
-                    else {
-                        continue;
-                    };
-                    for (number, block) in (at..).zip(bytes.chunks(BLOCK_BYTES as usize)) {
-                        if !found.contains_key(&number) && log::number_of(block, self.id) == Some(number) {
-                            found.insert(number, log::decode(block, words, &(0..self.layout.entries)));
-                            images.insert(number, Buffer::copy_of(block));
+                    let blocks = self.read_log_copy(io, from, copy, at..at + count).await;
+                    for (number, block) in (at..).zip(blocks) {
+                        let block = match block {
+                            Ok(block) => block,
+                            Err(kind) => {
+                                // What may be there decides, whatever another copy says.
+                                let why = unread.entry(number).or_insert(kind);
+                                *why = if kind == ErrorKind::Medium { *why } else { kind };
+                                continue;
+                            }
+                        };
+                        answered[(number - at) as usize] = true;
+                        if !found.contains_key(&number) && log::number_of(&block, self.id) == Some(number) {
+                            found.insert(number, log::decode(&block, words, &(0..self.layout.entries)));
+                            images.insert(number, block);
                         }
                     }
                     if (at..at + count).all(|number| found.contains_key(&number)) {
@@ -126,11 +171,23 @@ impl Table {
                     }
                 }
             }
+            unread.retain(|number, _| *number < at || !answered[(*number - at) as usize]);
             at += count;
+        }
+        // What nobody has answered may be there, and be newer than what is known.
+        if let Some(kind) = unread.into_values().find(|kind| *kind != ErrorKind::Medium) {
+            return Err(Error::new(kind, "no copy of the log of checksums or maps answers"));
         }
         let durable = found.values().map(|block| block.durable).max().unwrap_or(0).max(tail - 1);
         let missing = (tail..=durable).filter(|number| !found.contains_key(number)).count() as u64;
         self.counts.log_lost.fetch_add(missing, Ordering::Relaxed);
+        if missing > 0 && self.order == Order::After {
+            let context = format!(
+                "{missing} blocks of the log of the map are lost on all copies: where some data lie that were flushed last \
+                 is not known, and older ones would be taken for them"
+            );
+            return Err(Error::new(ErrorKind::Medium, context));
+        }
         // A crash may have left those behind on one copy alone. What they say counts from now on, so they must be on all, before any
         // that comes later says that they are durable.
         let unsure: Vec<(u64, Buffer)> = images.split_off(&(durable + 1)).into_iter().collect();
@@ -144,6 +201,7 @@ impl Table {
             io.flush(Context::default()).await?;
         }
         let mut head = self.head.lock();
+        head.found.extend(found.values().map(|block| block.witness));
         head.durable = durable;
         head.next = found.keys().next_back().map_or(tail, |last| last + 1).max(durable + 1);
         let mut replay = self.replay.lock();

@@ -13,7 +13,7 @@ use super::memory::{DIRTY, PENDING};
 use super::open::{is_entered, write_state};
 use super::page::{self, PageHeader};
 use super::state::State;
-use super::{MARKED, Order, TOUCHED, Table, UNDER_WAY};
+use super::{MARKED, Order, TOUCHED, Table, UNDER_WAY, Witness};
 use crate::io::Io;
 
 /// Pages of which copies wait in memory while they are written.
@@ -153,6 +153,7 @@ impl Table {
         {
             let head = self.head.lock();
             state.lost = head.state.lost.clone();
+            state.witness = head.state.witness;
             state.generation = head.state.generation + 1;
         }
         self.counts.requests.fetch_add(2, Ordering::Relaxed);
@@ -183,8 +184,10 @@ impl Table {
     async fn flush_in_turn(&self, io: &Io, context: Context) -> Result<()> {
         let (writer, taken) = self.take_pending();
         if writer.blocks() == 0 {
-            self.write_before(io, context).await?;
-            return io.flush(context).await;
+            let witness = self.write_before(io, context).await?;
+            io.flush(context).await?;
+            self.head.lock().state.witness = witness;
+            return Ok(());
         }
         self.append(io, writer, context).await?;
         taken.keep();
@@ -201,11 +204,13 @@ impl Table {
             // The pages have all of it too.
             return self.checkpoint_in_turn(io, false, context).await;
         }
+        let mut witness = self.head.lock().state.witness;
         if self.order == Order::After {
-            self.write_before(io, context).await?;
+            witness = self.write_before(io, context).await?;
             io.flush(context).await?;
+            self.head.lock().state.witness = witness;
         }
-        let bytes = writer.finish(self.id, next, durable);
+        let bytes = writer.finish(self.id, next, durable, witness);
         for copy in 0..2 {
             let mut at = next;
             for part in parts(&self.layout, next, &bytes) {
@@ -221,10 +226,10 @@ impl Table {
         Ok(())
     }
 
-    async fn write_before(&self, io: &Io, context: Context) -> Result<()> {
+    async fn write_before(&self, io: &Io, context: Context) -> Result<Witness> {
         match &self.before {
             Some(before) => before.write(io, context).await,
-            None => Ok(()),
+            None => Ok(Witness::default()),
         }
     }
 
@@ -299,8 +304,9 @@ impl Table {
             }
             runs.push((run[0], bytes));
         }
-        self.write_before(io, context).await?;
+        let witness = self.write_before(io, context).await?;
         io.flush(context).await?;
+        self.head.lock().state.witness = witness;
         for copy in 0..2 {
             for (first, bytes) in &runs {
                 self.counts.requests.fetch_add(1, Ordering::Relaxed);

@@ -3,18 +3,19 @@
 //! All numbers little-endian. The header, 128 bytes: magic (8), version of the format (4), number of versions (4), identity of
 //! the table (16), generation (8), place (8), XXH3-64 of all other bytes (8), identity of the next version (8), identity of the
 //! version that is being gone back to or 0 (8), identity of the next history (8), zeros. Then 104 bytes for each version, the
-//! oldest first: identity (8), time in nanoseconds since 1970 (8), identity of its history (8), first extent of that (8), blocks
-//! of it that are known to be there (8), flags (8: 1 automatic), bytes of the name (8), name (48).
+//! oldest first: identity (8), time in nanoseconds since 1970 (8), identity of its history (8), first extent of that (8), pairs
+//! of it that must be there (8; blocks of it in version 1), flags (8: 1 automatic, 2 damaged), bytes of the name (8), name (48).
 //!
 //! As the state of a table it is written to slot *generation mod 2* of two copies.
 
 use rotproof_block::{Buffer, Context, Error, ErrorKind, Result};
 
+use super::history::PAIRS;
 use crate::io::Io;
 use crate::table::sealed::{read_u32, read_u64, read_u128, seal, unseal, write_u32, write_u64};
 
 const MAGIC: [u8; 8] = *b"rotpVERS";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const SUM_AT: usize = 48;
 const HEADER_BYTES: usize = 128;
 const RECORD_BYTES: usize = 104;
@@ -36,8 +37,8 @@ pub(super) struct Listed {
     pub history: u64,
     /// First slot of its history.
     pub first: u64,
-    /// Blocks of its history that were there when the list was written.
-    pub blocks: u64,
+    /// Pairs of its history that were there when the list was written.
+    pub pairs: u64,
     pub is_automatic: bool,
     /// Some of its history was lost, for good.
     pub is_damaged: bool,
@@ -72,8 +73,8 @@ impl Catalog {
         {
             let name = listed.name.as_bytes();
             let flags = u64::from(listed.is_automatic) | u64::from(listed.is_damaged) << 1;
-            let Listed { id, time_ns, history, first, blocks, .. } = *listed;
-            let fields = [id, time_ns, history, first, blocks, flags, name.len() as u64];
+            let Listed { id, time_ns, history, first, pairs, .. } = *listed;
+            let fields = [id, time_ns, history, first, pairs, flags, name.len() as u64];
             fields.iter().enumerate().for_each(|(at, field)| write_u64(record, at * 8, *field));
             record[56..56 + name.len()].copy_from_slice(name);
         }
@@ -99,12 +100,17 @@ impl Catalog {
         }
         let count = (read_u32(bytes, 12) as usize).min(VERSIONS_MAX);
         let records = bytes[HEADER_BYTES..].chunks_exact(RECORD_BYTES).take(count);
+        // Version 1 counts blocks, of which the last one has a pair at least.
+        let pairs = |count: u64| match version {
+            1 => count.saturating_sub(1).saturating_mul(PAIRS as u64).saturating_add(count.min(1)),
+            _ => count,
+        };
         let listed = |record: &[u8]| Listed {
             id: read_u64(record, 0),
             time_ns: read_u64(record, 8),
             history: read_u64(record, 16),
             first: read_u64(record, 24),
-            blocks: read_u64(record, 32),
+            pairs: pairs(read_u64(record, 32)),
             is_automatic: read_u64(record, 40) & 1 != 0,
             is_damaged: read_u64(record, 40) & 2 != 0,
             name: String::from_utf8_lossy(&record[56..56 + (read_u64(record, 48) as usize).min(NAME_MAX)])
@@ -166,7 +172,7 @@ mod tests {
             time_ns: id << 40,
             history: id + 3,
             first: 7 * id,
-            blocks: id,
+            pairs: id,
             is_automatic: id % 2 == 0,
             is_damaged: id % 3 == 0,
             name: "ü".repeat(24 - id as usize % 3),

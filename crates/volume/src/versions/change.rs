@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use rotproof_block::{Buffer, Context, Error, ErrorKind, Result};
 
 use super::catalog::{Listed, NAME_MAX, VERSIONS_MAX};
-use super::history::{EXTENT, History, Identity};
+use super::history::{History, Identity};
+use super::path::Closed;
 use super::space_block::SpaceBlock;
 use super::{Kept, Shared, State, Version};
 use crate::io::Io;
@@ -15,6 +16,26 @@ use crate::table::BLOCK_BYTES;
 
 /// Runs of places that a flush hands down, so that nobody waits long for it.
 const HANDED_DOWN: usize = 16;
+
+/// The present is becoming what a version was. If that ends in the middle, by a failure or as nobody waits for it any more, nothing of
+/// the present is written or read until it is done.
+struct Half<'a> {
+    shared: &'a Shared,
+    back_to: u64,
+}
+
+impl Half<'_> {
+    /// It has as a whole, or not begun.
+    fn end(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Half<'_> {
+    fn drop(&mut self) {
+        self.shared.half_back_to.store(self.back_to, Ordering::SeqCst);
+    }
+}
 
 impl Shared {
     /// Makes everything durable; what nobody held before is free when all reads have left it.
@@ -27,7 +48,7 @@ impl Shared {
         {
             let mut state = self.kept.state.lock();
             if result.is_ok() {
-                extents.iter().for_each(|first| self.kept.histories.give_back(*first..first + EXTENT));
+                extents.iter().for_each(|first| self.kept.histories.give_back(*first));
                 if !limbo.is_empty() {
                     state.grace.push((self.epochs.now(), limbo));
                 }
@@ -50,9 +71,27 @@ impl Shared {
         context: Context,
     ) -> Result<u64> {
         let _turn = Arc::clone(&self.changes).next().await;
-        self.capture_in_turn(io, name, time_ns, is_automatic, context).await
+        self.capture_in_turn(io, name, time_ns, is_automatic, context).await.map(|(id, _)| id)
     }
 
+    /// Fails if the list on the medium may be another than the one in memory, or the present is half of one and half of another.
+    pub(super) fn refuse_stuck(&self) -> Result<()> {
+        let back_to = self.half_back_to.load(Ordering::SeqCst);
+        if back_to != 0 {
+            let context = format!(
+                "the device was going back to version {back_to}, and could not come to the end of it: go back to it again, or open the \
+                 device again, which does that"
+            );
+            return Err(Error::new(ErrorKind::ReadOnly, context));
+        }
+        if self.is_stuck.load(Ordering::SeqCst) {
+            let context = "the list of versions could not be written: open the device again";
+            return Err(Error::new(ErrorKind::ReadOnly, context));
+        }
+        Ok(())
+    }
+
+    /// The number of the version, and nobody writes anything until the other is dropped.
     async fn capture_in_turn(
         &self,
         io: &Io,
@@ -60,7 +99,8 @@ impl Shared {
         time_ns: u64,
         is_automatic: bool,
         context: Context,
-    ) -> Result<u64> {
+    ) -> Result<(u64, Closed)> {
+        self.refuse_stuck()?;
         if name.len() > NAME_MAX {
             let context = format!("the name of a version has {NAME_MAX} bytes at the most");
             return Err(Error::new(ErrorKind::Invalid, context));
@@ -72,7 +112,7 @@ impl Shared {
         let history = History::new(&self.kept.histories)?;
         // Most of the work is done before anybody has to wait.
         self.flush(io, context).await?;
-        let _closed = self.gate.close().await;
+        let closed = self.gate.close().await;
         self.flush(io, context).await?;
         let first = history.extents[0];
         let mut catalog = {
@@ -89,7 +129,7 @@ impl Shared {
             time_ns,
             history: history_id,
             first,
-            blocks: 0,
+            pairs: 0,
             is_automatic,
             is_damaged: false,
             name,
@@ -104,7 +144,7 @@ impl Shared {
         self.has_versions.store(true, Ordering::SeqCst);
         self.forget_fresh();
         self.captured_at.store(io.runtime.now().0, Ordering::SeqCst);
-        written.map(|()| id)
+        written.map(|()| (id, closed))
     }
 
     /// The list as it should be on the medium now.
@@ -114,7 +154,7 @@ impl Shared {
             .versions
             .iter()
             .map(|version| Listed {
-                blocks: version.history.written.blocks(),
+                pairs: version.history.written.pairs(),
                 first: version.history.extents.first().copied().unwrap_or(0),
                 is_damaged: version.history.is_damaged,
                 ..version.listed.clone()
@@ -157,6 +197,7 @@ impl Shared {
 
     /// Gives a version up. What its predecessor needs of it goes there first. The caller has the turn.
     pub(super) async fn delete(&self, io: &Io, id: u64, context: Context) -> Result<()> {
+        self.refuse_stuck()?;
         let at = self.kept.state.lock().find(id)?;
         // Nobody notes anything meanwhile: the newest version may be the predecessor, or go.
         let _closed = self.gate.close().await;
@@ -179,7 +220,7 @@ impl Shared {
         if let Some(history) = &merged {
             catalog.versions[at - 1].history = history_id;
             catalog.versions[at - 1].first = history.extents[0];
-            catalog.versions[at - 1].blocks = history.written.blocks();
+            catalog.versions[at - 1].pairs = history.written.pairs();
             catalog.versions[at - 1].is_damaged = history.is_damaged;
         }
         self.write_list(io, catalog, context).await?;
@@ -270,6 +311,16 @@ impl Shared {
 
     pub(super) async fn roll_back(&self, io: &Io, id: u64, time_ns: u64, context: Context) -> Result<u64> {
         let _turn = Arc::clone(&self.changes).next().await;
+        let half_back_to = self.half_back_to.load(Ordering::SeqCst);
+        if half_back_to == id && !self.is_stuck.load(Ordering::SeqCst) {
+            let _closed = self.gate.close().await;
+            self.go_back(io, id, context).await?;
+            self.half_back_to.store(0, Ordering::SeqCst);
+            // The one that was captured before.
+            let newest = self.kept.state.lock().versions.last().map(|newest| newest.listed.id);
+            return newest
+                .ok_or_else(|| Error::new(ErrorKind::Internal, "there is what was captured before"));
+        }
         let name = {
             let state = self.kept.state.lock();
             let at = state.find(id)?;
@@ -279,20 +330,26 @@ impl Shared {
             }
             format!("before going back to {id}")
         };
-        let undo = self.capture_in_turn(io, &name, time_ns, false, context).await?;
+        let (undo, _closed) = self.capture_in_turn(io, &name, time_ns, false, context).await?;
         let catalog = {
             let state = self.kept.state.lock();
             super::Catalog { going_back_to: id, ..self.listed(&state) }
         };
-        // Once this is there, it is done to its end, also after a loss of power.
-        self.write_list(io, catalog, context).await?;
+        let half = Half { shared: self, back_to: id };
+        // Once this is there, it is done to its end, also after a loss of power: so nothing may be acknowledged from here on that would
+        // be gone back over.
+        if let Err(error) = self.write_list(io, catalog, context).await {
+            // Nothing was changed, and nothing is written any more.
+            half.end();
+            return Err(error);
+        }
         self.go_back(io, id, context).await?;
+        half.end();
         Ok(undo)
     }
 
-    /// Makes the present what a version was; done twice it is the same.
+    /// Makes the present what a version was; done twice it is the same. Nobody writes meanwhile.
     pub(super) async fn go_back(&self, io: &Io, id: u64, context: Context) -> Result<()> {
-        let _closed = self.gate.close().await;
         let blocks: BTreeSet<u32> = {
             let state = self.kept.state.lock();
             let at = state.find(id)?;

@@ -8,9 +8,9 @@
 
 use std::collections::HashMap;
 
-use rotproof_block::{Buffer, Context, Error, ErrorKind, Result};
+use rotproof_block::{Buffer, Context, Result};
 
-use super::space::Space;
+use super::history_room::HistoryRoom;
 use crate::io::Io;
 use crate::table::BLOCK_BYTES;
 use crate::table::sealed::{read_u32, read_u64, read_u128, seal, unseal, write_u32, write_u64};
@@ -50,9 +50,9 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Blocks that are there.
-    pub(super) fn blocks(&self) -> u64 {
-        self.full + u64::from(!self.rest.is_empty())
+    /// Pairs that are there.
+    pub(super) fn pairs(&self) -> u64 {
+        self.full * PAIRS as u64 + self.rest.len() as u64
     }
 }
 
@@ -65,8 +65,8 @@ pub(super) struct Identity {
 
 impl History {
     /// An empty one, with room for its first block. Fails with [`ErrorKind::NoSpace`].
-    pub(super) fn new(space: &Space) -> Result<Self> {
-        Ok(Self { extents: vec![extent(space)?], ..Self::default() })
+    pub(super) fn new(room: &HistoryRoom) -> Result<Self> {
+        Ok(Self { extents: vec![room.extent()?], ..Self::default() })
     }
 
     /// Notes where a block was, if that is not known.
@@ -83,7 +83,7 @@ impl History {
     /// next extent is taken first.
     pub(super) fn encode_pending(
         &mut self,
-        space: &Space,
+        room: &HistoryRoom,
         identity: Identity,
     ) -> Result<(Vec<(u64, Buffer)>, Written)> {
         let mut written = self.written.clone();
@@ -95,7 +95,7 @@ impl History {
             let slot = 2 * number + u64::from(revision % 2);
             let extent_number = (slot / EXTENT) as usize;
             while self.extents.len() < extent_number + 2 {
-                self.extents.push(extent(space)?);
+                self.extents.push(room.extent()?);
             }
             let mut bytes = Buffer::zeroed(BLOCK_BYTES as usize);
             bytes[..8].copy_from_slice(&MAGIC);
@@ -120,8 +120,8 @@ impl History {
         Ok((encoded, written))
     }
 
-    /// Reads a history that begins at block `first` of the room for histories, which lies at `at` on the device. `known` blocks of it
-    /// must be there; it ends where no block is whole any more.
+    /// Reads a history that begins at block `first` of the room for histories, which lies at `at` on the device. `known` pairs of it
+    /// must be there: of a block whose newest slot cannot be read the other one has fewer. It ends where no block is whole any more.
     pub(super) async fn read(
         io: &Io,
         at: u64,
@@ -169,14 +169,9 @@ impl History {
             }
             extent = next;
         }
-        history.is_damaged = history.written.blocks() < known;
+        history.is_damaged = history.written.pairs() < known;
         Ok(history)
     }
-}
-
-fn extent(space: &Space) -> Result<u64> {
-    let none = || Error::new(ErrorKind::NoSpace, "no room is left for what a version keeps");
-    space.allocate_run(EXTENT).ok_or_else(none)
 }
 
 /// A block of a history.

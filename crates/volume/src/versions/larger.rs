@@ -10,8 +10,8 @@ use std::sync::Arc;
 use rotproof_block::{Context, Device, Error, ErrorKind, Result, Runtime};
 
 use super::catalog::{Catalog, Listed};
-use super::history::{History, Identity};
-use super::space_block::NEVER;
+use super::history::{EXTENT, History, Identity};
+use super::space_block::{NEVER, is_place, place_of};
 use super::{PATIENCE, VersionsDevice};
 use crate::concat::ConcatDevice;
 use crate::io::Io;
@@ -85,6 +85,9 @@ impl VersionsDevice {
                 layout.entries_of(page).map(|block| (block, old.table.get(block))).collect();
             old.table.release(page..page + 1);
             for (block, entry) in entries.into_iter().filter(|(_, entry)| *entry != NEVER) {
+                if let Ok(place) = place_of(entry) {
+                    new.kept.space.take(u64::from(place - 1));
+                }
                 let page = new.table.layout().place(block).0;
                 new.table.hold(&io, page..page + 1, context).await?;
                 new.enter(&io, page, context).await?;
@@ -98,6 +101,7 @@ impl VersionsDevice {
             Catalog { versions: Vec::new(), ..state.catalog.clone() }
         };
         catalog.generation = new.kept.state.lock().catalog.generation;
+        self.keep_off(before);
         let count = old.kept.state.lock().versions.len();
         for number in 0..count {
             let (listed, mut pairs) = {
@@ -123,8 +127,8 @@ impl VersionsDevice {
             for (place, bytes) in blocks {
                 io.write(new.kept.history_at + place * BLOCK_BYTES, bytes, context).await?;
             }
-            let (first, blocks) = (history.extents[0], written.blocks());
-            catalog.versions.push(Listed { first, blocks, ..listed });
+            let (first, pairs) = (history.extents[0], written.pairs());
+            catalog.versions.push(Listed { first, pairs, ..listed });
         }
         io.flush(context).await?;
         for _ in 0..2 {
@@ -132,5 +136,24 @@ impl VersionsDevice {
         }
         new.kept.state.lock().catalog = catalog;
         new.table.flush(&io, context).await
+    }
+
+    /// Until this one counts, what the one before says must stay as it is: histories written now take no room of its versions, of their
+    /// histories, or of its map.
+    fn keep_off(&self, before: &Self) {
+        let (new, old) = (&self.shared.kept, &before.shared);
+        let state = old.kept.state.lock();
+        for history in state.versions.iter().map(|version| &version.history) {
+            for place in history.pairs.values().filter(|place| is_place(**place)) {
+                new.space.take(u64::from(*place - 1));
+            }
+            let slots = history.extents.iter().flat_map(|first| *first..first + EXTENT);
+            for block in slots.filter_map(|slot| old.kept.histories.among_data(slot)) {
+                new.space.take(block);
+            }
+        }
+        for block in old.options.hole.0..old.options.hole.1 {
+            new.space.take(block);
+        }
     }
 }

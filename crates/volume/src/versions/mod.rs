@@ -10,6 +10,7 @@
 mod catalog;
 mod change;
 mod history;
+mod history_room;
 mod larger;
 mod path;
 mod queue;
@@ -17,6 +18,8 @@ mod space;
 mod space_block;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_loss;
 mod view;
 
 use std::collections::HashMap;
@@ -38,6 +41,7 @@ pub(crate) use catalog::count_in_list;
 use catalog::{CATALOG_BYTES, Catalog, Listed};
 pub(crate) use history::count_in_history;
 use history::{EXTENT, History};
+use history_room::HistoryRoom;
 pub(crate) use larger::{arrange, arranged_bytes};
 use path::{Epochs, Gate};
 use queue::VersionsQueue;
@@ -140,6 +144,8 @@ struct Shared {
     given_up: AtomicU64,
     /// What is on the medium may not be what is in memory any more: nothing is written until it is opened again.
     is_stuck: AtomicBool,
+    /// The version that the present has become in part; 0 for none. Until it has as a whole nothing is written, and nothing read of it.
+    half_back_to: AtomicU64,
 }
 
 /// What is held by versions, and which room is left.
@@ -147,10 +153,9 @@ struct Kept {
     table: u128,
     history_at: u64,
     space_at: u64,
-    /// For histories.
-    histories: Space,
-    /// For data.
-    space: Space,
+    histories: HistoryRoom,
+    /// For data, and for histories that have no room elsewhere.
+    space: Arc<Space>,
     state: Mutex<State>,
     has_extra: AtomicBool,
 }
@@ -230,12 +235,13 @@ impl VersionsDevice {
         let history_at = catalog_at + CATALOG_BYTES;
         let history_blocks = history_blocks(info.size);
         let space_at = history_at + history_blocks * BLOCK_BYTES;
+        let space = Arc::new(Space::new((info.size - space_at) / BLOCK_BYTES));
         let kept = Kept {
             table: table.id(),
             history_at,
             space_at,
-            histories: Space::new(history_blocks),
-            space: Space::new((info.size - space_at) / BLOCK_BYTES),
+            histories: HistoryRoom::new(history_blocks, &space),
+            space,
             state: Mutex::new(State { catalog, ..State::default() }),
             has_extra: false.into(),
         };
@@ -262,6 +268,7 @@ impl VersionsDevice {
             is_capturing: false.into(),
             given_up: 0.into(),
             is_stuck: false.into(),
+            half_back_to: 0.into(),
             table,
         };
         let device = Arc::new(Self { below, shared: Arc::new(shared) });
@@ -286,7 +293,7 @@ impl VersionsDevice {
         Ok((first, layout.entries * BLOCK_BYTES))
     }
 
-    /// Bytes of a device of so many that are kept for histories: what versions say of where blocks were.
+    /// Bytes of a device of so many that are kept for histories alone: what versions say of where blocks were.
     pub fn histories_on(bytes: u64) -> u64 {
         history_blocks(bytes) * BLOCK_BYTES
     }
@@ -395,9 +402,10 @@ fn layout_of(bytes: u64, reserve_percent: u8) -> Result<Layout> {
     Ok(layout)
 }
 
-/// Blocks for histories on a device of so many bytes. Two of them are for some 500 of data.
+/// Blocks for histories alone on a device of so many bytes. Two of them are for some 500 of data; when they are used up, histories take
+/// room among the data.
 fn history_blocks(bytes: u64) -> u64 {
-    (bytes / BLOCK_BYTES / 200).max(128 * EXTENT) / EXTENT * EXTENT
+    (bytes / BLOCK_BYTES / 4000).max(32 * EXTENT) / EXTENT * EXTENT
 }
 
 impl State {

@@ -85,6 +85,11 @@ impl VersionsQueue {
     }
 
     fn read(&self, request: Request) -> Submission {
+        if self.shared().half_back_to.load(Ordering::Acquire) != 0
+            && let Err(error) = self.shared().refuse_stuck()
+        {
+            return request.fail(error).into();
+        }
         let table = &self.shared().table;
         let pages = table.layout().pages_of(&blocks_of(&request));
         // Entered before the map is asked, so that nothing is used anew that it says.
@@ -181,10 +186,14 @@ impl VersionsQueue {
     fn prepare(&self, request: &Request) -> Option<(u64, impl Sized + use<>)> {
         let shared = self.shared();
         let blocks = blocks_of(request);
-        if blocks.end - blocks.start > shared.claims.most() || shared.is_stuck.load(Ordering::Relaxed) {
+        if blocks.end - blocks.start > shared.claims.most() {
             return None;
         }
         let inside = shared.gate.try_enter()?;
+        // Inside, as what makes it so keeps everybody out.
+        if shared.is_stuck.load(Ordering::SeqCst) || shared.half_back_to.load(Ordering::SeqCst) != 0 {
+            return None;
+        }
         let claim = shared.claims.try_claim(blocks.clone())?;
         let pages = shared.table.layout().pages_of(&blocks);
         if !shared.table.try_hold(pages.clone()) {
@@ -220,9 +229,8 @@ impl VersionsQueue {
     async fn write_part(&self, bytes: Range<u64>, data: Option<&[u8]>, context: Context) -> Written {
         let (shared, io) = (self.shared(), &self.0.io);
         let _inside = shared.gate.enter().await;
-        if shared.is_stuck.load(Ordering::SeqCst) {
-            let context = "the list of versions could not be written: open the device again";
-            return Written::Done(Err(Error::new(ErrorKind::ReadOnly, context)));
+        if let Err(error) = shared.refuse_stuck() {
+            return Written::Done(Err(error));
         }
         let blocks = bytes.start / BLOCK_BYTES..bytes.end.div_ceil(BLOCK_BYTES);
         let _claim = shared.claims.claim(blocks.clone()).await;

@@ -12,7 +12,7 @@ use rotproof_block::{Context, Error, ErrorKind, Result};
 use super::history::{EXTENT, History, Identity, PAIRS};
 use super::{Kept, Shared, State, Version};
 use crate::io::Io;
-use crate::table::{BLOCK_BYTES, Before};
+use crate::table::{BLOCK_BYTES, Before, Witness};
 
 /// An entry of the map for a block without content.
 pub(super) const NEVER: u128 = 0;
@@ -55,19 +55,24 @@ pub(super) fn entry_of(place: SpaceBlock) -> u128 {
 pub(super) struct Histories(pub(super) Arc<Kept>);
 
 impl Before for Histories {
-    fn write<'a>(&'a self, io: &'a Io, context: Context) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>> {
+    fn write<'a>(
+        &'a self,
+        io: &'a Io,
+        context: Context,
+    ) -> Pin<Box<dyn Future<Output = Result<Witness>> + 'a>> {
         Box::pin(async move {
-            let (version, count, (blocks, written)) = {
+            let (version, count, of, (blocks, written)) = {
                 let mut state = self.0.state.lock();
-                let Some(newest) =
-                    state.versions.last_mut().filter(|newest| !newest.history.pending.is_empty())
-                else {
-                    return Ok(());
-                };
+                let Some(newest) = state.versions.last_mut() else { return Ok(Witness::default()) };
+                let of = newest.listed.history as u32;
+                if newest.history.pending.is_empty() {
+                    return Ok(Witness { of, count: newest.history.written.pairs() });
+                }
                 let identity = Identity { table: self.0.table, history: newest.listed.history };
                 let blocks = newest.history.encode_pending(&self.0.histories, identity)?;
-                (newest.listed.id, newest.history.pending.len(), blocks)
+                (newest.listed.id, newest.history.pending.len(), of, blocks)
             };
+            let witness = Witness { of, count: written.pairs() };
             for (place, bytes) in blocks {
                 io.write(self.0.history_at + place * BLOCK_BYTES, bytes, context).await?;
             }
@@ -77,8 +82,23 @@ impl Before for Histories {
                 version.history.pending.drain(..count);
                 version.history.written = written;
             }
-            Ok(())
+            Ok(witness)
         })
+    }
+}
+
+/// Slots that so many pairs take in a history, beside those of the block that is not full.
+fn slots_of(pairs: usize) -> u64 {
+    (pairs / PAIRS) as u64 * 2
+}
+
+impl State {
+    /// Slots that it takes to give up the oldest automatic version, so that there is room again: what it knows goes to the one before.
+    fn slots_to_give_up(&self) -> u64 {
+        let oldest = self.versions.iter().position(|version| version.listed.is_automatic);
+        let Some(at @ 1..) = oldest else { return 0 };
+        let pairs = self.versions[at - 1].history.pairs.len() + self.versions[at].history.pairs.len();
+        slots_of(pairs) + 2 * EXTENT
     }
 }
 
@@ -163,10 +183,14 @@ impl Shared {
 
     /// Takes room for `count` blocks, if there is some for what the newest version has to note too.
     pub(super) fn try_allocate(&self, count: u64) -> Option<Vec<Range<u64>>> {
-        let noted = self.kept.state.lock().versions.last().map_or(0, |newest| newest.history.pending.len());
-        // What others note at the same time is not counted yet.
-        let blocks = (noted as u64 + count) / PAIRS as u64 * 2 + SPARE_BLOCKS;
-        (self.kept.histories.free() >= blocks).then(|| self.kept.space.allocate(count)).flatten()
+        let slots = {
+            let state = self.kept.state.lock();
+            let noted = state.versions.last().map_or(0, |newest| newest.history.pending.len());
+            // What others note at the same time is not counted yet.
+            slots_of(noted + count as usize) + SPARE_BLOCKS + state.slots_to_give_up()
+        };
+        let is_there = !self.has_versions.load(Ordering::SeqCst) || self.kept.histories.set_aside(slots);
+        is_there.then(|| self.kept.space.allocate(count)).flatten()
     }
 
     /// Says that there is no room.
@@ -254,8 +278,9 @@ impl Shared {
         let mut versions = Vec::new();
         for listed in listed {
             let identity = Identity { table: self.kept.table, history: listed.history };
-            let (at, blocks) = (self.kept.history_at, self.kept.histories.blocks());
-            let mut history = History::read(io, at, blocks, listed.first, listed.blocks, identity).await?;
+            let (at, blocks) = (self.kept.history_at, self.kept.histories.slots());
+            let known = listed.pairs.max(self.table.witnessed(listed.history as u32));
+            let mut history = History::read(io, at, blocks, listed.first, known, identity).await?;
             history.is_damaged |= listed.is_damaged || history.pairs.values().any(|place| *place == LOST);
             versions.push(Version { listed, history });
         }

@@ -253,3 +253,10 @@ fn what_was_flushed_and_every_version_survives_a_loss_of_power() {
         assert!(matches!(result, Ok(Ok(()))), "seed {seed}: {result:?}");
     }
 }
+
+#[test]
+fn the_map_of_a_terabyte_takes_less_than_a_500th() {
+    let bytes = 1 << 40;
+    let (first, size) = VersionsDevice::place_on(bytes, 20).expect("room");
+    assert!(first < bytes / 500 && size > bytes / 100 * 79, "{first} {size}");
+}
