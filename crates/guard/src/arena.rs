@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
-use crate::live::{HEAD, Head, ROOM_BYTES};
+use crate::live::{HEAD_BACKED, Head, ROOM_BYTES};
 use crate::lock::{SharedGuard, SharedLock};
 use crate::stat::{Identity, keep};
 
@@ -180,21 +180,11 @@ pub fn is_in_use(folder: &Path) -> bool {
     asked != 0 || lock.l_type != libc::F_UNLCK as libc::c_short
 }
 
-/// Takes the files of an arena away that nobody uses.
-pub fn remove(folder: &Path) {
-    for name in [ROOMS, SEATS] {
-        let _ = std::fs::remove_file(folder.join(name));
-    }
-}
-
 impl Arena {
     /// Opens the arena in a folder, or makes it. The caller keeps others from doing so at the same time.
     pub fn join(folder: &Path) -> Result<Self> {
         let (file, seats) = (open(folder, ROOMS)?, open(folder, SEATS)?);
         let bytes = INDEX_BYTES as u64;
-        if file.metadata().doing(doing)?.len() < bytes {
-            file.set_len(bytes).doing(doing)?;
-        }
         back(&file, 0, bytes)?;
         let index = map(&file, 0, INDEX_BYTES)?;
         let seat = sit(&seats);
@@ -252,10 +242,8 @@ impl Arena {
             start = place.load(Ordering::Acquire);
             if start.is_null() {
                 let from = (INDEX_BYTES + which * MAP_BYTES) as u64;
-                let end = from + MAP_BYTES as u64;
-                if self.file.metadata().doing(doing)?.len() < end {
-                    self.file.set_len(end).doing(doing)?;
-                }
+                // The last page, which makes the file so long and never shorter than another process has made it.
+                back(&self.file, from + MAP_BYTES as u64 - 4096, 4096)?;
                 start = map(&self.file, from, MAP_BYTES)?;
                 place.store(start, Ordering::Release);
             }
@@ -357,7 +345,9 @@ impl Arena {
         let room = if free == END {
             let room = Room(index.used_max.load(Ordering::Relaxed) + 1);
             self.start(room)?;
-            self.back(room, HEAD as u64)?;
+            // With the entries that most files need.
+            self.back(room, HEAD_BACKED)?;
+            self.head(room)?.set_backed();
             index.used_max.store(room.0, Ordering::Release);
             room
         } else {

@@ -431,6 +431,7 @@ impl GuardedFile {
 
 impl Drop for GuardedFile {
     fn drop(&mut self) {
+        self.store.forget_file(self.inode);
         // What could not be left on the disk is still in memory, and nobody is here to be told.
         let _ = self.detach();
     }

@@ -183,7 +183,15 @@ impl GuardedFile {
         if head.state.load(Ordering::Relaxed) & state::FOREIGN != 0 {
             return true;
         }
-        let Ok(stat) = Stat::of(self.file.as_raw_fd()) else { return false };
+        Stat::of(self.file.as_raw_fd()).is_ok_and(|stat| self.is_foreign_by(&stat))
+    }
+
+    /// The same for who has just looked at the file.
+    pub(crate) fn is_foreign_by(&self, stat: &Stat) -> bool {
+        let head = self.live.head();
+        if head.state.load(Ordering::Relaxed) & state::FOREIGN != 0 {
+            return true;
+        }
         let modified = stat.modified_nanoseconds();
         let is_foreign = stat.size != self.size()
             || (modified > head.written.load(Ordering::Relaxed)

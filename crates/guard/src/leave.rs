@@ -19,7 +19,7 @@ impl GuardedFile {
         drop(self.lock_syncers());
         if !self.is_dirty() {
             self.settle()?;
-            let is_ours = !self.is_foreign();
+            let is_ours = !self.is_foreign_by(&stat);
             if is_ours && stat.modified_nanoseconds() != head.seen.load(Ordering::Relaxed) {
                 self.save_times(stat)?;
             }
@@ -40,7 +40,7 @@ impl GuardedFile {
             }
         }
         let snapshot = self.snapshot(is_anew)?;
-        self.save(&snapshot, false)?;
+        self.save_as(&snapshot, stat, false)?;
         Ok(true)
     }
 

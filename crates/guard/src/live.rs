@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use rotproof_block::Result;
 use rotproof_block::error::IoContext;
 
-use crate::arena::{Arena, Room, Tenancy};
+use crate::arena::{Arena, Room, Tenancy, back};
 use crate::format::REGIONS;
 use crate::lock::SharedLock;
 use crate::stat::keep;
@@ -29,7 +29,7 @@ pub const WRITE_BLOCKS: usize = 64;
 pub const ERRORS: usize = 64;
 
 /// Bytes of the head, and of each entry.
-pub const HEAD: usize = 8192;
+const HEAD: usize = 8192;
 const ENTRY: usize = 64;
 /// Blocks whose entries are in the room.
 const HERE: u64 = 256;
@@ -37,6 +37,8 @@ const HERE: u64 = 256;
 pub const ROOM_BYTES: usize = HEAD + HERE as usize * ENTRY;
 /// Entries in the room become memory in steps of so many: a page of them.
 const STEP: u64 = (4096 / ENTRY) as u64;
+/// Bytes that are memory from the beginning of a room's first use: the head, and one step of entries.
+pub const HEAD_BACKED: u64 = HEAD as u64 + STEP * ENTRY as u64;
 /// Smallest number of further blocks that a mapping has room for.
 const FURTHER_MIN: u64 = 4096;
 
@@ -117,6 +119,8 @@ pub struct Head {
     pub cuts: AtomicU64,
     /// The file grew without a block being written: 1 until the table on the disk says so.
     pub grown: AtomicU64,
+    /// How often somebody began to make the file durable, and which of these was the last that did: its data, and all.
+    pub syncs: [AtomicU64; 3],
     /// The last generation of a header.
     pub generation: AtomicU64,
     /// Bytes of a region, as a power of two.
@@ -183,6 +187,11 @@ impl LiveEntry {
 }
 
 impl Head {
+    /// Says that the room has [`HEAD_BACKED`] bytes of memory.
+    pub(crate) fn set_backed(&self) {
+        self.backed.fetch_max(STEP, Ordering::AcqRel);
+    }
+
     /// As if nobody had used the room, but for its tenancy.
     pub(crate) fn clear(&self) {
         let start = std::ptr::from_ref(self).cast_mut().cast::<u8>();
@@ -275,8 +284,10 @@ impl Live {
 
     /// Takes away the file of further entries.
     fn remove_further(&self) {
-        if self.head().has_further.swap(0, Ordering::AcqRel) == 1 {
+        if self.head().has_further.load(Ordering::Acquire) == 1 {
+            // First, so that whoever dies in between leaves no file that nobody knows of.
             let _ = std::fs::remove_file(&self.path);
+            self.head().has_further.store(0, Ordering::Release);
         }
     }
 
@@ -352,9 +363,8 @@ impl Live {
         };
         let blocks = blocks.max(FURTHER_MIN).next_power_of_two();
         let bytes = blocks * ENTRY as u64;
-        if file.metadata().doing(doing)?.len() < bytes {
-            file.set_len(bytes).doing(doing)?;
-        }
+        // Its last page, which makes the file so long and never shorter than another process has made it.
+        back(file, bytes - 4096, 4096)?;
         // SAFETY: a fresh shared mapping at a place of the kernel's choice.
         let start = unsafe {
             libc::mmap(
@@ -461,6 +471,20 @@ impl Live {
 /// Whether a bit is set.
 pub fn has_bit(words: &[AtomicU64], bit: usize) -> bool {
     words[bit / 64].load(Ordering::Relaxed) >> (bit % 64) & 1 == 1
+}
+
+/// The bits that are set.
+pub fn bits(words: &[AtomicU64]) -> impl Iterator<Item = usize> {
+    words.iter().enumerate().flat_map(|(number, word)| {
+        let mut rest = word.load(Ordering::Relaxed);
+        std::iter::from_fn(move || {
+            let bit = rest.trailing_zeros();
+            (rest != 0).then(|| {
+                rest &= rest - 1;
+                number * 64 + bit as usize
+            })
+        })
+    })
 }
 
 /// Sets a bit.

@@ -121,13 +121,6 @@ pub fn random_id() -> Result<[u8; 16]> {
     }
 }
 
-/// Takes away the folder of a session that was the last one of its processes.
-pub fn remove_shared(shared: &Path) -> bool {
-    arena::remove(shared);
-    let _ = std::fs::remove_file(shared.join(OF));
-    std::fs::remove_dir(shared).is_ok()
-}
-
 /// Takes away the memory of guards of which all processes were killed, and which name another session since or are gone. Memory
 /// that a guard still names has sums that are not on its disk, and stays for whoever opens it.
 fn clear_left_behind() {

@@ -20,7 +20,7 @@ use crate::journal::Journal;
 use crate::kept::Kept;
 use crate::lock::lock_file;
 use crate::record::Class;
-use crate::session::{SESSION, Session, boot_id, join_session, random_id, remove_shared};
+use crate::session::{SESSION, Session, boot_id, join_session, random_id};
 use crate::slots::Slots;
 use crate::stat::keep;
 use crate::sum::Algorithm;
@@ -326,9 +326,16 @@ impl Core {
         if let Some(known) = files.get(&file.inode()).and_then(Weak::upgrade) {
             return known;
         }
-        files.retain(|_, known| known.strong_count() > 0);
         files.insert(file.inode(), Arc::downgrade(file));
         Arc::clone(file)
+    }
+
+    /// Forgets a file that nobody has any more, unless it is open again.
+    pub(crate) fn forget_file(&self, inode: u64) {
+        let mut files = self.files.lock();
+        if files.get(&inode).is_some_and(|known| known.strong_count() == 0) {
+            files.remove(&inode);
+        }
     }
 
     /// The last name of a file is gone. If nobody has it open, its sums go too; otherwise the last one who closes it takes
@@ -434,7 +441,7 @@ impl Drop for Core {
         }
         if lock_file(alive, libc::LOCK_EX | libc::LOCK_NB, String::new).unwrap_or(false)
             && self.arena.is_empty()
-            && remove_shared(shared)
+            && std::fs::remove_dir_all(shared).is_ok()
         {
             // If that cannot be written, the next one begins a new session, which trusts less.
             let _ = Session { id: session, boot: boot_id(), is_empty: true }.write(alive);

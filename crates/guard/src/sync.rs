@@ -13,7 +13,7 @@ use crate::file::{GuardedFile, blocks_of};
 use crate::format::{Entry, HEADERS, Header, REGIONS, Sums};
 use crate::home::Home;
 use crate::journal::What;
-use crate::live::{clear_bit, flag, has_bit, set_bit, state};
+use crate::live::{bits, clear_bit, flag, has_bit, set_bit, state};
 use crate::lock::SharedGuard;
 use crate::opened::{OpenTable, begin_writing};
 use crate::record::Class;
@@ -82,7 +82,14 @@ impl GuardedFile {
     /// verifies until it is written again.
     pub fn sync(&self, data_only: bool) -> Outcome<()> {
         let head = self.live.head();
+        let [begun, done_data, done_all] = &head.syncs;
+        let before = begun.load(Ordering::Acquire);
         let syncing = self.lock_syncers();
+        // Who waited while another one began and ended has what it wants, as with a file system that commits for many.
+        if (if data_only { done_data } else { done_all }).load(Ordering::Acquire) > before {
+            return Ok(());
+        }
+        let number = begun.fetch_add(1, Ordering::AcqRel) + 1;
         let snapshot = {
             let _writers = self.lock_writers()?;
             self.snapshot(false)?
@@ -92,8 +99,14 @@ impl GuardedFile {
             self.put_back_dirty(&snapshot);
             return Err(trouble);
         }
-        drop(syncing);
         let (errors, failed) = self.errors();
+        if failed == 0 {
+            done_data.store(number, Ordering::Release);
+            if !data_only {
+                done_all.store(number, Ordering::Release);
+            }
+        }
+        drop(syncing);
         if failed > 0 {
             head.failed.store(0, Ordering::Release);
             return Err(Trouble::Rotten(errors.first().copied().unwrap_or(0)));
@@ -116,7 +129,7 @@ impl GuardedFile {
         let head = self.live.head();
         let lock = head.syncers.lock();
         if lock.is_orphaned {
-            for region in (0..REGIONS).filter(|region| has_bit(&head.marked, *region)) {
+            for region in bits(&head.marked) {
                 let blocks = self.live.touched(self.live.blocks_of(region)).into_iter().flatten();
                 for entry in blocks.filter_map(|block| self.live.entry(block)) {
                     if entry.flags.load(Ordering::Acquire) & flag::LOADED != 0 {
@@ -238,7 +251,7 @@ impl GuardedFile {
         let is_unsynced = head.state.load(Ordering::Relaxed) & state::UNSYNCED != 0;
         let mut peek = Peek::default();
         let mut is_free = !is_unsynced && !self.store.leaves_out_marks();
-        for region in (0..REGIONS).filter(|region| has_bit(&head.dirty, *region)) {
+        for region in bits(&head.dirty) {
             let range = self.live.blocks_of(region);
             for block in self.live.touched(range.start..range.end.min(count)).into_iter().flatten() {
                 let Some(entry) = self.live.entry(block) else { break };
@@ -383,8 +396,12 @@ impl GuardedFile {
 
     /// Writes a snapshot to the table. With `is_synced` the data are durable, and the table is made so too.
     pub(crate) fn save(&self, snapshot: &Snapshot, is_synced: bool) -> Result<()> {
+        self.save_as(snapshot, self.stat()?, is_synced)
+    }
+
+    /// The same for who has looked at the file, which nobody has written to since.
+    pub(crate) fn save_as(&self, snapshot: &Snapshot, stat: Stat, is_synced: bool) -> Result<()> {
         let head = self.live.head();
-        let stat = self.stat()?;
         if self.is_saved(snapshot, stat) {
             return Ok(());
         }
@@ -480,8 +497,8 @@ impl GuardedFile {
         let _syncing = self.lock_syncers();
         let _writers = self.lock_writers()?;
         let has_marks = head.marked.iter().any(|word| word.load(Ordering::Relaxed) != 0);
-        let is_unsettled = self.is_dirty() || self.is_foreign();
-        if is_unsettled || !has_marks || head.state.load(Ordering::Relaxed) & state::UNSYNCED != 0 {
+        let is_unsynced = head.state.load(Ordering::Relaxed) & state::UNSYNCED != 0;
+        if !has_marks || is_unsynced || self.is_dirty() || self.is_foreign() {
             return Ok(());
         }
         let stat = self.stat()?;
