@@ -39,7 +39,7 @@ pub unsafe fn open_at(folder: c_int, path: *const c_char, flags: c_int, mode: mo
 /// Cuts what was opened to nothing, if it is a file. False with `errno` if that fails.
 fn cut(opened: c_int) -> bool {
     match guarded(opened) {
-        Ok(Some(open)) => done(within(move || open.file.set_size(0))) == 0,
+        Ok(Some(open)) => done(within(move || open.file.cut_opened())) == 0,
         Ok(None) => {
             let errno = raw::errno();
             // Devices and pipes cannot be cut, and `open` does not mind.

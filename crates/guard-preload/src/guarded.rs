@@ -58,6 +58,15 @@ static TABLE: [Slot; DESCRIPTORS] = [const {
     Slot { kind: AtomicU8::new(kind::UNKNOWN), flags: AtomicI32::new(-1), open: Mutex::new(None) }
 }; DESCRIPTORS];
 
+impl Drop for Open {
+    fn drop(&mut self) {
+        // Sums are left on the disk with each descriptor that is closed, not only with the last one.
+        if self.writes {
+            self.file.rest();
+        }
+    }
+}
+
 /// What `rotproof guard run` said.
 struct Setting {
     root: PathBuf,
@@ -156,6 +165,7 @@ pub fn store() -> Arc<Store> {
     match Store::open(&setting.root, setting.folder.as_deref()) {
         Ok(store) => {
             store.set_mirror(setting.mirror.clone());
+            store.keep_written();
             *known = Some(Arc::clone(&store));
             store
         }
@@ -347,10 +357,6 @@ pub fn before_fork() {
     }
     INSIDE.set(true);
     let store = STORE.lock().clone();
-    // The child would have to lock each of them once more.
-    if let Some(store) = &store {
-        store.let_go(std::time::Duration::ZERO);
-    }
     *FOR_CHILD.lock() = store.map(|store| store.before_fork());
 }
 

@@ -14,10 +14,11 @@ use rotproof_block::{Error, ErrorKind, Result};
 
 use crate::clock;
 use crate::format::{Entry, EntryPage, Header, Pair, REGIONS};
-use crate::home::{KnownAs, UNPROTECTED};
+use crate::home::{Home, KnownAs, UNPROTECTED};
 use crate::live::{Live, flag, has_bit, state};
 use crate::lock::SharedGuard;
 use crate::opened::OpenTable;
+use crate::record::Class;
 use crate::stat::{Identity, Stat, reopen, same};
 use crate::store::{Core, Store};
 use crate::sum::BLOCK_U64;
@@ -119,7 +120,8 @@ impl GuardedFile {
             known.open_again(stat)?;
         }
         if writes && !known.is_opened_to_write && known.writer.get().is_none() {
-            if known.size() > 0 && may_write(descriptor) {
+            let may_write = known.may_write.load(Ordering::Relaxed) || may_write(descriptor);
+            if known.size() > 0 && may_write {
                 // Many a file that may be written to is only read. Who writes has it opened for that.
                 known.may_write.store(true, Ordering::Relaxed);
             } else {
@@ -128,10 +130,10 @@ impl GuardedFile {
                 let _ = known.writer.set(writer);
             }
         }
-        // Who writes leaves the table behind when it is closed; who reads alone will often read again.
+        // Who writes leaves the sums behind when it is closed; who reads alone will often read again.
         if stat.links > 0 && !known.is_opened_to_write && known.writer.get().is_none() {
             store.kept.keep(&known);
-        } else if known.is_kept.load(Ordering::Relaxed) {
+        } else if known.is_kept.load(Ordering::Relaxed) && !store.keeps_written() {
             store.kept.let_go(stat.inode);
         }
         Ok(known)
@@ -331,7 +333,9 @@ impl GuardedFile {
         }
         let opened = reopen(self.file.as_raw_fd(), libc::O_RDWR)?;
         let writer = self.writer.get_or_init(|| opened);
-        self.store.kept.let_go(self.inode);
+        if !self.store.keeps_written() {
+            self.store.kept.let_go(self.inode);
+        }
         Ok(writer)
     }
 
@@ -408,6 +412,14 @@ impl GuardedFile {
         let (arena, room) = (&self.store.arena, self.live.room());
         let door = self.live.head().door.lock();
         let is_last = !arena.is_held_twice(room) && !arena.has_others(room)?;
+        if !is_last
+            && self.live.is_ready()
+            && self.live.head().cut.load(Ordering::Relaxed) == 0
+            && self.is_dirty()
+        {
+            // Others may stay for long.
+            let _ = self.store_unsynced();
+        }
         let is_left = is_last && (!self.live.is_ready() || self.leave_sums().unwrap_or(false));
         if is_left {
             self.live.set_left();
@@ -418,13 +430,39 @@ impl GuardedFile {
         arena.leave(room, is_left).map(drop)
     }
 
+    /// A program has closed what it may have written: the sums are left on the disk, as when the last one closes the file, and
+    /// it is kept attached, since who writes a file will often read it. For who has called
+    /// [`crate::store::Core::keep_written`], and calls this for each descriptor that could be written to.
+    pub fn rest(self: &Arc<Self>) {
+        let head = self.live.head();
+        if self.is_dirty() {
+            let has_gone = self.stat().map_or(true, |stat| stat.links == 0);
+            // A table that was cut is left by the last one, who has it for itself.
+            let is_cut = head.cut.load(Ordering::Relaxed) != 0 && self.home() == Home::Table;
+            if has_gone || is_cut || self.store_unsynced().is_err() {
+                self.store.kept.let_go(self.inode);
+                return;
+            }
+        }
+        self.store.kept.keep(self);
+    }
+
     /// Whether nothing is lost when the memory is given up.
     fn leave_sums(&self) -> Result<bool> {
         let stat = self.stat()?;
         if stat.links > 0 {
             return self.leave(stat);
         }
-        self.store.forget_sums(self.inode, |_| true)?;
+        // What a home before this one may still say is of no other file; the next check takes it away.
+        let slots = &self.store.slots;
+        match self.home() {
+            Home::Nowhere => {}
+            Home::Slot(Class::Small) => slots.wipe(Class::Small, self.inode)?,
+            Home::Slot(Class::Medium) => {
+                Class::ALL.into_iter().try_for_each(|class| slots.wipe(class, self.inode))?
+            }
+            Home::Table => self.store.forget_sums(self.inode, |_| true)?,
+        }
         Ok(true)
     }
 }

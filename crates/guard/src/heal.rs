@@ -338,7 +338,7 @@ impl GuardedFile {
             }
             (_, Some(file)) => {
                 clear();
-                self.table.write_header(&file, &self.header(stat.size, stat))
+                self.table.write_header(&file, &self.named_header(stat.size, stat))
             }
             (_, None) => Ok(()),
         }

@@ -83,7 +83,7 @@ impl GuardedFile {
         for (index, entries) in &snapshot.pages {
             self.table.write_entries(&file, *index, entries)?;
         }
-        self.table.write_header(&file, &self.header(snapshot.size, stat))?;
+        self.table.write_header(&file, &self.named_header(snapshot.size, stat))?;
         std::fs::rename(&new, path).doing(doing)?;
         Ok(true)
     }

@@ -100,7 +100,10 @@ pub fn join_session(folder: &Path, alive: &mut File, is_old: bool) -> Result<([u
             // found later under the same name must be the same.
             session.write(alive).and_then(|()| alive.sync_all()).doing(doing)?;
             // Last, since whoever finds it looks whether the session is the one that the guard names.
-            std::fs::write(shared.join(OF), folder.as_os_str().as_encoded_bytes()).doing(doing)?;
+            let of = shared.join("of.new");
+            let absolute = folder.canonicalize().doing(doing)?;
+            std::fs::write(&of, absolute.as_os_str().as_encoded_bytes()).doing(doing)?;
+            std::fs::rename(&of, shared.join(OF)).doing(doing)?;
             clear_left_behind();
             session
         }
@@ -132,6 +135,9 @@ fn clear_left_behind() {
         // One that says nothing is of another version, or is being made.
         let Ok(folder) = std::fs::read(shared.join(OF)) else { continue };
         let folder = Path::new(std::ffi::OsStr::from_bytes(&folder));
+        if !folder.is_absolute() {
+            continue;
+        }
         let named = File::open(folder.join(SESSION)).map(|mut file| Session::read(&mut file));
         let is_named = match named {
             Ok(session) => session.is_none_or(|session| hex(&session.id) == id),

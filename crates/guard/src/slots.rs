@@ -196,12 +196,19 @@ impl Slots {
             FoundSlot::Damaged(..) => true,
         };
         if is_of_it {
-            let zeros = vec![0; class.slot_bytes()];
-            let file = self.file(class, inode)?;
-            let written = file.file.write_all_at(&zeros, Self::place(class, inode));
-            written.doing(|| self.doing("writing", class, inode))?;
+            self.wipe(class, inode)?;
         }
         Ok(is_of_it)
+    }
+
+    /// Empties the slot of an inode, whatever it has.
+    pub fn wipe(&self, class: Class, inode: u64) -> Result<()> {
+        let zeros = [0; Class::Medium.slot_bytes()];
+        let written = self
+            .file(class, inode)?
+            .file
+            .write_all_at(&zeros[..class.slot_bytes()], Self::place(class, inode));
+        written.doing(|| self.doing("writing", class, inode))
     }
 
     /// Makes a copy of an inode's slot that was written reach the device, without a flush. False if a flush of another file

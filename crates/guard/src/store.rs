@@ -89,6 +89,7 @@ pub struct Core {
     is_end_to_end: AtomicBool,
     is_flushed_at_once: bool,
     leaves_out_marks: AtomicBool,
+    keeps_written: AtomicBool,
     /// What was verified and what came of it, in this process.
     pub counts: Counts,
 }
@@ -190,6 +191,7 @@ impl Store {
             mirror: Mutex::default(),
             is_end_to_end: AtomicBool::new(false),
             leaves_out_marks: AtomicBool::new(false),
+            keeps_written: AtomicBool::new(false),
             counts: Counts::default(),
         }))))
     }
@@ -260,6 +262,16 @@ impl Core {
     #[doc(hidden)]
     pub fn leave_out_marks(&self) {
         self.leaves_out_marks.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on files that were written stay attached too when they are closed: whoever opened one calls
+    /// [`GuardedFile::rest`] before it lets go of it.
+    pub fn keep_written(&self) {
+        self.keeps_written.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn keeps_written(&self) -> bool {
+        self.keeps_written.load(Ordering::Relaxed)
     }
 
     pub(crate) fn leaves_out_marks(&self) -> bool {
@@ -342,7 +354,9 @@ impl Core {
     /// them away. `birth` is when its inode was born: if that has another life by now, nothing is taken from that one.
     pub fn deleted(&self, inode: u64, birth: Moment) -> Result<()> {
         if self.known(inode).is_some_and(|file| file.is_kept()) {
+            // Whoever closes it last takes its sums away, which may be this.
             self.kept.let_go(inode);
+            return Ok(());
         }
         self.arena.with(inode, |is_open| {
             if is_open { Ok(()) } else { self.forget_sums(inode, |header| header.birth == birth) }

@@ -441,7 +441,7 @@ impl GuardedFile {
         for (index, entries) in &snapshot.pages {
             self.table.write_entries(table.file(), *index, entries)?;
         }
-        let header = self.header(snapshot.size, stat);
+        let header = self.named_header(snapshot.size, stat);
         self.table.write_header(table.file(), &header)?;
         self.set_home(Home::Table);
         Ok(header)
@@ -458,6 +458,12 @@ impl GuardedFile {
     pub(crate) fn stat(&self) -> Result<Stat> {
         use rotproof_block::error::IoContext;
         Stat::of(self.file.as_raw_fd()).doing(|| format!("looking at {}", self.name()))
+    }
+
+    /// The next header of a table, which says where the file is.
+    pub(crate) fn named_header(&self, size: u64, stat: Stat) -> Header {
+        let name = self.current_name().into_os_string().into_encoded_bytes();
+        Header { name, ..self.header(size, stat) }
     }
 
     /// The next header.
@@ -478,7 +484,7 @@ impl GuardedFile {
             is_foreign: bits & state::FOREIGN != 0,
             region_shift: head.region_shift.load(Ordering::Relaxed) as u8,
             regions: Box::new([0; REGIONS / 64]),
-            name: self.current_name().into_os_string().into_encoded_bytes(),
+            name: Vec::new(),
         };
         self.copy_marks(&mut header);
         header
@@ -515,7 +521,7 @@ impl GuardedFile {
             Home::Table => {
                 let Some(file) = self.table.open()? else { return Ok(()) };
                 clear();
-                self.table.write_header(&file, &self.header(self.size(), stat))
+                self.table.write_header(&file, &self.named_header(self.size(), stat))
             }
         }
     }
