@@ -40,6 +40,13 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     scans(effort, folder, found)
 }
 
+/// What hangs on the cost of small files.
+pub fn run_small(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    let folder = machine::folder_on_disk()?;
+    small_files(effort, folder.path(), found)?;
+    personalities(effort, folder.path(), found)
+}
+
 fn doing<T>(done: std::io::Result<T>) -> Result<T> {
     done.doing(|| "measuring the guard".to_owned())
 }
@@ -260,7 +267,7 @@ fn writes(effort: Effort, folder: &Path, found: &mut dyn FnMut(Figure)) -> Resul
     Ok(())
 }
 
-/// Files are made, written and closed: each has a table.
+/// Files are made, written and closed.
 fn small_files(effort: Effort, folder: &Path, found: &mut dyn FnMut(Figure)) -> Result<()> {
     let store = guarded(folder, "small", Algorithm::Xor64, Algorithm::Xxh3, None)?;
     let data = vec![5; 16 << 10];

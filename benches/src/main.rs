@@ -170,6 +170,11 @@ const BENCHMARKS: &[Benchmark] = &[
         run: guard::run,
     },
     Benchmark {
+        name: "guard-small",
+        about: "of `guard`: small files and the loads of files alone",
+        run: guard::run_small,
+    },
+    Benchmark {
         name: "soak",
         about: "ten thousand lives of volumes, and the states that a loss of power leaves of one, drawn from seeds",
         run: soak::run,

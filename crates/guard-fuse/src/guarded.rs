@@ -110,7 +110,8 @@ impl Guarded {
             && self.guards(&stat)
         {
             // A table that stays is removed by the next check.
-            let _ = self.store.deleted(stat.st_ino);
+            let birth = rotproof_guard::stat::Stat::of(removed.as_raw_fd()).map(|stat| stat.birth);
+            let _ = birth.map(|birth| self.store.deleted(stat.st_ino, birth));
         }
     }
 

@@ -5,7 +5,9 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use libc::mode_t;
 
-use crate::guarded::{done, forget, guarded, is_inside, is_on, is_ours, known_between, set_ours, within};
+use crate::guarded::{
+    self, done, forget, guarded, is_inside, is_on, is_ours, known_between, set_ours, within,
+};
 use crate::raw::{self, call};
 use crate::streams;
 
@@ -24,7 +26,7 @@ pub unsafe fn open_at(folder: c_int, path: *const c_char, flags: c_int, mode: mo
     if opened < 0 {
         return opened;
     }
-    forget(opened);
+    guarded::opened(opened, kept);
     if cuts && !cut(opened) {
         let errno = raw::errno();
         close_one(opened);
@@ -37,7 +39,7 @@ pub unsafe fn open_at(folder: c_int, path: *const c_char, flags: c_int, mode: mo
 /// Cuts what was opened to nothing, if it is a file. False with `errno` if that fails.
 fn cut(opened: c_int) -> bool {
     match guarded(opened) {
-        Ok(Some(open)) => done(within(move || open.file.set_size(0))) == 0,
+        Ok(Some(open)) => done(within(move || open.file.cut_opened())) == 0,
         Ok(None) => {
             let errno = raw::errno();
             // Devices and pipes cannot be cut, and `open` does not mind.

@@ -8,7 +8,7 @@ use std::ffi::{CStr, OsStr, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -49,11 +49,23 @@ pub struct Open {
 
 struct Slot {
     kind: AtomicU8,
+    /// The flags with which it was opened; -1 if nobody knows.
+    flags: AtomicI32,
     open: Mutex<Option<Arc<Open>>>,
 }
 
-static TABLE: [Slot; DESCRIPTORS] =
-    [const { Slot { kind: AtomicU8::new(kind::UNKNOWN), open: Mutex::new(None) } }; DESCRIPTORS];
+static TABLE: [Slot; DESCRIPTORS] = [const {
+    Slot { kind: AtomicU8::new(kind::UNKNOWN), flags: AtomicI32::new(-1), open: Mutex::new(None) }
+}; DESCRIPTORS];
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // Sums are left on the disk with each descriptor that is closed, not only with the last one.
+        if self.writes {
+            self.file.rest();
+        }
+    }
+}
 
 /// What `rotproof guard run` said.
 struct Setting {
@@ -153,6 +165,7 @@ pub fn store() -> Arc<Store> {
     match Store::open(&setting.root, setting.folder.as_deref()) {
         Ok(store) => {
             store.set_mirror(setting.mirror.clone());
+            store.keep_written();
             *known = Some(Arc::clone(&store));
             store
         }
@@ -208,19 +221,32 @@ fn look_at(descriptor: c_int) -> Result<Option<Arc<Open>>, c_int> {
     if !stat.is_file() || stat.device != device() {
         return Ok(None);
     }
-    let link = std::fs::read_link(format!("/proc/self/fd/{descriptor}"));
-    let name = link.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
-    if !is_below(&name) {
-        return Ok(None);
-    }
-    let flags = raw::fcntl(descriptor, libc::F_GETFL, 0);
-    let store = store();
-    if flags < 0 || flags & libc::O_PATH != 0 || name.starts_with(store.folder()) {
+    let remembered = slot(descriptor).map_or(-1, |slot| slot.flags.load(Ordering::Relaxed));
+    let flags = if remembered >= 0 { remembered } else { raw::fcntl(descriptor, libc::F_GETFL, 0) };
+    if flags < 0 || flags & libc::O_PATH != 0 {
         return Ok(None);
     }
     let mode = flags & libc::O_ACCMODE;
     let writes = mode != libc::O_RDONLY;
-    let file = GuardedFile::open(&store, descriptor, writes, &name).map_err(|error| {
+    // A file that is open already need not be asked where it is.
+    let store = STORE.lock().clone();
+    let known = store.and_then(|store| GuardedFile::open_known(&store, descriptor, &stat, writes));
+    let opened = match known {
+        Some(known) => known,
+        None => {
+            let link = std::fs::read_link(format!("/proc/self/fd/{descriptor}"));
+            let name = link.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
+            if !is_below(&name) {
+                return Ok(None);
+            }
+            let store = self::store();
+            if name.starts_with(store.folder()) {
+                return Ok(None);
+            }
+            GuardedFile::open_as(&store, descriptor, &stat, writes, &name)
+        }
+    };
+    let file = opened.map_err(|error| {
         tell(&format!("{error}"));
         let source =
             std::error::Error::source(&error).and_then(|source| source.downcast_ref::<std::io::Error>());
@@ -245,11 +271,20 @@ pub fn tell(what: &str) {
 /// A number stands for something else now, or for nothing.
 pub fn forget(descriptor: c_int) {
     let Some(slot) = slot(descriptor) else { return };
+    slot.flags.store(-1, Ordering::Relaxed);
     let was = slot.kind.swap(kind::UNKNOWN, Ordering::AcqRel);
     if was == kind::GUARDED {
         // The file is closed outside of the lock of the slot.
         let open = slot.open.lock().take();
         within(|| drop(open));
+    }
+}
+
+/// A number has come to stand for what was opened with these flags.
+pub fn opened(descriptor: c_int, flags: c_int) {
+    forget(descriptor);
+    if let Some(slot) = slot(descriptor) {
+        slot.flags.store(flags, Ordering::Relaxed);
     }
 }
 
@@ -322,10 +357,6 @@ pub fn before_fork() {
     }
     INSIDE.set(true);
     let store = STORE.lock().clone();
-    // The child would have to lock each of them once more.
-    if let Some(store) = &store {
-        store.let_go(std::time::Duration::ZERO);
-    }
     *FOR_CHILD.lock() = store.map(|store| store.before_fork());
 }
 

@@ -7,38 +7,40 @@ use std::sync::Arc;
 
 use libc::{timespec, timeval, utimbuf};
 use rotproof_guard::GuardedFile;
+use rotproof_guard::format::Moment;
 
 use crate::guarded::{device, is_below, is_inside, is_on, store, within};
 use crate::raw::{self, call};
 
-/// The inode of a file whose name is about to go, if the guard may have a table of it and this is its last name.
+/// A file whose only name goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct LastName {
+    inode: u64,
+    birth: Moment,
+}
+
+/// The file whose name is about to go, if the guard may have a table of it and this is its last name.
 ///
 /// # Safety
 /// `path` ends with zero.
-unsafe fn last_name(folder: c_int, path: *const c_char) -> Option<u64> {
+unsafe fn last_name(folder: c_int, path: *const c_char) -> Option<LastName> {
     if !is_on() || is_inside() {
         return None;
     }
     let errno = raw::errno();
-    // SAFETY: all zeros is a valid value of it.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller's word, and a structure of this frame.
-    let answer = unsafe { call!(SYS_newfstatat, folder, path, &raw mut stat, libc::AT_SYMLINK_NOFOLLOW) };
+    // SAFETY: the caller's word.
+    let stat = unsafe { raw::statx(folder, path, libc::AT_SYMLINK_NOFOLLOW) };
     raw::set_errno(errno);
-    let is_file = answer == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFREG;
-    (is_file && stat.st_nlink == 1 && stat.st_dev == device()).then_some(stat.st_ino)
+    let stat = rotproof_guard::stat::Stat::of_statx(&stat?);
+    let is_last = stat.is_file() && stat.links == 1 && stat.device == device();
+    is_last.then_some(LastName { inode: stat.inode, birth: stat.birth })
 }
 
 /// A file has lost its last name: its table goes, unless somebody has it open.
-fn is_gone(inode: Option<u64>) {
-    if let Some(inode) = inode {
-        within(|| {
-            let store = store();
-            if store.table(inode).path().exists() {
-                // One that stays is removed by the next check.
-                let _ = store.deleted(inode);
-            }
-        });
+fn is_gone(name: Option<LastName>) {
+    if let Some(LastName { inode, birth }) = name {
+        // What stays is removed by the next check.
+        within(|| drop(store().deleted(inode, birth)));
     }
 }
 

@@ -88,3 +88,16 @@ pub fn fcntl(descriptor: c_int, command: c_int, argument: libc::c_long) -> c_int
     // SAFETY: commands with pointers come from programs, whose word it is.
     unsafe { call!(SYS_fcntl, descriptor, command, argument) as c_int }
 }
+
+/// `statx` with all that the guard wants to know; `None` with `errno` if it fails.
+///
+/// # Safety
+/// `path` ends with zero.
+pub unsafe fn statx(folder: c_int, path: *const c_char, flags: c_int) -> Option<libc::statx> {
+    // SAFETY: all zeros is a valid value of it.
+    let mut stat: libc::statx = unsafe { std::mem::zeroed() };
+    let mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
+    // SAFETY: the caller's word, and a structure of this frame.
+    let answer = unsafe { call!(SYS_statx, folder, path, flags, mask, &raw mut stat) };
+    (answer == 0).then_some(stat)
+}

@@ -456,7 +456,7 @@ fn work(
 
 /// Removes tables whose files are gone: files that were deleted behind the guard's back.
 fn remove_orphans(store: &Arc<Store>) -> Result<u64> {
-    let tables: Vec<u64> = crate::status::table_inodes(store)?;
+    let known: Vec<u64> = crate::status::known_inodes(store)?;
     store.let_go(Duration::ZERO);
     // Looked for after the tables, so that a file which is made meanwhile is not taken for gone.
     let (files, failed) = files_below(store, store.root());
@@ -466,10 +466,10 @@ fn remove_orphans(store: &Arc<Store>) -> Result<u64> {
     let there: HashSet<u64> = files.iter().map(|file| file.inode).collect();
     let live: HashSet<u64> = store.live_inodes().into_iter().collect();
     let mut removed = 0;
-    for inode in tables.into_iter().filter(|inode| !there.contains(inode) && !live.contains(inode)) {
-        store.exclusively(|| {
-            if store.live_path(inode).exists() { Ok(()) } else { store.table(inode).remove() }
-        })?;
+    for inode in known.into_iter().filter(|inode| !there.contains(inode) && !live.contains(inode)) {
+        store
+            .arena
+            .with(inode, |is_open| if is_open { Ok(()) } else { store.forget_sums(inode, |_| true) })?;
         removed += 1;
     }
     Ok(removed)

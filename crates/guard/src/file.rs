@@ -2,9 +2,8 @@
 //!
 //! What it does is in [`crate::read`], [`crate::write`], [`crate::sync`] and [`crate::heal`].
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,13 +14,15 @@ use rotproof_block::{Error, ErrorKind, Result};
 
 use crate::clock;
 use crate::format::{Entry, EntryPage, Header, Pair, REGIONS};
+use crate::home::{Home, KnownAs, UNPROTECTED};
 use crate::live::{Live, flag, has_bit, state};
-use crate::lock::{SharedGuard, lock_file};
+use crate::lock::SharedGuard;
 use crate::opened::OpenTable;
-use crate::stat::{Stat, keep, reopen, same};
+use crate::record::Class;
+use crate::stat::{Identity, Stat, reopen, same};
 use crate::store::{Core, Store};
 use crate::sum::BLOCK_U64;
-use crate::table::{Found, Table};
+use crate::table::Table;
 use crate::view::View;
 
 /// The smallest region of which is marked that it is being changed.
@@ -32,15 +33,13 @@ pub struct GuardedFile {
     pub(crate) store: Arc<Core>,
     pub(crate) pair: Pair,
     pub(crate) inode: u64,
-    pub(crate) birth: crate::format::Moment,
+    pub(crate) identity: Identity,
     pub(crate) file: File,
     /// Whether `file` is to be written to as well; otherwise `writer` is, once somebody wants to.
     is_opened_to_write: bool,
     writer: OnceLock<File>,
     direct: OnceLock<Option<File>>,
     pub(crate) live: Live,
-    /// What says that this process uses it: of its own after a fork, else the opening of the live table.
-    attached: Mutex<Option<File>>,
     is_kept: AtomicBool,
     /// Somebody opened it for writing, and it is to be opened so once that is wanted.
     may_write: AtomicBool,
@@ -76,8 +75,18 @@ impl GuardedFile {
     ///
     /// Fails with [`ErrorKind::Unsupported`] if it is no regular file on the file system of the guard.
     pub fn open(store: &Arc<Store>, descriptor: RawFd, writes: bool, name: &Path) -> Result<Arc<Self>> {
-        let doing = || format!("opening {}", name.display());
-        let stat = Stat::of(descriptor).doing(doing)?;
+        let stat = Stat::of(descriptor).doing(|| format!("opening {}", name.display()))?;
+        Self::open_as(store, descriptor, &stat, writes, name)
+    }
+
+    /// [`GuardedFile::open`] for who has just looked what the descriptor stands for.
+    pub fn open_as(
+        store: &Arc<Store>,
+        descriptor: RawFd,
+        stat: &Stat,
+        writes: bool,
+        name: &Path,
+    ) -> Result<Arc<Self>> {
         if !stat.is_file() || stat.device != store.device() {
             let what = format!("{} is no file that this guard protects", name.display());
             return Err(Error::new(ErrorKind::Unsupported, what));
@@ -85,15 +94,34 @@ impl GuardedFile {
         let store = store.core();
         let known = match store.known(stat.inode) {
             Some(known) => known,
-            None => store.remember(&Arc::new(Self::attach(store, descriptor, writes, name)?)),
+            None => store.remember(&Arc::new(Self::attach(store, descriptor, writes, name, *stat)?)),
         };
+        known.join(descriptor, *stat, writes)
+    }
+
+    /// [`GuardedFile::open_as`] of a file that this process has open already, or keeps attached; `None` of others.
+    pub fn open_known(
+        store: &Arc<Store>,
+        descriptor: RawFd,
+        stat: &Stat,
+        writes: bool,
+    ) -> Option<Result<Arc<Self>>> {
+        let known = (stat.device == store.device()).then(|| store.known(stat.inode))??;
+        Some(known.join(descriptor, *stat, writes))
+    }
+
+    fn join(self: Arc<Self>, descriptor: RawFd, stat: Stat, writes: bool) -> Result<Arc<Self>> {
+        let known = self;
+        let store = Arc::clone(&known.store);
+        let doing = || format!("opening {}", known.name());
         if known.size() != stat.size {
             known.notice_size()?;
         } else if known.is_kept.load(Ordering::Relaxed) && Arc::strong_count(&known) == 2 {
             known.open_again(stat)?;
         }
         if writes && !known.is_opened_to_write && known.writer.get().is_none() {
-            if known.size() > 0 && may_write(descriptor) {
+            let may_write = known.may_write.load(Ordering::Relaxed) || may_write(descriptor);
+            if known.size() > 0 && may_write {
                 // Many a file that may be written to is only read. Who writes has it opened for that.
                 known.may_write.store(true, Ordering::Relaxed);
             } else {
@@ -102,68 +130,74 @@ impl GuardedFile {
                 let _ = known.writer.set(writer);
             }
         }
-        // Who writes leaves the table behind when it is closed; who reads alone will often read again.
+        // Who writes leaves the sums behind when it is closed; who reads alone will often read again.
         if stat.links > 0 && !known.is_opened_to_write && known.writer.get().is_none() {
             store.kept.keep(&known);
-        } else if known.is_kept.load(Ordering::Relaxed) {
+        } else if known.is_kept.load(Ordering::Relaxed) && !store.keeps_written() {
             store.kept.let_go(stat.inode);
         }
         Ok(known)
     }
 
-    fn attach(store: &Arc<Core>, descriptor: RawFd, writes: bool, name: &Path) -> Result<Self> {
+    fn attach(store: &Arc<Core>, descriptor: RawFd, writes: bool, name: &Path, stat: Stat) -> Result<Self> {
         let doing = || format!("opening {}", name.display());
         // One opening for reading and writing, where there may be one.
-        let is_new = writes && Stat::of(descriptor).is_ok_and(|stat| stat.size == 0);
+        let is_new = writes && stat.size == 0;
         let both = if is_new { reopen(descriptor, libc::O_RDWR).ok() } else { None };
         let is_opened_to_write = both.is_some();
         let file = match both {
             Some(both) => both,
             None => reopen(descriptor, libc::O_RDONLY).or_else(|_| same(descriptor, false)).doing(doing)?,
         };
-        // A file that fails to open is closed once others may open and close again.
-        let (opened, filled) = store.exclusively(|| {
+        let identity = Identity::of(&file, &stat);
+        let room = store.arena.claim(stat.inode, identity)?;
+        let live = match Live::new(&store.arena, room, store.live_path(stat.inode)) {
+            Ok(live) => live,
+            Err(error) => {
+                store.arena.leave(room, true)?;
+                return Err(error);
+            }
+        };
+        let name = name.strip_prefix(store.root()).unwrap_or(name);
+        let opened = Self {
+            pair: store.settings().pair,
+            table: store.table(stat.inode),
+            store: Arc::clone(store),
+            inode: stat.inode,
+            identity,
+            file,
+            is_opened_to_write,
+            writer: OnceLock::new(),
+            direct: OnceLock::new(),
+            live,
+            is_kept: AtomicBool::new(false),
+            may_write: AtomicBool::new(false),
+            since: AtomicU64::new(1),
+            view: View::new(),
+            opened: Mutex::new(None),
+            name: Mutex::new(name.to_string_lossy().into_owned()),
+        };
+        // Whoever leaves the file, and may be the last one, is waited for.
+        let door = opened.live.head().door.lock();
+        if !opened.live.is_ready() {
+            opened.live.empty(door.is_orphaned)?;
             // Looked at here: whoever closed it a moment ago may have written to it before.
             let stat = Stat::of(descriptor).doing(doing)?;
-            let path = store.live_path(stat.inode);
-            let shared = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o666)
-                .open(&path)
-                .doing(|| format!("opening {}", path.display()))?;
-            let shared = keep(shared);
-            lock_file(&shared, libc::LOCK_SH, doing)?;
-            let live = Live::new(shared, blocks_of(stat.size))?;
-            let name = name.strip_prefix(store.root()).unwrap_or(name);
-            let opened = Self {
-                pair: store.settings().pair,
-                table: store.table(stat.inode),
-                store: Arc::clone(store),
-                inode: stat.inode,
-                birth: stat.birth,
-                file,
-                is_opened_to_write,
-                writer: OnceLock::new(),
-                direct: OnceLock::new(),
-                live,
-                attached: Mutex::new(None),
-                is_kept: AtomicBool::new(false),
-                may_write: AtomicBool::new(false),
-                since: AtomicU64::new(1),
-                view: View::new(),
-                opened: Mutex::new(None),
-                name: Mutex::new(name.to_string_lossy().into_owned()),
-            };
-            let filled = if opened.live.is_ready() { Ok(()) } else { opened.fill_head(stat) };
-            if filled.is_ok() {
-                opened.live.set_ready();
+            let filled = opened.make_room(blocks_of(stat.size)).and_then(|()| opened.fill_head(stat));
+            if let Err(error) = filled {
+                opened.live.set_left();
+                drop(door);
+                return Err(error);
             }
-            Ok((opened, filled))
-        })?;
-        filled.map(|()| opened)
+            opened.live.set_ready();
+        }
+        drop(door);
+        Ok(opened)
+    }
+
+    /// Room in memory for so many blocks.
+    pub(crate) fn make_room(&self, blocks: u64) -> Result<()> {
+        self.live.make_room(&self.store.arena, blocks)
     }
 
     /// The file has another size than any guard gave it: somebody changed it behind the guard's back.
@@ -202,50 +236,44 @@ impl GuardedFile {
         Ok(())
     }
 
+    /// Whether it is kept attached.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.is_kept.load(Ordering::Relaxed)
+    }
+
     /// Notes whether it is kept attached, and says whether it was.
     pub(crate) fn set_kept(&self, is_kept: bool) -> bool {
         self.is_kept.swap(is_kept, Ordering::Relaxed)
     }
 
-    /// Looks up what the table on the disk says of the file as a whole.
+    /// Looks up what the disk says of the file as a whole.
     fn fill_head(&self, stat: Stat) -> Result<()> {
         let head = self.live.head();
-        head.writers.prepare()?;
-        head.syncers.prepare()?;
         head.size.store(stat.size, Ordering::Relaxed);
         head.seen.store(stat.modified_nanoseconds(), Ordering::Relaxed);
         head.mark_ahead.store(1, Ordering::Relaxed);
-        let opened = self.table.open()?;
-        let is_there = opened.is_some();
-        let found = match opened {
-            None => Found::Nothing,
-            Some(file) => self.table.header(&file)?,
-        };
-        let guard = self.store.settings().id;
         let region_shift =
             REGION_SHIFT_MIN.max((stat.size / REGIONS as u64).checked_ilog2().map_or(0, |log| log + 1));
         head.region_shift.store(region_shift.into(), Ordering::Relaxed);
-        match found {
-            Found::Header(header) if header.birth == stat.birth && header.guard == guard => {
-                self.take_header(&header, stat)
+        let known = self.look_up(&stat)?;
+        self.set_home(known.home);
+        match known.what {
+            KnownAs::Table(header) => self.take_header(&header, stat, false),
+            KnownAs::Record(record) => {
+                self.protect(record.protected);
+                head.durable.store(record.header.size, Ordering::Relaxed);
+                let is_complete = if record.header.is_complete { state::COMPLETE } else { 0 };
+                head.state.store(is_complete, Ordering::Relaxed);
+                self.load_record(&record.entries, record.is_whole)?;
+                self.take_header(&record.header, stat, !record.is_whole)
             }
-            Found::Damaged(crate::format::Damage::Version(version)) => {
-                let what = format!(
-                    "{} was written by a newer Rotproof (format {version}); use that one",
-                    self.table.path().display()
-                );
-                Err(Error::new(ErrorKind::Unsupported, what))
-            }
-            Found::Damaged(_) => {
-                // The pages may still be read; what they say is believed as far as it fits.
+            KnownAs::Damaged(entries) => {
+                // What entries say is believed as far as it fits.
                 head.durable.store(stat.size, Ordering::Relaxed);
-                Ok(())
+                head.protected.store(UNPROTECTED, Ordering::Relaxed);
+                self.load_record(&entries, false)
             }
-            Found::Header(_) | Found::Nothing => {
-                // Of another file that once had this inode, or nothing: the file is new, or was never taken in.
-                if is_there {
-                    self.table.remove()?;
-                }
+            KnownAs::Nothing => {
                 let is_new = stat.size == 0;
                 head.state.store(if is_new { state::COMPLETE } else { 0 }, Ordering::Relaxed);
                 Ok(())
@@ -253,7 +281,7 @@ impl GuardedFile {
         }
     }
 
-    fn take_header(&self, header: &Header, stat: Stat) -> Result<()> {
+    fn take_header(&self, header: &Header, stat: Stat, is_torn: bool) -> Result<()> {
         let head = self.live.head();
         head.generation.store(header.generation, Ordering::Relaxed);
         head.region_shift.store(header.region_shift.into(), Ordering::Relaxed);
@@ -272,7 +300,7 @@ impl GuardedFile {
         }
         head.state.store(bits, Ordering::Relaxed);
         if crashed {
-            self.recover(header, stat, differs || header.is_unsynced)?;
+            self.recover(header, stat, differs || header.is_unsynced || is_torn)?;
         }
         Ok(())
     }
@@ -305,7 +333,9 @@ impl GuardedFile {
         }
         let opened = reopen(self.file.as_raw_fd(), libc::O_RDWR)?;
         let writer = self.writer.get_or_init(|| opened);
-        self.store.kept.let_go(self.inode);
+        if !self.store.keeps_written() {
+            self.store.kept.let_go(self.inode);
+        }
         Ok(writer)
     }
 
@@ -329,24 +359,28 @@ impl GuardedFile {
     pub(crate) fn load(&self, block: u64) -> Result<()> {
         let per_page = self.pair.entries();
         let index = block / per_page;
+        let durable = blocks_of(self.live.head().durable.load(Ordering::Relaxed));
+        let page = if index * per_page < durable { self.page_on_disk(index)? } else { EntryPage::Absent };
+        self.fill_entries(index * per_page..(index + 1) * per_page, &page);
+        Ok(())
+    }
+
+    /// Fills the entries of blocks that nobody has looked up yet from what the disk says of them.
+    pub(crate) fn fill_entries(&self, blocks: std::ops::Range<u64>, page: &EntryPage) {
         let head = self.live.head();
         let durable = blocks_of(head.durable.load(Ordering::Relaxed));
         let is_complete = head.state.load(Ordering::Relaxed) & state::COMPLETE != 0;
-        let page = match self.table.open()? {
-            Some(file) if index * per_page < durable => self.table.entries(&file, index)?,
-            _ => EntryPage::Absent,
-        };
         let absent = if is_complete { Entry::Zeros } else { Entry::Unknown };
-        for (at, block) in (index * per_page..(index + 1) * per_page).enumerate() {
+        for (at, block) in blocks.enumerate() {
             let Some(entry) = self.live.entry(block) else { break };
             if entry.flags.load(Ordering::Acquire) & flag::LOADED != 0 {
                 continue;
             }
-            let (found, doubt) = match &page {
+            let (found, doubt) = match page {
                 _ if block >= durable => (absent, 0),
                 EntryPage::Absent => (absent, 0),
-                EntryPage::Whole(entries) => (entries[at], 0),
-                EntryPage::Damaged(entries) => (entries[at], flag::DOUBTFUL),
+                EntryPage::Whole(entries) => (entries.get(at).copied().unwrap_or(absent), 0),
+                EntryPage::Damaged(entries) => (entries.get(at).copied().unwrap_or(absent), flag::DOUBTFUL),
             };
             let mut flags = flag::LOADED | doubt;
             if let Some(sums) = self.pair.sums_of(found) {
@@ -357,12 +391,11 @@ impl GuardedFile {
             entry.verified.store(0, Ordering::Relaxed);
             entry.flags.store(flags, Ordering::Release);
         }
-        Ok(())
     }
 
     /// [`GuardedFile::load`] if it was not done yet, and room for the block.
     pub(crate) fn ensure(&self, block: u64) -> Result<()> {
-        self.live.make_room(block + 1)?;
+        self.make_room(block + 1)?;
         if self.live.at(block).flags.load(Ordering::Acquire) & flag::LOADED == 0 {
             self.load(block)?;
         }
@@ -374,53 +407,70 @@ impl GuardedFile {
         has_bit(&self.live.head().marked, region)
     }
 
-    /// See [`Store::in_child`].
-    pub(crate) fn replace_attached(&self, again: File) {
-        *self.attached.lock() = Some(keep(again));
+    /// Leaves what is known on the disk if this is the last one who has the file open.
+    fn detach(&self) -> Result<()> {
+        let (arena, room) = (&self.store.arena, self.live.room());
+        let door = self.live.head().door.lock();
+        let is_last = !arena.is_held_twice(room) && !arena.has_others(room)?;
+        if !is_last
+            && self.live.is_ready()
+            && self.live.head().cut.load(Ordering::Relaxed) == 0
+            && self.is_dirty()
+        {
+            // Others may stay for long.
+            let _ = self.store_unsynced();
+        }
+        let is_left = is_last && (!self.live.is_ready() || self.leave_sums().unwrap_or(false));
+        if is_left {
+            self.live.set_left();
+        }
+        // What is not on the disk yet stays in memory for whoever opens the file next. Who waits at the door finds the room
+        // left, and fills it anew.
+        drop(door);
+        arena.leave(room, is_left).map(drop)
     }
 
-    /// Leaves the table on the disk as the last process leaves it.
-    fn detach(&self) -> Result<()> {
-        if self.is_dirty() && self.live.head().cut.load(Ordering::Relaxed) == 0 {
-            // With others free to open and close; whatever comes of it, the last one looks again.
-            let stat = Stat::of(self.file.as_raw_fd());
-            if self.live.is_ready() && stat.is_ok_and(|stat| stat.links > 0) {
-                let _ = self.store_unsynced();
+    /// A program has closed what it may have written: the sums are left on the disk, as when the last one closes the file, and
+    /// it is kept attached, since who writes a file will often read it. For who has called
+    /// [`crate::store::Core::keep_written`], and calls this for each descriptor that could be written to.
+    pub fn rest(self: &Arc<Self>) {
+        let head = self.live.head();
+        if self.is_dirty() {
+            let has_gone = self.stat().map_or(true, |stat| stat.links == 0);
+            // A table that was cut is left by the last one, who has it for itself.
+            let is_cut = head.cut.load(Ordering::Relaxed) != 0 && self.home() == Home::Table;
+            if has_gone || is_cut || self.store_unsynced().is_err() {
+                self.store.kept.let_go(self.inode);
+                return;
             }
         }
-        self.store.exclusively(|| {
-            let attached = self.attached.lock();
-            let attached = attached.as_ref().unwrap_or(self.live.file());
-            let doing = || format!("closing {}", self.name());
-            if !lock_file(attached, libc::LOCK_EX | libc::LOCK_NB, doing)? {
-                return Ok(());
+        self.store.kept.keep(self);
+    }
+
+    /// Whether nothing is lost when the memory is given up.
+    fn leave_sums(&self) -> Result<bool> {
+        let stat = self.stat()?;
+        if stat.links > 0 {
+            return self.leave(stat);
+        }
+        // What a home before this one may still say is of no other file; the next check takes it away.
+        let slots = &self.store.slots;
+        match self.home() {
+            Home::Nowhere => {}
+            Home::Slot(Class::Small) => slots.wipe(Class::Small, self.inode)?,
+            Home::Slot(Class::Medium) => {
+                Class::ALL.into_iter().try_for_each(|class| slots.wipe(class, self.inode))?
             }
-            let stat = Stat::of(self.file.as_raw_fd()).doing(doing)?;
-            let path = self.store.live_path(self.inode);
-            if !self.live.is_ready() {
-                // It failed to open; nothing is known of it.
-            } else if stat.links == 0 {
-                self.table.remove()?;
-            } else if !self.leave(stat)? {
-                // What is not on the disk yet stays in memory for whoever opens the file next.
-                return Ok(());
-            }
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    Err(error).doing(|| format!("removing {}", path.display()))
-                }
-                _ => Ok(()),
-            }
-        })
+            Home::Table => self.store.forget_sums(self.inode, |_| true)?,
+        }
+        Ok(true)
     }
 }
 
 impl Drop for GuardedFile {
     fn drop(&mut self) {
+        self.store.forget_file(self.inode);
         // What could not be left on the disk is still in memory, and nobody is here to be told.
         let _ = self.detach();
-        // Said, and not left to closing: a process that another thread starts at this moment has the opening too.
-        let attached = self.attached.get_mut().as_ref().unwrap_or(self.live.file());
-        let _ = lock_file(attached, libc::LOCK_UN, String::new);
     }
 }

@@ -4,8 +4,11 @@
 
 use crate::sum::{Algorithm, Sum};
 
-/// Version of the format.
-pub const VERSION: u32 = 1;
+/// Version of the format that is written.
+pub const VERSION: u32 = 2;
+
+/// The oldest version that is read. It has tables only: [`crate::record`] is new in 2.
+pub const VERSION_MIN: u32 = 1;
 
 /// Bytes of every page: of the settings, of a header, of entries.
 pub const PAGE: usize = 4096;
@@ -121,7 +124,7 @@ const UNKNOWN_WORD: u64 = u64::MAX;
 
 impl Entry {
     /// Writes it. Sums of 128 zeros or ones would look like one of the other two: of a block that is not zeros, one in 2^127.
-    fn write(self, into: &mut [u8]) {
+    pub(crate) fn write(self, into: &mut [u8]) {
         let (light, strong) = match self {
             Self::Unknown => (UNKNOWN_WORD, [UNKNOWN_WORD; 4]),
             Self::Zeros => (0, [0; 4]),
@@ -133,7 +136,7 @@ impl Entry {
         }
     }
 
-    fn read(from: &[u8]) -> Self {
+    pub(crate) fn read(from: &[u8]) -> Self {
         let words = from.as_chunks::<8>().0;
         if words.iter().all(|word| *word == [0; 8]) {
             return Self::Zeros;
@@ -160,6 +163,8 @@ pub struct Settings {
     pub switch_seconds: Option<u32>,
     /// When it was made, seconds since 1970.
     pub made: u64,
+    /// Version of the format that the guard has.
+    pub version: u32,
 }
 
 impl Settings {
@@ -167,7 +172,7 @@ impl Settings {
     pub fn to_page(&self) -> [u8; PAGE] {
         let mut page = Writer::new();
         page.bytes(&SETTINGS_MAGIC);
-        page.u32(VERSION);
+        page.u32(self.version);
         page.u8(self.pair.light.number());
         page.u8(self.pair.strong.number());
         page.u8(u8::from(self.switch_seconds.is_some()));
@@ -181,7 +186,7 @@ impl Settings {
 
     /// From a page.
     pub fn of_page(page: &[u8; PAGE]) -> Result<Self, Damage> {
-        let mut page = Reader::of_sealed(page, SETTINGS_MAGIC)?;
+        let (mut page, version) = Reader::of_sealed(page, SETTINGS_MAGIC)?;
         let light = Algorithm::from_number(page.u8()).ok_or(Damage::Value("the light checksum"))?;
         let strong = Algorithm::from_number(page.u8()).ok_or(Damage::Value("the strong checksum"))?;
         if light.words() != 1 {
@@ -199,6 +204,7 @@ impl Settings {
             pair: Pair { light, strong },
             switch_seconds: is_dynamic.then_some(seconds),
             made,
+            version,
         })
     }
 }
@@ -223,6 +229,9 @@ pub struct Header {
     pub inode: u64,
     /// When the inode was born; an inode that was born at another time is another file. Zeros where nobody knows.
     pub birth: Moment,
+    /// What the file system counts the uses of the inode by, where it says that: another number is another file, also if both
+    /// were born in one tick of the clock.
+    pub reuse: Option<u32>,
     /// The session that wrote this last.
     pub session: [u8; 16],
     /// Bytes of the file when it was last made durable.
@@ -256,7 +265,8 @@ impl Header {
         page.u32(VERSION);
         page.u8(u8::from(self.is_unsynced)
             | u8::from(self.is_complete) << 1
-            | u8::from(self.is_foreign) << 2);
+            | u8::from(self.is_foreign) << 2
+            | u8::from(self.reuse.is_some()) << 3);
         page.u8(self.region_shift);
         let name = &self.name[..self.name.len().min(NAME_MAX)];
         page.bytes(&(name.len() as u16).to_le_bytes());
@@ -269,6 +279,7 @@ impl Header {
         page.u64(self.modified.seconds.cast_unsigned());
         page.bytes(&self.session);
         page.u64(self.size);
+        page.u32(self.reuse.unwrap_or(0));
         debug_assert!(page.at <= NAME_AT);
         page.at = NAME_AT;
         page.bytes(name);
@@ -279,7 +290,7 @@ impl Header {
 
     /// From a page.
     pub fn of_page(page: &[u8; PAGE]) -> Result<Self, Damage> {
-        let mut page = Reader::of_sealed(page, HEADER_MAGIC)?;
+        let (mut page, _) = Reader::of_sealed(page, HEADER_MAGIC)?;
         let flags = page.u8();
         let region_shift = page.u8();
         if !(12..=48).contains(&region_shift) {
@@ -298,6 +309,7 @@ impl Header {
         let modified = Moment { seconds: page.u64().cast_signed(), nanoseconds };
         let session = page.array();
         let size = page.u64();
+        let reuse = page.u32();
         let name = page.bytes[NAME_AT..NAME_AT + name_length].to_vec();
         page.at = REGIONS_AT;
         let regions = Box::new(std::array::from_fn(|_| page.u64()));
@@ -306,6 +318,7 @@ impl Header {
             guard,
             inode,
             birth,
+            reuse: (flags & 8 != 0).then_some(reuse),
             session,
             size,
             modified,
@@ -360,7 +373,7 @@ pub fn entries_of(pair: Pair, inode: u64, index: u64, page: &[u8; PAGE]) -> Entr
     unsealed[PAGE_SUM_AT..PAGE_SUM_AT + 8].fill(0);
     let is_sealed = Algorithm::Xxh3.of(&unsealed).word().to_le_bytes() == page[PAGE_SUM_AT..PAGE_SUM_AT + 8];
     let is_this = page[..4] == PAGE_MAGIC
-        && page[4..8] == VERSION.to_le_bytes()
+        && (VERSION_MIN..=VERSION).any(|version| page[4..8] == version.to_le_bytes())
         && page[8..16] == inode.to_le_bytes()
         && page[16..24] == index.to_le_bytes();
     if is_sealed && is_this { EntryPage::Whole(entries) } else { EntryPage::Damaged(entries) }
@@ -407,7 +420,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Past magic and version.
-    fn of_sealed(bytes: &'a [u8; PAGE], magic: [u8; 8]) -> Result<Self, Damage> {
+    fn of_sealed(bytes: &'a [u8; PAGE], magic: [u8; 8]) -> Result<(Self, u32), Damage> {
         let mut reader = Self { bytes, at: 0 };
         if reader.array::<8>() != magic {
             return Err(Damage::Magic);
@@ -417,7 +430,7 @@ impl<'a> Reader<'a> {
             return Err(Damage::Sum);
         }
         match reader.u32() {
-            VERSION => Ok(reader),
+            version @ VERSION_MIN..=VERSION => Ok((reader, version)),
             other => Err(Damage::Version(other)),
         }
     }
@@ -457,6 +470,7 @@ mod tests {
             guard: [1; 16],
             inode: 12,
             birth: Moment { seconds: 5, nanoseconds: 6 },
+            reuse: Some(8),
             session: [2; 16],
             size: 1 << 40,
             modified: Moment { seconds: -1, nanoseconds: 9 },
@@ -475,7 +489,7 @@ mod tests {
         assert_eq!(Header::of_page(&header.to_page()), Ok(header.clone()));
         assert!(header.is_marked(3 * 64 + 7) && !header.is_marked(0) && !header.is_marked(usize::MAX));
         for switch_seconds in [None, Some(0), Some(92)] {
-            let settings = Settings { id: [3; 16], pair: PAIR, switch_seconds, made: 99 };
+            let settings = Settings { id: [3; 16], pair: PAIR, switch_seconds, made: 99, version: VERSION };
             assert_eq!(Settings::of_page(&settings.to_page()), Ok(settings));
         }
     }

@@ -12,6 +12,7 @@ use crate::clock;
 use crate::counts::add;
 use crate::file::{GuardedFile, blocks_of};
 use crate::format::{Header, Sums};
+use crate::home::Home;
 use crate::journal::What;
 use crate::live::{ERRORS, LiveEntry, WRITE_BLOCKS, flag, set_bit, state};
 use crate::stat::{Stat, set_modified};
@@ -182,7 +183,15 @@ impl GuardedFile {
         if head.state.load(Ordering::Relaxed) & state::FOREIGN != 0 {
             return true;
         }
-        let Ok(stat) = Stat::of(self.file.as_raw_fd()) else { return false };
+        Stat::of(self.file.as_raw_fd()).is_ok_and(|stat| self.is_foreign_by(&stat))
+    }
+
+    /// The same for who has just looked at the file.
+    pub(crate) fn is_foreign_by(&self, stat: &Stat) -> bool {
+        let head = self.live.head();
+        if head.state.load(Ordering::Relaxed) & state::FOREIGN != 0 {
+            return true;
+        }
         let modified = stat.modified_nanoseconds();
         let is_foreign = stat.size != self.size()
             || (modified > head.written.load(Ordering::Relaxed)
@@ -266,7 +275,7 @@ impl GuardedFile {
     pub(crate) fn recover(&self, header: &Header, stat: Stat, is_all: bool) -> Result<()> {
         let blocks = blocks_of(stat.size);
         let durable = blocks_of(header.size);
-        self.live.make_room(blocks)?;
+        self.make_room(blocks)?;
         let mut torn: Option<(u64, u64)> = None;
         let tell = |torn: Option<(u64, u64)>| {
             if let Some((first, count)) = torn {
@@ -315,13 +324,23 @@ impl GuardedFile {
         }
         // All that is there now is on the disk, and was looked at.
         head.state.fetch_and(!state::UNSYNCED, Ordering::Relaxed);
-        if !self.is_dirty()
-            && let Some(file) = self.table.open()?
-        {
+        if self.is_dirty() {
+            return Ok(());
+        }
+        let clear = || {
             head.marked.iter().for_each(|word| word.store(0, Ordering::Relaxed));
             head.seen.store(stat.modified_nanoseconds(), Ordering::Relaxed);
-            self.table.write_header(&file, &self.header(stat.size, stat))?;
+        };
+        match (self.home(), self.table.open()?) {
+            (Home::Slot(class), _) => {
+                clear();
+                self.rewrite_record(class, stat)
+            }
+            (_, Some(file)) => {
+                clear();
+                self.table.write_header(&file, &self.named_header(stat.size, stat))
+            }
+            (_, None) => Ok(()),
         }
-        Ok(())
     }
 }

@@ -19,6 +19,7 @@ const PER_DESCRIPTORS: usize = 16;
 
 struct Entry {
     since: u64,
+    inode: u64,
     file: Arc<GuardedFile>,
 }
 
@@ -47,7 +48,7 @@ impl Kept {
         let mut entries = self.entries.lock();
         let Some(entries_now) = &mut *entries else { return };
         if !file.set_kept(true) {
-            entries_now.push_back(Entry { since: now, file: Arc::clone(file) });
+            entries_now.push_back(Entry { since: now, inode: file.inode(), file: Arc::clone(file) });
         }
         while entries_now.len() > self.max
             || entries_now.front().is_some_and(|entry| now.saturating_sub(entry.since) > KEPT_SECONDS)
@@ -62,7 +63,16 @@ impl Kept {
 
     /// Lets go of one file.
     pub fn let_go(&self, inode: u64) {
-        self.let_go_where(|entry| entry.file.inode() == inode);
+        let entry = {
+            let mut entries = self.entries.lock();
+            let Some(entries) = &mut *entries else { return };
+            let found = entries.iter().position(|entry| entry.inode == inode);
+            found.and_then(|at| entries.remove(at)).inspect(|entry| {
+                entry.file.set_kept(false);
+            })
+        };
+        // Closed outside of the lock.
+        drop(entry);
     }
 
     /// Lets go of those that were opened so long ago.

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use rotproof_block::Result;
 
 use crate::file::{GuardedFile, blocks_of};
+use crate::home::Home;
 use crate::live::{set_bit, state};
 use crate::stat::Stat;
 use crate::table::Found;
@@ -18,25 +19,28 @@ impl GuardedFile {
         drop(self.lock_syncers());
         if !self.is_dirty() {
             self.settle()?;
-            let is_ours = !self.is_foreign();
+            let is_ours = !self.is_foreign_by(&stat);
             if is_ours && stat.modified_nanoseconds() != head.seen.load(Ordering::Relaxed) {
                 self.save_times(stat)?;
             }
             return Ok(true);
         }
         let _writers = self.lock_writers()?;
+        let mut is_anew = false;
         if head.cut.load(Ordering::Relaxed) != 0 {
             let durable = head.durable.load(Ordering::Relaxed);
             let kept = self.size().min(durable);
-            if kept == 0 {
-                return self.leave_anew();
+            is_anew = kept == 0;
+            match (self.home(), self.next_home(self.size(), is_anew)) {
+                (Home::Table, Home::Table) if is_anew => return self.leave_anew(),
+                // The old table must not be believed of what was cut, whatever of all this a crash leaves.
+                (Home::Table, Home::Table) => self.mark_all(blocks_of(self.size()).max(1) - 1)?,
+                // A record is written as a whole, beside the old one.
+                _ => {}
             }
-            // The old table must not be believed of what was cut, whatever of all this a crash leaves.
-            let last = blocks_of(self.size()).max(1) - 1;
-            self.mark_all(last)?;
         }
-        let snapshot = self.snapshot()?;
-        self.save(&snapshot, false)?;
+        let snapshot = self.snapshot(is_anew)?;
+        self.save_as(&snapshot, stat, false)?;
         Ok(true)
     }
 
@@ -59,7 +63,7 @@ impl GuardedFile {
     fn leave_anew(&self) -> Result<bool> {
         use rotproof_block::error::IoContext;
         let head = self.live.head();
-        let mut snapshot = self.snapshot()?;
+        let mut snapshot = self.snapshot(false)?;
         snapshot.cut = None;
         let stat = self.stat()?;
         head.state.fetch_or(state::UNSYNCED, Ordering::Relaxed);
@@ -79,13 +83,16 @@ impl GuardedFile {
         for (index, entries) in &snapshot.pages {
             self.table.write_entries(&file, *index, entries)?;
         }
-        self.table.write_header(&file, &self.header(snapshot.size, stat))?;
+        self.table.write_header(&file, &self.named_header(snapshot.size, stat))?;
         std::fs::rename(&new, path).doing(doing)?;
         Ok(true)
     }
 
     /// A new time of modification that a program has set, with all else as it was.
     fn save_times(&self, stat: Stat) -> Result<()> {
+        if let Home::Slot(class) = self.home() {
+            return self.rewrite_record(class, stat);
+        }
         let Some(file) = self.table.open()? else { return Ok(()) };
         if let Found::Header(mut header) = self.table.header(&file)? {
             header.generation = self.live.head().generation.fetch_add(1, Ordering::Relaxed) + 1;

@@ -9,10 +9,12 @@
 //! | [`sum`] | the checksums |
 //! | [`chain`] | the order of making and verifying them where data cross a boundary |
 //! | [`format`](mod@format) | what lies on the disk, as bytes |
+//! | [`record`] | the sums of a small file, as bytes |
 //! | [`store`] | the folder of a guard, its settings, its session |
 //!
 //! It knows nothing of FUSE, of preloading, or of the terminal.
 
+mod arena;
 pub mod chain;
 pub mod check;
 mod clock;
@@ -23,6 +25,7 @@ mod file;
 pub mod fork;
 pub mod format;
 mod heal;
+mod home;
 pub mod journal;
 mod kept;
 mod leave;
@@ -31,8 +34,11 @@ mod lock;
 mod mapped;
 mod opened;
 mod read;
+pub mod record;
 mod resize;
+mod session;
 pub mod simulate;
+mod slots;
 pub mod stat;
 pub mod status;
 pub mod store;

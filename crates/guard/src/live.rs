@@ -1,19 +1,25 @@
 //! The table of an open file in memory that all processes share: what both doors look at.
 //!
-//! It is a file in `/dev/shm`, gone with the machine's power. Entries are filled from the table on the disk when they are
-//! first wanted. Whoever changes blocks holds the lock of writers and makes the sequence number of each block odd meanwhile;
-//! readers take no lock, and read again what changed below them. So a race is never taken for rot.
+//! It lies in a room of the [`crate::arena`], gone with the machine's power. Entries are filled from the disk when they are
+//! first wanted. Those of a file's first blocks are in the room itself, all others in a file of their own in `/dev/shm`, which
+//! most files never need. Whoever changes blocks holds the lock of writers and makes the sequence number of each block odd
+//! meanwhile; readers take no lock, and read again what changed below them. So a race is never taken for rot.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rotproof_block::Result;
 use rotproof_block::error::IoContext;
 
+use crate::arena::{Arena, Room, Tenancy, back};
 use crate::format::REGIONS;
 use crate::lock::SharedLock;
+use crate::stat::keep;
 use crate::sum::Sum;
 
 /// Blocks that are written under one hold of the lock, at most.
@@ -25,10 +31,16 @@ pub const ERRORS: usize = 64;
 /// Bytes of the head, and of each entry.
 const HEAD: usize = 8192;
 const ENTRY: usize = 64;
-/// Smallest number of blocks that a mapping has room for.
-const ROOM_MIN: u64 = 4096;
-
-const MAGIC: u64 = u64::from_le_bytes(*b"RPLIVE02");
+/// Blocks whose entries are in the room.
+const HERE: u64 = 256;
+/// Bytes of a room.
+pub const ROOM_BYTES: usize = HEAD + HERE as usize * ENTRY;
+/// Entries in the room become memory in steps of so many: a page of them.
+const STEP: u64 = (4096 / ENTRY) as u64;
+/// Bytes that are memory from the beginning of a room's first use: the head, and one step of entries.
+pub const HEAD_BACKED: u64 = HEAD as u64 + STEP * ENTRY as u64;
+/// Smallest number of further blocks that a mapping has room for.
+const FURTHER_MIN: u64 = 4096;
 
 /// What is known of a block.
 pub mod flag {
@@ -58,11 +70,34 @@ pub mod state {
     pub const MAPPED: u32 = 8;
 }
 
+/// Whether a head is filled.
+mod filled {
+    /// Not yet, and the room is as if nobody had used it.
+    pub const CLEAN: u32 = 0;
+    /// It is.
+    pub const READY: u32 = 1;
+    /// Its last user has left it, so it is to be emptied first.
+    pub const LEFT: u32 = 2;
+}
+
 /// What is in front of the entries.
 #[repr(C, align(64))]
 pub struct Head {
-    magic: AtomicU64,
-    is_ready: AtomicU32,
+    pub(crate) tenancy: Tenancy,
+    /// Entries in the room that have memory. It stays with the room.
+    backed: AtomicU64,
+    /// Entries in the room that somebody may have used.
+    entries_max: AtomicU64,
+    /// Held by whoever fills the head, or leaves the file and may be the last one.
+    pub door: SharedLock,
+    /// Of [`filled`].
+    filled: AtomicU32,
+    /// There are entries in a file of their own.
+    has_further: AtomicU32,
+    /// Where the sums are on the disk: [`crate::home::Home`].
+    pub home: AtomicU64,
+    /// The copy of the record that is to stay until a later one is durable.
+    pub protected: AtomicU64,
     /// Of [`state`].
     pub state: AtomicU32,
     /// Held by whoever changes the file.
@@ -84,6 +119,8 @@ pub struct Head {
     pub cuts: AtomicU64,
     /// The file grew without a block being written: 1 until the table on the disk says so.
     pub grown: AtomicU64,
+    /// How often somebody began to make the file durable, and which of these was the last that did: its data, and all.
+    pub syncs: [AtomicU64; 3],
     /// The last generation of a header.
     pub generation: AtomicU64,
     /// Bytes of a region, as a power of two.
@@ -149,7 +186,30 @@ impl LiveEntry {
     }
 }
 
-/// A mapping of it, with room for so many blocks.
+impl Head {
+    /// Says that the room has [`HEAD_BACKED`] bytes of memory.
+    pub(crate) fn set_backed(&self) {
+        self.backed.fetch_max(STEP, Ordering::AcqRel);
+    }
+
+    /// As if nobody had used the room, but for its tenancy.
+    pub(crate) fn clear(&self) {
+        let start = std::ptr::from_ref(self).cast_mut().cast::<u8>();
+        let entries = self.entries_max.load(Ordering::Relaxed).min(HERE) as usize;
+        // Of a file that was removed behind the guard's back: whoever fills the room takes it away.
+        let has_further = self.has_further.load(Ordering::Relaxed);
+        let from = std::mem::offset_of!(Self, entries_max);
+        // SAFETY: the head is of atomics and locks, of which zeros are a value; nobody uses the room, and its entries lie
+        // behind the head, with memory.
+        unsafe {
+            std::ptr::write_bytes(start.add(from), 0, size_of::<Self>() - from);
+            std::ptr::write_bytes(start.add(HEAD), 0, entries * ENTRY);
+        }
+        self.has_further.store(has_further, Ordering::Relaxed);
+    }
+}
+
+/// A mapping of further entries, with room for so many blocks.
 struct Mapping {
     start: *mut u8,
     blocks: u64,
@@ -157,80 +217,106 @@ struct Mapping {
 
 /// See the head of the module.
 pub struct Live {
-    file: File,
+    start: *mut u8,
+    room: Room,
+    /// Of the further entries.
+    path: PathBuf,
+    file: OnceLock<File>,
     now: AtomicPtr<Mapping>,
     /// All of them; earlier ones may still be in use by other threads, and are undone with the file.
     #[expect(clippy::vec_box, reason = "a mapping in use must not move when another one is added")]
     all: Mutex<Vec<Box<Mapping>>>,
 }
 
-// SAFETY: what the mapping holds are atomics and locks for processes.
+// SAFETY: what the mappings hold are atomics and locks for processes.
 unsafe impl Send for Live {}
 // SAFETY: as above.
 unsafe impl Sync for Live {}
 
 impl Live {
-    /// Maps `file`, with room for so many blocks. A file that nobody has prepared is all zeros.
-    pub fn new(file: File, blocks: u64) -> Result<Self> {
-        let live = Self { file, now: AtomicPtr::new(std::ptr::null_mut()), all: Mutex::new(Vec::new()) };
-        live.make_room(blocks)?;
-        Ok(live)
+    /// Of a room that this process has claimed; the arena outlives this. Further entries are to lie at `path`.
+    pub fn new(arena: &Arena, room: Room, path: PathBuf) -> Result<Self> {
+        let start = arena.start(room)?;
+        let (now, all) = (AtomicPtr::new(std::ptr::null_mut()), Mutex::new(Vec::new()));
+        Ok(Self { start, room, path, file: OnceLock::new(), now, all })
     }
 
-    /// Gives back the memory of whole pages of entries. They are then as if nobody had looked them up.
-    pub fn release(&self, blocks: std::ops::Range<u64>) {
-        let per_page = 4096 / ENTRY as u64;
-        let (from, to) = (blocks.start.next_multiple_of(per_page), blocks.end / per_page * per_page);
-        if from < to {
-            let (from, length) = (HEAD as u64 + from * ENTRY as u64, (to - from) * ENTRY as u64);
-            // SAFETY: takes an open descriptor and numbers; the mappings show zeros there from now on.
-            unsafe {
-                libc::fallocate(
-                    self.file.as_raw_fd(),
-                    libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-                    from.cast_signed(),
-                    length.cast_signed(),
-                )
-            };
-        }
-    }
-
-    /// What is mapped.
-    pub fn file(&self) -> &File {
-        &self.file
+    /// The room.
+    pub fn room(&self) -> Room {
+        self.room
     }
 
     /// Whether somebody has filled the head.
     pub fn is_ready(&self) -> bool {
-        self.head().is_ready.load(Ordering::Acquire) == 1
-            && self.head().magic.load(Ordering::Relaxed) == MAGIC
+        self.head().filled.load(Ordering::Acquire) == filled::READY
     }
 
     /// Says that the head is filled.
     pub fn set_ready(&self) {
-        self.head().magic.store(MAGIC, Ordering::Relaxed);
-        self.head().is_ready.store(1, Ordering::Release);
+        self.head().filled.store(filled::READY, Ordering::Release);
     }
 
-    fn mapping(&self) -> &Mapping {
-        // SAFETY: set in `new` and never null since; mappings live as long as this.
-        unsafe { &*self.now.load(Ordering::Acquire) }
+    /// Says that nothing that the room has is to be used any more. The caller holds the door.
+    pub fn set_left(&self) {
+        self.head().filled.store(filled::LEFT, Ordering::Release);
+        self.remove_further();
+    }
+
+    /// Makes the room as if nobody had used it, if it is not yet. The caller holds the door, and the head is not filled.
+    pub fn empty(&self, was_orphaned: bool) -> Result<()> {
+        let head = self.head();
+        let is_clean = head.filled.load(Ordering::Relaxed) == filled::CLEAN
+            && head.has_further.load(Ordering::Relaxed) == 0;
+        if is_clean && !was_orphaned {
+            return Ok(());
+        }
+        self.remove_further();
+        let from = std::mem::offset_of!(Head, filled);
+        let entries = head.entries_max.load(Ordering::Relaxed).min(HERE) as usize;
+        // SAFETY: as in `Head::clear`; all that is behind the door.
+        unsafe {
+            std::ptr::write_bytes(self.start.add(from), 0, size_of::<Head>() - from);
+            std::ptr::write_bytes(self.start.add(HEAD), 0, entries * ENTRY);
+        }
+        head.writers.prepare()?;
+        head.syncers.prepare()
+    }
+
+    /// Takes away the file of further entries.
+    fn remove_further(&self) {
+        if self.head().has_further.load(Ordering::Acquire) == 1 {
+            // First, so that whoever dies in between leaves no file that nobody knows of.
+            let _ = std::fs::remove_file(&self.path);
+            self.head().has_further.store(0, Ordering::Release);
+        }
     }
 
     /// What is in front of the entries.
     pub fn head(&self) -> &Head {
-        // SAFETY: the mapping begins with it, is aligned to pages, and all its fields may be any bits.
-        unsafe { &*self.mapping().start.cast::<Head>() }
+        // SAFETY: the room begins with it, is aligned to pages, and all its fields may be any bits.
+        unsafe { &*self.start.cast::<Head>() }
     }
 
     /// The entry of a block for which there is room.
     pub fn entry(&self, block: u64) -> Option<&LiveEntry> {
-        let mapping = self.mapping();
-        if block >= mapping.blocks {
-            return None;
-        }
-        // SAFETY: inside the mapping, aligned; all fields may be any bits.
-        Some(unsafe { &*mapping.start.add(HEAD + block as usize * ENTRY).cast::<LiveEntry>() })
+        let place = if block < HERE {
+            if block >= self.head().entries_max.load(Ordering::Acquire) {
+                return None;
+            }
+            // SAFETY: inside the room.
+            unsafe { self.start.add(HEAD + block as usize * ENTRY) }
+        } else {
+            let now = self.now.load(Ordering::Acquire);
+            // SAFETY: mappings live as long as this.
+            let mapping = unsafe { now.as_ref() }?;
+            if block - HERE >= mapping.blocks {
+                return None;
+            }
+            // SAFETY: inside the mapping.
+            unsafe { mapping.start.add((block - HERE) as usize * ENTRY) }
+        };
+        // SAFETY: aligned, lives as long as this; all fields may be any bits.
+        Some(unsafe { &*place.cast::<LiveEntry>() })
     }
 
     /// The entry of a block, after [`Live::make_room`] for it.
@@ -239,7 +325,21 @@ impl Live {
     }
 
     /// Makes room for so many blocks.
-    pub fn make_room(&self, blocks: u64) -> Result<()> {
+    pub fn make_room(&self, arena: &Arena, blocks: u64) -> Result<()> {
+        let head = self.head();
+        let here = blocks.min(HERE);
+        if here > head.entries_max.load(Ordering::Relaxed) {
+            let steps = here.next_multiple_of(STEP).min(HERE);
+            if steps > head.backed.load(Ordering::Acquire) {
+                arena.back(self.room, HEAD as u64 + steps * ENTRY as u64)?;
+                head.backed.fetch_max(steps, Ordering::AcqRel);
+            }
+            head.entries_max.fetch_max(here.next_multiple_of(STEP), Ordering::AcqRel);
+        }
+        if blocks > HERE { self.make_further_room(blocks - HERE) } else { Ok(()) }
+    }
+
+    fn make_further_room(&self, blocks: u64) -> Result<()> {
         let current = self.now.load(Ordering::Acquire);
         // SAFETY: mappings live as long as this.
         if !current.is_null() && unsafe { (*current).blocks } >= blocks {
@@ -249,12 +349,22 @@ impl Live {
         if all.last().is_some_and(|last| last.blocks >= blocks) {
             return Ok(());
         }
-        let blocks = blocks.max(ROOM_MIN).next_power_of_two();
-        let bytes = HEAD as u64 + blocks * ENTRY as u64;
         let doing = || "making room for checksums in /dev/shm".to_owned();
-        if self.file.metadata().doing(doing)?.len() < bytes {
-            self.file.set_len(bytes).doing(doing)?;
-        }
+        let file = match self.file.get() {
+            Some(file) => file,
+            None => {
+                // Of a former life of the room nothing is left, so that what is there is of this one.
+                self.head().has_further.store(1, Ordering::Release);
+                let mut options = OpenOptions::new();
+                options.read(true).write(true).create(true).truncate(false).mode(0o666);
+                let file = keep(options.open(&self.path).doing(doing)?);
+                self.file.get_or_init(|| file)
+            }
+        };
+        let blocks = blocks.max(FURTHER_MIN).next_power_of_two();
+        let bytes = blocks * ENTRY as u64;
+        // Its last page, which makes the file so long and never shorter than another process has made it.
+        back(file, bytes - 4096, 4096)?;
         // SAFETY: a fresh shared mapping at a place of the kernel's choice.
         let start = unsafe {
             libc::mmap(
@@ -262,7 +372,7 @@ impl Live {
                 bytes as usize,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
-                self.file.as_raw_fd(),
+                file.as_raw_fd(),
                 0,
             )
         };
@@ -275,29 +385,69 @@ impl Live {
         Ok(())
     }
 
-    /// The parts of a range of blocks whose entries somebody has touched: all others are as if nobody had looked them up. A file may be
-    /// long and mostly holes.
+    /// Lets go of entries, as if nobody had looked them up, and of the memory of whole pages of them.
+    pub fn release(&self, blocks: std::ops::Range<u64>) {
+        for block in blocks.start..blocks.end.min(HERE) {
+            if let Some(entry) = self.entry(block) {
+                entry.flags.store(0, Ordering::Release);
+            }
+        }
+        let Some(file) = self.file.get() else { return };
+        let (from, to) = (blocks.start.saturating_sub(HERE), blocks.end.saturating_sub(HERE));
+        let (from, to) = (from.next_multiple_of(STEP), to / STEP * STEP);
+        if from < to {
+            let (from, length) = (from * ENTRY as u64, (to - from) * ENTRY as u64);
+            // SAFETY: takes an open descriptor and numbers; the mappings show zeros there from now on.
+            unsafe {
+                libc::fallocate(
+                    file.as_raw_fd(),
+                    libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                    from.cast_signed(),
+                    length.cast_signed(),
+                )
+            };
+        }
+    }
+
+    /// The parts of a range of blocks whose entries somebody may have touched: all others are as if nobody had looked them up. A
+    /// file may be long and mostly holes.
     pub fn touched(&self, blocks: std::ops::Range<u64>) -> Vec<std::ops::Range<u64>> {
-        let blocks = blocks.start..blocks.end.min(self.mapping().blocks).max(blocks.start);
-        if blocks.end - blocks.start <= ROOM_MIN {
-            return vec![blocks];
+        let mut parts = Vec::new();
+        let here = blocks.start..blocks.end.min(self.head().entries_max.load(Ordering::Acquire).min(HERE));
+        if here.start < here.end {
+            parts.push(here);
+        }
+        // Others may have made room for more than this process has mapped yet.
+        if blocks.end <= HERE
+            || (self.head().has_further.load(Ordering::Acquire) == 0)
+            || self.make_further_room(1).is_err()
+        {
+            return parts;
+        }
+        let Some(file) = self.file.get() else { return parts };
+        let length = file.metadata().map_or(0, |metadata| metadata.len()) / ENTRY as u64;
+        let further = blocks.start.saturating_sub(HERE)..(blocks.end - HERE).min(length);
+        if further.is_empty() || self.make_further_room(further.end).is_err() {
+            return parts;
+        }
+        if further.end - further.start <= FURTHER_MIN {
+            parts.push(further.start + HERE..further.end + HERE);
+            return parts;
         }
         let seek = |from: u64, what| {
             // SAFETY: takes an open descriptor and numbers; nobody uses its position.
-            let found = unsafe { libc::lseek(self.file.as_raw_fd(), from.cast_signed(), what) };
+            let found = unsafe { libc::lseek(file.as_raw_fd(), from.cast_signed(), what) };
             u64::try_from(found).ok()
         };
-        let place = |block: u64| HEAD as u64 + block * ENTRY as u64;
-        let mut parts = Vec::new();
-        let mut at = blocks.start;
-        while at < blocks.end
-            && let Some(begin) = seek(place(at), libc::SEEK_DATA)
+        let mut at = further.start;
+        while at < further.end
+            && let Some(begin) = seek(at * ENTRY as u64, libc::SEEK_DATA)
             && let Some(end) = seek(begin, libc::SEEK_HOLE)
         {
-            let begin = (begin.saturating_sub(HEAD as u64) / ENTRY as u64).max(at);
-            let end = (end.saturating_sub(HEAD as u64) / ENTRY as u64).min(blocks.end);
+            let begin = (begin / ENTRY as u64).max(at);
+            let end = (end / ENTRY as u64).min(further.end);
             if begin < end {
-                parts.push(begin..end);
+                parts.push(begin + HERE..end + HERE);
             }
             at = end.max(at + 1);
         }
@@ -323,6 +473,20 @@ pub fn has_bit(words: &[AtomicU64], bit: usize) -> bool {
     words[bit / 64].load(Ordering::Relaxed) >> (bit % 64) & 1 == 1
 }
 
+/// The bits that are set.
+pub fn bits(words: &[AtomicU64]) -> impl Iterator<Item = usize> {
+    words.iter().enumerate().flat_map(|(number, word)| {
+        let mut rest = word.load(Ordering::Relaxed);
+        std::iter::from_fn(move || {
+            let bit = rest.trailing_zeros();
+            (rest != 0).then(|| {
+                rest &= rest - 1;
+                number * 64 + bit as usize
+            })
+        })
+    })
+}
+
 /// Sets a bit.
 pub fn set_bit(words: &[AtomicU64], bit: usize) {
     words[bit / 64].fetch_or(1 << (bit % 64), Ordering::Relaxed);
@@ -336,7 +500,7 @@ pub fn clear_bit(words: &[AtomicU64], bit: usize) {
 impl Drop for Live {
     fn drop(&mut self) {
         for mapping in self.all.lock().drain(..) {
-            let bytes = HEAD + mapping.blocks as usize * ENTRY;
+            let bytes = mapping.blocks as usize * ENTRY;
             // SAFETY: a mapping of that size which nobody uses any more, since this is the last owner.
             unsafe { libc::munmap(mapping.start.cast(), bytes) };
         }

@@ -22,7 +22,7 @@ impl GuardedFile {
         head.state.fetch_or(state::MAPPED, Ordering::Relaxed);
         head.state.fetch_and(!state::COMPLETE, Ordering::Relaxed);
         let blocks = blocks_of(self.size());
-        self.live.make_room(blocks)?;
+        self.make_room(blocks)?;
         for block in 0..blocks {
             let entry = self.live.at(block);
             entry.begin();

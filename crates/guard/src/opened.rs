@@ -95,18 +95,20 @@ impl OpenTable {
         let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE
             | libc::SYNC_FILE_RANGE_WRITE
             | libc::SYNC_FILE_RANGE_WAIT_AFTER;
-        sync_range(&self.file, all).doing(|| "writing a table".to_owned())
+        sync_range(&self.file, 0, 0, all).doing(|| "writing a table".to_owned())
     }
 }
 
 /// Begins to write what the cache has of a file.
 pub fn begin_writing(file: &File) -> std::io::Result<()> {
-    sync_range(file, libc::SYNC_FILE_RANGE_WRITE)
+    sync_range(file, 0, 0, libc::SYNC_FILE_RANGE_WRITE)
 }
 
-fn sync_range(file: &File, how: libc::c_uint) -> std::io::Result<()> {
+/// `sync_file_range`; a length of 0 is all of the file from there.
+pub fn sync_range(file: &File, offset: u64, length: u64, how: libc::c_uint) -> std::io::Result<()> {
+    let (offset, length) = (offset.cast_signed(), length.cast_signed());
     // SAFETY: takes an open descriptor and numbers.
-    match unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, how) } {
+    match unsafe { libc::sync_file_range(file.as_raw_fd(), offset, length, how) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
     }

@@ -30,6 +30,30 @@ enum Tried {
 /// Times that a block is read again because a writer was at it, before the lock of writers is taken.
 const RACES_MAX: usize = 4;
 
+/// Bytes that are read ahead with one system call.
+const AHEAD_BYTES: u64 = 256 << 10;
+const AHEAD_BLOCKS: usize = (AHEAD_BYTES / BLOCK_U64) as usize + 1;
+
+/// The sequence numbers that blocks had before they were read.
+struct Ahead {
+    first: u64,
+    count: usize,
+    sequences: [u32; AHEAD_BLOCKS],
+}
+
+impl Default for Ahead {
+    fn default() -> Self {
+        Self { first: 0, count: 0, sequences: [0; AHEAD_BLOCKS] }
+    }
+}
+
+impl Ahead {
+    fn sequence(&self, block: u64) -> Option<u32> {
+        let at = block.checked_sub(self.first)? as usize;
+        self.sequences[..self.count].get(at).copied()
+    }
+}
+
 impl GuardedFile {
     /// Reads from `offset`, and says how many bytes; fewer than asked for only at the end of the file, or before a block that
     /// cannot be trusted. If that is the first, it fails.
@@ -43,8 +67,13 @@ impl GuardedFile {
         let now = clock::seconds();
         let mut done = 0;
         let there = self.size().saturating_sub(offset).min(to.len() as u64);
+        let mut ahead = Ahead::default();
         if there > BLOCK_U64 {
-            self.view.bring_in(&self.file, offset, there);
+            if there <= AHEAD_BYTES && self.view.is_for_system_call(offset + there) {
+                ahead = self.read_ahead(&mut to[..there as usize], offset);
+            } else {
+                self.view.bring_in(&self.file, offset, there);
+            }
         }
         while done < to.len() {
             let at = offset + done as u64;
@@ -55,7 +84,10 @@ impl GuardedFile {
             let (block, within) = (at / BLOCK_U64, (at % BLOCK_U64) as usize);
             let length =
                 (BLOCK - within).min(to.len() - done).min(usize::try_from(size - at).unwrap_or(BLOCK));
-            match self.read_piece(block, within, &mut to[done..done + length], now) {
+            let piece = &mut to[done..done + length];
+            let known =
+                ahead.sequence(block).and_then(|known| self.verify_piece(block, within, piece, known, now));
+            match known.map_or_else(|| self.read_piece(block, within, piece, now), |sum| Ok(Some(sum))) {
                 Ok(Some(sum)) => tell(sum),
                 // The file changed its size meanwhile.
                 Ok(None) => continue,
@@ -65,6 +97,56 @@ impl GuardedFile {
             done += length;
         }
         Ok(done)
+    }
+
+    /// Reads a stretch with one system call. Blocks that nobody changed since can be verified where they are.
+    fn read_ahead(&self, to: &mut [u8], offset: u64) -> Ahead {
+        let mut ahead = Ahead { first: offset / BLOCK_U64, ..Ahead::default() };
+        let last = (offset + to.len() as u64 - 1) / BLOCK_U64;
+        for block in ahead.first..=last {
+            let Some(place) = ahead.sequences.get_mut(ahead.count) else { break };
+            let Some(entry) = self.live.entry(block) else { break };
+            *place = entry.sequence.load(Ordering::Acquire);
+            ahead.count += 1;
+        }
+        if self.file.read_exact_at(to, offset).is_err() {
+            ahead.count = 0;
+        }
+        ahead
+    }
+
+    /// Verifies a whole block that was read ahead, and gives its light sum; `None` if it is to be read singly.
+    fn verify_piece(&self, block: u64, within: usize, data: &[u8], sequence: u32, now: u64) -> Option<u64> {
+        let entry = self.live.entry(block)?;
+        let flags = entry.flags.load(Ordering::Acquire);
+        let valid = BLOCK_U64.min(self.size().saturating_sub(block * BLOCK_U64)) as usize;
+        if sequence & 1 == 1 || flags & flag::LOADED == 0 || within > 0 || data.len() != valid {
+            return None;
+        }
+        // What goes along is made before the old is verified.
+        let sum = self.pair.light.of(data).word();
+        let kind = self.kind_of(entry, flags, now);
+        let is_right = match kind {
+            Kind::Nothing => true,
+            Kind::Light => sum == entry.light.load(Ordering::Relaxed),
+            Kind::Strong => {
+                self.pair.strong.of(data) == entry.strong() && sum == entry.light.load(Ordering::Relaxed)
+            }
+        };
+        fence(Ordering::Acquire);
+        if !is_right || entry.sequence.load(Ordering::Relaxed) != sequence {
+            return None;
+        }
+        let counts = &self.store.counts;
+        match kind {
+            Kind::Nothing => add(&counts.unvouched, 1),
+            Kind::Light => add(&counts.light, 1),
+            Kind::Strong => {
+                entry.verified.store(now, Ordering::Relaxed);
+                add(&counts.strong, 1);
+            }
+        }
+        Some(sum)
     }
 
     /// Which sum a block is verified against now.

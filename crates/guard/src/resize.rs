@@ -13,6 +13,21 @@ use crate::trouble::{Outcome, Trouble};
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
 impl GuardedFile {
+    /// Cuts the file to nothing for who has opened it with `O_TRUNC`. A file that was made just now has nothing to be cut: to do
+    /// so anyhow has ext4 write it when it is closed, as one that is replaced.
+    pub fn cut_opened(&self) -> Outcome<()> {
+        const JUST_NOW: u64 = 20_000_000;
+        if self.size() == 0
+            && let Ok(stat) = self.stat()
+            && stat.size == 0
+            && stat.modified == stat.birth
+            && clock::wall_nanoseconds().saturating_sub(stat.modified_nanoseconds()) < JUST_NOW
+        {
+            return Ok(());
+        }
+        self.set_size(0)
+    }
+
     /// Cuts the file, or lets it grow by a hole.
     pub fn set_size(&self, size: u64) -> Outcome<()> {
         let _lock = self.lock_writers()?;

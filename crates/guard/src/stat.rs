@@ -39,9 +39,14 @@ impl Stat {
         if answer != 0 {
             return Err(std::io::Error::last_os_error());
         }
+        Ok(Self::of_statx(&stat))
+    }
+
+    /// Of what `statx` has said, asked for all basic values and the birth.
+    pub fn of_statx(stat: &libc::statx) -> Self {
         let moment = |time: libc::statx_timestamp| Moment { seconds: time.tv_sec, nanoseconds: time.tv_nsec };
         let has_birth = stat.stx_mask & libc::STATX_BTIME != 0;
-        Ok(Self {
+        Self {
             device: libc::makedev(stat.stx_dev_major, stat.stx_dev_minor),
             inode: stat.stx_ino,
             birth: if has_birth { moment(stat.stx_btime) } else { Moment::default() },
@@ -49,7 +54,7 @@ impl Stat {
             size: stat.stx_size,
             links: stat.stx_nlink,
             mode: u32::from(stat.stx_mode),
-        })
+        }
     }
 
     /// Of what a path leads to.
@@ -68,6 +73,33 @@ impl Stat {
     pub fn modified_nanoseconds(&self) -> u64 {
         let seconds = u64::try_from(self.modified.seconds).unwrap_or(0);
         seconds.saturating_mul(1_000_000_000).saturating_add(u64::from(self.modified.nanoseconds))
+    }
+}
+
+/// What tells a file from another one that has the same inode at another time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// When the inode was born; zeros where the file system does not know.
+    pub birth: Moment,
+    /// What the file system counts the uses of the inode by, where it says that.
+    pub reuse: Option<u32>,
+}
+
+impl Identity {
+    /// Of an open file.
+    pub fn of(file: &File, stat: &Stat) -> Self {
+        /// `FS_IOC_GETVERSION`.
+        const GET_VERSION: libc::c_ulong = 0x8008_7601;
+        let mut version = [0u32; 2];
+        // SAFETY: file systems write 4 bytes, at most the 8 that the number of the call says.
+        let answer = unsafe { libc::ioctl(file.as_raw_fd(), GET_VERSION as _, version.as_mut_ptr()) };
+        Self { birth: stat.birth, reuse: (answer == 0).then_some(version[0]) }
+    }
+
+    /// Whether both are one file, as far as both are known.
+    pub fn is_same(self, other: Self) -> bool {
+        let is_reused = self.reuse.zip(other.reuse).is_some_and(|(one, other)| one != other);
+        self.birth == other.birth && !is_reused
     }
 }
 

@@ -56,7 +56,7 @@ pub struct Status {
     pub unguarded: Vec<String>,
     /// Files that were changed behind the guard's back.
     pub foreign: Vec<String>,
-    /// Bytes of all tables.
+    /// Bytes of all tables and slots.
     pub table_bytes: u64,
     /// Files that are open in some process, or have sums that are not on the disk yet.
     pub open: u64,
@@ -70,9 +70,13 @@ pub struct Status {
     pub events_damaged: u64,
 }
 
-/// The inodes that have tables.
-pub(crate) fn table_inodes(store: &Store) -> Result<Vec<u64>> {
-    Ok(tables(store)?.into_iter().map(|(inode, _)| inode).collect())
+/// The inodes of which the disk has sums.
+pub(crate) fn known_inodes(store: &Store) -> Result<Vec<u64>> {
+    let (mut inodes, _) = store.slots.all()?;
+    inodes.extend(tables(store)?.into_iter().map(|(inode, _)| inode));
+    inodes.sort_unstable();
+    inodes.dedup();
+    Ok(inodes)
 }
 
 /// Inodes and bytes of all tables.
@@ -115,7 +119,7 @@ pub fn status(store: &Arc<Store>) -> Result<Status> {
         guarded: 0,
         unguarded: Vec::new(),
         foreign: Vec::new(),
-        table_bytes: tables(store)?.iter().map(|(_, bytes)| bytes).sum(),
+        table_bytes: tables(store)?.iter().map(|(_, bytes)| bytes).sum::<u64>() + store.slots.all()?.1,
         open: open.len() as u64,
         errors: Vec::new(),
         events: BTreeMap::new(),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind as IoKind, Read, Seek, Write};
+use std::io::{ErrorKind as IoKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,28 +12,29 @@ use parking_lot::Mutex;
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
+use crate::arena::Arena;
 use crate::counts::Counts;
 use crate::file::GuardedFile;
-use crate::format::{PAGE, Pair, Settings};
+use crate::format::{Header, Moment, PAGE, Pair, Settings, VERSION};
 use crate::journal::Journal;
 use crate::kept::Kept;
 use crate::lock::lock_file;
+use crate::record::Class;
+use crate::session::{SESSION, Session, boot_id, join_session, random_id};
+use crate::slots::Slots;
 use crate::stat::keep;
 use crate::sum::Algorithm;
-use crate::table::Table;
+use crate::table::{Found, Table};
 
 /// The folder of a guard inside the directory, unless it is elsewhere.
 pub const FOLDER: &str = ".rotproof-guard";
 
 const SETTINGS: &str = "guard";
 const SETTINGS_COPY: &str = "guard.copy";
-const SESSION: &str = "session";
 const SESSION_LOCK: &str = "session.lock";
 const TABLES: &str = "tables";
 const JOURNAL: &str = "events";
-
-/// Where memory that processes share lies.
-const SHARED_MEMORY: &str = "/dev/shm";
+const SLOTS: &str = "slots";
 
 /// What a new guard is to be.
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +77,8 @@ pub struct Core {
     device: u64,
     shared: PathBuf,
     session: [u8; 16],
+    pub(crate) arena: Arena,
+    pub(crate) slots: Slots,
     /// Held shared as long as this process uses the guard.
     alive: Mutex<File>,
     attach: Mutex<File>,
@@ -86,6 +89,7 @@ pub struct Core {
     is_end_to_end: AtomicBool,
     is_flushed_at_once: bool,
     leaves_out_marks: AtomicBool,
+    keeps_written: AtomicBool,
     /// What was verified and what came of it, in this process.
     pub counts: Counts,
 }
@@ -128,14 +132,14 @@ impl Store {
         let mode = root.metadata().doing(doing)?.permissions().mode() & 0o777;
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).doing(doing)?;
         let made = crate::clock::wall_nanoseconds() / 1_000_000_000;
-        let settings =
-            Settings { id: random_id()?, pair: options.pair, switch_seconds: options.switch_seconds, made };
-        for name in [SETTINGS_COPY, SETTINGS] {
-            let path = folder.join(name);
-            let mut file = File::create(&path).doing(doing)?;
-            file.write_all(&settings.to_page()).and_then(|()| file.sync_all()).doing(doing)?;
-        }
-        File::open(&folder).and_then(|folder| folder.sync_all()).doing(doing)?;
+        let settings = Settings {
+            id: random_id()?,
+            pair: options.pair,
+            switch_seconds: options.switch_seconds,
+            made,
+            version: VERSION,
+        };
+        write_settings(&folder, &settings)?;
         Self::open(&root, Some(&folder))
     }
 
@@ -147,7 +151,7 @@ impl Store {
         crate::fault::prepare()?;
         let root = directory(root)?;
         let folder = folder.map_or_else(|| root.join(FOLDER), Path::to_owned);
-        let settings = read_settings(&root, &folder)?;
+        read_settings(&root, &folder)?;
         let doing = || format!("opening the guard in {}", folder.display());
         let device = root.metadata().doing(doing)?.dev();
         let open = |name: &str| {
@@ -157,7 +161,15 @@ impl Store {
         };
         let (attach, mut alive) = (open(SESSION_LOCK)?, open(SESSION)?);
         lock_file(&attach, libc::LOCK_EX, doing)?;
-        let (session, shared) = join_session(&folder, &mut alive)?;
+        let mut settings = read_settings(&root, &folder)?;
+        let is_old = settings.version < VERSION;
+        let (session, shared) = join_session(&folder, &mut alive, is_old)?;
+        if is_old {
+            // Before any slot is written, which an older Rotproof would not look at.
+            settings.version = VERSION;
+            write_settings(&folder, &settings)?;
+        }
+        let arena = Arena::join(&shared)?;
         lock_file(&attach, libc::LOCK_UN, doing)?;
         let is_beside = folder.metadata().doing(doing)?.dev() == device;
         let is_flushed_at_once = is_beside && crate::opened::is_flushed_at_once(&alive);
@@ -165,6 +177,8 @@ impl Store {
             is_flushed_at_once,
             kept: Kept::new(),
             journal: Journal::new(folder.join(JOURNAL)),
+            slots: Slots::new(folder.join(SLOTS), settings.pair),
+            arena,
             root,
             folder,
             settings,
@@ -177,6 +191,7 @@ impl Store {
             mirror: Mutex::default(),
             is_end_to_end: AtomicBool::new(false),
             leaves_out_marks: AtomicBool::new(false),
+            keeps_written: AtomicBool::new(false),
             counts: Counts::default(),
         }))))
     }
@@ -249,6 +264,16 @@ impl Core {
         self.leaves_out_marks.store(true, Ordering::Relaxed);
     }
 
+    /// From now on files that were written stay attached too when they are closed: whoever opened one calls
+    /// [`GuardedFile::rest`] before it lets go of it.
+    pub fn keep_written(&self) {
+        self.keeps_written.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn keeps_written(&self) -> bool {
+        self.keeps_written.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn leaves_out_marks(&self) -> bool {
         self.leaves_out_marks.load(Ordering::Relaxed)
     }
@@ -272,16 +297,24 @@ impl Core {
         Table::new(&self.tables(), self.settings.pair, inode)
     }
 
-    /// Where the live table of an inode lies.
+    /// The file that has the slot of an inode for its sums, if it is small enough for one of this class, and where.
+    pub fn slot(&self, class: Class, inode: u64) -> (PathBuf, u64) {
+        (self.slots.path(class, inode), Slots::place(class, inode))
+    }
+
+    /// The folder of the memory that processes share.
+    pub fn shared(&self) -> &Path {
+        &self.shared
+    }
+
+    /// Where what is known in memory of a file's blocks lies for which its room in the arena is too small.
     pub fn live_path(&self, inode: u64) -> PathBuf {
         self.shared.join(format!("{inode:x}"))
     }
 
-    /// Inodes that have a live table.
+    /// Inodes of which something is in memory.
     pub fn live_inodes(&self) -> Vec<u64> {
-        let Ok(entries) = std::fs::read_dir(&self.shared) else { return Vec::new() };
-        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        names.filter_map(|name| u64::from_str_radix(&name, 16).ok()).collect()
+        self.arena.inodes().unwrap_or_default()
     }
 
     /// Files that are open in this process.
@@ -292,16 +325,6 @@ impl Core {
     /// Lets go of files that are kept attached though nobody has them open: all, or those that nobody has opened for so long.
     pub fn let_go(&self, idle: std::time::Duration) {
         self.kept.let_go_idle(idle);
-    }
-
-    /// With all processes kept from opening and closing files of this guard.
-    pub fn exclusively<T>(&self, act: impl FnOnce() -> Result<T>) -> Result<T> {
-        let file = self.attach.lock();
-        let doing = || format!("locking {}", self.folder.display());
-        lock_file(&file, libc::LOCK_EX, doing)?;
-        let done = act();
-        lock_file(&file, libc::LOCK_UN, doing)?;
-        done
     }
 
     /// The file of this inode if it is open in this process.
@@ -315,18 +338,42 @@ impl Core {
         if let Some(known) = files.get(&file.inode()).and_then(Weak::upgrade) {
             return known;
         }
-        files.retain(|_, known| known.strong_count() > 0);
         files.insert(file.inode(), Arc::downgrade(file));
         Arc::clone(file)
     }
 
-    /// The last name of a file is gone. If nobody has it open, its table goes too; otherwise the last one who closes it takes
-    /// that away.
-    pub fn deleted(&self, inode: u64) -> Result<()> {
-        self.kept.let_go(inode);
-        self.exclusively(|| if self.live_path(inode).exists() { Ok(()) } else { self.table(inode).remove() })
+    /// Forgets a file that nobody has any more, unless it is open again.
+    pub(crate) fn forget_file(&self, inode: u64) {
+        let mut files = self.files.lock();
+        if files.get(&inode).is_some_and(|known| known.strong_count() == 0) {
+            files.remove(&inode);
+        }
     }
 
+    /// The last name of a file is gone. If nobody has it open, its sums go too; otherwise the last one who closes it takes
+    /// them away. `birth` is when its inode was born: if that has another life by now, nothing is taken from that one.
+    pub fn deleted(&self, inode: u64, birth: Moment) -> Result<()> {
+        if self.known(inode).is_some_and(|file| file.is_kept()) {
+            // Whoever closes it last takes its sums away, which may be this.
+            self.kept.let_go(inode);
+            return Ok(());
+        }
+        self.arena.with(inode, |is_open| {
+            if is_open { Ok(()) } else { self.forget_sums(inode, |header| header.birth == birth) }
+        })
+    }
+
+    /// Takes away what the disk says of an inode that has no room in memory, while nobody can give it one, or of a file that
+    /// this process has for itself: all that `is_gone` says so of, and what cannot be read.
+    pub(crate) fn forget_sums(&self, inode: u64, is_gone: impl Fn(&Header) -> bool) -> Result<()> {
+        for class in Class::ALL {
+            self.slots.clear(class, inode, &is_gone)?;
+        }
+        let table = self.table(inode);
+        let Some(file) = table.open()? else { return Ok(()) };
+        let is_other = matches!(table.header(&file)?, Found::Header(header) if !is_gone(&header));
+        if is_other { Ok(()) } else { table.remove() }
+    }
     /// In a child after `fork`: what was locked belongs to the parent too, so it is locked once more. Where the parent may
     /// close files before its child gets here, [`crate::store::Core::before_fork`] leaves no gap.
     pub fn after_fork(&self) {
@@ -355,6 +402,18 @@ fn directory(root: &Path) -> Result<PathBuf> {
         return Err(Error::new(ErrorKind::Invalid, what));
     }
     Ok(root)
+}
+
+/// The copy first, so that one of them is always whole.
+fn write_settings(folder: &Path, settings: &Settings) -> Result<()> {
+    let doing = || format!("writing the settings of the guard in {}", folder.display());
+    for name in [SETTINGS_COPY, SETTINGS] {
+        let mut options = OpenOptions::new();
+        let mut file =
+            options.write(true).create(true).truncate(false).open(folder.join(name)).doing(doing)?;
+        file.write_all(&settings.to_page()).and_then(|()| file.sync_all()).doing(doing)?;
+    }
+    File::open(folder).and_then(|folder| folder.sync_all()).doing(doing)
 }
 
 fn read_settings(root: &Path, folder: &Path) -> Result<Settings> {
@@ -386,75 +445,6 @@ fn read_settings(root: &Path, folder: &Path) -> Result<Settings> {
     })
 }
 
-/// What the file of the session has: its name, the start of the machine that it belongs to, and whether its shared memory was
-/// empty when the last process took it away.
-struct Session {
-    id: [u8; 16],
-    boot: [u8; 16],
-    is_empty: bool,
-}
-
-impl Session {
-    const BYTES: usize = 33;
-
-    fn read(file: &mut File) -> Option<Self> {
-        let mut bytes = [0; Self::BYTES];
-        file.rewind().and_then(|()| file.read_exact(&mut bytes)).ok()?;
-        let (id, rest) = bytes.split_first_chunk()?;
-        let (boot, rest) = rest.split_first_chunk()?;
-        Some(Self { id: *id, boot: *boot, is_empty: rest == [1] })
-    }
-
-    fn write(&self, file: &mut File) -> std::io::Result<()> {
-        let bytes = [&self.id[..], &self.boot[..], &[u8::from(self.is_empty)]].concat();
-        file.rewind()?;
-        file.write_all(&bytes)
-    }
-}
-
-/// Names this start of the machine; zeros where the kernel does not tell, which then is no start that is known.
-fn boot_id() -> [u8; 16] {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-    u128::from_str_radix(&digits, 16).unwrap_or(0).to_be_bytes()
-}
-
-/// Joins the session that lives, or begins one. The caller holds the lock of sessions.
-fn join_session(folder: &Path, alive: &mut File) -> Result<([u8; 16], PathBuf)> {
-    let doing = || format!("joining the session of the guard in {}", folder.display());
-    let boot = boot_id();
-    let known = Session::read(alive).filter(|known| known.boot == boot && boot != [0; 16]);
-    let place = |id: [u8; 16]| Path::new(SHARED_MEMORY).join(format!("rotproof-guard-{}", hex(&id)));
-    let is_alone = lock_file(alive, libc::LOCK_EX | libc::LOCK_NB, doing)?;
-    let session = match known {
-        Some(known) if place(known.id).is_dir() => known,
-        _ if !is_alone => {
-            let what = format!(
-                "{} is in use by a process whose shared memory cannot be seen from here (another container?); \
-                 end it, or let both see one {SHARED_MEMORY}",
-                folder.display()
-            );
-            return Err(Error::new(ErrorKind::Refused, what));
-        }
-        known => {
-            // Of a session that was left with nothing in memory, the tables on the disk know all.
-            let left = known.filter(|known| known.is_empty);
-            let id = left.map_or_else(random_id, |left| Ok(left.id))?;
-            let shared = place(id);
-            std::fs::create_dir(&shared).doing(doing)?;
-            let mode = folder.metadata().doing(doing)?.permissions().mode() & 0o777;
-            std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(mode)).doing(doing)?;
-            let session = Session { id, boot, is_empty: false };
-            // Durable before anything is changed in its name: tables name the session that wrote them, and one that is
-            // found later under the same name must be the same.
-            session.write(alive).and_then(|()| alive.sync_all()).doing(doing)?;
-            session
-        }
-    };
-    lock_file(alive, libc::LOCK_SH, doing)?;
-    Ok((session.id, place(session.id)))
-}
-
 impl Drop for Core {
     /// The last process takes the shared memory away, if nothing is left in it.
     fn drop(&mut self) {
@@ -464,7 +454,8 @@ impl Drop for Core {
             return;
         }
         if lock_file(alive, libc::LOCK_EX | libc::LOCK_NB, String::new).unwrap_or(false)
-            && std::fs::remove_dir(shared).is_ok()
+            && self.arena.is_empty()
+            && std::fs::remove_dir_all(shared).is_ok()
         {
             // If that cannot be written, the next one begins a new session, which trusts less.
             let _ = Session { id: session, boot: boot_id(), is_empty: true }.write(alive);
@@ -472,18 +463,6 @@ impl Drop for Core {
         // Said, and not left to closing: a process that another thread starts at this moment has the opening too.
         let _ = lock_file(alive, libc::LOCK_UN, String::new);
         let _ = lock_file(attach, libc::LOCK_UN, String::new);
-    }
-}
-
-/// Sixteen random bytes of the kernel.
-fn random_id() -> Result<[u8; 16]> {
-    let mut id = [0; 16];
-    // SAFETY: writes 16 bytes into an array of 16.
-    let answer = unsafe { libc::getrandom(id.as_mut_ptr().cast(), id.len(), 0) };
-    if answer == 16 {
-        Ok(id)
-    } else {
-        Err(std::io::Error::last_os_error()).doing(|| "asking the kernel for random bytes".to_owned())
     }
 }
 

@@ -114,7 +114,7 @@ impl GuardedFile {
                 // It became shorter.
                 return Ok(false);
             }
-            self.live.make_room(blocks_of(at + length as u64))?;
+            self.make_room(blocks_of(at + length as u64))?;
             for (number, block) in buffer[..length].chunks(BLOCK).enumerate() {
                 self.adopt(at / BLOCK_U64 + number as u64, block);
             }

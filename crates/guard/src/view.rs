@@ -53,14 +53,18 @@ impl View {
         }
     }
 
+    /// Whether so many bytes from the beginning of a file are to be read by a system call, which counts as one.
+    pub fn is_for_system_call(&self, end: u64) -> bool {
+        self.now.load(Ordering::Acquire).is_null()
+            && end <= UNMAPPED_BYTES
+            && self.unmapped_reads.fetch_add(1, Ordering::Relaxed) < UNMAPPED_READS
+    }
+
     /// Copies from `offset` of the file, and gives the exclusive or of what was copied if `sums`. `None` if the file is not
     /// there any more, or cannot be read or mapped, or is not worth a mapping yet: then it has to be read by other means.
     pub fn copy(&self, file: &File, offset: u64, to: &mut [u8], sums: bool) -> Option<u64> {
         let length = to.len() as u64;
-        if self.now.load(Ordering::Acquire).is_null()
-            && offset + length <= UNMAPPED_BYTES
-            && self.unmapped_reads.fetch_add(1, Ordering::Relaxed) < UNMAPPED_READS
-        {
+        if self.is_for_system_call(offset + length) {
             return None;
         }
         let mapping = self.with_room(file, offset + length)?;

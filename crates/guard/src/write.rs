@@ -9,8 +9,10 @@ use crate::chain::{Case, Mismatch, Summed, Transfer};
 use crate::clock;
 use crate::counts::add;
 use crate::file::{GuardedFile, blocks_of};
+use crate::home::Home;
 use crate::live::{WRITE_BLOCKS, clear_bit, flag, set_bit};
 use crate::lock::SharedGuard;
+use crate::slots::FoundSlot;
 use crate::sum::{BLOCK, BLOCK_U64, Sum};
 use crate::trouble::{Outcome, Trouble};
 
@@ -96,7 +98,7 @@ impl GuardedFile {
         let (first, last) = (offset / BLOCK_U64, (offset + from.len() as u64 - 1) / BLOCK_U64);
         let size = self.size();
         let writer = self.writer()?;
-        self.live.make_room(last + 1)?;
+        self.make_room(last + 1)?;
         if offset < head.durable.load(Ordering::Relaxed) {
             self.mark(first, last)?;
         }
@@ -257,6 +259,18 @@ impl GuardedFile {
 
     fn save_marks(&self) -> Result<()> {
         let head = self.live.head();
+        if let Home::Slot(class) = self.home() {
+            let FoundSlot::Record(mut record) = self.store.slots.read(class, self.inode)? else {
+                // What cannot be read accuses nobody the more.
+                return Ok(());
+            };
+            record.header.generation = head.generation.fetch_add(1, Ordering::Relaxed) + 1;
+            self.copy_marks(&mut record.header);
+            let copy = self.write_record(class, &record.header, &record.entries)?;
+            self.store.slots.sync(class, self.inode)?;
+            self.protect(copy);
+            return Ok(());
+        }
         let Some(file) = self.table.open()? else {
             // Without a table nobody is accused.
             return Ok(());

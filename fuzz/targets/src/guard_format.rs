@@ -1,9 +1,10 @@
-//! What lies beside guarded files: settings, headers and pages of tables, lines of the journal.
+//! What lies beside guarded files: settings, headers and pages of tables, records of slots, lines of the journal.
 
 use rotproof_guard::format::{
     Entry, EntryPage, Header, Moment, PAGE, Pair, REGIONS, Settings, entries_of, page_of,
 };
 use rotproof_guard::journal::{Event, What, line_of, parse};
+use rotproof_guard::record::{Class, Copy, of_copy, to_copy};
 use rotproof_guard::sum::{Algorithm, Sum};
 
 const PAIR: Pair = Pair { light: Algorithm::Xor64, strong: Algorithm::Xxh3 };
@@ -42,11 +43,32 @@ pub fn check(bytes: &[u8]) {
             assert_eq!(entries_of(pair, INODE, INDEX, &again), EntryPage::Whole(entries));
         }
     }
+    for class in Class::ALL {
+        check_record(class, &page[..class.copy_bytes()]);
+    }
+}
+
+/// A record that is whole or torn, also with a check of its header that is right.
+fn check_record(class: Class, bytes: &[u8]) {
+    let mut sealed = bytes.to_vec();
+    let sum = Algorithm::Xxh3.of(&sealed[..96]).word();
+    sealed[96..104].copy_from_slice(&sum.to_le_bytes());
+    for bytes in [bytes, &sealed] {
+        for pair in [PAIR, WIDE] {
+            let Copy::Record { header, entries, .. } = of_copy(class, pair, INODE, 0, bytes) else {
+                continue;
+            };
+            let again = to_copy(class, pair, 0, &header, &entries);
+            let read = of_copy(class, pair, INODE, 0, &again);
+            assert_eq!(read, Copy::Record { header, entries, is_whole: true });
+        }
+    }
 }
 
 /// One of each, without the zeros in the middle.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let settings = Settings { id: [3; 16], pair: PAIR, switch_seconds: Some(92), made: 1_700_000_000 };
+    let settings =
+        Settings { id: [3; 16], pair: PAIR, switch_seconds: Some(92), made: 1_700_000_000, version: 2 };
     let mut regions = Box::new([0; REGIONS / 64]);
     regions[0] = 5;
     let header = Header {
@@ -54,6 +76,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         guard: [3; 16],
         inode: INODE,
         birth: Moment { seconds: 1_700_000_000, nanoseconds: 1 },
+        reuse: Some(77),
         session: [4; 16],
         size: 100_000,
         modified: Moment { seconds: 1_700_000_100, nanoseconds: 2 },
@@ -80,6 +103,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         settings.to_page().to_vec(),
         header.to_page().to_vec(),
         page_of(PAIR, INODE, INDEX, &entries).to_vec(),
+        to_copy(Class::Small, PAIR, 0, &header, &entries),
+        to_copy(Class::Medium, WIDE, 0, &header, &entries),
         page_of(WIDE, INODE, INDEX, &entries[1..3]).to_vec(),
         line.trim_end().as_bytes().to_vec(),
     ]

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsRawFd;
 
+use rotproof_guard::record::Class;
 use rotproof_guard::{Algorithm, GuardedFile, Pair, StoreOptions, Trouble};
 
 use crate::rig::{Rig, bytes};
@@ -104,19 +105,30 @@ fn a_file_that_was_never_taken_in_is_read_and_nothing_vouches_for_it() {
 }
 
 #[test]
-fn a_file_that_is_deleted_takes_its_table_along() {
+fn a_file_that_is_deleted_takes_its_sums_along() {
+    use std::os::unix::fs::FileExt;
     let rig = Rig::new();
     let store = rig.store();
-    let file = rig.open(&store, "a");
-    file.write_at(&bytes(6, 10_000), 0).expect("written");
-    file.sync(false).expect("durable");
-    let table = store.table(file.inode());
-    assert!(table.path().exists());
-    std::fs::remove_file(rig.path("a")).expect("deleted");
-    file.write_at(&[1; 100], 50).expect("still open");
-    drop(file);
-    assert!(!table.path().exists());
-    assert_eq!(store.live_inodes(), [] as [u64; 0]);
+    for length in [10_000, 300_000, 2_000_000] {
+        let file = rig.open(&store, "a");
+        file.write_at(&bytes(6, length), 0).expect("written");
+        file.sync(false).expect("durable");
+        let table = store.table(file.inode());
+        assert_eq!(table.path().exists(), length == 2_000_000);
+        std::fs::remove_file(rig.path("a")).expect("deleted");
+        file.write_at(&[1; 100], 50).expect("still open");
+        let inode = file.inode();
+        drop(file);
+        assert!(!table.path().exists());
+        for class in [Class::Small, Class::Medium] {
+            let (path, place) = store.slot(class, inode);
+            let mut slot = vec![1; class.slot_bytes()];
+            let slots = std::fs::File::open(path).expect("slots");
+            let read = slots.read_at(&mut slot, place).expect("read");
+            assert!(slot[..read].iter().all(|byte| *byte == 0), "{length}");
+        }
+        assert_eq!(store.live_inodes(), [] as [u64; 0]);
+    }
 }
 
 #[test]
@@ -214,9 +226,11 @@ fn a_long_file_with_little_in_it_takes_little_memory() {
     file.set_size(5000).expect("cut");
     assert!(matches!(file.read_at(&mut read, 0), Ok(4096)) && read == [1; 4096]);
     use std::os::unix::fs::MetadataExt;
-    let live = std::fs::metadata(store.live_path(file.inode())).expect("a live table");
+    let live = std::fs::metadata(store.live_path(file.inode())).expect("what its room has no room for");
     assert!(live.blocks() * 512 < 16 << 20, "{} bytes of memory", live.blocks() * 512);
+    let path = store.live_path(file.inode());
     drop(file);
+    assert!(!path.exists(), "given back");
     let file = rig.open(&store, "a");
     assert_eq!(file.size(), 5000);
     assert!(matches!(file.read_at(&mut read, 0), Ok(4096)) && read == [1; 4096]);
@@ -252,12 +266,14 @@ fn files_that_were_read_are_kept_attached_and_let_go() {
     assert!(read().is_err());
     let standing = store.known(inode).expect("kept").standing();
     assert_eq!(standing, rotproof_guard::take::Standing::Foreign);
+    let born = rotproof_guard::stat::Stat::of_path(&path).map(|stat| stat.birth);
     std::fs::remove_file(&path).expect("it is there");
-    store.deleted(inode).expect("told");
+    let birth = born.expect("it was there");
+    store.deleted(inode, birth).expect("told");
     assert!(store.known(inode).is_none() && store.live_inodes().is_empty());
     write(4);
     assert!(matches!(read(), Ok(4)));
-    let shared = store.live_path(0).parent().expect("a folder").to_owned();
+    let shared = store.shared().to_owned();
     drop(store);
     assert!(!shared.exists(), "let go with the guard");
 }

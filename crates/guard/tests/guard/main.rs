@@ -5,4 +5,5 @@ mod rig;
 mod files;
 mod random;
 mod rot;
+mod small;
 mod verbs;

@@ -50,18 +50,25 @@ impl Rig {
 
     /// What the machine going down does to what is only in memory; the disk keeps everything.
     pub fn lose_power(&self, store: Arc<Store>, files: Vec<Arc<GuardedFile>>) {
-        let shared = store.live_path(0).parent().expect("a folder").to_owned();
+        let shared = store.shared().to_owned();
         // The shared memory goes first, so that nothing is left to be put on the disk.
-        let kept: Vec<_> = std::fs::read_dir(store.tables())
-            .expect("tables")
-            .flatten()
-            .flat_map(|folder| std::fs::read_dir(folder.path()).expect("tables").flatten())
-            .map(|entry| (entry.path(), std::fs::read(entry.path()).expect("a table")))
-            .collect();
+        let mut kept = Vec::new();
+        let mut waiting =
+            vec![self.root().join(".rotproof-guard/tables"), self.root().join(".rotproof-guard/slots")];
+        while let Some(folder) = waiting.pop() {
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                if entry.path().is_dir() {
+                    waiting.push(entry.path());
+                } else {
+                    kept.push((entry.path(), std::fs::read(entry.path()).expect("sums")));
+                }
+            }
+        }
         std::fs::remove_dir_all(shared).expect("gone");
         drop(files);
         drop(store);
         std::fs::remove_dir_all(self.root().join(".rotproof-guard/tables")).expect("gone");
+        let _ = std::fs::remove_dir_all(self.root().join(".rotproof-guard/slots"));
         for (path, bytes) in kept {
             std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
             std::fs::write(path, bytes).expect("kept");

@@ -92,7 +92,7 @@ fn a_block_that_rots_in_the_cache_before_it_is_durable_is_told_by_the_next_fsync
 fn a_sum_that_rots_in_the_table_is_mended_by_the_other_and_a_page_of_them_is_doubted() {
     let rig = Rig::new();
     let store = rig.store();
-    let data = bytes(4, 50_000);
+    let data = bytes(4, 1_100_000);
     let file = rig.open(&store, "a");
     file.write_at(&data, 0).expect("written");
     file.sync(false).expect("durable");
@@ -132,7 +132,7 @@ fn a_sum_that_rots_in_the_table_is_mended_by_the_other_and_a_page_of_them_is_dou
 fn one_header_that_is_damaged_leaves_the_other_and_both_leave_the_sums() {
     let rig = Rig::new();
     let store = rig.store();
-    let data = bytes(5, 50_000);
+    let data = bytes(5, 1_100_000);
     let file = rig.open(&store, "a");
     for _ in 0..2 {
         file.write_at(&data, 0).expect("written");

@@ -1,0 +1,368 @@
+//! Small files, whose sums lie in slots by inode, and the memory that processes share.
+
+use std::fs::OpenOptions;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rotproof_guard::format::{PAGE, Settings, VERSION_MIN};
+use rotproof_guard::journal::What;
+use rotproof_guard::record::Class;
+use rotproof_guard::take::Standing;
+use rotproof_guard::{Algorithm, GuardedFile, Store, StoreOptions, Trouble};
+
+use crate::rig::{Rig, bytes};
+
+fn events(store: &Arc<Store>) -> Vec<(What, u64)> {
+    let (events, _) = store.journal().read().expect("events");
+    events.into_iter().map(|event| (event.what, event.block)).collect()
+}
+
+/// Whether the slots of an inode have something.
+fn slots(store: &Store, inode: u64) -> [bool; 2] {
+    [Class::Small, Class::Medium].map(|class| {
+        let (path, place) = store.slot(class, inode);
+        let mut slot = vec![0; class.slot_bytes()];
+        let read = std::fs::File::open(path).and_then(|file| file.read_at(&mut slot, place));
+        read.is_ok_and(|read| slot[..read].iter().any(|byte| *byte != 0))
+    })
+}
+
+fn in_child(act: impl FnOnce()) {
+    // SAFETY: the child does what the test says, and ends at once, as if it was killed.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        act();
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(status, 0);
+}
+
+#[test]
+fn sums_move_to_a_larger_home_as_the_file_grows_and_back_when_it_is_written_anew() {
+    let rig = Rig::new();
+    let store = rig.store();
+    let read_all = |length: usize, data: &[u8]| {
+        let file = rig.open(&store, "a");
+        let before = store.counts.now();
+        let mut read = vec![0; length + 1];
+        assert_eq!(file.read_at(&mut read, 0).expect("read"), length);
+        assert!(read[..length] == data[..length]);
+        let after = store.counts.now();
+        assert_eq!(after.unvouched, before.unvouched, "{length}");
+        assert_eq!(after.strong - before.strong, length.div_ceil(4096) as u64, "{length}");
+    };
+    for is_synced in [false, true] {
+        let data = bytes(1, 2_000_000);
+        let mut length = 0;
+        for next in [10_000, 90_000, 102_400, 102_401, 700_000, 1_019_904, 1_019_905, 2_000_000] {
+            let file = rig.open(&store, "a");
+            file.write_at(&data[length..next], length as u64).expect("written");
+            if is_synced {
+                file.sync(false).expect("durable");
+            }
+            let inode = file.inode();
+            drop(file);
+            length = next;
+            let [small, medium] = slots(&store, inode);
+            assert_eq!(small, true, "{length}");
+            assert_eq!(medium, length > 102_400, "{length}");
+            assert_eq!(store.table(inode).path().exists(), length > 1_019_904, "{length}");
+            read_all(length, &data);
+        }
+        // Written anew and small: a slot has the last word, though the table is still there if nobody made that durable.
+        let data = bytes(2, 30_000);
+        let file = rig.open(&store, "a");
+        file.set_size(0).expect("cut");
+        file.write_at(&data, 0).expect("written");
+        drop(file);
+        read_all(30_000, &data);
+        let file = rig.open(&store, "a");
+        file.append(&data[..100], None).expect("appended");
+        file.sync(false).expect("durable");
+        let inode = file.inode();
+        drop(file);
+        store.let_go(Duration::ZERO);
+        let mut all = data.clone();
+        all.extend_from_slice(&data[..100]);
+        read_all(30_100, &all);
+        assert!(!store.table(inode).path().exists(), "the table has had its time");
+        // A table once more, with nothing of the first one in it.
+        let file = rig.open(&store, "a");
+        file.set_size(3_000_000).expect("grown");
+        file.write_at(&data[..10], 2_999_990).expect("written");
+        drop(file);
+        all.resize(3_000_000, 0);
+        all[2_999_990..].copy_from_slice(&data[..10]);
+        read_all(3_000_000, &all);
+        assert_eq!(events(&store), []);
+        std::fs::remove_file(rig.path("a")).expect("removed");
+        store.let_go(Duration::ZERO);
+    }
+}
+
+#[test]
+fn what_a_crash_leaves_of_a_small_file_is_torn_and_rot_is_rot() {
+    let rig = Rig::new();
+    let store = rig.store();
+    let data = bytes(7, 60_000);
+    for name in ["a", "b"] {
+        let file = rig.open(&store, name);
+        file.write_at(&data, 0).expect("written");
+        file.sync(false).expect("durable");
+        file.settle().expect("settled");
+    }
+    let file = rig.open(&store, "a");
+    // In place, not made durable.
+    file.write_at(&bytes(8, 5000), 10_000).expect("written");
+    rig.lose_power(store, vec![file]);
+    rig.flip_on_disk("b", 5 * 4096 * 8);
+    let store = rig.store();
+    let file = rig.open(&store, "a");
+    let mut read = vec![0; data.len()];
+    assert_eq!(file.read_at(&mut read, 0).expect("read"), data.len());
+    assert!(read[10_000..15_000] == bytes(8, 5000) && read[..10_000] == data[..10_000]);
+    assert_eq!(events(&store), [(What::Torn, 2)]);
+    // Nobody was at work on the other one.
+    let file = rig.open(&store, "b");
+    assert!(matches!(file.read_at(&mut read[..4096], 5 * 4096), Err(Trouble::Rotten(5))));
+    file.read_at(&mut read[..4096], 4 * 4096).expect("its neighbour is fine");
+}
+
+#[test]
+fn a_slot_that_rots_never_lets_rot_of_the_data_pass() {
+    let rig = Rig::new();
+    let data = bytes(9, 60_000);
+    let store = rig.store();
+    let file = rig.open(&store, "a");
+    for _ in 0..2 {
+        file.write_at(&data, 0).expect("written");
+        file.sync(false).expect("durable");
+    }
+    let (path, place) = store.slot(Class::Small, file.inode());
+    drop(file);
+    store.let_go(Duration::ZERO);
+    let slots = OpenOptions::new().read(true).write(true).open(path).expect("slots");
+    let mut kept = [0; 1024];
+    slots.read_exact_at(&mut kept, place).expect("a slot");
+    rig.flip_on_disk("a", 5 * 4096 * 8);
+    let mut read = vec![0; 4096];
+    for at in (0..1024).step_by(7) {
+        let mut rotten = kept;
+        rotten[at] ^= 0x10;
+        slots.write_all_at(&rotten, place).expect("rotten");
+        let file = rig.open(&store, "a");
+        assert!(file.read_at(&mut read, 5 * 4096).is_err(), "byte {at} of the slot");
+        // All else is right, or refused where its own sum has rotted.
+        for block in [0, 1, 14] {
+            let length = 4096.min(data.len() - block * 4096);
+            if let Ok(done) = file.read_at(&mut read[..length], block as u64 * 4096) {
+                assert!(done == length && read[..length] == data[block * 4096..block * 4096 + length]);
+            }
+        }
+        drop(file);
+        store.let_go(Duration::ZERO);
+        slots.write_all_at(&kept, place).expect("mended");
+    }
+}
+
+#[test]
+fn an_inode_that_is_used_again_has_nothing_of_its_former_life() {
+    let rig = Rig::new();
+    let store = rig.store();
+    let mut reused = 0;
+    for round in 0..20 {
+        let file = rig.open(&store, "a");
+        file.write_at(&bytes(round, 20_000), 0).expect("written");
+        let inode = file.inode();
+        drop(file);
+        // Behind the guard's back, and within a tick of the clock.
+        std::fs::remove_file(rig.path("a")).expect("removed");
+        std::fs::write(rig.path("b"), bytes(round + 100, 20_000)).expect("written");
+        reused += u32::from(std::fs::metadata(rig.path("b")).expect("it is there").ino() == inode);
+        let file = std::fs::File::open(rig.path("b")).expect("it is there");
+        let file = GuardedFile::open(&store, file.as_raw_fd(), false, &rig.path("b")).expect("guarded");
+        let mut read = vec![0; 20_000];
+        file.read_at(&mut read, 0).expect("nobody accuses it");
+        assert_eq!(file.standing(), Standing::Unknown);
+        drop(file);
+        store.let_go(Duration::ZERO);
+        // What is written through the guard is vouched for beside what the former one has left.
+        std::fs::remove_file(rig.path("b")).expect("removed");
+        let file = rig.open(&store, "c");
+        file.write_at(&read, 0).expect("written");
+        drop(file);
+        let before = store.counts.now().unvouched;
+        rig.open(&store, "c").read_at(&mut read, 0).expect("right");
+        assert_eq!(store.counts.now().unvouched, before);
+        std::fs::remove_file(rig.path("c")).expect("removed");
+        store.let_go(Duration::ZERO);
+    }
+    assert!(reused > 0 || !cfg!(target_os = "linux"), "no inode was used again");
+    assert_eq!(events(&store), []);
+}
+
+#[test]
+fn who_is_killed_leaves_sums_in_memory_for_the_next_one() {
+    let rig = Rig::new();
+    // Nobody is there before.
+    let data = bytes(3, 300_000);
+    in_child(|| {
+        let store = rig.store();
+        let file = rig.open(&store, "a");
+        file.write_at(&data, 0).expect("written");
+        std::mem::forget((file, store));
+    });
+    let store = rig.store();
+    assert_eq!(store.live_inodes().len(), 1);
+    let file = rig.open(&store, "a");
+    let mut read = vec![0; data.len()];
+    file.read_at(&mut read, 0).expect("verified");
+    assert!(read == data && store.counts.now().unvouched == 0);
+    drop(file);
+    store.let_go(Duration::ZERO);
+    assert_eq!(store.live_inodes(), [] as [u64; 0]);
+}
+
+#[test]
+fn memory_of_a_guard_that_is_gone_is_cleared_by_the_next_start_of_any() {
+    let gone = Rig::new();
+    let held = Rig::new();
+    let place = |rig: &Rig| {
+        let name = std::fs::read(rig.path(".rotproof-guard/session")).expect("a session");
+        let digits: String = name[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        std::path::Path::new("/dev/shm").join(format!("rotproof-guard-{digits}"))
+    };
+    for rig in [&gone, &held] {
+        in_child(|| {
+            let store = rig.store();
+            let file = rig.open(&store, "a");
+            file.write_at(&[1; 5000], 0).expect("written");
+            std::mem::forget((file, store));
+        });
+    }
+    let (left, kept) = (place(&gone), place(&held));
+    assert!(left.is_dir() && kept.is_dir());
+    std::fs::remove_dir_all(gone.path(".rotproof-guard")).expect("gone");
+    let other = Rig::new();
+    drop(other.store());
+    assert!(!left.exists(), "its guard is gone");
+    assert!(kept.exists(), "its guard names it: it has sums that are nowhere else");
+    let store = held.store();
+    held.open(&store, "a").read_at(&mut [0; 5000], 0).expect("verified");
+    assert_eq!(store.counts.now().unvouched, 0);
+    store.let_go(Duration::ZERO);
+    drop(store);
+    assert!(!kept.exists());
+}
+
+#[test]
+fn many_small_files_by_several_guards_at_once() {
+    let rig = Rig::new();
+    let stores: Vec<_> = (0..3).map(|_| rig.store()).collect();
+    std::thread::scope(|scope| {
+        for (number, store) in stores.iter().enumerate() {
+            for thread in 0..2u64 {
+                let rig = &rig;
+                scope.spawn(move || {
+                    let mut draw = number as u64 * 7 + thread + 1;
+                    for round in 0..150u64 {
+                        draw = draw.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17) ^ round;
+                        let name = format!("f{}", draw % 9);
+                        let path = rig.path(&name);
+                        let below = OpenOptions::new()
+                            .read(true)
+                            .write(true)
+                            .create(true)
+                            .truncate(false)
+                            .open(&path)
+                            .expect("open");
+                        let file = GuardedFile::open(store, below.as_raw_fd(), true, &path).expect("guarded");
+                        match draw >> 8 & 3 {
+                            0 => drop(
+                                file.write_at(&bytes(draw, 20_000), draw >> 16 & 0xffff).expect("written"),
+                            ),
+                            1 => file.sync(true).expect("durable"),
+                            2 if round % 16 == 0 => file.set_size(0).expect("cut"),
+                            _ => {
+                                let mut read = vec![0; 90_000];
+                                file.read_at(&mut read, 0).expect("no rot");
+                            }
+                        }
+                        drop(file);
+                        drop(below);
+                        if draw >> 10 & 15 == 0 {
+                            let born = rotproof_guard::stat::Stat::of_path(&path);
+                            if let Ok(stat) = born
+                                && std::fs::remove_file(&path).is_ok()
+                            {
+                                store.deleted(stat.inode, stat.birth).expect("told");
+                            }
+                        }
+                    }
+                });
+            }
+        }
+    });
+    for store in &stores {
+        store.let_go(Duration::ZERO);
+        assert_eq!(events(store), []);
+    }
+    assert_eq!(stores[0].live_inodes(), [] as [u64; 0]);
+}
+
+/// A guard of the first version has tables only, also for small files. It is opened, and goes on in the new form.
+#[test]
+fn a_guard_of_format_1_is_read_and_goes_on_as_2() {
+    let rig = Rig::new();
+    let store = Store::init(rig.root(), None, StoreOptions::default()).expect("a guard");
+    let data = bytes(5, 1_300_000);
+    let file = rig.open(&store, "a");
+    file.write_at(&data, 0).expect("written");
+    file.sync(false).expect("durable");
+    let table = store.table(file.inode()).path().to_owned();
+    drop(file);
+    let settings = store.settings().clone();
+    drop(store);
+    for name in ["guard", "guard.copy"] {
+        let old = Settings { version: VERSION_MIN, ..settings.clone() };
+        std::fs::write(rig.path(".rotproof-guard").join(name), old.to_page()).expect("written");
+    }
+    // As version 1 wrote headers and pages: no number of uses of the inode.
+    let mut pages = std::fs::read(&table).expect("a table");
+    for (number, page) in pages.chunks_exact_mut(PAGE).enumerate() {
+        if page.iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        let (version, sum) = if number < 2 { (8, PAGE - 8) } else { (4, 24) };
+        page[version..version + 4].copy_from_slice(&1u32.to_le_bytes());
+        if number < 2 {
+            page[12] &= !8;
+            page[96..100].fill(0);
+        } else {
+            page[sum..sum + 8].fill(0);
+        }
+        let end = if number < 2 { PAGE - 8 } else { PAGE };
+        let made = Algorithm::Xxh3.of(&page[..end]).word().to_le_bytes();
+        page[sum..sum + 8].copy_from_slice(&made);
+    }
+    std::fs::write(&table, pages).expect("written");
+    let store = rig.store();
+    assert_eq!(store.settings().version, rotproof_guard::format::VERSION);
+    let file = rig.open(&store, "a");
+    let mut read = vec![0; data.len()];
+    file.read_at(&mut read, 0).expect("verified");
+    assert!(read == data);
+    assert_eq!((store.counts.now().unvouched, events(&store)), (0, Vec::new()));
+    file.write_at(&data[..100], 5000).expect("written");
+    file.sync(false).expect("durable");
+    drop(file);
+    drop(store);
+    let store = rig.store();
+    rig.open(&store, "a").read_at(&mut read, 0).expect("verified");
+}
