@@ -10,9 +10,10 @@ use crate::disk;
 use crate::image::{MODULES, UBLK, module_path};
 use crate::nbd_client;
 use crate::ublk;
+use crate::ublk_trial;
 
 /// What is told of each step, in its order.
-pub const STEPS: [&str; 10] = [
+pub const STEPS: [&str; 12] = [
     "the machine is up",
     "the disk over vhost-user",
     "a file system on it",
@@ -23,6 +24,8 @@ pub const STEPS: [&str; 10] = [
     "a stack by ublk",
     "its server killed and another in its place",
     "what a killed one left is cleaned",
+    "trials over ublk and their verdicts",
+    "what a killed trial left is cleaned",
 ];
 /// What is told at the end.
 pub const DONE: &str = "guest: all is done";
@@ -47,6 +50,7 @@ pub fn main() {
         kernel_nbd_client();
         done();
         ublk::without_the_driver();
+        ublk_trial::without_the_driver();
         done();
         load(UBLK);
         ublk::conformance();
@@ -56,6 +60,10 @@ pub fn main() {
         ublk::recover();
         done();
         ublk::clean();
+        done();
+        ublk_trial::verdicts();
+        done();
+        ublk_trial::clean();
         done();
         assert_eq!(steps.next(), None, "never reached");
         say(DONE);

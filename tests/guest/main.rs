@@ -2,7 +2,7 @@
 //! client to our server, serves itself a stack by ublk, and reports on its console. This program is also what runs there as the first process.
 //!
 //! `outside` starts the machine and listens, `image` makes what it boots from, `inside` is what happens in it, with
-//! `disk` for what every disk must stand and `nbd_client` for the kernel's and `ublk` for our own command there. The machine is emulated (TCG).
+//! `disk` for what every disk must stand and `nbd_client` for the kernel's and `ublk` and `ublk_trial` for our own command there. The machine is emulated (TCG).
 
 mod disk;
 mod image;
@@ -12,6 +12,7 @@ mod outside;
 #[path = "../stage/mod.rs"]
 mod stage;
 mod ublk;
+mod ublk_trial;
 
 fn main() {
     if std::process::id() == 1 {
