@@ -23,8 +23,8 @@ const BLOCKS: u64 = 1_000_000;
 const BLOCKS_QUICK: u64 = 100_000;
 /// Faults of each block.
 const HITS: u64 = 10;
-/// What a trial may take that has a million failing blocks.
-const RESIDENT_MIB_MAX: f64 = 300.0;
+/// What a trial may take that has a million failing blocks: 300 MB.
+const RESIDENT_MIB_MAX: f64 = 300e6 / 1048576.0;
 const RULES: [&str; 4] = ["read: error", "read: zeros", "read: noise", "read, sticky: zeros"];
 
 /// What a trial took.
@@ -45,11 +45,11 @@ pub fn run(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
         let mib = [(large.peak_kib as f64 / 1024.0, RESIDENT_MIB_MAX)];
         let is_full = !effort.is_quick;
         let bar = is_full.then_some(Bar::AtMost(1.0));
-        let what = format!("{name}: resident at the most / 300 MiB");
+        let what = format!("{name}: resident at the most / 300 MB");
         found(Figure::from_rounds(what, "MiB", &mib, bar));
         let grown = (large.peak_kib as f64 - small.peak_kib as f64) * 1024.0;
         let each = grown / large.failures.saturating_sub(small.failures).max(1) as f64;
-        let asked = RESIDENT_MIB_MAX * 1024.0 * 1024.0 / BLOCKS as f64;
+        let asked = RESIDENT_MIB_MAX * 1048576.0 / BLOCKS as f64;
         let what = format!("{name}: each more of them / asked for");
         found(Figure::from_rounds(what, "bytes", &[(each, asked)], None));
         let rate = large.hits as f64 / large.seconds / 1e3;

@@ -11,9 +11,10 @@ use crate::image::{MODULES, UBLK, module_path};
 use crate::log_writes;
 use crate::nbd_client;
 use crate::ublk;
+use crate::ublk_trial;
 
 /// What is told of each step, in its order.
-pub const STEPS: [&str; 11] = [
+pub const STEPS: [&str; 13] = [
     "the machine is up",
     "the disk over vhost-user",
     "a file system on it",
@@ -25,6 +26,8 @@ pub const STEPS: [&str; 11] = [
     "its server killed and another in its place",
     "what a killed one left is cleaned",
     "what dm-log-writes has recorded",
+    "trials over ublk and their verdicts",
+    "what a killed trial left is cleaned",
 ];
 /// What is told at the end.
 pub const DONE: &str = "guest: all is done";
@@ -49,6 +52,7 @@ pub fn main() {
         kernel_nbd_client();
         done();
         ublk::without_the_driver();
+        ublk_trial::without_the_driver();
         done();
         load(UBLK);
         ublk::conformance();
@@ -61,6 +65,10 @@ pub fn main() {
         done();
         log_writes::MODULES.iter().for_each(|module| load(module));
         log_writes::imported();
+        done();
+        ublk_trial::verdicts();
+        done();
+        ublk_trial::clean();
         done();
         assert_eq!(steps.next(), None, "never reached");
         say(DONE);

@@ -3,8 +3,8 @@
 //! also what runs there as the first process.
 //!
 //! `outside` starts the machine and listens, `image` makes what it boots from, `inside` is what happens in it, with
-//! `disk` for what every disk must stand and `nbd_client` for the kernel's, `ublk` for our own command there, and `log_writes` for what the
-//! kernel's dm-log-writes has recorded. The machine is emulated (TCG).
+//! `disk` for what every disk must stand and `nbd_client` for the kernel's, `ublk` and `ublk_trial` for our own command there, and
+//! `log_writes` for what the kernel's dm-log-writes has recorded. The machine is emulated (TCG).
 
 mod disk;
 mod image;
@@ -15,6 +15,7 @@ mod outside;
 #[path = "../stage/mod.rs"]
 mod stage;
 mod ublk;
+mod ublk_trial;
 
 fn main() {
     if std::process::id() == 1 {

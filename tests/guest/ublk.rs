@@ -18,9 +18,9 @@ use crate::disk::{self, DISK_BYTES, rules};
 const PATIENCE: Duration = Duration::from_secs(30);
 const DISK: &str = "/dev/ublkb0";
 
-fn rotproof(arguments: &[&str]) -> Command {
+pub fn rotproof(arguments: &[&str]) -> Command {
     let mut command = Command::new("/bin/rotproof");
-    command.args(arguments).current_dir("/run").stdin(Stdio::null());
+    command.env("PATH", "/bin").args(arguments).current_dir("/run").stdin(Stdio::null());
     command
 }
 
@@ -44,7 +44,7 @@ fn start(arguments: &[&str]) -> Child {
 }
 
 /// Sends a signal, and gives how it ended.
-fn end(child: &mut Child, signal: libc::c_int) -> Option<i32> {
+pub fn end(child: &mut Child, signal: libc::c_int) -> Option<i32> {
     // SAFETY: the process is our child and has not been waited for.
     assert_eq!(unsafe { libc::kill(child.id().cast_signed(), signal) }, 0);
     let deadline = Instant::now() + PATIENCE;
@@ -57,7 +57,7 @@ fn end(child: &mut Child, signal: libc::c_int) -> Option<i32> {
     }
 }
 
-fn assert_gone() {
+pub fn assert_gone() {
     for path in [DISK, "/dev/ublkc0"] {
         assert!(!Path::new(path).exists(), "{path} is still there");
     }

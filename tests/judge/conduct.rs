@@ -25,7 +25,7 @@ use rotproof_load::{
 use rotproof_machine::Cancel;
 use rotproof_machine::registry::Registry;
 use rotproof_measure::Monitor;
-use rotproof_subject::{Attached, Destination, Prepared, SubjectEnvironment};
+use rotproof_subject::{Attached, Destination, ExportSpec, Prepared, SubjectEnvironment};
 use rotproof_trial::file::RuntimeKind;
 use rotproof_trial::runner::{self, FailureRecord};
 use rotproof_trial::verdict::{Evidence, FileAccount, Medium, Verdict};
@@ -125,6 +125,7 @@ pub fn conduct(case: &Case, folder: &Path) -> Result<Conducted> {
         seed: trial.seed,
         epoch: Instant::now(),
         phase: Arc::new(AtomicU8::new(Phase::Setup as u8)),
+        export: ExportSpec::Loop,
         export_threads: 2,
         cancel: Cancel::new(),
         is_recorded: false,
@@ -406,7 +407,7 @@ impl Stage<'_> {
             let folder = folder_of(subject);
             reports.push(rotproof_load::personality::run(&plan, &folder, &mut oracle, &options)?);
         }
-        // What was stored wrong reads wrong with the faults asleep, too.
+        // What was stored wrong reads wrong with the faults disabled, too.
         self.environment.phase.store(Phase::Setup as u8, Ordering::Relaxed);
         let hashes: HashSet<u128> = oracle.hashes().into_iter().map(|hash| hash.0).collect();
         strange(&folder_of(subject), "", &hashes, &mut self.strange);

@@ -1,10 +1,11 @@
 //! A ublk device.
 
 use std::fmt;
+use std::sync::Arc;
 
-use rotproof_block::Result;
-use rotproof_export::{find_ublk, remove_ublk};
-use rotproof_machine::registry::{FileIdentity, Keeper, Kind, Resource, read_as};
+use rotproof_block::{Device, ErrorKind, Result};
+use rotproof_export::{UblkDevice, UblkOptions, find_ublk, free_ublk_number, remove_ublk};
+use rotproof_machine::registry::{CleanupStack, FileIdentity, Keeper, Kind, Resource, Undo, read_as};
 use serde::{Deserialize, Serialize};
 
 /// A ublk device.
@@ -19,6 +20,32 @@ pub struct Ublk {
 
 pub(crate) static UBLK: Kind =
     Kind { word: "ublk", read: read_as::<Ublk>, kept_by: Keeper::Kernel, goes_first: false, finds: &[] };
+
+impl Ublk {
+    /// Serves `device` as a new one, under the first number that is free; its undo stops it. Fails as [`UblkDevice::add`].
+    pub fn create(
+        cleanup: &mut CleanupStack,
+        device: &Arc<dyn Device>,
+        options: &UblkOptions,
+    ) -> Result<Arc<UblkDevice>> {
+        let mut from = 0;
+        loop {
+            let number = free_ublk_number(from);
+            from = number.saturating_add(1);
+            let made = cleanup.create(Self { number, owner: options.owner }, || {
+                let served = Arc::new(UblkDevice::add(device, number, options)?);
+                let stopped = Arc::clone(&served);
+                let undo: Undo = Box::new(move || stopped.stop());
+                Ok((served, undo))
+            });
+            match made {
+                // Somebody was faster.
+                Err(error) if error.kind() == ErrorKind::Os(libc::EEXIST) => {}
+                made => return made,
+            }
+        }
+    }
+}
 
 impl fmt::Display for Ublk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

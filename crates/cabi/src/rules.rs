@@ -1,6 +1,6 @@
 //! From a text to rules: YAML or JSON, or short forms, one a line.
 
-use fault::{AwakePhase, ResolvedRule, Rule, RuleEntry, Target, validate_all};
+use fault::{EnabledPhase, ResolvedRule, Rule, RuleEntry, Target, validate_all};
 use rotproof_spec::{Path, Problems};
 use serde::Deserialize;
 
@@ -74,10 +74,10 @@ fn validate(rule: &Rule, path: &Path, problems: &mut Problems) {
             "match by `offset`, `content` or `tag`, or by what has passed the device",
         );
     }
-    if !rule.during.iter().any(|phase| *phase == AwakePhase::Run) {
+    if !rule.during.iter().any(|phase| *phase == EnabledPhase::Run) {
         problems.add_with_help(
             &path.key("during"),
-            "every request here is in the phase run, so the rule never wakes",
+            "every request here is in the phase run, so the rule is never enabled",
             "leave `during` out",
         );
     }
@@ -117,7 +117,7 @@ mod tests {
             ("write: zeros\nwirte: zeros", "line 2: unknown condition `wirte`; did you mean `write`?"),
             ("read, offset=1GiB: error", "beyond the device"),
             ("target=unique: zeros", "no load of a trial"),
-            ("during=check: zeros", "never wakes"),
+            ("during=check: zeros", "never enabled"),
             ("- { effect: zeroes }", "zeroes"),
             ("name=a: zeros\nname=a: ones", "called `a` too"),
         ] {

@@ -5,7 +5,7 @@ use rotproof_layers::{Chain, DeviceSpec, FaultsSpec};
 use rotproof_load::personality::Personality;
 use rotproof_load::{BlockSizes, Command, JobSpec, LoadSpec, Pace, Trace};
 use rotproof_spec::{Bytes, Percent};
-use rotproof_subject::SubjectSpec;
+use rotproof_subject::{ExportSpec, SubjectSpec};
 use rotproof_trial::file::TrialFile;
 
 use crate::output::Paint;
@@ -53,10 +53,14 @@ pub fn render(trial: &Trial, paint: Paint) -> String {
 /// From the load down to the leaf.
 fn path_of_requests(file: &TrialFile, plan: Option<&Plan>, paint: Paint) -> Vec<String> {
     let mut floors = vec![("load".to_owned(), load(&file.load))];
+    let device = match file.export {
+        ExportSpec::Loop => "a loop device over the exported stack",
+        ExportSpec::Ublk => "a ublk device that is the exported stack",
+    };
     let subject = match file.subject.on_top() {
         SubjectSpec::Raw | SubjectSpec::Volume(_) => vec!["the stack itself, in process".to_owned()],
         SubjectSpec::Fat => vec!["files on FAT, by a library in process over the stack".to_owned()],
-        SubjectSpec::Device => vec!["a loop device over the exported stack".to_owned()],
+        SubjectSpec::Device => vec![device.to_owned()],
         SubjectSpec::Guard(guard) => {
             vec![format!(
                 "files through a mount of the guard, mode {}, over {}",
@@ -74,7 +78,7 @@ fn path_of_requests(file: &TrialFile, plan: Option<&Plan>, paint: Paint) -> Vec<
             vec![format!("files on {}, by zfs-fuse on the exported stack", file.subject.on_top())]
         }
         SubjectSpec::FileSystem(spec) => {
-            let mut lines = vec![format!("files on {}, on a loop device over the exported stack", spec.kind)];
+            let mut lines = vec![format!("files on {}, on {device}", spec.kind)];
             if !spec.mkfs.is_empty() {
                 lines.push(format!("mkfs {}", spec.mkfs.join(" ")));
             }

@@ -10,7 +10,7 @@ use rotproof_spec::{Path, Problems};
 use crate::effect::{Bits, Effect};
 use crate::geometry::blocks_in;
 use crate::matching::OperationKind;
-use crate::rule::{AwakePhase, Rule};
+use crate::rule::{EnabledPhase, Rule};
 use crate::schedule::{Cycle, Schedule};
 use crate::seen::{Seen, SeenBlock};
 use crate::target::Target;
@@ -157,8 +157,8 @@ enum Wanted<'a> {
 enum Comparable<'a> {
     MostDuplicated,
     Unique,
-    /// Chosen at the same moment if the rules are awake in the same phases.
-    Seen(Seen, &'a [AwakePhase]),
+    /// Chosen at the same moment if the rules are enabled in the same phases.
+    Seen(Seen, &'a [EnabledPhase]),
     Other(&'a Target),
 }
 

@@ -16,7 +16,7 @@ use crate::seen::{BLOCKS, OPTIONS};
 use crate::short_form::CONDITIONS;
 use crate::zeros::{ZEROS, zeros_hash};
 use crate::{
-    AwakePhase, BLOCK_BYTES, Effect, Engine, EngineOptions, Errno, FaultEntry, Header, Match, Model,
+    BLOCK_BYTES, Effect, EnabledPhase, Engine, EngineOptions, Errno, FaultEntry, Header, Match, Model,
     OperationMatch, OriginMatch, Persistence, Plan, ResolvedRule, Rule, Schedule, Target, TargetContent,
     validate_plan,
 };
@@ -277,7 +277,7 @@ fn every_word_of_the_language_has_an_example() {
     demand(&[Kind::Fault, Kind::Short], &Model::WORDS);
     demand(&[Kind::Fault], &keys_of_form::<Rule>().iter().map(String::as_str).collect::<Vec<_>>());
     demand(&[Kind::Short], &CONDITIONS);
-    demand(&[Kind::Short], &AwakePhase::WORDS.map(|(word, _)| word));
+    demand(&[Kind::Short], &EnabledPhase::WORDS.map(|(word, _)| word));
     assert!(missing.is_empty(), "docs/faults.md has no example of: {}", missing.join(", "));
     for errno in Errno::NAMES {
         assert!(PAGE.contains(errno), "docs/faults.md does not name {errno}");

@@ -331,7 +331,7 @@ impl Engine {
             let mut statistics = self.statistics.lock();
             for &number in index.waiting.iter().filter(|_| is_asked) {
                 let rule = &index.rules[number as usize];
-                if rule.rule.is_awake(phase) {
+                if rule.rule.is_enabled(phase) {
                     has_chosen |= rule.choose(&mut statistics, header, payload, self.device_size);
                 }
             }

@@ -87,7 +87,7 @@ impl Evaluator {
             return Decision::Act(decided);
         }
         if rules.index().has_clock {
-            // Time begins whether or not the rules that go by it are awake.
+            // Time begins whether or not the rules that go by it are enabled.
             self.engine.clock.since_begin_ns(header.context.phase, header.context.submitted);
         }
         let rules = if rules.index().waiting.is_empty() {
@@ -154,7 +154,7 @@ impl Evaluator {
         let index = rules.index();
         let latched = || {
             let rules = index.latching.iter().map(|&number| &index.rules[number as usize]);
-            rules.filter(|rule| rule.has_latched() && rule.rule.is_awake(header.context.phase))
+            rules.filter(|rule| rule.has_latched() && rule.rule.is_enabled(header.context.phase))
         };
         let refuses_mutations = |rule: &&Arc<ActiveRule>| {
             rule.effect() == Effect::ReadOnly
@@ -242,8 +242,8 @@ impl Evaluator {
         }
         // Where misdirected writes land.
         for hit in decided.iter().flat_map(|decided| &decided.blocks) {
-            let Some(foreign) = hit.effect.lands_on(hit.block, self.engine.device_blocks()) else { continue };
-            let extent = extent(foreign, self.engine.device_size);
+            let Some(landing) = hit.effect.lands_on(hit.block, self.engine.device_blocks()) else { continue };
+            let extent = extent(landing, self.engine.device_size);
             let is_whole = header.offset <= extent.start && header.end() >= extent.end;
             if !is_whole && !edges.contains(&extent) {
                 edges.push(extent);

@@ -94,23 +94,23 @@ impl Evaluator {
             }
         }
         for hit in hits {
-            let foreign = hit.effect.lands_on(hit.block, self.engine.device_blocks());
-            if let Some(foreign) = foreign.filter(|&foreign| foreign != hit.block) {
-                states.update(foreign, |state| self.damage_foreign_block(state, done, hit, foreign, payload));
+            let landing = hit.effect.lands_on(hit.block, self.engine.device_blocks());
+            if let Some(landing) = landing.filter(|&landing| landing != hit.block) {
+                states.update(landing, |state| self.damage_landing_block(state, done, hit, landing, payload));
             }
         }
     }
 
-    /// A misdirected write has landed on `foreign`.
-    fn damage_foreign_block(
+    /// A misdirected write has landed on `landing`.
+    fn damage_landing_block(
         &self,
         state: &mut BlockState,
         done: Done<'_>,
         hit: &BlockHit,
-        foreign: u64,
+        landing: u64,
         payload: &[u8],
     ) {
-        let extent = extent(foreign, self.engine.device_size);
+        let extent = extent(landing, self.engine.device_size);
         let part = done.header.part(hit.block);
         let part = part.start..part.end.min((extent.end - extent.start) as usize);
         if part.is_empty() {
@@ -122,7 +122,7 @@ impl Evaluator {
         };
         let Some(landed) = landed.and_then(|bytes| bytes.get(..part.len())) else { return };
         state.corruptions.push(Corruption::old(part.clone(), landed, ALL_SECTORS));
-        let truth = self.truth(done, foreign, payload);
+        let truth = self.truth(done, landing, payload);
         // The decision stands in the record of the block that should have been written.
         let cause = Cause { visit: None, ..Cause::of(hit, done.rules) };
         let mut record = record_of(done.header, cause, &self.engine.site, done.now);

@@ -109,7 +109,7 @@ pub use record::{BlockContent, Injection, SECTORS, TargetKey, UNNAMED_SITE, Visi
 pub use recorded::Recorded;
 pub use replay::Replay;
 pub use resolved::{ResolvedRule, TargetContent};
-pub use rule::{AwakePhase, Persistence, Rule, RuleEntry};
+pub use rule::{EnabledPhase, Persistence, Rule, RuleEntry};
 pub use rule_state::RuleState;
 pub use schedule::{Cycle, Per, Schedule};
 pub use seen::{By, Moment, Seen, SeenBlock};

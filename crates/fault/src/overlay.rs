@@ -61,7 +61,8 @@ impl Page {
     fn insert(&mut self, block: u64, state: BlockState) {
         if self.states.len() == self.states.capacity() {
             // Not twice as many: that would be half of it for nothing.
-            self.states.reserve_exact(1 + self.states.len() / 4);
+            let to_full = PAGE_BLOCKS as usize - self.states.len();
+            self.states.reserve_exact((1 + self.states.len() / 4).min(to_full));
         }
         self.states.insert(self.position(block), state);
         self.present |= Self::bit(block);

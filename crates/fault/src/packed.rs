@@ -377,9 +377,18 @@ fn put(bytes: &mut Vec<u8>, mut number: u64) {
 }
 
 /// Differences go both ways: the lowest bit is the sign, so that small ones stay short.
-pub(crate) fn put_difference(bytes: &mut Vec<u8>, from: u64, to: u64) {
+fn difference(from: u64, to: u64) -> u64 {
     let difference = to.wrapping_sub(from) as i64;
-    put(bytes, (difference << 1 ^ difference >> 63) as u64);
+    (difference << 1 ^ difference >> 63) as u64
+}
+
+pub(crate) fn put_difference(bytes: &mut Vec<u8>, from: u64, to: u64) {
+    put(bytes, difference(from, to));
+}
+
+/// How many bytes [`put_difference`] takes.
+pub(crate) fn difference_bytes(from: u64, to: u64) -> usize {
+    (u64::BITS - difference(from, to).leading_zeros()).div_ceil(7).max(1) as usize
 }
 
 /// Bytes that are still to be read. They are our own, so they never end too early.

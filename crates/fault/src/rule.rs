@@ -38,13 +38,13 @@ pub struct Rule {
     /// Whether the place stays bad after the first hit. Default: transient.
     #[serde(default)]
     pub persistence: Persistence,
-    /// The parts of the trial in which the rule is awake. Default: run and check.
+    /// The parts of the trial in which the rule is enabled. Default: run and check.
     #[serde(default = "during_default")]
-    pub during: OneOrMany<AwakePhase>,
+    pub during: OneOrMany<EnabledPhase>,
 }
 
-pub(crate) fn during_default() -> OneOrMany<AwakePhase> {
-    OneOrMany(vec![AwakePhase::Run, AwakePhase::Check])
+pub(crate) fn during_default() -> OneOrMany<EnabledPhase> {
+    OneOrMany(vec![EnabledPhase::Run, EnabledPhase::Check])
 }
 
 impl Rule {
@@ -71,7 +71,7 @@ impl Rule {
 
     /// Whether the rule can ever hit such an operation in that phase.
     pub fn concerns(&self, operation: OperationKind, phase: Phase) -> bool {
-        self.concerns_operation(operation) && self.is_awake(phase)
+        self.concerns_operation(operation) && self.is_enabled(phase)
     }
 
     /// Whether it goes by the time since the phase *run* began.
@@ -81,8 +81,8 @@ impl Rule {
         is_chosen_by_time || self.schedule.window().is_some()
     }
 
-    pub(crate) fn is_awake(&self, phase: Phase) -> bool {
-        self.during.iter().any(|awake| Phase::from(*awake) == phase)
+    pub(crate) fn is_enabled(&self, phase: Phase) -> bool {
+        self.during.iter().any(|enabled| Phase::from(*enabled) == phase)
     }
 
     /// Whether such an operation must be watched, though it is not hit: what a stale read will bring was there before
@@ -118,7 +118,7 @@ impl Rule {
     /// Whether such an operation suffers in that phase when it touches a place that the rule, being sticky, has left
     /// bad. Then only the operation counts: a discard carries no content, but it touches the place.
     pub(crate) fn keeps_bad(&self, operation: OperationKind, phase: Phase) -> bool {
-        operation.is_matched_by(self.matching.operation) && self.is_awake(phase)
+        operation.is_matched_by(self.matching.operation) && self.is_enabled(phase)
     }
 
     /// Whether the rule can ever hit such an operation.
@@ -241,10 +241,10 @@ impl JsonSchema for Persistence {
     }
 }
 
-/// A part of a trial in which rules may be awake. Never while the subject is set up.
+/// A part of a trial in which rules may be enabled. Never while the subject is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum AwakePhase {
+pub enum EnabledPhase {
     /// Filling the target before the load.
     Prefill,
     /// The load.
@@ -253,9 +253,9 @@ pub enum AwakePhase {
     Check,
 }
 
-impl AwakePhase {
+impl EnabledPhase {
     /// The words they are written with, in the order of the variants.
-    pub(crate) const WORDS: [(&'static str, AwakePhase); 3] =
+    pub(crate) const WORDS: [(&'static str, EnabledPhase); 3] =
         [("prefill", Self::Prefill), ("run", Self::Run), ("check", Self::Check)];
 
     /// The word it is written with.
@@ -264,12 +264,12 @@ impl AwakePhase {
     }
 }
 
-impl From<AwakePhase> for Phase {
-    fn from(phase: AwakePhase) -> Self {
+impl From<EnabledPhase> for Phase {
+    fn from(phase: EnabledPhase) -> Self {
         match phase {
-            AwakePhase::Prefill => Self::Prefill,
-            AwakePhase::Run => Self::Run,
-            AwakePhase::Check => Self::Check,
+            EnabledPhase::Prefill => Self::Prefill,
+            EnabledPhase::Run => Self::Run,
+            EnabledPhase::Check => Self::Check,
         }
     }
 }

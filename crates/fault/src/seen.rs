@@ -56,7 +56,7 @@ pub enum By {
 /// When a choice is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Moment {
-    /// After so many reads and writes in phases in which the rule is awake.
+    /// After so many reads and writes in phases in which the rule is enabled.
     After(u64),
     /// At the first read or write, in such a phase, that comes so long after the phase *run* began.
     At(Span),

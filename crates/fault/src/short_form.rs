@@ -36,7 +36,7 @@ use crate::effect::Effect;
 use crate::effect_form::{NAMES, effect_of};
 use crate::matching::{Match, OperationMatch};
 use crate::one_or_many::OneOrMany;
-use crate::rule::{AwakePhase, Persistence, Rule};
+use crate::rule::{EnabledPhase, Persistence, Rule};
 use crate::schedule::{Cycle, Per, Schedule};
 use crate::seen::Seen;
 use crate::short_text::{Quoted, in_quotes, quoted, split_outside};
@@ -304,13 +304,13 @@ fn with_offset<'a>(word: &str, text: &'a str) -> Result<(&'a str, u64), String> 
     }
 }
 
-fn parse_phase(text: &str) -> Result<AwakePhase, String> {
+fn parse_phase(text: &str) -> Result<EnabledPhase, String> {
     let text = text.trim();
-    AwakePhase::WORDS
+    EnabledPhase::WORDS
         .iter()
         .find(|(word, _)| *word == text)
         .map(|&(_, phase)| phase)
-        .ok_or_else(|| unknown("phase", text, &AwakePhase::WORDS.map(|(word, _)| word)))
+        .ok_or_else(|| unknown("phase", text, &EnabledPhase::WORDS.map(|(word, _)| word)))
 }
 
 /// Takes `word(a, b)` apart; without parentheses there are no arguments.
@@ -548,7 +548,7 @@ mod tests {
         let fourth = rule("target=file(\"odd, name\", block=7), during=prefill|run, name=\"a: b\": zeros");
         assert_eq!(fourth.matching.target, Some(Target::File { file: "odd, name".to_owned(), block: 7 }));
         assert_eq!(fourth.name.as_deref(), Some("a: b"));
-        assert_eq!(fourth.during.0, [AwakePhase::Prefill, AwakePhase::Run]);
+        assert_eq!(fourth.during.0, [EnabledPhase::Prefill, EnabledPhase::Run]);
     }
 
     #[test]

@@ -278,7 +278,7 @@ impl JsonSchema for Target {
         let bytes = generator.subschema_for::<Bytes>();
         let span = generator.subschema_for::<Span>();
         let after = json_schema!({
-            "description": "Chosen after so many reads and writes in phases in which the rule is awake. Default 0.",
+            "description": "Chosen after so many reads and writes in phases in which the rule is enabled. Default 0.",
             "type": "integer",
             "minimum": 0
         });

@@ -12,7 +12,7 @@ use crate::at_mark::AtMark;
 use crate::power_cut::{Keeps, PowerCut};
 use crate::target::KindCopies;
 use crate::{
-    AwakePhase, Bits, By, Cycle, Delay, Direction, Draw, Effect, Errno, HashText, Histogram, Match, Moment,
+    Bits, By, Cycle, Delay, Direction, Draw, Effect, EnabledPhase, Errno, HashText, Histogram, Match, Moment,
     NewPart, OneOrMany, OperationMatch, OriginMatch, Per, Persistence, Rule, Schedule, Seen, SeenBlock,
     TagPattern, Target, Tear,
 };
@@ -187,7 +187,7 @@ pub(crate) fn any_rule() -> impl Strategy<Value = Rule> {
                 }
             },
         );
-    let phases = prop::sample::subsequence(AwakePhase::WORDS.map(|(_, phase)| phase).to_vec(), 1..=3);
+    let phases = prop::sample::subsequence(EnabledPhase::WORDS.map(|(_, phase)| phase).to_vec(), 1..=3);
     let persistence = prop_oneof![
         Just(Persistence::Transient),
         Just(Persistence::Sticky),

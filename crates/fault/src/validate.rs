@@ -186,7 +186,7 @@ impl Rule {
         if self.during.is_empty() {
             problems.add_with_help(
                 path,
-                "the rule is awake in no phase",
+                "the rule is enabled in no phase",
                 "leave it out for run and check, or name one of prefill, run, check",
             );
         }

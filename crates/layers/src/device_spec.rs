@@ -1,4 +1,5 @@
-//! The list of all kinds of devices that a stack can be made of. One line each; everything else of a kind stands in its file.
+//! One device of a stack, of any kind: how it is written, read, described and opened. Nothing here knows a kind: the list of them is
+//! in `lib.rs`, and what a kind says of itself in its own file.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,32 +11,22 @@ use serde::de::MapAccess;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::checksum::ChecksumSpec;
-use crate::concat::ConcatSpec;
-use crate::dedup_spec::DedupSpec;
-use crate::disk::DiskSpec;
-use crate::faults::FaultsSpec;
-use crate::file::FileSpec;
 use crate::kind::{Below, Kind, Stands};
-use crate::memory::MemorySpec;
-use crate::mirror::MirrorSpec;
-use crate::nbd::NbdSpec;
 use crate::open::Opening;
-use crate::record_spec::RecordDeviceSpec;
 use crate::stack_spec::Legs;
-use crate::stats::StatsSpec;
-use crate::stripe::StripeSpec;
-use crate::versions::VersionsSpec;
-use crate::volume::VolumeSpec;
-use crate::write_cache_spec::WriteCacheSpec;
 
 macro_rules! devices {
-    ($($(#[$doc:meta])* $variant:ident($spec:ty),)*) => {
+    ($($module:ident: $variant:ident($spec:ident),)*) => {
+        $(use crate::$module::$spec;)*
+
         /// One device of a stack.
         #[derive(Clone, Debug, PartialEq)]
         pub enum DeviceSpec {
-            $($(#[$doc])* $variant($spec),)*
+            $(#[doc = concat!("`", stringify!($variant), "`: see [`", stringify!($spec), "`].")] $variant($spec),)*
         }
+
+        /// The word of each kind, and whether it can begin a list.
+        const KINDS: &[(&str, bool)] = &[$((<$spec>::WORD, !matches!(<$spec>::STANDS, Stands::OnOne)),)*];
 
         impl WordOrMap for DeviceSpec {
             const WORDS: &'static [&'static str] = &[$(<$spec>::WORD),*];
@@ -199,38 +190,7 @@ macro_rules! devices {
     };
 }
 
-devices! {
-    /// RAM of this process.
-    Memory(MemorySpec),
-    /// A file or block device.
-    File(FileSpec),
-    /// An export of an NBD server.
-    Nbd(NbdSpec),
-    /// A simulated disk over RAM.
-    Disk(DiskSpec),
-    /// Several devices, one behind the other.
-    Concat(ConcatSpec),
-    /// Several devices, a chunk on each in turn.
-    Stripe(StripeSpec),
-    /// The same on several devices.
-    Mirror(MirrorSpec),
-    /// Several devices that are a volume.
-    Volume(VolumeSpec),
-    /// A place where faults act.
-    Faults(FaultsSpec),
-    /// Counts what passes.
-    Stats(StatsSpec),
-    /// Stores equal blocks once.
-    Dedup(DedupSpec),
-    /// Holds writes in volatile memory.
-    WriteCache(WriteCacheSpec),
-    /// Records what passes.
-    Record(RecordDeviceSpec),
-    /// Keeps a checksum of every block.
-    Checksum(ChecksumSpec),
-    /// Keeps earlier states.
-    Versions(VersionsSpec),
-}
+for_each_kind!(devices);
 
 impl<'de> Deserialize<'de> for DeviceSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -258,5 +218,11 @@ impl DeviceSpec {
     }
 
     /// The kinds of devices that can begin a list, for a message.
-    pub(crate) const BEGINNINGS: &'static str = "memory, file, nbd, disk, concat, stripe, mirror or volume";
+    pub(crate) fn beginnings() -> String {
+        let words: Vec<&str> = KINDS.iter().filter(|(_, begins)| *begins).map(|(word, _)| *word).collect();
+        match words.split_last() {
+            Some((last, others)) if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+            _ => words.concat(),
+        }
+    }
 }

@@ -57,7 +57,7 @@ impl<'a> Check<'a> {
             self.problems.add_with_help(
                 &path.index(0),
                 format!("a stack begins with a leaf, and {} is none", first.word()),
-                format!("begin with {}", DeviceSpec::BEGINNINGS),
+                format!("begin with {}", DeviceSpec::beginnings()),
             );
         }
         let mut size = None;

@@ -23,13 +23,13 @@ pub struct Command {
     /// of the trial file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trial_dir: Option<PathBuf>,
-    /// What is run, with the faults awake; or give `fio`.
+    /// What is run, with the faults enabled; or give `fio`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<CommandLine>,
     /// A job file of fio's to be run, beside the trial file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fio: Option<PathBuf>,
-    /// What comes first, with the faults asleep; default nothing.
+    /// What comes first, with the faults disabled; default nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepare: Option<CommandLine>,
     /// What looks at the data once caches are gone; default nothing.

@@ -14,7 +14,7 @@ use crate::table::{Column, Table, Values};
 pub enum MarkKind {
     /// A part of the run: `prefill`, `ramp_up`, `run`, `cool_down`, `check`.
     Phase,
-    /// A rule was awake and its schedule let it hit: the window of a fault.
+    /// A rule was enabled and its schedule let it hit: the window of a fault.
     Window,
     /// From the first to the last injection of a rule, and how many there were.
     Injections,

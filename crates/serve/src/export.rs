@@ -13,7 +13,7 @@ use rotproof_attach::{FuseMount, Loop, Ublk};
 use rotproof_block::{ContentHash, DeviceInfo, Error, ErrorKind, Result};
 use rotproof_export::{
     FuseExport, FuseOptions, LoopDevice, LoopOptions, NbdServer, UblkDevice, UblkOptions, VhostExport,
-    VhostOptions, VhostServer, check_ublk, find_ublk, free_ublk_number,
+    VhostOptions, VhostServer, check_ublk, find_ublk,
 };
 use rotproof_layers::NamedDevice;
 use rotproof_machine::registry::{CleanupStack, Socket, Undo};
@@ -355,26 +355,17 @@ impl Exporter {
             })?;
             // It is there already, and in the record of the dead one: if it cannot be taken over it stays.
             let device = UblkDevice::recover(device, number, &options)?;
-            let path = cleanup.create(Ublk { number, owner: found.owner }, || made(device))?;
+            let path = device.path();
+            let undo: Undo = Box::new(move || device.stop());
+            cleanup.create(Ublk { number, owner: found.owner }, || Ok(((), undo)))?;
             self.disks.push(path.clone());
             return Ok(path);
         }
         // The name of the run, as a number that goes into the kernel's record of the device.
         options.owner = ContentHash::of(folder.as_os_str().as_encoded_bytes()).0 as u64;
-        let mut from = 0;
-        loop {
-            let number = free_ublk_number(from);
-            from = number.saturating_add(1);
-            let resource = Ublk { number, owner: options.owner };
-            match cleanup.create(resource, || made(UblkDevice::add(device, number, &options)?)) {
-                // Somebody was faster.
-                Err(error) if error.kind() == ErrorKind::Os(libc::EEXIST) => {}
-                result => {
-                    self.disks.extend(result.as_ref().ok().cloned());
-                    return result;
-                }
-            }
-        }
+        let path = Ublk::create(cleanup, device, &options)?.path();
+        self.disks.push(path.clone());
+        Ok(path)
     }
 
     fn loop_device(&mut self, number: usize, cleanup: &mut CleanupStack) -> Result<PathBuf> {
@@ -396,11 +387,6 @@ impl fmt::Debug for Exporter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Exporter({} devices)", self.devices.len())
     }
-}
-
-/// A ublk device's path, and its end.
-fn made(device: UblkDevice) -> Result<(PathBuf, Undo)> {
-    Ok((device.path(), Box::new(move || device.stop())))
 }
 
 /// How others reach what is at a path.

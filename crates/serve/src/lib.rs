@@ -33,8 +33,8 @@ pub use rotproof_export::NbdAddress;
 
 use rotproof_machine::registry::{CleanupStack, Registry, Run};
 use rotproof_machine::{Cancel, Claim, Filled, Use};
+use rotproof_trial::backing::{self, Backing};
 use rotproof_trial::file::TrialFile;
-use rotproof_trial::ground::{self, Ground};
 
 use crate::control::{ControlLimits, ControlServer, Handler, ServedStack};
 use crate::metrics::ServedFigures;
@@ -105,7 +105,7 @@ pub struct Served {
     ledger: Option<LedgerFile>,
     ready: Ready,
     /// Last, so that they outlive all that stands on them.
-    _ground: Ground,
+    _backing: Backing,
     _claims: Arc<Mutex<Vec<Claim>>>,
 }
 
@@ -119,7 +119,7 @@ impl Served {
         }
         // Whoever takes over goes on with what the other one has left.
         let overwrite = options.overwrite || options.recover.is_some();
-        let ground = ground::claim(&file.stack, Use::fill(Filled::ByClients, overwrite))?;
+        let backing = backing::claim(&file.stack, Use::fill(Filled::ByClients, overwrite))?;
         let registry = Registry::of_user()?;
         let socket = match &options.socket {
             Some(path) => std::path::absolute(path)
@@ -197,7 +197,7 @@ impl Served {
             exports,
             ledger,
             ready,
-            _ground: ground,
+            _backing: backing,
             _claims: claims,
         })
     }
@@ -241,7 +241,7 @@ impl Served {
         Ok(())
     }
 
-    /// Takes everything down, the last made first, with the faults asleep and nothing hanging. Gives all that went
+    /// Takes everything down, the last made first, with the faults disabled and nothing hanging. Gives all that went
     /// wrong; what could not be removed stays in the run's record, for `rotproof clean`.
     pub fn end(mut self) -> Vec<Error> {
         self.put_to_rest();

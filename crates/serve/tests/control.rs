@@ -156,7 +156,7 @@ fn what_is_refused_changes_nothing_and_says_why() {
             "rules[0].match.offset: 1GiB is beyond",
         ),
         (r#"{"id":2,"do":"add","rules":["target=unique: zeros"]}"#, "target"),
-        (r#"{"id":2,"do":"add","rules":["during=check: zeros"]}"#, "never wakes"),
+        (r#"{"id":2,"do":"add","rules":["during=check: zeros"]}"#, "never enabled"),
         (r#"{"id":2,"do":"add","rules":[]}"#, "no rule"),
         (r#"{"id":2,"do":"pause","rules":["a","z"]}"#, "no rule called `z`"),
         (r#"{"id":2,"do":"release","rules":["z"]}"#, "no rule called `z`"),

@@ -8,16 +8,16 @@ use rotproof_machine::registry::CleanupStack;
 use crate::exported::Exported;
 use crate::{Attached, Destination, Prepared, SubjectDescription, SubjectEnvironment};
 
-/// A loop device over the exported stack.
-pub(crate) struct LoopSubject(Exported);
+/// A block device of the exported stack.
+pub(crate) struct DeviceSubject(Exported);
 
-impl LoopSubject {
+impl DeviceSubject {
     pub(crate) fn prepare(device: Arc<dyn Device>, environment: &SubjectEnvironment) -> Result<Self> {
         Exported::new(CleanupStack::new(&environment.run), vec![device], environment).map(Self)
     }
 }
 
-impl Prepared for LoopSubject {
+impl Prepared for DeviceSubject {
     fn place(&self) -> Destination {
         Destination::BlockDevice(
             self.0.devices().first().map_or_else(Default::default, |&device| device.to_owned()),
@@ -42,7 +42,7 @@ impl Prepared for LoopSubject {
     }
 
     fn describe(&self) -> SubjectDescription {
-        SubjectDescription { name: "device".into(), ..SubjectDescription::default() }
+        SubjectDescription { name: "device".into(), export: self.0.chosen(), ..SubjectDescription::default() }
     }
 
     fn disks(&self) -> Vec<String> {

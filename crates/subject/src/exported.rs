@@ -1,35 +1,29 @@
-//! A stack as loop devices: what the subjects `device` and the file systems have in common.
+//! A stack as block devices: what the subjects `device` and the file systems have in common.
 //!
-//! Owns the clean-up stack of the subject, on which a file system puts its mount. Each device of the stack is
-//! served by threads of this process as a FUSE file with direct I/O, and a loop device with direct I/O lies over that file; so
-//! the only caches are those of the block devices and of what is mounted on them, and both go with the detach.
+//! Owns the clean-up stack of the subject, on which a file system puts its mount. Each device of the stack is served by threads of
+//! this process ([`Served`]), with direct I/O down to the stack; so the only caches are those of the block devices and of what is
+//! mounted on them, and both go with the detach.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
-use rotproof_attach::{FuseMount, Loop};
 use rotproof_block::error::IoContext;
-use rotproof_block::{Device, Error, ErrorKind, Phase, Result};
-use rotproof_export::{FuseExport, FuseOptions, LoopDevice, LoopOptions};
+use rotproof_block::{Device, Error, Phase, Result};
 use rotproof_machine::KernelLog;
-use rotproof_machine::registry::{CleanupStack, Undo};
+use rotproof_machine::registry::CleanupStack;
 
-use crate::{SubjectEnvironment, joined};
+use crate::served::{Abort, Served};
+use crate::{ExportSpec, SubjectEnvironment, joined};
 
-/// Name of the file that stands for the stack.
-const FILE_NAME: &str = "disk";
-
-/// The loop devices, one for each device of the stack, and what is below them.
+/// The block devices, one for each device of the stack, and what is below them.
 pub(crate) struct Exported {
     stack: CleanupStack,
-    /// How high the clean-up stack is without the exports, and without the loop devices.
+    /// How high the clean-up stack is without the exports, and without the block devices.
     export_mark: usize,
-    loop_mark: usize,
-    exports: Vec<Export>,
-    /// Users other than this one may use the files.
-    everybody: bool,
+    device_mark: usize,
+    exports: Vec<Served>,
     environment: SubjectEnvironment,
     /// The block devices, in the order of the stack, while they are attached.
     devices: Vec<PathBuf>,
@@ -38,54 +32,23 @@ pub(crate) struct Exported {
     is_torn_down: bool,
 }
 
-/// A device of the stack as a file.
-struct Export {
-    device: Arc<dyn Device>,
-    mountpoint: PathBuf,
-    /// While it is served. The clean-up stack owns it; this is only to abort it.
-    served: Option<Weak<FuseExport>>,
-    loop_options: LoopOptions,
-}
-
-impl Export {
-    fn file(&self) -> PathBuf {
-        self.mountpoint.join(FILE_NAME)
-    }
-
-    fn serve(
-        &mut self,
-        stack: &mut CleanupStack,
-        allow_other: bool,
-        environment: &SubjectEnvironment,
-    ) -> Result<()> {
-        let options = FuseOptions {
-            threads: environment.export_threads,
-            file_name: FILE_NAME.into(),
-            seed: environment.seed,
-            epoch: environment.epoch,
-            phase: Arc::clone(&environment.phase),
-            allow_other,
-            is_cached: false,
-            use_ring: true,
-        };
-        let served = stack.create(FuseMount { path: self.mountpoint.clone() }, || {
-            let export = Arc::new(FuseExport::mount(Arc::clone(&self.device), &self.mountpoint, options)?);
-            let weak = Arc::downgrade(&export);
-            Ok((weak, undo_export(export)))
-        })?;
-        self.served = Some(served);
-        Ok(())
-    }
-}
-
 impl Exported {
-    /// Serves `devices`. `stack` may hold what shall outlive them.
+    /// Serves `devices` as the trial chooses. `stack` may hold what shall outlive them.
     pub(crate) fn new(
         stack: CleanupStack,
         devices: Vec<Arc<dyn Device>>,
         environment: &SubjectEnvironment,
     ) -> Result<Self> {
-        Self::open_to(stack, devices, false, environment)
+        Self::open(stack, devices, environment.export, false, environment)
+    }
+
+    /// Serves `devices` as files.
+    pub(crate) fn as_files(
+        stack: CleanupStack,
+        devices: Vec<Arc<dyn Device>>,
+        environment: &SubjectEnvironment,
+    ) -> Result<Self> {
+        Self::open(stack, devices, ExportSpec::Loop, false, environment)
     }
 
     /// The same, with files that users other than this one may use who are handed them open; the folder they are in is closed
@@ -95,32 +58,35 @@ impl Exported {
         devices: Vec<Arc<dyn Device>>,
         environment: &SubjectEnvironment,
     ) -> Result<Self> {
-        Self::open_to(stack, devices, true, environment)
+        Self::open(stack, devices, ExportSpec::Loop, true, environment)
     }
 
-    fn open_to(
+    fn open(
         mut stack: CleanupStack,
         devices: Vec<Arc<dyn Device>>,
+        export: ExportSpec,
         everybody: bool,
         environment: &SubjectEnvironment,
     ) -> Result<Self> {
         let kernel_log = KernelLog::follow();
         let mut exports = Vec::new();
         for (number, device) in devices.into_iter().enumerate() {
-            let folder = if number == 0 { "export".to_owned() } else { format!("export-{}", number + 1) };
-            let mountpoint = environment.run.scratch().join(folder);
-            stack.create_directory(&mountpoint)?;
-            let info = device.info();
-            let loop_options =
-                LoopOptions { direct_io: true, read_only: info.read_only, block_size: Some(info.block_size) };
-            exports.push(Export { device, mountpoint, served: None, loop_options });
+            exports.push(match export {
+                ExportSpec::Ublk => Served::by_ublk(device),
+                ExportSpec::Loop => {
+                    let folder =
+                        if number == 0 { "export".to_owned() } else { format!("export-{}", number + 1) };
+                    let mountpoint = environment.run.scratch().join(folder);
+                    stack.create_directory(&mountpoint)?;
+                    Served::by_file(device, mountpoint, everybody)
+                }
+            });
         }
         let mut exported = Self {
             export_mark: stack.height(),
-            loop_mark: stack.height(),
+            device_mark: stack.height(),
             stack,
             exports,
-            everybody,
             environment: environment.clone(),
             devices: Vec::new(),
             kernel_log,
@@ -131,32 +97,24 @@ impl Exported {
         Ok(exported)
     }
 
-    /// Serves the devices of the stack, unless they are.
+    /// Serves the files of the devices of the stack, unless they are.
     pub(crate) fn serve(&mut self) -> Result<()> {
         for export in &mut self.exports {
-            if export.served.is_none() {
-                export.serve(&mut self.stack, self.everybody, &self.environment)?;
-                self.loop_mark = self.stack.height();
+            if export.serve(&mut self.stack, &self.environment)? {
+                self.device_mark = self.stack.height();
             }
         }
         Ok(())
     }
 
-    /// Attaches the stack's files to loop devices, unless they are.
+    /// Makes the block devices, unless they are there.
     pub(crate) fn attach(&mut self) -> Result<()> {
         if !self.devices.is_empty() {
             return Ok(());
         }
         self.serve()?;
-        for export in &self.exports {
-            let (file, loop_options) = (export.file(), export.loop_options);
-            let attached = self.stack.create(Loop { backing_file: file.clone() }, || {
-                let device = LoopDevice::attach(&file, loop_options)?;
-                let path = device.path().to_owned();
-                let undo: Undo = Box::new(move || device.detach());
-                Ok((path, undo))
-            })?;
-            self.devices.push(attached);
+        for export in &mut self.exports {
+            self.devices.push(export.attach(&mut self.stack, &self.environment)?);
         }
         Ok(())
     }
@@ -166,15 +124,20 @@ impl Exported {
         self.devices.iter().map(PathBuf::as_path).collect()
     }
 
-    /// The first device of the stack, and the file that stands for it.
+    /// How the kernel reaches the stack, if that is not as usual; for the results.
+    pub(crate) fn chosen(&self) -> Option<ExportSpec> {
+        Some(self.environment.export).filter(|export| !export.is_default())
+    }
+
+    /// The first device of the stack, and the file that stands for it, of those served as files.
     pub(crate) fn first(&self) -> (PathBuf, Arc<dyn Device>) {
         let export = &self.exports[0];
-        (export.file(), Arc::clone(&export.device))
+        (export.file().unwrap_or_default(), Arc::clone(export.device()))
     }
 
     /// The files that stand for the devices of the stack.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
-        self.exports.iter().map(Export::file).collect()
+        self.exports.iter().filter_map(Served::file).collect()
     }
 
     /// See [`super::Prepared::disks`].
@@ -197,12 +160,12 @@ impl Exported {
         })
     }
 
-    /// Undoes everything above the loop devices and detaches them, so that the kernel forgets all it has read or
+    /// Undoes everything above the block devices and removes them, so that the kernel forgets all it has read or
     /// written. No program may have one open, or a file on it.
     pub(crate) fn detach(&mut self) -> Result<()> {
         self.collect_kernel_messages();
         self.devices.clear();
-        let failures = self.stack.undo_to(self.loop_mark);
+        let failures = self.stack.undo_to(self.device_mark);
         joined(failures).map_or(Ok(()), Err)
     }
 
@@ -213,8 +176,8 @@ impl Exported {
         self.collect_kernel_messages();
         self.devices.clear();
         let failures = self.stack.undo_to(self.export_mark);
-        self.exports.iter_mut().for_each(|export| export.served = None);
-        self.loop_mark = self.export_mark;
+        self.exports.iter_mut().for_each(Served::is_gone);
+        self.device_mark = self.export_mark;
         joined(failures).map_or(Ok(()), Err)
     }
 
@@ -228,7 +191,7 @@ impl Exported {
         self.environment.phase.store(phase, Ordering::SeqCst);
     }
 
-    /// What the kernel has said about the loop devices so far.
+    /// What the kernel has said about the block devices so far.
     pub(crate) fn kernel_messages(&mut self) -> Vec<String> {
         self.collect_kernel_messages();
         self.kernel_messages.clone()
@@ -242,16 +205,13 @@ impl Exported {
 
     /// See [`super::Prepared::abort`].
     pub(crate) fn abort(&self) {
-        for export in self.exports.iter().filter_map(|export| export.served.as_ref()?.upgrade()) {
-            export.abort();
-        }
+        self.exports.iter().filter_map(Served::abort).for_each(|abort| abort.now());
     }
 
     /// See [`super::Prepared::axe`].
     pub(crate) fn axe(&self) -> crate::Axe {
-        let served: Vec<Weak<FuseExport>> =
-            self.exports.iter().filter_map(|export| export.served.clone()).collect();
-        Box::new(move || served.iter().filter_map(Weak::upgrade).for_each(|export| export.abort()))
+        let aborts: Vec<Abort> = self.exports.iter().filter_map(Served::abort).collect();
+        Box::new(move || aborts.iter().for_each(Abort::now))
     }
 
     /// See [`super::Prepared::teardown`].
@@ -273,15 +233,4 @@ impl Drop for Exported {
             self.abort();
         }
     }
-}
-
-fn undo_export(export: Arc<FuseExport>) -> Undo {
-    Box::new(move || {
-        let result = export.unmount();
-        if result.as_ref().is_err_and(|error| error.kind() != ErrorKind::Internal) {
-            // It could not be unmounted. Dropped with this closure, it is taken away by force.
-            export.abort();
-        }
-        result
-    })
 }

@@ -25,7 +25,7 @@ const BUSY_MAX: Duration = Duration::from_secs(10);
 /// Lines of the kernel's log that go with an error.
 const EXPLAINING_LINES: usize = 4;
 
-/// A file system on a loop device over the stack, mounted on a folder of the run.
+/// A file system on block devices of the stack, mounted on a folder of the run.
 pub(crate) struct FileSystemSubject {
     exported: Exported,
     kind: FileSystem,
@@ -114,6 +114,7 @@ impl Prepared for FileSystemSubject {
     fn describe(&self) -> SubjectDescription {
         SubjectDescription {
             name: self.kind.name().to_owned(),
+            export: self.exported.chosen(),
             tool: self.made.as_ref().and_then(|made| made.tool.clone()),
             mkfs: self.made.as_ref().map(|made| made.command_line.clone()),
             mount_options: Some(self.mount_options.join(",")),

@@ -17,10 +17,10 @@ use rotproof_export::unmount_when_free;
 use rotproof_guard::{Algorithm, Pair, Store, StoreOptions};
 use rotproof_machine::registry::{CleanupStack, Resource, Undo};
 
-use crate::spec::{GuardMode, GuardSpec};
 use crate::{
     Attached, Destination, GuestMemory, Prepared, SubjectDescription, SubjectEnvironment, joined, prepare,
 };
+use crate::{GuardMode, GuardSpec};
 
 /// How long the mount may take to be there.
 const START_PATIENCE: Duration = Duration::from_secs(30);

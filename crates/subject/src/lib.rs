@@ -1,14 +1,17 @@
 //! Subjects: what is on trial. A subject turns a stack into a place to put load, and takes it down again.
 //!
-//! `raw` is the stack itself; `fat` a file system library in process over it; `device` a loop device over the stack's export; `ext4`, `xfs` and `btrfs` are made and
+//! `raw` is the stack itself; `fat` a file system library in process over it; `device` a block device of the kernel over the stack (a loop device, or ublk); `ext4`, `xfs` and `btrfs` are made and
 //! mounted on such a device; `zfs` is a pool on the export, by a program of its own; `machine` is a guest kernel with one of them; `guard` a guard over either; `volume` makes one device of those of the stack, for any of them. Everything a subject creates is recorded with the run first. Subjects know nothing of
 //! faults, loads' patterns or verdicts.
 
 mod device;
+mod export_spec;
 mod exported;
 mod fat;
 mod file_system;
+mod file_system_spec;
 mod guard;
+mod guard_spec;
 mod machine;
 mod machine_disk;
 mod machine_spec;
@@ -16,7 +19,10 @@ mod mkfs;
 mod mount;
 mod raw;
 mod requirements;
+mod served;
 mod spec;
+mod spec_check;
+mod spec_form;
 mod volume_spec;
 mod zfs;
 mod zfs_spec;
@@ -33,11 +39,14 @@ use rotproof_block::{Device, Error, ErrorKind, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use export_spec::ExportSpec;
 pub use file_system::unmount;
+pub use file_system_spec::{FileSystem, FileSystemSpec};
+pub use guard_spec::{GuardMode, GuardSpec};
 pub use machine_spec::{MachineDisk, MachineKind, MachineSpec};
 pub use mount::mount;
 pub use requirements::check_requirements;
-pub use spec::{FileSystem, FileSystemSpec, GuardMode, GuardSpec, SubjectSpec};
+pub use spec::SubjectSpec;
 pub use volume_spec::VolumeSubjectSpec;
 pub use zfs_spec::ZfsSpec;
 
@@ -56,6 +65,8 @@ pub struct SubjectEnvironment {
     pub epoch: Instant,
     /// The [`rotproof_block::Phase`] of the trial, as a number. A subject sets it while it mounts, and sets it back.
     pub phase: Arc<AtomicU8>,
+    /// How the kernel reaches the stack, where a block device is between it and the subject.
+    pub export: ExportSpec,
     /// Threads that serve the export.
     pub export_threads: usize,
     /// Ends a program under way, and lets the teardown be quick rather than careful.
@@ -73,7 +84,7 @@ pub fn prepare(
     environment: &SubjectEnvironment,
 ) -> Result<Box<dyn Prepared>> {
     for device in &devices {
-        check_requirements(spec, &device.info())?;
+        check_requirements(spec, environment.export, &device.info())?;
     }
     let spec = spec.on_top();
     let mut one = || match (devices.pop(), devices.is_empty()) {
@@ -83,7 +94,7 @@ pub fn prepare(
     Ok(match spec {
         SubjectSpec::Raw => Box::new(raw::Raw::new(one()?)),
         SubjectSpec::Fat => Box::new(fat::Fat::new(one()?)),
-        SubjectSpec::Device => Box::new(device::LoopSubject::prepare(one()?, environment)?),
+        SubjectSpec::Device => Box::new(device::DeviceSubject::prepare(one()?, environment)?),
         SubjectSpec::Machine(spec) => {
             Box::new(machine::MachineSubject::prepare(spec, vec![one()?], environment)?)
         }
@@ -173,7 +184,7 @@ pub trait Prepared: Send {
         None
     }
 
-    /// Takes everything down, the last made first, with the faults asleep. Gives all that went wrong; what could not
+    /// Takes everything down, the last made first, with the faults disabled. Gives all that went wrong; what could not
     /// be removed stays in the run's record. If the run was cancelled, it aborts first.
     fn teardown(self: Box<Self>) -> Vec<Error>;
 }
@@ -219,10 +230,13 @@ pub enum Attached {
 pub struct SubjectDescription {
     /// `raw`, `device`, `ext4` ...
     pub name: String,
+    /// `ublk`, where that and no loop device is between the stack and the kernel.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub export: Option<ExportSpec>,
     /// Version of the program that made the file system, as it says.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tool: Option<String>,
-    /// Its command line; `DEVICE` stands for the loop device, whose number differs from run to run.
+    /// Its command line; `DEVICE` stands for the block device, whose number differs from run to run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub mkfs: Option<String>,
     /// The mount options asked for.

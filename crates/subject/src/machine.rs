@@ -264,6 +264,7 @@ impl Prepared for MachineSubject {
 
     fn describe(&self) -> SubjectDescription {
         SubjectDescription {
+            export: None,
             name: match self.spec.kind {
                 MachineKind::Uml => format!("machine with {}", self.spec.file_system.kind.name()),
                 MachineKind::Qemu => format!("machine (qemu) with {}", self.spec.file_system.kind.name()),

@@ -6,11 +6,11 @@ use rotproof_machine::{Cancel, Program};
 use rotproof_spec::Bytes;
 
 use crate::mkfs::Recipe;
-use crate::{FileSystem, SubjectSpec};
+use crate::{ExportSpec, FileSystem, SubjectSpec};
 
 /// Ok if this machine can make the subject on such a device. Fails with [`ErrorKind::Missing`] and a text that says
 /// what to install or how to get the right, or with [`ErrorKind::Invalid`] if the device is too small.
-pub fn check_requirements(spec: &SubjectSpec, info: &DeviceInfo) -> Result<()> {
+pub fn check_requirements(spec: &SubjectSpec, export: ExportSpec, info: &DeviceInfo) -> Result<()> {
     let spec = spec.on_top();
     let missing = |what: String| Err(Error::new(ErrorKind::Missing, what));
     if *spec == SubjectSpec::Fat && info.read_only {
@@ -25,19 +25,13 @@ pub fn check_requirements(spec: &SubjectSpec, info: &DeviceInfo) -> Result<()> {
     // SAFETY: takes nothing and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
         return missing(format!(
-            "the subject {} needs root, to attach a loop device{}; run with sudo, or take `subject: raw` or `subject: fat`",
+            "the subject {} needs root, to make a block device{}; run with sudo, or take `subject: raw` or `subject: fat`",
             spec.name(),
             if spec.is_mounted() { " and to mount a file system" } else { "" }
         ));
     }
-    for (path, what) in [
-        ("/dev/fuse", "FUSE (CONFIG_FUSE_FS); try `modprobe fuse`"),
-        ("/dev/loop-control", "loop devices (CONFIG_BLK_DEV_LOOP); try `modprobe loop`"),
-    ] {
-        if !std::path::Path::new(path).exists() {
-            return missing(format!("{path} does not exist, so the kernel has no {what}"));
-        }
-    }
+    let export = if spec.takes_export() { export } else { ExportSpec::Loop };
+    crate::served::check_requirements(export)?;
     if spec.zfs().is_some() {
         rotproof_zfs::check_requirements()?;
         return check_device(spec.name(), crate::zfs_spec::DEVICE_SIZE_MIN, info);
@@ -101,14 +95,15 @@ mod tests {
 
     #[test]
     fn the_stack_itself_needs_nothing() {
-        check_requirements(&SubjectSpec::Raw, &info(4096)).expect("nothing is needed");
-        check_requirements(&SubjectSpec::Fat, &info(1 << 20)).expect("nothing is needed");
+        check_requirements(&SubjectSpec::Raw, ExportSpec::Loop, &info(4096)).expect("nothing is needed");
+        check_requirements(&SubjectSpec::Fat, ExportSpec::Loop, &info(1 << 20)).expect("nothing is needed");
     }
 
     #[test]
     fn fat_needs_to_write() {
         let read_only = DeviceInfo { read_only: true, ..info(1 << 20) };
-        let error = check_requirements(&SubjectSpec::Fat, &read_only).expect_err("it cannot");
+        let error =
+            check_requirements(&SubjectSpec::Fat, ExportSpec::Loop, &read_only).expect_err("it cannot");
         assert_eq!(error.kind(), ErrorKind::Invalid);
     }
 }

@@ -39,7 +39,7 @@ impl ZfsSubject {
         let (links, mountpoint) = (scratch.join("links"), scratch.join("mount"));
         stack.create_tree(&links)?;
         stack.create_directory(&mountpoint)?;
-        let exported = Exported::new(stack, devices, environment)?;
+        let exported = Exported::as_files(stack, devices, environment)?;
         let pool = Pool::on(&exported.files(), &links, &mountpoint)?;
         let options = PoolOptions {
             pool: with_defaults(&POOL_DEFAULTS, &spec.pool),
@@ -156,6 +156,7 @@ impl Prepared for ZfsSubject {
     fn describe(&self) -> SubjectDescription {
         SubjectDescription {
             name: "zfs".to_owned(),
+            export: None,
             tool: version(),
             mkfs: Some(self.made.clone()),
             mount_options: None,

@@ -2,11 +2,15 @@
 //! anew after every change below the command. What needs a terminal has one (`live`), so that nothing else starts meanwhile.
 
 mod clients;
+mod command;
 mod content;
+mod folder;
 mod gates;
 mod guard;
+mod imports;
 mod interrupt;
 mod limits;
+mod loads;
 mod map;
 mod messages;
 mod mistakes;
@@ -14,6 +18,7 @@ mod model;
 mod package;
 mod probe;
 mod react;
+mod repeated;
 mod several;
 mod trace;
 mod volume;

@@ -1,7 +1,7 @@
 //! A stack as a block device `/dev/ublkbN`: the kernel hands requests to a server in user space through io_uring.
 //!
 //! `wire` has the driver's numbers and layouts, `control` makes and removes devices, `queue` serves one of their queues.
-//! This file puts a device together and takes it apart. The device outlives a server that is killed: programs that use
+//! This file puts a device together and takes it apart. If it is to, the device outlives a server that is killed: programs that use
 //! it wait, and the next server takes it over with what waits ([`UblkDevice::recover`]).
 //!
 //! Source: the kernel's `Documentation/block/ublk.rst` (Linux 6.5 and later).
@@ -25,9 +25,9 @@ use rotproof_block::runtime::RuntimeOptions;
 use rotproof_block::{Device, Error, ErrorKind, Result, Runtime};
 
 use self::control::Control;
-use self::queue::QueueServer;
+use self::queue::{Gate, QueueServer};
 use self::wire::{
-    DEPTH_MAX, DeviceRecord, FLAGS, Parameters, STATE_LIVE, STATE_QUIESCED, TRANSFER_BYTES_MAX,
+    DEPTH_MAX, DeviceRecord, FLAGS, Parameters, RECOVERY, STATE_LIVE, STATE_QUIESCED, TRANSFER_BYTES_MAX,
 };
 use crate::byte_queue::ByteQueue;
 use crate::stripes::SharedStripes;
@@ -48,6 +48,8 @@ pub struct UblkOptions {
     pub queues: u16,
     /// Requests of a queue at a time; 1 to 4096.
     pub depth: u16,
+    /// Whether programs that use it wait for another server when this one is killed. Otherwise their requests fail.
+    pub outlives_server: bool,
     /// A number of the maker's own that stays with the device ([`UblkInfo::owner`]).
     pub owner: u64,
     /// Seed of the queues' runtimes.
@@ -60,7 +62,15 @@ pub struct UblkOptions {
 
 impl Default for UblkOptions {
     fn default() -> Self {
-        Self { queues: 2, depth: 128, owner: 0, seed: 1, epoch: Instant::now(), phase: Arc::default() }
+        Self {
+            queues: 2,
+            depth: 128,
+            outlives_server: true,
+            owner: 0,
+            seed: 1,
+            epoch: Instant::now(),
+            phase: Arc::default(),
+        }
     }
 }
 
@@ -77,6 +87,7 @@ pub struct UblkInfo {
 pub struct UblkDevice {
     number: u32,
     threads: Mutex<Option<Vec<JoinHandle<Result<()>>>>>,
+    gate: Arc<Gate>,
 }
 
 /// Ok if this machine can serve ublk devices. Fails with [`ErrorKind::Missing`] and a text that says what is missing.
@@ -121,7 +132,7 @@ impl UblkDevice {
     /// with [`ErrorKind::Os`] of `EEXIST` if the number is taken, with [`ErrorKind::Invalid`] for options that make no
     /// sense. On an error nothing is left.
     pub fn add(device: &Arc<dyn Device>, number: u32, options: &UblkOptions) -> Result<Self> {
-        let UblkOptions { queues, depth, owner, .. } = *options;
+        let UblkOptions { queues, depth, owner, outlives_server, .. } = *options;
         if !(1..=QUEUES_MAX).contains(&queues) || !(1..=DEPTH_MAX).contains(&depth) {
             let message =
                 format!("a ublk device has 1 to {QUEUES_MAX} queues and a depth of 1 to {DEPTH_MAX}");
@@ -136,7 +147,7 @@ impl UblkDevice {
             number,
             server_pid: -1,
             transfer_bytes_max: TRANSFER_BYTES_MAX,
-            flags: FLAGS,
+            flags: if outlives_server { FLAGS } else { FLAGS & !RECOVERY },
             owner,
             ..DeviceRecord::default()
         };
@@ -222,13 +233,15 @@ impl UblkDevice {
         let DeviceRecord { number, queues, depth, .. } = record;
         let character = open_when_there(&character_path(number))?;
         let stripes = SharedStripes::of(device);
+        let gate = Arc::new(Gate::new()?);
         let mut threads = Vec::with_capacity(queues.into());
         let (ready, is_ready) = mpsc::channel();
         for queue in 0..queues {
             let (device, character, stripes) = (Arc::clone(device), Arc::clone(&character), stripes.clone());
-            let (options, ready) = (options.clone(), ready.clone());
-            let serve =
-                move || run_queue(&device, character, queue, depth, &stripes, &options, number, &ready);
+            let (options, ready, gate) = (options.clone(), ready.clone(), Arc::clone(&gate));
+            let serve = move || {
+                run_queue(&device, character, (queue, depth), gate, &stripes, &options, number, &ready)
+            };
             let thread = std::thread::Builder::new().name(format!("ublk{number}-{queue}")).spawn(serve);
             threads.push(thread.doing(|| "starting a thread of the ublk device".into())?);
         }
@@ -241,7 +254,7 @@ impl UblkDevice {
                 )
             })??;
         }
-        let served = Self { number, threads: Mutex::new(Some(threads)) };
+        let served = Self { number, threads: Mutex::new(Some(threads)), gate };
         // Returns when every tag of every queue waits in the kernel.
         start()?;
         open_when_there(&served.path())?;
@@ -256,6 +269,12 @@ impl UblkDevice {
     /// The block device.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/dev/ublkb{}", self.number))
+    }
+
+    /// From now on no request reaches the stack: each fails, those that wait for an answer too. From any thread, and waits for
+    /// nobody; the device stays until [`UblkDevice::stop`].
+    pub fn abort(&self) {
+        self.gate.shut();
     }
 
     /// Completes what was asked for and removes the device, under its users if it has any. Without effect if that has
@@ -321,8 +340,8 @@ fn open_when_there(path: &Path) -> Result<Arc<OwnedFd>> {
 fn run_queue(
     device: &Arc<dyn Device>,
     character: Arc<OwnedFd>,
-    queue: u16,
-    depth: u16,
+    (queue, depth): (u16, u16),
+    gate: Arc<Gate>,
     stripes: &SharedStripes,
     options: &UblkOptions,
     number: u32,
@@ -348,7 +367,7 @@ fn run_queue(
             thread: queue,
             requests: Default::default(),
         };
-        QueueServer::open(byte_queue, character, queue, depth)
+        QueueServer::open(byte_queue, character, (queue, depth), gate)
     })();
     let server = match opened {
         Ok(server) => server,

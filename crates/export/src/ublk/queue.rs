@@ -3,9 +3,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, Waker};
 
 use rotproof_block::error::IoContext;
@@ -18,6 +19,40 @@ use super::wire::{
 use crate::byte_queue::ByteQueue;
 use crate::errno::errno_of;
 
+/// What a whole device is shut with: from then on no request of it reaches the stack.
+pub(super) struct Gate {
+    is_shut: AtomicBool,
+    /// Readable for good once it is shut, which wakes every queue.
+    wakes: Arc<OwnedFd>,
+}
+
+impl Gate {
+    /// An open one. Fails as `eventfd` does.
+    pub(super) fn new() -> Result<Self> {
+        // SAFETY: takes numbers only, and what it gives belongs to nobody else.
+        let number = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if number < 0 {
+            return Err(std::io::Error::last_os_error())
+                .doing(|| "making what ends a ublk device at once".to_owned());
+        }
+        // SAFETY: as above.
+        let wakes = Arc::new(unsafe { OwnedFd::from_raw_fd(number) });
+        Ok(Self { is_shut: AtomicBool::new(false), wakes })
+    }
+
+    /// Shuts it, from any thread, and waits for nobody.
+    pub(super) fn shut(&self) {
+        self.is_shut.store(true, Ordering::SeqCst);
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: an open descriptor, and eight bytes that live across the call; it blocks nobody.
+        unsafe { libc::write(self.wakes.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+
+    fn is_shut(&self) -> bool {
+        self.is_shut.load(Ordering::SeqCst)
+    }
+}
+
 /// A queue that waits for requests.
 pub(super) struct QueueServer(Rc<QueueState>);
 
@@ -27,6 +62,11 @@ struct QueueState {
     character: Arc<OwnedFd>,
     descriptors: Descriptors,
     queue: u16,
+    gate: Arc<Gate>,
+    /// By tag: which of its requests is owed an answer, if one is.
+    owed: Box<[Cell<Option<u64>>]>,
+    /// Requests so far.
+    requests: Cell<u64>,
     /// Tags whose command has not come back for good.
     tags_left: Cell<usize>,
     /// Set when no answers are given any more.
@@ -40,8 +80,8 @@ impl QueueServer {
     pub(super) fn open(
         byte_queue: ByteQueue,
         character: Arc<OwnedFd>,
-        queue: u16,
-        depth: u16,
+        (queue, depth): (u16, u16),
+        gate: Arc<Gate>,
     ) -> Result<Self> {
         let descriptors = Descriptors::map(&character, queue, depth)?;
         Ok(Self(Rc::new(QueueState {
@@ -49,6 +89,9 @@ impl QueueServer {
             character,
             descriptors,
             queue,
+            gate,
+            owed: (0..depth).map(|_| Cell::new(None)).collect(),
+            requests: Cell::new(0),
             tags_left: Cell::new(depth.into()),
             over: Cell::new(false),
             failure: RefCell::default(),
@@ -62,6 +105,14 @@ impl QueueServer {
         for tag in 0..state.descriptors.depth {
             state.submit(tag, queue::FETCH, 0);
         }
+        let (shut, this) = (state.byte_queue.runtime.readable(&state.gate.wakes), Rc::downgrade(state));
+        state.byte_queue.runtime.spawn_detached(async move {
+            // An error of it means that nothing wakes this queue any more; a shut gate is seen by its next request all the same.
+            let _ = shut.await.0;
+            if let Some(state) = this.upgrade() {
+                state.give_up();
+            }
+        });
         state.byte_queue.runtime.block_on(poll_fn(|task| {
             if state.tags_left.get() == 0 {
                 return Poll::Ready(());
@@ -99,6 +150,28 @@ impl QueueState {
         });
     }
 
+    /// Answers a request, unless it has been.
+    fn answer(self: &Rc<Self>, tag: u16, request: u64, answer: i32) {
+        if self.is_owed(tag, request) {
+            self.owed[usize::from(tag)].set(None);
+            let answer = if self.gate.is_shut() { -libc::EIO } else { answer };
+            self.submit(tag, queue::COMMIT_AND_FETCH, answer);
+        }
+    }
+
+    fn is_owed(&self, tag: u16, request: u64) -> bool {
+        self.owed[usize::from(tag)].get() == Some(request)
+    }
+
+    /// The device has been shut: whoever waits has waited enough.
+    fn give_up(self: &Rc<Self>) {
+        for tag in 0..self.descriptors.depth {
+            if self.owed[usize::from(tag)].take().is_some() {
+                self.submit(tag, queue::COMMIT_AND_FETCH, -libc::EIO);
+            }
+        }
+    }
+
     /// A command has come back for good.
     fn end(&self, error: Error) {
         if error.kind() != ErrorKind::Gone && error.kind() != ErrorKind::Os(libc::ENODEV) {
@@ -113,7 +186,13 @@ impl QueueState {
     fn serve(self: &Rc<Self>, tag: u16) {
         let descriptor = self.descriptors.get(tag);
         let (offset, length) = descriptor.range();
-        let answer = Answer { state: Rc::clone(self), tag, given: false };
+        let request = self.requests.get();
+        self.requests.set(request + 1);
+        self.owed[usize::from(tag)].set(Some(request));
+        let answer = Answer { state: Rc::clone(self), tag, request };
+        if self.gate.is_shut() {
+            return answer.errno(libc::EIO);
+        }
         let operation = descriptor.operation();
         if operation == operation::FLUSH {
             return self.byte_queue.flush(|result| answer.result(result, 0));
@@ -165,12 +244,16 @@ impl QueueState {
 struct Answer {
     state: Rc<QueueState>,
     tag: u16,
-    given: bool,
+    request: u64,
 }
 
 impl Answer {
     /// What a read has brought.
     fn data(self, data: &[u8]) {
+        // Otherwise the tag may be that of another request by now.
+        if !self.state.is_owed(self.tag, self.request) {
+            return;
+        }
         match copy_to(&self.state.character, data_at(self.state.queue, self.tag), data) {
             // A length is at most that of a transfer.
             Ok(()) => self.give(data.len() as i32),
@@ -192,18 +275,14 @@ impl Answer {
         self.give(if errno == libc::ENODEV { -libc::EIO } else { -errno });
     }
 
-    fn give(mut self, answer: i32) {
-        self.given = true;
-        self.state.submit(self.tag, queue::COMMIT_AND_FETCH, answer);
+    fn give(self, answer: i32) {
+        self.state.answer(self.tag, self.request, answer);
     }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        if !self.given {
-            self.given = true;
-            self.state.submit(self.tag, queue::COMMIT_AND_FETCH, -libc::EIO);
-        }
+        self.state.answer(self.tag, self.request, -libc::EIO);
     }
 }
 

@@ -61,6 +61,9 @@ pub(super) mod flag {
 pub(super) const FLAGS: u64 =
     flag::USER_RECOVERY | flag::USER_RECOVERY_REISSUE | flag::CMD_IOCTL_ENCODE | flag::USER_COPY;
 
+/// What of them makes a device outlive its server.
+pub(super) const RECOVERY: u64 = flag::USER_RECOVERY | flag::USER_RECOVERY_REISSUE;
+
 /// A device with a server.
 pub(super) const STATE_LIVE: u16 = 1;
 /// A device whose server has died.

@@ -13,7 +13,7 @@ use super::Model;
 use crate::effect::Effect;
 use crate::matching::Match;
 use crate::one_or_many::OneOrMany;
-use crate::rule::{AwakePhase, Persistence, Rule, RuleEntry, during_default};
+use crate::rule::{EnabledPhase, Persistence, Rule, RuleEntry, during_default};
 use crate::schedule::Schedule;
 use crate::short_text::split_outside;
 
@@ -29,9 +29,9 @@ pub struct ModelEntry {
     pub on: Option<String>,
     /// Which model, with its parameters.
     pub model: Model,
-    /// The parts of the trial in which its rules are awake. Default: run and check.
+    /// The parts of the trial in which its rules are enabled. Default: run and check.
     #[serde(default = "during_default")]
-    pub during: OneOrMany<AwakePhase>,
+    pub during: OneOrMany<EnabledPhase>,
 }
 
 /// A fault of a trial: a rule, or a model.
@@ -178,7 +178,7 @@ struct Form {
     #[serde(default)]
     persistence: Option<Persistence>,
     #[serde(default)]
-    during: Option<OneOrMany<AwakePhase>>,
+    during: Option<OneOrMany<EnabledPhase>>,
 }
 
 impl Form {

@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(next, plan.rules.len() - 1);
         assert_eq!(plan.model_of(0), None);
         let media = plan.rules_of(&plan.models[0]);
-        assert!(media.iter().all(|rule| rule.during.0 == [crate::AwakePhase::Run]));
+        assert!(media.iter().all(|rule| rule.during.0 == [crate::EnabledPhase::Run]));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use rotproof_block::{ContentHash, Operation, Phase};
 use rotproof_fault::{
-    AtMark, AwakePhase, Bits, By, Cycle, Delay, Direction, Draw, Effect, Errno, HashText, Match, Moment,
+    AtMark, Bits, By, Cycle, Delay, Direction, Draw, Effect, EnabledPhase, Errno, HashText, Match, Moment,
     NewPart, OneOrMany, OperationMatch, Per, Persistence, Rule, RuleState, Schedule, Seen, SeenBlock, Target,
     Tear,
 };
@@ -218,9 +218,9 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         ))))),
     ];
     let phases = select(vec![
-        vec![AwakePhase::Run, AwakePhase::Check],
-        vec![AwakePhase::Prefill, AwakePhase::Run],
-        vec![AwakePhase::Check],
+        vec![EnabledPhase::Run, EnabledPhase::Check],
+        vec![EnabledPhase::Prefill, EnabledPhase::Run],
+        vec![EnabledPhase::Check],
     ]);
     let target = prop_oneof![4 => Just(None), 1 => any_seen().prop_map(|seen| Some(Target::Seen(seen)))];
     let conditions = (vec(range, 0..3), subsequence(vec![0u8, 1, 2], 0..3), vec(content, 0..3), target);

@@ -204,8 +204,8 @@ impl Model {
             .map(|block| (block, (part(ask, block).len() as u64 == BLOCK).then_some(content)))
             .collect();
         for (rule, seen) in self.waiting() {
-            let is_awake = self.rules[rule].during.iter().any(|phase| Phase::from(*phase) == ask.phase);
-            if !is_awake || !(is_write || ask.operation == Operation::Read) {
+            let is_enabled = self.rules[rule].during.iter().any(|phase| Phase::from(*phase) == ask.phase);
+            if !is_enabled || !(is_write || ask.operation == Operation::Read) {
                 continue;
             }
             self.awaited[rule] += 1;
@@ -312,8 +312,8 @@ impl Model {
         if ask.length == 0 && kind != OperationKind::Flush {
             return;
         }
-        let is_awake = rule.during.iter().any(|phase| Phase::from(*phase) == ask.phase);
-        if !is_awake || !kind.is_matched_by(rule.matching.operation) {
+        let is_enabled = rule.during.iter().any(|phase| Phase::from(*phase) == ask.phase);
+        if !is_enabled || !kind.is_matched_by(rule.matching.operation) {
             return;
         }
         let matched: Vec<u64> = touched(ask).filter(|&block| self.block_matches(index, ask, block)).collect();

@@ -1,7 +1,8 @@
-//! The ways in which blocks were seen to fail, some sixty bytes each: of a device that is bad all over there are millions.
+//! The ways in which blocks were seen to fail, 32 bytes each: of a device that is bad all over there are millions.
 //!
 //! What most have in common takes no room of its own: blocks stand in pages, by a number of one byte, and bytes that are all zeros or
-//! all ones need no hash. A [`Sighting`] is made of one where it is asked for.
+//! all ones need no hash. What is rare stands apart, in lists of which an entry has the number. A [`Sighting`] is made of one
+//! where it is asked for.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -26,10 +27,11 @@ static ZEROS: LazyLock<ContentHash> = LazyLock::new(|| ContentHash::of(&[0; BLOC
 static ONES: LazyLock<ContentHash> = LazyLock::new(|| ContentHash::of(&[0xff; BLOCK_BYTES]));
 
 /// Sightings by block, the ways of each block in the order in which they were seen.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Sightings {
     pages: HashMap<u64, Vec<Entry>>,
     count: usize,
+    apart: Apart,
 }
 
 /// What became of one more.
@@ -44,125 +46,219 @@ pub(super) enum Entered {
 }
 
 /// One way in which one block was seen to fail.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 struct Entry {
+    time: Time,
+    /// The one content that was expected; or the number of several among those apart.
+    expected: ContentId,
+    /// Where what was seen stands among those apart.
+    seen: u32,
+    /// How often, in as many bytes as fit beside the rest.
+    count: [u8; COUNT_BYTES],
     /// In its page.
     block: u8,
     phase: Phase,
     operation: LoadOperation,
-    time: Time,
-    expected: Expected,
-    seen: Seen,
-    count: u64,
+    kind: Kind,
 }
 
-/// Hardly ever several.
-#[derive(Clone, Debug, PartialEq)]
-enum Expected {
+const COUNT_BYTES: usize = 7;
+
+/// How an entry is to be read.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    expected: ExpectedKind,
+    seen: SeenKind,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum ExpectedKind {
     Nothing,
-    One(ContentId),
-    /// Boxed twice: in one word, as it hardly ever is.
-    #[expect(clippy::box_collection, reason = "the size of the others")]
-    Several(Box<Vec<ContentId>>),
+    One,
+    Several,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-enum Seen {
-    Error(ErrorKind),
+#[derive(Clone, Copy, Debug)]
+enum SeenKind {
+    Error,
     /// A whole block of them.
     Zeros,
     /// A whole block of them.
     Ones,
-    /// Nothing that the load makes in any sector. The hash, in bytes, which need no alignment.
-    Noise([u8; 16]),
-    Data(Box<(ContentHash, Look)>),
+    /// Nothing that the load makes in any sector: the hash says it.
+    Noise,
+    Data,
 }
 
-impl Expected {
-    fn new(expected: &[ContentId]) -> Self {
+/// What entries have the numbers of. It is only ever added to.
+#[derive(Clone, Debug, Default)]
+struct Apart {
+    several: Vec<Box<[ContentId]>>,
+    /// The kinds of errors, each once.
+    errors: Vec<ErrorKind>,
+    /// In pieces, which never move: there may be millions.
+    noise: Vec<Vec<ContentHash>>,
+    data: Vec<(ContentHash, Look)>,
+}
+
+/// Hashes of one piece.
+const PIECE: usize = 1 << 12;
+
+fn number(of: usize) -> u32 {
+    u32::try_from(of).expect("four thousand million of them do not fit into memory")
+}
+
+impl Apart {
+    fn expected(&mut self, expected: &[ContentId]) -> (ExpectedKind, ContentId) {
         match expected {
-            [] => Self::Nothing,
-            [content] => Self::One(*content),
-            several => Self::Several(Box::new(several.to_vec())),
-        }
-    }
-
-    fn as_slice(&self) -> &[ContentId] {
-        match self {
-            Self::Nothing => &[],
-            Self::One(content) => std::slice::from_ref(content),
-            Self::Several(contents) => contents,
-        }
-    }
-}
-
-impl Seen {
-    fn new(evidence: Evidence) -> Self {
-        match evidence {
-            Evidence::Error(error) => Self::Error(error),
-            Evidence::Data { found, look: Look::Zeroed } if found == *ZEROS => Self::Zeros,
-            Evidence::Data { found, look: Look::Ones } if found == *ONES => Self::Ones,
-            Evidence::Data { found, look: Look::Sectors(sectors) } if *sectors == NOISE => {
-                Self::Noise(found.0.to_le_bytes())
+            [] => (ExpectedKind::Nothing, ContentId(0)),
+            [content] => (ExpectedKind::One, *content),
+            several => {
+                self.several.push(several.into());
+                (ExpectedKind::Several, ContentId(self.several.len() as u64 - 1))
             }
-            Evidence::Data { found, look } => Self::Data(Box::new((found, look))),
         }
     }
 
-    fn found(&self) -> Option<ContentHash> {
-        match self {
-            Self::Error(_) => None,
-            Self::Zeros => Some(*ZEROS),
-            Self::Ones => Some(*ONES),
-            Self::Noise(found) => Some(ContentHash(u128::from_le_bytes(*found))),
-            Self::Data(data) => Some(data.0),
+    fn seen(&mut self, evidence: Evidence) -> (SeenKind, u32) {
+        match evidence {
+            Evidence::Error(error) => {
+                let known = self.errors.iter().position(|known| *known == error);
+                let at = known.unwrap_or_else(|| {
+                    self.errors.push(error);
+                    self.errors.len() - 1
+                });
+                (SeenKind::Error, number(at))
+            }
+            Evidence::Data { found, look } => match seen_kind(found, &look) {
+                SeenKind::Noise => {
+                    if self.noise.last().is_none_or(|piece| piece.len() == PIECE) {
+                        self.noise.push(Vec::with_capacity(PIECE));
+                    }
+                    let pieces = self.noise.len() - 1;
+                    self.noise[pieces].push(found);
+                    (SeenKind::Noise, number(pieces * PIECE + self.noise[pieces].len() - 1))
+                }
+                SeenKind::Data => {
+                    self.data.push((found, look));
+                    (SeenKind::Data, number(self.data.len() - 1))
+                }
+                kind => (kind, 0),
+            },
         }
     }
 
-    fn evidence(&self) -> Evidence {
-        let (found, look) = match self {
-            Self::Error(error) => return Evidence::Error(*error),
-            Self::Zeros => (*ZEROS, Look::Zeroed),
-            Self::Ones => (*ONES, Look::Ones),
-            Self::Noise(found) => (ContentHash(u128::from_le_bytes(*found)), Look::Sectors(Box::new(NOISE))),
-            Self::Data(data) => (data.0, data.1.clone()),
+    fn noise(&self, entry: &Entry) -> ContentHash {
+        let at = entry.seen as usize;
+        self.noise[at / PIECE][at % PIECE]
+    }
+
+    fn expected_of<'a>(&'a self, entry: &'a Entry) -> &'a [ContentId] {
+        match entry.kind.expected {
+            ExpectedKind::Nothing => &[],
+            ExpectedKind::One => std::slice::from_ref(&entry.expected),
+            ExpectedKind::Several => &self.several[entry.expected.0 as usize],
+        }
+    }
+
+    fn found(&self, entry: &Entry) -> Option<ContentHash> {
+        match entry.kind.seen {
+            SeenKind::Error => None,
+            SeenKind::Zeros => Some(*ZEROS),
+            SeenKind::Ones => Some(*ONES),
+            SeenKind::Noise => Some(self.noise(entry)),
+            SeenKind::Data => Some(self.data[entry.seen as usize].0),
+        }
+    }
+
+    fn evidence(&self, entry: &Entry) -> Evidence {
+        let (found, look) = match entry.kind.seen {
+            SeenKind::Error => return Evidence::Error(self.errors[entry.seen as usize]),
+            SeenKind::Zeros => (*ZEROS, Look::Zeroed),
+            SeenKind::Ones => (*ONES, Look::Ones),
+            SeenKind::Noise => (self.noise(entry), Look::Sectors(Box::new(NOISE))),
+            SeenKind::Data => self.data[entry.seen as usize].clone(),
         };
         Evidence::Data { found, look }
+    }
+
+    /// Whether the entry is the same way to fail as the sighting, of its block.
+    fn is_same_way(&self, entry: &Entry, sighting: &Sighting) -> bool {
+        let is_seen = match (&sighting.evidence, entry.kind.seen) {
+            (Evidence::Error(error), SeenKind::Error) => self.errors[entry.seen as usize] == *error,
+            (Evidence::Data { found, look }, SeenKind::Data) => {
+                let (own_found, own_look) = &self.data[entry.seen as usize];
+                own_found == found && own_look == look
+            }
+            (Evidence::Data { found, look }, _) => {
+                self.found(entry) == Some(*found) && self.evidence_has(entry, look)
+            }
+            (Evidence::Error(_), _) => false,
+        };
+        is_seen
+            && entry.operation == sighting.operation
+            && self.expected_of(entry) == sighting.expected.as_slice()
+    }
+
+    /// Of an entry that is none of [`SeenKind::Data`].
+    fn evidence_has(&self, entry: &Entry, look: &Look) -> bool {
+        match entry.kind.seen {
+            SeenKind::Zeros => *look == Look::Zeroed,
+            SeenKind::Ones => *look == Look::Ones,
+            SeenKind::Noise => matches!(look, Look::Sectors(sectors) if **sectors == NOISE),
+            SeenKind::Error | SeenKind::Data => false,
+        }
+    }
+
+    fn sighting(&self, entry: &Entry, page: u64) -> Sighting {
+        Sighting {
+            block: entry.block(page),
+            phase: entry.phase,
+            time: entry.time,
+            operation: entry.operation,
+            expected: self.expected_of(entry).to_vec(),
+            evidence: self.evidence(entry),
+            count: entry.count(),
+        }
+    }
+}
+
+/// How data are kept that were found.
+fn seen_kind(found: ContentHash, look: &Look) -> SeenKind {
+    match look {
+        Look::Zeroed if found == *ZEROS => SeenKind::Zeros,
+        Look::Ones if found == *ONES => SeenKind::Ones,
+        Look::Sectors(sectors) if **sectors == NOISE => SeenKind::Noise,
+        _ => SeenKind::Data,
     }
 }
 
 impl Entry {
-    fn new(sighting: Sighting) -> Self {
+    fn new(sighting: Sighting, apart: &mut Apart) -> Self {
         let Sighting { block, phase, time, operation, expected, evidence, count } = sighting;
-        Self {
-            block: (block % PAGE_BLOCKS) as u8,
-            phase,
-            operation,
-            time,
-            expected: Expected::new(&expected),
-            seen: Seen::new(evidence),
-            count,
-        }
+        let (expected_kind, expected) = apart.expected(&expected);
+        let (seen_kind, seen) = apart.seen(evidence);
+        let kind = Kind { expected: expected_kind, seen: seen_kind };
+        let block = (block % PAGE_BLOCKS) as u8;
+        let mut entry = Self { time, expected, seen, count: [0; COUNT_BYTES], block, phase, operation, kind };
+        entry.add(count);
+        entry
     }
 
     fn block(&self, page: u64) -> u64 {
         page * PAGE_BLOCKS + u64::from(self.block)
     }
 
-    fn sighting(&self, page: u64) -> Sighting {
-        Sighting {
-            block: self.block(page),
-            phase: self.phase,
-            time: self.time,
-            operation: self.operation,
-            expected: self.expected.as_slice().to_vec(),
-            evidence: self.seen.evidence(),
-            count: self.count,
-        }
+    fn count(&self) -> u64 {
+        let mut bytes = [0; 8];
+        bytes[..COUNT_BYTES].copy_from_slice(&self.count);
+        u64::from_le_bytes(bytes)
     }
 
-    fn is_same_way(&self, other: &Self) -> bool {
-        self.operation == other.operation && self.seen == other.seen && self.expected == other.expected
+    /// No run counts to 2^56.
+    fn add(&mut self, count: u64) {
+        let sum = (self.count() + count).to_le_bytes();
+        self.count.copy_from_slice(&sum[..COUNT_BYTES]);
     }
 }
 
@@ -174,10 +270,19 @@ fn place(page: &[Entry], block: u64) -> Range<usize> {
 
 fn insert(page: &mut Vec<Entry>, position: usize, entry: Entry) {
     if page.len() == page.capacity() {
-        // Not twice as many: that would be half of it for nothing.
-        page.reserve_exact(1 + page.len() / 4);
+        // Not twice as many: that would be half of it for nothing. And where each block has one, just those.
+        let more = 1 + page.len() / 4;
+        let to_full = (PAGE_BLOCKS as usize).saturating_sub(page.len());
+        page.reserve_exact(if to_full > 0 { more.min(to_full) } else { more });
     }
     page.insert(position, entry);
+}
+
+impl PartialEq for Sightings {
+    /// Wherever what is rare stands.
+    fn eq(&self, other: &Self) -> bool {
+        self.count == other.count && self.iter().eq(other.iter())
+    }
 }
 
 impl Sightings {
@@ -208,7 +313,7 @@ impl Sightings {
         });
         entries
             .filter(move |(page, entry)| blocks.contains(&entry.block(*page)))
-            .map(|(page, entry)| entry.sighting(page))
+            .map(|(page, entry)| self.apart.sighting(entry, page))
     }
 
     /// How many of them are in each of so many stretches of `blocks` blocks from the first on; those beyond in the last.
@@ -227,20 +332,19 @@ impl Sightings {
 
     /// Adds one, to another of its block if that is the same but for when.
     pub(super) fn enter(&mut self, sighting: Sighting) -> Entered {
-        let block = sighting.block;
-        let entry = Entry::new(sighting);
-        let page = self.pages.entry(block / PAGE_BLOCKS).or_default();
-        let place = place(page, block);
+        let page = self.pages.entry(sighting.block / PAGE_BLOCKS).or_default();
+        let place = place(page, sighting.block);
         let is_first = place.is_empty();
-        if let Some(way) = page[place.clone()].iter_mut().find(|way| way.is_same_way(&entry)) {
-            way.count += entry.count;
+        let mut ways = page[place.clone()].iter_mut();
+        if let Some(way) = ways.find(|way| self.apart.is_same_way(way, &sighting)) {
+            way.add(sighting.count);
             return Entered::Kept;
         }
         if place.len() == WAYS_PER_BLOCK_MAX {
-            page[place.end - 1].count += entry.count;
+            page[place.end - 1].add(sighting.count);
             return Entered::Omitted;
         }
-        insert(page, place.end, entry);
+        insert(page, place.end, Entry::new(sighting, &mut self.apart));
         self.count += 1;
         if is_first { Entered::First } else { Entered::Kept }
     }
@@ -253,6 +357,7 @@ impl Sightings {
         found: ContentHash,
         is_legal: impl Fn(&[ContentId]) -> bool,
     ) -> Option<Entered> {
+        let apart = &self.apart;
         let page = self.pages.get_mut(&(block / PAGE_BLOCKS))?;
         let place = place(page, block);
         let ways = &mut page[place];
@@ -260,15 +365,15 @@ impl Sightings {
         // What was seen last comes first: it is the likeliest to come again.
         let same = ways.iter_mut().rev().find(|way| {
             way.operation == LoadOperation::Read
-                && way.seen.found() == Some(found)
-                && is_legal(way.expected.as_slice())
+                && apart.found(way) == Some(found)
+                && is_legal(apart.expected_of(way))
         });
         if let Some(way) = same {
-            way.count += 1;
+            way.add(1);
             return Some(Entered::Kept);
         }
         let last = ways.last_mut().filter(|_| is_full)?;
-        last.count += 1;
+        last.add(1);
         Some(Entered::Omitted)
     }
 
@@ -282,6 +387,7 @@ impl Sightings {
         for (number, entries) in other.pages {
             let page = self.pages.entry(number).or_default();
             for entry in entries {
+                let entry = Entry::new(other.apart.sighting(&entry, number), &mut self.apart);
                 let end = place(page, entry.block.into()).end;
                 insert(page, end, entry);
             }
@@ -374,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn one_takes_some_sixty_bytes() {
-        assert!(size_of::<Entry>() <= 64, "{}", size_of::<Entry>());
+    fn one_takes_32_bytes() {
+        assert!(size_of::<Entry>() <= 32, "{}", size_of::<Entry>());
     }
 }

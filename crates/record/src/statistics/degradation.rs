@@ -16,7 +16,7 @@ use super::change::{Base, Change, Level, Test, steady};
 use super::series::Point;
 use super::summary::Summary;
 
-/// The span in which a fault was awake, on the clock of the intervals.
+/// The span in which a fault was enabled, on the clock of the intervals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The name of its rule or model.
@@ -152,14 +152,14 @@ impl Around {
             || windows.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, other)| other);
         let is_other = |point: &Point| {
             others().any(|other| {
-                // One that is awake all the time is part of the circumstances, in which alone levels can be compared.
+                // One that is enabled all the time is part of the circumstances, in which alone levels can be compared.
                 !encloses(other)
                     && point.start_ns + slack < other.until_ns
                     && other.from_ns + slack < point.end_ns
             })
         };
         let around: Vec<&Window> = others().filter(|other| encloses(other)).collect();
-        // Those that were awake already are to be so in the level before, and those that still were in that after.
+        // Those that were enabled already are to be so in the level before, and those that still were in that after.
         let is_like_before = |point: &Point| {
             let mut already = around.iter().filter(|other| other.from_ns + slack < from);
             already.all(|other| point.start_ns + slack >= other.from_ns)

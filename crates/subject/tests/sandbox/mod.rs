@@ -21,7 +21,7 @@ use rotproof_machine::Cancel;
 use rotproof_machine::mounts::mounts;
 use rotproof_machine::registry::{Registry, Run};
 use rotproof_subject::{
-    Attached, FileSystem, FileSystemSpec, Prepared, SubjectEnvironment, SubjectSpec, prepare,
+    Attached, ExportSpec, FileSystem, FileSystemSpec, Prepared, SubjectEnvironment, SubjectSpec, prepare,
 };
 
 /// A temporary folder with a registry in it.
@@ -78,6 +78,7 @@ pub fn environment(run: Run, seed: u64) -> SubjectEnvironment {
         seed,
         epoch: Instant::now(),
         phase: Arc::new(AtomicU8::new(Phase::Setup as u8)),
+        export: ExportSpec::Loop,
         export_threads: 2,
         cancel: Cancel::new(),
         is_recorded: false,

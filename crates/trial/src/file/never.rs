@@ -4,7 +4,7 @@
 //! below one only tags, phases and times are looked at. On `raw` the requests are those of the load, which can be gone
 //! through without a device.
 
-use rotproof_fault::{AwakePhase, Moment, OperationKind, Rule, Schedule, Target};
+use rotproof_fault::{EnabledPhase, Moment, OperationKind, Rule, Schedule, Target};
 use rotproof_layers::DeviceSpec;
 use rotproof_load::RampUp;
 use rotproof_spec::{Path, Problems, Span};
@@ -30,7 +30,7 @@ impl TrialFile {
             // What a model is drawn into comes by chance.
             let Some(rule) = entry.rule().filter(|rule| !rule.is_on_memory()) else { continue };
             let never = self
-                .asleep(rule)
+                .disabled(rule)
                 .or_else(|| self.untagged(rule))
                 .or_else(|| self.unmarked(rule))
                 .or_else(|| traffic.as_ref()?.never(index, rule));
@@ -46,13 +46,13 @@ impl TrialFile {
     }
 
     /// The phases that this trial has.
-    fn has_phase(&self, phase: AwakePhase) -> bool {
+    fn has_phase(&self, phase: EnabledPhase) -> bool {
         let load = &self.load;
         match phase {
-            AwakePhase::Prefill if load.personality.is_some() => true,
-            AwakePhase::Prefill => self.has_prefill(),
-            AwakePhase::Run => true,
-            AwakePhase::Check => load.command.as_ref().is_none_or(|command| command.check.is_some()),
+            EnabledPhase::Prefill if load.personality.is_some() => true,
+            EnabledPhase::Prefill => self.has_prefill(),
+            EnabledPhase::Run => true,
+            EnabledPhase::Check => load.command.as_ref().is_none_or(|command| command.check.is_some()),
         }
     }
 
@@ -62,18 +62,20 @@ impl TrialFile {
         load.command.is_none() && load.prefill.unwrap_or_else(|| load.reads_anything())
     }
 
-    fn asleep(&self, rule: &Rule) -> Option<Reason> {
+    fn disabled(&self, rule: &Rule) -> Option<Reason> {
         if rule.during.iter().any(|phase| self.has_phase(*phase)) {
             return None;
         }
         let phases: Vec<&str> = rule.during.iter().map(|phase| phase.word()).collect();
         let help = match (rule.during.0.as_slice(), &self.load.command) {
-            ([AwakePhase::Check], Some(_)) => "give the command a `check`, or take `during: run`",
+            ([EnabledPhase::Check], Some(_)) => "give the command a `check`, or take `during: run`",
             (_, Some(_)) => "take `during: run`; faults sleep while a command is prepared",
             (_, None) => "add `prefill: true` to the load, or `run` to `during`",
         };
-        let why =
-            format!("it is awake in the phase {} alone, which this load does not have", phases.join(" and "));
+        let why = format!(
+            "it is enabled in the phase {} alone, which this load does not have",
+            phases.join(" and ")
+        );
         Some(("during", why, help.to_owned()))
     }
 
@@ -146,7 +148,8 @@ impl TrialFile {
     /// A window that opens when the load is over, or may be.
     fn perhaps_too_late(&self, rule: &Rule) -> Option<Reason> {
         if let Some((key, at, longest)) = self.opens_after_the_load(rule) {
-            let has_check = self.has_phase(AwakePhase::Check) && rule.during.0.contains(&AwakePhase::Check);
+            let has_check =
+                self.has_phase(EnabledPhase::Check) && rule.during.0.contains(&EnabledPhase::Check);
             let rest = match has_check {
                 true => "; then only the check is left, if that takes until then",
                 // The last requests may have to be waited for, and a file system has something to write back.

@@ -24,7 +24,7 @@ fn a_rule_that_can_never_hit_is_told_with_its_line_and_the_reason() {
         ),
         (
             "load: { total: 1MiB }\nfaults:\n  - 'discard: error'\n",
-            "4:faults[0].match: this rule can never hit: no discards come in the phases in which it is awake (run and check)",
+            "4:faults[0].match: this rule can never hit: no discards come in the phases in which it is enabled (run and check)",
         ),
         ("load: { total: 1MiB }\nfaults: ['read, during=run: zeros']\n", "no reads come in"),
         (
@@ -64,11 +64,11 @@ fn a_rule_that_can_never_hit_is_told_with_its_line_and_the_reason() {
         ("load: { total: 1MiB }\nfaults: ['write, every=300: zeros']\n", "begins with match 300"),
         (
             "load: { total: 1MiB }\nfaults: ['write, during=prefill: zeros']\n",
-            "awake in the phase prefill alone",
+            "enabled in the phase prefill alone",
         ),
         (
             "subject: device\nload: { command: 'true' }\nfaults: ['read, during=check: zeros']\n",
-            "awake in the phase check alone",
+            "enabled in the phase check alone",
         ),
         (
             "load: { duration: 2s, reads: 50% }\nfaults: ['read, at=60s+5s, during=run: zeros']\n",

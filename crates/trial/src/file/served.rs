@@ -4,7 +4,7 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use rotproof_document::{Diagnostic, Diagnostics, Source, parse, push_value, read, read_source};
-use rotproof_fault::{AwakePhase, Rule, RuleEntry, Target, validate_all, validate_plan};
+use rotproof_fault::{EnabledPhase, Rule, RuleEntry, Target, validate_all, validate_plan};
 use rotproof_spec::{Path, Problems};
 use serde::Deserialize;
 
@@ -45,10 +45,10 @@ pub fn validate_rule_to_serve(rule: &Rule, path: &Path, problems: &mut Problems)
             "match by `offset`, `content` or `tag`, or by what has passed the device",
         );
     }
-    if !rule.during.is_empty() && !rule.during.iter().any(|phase| *phase == AwakePhase::Run) {
+    if !rule.during.is_empty() && !rule.during.iter().any(|phase| *phase == EnabledPhase::Run) {
         problems.add_with_help(
             &path.key("during"),
-            "what is served is in the phase run all the time, so the rule never wakes",
+            "what is served is in the phase run all the time, so the rule is never enabled",
             "leave `during` out",
         );
     }

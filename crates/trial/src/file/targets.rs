@@ -4,7 +4,7 @@
 //! the targets are resolved, before it runs. Whether a block of a file has a place on the device is found out when its
 //! rule begins to act.
 
-use rotproof_fault::{AwakePhase, FaultEntry, Rule, Target};
+use rotproof_fault::{EnabledPhase, FaultEntry, Rule, Target};
 use rotproof_layers::StackSpec;
 use rotproof_load::LoadSpec;
 use rotproof_load::object::ObjectInfo;
@@ -41,7 +41,7 @@ pub fn validate_targets(
             ),
             Target::Seen(_) | Target::Extent { .. } | Target::Type { .. } => {}
             Target::MostDuplicated { .. } | Target::Unique { .. } | Target::LastBlockOfEvery(_) => {
-                let is_only_prefill = rule.during.0 == [AwakePhase::Prefill] && has_prefill;
+                let is_only_prefill = rule.during.0 == [EnabledPhase::Prefill] && has_prefill;
                 if load.has_unforeseen_end() && load.writes_anything() && !is_only_prefill {
                     problems.add_with_help(
                         &path,
@@ -154,13 +154,13 @@ pub fn validate_types(
 
 /// Why there is no block of a file when the rule begins to act.
 fn not_there_yet(rule: &Rule, load: &LoadSpec) -> Option<(String, &'static str)> {
-    let is_awake = |phase| rule.during.iter().any(|awake| *awake == phase);
-    if is_awake(AwakePhase::Prefill) {
+    let is_enabled = |phase| rule.during.iter().any(|enabled| *enabled == phase);
+    if is_enabled(EnabledPhase::Prefill) {
         let message =
-            "a block has no place before the files are filled, and this rule is awake while they are";
+            "a block has no place before the files are filled, and this rule is enabled while they are";
         return Some((message.to_owned(), "leave prefill out of `during`"));
     }
-    (is_awake(AwakePhase::Run) && !has_prefill(load)).then(|| {
+    (is_enabled(EnabledPhase::Run) && !has_prefill(load)).then(|| {
         let message = "a block has no place before it is written, and this load begins with empty files";
         (message.to_owned(), "add `prefill: true` to the load, or `during: check` to the rule")
     })

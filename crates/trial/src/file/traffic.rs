@@ -99,7 +99,7 @@ impl Traffic {
             return None;
         }
         let phases: Vec<&str> = rule.during.iter().map(|phase| phase.word()).collect();
-        let is_awake = |phase: &str| phases.contains(&phase);
+        let is_enabled = |phase: &str| phases.contains(&phase);
         let words: Vec<&str> = operations.iter().map(|operation| plural(*operation)).collect();
         let (words, phases) = (words.join(" or "), phases.join(" and "));
         if anywhere == 0 {
@@ -107,17 +107,17 @@ impl Traffic {
                 [OperationKind::Discard] => {
                     "only a trace holds discards, or a file system as the subject sends some".to_owned()
                 }
-                [OperationKind::Read] if !is_awake("check") => {
+                [OperationKind::Read] if !is_enabled("check") => {
                     "add `check` to `during`, which reads everything back, or let the load read".to_owned()
                 }
-                [OperationKind::Write] if self.has_prefill && !is_awake("prefill") => {
+                [OperationKind::Write] if self.has_prefill && !is_enabled("prefill") => {
                     "add `prefill` to `during`, or let the load write".to_owned()
                 }
                 _ => "change its operation, its effect or `during`, or the load".to_owned(),
             };
             return Some((
                 "match",
-                format!("no {words} come in the phases in which it is awake ({phases})"),
+                format!("no {words} come in the phases in which it is enabled ({phases})"),
                 help,
             ));
         }

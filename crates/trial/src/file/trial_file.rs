@@ -15,7 +15,7 @@ use rotproof_load::LoadSpec;
 use rotproof_probe::{Probes, ProbesSpec};
 use rotproof_record::{IntervalLength, RecordSpec};
 use rotproof_spec::Problems;
-use rotproof_subject::SubjectSpec;
+use rotproof_subject::{ExportSpec, SubjectSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -44,6 +44,9 @@ pub struct TrialFile {
     /// What is on trial. Default raw.
     #[serde(default)]
     pub subject: SubjectSpec,
+    /// How this machine's kernel reaches the stack: `loop`, or `ublk`. For the subject device and file systems. Default loop.
+    #[serde(default, skip_serializing_if = "ExportSpec::is_default")]
+    pub export: ExportSpec,
     /// What is written and read. Default: the whole target is written once, in order.
     #[serde(default)]
     pub load: LoadSpec,

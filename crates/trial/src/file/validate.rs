@@ -27,6 +27,7 @@ impl TrialFile {
         self.validate_name(&root.key("name"), problems);
         self.stack.validate(&root.key("stack"), problems);
         self.subject.validate(&root.key("subject"), problems);
+        self.export.validate(&self.subject, &root.key("export"), problems);
         self.validate_volume(&root, problems);
         self.load.validate(&root.key("load"), problems);
         number_in_range(

@@ -248,7 +248,7 @@ fn what_takes_two_parts_to_be_wrong_is_refused() {
             "64MiB",
             "subject: ext4\nload: { prefill: true }\nfaults: ['during=prefill|run, target=file(a, block=7, \
              by=extent): zeros']",
-            "faults[0].match.target: a block has no place before the files are filled, and this rule is awake \
+            "faults[0].match.target: a block has no place before the files are filled, and this rule is enabled \
              while they are",
         ),
         (

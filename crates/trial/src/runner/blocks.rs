@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rotproof_block::leaf::{FileDevice, FileOptions};
 use rotproof_block::{Error, ErrorKind, Phase, Result, Runtime};
-use rotproof_fault::{self as fault, AwakePhase, Replay, ResolvedRule, Rule, Sites};
+use rotproof_fault::{self as fault, EnabledPhase, Replay, ResolvedRule, Rule, Sites};
 use rotproof_load::engine::LoadOperation;
 use rotproof_load::target::{TargetContent, resolve, resolve_in};
 use rotproof_load::{
@@ -185,7 +185,7 @@ impl Driven for Blocks {
 }
 
 impl Conductor<'_> {
-    /// Finds out where the blocks lie that rules awake in this phase are to hit by their place.
+    /// Finds out where the blocks lie that rules enabled in this phase are to hit by their place.
     fn place(&mut self, phase: Phase, subject: &dyn Prepared) -> Result<()> {
         let Destination::Folder(folder) = subject.place() else { return Ok(()) };
         let (sites, rules) = (&self.stack.sites, &self.plan.rules);
@@ -289,13 +289,13 @@ fn arm(sites: &Sites, workload: &Workload, rules: Vec<Rule>, replay: Option<&Rep
     sites.add_rules(resolved).map(drop)
 }
 
-/// What each rule aims at, of what the load writes in the phases in which the rule is awake: the prefill writes other
+/// What each rule aims at, of what the load writes in the phases in which the rule is enabled: the prefill writes other
 /// contents than the load after it.
 pub fn contents_of(workload: &Workload, rules: &[Rule]) -> Result<Vec<Vec<TargetContent>>> {
     let is_prefill = |rule: &Rule| {
         workload.has_prefill()
             && workload.spec().writes_anything()
-            && rule.during.0.contains(&AwakePhase::Prefill)
+            && rule.during.0.contains(&EnabledPhase::Prefill)
     };
     let is_only_prefill = |rule: &Rule| is_prefill(rule) && rule.during.0.len() == 1;
     let known = |is_meant: &dyn Fn(&Rule) -> bool| -> Vec<fault::Target> {

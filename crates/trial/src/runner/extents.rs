@@ -7,12 +7,12 @@ use std::path::Path;
 use rotproof_block::{Error, ErrorKind, Phase, Result};
 use rotproof_fault::{BLOCK_BYTES, Rule, Sites, Target};
 
-/// Tells `sites` where the blocks of files in `folder` lie that `rules`, as far as they are awake in `phase`, aim at by
+/// Tells `sites` where the blocks of files in `folder` lie that `rules`, as far as they are enabled in `phase`, aim at by
 /// extent. A rule that knows its place already keeps it.
 pub(super) fn place_extents(sites: &Sites, rules: &[Rule], phase: Phase, folder: &Path) -> Result<()> {
     for (index, rule) in rules.iter().enumerate() {
         let Some(Target::Extent { file, block }) = &rule.matching.target else { continue };
-        if !rule.during.iter().any(|awake| Phase::from(*awake) == phase) {
+        if !rule.during.iter().any(|enabled| Phase::from(*enabled) == phase) {
             continue;
         }
         let name = rule.name_or_default(index);

@@ -1,4 +1,4 @@
-//! A command as the load of a trial: prepared with the faults asleep, run, and looked at again after caches are gone.
+//! A command as the load of a trial: prepared with the faults disabled, run, and looked at again after caches are gone.
 //!
 //! Such a load has no oracle. What is known is how it ended, what it printed, and what the ledger says; nothing here
 //! claims more.

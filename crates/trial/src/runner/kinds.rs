@@ -22,7 +22,7 @@ const FITHAW: libc::Ioctl = 0xc004_5878_u32 as libc::Ioctl;
 /// The number of the tree of files of a btrfs without subvolumes. That of the first file system of ZFS goes without saying.
 const FILES_OF_BTRFS: u64 = 5;
 
-/// Tells `sites` where the blocks lie that `rules`, as far as they are awake in `phase`, mean by their kind. `device` is
+/// Tells `sites` where the blocks lie that `rules`, as far as they are enabled in `phase`, mean by their kind. `device` is
 /// what the file system in `folder` lies on. A rule that knows its places already keeps them. Gives what could not be
 /// recognised, if anything, for the notes of the run.
 pub(super) fn place_kinds(
@@ -32,11 +32,11 @@ pub(super) fn place_kinds(
     (device, folder): (&dyn Device, &Path),
     subject: &dyn Prepared,
 ) -> Result<Option<String>> {
-    let is_awake = |rule: &Rule| rule.during.iter().any(|awake| Phase::from(*awake) == phase);
+    let is_enabled = |rule: &Rule| rule.during.iter().any(|enabled| Phase::from(*enabled) == phase);
     let by_kind: Vec<(usize, &Rule)> = rules
         .iter()
         .enumerate()
-        .filter(|(_, rule)| matches!(rule.matching.target, Some(Target::Type { .. })) && is_awake(rule))
+        .filter(|(_, rule)| matches!(rule.matching.target, Some(Target::Type { .. })) && is_enabled(rule))
         .collect();
     if by_kind.is_empty() {
         return Ok(None);
@@ -134,7 +134,7 @@ impl Drop for Frozen {
     }
 }
 
-/// The device of a trial, read past every cache of the kernel and with the faults asleep.
+/// The device of a trial, read past every cache of the kernel and with the faults disabled.
 struct StackSource {
     queue: Rc<dyn Queue>,
     runtime: Runtime,

@@ -1,4 +1,4 @@
-//! Keeps an eye on a leaf that may fail by itself, so that a trial whose ground is gone ends at once and says so, instead
+//! Keeps an eye on a leaf that may fail by itself, so that a trial whose backing store is gone ends at once and says so, instead
 //! of a verdict on a subject that could not help it.
 
 use std::sync::Arc;

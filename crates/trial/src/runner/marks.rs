@@ -1,4 +1,4 @@
-//! What goes beside the intervals of a run: when the faults of its plan were awake and hit.
+//! What goes beside the intervals of a run: when the faults of its plan were enabled and hit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use rotproof_record::{Mark, MarkKind, Recording};
 /// Marks the windows and the hits of all faults; those of a model as of one.
 ///
 /// A window is the span in which the rule could hit by time: for a rule with a schedule in time what that says, counted
-/// from `began`, the first request of the load; for any other the phases in which it is awake. Both end with the phase.
+/// from `began`, the first request of the load; for any other the phases in which it is enabled. Both end with the phase.
 /// Fails where the ledger cannot be read.
 pub(super) fn mark_faults(
     recording: &Recording,
@@ -69,10 +69,13 @@ fn windows(rule: &Rule, phases: &[Mark], began: Option<Time>) -> Vec<(Time, Time
         let phase = phases.iter().find(|phase| &*phase.name == name)?;
         Some((Time(phase.from_ns), Time(phase.until_ns.unwrap_or(phase.from_ns))))
     };
-    let awake = rule.during.iter().filter_map(|phase| span_of(Phase::from(*phase).word()));
-    let Some((at, lasts)) = rule.schedule.window() else { return awake.collect() };
+    let enabled = rule.during.iter().filter_map(|phase| span_of(Phase::from(*phase).word()));
+    let Some((at, lasts)) = rule.schedule.window() else { return enabled.collect() };
     let Some(began) = began else { return Vec::new() };
     let from = began.after(at.0);
     let until = from.after(lasts.map_or(Duration::MAX, |lasts| lasts.0));
-    awake.map(|(start, end)| (from.max(start), until.min(end))).filter(|(from, until)| from < until).collect()
+    enabled
+        .map(|(start, end)| (from.max(start), until.min(end)))
+        .filter(|(from, until)| from < until)
+        .collect()
 }

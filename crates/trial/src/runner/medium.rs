@@ -27,7 +27,7 @@ impl Medium for Leftover {
 }
 
 impl Leftover {
-    /// Reads everything, with the faults asleep: what was stored wrong reads wrong. What cannot be read is not there.
+    /// Reads everything, with the faults disabled: what was stored wrong reads wrong. What cannot be read is not there.
     fn look(&self, contents: &HashSet<ContentHash>) -> Result<HashMap<ContentHash, u64>> {
         if self.devices.iter().map(|device| device.info().size).sum::<u64>() > DEVICE_BYTES_MAX {
             return Ok(HashMap::new());

@@ -69,8 +69,8 @@ use rotproof_results::NO_REMOUNT;
 use rotproof_results::folder::ResultsFolder;
 use rotproof_subject::{Prepared, SubjectDescription, SubjectEnvironment, SubjectSpec};
 
+use crate::backing::{self, Backing};
 use crate::file::TrialFile;
-use crate::ground::{self, Ground};
 use crate::verdict::{Evidence, Failing, FileAccount, Verdict};
 
 /// What a run is given beside its trial.
@@ -113,11 +113,12 @@ pub fn run(trial: &TrialFile, options: &RunOptions) -> Result<Finished> {
         return Err(Error::new(ErrorKind::Invalid, context));
     }
     let replay = options.replay.as_ref().map(|recorded| recorded.against(&plan.rules)).transpose()?;
+    trial.export.check_chosen().map_err(|error| error.while_doing("`export: ublk`"))?;
     // Until everything that stands on it is gone.
-    let ground = ground::claim(&trial.stack, use_of(trial, options))?;
+    let backing = backing::claim(&trial.stack, use_of(trial, options))?;
     let started = SystemTime::now();
     let run = Registry::of_user()?.begin()?;
-    let finished = run_recorded(trial, options, (&plan, replay.as_ref()), (&run, &ground), started);
+    let finished = run_recorded(trial, options, (&plan, replay.as_ref()), (&run, &backing), started);
     let left = run.finish();
     match (finished, left.is_empty()) {
         (finished, true) => finished,
@@ -132,11 +133,11 @@ fn run_recorded(
     trial: &TrialFile,
     options: &RunOptions,
     (plan, replay): (&Plan, Option<&Replay>),
-    (run, ground): (&Run, &Ground),
+    (run, backing): (&Run, &Backing),
     started: SystemTime,
 ) -> Result<Finished> {
     let folder = ResultsFolder::create(run, &options.results, (&trial.name, trial.seed), started)?;
-    let conducted = conduct(trial, options, plan, replay, (run, ground, folder.inside()))
+    let conducted = conduct(trial, options, plan, replay, (run, backing, folder.inside()))
         .map_err(|error| folder.told(error))?;
     // Whoever asked twice does not want to wait for what would be kept.
     options.cancel.check_haste()?;
@@ -230,7 +231,7 @@ fn conduct(
     options: &RunOptions,
     plan: &Plan,
     replay: Option<&Replay>,
-    (run, ground, results): (&Run, &Ground, &Path),
+    (run, backing, results): (&Run, &Backing, &Path),
 ) -> Result<Conducted> {
     let meter = UsageMeter::start()?;
     let phase = Arc::new(AtomicU8::new(Phase::Setup as u8));
@@ -239,6 +240,7 @@ fn conduct(
         seed: trial.seed,
         epoch: Instant::now(),
         phase: Arc::clone(&phase),
+        export: trial.export,
         export_threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(2),
         cancel: options.cancel.clone(),
         is_recorded: trial.stack.is_recorded(),
@@ -252,7 +254,7 @@ fn conduct(
         &StackEnvironment {
             seed: trial.seed,
             needs_faults: !trial.faults.iter().all(FaultEntry::is_on_memory),
-            read_only: ground.is_read_only,
+            read_only: backing.is_read_only,
             epoch_ns: 0,
             recordings: Some(results.to_owned()),
         },

@@ -19,7 +19,7 @@ use crate::file::{Stop, TrialFile};
 pub(super) enum Step {
     /// Brings the subject up, from what is on the stack.
     Attach,
-    /// Makes what the load works on, with the faults asleep.
+    /// Makes what the load works on, with the faults disabled.
     Make,
     /// From now on a power loss may come: everything that was made so far is durable, and the recordings say so.
     Settle,

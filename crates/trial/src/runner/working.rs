@@ -66,7 +66,7 @@ pub(super) struct Watched {
 }
 
 impl Conductor<'_> {
-    /// Does `work` as one phase of the load: with faults awake, memory, leaves and probes watched. Where somebody asked to stop,
+    /// Does `work` as one phase of the load: with faults enabled, memory, leaves and probes watched. Where somebody asked to stop,
     /// what was done is kept, whatever came of what the stack stands on.
     pub(super) fn while_working<T>(
         &self,

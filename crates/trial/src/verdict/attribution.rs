@@ -276,7 +276,7 @@ impl<'a> Index<'a> {
             // Best: it left exactly what was found, here nothing. A later fault of the same block may have changed that since.
             let is_exact = |number: &usize| match finding.found {
                 Some(_) => self.hits[*number].shows(finding),
-                None => self.hits[*number].lie().is_none(),
+                None => self.hits[*number].corruption().is_none(),
             };
             if chosen.iter().any(is_exact) {
                 chosen.retain(is_exact);

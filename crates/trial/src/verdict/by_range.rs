@@ -20,8 +20,8 @@ use super::gather::{Gathering, Told};
 use super::injection_group::{Reach, is_wide};
 use super::{Evidence, InjectionGroup, Looks, RuleOutcome, TakeFailures, causes_of};
 
-/// What one range has at most, of failures and hits, as far as that can be told before. Each takes about half a kilobyte.
-pub(super) const RANGE_MAX: u64 = 3 << 16;
+/// What one range has at most, of failures and hits, as far as that can be told before. Each takes some 700 bytes.
+pub(super) const RANGE_MAX: u64 = 3 << 15;
 /// Stretches of the device that are counted apart; a range has whole ones.
 const STRETCHES: usize = 1 << 13;
 /// A request that reaches further beyond a range makes ranges useless.

@@ -111,7 +111,7 @@ impl<'a> Knowledge<'a> {
         if self.oracle.is_none() {
             return Fate::Unknown;
         }
-        let is_unchanged = hit.lie().is_some() && hit.lie() == hit.own;
+        let is_unchanged = hit.corruption().is_some() && hit.corruption() == hit.own;
         // The worst that any reader met counts.
         if let Harm::Data(_) = hit.harm
             && !is_unchanged
@@ -203,7 +203,8 @@ impl<'a> Expectations<'a> {
         // Where blocks do not move, the same content elsewhere is another matter.
         let of_hit = of_content.filter(|&&number| self.findings[number].lies_in(&hit.suffered));
         // What it damaged, or left, turned up where it does not belong.
-        let is_strange = hit.own.into_iter().chain(hit.lie()).any(|content| self.strange.contains(&content));
+        let is_strange =
+            hit.own.into_iter().chain(hit.corruption()).any(|content| self.strange.contains(&content));
         let mut known = if is_strange { Others::Open } else { Others::None };
         // Until when what the findings say holds, from the worst down: only a record that came before one can have been there.
         let mut until = [(Others::Silent, None), (Others::Told, None), (Others::Open, None)];

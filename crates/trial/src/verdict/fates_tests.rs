@@ -147,7 +147,7 @@ fn what_lay_beneath_the_damage_that_was_found_was_handed_out_with_it() {
 
 #[test]
 fn what_one_copy_handed_out_is_not_laid_to_what_another_has_wrong() {
-    let of = |on: &str, lie: u128| InjectionGroup { on: on.into(), ..flip(0, 1, lie) };
+    let of = |on: &str, corruption: u128| InjectionGroup { on: on.into(), ..flip(0, 1, corruption) };
     let hits = [of("left", 2), InjectionGroup { rule: 1, ..of("right", 3) }];
     let knowledge = |keeps_copies| Knowledge { keeps_copies, ..FILES };
     let fates = |keeps_copies: bool, finding: Finding| -> Vec<FateCounts> {

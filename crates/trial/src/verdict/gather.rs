@@ -122,10 +122,11 @@ impl Told {
         put(hit.truths.len() as u64);
         put(u64::from(hit.own.is_some()));
         // What it left matters to whoever found that, or where it is what was there before.
-        let lie =
-            hit.lie().filter(|lie| self.is_in_part || self.found.contains(lie) || hit.own == Some(*lie));
-        put(u64::from(lie.is_some()));
-        for hash in lie.into_iter().chain(hit.own).chain(hit.truths.iter().copied()) {
+        let corruption = hit.corruption().filter(|corruption| {
+            self.is_in_part || self.found.contains(corruption) || hit.own == Some(*corruption)
+        });
+        put(u64::from(corruption.is_some()));
+        for hash in corruption.into_iter().chain(hit.own).chain(hit.truths.iter().copied()) {
             text.extend_from_slice(&hash.0.to_le_bytes());
         }
         for sector in hit.sectors.filter(|_| self.is_in_part).into_iter().flatten() {

@@ -152,9 +152,9 @@ impl InjectionGroup {
     }
 
     /// Hash of what took the truth's place, where that is known.
-    pub fn lie(&self) -> Option<ContentHash> {
+    pub fn corruption(&self) -> Option<ContentHash> {
         match self.harm {
-            Harm::Data(lie) => lie,
+            Harm::Data(corruption) => corruption,
             Harm::Error | Harm::Delay(_) => None,
         }
     }
@@ -199,7 +199,7 @@ impl InjectionGroup {
             (Some(left), Some(found)) => {
                 found.iter().zip(left).all(|(found, left)| found.is_none_or(|found| found == left))
             }
-            _ => self.lie() == finding.found,
+            _ => self.corruption() == finding.found,
         }
     }
 
@@ -267,7 +267,7 @@ pub(super) mod tests {
     }
 
     /// A flip of a block that stays, at 10 ns, first read at 12 ns.
-    pub(in crate::verdict) fn flip(place: u64, truth: u128, lie: u128) -> InjectionGroup {
+    pub(in crate::verdict) fn flip(place: u64, truth: u128, corruption: u128) -> InjectionGroup {
         InjectionGroup {
             number: 0,
             count: 1,
@@ -284,7 +284,7 @@ pub(super) mod tests {
             suffered: place..place + 4096,
             truths: vec![hash(truth)],
             own: Some(hash(truth)),
-            harm: Harm::Data(Some(hash(lie))),
+            harm: Harm::Data(Some(hash(corruption))),
             sectors: None,
             of_load: Some(true),
             persists: true,

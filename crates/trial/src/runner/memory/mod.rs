@@ -117,7 +117,7 @@ struct Stuck {
 }
 
 impl MemoryFaults {
-    /// None are awake before [`MemoryFaults::arm`].
+    /// None are enabled before [`MemoryFaults::arm`].
     pub(super) fn new(seed: u64, epoch: Instant, first: usize) -> Self {
         Self { seed, epoch, first: u32::try_from(first).unwrap_or(u32::MAX), state: Mutex::default() }
     }
@@ -136,16 +136,16 @@ impl MemoryFaults {
     }
 
     /// Looks at once, and from then on now and then, until what it gives is dropped. Nothing happens without rules that are
-    /// awake in the phase.
+    /// enabled in the phase.
     pub(super) fn watch(self: &Arc<Self>, phase: Phase, owner: Option<Owner>) -> Result<Option<Watch>> {
-        let is_awake = {
+        let is_enabled = {
             let mut state = self.state.lock();
             if phase == Phase::Run {
                 state.run_began.get_or_insert_with(Instant::now);
             }
-            state.rules.iter().any(|rule| is_awake(&rule.rule, phase))
+            state.rules.iter().any(|rule| is_enabled(&rule.rule, phase))
         };
-        let Some(owner) = owner.filter(|_| is_awake) else { return Ok(None) };
+        let Some(owner) = owner.filter(|_| is_enabled) else { return Ok(None) };
         self.look(phase, &owner);
         let (faults, stop) = (Arc::clone(self), Arc::new(AtomicBool::new(false)));
         let stopped = Arc::clone(&stop);
@@ -198,7 +198,7 @@ impl MemoryFaults {
             }
         };
         for index in 0..state.rules.len() {
-            if !is_awake(&state.rules[index].rule, phase) || state.failure.is_some() {
+            if !is_enabled(&state.rules[index].rule, phase) || state.failure.is_some() {
                 continue;
             }
             match self.look_for(&mut state, index, phase, &views) {
@@ -453,8 +453,8 @@ impl Drop for Watch {
     }
 }
 
-fn is_awake(rule: &Rule, phase: Phase) -> bool {
-    rule.during.iter().any(|awake| Phase::from(*awake) == phase)
+fn is_enabled(rule: &Rule, phase: Phase) -> bool {
+    rule.during.iter().any(|enabled| Phase::from(*enabled) == phase)
 }
 
 fn microseconds(since: Instant) -> u64 {
