@@ -127,7 +127,7 @@ fn an_older_file_comes_back_only_where_names_have_no_order_and_the_newer_one_was
     let without_order = Kept { names_in_order: false, ..ORDERED };
     history.makes(0, 1, false);
     history.grows(0, 3000);
-    let mut files = vec![(0, durable(1, 3000))];
+    let mut files = [(0, durable(1, 3000))];
     history.synced_all(files.iter().map(|(file, state)| (*file, state)));
     history.deletes(0);
     history.makes(0, 2, false);
