@@ -14,6 +14,10 @@ use rotproof_block::{
 
 use crate::copies::{Copies, CopyQueue};
 
+/// How often a read of metadata is tried again that the medium refuses, and how long after, before what is there counts as lost for good.
+pub(crate) const TRIES: u32 = 8;
+pub(crate) const TRY_AGAIN: Duration = Duration::from_millis(10);
+
 /// Ids of requests that a layer makes of its own start here, far above those that origins count.
 const FIRST_ID: u64 = 1 << 63;
 
@@ -82,6 +86,27 @@ impl Io {
             Ok(completion) => completion,
             Err(submission) => self.in_time(submission, length, context).await,
         })
+    }
+
+    /// As [`Io::read_copy`], tried again and again while the medium refuses it: an error may pass, and what is lost stays lost.
+    pub(crate) async fn read_copy_again(
+        &self,
+        copy: usize,
+        offset: u64,
+        length: usize,
+        context: Context,
+    ) -> Result<Buffer> {
+        let mut tried = 0;
+        loop {
+            let read = self.read_copy(copy, offset, length, context).await;
+            tried += 1;
+            match read {
+                Err(error) if error.kind() == ErrorKind::Medium && tried <= TRIES => {
+                    self.runtime.sleep(TRY_AGAIN).await;
+                }
+                read => return read,
+            }
+        }
     }
 
     /// Waits for an answer, but not for ever: after that it is an error like any other.
@@ -233,8 +258,8 @@ impl Io {
         self.copies.as_ref().is_none_or(|copies| copies.is_current(copy, offset, length as u64))
     }
 
-    /// What lies at `offset`, from the first copy of it that has missed nothing and that `accepts`; `None` if none does, or the medium cannot read it. A
-    /// copy that does not is written anew from the one that does.
+    /// What lies at `offset`, from the first copy of it that has missed nothing and that `accepts`; `None` if none does, or the medium cannot
+    /// read it, also when it is tried again. A copy that does not is written anew from the one that does.
     ///
     /// Fails if none does and one could not be asked for any other reason than its medium, while another seems to be of
     /// `table`, which all parts name in their bytes 8 to 24: then nobody knows whether there is one.
@@ -246,9 +271,29 @@ impl Io {
         accepts: impl Fn(&[u8]) -> Option<T>,
         context: Context,
     ) -> Result<Option<(Buffer, T)>> {
+        let mut tried = 0;
+        loop {
+            let (found, is_refused) = self.read_valid_once(offset, length, table, &accepts, context).await?;
+            tried += 1;
+            if found.is_some() || !is_refused || tried > TRIES {
+                return Ok(found);
+            }
+            self.runtime.sleep(TRY_AGAIN).await;
+        }
+    }
+
+    /// What was found, and whether the medium of a copy has refused to read.
+    async fn read_valid_once<T>(
+        &self,
+        offset: u64,
+        length: usize,
+        table: u128,
+        accepts: &impl Fn(&[u8]) -> Option<T>,
+        context: Context,
+    ) -> Result<(Option<(Buffer, T)>, bool)> {
         let first = self.copies.as_ref().map_or(0, |copies| copies.choose(offset, length as u64));
         let (mut bad, mut failure, mut is_ours) = (Vec::new(), None, false);
-        let mut none_read = true;
+        let (mut none_read, mut is_refused) = (true, false);
         let mut copies = self.current_copies(offset, length);
         let begin = copies.iter().position(|copy| *copy == first).unwrap_or(0);
         copies.rotate_left(begin);
@@ -257,6 +302,7 @@ impl Io {
                 Ok(bytes) => bytes,
                 Err(error) => {
                     bad.push(copy);
+                    is_refused |= error.kind() == ErrorKind::Medium;
                     failure = failure.or((error.kind() != ErrorKind::Medium).then_some(error));
                     continue;
                 }
@@ -271,11 +317,11 @@ impl Io {
                 // Best effort: a copy that cannot be written is no worse than before.
                 let _ = self.write_copy(copy, offset, Buffer::copy_of(&bytes), context).await;
             }
-            return Ok(Some((bytes, found)));
+            return Ok((Some((bytes, found)), is_refused));
         }
         // Where no copy could be asked at all, nobody knows either.
         let is_unknown = is_ours || none_read;
-        failure.filter(|_| is_unknown).map_or(Ok(None), Err)
+        failure.filter(|_| is_unknown).map_or(Ok((None, is_refused)), Err)
     }
 }
 

@@ -60,7 +60,12 @@ impl World {
     }
 
     /// A change of the members has ended. It may fail where one of them is not well, or has not had everything yet.
-    fn ended<T>(&self, what: &'static str, status: &VolumeStatus, done: &Result<T>) -> Result<(), String> {
+    async fn ended<T>(
+        &self,
+        what: &'static str,
+        status: &VolumeStatus,
+        done: &Result<T>,
+    ) -> Result<(), String> {
         let is_whole = status.members.iter().all(|member| member.state == MemberState::Current);
         match done {
             Ok(_) => *self.life.borrow_mut().changes.entry(what).or_default() += 1,
@@ -78,19 +83,19 @@ impl World {
         }
 
         match self.live().failure() {
-            Some(why) => self.excuse(what, &Error::new(ErrorKind::Gone, why)),
+            Some(why) => self.excuse(what, &Error::new(ErrorKind::Gone, why)).await,
             None => Ok(()),
         }
     }
 
     /// Something else has ended, which must not fail.
-    fn must<T>(&self, what: &'static str, done: Result<T>) -> Result<Option<T>, String> {
+    async fn must<T>(&self, what: &'static str, done: Result<T>) -> Result<Option<T>, String> {
         match done {
             Ok(done) => {
                 *self.life.borrow_mut().changes.entry(what).or_default() += 1;
                 Ok(Some(done))
             }
-            Err(error) => self.excuse(what, &error).map(|()| None),
+            Err(error) => self.excuse(what, &error).await.map(|()| None),
         }
     }
 
@@ -137,7 +142,7 @@ impl World {
         let is_refused =
             matches!(&done, Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Invalid));
         if !is_refused || is_by_devices {
-            self.ended(if is_by_devices { "grow" } else { "grow in place" }, status, &done)?;
+            self.ended(if is_by_devices { "grow" } else { "grow in place" }, status, &done).await?;
         }
         if done.is_ok() {
             self.measure(&self.live())?;
@@ -150,7 +155,7 @@ impl World {
         self.changing.set("add a copy");
         let new = self.new_devices(status.members.len() / usize::from(status.layout.ways), draw)?;
         let done = self.live().add_copy(&self.candidates_of(&new), self.act(), &self.runtime).await;
-        self.ended("add a copy", status, &done)?;
+        self.ended("add a copy", status, &done).await?;
         // It is filled now, or some time later.
         if draw.is_multiple_of(3) { Ok(()) } else { self.rebuild().await }
     }
@@ -162,10 +167,15 @@ impl World {
             .map(|mirror| mirror * ways + ((draw >> (mirror * 4)) % ways as u64) as usize)
             .collect();
         let done = self.live().remove_copy(&gone, &self.runtime).await;
-        self.ended("remove a copy", status, &done)?;
+        self.ended("remove a copy", status, &done).await?;
+        let gone = gone.iter().filter_map(|member| number_of(status.members[*member].name.as_ref()));
         if done.is_ok() {
-            let gone = gone.iter().filter_map(|member| number_of(status.members[*member].name.as_ref()));
             self.retired.borrow_mut().extend(gone);
+        } else if self.live().failure().is_some() {
+            // Whether they were let go, and so say nothing any more, is known when the volume is opened again.
+            for plug in gone {
+                self.filled.borrow_mut().remove(&plug);
+            }
         }
         Ok(())
     }
@@ -176,7 +186,7 @@ impl World {
         let device = self.new_devices(1, draw)?[0];
         let volume = self.live().volume();
         let done = volume.replace(member, &self.candidate(device), self.act(), &self.runtime).await;
-        self.ended("replace", status, &done)?;
+        self.ended("replace", status, &done).await?;
         if done.is_ok() {
             self.retired.borrow_mut().extend(number_of(status.members[member].name.as_ref()));
         }
@@ -188,14 +198,14 @@ impl World {
         let device = self.new_devices(1, draw)?[0];
         let volume = self.live().volume();
         let done = volume.add_spare(&self.candidate(device), self.act(), &self.runtime).await;
-        self.ended("add a spare", status, &done)
+        self.ended("add a spare", status, &done).await
     }
 
     async fn remove_spare(&self, status: &VolumeStatus, draw: u64) -> Result<(), String> {
         self.changing.set("remove a spare");
         let spare = (draw % status.spares.len() as u64) as usize;
         let done = self.live().volume().remove_spare(spare, &self.runtime).await;
-        self.ended("remove a spare", status, &done)?;
+        self.ended("remove a spare", status, &done).await?;
         if done.is_ok() {
             self.retired.borrow_mut().extend(number_of(status.spares[spare].as_ref()));
         }
@@ -213,14 +223,14 @@ impl World {
             }
             Err(_) => {}
         }
-        self.ended("use a spare", &status, &done)?;
+        self.ended("use a spare", &status, &done).await?;
         self.rebuild().await
     }
 
     async fn scrub(&self) -> Result<(), String> {
         self.changing.set("scrub");
         let done = self.live().volume().scrub(&self.runtime, Pace::default(), |_, _| {}).await;
-        self.must("scrub", done).map(drop)
+        self.must("scrub", done).await.map(drop)
     }
 
     async fn rebuild(&self) -> Result<(), String> {
@@ -230,7 +240,7 @@ impl World {
         }
         let volume = self.live().volume();
         let done = volume.rebuild(&self.runtime, Pace::default(), |_, _| {}).await;
-        let Some(rebuilt) = self.must("rebuild", done)? else { return Ok(()) };
+        let Some(rebuilt) = self.must("rebuild", done).await? else { return Ok(()) };
         let members = volume.status().members;
         let is_whole =
             rebuilt.left_bytes == 0 && members.iter().all(|member| member.state == MemberState::Current);
@@ -247,7 +257,7 @@ impl World {
         self.changing.set("capture");
         let floors = self.model.borrow_mut().captures();
         let done = self.live().volume().capture(&self.runtime, "", 1).await;
-        let id = self.must("capture", done)?;
+        let id = self.must("capture", done).await?;
         let mut model = self.model.borrow_mut();
         match id {
             Some(id) => model.captured(id, &floors),
@@ -267,7 +277,7 @@ impl World {
         let Some(id) = self.some_version(draw) else { return Ok(()) };
         self.model.borrow_mut().goes_back(id);
         let done = self.live().volume().roll_back(&self.runtime, id, 1).await;
-        match self.must("roll back", done)? {
+        match self.must("roll back", done).await? {
             Some(undo) => self.model.borrow_mut().went_back(undo),
             None => self.model.borrow_mut().captures_no_more(),
         }
@@ -279,7 +289,7 @@ impl World {
         let Some(id) = self.some_version(draw) else { return Ok(()) };
         self.model.borrow_mut().doubtful.insert(id);
         let done = self.live().volume().delete_version(&self.runtime, id).await;
-        if self.must("give up a version", done)?.is_some() {
+        if self.must("give up a version", done).await?.is_some() {
             let mut model = self.model.borrow_mut();
             model.versions.remove(&id);
             model.doubtful.remove(&id);

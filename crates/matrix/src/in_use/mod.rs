@@ -41,7 +41,7 @@ const ROUNDS: u64 = 3;
 /// Those that use it at the same time.
 const WORKERS: usize = 3;
 /// No round takes longer, in virtual time, unless somebody waits for ever.
-const ROUND_MAX: Duration = Duration::from_secs(100_000);
+const ROUND_MAX: Duration = Duration::from_secs(2_000_000);
 
 /// What a life in use has come to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -340,16 +340,21 @@ impl World {
                     let floors = self.model.borrow().floors();
                     self.model.borrow_mut().flushed(&floors);
                 }
-                Err(error) => self.excuse("closing it", &error)?,
+                Err(error) => self.excuse("closing it", &error).await?,
             }
         }
         Ok(())
     }
 
     /// Fine if all copies of something are gone, or only such are left that cannot be counted on; then it is over.
-    fn excuse(&self, what: &str, error: &Error) -> Result<(), String> {
+    async fn excuse(&self, what: &str, error: &Error) -> Result<(), String> {
         let volume = self.live().volume();
         let status = volume.status();
+        if self.live().failure().is_some() && self.is_lost_on_record().await {
+            self.is_off.set(true);
+            self.is_over.set(true);
+            return Ok(());
+        }
         let (plugs, filled) = (self.plugs.borrow(), self.filled.borrow());
         // One that is being replaced is gone, however well it is.
         let is_good = |one: &VolumeMember| {
@@ -364,6 +369,33 @@ impl World {
         self.is_off.set(true);
         self.is_over.set(true);
         Ok(())
+    }
+
+    /// Whether a change of the members that is on record, on all that are well, has left something without a member that has it and can be
+    /// counted on: the one that was let go had it too.
+    async fn is_lost_on_record(&self) -> bool {
+        let mut records = Vec::new();
+        let count = self.plugs.borrow().len();
+        for plug in 0..count {
+            let is_off = self.plugs.borrow()[plug].is_off();
+            let record = match is_off {
+                true => None,
+                false => read_record(&self.candidate(plug), &self.runtime).await.ok().flatten(),
+            };
+            records.extend(record.map(|record| (plug, record)));
+        }
+        let newest = records.iter().map(|(_, record)| record).max_by_key(|record| record.generation);
+        let Some(newest) = newest else { return true };
+        let (plugs, filled) = (self.plugs.borrow(), self.filled.borrow());
+        let is_well = |plug: &usize| filled.contains(plug) && plugs[*plug].is_well();
+        let has = |id: u128| records.iter().find(|(plug, one)| one.own_id() == Some(id) && is_well(plug));
+        let is_everywhere = newest
+            .members
+            .iter()
+            .filter_map(|entry| has(entry.id))
+            .all(|(_, record)| record.layout == newest.layout);
+        let mut mirrors = newest.members.chunks(newest.layout.ways.into());
+        is_everywhere && mirrors.any(|mirror| !mirror.iter().any(|entry| has(entry.id).is_some()))
     }
 
     /// Whether every device that there is can be counted on.

@@ -13,7 +13,7 @@ impl World {
     pub(super) async fn work(&self, worker: usize, from: u64) -> Result<(), String> {
         let queue = match self.live().present().open_queue(&self.runtime) {
             Ok(queue) => queue,
-            Err(error) => return self.excuse("opening a queue", &error),
+            Err(error) => return self.excuse("opening a queue", &error).await,
         };
         let mut index = from;
         while !self.is_over.get() {
@@ -47,7 +47,7 @@ impl World {
         };
         match queue.submit(request).await.result {
             Ok(()) => self.model.borrow_mut().acknowledged(block, number),
-            Err(error) => self.excuse("a write", &error)?,
+            Err(error) => self.excuse("a write", &error).await?,
         }
         Ok(())
     }
@@ -56,7 +56,7 @@ impl World {
         let floors = self.model.borrow().floors();
         match queue.submit(Request::flush(Context::default())).await.result {
             Ok(()) => self.model.borrow_mut().flushed(&floors),
-            Err(error) => self.excuse("a flush", &error)?,
+            Err(error) => self.excuse("a flush", &error).await?,
         }
         Ok(())
     }
@@ -65,7 +65,7 @@ impl World {
         let (offset, before) = (self.offsets.borrow()[block], self.model.borrow().held(block));
         let read = queue.submit(Request::read(offset, Buffer::stale(BLOCK), Context::default())).await;
         if let Err(error) = read.result {
-            return self.excuse("a read", &error);
+            return self.excuse("a read", &error).await;
         }
         let (is, model) = (read.buffer, self.model.borrow());
         let is_allowed = before.contains(&is[0]) || model.allows(block, is[0]);
@@ -95,7 +95,7 @@ impl World {
             !model.doubtful.contains(&id) && model.versions.contains_key(&id)
         };
         match looked {
-            Err(why) if is_known => self.excuse("a version", &Error::new(ErrorKind::Medium, why)),
+            Err(why) if is_known => self.excuse("a version", &Error::new(ErrorKind::Medium, why)).await,
             _ => Ok(()),
         }
     }

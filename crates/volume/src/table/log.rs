@@ -2,7 +2,7 @@
 //!
 //! A block of the log, all numbers little-endian: magic (8), identity of the table (16), number of the block (8), the last
 //! block known to be durable when this one was written (8), XXH3-64 of all other bytes (8), bytes of records (4), what the
-//! owner had written before (number 4, how much 8), records. A record: a word of 8 bytes - kind (2 bits), count (14), first entry (48) - and its values.
+//! owner had written before (number 4, how much 4, which time its list 4), records. A record: a word of 8 bytes - kind (2 bits), count (14), first entry (48) - and its values.
 
 use std::ops::Range;
 
@@ -131,7 +131,8 @@ impl LogWriter {
             write_u64(&mut block, 32, durable);
             write_u32(&mut block, 48, used);
             write_u32(&mut block, WITNESS_AT, witness.of);
-            write_u64(&mut block, WITNESS_AT + 4, witness.count);
+            write_u32(&mut block, WITNESS_AT + 4, witness.count);
+            write_u32(&mut block, WITNESS_AT + 8, witness.list);
             seal(&mut block, SUM_AT);
             all.extend_from_slice(&block);
         }
@@ -184,7 +185,8 @@ pub(crate) fn decode(block: &[u8], words: usize, entries: &Range<u64>) -> LogBlo
         }
         at += payload;
     }
-    let witness = Witness { of: read_u32(block, WITNESS_AT), count: read_u64(block, WITNESS_AT + 4) };
+    let [of, count, list] = [0, 4, 8].map(|at| read_u32(block, WITNESS_AT + at));
+    let witness = Witness { of, count, list };
     LogBlock { durable: read_u64(block, 32), witness, records }
 }
 
@@ -235,14 +237,14 @@ mod tests {
                 }
             }
             let blocks = writer.blocks();
-            let bytes = writer.finish(9, 100, 98, Witness { of: 3, count: 1 << 40 });
+            let bytes = writer.finish(9, 100, 98, Witness { of: 3, count: 1 << 30, list: 7 });
             prop_assert_eq!(bytes.len() as u64, blocks * BLOCK_BYTES);
             for (number, block) in (100..).zip(bytes.chunks(BLOCK_BYTES as usize)) {
                 prop_assert_eq!(number_of(block, 9), Some(number));
                 prop_assert_eq!(number_of(block, 8), None);
                 let block = decode(block, words, &(0..u64::MAX));
                 prop_assert_eq!(block.durable, 98);
-                prop_assert_eq!(block.witness, Witness { of: 3, count: 1 << 40 });
+                prop_assert_eq!(block.witness, Witness { of: 3, count: 1 << 30, list: 7 });
                 for record in &block.records {
                     apply(&mut found, record);
                 }

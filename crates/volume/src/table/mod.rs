@@ -116,7 +116,9 @@ pub(crate) struct Witness {
     /// What it is about, by a number of the owner.
     pub of: u32,
     /// How much of it there was at least.
-    pub count: u64,
+    pub count: u32,
+    /// Which time at least the owner's list was written.
+    pub list: u32,
 }
 
 /// What is known of the medium.
@@ -170,7 +172,12 @@ impl Table {
     /// How much of what is numbered `of` must be there, as the state and the log said when the table was opened.
     pub(crate) fn witnessed(&self, of: u32) -> u64 {
         let head = self.head.lock();
-        head.found.iter().filter(|one| one.of == of).map(|one| one.count).max().unwrap_or(0)
+        head.found.iter().filter(|one| one.of == of).map(|one| one.count).max().unwrap_or(0).into()
+    }
+
+    /// Which time at least the owner's list was written, as they said.
+    pub(crate) fn witnessed_list(&self) -> u32 {
+        self.head.lock().found.iter().map(|one| one.list).max().unwrap_or(0)
     }
 
     pub(crate) fn layout(&self) -> &Layout {

@@ -123,7 +123,7 @@ impl Table {
         let mut blocks = Vec::new();
         for number in numbers {
             let at = self.layout.log_at(copy, number);
-            let read = io.read_copy(from, at, block, Context::default()).await;
+            let read = io.read_copy_again(from, at, block, Context::default()).await;
             blocks.push(read.map_err(|error| error.kind()));
         }
         blocks
@@ -244,9 +244,8 @@ async fn newest_state(io: &Io, layout: &Layout) -> Result<Option<(State, bool)>>
         for slot in 0..2 {
             let at = layout.state_at(copy, slot);
             for from in io.current_copies(at, STATE_BYTES as usize) {
-                let Ok(bytes) = io.read_copy(from, at, STATE_BYTES as usize, Context::default()).await else {
-                    continue;
-                };
+                let read = io.read_copy_again(from, at, STATE_BYTES as usize, Context::default()).await;
+                let Ok(bytes) = read else { continue };
                 copies_read += u64::from(slot == 0);
                 match State::decode(&bytes, 2 * copy + slot) {
                     Ok(Some(state)) => {

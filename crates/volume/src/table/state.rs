@@ -3,8 +3,8 @@
 //!
 //! Three blocks, all numbers little-endian. The first: magic (8), version (4), words of an entry (4), identity of the table
 //! (16), generation (8), place (8), XXH3-64 of all other bytes of the three (8), entries (8), first block of the log that
-//! counts (8), number of lost blocks (8), what the owner keeps (64), what the owner had written before (number 8, how much 8),
-//! zeros to byte 256, the lost blocks (480 of 8 bytes).
+//! counts (8), number of lost blocks (8), what the owner keeps (64), what the owner had written before (number 4, how much 4, which
+//! time its list 4), zeros to byte 256, the lost blocks (480 of 8 bytes).
 //! The second: a bit for each granule that is being changed. The third: a bit for each that was ever used.
 //!
 //! A change is written to slot *generation mod 2* of both copies, so that the state before stays whole until then.
@@ -101,8 +101,9 @@ impl State {
         write_u64(&mut bytes, 64, self.log_tail);
         write_u64(&mut bytes, 72, self.lost.len().min(LOST_MAX) as u64);
         bytes[80..144].copy_from_slice(&self.owner);
-        write_u64(&mut bytes, WITNESS_AT, self.witness.of.into());
-        write_u64(&mut bytes, WITNESS_AT + 8, self.witness.count);
+        write_u32(&mut bytes, WITNESS_AT, self.witness.of);
+        write_u32(&mut bytes, WITNESS_AT + 4, self.witness.count);
+        write_u32(&mut bytes, WITNESS_AT + 8, self.witness.list);
         for (at, lost) in self.lost.iter().take(LOST_MAX).enumerate() {
             write_u64(&mut bytes, LOST_AT + at * 8, *lost);
         }
@@ -143,7 +144,11 @@ impl State {
             marks: Granules(bytes[block..2 * block].into()),
             used: Granules(bytes[2 * block..].into()),
             owner: bytes[80..144].try_into().expect("64 bytes"),
-            witness: Witness { of: read_u32(bytes, WITNESS_AT), count: read_u64(bytes, WITNESS_AT + 8) },
+            witness: Witness {
+                of: read_u32(bytes, WITNESS_AT),
+                count: read_u32(bytes, WITNESS_AT + 4),
+                list: read_u32(bytes, WITNESS_AT + 8),
+            },
         }))
     }
 }
@@ -156,7 +161,7 @@ mod tests {
         let mut state = State::new(77, &Layout::new(100_000, 2), [3; 64]);
         state.generation = 12;
         state.log_tail = 99;
-        state.witness = Witness { of: 8, count: 1 << 33 };
+        state.witness = Witness { of: 8, count: 1 << 30, list: 5 };
         state.lost = [5, 1 << 40].into();
         state.marks.set(3, true);
         state.used.set(3, true);

@@ -167,6 +167,19 @@ impl Table {
         Ok(())
     }
 
+    /// Has the state say how much of what the owner writes before there is now, durably.
+    pub(crate) async fn bear_witness(&self, io: &Io, context: Context) -> Result<()> {
+        let _turn = Arc::clone(&self.turns).next().await;
+        let witness = self.write_before(io, context).await?;
+        io.flush(context).await?;
+        let state = {
+            let mut head = self.head.lock();
+            head.state.witness = witness;
+            head.state.clone()
+        };
+        self.write_state(io, state, context).await
+    }
+
     /// Makes all durable that was written and set before: one flush of the device below, or two where the data must come
     /// first. Flushes that come at the same time are one.
     pub(crate) async fn flush(&self, io: &Io, context: Context) -> Result<()> {

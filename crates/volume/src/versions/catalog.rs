@@ -131,7 +131,7 @@ impl Catalog {
         for place in 0..4 {
             let offset = at + place * SLOT_BYTES;
             for copy in io.current_copies(offset, SLOT_BYTES as usize) {
-                let read = io.read_copy(copy, offset, SLOT_BYTES as usize, Context::default()).await;
+                let read = io.read_copy_again(copy, offset, SLOT_BYTES as usize, Context::default()).await;
                 let Ok(bytes) = read else { continue };
                 if let Some(catalog) = Self::decode(&bytes, table, place)?
                     && newest.as_ref().is_none_or(|newest| newest.generation < catalog.generation)

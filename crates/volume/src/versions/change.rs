@@ -136,15 +136,22 @@ impl Shared {
         };
         catalog.versions.push(listed.clone());
         let written = catalog.write(io, self.catalog_at, self.kept.table, context).await;
-        // If it failed the list may be there all the same. So the version exists from now on: one that the medium does not
-        // know is gone when the device is opened again, and was promised to nobody.
-        let mut state = self.kept.state.lock();
-        state.catalog = catalog;
-        state.versions.push(Version { listed, history });
-        self.has_versions.store(true, Ordering::SeqCst);
-        self.forget_fresh();
-        self.captured_at.store(io.runtime.now().0, Ordering::SeqCst);
-        written.map(|()| (id, closed))
+        // If it failed the list may be there all the same. So the version exists from now on, and nothing is written any more: what moved
+        // would be noted in its history, which the versions before need, and which nobody finds if the medium does not know it.
+        if written.is_err() {
+            self.is_stuck.store(true, Ordering::SeqCst);
+        }
+        {
+            let mut state = self.kept.state.lock();
+            state.catalog = catalog;
+            state.versions.push(Version { listed, history });
+            self.has_versions.store(true, Ordering::SeqCst);
+            self.forget_fresh();
+            self.captured_at.store(io.runtime.now().0, Ordering::SeqCst);
+        }
+        written?;
+        self.table.bear_witness(io, context).await?;
+        Ok((id, closed))
     }
 
     /// The list as it should be on the medium now.
@@ -165,13 +172,14 @@ impl Shared {
 
     /// Writes the list. If that fails nobody knows which one counts, and nothing is written any more.
     async fn write_list(&self, io: &Io, mut catalog: super::Catalog, context: Context) -> Result<()> {
-        let written = catalog.write(io, self.catalog_at, self.kept.table, context).await;
-        let mut state = self.kept.state.lock();
-        match &written {
-            Ok(()) => state.catalog = catalog,
-            Err(_) => self.is_stuck.store(true, Ordering::SeqCst),
+        if let Err(error) = catalog.write(io, self.catalog_at, self.kept.table, context).await {
+            self.is_stuck.store(true, Ordering::SeqCst);
+            return Err(error);
         }
-        written
+        self.kept.state.lock().catalog = catalog;
+        // So that the one before is never taken for it. If that fails the next flush says so.
+        let _ = self.table.bear_witness(io, context).await;
+        Ok(())
     }
 
     /// After it was opened: what could not be read of the map and of histories stays lost, also if it can be read later. The places that

@@ -232,6 +232,10 @@ impl VersionsDevice {
         let Some(catalog) = Catalog::read(&io, catalog_at, table.id()).await? else {
             return Err(Error::new(ErrorKind::Invalid, "the list of versions cannot be read"));
         };
+        if (catalog.generation as u32) < table.witnessed_list() {
+            let context = "the newest list of versions is lost on all copies, and the one before it names what is others' by now";
+            return Err(Error::new(ErrorKind::Medium, context));
+        }
         let history_at = catalog_at + CATALOG_BYTES;
         let history_blocks = history_blocks(info.size);
         let space_at = history_at + history_blocks * BLOCK_BYTES;

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use rotproof_block::{Context, Error, ErrorKind, Result};
 
-use super::history::{EXTENT, History, Identity, PAIRS};
+use super::history::{EXTENT, History, Identity, PAIRS, Written};
 use super::{Kept, Shared, State, Version};
 use crate::io::Io;
 use crate::table::{BLOCK_BYTES, Before, Witness};
@@ -61,18 +61,21 @@ impl Before for Histories {
         context: Context,
     ) -> Pin<Box<dyn Future<Output = Result<Witness>> + 'a>> {
         Box::pin(async move {
-            let (version, count, of, (blocks, written)) = {
+            let (version, count, (of, list), (blocks, written)) = {
                 let mut state = self.0.state.lock();
-                let Some(newest) = state.versions.last_mut() else { return Ok(Witness::default()) };
+                let list = state.catalog.generation as u32;
+                let Some(newest) = state.versions.last_mut() else {
+                    return Ok(Witness { list, ..Witness::default() });
+                };
                 let of = newest.listed.history as u32;
                 if newest.history.pending.is_empty() {
-                    return Ok(Witness { of, count: newest.history.written.pairs() });
+                    return Ok(Witness { of, count: count_of(&newest.history.written), list });
                 }
                 let identity = Identity { table: self.0.table, history: newest.listed.history };
                 let blocks = newest.history.encode_pending(&self.0.histories, identity)?;
-                (newest.listed.id, newest.history.pending.len(), of, blocks)
+                (newest.listed.id, newest.history.pending.len(), (of, list), blocks)
             };
-            let witness = Witness { of, count: written.pairs() };
+            let witness = Witness { of, count: count_of(&written), list };
             for (place, bytes) in blocks {
                 io.write(self.0.history_at + place * BLOCK_BYTES, bytes, context).await?;
             }
@@ -85,6 +88,11 @@ impl Before for Histories {
             Ok(witness)
         })
     }
+}
+
+/// Pairs, for a witness; fewer are no lie.
+fn count_of(written: &Written) -> u32 {
+    u32::try_from(written.pairs()).unwrap_or(u32::MAX)
 }
 
 /// Slots that so many pairs take in a history, beside those of the block that is not full.

@@ -239,3 +239,26 @@ fn histories_take_room_among_the_data_and_give_it_back() {
         write(&*device, &runtime, block * BLOCK_BYTES, &[0xbb; BLOCK]).expect("there is room for all");
     }
 }
+
+#[test]
+fn a_list_of_versions_that_is_lost_is_not_replaced_by_the_one_before() {
+    let runtime = Runtime::simulated(1);
+    let below = memory(16 << 20);
+    let device = open(&below, &runtime).expect("opens");
+    write(&*device, &runtime, 0, &[1; BLOCK]).expect("written");
+    let first = capture(&device, &runtime);
+    capture(&device, &runtime);
+    drop(device);
+    let lists = find(&*below, &runtime, b"rotpVERS", |_| true);
+    let newest = lists.iter().map(|(_, list)| number(list, 32)).max().expect("lists");
+    let newest: Vec<u64> =
+        lists.iter().filter(|(_, list)| number(list, 32) == newest).map(|(at, _)| *at).collect();
+    assert_eq!(newest.len(), 2);
+    write(&*below, &runtime, newest[0], &[0xee; BLOCK]).expect("written");
+    let device = open(&below, &runtime).expect("the other copy has it");
+    assert_eq!(device.versions().len(), 2);
+    drop(device);
+    write(&*below, &runtime, newest[1], &[0xee; BLOCK]).expect("written");
+    let error = open(&below, &runtime).expect_err("the version that it has is not all");
+    assert_eq!(error.kind(), ErrorKind::Medium, "not only {first}");
+}

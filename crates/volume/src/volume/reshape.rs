@@ -122,6 +122,16 @@ async fn put_on_record(found: &Assembled, new: &[u128], runtime: &Runtime) -> Re
     write_all(&[old, new].concat(), &found.newest, runtime).await
 }
 
+/// Puts on record what was on record before a change that could not be put there on all members: some may have it. Whoever does not take
+/// this is gone.
+async fn take_back(before: &Assembled, runtime: &Runtime) {
+    // The change has written two generations.
+    let newest = MemberRecord { generation: before.newest.generation + 2, ..before.newest.clone() };
+    for (index, candidate) in devices_of(before) {
+        let _ = write_all(&[(index, &candidate)], &newest, runtime).await;
+    }
+}
+
 /// Where a member that has become larger ended before, its records lie in what is data now, and are others on each member. Nobody looks
 /// for them there any more.
 async fn clear_former_end(device: &Arc<dyn Device>, segment: &Segment, runtime: &Runtime) -> Result<()> {
@@ -301,7 +311,11 @@ pub async fn remove_copy(members: &[Candidate], gone: &[usize], runtime: &Runtim
     let (out, of): (Vec<_>, Vec<_>) =
         kept(&found, &layout).into_iter().enumerate().partition(|(number, _)| gone.contains(number));
     let of = of.into_iter().map(|(_, member)| member).collect();
-    put_on_record(&with_members(found, layout, of), &[], runtime).await?;
+    if let Err(error) = put_on_record(&with_members(found.clone(), layout, of), &[], runtime).await {
+        // A member that was to stay may have gone meanwhile, and the one that was to go has all that it had.
+        take_back(&found, runtime).await;
+        return Err(error);
+    }
     for candidate in out.into_iter().filter_map(|(_, (_, candidate))| candidate) {
         // It is gone already. One that goes because it fails may say for ever that it was a member once.
         let _ = clear_margins(&candidate, runtime).await;
