@@ -108,6 +108,13 @@ plain_kinds! {
     WalFrame "wal_frame" "sqlite: a newer page, within a transaction that has ended",
     WalCommit "wal_commit" "sqlite: the newer page that ends a transaction",
     WalOld "wal_old" "sqlite: frames of transactions that are over or never ended",
+    LmdbMeta "meta_page" "lmdb: where the trees begin, as of one of the last two transactions",
+    LmdbBranch "branch_page" "lmdb: where keys of a database lie",
+    LmdbLeaf "leaf_page" "lmdb: keys of a database, with what is short enough of their values",
+    LmdbOverflow "value_pages" "lmdb: a value that is too long for its leaf",
+    FreeTreeBranch "free_tree_branch" "lmdb: where the lists of free pages lie",
+    FreeTreeLeaf "free_tree_leaf" "lmdb: lists of free pages, by the transactions that freed them",
+    FreeTreeOverflow "free_tree_pages" "lmdb: a list of free pages that is too long for its leaf",
     Directory "directory" "names of a directory",
     Xattr "xattr" "extended attributes",
     Symlink "symlink" "where a symbolic link points",
@@ -230,7 +237,10 @@ impl Kind {
 
     /// Whether the file system keeps it for itself: all but what users have stored, and what is not in use.
     pub fn is_metadata(self) -> bool {
-        use Plain::{BadBlocks, CopyOnWrite, Data, Free, FreelistLeaf, Overflow, TableLeaf, Unknown, Unused};
+        use Plain::{
+            BadBlocks, CopyOnWrite, Data, Free, FreelistLeaf, LmdbLeaf, LmdbOverflow, Overflow, TableLeaf,
+            Unknown, Unused,
+        };
         !matches!(
             self,
             Kind::Plain(
@@ -242,6 +252,8 @@ impl Kind {
                     | TableLeaf
                     | Overflow
                     | FreelistLeaf
+                    | LmdbLeaf
+                    | LmdbOverflow
             )
         )
     }

@@ -1,11 +1,12 @@
 //! What every block of a file system is, or every page of a database: [`read`] looks at a device or an image with ext4, xfs,
-//! btrfs or ZFS, or at a file of SQLite, and gives a [`Map`] that covers every byte once.
+//! btrfs or ZFS, or at a file of SQLite or LMDB, and gives a [`Map`] that covers every byte once.
 //!
 //! The readers are our own, over a [`Source`] that can only be read. What they meet may be damaged: every number is
 //! checked against the device before it is believed, every structure is visited once, and what cannot be read is
 //! [`Plain::Unknown`] and told among the damages. They trust structures by their magic numbers and places, not by their
 //! checksums, but for ZFS, where a checksum says which copy is good, and the journals of SQLite, where sums say how far they count. Layouts: `fs/ext4/ext4.h`, `include/linux/jbd2.h`, `fs/xfs/libxfs/xfs_format.h` and
-//! `include/uapi/linux/btrfs_tree.h` of Linux 6.12; *ZFS On-Disk Specification* (Sun, 2006); *Database File Format* (SQLite).
+//! `include/uapi/linux/btrfs_tree.h` of Linux 6.12; *ZFS On-Disk Specification* (Sun, 2006); *Database File Format* (SQLite);
+//! `mdb.c` of LMDB 0.9.
 //!
 //! This crate knows nothing of faults, mounts or trials.
 
@@ -13,6 +14,7 @@ mod btrfs;
 mod bytes;
 mod ext4;
 mod kind;
+mod lmdb;
 mod map;
 mod reader;
 mod source;
@@ -33,7 +35,7 @@ pub struct ReadOptions {
     pub names: bool,
 }
 
-/// Which file system is on `source`, by its super block, or which file of SQLite it is, by how it begins; `None` if it is none
+/// Which file system is on `source`, by its super block, or which file of SQLite or LMDB it is, by how it begins; `None` if it is none
 /// that this crate reads.
 pub fn detect(source: &dyn Source) -> Option<FileSystemKind> {
     let has = |offset: u64, magic: &[u8]| {
@@ -56,6 +58,8 @@ pub fn detect(source: &dyn Source) -> Option<FileSystemKind> {
         || has(0, &[&sqlite::WAL_MAGIC[..], &[0x83]].concat())
     {
         Some(FileSystemKind::SqliteWal)
+    } else if lmdb::is_there(source) {
+        Some(FileSystemKind::Lmdb)
     } else {
         None
     }
@@ -75,9 +79,10 @@ pub fn read(source: &dyn Source, options: ReadOptions) -> Result<Map> {
         Some(FileSystemKind::Sqlite) => sqlite::read(source, options),
         Some(FileSystemKind::SqliteJournal) => sqlite::read_journal(source),
         Some(FileSystemKind::SqliteWal) => sqlite::read_wal(source),
+        Some(FileSystemKind::Lmdb) => lmdb::read(source, options),
         None => Err(Error::new(
             ErrorKind::Missing,
-            "there is no ext4, xfs, btrfs or ZFS, and no file of SQLite; if there should be one, its first super block or its header is damaged",
+            "there is no ext4, xfs, btrfs or ZFS, and no file of SQLite or LMDB; if there should be one, its first super block or its header is damaged",
         )),
     }
 }

@@ -28,6 +28,8 @@ pub enum FileSystemKind {
     /// The write-ahead log of one.
     #[serde(rename = "sqlite-wal")]
     SqliteWal,
+    /// The data of an environment of LMDB.
+    Lmdb,
 }
 
 impl FileSystemKind {
@@ -41,6 +43,7 @@ impl FileSystemKind {
             FileSystemKind::Sqlite => "sqlite",
             FileSystemKind::SqliteJournal => "sqlite-journal",
             FileSystemKind::SqliteWal => "sqlite-wal",
+            FileSystemKind::Lmdb => "lmdb",
         }
     }
 }

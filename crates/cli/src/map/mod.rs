@@ -133,7 +133,9 @@ fn owner(map: &Map, extent: &Extent) -> String {
     let number = match (owner.inode, owner.tree) {
         (Some(inode), Some(tree)) => format!("inode {inode} of tree {tree}"),
         (Some(inode), None) => format!("inode {inode}"),
-        (None, Some(root)) if map.file_system == FileSystemKind::Sqlite => format!("root page {root}"),
+        (None, Some(root)) if matches!(map.file_system, FileSystemKind::Sqlite | FileSystemKind::Lmdb) => {
+            format!("root page {root}")
+        }
         (None, Some(tree)) => format!("tree {tree}"),
         (None, None) => return String::new(),
     };

@@ -3,6 +3,7 @@
 mod btrfs;
 mod ext4;
 mod image;
+mod lmdb;
 mod seeds;
 mod speed;
 mod sqlite;
