@@ -435,14 +435,12 @@ impl GuardedFile {
     /// [`crate::store::Core::keep_written`], and calls this for each descriptor that could be written to.
     pub fn rest(self: &Arc<Self>) {
         let head = self.live.head();
-        if self.is_dirty() {
-            let has_gone = self.stat().map_or(true, |stat| stat.links == 0);
-            // A table that was cut is left by the last one, who has it for itself.
-            let is_cut = head.cut.load(Ordering::Relaxed) != 0 && self.home() == Home::Table;
-            if has_gone || is_cut || self.store_unsynced().is_err() {
-                self.store.kept.let_go(self.inode);
-                return;
-            }
+        let has_gone = self.stat().map_or(true, |stat| stat.links == 0);
+        // A table that was cut is left by the last one, who has it for itself.
+        let is_cut = head.cut.load(Ordering::Relaxed) != 0 && self.home() == Home::Table;
+        if has_gone || is_cut || (self.is_dirty() && self.store_unsynced().is_err()) {
+            self.store.kept.let_go(self.inode);
+            return;
         }
         self.store.kept.keep(self);
     }

@@ -366,3 +366,67 @@ fn a_guard_of_format_1_is_read_and_goes_on_as_2() {
     let store = rig.store();
     rig.open(&store, "a").read_at(&mut read, 0).expect("verified");
 }
+
+#[test]
+fn a_written_file_that_rests_has_its_sums_on_the_disk_and_is_let_go_when_it_is_deleted() {
+    let rig = Rig::new();
+    let store = rig.store();
+    store.keep_written();
+    let data = bytes(4, 50_000);
+    let file = rig.open(&store, "a");
+    file.write_at(&data, 0).expect("written");
+    let inode = file.inode();
+    assert_eq!(slots(&store, inode), [false, false]);
+    file.rest();
+    drop(file);
+    assert!(store.known(inode).is_some(), "kept");
+    assert_eq!(slots(&store, inode), [true, false]);
+    // Somebody else changes it meanwhile, by a guard of its own.
+    let other = rig.store();
+    rig.open(&other, "a").write_at(&data[..5000], 20_000).expect("written");
+    let file = rig.open(&store, "a");
+    let before = store.counts.now();
+    let mut read = vec![0; data.len()];
+    file.read_at(&mut read, 0).expect("verified");
+    assert!(read[20_000..25_000] == data[..5000] && read[..20_000] == data[..20_000]);
+    assert_eq!(store.counts.now().unvouched, before.unvouched);
+    file.rest();
+    drop(file);
+    let born = rotproof_guard::stat::Stat::of_path(&rig.path("a")).expect("it is there").birth;
+    std::fs::remove_file(rig.path("a")).expect("removed");
+    store.deleted(inode, born).expect("told");
+    assert!(store.known(inode).is_none() && store.live_inodes().is_empty());
+    assert_eq!(slots(&store, inode), [false, false]);
+}
+
+#[test]
+fn threads_that_make_one_file_durable_share_the_work_and_lose_nothing() {
+    let rig = Rig::new();
+    let store = rig.store();
+    let file = rig.open(&store, "a");
+    file.write_at(&vec![0; 8 * 8192], 0).expect("written");
+    std::thread::scope(|scope| {
+        for thread in 0..8u64 {
+            let file = &file;
+            scope.spawn(move || {
+                for round in 1..20u8 {
+                    file.write_at(&[round; 2048], thread * 8192 + 1000).expect("written");
+                    file.sync(round % 2 == 0).expect("durable");
+                }
+            });
+        }
+    });
+    assert!(!file.is_dirty(), "whoever returned last had all of it durable");
+    // A block that rots before it is durable is told to one of those who wait.
+    file.write_at(&[77; 4096], 8192).expect("written");
+    rig.flip_cached("a", 9000 * 8);
+    assert!(matches!(file.sync(true), Err(Trouble::Rotten(2))));
+    rig.lose_power(store, vec![file]);
+    let store = rig.store();
+    let file = rig.open(&store, "a");
+    let mut read = [0; 2048];
+    for thread in [0, 2, 7] {
+        file.read_at(&mut read, thread * 8192 + 1000).expect("verified");
+        assert!(read == [19; 2048], "{thread}");
+    }
+}
