@@ -28,7 +28,6 @@ impl ExportSpec {
     }
 
     /// Whether nobody has chosen.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
