@@ -13,6 +13,7 @@ use super::queue::ChecksumQueue;
 use super::repair::First;
 use super::scrub::Scrub;
 use crate::copies::{CopyQueue, Members};
+use crate::io::{TRIES, TRY_AGAIN};
 use crate::table::BLOCK_BYTES;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
@@ -114,6 +115,22 @@ impl ChecksumQueue {
         result.map(drop)
     }
 
+    /// As [`Self::right_block`], tried again while a medium refuses it: what cannot be had counts as lost, and the member that has it may be
+    /// let go.
+    async fn right_block_again(&self, block: u64, context: Context) -> Result<Buffer> {
+        let mut tried = 0;
+        loop {
+            let right = self.right_block(block, First::Nothing, context).await;
+            tried += 1;
+            match right {
+                Err(error) if error.kind() == ErrorKind::Medium && tried <= TRIES => {
+                    self.io().runtime.sleep(TRY_AGAIN).await;
+                }
+                right => return right,
+            }
+        }
+    }
+
     /// The copies that did not take all.
     async fn rebuild_parts(
         &self,
@@ -152,9 +169,16 @@ impl ChecksumQueue {
         for block in blocks.start..=blocks.end {
             let is_content = block < blocks.end && table.get(block) != NEVER;
             let right = match is_content {
-                true => self.right_block(block, First::Nothing, context).await,
+                true => self.right_block_again(block, context).await,
                 false => Err(Error::medium()),
             };
+            if let Err(error) = &right
+                && is_content
+                && error.kind() != ErrorKind::Medium
+            {
+                // It may be there, and nobody but this rebuild would have written it to them.
+                failed.extend_from_slice(behind);
+            }
             if let Ok(right) = &right {
                 if bytes.is_empty() {
                     run = block;
