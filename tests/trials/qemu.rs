@@ -67,3 +67,26 @@ fn flushes_of_a_guest_arrive_and_a_disk_that_lies_about_them_is_caught() {
     assert!(lying.count("unexplained") + lying.count("assumed") > 0, "{}", lying.text);
     rig.assert_nothing_left();
 }
+
+#[test]
+fn a_trial_has_the_same_verdict_from_a_snapshot_as_from_a_boot() {
+    let rig = Rig::new();
+    let run = |snapshot: bool, disk: &str| {
+        let run = rig.run(&Trial::new(format!(
+            "stack: [ memory: {{ size: 320MiB }}, faults ]\nsubject: {}\n\
+             load: {{ files: {{ count: 2, size: 1MiB }}, reads: 50%, requests: 200 }}\n\
+             faults: [ \"read, target=file(a, block=7), during=check: bit_flip\" ]\n\
+             expect: {{ silent: '>= 1', failures: any }}\n",
+            machine(&format!("disk: {disk}, file_system: ext4, snapshot: {snapshot}")),
+        )));
+        run.assert_passed();
+        let console = std::fs::read_to_string(run.file("console.txt")).expect("the console is kept");
+        assert_eq!(console.contains("the guest goes on from it"), snapshot, "{console}");
+        ["injections", "failures", "silent", "reported", "masked", "unknown"].map(|word| run.count(word))
+    };
+    let booted = run(false, "file");
+    for disk in ["file", "nbd", "vhost"] {
+        assert_eq!(run(true, disk), booted, "{disk}");
+    }
+    rig.assert_nothing_left();
+}

@@ -115,6 +115,8 @@ impl Rig {
             .current_dir(self.folder.path())
             // State and mount points of this test lie in its own folder, so tests can run side by side.
             .env("ROTPROOF_STATE_DIR", self.folder.path().join("state"))
+            // All tests use the same snapshots of guests, and nothing outside of the build has them.
+            .env("ROTPROOF_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"))
             .env("NO_COLOR", "1")
             .stdin(Stdio::null());
         command

@@ -109,6 +109,7 @@ impl GuestScene {
             scratch: &self.scratch,
             holds_dirty: false,
             writes_through: false,
+            snapshots: self.spec.snapshot_folder().as_deref(),
             cancel: &self.cancel,
         })?);
         let ends = Arc::clone(&guest);

@@ -48,6 +48,26 @@ fn carry_out(words: &[&str], server: &Server) -> Result<String, i32> {
             }
             Err(sys::EBUSY)
         }
+        // It went on from a snapshot: the time is another, and what it draws shall be.
+        ["resumed", seconds, nanoseconds, seed] => {
+            sys::set_clock(number(seconds)?, number(nanoseconds)?)?;
+            sys::stir_randomness(seed.as_bytes())?;
+            Ok(String::new())
+        }
+        // It was plugged in. A kernel that does not notice looks for it. Its node is there a moment before it can be opened, and a
+        // mount in that moment fails as if there were no disk.
+        ["disk", device] => {
+            for step in 0..4000 {
+                if sys::has_size(device) {
+                    return Ok(String::new());
+                }
+                if step % 1000 == 400 {
+                    let _ = fs::write("/sys/bus/pci/rescan", "1");
+                }
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            Err(sys::ENODEV)
+        }
         ["sync"] => {
             sys::sync_all();
             Ok(String::new())
@@ -57,6 +77,9 @@ fn carry_out(words: &[&str], server: &Server) -> Result<String, i32> {
         ["write", path, value] => {
             fs::write(path, value).map(|()| String::new()).map_err(|error| errno(&error))
         }
+        ["uuid"] => fs::read_to_string("/proc/sys/kernel/random/uuid")
+            .map(|uuid| uuid.trim_end().to_owned())
+            .map_err(|error| errno(&error)),
         ["page", file, block] => {
             let page = pages::page_of(file, number(block)?)?;
             Ok(page.map_or("none".to_owned(), |page| page.to_string()))

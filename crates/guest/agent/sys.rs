@@ -70,6 +70,8 @@ unsafe extern "C" {
     fn munmap(at: *mut u8, length: usize) -> i32;
     fn syscall(number: i64, ...) -> i64;
     fn poll(fds: *mut PollFd, count: u64, timeout_ms: i32) -> i32;
+    fn clock_settime(clock: i32, to: *const [i64; 2]) -> i32;
+    fn ioctl(fd: i32, request: u64, ...) -> i32;
     #[link_name = "mincore"]
     fn c_mincore(at: *mut u8, length: usize, to: *mut u8) -> i32;
 }
@@ -83,8 +85,10 @@ pub const ENOENT: i32 = 2;
 pub const EIO: i32 = 5;
 pub const EBADF: i32 = 9;
 pub const EBUSY: i32 = 16;
+pub const ENODEV: i32 = 19;
 pub const EINVAL: i32 = 22;
 pub const ENOSYS: i32 = 38;
+const ENODATA: i32 = 61;
 
 /// The number of an error of the kernel.
 pub fn errno(error: &io::Error) -> i32 {
@@ -180,6 +184,13 @@ pub fn seek(fd: i32, offset: i64, whence: i32) -> Result<i64, i32> {
     if to < 0 { Err(last()) } else { Ok(to) }
 }
 
+/// Whether a device can be opened, and is not empty. Nothing of it is read.
+pub fn has_size(device: &str) -> bool {
+    std::fs::File::open(device)
+        .and_then(|mut file| io::Seek::seek(&mut file, io::SeekFrom::End(0)))
+        .is_ok_and(|end| end > 0)
+}
+
 /// What a symbolic link says that is open as a path.
 pub fn read_link(fd: i32) -> Result<Vec<u8>, i32> {
     let mut said = vec![0; 4096];
@@ -242,6 +253,29 @@ impl Drop for Mapped {
 pub fn wipe(bytes: &mut [u8]) {
     bytes.fill(0);
     std::hint::black_box(bytes);
+}
+
+/// Sets the time of day. Time that only goes on is not touched.
+pub fn set_clock(seconds: u64, nanoseconds: u64) -> Result<(), i32> {
+    const CLOCK_REALTIME: i32 = 0;
+    let to = [seconds as i64, nanoseconds as i64];
+    // SAFETY: `struct timespec` of 64-bit Linux, which lives across the call.
+    done(unsafe { clock_settime(CLOCK_REALTIME, &raw const to) })
+}
+
+/// Adds to the kernel's randomness, and has it draw from that from now on.
+pub fn stir_randomness(with: &[u8]) -> Result<(), i32> {
+    const RNDRESEEDCRNG: u64 = 0x5207;
+    let mut file =
+        std::fs::OpenOptions::new().write(true).open("/dev/urandom").map_err(|error| errno(&error))?;
+    io::Write::write_all(&mut file, with).map_err(|error| errno(&error))?;
+    // SAFETY: takes numbers.
+    match unsafe { ioctl(std::os::fd::AsRawFd::as_raw_fd(&file), RNDRESEEDCRNG) } {
+        0 => Ok(()),
+        // It has not begun to draw from what it has gathered, and will take this in when it does.
+        _ if last() == ENODATA => Ok(()),
+        _ => Err(last()),
+    }
 }
 
 /// Whether nobody is at the other end.

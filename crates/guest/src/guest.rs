@@ -37,6 +37,21 @@ pub struct Guest {
     pub(crate) console_start: u64,
     /// How its kernel calls its disk.
     pub(crate) disk: &'static str,
+    pub(crate) came_up: CameUp,
+}
+
+/// How a guest came up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CameUp {
+    /// Its kernel booted.
+    Booted,
+    /// It went on from a snapshot of a guest that had booted and had no disk yet.
+    Restored {
+        /// The snapshot was made for it, since there was none.
+        is_new: bool,
+    },
+    /// It should have gone on from a snapshot, and could not. Why.
+    BootedInstead(String),
 }
 
 impl Guest {
@@ -54,6 +69,11 @@ impl Guest {
     /// The process that is its kernel; when that is killed, all of the guest ends.
     pub fn identity(&self) -> ProcessIdentity {
         self.kernel
+    }
+
+    /// How it came up.
+    pub fn came_up(&self) -> &CameUp {
+        &self.came_up
     }
 
     /// Its memory.
@@ -91,6 +111,11 @@ impl Guest {
     /// Writes a setting of its kernel, such as `/proc/sys/vm/drop_caches`.
     pub fn set(&self, path: &str, value: &str) -> Result<()> {
         self.command(&format!("write\t{path}\t{value}")).map(drop)
+    }
+
+    /// An identifier that its kernel draws, another each time.
+    pub fn random_uuid(&self) -> Result<String> {
+        self.command("uuid")
     }
 
     /// Has it keep what is dirty until it is asked for.

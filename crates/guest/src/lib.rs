@@ -14,16 +14,19 @@ mod kernel;
 mod link;
 mod memory;
 mod qemu;
+mod qmp;
+mod snapshot;
 mod start;
 mod uml;
 mod xstate;
 
 pub use console::{End, end_in_console};
 pub use folder::GuestFolder;
-pub use guest::Guest;
+pub use guest::{CameUp, Guest};
 pub use kernel::Kernel;
 pub use memory::GuestMemory;
 pub use qemu::QEMU_MEMORY_MAX;
+pub use snapshot::folder as snapshot_folder;
 pub use start::{GuestDisk, GuestKind, GuestOptions};
 
 use rotproof_block::Result;

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use rotproof_block::error::IoContext;
@@ -20,10 +20,11 @@ use rotproof_machine::{Cancel, Program};
 
 use crate::agent;
 use crate::console::end_in_console;
-use crate::guest::{ANSWER_MAX, Guest};
+use crate::guest::{ANSWER_MAX, CameUp, Guest};
 use crate::kernel::Kernel;
 use crate::link::Link;
 use crate::memory::GuestMemory;
+use crate::qmp::Monitor;
 
 /// What a guest is started with.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub struct GuestOptions<'a> {
     /// Every write to its disk is made durable before it is done: for a disk that can lose what is not. Of User Mode Linux alone:
     /// its driver takes flushes and carries out none in Linux 6.1, as it goes through the parts of a request, and a flush has no part.
     pub writes_through: bool,
+    /// Where snapshots of guests of QEMU are kept, from which such a guest is ready sooner; `None` has it boot.
+    pub snapshots: Option<&'a Path>,
     /// Lets its start be given up.
     pub cancel: &'a Cancel,
 }
@@ -81,7 +84,7 @@ pub enum GuestDisk<'a> {
 }
 
 /// A guest as it is to be started.
-pub(crate) struct Launch {
+pub(crate) struct Launch<'a> {
     /// The program of the kernel with its arguments, in the namespaces.
     pub(crate) command: Vec<OsString>,
     /// What it is handed open, under the same numbers.
@@ -93,6 +96,13 @@ pub(crate) struct Launch {
     pub(crate) window_bytes: usize,
     /// How its kernel calls its disk.
     pub(crate) disk: &'static str,
+    /// The monitor of a QEMU that goes on from a snapshot, and the state of its devices; without one it boots.
+    pub(crate) restored_from: Option<(UnixStream, File)>,
+    /// As in the options.
+    pub(crate) memory_bytes: u64,
+    pub(crate) console: &'a Path,
+    pub(crate) holds_dirty: bool,
+    pub(crate) cancel: &'a Cancel,
 }
 
 /// The first process of the namespace stays a shell: of that one the kernel of this machine holds back signals, and a guest that
@@ -113,8 +123,8 @@ const NOBODY: &str = "65534";
 /// The programs that put a guest into its namespaces, with their packages.
 const PROGRAMS: [(&str, &str); 2] = [("unshare", "util-linux"), ("setpriv", "util-linux")];
 
-/// How long it may take to come up; User Mode Linux takes 1.5 s on a machine that does nothing else, QEMU 3 to 6 s.
-const START_MAX: Duration = Duration::from_secs(60);
+/// How long it may take to come up; User Mode Linux takes 1.5 s on a machine that does nothing else, QEMU 3 to 6 s; one that does much else has taken more than a minute.
+const START_MAX: Duration = Duration::from_secs(120);
 /// How long its processes may take to end after they were killed.
 const END_MAX: Duration = Duration::from_secs(10);
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -125,16 +135,16 @@ pub(crate) fn check_namespaces() -> Result<()> {
     agent::archive(&[]).map(drop)
 }
 
-/// Starts a guest, and waits until it answers.
+/// Starts a guest, and waits until it answers. One that goes on from a snapshot comes with its monitor.
 ///
 /// Fails with [`ErrorKind::Missing`] if a program is not to be had or the guest does not come up, with what it said.
-pub(crate) fn launch(launch: Launch, options: &GuestOptions<'_>) -> Result<Guest> {
+pub(crate) fn launch(launch: Launch<'_>) -> Result<(Guest, Option<Monitor>)> {
     let unshare = Program::find("unshare", "util-linux")?;
     let mut console = OpenOptions::new()
         .create(true)
         .append(true)
-        .open(options.console)
-        .doing(|| format!("opening {}, the console of a guest", options.console.display()))?;
+        .open(launch.console)
+        .doing(|| format!("opening {}, the console of a guest", launch.console.display()))?;
     let console_start = console.seek(SeekFrom::End(0)).doing(|| "the console of a guest".into())?;
     let mut command = Command::new(unshare.path());
     command.args([
@@ -179,31 +189,58 @@ pub(crate) fn launch(launch: Launch, options: &GuestOptions<'_>) -> Result<Guest
     drop(launch.inherited);
     let mut child = Starting(Some(child));
     let link = Link::new(launch.line, launch.window_bytes, ANSWER_MAX)?;
-    let kernel = child.kernel(options, console_start)?;
-    let ready_by = Instant::now() + START_MAX;
-    while !link.wait_until_ready(Duration::from_millis(100)) {
-        options.cancel.check()?;
-        let has_ended =
-            link.has_ended() || end_in_console(&console_from(options.console, console_start)).is_some();
-        if has_ended || Instant::now() >= ready_by || child.has_ended() {
-            return Err(not_up(options.console, console_start));
+    let (console, cancel) = (launch.console, launch.cancel);
+    let kernel = child.kernel(console, console_start, cancel)?;
+    let monitor = match launch.restored_from {
+        Some((monitor, devices)) => {
+            let restored = restored(monitor, &devices, &link);
+            Some(restored.map_err(|error| not_up(console, console_start).caused_by(error))?)
         }
-    }
+        None => {
+            child.wait_until_ready(&link, console, console_start, cancel)?;
+            None
+        }
+    };
     let memory =
-        GuestMemory::new(SharedMemory::map(memory_file(kernel, options.memory_bytes)?)?, Arc::clone(&link));
+        GuestMemory::new(SharedMemory::map(memory_file(kernel, launch.memory_bytes)?)?, Arc::clone(&link));
     let guest = Guest {
         child: Mutex::new(child.0.take().expect("it was started")),
         kernel,
         link,
         memory,
-        console: options.console.to_owned(),
+        console: console.to_owned(),
         console_start,
         disk: launch.disk,
+        came_up: CameUp::Booted,
     };
-    if options.holds_dirty {
+    if launch.holds_dirty {
         guest.hold_dirty()?;
     }
-    Ok(guest)
+    Ok((guest, monitor))
+}
+
+/// Has a guest, whose memory is there, go on with these devices, until its agent answers. It learns what time it is, and gets
+/// randomness of its own: all guests from one snapshot would draw the same otherwise.
+fn restored(monitor: UnixStream, devices: &File, link: &Link) -> Result<Monitor> {
+    let mut monitor = Monitor::greet(monitor)?;
+    monitor.leave_out_shared_memory()?;
+    let name = monitor.hand(devices, "devices")?;
+    monitor.command_of("migrate-incoming", "uri", format!("fd:{name}"))?;
+    let status = monitor.wait_while("query-status", &["inmigrate"])?;
+    if status != "paused" {
+        let context = format!("a QEMU that was to wait with its snapshot is {status}");
+        return Err(Error::new(ErrorKind::Invalid, context));
+    }
+    monitor.command("cont")?;
+    let mut seed = [0; 32];
+    File::open("/dev/urandom")
+        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut seed))
+        .doing(|| "reading randomness for a guest".into())?;
+    let seed: String = seed.iter().map(|byte| format!("{byte:02x}")).collect();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let words = format!("resumed\t{}\t{}\t{seed}", now.as_secs(), now.subsec_nanos());
+    link.command(&words, ANSWER_MAX)?;
+    Ok(monitor)
 }
 
 /// A guest under way; dropped before it is up, it is killed.
@@ -211,13 +248,13 @@ struct Starting(Option<Child>);
 
 impl Starting {
     /// The process that the namespaces begin with.
-    fn kernel(&mut self, options: &GuestOptions<'_>, console_start: u64) -> Result<ProcessIdentity> {
+    fn kernel(&mut self, console: &Path, console_start: u64, cancel: &Cancel) -> Result<ProcessIdentity> {
         let Some(pid) = self.0.as_ref().map(Child::id) else {
-            return Err(not_up(options.console, console_start));
+            return Err(not_up(console, console_start));
         };
         let deadline = Instant::now() + START_MAX;
         loop {
-            options.cancel.check()?;
+            cancel.check()?;
             let children =
                 std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
             let first =
@@ -228,10 +265,30 @@ impl Starting {
                 return Ok(identity);
             }
             if self.has_ended() || Instant::now() >= deadline {
-                return Err(not_up(options.console, console_start));
+                return Err(not_up(console, console_start));
             }
             std::thread::sleep(POLL_INTERVAL);
         }
+    }
+
+    /// Waits until the agent of a guest that boots is there.
+    fn wait_until_ready(
+        &mut self,
+        link: &Link,
+        console: &Path,
+        console_start: u64,
+        cancel: &Cancel,
+    ) -> Result<()> {
+        let ready_by = Instant::now() + START_MAX;
+        while !link.wait_until_ready(Duration::from_millis(100)) {
+            cancel.check()?;
+            let has_ended =
+                link.has_ended() || end_in_console(&console_from(console, console_start)).is_some();
+            if has_ended || Instant::now() >= ready_by || self.has_ended() {
+                return Err(not_up(console, console_start));
+            }
+        }
+        Ok(())
     }
 
     fn has_ended(&mut self) -> bool {
@@ -276,7 +333,7 @@ fn not_up(console: &Path, start: u64) -> Error {
 }
 
 /// The archive as a file that everybody may read who is handed it, and that has no name any more.
-pub(crate) fn archive_file(scratch: &Path, modules: &[Vec<u8>]) -> Result<File> {
+pub(crate) fn archive_file(scratch: &Path, archive: &[u8]) -> Result<File> {
     let doing = || "writing the initial file system of a guest".to_owned();
     let directory = std::ffi::CString::new(scratch.as_os_str().as_encoded_bytes())
         .map_err(|_| Error::new(ErrorKind::Invalid, "a path must not hold a zero byte"))?;
@@ -290,7 +347,7 @@ pub(crate) fn archive_file(scratch: &Path, modules: &[Vec<u8>]) -> Result<File> 
     let mut file = unsafe { File::from_raw_fd(fd) };
     // SAFETY: takes numbers. Whatever the mask of this process says, its reader is somebody else.
     unsafe { libc::fchmod(fd, 0o644) };
-    file.write_all(&agent::archive(modules)?).doing(doing)?;
+    file.write_all(archive).doing(doing)?;
     file.seek(SeekFrom::Start(0)).doing(doing)?;
     Ok(file)
 }

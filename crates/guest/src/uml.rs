@@ -9,6 +9,7 @@ use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_machine::Program;
 
+use crate::agent;
 use crate::guest::Guest;
 use crate::kernel::{modules_in, modules_of_uml};
 use crate::start::{GuestDisk, GuestOptions, Launch, archive_file, launch};
@@ -47,7 +48,7 @@ pub(crate) fn start(file_system: &str, options: &GuestOptions<'_>) -> Result<Gue
     let disk = opened(path)?;
     let modules = modules_of(file_system)?;
     let modules = modules.map_or_else(|| Ok(Vec::new()), |folder| modules_in(&folder, file_system))?;
-    let archive = archive_file(options.scratch, &modules)?;
+    let archive = archive_file(options.scratch, &agent::archive(&modules)?)?;
     let library = xstate::library()?;
     let (line, theirs) = UnixStream::pair().doing(|| "making the line to a guest".into())?;
     let mut environment = Vec::new();
@@ -76,10 +77,20 @@ pub(crate) fn start(file_system: &str, options: &GuestOptions<'_>) -> Result<Gue
     );
     let mut inherited: Vec<OwnedFd> = vec![theirs.into(), disk.into(), archive.into()];
     inherited.extend(library.map(OwnedFd::from));
-    launch(
-        Launch { command, inherited, environment, line, window_bytes: WINDOW_BYTES, disk: "/dev/ubda" },
-        options,
-    )
+    let launched = launch(Launch {
+        command,
+        inherited,
+        environment,
+        line,
+        window_bytes: WINDOW_BYTES,
+        disk: "/dev/ubda",
+        restored_from: None,
+        memory_bytes: options.memory_bytes,
+        console: options.console,
+        holds_dirty: options.holds_dirty,
+        cancel: options.cancel,
+    });
+    launched.map(|(guest, _)| guest)
 }
 
 /// A file as the disk of a guest.

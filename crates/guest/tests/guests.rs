@@ -4,10 +4,12 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rotproof_block::ContentHash;
-use rotproof_guest::{End, Guest, GuestDisk, GuestFolder, GuestKind, GuestOptions, Kernel, MEMORY_DEFAULT};
+use rotproof_guest::{
+    CameUp, End, Guest, GuestDisk, GuestFolder, GuestKind, GuestOptions, Kernel, MEMORY_DEFAULT,
+};
 use rotproof_inject::{Memory, Needles, PageKind, apply};
 use rotproof_machine::Cancel;
 use rotproof_machine::process::Liveness;
@@ -17,7 +19,9 @@ struct Rig {
     folder: Option<GuestFolder>,
     guest: Guest,
     place: PathBuf,
-    _all: tempfile::TempDir,
+    /// Until it answered, and until its disk was mounted.
+    times: [Duration; 2],
+    all: tempfile::TempDir,
 }
 
 /// What carries the guests: User Mode Linux, and QEMU with a kernel of Debian.
@@ -33,6 +37,11 @@ fn carriers(file_system: &'static str) -> [GuestKind; 2] {
 
 impl Rig {
     fn new(kind: &str, carrier: &GuestKind) -> Self {
+        let snapshots = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-snapshots");
+        Self::from(kind, carrier, Some(&snapshots))
+    }
+
+    fn from(kind: &str, carrier: &GuestKind, snapshots: Option<&Path>) -> Self {
         let all = tempfile::tempdir().expect("a folder");
         let (disk, place) = (all.path().join("disk"), all.path().join("place"));
         fs::create_dir(&place).expect("a folder");
@@ -44,6 +53,7 @@ impl Rig {
             Command::new(format!("mkfs.{kind}")).args(["-q", force]).arg(&disk).output().expect("mkfs");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let cancel = Cancel::new();
+        let began = Instant::now();
         let guest = Guest::start(&GuestOptions {
             kind: carrier.clone(),
             disk: GuestDisk::File { path: &disk, block_bytes: 512 },
@@ -52,12 +62,23 @@ impl Rig {
             scratch: all.path(),
             holds_dirty: true,
             writes_through: false,
+            snapshots,
             cancel: &cancel,
         })
         .unwrap_or_else(|error| panic!("{error}"));
+        let answers = began.elapsed();
         guest.mount(kind, "").unwrap_or_else(|error| panic!("{error}"));
+        let times = [answers, began.elapsed()];
         let folder = guest.show(&place).unwrap_or_else(|error| panic!("{error}"));
-        Self { folder: Some(folder), guest, place, _all: all }
+        Self { folder: Some(folder), guest, place, times, all }
+    }
+
+    fn console(&self) -> PathBuf {
+        self.all.path().join("console")
+    }
+
+    fn said(&self, words: &str) -> bool {
+        fs::read_to_string(self.console()).expect("there").contains(words)
     }
 
     fn remount(&mut self, kind: &str) {
@@ -209,4 +230,79 @@ fn ends_are_told_apart(carrier: &GuestKind) {
         String::from_utf8_lossy(&line).contains(&format!(") S {} ", kernel.pid))
     });
     assert_eq!(of_guest.count(), 0, "processes of the guest are left");
+}
+
+#[test]
+fn guests_from_one_snapshot_have_nothing_of_each_other() {
+    let all = tempfile::tempdir().expect("a folder");
+    let snapshots = all.path().join("guests");
+    let [_, carrier] = carriers("ext4");
+    let begun = SystemTime::now();
+    let one = Rig::from("ext4", &carrier, Some(&snapshots));
+    assert_eq!(*one.guest.came_up(), CameUp::Restored { is_new: true }, "{}", one.guest.console_text());
+    let other = Rig::from("ext4", &carrier, Some(&snapshots));
+    assert_eq!(*other.guest.came_up(), CameUp::Restored { is_new: false }, "{}", other.guest.console_text());
+    // What was said while the snapshot was made stands before what is said since.
+    let console = fs::read_to_string(other.console()).expect("there");
+    assert!(console.contains("Linux version") && console.contains("the guest goes on from it"), "{console}");
+
+    let block = noise(7);
+    let written = |rig: &Rig| {
+        let file = File::create(rig.place.join("file")).expect("made");
+        file.write_all_at(&block, 0).and_then(|()| file.sync_all()).expect("written");
+        file.metadata().and_then(|about| about.modified()).expect("asked")
+    };
+    let modified = written(&one);
+    // A clock that stood still with the snapshot would be behind.
+    assert!(
+        modified + Duration::from_secs(1) >= begun && modified <= SystemTime::now() + Duration::from_secs(1)
+    );
+    assert!(!other.place.join("file").exists(), "its disk is another");
+    written(&other);
+    let address = one.guest.memory().page_of("file", 0).expect("asked").expect("it is cached");
+    one.flip(address, &block);
+    assert!(read_block(&one.place.join("file"), 0) != block);
+    assert!(read_block(&other.place.join("file"), 0) == block, "its memory is another");
+    let uuids = [&one, &other].map(|rig| rig.guest.random_uuid().expect("asked"));
+    assert_ne!(uuids[0], uuids[1], "both draw the same");
+    drop((one, other));
+
+    // Damaged, it is made anew; where none can be kept, the guest boots.
+    let kept = fs::read_dir(&snapshots).expect("listed").flatten().map(|entry| entry.path());
+    let kept: Vec<_> = kept.filter(|path| path.extension().is_some_and(|ending| ending == "guest")).collect();
+    let file = File::options().write(true).open(&kept[0]).expect("there");
+    let middle = file.metadata().expect("there").len() / 2;
+    file.write_all_at(b"rotten", middle).expect("damaged");
+    let third = Rig::from("ext4", &carrier, Some(&snapshots));
+    assert_eq!(*third.guest.came_up(), CameUp::Restored { is_new: true });
+    assert!(third.said("is damaged"));
+    drop(third);
+    let fourth = Rig::from("ext4", &carrier, Some(&kept[0]));
+    assert!(matches!(fourth.guest.came_up(), CameUp::BootedInstead(_)), "{:?}", fourth.guest.came_up());
+    assert!(fourth.said("does not go on from a snapshot"));
+    fs::write(fourth.place.join("file"), "text").expect("it is as good");
+}
+
+#[test]
+#[ignore = "measures"]
+fn how_long_a_guest_takes_until_it_answers() {
+    let all = tempfile::tempdir().expect("a folder");
+    let snapshots = all.path().join("guests");
+    let [uml, qemu] = carriers("ext4");
+    drop(Rig::from("ext4", &qemu, Some(&snapshots)));
+    for (name, carrier, snapshots) in
+        [("uml", &uml, None), ("qemu, boot", &qemu, None), ("qemu, snapshot", &qemu, Some(&*snapshots))]
+    {
+        let mut times: Vec<[Duration; 2]> = (0..7)
+            .map(|_| {
+                let rig = Rig::from("ext4", carrier, snapshots);
+                rig.times
+            })
+            .collect();
+        times.sort();
+        let [answers, mounted] = times[3];
+        println!(
+            "{name}: answers after {answers:.2?}, has its disk mounted after {mounted:.2?} (median of 7)"
+        );
+    }
 }

@@ -106,6 +106,7 @@ impl MachineSubject {
             scratch: self.environment.run.scratch(),
             holds_dirty: self.spec.holds_dirty,
             writes_through: self.writes_through,
+            snapshots: self.spec.snapshot_folder().as_deref(),
             cancel: &self.environment.cancel,
         })?);
         let ends = Arc::clone(&guest);
@@ -210,6 +211,7 @@ fn explained(error: Error, guest: &Guest) -> Error {
 /// Whether a line of a console is about the file system, or about the kernel's end.
 fn is_of_interest(line: &str) -> bool {
     [
+        "rotproof: ",
         "ubda",
         "vda",
         "Linux version",

@@ -38,6 +38,18 @@ pub struct MachineSpec {
     /// How it reaches its disk. Default: file.
     #[serde(default, skip_serializing_if = "MachineDisk::is_file")]
     pub disk: MachineDisk,
+    /// Of QEMU: goes on from a snapshot of a machine that has booted, which is made where there is none; else it boots.
+    /// Default: true.
+    #[serde(default = "snapshot_default", skip_serializing_if = "is_default_of_snapshot")]
+    pub snapshot: bool,
+}
+
+fn snapshot_default() -> bool {
+    true
+}
+
+fn is_default_of_snapshot(snapshot: &bool) -> bool {
+    *snapshot == snapshot_default()
 }
 
 /// What carries a guest's kernel.
@@ -96,7 +108,13 @@ impl MachineSpec {
             kernel: None,
             modules: None,
             disk: MachineDisk::File,
+            snapshot: snapshot_default(),
         }
+    }
+
+    /// Where snapshots for it are kept, if it may go on from one.
+    pub fn snapshot_folder(&self) -> Option<PathBuf> {
+        if self.snapshot { rotproof_guest::snapshot_folder() } else { None }
     }
 
     /// Ok if this machine can run such a guest. Fails with [`Missing`](rotproof_block::ErrorKind::Missing) and what to do.
@@ -134,12 +152,13 @@ impl MachineSpec {
                 ("kernel", self.kernel.is_some()),
                 ("modules", self.modules.is_some()),
                 ("disk", !self.disk.is_file()),
+                ("snapshot", !self.snapshot),
             ];
             for (key, _) in of_qemu.iter().filter(|(_, is_given)| *is_given) {
                 problems.add_with_help(
                     &path.key(key),
                     format!(
-                        "`{key}` is for QEMU: User Mode Linux is its own kernel, with a file as its disk"
+                        "`{key}` is for QEMU: User Mode Linux is its own kernel, which boots, with a file as its disk"
                     ),
                     "take `kind: qemu`, or leave it out",
                 );
@@ -201,7 +220,11 @@ pub(crate) fn machine_schema(generator: &mut SchemaGenerator, file_system: &Sche
                 "description": "Of QEMU: the folder with the kernel's modules. Default: those installed for it in /lib/modules.",
                 "type": "string"
             },
-            "disk": disk
+            "disk": disk,
+            "snapshot": {
+                "description": "Of QEMU: goes on from a snapshot of a machine that has booted; else it boots. Default: true.",
+                "type": "boolean"
+            }
         },
         "required": ["file_system"],
         "additionalProperties": false
