@@ -38,6 +38,8 @@ struct Counts {
     coverage: Option<Coverage>,
     /// Whether all faults were in memory.
     is_of_memory: bool,
+    /// Runs that were left out, as they were interrupted.
+    interrupted: u64,
 }
 
 /// Prints P_k and P_1 of each outcome.
@@ -89,7 +91,7 @@ fn from_numbers(texts: &[String], args: &EstimateArgs) -> Result<Counts, Command
     if !outcomes.iter().any(|(.., is_survival)| *is_survival) {
         outcomes.push(("S".into(), left, true));
     }
-    Ok(Counts { trials, faults, outcomes, coverage: None, is_of_memory: false })
+    Ok(Counts { trials, faults, outcomes, coverage: None, is_of_memory: false, interrupted: 0 })
 }
 
 /// Each run is a trial: R if it handed out corrupt data, C if the subject did not come back, E if something could not be
@@ -124,7 +126,8 @@ fn from_results(folder: &Path, args: &EstimateArgs) -> Result<Counts, CommandErr
         ("E".to_owned(), count(|run| run.failures > 0 && !is_worse(run)), false),
         ("S".to_owned(), count(|run| run.failures == 0 && !is_worse(run)), true),
     ]);
-    Ok(Counts { trials, faults, outcomes, coverage: Some(runs.coverage()), is_of_memory })
+    let (coverage, interrupted) = (Some(runs.coverage()), runs.interrupted);
+    Ok(Counts { trials, faults, outcomes, coverage, is_of_memory, interrupted })
 }
 
 fn has_read(run: &Run) -> bool {
@@ -182,6 +185,10 @@ fn render(counts: &Counts, paint: Paint) -> Result<String, CommandError> {
     let heading =
         format!("{}, {} in each", units::counted(counts.trials, "trial"), units::counted(k.into(), "fault"));
     let mut text = format!("{}\n\n{}", paint.bold(heading), table.render(paint));
+    if counts.interrupted > 0 {
+        let interrupted = units::counted(counts.interrupted, "run");
+        text.push_str(&format!("\n\n  {interrupted} not counted, as what was interrupted says nothing"));
+    }
     if let Some(Coverage { noticed, silent }) = counts.coverage {
         text.push_str(&match model::undetected_fraction(silent, noticed + silent) {
             None => "\n\nNo fault was ever met, so nothing is known of what would be noticed.".to_owned(),
@@ -224,6 +231,7 @@ fn to_json(counts: &Counts) -> Result<Value, CommandError> {
         "confidence": 0.95,
         "outcomes": outcomes,
         "coverage": coverage,
+        "interrupted": counts.interrupted,
     }))
 }
 

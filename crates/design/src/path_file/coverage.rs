@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
-use rotproof_results::{FORMAT, GUEST_ENDS, NO_REMOUNT};
+use rotproof_results::run::VerdictWord;
+use rotproof_results::{FORMAT, GUEST_ENDS, NO_REMOUNT, runs_in};
 use serde::Deserialize;
 
 /// Faults that somebody met, by whether they were noticed.
@@ -48,6 +49,8 @@ pub struct Corruption {
 pub struct Runs {
     /// Each with its folder, in the order of their names.
     pub list: Vec<(PathBuf, Run)>,
+    /// Runs that are not among them, as they were interrupted: what would have come of them nobody knows.
+    pub interrupted: u64,
 }
 
 /// Largest `run.json` that is read, in bytes.
@@ -57,6 +60,8 @@ const SIZE_MAX: u64 = 256 << 20;
 #[derive(Debug, Deserialize)]
 struct RunFile {
     format: u32,
+    #[serde(default)]
+    verdict: VerdictWord,
     counts: Counts,
     faults: Vec<Rule>,
     #[serde(default)]
@@ -85,33 +90,30 @@ struct Fates {
 }
 
 impl Runs {
-    /// Reads the run in `folder`, or all runs in the folders directly below it.
+    /// Reads the run in `folder`, or all runs in the folders directly below it, each once.
     pub fn read(folder: &Path) -> Result<Self> {
-        let mut folders = vec![folder.to_owned()];
-        if !folder.join("run.json").exists() {
-            let entries =
-                fs::read_dir(folder).doing(|| format!("reading results in {}", folder.display()))?;
-            let mut below = Vec::new();
-            for entry in entries {
-                let path = entry.doing(|| format!("reading results in {}", folder.display()))?.path();
-                if path.join("run.json").exists() {
-                    below.push(path);
-                }
-            }
-            below.sort();
-            folders = below;
-        }
-        if folders.is_empty() {
-            return Err(Error::new(
+        let (mut list, mut interrupted) = (Vec::new(), 0);
+        let folders = runs_in(folder).map_err(|error| match folder.is_dir() {
+            true => Error::new(
                 ErrorKind::Invalid,
                 format!(
                     "there is no run in {}; give the folder of a run, which has a run.json, or a folder of such",
                     folder.display()
                 ),
-            ));
+            ),
+            false => error,
+        })?;
+        for folder in folders {
+            match read_run(&folder)? {
+                Some(run) => list.push((folder, run)),
+                None => interrupted += 1,
+            }
         }
-        let read = |folder: PathBuf| read_run(&folder).map(|run| (folder, run));
-        Ok(Self { list: folders.into_iter().map(read).collect::<Result<_>>()? })
+        if list.is_empty() {
+            let context = format!("every run in {} was interrupted, so nothing came of it", folder.display());
+            return Err(Error::new(ErrorKind::Invalid, context));
+        }
+        Ok(Self { list, interrupted })
     }
 
     /// All their faults together.
@@ -123,7 +125,8 @@ impl Runs {
     }
 }
 
-fn read_run(folder: &Path) -> Result<Run> {
+/// `None` if it was interrupted.
+fn read_run(folder: &Path) -> Result<Option<Run>> {
     let path = folder.join("run.json");
     let size = fs::metadata(&path).doing(|| format!("reading {}", path.display()))?.len();
     let refuse = |why: String| Error::new(ErrorKind::Invalid, format!("{}: {why}", path.display()));
@@ -131,7 +134,7 @@ fn read_run(folder: &Path) -> Result<Run> {
         return Err(refuse("larger than any run of ours".into()));
     }
     let text = fs::read(&path).doing(|| format!("reading {}", path.display()))?;
-    let mut run = parse_run(&text).map_err(refuse)?;
+    let Some(mut run) = parse_run(&text).map_err(refuse)? else { return Ok(None) };
     if let Some(corruption) = &mut run.of_memory {
         let path = folder.join("failures.jsonl");
         let refuse = |why: String| Error::new(ErrorKind::Invalid, format!("{}: {why}", path.display()));
@@ -141,7 +144,7 @@ fn read_run(folder: &Path) -> Result<Run> {
             corruption.add(&line, run.is_gone).map_err(refuse)?;
         }
     }
-    Ok(run)
+    Ok(Some(run))
 }
 
 /// The part of a line of `failures.jsonl` that matters here.
@@ -183,13 +186,16 @@ impl Corruption {
 }
 
 /// From the content of `run.json`; the error says what is wrong with it.
-pub fn parse_run(text: &[u8]) -> Result<Run, String> {
+pub fn parse_run(text: &[u8]) -> Result<Option<Run>, String> {
     let file: RunFile = serde_json::from_slice(text).map_err(|error| format!("no run of ours: {error}"))?;
     if !(1..=FORMAT).contains(&file.format) {
         return Err(format!(
             "format {} where this program reads 1 to {FORMAT}; run the trial again",
             file.format
         ));
+    }
+    if file.verdict == VerdictWord::Interrupted {
+        return Ok(None);
     }
     let is_on_memory = |rule: &Rule| rule.rule.split(", ").any(|condition| condition == "on=memory");
     let ends = |noticed: &String| {
@@ -199,7 +205,7 @@ pub fn parse_run(text: &[u8]) -> Result<Run, String> {
     let of_memory =
         (!file.faults.is_empty() && file.faults.iter().all(is_on_memory)).then(Corruption::default);
     let injected = file.faults.iter().map(|rule| rule.faults.saturating_sub(rule.fates.untriggered));
-    Ok(Run {
+    Ok(Some(Run {
         faults: injected.fold(0, u64::saturating_add),
         coverage: Coverage {
             noticed: file.counts.reported.saturating_add(file.counts.repaired),
@@ -208,7 +214,7 @@ pub fn parse_run(text: &[u8]) -> Result<Run, String> {
         failures: file.counts.failures,
         is_gone: file.noticed.iter().any(ends),
         of_memory,
-    })
+    }))
 }
 
 #[cfg(test)]
@@ -236,6 +242,23 @@ mod tests {
         assert_eq!(runs.list[0].1.faults, 16);
         assert_eq!(runs.coverage(), Coverage { noticed: 14, silent: 2 });
         assert_eq!(Runs::read(&folder.path().join("b")).expect("a run").coverage().silent, 2);
+    }
+
+    #[test]
+    fn a_run_counts_once_and_one_that_was_interrupted_does_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let put = |name: &str, run: &str| {
+            fs::create_dir(folder.path().join(name)).expect("a folder");
+            fs::write(folder.path().join(name).join("run.json"), run).expect("written");
+        };
+        let interrupted = run_json(0, 0, 0).replace("\"fail\"", "\"interrupted\"");
+        put("b", &interrupted);
+        let error = Runs::read(folder.path()).expect_err("nothing came of it");
+        assert!(error.to_string().contains("was interrupted"), "{error}");
+        put("a", &run_json(3, 4, 2));
+        std::os::unix::fs::symlink("a", folder.path().join("latest")).expect("linked");
+        let runs = Runs::read(folder.path()).expect("runs");
+        assert_eq!((runs.list.len(), runs.interrupted, runs.coverage().silent), (1, 1, 2));
     }
 
     #[test]
@@ -278,12 +301,12 @@ mod tests {
     fn a_subject_that_did_not_come_back_is_known_by_what_it_noticed() {
         let noticed = |what: &str| {
             let text = run_json(0, 0, 0).replacen('{', &format!("{{\"noticed\":[\"{what}\"],"), 1);
-            parse_run(text.as_bytes()).expect("a run").is_gone
+            parse_run(text.as_bytes()).expect("a run").expect("whole").is_gone
         };
         assert!(noticed(&format!("{NO_REMOUNT}: structure needs cleaning")));
         assert!(noticed(&format!("unmount: {}: Segfault", GUEST_ENDS[0])));
         assert!(!noticed("unmount: input/output error"));
-        assert!(!parse_run(run_json(0, 0, 0).as_bytes()).expect("a run").is_gone);
+        assert!(!parse_run(run_json(0, 0, 0).as_bytes()).expect("a run").expect("whole").is_gone);
     }
 
     #[test]
