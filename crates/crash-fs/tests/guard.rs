@@ -257,7 +257,8 @@ impl Ground {
     }
 
     fn end(self) {
-        assert!(self.run.finish().is_empty(), "something is left");
+        let left = self.run.finish();
+        assert!(left.is_empty(), "something is left: {left:?}");
     }
 }
 

@@ -457,7 +457,7 @@ impl GuardedFile {
             Home::Nowhere => {}
             Home::Slot(Class::Small) => slots.wipe(Class::Small, self.inode)?,
             Home::Slot(Class::Medium) => {
-                Class::ALL.into_iter().try_for_each(|class| slots.wipe(class, self.inode))?
+                Class::ALL.into_iter().try_for_each(|class| slots.wipe(class, self.inode))?;
             }
             Home::Table => self.store.forget_sums(self.inode, |_| true)?,
         }

@@ -70,7 +70,7 @@ fn sums_move_to_a_larger_home_as_the_file_grows_and_back_when_it_is_written_anew
             drop(file);
             length = next;
             let [small, medium] = slots(&store, inode);
-            assert_eq!(small, true, "{length}");
+            assert!(small, "{length}");
             assert_eq!(medium, length > 102_400, "{length}");
             assert_eq!(store.table(inode).path().exists(), length > 1_019_904, "{length}");
             read_all(length, &data);
