@@ -280,10 +280,10 @@ impl Machine<'_> {
         let Value::Object(arguments) = arguments else {
             return Err(Error::new(ErrorKind::Internal, "a disk is described by an object"));
         };
-        monitor.command_with(command, arguments, None)?;
+        monitor.command_with(command, &arguments, None)?;
         device.insert("id".into(), "plugged".into());
         device.insert("bus".into(), PORT.into());
-        monitor.command_with("device_add", device, None)?;
+        monitor.command_with("device_add", &device, None)?;
         // Whoever mounts it shall not be told that there is none, which would be of the file system.
         guest.command(&format!("disk\t{DISK}")).map(drop).map_err(|error| {
             let context = "the guest has not found its disk, which was plugged in when it went on from a snapshot; with \
@@ -348,6 +348,9 @@ fn freeze(monitor: UnixStream) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// What a block device is to QEMU, by the name that QEMU knows by what it was handed.
+type Describe = Box<dyn Fn(&str) -> Value>;
+
 /// A disk in QEMU's words.
 struct Disk {
     /// What QEMU is handed for it.
@@ -355,7 +358,7 @@ struct Disk {
     /// That is a file, which QEMU opens by a path.
     is_file: bool,
     /// Of what is a block device to QEMU: its description, by the name that QEMU knows what was handed by.
-    node: Option<Box<dyn Fn(&str) -> Value>>,
+    node: Option<Describe>,
     /// What its guest sees.
     device: Map<String, Value>,
 }

@@ -38,7 +38,7 @@ impl Monitor {
 
     /// Has a command carried out, and gives its answer.
     pub(crate) fn command(&mut self, name: &str) -> Result<Value> {
-        self.command_with(name, Map::new(), None)
+        self.command_with(name, &Map::new(), None)
     }
 
     /// The same, of a command with one argument.
@@ -48,7 +48,7 @@ impl Monitor {
         argument: &str,
         value: impl Into<Value>,
     ) -> Result<Value> {
-        self.command_with(name, Map::from_iter([(argument.to_owned(), value.into())]), None)
+        self.command_with(name, &Map::from_iter([(argument.to_owned(), value.into())]), None)
     }
 
     /// Has its state, which it saves or takes from now on, be without memory that others share: that of its guest.
@@ -60,14 +60,14 @@ impl Monitor {
     /// Hands it something that is open, and gives the name by which it then knows that.
     pub(crate) fn hand(&mut self, open: &impl AsFd, name: &str) -> Result<String> {
         let arguments = Map::from_iter([("fdname".to_owned(), name.into())]);
-        self.command_with("getfd", arguments, Some(open.as_fd()))?;
+        self.command_with("getfd", &arguments, Some(open.as_fd()))?;
         Ok(name.to_owned())
     }
 
     /// Hands it an open file, and gives the path under which it can open that.
     pub(crate) fn hand_file(&mut self, open: &impl AsFd) -> Result<String> {
         let arguments = Map::from_iter([("fdset-id".to_owned(), FILE_SET.into())]);
-        self.command_with("add-fd", arguments, Some(open.as_fd()))?;
+        self.command_with("add-fd", &arguments, Some(open.as_fd()))?;
         Ok(format!("/dev/fdset/{FILE_SET}"))
     }
 
@@ -92,7 +92,7 @@ impl Monitor {
     pub(crate) fn command_with(
         &mut self,
         name: &str,
-        arguments: Map<String, Value>,
+        arguments: &Map<String, Value>,
         open: Option<BorrowedFd<'_>>,
     ) -> Result<Value> {
         let text = json!({ "execute": name, "arguments": arguments }).to_string();

@@ -301,6 +301,7 @@ mod tests {
                     kernel: Some("bzImage".into()),
                     modules: None,
                     disk: MachineDisk::Vhost,
+                    snapshot: true,
                 }),
             ),
             (
