@@ -285,6 +285,7 @@ fn guests_from_one_snapshot_have_nothing_of_each_other() {
 
 #[test]
 #[ignore = "measures"]
+#[expect(clippy::print_stdout, reason = "a measurement is read by somebody")]
 fn how_long_a_guest_takes_until_it_answers() {
     let all = tempfile::tempdir().expect("a folder");
     let snapshots = all.path().join("guests");

@@ -326,11 +326,17 @@ impl Oracles<'_> {
 }
 
 impl Conducted {
-    /// What the exploration counted, for the expectations.
-    pub(super) fn crash_counts(report: Option<&CrashReport>) -> Option<(u64, u64, u64)> {
+    /// What the exploration counted, for the expectations. Where nobody judges some of what the load keeps, that a state holds it is not
+    /// known of any.
+    pub(super) fn crash_counts(
+        report: Option<&CrashReport>,
+        history: Option<&LoadHistory>,
+    ) -> Option<(u64, u64, u64)> {
+        let is_all_judged = history.is_none_or(|history| history.not_judged().is_none());
         report.map(|report| {
             let found = &report.exploration;
-            (found.checked, found.failures.len() as u64, found.unknown.len() as u64)
+            let passed = if is_all_judged { 0 } else { found.passed };
+            (found.checked, found.failures.len() as u64, found.unknown.len() as u64 + passed)
         })
     }
 }

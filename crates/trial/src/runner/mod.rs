@@ -387,7 +387,7 @@ fn conduct(
         .filter(|object| failures.by_object.contains_key(&object.name))
         .map(|object| (object.name.clone(), object.size_bytes))
         .collect();
-    if let Some(counts) = Conducted::crash_counts(crash.as_ref()) {
+    if let Some(counts) = Conducted::crash_counts(crash.as_ref(), history.as_ref()) {
         verdict.count_states(counts, &trial.expect);
     }
     if is_interrupted {
