@@ -106,7 +106,7 @@ fn with_little_memory_it_says_so() {
     let folder = folder();
     let mut refused = 0;
     // With less, the loader of the system dies before anything of ours is there.
-    for kilobytes in (60_000..110_000).step_by(5_000).chain([200_000, 400_000]) {
+    for kilobytes in (65_000..110_000).step_by(5_000).chain([200_000, 400_000]) {
         for workers in ["1", "8"] {
             let workers = format!("load.workers={workers}");
             let arguments = ["run", "t.yaml", "--results", "kept", "-q", "--set", &workers];
