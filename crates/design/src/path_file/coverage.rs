@@ -322,6 +322,6 @@ mod tests {
         )
         .expect("written");
         assert!(refused(folder.path()).contains("format 99"));
-        assert!(refused(&folder.path().join("nowhere")).contains("reading results in"));
+        assert!(refused(&folder.path().join("nowhere")).contains("there is no folder"));
     }
 }
