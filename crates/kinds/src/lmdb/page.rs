@@ -176,7 +176,7 @@ mod tests {
         let mut tree = [0; TREE_BYTES];
         tree[40..].copy_from_slice(&u64::MAX.to_le_bytes());
         put(2, 440, TREE_BYTES as u32, DATA_IS_TREE, &tree);
-        put(3, 505, 100, 0, b"");
+        put(3, 502, 100, 0, b"");
         bytes[12..14].copy_from_slice(&24_u16.to_le_bytes());
         bytes[14..16].copy_from_slice(&400_u16.to_le_bytes());
         let page = Page::parse(&bytes).expect("a leaf");
