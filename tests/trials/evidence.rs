@@ -49,10 +49,10 @@ fn what_another_hand_destroys_is_not_the_consequence_of_a_fault_on_overwritten_d
     for subject in ["ext4", "xfs", "btrfs"] {
         let rig = Rig::new();
         let medium = rig.path("medium.img");
-        // Slow enough that the other hand finds everything in its place.
+        // Slow enough that the other hand finds everything in its place, also where others want the processors.
         let trial = Trial::new(format!(
             "stack: [ file: {{ path: {}, size: 384MiB, direct: false }} ]\nsubject: {subject}\nload: {{ prefill: true, \
-             files: {{ count: 1, size: 48MiB }}, total: 4MiB, rate: 400 }}\n\
+             files: {{ count: 1, size: 48MiB }}, total: 10MiB, rate: 400 }}\n\
              faults: [ \"write, nth=700, during=prefill: bit_flip\" ]\n\
              expect: {{ failures: any, silent: any, unknown: any }}\n",
             medium.display()
