@@ -3,13 +3,13 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rotproof_block::leaf::{FileDevice, FileOptions};
 use rotproof_block::runtime::RuntimeOptions;
 use rotproof_block::{Context, Device, Request, Runtime};
 
-use super::super::{Candidate, Volume, VolumeOptions};
-use super::OPTIONS;
+use super::super::{Candidate, OpenOptions, Volume, VolumeOptions};
 use crate::member::VersionsPolicy;
 use crate::testing::{ask, flush, write};
 
@@ -50,7 +50,9 @@ fn what_is_discarded_and_what_deleted_versions_held_is_free_on_each_member() {
         let volume: Arc<Volume> = runtime
             .block_on(async {
                 Volume::create(&candidates(&paths), options, 1, &runtime).await?;
-                Volume::open(candidates(&paths), OPTIONS, &runtime).await
+                // Time is the machine's here: a disk that others keep busy is not to be given up.
+                let options = OpenOptions::with_patience(Duration::from_secs(30));
+                Volume::open(candidates(&paths), options, &runtime).await
             })
             .expect("runs")
             .expect("it is there");
