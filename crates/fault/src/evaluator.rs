@@ -28,6 +28,8 @@ use crate::zeros::zeros_hash;
 pub(crate) enum Decision {
     /// Nothing can happen to it.
     Pass,
+    /// A read that only its data can concern, by these rules.
+    Look(RuleSet),
     /// Nothing has happened yet, but what it brings back or leaves behind must be looked at, by these rules.
     Inspect(RuleSet),
     /// Something happens to it.
@@ -110,6 +112,9 @@ impl Evaluator {
             || table.is_some_and(|table| !table.always.is_empty());
         if !has_place && !wants_content && !is_touched && !is_anywhere {
             return Decision::Pass;
+        }
+        if operation == OperationKind::Read && !has_place && !is_touched && !is_anywhere {
+            return Decision::Look(rules.clone());
         }
         let mut decided = Decided::from(rules.clone());
         if let Some(table) = table {

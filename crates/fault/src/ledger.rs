@@ -13,7 +13,7 @@ use rotproof_block::hash::HashedText;
 use rotproof_block::{ContentHash, Result};
 use serde::Serialize;
 
-use crate::packed::PackedRecords;
+use crate::packed::{PIECE_RECORDS, PackedRecords};
 use crate::record::{BlockContent, Injection, TargetKey};
 use crate::since::{Moment, Repair, Since, SinceList};
 use crate::spilled::SpillFile;
@@ -22,6 +22,25 @@ use crate::spilled::SpillFile;
 pub trait Injections {
     /// Hands out every record, in their order. Fails where they cannot be read.
     fn each(&self, take: &mut dyn FnMut(&Injection)) -> Result<()>;
+
+    /// The same of those pieces of the ledger alone that are wanted: `is_wanted` is asked with the number of a piece before its
+    /// records are read. A piece has up to 1,024 records that follow each other, and the same each time.
+    fn each_of(
+        &self,
+        is_wanted: &mut dyn FnMut(usize) -> bool,
+        take: &mut dyn FnMut(&Injection),
+    ) -> Result<()> {
+        let (mut number, mut takes) = (0, false);
+        self.each(&mut |record| {
+            if number % PIECE_RECORDS == 0 {
+                takes = is_wanted(number / PIECE_RECORDS);
+            }
+            number += 1;
+            if takes {
+                take(record);
+            }
+        })
+    }
 }
 
 impl Injections for [Injection] {
@@ -241,24 +260,35 @@ impl Ledger {
 impl Injections for Ledger {
     /// Those that are kept; what is dropped or appended meanwhile may not be among them.
     fn each(&self, take: &mut dyn FnMut(&Injection)) -> Result<()> {
+        self.each_of(&mut |_| true, take)
+    }
+
+    /// Pieces go by the numbers of the records, which stay when older ones are dropped.
+    fn each_of(
+        &self,
+        is_wanted: &mut dyn FnMut(usize) -> bool,
+        take: &mut dyn FnMut(&Injection),
+    ) -> Result<()> {
+        const PIECE: u64 = PIECE_RECORDS as u64;
         // Not under the lock: whoever takes them may be slow, and requests must go on.
         let (mut next, end) = {
             let entries = self.entries.lock();
             (entries.dropped, entries.len())
         };
         while next < end {
-            let left = usize::try_from(end - next).unwrap_or(usize::MAX);
-            let records = self.records_from(next, left.min(TAKEN_AT_ONCE))?;
-            // What has been dropped meanwhile is gone.
-            next = records.last().map_or(end, |last| last.sequence + 1);
-            records.iter().for_each(&mut *take);
+            let piece = next / PIECE;
+            let end_of_piece = end.min((piece + 1) * PIECE);
+            if is_wanted(usize::try_from(piece).unwrap_or(usize::MAX)) {
+                let records = self.records_from(next, (end_of_piece - next) as usize)?;
+                // What has been dropped meanwhile is gone, and others may have come in its place.
+                let of_piece = records.iter().take_while(|record| record.sequence < end_of_piece);
+                of_piece.for_each(&mut *take);
+            }
+            next = end_of_piece;
         }
         Ok(())
     }
 }
-
-/// Injections that are copied out at once.
-const TAKEN_AT_ONCE: usize = 1024;
 
 /// What of a record two runs must have in common to be equal: everything but when and in which order it happened,
 /// and how requests were numbered.
@@ -339,6 +369,38 @@ mod tests {
     use super::*;
     use crate::read_ledger::read_ledger;
     use crate::read_ledger::tests::record;
+
+    #[test]
+    fn pieces_that_are_not_wanted_are_left_out_and_keep_their_numbers() {
+        let ledger = Ledger::default();
+        (0..3_000).for_each(|number| drop(ledger.append(&record(number, number * 4096), 0)));
+        let of = |records: &dyn Injections, wanted: &[usize]| {
+            let (mut asked, mut got) = (Vec::new(), Vec::new());
+            let mut is_wanted = |piece| {
+                asked.push(piece);
+                wanted.contains(&piece)
+            };
+            records.each_of(&mut is_wanted, &mut |record| got.push(record.sequence)).expect("in memory");
+            (asked, got)
+        };
+        let all = ledger.records().expect("in memory");
+        let expected = (vec![0, 1, 2], (1024..2048).collect::<Vec<u64>>());
+        assert_eq!(of(&ledger, &[1]), expected);
+        assert_eq!(of(&Slice(&all), &[1]), expected, "as whoever goes through all of them leaves them out");
+        ledger.keep_last(1_500);
+        let kept = (1500..2048).chain(2048..3000).collect::<Vec<u64>>();
+        assert_eq!(of(&ledger, &[0, 1, 2]), (vec![1, 2], kept));
+        assert_eq!(of(&ledger, &[2]).1, (2048..3000).collect::<Vec<u64>>());
+    }
+
+    /// Records that know no pieces.
+    struct Slice<'a>(&'a [Injection]);
+
+    impl Injections for Slice<'_> {
+        fn each(&self, take: &mut dyn FnMut(&Injection)) -> Result<()> {
+            self.0.each(take)
+        }
+    }
 
     #[test]
     fn the_digest_ignores_order_and_times_and_nothing_else() {

@@ -102,7 +102,7 @@ pub use memory::{Copies, MEMORY, MemoryKind};
 pub use model::{DrawnModel, FaultEntry, Model, ModelEntry, Plan, validate_plan};
 pub use one_or_many::OneOrMany;
 pub use origin::OriginMatch;
-pub use passage::{Data, End, Gate, Passage, Step};
+pub use passage::{Data, End, Gate, Look, Passage, Step, Way};
 pub use power_cut::{Keeps, PowerCut};
 pub use read_ledger::read_ledger;
 pub use record::{BlockContent, Injection, SECTORS, TargetKey, UNNAMED_SITE, Visit, sector_hashes};

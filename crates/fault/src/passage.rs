@@ -1,8 +1,9 @@
 //! The way of one request through the engine, step by step, without I/O:
 //!
 //! ```text
-//! begin ──> nothing    nothing can happen to it: pass it on as it is
-//!       ──> Passage    do what `next` says, until it says how to complete:
+//! way ──> Past       nothing can happen to it: pass it on as it is
+//!     ──> Look       a read of which only the data may concern a rule: pass it on, then ask `look` with them
+//!     ──> Through    a Passage: do what `next` says, until it says how to complete:
 //!
 //! write, discard, flush: wait, hang, complete with an error, or
 //!                        read what it replaces, submit, read what it touches in part, complete
@@ -28,6 +29,7 @@ use crate::evaluator::{Decision, Evaluator, Piece};
 use crate::geometry::Header;
 use crate::hang::Hang;
 use crate::injection::ReadOutcome;
+use crate::rule_set::RuleSet;
 
 /// Where the requests of one queue begin. Not shared between threads: it keeps a copy of the pointer to the rules, and
 /// memory to work in.
@@ -46,15 +48,39 @@ impl Gate {
     }
 
     /// Decides on a request that is about to be passed on, and counts its matches. `payload` is the data of a write,
-    /// empty otherwise. The request must be one that the device below accepts. `None`: nothing can happen to it, and it
-    /// is passed on as it is.
+    /// empty otherwise. The request must be one that the device below accepts.
+    pub fn way(&self, header: &Header, payload: &[u8]) -> Way {
+        match self.0.decide(header, payload) {
+            Decision::Pass => Way::Past,
+            Decision::Look(rules) => Way::Look(Look(rules)),
+            Decision::Inspect(rules) => Way::Through(self.passage(header, rules.into(), true)),
+            Decision::Act(decided) => Way::Through(self.passage(header, decided, false)),
+        }
+    }
+
+    /// The same for who takes every request that something can happen to through its steps. `None`: nothing can, and it is passed
+    /// on as it is.
     pub fn begin(&self, header: &Header, payload: &[u8]) -> Option<Passage> {
-        let (decided, is_quiet) = match self.0.decide(header, payload) {
-            Decision::Pass => return None,
-            Decision::Inspect(rules) => (rules.into(), true),
-            Decision::Act(decided) => (decided, false),
-        };
-        Some(Passage {
+        match self.way(header, payload) {
+            Way::Past => None,
+            Way::Look(Look(rules)) => Some(self.passage(header, rules.into(), true)),
+            Way::Through(passage) => Some(passage),
+        }
+    }
+
+    /// Looks at the `data` that a read has brought. `None`: they concern no rule, and it completes as it is; else the rest of its
+    /// way, after the device below has answered.
+    pub fn look(&self, look: Look, header: &Header, data: &[u8]) -> Option<Passage> {
+        if !self.0.concerns_read(header, &look.0, data) {
+            return None;
+        }
+        let mut passage = self.passage(header, look.0.into(), true);
+        passage.submitted(true);
+        Some(passage)
+    }
+
+    fn passage(&self, header: &Header, decided: Decided, is_quiet: bool) -> Passage {
+        Passage {
             evaluator: Rc::clone(&self.0),
             header: *header,
             decided,
@@ -65,7 +91,7 @@ impl Gate {
             edges: Vec::new(),
             hangs: VecDeque::new(),
             end: None,
-        })
+        }
     }
 
     #[cfg(test)]
@@ -73,6 +99,22 @@ impl Gate {
         &self.0
     }
 }
+
+/// The way that a request takes.
+#[derive(Debug)]
+pub enum Way {
+    /// Nothing can happen to it: it is passed on as it is.
+    Past,
+    /// A read to which nothing happens before it is passed on; of what it brings [`Gate::look`] says whether that concerns a rule.
+    Look(Look),
+    /// Step by step.
+    Through(Passage),
+}
+
+/// What a read goes by that is to be looked at: a pointer, where a [`Passage`] is hundreds of bytes. Nearly all reads concern no rule,
+/// and are done with it.
+#[derive(Debug)]
+pub struct Look(RuleSet);
 
 /// What is to be done next with a request.
 #[derive(Debug)]

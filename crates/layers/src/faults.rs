@@ -19,7 +19,7 @@ use rotproof_block::{
     Buffer, Completion, Context, Device, DeviceInfo, Operation, Power, Queue, Request, Result, Runtime,
     Submission,
 };
-use rotproof_fault::{Data, End, Engine, Gate, Hang, Header, Passage, Step};
+use rotproof_fault::{Data, End, Engine, Gate, Hang, Header, Look, Passage, Step, Way};
 use rotproof_spec::{Path, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -135,7 +135,11 @@ impl Queue for FaultQueue {
         let header = Header::of(&request);
         let is_write = matches!(header.operation, Operation::Write { .. });
         let payload: &[u8] = if is_write { &request.buffer } else { &[] };
-        let Some(passage) = queue.gate.begin(&header, payload) else { return queue.below.submit(request) };
+        let passage = match queue.gate.way(&header, payload) {
+            Way::Past => return queue.below.submit(request),
+            Way::Look(look) => return queue.look_at_data(look, header, request),
+            Way::Through(passage) => passage,
+        };
         if passage.is_quiet() && passage.beside().is_empty() {
             return queue.look_at(passage, request);
         }
@@ -167,20 +171,52 @@ impl Ending for End {
 }
 
 impl QueueState {
-    /// Passes a request on and looks at it afterwards; at once, where the device below is done at once.
-    fn look_at(self: &Rc<Self>, mut passage: Passage, request: Request) -> Submission {
-        let mut completion = match self.below.submit(request).try_take() {
+    /// Passes a read on and looks at what it brings; at once, where the device below is done at once.
+    fn look_at_data(self: &Rc<Self>, look: Look, header: Header, request: Request) -> Submission {
+        let completion = match self.below.submit(request).try_take() {
             Ok(completion) => completion,
             Err(submission) => {
                 let queue = Rc::clone(self);
                 return Submission::pending(async move {
                     let completion = submission.await;
-                    passage.submitted(completion.result.is_ok());
-                    queue.come_up(&mut passage, completion, None).await
+                    match queue.concerned(look, &header, &completion) {
+                        Some(mut passage) => queue.come_up(&mut passage, completion, None).await,
+                        None => completion,
+                    }
                 });
             }
         };
-        passage.submitted(completion.result.is_ok());
+        match self.concerned(look, &header, &completion) {
+            Some(passage) => self.go_on(passage, completion),
+            None => completion.into(),
+        }
+    }
+
+    /// The rest of the way of a read, if what it has brought concerns a rule.
+    fn concerned(&self, look: Look, header: &Header, completion: &Completion) -> Option<Passage> {
+        completion.result.as_ref().ok().and_then(|()| self.gate.look(look, header, &completion.buffer))
+    }
+
+    /// Passes a request on and looks at it afterwards; at once, where the device below is done at once.
+    fn look_at(self: &Rc<Self>, mut passage: Passage, request: Request) -> Submission {
+        match self.below.submit(request).try_take() {
+            Ok(completion) => {
+                passage.submitted(completion.result.is_ok());
+                self.go_on(passage, completion)
+            }
+            Err(submission) => {
+                let queue = Rc::clone(self);
+                Submission::pending(async move {
+                    let completion = submission.await;
+                    passage.submitted(completion.result.is_ok());
+                    queue.come_up(&mut passage, completion, None).await
+                })
+            }
+        }
+    }
+
+    /// Takes a request that has come back to its end; at once, where nothing is waited for.
+    fn go_on(self: &Rc<Self>, mut passage: Passage, mut completion: Completion) -> Submission {
         match self.next(&mut passage, &mut completion.buffer) {
             Step::Complete(end) => end.of(completion).into(),
             step => {

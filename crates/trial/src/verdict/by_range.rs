@@ -5,8 +5,10 @@
 //! failures that lie in it and a little beside it, as far as a request reaches; and those hits that tell of more than their place,
 //! which every range has: power cuts, flushes that failed. What comes out is what a look at everything at once would say, which a
 //! property test holds it to. Where that cannot be promised - a request without a place failed, and may follow from any hit - it
-//! gives up, and the whole is judged at once. The ledger is gone through once for each range.
+//! gives up, and the whole is judged at once. For each range, those pieces of the ledger are gone through that have a hit there: all
+//! of them for requests in any order, a few where they came one after the other.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -20,8 +22,8 @@ use super::gather::{Gathering, Told};
 use super::injection_group::{Reach, is_wide};
 use super::{Evidence, InjectionGroup, Looks, RuleOutcome, TakeFailures, causes_of};
 
-/// What one range has at most, of failures and hits, as far as that can be told before. Each takes some 700 bytes.
-pub(super) const RANGE_MAX: u64 = 3 << 15;
+/// What one range has at most, of failures and hits, as far as that can be told before. Each takes some 1,200 bytes.
+pub(super) const RANGE_MAX: u64 = 3 << 13;
 /// Stretches of the device that are counted apart; a range has whole ones.
 const STRETCHES: usize = 1 << 13;
 /// A request that reaches further beyond a range makes ranges useless.
@@ -43,6 +45,33 @@ struct Outline {
     reach: u64,
     /// Blocks that hits elsewhere refer to.
     islands: BTreeSet<u64>,
+    /// What each piece of the ledger is about.
+    pieces: Vec<Piece>,
+}
+
+/// What the hits of a piece of the ledger are about.
+#[derive(Clone)]
+struct Piece {
+    /// All that they lie in, and more.
+    hull: Range<u64>,
+    /// Some tell of more than their place.
+    is_wide: bool,
+}
+
+impl Piece {
+    const EMPTY: Self = Self { hull: u64::MAX..0, is_wide: false };
+
+    fn take(&mut self, suffered: &Range<u64>, is_wide: bool) {
+        self.hull.start = self.hull.start.min(suffered.start);
+        // A hit without a length lies where it begins.
+        self.hull.end = self.hull.end.max(suffered.end).max(suffered.start.saturating_add(1));
+        self.is_wide |= is_wide;
+    }
+
+    fn concerns(&self, far: &[Range<u64>]) -> bool {
+        let meets = |bytes: &Range<u64>| self.hull.start < bytes.end && bytes.start < self.hull.end;
+        self.is_wide || far.iter().any(meets)
+    }
 }
 
 /// What comes of each rule, with all failures and their causes given to `take`, range by range in their order. `None` if there are
@@ -82,7 +111,7 @@ pub(super) fn outcomes(
             told.times_out |= evidence.failures.times_out() || requests.iter().any(|one| one.timed_out);
             told.found.extend(found.iter().flatten());
             told.found.extend(&fates.strange);
-            let hits = hits_in(evidence, &far, told)?;
+            let hits = hits_in(evidence, &outline.pieces, &far, told)?;
             let looks = Looks {
                 // Where blocks do not move, nothing that only follows from a hit takes data.
                 intact: &|expected| vec![false; expected.len()],
@@ -122,9 +151,15 @@ pub(super) fn outcomes(
 }
 
 /// The hits that lie in `far` or tell of more than their place, as far as can be told apart.
-fn hits_in(evidence: &Evidence<'_>, far: &[Range<u64>], told: Told) -> Result<Vec<InjectionGroup>> {
+fn hits_in(
+    evidence: &Evidence<'_>,
+    pieces: &[Piece],
+    far: &[Range<u64>],
+    told: Told,
+) -> Result<Vec<InjectionGroup>> {
     let mut gathering = Gathering::with(told);
-    evidence.records.each(&mut |record| {
+    let mut is_wanted = |piece: usize| pieces.get(piece).is_none_or(|piece| piece.concerns(far));
+    evidence.records.each_of(&mut is_wanted, &mut |record| {
         let Reach { suffered, .. } = Reach::of(record, evidence.seen_at);
         let lies_in = |bytes: &Range<u64>| {
             bytes.contains(&suffered.start) || suffered.start < bytes.end && bytes.start < suffered.end
@@ -151,12 +186,21 @@ impl Outline {
         let ways = evidence.failures.ways_by_stretch(stretch, STRETCHES);
         let mut records = vec![0u64; STRETCHES];
         let (mut reach, mut wide, mut islands) = (BLOCK_BYTES, 0, BTreeSet::new());
-        evidence.records.each(&mut |record| {
+        let (mut pieces, at) = (Vec::new(), Cell::new(0));
+        let mut is_wanted = |piece| {
+            at.set(piece);
+            true
+        };
+        evidence.records.each_of(&mut is_wanted, &mut |record| {
             let Reach { suffered, block, .. } = Reach::of(record, evidence.seen_at);
             let number = usize::try_from(suffered.start / BLOCK_BYTES / stretch).unwrap_or(STRETCHES);
             records[number.min(STRETCHES - 1)] += 1;
             reach = reach.max(suffered.end - suffered.start);
             wide += u64::from(is_wide(record));
+            if pieces.len() <= at.get() {
+                pieces.resize(at.get() + 1, Piece::EMPTY);
+            }
+            pieces[at.get()].take(&suffered, is_wide(record));
             if !blocks_of(&suffered).contains(&block) && islands.len() <= ISLANDS_MAX {
                 islands.insert(block);
             }
@@ -173,7 +217,7 @@ impl Outline {
         if is_small || reach > REACH_MAX || islands.len() > ISLANDS_MAX || wide > WIDE_MAX {
             return Ok(None);
         }
-        let mut outline = Self { stretch, ranges: Vec::new(), reach, islands };
+        let mut outline = Self { stretch, ranges: Vec::new(), reach, islands, pieces };
         outline.cut(&weights, range_max);
         Ok(Some(outline))
     }
