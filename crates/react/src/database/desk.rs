@@ -62,6 +62,8 @@ struct State {
     touches: Option<Vec<FileTouch>>,
     /// What files held when they were removed or cut to nothing.
     ended: Files,
+    /// A write to this place is to come, and what the files hold before it when it has come.
+    cut: Option<(Place, Option<Files>)>,
 }
 
 struct Node {
@@ -109,13 +111,22 @@ impl Desk {
 
     /// What the files hold now.
     pub(crate) fn files(&self) -> Files {
-        let state = self.0.lock();
-        state.names.iter().map(|(name, number)| (name.clone(), state.nodes[number].bytes.clone())).collect()
+        self.0.lock().files()
     }
 
     /// What files held that were removed or cut to nothing since it was armed.
     pub(crate) fn ended(&self) -> Files {
         self.0.lock().ended.clone()
+    }
+
+    /// The first write to this place from now on is one before which the power could be cut.
+    pub(crate) fn cut_before(&self, place: Place) {
+        self.0.lock().cut = Some((place, None));
+    }
+
+    /// What the files held before that write, if it has come.
+    pub(crate) fn cut_off(&self) -> Option<Files> {
+        self.0.lock().cut.take().and_then(|(_, files)| files)
     }
 
     /// The number of a file, and how long it is.
@@ -186,6 +197,7 @@ impl Desk {
         let name = state.nodes.get(&number)?.name.clone();
         let bytes = offset..offset + data.len() as u64;
         state.note(&name, bytes.clone(), true);
+        state.cut_at(&name, &bytes);
         let harm = state.harm.clone();
         let old = state.nodes.get_mut(&number)?;
         let end = bytes.end as usize;
@@ -235,6 +247,19 @@ impl State {
     fn note(&mut self, file: &str, bytes: Range<u64>, is_write: bool) {
         if let Some(touches) = &mut self.touches {
             touches.push(FileTouch { place: Place { file: file.to_owned(), bytes }, is_write });
+        }
+    }
+
+    fn files(&self) -> Files {
+        self.names.iter().map(|(name, number)| (name.clone(), self.nodes[number].bytes.clone())).collect()
+    }
+
+    fn cut_at(&mut self, file: &str, bytes: &Range<u64>) {
+        if matches!(&self.cut, Some((place, None)) if place.meets(file, bytes)) {
+            let files = self.files();
+            if let Some((_, cut)) = &mut self.cut {
+                *cut = Some(files);
+            }
         }
     }
 
@@ -302,6 +327,21 @@ mod tests {
         let (straying, number) = desk(Harm::Misdirected(place(8..12), place(0..3)));
         assert_eq!(straying.write(number, 9, b"yyy"), Some(Ok(())));
         assert_eq!(straying.files()["a"], b"ayyabbbbcccc", "as far as there is room");
+    }
+
+    #[test]
+    fn the_power_is_cut_before_the_first_write_to_a_place() {
+        let desk = Desk::default();
+        desk.show(&Files::from([("a".to_owned(), b"aaaabbbb".to_vec())]));
+        desk.cut_before(place(4..8));
+        let number = desk.look_up("a").expect("there").0;
+        for (offset, data) in [(0, b"x"), (4, b"y"), (5, b"z")] {
+            assert_eq!(desk.write(number, offset, data), Some(Ok(())));
+        }
+        assert_eq!(desk.cut_off(), Some(Files::from([("a".to_owned(), b"xaaabbbb".to_vec())])));
+        assert_eq!((desk.cut_off(), &*desk.files()["a"]), (None, &b"xaaayzbb"[..]));
+        desk.cut_before(place(0..1));
+        assert_eq!(desk.cut_off(), None, "nobody came");
     }
 
     #[test]

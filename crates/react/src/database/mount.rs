@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
     BackgroundSession, BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyCreate, ReplyData,
+    Generation, INodeNo, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyCreate, ReplyData,
     ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, Session, TimeOrNow,
     WriteFlags,
 };
@@ -18,6 +18,7 @@ use rotproof_block::{Error, Result};
 use rotproof_machine::registry::{CleanupStack, Run, Undo};
 
 use super::desk::{Desk, ROOT};
+use super::engine::Engine;
 
 /// The kernel asks for names and attributes each time: files change behind its back from cell to cell.
 const KEPT_FOR: Duration = Duration::ZERO;
@@ -30,11 +31,11 @@ pub(crate) struct Folder {
 
 impl Folder {
     /// Shows `desk` in the folder `name` of the run's scratch folder.
-    pub(crate) fn new(run: &Run, name: &str, desk: &Arc<Desk>) -> Result<Self> {
+    pub(crate) fn new(run: &Run, name: &str, desk: &Arc<Desk>, engine: &'static dyn Engine) -> Result<Self> {
         let mut stack = CleanupStack::new(run);
         let path = run.scratch().join(name);
         stack.create_directory(&path)?;
-        let shown = Shown { desk: Arc::clone(desk) };
+        let shown = Shown { desk: Arc::clone(desk), engine };
         let place = path.clone();
         stack.create(FuseMount { path: path.clone() }, || {
             let doing = || format!("mounting files at {}", place.display());
@@ -63,6 +64,7 @@ impl Folder {
 
 struct Shown {
     desk: Arc<Desk>,
+    engine: &'static dyn Engine,
 }
 
 fn attributes(number: u64, length: u64) -> FileAttr {
@@ -86,12 +88,20 @@ fn attributes(number: u64, length: u64) -> FileAttr {
     }
 }
 
-/// How a file is opened. What is shared by mapping it needs the kernel's cache.
-fn opened(name: &str) -> FopenFlags {
-    if name.ends_with("-shm") { FopenFlags::empty() } else { FopenFlags::FOPEN_DIRECT_IO }
+impl Shown {
+    /// How a file is opened. What is shared by mapping it needs the kernel's cache, which begins empty with every start of a program.
+    fn opened(&self, name: &str) -> FopenFlags {
+        if self.engine.is_mapped(name) { FopenFlags::empty() } else { FopenFlags::FOPEN_DIRECT_IO }
+    }
 }
 
 impl Filesystem for Shown {
+    /// The kernel reads no page that nobody has asked for, so that what is met was wanted.
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        // One byte is less than a page, and more than the library takes for a mistake.
+        config.set_max_readahead(1).map(|_| ()).map_err(|_| std::io::ErrorKind::Unsupported.into())
+    }
+
     fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match name.to_str().and_then(|name| self.desk.look_up(name)) {
             Some((number, length)) => reply.entry(&KEPT_FOR, &attributes(number, length), Generation(0)),
@@ -146,7 +156,7 @@ impl Filesystem for Shown {
         if flags.0 & libc::O_TRUNC != 0 {
             self.desk.set_length(number.0, 0);
         }
-        reply.opened(FileHandle(0), opened(&name));
+        reply.opened(FileHandle(0), self.opened(&name));
     }
 
     fn create(&self, _: &Request, _: INodeNo, name: &OsStr, _: u32, _: u32, flags: i32, reply: ReplyCreate) {
@@ -156,7 +166,13 @@ impl Filesystem for Shown {
             self.desk.set_length(number, 0);
             length = 0;
         }
-        reply.created(&KEPT_FOR, &attributes(number, length), Generation(0), FileHandle(0), opened(name));
+        reply.created(
+            &KEPT_FOR,
+            &attributes(number, length),
+            Generation(0),
+            FileHandle(0),
+            self.opened(name),
+        );
     }
 
     fn read(

@@ -8,8 +8,9 @@ use rotproof_block::hash::mix;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_kinds::{Extent, FileSystemKind, Kind, Plain, ReadOptions, detect, read};
 
-use super::act::{Bench, DATABASE, DatabaseActed, Ended, Sets, act};
+use super::act::{Ended, act};
 use super::desk::{FileTouch, Files, Harm, Place};
+use super::engine::{Bench, DatabaseActed, Sets};
 use crate::act::{Acted, must};
 use crate::cell::{Cell, Copies};
 use crate::effect::Effect;
@@ -34,6 +35,8 @@ pub(crate) struct Scout {
     /// Those whose first touch is a read, and those that are written; by their places in the lists.
     read_first: Vec<usize>,
     written: Vec<usize>,
+    /// What a misdirected write may damage: pages of this kind in this file.
+    victim: (Plain, &'static str),
 }
 
 /// One way to do a cell.
@@ -131,7 +134,7 @@ impl Scout {
             .collect();
         let written = written_of(&after, &acted.touches).into_iter().map(|at| at as usize);
         let written = written.filter(|&at| same.contains(&after[at])).collect();
-        Ok(Self { acted, before, after, read_first, written })
+        Ok(Self { acted, before, after, read_first, written, victim: bench.engine.victim() })
     }
 
     /// Which kinds its pieces have.
@@ -209,8 +212,8 @@ impl Scout {
             Effect::MisdirectedWrite => {
                 let other = self.victim(&place, key)?;
                 let to = other.bytes.start;
-                let words =
-                    format!("writes to what is at {at} go to the page with rows at {to} of {DATABASE}");
+                let file = &other.file;
+                let words = format!("writes to what is at {at} go to the page with rows at {to} of {file}");
                 (Harm::Misdirected(place, other), words)
             }
         })
@@ -218,7 +221,9 @@ impl Scout {
 
     /// A page with rows that a misdirected write damages.
     fn victim(&self, place: &Place, key: u64) -> Option<Place> {
-        let rows = self.before.iter().filter(|piece| piece.kind == Kind::Plain(Plain::TableLeaf));
+        let (kind, file) = self.victim;
+        let is_one = |piece: &&Piece| piece.kind == Kind::Plain(kind) && piece.place.file == file;
+        let rows = self.before.iter().filter(is_one);
         let others = rows.map(|piece| &piece.place).filter(|other| *other != place);
         others.min_by_key(|other| mix(key, other.bytes.start, 4)).cloned()
     }
