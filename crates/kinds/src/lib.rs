@@ -27,7 +27,9 @@ mod zfs;
 
 pub use kind::{Kind, Plain, Tree, words};
 pub use map::{DAMAGES_MAX, Damage, Extent, FileSystemKind, Map, Owner, Total};
-pub use postgres::{Cluster, ClusterFile, DataDirectory, Folder, read_cluster, read_cluster_file};
+pub use postgres::{
+    Cluster, ClusterFile, DataDirectory, Folder, read_cluster, read_cluster_file, read_cluster_files,
+};
 pub use source::{ReadOnlyFile, Source, beyond};
 
 use rotproof_block::{Error, ErrorKind, Result};

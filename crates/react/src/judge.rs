@@ -231,6 +231,9 @@ fn complaints(lines: Vec<&str>) -> Vec<&str> {
         "not a database",
         "not found",
         "not an lmdb",
+        "could not",
+        "fatal",
+        "panic",
     ];
     // The first says what it does in case of errors; the second that a device was found.
     let is_usual = |line: &str| has(line, &["errors=", "scanned by"]);

@@ -65,6 +65,23 @@ const LEGEND_OF_LMDB: [&str; 12] = [
     "-a), copy (mdb_copy), compact (mdb_copy -c)",
 ];
 
+/// The same for PostgreSQL.
+const LEGEND_OF_POSTGRES: [&str; 13] = [
+    "R  recovered: noticed, and everything is right, at once and later",
+    "E  the operation reported an error, or the program would not start",
+    "B  it handed out something wrong without an error",
+    "C  it crashed or hung",
+    "S  it stopped with a PANIC, which takes a server with all its sessions down",
+    "e b c s  the same, but only when the program was started anew",
+    "r  as R, but it was noticed by the program that was started anew only",
+    ".  the bad page was met and nothing came of it: not noticed, nothing wrong",
+    "-  not reached: the operation never met such a page",
+    "?  unknown: nobody could see it",
+    "columns: open, recover after a crash, select (all, by the table),",
+    "index_lookup, insert, update, delete, integrity_check (amcheck), vacuum (full);",
+    "each with a start before it, and a checkpoint behind it",
+];
+
 const SHORT: [(Operation, &str); 26] = [
     (Operation::Open, "opn"),
     (Operation::Mount, "mnt"),
@@ -177,6 +194,7 @@ pub fn table(campaign: &Campaign) -> String {
     lines.push(String::new());
     let legend = match campaign.head.subject.as_str() {
         "lmdb" => &LEGEND_OF_LMDB[..],
+        subject if subject.starts_with("postgres") => &LEGEND_OF_POSTGRES,
         subject if subject.starts_with("sqlite") => &LEGEND_OF_DATABASES,
         _ => &LEGEND,
     };

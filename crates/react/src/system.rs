@@ -26,6 +26,10 @@ pub enum Database {
     SqliteWal,
     /// LMDB.
     Lmdb,
+    /// PostgreSQL as it is made without being told otherwise.
+    Postgres,
+    /// PostgreSQL with checksums in its pages.
+    PostgresChecksums,
 }
 
 impl From<FileSystem> for System {
@@ -43,6 +47,8 @@ impl System {
             Self::Database(Database::Sqlite) => "sqlite",
             Self::Database(Database::SqliteWal) => "sqlite-wal",
             Self::Database(Database::Lmdb) => "lmdb",
+            Self::Database(Database::Postgres) => "postgres",
+            Self::Database(Database::PostgresChecksums) => "postgres-checksums",
         }
     }
 

@@ -84,8 +84,17 @@ impl Cluster {
 /// Fails with [`ErrorKind::Missing`] where there is no cluster, and with [`ErrorKind::Unsupported`] where its version, or the size of its pages, is
 /// another than what is read.
 pub fn read_cluster(folder: &dyn Folder, options: ReadOptions) -> Result<Cluster> {
+    read_cluster_files(folder, &|_| true, options)
+}
+
+/// The same of those files alone whose paths are wanted.
+pub fn read_cluster_files(
+    folder: &dyn Folder,
+    is_wanted: &dyn Fn(&str) -> bool,
+    options: ReadOptions,
+) -> Result<Cluster> {
     let known = Known::read(folder)?;
-    let files = known.paths.iter().map(|path| {
+    let files = known.paths.iter().filter(|path| is_wanted(path)).map(|path| {
         let map = known.read_file(folder, path, options)?;
         Ok(ClusterFile { path: path.clone(), map })
     });

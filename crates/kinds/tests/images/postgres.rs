@@ -94,7 +94,9 @@ impl Server {
 
     /// What the server answers, a line each row.
     pub fn sql(&self, text: &str) -> Vec<String> {
-        let arguments = ["-h", self.path(), "-U", "postgres", "-v", "ON_ERROR_STOP=1", "-qAt", "-c", text];
+        let mut arguments = vec!["-h", self.path(), "-U", "postgres", "-v", "ON_ERROR_STOP=1", "-qAt"];
+        // Each is a transaction of its own; none has the sign in a text.
+        text.split(';').for_each(|statement| arguments.extend(["-c", statement]));
         self.run("psql", &arguments).lines().map(str::to_owned).collect()
     }
 

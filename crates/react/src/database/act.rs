@@ -48,12 +48,14 @@ pub(crate) fn act(bench: &Bench, sets: &Sets, operation: Operation, harm: Option
         return Ok(Ended::Hung(format!("reading it all afterwards {}", told(halt))));
     }
     Ok(Ended::Acted(Box::new(DatabaseActed {
+        is_stopped: ran.is_stopped,
         is_crashed: ran.code.is_none(),
         during,
         words: ran.words,
         touches,
         files,
         after: answered(&looked, &allowed),
+        is_stopped_after: looked.is_stopped,
         is_crashed_after: looked.code.is_none(),
         words_after: looked.words,
     })))
@@ -98,6 +100,7 @@ mod tests {
         Ran {
             code,
             signal: code.is_none().then_some(7),
+            is_stopped: false,
             halt: None,
             answer: answer.into(),
             words: words.iter().map(|&word| word.to_owned()).collect(),

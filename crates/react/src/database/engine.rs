@@ -1,9 +1,10 @@
 //! What every database brings for its cells: how it is made, asked and looked at, by programs that are started anew each time.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use rotproof_block::{Error, ErrorKind, Result};
-use rotproof_kinds::Plain;
+use rotproof_kinds::{Map, Plain, ReadOptions, detect, read};
 
 use super::desk::{Desk, Files};
 use super::mount::Folder;
@@ -28,8 +29,18 @@ pub(crate) trait Engine: Send + Sync {
     fn is_passing(&self, name: &str) -> bool;
     /// Whether a file is read through a shared mapping, for which the kernel must keep its pages.
     fn is_mapped(&self, name: &str) -> bool;
-    /// Pages with rows, and the file that has them: what a misdirected write damages.
-    fn victim(&self) -> (Plain, &'static str);
+    /// Whose the files are, by user and group: who is not root needs its own.
+    fn user(&self) -> (u32, u32) {
+        (0, 0)
+    }
+    /// Pages with rows: what a misdirected write damages.
+    fn victim(&self) -> Plain;
+    /// What files are made of, as far as they are among those that were touched.
+    fn maps(&self, files: &Files, touched: &HashSet<&str>) -> Result<Vec<(String, Map)>> {
+        let known =
+            files.iter().filter(|(name, bytes)| touched.contains(name.as_str()) && detect(*bytes).is_some());
+        known.map(|(name, bytes)| Ok((name.clone(), read(bytes, ReadOptions::default())?))).collect()
+    }
 }
 
 /// Where a program works on files, and what it must find there.
@@ -85,12 +96,14 @@ pub(crate) fn succeeded(ran: Ran) -> Result<String> {
 /// What an operation led to.
 pub(crate) struct DatabaseActed {
     pub(crate) during: Look,
+    pub(crate) is_stopped: bool,
     pub(crate) is_crashed: bool,
     pub(crate) words: Vec<String>,
     pub(crate) touches: Vec<super::desk::FileTouch>,
     /// What the files hold right after it, and what those held that ended meanwhile.
     pub(crate) files: Files,
     pub(crate) after: Look,
+    pub(crate) is_stopped_after: bool,
     pub(crate) is_crashed_after: bool,
     pub(crate) words_after: Vec<String>,
 }

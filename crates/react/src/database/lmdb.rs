@@ -13,7 +13,7 @@ use rotproof_kinds::Plain;
 use super::desk::{Files, Place};
 use super::engine::{Bench, Engine, Sets, succeeded};
 use super::program::{self, Ran, missing};
-use super::rows::{Rows, Step, body, changes, first_half, latest, name, second_half, some_again};
+use super::rows::{LOOKED_UP, Rows, Step, body, changes, first_half, latest, name, second_half, some_again};
 use crate::operation::Operation;
 
 const PACKAGE: &str = "lmdb-utils";
@@ -24,9 +24,6 @@ const COPY: &str = "copy.mdb";
 const NAME: &str = "item";
 /// The two metas.
 const METAS_BYTES: u64 = 2 * 4096;
-
-/// Keys that are looked up.
-const LOOKED_UP: [u64; 6] = [2, 99, 175, 222, 390, 599];
 
 /// See the head of the module.
 pub(crate) struct Lmdb;
@@ -190,8 +187,8 @@ impl Engine for Lmdb {
         true
     }
 
-    fn victim(&self) -> (Plain, &'static str) {
-        (Plain::LmdbLeaf, DATABASE)
+    fn victim(&self) -> Plain {
+        Plain::LmdbLeaf
     }
 }
 

@@ -1,7 +1,7 @@
-//! Databases: how SQLite and LMDB react when a page, a record of a journal or a frame of a log is bad.
+//! Databases: how SQLite, LMDB and PostgreSQL react when a page, a record of a journal or a frame of a log is bad.
 //!
 //! [`desk`] are files in memory with one thing wrong, [`mod@mount`] shows them to programs, which are not changed and are
-//! started anew for every question; [`rows`] is what must be stored. What a database brings is an [`engine::Engine`]: [`sqlite`], [`lmdb`].
+//! started anew for every question; [`rows`] is what must be stored. What a database brings is an [`engine::Engine`]: [`sqlite`], [`lmdb`], [`postgres`].
 //! [`scout`] finds what an operation meets, [`mod@act`] does a cell.
 
 mod act;
@@ -9,6 +9,7 @@ mod desk;
 mod engine;
 mod lmdb;
 mod mount;
+mod postgres;
 mod program;
 mod rows;
 mod scout;
@@ -40,6 +41,7 @@ pub(crate) fn version(kind: Database) -> Result<String> {
     match kind {
         Database::Sqlite | Database::SqliteWal => sqlite::version(),
         Database::Lmdb => lmdb::version(),
+        Database::Postgres | Database::PostgresChecksums => postgres::version(),
     }
 }
 
@@ -48,6 +50,8 @@ fn engine(kind: Database) -> &'static dyn Engine {
         Database::Sqlite => &sqlite::Sqlite { is_wal: false },
         Database::SqliteWal => &sqlite::Sqlite { is_wal: true },
         Database::Lmdb => &lmdb::Lmdb,
+        Database::Postgres => &postgres::Postgres { has_checksums: false },
+        Database::PostgresChecksums => &postgres::Postgres { has_checksums: true },
     }
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct Ran {
     /// Exit code; `None` if a signal ended it.
     pub(crate) code: Option<i32>,
     pub(crate) signal: Option<i32>,
+    /// It has said itself that it cannot go on.
+    pub(crate) is_stopped: bool,
     /// It would not have ended.
     pub(crate) halt: Option<Halt>,
     pub(crate) answer: String,
@@ -46,7 +48,18 @@ pub(crate) fn missing(program: &str, package: &str) -> impl FnOnce(std::io::Erro
 }
 
 /// Runs a program of `package` on a file to its end, with this as its input.
-pub(crate) fn run(mut command: Command, package: &str, file: &Path, input: &str) -> Result<Ran> {
+pub(crate) fn run(command: Command, package: &str, file: &Path, input: &str) -> Result<Ran> {
+    run_within(command, package, file, input, SCRIPT_MAX)
+}
+
+/// The same, for so long at most.
+pub(crate) fn run_within(
+    mut command: Command,
+    package: &str,
+    file: &Path,
+    input: &str,
+    time_max: Duration,
+) -> Result<Ran> {
     let program = command.get_program().to_string_lossy().into_owned();
     let doing = || format!("running {program}");
     // In files, so that long texts block nobody.
@@ -66,7 +79,7 @@ pub(crate) fn run(mut command: Command, package: &str, file: &Path, input: &str)
         });
     }
     let mut child = command.spawn().map_err(missing(&program, package))?;
-    let (status, is_late) = wait(&mut child, &program)?;
+    let (status, is_late) = wait(&mut child, &program, time_max)?;
     let bytes = |of: &mut std::fs::File| -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         of.seek(SeekFrom::Start(0)).and_then(|_| of.read_to_end(&mut bytes)).doing(doing)?;
@@ -82,12 +95,12 @@ pub(crate) fn run(mut command: Command, package: &str, file: &Path, input: &str)
         _ => None,
     };
     let answer = if halt.is_some() { String::new() } else { text(bytes(&mut answer)?) };
-    Ok(Ran { code: status.code(), signal: status.signal(), halt, answer, words })
+    Ok(Ran { code: status.code(), signal: status.signal(), is_stopped: false, halt, answer, words })
 }
 
-fn wait(child: &mut Child, program: &str) -> Result<(ExitStatus, bool)> {
+fn wait(child: &mut Child, program: &str, time_max: Duration) -> Result<(ExitStatus, bool)> {
     let doing = || format!("waiting for {program}");
-    let deadline = Instant::now() + SCRIPT_MAX;
+    let deadline = Instant::now() + time_max;
     loop {
         match child.try_wait().doing(doing)? {
             Some(status) => return Ok((status, false)),

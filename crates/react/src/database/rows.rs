@@ -22,6 +22,9 @@ pub(crate) struct Rows(BTreeMap<u64, u64>);
 /// Rows whose content takes several pages.
 const LONG_EVERY: u64 = 25;
 const LONG_BYTES: usize = 9000;
+/// Rows that are looked up.
+pub(crate) const LOOKED_UP: [u64; 6] = [2, 99, 175, 222, 390, 599];
+
 /// Rows before an operation adds some.
 const ROWS: u64 = 600;
 
@@ -108,6 +111,23 @@ impl Rows {
     /// The numbers of all rows.
     pub(crate) fn ids(&self) -> impl Iterator<Item = u64> + '_ {
         self.0.keys().copied()
+    }
+
+    /// These rows, as far as they are there, a line each.
+    pub(crate) fn lines<'a>(
+        &'a self,
+        ids: impl IntoIterator<Item = u64> + 'a,
+    ) -> impl Iterator<Item = String> + 'a {
+        let line = |(id, version)| format!("{id}|{}|{}\n", name(id, version), body(id, version));
+        ids.into_iter().filter_map(|id| self.get(id)).map(line)
+    }
+
+    /// All rows in the order of their numbers, then all names in theirs.
+    pub(crate) fn both_ways(&self) -> String {
+        let mut names: Vec<String> =
+            self.each().map(|(id, version)| format!("{}|{id}\n", name(id, version))).collect();
+        names.sort_unstable();
+        self.lines(self.ids()).chain(names).collect()
     }
 
     pub(crate) fn count(&self) -> usize {

@@ -12,7 +12,7 @@ use rotproof_kinds::Plain;
 use super::desk::Files;
 use super::engine::{Bench, Engine, Sets, succeeded};
 use super::program::{self, Ran, missing};
-use super::rows::{Rows, Step, body, changes, first_half, latest, name, second_half, some_again};
+use super::rows::{LOOKED_UP, Rows, Step, body, changes, first_half, latest, name, second_half, some_again};
 use crate::operation::Operation;
 
 const PACKAGE: &str = "sqlite3";
@@ -33,9 +33,6 @@ const CUT_OFF: &str =
 const LOOK: &str = "SELECT id, name, body FROM item NOT INDEXED ORDER BY id;
 SELECT name, id FROM item INDEXED BY item_name ORDER BY name;
 ";
-
-/// Rows that are looked for by their names.
-const LOOKED_UP: [u64; 6] = [2, 99, 175, 222, 390, 599];
 
 /// With one of its two kinds of journal.
 pub(crate) struct Sqlite {
@@ -86,11 +83,6 @@ fn statement(step: Step) -> String {
 /// One transaction.
 fn transaction(steps: &[Step]) -> String {
     format!("BEGIN;\n{}COMMIT;\n", steps.iter().copied().map(statement).collect::<String>())
-}
-
-fn lines<'a>(rows: &'a Rows, ids: impl IntoIterator<Item = u64> + 'a) -> impl Iterator<Item = String> + 'a {
-    let row = |(id, version)| format!("{id}|{}|{}\n", name(id, version), body(id, version));
-    ids.into_iter().filter_map(|id| rows.get(id)).map(row)
 }
 
 impl Sqlite {
@@ -204,8 +196,8 @@ impl Engine for Sqlite {
         match operation {
             Operation::Open => "item\nitem_name\n".into(),
             Operation::Recover => format!("{}\n", rows.count()),
-            Operation::Select => lines(rows, rows.ids()).collect(),
-            Operation::IndexLookup => lines(rows, LOOKED_UP).collect(),
+            Operation::Select => rows.lines(rows.ids()).collect(),
+            Operation::IndexLookup => rows.lines(LOOKED_UP).collect(),
             Operation::IntegrityCheck => "ok\n".into(),
             Operation::Checkpoint => "0|0|0\n".into(),
             _ => String::new(),
@@ -216,12 +208,8 @@ impl Engine for Sqlite {
         self.run(bench, LOOK)
     }
 
-    /// All rows by the table, then all by the index.
     fn all(&self, rows: &Rows) -> String {
-        let mut names: Vec<String> =
-            rows.each().map(|(id, version)| format!("{}|{id}\n", name(id, version))).collect();
-        names.sort_unstable();
-        lines(rows, rows.ids()).chain(names).collect()
+        rows.both_ways()
     }
 
     fn is_passing(&self, name: &str) -> bool {
@@ -232,8 +220,8 @@ impl Engine for Sqlite {
         name.ends_with("-shm")
     }
 
-    fn victim(&self) -> (Plain, &'static str) {
-        (Plain::TableLeaf, DATABASE)
+    fn victim(&self) -> Plain {
+        Plain::TableLeaf
     }
 }
 
@@ -247,7 +235,7 @@ mod tests {
         let mut rows = Rows::default();
         rows.apply(&first_half());
         rows.apply(&second_half());
-        assert_eq!(lines(&rows, LOOKED_UP).count(), LOOKED_UP.len());
+        assert_eq!(rows.lines(LOOKED_UP).count(), LOOKED_UP.len());
         assert_eq!(sqlite.script(Operation::IndexLookup, &rows).lines().count(), LOOKED_UP.len());
         for operation in [Operation::Insert, Operation::Update, Operation::Delete] {
             let mut changed = rows.clone();
