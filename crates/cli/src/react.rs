@@ -29,7 +29,7 @@ started anew reads every row. What was begun in a folder goes on
 where it stood. Needs root. Nothing of yours is written to. docs/reactions.md
 says what the letters mean.")]
 pub struct ReactArgs {
-    /// ext4, xfs, btrfs, zfs, sqlite or sqlite-wal
+    /// ext4, xfs, btrfs, zfs, sqlite, sqlite-wal, lmdb, postgres or postgres-checksums
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     pub subject: ReactSubject,
 
@@ -85,6 +85,12 @@ pub enum ReactSubject {
     Sqlite,
     /// SQLite with a write-ahead log.
     SqliteWal,
+    /// LMDB.
+    Lmdb,
+    /// PostgreSQL without checksums in its pages.
+    Postgres,
+    /// PostgreSQL with checksums.
+    PostgresChecksums,
 }
 
 impl ReactSubject {
@@ -96,6 +102,9 @@ impl ReactSubject {
             Self::Zfs => System::Zfs,
             Self::Sqlite => System::Database(Database::Sqlite),
             Self::SqliteWal => System::Database(Database::SqliteWal),
+            Self::Lmdb => System::Database(Database::Lmdb),
+            Self::Postgres => System::Database(Database::Postgres),
+            Self::PostgresChecksums => System::Database(Database::PostgresChecksums),
         }
     }
 }

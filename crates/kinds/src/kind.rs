@@ -115,6 +115,45 @@ plain_kinds! {
     FreeTreeBranch "free_tree_branch" "lmdb: where the lists of free pages lie",
     FreeTreeLeaf "free_tree_leaf" "lmdb: lists of free pages, by the transactions that freed them",
     FreeTreeOverflow "free_tree_pages" "lmdb: a list of free pages that is too long for its leaf",
+    PgControl "control_file" "postgresql: what the cluster is, and from where its log is replayed",
+    PgVersion "version_file" "postgresql: the version that a folder is of",
+    PgRelationMap "relation_map" "postgresql: which files the first catalogs have",
+    PgCatalog "catalog_page" "postgresql: rows of the catalog",
+    PgCatalogIndex "catalog_index_page" "postgresql: indexes of the catalog",
+    PgHeap "heap_page" "postgresql: rows of a table",
+    PgToast "toast_page" "postgresql: pieces of values that are too long for their row",
+    PgSequence "sequence_page" "postgresql: a sequence",
+    PgFreeSpaceMap "fsm_page" "postgresql: how much room pages of a relation have",
+    PgVisibilityMap "vm_page" "postgresql: of which pages of a table everybody sees all rows",
+    BtreeMeta "btree_meta" "postgresql: where a B-tree begins",
+    BtreeRoot "btree_root" "postgresql: the root of a B-tree, if it is no leaf",
+    BtreeInternal "btree_internal" "postgresql: where entries of a B-tree lie, between root and leaves",
+    BtreeLeaf "btree_leaf" "postgresql: entries of a B-tree",
+    HashMeta "hash_meta" "postgresql: what a hash index is made of",
+    HashBucket "hash_bucket" "postgresql: the first page of a bucket of a hash index",
+    HashOverflow "hash_overflow" "postgresql: a further page of a bucket",
+    HashBitmap "hash_bitmap" "postgresql: which further pages of a hash index are in use",
+    GistInternal "gist_internal" "postgresql: where entries of a GiST index lie",
+    GistLeaf "gist_leaf" "postgresql: entries of a GiST index",
+    GinMeta "gin_meta" "postgresql: what a GIN index is made of",
+    GinInternal "gin_internal" "postgresql: where keys of a GIN index lie",
+    GinLeaf "gin_leaf" "postgresql: keys of a GIN index, with short lists of rows",
+    GinPostingInternal "gin_posting_internal" "postgresql: where the long list of rows of a key lies",
+    GinPostingLeaf "gin_posting_leaf" "postgresql: a long list of rows of a key",
+    GinPending "gin_pending" "postgresql: what is not yet among the keys of a GIN index",
+    SpgistMeta "spgist_meta" "postgresql: what an SP-GiST index is made of",
+    SpgistInner "spgist_inner" "postgresql: where entries of an SP-GiST index lie",
+    SpgistLeaf "spgist_leaf" "postgresql: entries of an SP-GiST index",
+    BrinMeta "brin_meta" "postgresql: what a BRIN index is made of",
+    BrinRevmap "brin_revmap" "postgresql: where the summaries of ranges lie",
+    BrinRegular "brin_regular" "postgresql: summaries of ranges of a table",
+    OtherIndex "other_index_page" "postgresql: an index of an extension",
+    PgWal "wal_page" "postgresql: write-ahead log since the last checkpoint",
+    PgWalDone "wal_done" "postgresql: log that is over, or set aside for what comes",
+    PgTransactions "transaction_status" "postgresql: which transactions have ended well",
+    PgMultixact "multixact" "postgresql: who shares the lock of a row",
+    PgOtherPages "other_slru" "postgresql: subtransactions, times of commits, notifications",
+    PgOther "other_file" "postgresql: settings, statistics and whatever else is no page",
     Directory "directory" "names of a directory",
     Xattr "xattr" "extended attributes",
     Symlink "symlink" "where a symbolic link points",
@@ -238,8 +277,8 @@ impl Kind {
     /// Whether the file system keeps it for itself: all but what users have stored, and what is not in use.
     pub fn is_metadata(self) -> bool {
         use Plain::{
-            BadBlocks, CopyOnWrite, Data, Free, FreelistLeaf, LmdbLeaf, LmdbOverflow, Overflow, TableLeaf,
-            Unknown, Unused,
+            BadBlocks, CopyOnWrite, Data, Free, FreelistLeaf, LmdbLeaf, LmdbOverflow, Overflow, PgHeap,
+            PgOther, PgToast, TableLeaf, Unknown, Unused,
         };
         !matches!(
             self,
@@ -254,6 +293,9 @@ impl Kind {
                     | FreelistLeaf
                     | LmdbLeaf
                     | LmdbOverflow
+                    | PgHeap
+                    | PgToast
+                    | PgOther
             )
         )
     }

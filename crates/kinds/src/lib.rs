@@ -1,10 +1,12 @@
 //! What every block of a file system is, or every page of a database: [`read`] looks at a device or an image with ext4, xfs,
-//! btrfs or ZFS, or at a file of SQLite or LMDB, and gives a [`Map`] that covers every byte once.
+//! btrfs or ZFS, or at a file of SQLite or LMDB, and gives a [`Map`] that covers every byte once. [`read_cluster`] does so with every file of a
+//! data directory of PostgreSQL.
 //!
 //! The readers are our own, over a [`Source`] that can only be read. What they meet may be damaged: every number is
 //! checked against the device before it is believed, every structure is visited once, and what cannot be read is
 //! [`Plain::Unknown`] and told among the damages. They trust structures by their magic numbers and places, not by their
-//! checksums, but for ZFS, where a checksum says which copy is good, and the journals of SQLite, where sums say how far they count. Layouts: `fs/ext4/ext4.h`, `include/linux/jbd2.h`, `fs/xfs/libxfs/xfs_format.h` and
+//! checksums, but for ZFS, where a checksum says which copy is good, the journals of SQLite, where sums say how far they count, and PostgreSQL, where a
+//! wrong sum is damage. Layouts: `fs/ext4/ext4.h`, `include/linux/jbd2.h`, `fs/xfs/libxfs/xfs_format.h` and
 //! `include/uapi/linux/btrfs_tree.h` of Linux 6.12; *ZFS On-Disk Specification* (Sun, 2006); *Database File Format* (SQLite);
 //! `mdb.c` of LMDB 0.9.
 //!
@@ -16,6 +18,7 @@ mod ext4;
 mod kind;
 mod lmdb;
 mod map;
+mod postgres;
 mod reader;
 mod source;
 mod sqlite;
@@ -24,6 +27,9 @@ mod zfs;
 
 pub use kind::{Kind, Plain, Tree, words};
 pub use map::{DAMAGES_MAX, Damage, Extent, FileSystemKind, Map, Owner, Total};
+pub use postgres::{
+    Cluster, ClusterFile, DataDirectory, Folder, read_cluster, read_cluster_file, read_cluster_files,
+};
 pub use source::{ReadOnlyFile, Source, beyond};
 
 use rotproof_block::{Error, ErrorKind, Result};
@@ -80,7 +86,8 @@ pub fn read(source: &dyn Source, options: ReadOptions) -> Result<Map> {
         Some(FileSystemKind::SqliteJournal) => sqlite::read_journal(source),
         Some(FileSystemKind::SqliteWal) => sqlite::read_wal(source),
         Some(FileSystemKind::Lmdb) => lmdb::read(source, options),
-        None => Err(Error::new(
+        // Its files are told from each other by their names.
+        Some(FileSystemKind::Postgres) | None => Err(Error::new(
             ErrorKind::Missing,
             "there is no ext4, xfs, btrfs or ZFS, and no file of SQLite or LMDB; if there should be one, its first super block or its header is damaged",
         )),

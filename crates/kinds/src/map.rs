@@ -30,6 +30,9 @@ pub enum FileSystemKind {
     SqliteWal,
     /// The data of an environment of LMDB.
     Lmdb,
+    /// A file of a cluster of PostgreSQL.
+    #[serde(rename = "postgresql")]
+    Postgres,
 }
 
 impl FileSystemKind {
@@ -44,6 +47,7 @@ impl FileSystemKind {
             FileSystemKind::SqliteJournal => "sqlite-journal",
             FileSystemKind::SqliteWal => "sqlite-wal",
             FileSystemKind::Lmdb => "lmdb",
+            FileSystemKind::Postgres => "postgresql",
         }
     }
 }
@@ -55,7 +59,8 @@ pub struct Owner {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inode: Option<u64>,
     /// On btrfs the number of the tree: of a file, that of its subvolume. On ZFS the number of the dataset, which goes without saying of
-    /// the first; 0 of what the pool keeps for itself. In a database the root page of the b-tree.
+    /// the first; 0 of what the pool keeps for itself. In a database the root page of the b-tree; in PostgreSQL the number of the relation's
+    /// file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tree: Option<u64>,
 }

@@ -16,6 +16,16 @@ pub trait Source {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()>;
 }
 
+impl<T: Source + ?Sized> Source for &T {
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        (**self).read_at(offset, into)
+    }
+}
+
 impl Source for Vec<u8> {
     fn size(&self) -> u64 {
         self.len() as u64

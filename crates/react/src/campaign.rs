@@ -21,7 +21,7 @@ use crate::database::{self, DatabaseCells};
 use crate::effect::Effect;
 use crate::file_system::FileSystemCells;
 use crate::operation::Operation;
-use crate::system::{Database, System};
+use crate::system::System;
 use crate::worker::too_many;
 
 /// What to do.
@@ -94,7 +94,7 @@ pub fn react(
         subject: options.system.name().into(),
         seed: options.seed,
         kernel: match options.system {
-            System::Database(_) => database::version()?,
+            System::Database(kind) => database::version(kind)?,
             System::Kernel(_) | System::Zfs => kernel()?,
         },
         device_bytes: options.system.device_bytes(),
@@ -104,10 +104,7 @@ pub fn react(
         |operation: &Operation| options.operations.is_empty() || options.operations.contains(operation);
     let operations: Vec<Operation> = options.system.operations().into_iter().filter(wanted).collect();
     let all: Box<dyn Cells> = match options.system {
-        System::Database(kind) => {
-            let is_wal = kind == Database::SqliteWal;
-            Box::new(DatabaseCells::new(run, is_wal, &operations, options.seed, cancel)?)
-        }
+        System::Database(kind) => Box::new(DatabaseCells::new(run, kind, &operations, options.seed, cancel)?),
         System::Kernel(_) | System::Zfs => {
             Box::new(FileSystemCells::new(run, options.system, &operations, options.seed, cancel)?)
         }

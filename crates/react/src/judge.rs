@@ -229,6 +229,11 @@ fn complaints(lines: Vec<&str>) -> Vec<&str> {
         "bug",
         "malformed",
         "not a database",
+        "not found",
+        "not an lmdb",
+        "could not",
+        "fatal",
+        "panic",
     ];
     // The first says what it does in case of errors; the second that a device was found.
     let is_usual = |line: &str| has(line, &["errors=", "scanned by"]);
@@ -237,7 +242,9 @@ fn complaints(lines: Vec<&str>) -> Vec<&str> {
 
 /// How it was noticed, by the words that were used. The device's own error comes first, as the rest follows from it.
 fn how(effect: Effect, is_evident: bool, words: &str) -> Noticed {
-    const OF_DEVICE: [&str; 8] = [
+    const OF_DEVICE: [&str; 9] = [
+        // What a system call is told of a mapping that cannot be read.
+        "bad address",
         "i/o error",
         "input/output error",
         "read error",
@@ -271,6 +278,8 @@ fn how(effect: Effect, is_evident: bool, words: &str) -> Noticed {
             "unmount and run",
             "malformed",
             "not a database",
+            "page not found",
+            "not an lmdb",
             "integrity_check",
         ],
     ) {

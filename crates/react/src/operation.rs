@@ -54,6 +54,14 @@ pub enum Operation {
     Vacuum,
     /// Moving what is in the write-ahead log into the database.
     Checkpoint,
+    /// Looking keys up, and leaving what is there as it is.
+    Get,
+    /// Counting what an environment has of pages and keys.
+    Stat,
+    /// Copying an environment page by page.
+    Copy,
+    /// Copying what an environment has in use.
+    Compact,
 }
 
 /// A file in one piece.
@@ -135,7 +143,7 @@ impl Operation {
         Operation::Fsck,
     ];
 
-    /// Those on databases, in the order of the table; the last is there with a write-ahead log only.
+    /// Those on SQLite, in the order of the table; the last is there with a write-ahead log only.
     pub const DATABASE: [Operation; 10] = [
         Operation::Open,
         Operation::Recover,
@@ -149,10 +157,24 @@ impl Operation {
         Operation::Checkpoint,
     ];
 
+    /// Those on LMDB, in the order of the table.
+    pub const LMDB: [Operation; 9] = [
+        Operation::Open,
+        Operation::Recover,
+        Operation::Select,
+        Operation::Get,
+        Operation::Insert,
+        Operation::Update,
+        Operation::Stat,
+        Operation::Copy,
+        Operation::Compact,
+    ];
+
     /// All that there are.
     pub fn all() -> impl Iterator<Item = Operation> {
         let others = Self::DATABASE.into_iter().filter(|operation| *operation != Operation::Recover);
-        Self::FILE_SYSTEM.into_iter().chain(others)
+        let of_lmdb = Self::LMDB.into_iter().filter(|operation| !Self::DATABASE.contains(operation));
+        Self::FILE_SYSTEM.into_iter().chain(others).chain(of_lmdb)
     }
 
     /// Its word.
@@ -180,6 +202,10 @@ impl Operation {
             Operation::IntegrityCheck => "integrity_check",
             Operation::Vacuum => "vacuum",
             Operation::Checkpoint => "checkpoint",
+            Operation::Get => "get",
+            Operation::Stat => "stat",
+            Operation::Copy => "copy",
+            Operation::Compact => "compact",
         }
     }
 

@@ -49,7 +49,40 @@ const LEGEND_OF_DATABASES: [&str; 12] = [
     "a piece is a page, a record or header of the journal, a frame of the log",
 ];
 
-const SHORT: [(Operation, &str); 22] = [
+/// The same for LMDB.
+const LEGEND_OF_LMDB: [&str; 12] = [
+    "R  recovered: noticed, and everything is right, at once and later",
+    "E  the operation reported an error",
+    "B  it handed out something wrong without an error",
+    "C  it crashed or hung",
+    "e b c  the same, but only when a program was started anew",
+    "r  as R, but it was noticed by the program that was started anew only",
+    ".  the bad page was met and nothing came of it: not noticed, nothing wrong",
+    "-  not reached: the operation never met such a page",
+    "?  unknown: nobody could see it",
+    "columns: open (mdb_dump -l), recover after a crash (mdb_stat), select (all, by",
+    "mdb_dump), get (mdb_load -N), insert, update (mdb_load), stat (mdb_stat -e -f",
+    "-a), copy (mdb_copy), compact (mdb_copy -c)",
+];
+
+/// The same for PostgreSQL.
+const LEGEND_OF_POSTGRES: [&str; 13] = [
+    "R  recovered: noticed, and everything is right, at once and later",
+    "E  the operation reported an error, or the program would not start",
+    "B  it handed out something wrong without an error",
+    "C  it crashed or hung",
+    "S  it stopped with a PANIC, which takes a server with all its sessions down",
+    "e b c s  the same, but only when the program was started anew",
+    "r  as R, but it was noticed by the program that was started anew only",
+    ".  the bad page was met and nothing came of it: not noticed, nothing wrong",
+    "-  not reached: the operation never met such a page",
+    "?  unknown: nobody could see it",
+    "columns: open, recover after a crash, select (all, by the table),",
+    "index_lookup, insert, update, delete, integrity_check (amcheck), vacuum (full);",
+    "each with a start before it, and a checkpoint behind it",
+];
+
+const SHORT: [(Operation, &str); 26] = [
     (Operation::Open, "opn"),
     (Operation::Mount, "mnt"),
     (Operation::Recover, "rec"),
@@ -65,6 +98,7 @@ const SHORT: [(Operation, &str); 22] = [
     (Operation::Umount, "umt"),
     (Operation::Fsck, "fck"),
     (Operation::Select, "sel"),
+    (Operation::Get, "get"),
     (Operation::IndexLookup, "idx"),
     (Operation::Insert, "ins"),
     (Operation::Update, "upd"),
@@ -72,6 +106,9 @@ const SHORT: [(Operation, &str); 22] = [
     (Operation::IntegrityCheck, "chk"),
     (Operation::Vacuum, "vac"),
     (Operation::Checkpoint, "ckp"),
+    (Operation::Stat, "sta"),
+    (Operation::Copy, "cpy"),
+    (Operation::Compact, "cmp"),
 ];
 
 /// The columns: operations of which there are cells.
@@ -155,8 +192,12 @@ pub fn table(campaign: &Campaign) -> String {
     lines.push(String::new());
     lines.push(summary(campaign));
     lines.push(String::new());
-    let is_database = campaign.head.subject.starts_with("sqlite");
-    let legend = if is_database { &LEGEND_OF_DATABASES[..] } else { &LEGEND };
+    let legend = match campaign.head.subject.as_str() {
+        "lmdb" => &LEGEND_OF_LMDB[..],
+        subject if subject.starts_with("postgres") => &LEGEND_OF_POSTGRES,
+        subject if subject.starts_with("sqlite") => &LEGEND_OF_DATABASES,
+        _ => &LEGEND,
+    };
     lines.extend(legend.iter().map(|&line| line.to_owned()));
     lines.join("\n")
 }

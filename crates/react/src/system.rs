@@ -24,6 +24,12 @@ pub enum Database {
     Sqlite,
     /// SQLite with a write-ahead log.
     SqliteWal,
+    /// LMDB.
+    Lmdb,
+    /// PostgreSQL as it is made without being told otherwise.
+    Postgres,
+    /// PostgreSQL with checksums in its pages.
+    PostgresChecksums,
 }
 
 impl From<FileSystem> for System {
@@ -40,6 +46,9 @@ impl System {
             Self::Zfs => "zfs",
             Self::Database(Database::Sqlite) => "sqlite",
             Self::Database(Database::SqliteWal) => "sqlite-wal",
+            Self::Database(Database::Lmdb) => "lmdb",
+            Self::Database(Database::Postgres) => "postgres",
+            Self::Database(Database::PostgresChecksums) => "postgres-checksums",
         }
     }
 
@@ -57,6 +66,7 @@ impl System {
     pub fn operations(self) -> Vec<Operation> {
         match self {
             Self::Kernel(_) | Self::Zfs => Operation::FILE_SYSTEM.to_vec(),
+            Self::Database(Database::Lmdb) => Operation::LMDB.to_vec(),
             Self::Database(kind) => {
                 let all = Operation::DATABASE.into_iter();
                 let has_log = kind == Database::SqliteWal;

@@ -167,6 +167,59 @@ fn what_is_known_of_sqlites_write_ahead_log_is_found() {
     assert!(campaign.cells.iter().any(|done| done.cell.operation == Operation::Checkpoint));
 }
 
+/// LMDB has no checksums, and reads through a mapping: what cannot be read ends the program.
+#[test]
+fn what_is_known_of_lmdb_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = CampaignOptions {
+        kinds: ["meta_page", "value_pages", "leaf_page"].map(str::to_owned).to_vec(),
+        effects: vec![Effect::Flip, Effect::Noise, Effect::ReadError, Effect::WriteError],
+        operations: vec![Operation::Open, Operation::Select, Operation::Update, Operation::Copy],
+        ..options(System::Database(Database::Lmdb), folder.path())
+    };
+    let campaign = done(&options);
+    for (name, expected) in [
+        ("value_pages/one/flip/select", "B"),
+        ("value_pages/one/flip/copy", "B"),
+        ("value_pages/one/flip/open", "-"),
+        ("value_pages/one/read_error/select", "C"),
+        ("value_pages/one/read_error/copy", "E"),
+        ("meta_page/one/noise/open", "E"),
+        ("meta_page/one/read_error/open", "E"),
+        ("leaf_page/one/write_error/update", "E"),
+    ] {
+        let done = cell(&campaign, name);
+        assert_eq!(done.letters(), expected, "{done:?}");
+    }
+    assert_eq!(campaign.cells.len(), 3 * 4 * 4);
+    let text = table(&campaign);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+/// With checksums PostgreSQL notices what has rotted in a page, and without them it hands it out; a page of zeros is a new one to both.
+#[test]
+fn what_is_known_of_postgresql_is_found() {
+    for (database, flipped) in [(Database::Postgres, "B"), (Database::PostgresChecksums, "E")] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = CampaignOptions {
+            kinds: ["heap_page", "control_file"].map(str::to_owned).to_vec(),
+            effects: vec![Effect::Flip, Effect::Zeros],
+            operations: vec![Operation::Open, Operation::Select],
+            ..options(System::Database(database), folder.path())
+        };
+        let campaign = done(&options);
+        for (name, expected) in [
+            ("heap_page/one/flip/select", flipped),
+            ("heap_page/one/zeros/select", "B"),
+            ("heap_page/one/flip/open", "-"),
+            ("control_file/one/flip/open", "E"),
+        ] {
+            let done = cell(&campaign, name);
+            assert_eq!(done.letters(), expected, "{done:?}");
+        }
+    }
+}
+
 #[test]
 fn ten_cells_of_the_seed_are_seen_written_down_and_not_done_twice() {
     for (kind, count) in [(FileSystem::Ext4, 4), (FileSystem::Xfs, 3), (FileSystem::Btrfs, 3)] {

@@ -19,6 +19,7 @@ pub mod mutate;
 pub mod nbd_client;
 pub mod nbd_server;
 pub mod path_file;
+pub mod postgres;
 pub mod probe_lines;
 pub mod recording;
 pub mod table;
@@ -40,7 +41,7 @@ pub struct FuzzTarget {
 }
 
 /// All of them.
-pub const TARGETS: [FuzzTarget; 32] = [
+pub const TARGETS: [FuzzTarget; 33] = [
     FuzzTarget { name: "fault_rule", check: fault_rule::check, seeds: fault_rule::seeds },
     FuzzTarget { name: "trial_file", check: trial_file::check, seeds: trial_file::seeds },
     FuzzTarget { name: "fuse_request", check: fuse_request::check, seeds: fuse_request::seeds },
@@ -73,4 +74,5 @@ pub const TARGETS: [FuzzTarget; 32] = [
     FuzzTarget { name: "volume_parts", check: volume_parts::check, seeds: volume_parts::seeds },
     FuzzTarget { name: "guard_format", check: guard_format::check, seeds: guard_format::seeds },
     FuzzTarget { name: "kinds", check: kinds::check, seeds: kinds::seeds },
+    FuzzTarget { name: "postgres", check: postgres::check, seeds: postgres::seeds },
 ];

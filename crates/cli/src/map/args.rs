@@ -9,11 +9,13 @@ use rotproof_spec::Bytes;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 It reads ext4, xfs, btrfs and ZFS, databases of SQLite, their journals and
-their write-ahead logs, and never writes. What a mounted file system has in
-memory alone is not seen; run `sync` first, and prefer one at rest.")]
+their write-ahead logs, the data of LMDB, and the data directory of PostgreSQL
+15, of which it verifies checksums; it never writes. What a mounted file system
+or a running server has in memory alone is not seen; run `sync` first, and
+prefer one at rest.")]
 pub struct MapArgs {
-    /// A block device or an image with a file system, or a file of SQLite
-    #[arg(value_name = "DEVICE|IMAGE")]
+    /// A block device, an image, a file of a database, or a data directory
+    #[arg(value_name = "DEVICE|IMAGE|DIR")]
     pub device: PathBuf,
 
     /// What this block is, from 0; page 1 of a database is block 0

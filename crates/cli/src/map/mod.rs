@@ -1,13 +1,18 @@
 //! `rotproof map`: what every block of a file system is, or every page of a database.
 
 mod args;
+mod cluster;
 mod picture;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind};
-use rotproof_kinds::{Extent, FileSystemKind, Kind, Map, ReadOnlyFile, ReadOptions, detect, read, words};
+use rotproof_kinds::{
+    DataDirectory, Extent, FileSystemKind, Kind, Map, ReadOnlyFile, ReadOptions, Total, detect, read,
+    read_cluster_file, words,
+};
 use serde_json::{Value, json};
 
 pub use args::MapArgs;
@@ -27,7 +32,16 @@ pub fn map(args: &MapArgs, output: Output) -> Result<Exit, CommandError> {
     let wanted = args.kind.as_deref().map(wanted_kind).transpose()?;
     let drawing = args.picture.as_deref().map(Drawing::of).transpose()?;
     let mounted_at = mounted_at(&args.device)?;
-    let map = read_map(&args.device)?;
+    let cluster = DataDirectory::around(&args.device);
+    let map = match &cluster {
+        Some((directory, None)) => {
+            cluster::show(directory, args, drawing, output)?;
+            return Ok(Exit::Pass);
+        }
+        Some((directory, Some(file))) => read_cluster_file(directory, file, ReadOptions { names: true })
+            .map_err(|error| error.while_doing(format!("reading {}", args.device.display())))?,
+        None => read_map(&args.device)?,
+    };
     if let Some(place) = &mounted_at {
         output.note(format_args!(
             "note: it is mounted on {}; what it has in memory alone is not seen",
@@ -44,23 +58,26 @@ pub fn map(args: &MapArgs, output: Output) -> Result<Exit, CommandError> {
         output.result(totals(&map, &args.device, output.stdout_paint()));
     }
     if let (Some(drawing), Some(path)) = (drawing, &args.picture) {
-        let scene = picture::scene(&map, &args.device.display().to_string());
-        let text = match drawing {
-            Drawing::Svg => rotproof_plot::svg(&scene),
-            Drawing::Html => {
-                rotproof_plot::html("what every block is", &scene, &totals(&map, &args.device, Paint::OFF))
-            }
-        };
-        let write = || {
-            use std::io::Write;
-            std::fs::File::create_new(path)?.write_all(text.as_bytes())
-        };
-        write().doing(|| format!("writing the picture to {}; it must not exist yet", path.display()))?;
+        draw(drawing, path, &map, &args.device, &totals(&map, &args.device, Paint::OFF))?;
     }
     if !args.json {
         tell_damages(&map, output);
     }
     Ok(Exit::Pass)
+}
+
+/// Draws a map into a new file, in HTML with a table of what is in it.
+fn draw(drawing: Drawing, path: &Path, map: &Map, device: &Path, table: &str) -> Result<(), CommandError> {
+    let scene = picture::scene(map, &device.display().to_string());
+    let text = match drawing {
+        Drawing::Svg => rotproof_plot::svg(&scene),
+        Drawing::Html => rotproof_plot::html("what every block is", &scene, table),
+    };
+    let write = || {
+        use std::io::Write;
+        std::fs::File::create_new(path)?.write_all(text.as_bytes())
+    };
+    Ok(write().doing(|| format!("writing the picture to {}; it must not exist yet", path.display()))?)
 }
 
 /// The kind of a picture, by the name of its file.
@@ -136,6 +153,7 @@ fn owner(map: &Map, extent: &Extent) -> String {
         (None, Some(root)) if matches!(map.file_system, FileSystemKind::Sqlite | FileSystemKind::Lmdb) => {
             format!("root page {root}")
         }
+        (None, Some(file)) if map.file_system == FileSystemKind::Postgres => format!("file node {file}"),
         (None, Some(tree)) => format!("tree {tree}"),
         (None, None) => return String::new(),
     };
@@ -226,13 +244,17 @@ fn totals(map: &Map, device: &Path, paint: Paint) -> String {
         units::bytes(map.size),
         units::bytes(map.block_bytes)
     );
+    table_of(&head, &map.totals(), paint)
+}
+
+/// How much there is of each kind, below a line that says of what.
+fn table_of(head: &str, totals: &BTreeMap<Kind, Total>, paint: Paint) -> String {
     let mut table = Table::new(&[
         ("kind", Align::Left),
         ("bytes", Align::Right),
         ("stretches", Align::Right),
         ("what", Align::Left),
     ]);
-    let totals = map.totals();
     for kind in Kind::all() {
         let Some(total) = totals.get(&kind) else { continue };
         let about = kind.about();
@@ -244,7 +266,7 @@ fn totals(map: &Map, device: &Path, paint: Paint) -> String {
             about.to_owned(),
         ]);
     }
-    format!("{}\n\n{}", paint.bold(clip(&head, WIDTH)), table.render(paint))
+    format!("{}\n\n{}", paint.bold(clip(head, WIDTH)), table.render(paint))
 }
 
 fn tell_damages(map: &Map, output: Output) {

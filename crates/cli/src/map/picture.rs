@@ -44,6 +44,19 @@ fn group_of(kind: Kind) -> usize {
         Kind::Plain(ExtentTree | Indirect | Bmbt) => 4,
         Kind::Plain(Directory | DirectoryLeaf | DirectoryFree | Htree | Xattr | Symlink) => 5,
         Kind::Plain(Log) | Kind::Tree { tree: Tree::Log, .. } => 6,
+        Kind::Plain(
+            Plain::PgControl
+            | Plain::PgRelationMap
+            | Plain::BtreeMeta
+            | Plain::HashMeta
+            | Plain::GinMeta
+            | Plain::SpgistMeta
+            | Plain::BrinMeta,
+        ) => 1,
+        Kind::Plain(Plain::PgFreeSpaceMap | Plain::PgVisibilityMap | Plain::HashBitmap) => 2,
+        Kind::Plain(Plain::PgWal) => 6,
+        Kind::Plain(Plain::PgHeap | Plain::PgToast) => 8,
+        Kind::Plain(Plain::PgWalDone) => 9,
         kind if kind.is_meant_by("journal") => 6,
         Kind::Plain(Data | CopyOnWrite) => 8,
         Kind::Plain(Free | Unused) => 9,

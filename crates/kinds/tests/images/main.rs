@@ -4,6 +4,7 @@ mod btrfs;
 mod ext4;
 mod image;
 mod lmdb;
+mod postgres;
 mod seeds;
 mod speed;
 mod sqlite;

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use parking_lot::Mutex;
 
-/// What files hold at one moment, by their names.
+/// What files hold at one moment, by their paths. A folder is a path that ends with `/`, and holds nothing.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
 /// A stretch of a file.
@@ -62,6 +62,8 @@ struct State {
     touches: Option<Vec<FileTouch>>,
     /// What files held when they were removed or cut to nothing.
     ended: Files,
+    /// A write to this place is to come, and what the files hold before it when it has come.
+    cut: Option<(Place, Option<Files>)>,
 }
 
 struct Node {
@@ -109,8 +111,7 @@ impl Desk {
 
     /// What the files hold now.
     pub(crate) fn files(&self) -> Files {
-        let state = self.0.lock();
-        state.names.iter().map(|(name, number)| (name.clone(), state.nodes[number].bytes.clone())).collect()
+        self.0.lock().files()
     }
 
     /// What files held that were removed or cut to nothing since it was armed.
@@ -118,11 +119,29 @@ impl Desk {
         self.0.lock().ended.clone()
     }
 
-    /// The number of a file, and how long it is.
-    pub(crate) fn look_up(&self, name: &str) -> Option<(u64, u64)> {
+    /// The first write to this place from now on is one before which the power could be cut.
+    pub(crate) fn cut_before(&self, place: Place) {
+        self.0.lock().cut = Some((place, None));
+    }
+
+    /// What the files held before that write, if it has come.
+    pub(crate) fn cut_off(&self) -> Option<Files> {
+        self.0.lock().cut.take().and_then(|(_, files)| files)
+    }
+
+    /// The number of a file or a folder, and how long it is.
+    pub(crate) fn look_up(&self, path: &str) -> Option<(u64, u64)> {
         let state = self.0.lock();
-        let number = *state.names.get(name)?;
+        let number = *state.names.get(path)?;
         Some((number, state.nodes[&number].bytes.len() as u64))
+    }
+
+    /// The path of a name in the folder of this number.
+    pub(crate) fn path(&self, folder: u64, name: &str) -> Option<String> {
+        match folder {
+            ROOT => Some(name.to_owned()),
+            _ => self.name(folder).map(|folder| folder + name),
+        }
     }
 
     pub(crate) fn length(&self, number: u64) -> Option<u64> {
@@ -133,9 +152,52 @@ impl Desk {
         self.0.lock().nodes.get(&number).map(|node| node.name.clone())
     }
 
-    /// All names with their numbers.
-    pub(crate) fn names(&self) -> Vec<(String, u64)> {
-        self.0.lock().names.iter().map(|(name, &number)| (name.clone(), number)).collect()
+    /// All names in a folder with their numbers; those of folders end with `/`.
+    pub(crate) fn names(&self, folder: u64) -> Vec<(String, u64)> {
+        let state = self.0.lock();
+        let before = match folder {
+            ROOT => "",
+            _ => state.nodes.get(&folder).map_or("/", |node| &node.name),
+        };
+        let paths = state.names.range(before.to_owned()..).take_while(|(path, _)| path.starts_with(before));
+        let names = paths.filter_map(|(path, &number)| {
+            let name = &path[before.len()..];
+            let is_here = !name.is_empty() && !name.trim_end_matches('/').contains('/');
+            is_here.then(|| (name.to_owned(), number))
+        });
+        names.collect()
+    }
+
+    /// Gives a file, or a folder with all that is in it, another path; what had that is gone. Whether it was there.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> bool {
+        let mut state = self.0.lock();
+        if !state.names.contains_key(from) {
+            return false;
+        }
+        if let Some(number) = state.names.remove(to) {
+            state.unlinked(number);
+        }
+        let is_moved = |path: &String| path == from || from.ends_with('/') && path.starts_with(from);
+        let moved: Vec<String> = state.names.keys().filter(|path| is_moved(path)).cloned().collect();
+        for path in moved {
+            let Some(number) = state.names.remove(&path) else { continue };
+            let path = format!("{to}{}", &path[from.len()..]);
+            if let Some(node) = state.nodes.get_mut(&number) {
+                node.name.clone_from(&path);
+            }
+            state.names.insert(path, number);
+        }
+        true
+    }
+
+    /// Gives a file a further path, by which it is known from then on.
+    pub(crate) fn link(&self, number: u64, path: &str) -> Option<u64> {
+        let mut state = self.0.lock();
+        let node = state.nodes.get_mut(&number)?;
+        node.name = path.to_owned();
+        let length = node.bytes.len() as u64;
+        state.names.insert(path.to_owned(), number);
+        Some(length)
     }
 
     /// Makes an empty file, if it is not there.
@@ -150,7 +212,7 @@ impl Desk {
     pub(crate) fn remove(&self, name: &str) -> bool {
         let mut state = self.0.lock();
         let Some(number) = state.names.remove(name) else { return false };
-        state.end(number);
+        state.unlinked(number);
         true
     }
 
@@ -186,6 +248,7 @@ impl Desk {
         let name = state.nodes.get(&number)?.name.clone();
         let bytes = offset..offset + data.len() as u64;
         state.note(&name, bytes.clone(), true);
+        state.cut_at(&name, &bytes);
         let harm = state.harm.clone();
         let old = state.nodes.get_mut(&number)?;
         let end = bytes.end as usize;
@@ -235,6 +298,26 @@ impl State {
     fn note(&mut self, file: &str, bytes: Range<u64>, is_write: bool) {
         if let Some(touches) = &mut self.touches {
             touches.push(FileTouch { place: Place { file: file.to_owned(), bytes }, is_write });
+        }
+    }
+
+    fn files(&self) -> Files {
+        self.names.iter().map(|(name, number)| (name.clone(), self.nodes[number].bytes.clone())).collect()
+    }
+
+    fn cut_at(&mut self, file: &str, bytes: &Range<u64>) {
+        if matches!(&self.cut, Some((place, None)) if place.meets(file, bytes)) {
+            let files = self.files();
+            if let Some((_, cut)) = &mut self.cut {
+                *cut = Some(files);
+            }
+        }
+    }
+
+    /// A name of it is gone; it may have another.
+    fn unlinked(&mut self, number: u64) {
+        if !self.names.values().any(|&other| other == number) {
+            self.end(number);
         }
     }
 
@@ -302,6 +385,45 @@ mod tests {
         let (straying, number) = desk(Harm::Misdirected(place(8..12), place(0..3)));
         assert_eq!(straying.write(number, 9, b"yyy"), Some(Ok(())));
         assert_eq!(straying.files()["a"], b"ayyabbbbcccc", "as far as there is room");
+    }
+
+    #[test]
+    fn folders_have_names_of_their_own_and_take_what_is_in_them_along() {
+        let desk = Desk::default();
+        let files =
+            ["a/", "a/b/", "a/b/c", "a/d", "e"].map(|path| (path.to_owned(), path.as_bytes().to_vec()));
+        desk.show(&Files::from(files));
+        let names = |folder| desk.names(folder).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        let number = |path: &str| desk.look_up(path).map(|(number, _)| number);
+        assert_eq!(names(ROOT), ["a/", "e"]);
+        assert_eq!(names(number("a/").expect("there")), ["b/", "d"]);
+        assert_eq!(desk.path(number("a/b/").expect("there"), "f").as_deref(), Some("a/b/f"));
+        let moved = number("a/b/c");
+        assert!(desk.rename("a/b/", "g/") && !desk.rename("a/b/", "h/"));
+        assert_eq!((number("g/c"), number("a/b/c")), (moved, None));
+        assert!(desk.rename("a/d", "e"), "in the place of another");
+        assert_eq!(
+            (&*desk.ended()["e"], names(ROOT)),
+            (&b"e"[..], vec!["a/".into(), "e".into(), "g/".into()])
+        );
+        let file = number("e").expect("there");
+        assert_eq!((desk.link(file, "a/x"), desk.name(file).as_deref()), (Some(3), Some("a/x")));
+        assert!(desk.remove("e") && number("a/x") == Some(file));
+    }
+
+    #[test]
+    fn the_power_is_cut_before_the_first_write_to_a_place() {
+        let desk = Desk::default();
+        desk.show(&Files::from([("a".to_owned(), b"aaaabbbb".to_vec())]));
+        desk.cut_before(place(4..8));
+        let number = desk.look_up("a").expect("there").0;
+        for (offset, data) in [(0, b"x"), (4, b"y"), (5, b"z")] {
+            assert_eq!(desk.write(number, offset, data), Some(Ok(())));
+        }
+        assert_eq!(desk.cut_off(), Some(Files::from([("a".to_owned(), b"xaaabbbb".to_vec())])));
+        assert_eq!((desk.cut_off(), &*desk.files()["a"]), (None, &b"xaaayzbb"[..]));
+        desk.cut_before(place(0..1));
+        assert_eq!(desk.cut_off(), None, "nobody came");
     }
 
     #[test]

@@ -1,14 +1,19 @@
-//! Databases: how SQLite reacts when a page, a record of its journal or a frame of its log is bad.
+//! Databases: how SQLite, LMDB and PostgreSQL react when a page, a record of a journal or a frame of a log is bad.
 //!
-//! [`desk`] are files in memory with one thing wrong, [`mod@mount`] shows them to the program `sqlite3`, which is not changed and is
-//! started anew for every script; [`rows`] knows what must be answered. [`scout`] finds what an operation meets, [`mod@act`] does a cell.
+//! [`desk`] are files in memory with one thing wrong, [`mod@mount`] shows them to programs, which are not changed and are
+//! started anew for every question; [`rows`] is what must be stored. What a database brings is an [`engine::Engine`]: [`sqlite`], [`lmdb`], [`postgres`].
+//! [`scout`] finds what an operation meets, [`mod@act`] does a cell.
 
 mod act;
 mod desk;
+mod engine;
+mod lmdb;
 mod mount;
+mod postgres;
 mod program;
 mod rows;
 mod scout;
+mod sqlite;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -23,18 +28,37 @@ use crate::campaign::{Cells, Hands};
 use crate::cell::{Cell, Done, Outcome};
 use crate::judge::{is_met, judge};
 use crate::operation::Operation;
+use crate::system::Database;
 
-use act::{Bench, Ended, Sets, act};
+use act::{Ended, act};
 use desk::Desk;
+use engine::{Bench, Engine, Sets};
 use mount::Folder;
 use scout::Scout;
 
-pub(crate) use program::version;
+/// Who answers, such as `SQLite 3.40.1`.
+pub(crate) fn version(kind: Database) -> Result<String> {
+    match kind {
+        Database::Sqlite | Database::SqliteWal => sqlite::version(),
+        Database::Lmdb => lmdb::version(),
+        Database::Postgres | Database::PostgresChecksums => postgres::version(),
+    }
+}
+
+fn engine(kind: Database) -> &'static dyn Engine {
+    match kind {
+        Database::Sqlite => &sqlite::Sqlite { is_wal: false },
+        Database::SqliteWal => &sqlite::Sqlite { is_wal: true },
+        Database::Lmdb => &lmdb::Lmdb,
+        Database::Postgres => &postgres::Postgres { has_checksums: false },
+        Database::PostgresChecksums => &postgres::Postgres { has_checksums: true },
+    }
+}
 
 /// What all cells of a database are done with.
 pub(crate) struct DatabaseCells {
     run: Run,
-    is_wal: bool,
+    engine: &'static dyn Engine,
     seed: u64,
     sets: Sets,
     scouts: BTreeMap<Operation, Scout>,
@@ -44,27 +68,28 @@ impl DatabaseCells {
     /// Makes the database, and goes through all operations with nothing wrong.
     pub(crate) fn new(
         run: &Run,
-        is_wal: bool,
+        kind: Database,
         operations: &[Operation],
         seed: u64,
         cancel: &Cancel,
     ) -> Result<Arc<Self>> {
-        let bench = bench(run, is_wal, "react-files-first")?;
-        let sets = Sets::make(&bench)?;
+        let engine = engine(kind);
+        let bench = bench(run, engine, "react-files-first")?;
+        let sets = engine.make(&bench)?;
         let mut scouts = BTreeMap::new();
         for &operation in operations {
             cancel.check()?;
             scouts.insert(operation, Scout::go(&bench, &sets, operation)?);
         }
         ended(bench)?;
-        Ok(Arc::new(Self { run: run.clone(), is_wal, seed, sets, scouts }))
+        Ok(Arc::new(Self { run: run.clone(), engine, seed, sets, scouts }))
     }
 }
 
-fn bench(run: &Run, is_wal: bool, name: &str) -> Result<Bench> {
+fn bench(run: &Run, engine: &'static dyn Engine, name: &str) -> Result<Bench> {
     let desk = Arc::new(Desk::default());
-    let folder = Folder::new(run, name, &desk)?;
-    Ok(Bench { desk, folder, is_wal })
+    let folder = Folder::new(run, name, &desk, engine)?;
+    Ok(Bench { engine, desk, folder })
 }
 
 fn ended(bench: Bench) -> Result<()> {
@@ -84,7 +109,7 @@ impl Cells for Arc<DatabaseCells> {
     }
 
     fn hands(&self, number: usize) -> Result<Box<dyn Hands>> {
-        let bench = bench(&self.run, self.is_wal, &format!("react-files-{number}"))?;
+        let bench = bench(&self.run, self.engine, &format!("react-files-{number}"))?;
         Ok(Box::new(DatabaseHands { cells: Arc::clone(self), bench }))
     }
 }

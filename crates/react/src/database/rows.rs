@@ -22,14 +22,19 @@ pub(crate) struct Rows(BTreeMap<u64, u64>);
 /// Rows whose content takes several pages.
 const LONG_EVERY: u64 = 25;
 const LONG_BYTES: usize = 9000;
+/// Rows that are looked up.
+pub(crate) const LOOKED_UP: [u64; 6] = [2, 99, 175, 222, 390, 599];
+
 /// Rows before an operation adds some.
 const ROWS: u64 = 600;
 
-fn name(id: u64, version: u64) -> String {
+/// A text that no other row and no other content of this row has.
+pub(crate) fn name(id: u64, version: u64) -> String {
     format!("{:016x}-name-{id:04}-{version}-that-takes-some-room", mix(id, version, 1))
 }
 
-fn body(id: u64, version: u64) -> String {
+/// The content of a row.
+pub(crate) fn body(id: u64, version: u64) -> String {
     let length =
         if id.is_multiple_of(LONG_EVERY) { LONG_BYTES } else { 100 + (mix(id, version, 2) % 100) as usize };
     let mut text = String::with_capacity(length + 16);
@@ -41,33 +46,6 @@ fn body(id: u64, version: u64) -> String {
     }
     text.truncate(length);
     text
-}
-
-impl Step {
-    fn sql(self) -> String {
-        match self {
-            Step::Insert(id, version) => {
-                format!("INSERT INTO item VALUES({id}, '{}', '{}');\n", name(id, version), body(id, version))
-            }
-            Step::Update(id, version) => format!(
-                "UPDATE item SET name = '{}', body = '{}' WHERE id = {id};\n",
-                name(id, version),
-                body(id, version)
-            ),
-            Step::Delete(id) => format!("DELETE FROM item WHERE id = {id};\n"),
-        }
-    }
-}
-
-/// The table and its index.
-pub(crate) const SCHEMA: &str = "PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL;
-CREATE TABLE item(id INTEGER PRIMARY KEY, name TEXT NOT NULL, body TEXT NOT NULL);
-CREATE INDEX item_name ON item(name);
-";
-
-/// One transaction.
-pub(crate) fn transaction(steps: &[Step]) -> String {
-    format!("BEGIN;\n{}COMMIT;\n", steps.iter().map(|step| step.sql()).collect::<String>())
 }
 
 /// What every cell begins with, first half: what is stored then is what is stale later.
@@ -96,10 +74,6 @@ pub(crate) fn latest() -> [Vec<Step>; 3] {
     ]
 }
 
-/// A transaction that is cut off by the crash: larger than the cache that it is done with.
-pub(crate) const CUT_OFF: &str =
-    "PRAGMA cache_size = 5; BEGIN; UPDATE item SET body = body || 'z' WHERE id % 3 = 0; SELECT 'there';\n";
-
 /// What an operation changes.
 pub(crate) fn changes(operation: Operation) -> Vec<Step> {
     match operation {
@@ -109,9 +83,6 @@ pub(crate) fn changes(operation: Operation) -> Vec<Step> {
         _ => Vec::new(),
     }
 }
-
-/// Rows that are looked for by their names.
-const LOOKED_UP: [u64; 6] = [2, 99, 175, 222, 390, 599];
 
 impl Rows {
     pub(crate) fn apply(&mut self, steps: &[Step]) {
@@ -127,53 +98,41 @@ impl Rows {
         }
     }
 
-    fn lines<'a>(&'a self, ids: impl IntoIterator<Item = u64> + 'a) -> impl Iterator<Item = String> + 'a {
-        ids.into_iter().filter_map(|id| {
-            let version = *self.0.get(&id)?;
-            Some(format!("{id}|{}|{}\n", name(id, version), body(id, version)))
-        })
+    /// A row and the number of its content, if it is there.
+    pub(crate) fn get(&self, id: u64) -> Option<(u64, u64)> {
+        self.0.get_key_value(&id).map(|(&id, &version)| (id, version))
     }
 
-    /// All rows by the table, then all by the index.
-    pub(crate) fn all(&self) -> String {
+    /// All rows, with the numbers of their contents.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.0.iter().map(|(&id, &version)| (id, version))
+    }
+
+    /// The numbers of all rows.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u64> + '_ {
+        self.0.keys().copied()
+    }
+
+    /// These rows, as far as they are there, a line each.
+    pub(crate) fn lines<'a>(
+        &'a self,
+        ids: impl IntoIterator<Item = u64> + 'a,
+    ) -> impl Iterator<Item = String> + 'a {
+        let line = |(id, version)| format!("{id}|{}|{}\n", name(id, version), body(id, version));
+        ids.into_iter().filter_map(|id| self.get(id)).map(line)
+    }
+
+    /// All rows in the order of their numbers, then all names in theirs.
+    pub(crate) fn both_ways(&self) -> String {
         let mut names: Vec<String> =
-            self.0.iter().map(|(&id, &version)| format!("{}|{id}\n", name(id, version))).collect();
+            self.each().map(|(id, version)| format!("{}|{id}\n", name(id, version))).collect();
         names.sort_unstable();
-        self.lines(self.0.keys().copied()).chain(names).collect()
+        self.lines(self.ids()).chain(names).collect()
     }
 
-    /// What is asked, and what must be answered, in an operation that these rows meet.
-    pub(crate) fn question(&self, operation: Operation) -> (String, String) {
-        match operation {
-            Operation::Open => {
-                ("SELECT name FROM sqlite_schema ORDER BY name;\n".into(), "item\nitem_name\n".into())
-            }
-            Operation::Recover => {
-                ("SELECT count(*) FROM item NOT INDEXED;\n".into(), format!("{}\n", self.0.len()))
-            }
-            Operation::Select => (
-                "SELECT id, name, body FROM item NOT INDEXED ORDER BY id;\n".into(),
-                self.lines(self.0.keys().copied()).collect(),
-            ),
-            Operation::IndexLookup => {
-                let known = LOOKED_UP.iter().filter_map(|id| Some((id, self.0.get(id)?)));
-                let ask = |(&id, &version): (&u64, &u64)| {
-                    let name = name(id, version);
-                    format!("SELECT id, name, body FROM item INDEXED BY item_name WHERE name = '{name}';\n")
-                };
-                (known.map(ask).collect(), self.lines(LOOKED_UP).collect())
-            }
-            Operation::IntegrityCheck => ("PRAGMA integrity_check;\n".into(), "ok\n".into()),
-            Operation::Vacuum => ("VACUUM;\n".into(), String::new()),
-            Operation::Checkpoint => ("PRAGMA wal_checkpoint(TRUNCATE);\n".into(), "0|0|0\n".into()),
-            _ => (transaction(&changes(operation)), String::new()),
-        }
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
     }
-
-    /// What has all rows handed out, by the table and by the index.
-    pub(crate) const LOOK: &'static str = "SELECT id, name, body FROM item NOT INDEXED ORDER BY id;
-SELECT name, id FROM item INDEXED BY item_name ORDER BY name;
-";
 }
 
 #[cfg(test)]
@@ -181,19 +140,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_is_there_to_be_found_and_changes_are_changes() {
+    fn changes_are_changes_and_rows_are_counted() {
         let mut rows = Rows::default();
         rows.apply(&first_half());
         rows.apply(&second_half());
-        assert_eq!(rows.question(Operation::IndexLookup).1.lines().count(), LOOKED_UP.len());
         for operation in [Operation::Insert, Operation::Update, Operation::Delete] {
             let mut changed = rows.clone();
             changed.apply(&changes(operation));
             assert_ne!(changed, rows);
-            assert_ne!(changed.all(), rows.all());
         }
         let mut with_log = rows.clone();
         latest().iter().for_each(|steps| with_log.apply(steps));
-        assert_eq!(with_log.question(Operation::Recover).1, format!("{}\n", 600 - 81 + 4 - 2));
+        assert_eq!(with_log.count(), 600 - 81 + 4 - 2);
     }
 }

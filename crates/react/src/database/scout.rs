@@ -6,10 +6,11 @@ use std::ops::Range;
 
 use rotproof_block::hash::mix;
 use rotproof_block::{Error, ErrorKind, Result};
-use rotproof_kinds::{Extent, FileSystemKind, Kind, Plain, ReadOptions, detect, read};
+use rotproof_kinds::{Extent, FileSystemKind, Kind, Plain};
 
-use super::act::{Bench, DATABASE, DatabaseActed, Ended, Sets, act};
+use super::act::{Ended, act};
 use super::desk::{FileTouch, Files, Harm, Place};
+use super::engine::{Bench, DatabaseActed, Engine, Sets};
 use crate::act::{Acted, must};
 use crate::cell::{Cell, Copies};
 use crate::effect::Effect;
@@ -34,6 +35,8 @@ pub(crate) struct Scout {
     /// Those whose first touch is a read, and those that are written; by their places in the lists.
     read_first: Vec<usize>,
     written: Vec<usize>,
+    /// What a misdirected write may damage: pages of this kind.
+    victim: Plain,
 }
 
 /// One way to do a cell.
@@ -46,13 +49,10 @@ pub(crate) struct Aim {
 }
 
 /// What files are made of.
-fn pieces(files: &Files) -> Result<Vec<Piece>> {
+fn pieces(engine: &dyn Engine, files: &Files, touches: &[FileTouch]) -> Result<Vec<Piece>> {
+    let touched: HashSet<&str> = touches.iter().map(|touch| touch.place.file.as_str()).collect();
     let mut pieces = Vec::new();
-    for (name, bytes) in files {
-        if detect(bytes).is_none() {
-            continue;
-        }
-        let map = read(bytes, ReadOptions::default())?;
+    for (name, map) in engine.maps(files, &touched)? {
         for extent in map.extents() {
             let each = piece_bytes(map.file_system, map.block_bytes, extent);
             for start in (extent.start..extent.end).step_by(each as usize) {
@@ -105,8 +105,12 @@ impl Scout {
             }
         };
         let (acted, again) = (go()?, go()?);
-        let (before, after) = (pieces(sets.before(operation))?, pieces(&acted.files)?);
-        let after_again = pieces(&again.files)?;
+        let engine = bench.engine;
+        let (before, after) = (
+            pieces(engine, sets.before(operation), &acted.touches)?,
+            pieces(engine, &acted.files, &acted.touches)?,
+        );
+        let after_again = pieces(engine, &again.files, &again.touches)?;
         let mut seen = HashSet::new();
         let mut read_first = Vec::new();
         for touch in touches_of(&before, &acted.touches) {
@@ -131,7 +135,7 @@ impl Scout {
             .collect();
         let written = written_of(&after, &acted.touches).into_iter().map(|at| at as usize);
         let written = written.filter(|&at| same.contains(&after[at])).collect();
-        Ok(Self { acted, before, after, read_first, written })
+        Ok(Self { acted, before, after, read_first, written, victim: bench.engine.victim() })
     }
 
     /// Which kinds its pieces have.
@@ -142,7 +146,12 @@ impl Scout {
             !matches!(
                 kind,
                 Kind::Plain(
-                    Plain::Free | Plain::Unused | Plain::Unknown | Plain::RollbackOld | Plain::WalOld
+                    Plain::Free
+                        | Plain::Unused
+                        | Plain::Unknown
+                        | Plain::RollbackOld
+                        | Plain::WalOld
+                        | Plain::PgOther
                 )
             )
         };
@@ -209,8 +218,8 @@ impl Scout {
             Effect::MisdirectedWrite => {
                 let other = self.victim(&place, key)?;
                 let to = other.bytes.start;
-                let words =
-                    format!("writes to what is at {at} go to the page with rows at {to} of {DATABASE}");
+                let file = &other.file;
+                let words = format!("writes to what is at {at} go to the page with rows at {to} of {file}");
                 (Harm::Misdirected(place, other), words)
             }
         })
@@ -218,7 +227,7 @@ impl Scout {
 
     /// A page with rows that a misdirected write damages.
     fn victim(&self, place: &Place, key: u64) -> Option<Place> {
-        let rows = self.before.iter().filter(|piece| piece.kind == Kind::Plain(Plain::TableLeaf));
+        let rows = self.before.iter().filter(|piece| piece.kind == Kind::Plain(self.victim));
         let others = rows.map(|piece| &piece.place).filter(|other| *other != place);
         others.min_by_key(|other| mix(key, other.bytes.start, 4)).cloned()
     }
@@ -229,12 +238,12 @@ impl Scout {
         [acted, &self.acted].map(|acted| Acted {
             during: acted.during.clone().into(),
             touches: touches_of(pieces, &acted.touches),
-            is_stopped: false,
+            is_stopped: acted.is_stopped,
             is_crashed: acted.is_crashed,
             words: acted.words.clone(),
             image: Image::zeros(0),
             after: acted.after.clone(),
-            is_stopped_after: false,
+            is_stopped_after: acted.is_stopped_after,
             is_crashed_after: acted.is_crashed_after,
             words_after: acted.words_after.clone(),
         })
