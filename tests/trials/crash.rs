@@ -36,6 +36,64 @@ fn file_systems_keep_what_they_promise() {
 }
 
 #[test]
+fn sequences_go_on_after_a_signal_and_after_kill_9_and_come_to_what_an_uninterrupted_run_does() {
+    // Others must not meet the mounts of a run that was killed.
+    let rig = Rig::alone();
+    // Without flushes an fsync keeps nothing, so something fails.
+    let arguments = ["crash", "ext4", "--mount", "nobarrier", "--sample", "6", "--states", "10", "--results"];
+    let with = |more: &[&'static str]| [&arguments[..], more].concat();
+    let json = |text: &str| -> Value {
+        let start = text.find('{').unwrap_or_else(|| panic!("{text}"));
+        serde_json::from_str(text[start..].trim()).unwrap_or_else(|_| panic!("{text}"))
+    };
+    let whole = rig.rotproof(&with(&["whole", "--json", "-q"]));
+    assert_eq!(whole.code, 1, "{}", whole.text);
+    let whole = json(&whole.text);
+    assert_eq!(whole["campaign"]["tally"]["sequences"], 6, "{whole}");
+
+    let progress = rig.path("parts/progress.jsonl");
+    let done = || std::fs::read_to_string(&progress).unwrap_or_default().lines().count().saturating_sub(1);
+    for (signal, at_least) in [(libc::SIGINT, 1), (libc::SIGKILL, 3)] {
+        let is_ready = |_: &_| done() >= at_least;
+        let (code, text) = rig.disturbed(&with(&["parts"]), is_ready, |child| {
+            // SAFETY: the process is our child and has not been waited for.
+            assert_eq!(unsafe { libc::kill(child.cast_signed(), signal) }, 0);
+        });
+        assert!((at_least..6).contains(&done()), "{}: {text}", done());
+        if signal == libc::SIGINT {
+            assert_eq!(code, Some(130), "{text}");
+            assert!(text.contains("The same command goes on from there"), "{text}");
+            rig.assert_nothing_left();
+        } else {
+            assert_eq!(code, None, "killed by the signal");
+            assert!(text.contains("goes on in parts: "), "{text}");
+            assert_eq!(rig.rotproof(&["clean"]).code, 0);
+            rig.assert_nothing_left();
+        }
+    }
+    let before = std::fs::read_to_string(&progress).expect("it is there");
+    let parts = rig.rotproof(&with(&["parts", "--json", "-q"]));
+    assert_eq!(parts.code, 1, "{}", parts.text);
+    let parts = json(&parts.text);
+    assert_eq!(parts["campaign"]["earlier"]["sequences"], before.lines().count() - 1, "{parts}");
+    assert!(std::fs::read_to_string(&progress).expect("it is there").starts_with(&before));
+    assert_eq!(parts["campaign"]["tally"], whole["campaign"]["tally"]);
+    let fails = |found: &Value| -> Vec<Value> {
+        let suspects = found["campaign"]["suspects"].as_array().expect("a list");
+        suspects.iter().map(|suspect| suspect["sequence"].clone()).collect()
+    };
+    assert!(!fails(&parts).is_empty() && fails(&parts) == fails(&whole), "{parts}");
+
+    let again = rig.rotproof(&with(&["parts"]));
+    assert_eq!(again.code, 1, "{}", again.text);
+    assert!(again.text.contains("Nothing was looked at again"), "{}", again.text);
+    let other = rig.rotproof(&with(&["parts", "--seed", "2"]));
+    assert_eq!(other.code, 2, "{}", other.text);
+    assert!(other.text.contains("its seed is 1, and here it is 2"), "{}", other.text);
+    rig.assert_nothing_left();
+}
+
+#[test]
 fn what_makes_no_sense_is_told() {
     let rig = Rig::new();
     for (arguments, part) in [

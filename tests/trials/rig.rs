@@ -238,13 +238,23 @@ impl Rig {
     fn in_the_middle_of(
         &self,
         trial: &Trial,
-        mut is_ready: impl FnMut(&Process) -> bool,
+        is_ready: impl FnMut(&Process) -> bool,
         disturb: impl FnOnce(u32),
     ) -> (Option<i32>, String) {
         let file = self.write(trial);
+        self.disturbed(&["run", &file.to_string_lossy()], is_ready, disturb)
+    }
+
+    /// Starts the binary, does something to it when it `is_ready`, and waits for its end.
+    pub fn disturbed(
+        &self,
+        arguments: &[&str],
+        mut is_ready: impl FnMut(&Process) -> bool,
+        disturb: impl FnOnce(u32),
+    ) -> (Option<i32>, String) {
         let log = fs::File::create(self.path("log")).expect("a log");
         let mut process = Process(
-            self.command(&["run", &file.to_string_lossy()])
+            self.command(arguments)
                 .stdout(log.try_clone().expect("a second handle"))
                 .stderr(log)
                 .spawn()

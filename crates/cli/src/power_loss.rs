@@ -25,12 +25,16 @@ pub fn render(report: &CrashReport, pace: Option<Pace>, folder: &Path, paint: Pa
         counted(recording.marks, "mark"),
     )));
     lines.extend(wrapped(&format!(
-        "{} looked at by {}{}: {} failing, {} unknown.",
+        "{} looked at by {}{}: {} failing, {} unknown{}.",
         counted(found.checked, "state"),
         report.looked.join(", ").chars().map(visible).collect::<String>(),
         pace.map_or_else(String::new, |pace| format!(", {:.0} a second", pace.states_per_s)),
         count(found.failures.len() as u64),
         count(found.unknown.len() as u64),
+        match report.partly_judged {
+            0 => String::new(),
+            part => format!(", {} partly judged", count(part)),
+        },
     )));
     for what in &report.not_shown {
         lines.extend(wrapped(&format!("Not shown: {}", what.chars().map(visible).collect::<String>())));

@@ -1,5 +1,8 @@
 //! Many sequences, one after the other: each is done on a recorded device, and the states that a power loss may leave of it
-//! are mounted and looked at. What fails is kept, so that it can be shown again.
+//! are mounted and looked at. What fails is kept, so that it can be shown again. A campaign that was stopped goes on behind the last
+//! sequence that was done.
+
+mod progress;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +12,7 @@ use std::time::{Duration, Instant};
 use rotproof_block::Result;
 use rotproof_block::error::IoContext;
 use rotproof_crash::{
-    Check, Contents, Exploration, ExploreOptions, FailingState, StateOptions, Unknown, Way, WayLimits,
+    Check, Contents, Ended, Exploration, ExploreOptions, FailingState, StateOptions, Unknown, Way, WayLimits,
     explore,
 };
 use rotproof_machine::Cancel;
@@ -24,6 +27,9 @@ use crate::operations::Step;
 use crate::promise::Promise;
 use crate::sequence::{SequenceOptions, run_sequence};
 use crate::tree_oracle::TreeOracle;
+
+pub use progress::{CAMPAIGN_PROGRESS, CampaignHead};
+use progress::{Done, Progress};
 
 /// The ways that find most in the first states of a sequence.
 const WAYS: [Way; 6] = [
@@ -56,8 +62,8 @@ pub struct CampaignOptions {
     pub seed: u64,
     /// No sequence is begun after so long.
     pub time_max: Option<Duration>,
-    /// The folder in which what fails is kept: for each such sequence a folder, with the recording, the image that it began
-    /// with, the failing states and the stories of the smallest ones. It is made when it is needed.
+    /// The folder for how far it has come, and for what fails: for each such sequence a folder, with the recording, the image that it
+    /// began with, the failing states and the stories of the smallest ones. It is made; a campaign that was begun in it goes on.
     pub keep: PathBuf,
 }
 
@@ -74,6 +80,14 @@ pub struct Tally {
     pub failing: u64,
     /// Those of which nobody knows.
     pub unknown: u64,
+}
+
+impl Tally {
+    fn add_states(&mut self, found: &Done) {
+        self.checked += found.checked;
+        self.failing += found.failures.len() as u64;
+        self.unknown += found.unknown.len() as u64;
+    }
 }
 
 /// A sequence of which some state fails, or is not known.
@@ -94,56 +108,107 @@ pub struct Suspect {
 /// What a campaign found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Campaign {
-    /// How far it came.
+    /// How far it came, with what earlier runs had done.
     pub tally: Tally,
+    /// What earlier runs had done, from which it went on.
+    pub earlier: Tally,
     /// Sequences that do not simply pass.
     pub suspects: Vec<Suspect>,
     /// Whether all sequences were done.
     pub is_complete: bool,
-    /// Seconds that it took.
+    /// Seconds that this run took.
     pub seconds: f64,
 }
 
-/// Carries it out, with all that it creates on record in `run`. `tell` hears of progress after each sequence. Ends in order
-/// when `cancel` says so.
+impl Campaign {
+    /// Whether anything of it is left in its folder: something that fails, or progress to go on from.
+    pub fn is_kept(&self) -> bool {
+        !self.is_complete || !self.suspects.is_empty()
+    }
+}
+
+/// Carries it out, with all that it creates on record in `run`. `tell` hears of progress after each sequence, and of what earlier runs
+/// had done; first of that alone, if it goes on from something. Ends in order when `cancel` says so. If nothing fails of all its
+/// sequences, nothing of it is left in its folder.
+///
+/// Fails with [`rotproof_block::ErrorKind::Invalid`] if another campaign was begun in its folder.
 pub fn explore_sequences(
     run: &Run,
     options: &CampaignOptions,
     cancel: &Cancel,
-    tell: &mut dyn FnMut(&Tally),
+    tell: &mut dyn FnMut(&Tally, &Tally),
 ) -> Result<Campaign> {
     let began = Instant::now();
+    let kept = (0..options.sequences.len()).map(|number| kept_folder(options, number));
+    let (mut progress, done) = Progress::begin(&options.keep, &CampaignHead::of(options)?, kept)?;
+    let mut tally = Tally { sequences_in_all: options.sequences.len(), ..Tally::default() };
+    let mut suspects = Vec::new();
+    for done in done {
+        tally.add_states(&done);
+        tally.sequences += 1;
+        suspects.extend(suspect(options, done));
+    }
+    let earlier = tally;
+    if earlier.sequences > 0 {
+        tell(&tally, &earlier);
+    }
     let folder = run.scratch().join("crash");
     let mut cleanup = CleanupStack::new(run);
     cleanup.create_tree(&folder)?;
-    let blank = Blank::make(options.kind, &folder)?;
-    let mut tally = Tally { sequences_in_all: options.sequences.len(), ..Tally::default() };
-    let mut suspects = Vec::new();
-    for (number, steps) in options.sequences.iter().enumerate() {
-        let is_over = options.time_max.is_some_and(|most| began.elapsed() >= most);
-        if is_over || cancel.is_cancelled() {
+    let is_over = || cancel.is_cancelled() || options.time_max.is_some_and(|most| began.elapsed() >= most);
+    let rest = options.sequences.iter().enumerate().skip(earlier.sequences);
+    let mut blank = None;
+    for (number, steps) in rest {
+        if is_over() {
             break;
         }
-        let one = One { run, options, blank: &blank, folder: &folder, number, steps, cancel };
+        let blank = match &mut blank {
+            Some(blank) => blank,
+            none => none.insert(Blank::make(options.kind, &folder)?),
+        };
+        let one = One { run, options, blank, folder: &folder, number, steps, cancel };
         let (recording, found) = one.explore()?;
-        tally.checked += found.checked;
-        tally.failing += found.failures.len() as u64;
-        tally.unknown += found.unknown.len() as u64;
-        if cancel.is_cancelled() {
-            break;
-        }
-        tally.sequences += 1;
-        if !(found.failures.is_empty() && found.unknown.is_empty()) {
-            suspects.push(one.keep(&recording, found)?);
+        let is_dropped = found.ended == Ended::Stopped && (found.failures.is_empty() || cancel.is_in_haste());
+        let is_kept = !(is_dropped || found.failures.is_empty() && found.unknown.is_empty());
+        if is_kept {
+            one.keep(&recording, &found)?;
         }
         std::fs::remove_file(&recording).doing(|| format!("removing {}", recording.display()))?;
-        tell(&tally);
+        // One that was cut off is done again.
+        if is_dropped {
+            break;
+        }
+        let found = one.done(found);
+        progress.note(&found)?;
+        tally.add_states(&found);
+        suspects.extend(suspect(options, found));
+        tally.sequences += 1;
+        tell(&tally, &earlier);
     }
     if let Some(error) = cleanup.undo_all().into_iter().next() {
         return Err(error);
     }
     let is_complete = tally.sequences == tally.sequences_in_all;
-    Ok(Campaign { tally, suspects, is_complete, seconds: began.elapsed().as_secs_f64() })
+    if is_complete && suspects.is_empty() {
+        progress.remove()?;
+    }
+    Ok(Campaign { tally, earlier, suspects, is_complete, seconds: began.elapsed().as_secs_f64() })
+}
+
+/// Where a sequence is kept, by its number from 0.
+fn kept_folder(options: &CampaignOptions, number: usize) -> PathBuf {
+    options.keep.join(format!("{}-s{}", options.kind.name(), number + 1))
+}
+
+/// What is told of a sequence that does not simply pass.
+fn suspect(options: &CampaignOptions, done: Done) -> Option<Suspect> {
+    let Done { sequence, failures, unknown, stories, .. } = done;
+    if failures.is_empty() && unknown.is_empty() {
+        return None;
+    }
+    let number = sequence - 1;
+    let sequence = options.sequences[number].iter().map(ToString::to_string).collect();
+    Some(Suspect { sequence, failures, unknown, stories, kept: kept_folder(options, number) })
 }
 
 /// One sequence of a campaign.
@@ -187,24 +252,58 @@ impl One<'_> {
         };
         let options = ExploreOptions { workers: self.options.workers, ..ExploreOptions::new(states) };
         let stop = AtomicBool::new(false);
-        let tell = |_: &rotproof_crash::Progress| stop.store(self.cancel.is_cancelled(), Ordering::Relaxed);
+        // Where a state has failed, what fails of this sequence is found out first, unless somebody is in haste.
+        let tell = |told: &rotproof_crash::Progress| {
+            let stops = self.cancel.is_in_haste() || (self.cancel.is_cancelled() && told.failing == 0);
+            stop.store(stops, Ordering::Relaxed);
+        };
         let found = explore(&options, &make, &tell, &stop)?;
         Ok((done.recording, found))
     }
 
-    fn keep(&self, recording: &Path, found: Exploration) -> Result<Suspect> {
-        let sequence: Vec<String> = self.steps.iter().map(ToString::to_string).collect();
-        let kept = self.options.keep.join(format!("{}-s{}", self.blank.kind.name(), self.number + 1));
-        let doing = || format!("keeping what fails in {}", kept.display());
-        std::fs::create_dir_all(&kept).doing(doing)?;
-        std::fs::copy(recording, kept.join(RECORDING)).doing(doing)?;
-        std::fs::copy(&self.blank.image, kept.join(BASE)).doing(doing)?;
-        for failure in &found.failures {
-            failure.state.write(&kept.join(state_name(failure.index)))?;
+    fn done(&self, found: Exploration) -> Done {
+        Done {
+            sequence: self.number + 1,
+            checked: found.checked,
+            failures: found.failures,
+            unknown: found.unknown,
+            stories: found.witnesses.into_iter().map(|told| told.story).collect(),
         }
-        let stories: Vec<String> = found.witnesses.into_iter().map(|told| told.story).collect();
-        let text = format!("{}\n\n{}\n", sequence.join("\n"), stories.join("\n\n"));
-        std::fs::write(kept.join("story.txt"), text).doing(doing)?;
-        Ok(Suspect { sequence, failures: found.failures, unknown: found.unknown, stories, kept })
+    }
+
+    /// Keeps it, whole or not at all. What a run that was killed had kept of the same sequence is replaced: its recording was another.
+    fn keep(&self, recording: &Path, found: &Exploration) -> Result<()> {
+        let kept = kept_folder(self.options, self.number);
+        let doing = || format!("keeping what fails in {}", kept.display());
+        let fresh = kept.with_extension("new");
+        for folder in [&fresh, &kept] {
+            match std::fs::remove_dir_all(folder) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error).doing(doing),
+                _ => {}
+            }
+        }
+        let filled = self.fill(&fresh, recording, found).doing(doing);
+        let kept = filled.and_then(|()| std::fs::rename(&fresh, &kept).doing(doing));
+        if kept.is_err() {
+            // What comes first is why it could not be kept.
+            let _ = std::fs::remove_dir_all(&fresh);
+        }
+        kept
+    }
+
+    fn fill(&self, folder: &Path, recording: &Path, found: &Exploration) -> std::io::Result<()> {
+        std::fs::create_dir(folder)?;
+        std::fs::copy(recording, folder.join(RECORDING))?;
+        std::fs::copy(&self.blank.image, folder.join(BASE))?;
+        for failure in &found.failures {
+            let path = folder.join(state_name(failure.index));
+            failure.state.write(&path).map_err(std::io::Error::other)?;
+        }
+        let steps: Vec<String> = self.steps.iter().map(ToString::to_string).collect();
+        let stories: Vec<&str> = found.witnesses.iter().map(|told| told.story.as_str()).collect();
+        std::fs::write(
+            folder.join("story.txt"),
+            format!("{}\n\n{}\n", steps.join("\n"), stories.join("\n\n")),
+        )
     }
 }

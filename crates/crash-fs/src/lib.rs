@@ -24,7 +24,9 @@ mod sequence;
 mod tree_oracle;
 
 pub use blank::Blank;
-pub use campaign::{Campaign, CampaignOptions, Suspect, Tally, explore_sequences};
+pub use campaign::{
+    CAMPAIGN_PROGRESS, Campaign, CampaignHead, CampaignOptions, Suspect, Tally, explore_sequences,
+};
 pub use check::{AllOracles, MountCheck, NoOracle, Oracle};
 pub use command_oracle::{CommandOracle, CommandWords};
 pub use guest_scene::GuestScene;

@@ -49,6 +49,9 @@ pub struct CrashReport {
     /// What was found.
     #[serde(flatten)]
     pub exploration: Exploration,
+    /// States in which nothing wrong was found, but of which only a part was judged: they neither pass nor fail.
+    #[serde(default)]
+    pub partly_judged: u64,
     /// The recording from its first event to its last.
     pub timeline: Vec<Stretch>,
     /// Where its marks are; of very many some.
@@ -81,7 +84,13 @@ impl CrashReport {
     ) -> Result<Self> {
         let (recording, timeline) = survey(recording)?;
         let not_shown = Vec::new();
-        Ok(Self { recording, begin, looked, not_shown, exploration, timeline, marks: thinned(all_marks) })
+        let marks = thinned(all_marks);
+        Ok(Self { recording, begin, looked, not_shown, exploration, partly_judged: 0, timeline, marks })
+    }
+
+    /// Nobody has judged these states whole: those that passed were good only as far as somebody looked.
+    pub fn judged_in_part(&mut self) {
+        self.partly_judged += std::mem::take(&mut self.exploration.passed);
     }
 }
 

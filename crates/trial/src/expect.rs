@@ -224,9 +224,12 @@ pub struct Expect {
     /// States of `crash` that fail; 0 unless given otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing_states: Option<Comparison>,
-    /// States of which nobody knows; 0 unless given otherwise.
+    /// States at which nobody could look; 0 unless given otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown_states: Option<Comparison>,
+    /// States in which nothing wrong was found, but of which only a part was judged; 0 unless given otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partly_judged_states: Option<Comparison>,
     /// States that were looked at; at least 1 unless given otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub states: Option<Comparison>,
@@ -260,6 +263,7 @@ impl Default for Expect {
             unexplained: zero,
             failing_states: None,
             unknown_states: None,
+            partly_judged_states: None,
             states: None,
             gates: Vec::new(),
         }
@@ -305,6 +309,11 @@ impl Expect {
             ("states", self.states, counts.states.unwrap_or_default()),
             ("failing_states", self.failing_states, counts.failing_states.unwrap_or_default()),
             ("unknown_states", self.unknown_states, counts.unknown_states.unwrap_or_default()),
+            (
+                "partly_judged_states",
+                self.partly_judged_states,
+                counts.partly_judged_states.unwrap_or_default(),
+            ),
             ("idle_rules", idle_rules, counts.idle_rules),
         ]
         .into_iter()
@@ -319,6 +328,7 @@ impl Expect {
             gates: Vec::new(),
             failing_states: None,
             unknown_states: None,
+            partly_judged_states: None,
             states: None,
             ..self.clone()
         };
@@ -339,6 +349,7 @@ impl Expect {
         let zero = Some(Comparison::Equal(0));
         self.failing_states = self.failing_states.or(zero);
         self.unknown_states = self.unknown_states.or(zero);
+        self.partly_judged_states = self.partly_judged_states.or(zero);
         // Of no state nobody knows anything.
         self.states = self.states.or(Some(Comparison::AtLeast(1)));
     }
@@ -348,6 +359,7 @@ impl Expect {
         let of_states = [
             ("failing_states", self.failing_states),
             ("unknown_states", self.unknown_states),
+            ("partly_judged_states", self.partly_judged_states),
             ("states", self.states),
         ];
         for (name, _) in of_states.into_iter().filter(|(_, wanted)| wanted.is_some() && !has_crash) {
@@ -508,6 +520,32 @@ mod tests {
         let found =
             expect.evaluate(&Counts { unknown: 99, untriggered: 2, idle_rules: 2, ..Counts::default() });
         assert!(found.iter().all(|expectation| expectation.holds), "{found:?}");
+    }
+
+    #[test]
+    fn states_of_which_only_a_part_was_judged_fail_a_trial_that_does_not_say_that_it_takes_them() {
+        let counts = Counts {
+            states: Some(10),
+            failing_states: Some(0),
+            unknown_states: Some(0),
+            partly_judged_states: Some(10),
+            ..Counts::default()
+        };
+        for (text, failing) in [
+            ("{}", vec!["partly_judged_states"]),
+            ("{ unknown_states: any }", vec!["partly_judged_states"]),
+            ("{ partly_judged_states: any }", vec![]),
+            (
+                "{ partly_judged_states: '>= 11', unknown_states: 1 }",
+                vec!["unknown_states", "partly_judged_states"],
+            ),
+        ] {
+            let mut expect: Expect = serde_saphyr::from_str(text).expect("well-formed");
+            expect.of_crash();
+            let found = expect.evaluate(&counts);
+            let names: Vec<_> = found.iter().filter(|one| !one.holds).map(|one| &*one.name).collect();
+            assert_eq!(names, failing, "{text}");
+        }
     }
 
     #[test]

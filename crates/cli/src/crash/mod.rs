@@ -4,13 +4,15 @@
 mod recorded;
 mod source;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use rotproof_block::{Error, ErrorKind};
 use rotproof_crash_fs::operations::{of_length_one, of_length_two, sample};
-use rotproof_crash_fs::{Campaign, CampaignOptions, Suspect, Tally, explore_sequences, write_state};
+use rotproof_crash_fs::{
+    Campaign, CampaignHead, CampaignOptions, Suspect, Tally, explore_sequences, write_state,
+};
 use rotproof_machine::registry::Registry;
 use rotproof_spec::Span;
 use rotproof_subject::FileSystem;
@@ -32,8 +34,9 @@ Every sequence of file operations is done on a fresh file system whose device is
 recorded. Of the recording come the states in which a power loss may have left
 it; each is mounted, so that recovery runs, and its files are looked at. What
 fails is kept with its story. With --recording the states are those of a
-recording that is there; an exploration that was stopped goes on. Needs root.
-Nothing of yours is written to. docs/crash-states.md says more.")]
+recording that is there. The same command goes on with an exploration that was
+stopped. Needs root. Nothing of yours is written to. docs/crash-states.md says
+more.")]
 pub struct CrashArgs {
     /// The file system, or raw for a recording without one
     #[arg(value_name = "SUBJECT")]
@@ -71,7 +74,7 @@ pub struct CrashArgs {
     #[arg(long, value_name = "SPAN")]
     pub duration: Option<Span>,
 
-    /// Where what fails is kept; default: rotproof-results/crash, or a folder of the recording's in it
+    /// Where everything goes; default: a folder of the exploration's own in rotproof-results/crash
     #[arg(long, value_name = "DIR")]
     pub results: Option<PathBuf>,
 
@@ -204,7 +207,7 @@ pub fn crash(args: &CrashArgs, output: Output) -> Result<Exit, CommandError> {
         (_, None) => [of_length_one(), two].concat(),
         (_, Some(count)) => sample(&two, count, args.seed),
     };
-    let options = CampaignOptions {
+    let mut options = CampaignOptions {
         kind,
         mount: args.mount.clone(),
         sequences,
@@ -213,14 +216,21 @@ pub fn crash(args: &CrashArgs, output: Output) -> Result<Exit, CommandError> {
         checker_every: usize::from(args.fsck),
         seed: args.seed,
         time_max: args.duration.map(|span| span.0),
-        keep: args.results.clone().unwrap_or_else(|| PathBuf::from("rotproof-results").join("crash")),
+        keep: PathBuf::new(),
+    };
+    options.keep = match &args.results {
+        Some(folder) => folder.clone(),
+        None => default_folder().join(CampaignHead::of(&options)?.folder_name()?),
     };
     let run = Registry::of_user()?.begin()?;
     let began = Instant::now();
-    let mut tell = |tally: &Tally| {
-        if !args.quiet && tally.sequences.is_multiple_of(TELL_EVERY) {
-            output.note(progress(tally, began.elapsed(), options.time_max));
+    let mut tell = |tally: &Tally, earlier: &Tally| match tally == earlier {
+        _ if args.quiet => {}
+        true => output.note(goes_on(earlier, &options.keep)),
+        false if tally.sequences.is_multiple_of(TELL_EVERY) => {
+            output.note(progress(tally, earlier, began.elapsed(), options.time_max));
         }
+        false => {}
     };
     let campaign = explore_sequences(&run, &options, &cancel, &mut tell);
     let left = run.finish();
@@ -228,27 +238,54 @@ pub fn crash(args: &CrashArgs, output: Output) -> Result<Exit, CommandError> {
     if let Some(error) = left.into_iter().next() {
         return Err(error.while_doing("removing what the exploration had created").into());
     }
+    let results = campaign.is_kept().then_some(options.keep.as_path());
+    if results.is_none() && args.results.is_none() {
+        // Ours, and empty; those above it only if nobody else has anything there.
+        for folder in options.keep.ancestors().take(3) {
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
     if args.json {
         let value = serde_json::to_value(&campaign)
             .map_err(|error| Error::new(ErrorKind::Internal, "writing JSON").caused_by(error))?;
-        output.json(&json!({ "subject": kind.name(), "seed": args.seed, "campaign": value }));
+        output.json(
+            &json!({ "subject": kind.name(), "seed": args.seed, "results": results, "campaign": value }),
+        );
     } else {
-        output.result(render(&campaign, kind.name(), args.seed, output.stdout_paint()));
+        output.result(render(&campaign, (kind.name(), args.seed), results, output.stdout_paint()));
     }
     if let Some(signal) = cancel.signal() {
         return Ok(Exit::of_signal(signal));
     }
-    Ok(if campaign.tally.failing == 0 && campaign.tally.unknown == 0 {
-        Exit::Pass
-    } else {
-        Exit::VerdictFailed
-    })
+    let found = &campaign.tally;
+    let is_shown = found.checked > 0 && found.failing == 0 && found.unknown == 0;
+    Ok(if is_shown { Exit::Pass } else { Exit::VerdictFailed })
 }
 
-/// How far it has come after so long, and how long the rest takes if it goes on so, at most until its time is over.
-fn progress(tally: &Tally, elapsed: Duration, time_max: Option<Duration>) -> String {
-    let states_per_s = tally.checked as f64 / elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
-    let share = tally.sequences_in_all.saturating_sub(tally.sequences) as f64 / tally.sequences.max(1) as f64;
+/// Where explorations have their folders if nothing is said.
+pub(super) fn default_folder() -> PathBuf {
+    PathBuf::from("rotproof-results").join("crash")
+}
+
+fn goes_on(earlier: &Tally, folder: &Path) -> String {
+    format!(
+        "  goes on in {}: {} of {} sequences are done, {} states, {} failing, {} unknown",
+        folder.display(),
+        count(earlier.sequences as u64),
+        count(earlier.sequences_in_all as u64),
+        count(earlier.checked),
+        count(earlier.failing),
+        count(earlier.unknown)
+    )
+}
+
+/// How far it has come after so long, and how long the rest takes if it goes on so, at most until its time is over. What earlier
+/// runs had done took none of this time.
+fn progress(tally: &Tally, earlier: &Tally, elapsed: Duration, time_max: Option<Duration>) -> String {
+    let states_per_s =
+        (tally.checked - earlier.checked) as f64 / elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
+    let share = tally.sequences_in_all.saturating_sub(tally.sequences) as f64
+        / (tally.sequences - earlier.sequences).max(1) as f64;
     let rest = Duration::try_from_secs_f64(elapsed.as_secs_f64() * share).unwrap_or(Duration::MAX);
     let left = time_max.map_or(rest, |most| rest.min(most.saturating_sub(elapsed)));
     format!(
@@ -262,20 +299,30 @@ fn progress(tally: &Tally, elapsed: Duration, time_max: Option<Duration>) -> Str
     )
 }
 
-fn render(campaign: &Campaign, subject: &str, seed: u64, paint: Paint) -> String {
-    let Campaign { tally, suspects, is_complete, seconds } = campaign;
+fn render(campaign: &Campaign, (subject, seed): (&str, u64), results: Option<&Path>, paint: Paint) -> String {
+    let Campaign { tally, earlier, suspects, is_complete, seconds } = campaign;
+    let of_earlier = |earlier: u64| match earlier {
+        0 => String::new(),
+        earlier => format!(", {} of them by earlier runs", count(earlier)),
+    };
+    let now = tally.checked - earlier.checked;
     let mut lines = vec![
         format!("{}  power loss, seed {seed}", paint.bold(subject)),
         String::new(),
-        format!("  sequences  {} of {}", count(tally.sequences as u64), count(tally.sequences_in_all as u64)),
         format!(
-            "  states     {} in {seconds:.1} s, {:.0} a second",
-            count(tally.checked),
-            tally.checked as f64 / seconds.max(f64::MIN_POSITIVE)
+            "  sequences  {} of {}{}",
+            count(tally.sequences as u64),
+            count(tally.sequences_in_all as u64),
+            of_earlier(earlier.sequences as u64)
         ),
+        format!("  states     {}{}", count(tally.checked), of_earlier(earlier.checked)),
         format!("  failing    {}", count(tally.failing)),
         format!("  unknown    {}", count(tally.unknown)),
     ];
+    if now > 0 {
+        let states_per_s = now as f64 / seconds.max(f64::MIN_POSITIVE);
+        lines.push(format!("  took       {seconds:.1} s, {states_per_s:.0} states a second"));
+    }
     for suspect in suspects.iter().take(SUSPECTS_MAX) {
         lines.push(String::new());
         lines.extend(told(suspect, paint));
@@ -285,16 +332,28 @@ fn render(campaign: &Campaign, subject: &str, seed: u64, paint: Paint) -> String
         lines.extend([String::new(), format!("and {more} more; --json has them all")]);
     }
     lines.push(String::new());
-    lines.push(match (tally.failing, tally.unknown, is_complete) {
-        (0, 0, true) => {
+    lines.push(match (tally.checked, tally.failing, tally.unknown, is_complete) {
+        (0, ..) => format!("{}  no state was looked at", paint.bad("NOTHING SHOWN")),
+        (_, 0, 0, true) => {
             format!("{}  every state that was looked at keeps what was promised", paint.good("PASS"))
         }
-        (0, 0, false) => {
+        (_, 0, 0, false) => {
             format!("{}  stopped early; what was looked at passes", paint.notable("PASS SO FAR"))
         }
-        (0, _, _) => format!("{}  of some states nobody knows", paint.bad("FAIL")),
+        (_, 0, ..) => format!("{}  of some states nobody knows", paint.bad("FAIL")),
         _ => format!("{}  {}", paint.bad("FAIL"), counted(tally.failing, "state")),
     });
+    if let Some(folder) = results {
+        lines.push(format!("Results: {}", folder.display()));
+        let found = match (is_complete, now) {
+            (false, _) => Some("The same command goes on from there."),
+            (true, 0) => {
+                Some("Nothing was looked at again. Remove that folder, or name another, to begin anew.")
+            }
+            (true, _) => None,
+        };
+        lines.extend(found.map(str::to_owned));
+    }
     lines.join("\n")
 }
 
@@ -325,14 +384,53 @@ mod tests {
 
     #[test]
     fn progress_says_how_fast_it_goes_and_how_long_the_rest_takes() {
-        let tally = Tally { sequences: 10, sequences_in_all: 40, checked: 300, failing: 0, unknown: 1 };
-        let text = progress(&tally, Duration::from_secs(20), None);
+        let none = Tally { sequences_in_all: 40, ..Tally::default() };
+        let tally = Tally { sequences: 10, checked: 300, unknown: 1, ..none };
+        let text = progress(&tally, &none, Duration::from_secs(20), None);
         assert_eq!(
             text,
             "  10 of 40 sequences, 300 states, 15 a second, 0 failing, 1 unknown, about 60.0 s left"
         );
-        let text = progress(&tally, Duration::from_secs(20), Some(Duration::from_secs(25)));
+        let text = progress(&tally, &none, Duration::from_secs(20), Some(Duration::from_secs(25)));
         assert!(text.ends_with("about 5.00 s left"), "{text}");
-        assert!(progress(&Tally::default(), Duration::ZERO, None).contains("0 of 0"));
+        let none = Tally::default();
+        assert!(progress(&none, &none, Duration::ZERO, None).contains("0 of 0"));
+        // What was done before took none of this time.
+        let earlier = Tally { sequences: 10, checked: 300, sequences_in_all: 40, ..none };
+        let tally = Tally { sequences: 20, checked: 500, ..earlier };
+        let text = progress(&tally, &earlier, Duration::from_secs(20), None);
+        assert_eq!(
+            text,
+            "  20 of 40 sequences, 500 states, 10 a second, 0 failing, 0 unknown, about 40.0 s left"
+        );
+    }
+
+    #[test]
+    fn what_is_told_of_the_whole_says_what_earlier_runs_had_done_and_how_to_go_on() {
+        let tally = Tally { sequences: 30, sequences_in_all: 40, checked: 900, failing: 0, unknown: 0 };
+        let earlier = Tally { sequences: 20, checked: 600, ..tally };
+        let told = |tally: Tally, earlier: Tally, is_complete: bool| {
+            let campaign = Campaign { tally, earlier, suspects: Vec::new(), is_complete, seconds: 10.0 };
+            let folder = campaign.is_kept().then_some(Path::new("kept"));
+            render(&campaign, ("ext4", 1), folder, Paint::OFF)
+        };
+        let text = told(tally, earlier, false);
+        for part in [
+            "30 of 40, 20 of them by earlier runs",
+            "900, 600 of them by earlier runs",
+            "10.0 s, 30 states a second",
+            "PASS SO FAR",
+            "Results: kept\nThe same command goes on from there.",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let whole = Tally { sequences: 40, ..tally };
+        let text = told(whole, Tally { sequences_in_all: 40, ..Tally::default() }, true);
+        assert!(
+            text.contains("PASS  every") && !text.contains("earlier") && !text.contains("Results"),
+            "{text}"
+        );
+        let text = told(Tally { sequences_in_all: 40, ..Tally::default() }, Tally::default(), false);
+        assert!(text.contains("NOTHING SHOWN"), "{text}");
     }
 }

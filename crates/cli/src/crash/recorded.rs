@@ -15,7 +15,7 @@ use rotproof_crash_fs::{
 };
 use rotproof_load::CommandLine;
 use rotproof_machine::registry::{CleanupStack, Registry, Run};
-use rotproof_machine::{Cancel, write_whole};
+use rotproof_machine::{Cancel, lock_folder, write_whole};
 use rotproof_results::run::CrashRun;
 use rotproof_results::{FORMAT, RUN_FILE};
 use rotproof_spec::{Bytes, Span};
@@ -140,6 +140,7 @@ pub fn explore_recorded(
     let found = Source::look(source, of.size)?;
     let folder = args.results.clone().unwrap_or_else(|| found.default_folder());
     std::fs::create_dir_all(&folder).doing(|| format!("making {}", folder.display()))?;
+    let _alone = lock_folder(&folder)?;
     let recording = found.bring(&folder)?;
     let base = of.base.clone().or_else(|| base_beside(source));
     if let Some(base) = &base {

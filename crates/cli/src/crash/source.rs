@@ -41,7 +41,7 @@ impl<'a> Source<'a> {
     pub fn default_folder(&self) -> PathBuf {
         let stem = self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let id = format!("{:032x}", self.id);
-        PathBuf::from("rotproof-results").join("crash").join(format!("{stem}-{}", &id[..8]))
+        super::default_folder().join(format!("{stem}-{}", &id[..8]))
     }
 
     /// The recording as it lies in the folder of the results: a link to it, or what was made of the log.

@@ -141,7 +141,7 @@ pub struct ToldWitness {
 pub struct Exploration {
     /// States that were looked at, those of an earlier run that it went on from included.
     pub checked: u64,
-    /// Those whose check found nothing.
+    /// Those that were judged whole, and in which nothing wrong was found.
     pub passed: u64,
     /// Those that fail, by their number.
     pub failures: Vec<FailingState>,

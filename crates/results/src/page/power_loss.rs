@@ -10,7 +10,7 @@ const MARKS_MAX: usize = 12;
 
 /// The section; `pace` is how fast states were looked at.
 pub(super) fn section(crash: &CrashReport, pace: Option<Pace>) -> PowerLoss {
-    let CrashReport { recording, exploration: found, .. } = crash;
+    let CrashReport { recording, exploration: found, partly_judged, .. } = crash;
     let fact = |name: &str, value: String| Fact { name: name.into(), value };
     let mut facts = vec![
         fact(
@@ -27,10 +27,14 @@ pub(super) fn section(crash: &CrashReport, pace: Option<Pace>) -> PowerLoss {
         fact(
             "states",
             format!(
-                "{} looked at, {} failing, {} unknown{}",
+                "{} looked at, {} failing, {} unknown{}{}",
                 found.checked,
                 found.failures.len(),
                 found.unknown.len(),
+                match partly_judged {
+                    0 => String::new(),
+                    part => format!(", {part} partly judged"),
+                },
                 pace.map_or_else(String::new, |pace| format!("; {:.0} a second", pace.states_per_s))
             ),
         ),
@@ -125,7 +129,7 @@ mod tests {
             "unit_bytes": 4096, "volatile": 1, "survivors": [] });
         let crash = serde_json::json!({
             "recording": { "events": 9, "writes": 3, "bytes": 12288, "barriers": 2, "marks": 1, "file_bytes": 1 },
-            "begin": 0, "passed": 8,
+            "begin": 0, "passed": 5, "partly_judged": 3,
             "looked": ["mount", "check: ./verify.sh"],
             "checked": 9, "pace": { "seconds": 1.0, "states_per_s": 40.0 }, "ended": "all", "unknown": [],
             "ways": { "torn": { "chosen": 9, "equal": 1, "checked": 8, "failing": 1 } },
@@ -142,6 +146,7 @@ mod tests {
         });
         let crash = serde_json::from_value(crash).expect("what an exploration says");
         let section = section(&crash, None);
+        assert_eq!(section.facts[2].value, "9 looked at, 1 failing, 0 unknown, 3 partly judged");
         assert_eq!(section.timeline.phases.len(), 3);
         assert!((section.timeline.hits[0].at - 1.5).abs() < 1e-6, "{:?}", section.timeline.hits);
         assert!((section.timeline.marks[0].at - 1.5).abs() < 1e-6);

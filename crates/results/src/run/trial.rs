@@ -166,9 +166,12 @@ pub struct Counts {
     /// States of a power loss that fail.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failing_states: Option<u64>,
-    /// Those of which nobody knows.
+    /// Those at which nobody could look.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown_states: Option<u64>,
+    /// Those in which nothing wrong was found, but of which only a part was judged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partly_judged_states: Option<u64>,
     /// Those that were looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub states: Option<u64>,

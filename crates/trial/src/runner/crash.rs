@@ -22,8 +22,8 @@ use rotproof_load::engine::{ProgressCounts, ProgressKind};
 use rotproof_machine::registry::CleanupStack;
 use rotproof_subject::{FileSystem, FileSystemSpec, SubjectSpec};
 
+use super::RunOptions;
 use super::load_history::LoadHistory;
-use super::{Conducted, RunOptions};
 use crate::file::{CrashMoment, CrashSpec, MountedBy, RuntimeKind, TrialFile};
 
 /// The mark with which the recording of a subject ends that was killed during the load.
@@ -166,7 +166,10 @@ pub(super) fn explore_states(
     let left = cleanup.undo_all();
     let mut report = explored?;
     report.not_shown.extend(unseen(&stack.sites.report()));
-    report.not_shown.extend(history.and_then(LoadHistory::not_judged));
+    if let Some(part) = history.and_then(LoadHistory::not_judged) {
+        report.not_shown.push(part);
+        report.judged_in_part();
+    }
     if let Some(error) = left.into_iter().next() {
         return Err(error.while_doing("removing what the exploration had created"));
     }
@@ -321,22 +324,6 @@ impl Oracles<'_> {
             timeout: self.spec.timeout.0,
             folder,
             cancel: self.options.cancel.clone(),
-        })
-    }
-}
-
-impl Conducted {
-    /// What the exploration counted, for the expectations. Where nobody judges some of what the load keeps, that a state holds it is not
-    /// known of any.
-    pub(super) fn crash_counts(
-        report: Option<&CrashReport>,
-        history: Option<&LoadHistory>,
-    ) -> Option<(u64, u64, u64)> {
-        let is_all_judged = history.is_none_or(|history| history.not_judged().is_none());
-        report.map(|report| {
-            let found = &report.exploration;
-            let passed = if is_all_judged { 0 } else { found.passed };
-            (found.checked, found.failures.len() as u64, found.unknown.len() as u64 + passed)
         })
     }
 }

@@ -387,8 +387,8 @@ fn conduct(
         .filter(|object| failures.by_object.contains_key(&object.name))
         .map(|object| (object.name.clone(), object.size_bytes))
         .collect();
-    if let Some(counts) = Conducted::crash_counts(crash.as_ref(), history.as_ref()) {
-        verdict.count_states(counts, &trial.expect);
+    if let Some(found) = &crash {
+        verdict.count_states(found, &trial.expect);
     }
     if is_interrupted {
         verdict.interrupt();

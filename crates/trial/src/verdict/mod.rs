@@ -19,6 +19,7 @@ mod medium;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rotproof_block::{Result, Time};
+use rotproof_crash::CrashReport;
 use rotproof_fault::{DrawnModel, Injections, RuleReport};
 use rotproof_load::personality::{FileOracle, FileReport};
 use rotproof_load::{Failure, LoadReport, Oracle, Workload};
@@ -139,11 +140,13 @@ impl Verdict {
         Ok(Self { counts, expectations, rules, kinds: counted.kinds })
     }
 
-    /// Takes up what an exploration of a power loss has counted: states looked at, failing, unknown.
-    pub(crate) fn count_states(&mut self, (states, failing, unknown): (u64, u64, u64), expect: &Expect) {
-        self.counts.states = Some(states);
-        self.counts.failing_states = Some(failing);
-        self.counts.unknown_states = Some(unknown);
+    /// Takes up what an exploration of a power loss has counted.
+    pub(crate) fn count_states(&mut self, found: &CrashReport, expect: &Expect) {
+        let CrashReport { exploration, partly_judged, .. } = found;
+        self.counts.states = Some(exploration.checked);
+        self.counts.failing_states = Some(exploration.failures.len() as u64);
+        self.counts.unknown_states = Some(exploration.unknown.len() as u64);
+        self.counts.partly_judged_states = Some(*partly_judged);
         self.expectations = expect.evaluate(&self.counts);
     }
 
@@ -276,6 +279,7 @@ fn count(evidence: &Evidence<'_>, rules: &[RuleOutcome], counted: &Counted) -> C
         unexplained: counted.unexplained,
         failing_states: None,
         unknown_states: None,
+        partly_judged_states: None,
         states: None,
         idle_rules: idle_rules(evidence),
     }
