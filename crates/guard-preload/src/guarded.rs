@@ -187,6 +187,14 @@ pub fn open_files() -> Vec<Arc<GuardedFile>> {
     store.map_or_else(Vec::new, |store| store.open_files())
 }
 
+/// Lets go of a file that nobody has open, if it is kept attached.
+pub fn let_go(inode: u64) {
+    let store = STORE.lock().clone();
+    if let Some(store) = store {
+        store.let_go_of(inode);
+    }
+}
+
 fn slot(descriptor: c_int) -> Option<&'static Slot> {
     usize::try_from(descriptor).ok().and_then(|number| TABLE.get(number))
 }

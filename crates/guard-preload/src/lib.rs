@@ -8,7 +8,7 @@
 //! | [`descriptors`] | open, close, dup |
 //! | [`data`] | read and write |
 //! | [`length`] | truncate, allocate, sync |
-//! | [`names`] | unlink, rename, times |
+//! | [`names`] | unlink, rename, times, permissions |
 //! | [`streams`] | stdio |
 //! | [`mappings`] | mmap, and the signal of its faults |
 //! | [`past`] | what would go past the guard, and is refused |

@@ -1,16 +1,16 @@
-//! Names and times. Names are the kernel's; the guard wants to know when the last one is gone, and that it was a program that
-//! set a time.
+//! Names, times and permissions. They are the kernel's; the guard wants to know when the last name is gone, that it was a program
+//! that set a time, and when a file becomes one that is run.
 
 use std::ffi::{c_char, c_int};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-use libc::{timespec, timeval, utimbuf};
+use libc::{mode_t, timespec, timeval, utimbuf};
 use rotproof_guard::GuardedFile;
 use rotproof_guard::format::Moment;
 
-use crate::guarded::{device, is_below, is_inside, is_on, store, within};
-use crate::raw::{self, call};
+use crate::guarded::{device, is_below, is_inside, is_on, let_go, store, within};
+use crate::raw::{self, Behind, call};
 
 /// A file whose only name goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -228,12 +228,71 @@ unsafe fn set_seconds(path: *const c_char, times: *const utimbuf) -> c_int {
     unsafe { set_times_at(libc::AT_FDCWD, path, place, 0) }
 }
 
+/// A file may be run from now on. The kernel runs none that is open for writing, as one is that is kept attached.
+///
+/// # Safety
+/// `path` ends with zero.
+unsafe fn may_be_run(folder: c_int, path: *const c_char, flags: c_int) {
+    let errno = raw::errno();
+    // SAFETY: the caller's word.
+    let stat = unsafe { raw::statx(folder, path, flags) };
+    raw::set_errno(errno);
+    let Some(stat) = stat.map(|stat| rotproof_guard::stat::Stat::of_statx(&stat)) else { return };
+    if stat.is_file() && stat.device == device() {
+        within(|| let_go(stat.inode));
+    }
+}
+
+fn is_of_program(mode: mode_t) -> bool {
+    mode & 0o111 != 0 && is_on() && !is_inside()
+}
+
+/// # Safety
+/// As `fchmodat`.
+unsafe fn set_mode_at(folder: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int {
+    static FCHMODAT: Behind = Behind::new(c"fchmodat");
+    type Fchmodat = unsafe extern "C" fn(c_int, *const c_char, mode_t, c_int) -> c_int;
+    // SAFETY: it is the function by this name.
+    let behind: Fchmodat = unsafe { std::mem::transmute(FCHMODAT.get()) };
+    // SAFETY: the caller's word.
+    unsafe {
+        let answer = behind(folder, path, mode, flags);
+        if answer == 0 && is_of_program(mode) {
+            may_be_run(folder, path, flags);
+        }
+        answer
+    }
+}
+
+/// # Safety
+/// As `chmod`.
+unsafe fn set_mode_here(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the caller's word.
+    unsafe { set_mode_at(libc::AT_FDCWD, path, mode, 0) }
+}
+
+/// # Safety
+/// Numbers.
+unsafe fn set_mode(descriptor: c_int, mode: mode_t) -> c_int {
+    // SAFETY: takes numbers, and a text that ends with zero.
+    unsafe {
+        let answer = call!(SYS_fchmod, descriptor, mode) as c_int;
+        if answer == 0 && is_of_program(mode) {
+            may_be_run(descriptor, c"".as_ptr(), libc::AT_EMPTY_PATH);
+        }
+        answer
+    }
+}
+
 same!(unlink => unlink_here, (path: *const c_char) -> c_int);
 same!(unlinkat => unlink_at, (folder: c_int, path: *const c_char, flags: c_int) -> c_int);
 same!(remove => remove_here, (path: *const c_char) -> c_int);
 same!(rename => rename_here, (old: *const c_char, new: *const c_char) -> c_int);
 same!(renameat => rename_at, (from: c_int, old: *const c_char, to: c_int, new: *const c_char) -> c_int);
 same!(renameat2 => rename_with, (from: c_int, old: *const c_char, to: c_int, new: *const c_char, flags: u32) -> c_int);
+same!(chmod => set_mode_here, (path: *const c_char, mode: mode_t) -> c_int);
+same!(fchmod => set_mode, (descriptor: c_int, mode: mode_t) -> c_int);
+same!(fchmodat => set_mode_at, (folder: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int);
 same!(utimensat => set_times_at, (folder: c_int, path: *const c_char, times: *const timespec, flags: c_int) -> c_int);
 same!(futimens => set_times, (descriptor: c_int, times: *const timespec) -> c_int);
 same!(utimes => set_times_here, (path: *const c_char, times: *const timeval) -> c_int);

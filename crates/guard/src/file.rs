@@ -14,11 +14,10 @@ use rotproof_block::{Error, ErrorKind, Result};
 
 use crate::clock;
 use crate::format::{Entry, EntryPage, Header, Pair, REGIONS};
-use crate::home::{Home, KnownAs, UNPROTECTED};
+use crate::home::{KnownAs, UNPROTECTED};
 use crate::live::{Live, flag, has_bit, state};
 use crate::lock::SharedGuard;
 use crate::opened::OpenTable;
-use crate::record::Class;
 use crate::stat::{Identity, Stat, reopen, same};
 use crate::store::{Core, Store};
 use crate::sum::BLOCK_U64;
@@ -36,11 +35,12 @@ pub struct GuardedFile {
     pub(crate) identity: Identity,
     pub(crate) file: File,
     /// Whether `file` is to be written to as well; otherwise `writer` is, once somebody wants to.
-    is_opened_to_write: bool,
-    writer: OnceLock<File>,
+    pub(crate) is_opened_to_write: bool,
+    pub(crate) writer: OnceLock<File>,
     direct: OnceLock<Option<File>>,
     pub(crate) live: Live,
     is_kept: AtomicBool,
+    pub(crate) is_gone: AtomicBool,
     /// Somebody opened it for writing, and it is to be opened so once that is wanted.
     may_write: AtomicBool,
     /// Blocks that were last verified before this second are verified by their strong sums: [`clock::seconds`].
@@ -171,6 +171,7 @@ impl GuardedFile {
             direct: OnceLock::new(),
             live,
             is_kept: AtomicBool::new(false),
+            is_gone: AtomicBool::new(false),
             may_write: AtomicBool::new(false),
             since: AtomicU64::new(1),
             view: View::new(),
@@ -236,11 +237,6 @@ impl GuardedFile {
         Ok(())
     }
 
-    /// Whether it is kept attached.
-    pub(crate) fn is_kept(&self) -> bool {
-        self.is_kept.load(Ordering::Relaxed)
-    }
-
     /// Notes whether it is kept attached, and says whether it was.
     pub(crate) fn set_kept(&self, is_kept: bool) -> bool {
         self.is_kept.swap(is_kept, Ordering::Relaxed)
@@ -255,7 +251,7 @@ impl GuardedFile {
         let region_shift =
             REGION_SHIFT_MIN.max((stat.size / REGIONS as u64).checked_ilog2().map_or(0, |log| log + 1));
         head.region_shift.store(region_shift.into(), Ordering::Relaxed);
-        let known = self.look_up(&stat)?;
+        let known = if stat.is_newborn() { self.newborn() } else { self.look_up(&stat)? };
         self.set_home(known.home);
         match known.what {
             KnownAs::Table(header) => self.take_header(&header, stat, false),
@@ -318,6 +314,11 @@ impl GuardedFile {
     /// Where it was last seen.
     pub fn name(&self) -> String {
         self.name.lock().clone()
+    }
+
+    /// It was seen there.
+    pub(crate) fn set_name(&self, name: &Path) {
+        *self.name.lock() = name.to_string_lossy().into_owned();
     }
 
     /// The descriptor that is written to.
@@ -430,38 +431,9 @@ impl GuardedFile {
         arena.leave(room, is_left).map(drop)
     }
 
-    /// A program has closed what it may have written: the sums are left on the disk, as when the last one closes the file, and
-    /// it is kept attached, since who writes a file will often read it. For who has called
-    /// [`crate::store::Core::keep_written`], and calls this for each descriptor that could be written to.
-    pub fn rest(self: &Arc<Self>) {
-        let head = self.live.head();
-        let has_gone = self.stat().map_or(true, |stat| stat.links == 0);
-        // A table that was cut is left by the last one, who has it for itself.
-        let is_cut = head.cut.load(Ordering::Relaxed) != 0 && self.home() == Home::Table;
-        if has_gone || is_cut || (self.is_dirty() && self.store_unsynced().is_err()) {
-            self.store.kept.let_go(self.inode);
-            return;
-        }
-        self.store.kept.keep(self);
-    }
-
-    /// Whether nothing is lost when the memory is given up.
-    fn leave_sums(&self) -> Result<bool> {
-        let stat = self.stat()?;
-        if stat.links > 0 {
-            return self.leave(stat);
-        }
-        // What a home before this one may still say is of no other file; the next check takes it away.
-        let slots = &self.store.slots;
-        match self.home() {
-            Home::Nowhere => {}
-            Home::Slot(Class::Small) => slots.wipe(Class::Small, self.inode)?,
-            Home::Slot(Class::Medium) => {
-                Class::ALL.into_iter().try_for_each(|class| slots.wipe(class, self.inode))?;
-            }
-            Home::Table => self.store.forget_sums(self.inode, |_| true)?,
-        }
-        Ok(true)
+    /// Its last name was removed, as far as this process knows: it is not kept attached any more.
+    pub(crate) fn set_gone(&self) {
+        self.is_gone.store(true, Ordering::Release);
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use rotproof_block::{Error, ErrorKind, Result};
 
+use crate::clock;
 use crate::file::{GuardedFile, blocks_of};
 use crate::format::{Damage, Entry, EntryPage, Header, Pair};
 use crate::record::Class;
@@ -94,6 +95,14 @@ impl GuardedFile {
         let fitting = Home::of_blocks(blocks_of(size), self.pair);
         let now = self.home();
         if is_anew || fitting.number() > now.number() { fitting } else { now }
+    }
+
+    /// Of a file that was born a moment ago nothing is on the disk. Where its inode has had another life, something may still be
+    /// there, or of a write that nobody sees in its time of modification: this file's records have a generation that no such thing
+    /// has, and the next one who looks takes away what is not of it.
+    pub(crate) fn newborn(&self) -> Known {
+        self.live.head().generation.store(clock::wall_nanoseconds(), Ordering::Relaxed);
+        Known { home: Home::Nowhere, what: KnownAs::Nothing }
     }
 
     /// Looks in all places that may know of the file. What another file has left there is not looked at.

@@ -1,5 +1,7 @@
-//! Leaving the table as the last process leaves it that has a file open.
+//! Leaving a file: the sums as the last process leaves them that has it open, or as a program does that has closed it while it is kept
+//! attached.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rotproof_block::Result;
@@ -7,10 +9,66 @@ use rotproof_block::Result;
 use crate::file::{GuardedFile, blocks_of};
 use crate::home::Home;
 use crate::live::{set_bit, state};
+use crate::record::Class;
 use crate::stat::Stat;
 use crate::table::Found;
 
 impl GuardedFile {
+    /// A program has closed what it may have written: the sums are left on the disk, as when the last one closes the file, and
+    /// it is kept attached, since who writes a file will often read it. For who has called
+    /// [`crate::store::Core::keep_written`], and calls this for each descriptor that could be written to.
+    pub fn rest(self: &Arc<Self>) {
+        if self.may_rest().unwrap_or(false) {
+            self.store.kept.keep(self);
+        } else {
+            self.store.kept.let_go(self.inode);
+        }
+    }
+
+    /// Whether all that is known is on the disk, the file has a name by which somebody may open it again, and nobody is to run it:
+    /// the kernel runs no file that is open for writing.
+    fn may_rest(&self) -> Result<bool> {
+        if self.is_gone.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        let may_be_kept = |stat: &Stat| stat.links > 0 && stat.mode & 0o111 == 0;
+        if !self.is_dirty() {
+            let is_open_to_write = self.is_opened_to_write || self.writer.get().is_some();
+            return Ok(!is_open_to_write || may_be_kept(&self.stat()?));
+        }
+        let head = self.live.head();
+        let _syncing = self.lock_syncers();
+        let _writers = self.lock_writers()?;
+        let stat = self.stat()?;
+        // A table that was cut is left by the last one, who has it for itself.
+        let is_cut = head.cut.load(Ordering::Relaxed) != 0 && self.home() == Home::Table;
+        if is_cut || !may_be_kept(&stat) {
+            return Ok(false);
+        }
+        let snapshot = self.snapshot(false)?;
+        self.save_as(&snapshot, stat, false)?;
+        Ok(true)
+    }
+
+    /// Whether nothing is lost when the memory is given up.
+    pub(crate) fn leave_sums(&self) -> Result<bool> {
+        let stat = self.stat()?;
+        if stat.links > 0 {
+            return self.leave(stat);
+        }
+        // What a home before this one may still say is of no other file; the next check takes it away.
+        let slots = &self.store.slots;
+        match self.home() {
+            Home::Nowhere => {}
+            Home::Slot(Class::Small) => slots.wipe(Class::Small, self.inode)?,
+            Home::Slot(Class::Medium) => {
+                Class::ALL.into_iter().try_for_each(|class| slots.wipe(class, self.inode))?;
+            }
+            Home::Table => self.store.forget_sums(self.inode, |_| true)?,
+        }
+        Ok(true)
+    }
+
     /// What the last process leaves, which has the file for itself: whether all is on the disk, though not durable. Sums of
     /// data that nobody has made durable go to the table with a note that they may be ahead of the data.
     pub(crate) fn leave(&self, stat: Stat) -> Result<bool> {

@@ -15,6 +15,7 @@
 //! It knows nothing of FUSE, of preloading, or of the terminal.
 
 mod arena;
+mod bits;
 pub mod chain;
 pub mod check;
 mod clock;
@@ -36,9 +37,14 @@ mod opened;
 mod read;
 pub mod record;
 mod resize;
+mod rooms;
+mod save;
+mod seats;
 mod session;
+mod settle;
 pub mod simulate;
 mod slots;
+mod snapshot;
 pub mod stat;
 pub mod status;
 pub mod store;
@@ -47,6 +53,8 @@ pub mod switch;
 mod sync;
 mod table;
 pub mod take;
+#[cfg(test)]
+mod testing;
 mod trouble;
 mod view;
 pub mod walk;

@@ -16,9 +16,11 @@ use parking_lot::Mutex;
 use rotproof_block::Result;
 use rotproof_block::error::IoContext;
 
-use crate::arena::{Arena, Room, Tenancy, back};
+use crate::arena::Arena;
+pub use crate::bits::{bits, clear_bit, has_bit, set_bit};
 use crate::format::REGIONS;
 use crate::lock::SharedLock;
+use crate::rooms::{Room, Tenancy, back};
 use crate::stat::keep;
 use crate::sum::Sum;
 
@@ -339,10 +341,14 @@ impl Live {
         if blocks > HERE { self.make_further_room(blocks - HERE) } else { Ok(()) }
     }
 
-    fn make_further_room(&self, blocks: u64) -> Result<()> {
-        let current = self.now.load(Ordering::Acquire);
+    /// Blocks beyond those in the room whose entries this process has mapped. Their file is at least as long.
+    fn further_mapped(&self) -> u64 {
         // SAFETY: mappings live as long as this.
-        if !current.is_null() && unsafe { (*current).blocks } >= blocks {
+        unsafe { self.now.load(Ordering::Acquire).as_ref() }.map_or(0, |mapping| mapping.blocks)
+    }
+
+    fn make_further_room(&self, blocks: u64) -> Result<()> {
+        if self.further_mapped() >= blocks.max(1) {
             return Ok(());
         }
         let mut all = self.all.lock();
@@ -425,8 +431,13 @@ impl Live {
             return parts;
         }
         let Some(file) = self.file.get() else { return parts };
-        let length = file.metadata().map_or(0, |metadata| metadata.len()) / ENTRY as u64;
-        let further = blocks.start.saturating_sub(HERE)..(blocks.end - HERE).min(length);
+        let end = blocks.end - HERE;
+        let end = if end <= self.further_mapped() {
+            end
+        } else {
+            end.min(file.metadata().map_or(0, |metadata| metadata.len()) / ENTRY as u64)
+        };
+        let further = blocks.start.saturating_sub(HERE)..end;
         if further.is_empty() || self.make_further_room(further.end).is_err() {
             return parts;
         }
@@ -466,35 +477,6 @@ impl Live {
         let end = if region == REGIONS - 1 { u64::MAX } else { (region as u64 + 1) << shift };
         (region as u64) << shift..end
     }
-}
-
-/// Whether a bit is set.
-pub fn has_bit(words: &[AtomicU64], bit: usize) -> bool {
-    words[bit / 64].load(Ordering::Relaxed) >> (bit % 64) & 1 == 1
-}
-
-/// The bits that are set.
-pub fn bits(words: &[AtomicU64]) -> impl Iterator<Item = usize> {
-    words.iter().enumerate().flat_map(|(number, word)| {
-        let mut rest = word.load(Ordering::Relaxed);
-        std::iter::from_fn(move || {
-            let bit = rest.trailing_zeros();
-            (rest != 0).then(|| {
-                rest &= rest - 1;
-                number * 64 + bit as usize
-            })
-        })
-    })
-}
-
-/// Sets a bit.
-pub fn set_bit(words: &[AtomicU64], bit: usize) {
-    words[bit / 64].fetch_or(1 << (bit % 64), Ordering::Relaxed);
-}
-
-/// Clears a bit.
-pub fn clear_bit(words: &[AtomicU64], bit: usize) {
-    words[bit / 64].fetch_and(!(1 << (bit % 64)), Ordering::Relaxed);
 }
 
 impl Drop for Live {

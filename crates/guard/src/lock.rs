@@ -78,6 +78,7 @@ pub fn lock_file(file: &File, operation: libc::c_int, what: impl FnOnce() -> Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::in_child;
 
     #[test]
     fn a_holder_that_dies_is_told_of() {
@@ -97,15 +98,7 @@ mod tests {
         let lock: &SharedLock = unsafe { &*page.cast::<SharedLock>() };
         lock.prepare().expect("a lock");
         assert!(!lock.lock().is_orphaned);
-        // SAFETY: the child only takes the lock and ends.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            std::mem::forget(lock.lock());
-            // SAFETY: ends the child at once.
-            unsafe { libc::_exit(0) };
-        }
-        // SAFETY: waits for the child.
-        unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+        in_child(|| std::mem::forget(lock.lock()));
         assert!(lock.lock().is_orphaned);
         assert!(!lock.lock().is_orphaned);
     }

@@ -14,13 +14,59 @@ use crate::table::Table;
 /// Ranges of a table with holes that are looked at; the pages of others are solid once they were written.
 const RANGES_MAX: usize = 64;
 
+/// Pages of a file, by their numbers, that are durable with all that the file system knows of them.
+#[derive(Default)]
+pub struct Solid(Vec<u64>);
+
+impl Solid {
+    /// Whether a page is.
+    pub fn has(&self, page: u64) -> bool {
+        self.0.get((page / 64) as usize).is_some_and(|word| word >> (page % 64) & 1 == 1)
+    }
+
+    /// Says that a page is.
+    pub fn add(&mut self, page: u64) {
+        let word = (page / 64) as usize;
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= 1 << (page % 64);
+    }
+
+    /// Says so of all these.
+    pub fn add_all(&mut self, pages: Vec<std::ops::Range<u64>>) {
+        pages.into_iter().flatten().for_each(|page| self.add(page));
+    }
+}
+
+/// Ranges of pages of a file that are no holes, from a page on and no more than so many. If the file is made durable after this was
+/// asked, they are solid.
+pub fn placed(file: &File, from: u64, ranges_max: usize) -> Vec<std::ops::Range<u64>> {
+    let seek = |from: i64, what| {
+        // SAFETY: takes an open descriptor and numbers; nobody uses its position.
+        unsafe { libc::lseek(file.as_raw_fd(), from, what) }
+    };
+    let mut ranges = Vec::new();
+    let mut at = (from * PAGE as u64).cast_signed();
+    while ranges.len() < ranges_max {
+        let begin = seek(at, libc::SEEK_DATA);
+        let end = if begin < 0 { -1 } else { seek(begin, libc::SEEK_HOLE) };
+        if end <= begin {
+            break;
+        }
+        ranges.push((begin as u64).div_ceil(PAGE as u64)..end as u64 / PAGE as u64);
+        at = end;
+    }
+    ranges
+}
+
 /// See the head of the module.
 pub struct OpenTable {
     file: File,
     /// How often the table had been cut.
     cuts: u64,
-    /// A bit for each page, counted from the beginning of the table.
-    solid: Vec<u64>,
+    /// Counted from the beginning of the table.
+    solid: Solid,
 }
 
 impl OpenTable {
@@ -29,11 +75,11 @@ impl OpenTable {
     pub fn of<'a>(opened: &'a mut Option<Self>, table: &Table, cuts: u64) -> Result<&'a mut Self> {
         let mut now = match opened.take() {
             Some(now) => now,
-            None => Self { file: keep(table.open_or_make()?), cuts, solid: Vec::new() },
+            None => Self { file: keep(table.open_or_make()?), cuts, solid: Solid::default() },
         };
         if now.cuts != cuts {
             now.cuts = cuts;
-            now.solid.clear();
+            now.solid = Solid::default();
         }
         Ok(opened.insert(now))
     }
@@ -45,44 +91,15 @@ impl OpenTable {
 
     /// Whether a page is solid.
     pub fn is_solid(&self, page: u64) -> bool {
-        self.solid.get((page / 64) as usize).is_some_and(|word| word >> (page % 64) & 1 == 1)
+        self.solid.has(page)
     }
 
     /// Makes the table durable. All pages that had a place on the disk before are solid then.
     pub fn sync(&mut self, table: &Table) -> Result<()> {
-        let pages = self.placed();
+        let pages = placed(&self.file, 0, RANGES_MAX);
         table.sync(&self.file)?;
-        pages.into_iter().flatten().for_each(|page| self.set_solid(page));
+        self.solid.add_all(pages);
         Ok(())
-    }
-
-    /// Ranges of pages that are no holes.
-    fn placed(&self) -> Vec<std::ops::Range<u64>> {
-        let seek = |from: i64, what| {
-            // SAFETY: takes an open descriptor and numbers; nobody uses its position.
-            unsafe { libc::lseek(self.file.as_raw_fd(), from, what) }
-        };
-        let mut ranges = Vec::new();
-        let mut at = 0;
-        while ranges.len() < RANGES_MAX {
-            let begin = seek(at, libc::SEEK_DATA);
-            let end = if begin < 0 { -1 } else { seek(begin, libc::SEEK_HOLE) };
-            if end <= begin {
-                break;
-            }
-            ranges.push((begin as u64).div_ceil(PAGE as u64)..end as u64 / PAGE as u64);
-            at = end;
-        }
-        ranges
-    }
-
-    /// Says that a page was made durable with all that the file system knows of it.
-    pub fn set_solid(&mut self, page: u64) {
-        let word = (page / 64) as usize;
-        if self.solid.len() <= word {
-            self.solid.resize(word + 1, 0);
-        }
-        self.solid[word] |= 1 << (page % 64);
     }
 
     /// Begins to write what is in the cache.
@@ -138,7 +155,7 @@ mod tests {
         let mut opened = None;
         let first = OpenTable::of(&mut opened, &table, 0).expect("made");
         assert!(!first.is_solid(3) && !first.is_solid(1000));
-        first.set_solid(1000);
+        first.solid.add(1000);
         first.begin().expect("begun");
         first.wait().expect("written");
         let again = OpenTable::of(&mut opened, &table, 0).expect("open");

@@ -1,12 +1,13 @@
 //! The sums of a small file on the disk, as bytes: a *slot*, which has two copies of one *record*.
 //!
 //! Pure functions of bytes, as [`crate::format`]. A record is written as a whole, over the copy that is not needed, and bears its
-//! inode, the copy that it is, and two checks of its own: of its header, and of all of it. A sector (512 bytes) is never torn. So
-//! a header that does not have its check has rotted, and a record whose header is right and whose rest is not was torn or has
+//! inode, the copy that it is, and two seals: of its header, and of all of it. A sector (512 bytes) is never torn. So
+//! a header that does not have its seal has rotted, and a record whose header is right and whose rest is not was torn or has
 //! rotted.
 
+use crate::format::fields::{Reader, SEAL_BYTES, Writer, is_sealed, seal};
+use crate::format::header::{REGION_SHIFTS, bit};
 use crate::format::{Damage, Entry, Header, Moment, Pair, REGIONS, VERSION};
-use crate::sum::Algorithm;
 
 /// How large a slot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,11 +22,11 @@ pub enum Class {
 pub const COPIES: usize = 2;
 
 const MAGIC: [u8; 4] = *b"RPGS";
-/// The check of the header stands behind the header.
-const HEADER_SUM_AT: usize = 96;
-const ENTRIES_AT: usize = 104;
-/// The check of all stands at the end.
-const SUM_BYTES: usize = 8;
+/// The seal of the header stands behind the header.
+const HEADER_SEAL_AT: usize = 96;
+const ENTRIES_AT: usize = HEADER_SEAL_AT + SEAL_BYTES;
+/// Beside the bits that tables have too: blocks may have been changed since the record was durable.
+const IS_MARKED: u8 = 16;
 
 impl Class {
     /// All, the smaller one first.
@@ -44,9 +45,14 @@ impl Class {
         COPIES * self.copy_bytes()
     }
 
+    /// The seal of all of a copy stands at its end.
+    const fn seal_at(self) -> usize {
+        self.copy_bytes() - SEAL_BYTES
+    }
+
     /// Blocks of the longest file whose sums it takes.
     pub fn blocks(self, pair: Pair) -> u64 {
-        ((self.copy_bytes() - ENTRIES_AT - SUM_BYTES) / pair.entry_bytes()) as u64
+        ((self.seal_at() - ENTRIES_AT) / pair.entry_bytes()) as u64
     }
 }
 
@@ -68,67 +74,34 @@ pub enum Copy {
     Damaged(Damage, Vec<Entry>),
 }
 
-fn check(bytes: &[u8]) -> [u8; 8] {
-    Algorithm::Xxh3.of(bytes).word().to_le_bytes()
-}
-
 /// The bytes of a copy. There are no more entries than [`Class::blocks`].
 pub fn to_copy(class: Class, pair: Pair, copy: usize, header: &Header, entries: &[Entry]) -> Vec<u8> {
     let mut bytes = vec![0; class.copy_bytes()];
-    let mut at = 0;
-    let mut put = |part: &[u8]| {
-        bytes[at..at + part.len()].copy_from_slice(part);
-        at += part.len();
-    };
-    put(&MAGIC);
-    put(&[VERSION as u8, copy as u8]);
-    put(&[
-        u8::from(header.is_unsynced)
-            | u8::from(header.is_complete) << 1
-            | u8::from(header.is_foreign) << 2
-            | u8::from(header.reuse.is_some()) << 3
-            | u8::from(header.is_marked(0)) << 4,
-        header.region_shift,
-    ]);
-    put(&header.generation.to_le_bytes());
-    put(&header.inode.to_le_bytes());
-    put(&header.guard);
-    put(&header.birth.seconds.to_le_bytes());
-    put(&header.birth.nanoseconds.to_le_bytes());
-    put(&header.modified.nanoseconds.to_le_bytes());
-    put(&header.modified.seconds.to_le_bytes());
-    put(&header.session);
-    put(&header.size.to_le_bytes());
-    put(&header.reuse.unwrap_or(0).to_le_bytes());
-    put(&(entries.len() as u16).to_le_bytes());
-    debug_assert!(at <= HEADER_SUM_AT, "the header has {at} bytes");
-    let sum = check(&bytes[..HEADER_SUM_AT]);
-    bytes[HEADER_SUM_AT..ENTRIES_AT].copy_from_slice(&sum);
-    let end = class.copy_bytes() - SUM_BYTES;
+    let mut fields = Writer::new(&mut bytes);
+    fields.bytes(&MAGIC);
+    fields.u8(VERSION as u8);
+    fields.u8(copy as u8);
+    fields.u8(header.bits() | if header.is_marked(0) { IS_MARKED } else { 0 });
+    fields.u8(header.region_shift);
+    fields.u64(header.generation);
+    fields.u64(header.inode);
+    fields.bytes(&header.guard);
+    fields.u64(header.birth.seconds.cast_unsigned());
+    fields.u32(header.birth.nanoseconds);
+    fields.u32(header.modified.nanoseconds);
+    fields.u64(header.modified.seconds.cast_unsigned());
+    fields.bytes(&header.session);
+    fields.u64(header.size);
+    fields.u32(header.reuse.unwrap_or(0));
+    fields.u16(entries.len() as u16);
+    fields.skip_to(HEADER_SEAL_AT);
+    seal(&mut bytes, HEADER_SEAL_AT);
+    let end = class.seal_at();
     for (into, entry) in bytes[ENTRIES_AT..end].chunks_exact_mut(pair.entry_bytes()).zip(entries) {
         entry.write(into);
     }
-    let sum = check(&bytes[..end]);
-    bytes[end..].copy_from_slice(&sum);
+    seal(&mut bytes, end);
     bytes
-}
-
-struct Fields<'a>(&'a [u8]);
-
-impl Fields<'_> {
-    fn take<const N: usize>(&mut self) -> [u8; N] {
-        let (taken, rest) = self.0.split_first_chunk().expect("fields lie inside the copy");
-        self.0 = rest;
-        *taken
-    }
-
-    fn u32(&mut self) -> u32 {
-        u32::from_le_bytes(self.take())
-    }
-
-    fn u64(&mut self) -> u64 {
-        u64::from_le_bytes(self.take())
-    }
 }
 
 /// Reads a copy, which has the bytes of one, and whether it is the one that belongs there.
@@ -136,62 +109,61 @@ pub fn of_copy(class: Class, pair: Pair, inode: u64, copy: usize, bytes: &[u8]) 
     if bytes[..ENTRIES_AT].iter().all(|byte| *byte == 0) {
         return Copy::Empty;
     }
-    let end = class.copy_bytes() - SUM_BYTES;
+    let end = class.seal_at();
     let read = |count: usize| -> Vec<Entry> {
         bytes[ENTRIES_AT..end].chunks_exact(pair.entry_bytes()).take(count).map(Entry::read).collect()
     };
     let damaged = |damage| Copy::Damaged(damage, read(usize::MAX));
-    let mut fields = Fields(bytes);
-    if fields.take::<4>() != MAGIC {
+    let mut fields = Reader::new(bytes);
+    if fields.array::<4>() != MAGIC {
         return damaged(Damage::Magic);
     }
-    if check(&bytes[..HEADER_SUM_AT]) != bytes[HEADER_SUM_AT..ENTRIES_AT] {
+    if !is_sealed(bytes, HEADER_SEAL_AT) {
         return damaged(Damage::Sum);
     }
-    let [version, number] = fields.take();
+    let (version, number) = (fields.u8(), fields.u8());
     if u32::from(version) > VERSION {
         return Copy::Damaged(Damage::Version(version.into()), Vec::new());
     }
     if usize::from(number) != copy {
         return damaged(Damage::Value("the number of the copy"));
     }
-    let [flags, region_shift] = fields.take();
+    let (bits, region_shift) = (fields.u8(), fields.u8());
     let generation = fields.u64();
     if fields.u64() != inode {
         return damaged(Damage::Value("the number of the inode"));
     }
-    let guard = fields.take();
+    let guard = fields.array();
     let birth_seconds = fields.u64().cast_signed();
     let birth = Moment { seconds: birth_seconds, nanoseconds: fields.u32() };
     let nanoseconds = fields.u32();
     let modified = Moment { seconds: fields.u64().cast_signed(), nanoseconds };
-    let session = fields.take();
+    let session = fields.array();
     let size = fields.u64();
     let reuse = fields.u32();
-    let count = usize::from(u16::from_le_bytes(fields.take()));
-    if count as u64 > class.blocks(pair) || !(12..=48).contains(&region_shift) {
+    let count = usize::from(fields.u16());
+    if count as u64 > class.blocks(pair) || !REGION_SHIFTS.contains(&region_shift) {
         return damaged(Damage::Value("the number of entries or the size of regions"));
     }
     let mut regions = Box::new([0; REGIONS / 64]);
-    regions[0] = u64::from(flags & 16 != 0);
+    regions[0] = u64::from(bits & IS_MARKED != 0);
     let header = Header {
         generation,
         guard,
         inode,
         birth,
-        reuse: (flags & 8 != 0).then_some(reuse),
+        reuse: (bits & bit::HAS_REUSE != 0).then_some(reuse),
         session,
         size,
         modified,
-        is_unsynced: flags & 1 != 0,
-        is_complete: flags & 2 != 0,
-        is_foreign: flags & 4 != 0,
+        is_unsynced: bits & bit::UNSYNCED != 0,
+        is_complete: bits & bit::COMPLETE != 0,
+        is_foreign: bits & bit::FOREIGN != 0,
         region_shift,
         regions,
         name: Vec::new(),
     };
-    let is_whole = check(&bytes[..end]) == bytes[end..];
-    Copy::Record { header: Box::new(header), entries: read(count), is_whole }
+    Copy::Record { header: Box::new(header), entries: read(count), is_whole: is_sealed(bytes, end) }
 }
 
 #[cfg(test)]
@@ -200,7 +172,7 @@ mod tests {
 
     use super::*;
     use crate::format::Sums;
-    use crate::sum::Sum;
+    use crate::sum::{Algorithm, Sum};
 
     const PAIR: Pair = Pair { light: Algorithm::Xor64, strong: Algorithm::Xxh3 };
 
@@ -283,8 +255,7 @@ mod tests {
                 if is_sealed {
                     bytes[..6].copy_from_slice(b"RPGS\x02\x00");
                     bytes[16..24].copy_from_slice(&12u64.to_le_bytes());
-                    let sum = check(&bytes[..HEADER_SUM_AT]);
-                    bytes[HEADER_SUM_AT..ENTRIES_AT].copy_from_slice(&sum);
+                    seal(&mut bytes, HEADER_SEAL_AT);
                 }
                 let _ = of_copy(class, PAIR, 12, 0, &bytes);
             }

@@ -1,7 +1,9 @@
-//! Changes of a file's length, and holes: the sums follow.
+//! Changes of a file that are no writes: its length, holes, its times. The sums follow.
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
+
+use rotproof_block::Result;
 
 use crate::clock;
 use crate::file::{GuardedFile, blocks_of};
@@ -16,16 +18,8 @@ impl GuardedFile {
     /// Cuts the file to nothing for who has opened it with `O_TRUNC`. A file that was made just now has nothing to be cut: to do
     /// so anyhow has ext4 write it when it is closed, as one that is replaced.
     pub fn cut_opened(&self) -> Outcome<()> {
-        const JUST_NOW: u64 = 20_000_000;
-        if self.size() == 0
-            && let Ok(stat) = self.stat()
-            && stat.size == 0
-            && stat.modified == stat.birth
-            && clock::wall_nanoseconds().saturating_sub(stat.modified_nanoseconds()) < JUST_NOW
-        {
-            return Ok(());
-        }
-        self.set_size(0)
+        let is_newborn = self.size() == 0 && self.stat().is_ok_and(|stat| stat.is_newborn());
+        if is_newborn { Ok(()) } else { self.set_size(0) }
     }
 
     /// Cuts the file, or lets it grow by a hole.
@@ -93,6 +87,17 @@ impl GuardedFile {
         }
         entries().for_each(crate::live::LiveEntry::end);
         Ok(done?)
+    }
+
+    /// A program sets the times of the file through a door, which `set` does: that is no change behind the guard's back, and
+    /// nobody looks at the file meanwhile.
+    pub fn set_times<T>(&self, set: impl FnOnce() -> T) -> Result<T> {
+        let _writers = self.lock_writers()?;
+        let done = set();
+        if let Ok(stat) = self.stat() {
+            self.live.head().written.fetch_max(stat.modified_nanoseconds(), Ordering::Relaxed);
+        }
+        Ok(done)
     }
 
     /// `fallocate` with this mode. Space is allocated, holes are made, ranges become zeros; stretches are not taken out or put
@@ -168,7 +173,7 @@ impl GuardedFile {
         changed.clone().for_each(|block| self.live.at(block).begin());
         let done = self.fallocate(mode, first * BLOCK_U64, (last - first) * BLOCK_U64);
         if done.is_ok() {
-            let zeros = self.pair.of(&[]);
+            let zeros = self.pair.of_zeros();
             for block in changed.clone() {
                 let entry = self.live.at(block);
                 entry.light.store(zeros.light, Ordering::Relaxed);

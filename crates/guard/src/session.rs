@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
-use crate::arena;
 use crate::lock::lock_file;
+use crate::seats;
 use crate::store::hex;
 
 /// Where memory that processes share lies.
@@ -143,7 +143,7 @@ fn clear_left_behind() {
             Ok(session) => session.is_none_or(|session| hex(&session.id) == id),
             Err(error) => error.kind() != std::io::ErrorKind::NotFound,
         };
-        if !is_named && !arena::is_in_use(&shared) {
+        if !is_named && !seats::is_in_use(&shared) {
             let _ = std::fs::remove_dir_all(&shared);
         }
     }

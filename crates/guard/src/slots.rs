@@ -15,7 +15,7 @@ use rotproof_block::Result;
 use rotproof_block::error::IoContext;
 
 use crate::format::{Damage, Entry, Header, PAGE, Pair};
-use crate::opened::sync_range;
+use crate::opened::{Solid, placed, sync_range};
 use crate::record::{COPIES, Class, Copy, of_copy, to_copy};
 use crate::stat::keep;
 
@@ -23,13 +23,15 @@ use crate::stat::keep;
 const INODES_SHIFT: u32 = 20;
 /// Files that are kept open.
 const OPEN_MAX: usize = 64;
+/// Pages before one that is made durable, and ranges from there on, that are asked whether they have become durable with it.
+const NEIGHBOURS: u64 = 32;
+const NEIGHBOUR_RANGES: usize = 8;
 
 /// A file of slots.
 pub struct SlotFile {
     file: File,
-    /// A bit for each page that was made durable with all that the file system knows of it, so that what is written over it
-    /// needs nothing more than to be written and flushed.
-    solid: Mutex<Vec<u64>>,
+    /// What is written over these pages needs nothing more than to be written and flushed.
+    solid: Mutex<Solid>,
 }
 
 /// See the head of the module.
@@ -216,7 +218,7 @@ impl Slots {
     pub fn push(&self, class: Class, inode: u64, copy: usize) -> Result<bool> {
         let file = self.file(class, inode)?;
         let page = (Self::place(class, inode) + (copy * class.copy_bytes()) as u64) / PAGE as u64;
-        let is_solid = has(&file.solid.lock(), page);
+        let is_solid = file.solid.lock().has(page);
         if is_solid {
             let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE
                 | libc::SYNC_FILE_RANGE_WRITE
@@ -227,20 +229,18 @@ impl Slots {
         Ok(is_solid)
     }
 
-    /// Makes what was written of an inode's slot durable.
+    /// Makes what was written of an inode's slot durable, and with it the slots of its neighbours that have a place by now.
     pub fn sync(&self, class: Class, inode: u64) -> Result<()> {
         let file = self.file(class, inode)?;
+        let first = Self::place(class, inode) / PAGE as u64;
+        let pages = placed(&file.file, first.saturating_sub(NEIGHBOURS), NEIGHBOUR_RANGES);
         file.file.sync_data().doing(|| self.doing("syncing", class, inode))?;
-        let page = Self::place(class, inode) / PAGE as u64;
+        let mut solid = file.solid.lock();
+        solid.add_all(pages);
         // Nobody but those who hold the locks of this file write to its slot, so what has a place now had it before.
         let pages = class.slot_bytes().div_ceil(PAGE) as u64;
-        let mut solid = file.solid.lock();
-        for page in (page..page + pages).filter(|page| is_placed(&file.file, *page)) {
-            let word = (page / 64) as usize;
-            if solid.len() <= word {
-                solid.resize(word + 1, 0);
-            }
-            solid[word] |= 1 << (page % 64);
+        for page in (first..first + pages).filter(|page| is_placed(&file.file, *page)) {
+            solid.add(page);
         }
         Ok(())
     }
@@ -301,10 +301,6 @@ fn of_name(name: &str) -> Option<(Class, u64)> {
     let (first, group) = name.split_once('-')?;
     let class = Class::ALL.into_iter().find(|class| word(*class) == first)?;
     Some((class, u64::from_str_radix(group, 16).ok()?))
-}
-
-fn has(bits: &[u64], bit: u64) -> bool {
-    bits.get((bit / 64) as usize).is_some_and(|word| word >> (bit % 64) & 1 == 1)
 }
 
 fn seek(file: &File, from: u64, what: libc::c_int) -> Option<u64> {

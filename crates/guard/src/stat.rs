@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use crate::clock;
 use crate::format::Moment;
 
 /// What a guard wants to know of a file.
@@ -67,6 +68,15 @@ impl Stat {
     /// Whether it is a regular file.
     pub fn is_file(&self) -> bool {
         self.mode & libc::S_IFMT == libc::S_IFREG
+    }
+
+    /// Whether it was born a moment ago, and nobody has written to it since.
+    pub fn is_newborn(&self) -> bool {
+        const A_MOMENT: u64 = 20_000_000;
+        self.size == 0
+            && self.birth != Moment::default()
+            && self.modified == self.birth
+            && clock::wall_nanoseconds().saturating_sub(self.modified_nanoseconds()) < A_MOMENT
     }
 
     /// Nanoseconds since 1970 of the last modification.

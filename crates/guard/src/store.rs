@@ -327,6 +327,11 @@ impl Core {
         self.kept.let_go_idle(idle);
     }
 
+    /// Lets go of one file, if it is kept attached.
+    pub fn let_go_of(&self, inode: u64) {
+        self.kept.let_go(inode);
+    }
+
     /// The file of this inode if it is open in this process.
     pub fn known(&self, inode: u64) -> Option<Arc<GuardedFile>> {
         self.files.lock().get(&inode).and_then(Weak::upgrade)
@@ -353,8 +358,10 @@ impl Core {
     /// The last name of a file is gone. If nobody has it open, its sums go too; otherwise the last one who closes it takes
     /// them away. `birth` is when its inode was born: if that has another life by now, nothing is taken from that one.
     pub fn deleted(&self, inode: u64, birth: Moment) -> Result<()> {
-        if self.known(inode).is_some_and(|file| file.is_kept()) {
+        if let Some(file) = self.known(inode) {
             // Whoever closes it last takes its sums away, which may be this.
+            file.set_gone();
+            drop(file);
             self.kept.let_go(inode);
             return Ok(());
         }

@@ -4,6 +4,7 @@
 //! keeps the sum of what was its last block.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use rotproof_block::ContentHash;
 
@@ -82,9 +83,19 @@ impl Algorithm {
         }
     }
 
+    /// The sum of a block of zeros: made once, since every entry is compared with it.
+    pub fn of_zeros(self) -> Sum {
+        static MADE: [OnceLock<Sum>; Algorithm::ALL.len()] =
+            [const { OnceLock::new() }; Algorithm::ALL.len()];
+        *MADE[self as usize].get_or_init(|| self.of_block(&[0; BLOCK]))
+    }
+
     /// The sum of a block of which `data` is the beginning and the rest is zeros. `data` has [`BLOCK`] bytes at most.
     pub fn of(self, data: &[u8]) -> Sum {
         debug_assert!(data.len() <= BLOCK);
+        if data.is_empty() {
+            return self.of_zeros();
+        }
         if let Ok(block) = data.try_into() {
             return self.of_block(block);
         }

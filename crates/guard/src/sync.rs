@@ -1,78 +1,17 @@
 //! Making a file durable: its data, and their sums.
 
-use std::collections::BTreeSet;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
-use rotproof_block::Result;
-
-use crate::clock;
-use crate::counts::add;
-use crate::file::{GuardedFile, blocks_of};
-use crate::format::{Entry, HEADERS, Header, REGIONS, Sums};
+use crate::file::GuardedFile;
 use crate::home::Home;
-use crate::journal::What;
-use crate::live::{bits, clear_bit, flag, has_bit, set_bit, state};
+use crate::live::{bits, flag, set_bit, state};
 use crate::lock::SharedGuard;
 use crate::opened::{OpenTable, begin_writing};
 use crate::record::Class;
+use crate::save::pages_of;
+use crate::snapshot::Snapshot;
 use crate::stat::Stat;
-use crate::sum::{BLOCK, BLOCK_U64, Sum};
 use crate::trouble::{Outcome, Trouble};
-
-/// What is to be written to the table.
-pub(crate) struct Snapshot {
-    pub(crate) pages: Vec<(u64, Vec<Entry>)>,
-    blocks: Vec<u64>,
-    /// Where it is to be written.
-    home: Home,
-    pub(crate) size: u64,
-    /// Pages that the table keeps, if the file was cut.
-    pub(crate) cut: Option<u64>,
-    /// Regions that the next header marks, and no earlier one.
-    marks: Vec<usize>,
-    /// Whatever of the data and of their sums a crash leaves, nobody is accused: the data need not be durable first.
-    is_free: bool,
-}
-
-/// Blocks of a small file as the cache has them, read with one system call for many.
-#[derive(Default)]
-struct Peek {
-    from: u64,
-    bytes: Vec<u8>,
-}
-
-impl Peek {
-    /// Bytes that are read at once.
-    const BYTES: u64 = 128 << 10;
-
-    /// Copies a block; false if it has to be read singly.
-    fn copy(&mut self, file: &GuardedFile, place: u64, size: u64, to: &mut [u8]) -> bool {
-        let have = self.from..self.from + self.bytes.len() as u64;
-        if !(have.contains(&place) && place + to.len() as u64 <= have.end) {
-            let length = size.saturating_sub(place).min(Self::BYTES);
-            if length <= BLOCK_U64 || !file.view.is_for_system_call(place + length) {
-                return false;
-            }
-            self.from = place;
-            self.bytes.resize(length as usize, 0);
-            if file.file.read_exact_at(&mut self.bytes, place).is_err() {
-                self.bytes.clear();
-                return false;
-            }
-        }
-        let at = (place - self.from) as usize;
-        to.copy_from_slice(&self.bytes[at..at + to.len()]);
-        true
-    }
-}
-
-/// Pages of the table that a snapshot writes, counted from its beginning.
-fn pages_of<'a>(snapshot: &'a Snapshot, header: &Header) -> impl Iterator<Item = u64> + use<'a> {
-    let header = header.generation % HEADERS;
-    std::iter::once(header).chain(snapshot.pages.iter().map(|(index, _)| HEADERS + index))
-}
 
 impl GuardedFile {
     /// Makes the file durable, as `fsync`, or with `data_only` as `fdatasync`.
@@ -112,16 +51,6 @@ impl GuardedFile {
             return Err(Trouble::Rotten(errors.first().copied().unwrap_or(0)));
         }
         Ok(())
-    }
-
-    /// What was gathered was not saved.
-    fn put_back_dirty(&self, snapshot: &Snapshot) {
-        for block in &snapshot.blocks {
-            self.live.at(*block).flags.fetch_or(flag::DIRTY, Ordering::AcqRel);
-            set_bit(&self.live.head().dirty, self.live.region_of(*block));
-        }
-        // Whether they are on the disk, nobody knows.
-        snapshot.marks.iter().for_each(|region| clear_bit(&self.live.head().marked, *region));
     }
 
     /// The lock of those who make the file durable. If its last holder died, what it took for the table is taken again.
@@ -169,12 +98,12 @@ impl GuardedFile {
         let table = OpenTable::of(&mut opened, &self.table, head.cuts.load(Ordering::Relaxed))?;
         let header = self.write_table(table, snapshot, stat)?;
         let mut pages = pages_of(snapshot, &header);
-        table.begin()?;
         if self.store.is_flushed_at_once() && pages.all(|page| table.is_solid(page)) {
             begin_writing(file)?;
             table.wait()?;
             sync()?;
         } else {
+            table.begin()?;
             sync()?;
             table.sync(&self.table)?;
         }
@@ -207,375 +136,25 @@ impl GuardedFile {
         self.note_saved(snapshot, stat, true);
         Ok(())
     }
-
-    /// Writes the record of a snapshot, and says over which copy.
-    fn save_record(&self, class: Class, snapshot: &Snapshot, stat: Stat) -> Result<usize> {
-        let home = Home::Slot(class);
-        if self.home() != home {
-            // What is to stay lies in another place.
-            self.protect(0);
-        }
-        let entries = snapshot.pages.first().map_or(&[][..], |(_, entries)| entries);
-        let copy = self.write_record(class, &self.header(snapshot.size, stat), entries)?;
-        self.set_home(home);
-        Ok(copy)
-    }
-
-    /// Of a file whose sums are in a table from now on: what an earlier one had must not be mixed with it.
-    fn move_to_table(&self, opened: &mut Option<OpenTable>) -> Result<()> {
-        if self.home() != Home::Table {
-            *opened = None;
-            self.table.remove()?;
-        }
-        Ok(())
-    }
-
-    /// Whether something is not in the table on the disk.
-    pub fn is_dirty(&self) -> bool {
-        let head = self.live.head();
-        head.cut.load(Ordering::Relaxed) != 0
-            || head.grown.load(Ordering::Relaxed) != 0
-            || head.dirty.iter().any(|word| word.load(Ordering::Relaxed) != 0)
-    }
-
-    /// Verifies what was written, makes its strong sums, and gathers what the disk must get. The caller holds the lock of
-    /// writers. The file may go to a smaller home if it was written `anew`.
-    pub(crate) fn snapshot(&self, is_anew: bool) -> Result<Snapshot> {
-        let head = self.live.head();
-        let size = self.size();
-        let (per_page, count) = (self.pair.entries(), blocks_of(size));
-        let now = clock::seconds();
-        let (mut pages, mut blocks, mut marks) = (BTreeSet::new(), Vec::new(), Vec::new());
-        // Of blocks behind this the table on the disk says nothing; before it, changes are legal where regions are marked.
-        let durable = blocks_of(head.durable.load(Ordering::Relaxed));
-        let is_unsynced = head.state.load(Ordering::Relaxed) & state::UNSYNCED != 0;
-        let mut peek = Peek::default();
-        let mut is_free = !is_unsynced && !self.store.leaves_out_marks();
-        for region in bits(&head.dirty) {
-            let range = self.live.blocks_of(region);
-            for block in self.live.touched(range.start..range.end.min(count)).into_iter().flatten() {
-                let Some(entry) = self.live.entry(block) else { break };
-                let flags = entry.flags.load(Ordering::Acquire);
-                if flags & flag::DIRTY == 0 {
-                    continue;
-                }
-                if flags & (flag::STRONG | flag::ROTTEN) == 0 && flags & flag::KNOWN != 0 {
-                    self.strengthen(&mut peek, block, size, now);
-                }
-                entry.flags.fetch_and(!flag::DIRTY, Ordering::AcqRel);
-                pages.insert(block / per_page);
-                blocks.push(block);
-                is_free &= block >= durable || has_bit(&head.marked, region);
-            }
-            clear_bit(&head.dirty, region);
-            // While its pages are on their way, what the disk says of the region may be of before or of after.
-            if !self.store.leaves_out_marks() && !has_bit(&head.marked, region) {
-                set_bit(&head.marked, region);
-                marks.push(region);
-            }
-        }
-        head.grown.store(0, Ordering::Relaxed);
-        let cut = (head.cut.swap(0, Ordering::Relaxed) != 0).then(|| {
-            if !durable.is_multiple_of(per_page) {
-                pages.insert(durable / per_page);
-            }
-            durable.div_ceil(per_page)
-        });
-        let home = self.next_home(size, is_anew);
-        let mut filled = Vec::with_capacity(pages.len());
-        let moves = self.home() != home;
-        if let Home::Slot(_) = home {
-            // All in one record, which may be ahead of the data of all blocks that it has not marked as durable before.
-            filled.push((0, self.entries_now(0..count, count)?));
-            if is_unsynced || moves {
-                self.mark_with(0..count, &mut marks);
-            }
-            let is_free = !self.store.leaves_out_marks();
-            return Ok(Snapshot { pages: filled, blocks, home, size, cut, marks, is_free });
-        }
-        if moves && count > 0 {
-            // All that the record had; what else the file has was written since.
-            pages.insert(0);
-            self.mark_with(0..per_page.min(count), &mut marks);
-        }
-        for index in pages {
-            let range = index * per_page..(index + 1) * per_page;
-            filled.push((index, self.entries_now(range, count)?));
-        }
-        let is_free = is_free && cut.is_none();
-        Ok(Snapshot { pages: filled, blocks, home, size, cut, marks, is_free })
-    }
-
-    /// Marks the regions of blocks with what is saved next.
-    fn mark_with(&self, blocks: std::ops::Range<u64>, marks: &mut Vec<usize>) {
-        let head = self.live.head();
-        if self.store.leaves_out_marks() || blocks.is_empty() {
-            return;
-        }
-        for region in self.live.region_of(blocks.start)..=self.live.region_of(blocks.end - 1) {
-            if !has_bit(&head.marked, region) {
-                set_bit(&head.marked, region);
-                marks.push(region);
-            }
-        }
-    }
-
-    /// Makes the strong sum of a block that was written, over what the cache has, and then verifies that by the light one:
-    /// case 2 of the chain, from memory to disk.
-    fn strengthen(&self, peek: &mut Peek, block: u64, size: u64, now: u64) {
-        let entry = self.live.at(block);
-        if self.store.is_end_to_end() {
-            entry.set_strong(Sum::of_word(entry.light.load(Ordering::Relaxed)));
-            entry.flags.fetch_or(flag::STRONG, Ordering::AcqRel);
-            return;
-        }
-        let place = block * BLOCK_U64;
-        let mut data = [0; BLOCK];
-        let valid = BLOCK_U64.min(size.saturating_sub(place)) as usize;
-        let data = &mut data[..valid];
-        let read = peek.copy(self, place, size, data)
-            || self.view.copy(&self.file, place, data, false).is_some()
-            || self.file.read_exact_at(data, place).is_ok();
-        let mut strong = self.pair.strong.of(data);
-        add(&self.store.counts.boundary, 1);
-        let mut is_right = read && self.pair.light.of(data).word() == entry.light.load(Ordering::Relaxed);
-        if !is_right && self.heal(block, data, read).is_ok() {
-            strong = self.pair.strong.of(data);
-            is_right = true;
-        }
-        if is_right {
-            entry.set_strong(strong);
-            entry.verified.store(now, Ordering::Relaxed);
-            entry.flags.fetch_or(flag::STRONG, Ordering::AcqRel);
-        } else {
-            entry.flags.fetch_or(flag::ROTTEN, Ordering::AcqRel);
-            self.tell(What::WriteFailed, block);
-            self.remember_error(block);
-        }
-    }
-
-    /// Entries as they are to be on the disk, of a file with so many `blocks`.
-    pub(crate) fn entries_now(&self, range: std::ops::Range<u64>, blocks: u64) -> Result<Vec<Entry>> {
-        let is_complete = self.live.head().state.load(Ordering::Relaxed) & state::COMPLETE != 0;
-        let absent = if is_complete { Entry::Zeros } else { Entry::Unknown };
-        range
-            .map(|block| {
-                if block >= blocks {
-                    return Ok(absent);
-                }
-                self.ensure(block)?;
-                let entry = self.live.at(block);
-                let flags = entry.flags.load(Ordering::Acquire);
-                let light = entry.light.load(Ordering::Relaxed);
-                Ok(if flags & flag::KNOWN == 0 {
-                    Entry::Unknown
-                } else if flags & flag::STRONG == 0 {
-                    // Was found wrong before it had a strong sum. What is written must not vouch for what is there, in
-                    // neither sum.
-                    let Sum(words) = self.pair.strong.of(&[]);
-                    let mut strong = words.map(|word| !word);
-                    strong[self.pair.strong.words()..].fill(0);
-                    Entry::Sums(Sums { light, strong: Sum(strong) })
-                } else {
-                    self.pair.entry_of(Sums { light, strong: entry.strong() })
-                })
-            })
-            .collect()
-    }
-
-    /// Whether the table on the disk says all of a snapshot.
-    fn is_saved(&self, snapshot: &Snapshot, stat: Stat) -> bool {
-        let head = self.live.head();
-        snapshot.blocks.is_empty()
-            && snapshot.cut.is_none()
-            && snapshot.home == self.home()
-            && head.state.load(Ordering::Relaxed) & state::UNSYNCED == 0
-            && stat.modified_nanoseconds() == head.seen.load(Ordering::Relaxed)
-            && head.durable.load(Ordering::Relaxed) == snapshot.size
-    }
-
-    /// Writes a snapshot to the table. With `is_synced` the data are durable, and the table is made so too.
-    pub(crate) fn save(&self, snapshot: &Snapshot, is_synced: bool) -> Result<()> {
-        self.save_as(snapshot, self.stat()?, is_synced)
-    }
-
-    /// The same for who has looked at the file, which nobody has written to since.
-    pub(crate) fn save_as(&self, snapshot: &Snapshot, stat: Stat, is_synced: bool) -> Result<()> {
-        let head = self.live.head();
-        if self.is_saved(snapshot, stat) {
-            return Ok(());
-        }
-        if is_synced {
-            head.state.fetch_and(!state::UNSYNCED, Ordering::Relaxed);
-        } else {
-            head.state.fetch_or(state::UNSYNCED, Ordering::Relaxed);
-        }
-        if let Home::Slot(class) = snapshot.home {
-            let copy = self.save_record(class, snapshot, stat)?;
-            if is_synced {
-                self.store.slots.sync(class, self.inode)?;
-                self.protect(copy);
-            }
-            self.note_saved(snapshot, stat, is_synced);
-            return Ok(());
-        }
-        let mut opened = self.opened.lock();
-        self.move_to_table(&mut opened)?;
-        if let Some(pages) = snapshot.cut {
-            let table = OpenTable::of(&mut opened, &self.table, head.cuts.load(Ordering::Relaxed))?;
-            self.table.cut(table.file(), pages)?;
-            head.cuts.fetch_add(1, Ordering::Relaxed);
-        }
-        let table = OpenTable::of(&mut opened, &self.table, head.cuts.load(Ordering::Relaxed))?;
-        self.write_table(table, snapshot, stat)?;
-        if is_synced {
-            table.sync(&self.table)?;
-        }
-        drop(opened);
-        self.note_saved(snapshot, stat, is_synced);
-        Ok(())
-    }
-
-    /// Writes the pages of a snapshot and the next header, which is given back.
-    fn write_table(&self, table: &OpenTable, snapshot: &Snapshot, stat: Stat) -> Result<Header> {
-        for (index, entries) in &snapshot.pages {
-            self.table.write_entries(table.file(), *index, entries)?;
-        }
-        let header = self.named_header(snapshot.size, stat);
-        self.table.write_header(table.file(), &header)?;
-        self.set_home(Home::Table);
-        Ok(header)
-    }
-
-    fn note_saved(&self, snapshot: &Snapshot, stat: Stat, is_synced: bool) {
-        let head = self.live.head();
-        head.seen.store(stat.modified_nanoseconds(), Ordering::Relaxed);
-        if snapshot.cut.is_some() || is_synced {
-            head.durable.store(snapshot.size, Ordering::Relaxed);
-        }
-    }
-
-    pub(crate) fn stat(&self) -> Result<Stat> {
-        use rotproof_block::error::IoContext;
-        Stat::of(self.file.as_raw_fd()).doing(|| format!("looking at {}", self.name()))
-    }
-
-    /// The next header of a table, which says where the file is.
-    pub(crate) fn named_header(&self, size: u64, stat: Stat) -> Header {
-        let name = self.current_name().into_os_string().into_encoded_bytes();
-        Header { name, ..self.header(size, stat) }
-    }
-
-    /// The next header.
-    pub(crate) fn header(&self, size: u64, stat: Stat) -> Header {
-        let head = self.live.head();
-        let bits = head.state.load(Ordering::Relaxed);
-        let mut header = Header {
-            generation: head.generation.fetch_add(1, Ordering::Relaxed) + 1,
-            guard: self.store.settings().id,
-            inode: self.inode,
-            birth: self.identity.birth,
-            reuse: self.identity.reuse,
-            session: self.store.session(),
-            size,
-            modified: stat.modified,
-            is_unsynced: bits & state::UNSYNCED != 0,
-            is_complete: bits & state::COMPLETE != 0,
-            is_foreign: bits & state::FOREIGN != 0,
-            region_shift: head.region_shift.load(Ordering::Relaxed) as u8,
-            regions: Box::new([0; REGIONS / 64]),
-            name: Vec::new(),
-        };
-        self.copy_marks(&mut header);
-        header
-    }
-
-    /// The marks of regions into a header.
-    pub(crate) fn copy_marks(&self, header: &mut Header) {
-        for (word, mark) in header.regions.iter_mut().zip(&self.live.head().marked) {
-            *word = mark.load(Ordering::Relaxed);
-        }
-    }
-
-    /// Takes the marks of regions away, if all of the file is durable. So a crash from now on leaves no doubt of any block.
-    pub fn settle(&self) -> Result<()> {
-        let head = self.live.head();
-        let _syncing = self.lock_syncers();
-        let _writers = self.lock_writers()?;
-        let has_marks = head.marked.iter().any(|word| word.load(Ordering::Relaxed) != 0);
-        let is_unsynced = head.state.load(Ordering::Relaxed) & state::UNSYNCED != 0;
-        if !has_marks || is_unsynced || self.is_dirty() || self.is_foreign() {
-            return Ok(());
-        }
-        let stat = self.stat()?;
-        let clear = || {
-            head.marked.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-            head.mark_ahead.store(1, Ordering::Relaxed);
-        };
-        match self.home() {
-            Home::Nowhere => Ok(()),
-            Home::Slot(class) => {
-                clear();
-                self.rewrite_record(class, stat)
-            }
-            Home::Table => {
-                let Some(file) = self.table.open()? else { return Ok(()) };
-                clear();
-                self.table.write_header(&file, &self.named_header(self.size(), stat))
-            }
-        }
-    }
-
-    /// [`GuardedFile::settle`] if nobody has written for so long.
-    pub fn settle_if_idle(&self, idle: std::time::Duration) -> Result<()> {
-        let written = self.live.head().written.load(Ordering::Relaxed);
-        let idle = u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX);
-        if clock::wall_nanoseconds().saturating_sub(written) < idle { Ok(()) } else { self.settle() }
-    }
-
-    /// Writes the sums that are not in the table yet, with a note that the data may not be durable. The caller holds the lock
-    /// of writers.
-    pub(crate) fn store_stretch(&self) -> Result<()> {
-        let snapshot = self.snapshot(false)?;
-        self.save(&snapshot, false)
-    }
-
-    /// [`GuardedFile::store_stretch`] for who does not hold it.
-    pub(crate) fn store_unsynced(&self) -> Result<()> {
-        let _syncing = self.lock_syncers();
-        let _writers = self.lock_writers()?;
-        self.store_stretch()
-    }
-
-    /// After data and table have reached the disk by other means: the table says so.
-    pub(crate) fn store_synced(&self) -> Result<()> {
-        let head = self.live.head();
-        if !self.is_dirty() {
-            head.state.fetch_and(!state::UNSYNCED, Ordering::Relaxed);
-            head.durable.store(self.size(), Ordering::Relaxed);
-        }
-        self.settle()
-    }
-
-    /// A program sets the times of the file through a door, which `set` does: that is no change behind the guard's back, and
-    /// nobody looks at the file meanwhile.
-    pub fn set_times<T>(&self, set: impl FnOnce() -> T) -> Result<T> {
-        let _writers = self.lock_writers()?;
-        let done = set();
-        if let Ok(stat) = self.stat() {
-            self.live.head().written.fetch_max(stat.modified_nanoseconds(), Ordering::Relaxed);
-        }
-        Ok(done)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::OpenOptions;
+    use std::os::fd::AsRawFd;
     use std::sync::Arc;
 
     use super::*;
+    use crate::live::has_bit;
+    use crate::testing::in_child;
     use crate::{Store, StoreOptions};
+
+    /// A guarded folder of its own, which goes with the first of these.
+    fn guarded() -> (tempfile::TempDir, Arc<Store>) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::init(folder.path(), None, StoreOptions::default()).expect("a guard");
+        (folder, store)
+    }
 
     fn open(store: &Arc<Store>) -> Arc<GuardedFile> {
         let path = store.root().join("file");
@@ -586,24 +165,16 @@ mod tests {
 
     #[test]
     fn who_dies_while_it_makes_a_file_durable_leaves_no_block_to_be_accused() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = Store::init(folder.path(), None, StoreOptions::default()).expect("a guard");
+        let (_folder, store) = guarded();
         let file = open(&store);
         file.write_at(&[1; 20_000], 0).expect("written");
         file.sync(true).expect("durable");
         file.write_at(&[2; 9_000], 4096).expect("written");
-        // SAFETY: the child takes a lock, gathers what is to be saved, and ends before it is.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
+        // It takes a lock, gathers what is to be saved, and ends before it is.
+        in_child(|| {
             std::mem::forget(file.lock_syncers());
-            let is_gathered = file.snapshot(false).is_ok_and(|snapshot| !snapshot.blocks.is_empty());
-            // SAFETY: ends the child at once.
-            unsafe { libc::_exit(if is_gathered { 7 } else { 8 }) };
-        }
-        let mut status = 0;
-        // SAFETY: waits for the child.
-        unsafe { libc::waitpid(child, &raw mut status, 0) };
-        assert_eq!(libc::WEXITSTATUS(status), 7);
+            assert!(!file.snapshot(false).expect("gathered").blocks.is_empty());
+        });
         // The last one closes the file without an fsync, and another one reads it by its table.
         drop(file);
         let mut data = [0; 20_000];
@@ -613,8 +184,7 @@ mod tests {
 
     #[test]
     fn data_come_first_where_sums_of_what_is_not_there_would_accuse() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = Store::init(folder.path(), None, StoreOptions::default()).expect("a guard");
+        let (_folder, store) = guarded();
         let file = open(&store);
         let is_free = || {
             let snapshot = file.snapshot(false).expect("gathered");
@@ -638,8 +208,7 @@ mod tests {
 
     #[test]
     fn a_record_bears_the_marks_that_make_any_order_right() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = Store::init(folder.path(), None, StoreOptions::default()).expect("a guard");
+        let (_folder, store) = guarded();
         let file = open(&store);
         let snapshot = || {
             let snapshot = file.snapshot(false).expect("gathered");

@@ -106,17 +106,17 @@ pub(crate) struct Launch<'a> {
 }
 
 /// The first process of the namespace stays a shell: of that one the kernel of this machine holds back signals, and a guest that
-/// panics could not end. Before the rights go: a `/dev/shm` that ends with the namespace, for the memory and whatever else the kernel leaves there;
-/// and without the copies that the namespace has of other runs' mounts, which would keep their devices busy for as long as the
-/// guest lives.
-const PRIVATE_MEMORY: &str = r#"mount -t tmpfs -o mode=1777,size=100% rotproof /dev/shm || exit $?
-mounts=$(cat /proc/self/mounts)
+/// panics could not end. Before the rights go: without the copies that the namespace has of other runs' mounts, which would keep
+/// their devices busy for as long as the guest lives; and a `/dev/shm` that ends with the namespace, for the memory and whatever else
+/// the kernel leaves there. It comes last: it covers mounts below `/dev/shm`, which nobody could name any more.
+const PRIVATE_MEMORY: &str = r#"mounts=$(cat /proc/self/mounts)
 echo "$mounts" | while read -r device point kind rest; do
     case "$point:$device:$kind" in
         /:*|/usr:*) ;;
         *:/dev/loop*|*:fuse.rotproof) umount -c -l "$(printf %b "$point")" ;;
     esac
 done
+mount -t tmpfs -o mode=1777,size=100% rotproof /dev/shm || exit $?
 "$@"; exit $?"#;
 /// Nobody, as whom its processes run.
 const NOBODY: &str = "65534";
@@ -373,4 +373,53 @@ fn memory_file(kernel: ProcessIdentity, memory_bytes: u64) -> Result<File> {
     }
     let context = "the guest has no file open that could be its memory";
     Err(Error::new(ErrorKind::Missing, context))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mount that goes with the test. To the namespace it is one of another run: its source is named like a loop device.
+    struct Mounted(std::ffi::CString);
+
+    impl Mounted {
+        fn new(folder: &Path) -> Self {
+            use std::os::unix::ffi::OsStrExt;
+            let place = std::ffi::CString::new(folder.as_os_str().as_bytes()).expect("a path");
+            // SAFETY: texts that end with zero.
+            let mounted = unsafe {
+                libc::mount(
+                    c"/dev/loop-none".as_ptr(),
+                    place.as_ptr(),
+                    c"tmpfs".as_ptr(),
+                    0,
+                    std::ptr::null(),
+                )
+            };
+            assert_eq!(mounted, 0, "as root: {}", std::io::Error::last_os_error());
+            Self(place)
+        }
+    }
+
+    impl Drop for Mounted {
+        fn drop(&mut self) {
+            // SAFETY: a text that ends with zero.
+            unsafe { libc::umount2(self.0.as_ptr(), libc::MNT_DETACH) };
+        }
+    }
+
+    #[test]
+    fn a_guest_holds_no_mount_of_another_run() {
+        for place in ["/dev/shm", "/tmp"] {
+            let folder = tempfile::tempdir_in(place).expect("a folder");
+            let _mounted = Mounted::new(folder.path());
+            let seen = Command::new("unshare")
+                .args(["--mount", "--", "sh", "-c", PRIVATE_MEMORY, "sh", "cat", "/proc/self/mountinfo"])
+                .output()
+                .expect("unshare");
+            let seen = String::from_utf8_lossy(&seen.stdout);
+            assert!(seen.contains("/dev/shm"), "{seen}");
+            assert!(!seen.contains(&*folder.path().to_string_lossy()), "{seen}");
+        }
+    }
 }

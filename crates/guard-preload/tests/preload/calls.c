@@ -54,6 +54,10 @@ static void read_and_write(void)
     say("pread of nothing", pread(file, back, 0, 5));
     say("pread before", pread(file, back, 10, -1));
     say("pread behind", pread(file, back, 10, 1 << 20));
+    say("fchmod", fchmod(file, 0755));
+    say("fchmod of nothing", fchmod(-1, 0755));
+    say("fchmodat", fchmodat(AT_FDCWD, ".", 0755, 0));
+    say("chmod of nothing", chmod("missing", 0755));
     struct iovec to[3] = { { back, 100 }, { back + 5000, 0 }, { back + 300, 7000 } };
     say("lseek", lseek(file, 4000, SEEK_SET));
     say("readv", readv(file, to, 3));

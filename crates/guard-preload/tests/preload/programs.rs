@@ -100,6 +100,32 @@ fn a_compiler_works_and_a_flip_in_its_source_is_an_error() {
 }
 
 #[test]
+fn a_program_runs_what_it_has_just_written() {
+    need("python3", "python3");
+    let rig = Rig::new();
+    let script = "import os, subprocess\n\
+        text = b'#!/bin/sh\\necho $0\\n'\n\
+        def write(name, mode):\n\
+        \x20   file = os.open(name, os.O_RDWR | os.O_CREAT, mode)\n\
+        \x20   os.write(file, text)\n\
+        \x20   return file\n\
+        os.close(write('./a', 0o644))\n\
+        os.chmod('./a', 0o755)\n\
+        os.close(write('./b', 0o755))\n\
+        c = write('./c', 0o644)\n\
+        os.fchmod(c, 0o755)\n\
+        os.close(c)\n\
+        d = write('./d', 0o755)\n\
+        os.fsync(d)\n\
+        os.close(d)\n\
+        for name in 'abcd':\n\
+        \x20   print(subprocess.run(['./' + name], capture_output=True, check=True).stdout.decode(), end='')\n";
+    std::fs::write(rig.beside("run.py"), script).expect("written");
+    assert_eq!(rig.good("python3 ../run.py"), "./a\n./b\n./c\n./d\n");
+    rig.assert_all_guarded();
+}
+
+#[test]
 fn the_small_programs_of_every_day_work() {
     let rig = Rig::new();
     let script = "seq 50000 > a && sort -rn a > b && sort -n -o c b && cmp a c \

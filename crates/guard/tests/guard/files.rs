@@ -123,7 +123,8 @@ fn a_file_that_is_deleted_takes_its_sums_along() {
         for class in [Class::Small, Class::Medium] {
             let (path, place) = store.slot(class, inode);
             let mut slot = vec![1; class.slot_bytes()];
-            let slots = std::fs::File::open(path).expect("slots");
+            // Slots that nobody has needed are not there.
+            let Ok(slots) = std::fs::File::open(path) else { continue };
             let read = slots.read_at(&mut slot, place).expect("read");
             assert!(slot[..read].iter().all(|byte| *byte == 0), "{length}");
         }

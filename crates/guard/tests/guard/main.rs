@@ -6,4 +6,6 @@ mod files;
 mod random;
 mod rot;
 mod small;
+#[path = "../../src/testing.rs"]
+mod testing;
 mod verbs;

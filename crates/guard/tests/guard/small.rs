@@ -13,6 +13,7 @@ use rotproof_guard::take::Standing;
 use rotproof_guard::{Algorithm, GuardedFile, Store, StoreOptions, Trouble};
 
 use crate::rig::{Rig, bytes};
+use crate::testing::in_child;
 
 fn events(store: &Arc<Store>) -> Vec<(What, u64)> {
     let (events, _) = store.journal().read().expect("events");
@@ -27,20 +28,6 @@ fn slots(store: &Store, inode: u64) -> [bool; 2] {
         let read = std::fs::File::open(path).and_then(|file| file.read_at(&mut slot, place));
         read.is_ok_and(|read| slot[..read].iter().any(|byte| *byte != 0))
     })
-}
-
-fn in_child(act: impl FnOnce()) {
-    // SAFETY: the child does what the test says, and ends at once, as if it was killed.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        act();
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(0) };
-    }
-    let mut status = 0;
-    // SAFETY: waits for the child.
-    unsafe { libc::waitpid(child, &raw mut status, 0) };
-    assert_eq!(status, 0);
 }
 
 #[test]
