@@ -132,7 +132,7 @@ fn a_disk_of_large_blocks_that_is_late_keeps_the_contract() {
         let device = Scripted::new(4 << 20, 4096, |request| {
             let random = rotproof_block::hash::mix(request.context.id, 5, request.offset);
             match random % 4 {
-                0 => Action::Late(std::time::Duration::from_micros(random >> 8 & 255)),
+                0 => Action::Late(Duration::from_micros(random >> 8 & 255)),
                 _ => Action::Pass,
             }
         });
