@@ -32,7 +32,7 @@ pub fn part_of(bytes: &[u8]) -> Option<Part> {
 pub fn seal(bytes: &mut [u8]) -> bool {
     let at = match bytes.get(..8) {
         Some(b"rotpTABL" | b"rotpVERS") => 48,
-        Some(b"rotpPAGE" | b"rotpLOG1" | b"rotpHIST") => 40,
+        Some(b"rotpPAGE" | b"rotpLOG1" | b"rotpLOG2" | b"rotpHIST") => 40,
         _ => return false,
     };
     let fits = bytes.len() >= at + 8;

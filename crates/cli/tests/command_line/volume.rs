@@ -337,6 +337,17 @@ fn a_volume_that_is_served_is_looked_after_all_the_same() {
     assert_eq!(content(paths[0])[4096..], [7; 4096]);
     assert!(content(paths[1]).iter().chain(&content(paths[2])).all(|byte| *byte == 0));
     assert!(std::fs::File::options().write(true).open(paths[1]).is_err(), "a version can only be read");
+    // Soon after a flush the log of the map says that all of it is durable: by a block without records.
+    let vouched = || {
+        let member = std::fs::read(shelf.path("a")).expect("readable");
+        let blocks = member.chunks_exact(4096).filter(|block| block.starts_with(b"rotpLOG2"));
+        let empty = blocks.filter(|block| block[48..52] == [0; 4]);
+        empty.map(|block| u64::from_le_bytes(block[24..32].try_into().expect("eight bytes"))).max()
+    };
+    let before = vouched();
+    present.sync_all().expect("flushed");
+    let wait = || std::thread::sleep(std::time::Duration::from_millis(100));
+    assert!((0..200).any(|_| vouched() > before || (wait(), false).1), "nothing says so");
     drop(present);
     assert_eq!(served.end(), 130);
     let none = shelf.volume(&["serve", "a", "c", "--beside", "9"]);

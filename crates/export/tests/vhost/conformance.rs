@@ -3,14 +3,19 @@
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rotproof_block::conformance::{On, check};
 use rotproof_block::leaf::MemoryDevice;
+use rotproof_block::runtime::RuntimeOptions;
 use rotproof_block::{
-    Completion, Device, DeviceInfo, Error, ErrorKind, Features, Operation, Queue, Request, Result, Runtime,
-    Submission,
+    Buffer, Completion, Context, Device, DeviceInfo, Error, ErrorKind, Features, Operation, Queue, Request,
+    Result, Runtime, Submission,
 };
+use rotproof_volume::copies::MemberState;
+use rotproof_volume::member::VersionsPolicy;
+use rotproof_volume::volume::{Candidate, OpenOptions, Volume, VolumeOptions};
 
 use crate::driver::{Attached, RING_BYTES, Ring, SPDK_FEATURES, kind, status};
 use crate::scripted::{Action, Scripted};
@@ -127,7 +132,7 @@ fn a_disk_of_large_blocks_that_is_late_keeps_the_contract() {
         let device = Scripted::new(4 << 20, 4096, |request| {
             let random = rotproof_block::hash::mix(request.context.id, 5, request.offset);
             match random % 4 {
-                0 => Action::Late(std::time::Duration::from_micros(random >> 8 & 255)),
+                0 => Action::Late(Duration::from_micros(random >> 8 & 255)),
                 _ => Action::Pass,
             }
         });
@@ -149,4 +154,45 @@ fn a_read_only_disk_without_features_is_one_through_its_export_too() {
     let info = plain().expect("opens").info();
     assert!(info.read_only && !info.features.discard && !info.features.write_zeroes);
     check(On::Uring, &plain).expect("every clause holds");
+}
+
+/// Two copies with checksums, and a version captured while it was empty: so what is written moves, and what was there stays.
+async fn volume(runtime: &Runtime) -> Result<(Arc<Volume>, u64)> {
+    let member = |name: &str| -> Result<Candidate> {
+        Ok(Candidate { name: name.into(), device: MemoryDevice::new(16 << 20, 512)? })
+    };
+    let members = [member("a")?, member("b")?];
+    let versions = Some(VersionsPolicy { reserve_percent: 40, every_ms: 0, keep: 3 });
+    let options = VolumeOptions { versions, ..VolumeOptions::default() };
+    Volume::create(&members, options, 7, runtime).await?;
+    let patience = OpenOptions::with_patience(Duration::from_secs(10));
+    let volume = Volume::open(members.to_vec(), patience, runtime).await?;
+    let version = volume.capture(runtime, "empty", 1).await?;
+    Ok((volume, version))
+}
+
+#[test]
+fn a_volume_keeps_the_contract() {
+    let made: Mutex<Vec<(Arc<Volume>, u64)>> = Mutex::default();
+    let served = || {
+        let runtime = Runtime::uring(RuntimeOptions::new(0))?;
+        let (volume, version) = runtime.block_on(volume(&runtime))??;
+        made.lock().push((Arc::clone(&volume), version));
+        Ok(Reached::through(volume, u64::MAX))
+    };
+    check(On::Uring, &served).expect("every clause holds");
+    let (mut verified, runtime) = (0, Runtime::uring(RuntimeOptions::new(0)).expect("starts"));
+    for (volume, version) in made.into_inner() {
+        let report = volume.checksum_report().expect("it has checksums");
+        assert_eq!((report.unrecoverable, report.wrong_copies, report.lost), (0, 0, 0));
+        assert!(volume.status().members.iter().all(|member| member.state == MemberState::Current));
+        let queue = volume.view(version).expect("it is kept").open_queue(&runtime).expect("opens");
+        for at in (0..volume.info().size).step_by(1 << 20) {
+            let read = Request::read(at, Buffer::stale(64 << 10), Context::default());
+            let read = runtime.block_on(queue.submit(read)).expect("completes");
+            assert!(read.result.is_ok() && read.buffer.iter().all(|byte| *byte == 0), "the version changed");
+        }
+        verified += report.verified;
+    }
+    assert!(verified > 0, "nothing was read");
 }

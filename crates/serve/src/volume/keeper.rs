@@ -27,6 +27,9 @@ use crate::exports::Exports;
 /// How often it is looked at the volume.
 const INTERVAL: Duration = Duration::from_millis(200);
 
+/// How often what was flushed last is vouched for: if its record rots on all copies later, that is then an error.
+const VOUCH_INTERVAL: Duration = Duration::from_secs(1);
+
 /// After what is due by itself has come to nothing, it is tried again so much later, unless something changes before.
 const RETRY: Duration = Duration::from_secs(60);
 
@@ -132,10 +135,11 @@ impl Keeper {
             let doing = || "starting a thread that looks after a volume".to_owned();
             std::thread::Builder::new().name(name.into()).spawn(work).doing(doing)
         };
-        let (worker, watcher) = (Arc::clone(&shared), Arc::clone(&shared));
+        let [worker, watcher, voucher] = [(); 3].map(|()| Arc::clone(&shared));
         let threads = vec![
             spawn("rotproof-tasks", Box::new(move || worker.work(&receiver)))?,
             spawn("rotproof-watch", Box::new(move || watcher.watch()))?,
+            spawn("rotproof-vouch", Box::new(move || voucher.vouch()))?,
         ];
         Ok(Arc::new(Self { shared, threads: Mutex::new(threads) }))
     }
@@ -325,6 +329,26 @@ impl Shared {
             } else if kinds.iter().all(|kind| *kind == CURRENT) {
                 tried = None;
             }
+        }
+    }
+
+    /// On a thread of its own: a member that does not answer holds nothing up but this.
+    fn vouch(&self) {
+        let mut last = Instant::now();
+        while !self.stops.load(Ordering::SeqCst) {
+            std::thread::sleep(INTERVAL);
+            let volume = self.volume.volume();
+            if last.elapsed() < VOUCH_INTERVAL || !volume.is_unvouched() || self.volume.failure().is_some() {
+                continue;
+            }
+            last = Instant::now();
+            let options = RuntimeOptions { epoch: self.options.epoch, ..RuntimeOptions::new(0) };
+            // What fails now is tried again.
+            let _ = Runtime::uring(options).and_then(|runtime| {
+                let done = runtime.block_on(volume.vouch(&runtime));
+                runtime.abandon_tasks();
+                done?
+            });
         }
     }
 

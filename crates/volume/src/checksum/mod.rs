@@ -17,6 +17,8 @@ mod repair;
 mod scrub;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_states;
 
 use std::collections::BTreeSet;
 use std::fmt;

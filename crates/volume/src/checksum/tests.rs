@@ -133,10 +133,10 @@ struct Sectors {
 
 /// Writes, flushes and discards at random over a device that then loses power; opened again, everything flushed is there
 /// and nothing is refused.
-fn crash(seed: u64, blocks: u64) -> Result<()> {
+fn crash(seed: u64, blocks: u64, bytes: u64) -> Result<()> {
     let runtime = Runtime::simulated(seed);
     let draw = |stream: u64, index: u64| mix(seed, stream, index);
-    let medium = memory(4 << 20);
+    let medium = memory(bytes);
     let options = WriteCacheOptions {
         bytes: 1 << 20,
         write_back: WriteBack::Random,
@@ -217,7 +217,12 @@ fn crash(seed: u64, blocks: u64) -> Result<()> {
 fn what_was_flushed_survives_a_loss_of_power_and_nothing_is_accused() {
     for seed in 0..120 {
         for blocks in [3, 40] {
-            crash(seed, blocks).unwrap_or_else(|error| panic!("seed {seed}, {blocks} blocks: {error}"));
+            crash(seed, blocks, 4 << 20)
+                .unwrap_or_else(|error| panic!("seed {seed}, {blocks} blocks: {error}"));
         }
+    }
+    // Many granules, so that there are many states that say of one more that it is used.
+    for seed in 0..60 {
+        crash(seed, 20, 80 << 20).unwrap_or_else(|error| panic!("seed {seed}, a large device: {error}"));
     }
 }

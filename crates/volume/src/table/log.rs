@@ -2,18 +2,25 @@
 //!
 //! A block of the log, all numbers little-endian: magic (8), identity of the table (16), number of the block (8), the last
 //! block known to be durable when this one was written (8), XXH3-64 of all other bytes (8), bytes of records (4), what the
-//! owner had written before (number 4, how much 4, which time its list 4), records. A record: a word of 8 bytes - kind (2 bits), count (14), first entry (48) - and its values.
+//! owner had written before (number 4, how much 4, which time its list 4), the generation of the newest state that was durable (8) and of
+//! the one in the other slot (8), records. A record: a word of 8 bytes - kind (2 bits), count (14), first entry (48) - and its values.
+//!
+//! In the form before the records came in place of the two generations.
 
 use std::ops::Range;
 
 use super::Witness;
 use super::layout::BLOCK_BYTES;
 use super::sealed::{read_u32, read_u64, read_u128, seal, unseal, write_u32, write_u64};
+use super::slots::Told;
 
-const MAGIC: [u8; 8] = *b"rotpLOG1";
+const MAGIC: [u8; 8] = *b"rotpLOG2";
+const MAGIC_BEFORE: [u8; 8] = *b"rotpLOG1";
 const SUM_AT: usize = 40;
-const HEADER_BYTES: usize = 64;
+const HEADER_BYTES: usize = 80;
+const HEADER_BYTES_BEFORE: usize = 64;
 const WITNESS_AT: usize = 52;
+const TOLD_AT: usize = 64;
 const COUNT_MAX: usize = (1 << 14) - 1;
 const ENTRY_BITS: u32 = 48;
 
@@ -114,13 +121,25 @@ impl LogWriter {
         self.blocks.last_mut().expect("room was made").extend_from_slice(bytes);
     }
 
+    /// Makes room for a record; without one it is a block that says nothing but what its head does.
+    pub(crate) fn begin(&mut self) {
+        self.room(0);
+    }
+
     /// How many blocks there are.
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks.len() as u64
     }
 
     /// The blocks, numbered from `first` on.
-    pub(crate) fn finish(self, table: u128, first: u64, durable: u64, witness: Witness) -> Vec<u8> {
+    pub(crate) fn finish(
+        self,
+        table: u128,
+        first: u64,
+        durable: u64,
+        witness: Witness,
+        told: Told,
+    ) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.blocks.len() * BLOCK_BYTES as usize);
         for (number, mut block) in (first..).zip(self.blocks) {
             let used = (block.len() - HEADER_BYTES) as u32;
@@ -133,6 +152,8 @@ impl LogWriter {
             write_u32(&mut block, WITNESS_AT, witness.of);
             write_u32(&mut block, WITNESS_AT + 4, witness.count);
             write_u32(&mut block, WITNESS_AT + 8, witness.list);
+            write_u64(&mut block, TOLD_AT, told.newest);
+            write_u64(&mut block, TOLD_AT + 8, told.before);
             seal(&mut block, SUM_AT);
             all.extend_from_slice(&block);
         }
@@ -143,16 +164,25 @@ impl LogWriter {
 /// The number that a block of the log of this table claims, if it is whole.
 pub(crate) fn number_of(block: &[u8], table: u128) -> Option<u64> {
     let is_it = block.len() == BLOCK_BYTES as usize
-        && block[..8] == MAGIC
+        && (block[..8] == MAGIC || block[..8] == MAGIC_BEFORE)
         && read_u128(block, 8) == table
         && unseal(block, SUM_AT);
     is_it.then(|| read_u64(block, 24))
 }
 
+/// Which states a block of the log says were durable; `number_of` has accepted it. Nothing in the form before.
+pub(crate) fn told_of(block: &[u8]) -> Told {
+    match block[..8] == MAGIC {
+        true => Told { newest: read_u64(block, TOLD_AT), before: read_u64(block, TOLD_AT + 8) },
+        false => Told::default(),
+    }
+}
+
 /// A block of the log; `number_of` has accepted it. Entries outside `entries` are left out.
 pub(crate) fn decode(block: &[u8], words: usize, entries: &Range<u64>) -> LogBlock {
-    let end = HEADER_BYTES + (read_u32(block, 48) as usize).min(block.len() - HEADER_BYTES);
-    let (mut at, mut records) = (HEADER_BYTES, Vec::new());
+    let first = if block[..8] == MAGIC { HEADER_BYTES } else { HEADER_BYTES_BEFORE };
+    let end = first + (read_u32(block, 48) as usize).min(block.len() - first);
+    let (mut at, mut records) = (first, Vec::new());
     let bytes = words * 4;
     let value = |at: usize| {
         let mut wide = [0; 16];
@@ -237,11 +267,12 @@ mod tests {
                 }
             }
             let blocks = writer.blocks();
-            let bytes = writer.finish(9, 100, 98, Witness { of: 3, count: 1 << 30, list: 7 });
+            let bytes = writer.finish(9, 100, 98, Witness { of: 3, count: 1 << 30, list: 7 }, Told { newest: 1 << 40, before: 6 });
             prop_assert_eq!(bytes.len() as u64, blocks * BLOCK_BYTES);
             for (number, block) in (100..).zip(bytes.chunks(BLOCK_BYTES as usize)) {
                 prop_assert_eq!(number_of(block, 9), Some(number));
                 prop_assert_eq!(number_of(block, 8), None);
+                prop_assert_eq!(told_of(block), Told { newest: 1 << 40, before: 6 });
                 let block = decode(block, words, &(0..u64::MAX));
                 prop_assert_eq!(block.durable, 98);
                 prop_assert_eq!(block.witness, Witness { of: 3, count: 1 << 30, list: 7 });
@@ -258,8 +289,23 @@ mod tests {
         let mut writer = LogWriter::new(1);
         writer.values(5, &[9, 8]);
         writer.values(9, &[9, 8]);
-        let bytes = writer.finish(1, 1, 0, Witness::default());
+        let bytes = writer.finish(1, 1, 0, Witness::default(), Told::default());
         let records = decode(&bytes, 1, &(0..10)).records;
+        assert_eq!(records, [LogEntry::Values { first: 5, values: vec![9, 8] }]);
+    }
+
+    #[test]
+    fn a_block_of_the_form_before_is_read_and_tells_of_no_state() {
+        let mut writer = LogWriter::new(1);
+        writer.values(5, &[9, 8]);
+        let told = Told { newest: 4, before: 3 };
+        let mut block = writer.finish(1, 7, 6, Witness { of: 2, count: 3, list: 4 }, told);
+        block[..8].copy_from_slice(&MAGIC_BEFORE);
+        block.copy_within(HEADER_BYTES.., HEADER_BYTES_BEFORE);
+        seal(&mut block, SUM_AT);
+        assert_eq!((number_of(&block, 1), told_of(&block)), (Some(7), Told::default()));
+        let LogBlock { durable, witness, records } = decode(&block, 1, &(0..10));
+        assert_eq!((durable, witness), (6, Witness { of: 2, count: 3, list: 4 }));
         assert_eq!(records, [LogEntry::Values { first: 5, values: vec![9, 8] }]);
     }
 }

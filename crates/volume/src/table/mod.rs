@@ -13,6 +13,7 @@ mod open;
 mod page;
 mod scrub;
 pub(crate) mod sealed;
+mod slots;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ use doubt::Doubts;
 pub(crate) use doubt::Legal;
 pub(crate) use layout::{BLOCK_BYTES, Layout};
 use memory::{DIRTY, Entries, PENDING};
+use slots::Told;
 pub(crate) use state::Owner;
 use state::State;
 
@@ -53,7 +55,7 @@ pub(crate) enum Order {
 pub(crate) struct TableCounts {
     /// Pages of which no copy was whole when they were needed.
     pub pages_lost: AtomicU64,
-    /// Pages of which one copy was not whole, or old, and was made anew.
+    /// Pages of which one copy was not whole, or old, and was made anew; and states that were lost, and made anew from the log.
     pub pages_mended: AtomicU64,
     /// Blocks of the log that were once durable and are not to be read any more.
     pub log_lost: AtomicU64,
@@ -129,6 +131,12 @@ struct Head {
     next: u64,
     /// The last block that is known to be durable.
     durable: u64,
+    /// No later block says of the last one that it was durable.
+    is_unvouched: bool,
+    /// The generation of the newest state that is whole in its slot.
+    whole: u64,
+    /// What the log is to say of states from now on.
+    told: Told,
     /// What the state and the log said when they were read.
     found: Vec<Witness>,
 }

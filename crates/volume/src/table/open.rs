@@ -1,6 +1,6 @@
 //! A table is made, and found again: the newest whole state, and what the log has since.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,11 +9,12 @@ use rotproof_block::turns::Turns;
 use rotproof_block::{Buffer, Context, Error, ErrorKind, Result};
 
 use super::doubt::Doubts;
-use super::layout::{BLOCK_BYTES, Layout, STATE_BYTES};
+use super::layout::{BLOCK_BYTES, Layout};
 use super::log::{self, LogEntry};
 use super::memory::Entries;
+use super::slots::{Evidence, Found, Told, write_state};
 use super::state::{Owner, State};
-use super::{Head, Loaded, MARKED, Order, Replayed, Table, TableCounts};
+use super::{Head, Loaded, Order, Replayed, Table, TableCounts};
 use crate::io::Io;
 
 /// Blocks of the log that are read at once.
@@ -37,12 +38,14 @@ impl Table {
 
     /// Opens the table of this layout at the beginning of a device; at most `cache_pages` clean pages stay in memory.
     ///
-    /// Fails with [`ErrorKind::Invalid`] if there is none, [`ErrorKind::Unsupported`] if it is newer than this code.
+    /// Fails with [`ErrorKind::Invalid`] if there is none, [`ErrorKind::Unsupported`] if it is newer than this code, and
+    /// [`ErrorKind::Medium`] if something is lost without which older things would be taken for the newest.
     pub(crate) async fn open(io: &Io, layout: Layout, order: Order, cache_pages: usize) -> Result<Self> {
-        let Some((state, is_everywhere)) = newest_state(io, &layout).await? else {
+        let Some(slots) = Found::read(io, &layout).await? else {
             let context = "there are no checksums or maps on this device, or none that can be read";
             return Err(Error::new(ErrorKind::Invalid, context));
         };
+        let state = slots.state.clone();
         if (state.entries, state.words) != (layout.entries, layout.words) {
             let context = format!(
                 "what is on this device is for {} blocks with entries of {} bytes, and this is about {} blocks with {} bytes: \
@@ -55,16 +58,11 @@ impl Table {
             );
             return Err(Error::new(ErrorKind::Invalid, context));
         }
-        if !is_everywhere && !io.is_read_only {
-            // A crash came between its copies. The next one is written over the one before it, so this one must be whole.
-            write_state(io, &layout, &state, Context::default()).await?;
-        }
-        let granule = |granule| AtomicU32::new(if is_entered(order, &state, granule) { MARKED } else { 0 });
         let table = Self {
             order,
             id: state.id,
             entries: Entries::new(layout)?,
-            granules: (0..layout.granules).map(granule).collect(),
+            granules: (0..layout.granules).map(|_| AtomicU32::new(0)).collect(),
             pending: Mutex::default(),
             dirty: Mutex::default(),
             fates: Mutex::default(),
@@ -82,12 +80,15 @@ impl Table {
             head: Mutex::new(Head {
                 next: state.log_tail,
                 durable: state.log_tail - 1,
+                is_unvouched: false,
+                whole: state.generation,
+                told: Told::default(),
                 found: vec![state.witness],
                 state,
             }),
             layout,
         };
-        table.read_log(io).await?;
+        table.read_log(io, &slots).await?;
         if order == Order::Beside {
             let marks: Vec<u64> = table.head.lock().state.marks.iter().collect();
             marks.into_iter().for_each(|granule| table.doubts.begin(granule));
@@ -98,7 +99,7 @@ impl Table {
     /// What the owner of a table keeps in it, of a device whose table probably has this layout: where it has another, the
     /// first copy of the state must be whole. `None` if there is no table.
     pub(crate) async fn owner_of(io: &Io, layout: &Layout) -> Result<Option<Owner>> {
-        Ok(newest_state(io, layout).await?.map(|(state, _)| state.owner))
+        Ok(Found::read(io, layout).await?.map(|slots| slots.state.owner))
     }
 
     /// Reads blocks of the log from one copy: together, or one by one where that fails. The kind of the error in place of those that cannot be read.
@@ -132,13 +133,15 @@ impl Table {
     /// Takes what the log has since its tail. A block of it that is missing, while a later one says that it was durable, is
     /// counted; those behind it count all the same where entries stand beside data that tell what they are.
     ///
-    /// Fails where entries say where data are, and one that was durable is lost: older ones would name older data.
-    async fn read_log(&self, io: &Io) -> Result<()> {
+    /// Fails where entries say where data are, and one that was durable is lost: older ones would name older data. And where a newer state
+    /// was durable than the one that the slots have, unless the log has all that came since.
+    async fn read_log(&self, io: &Io, slots: &Found) -> Result<()> {
         let (tail, words) = (self.head.lock().state.log_tail, self.layout.words);
         let mut found: BTreeMap<u64, log::LogBlock> = BTreeMap::new();
         let mut images: BTreeMap<u64, Buffer> = BTreeMap::new();
         // Blocks that no copy has answered so far, and why. One that answers what is none has no such block.
         let mut unread: BTreeMap<u64, ErrorKind> = BTreeMap::new();
+        let mut evidence = Evidence::default();
         let mut at = tail;
         let end = tail + self.layout.log_blocks;
         while at < end {
@@ -161,7 +164,11 @@ impl Table {
                             }
                         };
                         answered[(number - at) as usize] = true;
-                        if !found.contains_key(&number) && log::number_of(&block, self.id) == Some(number) {
+                        let Some(is) = log::number_of(&block, self.id) else { continue };
+                        let told = log::told_of(&block);
+                        evidence.told = std::cmp::max_by_key(evidence.told, told, |told| told.newest);
+                        evidence.is_beyond |= is >= end;
+                        if is == number && !found.contains_key(&number) {
                             found.insert(number, log::decode(&block, words, &(0..self.layout.entries)));
                             images.insert(number, block);
                         }
@@ -181,6 +188,8 @@ impl Table {
         let durable = found.values().map(|block| block.durable).max().unwrap_or(0).max(tail - 1);
         let missing = (tail..=durable).filter(|number| !found.contains_key(number)).count() as u64;
         self.counts.log_lost.fetch_add(missing, Ordering::Relaxed);
+        evidence.missing = missing;
+        evidence.check(&slots.state)?;
         if missing > 0 && self.order == Order::After {
             let context = format!(
                 "{missing} blocks of the log of the map are lost on all copies: where some data lie that were flushed last \
@@ -200,7 +209,14 @@ impl Table {
             }
             io.flush(Context::default()).await?;
         }
+        let used: BTreeSet<u64> = found
+            .values()
+            .flat_map(|block| &block.records)
+            .flat_map(|record| self.granules_in(record))
+            .collect();
+        self.settle_slots(io, slots, &evidence, used).await?;
         let mut head = self.head.lock();
+        head.is_unvouched = !found.is_empty();
         head.found.extend(found.values().map(|block| block.witness));
         head.durable = durable;
         head.next = found.keys().next_back().map_or(tail, |last| last + 1).max(durable + 1);
@@ -226,6 +242,16 @@ impl Table {
         self.has_lost.store(!head.state.lost.is_empty(), Ordering::Relaxed);
         Ok(())
     }
+
+    /// The granules that a record of the log is about.
+    fn granules_in(&self, record: &LogEntry) -> std::ops::Range<u64> {
+        let entries = match record {
+            LogEntry::Values { first, values } => *first..first + values.len() as u64,
+            LogEntry::Same { first, count, .. } => *first..first + count,
+            LogEntry::Lost(entry) | LogEntry::Found(entry) => *entry..entry + 1,
+        };
+        self.granules_of(&self.layout.pages_of(&entries))
+    }
 }
 
 /// Whether writes may enter a granule as it is.
@@ -234,47 +260,4 @@ pub(super) fn is_entered(order: Order, state: &State, granule: u64) -> bool {
         Order::Beside => state.marks.has(granule),
         Order::After => state.used.has(granule),
     }
-}
-
-/// The newest state that is whole, in any slot of any copy, and whether all copies have it that could be read.
-async fn newest_state(io: &Io, layout: &Layout) -> Result<Option<(State, bool)>> {
-    let (mut newest, mut refused): (Option<State>, Option<Error>) = (None, None);
-    let (mut copies_read, mut generations) = (0, Vec::new());
-    for copy in 0..2 {
-        for slot in 0..2 {
-            let at = layout.state_at(copy, slot);
-            for from in io.current_copies(at, STATE_BYTES as usize) {
-                let read = io.read_copy_again(from, at, STATE_BYTES as usize, Context::default()).await;
-                let Ok(bytes) = read else { continue };
-                copies_read += u64::from(slot == 0);
-                match State::decode(&bytes, 2 * copy + slot) {
-                    Ok(Some(state)) => {
-                        generations.push(state.generation);
-                        if newest.as_ref().is_none_or(|newest| newest.generation < state.generation) {
-                            newest = Some(state);
-                        }
-                    }
-                    Ok(None) => {}
-                    Err(error) => refused = Some(error),
-                }
-            }
-        }
-    }
-    if let Some(error) = refused {
-        return Err(error);
-    }
-    Ok(newest.map(|state| {
-        let having = generations.iter().filter(|generation| **generation == state.generation).count() as u64;
-        let is_everywhere = having >= copies_read;
-        (state, is_everywhere)
-    }))
-}
-
-/// Writes a state to both copies and makes it durable.
-pub(super) async fn write_state(io: &Io, layout: &Layout, state: &State, context: Context) -> Result<()> {
-    let slot = state.generation % 2;
-    for copy in 0..2 {
-        io.write(layout.state_at(copy, slot), state.encode(2 * copy + slot), context).await?;
-    }
-    io.flush(context).await
 }

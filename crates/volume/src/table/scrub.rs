@@ -37,10 +37,8 @@ impl Table {
         let bad_states = self.bad_states(io, context).await;
         wrong += bad_states;
         if wrong > 0 {
-            // A checkpoint writes one of the two slots of the state.
-            for _ in 0..2 {
-                self.checkpoint(io, false, context).await?;
-            }
+            // It writes both slots of the state.
+            self.checkpoint(io, false, context).await?;
         }
         Ok(wrong)
     }
@@ -71,18 +69,18 @@ impl Table {
         bad
     }
 
-    /// How many copies of the state of now are not there.
+    /// How many copies of the state of now are not there, or of what should be in the other slot.
     async fn bad_states(&self, io: &Io, context: Context) -> u64 {
         let _turn = Arc::clone(&self.turns).next().await;
-        let generation = self.head.lock().state.generation;
+        let newest = self.head.lock().whole;
         let mut bad = 0;
-        for copy in 0..2 {
-            let slot = generation % 2;
+        for (copy, slot) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
             let at = self.layout.state_at(copy, slot);
             for from in io.current_copies(at, STATE_BYTES as usize) {
                 let read = io.read_copy(from, at, STATE_BYTES as usize, context).await;
                 let state = read.ok().and_then(|bytes| State::decode(&bytes, 2 * copy + slot).ok().flatten());
-                bad += u64::from(state.is_none_or(|state| state.generation != generation));
+                let is_newest = slot == newest % 2;
+                bad += u64::from(state.is_none_or(|state| is_newest && state.generation != newest));
             }
         }
         bad

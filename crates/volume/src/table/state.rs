@@ -7,7 +7,8 @@
 //! time its list 4), zeros to byte 256, the lost blocks (480 of 8 bytes).
 //! The second: a bit for each granule that is being changed. The third: a bit for each that was ever used.
 //!
-//! A change is written to slot *generation mod 2* of both copies, so that the state before stays whole until then.
+//! A change is written to slot *generation mod 2* of both copies, so that the state before stays whole until then. Which of them counts
+//! is for [`super::slots`].
 
 use std::collections::BTreeSet;
 
@@ -18,8 +19,9 @@ use super::layout::{BLOCK_BYTES, Layout, STATE_BYTES};
 use super::sealed::{read_u32, read_u64, read_u128, seal, unseal, write_u32, write_u64};
 
 const MAGIC: [u8; 8] = *b"rotpTABL";
-/// What this code writes and the newest that it reads. In version 1 nothing is said of what the owner had written before.
-pub(crate) const VERSION: u32 = 2;
+/// What this code writes and the newest that it reads. In version 2 the log does not say which state was durable when it was written,
+/// in version 1 nothing is said of what the owner had written before.
+pub(crate) const VERSION: u32 = 3;
 const SUM_AT: usize = 48;
 const WITNESS_AT: usize = 144;
 const LOST_AT: usize = 256;
@@ -57,6 +59,8 @@ impl Granules {
 /// The state, as it is in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct State {
+    /// The version that it was read in.
+    pub version: u32,
     pub id: u128,
     pub generation: u64,
     pub entries: u64,
@@ -75,6 +79,7 @@ impl State {
     /// The state of a table of which nothing was ever used.
     pub(crate) fn new(id: u128, layout: &Layout, owner: Owner) -> Self {
         Self {
+            version: VERSION,
             id,
             generation: 0,
             entries: layout.entries,
@@ -86,6 +91,12 @@ impl State {
             owner,
             witness: Witness::default(),
         }
+    }
+
+    /// Whether another one says the same, but for which time it was written.
+    pub(crate) fn says_the_same(&self, other: &Self) -> bool {
+        let Self { generation, version, .. } = *self;
+        *self == Self { generation, version, ..other.clone() }
     }
 
     /// The three blocks, for a place.
@@ -135,6 +146,7 @@ impl State {
         }
         let block = BLOCK_BYTES as usize;
         Ok(Some(Self {
+            version,
             id: read_u128(bytes, 16),
             generation: read_u64(bytes, 32),
             entries: read_u64(bytes, 56),

@@ -10,7 +10,7 @@ use rotproof_block::{Buffer, Context, Result};
 use super::layout::{BLOCK_BYTES, Layout};
 use super::log::LogWriter;
 use super::memory::{DIRTY, PENDING};
-use super::open::{is_entered, write_state};
+use super::open::is_entered;
 use super::page::{self, PageHeader};
 use super::state::State;
 use super::{MARKED, Order, TOUCHED, Table, UNDER_WAY, Witness};
@@ -147,39 +147,6 @@ impl Table {
         Excluded { _turn: turn, _load: Arc::clone(&self.loads).next().await }
     }
 
-    /// Writes the next generation of the state, durably. The caller has the turn; the state is that of now but for what it
-    /// changed.
-    async fn write_state(&self, io: &Io, mut state: State, context: Context) -> Result<()> {
-        {
-            let head = self.head.lock();
-            state.lost = head.state.lost.clone();
-            state.witness = head.state.witness;
-            state.generation = head.state.generation + 1;
-        }
-        self.counts.requests.fetch_add(2, Ordering::Relaxed);
-        // Counted even if it fails: what a slot holds after a failed write is not known.
-        self.head.lock().state.generation = state.generation;
-        write_state(io, &self.layout, &state, context).await?;
-        let mut head = self.head.lock();
-        // Blocks may have been lost or found meanwhile.
-        state.lost = std::mem::take(&mut head.state.lost);
-        head.state = state;
-        Ok(())
-    }
-
-    /// Has the state say how much of what the owner writes before there is now, durably.
-    pub(crate) async fn bear_witness(&self, io: &Io, context: Context) -> Result<()> {
-        let _turn = Arc::clone(&self.turns).next().await;
-        let witness = self.write_before(io, context).await?;
-        io.flush(context).await?;
-        let state = {
-            let mut head = self.head.lock();
-            head.state.witness = witness;
-            head.state.clone()
-        };
-        self.write_state(io, state, context).await
-    }
-
     /// Makes all durable that was written and set before: one flush of the device below, or two where the data must come
     /// first. Flushes that come at the same time are one.
     pub(crate) async fn flush(&self, io: &Io, context: Context) -> Result<()> {
@@ -208,9 +175,9 @@ impl Table {
     }
 
     async fn append(&self, io: &Io, writer: LogWriter, context: Context) -> Result<()> {
-        let (next, durable, tail) = {
+        let (next, durable, tail, told) = {
             let head = self.head.lock();
-            (head.next, head.durable, head.state.log_tail)
+            (head.next, head.durable, head.state.log_tail, head.told)
         };
         let blocks = writer.blocks();
         if next + blocks - tail > self.layout.log_blocks {
@@ -223,7 +190,7 @@ impl Table {
             io.flush(context).await?;
             self.head.lock().state.witness = witness;
         }
-        let bytes = writer.finish(self.id, next, durable, witness);
+        let bytes = writer.finish(self.id, next, durable, witness, told);
         for copy in 0..2 {
             let mut at = next;
             for part in parts(&self.layout, next, &bytes) {
@@ -235,11 +202,30 @@ impl Table {
         }
         io.flush(context).await?;
         let mut head = self.head.lock();
-        (head.next, head.durable) = (next + blocks, next + blocks - 1);
+        (head.next, head.durable, head.is_unvouched) = (next + blocks, next + blocks - 1, true);
         Ok(())
     }
 
-    async fn write_before(&self, io: &Io, context: Context) -> Result<Witness> {
+    /// Whether the last block of the log is one of which no later one says that it was durable. Were it lost on all copies, what was before
+    /// would be taken for the newest.
+    pub(crate) fn is_unvouched(&self) -> bool {
+        self.head.lock().is_unvouched
+    }
+
+    /// Has the log say that all of it is durable.
+    pub(crate) async fn vouch(&self, io: &Io, context: Context) -> Result<()> {
+        let _turn = Arc::clone(&self.turns).next().await;
+        if !self.is_unvouched() {
+            return Ok(());
+        }
+        let mut writer = LogWriter::new(self.layout.words);
+        writer.begin();
+        self.append(io, writer, context).await?;
+        self.head.lock().is_unvouched = false;
+        Ok(())
+    }
+
+    pub(super) async fn write_before(&self, io: &Io, context: Context) -> Result<Witness> {
         match &self.before {
             Some(before) => before.write(io, context).await,
             None => Ok(Witness::default()),
@@ -293,13 +279,16 @@ impl Table {
         let mut state = self.head.lock().state.clone();
         state.log_tail = tail;
         let freed = self.take_marks(&mut state, is_end);
-        let result = self.write_state(io, state, context).await;
-        if result.is_err() {
+        if let Err(error) = self.write_state(io, state.clone(), context).await {
             for granule in freed {
                 self.granules[granule as usize].fetch_or(MARKED, Ordering::SeqCst);
             }
+            return Err(error);
         }
-        result
+        self.head.lock().is_unvouched = false;
+        // And to the other slot. The one that is there counts, whatever becomes of this.
+        let _ = self.write_state(io, state, context).await;
+        Ok(())
     }
 
     /// Writes pages to both copies, the second when the first is durable. Their data are durable before.

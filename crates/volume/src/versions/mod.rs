@@ -383,6 +383,17 @@ impl VersionsDevice {
         Ok(Arc::new(VersionView::new(Arc::clone(&self.below), Arc::clone(&self.shared), id)))
     }
 
+    /// Whether the newest part of the map's log is one that no later part says was durable: if it rots on all copies, nobody knows.
+    pub fn is_unvouched(&self) -> bool {
+        self.shared.table.is_unvouched()
+    }
+
+    /// Has the map's log say that all of it is durable, so that a loss of its newest part is an error and not an older present.
+    pub async fn vouch(&self, runtime: &Runtime) -> Result<()> {
+        let io = Io::open(&self.below, runtime, PATIENCE)?;
+        self.shared.table.vouch(&io, Context::default()).await
+    }
+
     /// Writes back all that is new.
     pub async fn settle(&self, runtime: &Runtime) -> Result<()> {
         let io = Io::open(&self.below, runtime, PATIENCE)?;

@@ -8,7 +8,7 @@ use rotproof_block::{Device, ErrorKind, Operation, Result, Runtime};
 use super::{VersionsDevice, VersionsOptions};
 use crate::faulty::{Act, Faulty};
 use crate::table::BLOCK_BYTES;
-use crate::testing::{flush, memory, read, write};
+use crate::testing::{find, flush, lose_newest_state, memory, read, write};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
@@ -18,21 +18,6 @@ fn open(below: &Arc<dyn Device>, runtime: &Runtime) -> Result<Arc<VersionsDevice
 
 fn capture(device: &VersionsDevice, runtime: &Runtime) -> u64 {
     runtime.block_on(device.capture(runtime, "v", 0)).expect("runs").expect("captured")
-}
-
-/// Where blocks lie that begin like this, of which `is_it`.
-fn find(
-    below: &dyn Device,
-    runtime: &Runtime,
-    magic: &[u8; 8],
-    is_it: impl Fn(&[u8]) -> bool,
-) -> Vec<(u64, Vec<u8>)> {
-    let all = read(below, runtime, 0, below.info().size as usize).expect("read");
-    let blocks = (0..).step_by(BLOCK).zip(all.chunks_exact(BLOCK));
-    blocks
-        .filter(|(_, block)| block.starts_with(magic) && is_it(block))
-        .map(|(at, b)| (at, b.to_vec()))
-        .collect()
 }
 
 fn number(block: &[u8], at: usize) -> u32 {
@@ -70,7 +55,8 @@ fn a_version_whose_newest_history_is_lost_gives_errors_and_not_what_was_written_
             }
             drop(device);
             // The slot with both pairs. The other one is whole, and knows of the first alone.
-            let newest = find(&*below, &runtime, b"rotpHIST", |block| number(block, 28) == 2);
+            let mut newest = find(&*below, &runtime, b"rotpHIST");
+            newest.retain(|(_, block)| number(block, 28) == 2);
             let [(at, bytes)] = &newest[..] else { panic!("{end:?}: {} slots", newest.len()) };
             let mut bad = if is_erased { vec![0; BLOCK] } else { bytes.clone() };
             bad[100] ^= 1;
@@ -108,7 +94,7 @@ fn a_map_whose_log_is_lost_is_not_opened_with_what_it_said_before() {
         flush(&*device, &runtime);
     }
     drop(device);
-    let mut blocks = find(&*below, &runtime, b"rotpLOG1", |_| true);
+    let mut blocks = find(&*below, &runtime, b"rotpLOG2");
     blocks.sort_by_key(|(_, block)| number(block, 24));
     let first = number(&blocks[0].1, 24);
     let of_first: Vec<u64> =
@@ -249,7 +235,7 @@ fn a_list_of_versions_that_is_lost_is_not_replaced_by_the_one_before() {
     let first = capture(&device, &runtime);
     capture(&device, &runtime);
     drop(device);
-    let lists = find(&*below, &runtime, b"rotpVERS", |_| true);
+    let lists = find(&*below, &runtime, b"rotpVERS");
     let newest = lists.iter().map(|(_, list)| number(list, 32)).max().expect("lists");
     let newest: Vec<u64> =
         lists.iter().filter(|(_, list)| number(list, 32) == newest).map(|(at, _)| *at).collect();
@@ -261,4 +247,70 @@ fn a_list_of_versions_that_is_lost_is_not_replaced_by_the_one_before() {
     write(&*below, &runtime, newest[1], &[0xee; BLOCK]).expect("written");
     let error = open(&below, &runtime).expect_err("the version that it has is not all");
     assert_eq!(error.kind(), ErrorKind::Medium, "not only {first}");
+}
+
+#[test]
+fn a_map_that_has_lost_its_newest_state_is_what_its_log_says() {
+    let runtime = Runtime::simulated(1);
+    let below = memory(96 << 20);
+    let device = open(&below, &runtime).expect("opens");
+    let (blocks, far) = (device.info().size / BLOCK_BYTES, 9001 * BLOCK_BYTES);
+    write(&*device, &runtime, 0, &[1; BLOCK]).expect("written");
+    flush(&*device, &runtime);
+    // Of a part of the map that was never used before.
+    write(&*device, &runtime, far, &[2; 2 * BLOCK]).expect("written");
+    flush(&*device, &runtime);
+    drop(device);
+    lose_newest_state(&*below, &runtime);
+    for opening in 3..5 {
+        let device = open(&below, &runtime).expect("opens");
+        assert_eq!(read(&*device, &runtime, far, BLOCK).expect("read"), [2; BLOCK]);
+        // Nobody else gets the room of what is there.
+        for block in (0..blocks / 2).step_by(5) {
+            write(&*device, &runtime, block * BLOCK_BYTES, &[opening; BLOCK]).expect("written");
+        }
+        write(&*device, &runtime, far + BLOCK_BYTES, &[opening; BLOCK]).expect("written");
+        runtime.block_on(device.settle(&runtime)).expect("runs").expect("settled");
+        assert_eq!(read(&*device, &runtime, far, BLOCK).expect("read"), [2; BLOCK], "opening {opening}");
+        assert_eq!(read(&*device, &runtime, far + BLOCK_BYTES, BLOCK).expect("read"), [opening; BLOCK]);
+    }
+}
+
+/// Of the last block of the log nothing says that it was durable, unless that was vouched for.
+#[test]
+fn the_newest_part_of_a_log_that_is_lost_is_missed_where_it_was_vouched_for() {
+    for is_vouched in [false, true] {
+        let runtime = Runtime::simulated(1);
+        let below = memory(16 << 20);
+        let device = open(&below, &runtime).expect("opens");
+        write(&*device, &runtime, 0, &[1; BLOCK]).expect("written");
+        runtime.block_on(device.settle(&runtime)).expect("runs").expect("settled");
+        assert!(!device.is_unvouched(), "the pages have all");
+        capture(&device, &runtime);
+        write(&*device, &runtime, 0, &[2; BLOCK]).expect("written");
+        flush(&*device, &runtime);
+        assert!(device.is_unvouched());
+        let mut log = find(&*below, &runtime, b"rotpLOG2");
+        let newest = log.iter().map(|(_, block)| number(block, 24)).max().expect("a log");
+        log.retain(|(_, block)| number(block, 24) == newest);
+        if is_vouched {
+            runtime.block_on(device.vouch(&runtime)).expect("runs").expect("vouched for");
+            assert!(!device.is_unvouched());
+        }
+        drop(device);
+        let device = open(&below, &runtime).expect("opens");
+        assert_eq!(read(&*device, &runtime, 0, BLOCK).expect("read"), [2; BLOCK]);
+        drop(device);
+        for (at, _) in &log {
+            write(&*below, &runtime, *at, &[0xee; BLOCK]).expect("written");
+        }
+        match open(&below, &runtime) {
+            Err(error) => assert!(is_vouched && error.kind() == ErrorKind::Medium, "{error}"),
+            // This is what nobody can know.
+            Ok(device) => {
+                assert!(!is_vouched);
+                assert_eq!(read(&*device, &runtime, 0, BLOCK).expect("read"), [1; BLOCK]);
+            }
+        }
+    }
 }

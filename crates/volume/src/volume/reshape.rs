@@ -56,6 +56,26 @@ async fn put_in_order(
     }
 }
 
+/// The members of a volume that was put in order. One may have gone since: nothing could be put on record on it, and what a change would
+/// take away may be all that is left.
+///
+/// Fails with [`ErrorKind::Refused`] then, but for those that `may_lack`.
+async fn assemble_all(
+    members: &[Candidate],
+    runtime: &Runtime,
+    may_lack: impl Fn(usize) -> bool,
+) -> Result<Assembled> {
+    let found = assemble(members.to_vec(), runtime).await?;
+    match (0..found.pages.len()).find(|number| found.pages[*number].device.is_none() && !may_lack(*number)) {
+        None => Ok(found),
+        Some(number) => {
+            let context =
+                format!("member {number} does not answer any more; replace it, or rebuild it first");
+            Err(Error::new(ErrorKind::Refused, context))
+        }
+    }
+}
+
 /// The members that are there, then the spares, each with its number on record.
 fn devices_of(found: &Assembled) -> Vec<(usize, Candidate)> {
     let mut devices = Vec::new();
@@ -153,7 +173,7 @@ async fn clear_former_end(device: &Arc<dyn Device>, segment: &Segment, runtime: 
 /// there is nothing that it could grow by, and with [`ErrorKind::NoSpace`] if that is too small for a map of all.
 pub async fn grow(members: &[Candidate], new: &[Candidate], id: u128, runtime: &Runtime) -> Result<Grown> {
     let before_bytes = put_in_order(members, runtime, |_| false).await?;
-    let found = assemble(members.to_vec(), runtime).await?;
+    let found = assemble_all(members, runtime, |_| false).await?;
     let mut layout = found.newest.layout.clone();
     let ways = usize::from(layout.ways);
     let least = SEGMENT_BYTES_MIN.max(u64::from(layout.chunk_bytes));
@@ -250,7 +270,7 @@ pub async fn grow(members: &[Candidate], new: &[Candidate], id: u128, runtime: &
 /// few, too many or too small, or there are three copies.
 pub async fn add_copy(members: &[Candidate], new: &[Candidate], id: u128, runtime: &Runtime) -> Result<()> {
     put_in_order(members, runtime, |_| false).await?;
-    let found = assemble(members.to_vec(), runtime).await?;
+    let found = assemble_all(members, runtime, |_| false).await?;
     let mut layout = found.newest.layout.clone();
     let ways = usize::from(layout.ways);
     let mirrors = found.pages.len() / ways;
@@ -306,7 +326,7 @@ pub async fn remove_copy(members: &[Candidate], gone: &[usize], runtime: &Runtim
         )));
     }
     put_in_order(members, runtime, |member| gone.contains(&member)).await?;
-    let found = assemble(members.to_vec(), runtime).await?;
+    let found = assemble_all(members, runtime, |member| gone.contains(&member)).await?;
     layout.ways -= 1;
     let (out, of): (Vec<_>, Vec<_>) =
         kept(&found, &layout).into_iter().enumerate().partition(|(number, _)| gone.contains(number));

@@ -34,6 +34,19 @@ impl Volume {
         self.versions()?.delete(runtime, id).await
     }
 
+    /// Whether nothing but the record of the last flush itself says that it was done. Never so without versions: data stay where they are.
+    pub fn is_unvouched(&self) -> bool {
+        self.versions.as_ref().is_some_and(|versions| versions.is_unvouched())
+    }
+
+    /// Has it on record that the last flush was done. See [`VersionsDevice::vouch`].
+    pub async fn vouch(&self, runtime: &Runtime) -> Result<()> {
+        match &self.versions {
+            Some(versions) => versions.vouch(runtime).await,
+            None => Ok(()),
+        }
+    }
+
     /// A version as a device that can be read.
     pub fn view(&self, id: u64) -> Result<Arc<VersionView>> {
         self.versions()?.view(id)

@@ -302,3 +302,36 @@ fn grows_in_one_step(options: VolumeOptions, mebibytes: u64, stride: usize) {
     }
     assert!(before * stride > 20 && after > 0, "{before} as before, {after} as wanted");
 }
+
+/// The member that is to stay goes at its nth request, for good or until it is wanted. What was said to be done is then true, and what was
+/// not leaves the other one as it was.
+#[test]
+fn a_copy_is_not_let_go_when_the_one_that_is_to_stay_goes_meanwhile() {
+    let (mut refused, mut nth) = (0, 0);
+    loop {
+        let stand = Stand::new(2, 12);
+        stand.create(VolumeOptions::default());
+        let volume = stand.open();
+        stand.write(&volume, 0, &pattern(1, 65_536));
+        stand.close(volume);
+        let end = stand.devices[0].requests() as u64 + nth;
+        let act = move |number| if number >= end { Act::Fail(ErrorKind::Gone) } else { Act::Pass };
+        stand.devices[0].plan(move |_, number| act(number));
+        let done = stand.drive(remove_copy(&stand.candidates(), &[1], &stand.runtime));
+        let is_over = stand.devices[0].requests() as u64 <= end;
+        if done.is_ok() {
+            stand.power_on();
+        } else {
+            refused += 1;
+        }
+        stand.plug(&[usize::from(done.is_err())]);
+        let volume = stand.try_open().unwrap_or_else(|error| panic!("at {nth}, {done:?}: {error}"));
+        let is = stand.read(&volume, 0, 65_536).expect("is read");
+        assert!(is == pattern(1, 65_536), "at {nth}, {done:?}");
+        if is_over {
+            break;
+        }
+        nth += 2;
+    }
+    assert!(refused > 10, "{refused} of {nth}");
+}
