@@ -102,6 +102,10 @@ impl Gate {
 
 /// The way that a request takes.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is taken apart at once, and a box would be an allocation a request"
+)]
 pub enum Way {
     /// Nothing can happen to it: it is passed on as it is.
     Past,

@@ -309,7 +309,7 @@ fn the_log_is_that_which_a_replay_takes() {
     };
     // Where the last record lies that can be read; what follows is an error to pg_waldump.
     let (_, text) = server.tried("pg_waldump", &["-p", &format!("{}/pg_wal", server.data()), "-s", redo]);
-    let last = text.lines().filter_map(|line| line.split_once("lsn: ")).last().expect("records").1;
+    let last = text.lines().filter_map(|line| line.split_once("lsn: ")).next_back().expect("records").1;
     let last = place(last.split(',').next().expect("a place"));
     let cluster = server.cluster();
     let mut pages = Vec::new();

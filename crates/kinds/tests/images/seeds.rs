@@ -111,7 +111,7 @@ fn make_postgres_seed() {
         match name {
             "global/pg_control" => bytes[40..48].copy_from_slice(&0x0010_0028_u64.to_le_bytes()),
             name if name.starts_with("pg_wal/") => {
-                bytes[8..16].copy_from_slice(&0x0010_0000_u64.to_le_bytes())
+                bytes[8..16].copy_from_slice(&0x0010_0000_u64.to_le_bytes());
             }
             _ => {}
         }

@@ -52,24 +52,25 @@ struct Outline {
 /// What the hits of a piece of the ledger are about.
 #[derive(Clone)]
 struct Piece {
-    /// All that they lie in, and more.
-    hull: Range<u64>,
+    /// All of them lie between these, in bytes of the device; of none, nothing does.
+    start: u64,
+    end: u64,
     /// Some tell of more than their place.
     is_wide: bool,
 }
 
 impl Piece {
-    const EMPTY: Self = Self { hull: u64::MAX..0, is_wide: false };
+    const EMPTY: Self = Self { start: u64::MAX, end: 0, is_wide: false };
 
     fn take(&mut self, suffered: &Range<u64>, is_wide: bool) {
-        self.hull.start = self.hull.start.min(suffered.start);
+        self.start = self.start.min(suffered.start);
         // A hit without a length lies where it begins.
-        self.hull.end = self.hull.end.max(suffered.end).max(suffered.start.saturating_add(1));
+        self.end = self.end.max(suffered.end).max(suffered.start.saturating_add(1));
         self.is_wide |= is_wide;
     }
 
     fn concerns(&self, far: &[Range<u64>]) -> bool {
-        let meets = |bytes: &Range<u64>| self.hull.start < bytes.end && bytes.start < self.hull.end;
+        let meets = |bytes: &Range<u64>| self.start < bytes.end && bytes.start < self.end;
         self.is_wide || far.iter().any(meets)
     }
 }
