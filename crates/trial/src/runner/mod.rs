@@ -12,6 +12,7 @@ mod external;
 mod failing;
 mod files;
 mod fio_json;
+mod freed;
 mod kinds;
 mod leaf_watch;
 mod load_history;
@@ -318,8 +319,9 @@ fn conduct(
     let usage = meter.read()?;
     options.monitor.begin("verdict", None);
     spiller.end();
-    // Nobody writes any more. What it frees is what the verdict takes.
+    // Nobody writes any more.
     stack.sites.forget_repairs();
+    freed::give_back();
     let ledger = Arc::clone(stack.sites.ledger());
     let mut rules = stack.sites.report();
     let ledger_digest = match stack.sites.is_empty() {
