@@ -481,7 +481,7 @@ mod tests {
         assert!(matches!(evaluator.decide(&header(Operation::WRITE, 0, 32), &payload), Decision::Pass));
         assert!(evaluator.scratch.borrow().contents.is_empty());
         // Of a read it takes the data to know.
-        assert!(matches!(evaluator.decide(&header(Operation::Read, 0, 32), &[]), Decision::Inspect(_)));
+        assert!(matches!(evaluator.decide(&header(Operation::Read, 0, 32), &[]), Decision::Look(_)));
         // What carries no data is not asked about.
         assert!(matches!(evaluator.decide(&header(Operation::Discard, 0, 32), &[]), Decision::Pass));
         assert!(matches!(evaluator.decide(&header(Operation::Flush, 0, 0), &[]), Decision::Pass));

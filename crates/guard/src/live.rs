@@ -115,6 +115,9 @@ pub struct Head {
     /// Bytes from the beginning of the file that a crash may bring back as they were: below this, changes in place are
     /// marked on the disk first.
     pub durable: AtomicU64,
+    /// What is on its way to the disk, or was last, says something of so many bytes. A cut takes it down, so that who brings it there
+    /// does not take for durable what was cut meanwhile.
+    pub saving: AtomicU64,
     /// The file was cut below what the table on the disk says: 1 until that is written anew.
     pub cut: AtomicU64,
     /// How often the table on the disk was cut.

@@ -79,8 +79,9 @@ impl GuardedFile {
                     set_bit(&head.dirty, self.live.region_of(block));
                 }
             }
-            if size < head.durable.load(Ordering::Relaxed) {
-                head.durable.store(size, Ordering::Relaxed);
+            let is_below =
+                [&head.durable, &head.saving].map(|said| said.fetch_min(size, Ordering::AcqRel) > size);
+            if is_below.contains(&true) {
                 head.cut.store(1, Ordering::Relaxed);
             }
             head.written.store(clock::wall_nanoseconds(), Ordering::Relaxed);

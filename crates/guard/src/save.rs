@@ -91,7 +91,10 @@ impl GuardedFile {
         let head = self.live.head();
         head.seen.store(stat.modified_nanoseconds(), Ordering::Relaxed);
         if snapshot.cut.is_some() || is_synced {
-            head.durable.store(snapshot.size, Ordering::Relaxed);
+            // Of what was cut since it was gathered the disk says what is not so any more.
+            // A cut takes `saving` down first: it is seen here, or takes down what is stored here.
+            head.durable.store(snapshot.size, Ordering::SeqCst);
+            head.durable.fetch_min(head.saving.load(Ordering::SeqCst), Ordering::SeqCst);
         }
     }
 

@@ -100,6 +100,7 @@ impl GuardedFile {
             }
         }
         head.grown.store(0, Ordering::Relaxed);
+        head.saving.store(size, Ordering::Release);
         let cut = (head.cut.swap(0, Ordering::Relaxed) != 0).then(|| {
             if !durable.is_multiple_of(per_page) {
                 pages.insert(durable / per_page);

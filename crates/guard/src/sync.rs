@@ -183,6 +183,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_cut_while_it_is_being_made_durable_is_not_taken_for_durable() {
+        let (_folder, store) = guarded();
+        let file = open(&store);
+        file.write_at(&[1; 90_000], 0).expect("written");
+        let snapshot = file.snapshot(false).expect("gathered");
+        file.set_size(0).expect("cut");
+        file.save(&snapshot, true).expect("saved");
+        file.write_at(&[2; 20_000], 30_000).expect("what is before it are zeros, and not rotten");
+        let mut data = [9; 50_000];
+        assert!(matches!(file.read_at(&mut data, 0), Ok(50_000)));
+        assert!(data[..30_000] == [0; 30_000] && data[30_000..] == [2; 20_000]);
+    }
+
+    #[test]
     fn data_come_first_where_sums_of_what_is_not_there_would_accuse() {
         let (_folder, store) = guarded();
         let file = open(&store);

@@ -108,9 +108,10 @@ mod tests {
             "catalog_index_page",
             "heap_page",
             "fsm_page",
-            "btree_leaf",
-            "hash_meta",
-            "wal_page",
+            "hash_bucket",
+            "gin_leaf",
+            "wal_done",
+            "transaction_status",
         ] {
             assert!(words.contains(&word), "{word}: {words:?}");
         }

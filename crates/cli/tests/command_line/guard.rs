@@ -66,7 +66,15 @@ fn a_directory_is_guarded_rot_is_found_and_mended_and_changes_are_accepted() {
     assert_eq!((told["rotten_count"].as_u64(), told["files"].as_u64()), (Some(0), Some(3)));
     let exported = rotproof(at, &["guard", "export", "data"]).stdout;
     assert_eq!(exported.lines().count(), 3);
-    insta::assert_snapshot!(shown(at, &["guard", "status", "data"], 0));
+    // Small files that were made one after the other may share a page of sums, or not, as their inodes are.
+    let status = shown(at, &["guard", "status", "data"], 0);
+    let is_of_tables = |line: &&str| line.trim_start().starts_with("tables ");
+    let tables = status.lines().find(is_of_tables).expect("what the tables take");
+    assert!(
+        ["  8.0 KiB, ", " 12.0 KiB, ", " 16.0 KiB, "].iter().any(|size| tables.contains(size)),
+        "{tables}"
+    );
+    insta::assert_snapshot!(status.replace(tables, "  tables     [PAGES]"));
 }
 
 #[test]
