@@ -22,8 +22,9 @@ use super::gather::{Gathering, Told};
 use super::injection_group::{Reach, is_wide};
 use super::{Evidence, InjectionGroup, Looks, RuleOutcome, TakeFailures, causes_of};
 
-/// What one range has at most, of failures and hits, as far as that can be told before. Each takes some 1,200 bytes.
-pub(super) const RANGE_MAX: u64 = 3 << 13;
+/// What one range has at most, of failures and hits, as far as that can be told before. Each takes some 1,200 bytes. Smaller ones take
+/// as much where requests or what is told of them in one piece reach far, as what lies beside a range is looked at with it.
+pub(super) const RANGE_MAX: u64 = 3 << 15;
 /// Stretches of the device that are counted apart; a range has whole ones.
 const STRETCHES: usize = 1 << 13;
 /// A request that reaches further beyond a range makes ranges useless.
