@@ -54,11 +54,7 @@ fn rot_in_the_cache_below_is_read_again_and_what_was_dirty_is_an_error() {
 fn what_rots_in_the_memory_of_the_guard_is_right_or_an_error() {
     let rig = Rig::new();
     let mut harmed = 0;
-    // How many pages the process has by then is up to its allocator, and whether one is noticed a matter of chance.
-    for seed in 1..=12 {
-        if seed > 4 && harmed > 0 {
-            break;
-        }
+    for seed in 1..=4 {
         let run = rig.run(&changed(IN_GUARD, &[("stack:", &format!("seed: {seed}\nstack:"))]));
         run.assert_passed();
         let memory = run.lines("memory.jsonl").swap_remove(0);
@@ -66,7 +62,7 @@ fn what_rots_in_the_memory_of_the_guard_is_right_or_an_error() {
         assert!(["heap", "anonymous"].iter().any(|kind| memory["kind"] == *kind), "{memory}");
         harmed += run.count("errors");
     }
-    assert!(harmed > 0, "no flip was noticed");
+    assert!(harmed > 0, "none of 800 flips was noticed");
     // With a machine below, the memory that is meant is the machine's, as before.
     let run =
         rig.run(&changed(IN_CACHE, &[("{ target: { file: a, block: 7 } }", "{ places: 2, kind: heap }")]));

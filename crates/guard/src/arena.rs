@@ -157,10 +157,11 @@ impl Arena {
         head.syncers.prepare()
     }
 
-    /// Whether another process that lives uses a room. Those who died do not any more.
-    pub fn has_others(&self, room: Room) -> Result<bool> {
+    /// Whether nobody but the caller uses a room, in this process or another one that lives.
+    pub fn is_last(&self, room: Room) -> Result<bool> {
         let _lock = self.lock()?;
-        self.has_living(room)
+        let is_held_twice = self.held.lock().get(&room).is_some_and(|count| *count > 1);
+        Ok(!is_held_twice && !self.has_living(room)?)
     }
 
     /// The caller holds the lock: a seat must not get another owner who claims the room while it is found empty.
@@ -184,15 +185,15 @@ impl Arena {
         Ok(false)
     }
 
-    /// Whether this process uses a room more than once.
-    pub fn is_held_twice(&self, room: Room) -> bool {
-        self.held.lock().get(&room).is_some_and(|count| *count > 1)
-    }
-
-    /// This process does not use a room any more. With `frees` the room is given back, unless somebody else has come to use it;
-    /// says whether it was.
-    pub fn leave(&self, room: Room, frees: bool) -> Result<bool> {
+    /// This process does not use a room any more; with `frees` it is given back, unless somebody else has come to use it or it has
+    /// been filled. Says whether it was.
+    ///
+    /// `open_door` opens the door that the caller holds. Whoever comes in by it finds that the caller is gone, since
+    /// [`Arena::is_last`] waits for the same lock: so two who leave never take each other for one who stays, and nobody frees a
+    /// room that another one has filled meanwhile.
+    pub fn leave(&self, room: Room, frees: bool, open_door: impl FnOnce()) -> Result<bool> {
         let _lock = self.lock()?;
+        open_door();
         let mut held = self.held.lock();
         let count = held.get_mut(&room).map_or(0, |count| {
             *count -= 1;
@@ -204,7 +205,8 @@ impl Arena {
         held.remove(&room);
         let tenancy = self.rooms.tenancy(room)?;
         set_user(&tenancy.users, self.seats.ours(), false);
-        if !frees || tenancy.users.iter().any(|word| word.load(Ordering::Acquire) != 0) {
+        let is_used = tenancy.users.iter().any(|word| word.load(Ordering::Acquire) != 0);
+        if !frees || is_used || self.rooms.head(room)?.is_ready() {
             return Ok(false);
         }
         // Taken out of its chain.
@@ -291,14 +293,14 @@ mod tests {
         in_child(|| {
             let other = Arena::join(folder.path()).expect("joined");
             assert!(other.claim(5, identity(1)).expect("the same") == room);
-            assert!(other.has_others(room).expect("asked"));
+            assert!(!other.is_last(room).expect("asked"));
             // It ends without leaving.
             std::mem::forget(other);
         });
-        assert!(!one.has_others(room).expect("asked"), "who has died is no user");
+        assert!(one.is_last(room).expect("asked"), "who has died is no user");
         assert_eq!(one.claim(5, identity(1)).expect("again"), room);
-        assert!(one.is_held_twice(room) && !one.leave(room, true).expect("left"));
-        assert!(one.leave(room, true).expect("given back") && one.is_empty());
+        assert!(!one.is_last(room).expect("asked") && !one.leave(room, true, || ()).expect("left"));
+        assert!(one.leave(room, true, || ()).expect("given back") && one.is_empty());
         assert!(is_in_use(folder.path()));
         drop(one);
         // A child of another test, forked meanwhile, has the seat's descriptor too until it ends.
@@ -310,6 +312,28 @@ mod tests {
     }
 
     #[test]
+    fn who_comes_in_by_the_door_of_one_who_leaves_does_not_take_that_one_for_one_who_stays() {
+        let folder = folder();
+        let (one, other) = (Arena::join(folder.path()).expect("joined"), Arena::join(folder.path()).expect("joined"));
+        // Between processes, and between two of one.
+        for (here, there) in [(&one, &other), (&one, &one)] {
+            let room = here.claim(5, identity(1)).expect("a room");
+            assert_eq!(there.claim(5, identity(1)).expect("the same"), room);
+            assert!(!here.is_last(room).expect("asked") && !there.is_last(room).expect("asked"));
+            std::thread::scope(|scope| {
+                let mut waits = None;
+                here.leave(room, true, || {
+                    waits = Some(scope.spawn(|| there.is_last(room).expect("asked")));
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                })
+                .expect("left");
+                assert!(waits.expect("begun").join().expect("answered"));
+            });
+            assert!(there.leave(room, true, || ()).expect("given back"));
+        }
+    }
+
+    #[test]
     fn an_inode_with_another_life_gets_an_empty_room() {
         let folder = folder();
         let arena = Arena::join(folder.path()).expect("joined");
@@ -317,10 +341,10 @@ mod tests {
         arena.rooms.head(room).expect("its head").size.store(77, Ordering::Relaxed);
         assert!(arena.claim(5, identity(2)).is_err(), "somebody has the first one open");
         // It stays, with what is not on the disk yet.
-        assert!(!arena.leave(room, false).expect("left"));
+        assert!(!arena.leave(room, false, || ()).expect("left"));
         assert_eq!(arena.claim(5, identity(1)).expect("the same"), room);
         assert_eq!(arena.rooms.head(room).expect("its head").size.load(Ordering::Relaxed), 77);
-        arena.leave(room, false).expect("left");
+        arena.leave(room, false, || ()).expect("left");
         assert_eq!(arena.claim(5, identity(2)).expect("another"), room);
         assert_eq!(arena.rooms.head(room).expect("its head").size.load(Ordering::Relaxed), 0);
     }
@@ -333,7 +357,7 @@ mod tests {
         let rooms: Vec<Room> =
             (0..300).map(|inode| arena.claim(inode, identity(1)).expect("a room")).collect();
         for (inode, room) in rooms.iter().enumerate().filter(|(inode, _)| inode % 3 == 0) {
-            assert!(arena.leave(*room, true).expect("given back"), "{inode}");
+            assert!(arena.leave(*room, true, || ()).expect("given back"), "{inode}");
         }
         in_child(|| {
             let other = Arena::join(folder.path()).expect("joined");

@@ -154,7 +154,7 @@ impl GuardedFile {
         let live = match Live::new(&store.arena, room, store.live_path(stat.inode)) {
             Ok(live) => live,
             Err(error) => {
-                store.arena.leave(room, true)?;
+                store.arena.leave(room, true, || ())?;
                 return Err(error);
             }
         };
@@ -219,6 +219,9 @@ impl GuardedFile {
             let Some(entry) = self.live.entry(block) else { break };
             entry.flags.store(0, Ordering::Release);
         }
+        if size < before && head.cut_to(size) {
+            head.cut.store(1, Ordering::Relaxed);
+        }
         head.size.store(size, Ordering::Release);
         Ok(())
     }
@@ -248,6 +251,7 @@ impl GuardedFile {
         head.size.store(stat.size, Ordering::Relaxed);
         head.seen.store(stat.modified_nanoseconds(), Ordering::Relaxed);
         head.mark_ahead.store(1, Ordering::Relaxed);
+        head.set_durable(0);
         let region_shift =
             REGION_SHIFT_MIN.max((stat.size / REGIONS as u64).checked_ilog2().map_or(0, |log| log + 1));
         head.region_shift.store(region_shift.into(), Ordering::Relaxed);
@@ -257,7 +261,7 @@ impl GuardedFile {
             KnownAs::Table(header) => self.take_header(&header, stat, false),
             KnownAs::Record(record) => {
                 self.protect(record.protected);
-                head.durable.store(record.header.size, Ordering::Relaxed);
+                self.take_size(record.header.size, &stat);
                 let is_complete = if record.header.is_complete { state::COMPLETE } else { 0 };
                 head.state.store(is_complete, Ordering::Relaxed);
                 self.load_record(&record.entries, record.is_whole)?;
@@ -265,7 +269,7 @@ impl GuardedFile {
             }
             KnownAs::Damaged(entries) => {
                 // What entries say is believed as far as it fits.
-                head.durable.store(stat.size, Ordering::Relaxed);
+                head.set_durable(stat.size);
                 head.protected.store(UNPROTECTED, Ordering::Relaxed);
                 self.load_record(&entries, false)
             }
@@ -277,11 +281,21 @@ impl GuardedFile {
         }
     }
 
+    /// The disk says something of so many bytes. Whatever has taken those away that the file does not have, they are zeros if it
+    /// grows again.
+    fn take_size(&self, told: u64, stat: &Stat) {
+        let head = self.live.head();
+        head.set_durable(told.min(stat.size));
+        if told > stat.size {
+            head.cut.store(1, Ordering::Relaxed);
+        }
+    }
+
     fn take_header(&self, header: &Header, stat: Stat, is_torn: bool) -> Result<()> {
         let head = self.live.head();
         head.generation.store(header.generation, Ordering::Relaxed);
         head.region_shift.store(header.region_shift.into(), Ordering::Relaxed);
-        head.durable.store(header.size, Ordering::Relaxed);
+        self.take_size(header.size, &stat);
         let mut bits = if header.is_complete { state::COMPLETE } else { 0 };
         let differs = header.size != stat.size || header.modified != stat.modified;
         let crashed = header.session != self.store.session();
@@ -360,7 +374,7 @@ impl GuardedFile {
     pub(crate) fn load(&self, block: u64) -> Result<()> {
         let per_page = self.pair.entries();
         let index = block / per_page;
-        let durable = blocks_of(self.live.head().durable.load(Ordering::Relaxed));
+        let durable = blocks_of(self.live.head().durable());
         let page = if index * per_page < durable { self.page_on_disk(index)? } else { EntryPage::Absent };
         self.fill_entries(index * per_page..(index + 1) * per_page, &page);
         Ok(())
@@ -369,7 +383,7 @@ impl GuardedFile {
     /// Fills the entries of blocks that nobody has looked up yet from what the disk says of them.
     pub(crate) fn fill_entries(&self, blocks: std::ops::Range<u64>, page: &EntryPage) {
         let head = self.live.head();
-        let durable = blocks_of(head.durable.load(Ordering::Relaxed));
+        let durable = blocks_of(head.durable());
         let is_complete = head.state.load(Ordering::Relaxed) & state::COMPLETE != 0;
         let absent = if is_complete { Entry::Zeros } else { Entry::Unknown };
         for (at, block) in blocks.enumerate() {
@@ -412,7 +426,7 @@ impl GuardedFile {
     fn detach(&self) -> Result<()> {
         let (arena, room) = (&self.store.arena, self.live.room());
         let door = self.live.head().door.lock();
-        let is_last = !arena.is_held_twice(room) && !arena.has_others(room)?;
+        let is_last = arena.is_last(room)?;
         if !is_last
             && self.live.is_ready()
             && self.live.head().cut.load(Ordering::Relaxed) == 0
@@ -425,10 +439,9 @@ impl GuardedFile {
         if is_left {
             self.live.set_left();
         }
-        // What is not on the disk yet stays in memory for whoever opens the file next. Who waits at the door finds the room
+        // What is not on the disk yet stays in memory for whoever opens the file next. Who waits at the door finds a room that was
         // left, and fills it anew.
-        drop(door);
-        arena.leave(room, is_left).map(drop)
+        arena.leave(room, is_left, || drop(door)).map(drop)
     }
 
     /// Its last name was removed, as far as this process knows: it is not kept attached any more.

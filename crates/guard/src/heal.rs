@@ -318,10 +318,6 @@ impl GuardedFile {
         }
         tell(torn);
         let head = self.live.head();
-        if header.size > stat.size {
-            head.durable.store(stat.size, Ordering::Relaxed);
-            head.cut.store(1, Ordering::Relaxed);
-        }
         // All that is there now is on the disk, and was looked at.
         head.state.fetch_and(!state::UNSYNCED, Ordering::Relaxed);
         if self.is_dirty() {

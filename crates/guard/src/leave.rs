@@ -9,7 +9,6 @@ use rotproof_block::Result;
 use crate::file::{GuardedFile, blocks_of};
 use crate::home::Home;
 use crate::live::{set_bit, state};
-use crate::record::Class;
 use crate::stat::Stat;
 use crate::table::Found;
 
@@ -56,15 +55,9 @@ impl GuardedFile {
         if stat.links > 0 {
             return self.leave(stat);
         }
-        // What a home before this one may still say is of no other file; the next check takes it away.
-        let slots = &self.store.slots;
-        match self.home() {
-            Home::Nowhere => {}
-            Home::Slot(Class::Small) => slots.wipe(Class::Small, self.inode)?,
-            Home::Slot(Class::Medium) => {
-                Class::ALL.into_iter().try_for_each(|class| slots.wipe(class, self.inode))?;
-            }
-            Home::Table => self.store.forget_sums(self.inode, |_| true)?,
+        // A home before this one may still say something of it.
+        if self.home() != Home::Nowhere {
+            self.store.forget_sums(self.inode, |_| true)?;
         }
         Ok(true)
     }
@@ -86,7 +79,7 @@ impl GuardedFile {
         let _writers = self.lock_writers()?;
         let mut is_anew = false;
         if head.cut.load(Ordering::Relaxed) != 0 {
-            let durable = head.durable.load(Ordering::Relaxed);
+            let durable = head.durable();
             let kept = self.size().min(durable);
             is_anew = kept == 0;
             match (self.home(), self.next_home(self.size(), is_anew)) {

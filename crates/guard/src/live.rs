@@ -112,12 +112,11 @@ pub struct Head {
     pub written: AtomicU64,
     /// Time of modification when the guard last looked, for files that it has not changed.
     pub seen: AtomicU64,
-    /// Bytes from the beginning of the file that a crash may bring back as they were: below this, changes in place are
-    /// marked on the disk first.
-    pub durable: AtomicU64,
-    /// What is on its way to the disk, or was last, says something of so many bytes. A cut takes it down, so that who brings it there
-    /// does not take for durable what was cut meanwhile.
-    pub saving: AtomicU64,
+    /// What [`Head::durable`] is made of: the disk says something of so many bytes, if no cut came since.
+    told: AtomicU64,
+    /// And is about to say something of so many. A cut takes it down, so that who brings it there does not take for durable
+    /// what was cut meanwhile.
+    telling: AtomicU64,
     /// The file was cut below what the table on the disk says: 1 until that is written anew.
     pub cut: AtomicU64,
     /// How often the table on the disk was cut.
@@ -192,6 +191,40 @@ impl LiveEntry {
 }
 
 impl Head {
+    /// Whether somebody has filled it, and nobody has left it since.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.filled.load(Ordering::Acquire) == filled::READY
+    }
+
+    /// Bytes from the beginning of the file that a crash may bring back as they were: below this, changes in place are marked on
+    /// the disk first.
+    pub(crate) fn durable(&self) -> u64 {
+        self.told.load(Ordering::Acquire).min(self.telling.load(Ordering::Acquire))
+    }
+
+    /// The disk says something of so many bytes, and nothing is on its way there. The caller keeps others from changing the file.
+    pub(crate) fn set_durable(&self, bytes: u64) {
+        self.told.store(bytes, Ordering::Release);
+        self.telling.store(u64::MAX, Ordering::Release);
+    }
+
+    /// Something of so many bytes is about to go to the disk. The caller holds the lock of writers.
+    pub(crate) fn begin_telling(&self, bytes: u64) {
+        self.told.store(self.durable(), Ordering::Release);
+        self.telling.store(bytes, Ordering::Release);
+    }
+
+    /// It has got there. At no moment between is more said to be durable than was, or less than a cut has left.
+    pub(crate) fn end_telling(&self, bytes: u64) {
+        self.told.store(bytes, Ordering::Release);
+    }
+
+    /// The file is cut; says whether the disk says something of more, or is about to. The caller holds the lock of writers.
+    pub(crate) fn cut_to(&self, bytes: u64) -> bool {
+        let telling = self.telling.fetch_min(bytes, Ordering::AcqRel);
+        (if telling == u64::MAX { self.told.load(Ordering::Acquire) } else { telling }) > bytes
+    }
+
     /// Says that the room has [`HEAD_BACKED`] bytes of memory.
     pub(crate) fn set_backed(&self) {
         self.backed.fetch_max(STEP, Ordering::AcqRel);
@@ -253,7 +286,7 @@ impl Live {
 
     /// Whether somebody has filled the head.
     pub fn is_ready(&self) -> bool {
-        self.head().filled.load(Ordering::Acquire) == filled::READY
+        self.head().is_ready()
     }
 
     /// Says that the head is filled.

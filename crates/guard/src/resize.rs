@@ -55,7 +55,7 @@ impl GuardedFile {
                 }
                 made = Some(sum);
             }
-            if size < head.durable.load(Ordering::Relaxed) {
+            if size < head.durable() {
                 self.mark(last, last)?;
             }
         }
@@ -79,9 +79,7 @@ impl GuardedFile {
                     set_bit(&head.dirty, self.live.region_of(block));
                 }
             }
-            let is_below =
-                [&head.durable, &head.saving].map(|said| said.fetch_min(size, Ordering::AcqRel) > size);
-            if is_below.contains(&true) {
+            if head.cut_to(size) {
                 head.cut.store(1, Ordering::Relaxed);
             }
             head.written.store(clock::wall_nanoseconds(), Ordering::Relaxed);
@@ -165,7 +163,7 @@ impl GuardedFile {
         let head = self.live.head();
         let blocks = blocks_of(self.size());
         let changed = first..last.min(blocks).max(first);
-        if first * BLOCK_U64 < head.durable.load(Ordering::Relaxed) && !changed.is_empty() {
+        if first * BLOCK_U64 < head.durable() && !changed.is_empty() {
             self.mark(first, changed.end - 1)?;
         }
         for block in changed.clone() {

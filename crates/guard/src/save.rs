@@ -30,7 +30,7 @@ impl GuardedFile {
             && snapshot.home == self.home()
             && head.state.load(Ordering::Relaxed) & state::UNSYNCED == 0
             && stat.modified_nanoseconds() == head.seen.load(Ordering::Relaxed)
-            && head.durable.load(Ordering::Relaxed) == snapshot.size
+            && head.durable() == snapshot.size
     }
 
     /// Writes a snapshot to the table. With `is_synced` the data are durable, and the table is made so too.
@@ -91,10 +91,7 @@ impl GuardedFile {
         let head = self.live.head();
         head.seen.store(stat.modified_nanoseconds(), Ordering::Relaxed);
         if snapshot.cut.is_some() || is_synced {
-            // Of what was cut since it was gathered the disk says what is not so any more.
-            // A cut takes `saving` down first: it is seen here, or takes down what is stored here.
-            head.durable.store(snapshot.size, Ordering::SeqCst);
-            head.durable.fetch_min(head.saving.load(Ordering::SeqCst), Ordering::SeqCst);
+            head.end_telling(snapshot.size);
         }
     }
 

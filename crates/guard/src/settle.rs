@@ -74,7 +74,7 @@ impl GuardedFile {
         let head = self.live.head();
         if !self.is_dirty() {
             head.state.fetch_and(!state::UNSYNCED, Ordering::Relaxed);
-            head.durable.store(self.size(), Ordering::Relaxed);
+            head.set_durable(self.size());
         }
         self.settle()
     }

@@ -72,7 +72,7 @@ impl GuardedFile {
         let now = clock::seconds();
         let (mut pages, mut blocks, mut marks) = (BTreeSet::new(), Vec::new(), Vec::new());
         // Of blocks behind this the table on the disk says nothing; before it, changes are legal where regions are marked.
-        let durable = blocks_of(head.durable.load(Ordering::Relaxed));
+        let durable = blocks_of(head.durable());
         let is_unsynced = head.state.load(Ordering::Relaxed) & state::UNSYNCED != 0;
         let mut peek = Peek::default();
         let mut is_free = !is_unsynced && !self.store.leaves_out_marks();
@@ -100,7 +100,7 @@ impl GuardedFile {
             }
         }
         head.grown.store(0, Ordering::Relaxed);
-        head.saving.store(size, Ordering::Release);
+        head.begin_telling(size);
         let cut = (head.cut.swap(0, Ordering::Relaxed) != 0).then(|| {
             if !durable.is_multiple_of(per_page) {
                 pages.insert(durable / per_page);

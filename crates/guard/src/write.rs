@@ -99,7 +99,7 @@ impl GuardedFile {
         let size = self.size();
         let writer = self.writer()?;
         self.make_room(last + 1)?;
-        if offset < head.durable.load(Ordering::Relaxed) {
+        if offset < head.durable() {
             self.mark(first, last)?;
         }
         let mut vouched = [true; WRITE_BLOCKS + 1];
@@ -243,7 +243,7 @@ impl GuardedFile {
         let head = self.live.head();
         let ahead = head.mark_ahead.load(Ordering::Relaxed).max(1);
         head.mark_ahead.store((ahead * 2).min(1024), Ordering::Relaxed);
-        let durable = blocks_of(head.durable.load(Ordering::Relaxed));
+        let durable = blocks_of(head.durable());
         let end = self.live.region_of(durable.saturating_sub(1));
         let to = (*regions.start() as u64 + ahead).min(end as u64) as usize;
         let regions = *regions.start()..=to.max(*regions.end());

@@ -121,6 +121,56 @@ fn what_a_crash_leaves_of_a_small_file_is_torn_and_rot_is_rot() {
     file.read_at(&mut read[..4096], 4 * 4096).expect("its neighbour is fine");
 }
 
+/// What the sums say of bytes that the file does not have says nothing of bytes that it gets.
+#[test]
+fn who_writes_behind_the_end_of_a_file_that_something_has_cut_is_not_accused() {
+    let data = bytes(11, 50_000);
+    // In a slot and in a table; after a crash, and behind the guard's back while the file is closed and while it is open.
+    for length in [50_000, 2_000_000u64] {
+        for (way, size) in [(0, 0), (1, 0), (2, 0), (0, 8192), (1, 8192), (2, 8192)] {
+            let rig = Rig::new();
+            let mut store = rig.store();
+            let file = rig.open(&store, "a");
+            file.set_size(length).expect("grown");
+            file.write_at(&data, length - 50_000).expect("written");
+            file.write_at(&data, 0).expect("written");
+            file.sync(false).expect("durable");
+            let mut kept = Some(file);
+            if way == 0 {
+                rig.lose_power(store, vec![kept.take().expect("open")]);
+                store = rig.store();
+            } else if way == 1 {
+                kept = None;
+                store.let_go(Duration::ZERO);
+            }
+            let below = OpenOptions::new().write(true).open(rig.path("a")).expect("it is there");
+            below.set_len(size).expect("cut");
+            let file = rig.open(&store, "a");
+            drop(kept);
+            let mut all = data[..size as usize].to_vec();
+            all.resize(8292, 0);
+            // A part of a block behind the end.
+            file.write_at(&data[..80], 8212).unwrap_or_else(|trouble| panic!("{way} {size}: {trouble:?}"));
+            all[8212..].copy_from_slice(&data[..80]);
+            let mut read = vec![0; 8292];
+            assert_eq!(file.read_at(&mut read, 0).expect("zeros, and what was written"), 8292, "{way} {size}");
+            assert!(read == all, "{way} {size}");
+            file.set_size(length).expect("grown");
+            let mut read = vec![1; 50_000];
+            assert_eq!(file.read_at(&mut read, length - 50_000).expect("zeros"), 50_000);
+            assert!(read.iter().skip(8292).all(|byte| *byte == 0), "{way} {size}");
+            assert_eq!(events(&store), []);
+            // And so it is on the disk.
+            file.sync(false).expect("durable");
+            drop(file);
+            store.let_go(Duration::ZERO);
+            let file = rig.open(&store, "a");
+            file.read_at(&mut read, length - 50_000).expect("zeros");
+            assert_eq!(events(&store), []);
+        }
+    }
+}
+
 #[test]
 fn a_slot_that_rots_never_lets_rot_of_the_data_pass() {
     let rig = Rig::new();

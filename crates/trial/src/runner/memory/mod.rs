@@ -259,6 +259,8 @@ impl MemoryFaults {
             let view = &views[found.of];
             match self.hit(state, index, (phase, number as u64, look_us), found, view, None) {
                 Err(error) if error.kind() == ErrorKind::ReadOnly => state.untouchable += 1,
+                // Its owner has changed it since it was found, which says nothing of the other places.
+                Err(error) if error.kind() == ErrorKind::Gone => {}
                 ended => drop(ended?),
             }
         }
