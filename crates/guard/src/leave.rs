@@ -55,8 +55,9 @@ impl GuardedFile {
         if stat.links > 0 {
             return self.leave(stat);
         }
-        // A home before this one may still say something of it.
-        if self.home() != Home::Nowhere {
+        // A home before this one may still say something of it to who opens it by a descriptor. Also of a file that was taken for a
+        // new one, since it had been made and saved empty a moment ago; but nothing of its bytes if it has none.
+        if self.home() != Home::Nowhere || self.size() > 0 {
             self.store.forget_sums(self.inode, |_| true)?;
         }
         Ok(true)

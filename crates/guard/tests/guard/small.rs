@@ -244,6 +244,26 @@ fn an_inode_that_is_used_again_has_nothing_of_its_former_life() {
     assert_eq!(events(&store), []);
 }
 
+/// A file that was just made is looked for nowhere; but an earlier opening may have saved that it is empty.
+#[test]
+fn what_is_left_of_an_empty_file_says_nothing_of_what_was_written_to_it_after_its_name_was_gone() {
+    let rig = Rig::new();
+    let store = rig.store();
+    let path = rig.path("a");
+    let options = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+    let below = options().expect("a file");
+    let open = || GuardedFile::open(&store, below.as_raw_fd(), true, &path).expect("guarded");
+    open().sync(false).expect("durable, and empty");
+    let file = open();
+    std::fs::remove_file(&path).expect("removed");
+    file.write_at(&bytes(3, 20_000), 50_000).expect("written");
+    drop(file);
+    let file = open();
+    let mut read = vec![0; 70_000];
+    assert_eq!(file.read_at(&mut read, 0).expect("nobody accuses it"), 70_000);
+    assert_eq!(events(&store), []);
+}
+
 #[test]
 fn who_is_killed_leaves_sums_in_memory_for_the_next_one() {
     let rig = Rig::new();
