@@ -93,10 +93,13 @@ impl GuardedFile {
             }
             return done;
         }
+        let writers = self.lock_writers()?;
         let mut opened = self.opened.lock();
         self.move_to_table(&mut opened)?;
         let table = OpenTable::of(&mut opened, &self.table, head.cuts.load(Ordering::Relaxed))?;
         let header = self.write_table(table, snapshot, stat)?;
+        // Who marks blocks as being changed reads what is on the disk and writes it anew, so that must not change meanwhile.
+        drop(writers);
         let mut pages = pages_of(snapshot, &header);
         if self.store.is_flushed_at_once() && pages.all(|page| table.is_solid(page)) {
             begin_writing(file)?;
@@ -122,7 +125,10 @@ impl GuardedFile {
         sync: impl Fn() -> std::io::Result<()>,
     ) -> Outcome<()> {
         let slots = &self.store.slots;
+        let writers = self.lock_writers()?;
         let copy = self.save_record(class, snapshot, stat)?;
+        // As with a table.
+        drop(writers);
         if self.store.is_flushed_at_once() {
             begin_writing(&self.file)?;
         }
