@@ -67,12 +67,17 @@ pub fn render(trial: &Trial, finished: &Finished, paint: Paint) -> String {
         lines.extend([String::new(), paint.bold("Expected").to_string()]);
     }
     // A column that the usual names fit, and the longer ones where there are some.
-    let column = report.expectations.iter().map(|expectation| expectation.name.len()).max().unwrap_or(0).max(13);
+    let column =
+        report.expectations.iter().map(|expectation| expectation.name.len()).max().unwrap_or(0).max(13);
     lines.extend(report.expectations.iter().map(|expectation| {
         let mark =
             if expectation.holds { paint.good("yes").to_string() } else { paint.bad("NO ").to_string() };
         let wanted = expectation.wanted.to_string();
-        format!("  {mark}  {:column$} {wanted:10} found {}", expectation.name, units::count(expectation.found))
+        format!(
+            "  {mark}  {:column$} {wanted:10} found {}",
+            expectation.name,
+            units::count(expectation.found)
+        )
     }));
     lines.extend(gates::render(&report.gates, paint));
     lines.push(String::new());

@@ -314,7 +314,8 @@ mod tests {
     #[test]
     fn who_comes_in_by_the_door_of_one_who_leaves_does_not_take_that_one_for_one_who_stays() {
         let folder = folder();
-        let (one, other) = (Arena::join(folder.path()).expect("joined"), Arena::join(folder.path()).expect("joined"));
+        let (one, other) =
+            (Arena::join(folder.path()).expect("joined"), Arena::join(folder.path()).expect("joined"));
         // Between processes, and between two of one.
         for (here, there) in [(&one, &other), (&one, &one)] {
             let room = here.claim(5, identity(1)).expect("a room");

@@ -153,7 +153,11 @@ fn who_writes_behind_the_end_of_a_file_that_something_has_cut_is_not_accused() {
             file.write_at(&data[..80], 8212).unwrap_or_else(|trouble| panic!("{way} {size}: {trouble:?}"));
             all[8212..].copy_from_slice(&data[..80]);
             let mut read = vec![0; 8292];
-            assert_eq!(file.read_at(&mut read, 0).expect("zeros, and what was written"), 8292, "{way} {size}");
+            assert_eq!(
+                file.read_at(&mut read, 0).expect("zeros, and what was written"),
+                8292,
+                "{way} {size}"
+            );
             assert!(read == all, "{way} {size}");
             file.set_size(length).expect("grown");
             let mut read = vec![1; 50_000];
