@@ -22,7 +22,9 @@ use rotproof_block::ability::find;
 use rotproof_block::{Context, Device, Error, ErrorKind, Request, Resize, Result, Runtime};
 
 use crate::copies::MemberState;
-use crate::volume::{Candidate, Grown, OpenOptions, Volume, add_copy, forget, grow, remove_copy};
+use crate::volume::{
+    Candidate, Grown, OpenOptions, Volume, VolumeStatus, add_copy, forget, grow, remove_copy,
+};
 use device::LiveDevice;
 use valve::Valve;
 
@@ -171,7 +173,7 @@ impl LiveVolume {
             Ok(_) => vec![after],
             Err(_) => vec![all, members, after],
         };
-        match self.opened(&ways, runtime).await {
+        match self.opened(&ways, &volume.status(), runtime).await {
             Ok(volume) => {
                 self.current.lock().volume = volume;
                 self.opening.fetch_add(1, Ordering::Release);
@@ -189,13 +191,18 @@ impl LiveVolume {
         }
     }
 
-    /// Opens the volume that the first of these ways of members makes up.
-    async fn opened(&self, ways: &[Vec<Candidate>], runtime: &Runtime) -> Result<Arc<Volume>> {
+    /// Opens the volume that the first of these ways of members makes up, which is not older than it was before.
+    async fn opened(
+        &self,
+        ways: &[Vec<Candidate>],
+        before: &VolumeStatus,
+        runtime: &Runtime,
+    ) -> Result<Arc<Volume>> {
         let mut tried = 0;
         loop {
             let mut failure = Error::new(ErrorKind::Missing, "it has no members");
             for members in ways {
-                match Volume::open(members.clone(), self.options, runtime).await {
+                match Volume::open_again(members.clone(), self.options, before, runtime).await {
                     Ok(volume) => return Ok(volume),
                     Err(error) => failure = error,
                 }

@@ -108,6 +108,29 @@ impl Volume {
         runtime: &Runtime,
     ) -> Result<Arc<Self>> {
         let found = open::assemble(candidates, runtime).await?;
+        Self::open_assembled(found, options, runtime).await
+    }
+
+    /// [`Volume::open`] of one that is known: it must be this volume, and in no state before that one. A device that was once a member
+    /// may still say so, and would be taken for the volume as it was then if no member of today answers.
+    ///
+    /// Fails, before anything is written, with [`rotproof_block::ErrorKind::Missing`] if only something older is there.
+    pub(crate) async fn open_again(
+        candidates: Vec<Candidate>,
+        options: OpenOptions,
+        before: &VolumeStatus,
+        runtime: &Runtime,
+    ) -> Result<Arc<Self>> {
+        let found = open::assemble(candidates, runtime).await?;
+        found.refuse_older(before.id, before.generation)?;
+        Self::open_assembled(found, options, runtime).await
+    }
+
+    async fn open_assembled(
+        found: open::Assembled,
+        options: OpenOptions,
+        runtime: &Runtime,
+    ) -> Result<Arc<Self>> {
         let volume = Self::assembled(found, options, None, runtime).await?;
         // What is to be made equal must not be forgotten with the marks.
         volume.record_missed(runtime).await?;

@@ -94,6 +94,21 @@ pub(super) struct Assembled {
     pub(super) notes: Vec<String>,
 }
 
+impl Assembled {
+    /// Fails with [`ErrorKind::Missing`] unless they are this volume, with all that was on record when its record had this generation.
+    pub(super) fn refuse_older(&self, volume: u128, generation: u64) -> Result<()> {
+        if self.newest.volume == volume && self.newest.generation >= generation {
+            return Ok(());
+        }
+        let context = format!(
+            "no member answers that knows the volume as it was in use (change {generation} of {volume:032x}); what is there is change {} of \
+             {:032x}",
+            self.newest.generation, self.newest.volume
+        );
+        Err(Error::new(ErrorKind::Missing, context))
+    }
+}
+
 /// Finds out what these devices are together.
 pub(super) async fn assemble(candidates: Vec<Candidate>, runtime: &Runtime) -> Result<Assembled> {
     let mut records: Vec<(Candidate, MemberRecord)> = Vec::new();

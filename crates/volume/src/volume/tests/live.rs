@@ -312,3 +312,45 @@ fn a_volume_is_destroyed_only_if_whoever_is_asked_agrees() {
     let error = stand.try_open().expect_err("there is no volume");
     assert!(error.to_string().contains("no member of a volume"), "{error}");
 }
+
+/// A device that was let go and does not know it, since it lost what it was told, would be taken for the volume as it was then.
+#[test]
+fn what_a_former_member_says_is_not_taken_for_a_volume_whose_members_stop_to_answer_in_the_middle_of_a_change()
+ {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    for copies in [true, false] {
+        let stand = Stand::new(2, 8);
+        stand.create(PLAIN);
+        let live = stand.live();
+        let present = live.present();
+        let queue = present.open_queue(&stand.runtime).expect("opens");
+        let write = |seed: u64| {
+            let write = Request::write(0, Buffer::copy_of(&pattern(seed, 4096)), Context::default());
+            stand.drive(queue.submit(write)).result.expect("is written");
+            stand.drive(queue.submit(Request::flush(Context::default()))).result.expect("is flushed");
+        };
+        write(1);
+        let is_dead = Arc::new(AtomicBool::new(false));
+        stand.devices[0]
+            .plan(|request, _| if request.operation.is_mutation() { Act::Lose } else { Act::Pass });
+        stand.drive(live.remove_copy(&[0], &stand.runtime)).expect("is let go");
+        write(2);
+        let sees = Arc::clone(&is_dead);
+        stand.devices[0].plan(move |request, _| {
+            sees.store(true, Ordering::Relaxed);
+            if request.operation.is_mutation() { Act::Lose } else { Act::Pass }
+        });
+        let dies = Arc::clone(&is_dead);
+        let gone = Act::Fail(ErrorKind::Gone);
+        stand.devices[1].plan(move |_, _| if dies.load(Ordering::Relaxed) { gone } else { Act::Pass });
+        let new = stand.of(&[0]);
+        let error = match copies {
+            true => stand.drive(live.add_copy(&new, 77, &stand.runtime)).expect_err("it cannot be done"),
+            false => stand.drive(live.grow(&new, 77, &stand.runtime)).expect_err("it cannot be done"),
+        };
+        assert!(is_dead.load(Ordering::Relaxed) && live.failure().is_some(), "{error}");
+        let read = Request::read(0, Buffer::stale(4096), Context::default());
+        let read = stand.drive(queue.submit(read));
+        assert!(read.result.is_err(), "{copies}: what it held before is handed out");
+    }
+}
