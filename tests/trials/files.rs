@@ -63,5 +63,10 @@ fn what_a_fault_does_to_files_is_told_by_their_names_and_by_its_hits() {
                   silent: 0, unknown: any }";
     let run = rig.run(&files("ext4", varmail, faults));
     run.assert_passed();
+    let is_of_load = |hit: &serde_json::Value| {
+        hit["blocks"].as_array().into_iter().flatten().any(|block| block["of_load"] == true)
+    };
+    let beside = run.ledger().iter().filter(|hit| !is_of_load(hit)).count() as u64;
+    assert!(run.count("unknown") <= beside, "what is unknown lies where the load has nothing: {}", run.text);
     assert!(run.failures().iter().all(|failure| failure["ways"][0]["what"]["error"] == "medium"));
 }
