@@ -53,7 +53,7 @@ fn rot_in_the_cache_below_is_read_again_and_what_was_dirty_is_an_error() {
 #[test]
 fn what_rots_in_the_memory_of_the_guard_is_right_or_an_error() {
     let rig = Rig::new();
-    let mut harmed = 0;
+    let (mut harmed, mut flipped) = (0, 0);
     for seed in 1..=4 {
         let run = rig.run(&changed(IN_GUARD, &[("stack:", &format!("seed: {seed}\nstack:"))]));
         run.assert_passed();
@@ -61,8 +61,10 @@ fn what_rots_in_the_memory_of_the_guard_is_right_or_an_error() {
         assert_eq!(memory["process"], "rotproof", "{memory}");
         assert!(["heap", "anonymous"].iter().any(|kind| memory["kind"] == *kind), "{memory}");
         harmed += run.count("errors");
+        flipped += run.count("injections");
     }
-    assert!(harmed > 0, "none of 800 flips was noticed");
+    assert!(flipped >= 400, "{flipped}");
+    assert!(harmed > 0, "none of {flipped} flips was noticed");
     // With a machine below, the memory that is meant is the machine's, as before.
     let run =
         rig.run(&changed(IN_CACHE, &[("{ target: { file: a, block: 7 } }", "{ places: 2, kind: heap }")]));

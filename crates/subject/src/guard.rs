@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -27,6 +28,7 @@ const START_PATIENCE: Duration = Duration::from_secs(30);
 /// How long it may be busy when it is unmounted, and its process may take to write its tables.
 const END_PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+const HUNG: &str = "the guard's process did not end after its unmount, and was killed";
 
 /// A guard over another subject's folder.
 pub(crate) struct GuardSubject {
@@ -40,6 +42,8 @@ pub(crate) struct GuardSubject {
     is_init: bool,
     /// The process that serves the mount. Whoever ends it takes it out.
     server: Arc<Mutex<Option<Child>>>,
+    /// It was ended by force, because it did not end by itself.
+    hung: Arc<AtomicBool>,
 }
 
 impl GuardSubject {
@@ -53,8 +57,8 @@ impl GuardSubject {
         let mountpoint = environment.run.scratch().join("guard");
         stack.create_directory(&mountpoint)?;
         let mark = stack.height();
-        let server = Arc::default();
-        Ok(Self { stack, below, spec: spec.clone(), mountpoint, mark, is_init: false, server })
+        let (server, hung) = (Arc::default(), Arc::default());
+        Ok(Self { stack, below, spec: spec.clone(), mountpoint, mark, is_init: false, server, hung })
     }
 
     /// What is guarded.
@@ -72,10 +76,10 @@ impl GuardSubject {
             self.is_init = true;
         }
         let (mountpoint, mode) = (self.mountpoint.clone(), self.spec.mode);
-        let server = Arc::clone(&self.server);
+        let (server, hung) = (Arc::clone(&self.server), Arc::clone(&self.hung));
         self.stack.create(FuseMount { path: mountpoint.clone() }, || {
             *server.lock() = Some(serve(&folder, &mountpoint, mode)?);
-            let undo: Undo = Box::new(move || end(&server, &mountpoint));
+            let undo: Undo = Box::new(move || end(&server, &hung, &mountpoint));
             Ok(((), undo))
         })
     }
@@ -117,8 +121,8 @@ fn serve(folder: &Path, mountpoint: &Path, mode: GuardMode) -> Result<Child> {
     Err(Error::new(ErrorKind::Gone, format!("{}: {why}", doing())))
 }
 
-/// Unmounts, and waits until the tables are on what is below.
-fn end(server: &Mutex<Option<Child>>, mountpoint: &Path) -> Result<()> {
+/// Unmounts, and waits until the tables are on what is below. A process that does not end is killed, and `hung` says so.
+fn end(server: &Mutex<Option<Child>>, hung: &AtomicBool, mountpoint: &Path) -> Result<()> {
     let unmounted = unmount_when_free(mountpoint, END_PATIENCE);
     let Some(mut server) = server.lock().take() else { return unmounted };
     let began = Instant::now();
@@ -131,7 +135,8 @@ fn end(server: &Mutex<Option<Child>>, mountpoint: &Path) -> Result<()> {
     }
     let _ = server.kill();
     let _ = server.wait();
-    unmounted.and(Err(Error::new(ErrorKind::TimedOut, "the guard's process did not end after its unmount")))
+    hung.store(true, Ordering::Relaxed);
+    unmounted
 }
 
 impl Prepared for GuardSubject {
@@ -148,7 +153,10 @@ impl Prepared for GuardSubject {
 
     fn detach(&mut self) -> Result<Vec<Error>> {
         joined(self.stack.undo_to(self.mark)).map_or(Ok(()), Err)?;
-        self.below.detach()
+        let hung = self.hung.swap(false, Ordering::Relaxed);
+        let hung = hung.then(|| Error::new(ErrorKind::TimedOut, HUNG));
+        let below = self.below.detach()?;
+        Ok(hung.into_iter().chain(below).collect())
     }
 
     fn kill(&mut self) -> Result<()> {

@@ -135,7 +135,13 @@ impl Conductor<'_> {
                 match stop {
                     Stop::Unmount => {
                         load.close(self);
-                        let reported = subject.detach()?;
+                        // Only a fault in its own memory excuses a guard that had to be killed.
+                        let is_excused = subject.guard().is_none() || !self.plan.on_memory.is_empty();
+                        let mut reported = subject.detach()?;
+                        let hung = reported.iter().position(|error| error.kind() == ErrorKind::TimedOut);
+                        if let Some(hung) = hung.filter(|_| !is_excused) {
+                            return Err(reported.swap_remove(hung));
+                        }
                         self.noticed.extend(reported.iter().map(|error| format!("unmount: {error}")));
                     }
                     Stop::Kill | Stop::KillWithPower => {
