@@ -6,11 +6,14 @@
 //! a volume with checksums against btrfs and ZFS.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
+use std::hint::black_box;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crc_fast::CrcAlgorithm;
 use rotproof_block::hash::mix;
 use rotproof_block::leaf::{FileDevice, FileOptions, MemoryDevice};
 use rotproof_block::runtime::RuntimeOptions;
@@ -88,14 +91,41 @@ fn fill(device: &dyn Device, bytes: u64) -> Result<()> {
     runtime.block_on(queue.submit(Request::flush(Context::default())))?.result
 }
 
+/// What a reader does with what it has read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reader {
+    /// Nothing: the next request gets the same memory, which is in the caches of the disk's side still.
+    Drops,
+    /// Keeps the last so many, so that each request has memory of its own, as the pages of a file system's cache.
+    Keeps(usize),
+    /// Sums it up as the checksum layer does: what verifying costs without any layer.
+    Sums,
+}
+
+/// Requests of which a reader that keeps something keeps the data: 16 MiB, where they are of 64 KiB.
+const KEPT: usize = 256;
+
 /// MB a second of a load with so many requests outstanding, a flush at the end included.
 fn drive(device: &dyn Device, load: Load, depth: usize, span: Duration, seed: u64) -> Result<f64> {
+    drive_as(Reader::Drops, device, load, depth, span, seed)
+}
+
+/// As [`drive`], with such a reader.
+fn drive_as(
+    reader: Reader,
+    device: &dyn Device,
+    load: Load,
+    depth: usize,
+    span: Duration,
+    seed: u64,
+) -> Result<f64> {
     let runtime = Runtime::uring(RuntimeOptions::new(seed))?;
     let queue = device.open_queue(&runtime)?;
     let (number, done, began) = (Rc::new(Cell::new(0u64)), Rc::new(Cell::new(0u64)), Instant::now());
     let worker = |_| {
         let (queue, number, done) = (Rc::clone(&queue), Rc::clone(&number), Rc::clone(&done));
         runtime.spawn(async move {
+            let mut kept = VecDeque::new();
             let noise: Vec<u8> = (0..1 << 16).flat_map(|at| mix(5, 0, at).to_le_bytes()).collect();
             while began.elapsed() < span {
                 let this = number.replace(number.get() + 1);
@@ -117,8 +147,21 @@ fn drive(device: &dyn Device, load: Load, depth: usize, span: Duration, seed: u6
                 } else {
                     Request::read(offset, Buffer::stale(size), context)
                 };
-                queue.submit(request).await.result?;
+                let completion = queue.submit(request).await;
+                completion.result?;
                 done.set(done.get() + size as u64);
+                match reader {
+                    Reader::Drops => {}
+                    Reader::Keeps(count) => {
+                        kept.push_back(completion.buffer);
+                        if kept.len() > count.div_ceil(depth) {
+                            kept.pop_front();
+                        }
+                    }
+                    Reader::Sums => completion.buffer.chunks_exact(4096).for_each(|block| {
+                        black_box(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, block));
+                    }),
+                }
             }
             Ok::<_, Error>(())
         })
@@ -252,10 +295,44 @@ fn on_files(effort: Effort, folder: &Path, found: &mut dyn FnMut(Figure)) -> Res
             found(Figure::from_rounds(name, "MB/s", &with_versions, bar));
         }
     }
+    readers(effort, &plain, &checked, found)?;
     scrub(effort, &plain, &checked, found)?;
     handing_down(effort, folder, found)?;
     unflushed(effort, found)?;
     beside(effort, folder, &*checked, found)
+}
+
+/// Why verified reads cost what they cost: the same sums without any layer, and readers whose memory is not in the caches of who
+/// fills it.
+fn readers(effort: Effort, plain: &Volume, checked: &Volume, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    let span = Duration::from_secs_f64(effort.seconds / 2.0);
+    for load in LOADS.into_iter().filter(|load| load.writes == 0) {
+        for depth in [1, 8] {
+            let (mut sums, mut layer, mut kept) = (Vec::new(), Vec::new(), Vec::new());
+            for round in 0..effort.rounds {
+                let seed = round as u64;
+                let on = |reader, device: &Volume| drive_as(reader, device, load, depth, span, seed);
+                let by_reader = || on(Reader::Sums, plain);
+                sums.push(in_turns(round, by_reader, || on(Reader::Drops, plain))?);
+                layer.push(in_turns(round, || on(Reader::Drops, checked), by_reader)?);
+                let keeps = Reader::Keeps(KEPT);
+                kept.push(in_turns(round, || on(keeps, checked), || on(keeps, plain))?);
+            }
+            let name = format!("files, {} depth {depth}", load.name);
+            let bar = Some(Bar::AtLeast(0.95));
+            found(Figure::from_rounds(
+                format!("{name}: sums by the reader against none"),
+                "MB/s",
+                &sums,
+                None,
+            ));
+            let against = format!("{name}: checksum against sums by the reader");
+            found(Figure::from_rounds(against, "MB/s", &layer, bar));
+            let own = format!("{name}, memory of its own: checksum against none");
+            found(Figure::from_rounds(own, "MB/s", &kept, bar));
+        }
+    }
+    Ok(())
 }
 
 /// A device that cannot be told what is not needed any more.

@@ -18,6 +18,7 @@ mod programs;
 mod qemu;
 mod rig;
 mod steps;
+mod volumes;
 mod zfs;
 
 use rig::{Rig, Trial};

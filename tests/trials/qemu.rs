@@ -14,7 +14,7 @@ fn kernel() -> PathBuf {
     folder
 }
 
-fn machine(more: &str) -> String {
+pub(super) fn machine(more: &str) -> String {
     let folder = kernel();
     format!(
         "{{ machine: {{ kind: qemu, kernel: {0}/vmlinuz, modules: {0}, memory: 256MiB, {more} }} }}",

@@ -15,7 +15,7 @@ use rotproof_volume::member::{MARGIN_BYTES, MEMBERS_MAX, VersionsPolicy, data_by
 use rotproof_volume::mirror::MirrorOptions;
 use rotproof_volume::stripe::{CHUNK_BYTES_DEFAULT, stripe_place};
 use rotproof_volume::versions::VersionsDevice;
-use rotproof_volume::volume::{Candidate, OpenOptions, Volume, VolumeOptions, read_record};
+use rotproof_volume::volume::{Candidate, OpenOptions, Volume, VolumeOptions, Without, read_record};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +54,10 @@ pub struct VolumeSpec {
     /// is made. Default false.
     #[serde(default, skip_serializing_if = "is_false")]
     pub existing: bool,
+    /// Open it also if members are missing that had part in what was done last: they are lost. Were they used without the others since,
+    /// the volume would be an old one. Default false.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub degraded: bool,
 }
 
 /// How a volume keeps versions.
@@ -154,6 +158,7 @@ impl VolumeSpec {
             versions: None,
             version: None,
             existing: false,
+            degraded: false,
         }
     }
 
@@ -292,7 +297,11 @@ impl Kind for VolumeSpec {
         let runtime =
             Runtime::uring(RuntimeOptions::new(0)).or_else(|_| Ok::<_, Error>(Runtime::simulated(0)))?;
         let id = opening.identity();
-        let options = OpenOptions { patience: self.patience.0, epoch_ns: opening.epoch_ns() };
+        let options = OpenOptions {
+            patience: self.patience.0,
+            epoch_ns: opening.epoch_ns(),
+            without: if self.degraded { Without::Anybody } else { Without::Nobody },
+        };
         let volume = runtime.block_on(self.open_or_make(candidates, options, id, &runtime))??;
         let volume = LiveVolume::new(volume, options);
         let reporter = Arc::clone(&volume);

@@ -57,7 +57,7 @@ impl Bench {
     }
 
     pub(crate) fn open(&self) -> Result<Arc<Volume>> {
-        let options = OpenOptions::with_patience(PATIENCE);
+        let options = OpenOptions::with_patience(PATIENCE).degraded();
         self.runtime.block_on(Volume::open(self.candidates(), options, &self.runtime))?
     }
 

@@ -119,7 +119,7 @@ impl World {
     }
 
     fn open(&self) -> Result<Arc<Volume>, String> {
-        let options = OpenOptions::with_patience(Duration::from_millis(200));
+        let options = OpenOptions::with_patience(Duration::from_millis(200)).degraded();
         let opened = self.runtime.block_on(Volume::open(self.candidates(), options, &self.runtime));
         opened.and_then(|opened| opened).map_err(|error| format!("does not open: {error}"))
     }

@@ -13,7 +13,7 @@ use rotproof_machine::{Claim, Filled, Use};
 use rotproof_serve::control::{Action, Client};
 use rotproof_serve::sockets;
 use rotproof_serve::volume::{Doer, VolumeTask, candidate};
-use rotproof_volume::volume::{Candidate, Inspection, OpenOptions, Volume, inspect};
+use rotproof_volume::volume::{Candidate, Inspection, OpenOptions, Volume, Without, inspect};
 use serde_json::Value;
 
 use crate::output::Output;
@@ -103,13 +103,18 @@ impl Told {
 }
 
 /// Has a task done, by the server of the volume or here. What came of it.
-pub fn perform(members: &[PathBuf], task: VolumeTask, output: Output) -> Result<Value, Error> {
+pub fn perform(
+    members: &[PathBuf],
+    without: Without,
+    task: VolumeTask,
+    output: Output,
+) -> Result<Value, Error> {
     let runtime = runtime()?;
     let found = on_record(members, &runtime)?;
     if let Some(mut server) = server_of(&found) {
         return server.perform(task, output);
     }
-    with_volume(members, &runtime, output, async |volume, claims| {
+    with_volume(members, without, &runtime, output, async |volume, claims| {
         let told = Told::default();
         let doer = Doer {
             volume,
@@ -126,6 +131,7 @@ pub fn perform(members: &[PathBuf], task: VolumeTask, output: Output) -> Result<
 /// Opens a volume that nobody else uses, has something done to it, and closes it. What comes to the claims is given up after it.
 pub fn with_volume<T>(
     members: &[PathBuf],
+    without: Without,
     runtime: &Runtime,
     output: Output,
     work: impl AsyncFnOnce(&Volume, &Mutex<Vec<Claim>>) -> Result<T, Error>,
@@ -135,7 +141,7 @@ pub fn with_volume<T>(
     runtime.block_on(async {
         // Nothing is written before it is clear that these are a volume.
         inspect(members.clone(), runtime).await?;
-        let options = OpenOptions::with_patience(PATIENCE);
+        let options = OpenOptions { without, ..OpenOptions::with_patience(PATIENCE) };
         let volume: Arc<Volume> = Volume::open(members, options, runtime).await?;
         for note in volume.notes() {
             output.note(note);

@@ -170,6 +170,10 @@ pub struct ServeVolumeArgs {
     #[command(flatten)]
     pub metrics: MetricsArgs,
 
+    /// Open it without members that are missing and were used last: they are lost
+    #[arg(long)]
+    pub degraded: bool,
+
     /// Print one line of JSON when it is ready
     #[arg(long)]
     pub json: bool,
@@ -197,6 +201,10 @@ pub struct UpkeepArgs {
     /// Bytes a second at most
     #[arg(long, value_name = "SIZE")]
     pub rate: Option<Bytes>,
+
+    /// Open it without members that are missing and were used last: they are lost
+    #[arg(long)]
+    pub degraded: bool,
 
     /// Print what came of it as JSON
     #[arg(long)]
@@ -226,6 +234,10 @@ pub struct ReplaceArgs {
     #[arg(long)]
     pub overwrite: bool,
 
+    /// Open it without members that are missing and were used last: they are lost
+    #[arg(long)]
+    pub degraded: bool,
+
     /// Print what came of it as JSON
     #[arg(long)]
     pub json: bool,
@@ -246,6 +258,10 @@ pub struct VersionsArgs {
     #[arg(long, value_name = "N", conflicts_with = "delete")]
     pub beside: Option<u64>,
 
+    /// Open it without members that are missing and were used last: they are lost
+    #[arg(long)]
+    pub degraded: bool,
+
     /// Print them as JSON
     #[arg(long)]
     pub json: bool,
@@ -262,6 +278,10 @@ pub struct CaptureArgs {
     #[arg(long, default_value = "", hide_default_value = true)]
     pub name: String,
 
+    /// Open it without members that are missing and were used last: they are lost
+    #[arg(long)]
+    pub degraded: bool,
+
     /// Print its number as JSON
     #[arg(long)]
     pub json: bool,
@@ -277,6 +297,10 @@ pub struct RollbackArgs {
     /// The version, by its number in `versions`
     #[arg(long, value_name = "N")]
     pub to: u64,
+
+    /// Open it without members that are missing and were used last: they are lost
+    #[arg(long)]
+    pub degraded: bool,
 
     /// Print what came of it as JSON
     #[arg(long)]
@@ -307,6 +331,10 @@ pub struct AddArgs {
     #[arg(long)]
     pub overwrite: bool,
 
+    /// Open it without members that are missing and were used last: they are lost
+    #[arg(long)]
+    pub degraded: bool,
+
     /// Print what came of it as JSON
     #[arg(long)]
     pub json: bool,
@@ -327,6 +355,10 @@ pub struct RemoveArgs {
     /// A spare, by its number in `status`
     #[arg(long, value_name = "N")]
     pub spare: Option<usize>,
+
+    /// Open it without members that are missing and were used last: they are lost
+    #[arg(long)]
+    pub degraded: bool,
 
     /// Print the volume as JSON
     #[arg(long)]

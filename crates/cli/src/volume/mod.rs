@@ -14,7 +14,7 @@ use rotproof_serve::volume::{VolumeTask, identity, refuse_member, status_json};
 use rotproof_spec::Bytes;
 use rotproof_volume::checksum::ChecksumKind;
 use rotproof_volume::member::VersionsPolicy;
-use rotproof_volume::volume::{Inspection, Volume, VolumeOptions, forget, inspect};
+use rotproof_volume::volume::{Inspection, Volume, VolumeOptions, Without, forget, inspect};
 use serde_json::{Value, json};
 
 use access::{candidates, claim, on_record, perform, runtime, server_of, with_volume};
@@ -36,11 +36,11 @@ pub fn volume(args: &VolumeArgs, output: Output) -> Result<Exit, CommandError> {
         VolumeVerb::Status(args) => status(args, output),
         VolumeVerb::Rebuild(args) => {
             let task = VolumeTask::Rebuild { rate: rate(args.rate) };
-            Ok(conclude(&perform(&args.members, task, output)?, args.json, output))
+            Ok(conclude(&perform(&args.members, without(args.degraded), task, output)?, args.json, output))
         }
         VolumeVerb::Scrub(args) => {
             let task = VolumeTask::Scrub { rate: rate(args.rate) };
-            Ok(conclude(&perform(&args.members, task, output)?, args.json, output))
+            Ok(conclude(&perform(&args.members, without(args.degraded), task, output)?, args.json, output))
         }
         VolumeVerb::Replace(args) => replace(args, output),
         VolumeVerb::Versions(args) => versions(args, output),
@@ -56,6 +56,11 @@ pub fn volume(args: &VolumeArgs, output: Output) -> Result<Exit, CommandError> {
 
 fn rate(rate: Option<Bytes>) -> Option<u64> {
     rate.map(|rate| rate.0)
+}
+
+/// Whom a volume may be opened without.
+fn without(degraded: bool) -> Without {
+    if degraded { Without::Anybody } else { Without::Nobody }
 }
 
 /// The same path for another process, which may be in another folder.
@@ -139,7 +144,9 @@ fn replace(args: &ReplaceArgs, output: Output) -> Result<Exit, CommandError> {
         overwrite: args.overwrite,
         rate: rate(args.rate),
     };
-    Ok(conclude(&perform(&args.members, task, output)?, args.json, output))
+    // Who is replaced is given up.
+    let without = if args.degraded { Without::Anybody } else { Without::Member(args.member) };
+    Ok(conclude(&perform(&args.members, without, task, output)?, args.json, output))
 }
 
 fn versions(args: &VersionsArgs, output: Output) -> Result<Exit, CommandError> {
@@ -147,7 +154,7 @@ fn versions(args: &VersionsArgs, output: Output) -> Result<Exit, CommandError> {
         return beside(args, version, output);
     }
     if let Some(version) = args.delete {
-        let done = perform(&args.members, VolumeTask::Delete { version }, output)?;
+        let done = perform(&args.members, without(args.degraded), VolumeTask::Delete { version }, output)?;
         match args.json {
             true => output.json(&done),
             false => output.result(format_args!("version {version} is no more")),
@@ -158,7 +165,7 @@ fn versions(args: &VersionsArgs, output: Output) -> Result<Exit, CommandError> {
     let found = on_record(&args.members, &runtime)?;
     let status = match server_of(&found) {
         Some(server) => server.status,
-        None => with_volume(&args.members, &runtime, output, async |volume, _| {
+        None => with_volume(&args.members, without(args.degraded), &runtime, output, async |volume, _| {
             let (status, report) = (volume.status(), volume.versions_report());
             Ok(status_json(&status, &volume.options(), true, &[], None, report))
         })?,
@@ -196,7 +203,12 @@ fn beside(args: &VersionsArgs, version: u64, output: Output) -> Result<Exit, Com
 }
 
 fn capture(args: &CaptureArgs, output: Output) -> Result<Exit, CommandError> {
-    let done = perform(&args.members, VolumeTask::Capture { name: args.name.clone() }, output)?;
+    let done = perform(
+        &args.members,
+        without(args.degraded),
+        VolumeTask::Capture { name: args.name.clone() },
+        output,
+    )?;
     match args.json {
         true => output.json(&done),
         false => output.result(format_args!("version {} is captured", done["version"])),
@@ -205,7 +217,8 @@ fn capture(args: &CaptureArgs, output: Output) -> Result<Exit, CommandError> {
 }
 
 fn rollback(args: &RollbackArgs, output: Output) -> Result<Exit, CommandError> {
-    let done = perform(&args.members, VolumeTask::Rollback { version: args.to }, output)?;
+    let done =
+        perform(&args.members, without(args.degraded), VolumeTask::Rollback { version: args.to }, output)?;
     match args.json {
         true => output.json(&done),
         false => output.result(format_args!(

@@ -20,7 +20,7 @@ pub fn serve(args: &ServeVolumeArgs, output: Output) -> Result<Exit, CommandErro
     let present = members.chain(found.status.spares.iter().flatten());
     let legs: Vec<_> = present.map(|path| json!([{ "file": { "path": path } }])).collect();
     let mut description = json!({
-        "stack": [{ "volume": { "of": legs, "existing": true, "patience": args.patience } }]
+        "stack": [{ "volume": { "of": legs, "existing": true, "patience": args.patience, "degraded": args.degraded } }]
     });
     if let Some(version) = args.version {
         description["stack"][0]["volume"]["version"] = version.into();

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use rotproof_block::{Error, ErrorKind, Runtime};
 use rotproof_machine::Claim;
 use rotproof_serve::volume::{VolumeTask, identity, member_to_fill};
-use rotproof_volume::volume::{self, Candidate, inspect};
+use rotproof_volume::volume::{self, Candidate, Without, inspect};
 
 use super::access::{Server, candidates, claim, on_record, perform, runtime, server_of};
 use super::args::{AddArgs, GrowArgs, RemoveArgs};
-use super::{absolute, conclude, rate, show, show_status};
+use super::{absolute, conclude, rate, show, show_status, without};
 use crate::exit::Exit;
 use crate::fail::CommandError;
 use crate::output::Output;
@@ -46,7 +46,7 @@ fn show_served(mut server: Server, json: bool, output: Output) -> Result<Exit, C
 pub fn add(args: &AddArgs, output: Output) -> Result<Exit, CommandError> {
     if let Some(spare) = &args.spare {
         let task = VolumeTask::AddSpare { device: absolute(spare), overwrite: args.overwrite };
-        let done = perform(&args.members, task, output)?;
+        let done = perform(&args.members, without(args.degraded), task, output)?;
         match args.json {
             true => output.json(&done),
             false => output.result(format_args!(
@@ -72,13 +72,13 @@ pub fn add(args: &AddArgs, output: Output) -> Result<Exit, CommandError> {
     }
     // From here on it is a rebuild like any other, and goes on where it is given up.
     let members = [&args.members[..], &args.copy[..]].concat();
-    let done = perform(&members, VolumeTask::Rebuild { rate: rate(args.rate) }, output)?;
+    let done = perform(&members, Without::Nobody, VolumeTask::Rebuild { rate: rate(args.rate) }, output)?;
     Ok(conclude(&done, args.json, output))
 }
 
 pub fn remove(args: &RemoveArgs, output: Output) -> Result<Exit, CommandError> {
     if let Some(spare) = args.spare {
-        perform(&args.members, VolumeTask::RemoveSpare { spare }, output)?;
+        perform(&args.members, without(args.degraded), VolumeTask::RemoveSpare { spare }, output)?;
     }
     let runtime = runtime()?;
     let mut rest = args.members.clone();

@@ -218,7 +218,8 @@ impl Looking<'_> {
         let (current, ways) = self.members_of(&candidates)?;
         for copy in 0..ways {
             let one: Vec<Candidate> = current.iter().skip(copy).step_by(ways).cloned().collect();
-            let volume = self.wait("one copy does not open", Volume::open(one, options, self.runtime))?;
+            let volume =
+                self.wait("one copy does not open", Volume::open(one, options.degraded(), self.runtime))?;
             let mut alone = self.blocks(&volume, expected)?;
             alone[0].clone_from(&found[0]);
             if alone != found {

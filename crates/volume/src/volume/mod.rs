@@ -71,12 +71,33 @@ pub struct OpenOptions {
     pub patience: Duration,
     /// Nanoseconds since 1970 at time zero of the runtimes that use it, for the times of automatic versions.
     pub epoch_ns: u64,
+    /// Whom it may be opened without.
+    pub without: Without,
+}
+
+/// Which missing members a volume may be opened without although they had part in what the others wrote last. If they have been used
+/// alone since, the others are old, and do not know it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Without {
+    /// None: it is not opened.
+    #[default]
+    Nobody,
+    /// The one of this number, which is given up.
+    Member(usize),
+    /// Any: they are lost.
+    Anybody,
 }
 
 impl OpenOptions {
-    /// With so much patience; times count from time zero of the runtime.
+    /// With so much patience; times count from time zero of the runtime; without nobody.
     pub fn with_patience(patience: Duration) -> Self {
-        Self { patience, epoch_ns: 0 }
+        Self { patience, epoch_ns: 0, without: Without::Nobody }
+    }
+
+    /// The same, also if members that are missing had part in what was done last: see [`Without::Anybody`].
+    #[must_use]
+    pub fn degraded(self) -> Self {
+        Self { without: Without::Anybody, ..self }
     }
 }
 
@@ -100,14 +121,19 @@ impl Volume {
     /// After an end that was not clean copies are made equal where writes were under way, or, with checksums, believed only
     /// with their checksum.
     ///
-    /// Fails with [`rotproof_block::ErrorKind::Invalid`] if one is no member of it, `Missing` if a mirror has no member left,
-    /// and `Refused` if two members have gone on apart.
+    /// Fails with [`rotproof_block::ErrorKind::Invalid`] if one is no member of it, `Missing` if a mirror has no member left, or if
+    /// those that are missing may have been used without these and the options do not give them up, and `Refused` if two members have gone on apart.
     pub async fn open(
         candidates: Vec<Candidate>,
         options: OpenOptions,
         runtime: &Runtime,
     ) -> Result<Arc<Self>> {
         let found = open::assemble(candidates, runtime).await?;
+        found.refuse_behind(|member| match options.without {
+            Without::Nobody => false,
+            Without::Member(lost) => lost == member,
+            Without::Anybody => true,
+        })?;
         Self::open_assembled(found, options, runtime).await
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rotproof_block::{Buffer, Context, Device, Error, ErrorKind, Request, Result, Runtime, Submission};
 
 use super::book::{Page, Spare};
-use crate::member::{Bits, COPY_BYTES, MemberRecord, data_bytes, places};
+use crate::member::{Bits, COPY_BYTES, Known, MemberEntry, MemberRecord, data_bytes, places};
 
 /// A device that is offered as a member, with what people call it.
 #[derive(Clone)]
@@ -104,6 +104,31 @@ impl Assembled {
             "no member answers that knows the volume as it was in use (change {generation} of {volume:032x}); what is there is change {} of \
              {:032x}",
             self.newest.generation, self.newest.volume
+        );
+        Err(Error::new(ErrorKind::Missing, context))
+    }
+
+    /// Fails with [`ErrorKind::Missing`] if members that are missing may have been used without those that are here, which would then be
+    /// old: of every mirror there is one that had part in what those wrote last. Those that are `given_up` do not count.
+    pub(super) fn refuse_behind(&self, given_up: impl Fn(usize) -> bool) -> Result<()> {
+        let newest = &self.newest;
+        let last = Known { session: newest.session, generation: newest.generation };
+        // One that was missing before could only be ahead of a record that somebody here has written without it, and then on purpose.
+        let may_be_ahead = |member: &usize| {
+            let page = &self.pages[*member];
+            let had_part = page.entry.known == last || page.entry.known == Known::default();
+            page.device.is_none() && had_part && !given_up(*member)
+        };
+        let ways = usize::from(newest.layout.ways);
+        let mirrors = 0..self.pages.len() / ways;
+        let of_each: Option<Vec<usize>> =
+            mirrors.map(|mirror| (mirror * ways..(mirror + 1) * ways).find(may_be_ahead)).collect();
+        let Some(members) = of_each.filter(|members| !members.is_empty()) else { return Ok(()) };
+        let all: Vec<String> = members.iter().map(usize::to_string).collect();
+        let context = format!(
+            "missing members had part in what was done last ({}): if they have been used without those that are here, these are old; give \
+             them too, or say `degraded` if they are lost",
+            all.join(", ")
         );
         Err(Error::new(ErrorKind::Missing, context))
     }
@@ -235,8 +260,23 @@ fn refuse_conflicts(records: &[(Candidate, MemberRecord)]) -> Result<()> {
             };
             // Who went on from all that the other knows has not gone on without it: what that one says of it was mended since.
             let is_one_line = of_one.comes_after(of_other) || of_other.comes_after(of_one);
-            let is_one_mirror = is_one_mirror(of_one, of_other);
-            if is_one_mirror && !is_one_line && conflicts(of_one, of_other) && conflicts(of_other, of_one) {
+            // One that was let go and did not hear of it, and has gone on as if it had not been: the other has had records since that it
+            // knows nothing of.
+            let is_let_go = |one: &MemberRecord, by: &MemberRecord| {
+                let knows =
+                    |id: u128| by.members.iter().any(|entry| entry.id == id) || by.spares.contains(&id);
+                let is_ahead = |entry: &MemberEntry| {
+                    Some(entry.id) == by.own_id() && entry.known.generation < by.generation
+                };
+                one.generation >= by.generation
+                    && one.own_id().is_some_and(|id| !knows(id))
+                    && one.members.iter().any(is_ahead)
+            };
+            let is_split =
+                is_one_mirror(of_one, of_other) && conflicts(of_one, of_other) && conflicts(of_other, of_one)
+                    || is_let_go(of_one, of_other)
+                    || is_let_go(of_other, of_one);
+            if is_split && !is_one_line {
                 let context = format!(
                     "{} and {} have each gone on without the other, so each has what the other lacks; open the volume with the \
                      one whose data you want to keep, and replace the other",

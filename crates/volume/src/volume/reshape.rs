@@ -42,18 +42,22 @@ async fn put_in_order(
     runtime: &Runtime,
     may_lack: impl Fn(usize) -> bool,
 ) -> Result<u64> {
-    let volume = Volume::open(members.to_vec(), OpenOptions::with_patience(PATIENCE), runtime).await?;
+    let lacks = |number: usize| {
+        let context = format!("member {number} is missing or behind; replace it, or rebuild it first");
+        Error::new(ErrorKind::Refused, context)
+    };
+    let found = assemble(members.to_vec(), runtime).await?;
+    // Before anything is written: who is given up with that was not said.
+    let missing = found.pages.iter().enumerate().filter(|(_, page)| page.device.is_none());
+    if let Some((number, _)) = missing.into_iter().find(|(number, _)| !may_lack(*number)) {
+        return Err(lacks(number));
+    }
+    let volume = Volume::open_assembled(found, OpenOptions::with_patience(PATIENCE), runtime).await?;
     volume.close(runtime).await?;
-    let lacking = volume.status().members.iter().enumerate().find_map(|(number, member)| {
+    let behind = volume.status().members.iter().enumerate().find_map(|(number, member)| {
         (member.state != MemberState::Current && !may_lack(number)).then_some(number)
     });
-    match lacking {
-        None => Ok(volume.info().size),
-        Some(number) => {
-            let context = format!("member {number} is missing or behind; replace it, or rebuild it first");
-            Err(Error::new(ErrorKind::Refused, context))
-        }
-    }
+    behind.map_or(Ok(volume.info().size), |number| Err(lacks(number)))
 }
 
 /// The members of a volume that was put in order. One may have gone since: nothing could be put on record on it, and what a change would

@@ -3,7 +3,7 @@ use rotproof_block::conformance::{On, check};
 use rotproof_block::hash::mix;
 use rotproof_block::leaf::MemoryDevice;
 
-use rotproof_block::{Buffer, Context, ErrorKind, Request};
+use rotproof_block::{Buffer, Context, ErrorKind, Operation, Request};
 
 use super::*;
 use crate::copies::MemberState;
@@ -17,7 +17,8 @@ mod room;
 mod versions;
 
 const PLAIN: VolumeOptions = VolumeOptions { ways: 2, chunk_bytes: 65_536, checksum: None, versions: None };
-const OPTIONS: OpenOptions = OpenOptions { patience: Duration::from_millis(100), epoch_ns: 0 };
+const OPTIONS: OpenOptions =
+    OpenOptions { patience: Duration::from_millis(100), epoch_ns: 0, without: Without::Nobody };
 
 /// Devices that outlive the volumes made of them.
 struct Stand {
@@ -63,6 +64,16 @@ impl Stand {
 
     fn open(&self) -> Arc<Volume> {
         self.try_open().expect("opens")
+    }
+
+    /// Opens it though members are missing that had part in what was done last, which is refused otherwise.
+    fn open_degraded(&self) -> Arc<Volume> {
+        let error = self.try_open().expect_err("the missing ones may know more");
+        assert!(
+            error.kind() == ErrorKind::Missing && error.to_string().contains("say `degraded`"),
+            "{error}"
+        );
+        self.drive(Volume::open(self.candidates(), OPTIONS.degraded(), &self.runtime)).expect("opens")
     }
 
     fn write(&self, volume: &Volume, offset: u64, data: &[u8]) {
@@ -147,7 +158,7 @@ fn a_member_that_was_away_gets_what_it_has_missed_and_no_more() {
     stand.write(&volume, 0, &pattern(1, 1 << 20));
     stand.close(volume);
     stand.plug(&[0]);
-    let volume = stand.open();
+    let volume = stand.open_degraded();
     assert!(matches!(volume.status().members[1].state, MemberState::Failed { .. }));
     stand.write(&volume, 9 << 20, &pattern(2, 4096));
     // The power goes.
@@ -166,7 +177,7 @@ fn a_member_that_was_away_gets_what_it_has_missed_and_no_more() {
     stand.close(volume);
     // Now it can go on alone.
     stand.plug(&[1]);
-    let volume = stand.open();
+    let volume = stand.open_degraded();
     assert_eq!(stand.read(&volume, 9 << 20, 4096).expect("is read"), pattern(2, 4096));
     assert_eq!(stand.read(&volume, 0, 1 << 20).expect("is read"), pattern(1, 1 << 20));
 }
@@ -176,12 +187,15 @@ fn a_stale_member_alone_is_not_taken_for_the_volume() {
     let stand = Stand::new(2, 8);
     stand.create(PLAIN);
     stand.plug(&[0]);
-    let volume = stand.open();
+    let volume = stand.open_degraded();
     stand.write(&volume, 0, &pattern(1, 4096));
     drop(volume);
-    // The other does not know what it has missed; nobody can tell it apart, but the two together can.
+    // Who has gone on without it needs no permission any more.
+    drop(stand.open());
+    // The other does not know what it has missed, but that it may have missed something. With permission it goes on alone; the two
+    // together are told apart.
     stand.plug(&[1]);
-    let volume = stand.open();
+    let volume = stand.open_degraded();
     stand.write(&volume, 0, &pattern(2, 4096));
     drop(volume);
     stand.plug(&[0, 1]);
@@ -190,6 +204,53 @@ fn a_stale_member_alone_is_not_taken_for_the_volume() {
         error.kind() == ErrorKind::Refused && error.to_string().contains("gone on without the other"),
         "{error}"
     );
+}
+
+#[test]
+fn a_former_member_that_lost_what_it_was_told_is_not_taken_for_the_volume() {
+    let stand = Stand::new(3, 12);
+    stand.plug(&[0, 1]);
+    stand.create(VolumeOptions::default());
+    let volume = stand.open();
+    stand.write(&volume, 0, &pattern(1, 65_536));
+    stand.flush(&volume);
+    // From here on it says that it writes, and does not.
+    let loses = |request: &Request| matches!(request.operation, Operation::Write { .. });
+    stand.devices[0].plan(move |request, _| if loses(request) { Act::Lose } else { Act::Pass });
+    stand.drive(volume.replace(0, &stand.candidate(2), 5, &stand.runtime)).expect("takes its place");
+    assert_eq!(stand.rebuild(&volume).left_bytes, 0);
+    stand.write(&volume, 0, &pattern(2, 65_536));
+    stand.close(volume);
+    stand.devices[0].plan(|_, _| Act::Pass);
+    stand.plug(&[0]);
+    let record = stand.drive(read_record(&stand.candidate(0), &stand.runtime)).expect("reads");
+    assert!(record.is_some_and(|record| record.members.iter().any(|one| Some(one.id) == record.own_id())));
+    let volume = stand.open_degraded();
+    assert_eq!(stand.read(&volume, 0, 65_536).expect("is read"), pattern(1, 65_536), "an old volume");
+    stand.close(volume);
+    for _ in 0..20 {
+        stand.close(stand.open());
+    }
+    // It is the newest by now, and still not taken for the volume.
+    stand.plug(&[0, 1, 2]);
+    let error = stand.try_open().expect_err("both have gone on").to_string();
+    assert!(error.contains("gone on without the other"), "{error}");
+}
+
+#[test]
+fn a_mirror_that_is_whole_tells_that_nobody_went_on_without_it() {
+    let stand = Stand::new(4, 12);
+    stand.create(VolumeOptions::default());
+    let volume = stand.open();
+    stand.write(&volume, 0, &pattern(1, 1 << 20));
+    stand.close(volume);
+    stand.plug(&[0, 1, 3]);
+    let volume = stand.open();
+    assert_eq!(stand.read(&volume, 0, 1 << 20).expect("is read"), pattern(1, 1 << 20));
+    stand.close(volume);
+    // One of each could have gone on alone; but of these the second was away before.
+    stand.plug(&[1, 3]);
+    stand.open();
 }
 
 #[test]
@@ -242,7 +303,7 @@ fn a_replaced_member_is_filled_and_the_old_one_is_left_alone() {
         stand.close(volume);
         stand.devices[0].plan(|_, _| Act::Pass);
         stand.plug(&[2, 0]);
-        let volume = stand.open();
+        let volume = stand.open_degraded();
         assert!(volume.notes()[0].contains("disk0 was a member once"), "{:?}", volume.notes());
         let mut data = pattern(1, 1 << 20);
         data[4096..8192].copy_from_slice(&pattern(2, 4096));

@@ -112,7 +112,7 @@ fn a_member_of_a_volume_that_has_grown_is_replaced_as_a_whole() {
     assert!(upkeep.left_bytes == 0 && is_current(&volume), "{upkeep:?} {:?}", volume.status());
     stand.close(volume);
     stand.plug(&[4, 3]);
-    let volume = stand.open();
+    let volume = stand.open_degraded();
     for at in [0, 9 << 20, size / 2, size - 65_536] {
         assert_eq!(stand.read(&volume, at, 65_536).expect("is read"), pattern(at, 65_536), "{at}");
     }
@@ -325,7 +325,9 @@ fn a_copy_is_not_let_go_when_the_one_that_is_to_stay_goes_meanwhile() {
             refused += 1;
         }
         stand.plug(&[usize::from(done.is_err())]);
-        let volume = stand.try_open().unwrap_or_else(|error| panic!("at {nth}, {done:?}: {error}"));
+        let options = OPTIONS.degraded();
+        let volume = stand.drive(Volume::open(stand.candidates(), options, &stand.runtime));
+        let volume = volume.unwrap_or_else(|error| panic!("at {nth}, {done:?}: {error}"));
         let is = stand.read(&volume, 0, 65_536).expect("is read");
         assert!(is == pattern(1, 65_536), "at {nth}, {done:?}");
         if is_over {

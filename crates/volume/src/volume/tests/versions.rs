@@ -68,7 +68,7 @@ fn a_member_is_replaced_under_versions_and_they_stay() {
     assert_eq!(stand.rebuild(&volume).left_bytes, 0);
     stand.close(volume);
     stand.plug(&[2]);
-    let volume = stand.open();
+    let volume = stand.open_degraded();
     assert_eq!(stand.read(&volume, 0, 65_536).expect("is read"), pattern(2, 65_536));
     stand.drive(volume.roll_back(&stand.runtime, first, 6)).expect("goes back");
     assert_eq!(stand.read(&volume, 0, 65_536).expect("is read"), pattern(1, 65_536));
