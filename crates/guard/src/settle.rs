@@ -62,19 +62,25 @@ impl GuardedFile {
         self.save(&snapshot, false)
     }
 
-    /// [`GuardedFile::store_stretch`] for who does not hold it.
-    pub(crate) fn store_unsynced(&self) -> Result<()> {
+    /// [`GuardedFile::store_stretch`] for who does not hold it. Gives when the file was written last, for [`GuardedFile::store_synced`].
+    pub(crate) fn store_unsynced(&self) -> Result<u64> {
         let _syncing = self.lock_syncers();
         let _writers = self.lock_writers()?;
-        self.store_stretch()
+        self.store_stretch()?;
+        Ok(self.live.head().written.load(Ordering::Relaxed))
     }
 
-    /// After data and table have reached the disk by other means: the table says so.
-    pub(crate) fn store_synced(&self) -> Result<()> {
+    /// After data and table have reached the disk by other means: the table says so, unless somebody has written or cut the file since it was
+    /// stored, which was at `written`.
+    pub(crate) fn store_synced(&self, written: u64) -> Result<()> {
         let head = self.live.head();
-        if !self.is_dirty() {
-            head.state.fetch_and(!state::UNSYNCED, Ordering::Relaxed);
-            head.set_durable(self.size());
+        {
+            let _syncing = self.lock_syncers();
+            let _writers = self.lock_writers()?;
+            if !self.is_dirty() && head.written.load(Ordering::Relaxed) == written {
+                head.state.fetch_and(!state::UNSYNCED, Ordering::Relaxed);
+                head.set_durable(self.size());
+            }
         }
         self.settle()
     }

@@ -203,6 +203,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_or_cut_after_it_was_stored_is_not_made_durable_by_a_sync_of_all() {
+        let (_folder, store) = guarded();
+        let file = open(&store);
+        let is_unsynced = || file.live.head().state.load(Ordering::Relaxed) & state::UNSYNCED != 0;
+        file.write_at(&[1; 20_000], 0).expect("written");
+        let written = file.store_unsynced().expect("stored");
+        file.store_synced(written).expect("told");
+        assert!(!is_unsynced());
+        file.write_at(&[2; 20_000], 0).expect("written");
+        let written = file.store_unsynced().expect("stored");
+        // Somebody writes, and stores it, before all is told to be durable.
+        file.write_at(&[3; 4096], 0).expect("written");
+        file.store_unsynced().expect("stored");
+        file.store_synced(written).expect("told");
+        assert!(is_unsynced(), "what came later is not on the disk");
+        let written = file.store_unsynced().expect("stored");
+        let durable = file.live.head().durable();
+        file.set_size(100).expect("cut");
+        file.store_synced(written).expect("told");
+        assert!(file.live.head().durable() <= durable.min(100), "less, and not more");
+    }
+
+    #[test]
     fn data_come_first_where_sums_of_what_is_not_there_would_accuse() {
         let (_folder, store) = guarded();
         let file = open(&store);

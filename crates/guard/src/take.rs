@@ -249,7 +249,8 @@ fn work(
 /// Files whose sums are written, to be made durable together.
 struct Batch<'a> {
     store: &'a Store,
-    files: Vec<Arc<GuardedFile>>,
+    /// Each with when it was written last.
+    files: Vec<(Arc<GuardedFile>, u64)>,
     bytes: u64,
 }
 
@@ -259,9 +260,9 @@ impl<'a> Batch<'a> {
     }
 
     fn add(&mut self, file: Arc<GuardedFile>) -> Result<()> {
-        file.store_unsynced()?;
+        let written = file.store_unsynced()?;
         self.bytes += file.size();
-        self.files.push(file);
+        self.files.push((file, written));
         if self.files.len() >= BATCH_FILES || self.bytes >= BATCH_BYTES {
             self.flush()?;
         }
@@ -276,8 +277,8 @@ impl<'a> Batch<'a> {
         for folder in [self.store.root(), self.store.folder()] {
             sync_file_system(folder)?;
         }
-        for file in self.files.drain(..) {
-            file.store_synced()?;
+        for (file, written) in self.files.drain(..) {
+            file.store_synced(written)?;
         }
         self.bytes = 0;
         Ok(())

@@ -154,6 +154,24 @@ fn a_volume_is_made_shown_mended_and_ended() {
 }
 
 #[test]
+fn a_volume_is_not_opened_without_members_that_may_have_gone_on_alone() {
+    let shelf = Shelf::new(&["a", "b"]);
+    shelf.passes(&["create", "a", "b"]);
+    for arguments in [&["scrub", "a"][..], &["serve", "a"]] {
+        let ended = shelf.volume(arguments);
+        assert_eq!(ended.code, 3, "{arguments:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains("say `degraded`"), "{arguments:?}: {}", ended.stderr);
+    }
+    let scrub = shelf.volume(&["scrub", "a", "--degraded"]);
+    assert_ne!(scrub.code, 3, "{}", scrub.stderr);
+    // It has gone on alone, and knows it; the other does not.
+    let again = shelf.volume(&["scrub", "a"]);
+    assert_ne!(again.code, 3, "{}", again.stderr);
+    assert_eq!(shelf.volume(&["serve", "b"]).code, 3);
+    shelf.passes(&["scrub", "a", "b"]);
+}
+
+#[test]
 fn with_checksums_a_wrong_copy_is_mended_by_a_scrub() {
     let shelf = Shelf::new(&["a", "b"]);
     shelf.passes(&["create", "a", "b"]);
