@@ -131,7 +131,7 @@ const BENCHMARKS: &[Benchmark] = &[
     },
     Benchmark {
         name: "memory",
-        about: "a block found in memory by its content, against memmem; how long a change of it takes",
+        about: "a block found in memory by its content, against memmem; how long a change of it takes; trials an hour",
         run: memory::run,
     },
     Benchmark {
