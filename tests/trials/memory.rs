@@ -122,7 +122,7 @@ fn machines_have_jfs_and_f2fs_as_they_have_ext4() {
 #[test]
 fn a_file_system_that_goes_read_only_in_a_machine_is_told() {
     let rig = Rig::new();
-    let run = rig.run(&machine("write, after=20, during=run: error"));
+    let run = rig.run(&machine("write, after=3, during=run: error"));
     run.assert_passed();
     let noticed = run.json["noticed"].to_string();
     assert!(noticed.contains("read-only"), "{noticed}");
