@@ -56,6 +56,8 @@ struct State {
     waited_for: Vec<u64>,
     is_ready: bool,
     has_ended: bool,
+    /// It was ended because the guest took nothing for too long.
+    is_given_up: bool,
 }
 
 impl std::fmt::Debug for Link {
@@ -144,6 +146,11 @@ impl Link {
         self.state.lock().has_ended
     }
 
+    /// Whether it was ended from here, because the guest took nothing for too long: one that comes to itself then ends its machine.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.state.lock().is_given_up
+    }
+
     /// Waits until the agent is there. Gives whether it is.
     pub(crate) fn wait_until_ready(&self, most: Duration) -> bool {
         let deadline = Instant::now() + most;
@@ -224,6 +231,7 @@ impl Link {
                 if state.under_way < least {
                     (least, deadline) = (state.under_way, Instant::now() + self.stalled);
                 } else if has_stalled {
+                    state.is_given_up = true;
                     drop(state);
                     self.end();
                     return Err(io::ErrorKind::TimedOut.into());
@@ -328,6 +336,7 @@ mod tests {
     fn a_guest_that_takes_nothing_is_given_up_and_holds_nobody() {
         let (ours, _theirs) = UnixStream::pair().expect("a pair");
         let link = Link::new(ours, WINDOW_BYTES, Duration::from_millis(50)).expect("listens");
+        assert!(!link.is_given_up());
         let (told, hears) = std::sync::mpsc::channel();
         link.at_end(Some(Box::new(move || told.send(()).expect("heard"))));
         let sender = Arc::clone(&link);
@@ -336,6 +345,6 @@ mod tests {
         assert!(matches!(error.kind(), ErrorKind::Gone | ErrorKind::TimedOut), "{error}");
         sends.join().expect("no panic").expect_err("never taken");
         hears.recv_timeout(MOST).expect("the line has ended");
-        assert!(link.has_ended());
+        assert!(link.has_ended() && link.is_given_up());
     }
 }
