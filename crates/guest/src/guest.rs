@@ -145,7 +145,11 @@ impl Guest {
             let is_gone = self.kernel.liveness() != Liveness::Alive;
             if is_gone || Instant::now() >= deadline {
                 // A guest that was given up ends its machine when it sees that.
-                return Some(if is_gone && !self.link.is_given_up() { End::Crash(self.how_ended()) } else { End::Hang });
+                return Some(if is_gone && !self.link.is_given_up() {
+                    End::Crash(self.how_ended())
+                } else {
+                    End::Hang
+                });
             }
             std::thread::sleep(POLL_INTERVAL);
         }
