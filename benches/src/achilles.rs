@@ -5,14 +5,11 @@
 //! Source: C. Borges, J. Paulo, Realistic Assessment of Faults in Storage Systems.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_load::engine::LoadOperation;
-use rotproof_machine::Cancel;
-use rotproof_measure::Monitor;
 use rotproof_trial::file::{Overrides, TrialFile};
-use rotproof_trial::runner::{self, RunOptions, TrialRun};
+use rotproof_trial::runner::{self, TrialRun};
 
 use crate::figure::{Bar, Figure};
 use crate::{Effort, machine};
@@ -98,13 +95,7 @@ fn trial(subject: &str, name: &str) -> Result<TrialRun> {
         Error::new(ErrorKind::Invalid, format!("{} has {} mistakes", path.display(), mistakes.list.len()))
     })?;
     let results = tempfile::tempdir().map_err(|error| Error::from_io(error, "creating a folder"))?;
-    let options = RunOptions {
-        replay: None,
-        results: results.path().to_owned(),
-        overwrite: false,
-        cancel: Cancel::new(),
-        monitor: Arc::new(Monitor::default()),
-    };
+    let options = machine::run_options(results.path().to_owned());
     let report = runner::run(&trial, &options)?.report;
     if !report.verdict.passes() {
         return Err(Error::new(ErrorKind::Internal, format!("the trial {} did not pass", path.display())));

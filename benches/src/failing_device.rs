@@ -5,15 +5,12 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::Instant;
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
-use rotproof_machine::Cancel;
-use rotproof_measure::Monitor;
 use rotproof_trial::file::{Overrides, TrialFile};
-use rotproof_trial::runner::{self, RunOptions};
+use rotproof_trial::runner;
 use serde::{Deserialize, Serialize};
 
 use crate::figure::{Bar, Figure};
@@ -90,13 +87,7 @@ pub fn serve(folder: &Path, rule: &str, blocks: &str) -> Result<()> {
     );
     let trial = TrialFile::parse("trial.yaml", yaml.as_bytes(), &Overrides::default())
         .map_err(|mistakes| wrong(format!("the trial has {} mistakes", mistakes.list.len())))?;
-    let options = RunOptions {
-        replay: None,
-        results: folder.join("results"),
-        overwrite: false,
-        cancel: Cancel::new(),
-        monitor: Arc::new(Monitor::default()),
-    };
+    let options = machine::run_options(folder.join("results"));
     let began = Instant::now();
     let report = runner::run(&trial, &options)?.report;
     if !report.verdict.passes() {

@@ -1,10 +1,15 @@
 //! What the figures were taken on, and the peers they are taken against.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rotproof_block::{Error, ErrorKind, Result};
+use rotproof_machine::Cancel;
+use rotproof_measure::Monitor;
+use rotproof_trial::runner::RunOptions;
 use tempfile::TempDir;
 
 /// One line: processor, cores, memory, kernel.
@@ -66,6 +71,12 @@ pub fn allocated_bytes() -> u64 {
     // SAFETY: it only reads what the allocator counts.
     let counts = unsafe { libc::mallinfo2() };
     (counts.uordblks + counts.hblkhd) as u64
+}
+
+/// A trial with its results in `results`, looked at by nobody.
+pub fn run_options(results: PathBuf) -> RunOptions {
+    let monitor = Arc::new(Monitor::default());
+    RunOptions { replay: None, results, overwrite: false, cancel: Cancel::new(), monitor }
 }
 
 /// Seconds of CPU, user and system, that a process and its threads have taken so far, also those that have ended.

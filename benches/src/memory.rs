@@ -5,16 +5,14 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 use std::time::Instant;
 
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_inject::{Memory, Needles, PAGE_BYTES, SharedMemory, apply};
-use rotproof_machine::{Cancel, UsageMeter};
-use rotproof_measure::Monitor;
+use rotproof_machine::UsageMeter;
 use rotproof_trial::file::{Overrides, TrialFile};
-use rotproof_trial::runner::{self, RunOptions};
+use rotproof_trial::runner;
 
 use crate::figure::{Bar, Figure};
 use crate::{Effort, machine};
@@ -84,13 +82,7 @@ fn trials(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
             Error::new(ErrorKind::Internal, format!("the trial has {} mistakes", mistakes.list.len()))
         })?;
         let results = tempfile::tempdir().doing(|| "creating a folder".to_owned())?;
-        let options = RunOptions {
-            replay: None,
-            results: results.path().to_owned(),
-            overwrite: false,
-            cancel: Cancel::new(),
-            monitor: Arc::new(Monitor::default()),
-        };
+        let options = machine::run_options(results.path().to_owned());
         let meter = UsageMeter::start()?;
         let report = runner::run(&trial, &options)?.report;
         let usage = meter.read()?;

@@ -135,8 +135,10 @@ impl Conductor<'_> {
                 match stop {
                     Stop::Unmount => {
                         load.close(self);
-                        // Only a fault in its own memory excuses a guard that had to be killed.
-                        let is_excused = subject.guard().is_none() || !self.plan.on_memory.is_empty();
+                        // Only a fault in its own memory, which is not meant where there is a machine's, excuses a guard that had
+                        // to be killed.
+                        let is_hit = !self.plan.on_memory.is_empty() && subject.memory().is_none();
+                        let is_excused = subject.guard().is_none() || is_hit;
                         let mut reported = subject.detach()?;
                         let hung = reported.iter().position(|error| error.kind() == ErrorKind::TimedOut);
                         if let Some(hung) = hung.filter(|_| !is_excused) {
