@@ -10,7 +10,7 @@ use rotproof_react::{
     CampaignOptions, Database, Effect, Operation, Outcome, Progress, System, react as do_cells, table,
     write_results,
 };
-use rotproof_subject::FileSystem;
+use rotproof_subject::{FileSystem, MachineKind};
 use serde_json::json;
 
 use crate::exit::Exit;
@@ -32,6 +32,10 @@ pub struct ReactArgs {
     /// ext4, xfs, btrfs, zfs, sqlite, sqlite-wal, lmdb, postgres or postgres-checksums
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     pub subject: ReactSubject,
+
+    /// In a guest instead of this machine's kernel: uml or qemu, for ext4, xfs and btrfs
+    #[arg(long, value_name = "KIND", hide_possible_values = true)]
+    pub machine: Option<ReactMachine>,
 
     /// Only kinds such as inode_table,journal
     #[arg(long, value_name = "WORDS", value_delimiter = ',')]
@@ -57,7 +61,7 @@ pub struct ReactArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Where the results go; default: rotproof-results/react-NAME
+    /// Where the results go; default: rotproof-results/react-NAME, of a guest react-NAME-KIND
     #[arg(long, value_name = "DIR")]
     pub results: Option<PathBuf>,
 
@@ -93,7 +97,42 @@ pub enum ReactSubject {
     PostgresChecksums,
 }
 
+/// What carries the kernel of a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReactMachine {
+    /// User Mode Linux.
+    Uml,
+    /// QEMU.
+    Qemu,
+}
+
+impl ReactMachine {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Uml => "uml",
+            Self::Qemu => "qemu",
+        }
+    }
+}
+
 impl ReactSubject {
+    /// The same in a guest. Fails if it is not a file system of a kernel.
+    fn system_in(self, machine: Option<ReactMachine>) -> Result<System, Error> {
+        let kind = match machine {
+            None => return Ok(self.system()),
+            Some(ReactMachine::Uml) => MachineKind::Uml,
+            Some(ReactMachine::Qemu) => MachineKind::Qemu,
+        };
+        match self.system() {
+            System::Kernel(file_system) => Ok(System::Guest(kind, file_system)),
+            other => {
+                let what =
+                    format!("{} is a program and no part of a kernel: leave --machine out", other.name());
+                Err(Error::new(ErrorKind::Invalid, what))
+            }
+        }
+    }
+
     fn system(self) -> System {
         match self {
             Self::Ext4 => FileSystem::Ext4.into(),
@@ -132,10 +171,11 @@ pub fn react(args: &ReactArgs, output: Output) -> Result<Exit, CommandError> {
         let what = format!("there is no kind of block `{wrong}`; docs/kinds.md lists them");
         return Err(Error::new(ErrorKind::Invalid, what).into());
     }
-    let system = args.subject.system();
+    let system = args.subject.system_in(args.machine)?;
     let cancel = cancel_on_signals()?;
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(4);
-    let folder = PathBuf::from("rotproof-results").join(format!("react-{}", system.name()));
+    let of_guest = args.machine.map_or_else(String::new, |machine| format!("-{}", machine.word()));
+    let folder = PathBuf::from("rotproof-results").join(format!("react-{}{of_guest}", system.name()));
     let options = CampaignOptions {
         system,
         kinds: args.kinds.clone(),

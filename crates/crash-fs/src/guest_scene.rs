@@ -36,6 +36,10 @@ pub struct GuestScene {
     /// How much of the console was told.
     told: u64,
     guest: Option<Arc<Guest>>,
+    /// Whether its files have extended attributes here.
+    has_attributes: bool,
+    /// How the last guest ended that came to its end by itself.
+    ended: Option<End>,
     /// Why nobody knows what the state last mounted has done to the guest, if it is so.
     vanished: Mutex<Option<String>>,
     /// The files of the guest, while they are shown.
@@ -86,14 +90,41 @@ impl GuestScene {
             console,
             told: 0,
             guest: None,
+            has_attributes: false,
+            ended: None,
             vanished: Mutex::default(),
             folder,
         })
     }
 
+    /// The same, whose files have extended attributes here: each write to one takes two messages to the guest.
+    #[must_use]
+    pub fn with_attributes(mut self) -> Self {
+        self.has_attributes = true;
+        self
+    }
+
+    /// How a guest has come to its end by itself since this was asked last, if one has.
+    pub fn take_end(&mut self) -> Option<End> {
+        self.ended.take()
+    }
+
     /// The guest that mounts states, if one does at the moment.
     pub fn current(&self) -> Option<&Arc<Guest>> {
         self.guest.as_ref()
+    }
+
+    /// Starts a guest, if there is none. Fails as one that does not come up.
+    pub fn start(&mut self) -> Result<()> {
+        self.guest().map(drop)
+    }
+
+    /// Takes all of it away, and says what could not be.
+    pub fn end(mut self) -> Vec<Error> {
+        if let Some(guest) = self.guest.take() {
+            guest.kill();
+        }
+        self.stack.undo_all()
     }
 
     /// The guest; started if there is none.
@@ -120,6 +151,9 @@ impl GuestScene {
             });
             Ok(((), undo))
         })?;
+        if self.has_attributes {
+            guest.serve_attributes()?;
+        }
         self.guest = Some(Arc::clone(&guest));
         // What it has said while it started is not about a state.
         self.told = std::fs::metadata(&self.console).map_or(0, |about| about.len());
@@ -134,6 +168,7 @@ impl GuestScene {
             *self.vanished.lock() = Some(end.to_string());
         }
         let _ = self.let_go();
+        self.ended = Some(end.clone());
         Some(end)
     }
 

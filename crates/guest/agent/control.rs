@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::fs;
 
+use crate::look;
 use crate::nodes::ROOT;
 use crate::pages;
 use crate::server::Server;
@@ -72,6 +73,15 @@ fn carry_out(words: &[&str], server: &Server) -> Result<String, i32> {
             sys::sync_all();
             Ok(String::new())
         }
+        // The file system on trial alone, whose error is told.
+        ["syncfs"] => sys::sync_file_system(ROOT).map(|()| String::new()),
+        // Extended attributes are served from now on. Without this the host's kernel, once told that there are none, does not ask
+        // before each write whether the file has one that it would have to take away.
+        ["attributes"] => {
+            server.serve_attributes();
+            Ok(String::new())
+        }
+        ["look", attribute, questions @ ..] => Ok(look::look(attribute, questions)),
         // Whether the file system is writable, as the kernel lists it.
         ["mounts"] => fs::read_to_string("/proc/mounts").map_err(|error| errno(&error)),
         ["write", path, value] => {

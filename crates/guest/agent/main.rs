@@ -12,6 +12,7 @@
 mod control;
 mod line;
 mod link;
+mod look;
 mod modules;
 mod nodes;
 mod pages;

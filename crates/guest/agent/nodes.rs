@@ -36,7 +36,7 @@ struct Node {
 pub struct Open {
     pub file: File,
     /// Of a folder: its entries, read when it was opened.
-    pub entries: Vec<(String, u64, u32)>,
+    pub entries: Vec<(Vec<u8>, u64, u32)>,
     /// Whether it is past the page cache.
     pub is_direct: bool,
 }

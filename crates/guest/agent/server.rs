@@ -3,7 +3,9 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::nodes::{Nodes, Open};
 use crate::reply::{Reply, failure};
@@ -18,10 +20,13 @@ const O_DIRECT: i32 = 0o40000;
 /// What the host's kernel may send or want at once.
 const TRANSFER_MAX: u32 = 128 << 10;
 const HEADER: usize = 40;
+/// The longest value of an extended attribute (`XATTR_SIZE_MAX` of `include/uapi/linux/limits.h`), and the longest list of names.
+const ATTRIBUTE_BYTES_MAX: u32 = 1 << 16;
 
 #[derive(Default)]
 pub struct Server {
     pub nodes: Nodes,
+    has_attributes: AtomicBool,
 }
 
 /// Reads the numbers of a message in their order.
@@ -58,6 +63,11 @@ fn io<T>(result: std::io::Result<T>) -> Result<T, i32> {
 }
 
 impl Server {
+    /// Serves extended attributes from now on.
+    pub fn serve_attributes(&self) {
+        self.has_attributes.store(true, Ordering::Relaxed);
+    }
+
     /// Carries out one message; none is the answer of those that want none.
     pub fn answer(&self, message: &mut [u8]) -> Option<Vec<u8>> {
         let mut head = Fields(message.get(4..HEADER)?);
@@ -150,6 +160,9 @@ impl Server {
                 reply.u32(found.name_max as u32).u32(found.fragment_size as u32).bytes(&[0; 28]);
             }
             18 | 29 => self.nodes.close(body.u64()?),
+            21..=24 if self.has_attributes.load(Ordering::Relaxed) => {
+                return self.attribute(opcode, &self.nodes.path(node)?, body);
+            }
             20 | 30 => {
                 let handle = body.u64()?;
                 let only_data = body.u32()? & 1 == 1;
@@ -160,12 +173,11 @@ impl Server {
             26 => return initial(body),
             27 => {
                 let path = self.nodes.path(node)?;
-                let mut entries = vec![(".".to_owned(), 1, 4), ("..".to_owned(), 1, 4)];
+                let mut entries = vec![(b".".to_vec(), 1, 4), (b"..".to_vec(), 1, 4)];
                 for entry in io(fs::read_dir(&path))? {
                     let entry = io(entry)?;
-                    let name = entry.file_name().into_string().map_err(|_| EINVAL)?;
                     use std::os::unix::fs::DirEntryExt;
-                    entries.push((name, entry.ino(), kind_of(&entry)));
+                    entries.push((entry.file_name().into_vec(), entry.ino(), kind_of(&entry)));
                 }
                 let file = io(File::open(&path))?;
                 reply.opened(self.nodes.keep(Open { file, entries, is_direct: false })?);
@@ -185,6 +197,34 @@ impl Server {
             38 => self.nodes.clear(),
             8 => return Err(EPERM),
             _ => return Err(ENOSYS),
+        }
+        Ok(reply)
+    }
+
+    /// Extended attributes: setting one, reading one, listing them, taking one away.
+    fn attribute(&self, opcode: u32, path: &str, body: &mut Fields<'_>) -> Answer {
+        let mut reply = Reply::new();
+        match opcode {
+            21 => {
+                let (size, flags) = (body.u32()?, body.u32()?);
+                let name = body.name()?;
+                sys::set_attribute(path, name, body.take(size as usize)?, flags)?;
+            }
+            24 => sys::remove_attribute(path, body.name()?)?,
+            _ => {
+                let (room, _) = (body.u32()?.min(ATTRIBUTE_BYTES_MAX), body.u32()?);
+                let mut value = vec![0; room as usize];
+                let length = match opcode {
+                    22 => sys::attribute(path, body.name()?, &mut value)?,
+                    _ => sys::attributes(path, &mut value)?,
+                };
+                match room {
+                    // `struct fuse_getxattr_out`: how much room it takes.
+                    0 => reply.u32(length as u32).u32(0),
+                    _ => reply.bytes(value.get(..length).ok_or(EINVAL)?),
+                };
+                sys::wipe(&mut value);
+            }
         }
         Ok(reply)
     }
@@ -279,7 +319,7 @@ impl Server {
                 break;
             }
             reply.u64(*inode).u64(index as u64 + 1).u32(name.len() as u32).u32(*kind);
-            reply.bytes(name.as_bytes()).bytes(&[0; 8][..length - 24 - name.len()]);
+            reply.bytes(name).bytes(&[0; 8][..length - 24 - name.len()]);
         }
         Ok(reply)
     }
@@ -316,8 +356,18 @@ fn open(path: &str, flags: i32, mode: u32) -> Result<Open, i32> {
     Ok(Open { file: io(options.open(path))?, entries: Vec::new(), is_direct: flags & O_DIRECT != 0 })
 }
 
+/// `DT_*` of `dirent.h`, as the folder has it: the file itself is not looked at, where the folder says what it is.
 fn kind_of(entry: &fs::DirEntry) -> u32 {
-    entry.metadata().map_or(0, |about| about.mode() >> 12 & 15)
+    entry.file_type().map_or(0, |kind| match () {
+        () if kind.is_dir() => 4,
+        () if kind.is_file() => 8,
+        () if kind.is_symlink() => 10,
+        () if kind.is_fifo() => 1,
+        () if kind.is_char_device() => 2,
+        () if kind.is_block_device() => 6,
+        () if kind.is_socket() => 12,
+        () => 0,
+    })
 }
 
 /// Memory as direct I/O wants it, wiped at the end.

@@ -74,6 +74,11 @@ unsafe extern "C" {
     fn ioctl(fd: i32, request: u64, ...) -> i32;
     #[link_name = "mincore"]
     fn c_mincore(at: *mut u8, length: usize, to: *mut u8) -> i32;
+    fn syncfs(fd: i32) -> i32;
+    fn setxattr(path: *const i8, name: *const i8, value: *const u8, length: usize, flags: i32) -> i32;
+    fn getxattr(path: *const i8, name: *const i8, to: *mut u8, length: usize) -> isize;
+    fn listxattr(path: *const i8, to: *mut u8, length: usize) -> isize;
+    fn removexattr(path: *const i8, name: *const i8) -> i32;
 }
 
 fn text(text: &str) -> Result<CString, i32> {
@@ -135,6 +140,47 @@ pub fn unmount(target: &str) -> Result<(), i32> {
 pub fn sync_all() {
     // SAFETY: takes nothing.
     unsafe { sync() }
+}
+
+/// Has one file system write everything, and say whether it could.
+pub fn sync_file_system(root: &str) -> Result<(), i32> {
+    let root = std::fs::File::open(root).map_err(|error| errno(&error))?;
+    // SAFETY: takes an open descriptor.
+    done(unsafe { syncfs(std::os::fd::AsRawFd::as_raw_fd(&root)) })
+}
+
+/// Sets an extended attribute.
+pub fn set_attribute(path: &str, name: &str, value: &[u8], flags: u32) -> Result<(), i32> {
+    let (path, name) = (text(path)?, text(name)?);
+    // SAFETY: two strings with their zero byte and a value of that length, which live across the call.
+    done(unsafe {
+        setxattr(path.as_ptr().cast(), name.as_ptr().cast(), value.as_ptr(), value.len(), flags as i32)
+    })
+}
+
+/// What an extended attribute holds, or how long it is if there is room for nothing.
+pub fn attribute(path: &str, name: &str, to: &mut [u8]) -> Result<usize, i32> {
+    let (path, name) = (text(path)?, text(name)?);
+    // SAFETY: two strings with their zero byte, and a buffer of that length.
+    let length = unsafe {
+        getxattr(path.as_ptr().cast(), name.as_ptr().cast(), to.as_mut_ptr(), to.len())
+    };
+    usize::try_from(length).map_err(|_| last())
+}
+
+/// The names of extended attributes, each with a zero behind it, or how long they are if there is room for nothing.
+pub fn attributes(path: &str, to: &mut [u8]) -> Result<usize, i32> {
+    let path = text(path)?;
+    // SAFETY: a string with its zero byte, and a buffer of that length.
+    let length = unsafe { listxattr(path.as_ptr().cast(), to.as_mut_ptr(), to.len()) };
+    usize::try_from(length).map_err(|_| last())
+}
+
+/// Takes an extended attribute away.
+pub fn remove_attribute(path: &str, name: &str) -> Result<(), i32> {
+    let (path, name) = (text(path)?, text(name)?);
+    // SAFETY: two strings with their zero byte.
+    done(unsafe { removexattr(path.as_ptr().cast(), name.as_ptr().cast()) })
 }
 
 /// Ends the machine at once, without writing anything.

@@ -96,6 +96,17 @@ impl Guest {
         self.command("sync").map(drop)
     }
 
+    /// Has the file system on its disk write all that is dirty. Fails with the error that its kernel gives for it.
+    pub fn sync_file_system(&self) -> Result<()> {
+        self.command("syncfs").map(drop)
+    }
+
+    /// Serves extended attributes too in folders that show its file system from now on. Each write to a file then takes two messages: the
+    /// kernel of this machine asks for an attribute first.
+    pub fn serve_attributes(&self) -> Result<()> {
+        self.command("attributes").map(drop)
+    }
+
     /// Shows its file system in a folder of this machine.
     pub fn show(&self, point: &Path) -> Result<GuestFolder> {
         GuestFolder::mount(&self.link, point)

@@ -78,6 +78,11 @@ impl Kernel {
         Ok(Self { image, modules, file_system })
     }
 
+    /// Its release, if the name of the image has it.
+    pub(crate) fn release(&self) -> Option<&str> {
+        release(&self.image)
+    }
+
     /// Opens the image.
     pub(crate) fn open_image(&self) -> Result<File> {
         File::open(&self.image).doing(|| format!("opening {}, the kernel of a guest", self.image.display()))

@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_inject::SharedMemory;
 use rotproof_machine::process::ProcessIdentity;
-use rotproof_machine::{Cancel, Program};
+use rotproof_machine::{Cancel, Program, start_thread};
 
 use crate::agent;
 use crate::console::end_in_console;
@@ -60,6 +60,23 @@ pub enum GuestKind {
     },
     /// QEMU without help of the processor, and a kernel for real machines.
     Qemu(Kernel),
+}
+
+impl GuestKind {
+    /// Its kernel with its release and what carries it, such as `Linux 6.1.0 in User Mode Linux`. Fails with
+    /// [`ErrorKind::Missing`] if it is not to be had.
+    pub fn kernel(&self) -> Result<String> {
+        let unknown = || "of unknown release".to_owned();
+        Ok(match self {
+            Self::Uml { .. } => {
+                let program = Program::find("linux.uml", "user-mode-linux")?;
+                format!("Linux {} in User Mode Linux", program.version("--version").unwrap_or_else(unknown))
+            }
+            Self::Qemu(kernel) => {
+                format!("Linux {} in QEMU", kernel.release().map_or_else(unknown, str::to_owned))
+            }
+        })
+    }
 }
 
 /// How a guest reaches its disk.
@@ -173,19 +190,19 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<(Guest, Option<Monitor>)> {
     // SAFETY: between fork and exec only system calls that are allowed there, on plain numbers.
     unsafe {
         command.pre_exec(move || {
-            // When the thread that starts it ends, however it does, so does the guest.
+            // When the thread that starts it ends, so does the guest: that is, with this process, however it ends.
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
-                return Err(std::io::Error::last_os_error());
+                return Err(io::Error::last_os_error());
             }
             for &fd in &inherited {
                 if libc::fcntl(fd, libc::F_SETFD, 0) < 0 {
-                    return Err(std::io::Error::last_os_error());
+                    return Err(io::Error::last_os_error());
                 }
             }
             Ok(())
         });
     }
-    let child = command.spawn().doing(|| "starting a guest".into())?;
+    let child = spawned_for_good(command).doing(|| "starting a guest".into())?;
     drop(launch.inherited);
     let mut child = Starting(Some(child));
     let link = Link::new(launch.line, launch.window_bytes, ANSWER_MAX)?;
@@ -219,6 +236,32 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<(Guest, Option<Monitor>)> {
     Ok((guest, monitor))
 }
 
+/// Starts a program on a thread that lives as long as this process. The kernel of this machine ends a guest with the thread that has
+/// started it, and whoever wants a guest may be a thread of one cell or one state.
+fn spawned_for_good(command: Command) -> io::Result<Child> {
+    type Job = (Command, mpsc::Sender<io::Result<Child>>);
+    static PARENT: Mutex<Option<mpsc::Sender<Job>>> = Mutex::new(None);
+    let (answer, answered) = mpsc::channel();
+    let mut parent = PARENT.lock();
+    if parent.is_none() {
+        let (sender, jobs) = mpsc::channel::<Job>();
+        start_thread("guest-parent", move || {
+            for (mut command, answer) in jobs {
+                // Whoever asked waits for it.
+                let _ = answer.send(command.spawn());
+            }
+        })
+        .map_err(io::Error::other)?;
+        *parent = Some(sender);
+    }
+    let is_sent = parent.as_ref().is_some_and(|parent| parent.send((command, answer)).is_ok());
+    drop(parent);
+    match answered.recv() {
+        Ok(started) if is_sent => started,
+        _ => Err(io::Error::other("the thread that starts guests is gone")),
+    }
+}
+
 /// Has a guest, whose memory is there, go on with these devices, until its agent answers. It learns what time it is, and gets
 /// randomness of its own: all guests from one snapshot would draw the same otherwise.
 fn restored(monitor: UnixStream, devices: &File, link: &Link) -> Result<Monitor> {
@@ -234,7 +277,7 @@ fn restored(monitor: UnixStream, devices: &File, link: &Link) -> Result<Monitor>
     monitor.command("cont")?;
     let mut seed = [0; 32];
     File::open("/dev/urandom")
-        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut seed))
+        .and_then(|mut file| io::Read::read_exact(&mut file, &mut seed))
         .doing(|| "reading randomness for a guest".into())?;
     let seed: String = seed.iter().map(|byte| format!("{byte:02x}")).collect();
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -341,7 +384,7 @@ pub(crate) fn archive_file(scratch: &Path, archive: &[u8]) -> Result<File> {
     let fd =
         unsafe { libc::open(directory.as_ptr(), libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC, 0o644) };
     if fd < 0 {
-        return Err(std::io::Error::last_os_error()).doing(doing);
+        return Err(io::Error::last_os_error()).doing(doing);
     }
     // SAFETY: just opened, owned by nobody else.
     let mut file = unsafe { File::from_raw_fd(fd) };
@@ -396,7 +439,7 @@ mod tests {
                     std::ptr::null(),
                 )
             };
-            assert_eq!(mounted, 0, "as root: {}", std::io::Error::last_os_error());
+            assert_eq!(mounted, 0, "as root: {}", io::Error::last_os_error());
             Self(place)
         }
     }

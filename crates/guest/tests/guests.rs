@@ -8,7 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rotproof_block::ContentHash;
 use rotproof_guest::{
-    CameUp, End, Guest, GuestDisk, GuestFolder, GuestKind, GuestOptions, Kernel, MEMORY_DEFAULT,
+    Answer, CameUp, End, Guest, GuestDisk, GuestFolder, GuestKind, GuestOptions, Kernel, MEMORY_DEFAULT,
+    Question, sum_of,
 };
 use rotproof_inject::{Memory, Needles, PageKind, apply};
 use rotproof_machine::Cancel;
@@ -139,12 +140,73 @@ fn files_are_used(carrier: &GuestKind) {
     std::io::Write::write_all(&mut &file, b" and more").expect("appended");
     file.set_len(7).expect("cut");
     file.sync_all().expect("synced");
+    drop(file);
     assert_eq!(fs::read(path("two")).expect("there"), b"text an");
     let large: Vec<u8> = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();
     fs::write(path("large"), &large).expect("written");
     assert!(fs::read(path("large")).expect("there") == large);
     assert_eq!(rig.guest.end(), None);
     assert!(rig.guest.mount_options().expect("asked").expect("mounted").starts_with("rw"));
+    all_at_once(&rig);
+    attributes_are_served_if_asked_for(rig);
+}
+
+/// What one message says of many files is what they are.
+fn all_at_once(rig: &Rig) {
+    let of = str::to_owned;
+    let mut sums = vec![Ok(sum_of(&fs::read(rig.place.join("large")).expect("there")[..4096]))];
+    fs::write(rig.place.join("small"), [9; 5000]).expect("written");
+    let questions = [
+        Question::Names(String::new()),
+        Question::Folder(of("two")),
+        Question::Folder(of("lost+found")),
+        Question::Link(of("four")),
+        Question::Link(of("two")),
+        Question::Content(of("small")),
+        Question::Content(of("large")),
+        Question::Content(of("nobody")),
+        Question::Attribute(of("two")),
+    ];
+    let answers = rig.guest.look("user.some", &questions).expect("answered");
+    let names = ["four", "large", "lost+found", "small", "three", "two"].map(of);
+    let errno = |answer: &std::io::Result<Answer>| answer.as_ref().expect_err("none").raw_os_error();
+    assert_eq!(answers[0].as_ref().expect("listed"), &Answer::Names(names.into_iter().collect()));
+    assert_eq!(answers[1].as_ref().expect("there"), &Answer::Folder(false));
+    assert_eq!(answers[2].as_ref().expect("there"), &Answer::Folder(true));
+    assert_eq!(answers[3].as_ref().expect("there"), &Answer::Link(of("two")));
+    assert_eq!(errno(&answers[4]), Some(libc::EINVAL));
+    let small = Answer::Content(5000, vec![Ok(sum_of(&[9; 4096])), Ok(sum_of(&[9; 904]))]);
+    assert_eq!(answers[5].as_ref().expect("there"), &small);
+    let Ok(Answer::Content(1_000_000, blocks)) = &answers[6] else { panic!("{:?}", answers[6]) };
+    sums.extend_from_slice(&blocks[1..]);
+    assert!(blocks.len() == 245 && *blocks == sums);
+    assert_eq!((errno(&answers[7]), errno(&answers[8])), (Some(libc::ENOENT), Some(libc::ENODATA)));
+    rig.guest.sync_file_system().expect("written");
+    rig.guest.look("user.some", &[Question::Content(of("two"))]).expect("answered");
+}
+
+/// Without being asked to, a folder has none, which the kernel then knows.
+fn attributes_are_served_if_asked_for(mut rig: Rig) {
+    let path = rig.place.join("two");
+    let set = |value: &str| {
+        let path = std::ffi::CString::new(path.to_str().expect("UTF-8")).expect("no zero");
+        let name = c"user.some".as_ptr();
+        // SAFETY: both texts end with zero, and live across the call with the value, which is as long as told.
+        unsafe { libc::setxattr(path.as_ptr(), name, value.as_ptr().cast(), value.len(), 0) }
+    };
+    assert_eq!(set("worth"), -1);
+    rig.guest.serve_attributes().expect("told");
+    rig.remount("ext4");
+    assert_eq!(set("worth"), 0);
+    let asked = [Question::Attribute("two".to_owned())];
+    let found = rig.guest.look("user.some", &asked).expect("answered");
+    assert_eq!(found[0].as_ref().expect("there"), &Answer::Attribute(5, sum_of(b"worth")));
+    let listed = Command::new("python3")
+        .args(["-c", "import os, sys; p = sys.argv[1]; print(os.listxattr(p), os.getxattr(p, 'user.some')); os.removexattr(p, 'user.some'); print(os.listxattr(p))"])
+        .arg(&path)
+        .output()
+        .expect("python3");
+    assert_eq!(String::from_utf8_lossy(&listed.stdout), "['user.some'] b'worth'\n[]\n");
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::database::{self, DatabaseCells};
 use crate::effect::Effect;
 use crate::file_system::FileSystemCells;
 use crate::operation::Operation;
-use crate::system::System;
+use crate::system::{System, machine};
 use crate::worker::too_many;
 
 /// What to do.
@@ -96,6 +96,11 @@ pub fn react(
         kernel: match options.system {
             System::Database(kind) => database::version(kind)?,
             System::Kernel(_) | System::Zfs => kernel()?,
+            System::Guest(kind, file_system) => {
+                let machine = machine(kind, file_system);
+                machine.check_requirements()?;
+                machine.guest_kind()?.kernel()?
+            }
         },
         device_bytes: options.system.device_bytes(),
     };
@@ -105,7 +110,7 @@ pub fn react(
     let operations: Vec<Operation> = options.system.operations().into_iter().filter(wanted).collect();
     let all: Box<dyn Cells> = match options.system {
         System::Database(kind) => Box::new(DatabaseCells::new(run, kind, &operations, options.seed, cancel)?),
-        System::Kernel(_) | System::Zfs => {
+        System::Kernel(_) | System::Guest(..) | System::Zfs => {
             Box::new(FileSystemCells::new(run, options.system, &operations, options.seed, cancel)?)
         }
     };

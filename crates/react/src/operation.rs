@@ -68,6 +68,8 @@ pub enum Operation {
 pub(crate) const PLAIN: &str = "plain";
 /// A file in many pieces.
 pub(crate) const PIECES: &str = "pieces";
+/// The files that [`Operation::Read`] reads.
+pub(crate) const READ: [&str; 2] = [PLAIN, PIECES];
 /// A file that is fsynced.
 pub(crate) const SYNCED: &str = "synced";
 const SMALL: &str = "small";

@@ -3,23 +3,18 @@
 //! A cell needs no more than this, so a guest whose disk is the cell's device can stand in for the host.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use rotproof_block::error::IoContext;
 use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_crash_fs::Scene;
 use rotproof_machine::mounts::mounts;
 use rotproof_machine::registry::Run;
 use rotproof_subject::FileSystem;
 
-use crate::operation::{MANY, Operation, PIECES, PLAIN, SYNCED};
+use crate::files::Here;
+use crate::operation::{MANY, Operation, READ, SYNCED};
+use crate::tools;
 use crate::tree::{Change, Look, Tree, sync, worst};
-
-/// How long a checker may take.
-const CHECKER_MAX: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(2);
 
 /// What an operation has answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,31 +86,7 @@ impl HostStage {
 
 impl Stage for HostStage {
     fn make(&mut self) -> Result<()> {
-        let (program, options): (_, &[&str]) = match self.kind {
-            // Groups as small as can be, so that there are several, with copies of what each has.
-            FileSystem::Ext4 => (
-                "mkfs.ext4",
-                &[
-                    "-q",
-                    "-F",
-                    "-b",
-                    "4096",
-                    "-g",
-                    "4096",
-                    "-E",
-                    "lazy_itable_init=0,lazy_journal_init=0,nodiscard",
-                ],
-            ),
-            FileSystem::Xfs => ("mkfs.xfs", &["-q", "-f", "-K", "-m", "rmapbt=1,reflink=1,finobt=1"]),
-            FileSystem::Btrfs => ("mkfs.btrfs", &["-q", "-f", "-K", "-m", "dup", "-d", "single"]),
-            FileSystem::Jfs | FileSystem::F2fs => return Err(unread(self.kind)),
-        };
-        let arguments: Vec<&str> = options.to_vec();
-        let (code, said) = run_program(program, &arguments, self.scene.device())?;
-        match code {
-            Some(0) => Ok(()),
-            _ => Err(Error::new(ErrorKind::Missing, format!("no {} could be made: {said}", self.kind))),
-        }
+        tools::make(self.kind, self.scene.device())
     }
 
     fn helper(&self) -> Helper {
@@ -136,12 +107,7 @@ impl Stage for HostStage {
     }
 
     fn mount(&mut self) -> Result<Look> {
-        let options = match self.kind {
-            // All cells have the identifier of one file system.
-            FileSystem::Xfs => vec!["nouuid".to_owned()],
-            FileSystem::Ext4 | FileSystem::Btrfs | FileSystem::Jfs | FileSystem::F2fs => Vec::new(),
-        };
-        match self.scene.mount(&options) {
+        match self.scene.mount(&mount_options(self.kind)) {
             Ok(()) => Ok(Look::Right),
             Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Missing) => Err(error),
             Err(error) => {
@@ -179,36 +145,17 @@ impl Stage for HostStage {
     }
 
     fn look(&mut self, tree: &Tree) -> Look {
-        tree.look(self.root())
+        tree.look(&Here(self.root()))
     }
 
     fn check(&mut self) -> Result<Answer> {
-        let (program, options): (_, &[&str]) = match self.kind {
-            FileSystem::Ext4 => ("e2fsck", &["-f", "-y"]),
-            FileSystem::Xfs => ("xfs_repair", &[]),
-            FileSystem::Btrfs => ("btrfs", &["check", "--readonly"]),
-            FileSystem::Jfs | FileSystem::F2fs => return Err(unread(self.kind)),
-        };
-        let (code, said) = run_program(program, options, self.scene.device())?;
-        let is_done = match self.kind {
-            // 1: errors were corrected; 2: the same, and the machine should be rebooted (e2fsck(8)).
-            FileSystem::Ext4 => matches!(code, Some(0..=2)),
-            _ => code == Some(0),
-        };
-        let look = match code {
-            _ if is_done => Look::Right,
-            Some(code) => Look::Failed(format!("{program}: exit code {code}")),
-            None => Look::Failed(format!("{program}: it crashed")),
-        };
-        Ok(Answer { look, said })
+        tools::check(self.kind, self.scene.device())
     }
 
     fn is_read_only(&mut self) -> Result<bool> {
         let mounts = mounts()?;
         let mount = mounts.iter().rfind(|mount| mount.path == self.scene.mountpoint());
-        Ok(mount.is_some_and(|mount| {
-            mount.options.split(',').any(|option| option == "ro" || option == "shutdown")
-        }))
+        Ok(mount.is_some_and(|mount| is_read_only(&mount.options)))
     }
 
     fn words(&mut self) -> Vec<String> {
@@ -216,21 +163,27 @@ impl Stage for HostStage {
     }
 }
 
-/// Nobody here knows what the blocks of such a file system are.
-fn unread(kind: FileSystem) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        format!("the kinds of {kind}'s blocks are not read, so there are no cells of it"),
-    )
+/// With which a file system is mounted.
+pub(crate) fn mount_options(kind: FileSystem) -> Vec<String> {
+    match kind {
+        // All cells have the identifier of one file system.
+        FileSystem::Xfs => vec!["nouuid".to_owned()],
+        FileSystem::Ext4 | FileSystem::Btrfs | FileSystem::Jfs | FileSystem::F2fs => Vec::new(),
+    }
+}
+
+/// Whether the options with which the kernel lists it say that it is written no more.
+pub(crate) fn is_read_only(options: &str) -> bool {
+    options.split(',').any(|option| option == "ro" || option == "shutdown")
 }
 
 /// See [`Stage::perform`], of a file system at `root`.
 pub(crate) fn perform_in(root: &Path, operation: Operation, tree: &Tree) -> Result<Answer> {
     Ok(match operation {
         Operation::Statfs => statfs(root),
-        Operation::Readdir => tree.look_at_folder(root, MANY, false).into(),
+        Operation::Readdir => tree.look_at_folder(&Here(root), MANY, false).into(),
         Operation::Lookup => worst(Operation::looked_up().iter().map(|path| tree.look_up(root, path))).into(),
-        Operation::Read => worst([PLAIN, PIECES].map(|path| tree.look_at(root, path))).into(),
+        Operation::Read => worst(READ.map(|path| tree.look_at(&Here(root), path))).into(),
         Operation::Fsync => match std::fs::File::open(root.join(SYNCED)).and_then(|file| file.sync_all()) {
             Ok(()) => Look::Right.into(),
             Err(error) => Look::Failed(format!("fsync: {error}")).into(),
@@ -249,52 +202,6 @@ fn give_up_retrying(device: &Path) -> bool {
     let Ok(errors) = std::fs::read_dir(folder) else { return false };
     let told = errors.flatten().map(|error| std::fs::write(error.path().join("max_retries"), "0").is_ok());
     told.fold(false, |any, told| any | told)
-}
-
-/// Exit code (`None` if a signal ended it) and what it said.
-fn run_program(program: &str, options: &[&str], device: &Path) -> Result<(Option<i32>, String)> {
-    let doing = || format!("running {program}");
-    // In a file, so that a long answer cannot block it.
-    let mut told = tempfile()?;
-    let output = told.try_clone().doing(doing)?;
-    let mut child = Command::new(program)
-        .args(options)
-        .arg(device)
-        .env("LC_ALL", "C")
-        .env("BLKID_FILE", "/dev/null")
-        .stdin(Stdio::null())
-        .stdout(output.try_clone().doing(doing)?)
-        .stderr(output)
-        .spawn()
-        .doing(doing)?;
-    let deadline = Instant::now() + CHECKER_MAX;
-    let status = loop {
-        match child.try_wait().doing(doing)? {
-            Some(status) => break status,
-            None if Instant::now() >= deadline => {
-                child.kill().doing(doing)?;
-                child.wait().doing(doing)?;
-                return Err(Error::new(ErrorKind::TimedOut, format!("{program} did not end")));
-            }
-            None => std::thread::sleep(POLL),
-        }
-    };
-    use std::io::{Read, Seek};
-    let mut bytes = Vec::new();
-    told.rewind().and_then(|()| told.read_to_end(&mut bytes)).doing(doing)?;
-    Ok((status.code(), String::from_utf8_lossy(&bytes).into_owned()))
-}
-
-/// A file in memory without a name.
-pub(crate) fn tempfile() -> Result<std::fs::File> {
-    use std::os::fd::FromRawFd;
-    // SAFETY: the name ends with zero and lives across the call.
-    let descriptor = unsafe { libc::memfd_create(c"rotproof-react".as_ptr(), libc::MFD_CLOEXEC) };
-    if descriptor < 0 {
-        return Err(std::io::Error::last_os_error()).doing(|| "making a file in memory".into());
-    }
-    // SAFETY: a new descriptor that nobody else has.
-    Ok(unsafe { std::fs::File::from_raw_fd(descriptor) })
 }
 
 fn statfs(root: &Path) -> Answer {

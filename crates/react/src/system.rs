@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rotproof_subject::FileSystem;
+use rotproof_subject::{FileSystem, FileSystemSpec, MachineKind, MachineSpec};
 
 use crate::operation::Operation;
 
@@ -11,6 +11,8 @@ use crate::operation::Operation;
 pub enum System {
     /// One of the kernel of this machine.
     Kernel(FileSystem),
+    /// One of the kernel of a guest.
+    Guest(MachineKind, FileSystem),
     /// ZFS, by the program zfs-fuse.
     Zfs,
     /// A database.
@@ -42,7 +44,7 @@ impl System {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Kernel(kind) => kind.name(),
+            Self::Kernel(kind) | Self::Guest(_, kind) => kind.name(),
             Self::Zfs => "zfs",
             Self::Database(Database::Sqlite) => "sqlite",
             Self::Database(Database::SqliteWal) => "sqlite-wal",
@@ -56,7 +58,7 @@ impl System {
     /// with a kernel, about which whoever syncs this machine waits as long for one that hangs; and 7 with zfs-fuse.
     pub(crate) fn cell_max(self) -> Duration {
         match self {
-            Self::Kernel(_) => Duration::from_secs(25),
+            Self::Kernel(_) | Self::Guest(..) => Duration::from_secs(25),
             // Each script of a database has a time of its own.
             Self::Zfs | Self::Database(_) => Duration::from_secs(14),
         }
@@ -65,7 +67,7 @@ impl System {
     /// What is done to it, in the order of the table.
     pub fn operations(self) -> Vec<Operation> {
         match self {
-            Self::Kernel(_) | Self::Zfs => Operation::FILE_SYSTEM.to_vec(),
+            Self::Kernel(_) | Self::Guest(..) | Self::Zfs => Operation::FILE_SYSTEM.to_vec(),
             Self::Database(Database::Lmdb) => Operation::LMDB.to_vec(),
             Self::Database(kind) => {
                 let all = Operation::DATABASE.into_iter();
@@ -78,11 +80,19 @@ impl System {
     /// The size of the device: as small as the file system can be, with several groups; 0 where there is none.
     pub(crate) fn device_bytes(self) -> u64 {
         match self {
-            Self::Kernel(FileSystem::Ext4) | Self::Zfs => 64 << 20,
-            Self::Kernel(FileSystem::Xfs) => 320 << 20,
-            Self::Kernel(FileSystem::Btrfs) => 160 << 20,
-            Self::Kernel(kind) => kind.device_size_min().0,
+            Self::Zfs => 64 << 20,
+            Self::Kernel(kind) | Self::Guest(_, kind) => match kind {
+                FileSystem::Ext4 => 64 << 20,
+                FileSystem::Xfs => 320 << 20,
+                FileSystem::Btrfs => 160 << 20,
+                FileSystem::Jfs | FileSystem::F2fs => kind.device_size_min().0,
+            },
             Self::Database(_) => 0,
         }
     }
+}
+
+/// A machine of this kind with a file system, and nothing else said.
+pub(crate) fn machine(kind: MachineKind, file_system: FileSystem) -> MachineSpec {
+    MachineSpec { kind, ..MachineSpec::new(FileSystemSpec::new(file_system)) }
 }

@@ -1,18 +1,17 @@
 //! The files of a cell: what they must hold, made and looked at through the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rotproof_block::hash::mix;
+use rotproof_guest::{Question, sum_of};
 
-const BLOCK: usize = 4096;
-const ATTRIBUTE: &std::ffi::CStr = c"user.rotproof";
+use crate::files::{ATTRIBUTE, BLOCK, Files, Here, c_path};
+
 /// More than an inode of any of the file systems can hold.
 const ATTRIBUTE_BYTES: usize = 1500;
 
@@ -145,25 +144,41 @@ impl Tree {
     }
 
     /// Looks at everything.
-    pub(crate) fn look(&self, root: &Path) -> Look {
-        let folders =
-            self.nodes.iter().filter(|(_, node)| **node == Node::Folder).map(|(path, _)| path.as_str());
-        let found = folders
-            .map(|folder| self.look_at_folder(root, folder, true))
-            .chain(self.nodes.keys().map(|path| self.look_at(root, path)));
+    pub(crate) fn look(&self, files: &impl Files) -> Look {
+        let found = self
+            .folders()
+            .map(|folder| self.look_at_folder(files, folder, true))
+            .chain(self.nodes.keys().map(|path| self.look_at(files, path)));
         worst(found)
     }
 
+    /// All that [`Tree::look`] asks.
+    pub(crate) fn questions(&self) -> Vec<Question> {
+        let names = self.folders().map(|folder| Question::Names(folder.to_owned()));
+        names.chain(self.nodes.keys().flat_map(|path| self.questions_about(path))).collect()
+    }
+
+    /// All that [`Tree::look_at`] asks.
+    pub(crate) fn questions_about(&self, path: &str) -> Vec<Question> {
+        let of = || path.to_owned();
+        match self.nodes.get(path) {
+            None => Vec::new(),
+            Some(Node::Folder) => vec![Question::Folder(of())],
+            Some(Node::Link(_)) => vec![Question::Link(of())],
+            Some(Node::File { has_attribute: false, .. }) => vec![Question::Content(of())],
+            Some(Node::File { .. }) => vec![Question::Content(of()), Question::Attribute(of())],
+        }
+    }
+
+    fn folders(&self) -> impl Iterator<Item = &str> {
+        self.nodes.iter().filter(|(_, node)| **node == Node::Folder).map(|(path, _)| path.as_str())
+    }
+
     /// Looks at the names in a folder. With `may_have_more` further names are none of our business.
-    pub(crate) fn look_at_folder(&self, root: &Path, folder: &str, may_have_more: bool) -> Look {
+    pub(crate) fn look_at_folder(&self, files: &impl Files, folder: &str, may_have_more: bool) -> Look {
         let prefix = format!("{folder}/");
         let wanted: BTreeSet<&str> = names_below(&prefix, &self.nodes);
-        let listed = fs::read_dir(root.join(folder)).and_then(|entries| {
-            entries
-                .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
-                .collect::<io::Result<BTreeSet<String>>>()
-        });
-        match listed {
+        match files.names(folder) {
             Err(error) => Look::of(folder, &error),
             Ok(listed) => {
                 let missing = wanted.iter().find(|name| !listed.contains(**name));
@@ -180,14 +195,13 @@ impl Tree {
     }
 
     /// Looks at one thing: content, attribute, where it points.
-    pub(crate) fn look_at(&self, root: &Path, path: &str) -> Look {
-        let real = root.join(path);
+    pub(crate) fn look_at(&self, files: &impl Files, path: &str) -> Look {
         let Some(node) = self.nodes.get(path) else { return Look::Right };
         let looked = match node {
-            Node::Folder => fs::metadata(&real).map(|about| about.is_dir()),
-            Node::Link(target) => fs::read_link(&real).map(|found| found.as_os_str() == target.as_str()),
-            Node::File { blocks, has_attribute } => is_content(&real, blocks)
-                .and_then(|is_right| Ok(is_right && (!has_attribute || is_attribute(&real)?))),
+            Node::Folder => files.is_folder(path),
+            Node::Link(target) => files.link(path).map(|found| found == *target),
+            Node::File { blocks, has_attribute } => is_content(files, path, blocks)
+                .and_then(|is_right| Ok(is_right && (!has_attribute || is_attribute(files, path)?))),
         };
         match looked {
             Ok(true) => Look::Right,
@@ -196,16 +210,19 @@ impl Tree {
         }
     }
 
-    /// Looks at one thing without its content: what it is, how large, where it points, its attribute.
+    /// Looks at one thing of a file system that is mounted here without its content: what it is, how large, where it points, its
+    /// attribute.
     pub(crate) fn look_up(&self, root: &Path, path: &str) -> Look {
-        let real = root.join(path);
+        let files = Here(root);
         let looked = match self.nodes.get(path) {
-            Some(Node::File { blocks, has_attribute }) => fs::symlink_metadata(&real).and_then(|about| {
-                Ok(about.is_file()
-                    && about.len() == size_of(blocks)
-                    && (!has_attribute || is_attribute(&real)?))
-            }),
-            _ => return self.look_at(root, path),
+            Some(Node::File { blocks, has_attribute }) => {
+                fs::symlink_metadata(root.join(path)).and_then(|about| {
+                    Ok(about.is_file()
+                        && about.len() == size_of(blocks)
+                        && (!has_attribute || is_attribute(&files, path)?))
+                })
+            }
+            _ => return self.look_at(&files, path),
         };
         match looked {
             Ok(true) => Look::Right,
@@ -247,35 +264,33 @@ fn size_of(blocks: &BTreeMap<u64, u64>) -> u64 {
     blocks.keys().next_back().map_or(0, |last| (last + 1) * BLOCK as u64)
 }
 
-fn is_content(path: &Path, blocks: &BTreeMap<u64, u64>) -> io::Result<bool> {
-    let file = File::open(path)?;
-    if file.metadata()?.len() != size_of(blocks) {
+/// A block that could not be read does not hide another that is wrong.
+fn is_content(files: &impl Files, path: &str, blocks: &BTreeMap<u64, u64>) -> io::Result<bool> {
+    let length = size_of(blocks);
+    let found = files.content(path, length)?;
+    if found.length != length {
         return Ok(false);
     }
-    // Block by block, so that one that cannot be read does not hide another that is wrong.
-    let (mut failed, mut failures, mut is_right) = (None, 0, true);
-    let mut bytes = vec![0; BLOCK];
-    for block in 0..size_of(blocks) / BLOCK as u64 {
-        let wanted = blocks.get(&block).map_or_else(|| vec![0; BLOCK], |&number| content(number, block));
-        match file.read_exact_at(&mut bytes, block * BLOCK as u64) {
-            Ok(()) => is_right &= bytes == wanted,
-            Err(error) => {
-                failed = Some(error);
-                failures += 1;
-                if failures == FAILURES_MAX {
-                    break;
-                }
+    let (mut failed, mut is_right) = (None, true);
+    for (block, sum) in (0..).zip(&found.blocks) {
+        match sum {
+            Ok(sum) => {
+                is_right &= *sum
+                    == blocks.get(&block).map_or_else(sum_of_zeros, |&number| sum_of(&content(number, block)))
             }
+            Err(errno) => failed = Some(*errno),
         }
     }
     match failed {
-        Some(error) if is_right => Err(error),
-        _ => Ok(is_right),
+        Some(errno) if is_right => Err(io::Error::from_raw_os_error(errno)),
+        // Fewer blocks come only behind errors.
+        None => Ok(is_right && found.blocks.len() as u64 == length / BLOCK as u64),
+        Some(_) => Ok(false),
     }
 }
 
-fn c_path(path: &Path) -> io::Result<CString> {
-    CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)
+fn sum_of_zeros() -> u64 {
+    sum_of(&[0; BLOCK])
 }
 
 fn set_attribute(path: &Path) -> io::Result<()> {
@@ -286,17 +301,9 @@ fn set_attribute(path: &Path) -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-fn is_attribute(path: &Path) -> io::Result<bool> {
-    let (path, mut value) = (c_path(path)?, [0_u8; ATTRIBUTE_BYTES + 1]);
-    // SAFETY: as above; the kernel writes no more than there is room for.
-    let length =
-        unsafe { libc::getxattr(path.as_ptr(), ATTRIBUTE.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
-    match usize::try_from(length) {
-        Ok(length) => Ok(length == ATTRIBUTE_BYTES && value[..length].iter().all(|&byte| byte == b'v')),
-        // It is said not to be there.
-        Err(_) if io::Error::last_os_error().raw_os_error() == Some(libc::ENODATA) => Ok(false),
-        Err(_) => Err(io::Error::last_os_error()),
-    }
+fn is_attribute(files: &impl Files, path: &str) -> io::Result<bool> {
+    let wanted = (ATTRIBUTE_BYTES as u64, sum_of(&[b'v'; ATTRIBUTE_BYTES]));
+    Ok(files.attribute(path)? == Some(wanted))
 }
 
 /// Has the file system write everything, and say whether it could.
@@ -330,21 +337,23 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let root = folder.path();
         let tree = made(root);
-        assert_eq!(tree.look(root), Look::Right);
-        assert_eq!(tree.look_at_folder(root, "folder", false), Look::Right);
+        assert_eq!(tree.look(&Here(root)), Look::Right);
+        assert_eq!(tree.look_at_folder(&Here(root), "folder", false), Look::Right);
         assert_eq!(tree.look_up(root, "folder/file"), Look::Right);
         fs::write(root.join("folder/more"), "x").expect("written");
-        assert_eq!(tree.look(root), Look::Right);
+        assert_eq!(tree.look(&Here(root)), Look::Right);
         assert!(
-            matches!(tree.look_at_folder(root, "folder", false), Look::Wrong(why) if why.contains("more"))
+            matches!(tree.look_at_folder(&Here(root), "folder", false), Look::Wrong(why) if why.contains("more"))
         );
         let file = File::options().write(true).open(root.join("folder/file")).expect("opened");
         file.write_all_at(b"!", 9000).expect("written");
-        assert!(matches!(tree.look(root), Look::Wrong(why) if why == "folder/file holds something else"));
-        assert_eq!(tree.without(&BTreeSet::from(["folder/file".to_owned()])).look(root), Look::Right);
+        assert!(
+            matches!(tree.look(&Here(root)), Look::Wrong(why) if why == "folder/file holds something else")
+        );
+        assert_eq!(tree.without(&BTreeSet::from(["folder/file".to_owned()])).look(&Here(root)), Look::Right);
         assert_eq!(tree.look_up(root, "folder/file"), Look::Right, "its size is right");
         fs::remove_file(root.join("link")).expect("removed");
-        assert!(matches!(tree.look_at(root, "link"), Look::Wrong(_)));
+        assert!(matches!(tree.look_at(&Here(root), "link"), Look::Wrong(_)));
     }
 
     #[test]
@@ -360,7 +369,7 @@ mod tests {
         ] {
             change.perform(root).expect("done");
             tree.apply(&change);
-            assert_eq!(tree.look(root), Look::Right, "{change:?}");
+            assert_eq!(tree.look(&Here(root)), Look::Right, "{change:?}");
         }
     }
 

@@ -11,12 +11,13 @@ use rotproof_machine::registry::Run;
 
 use crate::act::{Acted, Sets, act};
 use crate::cell::{Cell, Done, Outcome};
+use crate::guest_stage::GuestStage;
 use crate::judge::{is_met, judge};
 use crate::medium::{Harm, Medium};
 use crate::operation::Operation;
 use crate::scout::Scout;
 use crate::stage::{Helper, HostStage, Stage};
-use crate::system::System;
+use crate::system::{System, machine};
 use crate::zfs_stage::ZfsStage;
 
 /// How long it then may take to end, once it is helped to.
@@ -65,6 +66,9 @@ impl Worker {
         let (run, folder) = (&self.run, self.folder());
         let stage: Box<dyn Stage> = match self.system {
             System::Kernel(kind) => Box::new(HostStage::new(run, &folder, device, kind)?),
+            System::Guest(kind, file_system) => {
+                Box::new(GuestStage::new(run, &folder, device, &machine(kind, file_system))?)
+            }
             System::Zfs => Box::new(ZfsStage::new(run, &folder, device)?),
             System::Database(_) => {
                 return Err(Error::new(ErrorKind::Internal, "a database has no device"));

@@ -15,6 +15,7 @@ use rotproof_machine::process::Liveness;
 use rotproof_machine::registry::{CleanupStack, Run, Undo};
 use rotproof_zfs::{Daemon, DaemonOptions, Killer, Pool, PoolOptions};
 
+use crate::files::Here;
 use crate::operation::{Operation, SYNCED};
 use crate::stage::{Answer, Helper, Stage, perform_in};
 use crate::tree::{Change, Look, Tree};
@@ -215,7 +216,7 @@ impl Stage for ZfsStage {
     }
 
     fn look(&mut self, tree: &Tree) -> Look {
-        tree.look(&self.root())
+        tree.look(&Here(&self.root()))
     }
 
     /// A scrub, which repairs what it can.

@@ -9,7 +9,7 @@ use rotproof_react::{
     write_results,
 };
 use rotproof_record::table::TableReader;
-use rotproof_subject::FileSystem;
+use rotproof_subject::{FileSystem, MachineKind};
 
 /// A run whose record is the test's own.
 fn begun(folder: &Path) -> Run {
@@ -90,6 +90,39 @@ fn what_is_known_of_btrfs_is_found() {
     // Which leaf is hit differs from run to run: one that readdir reads, or one that only the look after the next mount does,
     // which is a small letter. Without a copy it is an error in any case.
     assert!(all.letters().to_ascii_uppercase().starts_with('E'), "{all:?}");
+}
+
+/// The kernel of a guest is one of its own, and damage reaches nobody else.
+#[test]
+fn what_is_known_of_ext4_is_found_in_a_guest() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = CampaignOptions {
+        kinds: ["data", "group_descriptors", "directory"].map(str::to_owned).to_vec(),
+        effects: vec![Effect::Noise, Effect::ReadError],
+        operations: vec![Operation::Mount, Operation::Readdir, Operation::Read],
+        ..options(System::Guest(MachineKind::Uml, FileSystem::Ext4), folder.path())
+    };
+    let campaign = done(&options);
+    assert!(campaign.head.kernel.ends_with("in User Mode Linux"), "{}", campaign.head.kernel);
+    for (name, letters, noticed) in [
+        ("data/one/noise/read", "B", Noticed::NotAtAll),
+        ("data/one/read_error/read", "E", Noticed::ErrorCode),
+        ("group_descriptors/one/noise/mount", "E", Noticed::Checksum),
+        ("directory/one/noise/readdir", "E", Noticed::Checksum),
+    ] {
+        let done = cell(&campaign, name);
+        match &done.outcome {
+            Outcome::Reached(reaction) if name.contains("group") => {
+                assert_eq!(reaction.letters, letters, "{done:?}");
+                assert_ne!(reaction.noticed, Noticed::NotAtAll, "{done:?}");
+            }
+            Outcome::Reached(reaction) => {
+                assert_eq!((&*reaction.letters, reaction.noticed), (letters, noticed), "{done:?}");
+            }
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+    assert_eq!(cell(&campaign, "data/one/noise/mount").letters(), "-");
 }
 
 /// ZFS keeps metadata twice, and more often for itself; data once, and says so.

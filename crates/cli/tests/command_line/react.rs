@@ -46,6 +46,11 @@ fn what_cannot_be_asked_for_is_refused() {
         (&["--subject=ext4", "--effects=nonsense"], "effects are flip, zeros"),
         (&["--subject=ext4", "--operations=nonsense"], "operations are mount, recover"),
         (&["--subject=fat"], "fat"),
+        (&["--subject=ext4", "--machine=cray"], "cray"),
+        (
+            &["--subject=lmdb", "--machine=uml"],
+            "lmdb is a program and no part of a kernel: leave --machine out",
+        ),
         (&[], "--subject"),
     ] {
         let (code, _, stderr) = react(folder.path(), arguments);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
-use crate::stage::tempfile;
+use crate::tools::tempfile;
 
 /// How long a program may take; the longest that was seen to end took a second.
 pub(crate) const SCRIPT_MAX: Duration = Duration::from_secs(15);
