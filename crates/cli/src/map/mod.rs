@@ -3,6 +3,7 @@
 mod args;
 mod cluster;
 mod picture;
+mod trial;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,9 +32,15 @@ const WIDTH: usize = 76;
 pub fn map(args: &MapArgs, output: Output) -> Result<Exit, CommandError> {
     let wanted = args.kind.as_deref().map(wanted_kind).transpose()?;
     let drawing = args.picture.as_deref().map(Drawing::of).transpose()?;
+    let is_trial = trial::is_meant(&args.device);
+    if !is_trial && !args.values.is_empty() {
+        let what = format!("{} is no trial, which --set could change", args.device.display());
+        return Err(Error::new(ErrorKind::Invalid, what).into());
+    }
     let mounted_at = mounted_at(&args.device)?;
     let cluster = DataDirectory::around(&args.device);
     let map = match &cluster {
+        _ if is_trial => trial::read_map(args, output)?,
         Some((directory, None)) => {
             cluster::show(directory, args, drawing, output)?;
             return Ok(Exit::Pass);

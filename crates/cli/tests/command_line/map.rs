@@ -116,3 +116,67 @@ fn what_cannot_be_mapped_is_refused_and_nothing_is_written() {
         assert!(code != 0 && stderr.contains(part), "{stderr}");
     }
 }
+
+/// A trial's file system is made with its files, read, and gone; its faults are not met.
+#[test]
+fn a_trial_is_mapped_as_its_run_finds_it_and_nothing_of_it_stays() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trial = "
+stack: [{ memory: { size: 64MiB } }, faults]
+subject: ext4
+load: { files: { count: 2, size: 1MiB }, prefill: true, block_size: 64KiB, requests: 10 }
+faults:
+  - { name: nothing, match: { operation: write }, during: [prefill, run], effect: { error: EIO } }
+";
+    let image = "
+stack: [{ file: { path: disk.img, size: 64MiB } }]
+subject: ext4
+load: { files: { count: 1, size: 1MiB }, requests: 10 }
+";
+    fs::write(folder.path().join("trial.yaml"), trial).expect("written");
+    fs::write(folder.path().join("image.yaml"), image).expect("written");
+    let (code, stdout, stderr) = map(folder.path(), &["trial.yaml", "--json"]);
+    assert_eq!((code, &*stderr), (0, ""), "{stdout}");
+    let told: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!(told["file_system"], "ext4");
+    assert_eq!(told["totals"]["data"]["bytes"], 2 << 20);
+    let paths: std::collections::BTreeSet<&str> = told["extents"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|extent| extent["path"].as_str())
+        .collect();
+    assert!(paths.contains("/a") && paths.contains("/b"), "{paths:?}");
+    // Without prefill the files are there and hold nothing.
+    let (code, stdout, _) = map(folder.path(), &["trial.yaml", "--set", "load.prefill=false"]);
+    assert_eq!(code, 0);
+    assert!(stdout.contains("inode_table") && !stdout.contains("the content of a file"), "{stdout}");
+    // What holds something is not written to.
+    fs::write(folder.path().join("disk.img"), vec![7; 64 << 20]).expect("written");
+    let (code, _, stderr) = map(folder.path(), &["image.yaml"]);
+    assert!(code != 0 && stderr.contains("disk.img"), "{code}: {stderr}");
+    assert!(fs::read(folder.path().join("disk.img")).expect("there").iter().all(|&byte| byte == 7));
+    for (arguments, part) in [
+        (
+            &[
+                "image.yaml",
+                "--set",
+                "stack=[{memory: {size: 64MiB}}]",
+                "--set",
+                "subject=raw",
+                "--set",
+                "load={}",
+            ][..],
+            "raw have no kinds",
+        ),
+        (&["disk.img", "--set", "subject=xfs"], "no trial"),
+        (&["trial.yaml", "--set", "subjet=xfs"], "did you mean `subject`"),
+    ] {
+        let (code, _, stderr) = map(folder.path(), arguments);
+        assert!(code == 2 && stderr.contains(part), "{arguments:?}: {code}: {stderr}");
+    }
+    let mut left: Vec<_> =
+        fs::read_dir(folder.path()).expect("there").map(|entry| entry.expect("there").file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["disk.img", "image.yaml", "trial.yaml"]);
+}

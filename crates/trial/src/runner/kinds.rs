@@ -104,11 +104,21 @@ fn map_of(device: &dyn Device, folder: &Path, subject: &dyn Prepared) -> Result<
         Some(_) => subject.sync().map(|()| None)?,
         None => Some(Frozen::new(folder)?),
     };
+    let map = read_map(device, ReadOptions::default());
+    drop(frozen);
+    map
+}
+
+/// What every block of a device is that nobody uses, with the paths of files.
+pub(super) fn map_of_device(device: &dyn Device) -> Result<Map> {
+    read_map(device, ReadOptions { names: true })
+}
+
+fn read_map(device: &dyn Device, options: ReadOptions) -> Result<Map> {
     let runtime = Runtime::uring(RuntimeOptions::new(0))?;
     let source = StackSource { queue: device.open_queue(&runtime)?, runtime, size: device.info().size };
-    let map = read(&source, ReadOptions::default());
+    let map = read(&source, options);
     source.runtime.abandon_tasks();
-    drop(frozen);
     map
 }
 

@@ -25,6 +25,8 @@ pub(super) enum Step {
     Settle,
     /// Wakes the rules.
     Arm,
+    /// Runs the load through what comes before its run, where a trial is only to be looked at.
+    Prefill,
     /// Runs the load through all of its phases but the check.
     Load,
     /// Takes the subject down.
@@ -102,6 +104,13 @@ impl Conductor<'_> {
         Ok(loaded)
     }
 
+    /// Carries out these steps with the load of the trial, which is let go of then.
+    pub(super) fn carry_out_all(&mut self, steps: &[Step], subject: &mut dyn Prepared) -> Result<()> {
+        let mut load = load_of(self.trial, self)?;
+        let mut steps = steps.iter().enumerate();
+        steps.try_for_each(|(number, &step)| self.carry_out(step, number == 0, load.as_mut(), subject))
+    }
+
     fn carry_out(
         &mut self,
         step: Step,
@@ -124,8 +133,9 @@ impl Conductor<'_> {
                 }
                 load.arm(self)?;
             }
-            Step::Load => {
-                for &phase in load.phases() {
+            Step::Load | Step::Prefill => {
+                let comes_before = |phase: &&Phase| step == Step::Load || **phase == Phase::Prefill;
+                for &phase in load.phases().iter().filter(comes_before) {
                     load.run(phase, self, subject)?;
                     self.options.cancel.check()?;
                 }
