@@ -87,3 +87,48 @@ fn what_makes_no_sense_is_explained() {
         assert!(run.text.contains(part), "{}", run.text);
     }
 }
+
+/// A mount of a guard at a place that others use too. Each script has the commands `guard`, and `up`, which waits for a mount.
+fn at_a_place(rig: &Rig, script: &str) -> String {
+    const HEAD: &str = r#"guard() { exec "$ROTPROOF" guard "$@"; }
+mkdir -p one two mnt
+for d in one two; do [ -e $d/name ] || { (guard init $d >/dev/null 2>&1); echo $d >$d/name; }; done
+up() { for i in $(seq 400); do mountpoint -q mnt && return; sleep 0.05; done; echo it is not mounted; exit 1; }
+"#;
+    rig.script(&format!("{HEAD}{script}"))
+}
+
+#[test]
+fn what_is_mounted_where_a_guard_was_stays_mounted() {
+    let rig = Rig::alone();
+    // Somebody else unmounts it, and mounts something else before it has noticed: of another kind, and another guard.
+    for other in ["mount -t tmpfs none mnt; echo two >mnt/name", "guard mount two mnt 2>/dev/null & up"] {
+        let said = at_a_place(
+            &rig,
+            &format!(
+                "guard mount one mnt 2>err & a=$!; up; umount mnt; {other}\nwait $a; echo ended with $?; sleep 0.3\n\
+                 mountpoint -q mnt && cat mnt/name; umount mnt; wait; cat err"
+            ),
+        );
+        assert!(said.starts_with("ended with 0\ntwo\n"), "{other}: {said}");
+    }
+    // Killed, it leaves a mount that nobody serves, which clean removes; and nothing that is served there since.
+    let said = at_a_place(
+        &rig,
+        "guard mount one mnt 2>/dev/null & a=$!; up; kill -9 $a; wait $a 2>/dev/null || true; cat mnt/name 2>&1 || true
+         $ROTPROOF clean >/dev/null 2>&1; grep -q $PWD/mnt /proc/self/mounts || echo it is gone
+         guard mount one mnt 2>/dev/null & a=$!; up; kill -9 $a; wait $a 2>/dev/null || true; umount mnt
+         guard mount two mnt 2>/dev/null & up; $ROTPROOF clean >/dev/null 2>&1; cat mnt/name; umount mnt; wait",
+    );
+    assert!(said.contains("not connected") && said.contains("it is gone\ntwo\n"), "{said}");
+    // What is mounted over it is not taken away for it.
+    let said = at_a_place(
+        &rig,
+        "guard mount one mnt 2>err & a=$!; up; mount -t tmpfs none mnt; echo over >mnt/name
+         kill $a; wait $a || echo ended with $?; cat mnt/name; umount mnt; cat err
+         $ROTPROOF clean >/dev/null 2>&1; grep -q $PWD/mnt /proc/self/mounts || echo it is gone",
+    );
+    assert!(said.contains("over\n") && said.contains("unmount that first"), "{said}");
+    assert!(said.ends_with("it is gone\n"), "{said}");
+    rig.assert_nothing_left();
+}

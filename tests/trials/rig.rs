@@ -339,6 +339,20 @@ impl Rig {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// What a script says that runs in the folder of this test; `$ROTPROOF` in it is the command, with the test's own state.
+    pub fn script(&self, text: &str) -> String {
+        let ours = self.command(&[]);
+        let mut command = Command::new("bash");
+        command.args(["-ec", text]).current_dir(self.folder.path()).env("ROTPROOF", ours.get_program());
+        ours.get_envs().for_each(|(name, value)| {
+            command.env(name, value.unwrap_or_default());
+        });
+        let output = command.stdin(Stdio::null()).output().expect("bash starts");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{text}: {said}{}", String::from_utf8_lossy(&output.stderr));
+        said
+    }
+
     /// Mounts below our folder and loop devices over files below it.
     pub fn leftovers(&self) -> Vec<String> {
         let ours = self.folder.path().to_string_lossy().into_owned();

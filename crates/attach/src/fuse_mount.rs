@@ -63,7 +63,7 @@ impl Resource for FuseMount {
     }
 }
 
-fn is_fuse(mount: &Mount) -> bool {
+pub(crate) fn is_fuse(mount: &Mount) -> bool {
     mount.filesystem == "fuse" || mount.filesystem.starts_with("fuse.")
 }
 

@@ -6,6 +6,7 @@
 mod fuse_mount;
 mod loop_device;
 mod mount;
+mod named_fuse_mount;
 mod ublk;
 
 use rotproof_machine::registry::Kind;
@@ -13,10 +14,17 @@ use rotproof_machine::registry::Kind;
 pub use fuse_mount::FuseMount;
 pub use loop_device::Loop;
 pub use mount::Mount;
+pub use named_fuse_mount::{NamedFuseMount, Serving};
 pub use ublk::Ublk;
 
 /// Every kind of resource that is known here.
-pub static KINDS: [&Kind; 4] = [&fuse_mount::FUSE_MOUNT, &loop_device::LOOP, &ublk::UBLK, &mount::MOUNT];
+pub static KINDS: [&Kind; 5] = [
+    &fuse_mount::FUSE_MOUNT,
+    &named_fuse_mount::NAMED_FUSE_MOUNT,
+    &loop_device::LOOP,
+    &ublk::UBLK,
+    &mount::MOUNT,
+];
 
 #[cfg(test)]
 mod tests {
@@ -43,6 +51,7 @@ mod tests {
     fn what_older_versions_have_left_on_record_is_read() {
         let said = [
             ("fuse_mount", r#"{"path":"/m"}"#, "the FUSE mount /m"),
+            ("named_fuse_mount", r#"{"path":"/m"}"#, "the FUSE mount /m"),
             ("loop", r#"{"backing_file":"/m/disk"}"#, "the loop device over /m/disk"),
             ("ublk", r#"{"number":3,"owner":7}"#, "the ublk device 3"),
             ("mount", r#"{"path":"/m","filesystem":"xfs"}"#, "the xfs mount /m"),

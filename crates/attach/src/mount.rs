@@ -79,7 +79,7 @@ pub(crate) fn unmount_all(path: &Path, ours: impl Fn(&mounts::Mount) -> bool) ->
 }
 
 /// Unmounts what is on top at `path`; lazily if it stays busy, so that the kernel finishes when its users have.
-fn unmount(path: &Path) -> Result<()> {
+pub(crate) fn unmount(path: &Path) -> Result<()> {
     // Busy for too long, or in a state in which the regular way is refused.
     unmount_when_free(path, BUSY_MAX).or_else(|_| unmount_path(path, true))
 }

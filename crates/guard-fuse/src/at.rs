@@ -4,6 +4,7 @@ use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 
 /// A text for the kernel.
 pub fn text(name: &OsStr) -> io::Result<CString> {
@@ -243,4 +244,54 @@ pub fn raise_descriptor_limit() {
             libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
         }
     }
+}
+
+/// Where a file system is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mounted {
+    /// What whoever goes there finds.
+    OnTop,
+    /// Below another.
+    Covered,
+    /// It is not, or somewhere else only.
+    Not,
+}
+
+/// The number of the file system that is on top at `path`, major and minor. Whoever serves it is not asked.
+pub fn device_of(path: &Path) -> io::Result<(u32, u32)> {
+    let path = text(path.as_os_str())?;
+    let flags = libc::AT_STATX_DONT_SYNC | libc::AT_SYMLINK_NOFOLLOW;
+    // SAFETY: all zeros is a valid value of it.
+    let mut stat: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: a text that ends with zero, numbers, and room for the answer; all live across the call.
+    check(unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, 0, &raw mut stat) })?;
+    Ok((stat.stx_dev_major, stat.stx_dev_minor))
+}
+
+/// Where the file system of that number is, at `path`. Numbers of file systems that are gone are given to others.
+pub fn mounted(device: (u32, u32), path: &Path) -> io::Result<Mounted> {
+    let number = format!("{}:{}", device.0, device.1);
+    // Of proc_pid_mountinfo(5) the third field; the fifth is the path, with blanks and the like in octal.
+    let point: Vec<u8> = path
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .flat_map(|&byte| match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
+            _ => vec![byte],
+        })
+        .collect();
+    let mut found = Mounted::Not;
+    for line in std::fs::read("/proc/self/mountinfo")?.split(|&byte| byte == b'\n') {
+        let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+        if fields.get(4).is_some_and(|at| *at == point) {
+            // Of two at one place the later is on top.
+            found = match fields.get(2) == Some(&number.as_bytes()) {
+                true => Mounted::OnTop,
+                false if found == Mounted::Not => Mounted::Not,
+                false => Mounted::Covered,
+            };
+        }
+    }
+    Ok(found)
 }

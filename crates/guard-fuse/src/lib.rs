@@ -12,17 +12,19 @@ mod handles;
 mod nodes;
 mod operations;
 
-use std::path::Path;
+use std::mem::ManuallyDrop;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 use rotproof_guard::Store;
 
+use crate::at::Mounted;
 use crate::guarded::Guarded;
 
 /// How to mount.
@@ -48,12 +50,19 @@ impl Default for MountOptions {
 /// How often marks of regions are taken away from files that nobody writes to.
 const SETTLE_EVERY: Duration = Duration::from_secs(5);
 
+/// How long the connection of what somebody else has unmounted may take to end.
+const END_MAX: Duration = Duration::from_secs(2);
+const END_INTERVAL: Duration = Duration::from_millis(5);
+
 /// How long files are kept attached that nobody opens.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 
 /// A mount that is served until it is undone.
 pub struct GuardMount {
     session: Option<BackgroundSession>,
+    mountpoint: PathBuf,
+    /// Of its file system, as long as it is mounted.
+    device: (u32, u32),
     settler: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
@@ -84,6 +93,7 @@ impl GuardMount {
         config.n_threads = Some(options.threads.max(1));
         config.clone_fd = options.threads > 1;
         let session = Session::new(system, &place, &config).and_then(Session::spawn).doing(doing)?;
+        let device = at::device_of(&place).doing(doing)?;
         let (stop, stopped) = channel();
         let store = Arc::clone(store);
         let settler = std::thread::Builder::new()
@@ -98,7 +108,7 @@ impl GuardMount {
                 }
             })
             .doing(doing)?;
-        Ok(Self { session: Some(session), settler: Some((stop, settler)) })
+        Ok(Self { session: Some(session), mountpoint: place, device, settler: Some((stop, settler)) })
     }
 
     /// Whether it is still served; somebody else may have unmounted it.
@@ -116,15 +126,46 @@ impl GuardMount {
             drop(stop);
             let _ = settler.join();
         }
-        match self.session.take() {
-            // Unmounted by somebody else.
-            Some(session) if session.guard.is_finished() => {
-                session.join().doing(|| "serving the guard".to_owned())
+        let Some(session) = self.session.take() else { return Ok(()) };
+        let doing = || format!("unmounting the guard from {}", self.mountpoint.display());
+        match at::mounted(self.device, &self.mountpoint).doing(doing)? {
+            _ if session.guard.is_finished() => ended(session).doing(|| "serving the guard".to_owned()),
+            Mounted::OnTop => session.umount_and_join().doing(doing),
+            // By its path the other one would be unmounted. The connection ends with this process.
+            Mounted::Covered => {
+                let _ = ManuallyDrop::new(session);
+                let what = format!(
+                    "something else is mounted over the guard at {}; unmount that first",
+                    self.mountpoint.display()
+                );
+                Err(Error::new(ErrorKind::Refused, what))
             }
-            Some(session) => session.umount_and_join().doing(|| "unmounting the guard".to_owned()),
-            None => Ok(()),
+            // Just now, or lazily: whoever still uses it has his end with this process.
+            Mounted::Not => {
+                let deadline = Instant::now() + END_MAX;
+                while !session.guard.is_finished() && Instant::now() < deadline {
+                    std::thread::sleep(END_INTERVAL);
+                }
+                match session.guard.is_finished() {
+                    true => ended(session).doing(|| "serving the guard".to_owned()),
+                    false => {
+                        let _ = ManuallyDrop::new(session);
+                        Ok(())
+                    }
+                }
+            }
         }
     }
+}
+
+/// Waits for the end of a session that somebody else has unmounted. Whatever is mounted at the place now is another's: dropped or joined in the
+/// regular way, a session of fuser 0.18 unmounts that, as it takes a connection that has ended for one that is mounted (`is_mounted`
+/// in its `mnt/mod.rs`). So what it would do that with is not dropped; it is a path, a connection that has ended, and goes with the process.
+fn ended(session: BackgroundSession) -> std::io::Result<()> {
+    let session = ManuallyDrop::new(session);
+    // SAFETY: the field is read once, and the whole of it is never dropped.
+    let serving = unsafe { std::ptr::read(&raw const session.guard) };
+    serving.join().unwrap_or_else(|_| Err(std::io::Error::other("the thread of the mount panicked")))
 }
 
 impl Drop for GuardMount {

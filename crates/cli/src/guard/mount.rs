@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rotproof_attach::FuseMount;
+use rotproof_attach::NamedFuseMount;
 use rotproof_block::{Error, ErrorKind};
 use rotproof_guard::Store;
 use rotproof_guard_fuse::{GuardMount, MountOptions};
@@ -40,8 +40,10 @@ pub fn mount(args: &MountArgs, output: Output) -> Result<Exit, CommandError> {
     let run = Registry::of_user()?.begin()?;
     let mut cleanup = CleanupStack::new(&run);
     let (ended, has_ended) = std::sync::mpsc::channel();
-    cleanup.create(FuseMount { path: mountpoint.clone() }, || {
+    let (resource, serving) = NamedFuseMount::new(mountpoint.clone());
+    cleanup.create(resource, || {
         let mount = GuardMount::new(&store, &mountpoint, options)?;
+        serving.begin();
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         // Watches for an unmount by somebody else.
         let server = std::thread::spawn(move || {
@@ -56,9 +58,14 @@ pub fn mount(args: &MountArgs, output: Output) -> Result<Exit, CommandError> {
         });
         let undo: Undo = Box::new(move || {
             drop(stop);
-            server
+            let ended = server
                 .join()
-                .unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the mount's thread panicked")))
+                .unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the mount's thread panicked")));
+            if ended.is_ok() {
+                // What is mounted there from now on is somebody else's.
+                serving.end();
+            }
+            ended
         });
         Ok(((), undo))
     })?;
