@@ -3,7 +3,8 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rotproof_block::Result;
@@ -22,24 +23,44 @@ pub struct GuestFolder {
     mount: Arc<ForwardedMount>,
     link: Arc<Link>,
     is_mounted: Mutex<bool>,
+    /// Requests that were sent into the guest and not answered.
+    under_way: Arc<AtomicUsize>,
 }
+
+/// Of `enum fuse_opcode` those that nobody answers: FORGET, INTERRUPT and BATCH_FORGET.
+const UNANSWERED: [u32; 3] = [2, 36, 42];
+/// How often is looked whether requests are still under way.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 impl GuestFolder {
     pub(crate) fn mount(link: &Arc<Link>, point: &Path) -> Result<Self> {
         let mount = Arc::new(ForwardedMount::mount(point, TRANSFER_BYTES_MAX)?);
         let answers = Arc::clone(&mount);
+        let under_way = Arc::new(AtomicUsize::new(0));
+        let answered = Arc::clone(&under_way);
         link.set_taker(Some(Box::new(move |answer| {
+            // A guest whose memory is wrong may answer what nobody has asked.
+            let _ = answered.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
             // What the kernel does not take is answered by nobody; its caller waits until the guest or the mount ends.
             let _ = answers.answer(answer);
         })));
         let connection = Arc::clone(&mount);
         // Whoever waits for a guest that is gone gets an error.
         link.at_end(Some(Box::new(move || connection.abort())));
-        let folder = Self { mount: Arc::clone(&mount), link: Arc::clone(link), is_mounted: Mutex::new(true) };
+        let folder = Self {
+            mount: Arc::clone(&mount),
+            link: Arc::clone(link),
+            is_mounted: Mutex::new(true),
+            under_way: Arc::clone(&under_way),
+        };
         let link = Arc::clone(link);
         start_thread("guest-folder", move || {
             let mut buffer = vec![0; MESSAGE_BYTES_MAX + 4096];
             while let Ok(Some(length)) = mount.receive(&mut buffer) {
+                let operation = buffer[..length].get(4..8).and_then(|bytes| bytes.try_into().ok());
+                if operation.map(u32::from_le_bytes).is_some_and(|code| !UNANSWERED.contains(&code)) {
+                    under_way.fetch_add(1, Ordering::SeqCst);
+                }
                 if link.send_fuse(&mut buffer[..length]).is_err() {
                     // Nobody answers any more: whoever waits gets an error.
                     mount.abort();
@@ -59,6 +80,18 @@ impl GuestFolder {
             self.forget();
         }
         Ok(())
+    }
+
+    /// Waits until no request is under way in the guest, for as long as that; whether it came to that.
+    pub fn is_at_rest_within(&self, most: Duration) -> bool {
+        let deadline = Instant::now() + most;
+        while self.under_way.load(Ordering::SeqCst) > 0 {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        true
     }
 
     /// Ends every request to it, those to come too, with an error.

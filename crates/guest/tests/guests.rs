@@ -294,6 +294,30 @@ fn ends_are_told_apart(carrier: &GuestKind) {
     assert_eq!(of_guest.count(), 0, "processes of the guest are left");
 }
 
+/// A call that does not come back holds its folder, until the guest is ended.
+#[test]
+fn a_call_that_is_under_way_is_known_and_ends_with_the_guest() {
+    let [carrier, _] = carriers("ext4");
+    let mut rig = Rig::new("ext4", &carrier);
+    fs::write(rig.place.join("file"), "text").expect("written");
+    let folder = rig.folder.take().expect("shown");
+    assert!(folder.is_at_rest_within(Duration::from_secs(20)), "all calls have come back");
+    let kernel = rig.guest.identity().pid.to_string();
+    let stopped = Command::new("pkill").args(["-STOP", "--ns", &kernel, "--nslist", "pid", "."]).status();
+    assert!(stopped.expect("pkill").success());
+    let path = rig.place.join("file");
+    let reader = std::thread::spawn(move || fs::read(path));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while folder.is_at_rest_within(Duration::ZERO) {
+        assert!(Instant::now() < deadline, "the call does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(!folder.is_at_rest_within(Duration::from_millis(100)));
+    rig.guest.kill();
+    reader.join().expect("no panic").expect_err("the guest is gone");
+    folder.unmount().expect("nobody holds it");
+}
+
 #[test]
 fn guests_from_one_snapshot_have_nothing_of_each_other() {
     let all = tempfile::tempdir().expect("a folder");

@@ -3,10 +3,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rotproof_attach::FuseMount;
 use rotproof_block::{Device, Error, ErrorKind, Power, Result, ability};
-use rotproof_guest::{End, Guest, GuestMemory, GuestOptions};
+use rotproof_guest::{End, Guest, GuestFolder, GuestMemory, GuestOptions};
 use rotproof_machine::registry::{CleanupStack, Process, Undo};
 
 use crate::exported::Exported;
@@ -18,6 +19,8 @@ use crate::{FileSystemSpec, MachineKind, MachineSpec};
 /// What ext4, btrfs and xfs say when they stop writing for good. jfs says it among the options of its mount, and f2fs of Linux 6.1 nowhere.
 const GAVE_UP: [&str; 3] =
     ["Remounting filesystem read-only", "forced readonly", "Filesystem has been shut down"];
+/// How long a call may take in a guest that is to be stopped; as long as an unmount may.
+const CALL_MAX: Duration = Duration::from_secs(30);
 /// Lines of the console that go into the results as the kernel's messages.
 const MESSAGES_MAX: usize = 200;
 
@@ -36,6 +39,8 @@ pub(crate) struct MachineSubject {
     /// How high the clean-up stack is without the guest.
     guest_mark: usize,
     guest: Option<Arc<Guest>>,
+    /// Where its file system is shown, while it is.
+    folder: Option<Arc<GuestFolder>>,
     /// Where its disk is served by something other than the file.
     disk_server: Option<DiskServer>,
     options_in_force: Option<String>,
@@ -80,6 +85,7 @@ impl MachineSubject {
             environment: environment.clone(),
             guest_mark: 0,
             guest: None,
+            folder: None,
             disk_server: None,
             options_in_force: None,
         })
@@ -123,11 +129,13 @@ impl MachineSubject {
             return Ok(Err(explained(error, &guest)));
         }
         let mountpoint = self.mountpoint.clone();
-        self.exported.stack().create(FuseMount { path: mountpoint.clone() }, || {
-            let folder = guest.show(&mountpoint)?;
-            let undo: Undo = Box::new(move || folder.unmount());
-            Ok(((), undo))
+        let folder = self.exported.stack().create(FuseMount { path: mountpoint.clone() }, || {
+            let folder = Arc::new(guest.show(&mountpoint)?);
+            let shown = Arc::clone(&folder);
+            let undo: Undo = Box::new(move || shown.unmount());
+            Ok((folder, undo))
         })?;
+        self.folder = Some(folder);
         self.options_in_force = guest.mount_options().ok().flatten();
         self.guest = Some(guest);
         Ok(Ok(()))
@@ -152,6 +160,14 @@ impl MachineSubject {
         } else if is_read_only(&guest) {
             let context = "the guest has made its file system read-only";
             reported.push(explained(Error::new(ErrorKind::ReadOnly, context), &guest));
+        }
+        // Whoever has called it has gone, or was given up. A call that is still under way in the guest holds a file for good.
+        let folder = self.folder.take();
+        if reported.iter().all(|error| error.kind() == ErrorKind::ReadOnly)
+            && folder.is_some_and(|folder| !folder.is_at_rest_within(CALL_MAX))
+        {
+            reported.push(of_end(&End::Hang));
+            guest.kill();
         }
         // The folder first: it lets go of what the guest has open for it.
         let folder_mark = self.guest_mark + 1;
@@ -254,6 +270,7 @@ impl Prepared for MachineSubject {
         if let Some(guest) = self.guest.take() {
             guest.kill();
         }
+        self.folder = None;
         let served = self.stop_disk_server();
         self.exported.kill()?;
         served.map_or(Ok(()), Err)
