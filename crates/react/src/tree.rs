@@ -275,8 +275,8 @@ fn is_content(files: &impl Files, path: &str, blocks: &BTreeMap<u64, u64>) -> io
     for (block, sum) in (0..).zip(&found.blocks) {
         match sum {
             Ok(sum) => {
-                is_right &= *sum
-                    == blocks.get(&block).map_or_else(sum_of_zeros, |&number| sum_of(&content(number, block)))
+                let wanted = |&number: &u64| sum_of(&content(number, block));
+                is_right &= *sum == blocks.get(&block).map_or_else(sum_of_zeros, wanted);
             }
             Err(errno) => failed = Some(*errno),
         }
