@@ -121,6 +121,13 @@ fn what_is_mounted_where_a_guard_was_stays_mounted() {
          guard mount two mnt 2>/dev/null & up; $ROTPROOF clean >/dev/null 2>&1; cat mnt/name; umount mnt; wait",
     );
     assert!(said.contains("not connected") && said.contains("it is gone\ntwo\n"), "{said}");
+    // One that cannot mount takes nothing away that was there.
+    let said = at_a_place(
+        &rig,
+        "guard mount two mnt 2>/dev/null & b=$!; up; mkdir -p mnt/in; (guard init mnt/in >/dev/null 2>&1)
+         (guard mount mnt/in mnt 2>/dev/null) || echo refused with $?; cat mnt/name; kill $b; wait $b || true",
+    );
+    assert_eq!(said, "refused with 2\ntwo\n");
     // What is mounted over it is not taken away for it.
     let said = at_a_place(
         &rig,
