@@ -31,8 +31,8 @@ pub enum Answer {
     Folder(bool),
     /// Its target.
     Link(String),
-    /// Bytes, and the sum of each block, or the number of the error with which it could not be read. After ten of those no more
-    /// follow.
+    /// Bytes, and the sum of each block, or the number of the error with which it could not be read; 0 if there was none, and fewer bytes
+    /// came than the length says. After ten of those no more follow.
     Content(u64, Vec<std::result::Result<u64, i32>>),
     /// Bytes and their sum.
     Attribute(u64, u64),

@@ -16,7 +16,8 @@ pub(crate) const ATTRIBUTE: &std::ffi::CStr = c"user.rotproof";
 /// After so many blocks of a file that could not be read, no more of it is.
 const FAILURES_MAX: usize = 10;
 
-/// What a file holds: its length, and of each block a sum or the error with which it could not be read.
+/// What a file holds: its length, and of each block a sum or the error with which it could not be read; 0 if there was none, and
+/// fewer bytes came than the length says.
 pub(crate) struct Content {
     pub(crate) length: u64,
     pub(crate) blocks: Vec<Result<u64, i32>>,
@@ -69,7 +70,7 @@ impl Files for Here<'_> {
                 Ok(()) => Ok(sum_of(&bytes)),
                 Err(error) => {
                     failures += 1;
-                    Err(error.raw_os_error().unwrap_or(libc::EIO))
+                    Err(error.raw_os_error().unwrap_or(0))
                 }
             });
             if failures == FAILURES_MAX {

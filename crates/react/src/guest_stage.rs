@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use rotproof_block::{Device, Error, ErrorKind, Result};
 use rotproof_crash_fs::{GuestScene, Mounting};
-use rotproof_guest::Question;
+use rotproof_guest::{End, Question};
 use rotproof_machine::Cancel;
 use rotproof_machine::registry::Run;
 use rotproof_subject::{FileSystem, MachineSpec};
@@ -30,7 +30,7 @@ pub(crate) struct GuestStage {
     /// Nobody waits for the cell any more, so no other guest is started.
     is_over: Arc<AtomicBool>,
     /// How the guest ended that mounted the device last, if it did so by itself.
-    ended: Option<String>,
+    ended: Option<End>,
 }
 
 type Killer = Arc<dyn Fn() + Send + Sync>;
@@ -58,14 +58,22 @@ impl GuestStage {
     /// Whether the guest has come to its end by itself; it is kept until the next mount.
     fn has_ended(&mut self) -> bool {
         if let Some(end) = self.scene.take_end() {
-            self.ended = Some(end.to_string());
+            self.ended = Some(end);
         }
-        if self.ended.is_none()
-            && let Some(end) = self.scene.current().and_then(|guest| guest.end())
-        {
-            self.ended = Some(end.to_string());
+        if self.ended.is_none() {
+            self.ended = self.scene.current().and_then(|guest| guest.end());
         }
         self.ended.is_some()
+    }
+
+    /// What the guest's end answers for the device, if it has come to one: a panic or a hang is its kernel's. Of a process that is gone without
+    /// a word, which anybody may have killed, nobody knows why.
+    fn answer_of_end(&mut self) -> Result<Option<Look>> {
+        self.has_ended();
+        match &self.ended {
+            Some(end @ End::Crash(_)) => Err(Error::new(ErrorKind::Gone, end.to_string())),
+            other => Ok(other.as_ref().map(|end| Look::Failed(end.to_string()))),
+        }
     }
 }
 
@@ -108,8 +116,8 @@ impl Stage for GuestStage {
             *self.killer.lock() = Some(Arc::new(move || guest.kill()));
         }
         let mounted = self.scene.mount(&mount_options(self.kind));
-        if self.has_ended() {
-            return Ok(Look::Failed(self.ended.clone().unwrap_or_default()));
+        if let Some(look) = self.answer_of_end()? {
+            return Ok(look);
         }
         match mounted {
             Ok(()) => Ok(Look::Right),
@@ -120,8 +128,8 @@ impl Stage for GuestStage {
 
     fn unmount(&mut self) -> Result<Look> {
         let unmounted = self.scene.unmount();
-        if self.has_ended() {
-            return Ok(Look::Failed(self.ended.clone().unwrap_or_default()));
+        if let Some(look) = self.answer_of_end()? {
+            return Ok(look);
         }
         unmounted.map(|()| Look::Right)
     }
@@ -164,7 +172,7 @@ impl Stage for GuestStage {
     }
 
     fn is_read_only(&mut self) -> Result<bool> {
-        if self.has_ended() {
+        if self.answer_of_end()?.is_some() {
             return Ok(false);
         }
         let options = self.scene.current().map_or(Ok(None), |guest| guest.mount_options())?;
@@ -229,10 +237,17 @@ mod tests {
         tree.apply(&other);
         assert!(matches!(stage.look(&tree), Look::Wrong(why) if why == "folder/file holds something else"));
         assert!(!stage.is_crashed() && !stage.is_read_only().expect("asked"));
+        // Killed by somebody: nobody can say that the file system did it.
         stage.scene.current().expect("it runs").kill();
-        assert!(stage.is_crashed());
         assert!(!matches!(stage.look(&tree), Look::Right));
-        assert!(matches!(stage.unmount().expect("gone"), Look::Failed(why) if why.contains("crashed")));
+        assert!(stage.is_read_only().expect_err("nobody knows").to_string().contains("crashed"));
+        assert!(stage.unmount().expect_err("nobody knows").to_string().contains("crashed"));
+        stage.forget().expect("nothing to forget");
+        // A panic is the word of its kernel.
+        assert_eq!(stage.mount().expect("mounted"), Look::Right);
+        assert!(stage.scene.current().expect("it runs").set("/proc/sysrq-trigger", "c").is_err());
+        assert!(stage.is_crashed() && !stage.is_read_only().expect("gone"));
+        assert!(matches!(stage.unmount().expect("gone"), Look::Failed(why) if why.contains("panicked")));
         stage.forget().expect("nothing to forget");
         assert_eq!(stage.mount().expect("mounted"), Look::Right);
         assert!(!stage.is_crashed());

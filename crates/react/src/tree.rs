@@ -278,6 +278,8 @@ fn is_content(files: &impl Files, path: &str, blocks: &BTreeMap<u64, u64>) -> io
                 let wanted = |&number: &u64| sum_of(&content(number, block));
                 is_right &= *sum == blocks.get(&block).map_or_else(sum_of_zeros, wanted);
             }
+            // Nobody has reported anything.
+            Err(0) => is_right = false,
             Err(errno) => failed = Some(*errno),
         }
     }
@@ -315,7 +317,10 @@ pub(crate) fn sync(root: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use rotproof_guest::Answer;
+
     use super::*;
+    use crate::files::Said;
 
     fn made(root: &Path) -> Tree {
         let mut tree = Tree::default();
@@ -370,6 +375,23 @@ mod tests {
             change.perform(root).expect("done");
             tree.apply(&change);
             assert_eq!(tree.look(&Here(root)), Look::Right, "{change:?}");
+        }
+    }
+
+    #[test]
+    fn a_block_that_ends_early_without_an_error_is_wrong_and_one_with_an_error_is_reported() {
+        let mut tree = Tree::default();
+        tree.apply(&Change::Write("file".into(), vec![0, 1], 5));
+        let right = |block| Ok(sum_of(&content(5, block)));
+        for (blocks, is_expected) in [
+            (vec![right(0), right(1)], Look::Right),
+            (vec![right(0), Err(0)], Look::Wrong("file holds something else".into())),
+            (vec![Err(libc::EIO), Err(0)], Look::Wrong("file holds something else".into())),
+            (vec![right(0)], Look::Wrong("file holds something else".into())),
+            (vec![right(0), Err(libc::EIO)], Look::of("file", &io::Error::from_raw_os_error(libc::EIO))),
+        ] {
+            let said = Said::new(tree.questions(), vec![Ok(Answer::Content(8192, blocks))]);
+            assert_eq!(tree.look(&said), is_expected);
         }
     }
 
