@@ -253,6 +253,7 @@ impl Wanted {
             writes: open.writes,
             appends: open.appends || self.appends,
             syncs: self.syncs.or(open.syncs),
+            seen: open.seen,
         })
     }
 }

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize,
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use rotproof_guard::clock::seconds;
 use rotproof_guard::fork::ForChild;
 use rotproof_guard::stat::Stat;
 use rotproof_guard::{GuardedFile, Outcome, Store};
@@ -45,6 +46,35 @@ pub struct Open {
     pub appends: bool,
     /// Every write is made durable; `true`: its data only.
     pub syncs: Option<bool>,
+    /// What the file system said when it was looked at.
+    pub seen: Seen,
+}
+
+/// What the file system said of a file, and when.
+#[derive(Clone, Copy)]
+pub struct Seen {
+    stat: Stat,
+    second: u64,
+    modes: u64,
+}
+
+/// How often this process has let somebody run a file.
+static MODES: AtomicU64 = AtomicU64::new(0);
+
+impl Seen {
+    fn now(stat: Stat) -> Self {
+        Self { stat, second: seconds(), modes: MODES.load(Ordering::Acquire) }
+    }
+
+    /// What was seen, unless this process has changed permissions since, or others had time to.
+    fn still(&self) -> Option<Stat> {
+        (self.modes == MODES.load(Ordering::Acquire) && self.second == seconds()).then_some(self.stat)
+    }
+}
+
+/// Permissions have changed: what was seen of any file is not believed any more.
+pub fn modes_have_changed() {
+    MODES.fetch_add(1, Ordering::AcqRel);
 }
 
 struct Slot {
@@ -62,7 +92,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         // Sums are left on the disk with each descriptor that is closed, not only with the last one.
         if self.writes {
-            self.file.rest();
+            self.file.rest(self.seen.still());
         }
     }
 }
@@ -266,7 +296,14 @@ fn look_at(descriptor: c_int) -> Result<Option<Arc<Open>>, c_int> {
         _ => Some(true),
     };
     let appends = flags & libc::O_APPEND != 0;
-    Ok(Some(Arc::new(Open { file, reads: mode != libc::O_WRONLY, writes, appends, syncs })))
+    Ok(Some(Arc::new(Open {
+        file,
+        reads: mode != libc::O_WRONLY,
+        writes,
+        appends,
+        syncs,
+        seen: Seen::now(stat),
+    })))
 }
 
 /// Says something to whoever runs the program, on standard error.

@@ -9,7 +9,7 @@ use libc::{mode_t, timespec, timeval, utimbuf};
 use rotproof_guard::GuardedFile;
 use rotproof_guard::format::Moment;
 
-use crate::guarded::{device, is_below, is_inside, is_on, let_go, store, within};
+use crate::guarded::{device, is_below, is_inside, is_on, let_go, modes_have_changed, store, within};
 use crate::raw::{self, Behind, call};
 
 /// A file whose only name goes.
@@ -233,6 +233,7 @@ unsafe fn set_seconds(path: *const c_char, times: *const utimbuf) -> c_int {
 /// # Safety
 /// `path` ends with zero.
 unsafe fn may_be_run(folder: c_int, path: *const c_char, flags: c_int) {
+    modes_have_changed();
     let errno = raw::errno();
     // SAFETY: the caller's word.
     let stat = unsafe { raw::statx(folder, path, flags) };

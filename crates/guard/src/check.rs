@@ -17,7 +17,7 @@ use crate::clock;
 use crate::counts::add;
 use crate::file::{GuardedFile, blocks_of};
 use crate::journal::What;
-use crate::live::{flag, set_bit};
+use crate::live::flag;
 use crate::store::Store;
 use crate::sum::{BLOCK, BLOCK_U64};
 use crate::take::Standing;
@@ -170,7 +170,7 @@ impl GuardedFile {
                 // Its page of the table was damaged, or it was wrong before: now it is known to be right.
                 entry.flags.fetch_and(!(flag::DOUBTFUL | flag::ROTTEN), Ordering::AcqRel);
                 entry.flags.fetch_or(flag::DIRTY, Ordering::AcqRel);
-                set_bit(&self.live.head().dirty, self.live.region_of(block));
+                self.live.head().set_dirty(self.live.region_of(block));
             }
             entry.verified.store(clock::seconds(), Ordering::Relaxed);
             return Ok(Scrubbed::Right);

@@ -15,6 +15,7 @@ use rotproof_block::{Error, ErrorKind, Result};
 use crate::clock;
 use crate::format::{Entry, EntryPage, Header, Pair, REGIONS};
 use crate::home::{KnownAs, UNPROTECTED};
+use crate::kept::Ticket;
 use crate::live::{Live, flag, has_bit, state};
 use crate::lock::SharedGuard;
 use crate::opened::OpenTable;
@@ -39,7 +40,7 @@ pub struct GuardedFile {
     pub(crate) writer: OnceLock<File>,
     direct: OnceLock<Option<File>>,
     pub(crate) live: Live,
-    is_kept: AtomicBool,
+    ticket: Ticket,
     pub(crate) is_gone: AtomicBool,
     /// Somebody opened it for writing, and it is to be opened so once that is wanted.
     may_write: AtomicBool,
@@ -116,7 +117,7 @@ impl GuardedFile {
         let doing = || format!("opening {}", known.name());
         if known.size() != stat.size {
             known.notice_size()?;
-        } else if known.is_kept.load(Ordering::Relaxed) && Arc::strong_count(&known) == 2 {
+        } else if known.ticket.is_kept() && Arc::strong_count(&known) == 2 {
             known.open_again(stat)?;
         }
         if writes && !known.is_opened_to_write && known.writer.get().is_none() {
@@ -133,8 +134,8 @@ impl GuardedFile {
         // Who writes leaves the sums behind when it is closed; who reads alone will often read again.
         if stat.links > 0 && !known.is_opened_to_write && known.writer.get().is_none() {
             store.kept.keep(&known);
-        } else if known.is_kept.load(Ordering::Relaxed) && !store.keeps_written() {
-            store.kept.let_go(stat.inode);
+        } else if known.ticket.is_kept() && !store.keeps_written() {
+            store.kept.let_go(&known);
         }
         Ok(known)
     }
@@ -170,7 +171,7 @@ impl GuardedFile {
             writer: OnceLock::new(),
             direct: OnceLock::new(),
             live,
-            is_kept: AtomicBool::new(false),
+            ticket: Ticket::default(),
             is_gone: AtomicBool::new(false),
             may_write: AtomicBool::new(false),
             since: AtomicU64::new(1),
@@ -240,9 +241,9 @@ impl GuardedFile {
         Ok(())
     }
 
-    /// Notes whether it is kept attached, and says whether it was.
-    pub(crate) fn set_kept(&self, is_kept: bool) -> bool {
-        self.is_kept.swap(is_kept, Ordering::Relaxed)
+    /// Its place among the files that are kept attached.
+    pub(crate) fn ticket(&self) -> &Ticket {
+        &self.ticket
     }
 
     /// Looks up what the disk says of the file as a whole.
@@ -349,7 +350,7 @@ impl GuardedFile {
         let opened = reopen(self.file.as_raw_fd(), libc::O_RDWR)?;
         let writer = self.writer.get_or_init(|| opened);
         if !self.store.keeps_written() {
-            self.store.kept.let_go(self.inode);
+            self.store.kept.let_go(self);
         }
         Ok(writer)
     }

@@ -14,7 +14,7 @@ use crate::file::{GuardedFile, blocks_of};
 use crate::format::{Header, Sums};
 use crate::home::Home;
 use crate::journal::What;
-use crate::live::{ERRORS, LiveEntry, WRITE_BLOCKS, flag, set_bit, state};
+use crate::live::{ERRORS, LiveEntry, WRITE_BLOCKS, flag, state};
 use crate::stat::{Stat, set_modified};
 use crate::sum::{BLOCK, BLOCK_U64};
 use crate::trouble::{Outcome, Trouble};
@@ -53,7 +53,7 @@ impl GuardedFile {
             if self.mend_sum(entry, to) {
                 add(&counts.sums_mended, 1);
                 self.tell(What::SumMended, block);
-                set_bit(&self.live.head().dirty, self.live.region_of(block));
+                self.live.head().set_dirty(self.live.region_of(block));
                 return Ok(());
             }
         }
@@ -266,7 +266,7 @@ impl GuardedFile {
         entry.verified.store(clock::seconds(), Ordering::Relaxed);
         let flags = flag::LOADED | flag::KNOWN | flag::STRONG | flag::DIRTY;
         entry.flags.store(flags, Ordering::Release);
-        set_bit(&self.live.head().dirty, self.live.region_of(block));
+        self.live.head().set_dirty(self.live.region_of(block));
     }
 
     /// After a crash: blocks that may have been under way then are looked at. Those that are as they were last made durable

@@ -15,25 +15,26 @@ use crate::table::Found;
 impl GuardedFile {
     /// A program has closed what it may have written: the sums are left on the disk, as when the last one closes the file, and
     /// it is kept attached, since who writes a file will often read it. For who has called
-    /// [`crate::store::Core::keep_written`], and calls this for each descriptor that could be written to.
-    pub fn rest(self: &Arc<Self>) {
-        if self.may_rest().unwrap_or(false) {
+    /// [`crate::store::Core::keep_written`], and calls this for each descriptor that could be written to. `seen` is what the file system
+    /// said of the file a moment ago, if it is still so.
+    pub fn rest(self: &Arc<Self>, seen: Option<Stat>) {
+        if self.may_rest(seen).unwrap_or(false) {
             self.store.kept.keep(self);
         } else {
-            self.store.kept.let_go(self.inode);
+            self.store.kept.let_go(self);
         }
     }
 
     /// Whether all that is known is on the disk, the file has a name by which somebody may open it again, and nobody is to run it:
     /// the kernel runs no file that is open for writing.
-    fn may_rest(&self) -> Result<bool> {
+    fn may_rest(&self, seen: Option<Stat>) -> Result<bool> {
         if self.is_gone.load(Ordering::Acquire) {
             return Ok(false);
         }
         let may_be_kept = |stat: &Stat| stat.links > 0 && stat.mode & 0o111 == 0;
         if !self.is_dirty() {
             let is_open_to_write = self.is_opened_to_write || self.writer.get().is_some();
-            return Ok(!is_open_to_write || may_be_kept(&self.stat()?));
+            return Ok(!is_open_to_write || may_be_kept(&seen.map_or_else(|| self.stat(), Ok)?));
         }
         let head = self.live.head();
         let _syncing = self.lock_syncers();

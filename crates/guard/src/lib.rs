@@ -18,7 +18,7 @@ mod arena;
 mod bits;
 pub mod chain;
 pub mod check;
-mod clock;
+pub mod clock;
 mod copy;
 pub mod counts;
 pub mod fault;

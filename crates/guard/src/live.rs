@@ -142,7 +142,9 @@ pub struct Head {
     /// Regions that are marked on the disk as being changed.
     pub marked: [AtomicU64; REGIONS / 64],
     /// Regions with blocks that are not in the table on the disk.
-    pub dirty: [AtomicU64; REGIONS / 64],
+    dirty: [AtomicU64; REGIONS / 64],
+    /// Words of these that anybody has used: most files have one region, and whether something is dirty is asked often.
+    dirty_words: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Head>() <= HEAD && size_of::<LiveEntry>() == ENTRY);
@@ -223,6 +225,25 @@ impl Head {
     pub(crate) fn cut_to(&self, bytes: u64) -> bool {
         let telling = self.telling.fetch_min(bytes, Ordering::AcqRel);
         (if telling == u64::MAX { self.told.load(Ordering::Acquire) } else { telling }) > bytes
+    }
+
+    /// A region has blocks that are not in the table on the disk.
+    pub(crate) fn set_dirty(&self, region: usize) {
+        let words = region as u64 / 64 + 1;
+        if self.dirty_words.load(Ordering::Relaxed) < words {
+            self.dirty_words.fetch_max(words, Ordering::Relaxed);
+        }
+        set_bit(&self.dirty, region);
+    }
+
+    /// It has none any more.
+    pub(crate) fn clear_dirty(&self, region: usize) {
+        clear_bit(&self.dirty, region);
+    }
+
+    /// Those that have some.
+    pub(crate) fn dirty(&self) -> impl Iterator<Item = usize> {
+        bits(&self.dirty[..self.dirty_words.load(Ordering::Relaxed) as usize])
     }
 
     /// Says that the room has [`HEAD_BACKED`] bytes of memory.

@@ -16,6 +16,10 @@ unsafe impl Sync for SharedLock {}
 // SAFETY: as above; it is never moved once in use, since it lies in a mapping.
 unsafe impl Send for SharedLock {}
 
+/// Times that a lock is tried before a thread goes to sleep, and pauses in between: some microseconds in all.
+const TRIES: usize = 20;
+const PAUSES: usize = 10;
+
 /// The lock is held while this lives.
 pub struct SharedGuard<'a> {
     lock: &'a SharedLock,
@@ -39,10 +43,22 @@ impl SharedLock {
         if answer == 0 { Ok(()) } else { Err(Error::from_errno(answer, "making a lock between processes")) }
     }
 
-    /// Waits for it.
+    /// Waits for it: a moment awake, since who holds it mostly holds it for a system call or less, and then asleep.
     pub fn lock(&self) -> SharedGuard<'_> {
         // SAFETY: a mutex that was prepared.
-        let answer = unsafe { libc::pthread_mutex_lock(self.0.get()) };
+        let mut answer = unsafe { libc::pthread_mutex_trylock(self.0.get()) };
+        for _ in 0..TRIES {
+            if answer != libc::EBUSY {
+                break;
+            }
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+            // SAFETY: as above.
+            answer = unsafe { libc::pthread_mutex_trylock(self.0.get()) };
+        }
+        if answer == libc::EBUSY {
+            // SAFETY: as above.
+            answer = unsafe { libc::pthread_mutex_lock(self.0.get()) };
+        }
         let is_orphaned = answer == libc::EOWNERDEAD;
         if is_orphaned {
             // SAFETY: this thread holds it now; whoever sees `is_orphaned` mends what the lock protects.

@@ -6,7 +6,7 @@ use rotproof_block::Result;
 
 use crate::file::{GuardedFile, blocks_of};
 use crate::journal::What;
-use crate::live::{flag, set_bit, state};
+use crate::live::{flag, state};
 
 impl GuardedFile {
     /// A program is about to store into a mapping of the file. From now on nothing vouches for any of its blocks, until all
@@ -29,7 +29,7 @@ impl GuardedFile {
             entry.verified.store(0, Ordering::Relaxed);
             entry.flags.store(flag::LOADED | flag::DIRTY, Ordering::Release);
             entry.end();
-            set_bit(&head.dirty, self.live.region_of(block));
+            head.set_dirty(self.live.region_of(block));
         }
         self.tell_many(What::Mapped, 0, blocks);
         Ok(())

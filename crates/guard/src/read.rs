@@ -3,11 +3,12 @@
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{Ordering, fence};
 
+use crate::chain::{Case, Summed, Transfer};
 use crate::clock;
 use crate::counts::add;
 use crate::file::GuardedFile;
 use crate::live::{LiveEntry, flag};
-use crate::sum::{Algorithm, BLOCK, BLOCK_U64};
+use crate::sum::{Algorithm, BLOCK, BLOCK_U64, Sum};
 use crate::trouble::{Outcome, Trouble};
 
 /// Which sum a block is verified against.
@@ -194,8 +195,8 @@ impl GuardedFile {
         self.read_slowly(block, within, to, now)
     }
 
-    /// Copies and verifies. A whole block is case 1' of the chain: copied, then verified where it arrived. A part is case 3:
-    /// the sum of the part is made, the whole is verified, then the part moves.
+    /// Copies and verifies. A whole block is case 1' of the chain: copied, then verified where it arrived. A part is case 3: the
+    /// sum of the part is made, the whole is verified, then the part moves; and it is verified once more where it arrived.
     #[expect(clippy::too_many_arguments, reason = "the inner step of reading, which nobody else calls")]
     fn try_piece(
         &self,
@@ -207,55 +208,100 @@ impl GuardedFile {
         to: &mut [u8],
         now: u64,
     ) -> (Tried, u64) {
+        let place = block * BLOCK_U64;
         let kind = self.kind_of(entry, flags, now);
         let light = self.pair.light;
-        let is_xor = light == Algorithm::Xor64;
-        let place = block * BLOCK_U64;
-        let is_whole = within == 0 && to.len() == valid;
-        let mut aside = [0u8; BLOCK];
-        let arrived: &mut [u8] = if is_whole { &mut *to } else { &mut aside[..valid] };
-        let fused = kind != Kind::Strong && is_xor;
-        let copied = match self.view.copy(&self.file, place, arrived, fused) {
-            Some(sum) => sum,
-            None => match self.file.read_exact_at(arrived, place) {
-                Ok(()) => light_of(light, arrived, fused),
-                Err(_) => return (Tried::Wrong, 0),
-            },
+        if within > 0 || to.len() < valid {
+            return self.try_part(entry, kind, place, within, valid, to, now);
+        }
+        let fused = kind != Kind::Strong && light == Algorithm::Xor64;
+        let sum = match self.view.copy(&self.file, place, to, fused) {
+            Some(sum) if fused => sum,
+            Some(_) => light.of(to).word(),
+            None if self.file.read_exact_at(to, place).is_ok() => light.of(to).word(),
+            None => return (Tried::Wrong, 0),
         };
-        let whole = if fused { copied } else { 0 };
-        let (is_right, whole) = match kind {
+        (self.judge(entry, kind, to, sum, now), sum)
+    }
+
+    /// The same for a part of a block.
+    #[expect(clippy::too_many_arguments, reason = "as above")]
+    fn try_part(
+        &self,
+        entry: &LiveEntry,
+        kind: Kind,
+        place: u64,
+        within: usize,
+        valid: usize,
+        to: &mut [u8],
+        now: u64,
+    ) -> (Tried, u64) {
+        let light = self.pair.light;
+        let mut aside = [0u8; BLOCK];
+        let whole = &mut aside[..valid];
+        let has_arrived = self.view.copy(&self.file, place, whole, false).is_some()
+            || self.file.read_exact_at(whole, place).is_ok();
+        if !has_arrived {
+            return (Tried::Wrong, 0);
+        }
+        let counts = &self.store.counts;
+        let of_light = Sum::of_word(entry.light.load(Ordering::Relaxed));
+        let (sum, algorithm) = match kind {
             Kind::Nothing => {
-                add(&self.store.counts.unvouched, 1);
-                (true, None)
+                add(&counts.unvouched, 1);
+                to.copy_from_slice(&whole[within..within + to.len()]);
+                return (Tried::Right, light.of(to).word());
+            }
+            Kind::Light => (of_light, light),
+            Kind::Strong => (entry.strong(), self.pair.strong),
+        };
+        add(if kind == Kind::Strong { &counts.strong } else { &counts.light }, 1);
+        match self.move_part(Summed { data: whole, sum, algorithm }, within, to) {
+            Some(_) if kind == Kind::Strong && light.of(whole) != of_light => (Tried::Wrong, 0),
+            Some(sum) => {
+                if kind == Kind::Strong {
+                    entry.verified.store(now, Ordering::Relaxed);
+                }
+                (Tried::Right, sum)
+            }
+            None => (Tried::Wrong, 0),
+        }
+    }
+
+    /// Takes a part out of a whole block, and gives the light sum of what has arrived; `None` if the whole, or what has arrived, does not
+    /// verify.
+    fn move_part(&self, whole: Summed<&mut [u8]>, within: usize, to: &mut [u8]) -> Option<u64> {
+        let length = to.len();
+        let destination = Summed { data: to, sum: Sum::default(), algorithm: self.pair.light };
+        let mut transfer =
+            Transfer { origin: whole, destination, from: within, to: 0, length, made: Sum::default() };
+        transfer.carry(Case::PartToWhole, &mut |_, _| ()).ok()?;
+        transfer.destination.verifies().then_some(transfer.made.word())
+    }
+
+    /// Whether a whole block that has arrived is right, of which the light sum is at hand.
+    fn judge(&self, entry: &LiveEntry, kind: Kind, arrived: &[u8], sum: u64, now: u64) -> Tried {
+        let counts = &self.store.counts;
+        let is_right = match kind {
+            Kind::Nothing => {
+                add(&counts.unvouched, 1);
+                true
             }
             Kind::Light => {
-                let sum = if fused { whole } else { light.of(arrived).word() };
-                add(&self.store.counts.light, 1);
-                (sum == entry.light.load(Ordering::Relaxed), Some(sum))
+                add(&counts.light, 1);
+                sum == entry.light.load(Ordering::Relaxed)
             }
             Kind::Strong => {
-                // What goes along is made before the old is verified.
-                let sum = light.of(arrived).word();
-                add(&self.store.counts.strong, 1);
+                add(&counts.strong, 1);
                 let is_right = self.pair.strong.of(arrived) == entry.strong()
                     && sum == entry.light.load(Ordering::Relaxed);
                 if is_right {
                     entry.verified.store(now, Ordering::Relaxed);
                 }
-                (is_right, Some(sum))
+                is_right
             }
         };
-        if !is_right {
-            return (Tried::Wrong, 0);
-        }
-        if is_whole {
-            let sum = whole.unwrap_or_else(|| light.of(to).word());
-            return (Tried::Right, sum);
-        }
-        let part = &aside[within..within + to.len()];
-        let sum = light.of(part).word();
-        to.copy_from_slice(part);
-        (Tried::Right, sum)
+        if is_right { Tried::Right } else { Tried::Wrong }
     }
 
     /// With the lock of writers, so that nobody changes the block: looked up, verified, and mended if it is wrong.
@@ -269,12 +315,23 @@ impl GuardedFile {
         let mut whole = [0; BLOCK];
         let valid = BLOCK_U64.min(size - block * BLOCK_U64) as usize;
         let whole = &mut whole[..valid];
-        self.verified_block(block, whole, now)?;
+        for _ in 0..RACES_MAX {
+            self.verified_block(block, whole, now)?;
+            let entry = self.live.at(block);
+            if entry.flags.load(Ordering::Acquire) & flag::KNOWN == 0 {
+                to.copy_from_slice(&whole[within..within + to.len()]);
+                return Ok(Some(self.pair.light.of(to).word()));
+            }
+            let sum = Sum::of_word(entry.light.load(Ordering::Relaxed));
+            if let Some(sum) =
+                self.move_part(Summed { data: whole, sum, algorithm: self.pair.light }, within, to)
+            {
+                return Ok(Some(sum));
+            }
+        }
+        // Nobody else is at the block: memory that does not keep what it is given.
         drop(lock);
-        let part = &whole[within..within + to.len()];
-        let sum = self.pair.light.of(part).word();
-        to.copy_from_slice(part);
-        Ok(Some(sum))
+        Err(Trouble::Rotten(block))
     }
 
     /// A block that is verified, mended if it must be. The caller holds the lock of writers and has looked the block up.
@@ -306,8 +363,4 @@ impl GuardedFile {
         }
         self.heal(block, to, read.is_ok())
     }
-}
-
-fn light_of(light: Algorithm, data: &[u8], wanted: bool) -> u64 {
-    if wanted { light.of(data).word() } else { 0 }
 }

@@ -7,7 +7,7 @@ use rotproof_block::Result;
 
 use crate::clock;
 use crate::file::{GuardedFile, blocks_of};
-use crate::live::{flag, set_bit};
+use crate::live::flag;
 use crate::sum::{BLOCK, BLOCK_U64};
 use crate::trouble::{Outcome, Trouble};
 
@@ -76,7 +76,7 @@ impl GuardedFile {
                     entry.light.store(sum, Ordering::Relaxed);
                     entry.verified.store(0, Ordering::Relaxed);
                     entry.flags.store(flag::LOADED | flag::KNOWN | flag::DIRTY, Ordering::Release);
-                    set_bit(&head.dirty, self.live.region_of(block));
+                    head.set_dirty(self.live.region_of(block));
                 }
             }
             if head.cut_to(size) {
@@ -181,7 +181,7 @@ impl GuardedFile {
                 let known = if self.is_disowned() { 0 } else { flag::KNOWN | flag::STRONG };
                 let flags = flag::LOADED | known | flag::DIRTY;
                 entry.flags.store(flags, Ordering::Release);
-                set_bit(&head.dirty, self.live.region_of(block));
+                head.set_dirty(self.live.region_of(block));
             }
             head.written.store(clock::wall_nanoseconds(), Ordering::Relaxed);
         }

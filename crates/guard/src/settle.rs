@@ -16,7 +16,7 @@ impl GuardedFile {
         let head = self.live.head();
         head.cut.load(Ordering::Relaxed) != 0
             || head.grown.load(Ordering::Relaxed) != 0
-            || head.dirty.iter().any(|word| word.load(Ordering::Relaxed) != 0)
+            || head.dirty().next().is_some()
     }
 
     /// Takes the marks of regions away, if all of the file is durable. So a crash from now on leaves no doubt of any block.

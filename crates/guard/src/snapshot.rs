@@ -12,7 +12,7 @@ use crate::file::{GuardedFile, blocks_of};
 use crate::format::{Entry, Sums};
 use crate::home::Home;
 use crate::journal::What;
-use crate::live::{bits, clear_bit, flag, has_bit, set_bit, state};
+use crate::live::{clear_bit, flag, has_bit, set_bit, state};
 use crate::sum::{BLOCK, BLOCK_U64, Sum};
 
 /// What is to be written to the table.
@@ -76,7 +76,7 @@ impl GuardedFile {
         let is_unsynced = head.state.load(Ordering::Relaxed) & state::UNSYNCED != 0;
         let mut peek = Peek::default();
         let mut is_free = !is_unsynced && !self.store.leaves_out_marks();
-        for region in bits(&head.dirty) {
+        for region in head.dirty() {
             let range = self.live.blocks_of(region);
             for block in self.live.touched(range.start..range.end.min(count)).into_iter().flatten() {
                 let Some(entry) = self.live.entry(block) else { break };
@@ -92,7 +92,7 @@ impl GuardedFile {
                 blocks.push(block);
                 is_free &= block >= durable || has_bit(&head.marked, region);
             }
-            clear_bit(&head.dirty, region);
+            head.clear_dirty(region);
             // While its pages are on their way, what the disk says of the region may be of before or of after.
             if !self.store.leaves_out_marks() && !has_bit(&head.marked, region) {
                 set_bit(&head.marked, region);
@@ -219,7 +219,7 @@ impl GuardedFile {
     pub(crate) fn put_back_dirty(&self, snapshot: &Snapshot) {
         for block in &snapshot.blocks {
             self.live.at(*block).flags.fetch_or(flag::DIRTY, Ordering::AcqRel);
-            set_bit(&self.live.head().dirty, self.live.region_of(*block));
+            self.live.head().set_dirty(self.live.region_of(*block));
         }
         // Whether they are on the disk, nobody knows.
         snapshot.marks.iter().for_each(|region| clear_bit(&self.live.head().marked, *region));

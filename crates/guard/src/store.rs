@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
@@ -82,7 +82,7 @@ pub struct Core {
     /// Held shared as long as this process uses the guard.
     alive: Mutex<File>,
     attach: Mutex<File>,
-    files: Mutex<HashMap<u64, Weak<GuardedFile>>>,
+    files: RwLock<HashMap<u64, Weak<GuardedFile>>>,
     pub(crate) kept: Kept,
     mirror: Mutex<Option<PathBuf>>,
     journal: Journal,
@@ -187,7 +187,7 @@ impl Store {
             session,
             alive: Mutex::new(keep(alive)),
             attach: Mutex::new(keep(attach)),
-            files: Mutex::default(),
+            files: RwLock::default(),
             mirror: Mutex::default(),
             is_end_to_end: AtomicBool::new(false),
             leaves_out_marks: AtomicBool::new(false),
@@ -319,7 +319,7 @@ impl Core {
 
     /// Files that are open in this process.
     pub fn open_files(&self) -> Vec<Arc<GuardedFile>> {
-        self.files.lock().values().filter_map(Weak::upgrade).collect()
+        self.files.read().values().filter_map(Weak::upgrade).collect()
     }
 
     /// Lets go of files that are kept attached though nobody has them open: all, or those that nobody has opened for so long.
@@ -329,17 +329,19 @@ impl Core {
 
     /// Lets go of one file, if it is kept attached.
     pub fn let_go_of(&self, inode: u64) {
-        self.kept.let_go(inode);
+        if let Some(file) = self.known(inode) {
+            self.kept.let_go(&file);
+        }
     }
 
     /// The file of this inode if it is open in this process.
     pub fn known(&self, inode: u64) -> Option<Arc<GuardedFile>> {
-        self.files.lock().get(&inode).and_then(Weak::upgrade)
+        self.files.read().get(&inode).and_then(Weak::upgrade)
     }
 
     /// Remembers an open file. If another thread was first, that one's is given back.
     pub fn remember(&self, file: &Arc<GuardedFile>) -> Arc<GuardedFile> {
-        let mut files = self.files.lock();
+        let mut files = self.files.write();
         if let Some(known) = files.get(&file.inode()).and_then(Weak::upgrade) {
             return known;
         }
@@ -349,7 +351,7 @@ impl Core {
 
     /// Forgets a file that nobody has any more, unless it is open again.
     pub(crate) fn forget_file(&self, inode: u64) {
-        let mut files = self.files.lock();
+        let mut files = self.files.write();
         if files.get(&inode).is_some_and(|known| known.strong_count() == 0) {
             files.remove(&inode);
         }
@@ -361,8 +363,7 @@ impl Core {
         if let Some(file) = self.known(inode) {
             // Whoever closes it last takes its sums away, which may be this.
             file.set_gone();
-            drop(file);
-            self.kept.let_go(inode);
+            self.kept.let_go(&file);
             return Ok(());
         }
         self.arena.with(inode, |is_open| {

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use crate::file::GuardedFile;
 use crate::home::Home;
-use crate::live::{bits, flag, set_bit, state};
+use crate::live::{bits, flag, state};
 use crate::lock::SharedGuard;
 use crate::opened::{OpenTable, begin_writing};
 use crate::record::Class;
@@ -65,7 +65,7 @@ impl GuardedFile {
                         entry.flags.fetch_or(flag::DIRTY, Ordering::AcqRel);
                     }
                 }
-                set_bit(&head.dirty, region);
+                head.set_dirty(region);
             }
         }
         lock

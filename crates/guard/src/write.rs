@@ -127,7 +127,7 @@ impl GuardedFile {
                 entry.light.store(head.pending[at].load(Ordering::Relaxed), Ordering::Relaxed);
                 entry.verified.store(0, Ordering::Relaxed);
                 entry.flags.store(flag::LOADED | flag::KNOWN | flag::DIRTY, Ordering::Release);
-                set_bit(&head.dirty, self.live.region_of(block));
+                head.set_dirty(self.live.region_of(block));
             } else if vouched[at] {
                 // The file system took a part of the block: what that is now, only the file can say.
                 let mut now = [0; BLOCK];

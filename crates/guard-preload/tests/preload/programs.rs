@@ -118,10 +118,14 @@ fn a_program_runs_what_it_has_just_written() {
         d = write('./d', 0o755)\n\
         os.fsync(d)\n\
         os.close(d)\n\
-        for name in 'abcd':\n\
+        e = write('./e', 0o644)\n\
+        os.fsync(e)\n\
+        os.fchmod(e, 0o755)\n\
+        os.close(e)\n\
+        for name in 'abcde':\n\
         \x20   print(subprocess.run(['./' + name], capture_output=True, check=True).stdout.decode(), end='')\n";
     std::fs::write(rig.beside("run.py"), script).expect("written");
-    assert_eq!(rig.good("python3 ../run.py"), "./a\n./b\n./c\n./d\n");
+    assert_eq!(rig.good("python3 ../run.py"), "./a\n./b\n./c\n./d\n./e\n");
     rig.assert_all_guarded();
 }
 

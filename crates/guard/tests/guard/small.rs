@@ -438,7 +438,7 @@ fn a_written_file_that_rests_has_its_sums_on_the_disk_and_is_let_go_when_it_is_d
     file.write_at(&data, 0).expect("written");
     let inode = file.inode();
     assert_eq!(slots(&store, inode), [false, false]);
-    file.rest();
+    file.rest(None);
     drop(file);
     assert!(store.known(inode).is_some(), "kept");
     assert_eq!(slots(&store, inode), [true, false]);
@@ -451,7 +451,7 @@ fn a_written_file_that_rests_has_its_sums_on_the_disk_and_is_let_go_when_it_is_d
     file.read_at(&mut read, 0).expect("verified");
     assert!(read[20_000..25_000] == data[..5000] && read[..20_000] == data[..20_000]);
     assert_eq!(store.counts.now().unvouched, before.unvouched);
-    file.rest();
+    file.rest(None);
     drop(file);
     let born = rotproof_guard::stat::Stat::of_path(&rig.path("a")).expect("it is there").birth;
     std::fs::remove_file(rig.path("a")).expect("removed");
