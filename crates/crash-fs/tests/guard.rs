@@ -23,14 +23,18 @@ use tempfile::TempDir;
 const FILES: usize = 3;
 const STEPS: usize = 24;
 /// How long files become, by the seed: their sums lie in small slots, in small and medium ones, and in slots and tables.
-const SIZES_MAX: [u64; 3] = [60_000, 300_000, 1_300_000];
+const SIZES_MAX: [u64; 4] = [60_000, 300_000, 1_300_000, 1_300_000];
+/// Of these, the one with whose seeds blocks are mostly written over and made durable, by two threads at once.
+const OVER: u64 = 3;
 const SET_UP: &str = "the guard is there";
 
-/// What the files had after each step, and which step had made which file durable when it ended.
+/// What the files had after each step, and which step had made which file durable when it ended, or cut which to nothing before it wrote
+/// it anew.
 #[derive(Clone)]
 struct Story {
     versions: Vec<[Option<Vec<u8>>; FILES]>,
     durable: Vec<Option<usize>>,
+    emptied: Vec<Option<usize>>,
 }
 
 struct Dice(u64);
@@ -48,7 +52,10 @@ fn name(file: usize) -> String {
     format!("file{file}")
 }
 
-fn open(store: &Arc<Store>, root: &Path, file: usize, makes: bool) -> Result<Arc<GuardedFile>> {
+/// A file, and the descriptor by which it was opened.
+type Opened = (File, Arc<GuardedFile>);
+
+fn open(store: &Arc<Store>, root: &Path, file: usize, makes: bool) -> Result<Opened> {
     let path = root.join(name(file));
     let below = OpenOptions::new()
         .read(true)
@@ -57,7 +64,20 @@ fn open(store: &Arc<Store>, root: &Path, file: usize, makes: bool) -> Result<Arc
         .truncate(false)
         .open(&path)
         .map_err(|error| Error::from_io(error, "opening a file"))?;
-    GuardedFile::open(store, below.as_raw_fd(), true, &path)
+    let guarded = GuardedFile::open(store, below.as_raw_fd(), true, &path)?;
+    Ok((below, guarded))
+}
+
+/// Writes over two stretches of 2000 bytes and makes each durable, in two threads.
+fn write_over((below, file): &Opened, data: &[u8], places: [usize; 2]) {
+    std::thread::scope(|scope| {
+        for place in places {
+            scope.spawn(move || {
+                file.write_at(&data[..2000], place as u64).expect("written");
+                file.sync_by(Some(below.as_raw_fd()), true).expect("durable");
+            });
+        }
+    });
 }
 
 /// Does random steps. Marks say which had begun and which was done. A canary does them in the wrong order.
@@ -73,19 +93,38 @@ fn act(root: &Path, seed: u64, is_canary: bool, mark: &dyn Fn(&str)) -> Story {
     let size_max = SIZES_MAX[seed as usize % SIZES_MAX.len()];
     let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let mut now: [Option<Vec<u8>>; FILES] = Default::default();
-    let mut files: [Option<Arc<GuardedFile>>; FILES] = Default::default();
-    let mut story = Story { versions: vec![now.clone()], durable: vec![None] };
+    let mut files: [Option<Arc<Opened>>; FILES] = Default::default();
+    let is_over = seed % SIZES_MAX.len() as u64 == OVER;
+    let mut story = Story { versions: vec![now.clone()], durable: vec![None], emptied: vec![None] };
     for step in 1..=STEPS {
         mark(&format!("begin {step}"));
         let at = dice.below(FILES as u64) as usize;
-        let file = Arc::clone(files[at].get_or_insert_with(|| open(&store, root, at, true).expect("a file")));
+        let opened = || Arc::new(open(&store, root, at, true).expect("a file"));
+        let opened = Arc::clone(files[at].get_or_insert_with(opened));
+        let (below, file) = &*opened;
         let content = now[at].get_or_insert_default();
-        let mut durable = None;
+        let (mut durable, mut emptied) = (None, None);
         let data: Vec<u8> = {
             let (fill, length) = (dice.below(255) as u8 + 1, 1 + dice.below(size_max / 4) as usize);
             (0..length).map(|at| fill ^ (at / 4096) as u8).collect()
         };
+        let data_over = [dice.below(255) as u8; 2000];
         match dice.below(9) {
+            1..=6 if is_over && content.len() > 1_100_000 => {
+                let places = [0, 1].map(|half| {
+                    half * (content.len() / 2) + dice.below(content.len() as u64 / 2 - 2000) as usize
+                });
+                write_over(&opened, &data_over, places);
+                places.iter().for_each(|place| content[*place..place + 2000].copy_from_slice(&data_over));
+                durable = Some(at);
+            }
+            0 if is_over => {
+                file.write_at(&[step as u8; 1_200_000], 0).expect("written");
+                file.sync(false).expect("durable");
+                content.resize(content.len().max(1_200_000), 0);
+                content[..1_200_000].fill(step as u8);
+                durable = Some(at);
+            }
             0..=2 => {
                 let offset = dice.below(size_max - data.len() as u64);
                 file.write_at(&data, offset).expect("written");
@@ -103,21 +142,22 @@ fn act(root: &Path, seed: u64, is_canary: bool, mark: &dyn Fn(&str)) -> Story {
                 content.truncate(size as usize);
             }
             5 => {
+                emptied = Some(at);
                 file.set_size(0).expect("cut");
                 file.write_at(&data, 0).expect("written anew");
                 content.clone_from(&data);
             }
             6 => {
-                drop(file);
                 files[at] = None;
             }
             _ => {
-                file.sync(dice.below(2) == 0).expect("durable");
+                file.sync_by(Some(below.as_raw_fd()), dice.below(2) == 0).expect("durable");
                 durable = Some(at);
             }
         }
         story.versions.push(now.clone());
         story.durable.push(durable);
+        story.emptied.push(emptied);
         mark(&format!("done {step}"));
     }
     story
@@ -154,7 +194,7 @@ impl Oracle for GuardOracle {
                 }
                 continue;
             }
-            let guarded = open(&store, mountpoint, file, false)?;
+            let (_below, guarded) = open(&store, mountpoint, file, false)?;
             let mut data = vec![0; guarded.size() as usize];
             let read = guarded.read_at(&mut data, 0);
             if !matches!(read, Ok(count) if count == data.len()) {
@@ -163,8 +203,12 @@ impl Oracle for GuardOracle {
                 continue;
             }
             let Some(floor) = floor else { continue };
-            let versions: Vec<&Vec<u8>> =
-                (floor..=last).filter_map(|step| self.0.versions[step][file].as_ref()).collect();
+            let nothing = Vec::new();
+            let emptied = (floor + 1..=last).filter(|step| self.0.emptied[*step] == Some(file));
+            let versions: Vec<&Vec<u8>> = (floor..=last)
+                .filter_map(|step| self.0.versions[step][file].as_ref())
+                .chain(emptied.map(|_| &nothing))
+                .collect();
             let Some((first, others)) = versions.split_first() else { continue };
             if others.iter().all(|other| other == first) {
                 if data != **first {
@@ -275,7 +319,7 @@ fn a_guard_on_ext4_and_xfs_keeps_what_is_durable_and_accuses_nothing() {
     let ground = Ground::new();
     let times: u64 =
         std::env::var("ROTPROOF_CRASH_TIMES").map_or(1, |times| times.parse().expect("a number"));
-    for (kind, seeds, states_max) in [(FileSystem::Ext4, 3, 60), (FileSystem::Xfs, 1, 20)] {
+    for (kind, seeds, states_max) in [(FileSystem::Ext4, 4, 60), (FileSystem::Xfs, 1, 20)] {
         let blank = ground.blank(kind);
         let look = |seed| assert_nothing_found(&explore_seed(&ground, &blank, seed, states_max, false), seed);
         let checked: u64 = (1..=seeds * times).map(look).sum();

@@ -83,7 +83,7 @@ fn write_from(descriptor: c_int, open: Arc<Open>, from: &[u8], place: FileOffset
             )?,
         };
         if let Some(data_only) = open.syncs {
-            open.file.sync(data_only)?;
+            open.file.sync_by(open.own(descriptor), data_only)?;
         }
         Ok(done)
     })
@@ -254,6 +254,7 @@ impl Wanted {
             appends: open.appends || self.appends,
             syncs: self.syncs.or(open.syncs),
             seen: open.seen,
+            own: Arc::clone(&open.own),
         })
     }
 }

@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, OsStr, c_int};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -48,6 +49,23 @@ pub struct Open {
     pub syncs: Option<bool>,
     /// What the file system said when it was looked at.
     pub seen: Seen,
+    /// Another descriptor of the same opening, for who makes every write durable.
+    pub own: Arc<OnceLock<Option<OwnedFd>>>,
+}
+
+impl Open {
+    /// A descriptor of the program's opening that no other thread can close or use for something else.
+    pub fn own(&self, descriptor: c_int) -> Option<c_int> {
+        let own = self.own.get_or_init(|| {
+            let again = raw::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, floor().into());
+            // SAFETY: a descriptor that was just made and belongs to nobody else.
+            let again = (again >= 0).then(|| unsafe { OwnedFd::from_raw_fd(again) })?;
+            set_ours(again.as_raw_fd(), true);
+            let is_this = Stat::of(again.as_raw_fd()).is_ok_and(|stat| stat.inode == self.file.inode());
+            is_this.then_some(again)
+        });
+        own.as_ref().map(AsRawFd::as_raw_fd)
+    }
 }
 
 /// What the file system said of a file, and when.
@@ -303,6 +321,7 @@ fn look_at(descriptor: c_int) -> Result<Option<Arc<Open>>, c_int> {
         appends,
         syncs,
         seen: Seen::now(stat),
+        own: Arc::default(),
     })))
 }
 

@@ -84,7 +84,7 @@ unsafe fn allocate_posix(descriptor: c_int, offset: i64, length: i64) -> c_int {
 unsafe fn sync_all(descriptor: c_int) -> c_int {
     // SAFETY: takes a number.
     let system = || unsafe { call!(SYS_fsync, descriptor) as c_int };
-    either(descriptor, false, |open| open.file.sync(false), system)
+    either(descriptor, false, |open| open.file.sync_by(Some(descriptor), false), system)
 }
 
 /// # Safety
@@ -92,7 +92,7 @@ unsafe fn sync_all(descriptor: c_int) -> c_int {
 unsafe fn sync_data(descriptor: c_int) -> c_int {
     // SAFETY: takes a number.
     let system = || unsafe { call!(SYS_fdatasync, descriptor) as c_int };
-    either(descriptor, false, |open| open.file.sync(true), system)
+    either(descriptor, false, |open| open.file.sync_by(Some(descriptor), true), system)
 }
 
 /// # Safety
@@ -101,7 +101,7 @@ unsafe fn sync_stretch(descriptor: c_int, offset: i64, length: i64, flags: c_uin
     // It promises little; the whole file is more than that.
     // SAFETY: takes numbers.
     let system = || unsafe { call!(SYS_sync_file_range, descriptor, offset, length, flags) as c_int };
-    either(descriptor, false, |open| open.file.sync(true), system)
+    either(descriptor, false, |open| open.file.sync_by(Some(descriptor), true), system)
 }
 
 /// Files that this process has open. Others' are theirs to sync.

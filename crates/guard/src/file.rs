@@ -259,6 +259,9 @@ impl GuardedFile {
         let known = if stat.is_newborn() { self.newborn() } else { self.look_up(&stat)? };
         self.set_home(known.home);
         match known.what {
+            KnownAs::Table(header) if header.session != self.store.session() => {
+                self.take_header(&*self.with_stamps(header)?, stat, false)
+            }
             KnownAs::Table(header) => self.take_header(&header, stat, false),
             KnownAs::Record(record) => {
                 self.protect(record.protected);
@@ -298,6 +301,10 @@ impl GuardedFile {
         head.region_shift.store(header.region_shift.into(), Ordering::Relaxed);
         self.take_size(header.size, &stat);
         let mut bits = if header.is_complete { state::COMPLETE } else { 0 };
+        let is_told = |is_set: bool, bit| if is_set { bit } else { 0 };
+        let told =
+            bits | is_told(header.is_unsynced, state::UNSYNCED) | is_told(header.is_foreign, state::FOREIGN);
+        head.told_state.store(told, Ordering::Relaxed);
         let differs = header.size != stat.size || header.modified != stat.modified;
         let crashed = header.session != self.store.session();
         for (mark, word) in head.marked.iter().zip(header.regions.iter()) {

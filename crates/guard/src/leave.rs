@@ -69,11 +69,18 @@ impl GuardedFile {
     pub(crate) fn leave(&self, stat: Stat) -> Result<bool> {
         let head = self.live.head();
         // What a process was making durable when it died is noticed by this.
-        drop(self.lock_syncers());
+        let syncing = self.lock_syncers();
+        if self.is_flying() {
+            self.take_again();
+            head.flying.store(0, Ordering::Release);
+        }
+        drop(syncing);
         if !self.is_dirty() {
             self.settle()?;
             let is_ours = !self.is_foreign_by(&stat);
-            if is_ours && stat.modified_nanoseconds() != head.seen.load(Ordering::Relaxed) {
+            let is_told = stat.modified_nanoseconds() == head.seen.load(Ordering::Relaxed)
+                && head.stamped.load(Ordering::Relaxed) == 0;
+            if is_ours && !is_told {
                 self.save_times(stat)?;
             }
             return Ok(true);
@@ -104,6 +111,7 @@ impl GuardedFile {
         if let Found::Header(mut header) = self.table.header(&file)? {
             header.generation = head.generation.fetch_add(1, Ordering::Relaxed) + 1;
             header.is_unsynced = true;
+            head.told_state.fetch_or(state::UNSYNCED, Ordering::Relaxed);
             self.copy_marks(&mut header);
             self.table.write_header(&file, &header)?;
             self.table.sync(&file)?;
@@ -134,7 +142,7 @@ impl GuardedFile {
             .open(&new)
             .doing(doing)?;
         for (index, entries) in &snapshot.pages {
-            self.table.write_entries(&file, *index, entries)?;
+            self.table.write_entries(&file, *index, entries, None)?;
         }
         self.table.write_header(&file, &self.named_header(snapshot.size, stat))?;
         std::fs::rename(&new, path).doing(doing)?;

@@ -27,6 +27,7 @@ pub mod fork;
 pub mod format;
 mod heal;
 mod home;
+mod in_place;
 pub mod journal;
 mod kept;
 mod leave;

@@ -70,6 +70,9 @@ pub mod state {
     pub const UNSYNCED: u32 = 4;
     /// A program has mapped it for writing: nothing vouches for any of it.
     pub const MAPPED: u32 = 8;
+
+    /// What headers say.
+    pub const TOLD: u32 = COMPLETE | FOREIGN | UNSYNCED;
 }
 
 /// Whether a head is filled.
@@ -127,6 +130,16 @@ pub struct Head {
     pub syncs: [AtomicU64; 3],
     /// The last generation of a header.
     pub generation: AtomicU64,
+    /// Of [`state`], what that header says.
+    pub told_state: AtomicU32,
+    /// How many pages were written over without a header, and the time of modification that the last of those said which the header
+    /// does not say yet; 0: it says all.
+    pub stamps: AtomicU64,
+    pub stamped: AtomicU64,
+    /// Those who make the file durable without the locks at this moment: what they wrote is in the cache.
+    pub flying: AtomicU64,
+    /// How often it could not be made durable.
+    pub failures: AtomicU64,
     /// Bytes of a region, as a power of two.
     pub region_shift: AtomicU64,
     /// The next mark takes so many regions.

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
 use rotproof_block::Result;
 use rotproof_block::error::IoContext;
@@ -62,7 +63,7 @@ pub fn placed(file: &File, from: u64, ranges_max: usize) -> Vec<std::ops::Range<
 
 /// See the head of the module.
 pub struct OpenTable {
-    file: File,
+    file: Arc<File>,
     /// How often the table had been cut.
     cuts: u64,
     /// Counted from the beginning of the table.
@@ -75,7 +76,7 @@ impl OpenTable {
     pub fn of<'a>(opened: &'a mut Option<Self>, table: &Table, cuts: u64) -> Result<&'a mut Self> {
         let mut now = match opened.take() {
             Some(now) => now,
-            None => Self { file: keep(table.open_or_make()?), cuts, solid: Solid::default() },
+            None => Self { file: Arc::new(keep(table.open_or_make()?)), cuts, solid: Solid::default() },
         };
         if now.cuts != cuts {
             now.cuts = cuts;
@@ -87,6 +88,11 @@ impl OpenTable {
     /// The table.
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// The table, for who goes on without the one that is open here.
+    pub fn shared(&self) -> Arc<File> {
+        Arc::clone(&self.file)
     }
 
     /// Whether a page is solid.
@@ -109,11 +115,15 @@ impl OpenTable {
 
     /// Waits until the device has all that was in the cache. It need not be durable.
     pub fn wait(&self) -> Result<()> {
-        let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE
-            | libc::SYNC_FILE_RANGE_WRITE
-            | libc::SYNC_FILE_RANGE_WAIT_AFTER;
-        sync_range(&self.file, 0, 0, all).doing(|| "writing a table".to_owned())
+        wait_for(&self.file)
     }
+}
+
+/// [`OpenTable::wait`] of a table.
+pub fn wait_for(table: &File) -> Result<()> {
+    let all =
+        libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    sync_range(table, 0, 0, all).doing(|| "writing a table".to_owned())
 }
 
 /// Begins to write what the cache has of a file.

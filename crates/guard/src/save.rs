@@ -41,7 +41,7 @@ impl GuardedFile {
     /// The same for who has looked at the file, which nobody has written to since.
     pub(crate) fn save_as(&self, snapshot: &Snapshot, stat: Stat, is_synced: bool) -> Result<()> {
         let head = self.live.head();
-        if self.is_saved(snapshot, stat) {
+        if self.is_saved(snapshot, stat) && !(is_synced && self.is_flying()) {
             return Ok(());
         }
         if is_synced {
@@ -79,7 +79,7 @@ impl GuardedFile {
     /// or its table was last settled: it is for people, and to ask the kernel for it takes as long as to write a page.
     pub(crate) fn write_table(&self, table: &OpenTable, snapshot: &Snapshot, stat: Stat) -> Result<Header> {
         for (index, entries) in &snapshot.pages {
-            self.table.write_entries(table.file(), *index, entries)?;
+            self.table.write_entries(table.file(), *index, entries, None)?;
         }
         let header = Header { name: self.name().into_bytes(), ..self.header(snapshot.size, stat) };
         self.table.write_header(table.file(), &header)?;
@@ -110,6 +110,8 @@ impl GuardedFile {
     pub(crate) fn header(&self, size: u64, stat: Stat) -> Header {
         let head = self.live.head();
         let bits = head.state.load(Ordering::Relaxed);
+        head.told_state.store(bits & state::TOLD, Ordering::Relaxed);
+        head.stamped.store(0, Ordering::Relaxed);
         let mut header = Header {
             generation: head.generation.fetch_add(1, Ordering::Relaxed) + 1,
             guard: self.store.settings().id,

@@ -26,7 +26,7 @@ impl GuardedFile {
         let _writers = self.lock_writers()?;
         let has_marks = head.marked.iter().any(|word| word.load(Ordering::Relaxed) != 0);
         let is_unsynced = head.state.load(Ordering::Relaxed) & state::UNSYNCED != 0;
-        if !has_marks || is_unsynced || self.is_dirty() || self.is_foreign() {
+        if !has_marks || is_unsynced || self.is_dirty() || self.is_flying() || self.is_foreign() {
             return Ok(());
         }
         let stat = self.stat()?;

@@ -25,7 +25,7 @@ pub(crate) struct Snapshot {
     /// Pages that the table keeps, if the file was cut.
     pub(crate) cut: Option<u64>,
     /// Regions that the next header marks, and no earlier one.
-    marks: Vec<usize>,
+    pub(crate) marks: Vec<usize>,
     /// Whatever of the data and of their sums a crash leaves, nobody is accused: the data need not be durable first.
     pub(crate) is_free: bool,
 }

@@ -1,10 +1,11 @@
 //! Making a file durable: its data, and their sums.
 
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering;
 
 use crate::file::GuardedFile;
 use crate::home::Home;
-use crate::live::{bits, flag, state};
+use crate::live::state;
 use crate::lock::SharedGuard;
 use crate::opened::{OpenTable, begin_writing};
 use crate::record::Class;
@@ -20,6 +21,22 @@ impl GuardedFile {
     /// written is in the error table; then this fails with [`Trouble::Rotten`], once, and what the file has of the block never
     /// verifies until it is written again.
     pub fn sync(&self, data_only: bool) -> Outcome<()> {
+        self.sync_by(None, data_only)
+    }
+
+    /// [`GuardedFile::sync`] by a descriptor of its own, if there is one: the kernel tells each opening of a file once that something of it
+    /// could not be written. Who has none waits for the others, so that what one of them was told is told to it too.
+    pub fn sync_by(&self, descriptor: Option<RawFd>, data_only: bool) -> Outcome<()> {
+        let failures = self.live.head().failures.load(Ordering::Acquire);
+        self.sync_or_wait(descriptor, data_only)?;
+        // It failed for somebody meanwhile, and the kernel may have told only that one.
+        if self.live.head().failures.load(Ordering::Acquire) != failures {
+            return Err(Trouble::Os(libc::EIO));
+        }
+        Ok(())
+    }
+
+    fn sync_or_wait(&self, descriptor: Option<RawFd>, data_only: bool) -> Outcome<()> {
         let head = self.live.head();
         let [begun, done_data, done_all] = &head.syncs;
         let before = begun.load(Ordering::Acquire);
@@ -29,17 +46,31 @@ impl GuardedFile {
             return Ok(());
         }
         let number = begun.fetch_add(1, Ordering::AcqRel) + 1;
-        let snapshot = {
-            let _writers = self.lock_writers()?;
-            self.snapshot(false)?
+        // What those have who are at it without the locks may still fail.
+        let is_alone = !self.is_flying();
+        let own = descriptor.unwrap_or_else(|| self.file.as_raw_fd());
+        let sync = || sync_descriptor(own, data_only);
+        let writers = self.lock_writers()?;
+        let snapshot = self.snapshot(false)?;
+        let may_fly = descriptor.is_some() && self.errors().1 == 0;
+        let table = if may_fly { self.take_off(&snapshot) } else { Ok(None) };
+        drop(writers);
+        let done = match table {
+            Ok(Some(table)) => {
+                drop(syncing);
+                return self.land(&snapshot, &table, sync);
+            }
+            Ok(None) => self.make_durable(&snapshot, sync),
+            Err(error) => Err(error.into()),
         };
-        if let Err(trouble) = self.make_durable(&snapshot, data_only) {
+        if let Err(trouble) = done {
+            head.failures.fetch_add(1, Ordering::AcqRel);
             *self.opened.lock() = None;
             self.put_back_dirty(&snapshot);
             return Err(trouble);
         }
         let (errors, failed) = self.errors();
-        if failed == 0 {
+        if failed == 0 && is_alone {
             done_data.store(number, Ordering::Release);
             if !data_only {
                 done_all.store(number, Ordering::Release);
@@ -55,33 +86,23 @@ impl GuardedFile {
 
     /// The lock of those who make the file durable. If its last holder died, what it took for the table is taken again.
     pub(crate) fn lock_syncers(&self) -> SharedGuard<'_> {
-        let head = self.live.head();
-        let lock = head.syncers.lock();
+        let lock = self.live.head().syncers.lock();
         if lock.is_orphaned {
-            for region in bits(&head.marked) {
-                let blocks = self.live.touched(self.live.blocks_of(region)).into_iter().flatten();
-                for entry in blocks.filter_map(|block| self.live.entry(block)) {
-                    if entry.flags.load(Ordering::Acquire) & flag::LOADED != 0 {
-                        entry.flags.fetch_or(flag::DIRTY, Ordering::AcqRel);
-                    }
-                }
-                head.set_dirty(region);
-            }
+            self.take_again();
         }
         lock
     }
 
     /// Makes data and sums durable. Where their order is free, both are on their way at the same time, and where the table
     /// needs nothing but its pages written, the flush that makes the data durable makes it so too.
-    fn make_durable(&self, snapshot: &Snapshot, data_only: bool) -> Outcome<()> {
+    fn make_durable(&self, snapshot: &Snapshot, sync: impl Fn() -> std::io::Result<()>) -> Outcome<()> {
         let file = &self.file;
-        let sync = || if data_only { file.sync_data() } else { file.sync_all() };
         if !snapshot.is_free {
             sync()?;
             return Ok(self.save(snapshot, true)?);
         }
         let stat = self.stat()?;
-        if self.is_saved(snapshot, stat) {
+        if self.is_saved(snapshot, stat) && !self.is_flying() {
             return Ok(sync()?);
         }
         let head = self.live.head();
@@ -141,6 +162,15 @@ impl GuardedFile {
         self.protect(copy);
         self.note_saved(snapshot, stat, true);
         Ok(())
+    }
+}
+
+/// `fsync`, or with `data_only` `fdatasync`, of a descriptor.
+fn sync_descriptor(descriptor: RawFd, data_only: bool) -> std::io::Result<()> {
+    // SAFETY: take a number.
+    match unsafe { if data_only { libc::fdatasync(descriptor) } else { libc::fsync(descriptor) } } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
     }
 }
 

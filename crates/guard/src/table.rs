@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use rotproof_block::Result;
 use rotproof_block::error::IoContext;
 
-use crate::format::{Damage, Entry, EntryPage, HEADERS, Header, PAGE, Pair, entries_of, page_of};
+use crate::format::{
+    Damage, Entry, EntryPage, HEADERS, Header, PAGE, Pair, Stamp, entries_of, page_of, stamp_of,
+};
 
 /// The table of the file with this inode, which may not be there yet.
 #[derive(Clone, Debug)]
@@ -119,9 +121,23 @@ impl Table {
         })
     }
 
-    /// Writes a page of entries.
-    pub fn write_entries(&self, file: &File, index: u64, entries: &[Entry]) -> Result<()> {
-        let page = page_of(self.pair, self.inode, index, entries);
+    /// The stamp of a page of entries that is there and whole.
+    pub fn stamp(&self, file: &File, index: u64) -> Result<Option<Stamp>> {
+        Ok(self.read_page(file, HEADERS + index)?.and_then(|page| {
+            let entries = entries_of(self.pair, self.inode, index, &page);
+            if matches!(entries, EntryPage::Whole(_)) { stamp_of(&page) } else { None }
+        }))
+    }
+
+    /// Writes a page of entries, with a stamp if no header is written with it.
+    pub fn write_entries(
+        &self,
+        file: &File,
+        index: u64,
+        entries: &[Entry],
+        stamp: Option<Stamp>,
+    ) -> Result<()> {
+        let page = page_of(self.pair, self.inode, index, entries, stamp);
         let place = (HEADERS + index) * PAGE as u64;
         file.write_all_at(&page, place).doing(|| self.doing("writing"))
     }

@@ -278,9 +278,13 @@ impl GuardedFile {
         if let crate::table::Found::Header(header) = self.table.header(&file)? {
             // All but the marks is as it was last made durable.
             let mut next = *header;
+            if let Some(modified) = self.stamped() {
+                next.modified = modified;
+            }
             next.generation = head.generation.fetch_add(1, Ordering::Relaxed) + 1;
             self.copy_marks(&mut next);
             self.table.write_header(&file, &next)?;
+            head.stamped.store(0, Ordering::Relaxed);
             self.table.sync(&file)?;
         }
         Ok(())

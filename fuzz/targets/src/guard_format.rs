@@ -1,7 +1,7 @@
 //! What lies beside guarded files: settings, headers and pages of tables, records of slots, lines of the journal.
 
 use rotproof_guard::format::{
-    Entry, EntryPage, Header, Moment, PAGE, Pair, REGIONS, Settings, entries_of, page_of,
+    Entry, EntryPage, Header, Moment, PAGE, Pair, REGIONS, Settings, Stamp, entries_of, page_of, stamp_of,
 };
 use rotproof_guard::journal::{Event, What, line_of, parse};
 use rotproof_guard::record::{Class, Copy, of_copy, to_copy};
@@ -39,8 +39,10 @@ pub fn check(bytes: &[u8]) {
                 continue;
             };
             assert_eq!(entries.len() as u64, pair.entries());
-            let again = page_of(pair, INODE, INDEX, &entries);
+            let stamp = stamp_of(page);
+            let again = page_of(pair, INODE, INDEX, &entries, stamp);
             assert_eq!(entries_of(pair, INODE, INDEX, &again), EntryPage::Whole(entries));
+            assert_eq!(stamp_of(&again), stamp);
         }
     }
     for class in Class::ALL {
@@ -90,6 +92,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let sums = PAIR.of(b"some data");
     let torn = rotproof_guard::format::Sums { light: 1, strong: Sum([2, 0, 0, 0]) };
     let entries = [Entry::Sums(sums), Entry::Zeros, Entry::Unknown, Entry::Sums(torn)];
+    let modified = Moment { seconds: 1_700_000_000, nanoseconds: 5 };
+    let stamp = Stamp { follows: 3, number: 1, modified };
     let event = Event {
         time: 1_700_000_000,
         what: What::Torn,
@@ -102,10 +106,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
     vec![
         settings.to_page().to_vec(),
         header.to_page().to_vec(),
-        page_of(PAIR, INODE, INDEX, &entries).to_vec(),
+        page_of(PAIR, INODE, INDEX, &entries, None).to_vec(),
         to_copy(Class::Small, PAIR, 0, &header, &entries),
         to_copy(Class::Medium, WIDE, 0, &header, &entries),
-        page_of(WIDE, INODE, INDEX, &entries[1..3]).to_vec(),
+        page_of(WIDE, INODE, INDEX, &entries[1..3], Some(stamp)).to_vec(),
         line.trim_end().as_bytes().to_vec(),
     ]
 }

@@ -1,6 +1,6 @@
 //! The sums of blocks: one by one as entries, and by the page as in the table of a large file.
 
-use super::{PAGE, PAGE_HEAD, VERSION, VERSION_MIN};
+use super::{Moment, PAGE, PAGE_HEAD, VERSION, VERSION_MIN};
 use crate::sum::{Algorithm, Sum};
 
 const MAGIC: [u8; 4] = *b"RPGP";
@@ -116,13 +116,31 @@ pub enum EntryPage {
     Damaged(Vec<Entry>),
 }
 
+/// What a page of entries says of the file, if it was written over without a new header: all is as the header says, but for the time
+/// of modification.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// Generation of that header. The stamp means nothing beside another one.
+    pub follows: u64,
+    /// Counts up from 1 with every stamp: of two that follow one header, the later holds.
+    pub number: u64,
+    /// The file's time of modification.
+    pub modified: Moment,
+}
+
 /// A page of entries. `index` counts pages from the beginning of the file.
-pub fn page_of(pair: Pair, inode: u64, index: u64, entries: &[Entry]) -> [u8; PAGE] {
+pub fn page_of(pair: Pair, inode: u64, index: u64, entries: &[Entry], stamp: Option<Stamp>) -> [u8; PAGE] {
     let mut page = [0; PAGE];
     page[..4].copy_from_slice(&MAGIC);
     page[4..8].copy_from_slice(&VERSION.to_le_bytes());
     page[8..16].copy_from_slice(&inode.to_le_bytes());
     page[16..24].copy_from_slice(&index.to_le_bytes());
+    if let Some(stamp) = stamp {
+        page[32..40].copy_from_slice(&stamp.follows.to_le_bytes());
+        page[40..48].copy_from_slice(&stamp.number.to_le_bytes());
+        page[48..56].copy_from_slice(&stamp.modified.seconds.to_le_bytes());
+        page[56..60].copy_from_slice(&stamp.modified.nanoseconds.to_le_bytes());
+    }
     let size = pair.entry_bytes();
     for (bytes, entry) in page[PAGE_HEAD..].chunks_exact_mut(size).zip(entries) {
         entry.write(bytes);
@@ -152,6 +170,19 @@ pub fn entries_of(pair: Pair, inode: u64, index: u64, page: &[u8; PAGE]) -> Entr
     if is_sealed && is_this { EntryPage::Whole(entries) } else { EntryPage::Damaged(entries) }
 }
 
+/// The stamp of a page that was read and is [`EntryPage::Whole`].
+pub fn stamp_of(page: &[u8; PAGE]) -> Option<Stamp> {
+    let word = |at: usize| {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&page[at..at + 8]);
+        u64::from_le_bytes(bytes)
+    };
+    let modified =
+        Moment { seconds: word(48).cast_signed(), nanoseconds: (word(56) & u64::from(u32::MAX)) as u32 };
+    let stamp = Stamp { follows: word(32), number: word(40), modified };
+    (stamp.number != 0).then_some(stamp)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -171,7 +202,10 @@ mod tests {
     fn a_flip_anywhere_in_a_page_is_damage() {
         let entries: Vec<Entry> =
             (0..252).map(|light| Entry::Sums(Sums { light, strong: Sum::of_word(light ^ 77) })).collect();
-        let page = page_of(PAIR, 5, 6, &entries);
+        let stamp = Stamp { follows: 7, number: 8, modified: Moment { seconds: -9, nanoseconds: 10 } };
+        let page = page_of(PAIR, 5, 6, &entries, Some(stamp));
+        assert_eq!(stamp_of(&page), Some(stamp));
+        assert_eq!(stamp_of(&page_of(PAIR, 5, 6, &entries, None)), None);
         assert_eq!(entries_of(PAIR, 5, 6, &page), EntryPage::Whole(entries));
         assert!(matches!(entries_of(PAIR, 5, 7, &page), EntryPage::Damaged(_)), "another page's place");
         assert!(matches!(entries_of(PAIR, 4, 6, &page), EntryPage::Damaged(_)), "another file's");
@@ -190,7 +224,7 @@ mod tests {
                 1 => Entry::Zeros,
                 _ => Entry::Sums(Sums { light: *light, strong: Sum::of_word(*strong) }),
             }).collect();
-            let EntryPage::Whole(read) = entries_of(PAIR, 1, 2, &page_of(PAIR, 1, 2, &entries)) else {
+            let EntryPage::Whole(read) = entries_of(PAIR, 1, 2, &page_of(PAIR, 1, 2, &entries, None)) else {
                 return Err(TestCaseError::fail("damaged"));
             };
             prop_assert_eq!(&read[..entries.len()], &entries[..]);

@@ -6,7 +6,7 @@ mod entries;
 pub(crate) mod fields;
 pub(crate) mod header;
 
-pub use entries::{Entry, EntryPage, Pair, Sums, entries_of, page_of};
+pub use entries::{Entry, EntryPage, Pair, Stamp, Sums, entries_of, page_of, stamp_of};
 pub use header::{Header, Moment};
 
 use self::fields::{Reader, SEAL_BYTES, Writer, is_sealed, seal};
