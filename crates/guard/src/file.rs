@@ -142,9 +142,10 @@ impl GuardedFile {
 
     fn attach(store: &Arc<Core>, descriptor: RawFd, writes: bool, name: &Path, stat: Stat) -> Result<Self> {
         let doing = || format!("opening {}", name.display());
-        // One opening for reading and writing, where there may be one.
-        let is_new = writes && stat.size == 0;
-        let both = if is_new { reopen(descriptor, libc::O_RDWR).ok() } else { None };
+        // One opening for reading and writing, where there may be one. Where files that were written stay attached, one that is to be
+        // run must not be open for writing without need, and elsewhere none that may be read alone.
+        let is_likely = stat.size == 0 || (store.keeps_written() && stat.mode & 0o111 == 0);
+        let both = if writes && is_likely { reopen(descriptor, libc::O_RDWR).ok() } else { None };
         let is_opened_to_write = both.is_some();
         let file = match both {
             Some(both) => both,
@@ -383,6 +384,11 @@ impl GuardedFile {
         let per_page = self.pair.entries();
         let index = block / per_page;
         let durable = blocks_of(self.live.head().durable());
+        if block >= durable {
+            // The disk says nothing of it, nor of what is behind it.
+            self.fill_entries(block..(index + 1) * per_page, &EntryPage::Absent);
+            return Ok(());
+        }
         let page = if index * per_page < durable { self.page_on_disk(index)? } else { EntryPage::Absent };
         self.fill_entries(index * per_page..(index + 1) * per_page, &page);
         Ok(())

@@ -158,8 +158,14 @@ impl Rooms {
         Ok(unsafe { start.add(within * ROOM_BYTES) })
     }
 
-    /// Makes the memory of a room be there, from its beginning.
+    /// Makes the memory of a room be there, from its beginning, and in this process's mapping, page by page of which it would come in.
     pub fn back(&self, room: Room, bytes: u64) -> Result<()> {
+        let start = self.start(room)?;
+        // SAFETY: inside the mapping of the room; a page for which there is no memory makes it fail, rather than to raise a signal.
+        if unsafe { libc::madvise(start.cast(), bytes as usize, libc::MADV_POPULATE_WRITE) } == 0 {
+            return Ok(());
+        }
+        // Not known to a kernel before 5.14; or there is no memory, which this says.
         back(&self.file, INDEX_BYTES as u64 + u64::from(room.0 - 1) * ROOM_BYTES as u64, bytes)
     }
 
