@@ -268,6 +268,13 @@ pub fn device_of(path: &Path) -> io::Result<(u32, u32)> {
     Ok((stat.stx_dev_major, stat.stx_dev_minor))
 }
 
+/// Unmounts what is on top of a place.
+pub fn unmount(path: &Path) -> io::Result<()> {
+    let path = text(path.as_os_str())?;
+    // SAFETY: a text that ends with zero.
+    check(unsafe { libc::umount2(path.as_ptr(), libc::UMOUNT_NOFOLLOW) }).map(drop)
+}
+
 /// Where the file system of that number is, at `path`. Numbers of file systems that are gone are given to others.
 pub fn mounted(device: (u32, u32), path: &Path) -> io::Result<Mounted> {
     let number = format!("{}:{}", device.0, device.1);

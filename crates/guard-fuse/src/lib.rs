@@ -53,6 +53,8 @@ const SETTLE_EVERY: Duration = Duration::from_secs(5);
 /// How long the connection of what somebody else has unmounted may take to end.
 const END_MAX: Duration = Duration::from_secs(2);
 const END_INTERVAL: Duration = Duration::from_millis(5);
+/// How long a mount may be busy when it is to be unmounted.
+const BUSY_MAX: Duration = Duration::from_secs(1);
 
 /// How long files are kept attached that nobody opens.
 const KEPT_FOR: Duration = Duration::from_secs(10);
@@ -128,8 +130,12 @@ impl GuardMount {
         }
         let Some(session) = self.session.take() else { return Ok(()) };
         let doing = || format!("unmounting the guard from {}", self.mountpoint.display());
+        let is_unmounted = unmount_soon(self.device, &self.mountpoint);
         match at::mounted(self.device, &self.mountpoint).doing(doing)? {
-            _ if session.guard.is_finished() => ended(session).doing(|| "serving the guard".to_owned()),
+            _ if is_unmounted || session.guard.is_finished() => {
+                ended(session).doing(|| "serving the guard".to_owned())
+            }
+            // By a helper, if this is not root; or it is busy, which this says.
             Mounted::OnTop => session.umount_and_join().doing(doing),
             // By its path the other one would be unmounted. The connection ends with this process.
             Mounted::Covered => {
@@ -156,6 +162,22 @@ impl GuardMount {
             }
         }
     }
+}
+
+/// Unmounts, and says whether that was done. A program that is about to end may be in the mount for a moment.
+fn unmount_soon(device: (u32, u32), mountpoint: &Path) -> bool {
+    let deadline = Instant::now() + BUSY_MAX;
+    // Nothing that somebody else mounts over it meanwhile.
+    while at::mounted(device, mountpoint).is_ok_and(|mounted| mounted == Mounted::OnTop) {
+        match at::unmount(mountpoint) {
+            Ok(()) => return true,
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline => {
+                std::thread::sleep(END_INTERVAL);
+            }
+            Err(_) => break,
+        }
+    }
+    false
 }
 
 /// Waits for the end of a session that somebody else has unmounted. Whatever is mounted at the place now is another's: dropped or joined in the
