@@ -14,6 +14,7 @@ pub mod conformance;
 pub mod context;
 pub mod device;
 pub mod error;
+pub mod extent_map;
 pub mod hash;
 pub mod leaf;
 pub mod nbd;

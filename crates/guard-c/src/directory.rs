@@ -174,7 +174,7 @@ pub unsafe extern "C" fn rotproof_guard_count(
             unvouched: now.unvouched,
             boundary: now.boundary,
             mismatches: now.mismatches,
-            mended: now.from_disk + now.from_cache + now.from_mirror + now.sums_mended,
+            mended: now.from_disk + now.from_cache + now.from_mirror + now.from_copy + now.sums_mended,
             refused: now.refused,
         };
         Ok(())

@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use rotproof_guard::clock::seconds;
+use rotproof_guard::copies::VolumeCopies;
 use rotproof_guard::fork::ForChild;
 use rotproof_guard::stat::Stat;
 use rotproof_guard::{GuardedFile, Outcome, Store};
@@ -120,6 +121,7 @@ struct Setting {
     root: PathBuf,
     folder: Option<PathBuf>,
     mirror: Option<PathBuf>,
+    volume: Option<PathBuf>,
 }
 
 static SETTING: OnceLock<Setting> = OnceLock::new();
@@ -179,7 +181,8 @@ pub fn begin(environment: &dyn Fn(&CStr) -> Option<&'static CStr>) {
     let Ok(stat) = Stat::of_path(&root) else { return };
     DEVICE.store(stat.device, Ordering::Relaxed);
     let folder = path(c"ROTPROOF_GUARD_STORE");
-    let _ = SETTING.set(Setting { root, folder, mirror: path(c"ROTPROOF_GUARD_MIRROR") });
+    let (mirror, volume) = (path(c"ROTPROOF_GUARD_MIRROR"), path(c"ROTPROOF_GUARD_VOLUME"));
+    let _ = SETTING.set(Setting { root, folder, mirror, volume });
     rotproof_guard::stat::keep_descriptors_from(floor());
     IS_ON.store(true, Ordering::Relaxed);
 }
@@ -213,6 +216,7 @@ pub fn store() -> Arc<Store> {
     match Store::open(&setting.root, setting.folder.as_deref()) {
         Ok(store) => {
             store.set_mirror(setting.mirror.clone());
+            store.set_copies(setting.volume.clone().map(VolumeCopies::new));
             store.keep_written();
             *known = Some(Arc::clone(&store));
             store

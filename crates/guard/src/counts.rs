@@ -46,6 +46,8 @@ counts! {
     from_cache,
     /// Of these: taken from the mirror.
     from_mirror,
+    /// Of these: taken from another copy of the volume below.
+    from_copy,
     /// Of these: a sum was wrong, the data right by the other one.
     sums_mended,
     /// Of these: left by a crash, and taken in.

@@ -58,14 +58,22 @@ impl GuardedFile {
             }
         }
         if self.mend_from_disk(block, entry, to) {
-            add(&counts.from_disk, 1);
-            self.tell(What::RecoveredFromDisk, block);
+            // A volume may have answered from another copy than before.
+            let is_copy = self.mend_copies(block, entry, to, true);
+            add(if is_copy { &counts.from_copy } else { &counts.from_disk }, 1);
+            self.tell(if is_copy { What::RecoveredFromCopy } else { What::RecoveredFromDisk }, block);
             entry.verified.store(clock::seconds(), Ordering::Relaxed);
             return Ok(());
         }
         if self.mend_from_mirror(block, entry, to) {
             add(&counts.from_mirror, 1);
             self.tell(What::RecoveredFromMirror, block);
+            entry.verified.store(clock::seconds(), Ordering::Relaxed);
+            return Ok(());
+        }
+        if self.mend_copies(block, entry, to, false) {
+            add(&counts.from_copy, 1);
+            self.tell(What::RecoveredFromCopy, block);
             entry.verified.store(clock::seconds(), Ordering::Relaxed);
             return Ok(());
         }
@@ -142,6 +150,24 @@ impl GuardedFile {
         let aside = &mut aside[..to.len()];
         let read = std::fs::File::open(copy).and_then(|file| file.read_exact_at(aside, place));
         if read.is_err() || !self.fits(entry, aside) {
+            return false;
+        }
+        to.copy_from_slice(aside);
+        self.put_back(place, to)
+    }
+
+    /// From another copy of the volume on which the file system is, if one is right and one is wrong. All of them get what is right, since it
+    /// is written again. `to` may be right already.
+    fn mend_copies(&self, block: u64, entry: &LiveEntry, to: &mut [u8], is_right: bool) -> bool {
+        let Some(copies) = self.store.copies() else { return false };
+        let place = block * BLOCK_U64;
+        let mut aside = [0; BLOCK];
+        let aside = &mut aside[..to.len()];
+        // Whoever cannot be asked has no right copy, as far as is known.
+        let looked = copies
+            .look(&self.file, &self.current_name(), place, aside, |data| self.fits(entry, data))
+            .unwrap_or_default();
+        if !looked.is_found || (is_right && looked.wrong == 0) {
             return false;
         }
         to.copy_from_slice(aside);

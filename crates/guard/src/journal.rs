@@ -22,6 +22,8 @@ pub enum What {
     RecoveredFromCache,
     /// Taken from the mirror, and written back.
     RecoveredFromMirror,
+    /// Taken from another copy of the volume below, and written back.
+    RecoveredFromCopy,
     /// The data were right, a sum in the table was not.
     SumMended,
     /// Written when the machine went down, and never made durable: taken in as it was found.

@@ -10,6 +10,7 @@
 //! | [`chain`] | the order of making and verifying them where data cross a boundary |
 //! | [`format`](mod@format) | what lies on the disk, as bytes |
 //! | [`record`] | the sums of a small file, as bytes |
+//! | [`copies`] | the copies of a volume below |
 //! | [`store`] | the folder of a guard, its settings, its session |
 //!
 //! It knows nothing of FUSE, of preloading, or of the terminal.
@@ -19,6 +20,7 @@ mod bits;
 pub mod chain;
 pub mod check;
 pub mod clock;
+pub mod copies;
 mod copy;
 pub mod counts;
 pub mod fault;

@@ -13,6 +13,7 @@ use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
 use crate::arena::Arena;
+use crate::copies::VolumeCopies;
 use crate::counts::Counts;
 use crate::file::GuardedFile;
 use crate::format::{Header, Moment, PAGE, Pair, Settings, VERSION};
@@ -85,6 +86,7 @@ pub struct Core {
     files: RwLock<HashMap<u64, Weak<GuardedFile>>>,
     pub(crate) kept: Kept,
     mirror: Mutex<Option<PathBuf>>,
+    copies: Mutex<Option<VolumeCopies>>,
     journal: Journal,
     is_end_to_end: AtomicBool,
     is_flushed_at_once: bool,
@@ -189,6 +191,7 @@ impl Store {
             attach: Mutex::new(keep(attach)),
             files: RwLock::default(),
             mirror: Mutex::default(),
+            copies: Mutex::default(),
             is_end_to_end: AtomicBool::new(false),
             leaves_out_marks: AtomicBool::new(false),
             keeps_written: AtomicBool::new(false),
@@ -236,6 +239,16 @@ impl Core {
     /// A second copy of the directory, of which blocks that went bad are taken.
     pub fn set_mirror(&self, mirror: Option<PathBuf>) {
         *self.mirror.lock() = mirror;
+    }
+
+    /// The volume on which the file system is: wrong blocks are taken from another of its copies, if that has the right sums.
+    pub fn set_copies(&self, copies: Option<VolumeCopies>) {
+        *self.copies.lock() = copies;
+    }
+
+    /// See [`crate::store::Core::set_copies`].
+    pub fn copies(&self) -> Option<VolumeCopies> {
+        self.copies.lock().clone()
     }
 
     /// See [`crate::store::Core::set_mirror`].

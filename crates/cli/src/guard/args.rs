@@ -136,8 +136,12 @@ pub struct RepairArgs {
     pub check: CheckArgs,
 
     /// A second copy; only blocks with the right sums are taken
-    #[arg(long, value_name = "DIR", required = true)]
-    pub mirror: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "volume")]
+    pub mirror: Option<PathBuf>,
+
+    /// The volume below, for its other copy: its name, or its control socket
+    #[arg(long, value_name = "NAME")]
+    pub volume: Option<PathBuf>,
 }
 
 /// `rotproof guard accept`.
@@ -178,6 +182,10 @@ pub struct MountArgs {
     #[arg(long, value_name = "DIR")]
     pub mirror: Option<PathBuf>,
 
+    /// And from the volume below, which is served: its name, or its socket
+    #[arg(long, value_name = "NAME")]
+    pub volume: Option<PathBuf>,
+
     /// Let the kernel cache what was verified, and not see it rot there
     #[arg(long)]
     pub cache: bool,
@@ -216,6 +224,10 @@ pub struct RunArgs {
     /// Take blocks that are wrong from this second copy
     #[arg(long, value_name = "DIR")]
     pub mirror: Option<PathBuf>,
+
+    /// And from the volume below, which is served: its name, or its socket
+    #[arg(long, value_name = "NAME")]
+    pub volume: Option<PathBuf>,
 
     /// What is run
     #[arg(value_name = "COMMAND", last = true, required = true)]

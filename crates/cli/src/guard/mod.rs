@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rotproof_block::{Error, ErrorKind};
 use rotproof_guard::check::{CheckOptions, CheckProgress, check as check_files};
+use rotproof_guard::copies::VolumeCopies;
 use rotproof_guard::status::{export as export_files, status as status_of};
 use rotproof_guard::switch::switch_seconds;
 use rotproof_guard::take::{TakeIn, TakeProgress, take_in};
@@ -36,7 +37,7 @@ const TELL_EVERY: Duration = Duration::from_secs(2);
 pub fn guard(args: &GuardArgs, output: Output) -> Result<Exit, CommandError> {
     match &args.verb {
         GuardVerb::Init(args) => init(args, output),
-        GuardVerb::Check(args) => check(args, None, output),
+        GuardVerb::Check(args) => check(args, None, None, output),
         GuardVerb::Repair(args) => repair(args, output),
         GuardVerb::Accept(args) => accept(args, output),
         GuardVerb::Status(args) => status(args, output),
@@ -120,7 +121,8 @@ fn take(
 }
 
 fn repair(args: &RepairArgs, output: Output) -> Result<Exit, CommandError> {
-    check(&args.check, mirror_of(Some(&args.mirror))?.as_deref(), output)
+    let (mirror, volume) = (mirror_of(args.mirror.as_deref())?, volume_of(args.volume.as_deref())?);
+    check(&args.check, mirror.as_deref(), volume, output)
 }
 
 /// A second copy of the directory, if one was named.
@@ -133,9 +135,33 @@ fn mirror_of(named: Option<&Path>) -> Result<Option<PathBuf>, Error> {
     named.map(whole).transpose()
 }
 
-fn check(args: &CheckArgs, mirror: Option<&Path>, output: Output) -> Result<Exit, CommandError> {
+/// The control socket of a volume that is served, by its name or as it was named.
+fn volume_of(named: Option<&Path>) -> Result<Option<PathBuf>, Error> {
+    let Some(named) = named else { return Ok(None) };
+    let socket = match rotproof_serve::sockets().into_iter().find(|(name, _)| named == Path::new(name)) {
+        Some((_, socket)) => socket,
+        None if named.exists() => named.to_owned(),
+        None => {
+            let what = format!(
+                "no volume is served as {}, nor is there such a socket; `rotproof volume serve` says what it is called",
+                named.display()
+            );
+            return Err(Error::new(ErrorKind::Missing, what));
+        }
+    };
+    VolumeCopies::new(socket.clone()).is_there()?;
+    Ok(Some(socket))
+}
+
+fn check(
+    args: &CheckArgs,
+    mirror: Option<&Path>,
+    volume: Option<PathBuf>,
+    output: Output,
+) -> Result<Exit, CommandError> {
     let store = open(&args.place)?;
     store.set_mirror(mirror.map(Path::to_owned));
+    store.set_copies(volume.map(VolumeCopies::new));
     let from = match args.paths.is_empty() {
         true => vec![store.root().to_owned()],
         false => inside(&store, &args.paths)?,

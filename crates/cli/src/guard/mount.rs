@@ -5,11 +5,12 @@ use std::time::Duration;
 use rotproof_attach::NamedFuseMount;
 use rotproof_block::{Error, ErrorKind};
 use rotproof_guard::Store;
+use rotproof_guard::copies::VolumeCopies;
 use rotproof_guard_fuse::{GuardMount, MountOptions};
 use rotproof_machine::registry::{CleanupStack, Registry, Undo};
 
 use super::args::MountArgs;
-use super::mirror_of;
+use super::{mirror_of, volume_of};
 use crate::exit::Exit;
 use crate::fail::CommandError;
 use crate::output::Output;
@@ -22,6 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub fn mount(args: &MountArgs, output: Output) -> Result<Exit, CommandError> {
     let store = Store::open(&args.place.directory, args.place.store.as_deref())?;
     store.set_mirror(mirror_of(args.mirror.as_deref())?);
+    store.set_copies(volume_of(args.volume.as_deref())?.map(VolumeCopies::new));
     if args.mode == "e2e" {
         store.compare_end_to_end()?;
     }

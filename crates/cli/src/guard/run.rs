@@ -16,7 +16,7 @@ use rotproof_guard::walk::{files_below, open_to_read};
 use rotproof_guard::{GuardedFile, Store};
 
 use super::args::RunArgs;
-use super::mirror_of;
+use super::{mirror_of, volume_of};
 use crate::exit::Exit;
 use crate::fail::CommandError;
 use crate::signals::cancel_on_signals;
@@ -52,6 +52,10 @@ pub fn run(args: &RunArgs) -> Result<Exit, CommandError> {
     match &mirror {
         Some(mirror) => command.env("ROTPROOF_GUARD_MIRROR", mirror),
         None => command.env_remove("ROTPROOF_GUARD_MIRROR"),
+    };
+    match volume_of(args.volume.as_deref())? {
+        Some(volume) => command.env("ROTPROOF_GUARD_VOLUME", volume),
+        None => command.env_remove("ROTPROOF_GUARD_VOLUME"),
     };
     // SAFETY: a plain system call in the child.
     unsafe { command.pre_exec(raise_descriptors) };

@@ -242,3 +242,97 @@ fn a_server_that_is_killed_in_the_middle_of_a_change_leaves_a_volume_with_all_th
         assert_eq!(served.end(), 130);
     }
 }
+
+/// A file system that is mounted until this is dropped.
+struct Mounted<'a>(&'a Path);
+
+impl<'a> Mounted<'a> {
+    fn new(device: &str, place: &'a Path) -> Self {
+        let done = Command::new("mount").arg(device).arg(place).status().expect("mount runs, as root");
+        assert!(done.success(), "{device} is mounted");
+        Self(place)
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0).status();
+    }
+}
+
+/// As root.
+#[test]
+fn a_guard_takes_what_is_wrong_from_the_other_copy_of_the_volume_below() {
+    let shelf = Shelf::new(&["a", "b"]);
+    shelf.passes(&["create", "a", "b", "--checksum", "none"]);
+    let (served, ready) = shelf.serve_by_name("copies", &["a", "b", "--as", "device"]);
+    let device = address(&ready, "device");
+    assert!(Command::new("mkfs.ext4").args(["-q", &device]).status().expect("it runs").success());
+    let place = shelf.path("mount");
+    std::fs::create_dir(&place).expect("a folder");
+    let data: Vec<u8> = (0..300u64).flat_map(|block| content(block, 1)).collect();
+    let guard = |verb: &str, more: &[&str]| {
+        let ended = Command::new(env!("CARGO_BIN_EXE_rotproof"))
+            .args(["guard", verb, "mount/data"])
+            .args(more)
+            .current_dir(shelf.path("."))
+            .env("ROTPROOF_STATE_DIR", shelf.path("state"))
+            .output()
+            .expect("it runs");
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        (ended.status.code(), text(ended.stdout), text(ended.stderr))
+    };
+    {
+        let _mounted = Mounted::new(&device, &place);
+        std::fs::create_dir(place.join("data")).expect("a folder");
+        std::fs::write(place.join("data/file"), &data).expect("written");
+        assert_eq!(guard("init", &["--quiet"]).0, Some(0));
+    }
+    // Of each block one copy rots, so whichever the volume reads, it reads wrong ones.
+    let member = std::fs::read(shelf.path("a")).expect("a member");
+    let first =
+        member.windows(4096).step_by(512).position(|bytes| bytes == content(0, 1)).expect("it is there")
+            * 512;
+    let places: Vec<_> = (0..300u64)
+        .map(|block| {
+            let name = if block % 2 == 0 { "a" } else { "b" };
+            let file =
+                std::fs::File::options().read(true).write(true).open(shelf.path(name)).expect("a member");
+            (file, first as u64 + block * 4096, content(block, 1))
+        })
+        .filter(|(_, at, wanted)| member.get(*at as usize..*at as usize + 4096) == Some(wanted))
+        .collect();
+    assert!(places.len() > 200, "the file lies in few pieces");
+    for (file, at, _) in &places {
+        file.write_all_at(b"rotten", at + 50).expect("written");
+    }
+    let mounted = Mounted::new(&device, &place);
+    let refused = guard("repair", &["--volume", "nothing"]);
+    assert_eq!(refused.0, Some(3), "{}", refused.2);
+    assert!(refused.2.contains("no volume is served as nothing"), "{}", refused.2);
+    let ended = guard("repair", &["--volume", "copies", "--quiet"]);
+    assert_eq!(ended.0, Some(0), "{}{}", ended.1, ended.2);
+    let (_, status, _) = guard("status", &["--json"]);
+    assert!(status.contains("recovered_from_"), "{status}");
+    drop(mounted);
+    let mended = places.iter().filter(|(file, at, wanted)| {
+        let mut now = vec![0; 4096];
+        file.read_exact_at(&mut now, *at).expect("read");
+        now == *wanted
+    });
+    assert!(mended.count() > 50, "the copies that were read are right again");
+    assert_eq!(served.end(), 130);
+    // One that has checksums mends its copies by itself.
+    let shelf = Shelf::new(&["a", "b"]);
+    shelf.passes(&["create", "a", "b"]);
+    let (_served, ready) = shelf.serve_by_name("summed", &["a", "b", "--as", "file"]);
+    let refused = Command::new(env!("CARGO_BIN_EXE_rotproof"))
+        .args(["guard", "repair", ".", "--volume"])
+        .arg(ready["control"].as_str().expect("a socket"))
+        .current_dir(shelf.path("."))
+        .env("ROTPROOF_STATE_DIR", shelf.path("state"))
+        .output()
+        .expect("it runs");
+    let told = String::from_utf8(refused.stderr).expect("UTF-8");
+    assert!(told.contains("mends its copies by itself"), "{told}");
+}

@@ -66,6 +66,66 @@ fn a_rotten_block_is_taken_from_the_mirror_and_put_back() {
     assert!(matches!(file.read_at(&mut read[..4096], 4096), Err(Trouble::Rotten(1))));
 }
 
+/// Answers as the server of a volume does, with what each copy of one block has; `None` cannot be read.
+fn volume_server(socket: &std::path::Path, copies: Vec<Option<Vec<u8>>>) {
+    use std::io::{BufRead, BufReader, Write};
+    let listener = std::os::unix::net::UnixListener::bind(socket).expect("a socket");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.expect("a client"));
+            let greeting = r#"{"rotproof":"control","version":1,"name":"disk","pid":1}"#;
+            writeln!(stream.get_mut(), "{greeting}").expect("said");
+            let mut line = String::new();
+            while stream.read_line(&mut line).is_ok_and(|count| count > 0) {
+                let asked: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+                line.clear();
+                assert_eq!((&asked["do"], &asked["length"]), (&"volume_read".into(), &4096.into()));
+                assert_eq!(asked["offset"].as_u64().expect("a place") % 4096, 0);
+                let copy = &copies[asked["copy"].as_u64().expect("a number") as usize];
+                let digits =
+                    |data: &Vec<u8>| data.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+                let answer = serde_json::json!({ "id": asked["id"], "ok": {
+                    "copies": copies.len(), "data": copy.as_ref().map(digits)
+                } });
+                writeln!(stream.get_mut(), "{answer}").expect("said");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_rotten_block_is_taken_from_the_other_copy_of_a_volume_and_put_back() {
+    use rotproof_guard::copies::VolumeCopies;
+    let rig = Rig::new();
+    let store = rig.store();
+    let data = bytes(2, 50_000);
+    let file = rig.open(&store, "a");
+    file.write_at(&data, 0).expect("written");
+    file.sync(false).expect("durable");
+    drop(file);
+    // The last block, of 848 bytes: what is behind them on the disk is nobody's.
+    let flipped = 12 * 4096;
+    rig.flip_on_disk("a", flipped * 8 + 5);
+    let mut right = data[flipped as usize..].to_vec();
+    right.resize(4096, 7);
+    let wrong = vec![3; 4096];
+    let sockets = tempfile::tempdir().expect("a folder");
+    let [only_wrong, has_right] = ["wrong", "right"].map(|name| sockets.path().join(name));
+    volume_server(&only_wrong, vec![Some(wrong.clone()), None]);
+    volume_server(&has_right, vec![None, Some(wrong), Some(right)]);
+    let file = rig.open(&store, "a");
+    let mut read = vec![0; data.len()];
+    for nobody in [sockets.path().join("nothing"), only_wrong] {
+        store.set_copies(Some(VolumeCopies::new(nobody)));
+        assert!(matches!(file.read_at(&mut read, flipped), Err(Trouble::Rotten(12))));
+    }
+    store.set_copies(Some(VolumeCopies::new(has_right)));
+    assert_eq!(file.read_at(&mut read, 0).expect("read"), data.len());
+    assert!(read == data && std::fs::read(rig.path("a")).expect("read") == data);
+    assert_eq!(events(&store).last(), Some(&(What::RecoveredFromCopy, 12)));
+    assert_eq!(store.counts.now().from_copy, 1);
+}
+
 #[test]
 fn a_block_that_rots_in_the_cache_before_it_is_durable_is_told_by_the_next_fsync() {
     let rig = Rig::new();

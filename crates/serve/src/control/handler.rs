@@ -102,6 +102,9 @@ impl Handler {
                 let task = self.keeper()?.begin(task).map_err(refused)?;
                 Ok(json!({ "task": task }))
             }
+            Action::VolumeRead { copy, offset, length } => {
+                self.keeper()?.read_copy(copy, offset, length).map_err(refused)
+            }
             Action::VolumeProgress { task } => {
                 let report = self.keeper()?.task(task);
                 let report = report.ok_or_else(|| invalid(format!("no task {task} is remembered")))?;

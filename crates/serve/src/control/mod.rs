@@ -13,6 +13,6 @@ mod session;
 
 pub use client::Client;
 pub use handler::{Handler, ServedStack};
-pub use protocol::{Action, ErrorBody, FaultKind, Greeting, VERSION};
+pub use protocol::{Action, ErrorBody, FaultKind, Greeting, READ_BYTES_MAX, VERSION};
 pub use server::{ControlLimits, ControlServer};
 pub use session::{LINE_BYTES_MAX, Session};

@@ -101,7 +101,19 @@ pub enum Action {
         /// Its number.
         task: u64,
     },
+    /// What one copy has of a stretch of the volume in the stack.
+    VolumeRead {
+        /// Which, from 0.
+        copy: usize,
+        /// Bytes of the volume.
+        offset: u64,
+        /// Bytes, at most [`READ_BYTES_MAX`].
+        length: u64,
+    },
 }
+
+/// Bytes that [`Action::VolumeRead`] gives at once.
+pub const READ_BYTES_MAX: u64 = 64 << 10;
 
 fn count_default() -> u64 {
     20
@@ -226,6 +238,7 @@ mod tests {
             Action::VolumeTask { task: VolumeTask::Rollback { version: 7 } },
             Action::VolumeTask { task: VolumeTask::Scrub { rate: Some(1) } },
             Action::VolumeProgress { task: 3 },
+            Action::VolumeRead { copy: 1, offset: 4096, length: 512 },
         ] {
             let line = serde_json::to_vec(&action).expect("plain data");
             assert_eq!(Request::parse(&line).action, Ok(action));

@@ -22,6 +22,7 @@ use super::hook::{Hook, HookReport, Of};
 use super::perform::Doer;
 use super::reshape::{Reshaper, Step};
 use super::task::{TaskReport, TaskState, VolumeTask};
+use crate::control::READ_BYTES_MAX;
 use crate::exports::Exports;
 
 /// How often it is looked at the volume.
@@ -184,6 +185,28 @@ impl Keeper {
         status
     }
 
+    /// What one copy has of a stretch, and how many copies there are: for who can tell a right one from a wrong one. The stretch is in
+    /// hexadecimal digits, or the error is told with which it cannot be read.
+    ///
+    /// Fails if the volume has no copies among which somebody else may choose, or if there is no such copy or stretch.
+    pub fn read_copy(&self, copy: usize, offset: u64, length: u64) -> Result<Value> {
+        if length > READ_BYTES_MAX {
+            let context = format!("{length} bytes are more than the {READ_BYTES_MAX} that are read at once");
+            return Err(Error::new(ErrorKind::Invalid, context));
+        }
+        let volume = self.shared.volume.volume();
+        let copies = volume.copy_count()?;
+        let options = RuntimeOptions { epoch: self.shared.options.epoch, ..RuntimeOptions::new(0) };
+        let runtime = Runtime::uring(options)?;
+        let read = runtime.block_on(volume.read_copy(copy, offset, length, &runtime));
+        runtime.abandon_tasks();
+        match read? {
+            Ok(data) => Ok(json!({ "copies": copies, "data": hexadecimal(&data) })),
+            Err(error) if error.kind() == ErrorKind::Invalid => Err(error),
+            Err(error) => Ok(json!({ "copies": copies, "data": null, "error": error.to_string() })),
+        }
+    }
+
     /// What there is to tell of it.
     pub fn figures(&self) -> KeeperFigures {
         let tasks = self.shared.tasks.lock();
@@ -202,6 +225,12 @@ impl Keeper {
             let _ = thread.join();
         }
     }
+}
+
+fn hexadecimal(data: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits = |byte: &u8| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]].map(char::from);
+    data.iter().flat_map(digits).collect()
 }
 
 impl Drop for Keeper {

@@ -116,8 +116,14 @@ impl Volume {
             mirrors.push(Some(mirror));
         }
         let (mut tops, mut checksums): (Vec<Arc<dyn Device>>, Vec<_>) = (Vec::new(), Vec::new());
+        let mut bare = Vec::new();
         for (number, segment) in layout.segments.iter().enumerate() {
             let below = stripe_of(segment, &parts, layout.chunk_bytes)?;
+            if kind.is_none() && layout.versions.is_none() && mirrors.iter().all(Option::is_some) {
+                let parts: Vec<Arc<dyn Device>> =
+                    mirrors.iter().flatten().map(|mirror| Arc::clone(mirror) as Arc<dyn Device>).collect();
+                bare.push(stripe_of(segment, &parts, layout.chunk_bytes)?);
+            }
             let Some(kind) = kind else {
                 tops.push(below);
                 continue;
@@ -152,7 +158,7 @@ impl Volume {
             versions = Some(Arc::clone(&device));
             top = device;
         }
-        Ok(Self { top, mirrors, checksums, versions, base, book, names: Mutex::new(names), notes })
+        Ok(Self { top, mirrors, checksums, versions, base, bare, book, names: Mutex::new(names), notes })
     }
 }
 

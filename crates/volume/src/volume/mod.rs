@@ -7,6 +7,7 @@
 
 mod assemble;
 mod book;
+mod copy;
 mod create;
 mod inspect;
 mod intent;
@@ -110,6 +111,9 @@ pub struct Volume {
     versions: Option<Arc<VersionsDevice>>,
     /// All segments, one behind the other: what lies below the versions.
     base: Arc<dyn Device>,
+    /// Each segment without marks of what is being written, where nothing but mirrors and stripes is above them: copies are read
+    /// there. None elsewhere.
+    bare: Vec<Arc<dyn Device>>,
     book: Arc<Book>,
     names: Mutex<Vec<Result<String, String>>>,
     notes: Vec<String>,

@@ -7,8 +7,8 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use rotproof_block::error::IoContext;
-use rotproof_block::{Error, ErrorKind, Result};
+use crate::error::IoContext;
+use crate::{Error, ErrorKind, Result};
 
 /// `_IOWR('f', 11, struct fiemap)`.
 const FS_IOC_FIEMAP: libc::Ioctl = 0xc020_660b_u32 as libc::Ioctl;
@@ -57,8 +57,16 @@ struct Extent {
 /// have no place of their own there.
 pub fn place_of(path: &Path, offset: u64, length: u64) -> Result<u64> {
     let file = File::open(path).doing(|| format!("opening {} to see where it lies", path.display()))?;
-    let mut request =
-        Request { start: offset, length, flags: FIEMAP_FLAG_SYNC, extent_count: 1, ..Request::default() };
+    ask(&file, path, offset, length, FIEMAP_FLAG_SYNC)
+}
+
+/// The same of a file that is open, which is not synced: what waits in memory for its place has none. `name` is for people.
+pub fn place_in(file: &File, name: &Path, offset: u64, length: u64) -> Result<u64> {
+    ask(file, name, offset, length, 0)
+}
+
+fn ask(file: &File, path: &Path, offset: u64, length: u64, flags: u32) -> Result<u64> {
+    let mut request = Request { start: offset, length, flags, extent_count: 1, ..Request::default() };
     // SAFETY: `request` is a `struct fiemap` followed by the one extent that `extent_count` says there is room for, and
     // lives as long as the call; the kernel writes nothing else.
     let answer = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, &raw mut request) };
