@@ -10,6 +10,7 @@ use crate::file::{GuardedFile, blocks_of};
 use crate::live::flag;
 use crate::sum::{BLOCK, BLOCK_U64};
 use crate::trouble::{Outcome, Trouble};
+use crate::write::SIZE_MAX;
 
 /// Zeros for the edges of a hole.
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
@@ -28,6 +29,9 @@ impl GuardedFile {
         let head = self.live.head();
         let before = self.size();
         let writer = self.writer()?;
+        if size > before.max(SIZE_MAX) {
+            return Err(Trouble::Os(libc::EFBIG));
+        }
         if size >= before {
             writer.set_len(size)?;
             head.size.store(size, Ordering::Release);
@@ -104,7 +108,8 @@ impl GuardedFile {
     pub fn allocate(&self, mode: i32, offset: u64, length: u64) -> Outcome<()> {
         let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         let kind = mode & !libc::FALLOC_FL_KEEP_SIZE;
-        let end = offset.checked_add(length).filter(|end| i64::try_from(*end).is_ok());
+        let size_max = if keeps_size { i64::MAX.cast_unsigned() } else { SIZE_MAX.max(self.size()) };
+        let end = offset.checked_add(length).filter(|end| *end <= size_max);
         let Some(end) = end else { return Err(Trouble::Os(libc::EFBIG)) };
         if length == 0 {
             return Err(Trouble::Os(libc::EINVAL));

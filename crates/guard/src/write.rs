@@ -16,8 +16,8 @@ use crate::slots::FoundSlot;
 use crate::sum::{BLOCK, BLOCK_U64, Sum};
 use crate::trouble::{Outcome, Trouble};
 
-/// The largest file; blocks and regions are counted beyond it nowhere.
-const SIZE_MAX: u64 = i64::MAX as u64;
+/// The largest file, 2 PiB: the entries of its blocks, 64 bytes each, fit into a quarter of a process's addresses.
+pub(crate) const SIZE_MAX: u64 = 1 << 51;
 
 impl GuardedFile {
     /// Writes all of `from` at `offset`, and says how many bytes, which are fewer only if the file system below took fewer.

@@ -3,7 +3,7 @@
 use std::os::fd::AsRawFd;
 
 use rotproof_guard::record::Class;
-use rotproof_guard::{Algorithm, GuardedFile, Pair, StoreOptions, Trouble};
+use rotproof_guard::{Algorithm, GuardedFile, Pair, Store, StoreOptions, Trouble};
 
 use crate::rig::{Rig, bytes};
 
@@ -277,4 +277,23 @@ fn files_that_were_read_are_kept_attached_and_let_go() {
     let shared = store.shared().to_owned();
     drop(store);
     assert!(!shared.exists(), "let go with the guard");
+}
+
+#[test]
+fn a_file_that_would_be_too_large_is_refused_and_the_largest_is_guarded() {
+    const LARGEST: u64 = 1 << 51;
+    // Where files may be that large.
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
+    let store = Store::init(folder.path(), None, StoreOptions::default()).expect("a guard");
+    let path = folder.path().join("a");
+    let below = std::fs::File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
+    let file = GuardedFile::open(&store, below.as_raw_fd(), true, &path).expect("a guarded file");
+    let is_too_large = |outcome: Result<(), Trouble>| matches!(outcome, Err(Trouble::Os(libc::EFBIG)));
+    assert!(is_too_large(file.set_size(LARGEST + 1)));
+    assert!(is_too_large(file.allocate(0, LARGEST, 1)));
+    assert!(is_too_large(file.write_at(b"end", LARGEST - 2).map(drop)));
+    file.write_at(b"end", LARGEST - 3).expect("written");
+    let mut data = [0; 3];
+    assert!(matches!(file.read_at(&mut data, LARGEST - 3), Ok(3)) && data == *b"end");
+    file.set_size(10).expect("cut");
 }
