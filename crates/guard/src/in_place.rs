@@ -34,7 +34,7 @@ impl GuardedFile {
     }
 
     /// Writes the pages of a snapshot over those of the table, if nothing else is to be told; otherwise `None`. Who gets the table has
-    /// to [`GuardedFile::land`], without the locks of syncers and writers that the caller holds.
+    /// to [`GuardedFile::land`], for which the locks of syncers and writers, which the caller holds, are not needed.
     pub(crate) fn take_off(&self, snapshot: &Snapshot) -> Result<Option<Arc<File>>> {
         let head = self.live.head();
         let is_as_told = snapshot.is_free
@@ -73,30 +73,25 @@ impl GuardedFile {
         Ok(Some(table.shared()))
     }
 
-    /// Waits until what was written is durable, with one flush. What failed is to be made durable again.
-    pub(crate) fn land(
-        &self,
-        snapshot: &Snapshot,
-        table: &File,
-        sync: impl Fn() -> std::io::Result<()>,
-    ) -> Outcome<()> {
+    /// Waits until what was written is durable, with one flush.
+    pub(crate) fn land(&self, table: &File, sync: impl Fn() -> std::io::Result<()>) -> Outcome<()> {
+        begin_writing(&self.file)?;
+        wait_for(table)?;
+        Ok(sync()?)
+    }
+
+    /// It has come to its end without the locks. What failed is to be made durable again.
+    pub(crate) fn landed(&self, snapshot: &Snapshot, done: Outcome<()>) -> Outcome<()> {
         let head = self.live.head();
-        let fly = || -> Outcome<()> {
-            begin_writing(&self.file)?;
-            wait_for(table)?;
-            Ok(sync()?)
-        };
-        if let Err(trouble) = fly() {
+        if done.is_err() {
             head.failures.fetch_add(1, Ordering::AcqRel);
             let _syncing = self.lock_syncers();
             let _writers = self.lock_writers()?;
             *self.opened.lock() = None;
             self.put_back_dirty(snapshot);
-            head.flying.fetch_sub(1, Ordering::AcqRel);
-            return Err(trouble);
         }
         head.flying.fetch_sub(1, Ordering::AcqRel);
-        Ok(())
+        done
     }
 
     /// What somebody was making durable when it died is to be made so again: all that is marked, since nobody knows what of it was. The
@@ -306,7 +301,8 @@ mod tests {
         rig.file.settle().expect("asked");
         assert!(rig.header().is_marked(0), "not yet");
         let fails = || Err(std::io::Error::from_raw_os_error(libc::EIO));
-        assert!(matches!(rig.file.land(&snapshot, &table, fails), Err(Trouble::Os(libc::EIO))));
+        let done = rig.file.land(&table, fails);
+        assert!(matches!(rig.file.landed(&snapshot, done), Err(Trouble::Os(libc::EIO))));
         assert!(rig.file.is_dirty() && !rig.file.is_flying());
         rig.file.sync_by(Some(rig.below.as_raw_fd()), false).expect("durable");
         assert!(!rig.file.is_dirty());

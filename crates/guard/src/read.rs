@@ -65,6 +65,7 @@ impl GuardedFile {
     /// [`GuardedFile::read_at`] that also gives, for each block or part of one, the light sum of what was handed out: for
     /// whoever wants to verify it once more where it is used.
     pub fn read_with_sums(&self, to: &mut [u8], offset: u64, tell: &mut dyn FnMut(u64)) -> Outcome<usize> {
+        self.live.prefetch(offset / BLOCK_U64);
         let now = clock::seconds();
         let mut done = 0;
         let there = self.size().saturating_sub(offset).min(to.len() as u64);

@@ -52,13 +52,19 @@ impl GuardedFile {
         let sync = || sync_descriptor(own, data_only);
         let writers = self.lock_writers()?;
         let snapshot = self.snapshot(false)?;
-        let may_fly = descriptor.is_some() && self.errors().1 == 0;
-        let table = if may_fly { self.take_off(&snapshot) } else { Ok(None) };
+        let is_right = self.errors().1 == 0;
+        let table = if is_right { self.take_off(&snapshot) } else { Ok(None) };
         drop(writers);
         let done = match table {
-            Ok(Some(table)) => {
+            // Others need not wait, as each is told by the kernel of what failed.
+            Ok(Some(table)) if descriptor.is_some() => {
                 drop(syncing);
-                return self.land(&snapshot, &table, sync);
+                return self.landed(&snapshot, self.land(&table, sync));
+            }
+            Ok(Some(table)) => {
+                let done = self.land(&table, sync);
+                head.flying.fetch_sub(1, Ordering::AcqRel);
+                done
             }
             Ok(None) => self.make_durable(&snapshot, sync),
             Err(error) => Err(error.into()),

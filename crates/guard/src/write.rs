@@ -29,6 +29,7 @@ impl GuardedFile {
     /// written, in their order. Data that do not have them are refused with [`Trouble::Boundary`] before anything is written
     /// of their stretch of [`WRITE_BLOCKS`] blocks.
     pub fn write_with_sums(&self, from: &[u8], offset: u64, sums: Option<&[u64]>) -> Outcome<usize> {
+        self.live.prefetch(offset / BLOCK_U64);
         let lock = self.lock_writers()?;
         self.write_locked(&lock, from, offset, sums)
     }
