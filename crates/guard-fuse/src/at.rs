@@ -275,8 +275,23 @@ pub fn unmount(path: &Path) -> io::Result<()> {
     check(unsafe { libc::umount2(path.as_ptr(), libc::UMOUNT_NOFOLLOW) }).map(drop)
 }
 
-/// Where the file system of that number is, at `path`. Numbers of file systems that are gone are given to others.
-pub fn mounted(device: (u32, u32), path: &Path) -> io::Result<Mounted> {
+/// The mount that is on top at `path`, by a number that no other one ever gets; `None` from a kernel before 6.8. Whoever serves it is not
+/// asked.
+pub fn mount_of(path: &Path) -> Option<u64> {
+    /// `STATX_MNT_ID_UNIQUE`.
+    const UNIQUE: u32 = 0x4000;
+    let path = text(path.as_os_str()).ok()?;
+    let flags = libc::AT_STATX_DONT_SYNC | libc::AT_SYMLINK_NOFOLLOW;
+    // SAFETY: all zeros is a valid value of it.
+    let mut stat: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: a text that ends with zero, numbers, and room for the answer; all live across the call.
+    check(unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, UNIQUE, &raw mut stat) }).ok()?;
+    (stat.stx_mask & UNIQUE != 0).then_some(stat.stx_mnt_id)
+}
+
+/// Where the file system of that number is, at `path`, which was that `mount`. Numbers of file systems that are gone are given to
+/// others, those of mounts are not.
+pub fn mounted(device: (u32, u32), mount: Option<u64>, path: &Path) -> io::Result<Mounted> {
     let number = format!("{}:{}", device.0, device.1);
     // Of proc_pid_mountinfo(5) the third field; the fifth is the path, with blanks and the like in octal.
     let point: Vec<u8> = path
@@ -300,5 +315,6 @@ pub fn mounted(device: (u32, u32), path: &Path) -> io::Result<Mounted> {
             };
         }
     }
-    Ok(found)
+    let is_another = mount.is_some() && mount_of(path) != mount;
+    Ok(if found == Mounted::OnTop && is_another { Mounted::Not } else { found })
 }

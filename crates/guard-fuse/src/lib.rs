@@ -65,6 +65,7 @@ pub struct GuardMount {
     mountpoint: PathBuf,
     /// Of its file system, as long as it is mounted.
     device: (u32, u32),
+    mount: Option<u64>,
     settler: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
@@ -95,7 +96,7 @@ impl GuardMount {
         config.n_threads = Some(options.threads.max(1));
         config.clone_fd = options.threads > 1;
         let session = Session::new(system, &place, &config).and_then(Session::spawn).doing(doing)?;
-        let device = at::device_of(&place).doing(doing)?;
+        let (device, mount) = (at::device_of(&place).doing(doing)?, at::mount_of(&place));
         let (stop, stopped) = channel();
         let store = Arc::clone(store);
         let settler = std::thread::Builder::new()
@@ -103,6 +104,7 @@ impl GuardMount {
             .spawn(move || {
                 while stopped.recv_timeout(SETTLE_EVERY) == Err(RecvTimeoutError::Timeout) {
                     store.let_go(KEPT_FOR);
+                    store.tell_counts();
                     for file in store.open_files() {
                         // Tried again next time.
                         let _ = file.settle_if_idle(SETTLE_EVERY);
@@ -110,7 +112,7 @@ impl GuardMount {
                 }
             })
             .doing(doing)?;
-        Ok(Self { session: Some(session), mountpoint: place, device, settler: Some((stop, settler)) })
+        Ok(Self { session: Some(session), mountpoint: place, device, mount, settler: Some((stop, settler)) })
     }
 
     /// Whether it is still served; somebody else may have unmounted it.
@@ -130,8 +132,9 @@ impl GuardMount {
         }
         let Some(session) = self.session.take() else { return Ok(()) };
         let doing = || format!("unmounting the guard from {}", self.mountpoint.display());
-        let is_unmounted = unmount_soon(self.device, &self.mountpoint);
-        match at::mounted(self.device, &self.mountpoint).doing(doing)? {
+        let look = || at::mounted(self.device, self.mount, &self.mountpoint);
+        let is_unmounted = unmount_soon(&session, &self.mountpoint, &look);
+        match look().doing(doing)? {
             _ if is_unmounted || session.guard.is_finished() => {
                 ended(session).doing(|| "serving the guard".to_owned())
             }
@@ -164,11 +167,15 @@ impl GuardMount {
     }
 }
 
-/// Unmounts, and says whether that was done. A program that is about to end may be in the mount for a moment.
-fn unmount_soon(device: (u32, u32), mountpoint: &Path) -> bool {
+/// Unmounts what is served, and says whether that was done. A program that is about to end may be in the mount for a moment.
+fn unmount_soon(
+    session: &BackgroundSession,
+    mountpoint: &Path,
+    look: &dyn Fn() -> std::io::Result<Mounted>,
+) -> bool {
     let deadline = Instant::now() + BUSY_MAX;
-    // Nothing that somebody else mounts over it meanwhile.
-    while at::mounted(device, mountpoint).is_ok_and(|mounted| mounted == Mounted::OnTop) {
+    // Nothing that somebody else has mounted there meanwhile.
+    while !session.guard.is_finished() && look().is_ok_and(|mounted| mounted == Mounted::OnTop) {
         match at::unmount(mountpoint) {
             Ok(()) => return true,
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline => {

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 use rotproof_block::{Error, ErrorKind, Result};
 
+use crate::counts::Counts;
 use crate::live::HEAD_BACKED;
 use crate::lock::SharedGuard;
 use crate::rooms::{END, Room, Rooms};
@@ -39,6 +40,11 @@ impl Arena {
     /// Where a room begins in the memory of this process. It stays there.
     pub fn start(&self, room: Room) -> Result<*mut u8> {
         self.rooms.start(room)
+    }
+
+    /// What processes have counted.
+    pub fn counts(&self) -> &Counts {
+        &self.rooms.index().counts
     }
 
     /// Makes the memory of a room be there, from its beginning.

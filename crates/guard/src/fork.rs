@@ -32,5 +32,7 @@ impl Core {
         if let Some((alive, attach)) = given.session {
             self.replace_session_locks(alive, attach);
         }
+        // What was counted before is its parent's.
+        self.own_counts_from_now();
     }
 }

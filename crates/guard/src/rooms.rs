@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use rotproof_block::error::IoContext;
 use rotproof_block::{Error, ErrorKind, Result};
 
+use crate::counts::Counts;
 use crate::format::Moment;
 use crate::live::{Head, ROOM_BYTES};
 use crate::lock::SharedLock;
@@ -42,6 +43,8 @@ pub struct Index {
     pub free: AtomicU32,
     pub lock: SharedLock,
     pub buckets: [AtomicU32; BUCKETS],
+    /// Of processes that have ended, and of others up to some time ago.
+    pub counts: Counts,
 }
 
 const _: () = assert!(size_of::<Index>() <= INDEX_BYTES);

@@ -15,8 +15,10 @@ use crate::store::hex;
 
 /// Where memory that processes share lies.
 const SHARED_MEMORY: &str = "/dev/shm";
-/// How the names of its folders begin.
-const PREFIX: &str = "rotproof-guard-";
+/// How the names of its folders begin: another way for each layout of what lies in them, so that no two versions of Rotproof ever share
+/// one. The folders of earlier ones are cleared away too.
+const PREFIX: &str = "rotproof-guards-2-";
+const PREFIXES: [&str; 2] = [PREFIX, "rotproof-guard-"];
 /// Has the path of the guard's folder.
 const OF: &str = "of";
 
@@ -81,8 +83,8 @@ pub fn join_session(folder: &Path, alive: &mut File, is_old: bool) -> Result<([u
         Some(known) if place(known.id).is_dir() => known,
         _ if !is_alone => {
             let what = format!(
-                "{} is in use by a process whose shared memory cannot be seen from here (another container?); \
-                 end it, or let both see one {SHARED_MEMORY}",
+                "{} is in use by a process whose shared memory cannot be seen from here (another container, or another \
+                 version of Rotproof?); end it, or let both see one {SHARED_MEMORY}",
                 folder.display()
             );
             return Err(Error::new(ErrorKind::Refused, what));
@@ -130,7 +132,8 @@ fn clear_left_behind() {
     let Ok(entries) = std::fs::read_dir(SHARED_MEMORY) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let Some(id) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else { continue };
+        let id = |prefix| name.to_str().and_then(|name| name.strip_prefix(prefix));
+        let Some(id) = PREFIXES.into_iter().find_map(id) else { continue };
         let shared = entry.path();
         // One that says nothing is of another version, or is being made.
         let Ok(folder) = std::fs::read(shared.join(OF)) else { continue };

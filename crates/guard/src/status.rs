@@ -9,6 +9,7 @@ use rotproof_block::Result;
 use rotproof_block::error::IoContext;
 use serde::Serialize;
 
+use crate::counts::CountsNow;
 use crate::file::{GuardedFile, blocks_of};
 use crate::journal::{Event, What};
 use crate::live::flag;
@@ -62,6 +63,8 @@ pub struct Status {
     pub open: u64,
     /// The error tables.
     pub errors: Vec<FileErrors>,
+    /// What was verified since the guard was made, and what came of it.
+    pub verified: CountsNow,
     /// How many events of each kind there were.
     pub events: BTreeMap<What, u64>,
     /// The last of them.
@@ -122,6 +125,7 @@ pub fn status(store: &Arc<Store>) -> Result<Status> {
         table_bytes: tables(store)?.iter().map(|(_, bytes)| bytes).sum::<u64>() + store.slots.all()?.1,
         open: open.len() as u64,
         errors: Vec::new(),
+        verified: store.counts_of_all(),
         events: BTreeMap::new(),
         last_events: Vec::new(),
         events_damaged: 0,

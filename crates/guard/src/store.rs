@@ -14,7 +14,7 @@ use rotproof_block::{Error, ErrorKind, Result};
 
 use crate::arena::Arena;
 use crate::copies::VolumeCopies;
-use crate::counts::Counts;
+use crate::counts::{Counts, CountsNow};
 use crate::file::GuardedFile;
 use crate::format::{Header, Moment, PAGE, Pair, Settings, VERSION};
 use crate::journal::Journal;
@@ -94,6 +94,8 @@ pub struct Core {
     keeps_written: AtomicBool,
     /// What was verified and what came of it, in this process.
     pub counts: Counts,
+    /// How much of that is in the shared memory.
+    counts_told: Mutex<CountsNow>,
 }
 
 impl std::fmt::Debug for Store {
@@ -196,6 +198,7 @@ impl Store {
             leaves_out_marks: AtomicBool::new(false),
             keeps_written: AtomicBool::new(false),
             counts: Counts::default(),
+            counts_told: Mutex::default(),
         }))))
     }
 
@@ -275,6 +278,25 @@ impl Core {
     #[doc(hidden)]
     pub fn leave_out_marks(&self) {
         self.leaves_out_marks.store(true, Ordering::Relaxed);
+    }
+
+    /// Adds what this process has counted to what others see.
+    pub fn tell_counts(&self) {
+        let mut told = self.counts_told.lock();
+        let now = self.counts.now();
+        self.arena.counts().add(&now.since(&told));
+        *told = now;
+    }
+
+    /// What was counted up to now is told by somebody else.
+    pub(crate) fn own_counts_from_now(&self) {
+        *self.counts_told.lock() = self.counts.now();
+    }
+
+    /// What all processes have counted since the guard was made: those that have ended, this one, and mounts up to some seconds ago.
+    pub fn counts_of_all(&self) -> CountsNow {
+        self.tell_counts();
+        crate::counts::of_file(&self.folder).plus(&self.arena.counts().now())
     }
 
     /// From now on files that were written stay attached too when they are closed: whoever opened one calls
@@ -469,6 +491,7 @@ fn read_settings(root: &Path, folder: &Path) -> Result<Settings> {
 impl Drop for Core {
     /// The last process takes the shared memory away, if nothing is left in it.
     fn drop(&mut self) {
+        self.tell_counts();
         let (session, shared, alive) = (self.session, &self.shared, self.alive.get_mut());
         let attach = self.attach.get_mut();
         if !lock_file(attach, libc::LOCK_EX, String::new).unwrap_or(false) {
@@ -478,6 +501,10 @@ impl Drop for Core {
             && self.arena.is_empty()
             && std::fs::remove_dir_all(shared).is_ok()
         {
+            let all = crate::counts::of_file(&self.folder).plus(&self.arena.counts().now());
+            if all != CountsNow::default() {
+                let _ = crate::counts::write_file(&self.folder, &all);
+            }
             // If that cannot be written, the next one begins a new session, which trusts less.
             let _ = Session { id: session, boot: boot_id(), is_empty: true }.write(alive);
         }

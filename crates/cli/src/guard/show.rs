@@ -92,6 +92,20 @@ pub fn status(status: &Status, paint: Paint) -> String {
         format!("  tables     {}{share}", bytes(status.table_bytes)),
         format!("  in use     {}", count(status.open)),
     ];
+    let verified = &status.verified;
+    let kinds = [
+        (verified.light, format!("by {}", status.light)),
+        (verified.strong, format!("by {}", status.strong)),
+        (verified.boundary, "on their way to the disk".to_owned()),
+    ];
+    let kinds: Vec<String> = kinds
+        .iter()
+        .filter(|(blocks, _)| *blocks > 0)
+        .map(|(blocks, how)| format!("{} {how}", count(*blocks)))
+        .collect();
+    if !kinds.is_empty() {
+        lines.push(format!("  verified   {} blocks", kinds.join(", ")));
+    }
     for error in &status.errors {
         let blocks: Vec<String> = error.blocks.iter().map(ToString::to_string).collect();
         let what = format!(

@@ -290,14 +290,49 @@ fn who_is_killed_leaves_sums_in_memory_for_the_next_one() {
     assert_eq!(store.live_inodes(), [] as [u64; 0]);
 }
 
+/// Where the memory of a guard's session lies, by this version and by earlier ones.
+fn shared_memory(rig: &Rig) -> [std::path::PathBuf; 2] {
+    let name = std::fs::read(rig.path(".rotproof-guard/session")).expect("a session");
+    let digits: String = name[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    let place = |prefix: &str| std::path::Path::new("/dev/shm").join(format!("{prefix}{digits}"));
+    ["rotproof-guards-2-", "rotproof-guard-"].map(place)
+}
+
+#[test]
+fn memory_that_another_version_has_laid_out_is_never_looked_at() {
+    let rig = Rig::new();
+    let store = rig.store();
+    let file = rig.open(&store, "a");
+    file.write_at(&[1; 5000], 0).expect("written");
+    let [ours, theirs] = shared_memory(&rig);
+    // As if an earlier version used it now.
+    std::fs::rename(&ours, &theirs).expect("renamed");
+    let refused = Store::open(rig.root(), None).expect_err("in use");
+    assert!(refused.to_string().contains("another version of Rotproof"), "{refused}");
+    std::fs::rename(&theirs, &ours).expect("renamed");
+    drop((file, store));
+    // As if one had been killed.
+    in_child(|| {
+        let store = rig.store();
+        let file = rig.open(&store, "a");
+        file.write_at(&[2; 5000], 0).expect("written");
+        std::mem::forget((file, store));
+    });
+    let [ours, theirs] = shared_memory(&rig);
+    std::fs::rename(&ours, &theirs).expect("renamed");
+    let store = rig.store();
+    let mut read = [0; 5000];
+    assert!(matches!(rig.open(&store, "a").read_at(&mut read, 0), Ok(5000)) && read == [2; 5000]);
+    assert!(!theirs.exists(), "nobody uses it, and the guard names another session");
+}
+
 #[test]
 fn memory_of_a_guard_that_is_gone_is_cleared_by_the_next_start_of_any() {
     let gone = Rig::new();
     let held = Rig::new();
     let place = |rig: &Rig| {
-        let name = std::fs::read(rig.path(".rotproof-guard/session")).expect("a session");
-        let digits: String = name[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-        std::path::Path::new("/dev/shm").join(format!("rotproof-guard-{digits}"))
+        let [ours, _] = shared_memory(rig);
+        ours
     };
     for rig in [&gone, &held] {
         in_child(|| {

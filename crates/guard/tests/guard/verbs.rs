@@ -158,3 +158,43 @@ fn status_and_export_tell_what_there_is() {
     assert_eq!(small.strong, [Some(sum.to_string())]);
     assert_eq!(files.iter().map(|file| file.strong.len()).sum::<usize>(), 1 + 1 + 318 + 4 + 768 + 1);
 }
+
+#[test]
+fn what_was_verified_is_counted_for_all_processes_and_sessions() {
+    let rig = Rig::new();
+    let data = bytes(9, 40_960);
+    let read = |times: usize| {
+        let store = rig.store();
+        let file = rig.open(&store, "a");
+        let mut data = vec![0; data.len()];
+        for _ in 0..times {
+            assert_eq!(file.read_at(&mut data, 0).expect("read"), 40_960);
+        }
+        store.counts_of_all()
+    };
+    {
+        let store = rig.store();
+        let file = rig.open(&store, "a");
+        file.write_at(&data, 0).expect("written");
+        file.sync(false).expect("durable");
+    }
+    let first = read(1);
+    // By the strong sum, since the file was opened anew; on their way, when they were made durable.
+    assert_eq!((first.strong, first.light), (10, 0));
+    assert!(first.boundary >= 10, "{first:?}");
+    let second = read(3);
+    assert_eq!((second.strong, second.light, second.boundary), (20, 20, first.boundary));
+    // A session that has not ended counts too, and nothing twice.
+    let store = rig.store();
+    let file = rig.open(&store, "a");
+    let mut once = [0; 4096];
+    file.read_at(&mut once, 0).expect("read");
+    let other = rig.store();
+    store.tell_counts();
+    store.tell_counts();
+    assert_eq!(other.counts_of_all().strong, 21);
+    assert_eq!(status(&other).expect("told").verified.light, 20);
+    // Nothing hangs on the file.
+    std::fs::write(store.folder().join("counts"), b"{").expect("damaged");
+    assert_eq!(other.counts_of_all().light, 0);
+}
