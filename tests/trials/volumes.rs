@@ -53,7 +53,7 @@ fn what_file_systems_leave_on_a_volume_is_whole_for_their_own_checkers() {
                  load: {{ files: {{ count: 4, size: 2MiB }}, reads: 30%, requests: 2000, flush_every: 100 }}\nfaults:\n  \
                  - \"on=left, write, offset=32MiB..96MiB, every=7: bit_flip\"\n  \
                  - \"on=right, write, offset=96MiB..160MiB, every=7: zeros\"\n\
-                 expect: {{ failures: 0, errors: 0, silent: 0, unknown: any, reported: 0, idle_rules: any }}\n"
+                 expect: {{ failures: 0, errors: 0, silent: 0, unknown: any, reported: 0, untriggered: any }}\n"
             )));
             // Where a file system puts its files is its own affair, and may be in the stretch of one rule alone.
             run.assert_passed();

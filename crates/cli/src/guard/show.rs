@@ -104,7 +104,7 @@ pub fn status(status: &Status, paint: Paint) -> String {
         .map(|(blocks, how)| format!("{} {how}", count(*blocks)))
         .collect();
     if !kinds.is_empty() {
-        lines.push(format!("  verified   {} blocks", kinds.join(", ")));
+        lines.push(format!("  verified   blocks: {}", kinds.join(", ")));
     }
     for error in &status.errors {
         let blocks: Vec<String> = error.blocks.iter().map(ToString::to_string).collect();
