@@ -181,6 +181,9 @@ mod tests {
         (below, file)
     }
 
+    /// What was before a crash.
+    type Before = (Arc<GuardedFile>, Arc<Store>, tempfile::TempDir);
+
     impl Rig {
         /// Writes a block over, and makes it durable.
         fn write(&self, block: u64) {
@@ -201,12 +204,12 @@ mod tests {
             self.file.table.stamp(&table, 0).expect("read")
         }
 
-        /// The machine goes down and comes up again: all that this process knows is as if it had never been.
-        fn crash(self) -> (tempfile::TempDir, Arc<Store>) {
-            std::mem::forget((self.file, self.store));
+        /// The machine goes down and comes up again: all that this process knows is as if it had never been, and is kept until
+        /// nobody looks any more.
+        fn crash(self) -> (Before, Arc<Store>) {
             std::fs::remove_file(self.folder.path().join(".rotproof-guard/session")).expect("a session");
             let store = Store::open(self.folder.path(), None).expect("opened");
-            (self.folder, store)
+            ((self.file, self.store, self.folder), store)
         }
     }
 
@@ -244,7 +247,7 @@ mod tests {
         assert!(rig.stamp().is_some(), "the header is of before");
         let modified = Stat::of(rig.below.as_raw_fd()).expect("there").modified;
         let below = rig.below.try_clone().expect("a descriptor");
-        let (_folder, store) = rig.crash();
+        let (_before, store) = rig.crash();
         for block in [2, 700] {
             below.write_all_at(&[9; 10], block * 4096).expect("rotten");
         }
@@ -277,7 +280,7 @@ mod tests {
         assert_eq!(rig.stamp().expect("a stamp").follows, generation, "no header was written");
         rig.file.settle().expect("settled");
         assert!(rig.header().generation > generation && !rig.header().is_marked(0));
-        let (_folder, store) = rig.crash();
+        let (_before, store) = rig.crash();
         let (_below, file) = open(&store);
         let mut data = vec![0; SIZE];
         assert!(matches!(file.read_at(&mut data, 0), Ok(SIZE)));
