@@ -160,17 +160,15 @@ mod tests {
     }
 
     /// In a folder of its own on a disk: in memory no flush makes two files durable.
-    fn rig() -> Option<Rig> {
+    fn rig() -> Rig {
         let folder = tempfile::tempdir().expect("a folder");
-        let store = Store::init(folder.path(), None, StoreOptions::default()).expect("a guard");
-        if !store.is_flushed_at_once() {
-            return None;
-        }
+        let store =
+            Store::init(folder.path(), None, StoreOptions::default()).expect("a guard").flush_at_once();
         let (below, file) = open(&store);
         file.write_at(&[1; SIZE], 0).expect("written");
         file.sync(false).expect("durable");
         file.settle().expect("settled");
-        Some(Rig { folder, store, below, file })
+        Rig { folder, store, below, file }
     }
 
     fn open(store: &Arc<Store>) -> (File, Arc<GuardedFile>) {
@@ -215,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_is_written_over_again_needs_no_header() {
-        let Some(rig) = rig() else { return };
+        let rig = rig();
         rig.write(3);
         let header = rig.header();
         assert!(header.is_marked(0) && !header.is_marked(2));
@@ -241,7 +239,7 @@ mod tests {
 
     #[test]
     fn after_a_crash_what_is_not_marked_is_not_excused() {
-        let Some(rig) = rig() else { return };
+        let rig = rig();
         rig.write(3);
         rig.write(4);
         assert!(rig.stamp().is_some(), "the header is of before");
@@ -261,7 +259,7 @@ mod tests {
 
     #[test]
     fn many_make_one_file_durable_at_once() {
-        let Some(rig) = rig() else { return };
+        let rig = rig();
         rig.write(0);
         std::thread::scope(|scope| {
             for thread in 0..6u64 {
@@ -290,7 +288,7 @@ mod tests {
 
     #[test]
     fn marks_stay_while_somebody_is_at_it_and_what_fails_is_done_again() {
-        let Some(rig) = rig() else { return };
+        let rig = rig();
         rig.write(3);
         let take_off = || {
             rig.file.write_at(&[8; 4096], 4096).expect("written");
@@ -324,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_failure_that_the_kernel_told_another_is_told_to_who_waited() {
-        let Some(rig) = rig() else { return };
+        let rig = rig();
         rig.write(3);
         std::thread::scope(|scope| {
             let locked = rig.file.lock_syncers();

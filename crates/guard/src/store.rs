@@ -202,6 +202,14 @@ impl Store {
         }))))
     }
 
+    /// As on a file system where one flush is for all files, for tests on any. Nobody else has the store yet.
+    #[cfg(test)]
+    pub(crate) fn flush_at_once(mut self: Arc<Self>) -> Arc<Self> {
+        let core = Arc::get_mut(&mut self).and_then(|store| Arc::get_mut(&mut store.0));
+        core.expect("nobody else has it").is_flushed_at_once = true;
+        self
+    }
+
     /// For the files of it.
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.0

@@ -40,7 +40,6 @@ pub use polling::can_be_polled;
 pub use process_group::Process;
 pub use program::{Program, RunningProgram};
 pub use remote::{Heard, Machine, Remote};
-pub use rotproof_block::extent_map::place_of;
 pub use space::{free_bytes, require_free, require_image_fits};
 pub use thread::start_thread;
 pub use usage::{ProcessorUse, Usage, UsageMeter};

@@ -1,13 +1,14 @@
 //! Files that rot, in memory, on the disk, in the table.
 
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use rotproof_guard::journal::What;
-use rotproof_guard::{StoreOptions, Trouble};
+use rotproof_guard::{Store, StoreOptions, Trouble};
 
 use crate::rig::{Rig, bytes};
 
-fn events(store: &rotproof_guard::Store) -> Vec<(What, u64)> {
+fn events(store: &Store) -> Vec<(What, u64)> {
     let (events, damaged) = store.journal().read().expect("events");
     assert_eq!(damaged, 0);
     events.into_iter().map(|event| (event.what, event.block)).collect()
@@ -39,15 +40,20 @@ fn a_block_that_rotted_on_the_disk_is_refused_and_all_others_are_read() {
     }
 }
 
+/// A file `a` that is durable and that nobody has open: what it has.
+fn durable(rig: &Rig, store: &Arc<Store>) -> Vec<u8> {
+    let data = bytes(2, 50_000);
+    let file = rig.open(store, "a");
+    file.write_at(&data, 0).expect("written");
+    file.sync(false).expect("durable");
+    data
+}
+
 #[test]
 fn a_rotten_block_is_taken_from_the_mirror_and_put_back() {
     let rig = Rig::new();
     let store = rig.store();
-    let data = bytes(2, 50_000);
-    let file = rig.open(&store, "a");
-    file.write_at(&data, 0).expect("written");
-    file.sync(false).expect("durable");
-    drop(file);
+    let data = durable(&rig, &store);
     let mirror = tempfile::tempdir().expect("a mirror");
     std::fs::copy(rig.path("a"), mirror.path().join("a")).expect("copied");
     rig.flip_on_disk("a", 12 * 4096 * 8 + 5);
@@ -98,11 +104,7 @@ fn a_rotten_block_is_taken_from_the_other_copy_of_a_volume_and_put_back() {
     use rotproof_guard::copies::VolumeCopies;
     let rig = Rig::new();
     let store = rig.store();
-    let data = bytes(2, 50_000);
-    let file = rig.open(&store, "a");
-    file.write_at(&data, 0).expect("written");
-    file.sync(false).expect("durable");
-    drop(file);
+    let data = durable(&rig, &store);
     // The last block, of 848 bytes: what is behind them on the disk is nobody's.
     let flipped = 12 * 4096;
     rig.flip_on_disk("a", flipped * 8 + 5);

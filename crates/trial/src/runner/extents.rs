@@ -16,7 +16,7 @@ pub(super) fn place_extents(sites: &Sites, rules: &[Rule], phase: Phase, folder:
             continue;
         }
         let name = rule.name_or_default(index);
-        match rotproof_machine::place_of(&folder.join(file), block * BLOCK_BYTES, BLOCK_BYTES) {
+        match rotproof_block::extent_map::place_of(&folder.join(file), block * BLOCK_BYTES, BLOCK_BYTES) {
             Ok(offset) => sites.set_place(&name, offset)?,
             // The check finds out for itself that a file is lost; the fault then meets nothing.
             Err(error) if phase == Phase::Check && !is_answer(&error) => {}
