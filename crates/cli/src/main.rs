@@ -58,11 +58,11 @@ use crate::fail::{CommandError, DEFECT, error_json};
 use crate::output::Output;
 
 fn main() -> ExitCode {
+    memory::prepare();
     let asked = Asked::of_command_line();
     let output = Output::new(asked.color);
     quieten_panics(output);
     signals::survive_file_size_limit();
-    memory::prepare();
     let exit = catch_unwind(AssertUnwindSafe(|| {
         let (cli, output) = match parse() {
             Ok((cli, notes)) => {
